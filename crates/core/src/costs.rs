@@ -1,0 +1,177 @@
+//! What things cost on one machine, each constant with where it comes from.
+//!
+//! A machine's file names a constant, its value and unit, how it was found, how
+//! far repeated measurements lay apart, and one of *measured*, *quoted*,
+//! *assumed*. No constant is fitted to a table that homenode reproduces.
+//!
+//! Values are integers in the unit's stored form, so that a run is the same on
+//! every machine:
+//!
+//! | unit in the file | stored as      | example        |
+//! |------------------|----------------|----------------|
+//! | `ns`             | picoseconds    | 89.3 → 89 300  |
+//! | `MB/s`           | 10^6 bytes/s   | 16 800         |
+//! | `bytes`, `count` | as they are    | 3 072          |
+//! | `ratio`          | thousandths    | 5.25 → 5 250   |
+
+use crate::units::Picos;
+use std::collections::BTreeMap;
+
+/// Where a constant comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// On this machine, by `homenode measure`.
+    Measured,
+    /// From a publication that `method` names.
+    Quoted,
+    /// Neither; `method` says why this value.
+    Assumed,
+}
+
+impl Origin {
+    /// The word in a machine's file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Quoted => "quoted",
+            Self::Assumed => "assumed",
+        }
+    }
+    /// The origin of that name.
+    pub fn parse(s: &str) -> Option<Self> {
+        [Self::Measured, Self::Quoted, Self::Assumed].into_iter().find(|o| o.name() == s)
+    }
+}
+
+/// The unit that a constant has in a machine's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds; stored as picoseconds.
+    Nanoseconds,
+    /// 10^6 bytes a second; stored as it is.
+    MBps,
+    /// Bytes; stored as it is.
+    Bytes,
+    /// A plain number; stored as it is.
+    Count,
+    /// A quotient; stored in thousandths.
+    Ratio,
+}
+
+impl Unit {
+    /// The word in a machine's file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::MBps => "MB/s",
+            Self::Bytes => "bytes",
+            Self::Count => "count",
+            Self::Ratio => "ratio",
+        }
+    }
+    /// How many stored units make one of the file's unit.
+    pub const fn scale(self) -> u64 {
+        match self {
+            Self::Nanoseconds | Self::Ratio => 1_000,
+            Self::MBps | Self::Bytes | Self::Count => 1,
+        }
+    }
+}
+
+/// One constant of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constant {
+    /// In the stored form of its unit.
+    pub value: u64,
+    /// Half the distance between the quartiles of repeated measurements, in the
+    /// same form; `None` where nothing was repeated.
+    pub spread: Option<u64>,
+    /// How it was found, or who published it; one sentence.
+    pub method: String,
+    /// Measured, quoted or assumed.
+    pub origin: Origin,
+}
+
+impl Constant {
+    /// An assumed constant, with the reason for its value.
+    pub fn assumed(value: u64, why: &str) -> Self {
+        Self { value, spread: None, method: why.to_owned(), origin: Origin::Assumed }
+    }
+}
+
+macro_rules! cost_keys {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $unit:ident, $low:literal ..= $high:literal,
+       default $default:literal, $why:literal;)*) => {
+        /// A cost that belongs to the machine as a whole (latency and bandwidth
+        /// belong to pairs of nodes: see [`crate::topology::Link`]).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Cost { $($(#[$doc])* $variant,)* }
+
+        impl Cost {
+            /// All of them, in the order of a machine's file.
+            pub const ALL: &'static [Cost] = &[$(Cost::$variant,)*];
+            /// The key in a machine's file.
+            pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name,)* } }
+            /// Its unit.
+            pub const fn unit(self) -> Unit { match self { $(Self::$variant => Unit::$unit,)* } }
+            /// Smallest and largest legal value, in stored form.
+            pub const fn bounds(self) -> (u64, u64) { match self { $(Self::$variant => ($low, $high),)* } }
+            /// What is taken where a machine's file is silent, in stored form.
+            pub const fn default_value(self) -> u64 { match self { $(Self::$variant => $default,)* } }
+            /// Why that value.
+            pub const fn default_reason(self) -> &'static str { match self { $(Self::$variant => $why,)* } }
+        }
+    };
+}
+
+cost_keys! {
+    /// Time of a first touch of anonymous memory, with zeroing the page.
+    MinorFault = "minor_fault", Nanoseconds, 1..=1_000_000_000, default 500_000, "order of published minor faults";
+    /// Time of a fault that only changes bits of the entry (a hint fault without migration).
+    HintFault = "hint_fault", Nanoseconds, 1..=1_000_000_000, default 800_000, "a write fault that only sets bits, x86 virtual machine";
+    /// Time of copying one base page, both in the cache of neither.
+    PageCopy = "page_copy", Nanoseconds, 1..=1_000_000_000, default 300_000, "4 KiB at about 13 GB/s";
+    /// Time of moving one base page in all, without the copy: isolate, unmap, flush, remap.
+    MigratePage = "migrate_page", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "compaction's time per page less the copy";
+    /// Time to look at one page-table entry in a scan.
+    PteScan = "pte_scan", Nanoseconds, 1..=1_000_000, default 10_000, "order of pagemap walks";
+    /// Time of the extra work to mark one entry in a scan (change, flush share).
+    PteMark = "pte_mark", Nanoseconds, 0..=1_000_000, default 25_000, "order of mprotect per page";
+    /// Time reclaim takes to look at one page (reverse map, accessed bits).
+    ReclaimPage = "reclaim_page", Nanoseconds, 1..=1_000_000_000, default 300_000, "order of one reverse-map walk";
+    /// Time to write one base page to swap, without waiting.
+    SwapOut = "swap_out", Nanoseconds, 1..=1_000_000_000_000, default 10_000_000, "NVMe, batched writes";
+    /// Time to read one base page from swap, with waiting.
+    SwapIn = "swap_in", Nanoseconds, 1..=1_000_000_000_000, default 90_000_000, "NVMe random read";
+    /// How many independent misses one core overlaps, against dependent ones.
+    MemoryParallelism = "memory_parallelism", Ratio, 1_000..=1_000_000, default 5_000, "order of published values";
+    /// Entries that the last TLB level holds for base pages.
+    TlbEntries = "tlb_entries", Count, 1..=1_000_000, default 2_048, "recent x86";
+    /// Extra time of an access beyond the TLB's reach.
+    TlbMiss = "tlb_miss", Nanoseconds, 0..=1_000_000, default 7_000, "a walk that hits the caches";
+    /// Time of one instruction at full rate, where a recording does not say.
+    Instruction = "instruction", Nanoseconds, 1..=1_000_000, default 250, "4 GHz, one a cycle";
+}
+
+/// The costs of one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Costs(pub BTreeMap<Cost, Constant>);
+
+impl Costs {
+    /// The value of `key` in stored form; the table's default where the file is silent.
+    pub fn get(&self, key: Cost) -> u64 {
+        self.0.get(&key).map_or(key.default_value(), |c| c.value)
+    }
+    /// A cost in nanoseconds as virtual time. For keys of [`Unit::Nanoseconds`].
+    pub fn time(&self, key: Cost) -> Picos {
+        debug_assert_eq!(key.unit(), Unit::Nanoseconds);
+        Picos(self.get(key))
+    }
+    /// The constant of `key` with its origin, also where the file is silent.
+    pub fn constant(&self, key: Cost) -> Constant {
+        self.0
+            .get(&key)
+            .cloned()
+            .unwrap_or_else(|| Constant::assumed(key.default_value(), key.default_reason()))
+    }
+}

@@ -1,0 +1,15 @@
+//! The pure core: what is decided, and why.
+//!
+//! Nothing in this crate reads a clock, a file, a thread or a random number.
+//! It is told what happened and answers with a decision that carries its
+//! reason. The simulated kernel calls the rules inline; the live machine will
+//! call the same ones.
+//!
+//! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], then the rules by mechanism.
+#![forbid(unsafe_code)]
+
+pub mod units;
+
+pub mod costs;
+pub mod scenario;
+pub mod topology;

@@ -1,0 +1,250 @@
+//! A scenario as data: which kernel with which knobs runs which programs.
+//!
+//! The machine comes apart from it, so that one scenario can be run on several.
+//! `homenode-config` reads scenarios from TOML; `homenode-sim` runs them.
+
+use crate::units::{Bytes, CpuId, NodeId, Pages, Picos};
+
+/// What is simulated, without the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// A short name for captions.
+    pub name: String,
+    /// One sentence on what it shows.
+    pub about: String,
+    /// Path of the machine's file, relative to the scenario's own.
+    pub machine: String,
+    /// Knobs by the kernel's names with their values as text, in the order in
+    /// which they are written before the run.
+    pub knobs: Vec<(String, String)>,
+    /// Choices that are no knob of a kernel.
+    pub model: Model,
+    /// Virtual time after which everything stops; `None`: when all programs end.
+    pub duration: Option<Picos>,
+    /// Seed of all random streams.
+    pub seed: u64,
+    /// The programs, in the order of their start.
+    pub processes: Vec<Process>,
+}
+
+/// Choices of the model that no knob of a kernel has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Which rules promotions follow at the target's watermarks.
+    pub admission: AdmissionChoice,
+    /// How far above `high` kswapd aims while tiering is on.
+    pub margin: Margin,
+    /// Slow start as in the seed's kernel or as today.
+    pub slow_start: SlowStart,
+    /// Free-space shortcut, hot threshold and rate limit of today's kernels;
+    /// off, promotion is the seed's: the ordinary page filter.
+    pub hot_page_selection: bool,
+    /// What happens to a cold page below the last tier.
+    pub swap: Swap,
+    /// How threads of several CPUs are ordered.
+    pub order: Order,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            admission: AdmissionChoice::B,
+            margin: Margin::Kernel,
+            slow_start: SlowStart::Today,
+            hot_page_selection: true,
+            swap: Swap::None,
+            order: Order::Quantum(Picos::from_us(10)),
+        }
+    }
+}
+
+/// The seed's two choices for promotions into a full node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmissionChoice {
+    /// Ignore the watermarks down to `min`.
+    A,
+    /// Stop above `high` and wake demotion.
+    B,
+}
+
+/// How far above the high watermark kswapd aims while tiering is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Margin {
+    /// `high / 4`: the seed's example.
+    SeedQuarter,
+    /// `max(10 MiB, high / 4)`: the mail that the seed links.
+    PostedQuarter,
+    /// The distance between the other marks: merged kernels.
+    Kernel,
+}
+
+/// The two versions of slow start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowStart {
+    /// v3.8: processor time only.
+    Seed,
+    /// 6.1 to 7.3: processor time and wall time.
+    Today,
+}
+
+/// What lies below the last tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// Nothing: anonymous pages of the last tier can't be reclaimed.
+    None,
+    /// A swap device of that many pages.
+    Device(Pages),
+}
+
+/// How threads on several CPUs interleave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Each CPU runs on for at most this long (≤ 10 µs) before the next gets its turn.
+    Quantum(Picos),
+    /// The CPU whose clock is furthest behind makes the next access: the reference.
+    Strict,
+}
+
+/// A program of one or more threads in one address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its name in tables.
+    pub name: String,
+    /// One thread on each of these CPUs, pinned.
+    pub cpus: Vec<CpuId>,
+    /// When it starts.
+    pub start: Picos,
+    /// Policy of the tasks.
+    pub policy: Policy,
+    /// Mappings, made at the start in this order.
+    pub maps: Vec<Map>,
+    /// What each thread does, in order; then it exits.
+    pub steps: Vec<Step>,
+}
+
+/// A mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Its name in steps.
+    pub name: String,
+    /// Its size; rounded up to pages.
+    pub size: Bytes,
+    /// Backed by a file instead of anonymous.
+    pub file: bool,
+    /// `MAP_SHARED`.
+    pub shared: bool,
+    /// Mapped without `PROT_WRITE`.
+    pub read_only: bool,
+    /// Transparent huge pages for this mapping.
+    pub huge: bool,
+    /// Its own policy, as by `mbind`.
+    pub policy: Policy,
+}
+
+/// A memory policy with the kernel's modes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// None of its own: the task's, and in the end local allocation.
+    #[default]
+    Default,
+    /// `MPOL_LOCAL`.
+    Local,
+    /// `MPOL_BIND`; `balancing` is `MPOL_F_NUMA_BALANCING`.
+    Bind {
+        /// Allowed nodes.
+        nodes: Vec<NodeId>,
+        /// Sampled all the same.
+        balancing: bool,
+    },
+    /// `MPOL_PREFERRED`.
+    Preferred(NodeId),
+    /// `MPOL_INTERLEAVE`.
+    Interleave(Vec<NodeId>),
+    /// `MPOL_WEIGHTED_INTERLEAVE`, weights from 1 to 255.
+    WeightedInterleave(Vec<(NodeId, u8)>),
+}
+
+/// Something that a thread does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write to each page of a mapping once, in rising order; each thread takes its share.
+    Touch {
+        /// The mapping's name.
+        map: String,
+    },
+    /// Access a mapping in a pattern.
+    Access {
+        /// The mapping's name.
+        map: String,
+        /// Which pages.
+        pattern: Pattern,
+        /// Writes among accesses, in thousandths.
+        write: u32,
+        /// Computing between two accesses.
+        compute: Picos,
+        /// How long.
+        until: Until,
+    },
+    /// Sleep, using no CPU.
+    Sleep(Picos),
+    /// Fork a child that runs the remaining steps on the same CPUs, beside its parent.
+    Fork,
+    /// Wait until all children have exited.
+    Wait,
+    /// Give a mapping back.
+    Unmap {
+        /// The mapping's name.
+        map: String,
+    },
+    /// `mbind` without moving what is there.
+    Mbind {
+        /// The mapping's name.
+        map: String,
+        /// The new policy.
+        policy: Policy,
+    },
+    /// `move_pages` of a whole mapping.
+    MovePages {
+        /// The mapping's name.
+        map: String,
+        /// Where to.
+        to: NodeId,
+    },
+}
+
+/// When an access step ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After so many accesses of each thread.
+    Accesses(u64),
+    /// After so much virtual time.
+    Time(Picos),
+}
+
+/// Which pages of a mapping are accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// All alike.
+    Uniform,
+    /// Normal around the middle; `sd` is the deviation in thousandths of the mapping.
+    Gauss {
+        /// Deviation in thousandths of the mapping's pages, 1 to 1000.
+        sd: u32,
+    },
+    /// Rank-frequency with exponent `theta` in thousandths, ranks spread over the mapping.
+    Zipf {
+        /// Exponent in thousandths, 1 to 2000.
+        theta: u32,
+    },
+    /// One page after the other, from the start again at the end.
+    Sequential,
+    /// A hot part, uniform in itself, that moves on.
+    HotSpot {
+        /// Size of the hot part in thousandths of the mapping.
+        size: u32,
+        /// Share of the accesses that go there, in thousandths.
+        share: u32,
+        /// After how much virtual time it moves on by its own size.
+        every: Picos,
+    },
+}
