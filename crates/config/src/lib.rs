@@ -1,0 +1,1 @@
+//! TOML for machines and scenarios, with the position of every error.

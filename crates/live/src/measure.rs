@@ -1,0 +1,1 @@
+//! Measuring this machine: its constants, each with method and spread.

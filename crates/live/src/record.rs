@@ -1,0 +1,1 @@
+//! Recording a real program: running it under the recorder and writing what it sends.

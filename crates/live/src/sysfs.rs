@@ -1,0 +1,1 @@
+//! The topology of this machine, as sysfs tells it.

@@ -1,0 +1,1 @@
+//! Result types and their stable formats: tables, pictures, JSON.

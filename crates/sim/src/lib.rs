@@ -1,0 +1,1 @@
+//! The simulated kernel: virtual time, address spaces, reclaim, migration.

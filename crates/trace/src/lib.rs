@@ -1,0 +1,1 @@
+//! Recordings of memory accesses: reading and writing them.
