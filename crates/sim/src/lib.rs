@@ -1,1 +1,3 @@
 //! The simulated kernel: virtual time, address spaces, reclaim, migration.
+pub mod random;
+mod table; mod page; mod hot; mod lists; mod memory; mod space;

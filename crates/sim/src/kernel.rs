@@ -1,0 +1,301 @@
+//! The simulated kernel: it acts, the rules of the core decide.
+//!
+//! One [`Kernel`] holds memory, address spaces and what the mechanisms remember.
+//! Its functions run in the context of a task ([`Ctx`]) and charge that task's
+//! clock. They are called at events only: a fault, a tick, a system call, a step
+//! of kswapd. Nothing here is called at an access that raises no event.
+
+mod alloc;
+mod fault;
+mod migrate;
+mod mm;
+mod numa;
+mod reclaim;
+
+pub(crate) use mm::Mapping;
+pub(crate) use numa::TaskNuma;
+pub(crate) use reclaim::KswapdState;
+
+use crate::load::Load;
+use crate::memory::{Memory, MemoryError};
+use crate::random::Stream;
+use crate::space::Space;
+use crate::vmstat::{Item, VmStat};
+use crate::watch::Watch;
+use homenode_core::costs::Cost;
+use homenode_core::knobs::Knobs;
+use homenode_core::numa::faults::GroupFaults;
+use homenode_core::scenario::{Model, Swap};
+use homenode_core::tiering::promote::PromoteNode;
+use homenode_core::tiering::tiers::Tiers;
+use homenode_core::tiering::watermarks::{self, Watermarks};
+use homenode_core::topology::{LOCAL_DISTANCE, Machine, REMOTE_DISTANCE};
+use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
+use std::collections::BTreeMap;
+
+/// In whose context the kernel runs, and that context's clock in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ctx {
+    /// The task's number; `usize::MAX` for a daemon.
+    pub(crate) task: usize,
+    /// Place of the CPU's node.
+    pub(crate) node: usize,
+    /// The CPU's number.
+    pub(crate) cpu: u32,
+    pub(crate) clock: u64,
+}
+
+/// Who reclaims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reclaimer {
+    Kswapd,
+    Direct,
+}
+
+/// What the kernel's own work takes, in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) minor_fault: u64,
+    pub(crate) hint_fault: u64,
+    pub(crate) page_copy: u64,
+    pub(crate) migrate_page: u64,
+    pub(crate) pte_scan: u64,
+    pub(crate) pte_mark: u64,
+    pub(crate) reclaim_page: u64,
+    pub(crate) swap_out: u64,
+    pub(crate) swap_in: u64,
+}
+
+/// Why an access can't be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fatal {
+    /// Nothing is mapped there, or not for this kind of access.
+    Segv,
+    /// No memory, also not by reclaim.
+    Oom,
+}
+
+pub(crate) struct Kernel {
+    pub(crate) memory: Memory,
+    pub(crate) spaces: Vec<Option<Space>>,
+    pub(crate) knobs: Knobs,
+    pub(crate) model: Model,
+    pub(crate) tiers: Tiers,
+    pub(crate) marks: Vec<Watermarks>,
+    /// Per zone: pages kept back from movable memory for the node's higher zones.
+    reserve: Vec<u64>,
+    /// Per place of a node: places of all nodes with memory, nearest first.
+    pub(crate) fallback: Vec<Vec<usize>>,
+    /// Per place: whether the node is of the top tier.
+    pub(crate) top: Vec<bool>,
+    /// Per place: preferred targets of demotion, then all lower ones by distance.
+    demote_to: Vec<Vec<usize>>,
+    demote_any: Vec<Vec<usize>>,
+    pub(crate) promote: Vec<PromoteNode>,
+    pub(crate) stat: VmStat,
+    pub(crate) loads: Vec<Load>,
+    /// Per place: the least time that its bandwidth allows for copying a page.
+    copy_bound: Vec<u64>,
+    pub(crate) times: Times,
+    pub(crate) kswapd: Vec<KswapdState>,
+    /// Nodes whose kswapd was woken and does not run yet.
+    pub(crate) woken: Vec<usize>,
+    pub(crate) swap_free: u64,
+    /// NUMA state of tasks, by task number.
+    pub(crate) numa: Vec<TaskNuma>,
+    pub(crate) groups: BTreeMap<u32, GroupFaults>,
+    /// Per CPU number: the task that runs there and its PID.
+    pub(crate) running: BTreeMap<u32, (usize, u32)>,
+    /// Per CPU number: place of its node.
+    pub(crate) cpu_node: Vec<Option<usize>>,
+    /// Pages moved between places of nodes.
+    pub(crate) moved: Vec<Vec<u64>>,
+    /// Injected failures of migrations, in thousandths.
+    pub(crate) fail_moves: u32,
+    faults: Stream,
+    pub(crate) watch: Option<Box<dyn Watch>>,
+    /// 3.8's limit on migrations per node.
+    seed_limit: Vec<homenode_core::numa::scan::SeedRateLimit>,
+}
+
+impl Kernel {
+    /// A booted kernel on an idle machine.
+    pub(crate) fn new(
+        machine: &Machine,
+        knobs: Knobs,
+        model: Model,
+        pages: u64,
+        seed: u64,
+    ) -> Result<Self, MemoryError> {
+        let memory = Memory::new(machine, pages)?;
+        let n = machine.nodes.len();
+        let place = |id: NodeId| machine.position(id).expect("a checked machine");
+        let distance = |a: usize, b: usize| {
+            let local = if a == b { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
+            machine.distance(machine.nodes[a].id, machine.nodes[b].id).unwrap_or(local)
+        };
+        let tiers = Tiers::new(machine, knobs.version);
+        let fallback: Vec<Vec<usize>> = (0..n)
+            .map(|from| {
+                let mut order: Vec<usize> =
+                    (0..n).filter(|&p| machine.nodes[p].managed().0 > 0).collect();
+                // The kernel's order: distance, then a penalty for lower numbers
+                // than one's own and for nodes with CPUs (SPEC §B.3).
+                order.sort_by_key(|&p| {
+                    let behind = u32::from(p < from) + u32::from(machine.has_cpu(machine.nodes[p].id));
+                    (distance(from, p), if p == from { 0 } else { 1 + behind }, p)
+                });
+                order
+            })
+            .collect();
+        let top: Vec<bool> = machine.nodes.iter().map(|x| tiers.is_top(x.id)).collect();
+        let targets = |from: usize, list: &[NodeId]| -> Vec<usize> {
+            let mut t: Vec<usize> = list.iter().map(|&id| place(id)).collect();
+            t.sort_by_key(|&p| (distance(from, p), p));
+            t
+        };
+        let demote_to = (0..n)
+            .map(|p| targets(p, tiers.demotion_targets(machine.nodes[p].id)))
+            .collect();
+        let demote_any =
+            (0..n).map(|p| targets(p, &tiers.lower_nodes(machine.nodes[p].id))).collect();
+        let near = |p: usize| {
+            machine.links.iter().filter(|l| l.to == machine.nodes[p].id).min_by_key(|l| {
+                (l.read_latency.value, l.from)
+            })
+        };
+        let loads: Vec<Load> = (0..n)
+            .map(|p| {
+                // A node's own bandwidth is what its best initiators see.
+                let best = |f: fn(&homenode_core::topology::Link) -> u64| {
+                    let to = machine.links.iter().filter(|l| l.to == machine.nodes[p].id);
+                    to.map(f).max().unwrap_or(1)
+                };
+                Load::new(best(|l| l.read_bandwidth.value), best(|l| l.write_bandwidth.value))
+            })
+            .collect();
+        let copy_bound = (0..n)
+            .map(|p| {
+                near(p).map_or(0, |l| {
+                    let slower = l.read_bandwidth.value.min(l.write_bandwidth.value);
+                    homenode_core::units::MBps(slower)
+                        .time_for(homenode_core::units::Bytes(PAGE_SIZE))
+                        .0
+                })
+            })
+            .collect();
+        let time = |c: Cost| machine.costs.time(c).0;
+        let times = Times {
+            minor_fault: time(Cost::MinorFault),
+            hint_fault: time(Cost::HintFault),
+            page_copy: time(Cost::PageCopy),
+            migrate_page: time(Cost::MigratePage),
+            pte_scan: time(Cost::PteScan),
+            pte_mark: time(Cost::PteMark),
+            reclaim_page: time(Cost::ReclaimPage),
+            swap_out: time(Cost::SwapOut),
+            swap_in: time(Cost::SwapIn),
+        };
+        let cpus = machine.cpus.last().map_or(0, |c| c.id.index() + 1);
+        let mut cpu_node = vec![None; cpus];
+        for c in &machine.cpus {
+            cpu_node[c.id.index()] = machine.position(c.node);
+        }
+        let swap_free = match model.swap {
+            Swap::None => 0,
+            Swap::Device(pages) => pages.0,
+        };
+        let nr_nodes = n;
+        let (marks, reserve) = watermarks::of_machine(machine, &knobs, model.margin);
+        Ok(Self {
+            memory,
+            spaces: Vec::new(),
+            tiers,
+            marks,
+            reserve,
+            fallback,
+            top,
+            demote_to,
+            demote_any,
+            promote: vec![PromoteNode::default(); nr_nodes],
+            stat: VmStat::new(nr_nodes),
+            loads,
+            copy_bound,
+            times,
+            kswapd: vec![KswapdState::default(); nr_nodes],
+            woken: Vec::new(),
+            swap_free,
+            numa: Vec::new(),
+            groups: BTreeMap::new(),
+            running: BTreeMap::new(),
+            cpu_node,
+            moved: vec![vec![0; nr_nodes]; nr_nodes],
+            fail_moves: 0,
+            faults: Stream::new(seed, "faults"),
+            watch: None,
+            seed_limit: vec![Default::default(); nr_nodes],
+            knobs,
+            model,
+        })
+    }
+
+    /// The place of a node by its number.
+    pub(crate) fn place_of(&self, id: NodeId) -> usize {
+        self.memory.nodes.iter().position(|n| n.id == id.0).expect("a checked scenario")
+    }
+    pub(crate) fn space(&self, number: usize) -> &Space {
+        self.spaces[number].as_ref().expect("a task's space lives")
+    }
+    pub(crate) fn space_mut(&mut self, number: usize) -> &mut Space {
+        self.spaces[number].as_mut().expect("a task's space lives")
+    }
+    /// The kernel's tick counter at a moment.
+    pub(crate) fn jiffies(clock: u64) -> u64 {
+        // Boot is not at 0: "never" and "at boot" must differ (the kernel starts
+        // its counter five minutes before it wraps, for the same reason).
+        BOOT_JIFFIES + clock / TICK
+    }
+    /// The kernel's milliseconds at a moment.
+    pub(crate) fn ms(clock: u64) -> u32 {
+        (BOOT_JIFFIES * 4 + Picos(clock).as_ms()) as u32
+    }
+
+    /// Wakes a node's kswapd, unless it has nothing to do or has given up.
+    pub(crate) fn wake_kswapd(&mut self, node: usize, _clock: u64) {
+        if self.memory.nodes[node].zones.is_empty()
+            || self.kswapd[node].running
+            || self.kswapd[node].hopeless()
+            || self.balanced(node)
+            || self.woken.contains(&node)
+        {
+            return;
+        }
+        self.woken.push(node);
+    }
+
+    /// Writes a knob; what follows from it follows at once.
+    pub(crate) fn set_knob(
+        &mut self,
+        machine: &Machine,
+        name: &str,
+        text: &str,
+    ) -> Result<(), homenode_core::knobs::KnobError> {
+        let before = self.knobs.numa_balancing;
+        self.knobs.set(name, text)?;
+        if before.effect_of(self.knobs.numa_balancing).resets_promotion() {
+            for p in &mut self.promote {
+                *p = PromoteNode::default();
+            }
+        }
+        (self.marks, self.reserve) = watermarks::of_machine(machine, &self.knobs, self.model.margin);
+        Ok(())
+    }
+
+    pub(crate) fn count(&mut self, ctx: &Ctx, item: Item, n: u64) {
+        self.stat.add(ctx.node, item, n);
+    }
+}
+
+/// Picoseconds of a tick.
+pub(crate) const TICK: u64 = 1_000_000_000_000 / homenode_core::units::HZ;
+const BOOT_JIFFIES: u64 = 75_000;

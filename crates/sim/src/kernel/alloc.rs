@@ -1,0 +1,122 @@
+//! Where a page comes from: fallback by distance, watermarks, and who is woken
+//! when there is none (SPEC §B.5).
+
+use super::{Ctx, Kernel, Reclaimer};
+use crate::vmstat::Item;
+use homenode_core::units::{HUGE_PAGES, NodeId};
+
+/// The mark that a zone must stay above.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    Min,
+    Low,
+    High,
+}
+
+impl Kernel {
+    /// Free pages that a zone must keep for an allocation of movable memory held
+    /// against `mark`, with what it reserves against the node's higher zones.
+    pub(super) fn keep(&self, zone: usize, mark: Mark) -> u64 {
+        let m = &self.marks[zone];
+        let mark = match mark {
+            Mark::Min => m.min,
+            Mark::Low => m.low,
+            Mark::High => m.high,
+        };
+        mark.0 + self.reserve[zone]
+    }
+
+    /// Takes `n` pages from one zone of a node, if that leaves more than `mark`.
+    pub(super) fn take_from(&mut self, node: usize, n: u64, mark: Mark) -> Option<usize> {
+        for i in 0..self.memory.nodes[node].zones.len() {
+            let zone = self.memory.nodes[node].zones[i];
+            let free = self.memory.zones[zone].free;
+            // Strict: a zone at its mark gives nothing.
+            if free > self.keep(zone, mark) + n - 1 {
+                self.take(zone, n);
+                return Some(zone);
+            }
+        }
+        None
+    }
+    pub(super) fn take(&mut self, zone: usize, n: u64) {
+        self.memory.zones[zone].free -= n;
+        let node = self.memory.node_of(zone);
+        self.stat.add(node, Item::Pgalloc, n);
+    }
+    pub(super) fn give(&mut self, zone: usize, n: u64) {
+        self.memory.zones[zone].free += n;
+        let node = self.memory.node_of(zone);
+        self.stat.add(node, Item::Pgfree, n);
+    }
+
+    /// Allocates `n` pages (1 or a huge page's 512) in one zone: the wanted node
+    /// first, then the others by distance. `None`: no memory, also not by reclaim.
+    pub(super) fn allocate(
+        &mut self,
+        ctx: &mut Ctx,
+        n: u64,
+        wanted: NodeId,
+        only: Option<&[NodeId]>,
+    ) -> Option<usize> {
+        let start = self.place_of(wanted);
+        let order: Vec<usize> = match only {
+            None => self.fallback[start].clone(),
+            Some(nodes) => {
+                let allowed = |&p: &usize| nodes.contains(&self.memory.node_id(p));
+                self.fallback[start].iter().copied().filter(allowed).collect()
+            }
+        };
+        let mut zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Low));
+        if zone.is_none() {
+            for &node in &order {
+                self.wake_kswapd(node, ctx.clock);
+            }
+            zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Min));
+        }
+        // A huge page is not worth reclaiming for: the fault falls back to a base page.
+        if zone.is_none() && n < HUGE_PAGES {
+            self.stat.add(ctx.node, Item::Allocstall, 1);
+            for _ in 0..Self::RETRIES {
+                let got = self.direct_reclaim(ctx, &order);
+                zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Min));
+                if zone.is_some() || got == 0 {
+                    break;
+                }
+            }
+        }
+        let zone = zone?;
+        let node = self.memory.node_of(zone);
+        if node == start {
+            self.stat.add(node, Item::NumaHit, n);
+        } else {
+            self.stat.add(node, Item::NumaMiss, n);
+            self.stat.add(start, Item::NumaForeign, n);
+        }
+        let near = if node == ctx.node { Item::NumaLocal } else { Item::NumaOther };
+        self.stat.add(node, near, n);
+        Some(zone)
+    }
+
+    /// How often a stalled allocation reclaims before it gives up: the kernel's bound.
+    const RETRIES: usize = 16;
+
+    /// Reclaims on behalf of a task that waits for memory; pages reclaimed.
+    fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize]) -> u64 {
+        let mut reclaimed = 0;
+        for priority in (0..=12).rev() {
+            for &node in order {
+                reclaimed += self.shrink_node(ctx, node, priority, Reclaimer::Direct);
+            }
+            if reclaimed >= 32 {
+                break;
+            }
+        }
+        if reclaimed > 0 {
+            for &node in order {
+                self.kswapd[node].failures = 0;
+            }
+        }
+        reclaimed
+    }
+}

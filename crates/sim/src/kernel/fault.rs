@@ -1,0 +1,203 @@
+//! Faults: first touch, writes to read-only pages, pages on the swap device.
+
+use super::{Ctx, Fatal, Kernel};
+use crate::lists::Lru;
+use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::page::{PRESENT, STAMP_UNSET, State, Word, YOUNG};
+use crate::space::wanted;
+use crate::vmstat::Item;
+use homenode_core::scenario::Policy;
+use homenode_core::units::{HUGE_PAGES, NodeId};
+
+/// Where an entry lies in its address space.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) space: usize,
+    /// In the space's mappings.
+    pub(super) vma: usize,
+    pub(super) vpn: u64,
+}
+
+impl Kernel {
+    /// Makes an entry accessible for a read or write and marks it accessed; the
+    /// zone that serves the access. Charges `ctx` for all but the access itself.
+    pub(crate) fn touch(&mut self, ctx: &mut Ctx, page: u32, write: bool) -> Result<usize, Fatal> {
+        loop {
+            let w = Word(self.memory.words[page as usize]);
+            match w.state() {
+                State::Present if !write || w.writable() => {
+                    self.memory.words[page as usize] |= YOUNG;
+                    let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
+                    return Ok(self.memory.word(item).zone());
+                }
+                State::Present => self.write_fault(ctx, page)?,
+                State::ProtNone => self.hint_fault(ctx, page)?,
+                State::None => self.first_touch(ctx, page, write)?,
+                State::Swapped => self.swap_in(ctx, page, write)?,
+            }
+        }
+    }
+
+    pub(super) fn place(&self, page: u32) -> Result<Place, Fatal> {
+        let block = self.memory.blocks[(page / BLOCK) as usize];
+        if block.space == 0 {
+            return Err(Fatal::Segv);
+        }
+        let vpn = block.step * u64::from(BLOCK) + u64::from(page % BLOCK);
+        let space = block.space as usize - 1;
+        let vma = self.space(space).find(vpn).ok_or(Fatal::Segv)?;
+        Ok(Place { space, vma, vpn })
+    }
+
+    /// The node that the mapping's policy, or the task's, wants for a page.
+    fn wants(&mut self, ctx: &Ctx, at: Place) -> (NodeId, Option<Vec<NodeId>>) {
+        let local = self.memory.node_id(ctx.node);
+        let own = &self.spaces[at.space].as_ref().expect("placed").vmas[at.vma].kind.policy;
+        let (policy, turn) = if *own == Policy::Default && ctx.task != usize::MAX {
+            let n = &mut self.numa[ctx.task];
+            n.turn += 1;
+            (&n.policy, n.turn - 1)
+        } else {
+            // A mapping's own policy interleaves by address, so that it doesn't
+            // matter who touches first.
+            (own, at.vpn)
+        };
+        let (node, only) = wanted(policy, local, turn);
+        (node, only.map(<[_]>::to_vec))
+    }
+    /// Allocates for an entry.
+    fn page_for(&mut self, ctx: &mut Ctx, at: Place, n: u64) -> Option<usize> {
+        let (node, only) = self.wants(ctx, at);
+        self.allocate(ctx, n, node, only.as_deref())
+    }
+    /// Puts a new page behind an entry: on the inactive list, as new pages are.
+    fn install(&mut self, at: Place, page: u32, zone: usize, write: bool) {
+        self.memory.words[page as usize] = Word::mapped(zone, write).0;
+        let node = self.memory.node_of(zone);
+        let lru = Lru::of(self.memory.is_file(page), false);
+        self.memory.enter_list(page, node, lru);
+        self.space_mut(at.space).rss += 1;
+    }
+
+    /// The first access to a page. A read allocates too: the kernel would map the
+    /// zero page until the first write (specs/exceptions/zero-page.md).
+    fn first_touch(&mut self, ctx: &mut Ctx, page: u32, write: bool) -> Result<(), Fatal> {
+        let at = self.place(page)?;
+        self.count(ctx, Item::Pgfault, 1);
+        let (writable, file, huge) = {
+            let v = &self.space(at.space).vmas[at.vma];
+            if write && !v.kind.writable || !write && !v.kind.readable {
+                return Err(Fatal::Segv);
+            }
+            // Clean pages of a file wait for a write fault; anonymous ones don't.
+            (v.kind.writable, v.kind.file, self.wants_huge(v, at.vpn))
+        };
+        if huge {
+            let head = page & !(BLOCK - 1);
+            let range = head as usize..(head + BLOCK) as usize;
+            let empty = self.memory.words[range.clone()].iter().all(|&w| w == 0);
+            if empty && let_huge(self, ctx, at, head) {
+                self.count(ctx, Item::ThpFaultAlloc, 1);
+                ctx.clock += self.times.minor_fault + (HUGE_PAGES - 1) * self.times.page_copy / 2;
+                return Ok(());
+            }
+        }
+        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        self.install(at, page, zone, writable && (write || !file));
+        ctx.clock += self.times.minor_fault;
+        Ok(())
+    }
+
+    /// A write to a page that is mapped read-only.
+    fn write_fault(&mut self, ctx: &mut Ctx, page: u32) -> Result<(), Fatal> {
+        let at = self.place(page)?;
+        self.count(ctx, Item::Pgfault, 1);
+        let (writable, shared) = {
+            let k = &self.space(at.space).vmas[at.vma].kind;
+            (k.writable, k.shared)
+        };
+        if !writable {
+            return Err(Fatal::Segv);
+        }
+        let w = Word(self.memory.words[page as usize]);
+        if w.shared() && !shared {
+            let frame = w.frame();
+            if self.memory.mappers(frame).len() > 1 {
+                return self.copy_on_write(ctx, at, page, frame);
+            }
+            self.memory.unshare(frame);
+        }
+        let w = Word(self.memory.words[page as usize]).with_write(true);
+        self.memory.words[page as usize] = w.0;
+        // The page is used on from here by one process: its past is forgotten.
+        if !w.shared() {
+            let item = self.memory.item_of(page);
+            self.memory.set_word(item, self.memory.word(item).with_stamp(STAMP_UNSET));
+        }
+        ctx.clock += self.times.hint_fault;
+        Ok(())
+    }
+    fn copy_on_write(
+        &mut self,
+        ctx: &mut Ctx,
+        at: Place,
+        page: u32,
+        frame: u32,
+    ) -> Result<(), Fatal> {
+        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        // Reclaim on the way may have taken the old page to the swap device.
+        let still = Word(self.memory.words[page as usize]);
+        if !(still.resident() && still.shared() && still.frame() == frame) {
+            self.give(zone, 1);
+            return Ok(());
+        }
+        let old = self.memory.node_of(self.memory.word(frame | FRAME_ITEM).zone());
+        if self.memory.unmap_frame(frame, page) {
+            self.stat.add(old, Item::Pgfree, 1);
+        }
+        self.space_mut(at.space).rss -= 1;
+        self.install(at, page, zone, true);
+        ctx.clock += self.times.minor_fault + self.times.page_copy;
+        Ok(())
+    }
+
+    /// A page comes back from the swap device, or a dropped page of a file is read.
+    fn swap_in(&mut self, ctx: &mut Ctx, page: u32, write: bool) -> Result<(), Fatal> {
+        let at = self.place(page)?;
+        let (readable, writable, file) = {
+            let k = &self.space(at.space).vmas[at.vma].kind;
+            (k.readable, k.writable, k.file)
+        };
+        if write && !writable || !write && !readable {
+            return Err(Fatal::Segv);
+        }
+        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        self.count(ctx, Item::Pgfault, 1);
+        self.count(ctx, Item::Pgmajfault, 1);
+        self.memory.words[page as usize] = 0;
+        self.install(at, page, zone, writable && (write || !file));
+        if !file {
+            self.swap_free += 1;
+            self.count(ctx, Item::Pswpin, 1);
+        }
+        // What came back so soon had better stayed.
+        let node = self.memory.node_of(zone);
+        self.note_refault(node, file);
+        ctx.clock += self.times.minor_fault + self.times.swap_in;
+        Ok(())
+    }
+}
+
+/// Tries to put a huge page behind a block.
+fn let_huge(k: &mut Kernel, ctx: &mut Ctx, at: Place, head: u32) -> bool {
+    let Some(zone) = k.page_for(ctx, at, HUGE_PAGES) else { return false };
+    let range = head as usize..(head + BLOCK) as usize;
+    // Reclaim can't have touched an empty block; nothing else runs meanwhile.
+    k.memory.words[range].fill(Word::mapped(zone, true).with_young(false).0);
+    k.memory.blocks[(head / BLOCK) as usize].huge = true;
+    let node = k.memory.node_of(zone);
+    k.memory.enter_list(head, node, Lru::InactiveAnon);
+    k.space_mut(at.space).rss += HUGE_PAGES;
+    debug_assert_eq!(k.memory.words[head as usize] & crate::page::STATE, PRESENT);
+    true
+}

@@ -1,0 +1,140 @@
+//! Moving a page: what it takes, what it costs, why it can fail.
+
+use super::alloc::Mark;
+use super::{Ctx, Kernel};
+use crate::lists::Lru;
+use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::page::{OnList, SHARED, Word};
+use crate::vmstat::Item;
+
+/// What becomes of the entries of a moved page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entries {
+    /// As they were.
+    Keep,
+    /// Accessible, and read-only where `read_only` (SPEC §A.7: a private page that
+    /// a hint fault moved).
+    Accessible { read_only: bool },
+}
+
+impl Kernel {
+    /// Moves an isolated item to a zone in which its pages are already taken, gives
+    /// the old ones back and puts it at the head of a list there. Charges `ctx`.
+    pub(super) fn move_item(
+        &mut self,
+        ctx: &mut Ctx,
+        item: u32,
+        zone: usize,
+        active: bool,
+        stamp: u32,
+        entries: Entries,
+    ) {
+        let n = self.memory.pages_of(item);
+        let w = self.memory.word(item);
+        debug_assert!(w.on_list() == OnList::Isolated);
+        let from = w.zone();
+        self.give_quietly(from, n);
+        let change = |w: Word| {
+            let w = if w.shared() { w } else { w.with_zone(zone).with_stamp(stamp) };
+            match entries {
+                Entries::Keep => w,
+                Entries::Accessible { read_only } => {
+                    w.with_state(crate::page::PRESENT).with_write(w.writable() && !read_only)
+                }
+            }
+        };
+        if item & FRAME_ITEM != 0 {
+            self.memory.set_word(item, w.with_zone(zone).with_stamp(stamp));
+            if let Entries::Accessible { .. } = entries {
+                for i in 0..self.memory.mappers(item ^ FRAME_ITEM).len() {
+                    let page = self.memory.mappers(item ^ FRAME_ITEM)[i] as usize;
+                    self.memory.words[page] = change(Word(self.memory.words[page])).0;
+                }
+            }
+        } else {
+            for page in item as usize..item as usize + n as usize {
+                let list = Word(self.memory.words[page]).on_list();
+                self.memory.words[page] = change(Word(self.memory.words[page])).with_list(list).0;
+            }
+        }
+        let (src, dst) = (self.memory.node_of(from), self.memory.node_of(zone));
+        let lru = Lru::of(self.memory.is_file(item), active);
+        self.memory.enter_list(item, dst, lru);
+        self.stat.add(dst, Item::PgmigrateSuccess, n);
+        self.loads[src].read += n * homenode_core::units::PAGE_SIZE;
+        self.loads[dst].written += n * homenode_core::units::PAGE_SIZE;
+        self.moved[src][dst] += n;
+        // A huge page is unmapped and remapped once, but copied whole.
+        let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
+        ctx.clock += self.times.migrate_page + copy * n;
+        if let Some(watch) = &mut self.watch {
+            watch.moved(item, src, dst, n);
+        }
+    }
+    /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,
+    /// or what the slower end's bandwidth allows if that is longer.
+    fn copy_time(&self, src: usize, dst: usize) -> u64 {
+        self.times.page_copy.max(self.copy_bound[src]).max(self.copy_bound[dst])
+    }
+    /// Gives pages back without counting a free: the page lives on elsewhere.
+    pub(super) fn give_quietly(&mut self, zone: usize, n: u64) {
+        self.memory.zones[zone].free += n;
+    }
+    /// Takes pages without counting an allocation, if `mark` allows.
+    pub(super) fn take_quietly(&mut self, node: usize, n: u64, mark: Mark) -> Option<usize> {
+        let zones = self.memory.nodes[node].zones.clone();
+        let zone = zones.into_iter().find(|&z| {
+            let free = self.memory.zones[z].free;
+            free > self.keep(z, mark) + n
+        })?;
+        self.memory.zones[zone].free -= n;
+        Some(zone)
+    }
+    /// An injected failure, where the run asks for them.
+    pub(super) fn move_fails(&mut self) -> bool {
+        self.fail_moves > 0 && self.faults.below(1000) < u64::from(self.fail_moves)
+    }
+
+    /// Splits a huge page into its base pages. Each gets the list of the whole.
+    pub(super) fn split(&mut self, head: u32) {
+        let node = self.memory.node_of(self.memory.word(head).zone());
+        let lru = self.memory.leave_list(head);
+        let w = self.memory.word(head);
+        self.memory.blocks[(head / BLOCK) as usize].huge = false;
+        for page in head..head + BLOCK {
+            debug_assert!(self.memory.words[page as usize] & SHARED == 0);
+            self.memory.set_word(page, self.memory.word(page).with_stamp(w.stamp()));
+            if let Some(lru) = lru {
+                self.memory.enter_list(page, node, lru);
+            }
+        }
+        self.stat.add(node, Item::ThpSplitPage, 1);
+    }
+
+    /// `move_pages` of one page to a node, as root asks for it; whether it moved.
+    pub(super) fn move_page_to(&mut self, ctx: &mut Ctx, page: u32, node: usize) -> bool {
+        let w = Word(self.memory.words[page as usize]);
+        if !w.resident() {
+            return false;
+        }
+        let item = self.memory.item_of(page);
+        let w = self.memory.word(item);
+        if self.memory.node_of(w.zone()) == node {
+            return false;
+        }
+        let n = self.memory.pages_of(item);
+        if self.move_fails() {
+            self.stat.add(node, Item::PgmigrateFail, n);
+            return false;
+        }
+        // The kernel allocates here with reclaim, on this node only.
+        let Some(zone) = self.take_quietly(node, n, Mark::Min) else {
+            self.wake_kswapd(node, ctx.clock);
+            self.stat.add(node, Item::PgmigrateFail, n);
+            return false;
+        };
+        let active = self.memory.leave_list(item).is_some_and(Lru::active);
+        self.move_item(ctx, item, zone, active, w.stamp(), Entries::Keep);
+        true
+    }
+}

@@ -1,0 +1,256 @@
+//! Mappings: made, given back, copied by fork.
+
+use super::{Ctx, Kernel};
+use crate::memory::{BLOCK, MemoryError};
+use crate::page::{PRESENT, State, Word};
+use crate::space::{Kind, Space, Vma};
+use crate::vmstat::Item;
+use homenode_core::knobs::HugePages;
+use homenode_core::numa::window::{PolicyKind, policy_migrates};
+use homenode_core::scenario::Policy;
+use homenode_core::units::{HUGE_PAGES, PAGE_SIZE};
+
+/// A mapping to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapping {
+    pub(crate) start: u64,
+    pub(crate) pages: u64,
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+}
+
+/// Time of a system call on mappings beside what it does per page: about that of
+/// a small `mmap` (assumed; no figure in a machine's file).
+const CALL: u64 = 1_000_000;
+
+impl Kernel {
+    /// A new address space; its number.
+    pub(crate) fn new_space(&mut self) -> usize {
+        let number = self.spaces.len();
+        self.spaces.push(Some(Space::new(number as u32)));
+        number
+    }
+
+    /// What the scan makes of a mapping's policy, or the task's where it has none.
+    fn scannable(&self, own: &Policy, task: &Policy) -> bool {
+        let effective = if *own == Policy::Default { task } else { own };
+        let kind = match effective {
+            Policy::Default => PolicyKind::Default,
+            Policy::Bind { balancing: true, .. } => PolicyKind::BindBalancing,
+            _ => PolicyKind::Explicit,
+        };
+        policy_migrates(kind, self.knobs.version)
+    }
+
+    /// Maps anew; what was there before is given back.
+    pub(crate) fn map(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        m: Mapping,
+        task_policy: &Policy,
+    ) -> Result<(), MemoryError> {
+        ctx.clock += CALL;
+        self.unmap_quietly(ctx, space, m.start, m.start + m.pages);
+        let policy_migrates = self.scannable(&m.kind.policy, task_policy);
+        let (start, end, file) = (m.start, m.start + m.pages, m.kind.file);
+        let Self { memory, spaces, .. } = self;
+        let s = spaces[space].as_mut().expect("a task's space lives");
+        s.reserve(memory, start, end, file)?;
+        s.insert(Vma { start, end, kind: m.kind, name: m.name, scan: None, policy_migrates });
+        Ok(())
+    }
+
+    /// Gives a range back.
+    pub(crate) fn unmap(&mut self, ctx: &mut Ctx, space: usize, start: u64, end: u64) {
+        ctx.clock += CALL;
+        self.unmap_quietly(ctx, space, start, end);
+    }
+    fn unmap_quietly(&mut self, ctx: &mut Ctx, space: usize, start: u64, end: u64) {
+        let gone: Vec<Vma> = {
+            let s = self.space_mut(space);
+            let range = s.carve(start, end);
+            s.vmas.drain(range).collect()
+        };
+        for v in gone {
+            self.zap(ctx, space, v.start, v.end, v.kind.file);
+            let Self { memory, spaces, .. } = self;
+            let s = spaces[space].as_mut().expect("a task's space lives");
+            s.release(memory, v.start, v.end, v.kind.file);
+        }
+    }
+    /// Gives the contents of a range up; the mappings stay.
+    pub(crate) fn discard(&mut self, ctx: &mut Ctx, space: usize, start: u64, end: u64) {
+        ctx.clock += CALL;
+        let kinds: Vec<(u64, u64, bool)> = {
+            let s = self.space(space);
+            let inside = s.vmas.iter().filter(|v| v.start < end && v.end > start);
+            inside.map(|v| (v.start.max(start), v.end.min(end), v.kind.file)).collect()
+        };
+        for (a, b, file) in kinds {
+            self.zap(ctx, space, a, b, file);
+        }
+    }
+    /// Frees what a range holds.
+    fn zap(&mut self, ctx: &mut Ctx, space: usize, start: u64, end: u64, file: bool) {
+        let mut vpn = start;
+        while vpn < end {
+            let next = (vpn / HUGE_PAGES + 1) * HUGE_PAGES;
+            let stop = next.min(end);
+            if let Some(first) = self.space(space).place(vpn, file) {
+                for page in first..first + (stop - vpn) as u32 {
+                    if self.memory.words[page as usize] != 0 {
+                        self.free_entry(ctx, space, page);
+                    }
+                }
+            }
+            vpn = stop;
+        }
+    }
+    /// Clears one entry and frees its page if that was the last mapping.
+    fn free_entry(&mut self, ctx: &mut Ctx, space: usize, page: u32) {
+        let w = Word(self.memory.words[page as usize]);
+        match w.state() {
+            State::None => {}
+            State::Swapped => {
+                if !self.memory.blocks[(page / BLOCK) as usize].file {
+                    self.swap_free += 1;
+                }
+                self.memory.words[page as usize] = 0;
+            }
+            State::Present | State::ProtNone => {
+                self.space_mut(space).rss -= 1;
+                if w.shared() {
+                    let zone = self.memory.word(self.memory.item_of(page)).zone();
+                    let node = self.memory.node_of(zone);
+                    if self.memory.unmap_frame(w.frame(), page) {
+                        self.stat.add(node, Item::Pgfree, 1);
+                    }
+                } else {
+                    if self.memory.blocks[(page / BLOCK) as usize].huge {
+                        self.split(page & !(BLOCK - 1));
+                    }
+                    let w = Word(self.memory.words[page as usize]);
+                    self.memory.leave_list(page);
+                    self.memory.words[page as usize] = 0;
+                    self.give(w.zone(), 1);
+                }
+            }
+        }
+        // Clearing an entry is a share of a scan's look at it.
+        ctx.clock += self.times.pte_scan;
+    }
+
+    /// The policy of a range becomes `policy`, as by `mbind` without moving.
+    pub(crate) fn mbind(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        start: u64,
+        end: u64,
+        policy: &Policy,
+        task_policy: &Policy,
+    ) {
+        ctx.clock += CALL;
+        let scannable = self.scannable(policy, task_policy);
+        let s = self.space_mut(space);
+        let range = s.carve(start, end);
+        for v in &mut s.vmas[range] {
+            v.kind.policy = policy.clone();
+            v.policy_migrates = scannable;
+        }
+    }
+    /// The protection of a range.
+    pub(crate) fn protect(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        start: u64,
+        end: u64,
+        read: bool,
+        write: bool,
+        exec: bool,
+    ) {
+        ctx.clock += CALL;
+        let s = self.space_mut(space);
+        let range = s.carve(start, end);
+        let mut narrowed = Vec::new();
+        for v in &mut s.vmas[range] {
+            if v.kind.writable && !write {
+                narrowed.push((v.start, v.end, v.kind.file));
+            }
+            (v.kind.readable, v.kind.writable, v.kind.executable) = (read, write, exec);
+        }
+        // Entries lose their write bit; a later write faults and finds it allowed or not.
+        for (a, b, file) in narrowed {
+            for vpn in a..b {
+                if let Some(page) = self.space(space).place(vpn, file) {
+                    let w = Word(self.memory.words[page as usize]);
+                    if w.resident() {
+                        self.memory.words[page as usize] = w.with_write(false).0;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A copy of an address space, as fork makes it: private pages become shared
+    /// frames, read-only on both sides. The child's mappings begin anew with the scan.
+    pub(crate) fn fork_space(
+        &mut self,
+        ctx: &mut Ctx,
+        parent: usize,
+    ) -> Result<usize, MemoryError> {
+        let child = self.new_space();
+        let vmas = self.space(parent).vmas.clone();
+        let scan = self.space(parent).scan.inherited();
+        let turn = self.space(parent).turn;
+        for v in vmas {
+            let (start, end, file) = (v.start, v.end, v.kind.file);
+            let keeps_write = v.kind.shared;
+            let Self { memory, spaces, .. } = self;
+            let s = spaces[child].as_mut().expect("made above");
+            s.reserve(memory, start, end, file)?;
+            s.insert(Vma { scan: None, ..v });
+            for vpn in start..end {
+                let from = self.space(parent).place(vpn, file).expect("mapped pages have a place");
+                let w = Word(self.memory.words[from as usize]);
+                if !w.resident() {
+                    // A swapped page is read by whoever comes first; its copy in
+                    // the other space starts empty. Rare enough to leave it there.
+                    continue;
+                }
+                if self.memory.blocks[(from / BLOCK) as usize].huge {
+                    self.split(from & !(BLOCK - 1));
+                }
+                let w = Word(self.memory.words[from as usize]);
+                let frame = if w.shared() { w.frame() } else { self.memory.share(from)? };
+                let entry = Word(self.memory.words[from as usize]);
+                let write = keeps_write && entry.writable();
+                self.memory.words[from as usize] = entry.with_write(write).0;
+                let to = self.space(child).place(vpn, file).expect("reserved above");
+                self.memory.map_frame(frame, to, PRESENT, write);
+                self.space_mut(child).rss += 1;
+                ctx.clock += self.times.pte_scan;
+            }
+        }
+        let c = self.space_mut(child);
+        c.scan = scan;
+        c.turn = turn;
+        Ok(child)
+    }
+
+    /// The last task of a space has gone: everything is freed.
+    pub(crate) fn drop_space(&mut self, ctx: &mut Ctx, space: usize) {
+        self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
+        debug_assert_eq!(self.space(space).rss, 0);
+        self.spaces[space] = None;
+    }
+
+    /// Whether a first touch in this mapping may take a huge page.
+    pub(super) fn wants_huge(&self, v: &Vma, vpn: u64) -> bool {
+        let start = vpn & !(HUGE_PAGES - 1);
+        let allowed = self.knobs.transparent_hugepage != HugePages::Never;
+        allowed && v.kind.huge && !v.kind.file && v.start <= start && start + HUGE_PAGES <= v.end
+    }
+}

@@ -1,0 +1,674 @@
+//! NUMA balancing in the simulated kernel: ticks, scans, hint faults.
+
+use super::alloc::Mark;
+use super::migrate::Entries;
+use super::{Ctx, Fatal, Kernel};
+use crate::lists::Lru;
+use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, Word};
+use crate::vmstat::Item;
+use homenode_core::kernel::KernelVersion;
+use homenode_core::numa::faults::{
+    AccountedFault, CpuPid, FaultFlags, GroupFaults, Join, JoinFacts, Runtime, TaskFaults,
+    is_accounted, join_rule,
+};
+use homenode_core::numa::filter::{HintFault, TargetPolicy, TaskView, Verdict, isolate, page_filter};
+use homenode_core::numa::period::{Limits, Since, adapt};
+use homenode_core::numa::scan::{
+    Birth, TaskScan, TickOutcome, WorkFacts, WorkStart, begin_work, charge_scan, fork,
+    seed_back_off, tick,
+};
+use homenode_core::numa::window::{
+    PteFacts, PteVerdict, RangeFacts, ScanStep, ScanWork, Scanner, pmd_eligible, pte_eligible,
+    uses_access_time,
+};
+use homenode_core::scenario::Policy;
+use homenode_core::tiering::promote::{AccessTime, PromoteKnobs};
+use homenode_core::tiering::watermarks::{self, WakeFacts, ZoneMarks};
+use homenode_core::units::{HUGE_PAGES, Pages};
+
+/// What balancing keeps of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskNuma {
+    pub(crate) pid: u32,
+    pub(crate) space: usize,
+    pub(crate) policy: Policy,
+    /// Turns of the task's own policy.
+    pub(crate) turn: u64,
+    pub(crate) scan: TaskScan,
+    pub(crate) faults: TaskFaults,
+    /// The group's key in [`Kernel::groups`].
+    pub(crate) group: Option<u32>,
+    /// Processor time in ns, as of its last turn.
+    pub(crate) ran_ns: u64,
+    /// Processor time and wall time at the last placement.
+    last_placed: Option<(u64, u64)>,
+}
+
+impl TaskNuma {
+    pub(crate) fn new(pid: u32, space: usize) -> Self {
+        Self {
+            pid,
+            space,
+            policy: Policy::Default,
+            turn: 0,
+            scan: TaskScan::default(),
+            faults: TaskFaults::default(),
+            group: None,
+            ran_ns: 0,
+            last_placed: None,
+        }
+    }
+}
+
+impl Kernel {
+    // ── Birth and death ────────────────────────────────────────────────────────
+
+    /// A task of a new process: `of` is the process's first task if this is a
+    /// further thread, the `users`-th of the space. The first comes by fork and
+    /// exec of a launcher with a space of its own.
+    pub(crate) fn numa_born(&mut self, id: usize, of: Option<usize>, users: u32, now: u64) {
+        let jiffies = Self::jiffies(now);
+        let delay = self.knobs.scan_delay_ms;
+        let slow = self.model.slow_start;
+        match of {
+            None => {
+                // exec gives a new space whose gate is unset: SPEC §A.3.
+                let mut launcher = homenode_core::numa::scan::MmScan::new();
+                let parent = TaskScan::default();
+                self.numa[id].scan =
+                    fork(Birth::Fork, &parent, &mut launcher, 1, 0, slow, delay, jiffies);
+            }
+            Some(first) => {
+                let space = self.numa[id].space;
+                let limits = self.limits(first);
+                let parent = self.numa[first].scan;
+                let mm = &mut self.spaces[space].as_mut().expect("just made").scan;
+                let users = users.saturating_sub(1).max(1);
+                self.numa[id].scan =
+                    fork(Birth::SharedMm, &parent, mm, users, limits.max_ms, slow, delay, jiffies);
+            }
+        }
+    }
+    /// The child's state, from the parent's space as it is before the copy.
+    pub(crate) fn numa_fork(&mut self, parent: usize, now: u64) -> TaskScan {
+        let space = self.numa[parent].space;
+        let limits = self.limits(parent);
+        let scan = self.numa[parent].scan;
+        let s = self.spaces[space].as_mut().expect("a task's space lives");
+        let users = s.users;
+        fork(
+            Birth::Fork,
+            &scan,
+            &mut s.scan,
+            users,
+            limits.max_ms,
+            self.model.slow_start,
+            self.knobs.scan_delay_ms,
+            Self::jiffies(now),
+        )
+    }
+    /// A thread joins a space that runs already.
+    pub(crate) fn numa_thread(&mut self, id: usize, of: usize, now: u64) {
+        let users = self.space(self.numa[of].space).users;
+        self.numa_born(id, Some(of), users, now);
+        // The caller has counted the new one already; the rule wants who was there.
+    }
+    /// Another program in the same task: SPEC §A.3.
+    pub(crate) fn numa_exec(&mut self, id: usize) {
+        self.leave_group(id);
+        self.numa[id].faults.exec();
+    }
+    pub(crate) fn numa_exit(&mut self, id: usize) {
+        self.leave_group(id);
+    }
+    fn leave_group(&mut self, id: usize) {
+        let Some(key) = self.numa[id].group.take() else { return };
+        let g = self.groups.get_mut(&key).expect("a group lives while it has members");
+        g.remove(&self.numa[id].faults);
+        if g.refs == 0 {
+            self.groups.remove(&key);
+        }
+    }
+
+    // ── Ticks and scans ────────────────────────────────────────────────────────
+
+    fn limits(&self, id: usize) -> Limits {
+        let n = &self.numa[id];
+        let rss = self.spaces[n.space].as_ref().map_or(0, |s| s.rss);
+        let group = n.group.and_then(|g| self.groups.get(&g)).map(GroupFaults::scale);
+        Limits::new(&self.knobs, Pages(rss), group)
+    }
+    /// The tick of a running task: SPEC §A.2, §A.3.
+    pub(crate) fn numa_tick(&mut self, ctx: &mut Ctx, id: usize) {
+        if !self.knobs.numa_balancing.enabled() {
+            return;
+        }
+        let now = Self::jiffies(ctx.clock);
+        let start = self.limits(id).start_ms;
+        let n = &mut self.numa[id];
+        let mm = &self.spaces[n.space].as_ref().expect("a task's space lives").scan;
+        if tick(&mut n.scan, mm, self.model.slow_start, now, n.ran_ns, || start)
+            == TickOutcome::QueueWork
+        {
+            // The work runs when the task returns to user mode: at once.
+            self.scan_work(ctx, id);
+        }
+    }
+    /// One scan: SPEC §A.4.
+    fn scan_work(&mut self, ctx: &mut Ctx, id: usize) {
+        let now = Self::jiffies(ctx.clock);
+        let start = self.limits(id).start_ms;
+        let cpu_node = self.memory.node_id(ctx.node);
+        let facts =
+            WorkFacts { now_jiffies: now, cpu_node, exiting: false, single_allowed_node: false };
+        let n = &mut self.numa[id];
+        let space = n.space;
+        let mm = &mut self.spaces[space].as_mut().expect("a task's space lives").scan;
+        if begin_work(&mut n.scan, mm, facts, &self.knobs, || start) != WorkStart::Scan {
+            return;
+        }
+        if self.knobs.version == KernelVersion::V3_8 && self.seed_limit[ctx.node].is_over(now) {
+            return;
+        }
+        let began = ctx.clock;
+        let s = self.spaces[space].as_ref().expect("a task's space lives");
+        let who = Scanner { pid: self.numa[id].pid, nr_threads: s.users, now_jiffies: now };
+        let mut work = ScanWork::new(&self.knobs, who);
+        loop {
+            let s = self.spaces[space].as_mut().expect("a task's space lives");
+            match work.next(&mut s.scan, &mut s.vmas) {
+                ScanStep::Skip { .. } => {}
+                ScanStep::Done => break,
+                ScanStep::Scan { vma, start_vpn, end_vpn } => {
+                    let updates = self.mark_range(ctx, space, vma, start_vpn, end_vpn);
+                    let s = self.spaces[space].as_mut().expect("a task's space lives");
+                    work.scanned(&mut s.scan, &mut s.vmas, updates);
+                }
+            }
+        }
+        charge_scan(&mut self.numa[id].scan, (ctx.clock - began) / 1000);
+    }
+    /// Makes the eligible entries of a range inaccessible; how many (a huge one
+    /// counts all its pages).
+    fn mark_range(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        vma: usize,
+        start: u64,
+        end: u64,
+    ) -> u64 {
+        let s = self.spaces[space].as_ref().expect("a task's space lives");
+        let v = &s.vmas[vma];
+        let (file, cow, single) = (v.kind.file, !v.kind.shared, s.users == 1);
+        let mode = self.knobs.numa_balancing;
+        let range = RangeFacts {
+            version: self.knobs.version,
+            mode,
+            cow,
+            skip_node: (cow && single).then(|| self.memory.node_id(ctx.node)),
+        };
+        let now = AccessTime::new(Self::ms(ctx.clock)).bits();
+        // What the rule says depends on the zone only, for private 4 KiB pages that
+        // are present: asked once per zone, not once per entry.
+        let mut by_zone = [PteVerdict::Mark { stamp_time: false }; crate::page::ZONES_MAX];
+        for (z, zone) in self.memory.zones.iter().enumerate() {
+            by_zone[z] = pte_eligible(&self.pte(zone.node, false, 1), &range);
+        }
+        let (mut small, mut huge) = (0, 0);
+        let mut looked = 0;
+        let mut vpn = start;
+        while vpn < end {
+            let stop = ((vpn / HUGE_PAGES + 1) * HUGE_PAGES).min(end);
+            let first = self.space(space).place(vpn, file);
+            let n = (stop - vpn) as u32;
+            vpn = stop;
+            let Some(first) = first else { continue };
+            if self.memory.blocks[(first / BLOCK) as usize].huge {
+                looked += 1;
+                let head = first & !(BLOCK - 1);
+                let w = self.memory.word(head);
+                let mut facts = self.pte(self.memory.node_of(w.zone()), false, 1);
+                facts.protnone = w.state() == State::ProtNone;
+                if let PteVerdict::Mark { stamp_time } = pmd_eligible(&facts, false, &range) {
+                    huge += 1;
+                    let at = head as usize..(head + BLOCK) as usize;
+                    for w in &mut self.memory.words[at] {
+                        *w = *w & !STATE | PROTNONE;
+                    }
+                    if stamp_time {
+                        self.memory.set_word(head, self.memory.word(head).with_stamp(now));
+                    }
+                }
+                continue;
+            }
+            looked += u64::from(n);
+            for page in first as usize..(first + n) as usize {
+                let w = self.memory.words[page];
+                if w & STATE != PRESENT {
+                    continue;
+                }
+                let verdict = if w & SHARED == 0 {
+                    by_zone[Word(w).zone()]
+                } else {
+                    let frame = Word(w).frame();
+                    let zone = self.memory.word(frame | FRAME_ITEM).zone();
+                    let mappers = self.memory.mappers(frame).len() as u32;
+                    pte_eligible(&self.pte(self.memory.node_of(zone), true, mappers), &range)
+                };
+                if let PteVerdict::Mark { stamp_time } = verdict {
+                    small += 1;
+                    let marked = Word(w).with_state(PROTNONE);
+                    if !stamp_time {
+                        self.memory.words[page] = marked.0;
+                    } else if w & SHARED == 0 {
+                        self.memory.words[page] = marked.with_stamp(now).0;
+                    } else {
+                        self.memory.words[page] = marked.0;
+                        let item = Word(w).frame() | FRAME_ITEM;
+                        self.memory.set_word(item, self.memory.word(item).with_stamp(now));
+                    }
+                }
+            }
+        }
+        ctx.clock += looked * self.times.pte_scan + (small + huge) * self.times.pte_mark;
+        let updates = small + huge * HUGE_PAGES;
+        self.count(ctx, Item::NumaPteUpdates, updates);
+        self.count(ctx, Item::NumaHugePteUpdates, huge);
+        updates
+    }
+    /// An entry as the scan's rule sees it.
+    fn pte(&self, node: usize, shared_entry: bool, mappers: u32) -> PteFacts {
+        PteFacts {
+            present: true,
+            protnone: false,
+            zone_device: false,
+            ksm: false,
+            mapped_shared: shared_entry && mappers > 1,
+            pinned: false,
+            refcount: mappers,
+            dirty_file: false,
+            node: self.memory.node_id(node),
+            top_tier: self.top[node],
+        }
+    }
+
+    // ── Hint faults ────────────────────────────────────────────────────────────
+
+    /// Zones of a node with their free pages and marks, for the rules.
+    pub(super) fn zones_of(&self, node: usize) -> impl Iterator<Item = (Pages, ZoneMarks)> + '_ {
+        let zones = self.memory.nodes[node].zones.iter();
+        zones.map(|&z| (Pages(self.memory.zones[z].free), self.marks[z]))
+    }
+    pub(super) fn wake_facts(&self, node: usize) -> WakeFacts {
+        WakeFacts {
+            tiering: self.knobs.numa_balancing.tiering(),
+            can_demote: self.knobs.demotion_enabled && !self.demote_any[node].is_empty(),
+        }
+    }
+
+    /// An access to an entry that the scan has made inaccessible: SPEC §A.7, §A.8, §B.4.
+    pub(super) fn hint_fault(&mut self, ctx: &mut Ctx, page: u32) -> Result<(), Fatal> {
+        let at = self.place(page)?;
+        ctx.clock += self.times.hint_fault;
+        self.count(ctx, Item::Pgfault, 1);
+        let now = Self::jiffies(ctx.clock);
+        let now_ms = Self::ms(ctx.clock);
+        let version = self.knobs.version;
+        let mode = self.knobs.numa_balancing;
+        let item = self.memory.item_of(page);
+        let n = self.memory.pages_of(item);
+        let w = self.memory.word(item);
+        let (src, dst) = (self.memory.node_of(w.zone()), ctx.node);
+        let (src_id, dst_id) = (self.memory.node_id(src), self.memory.node_id(dst));
+        let pid = self.numa[ctx.task].pid;
+
+        let (writable, shared_vma, file, executable, policy) = {
+            let v = &mut self.spaces[at.space].as_mut().expect("placed").vmas[at.vma];
+            if let Some(scan) = &mut v.scan {
+                scan.note_fault(pid);
+            }
+            let policy = match &v.kind.policy {
+                Policy::Default => &self.numa[ctx.task].policy,
+                own => own,
+            };
+            let policy = match policy {
+                Policy::Bind { nodes, balancing: true } => {
+                    TargetPolicy::Mask { cpu_node_in_mask: nodes.contains(&dst_id) }
+                }
+                // Explicit policies are not scanned; what was marked before one was
+                // set is outside of it unless it is there already.
+                Policy::Bind { nodes, .. } => {
+                    TargetPolicy::Mask { cpu_node_in_mask: nodes.contains(&dst_id) }
+                }
+                _ => TargetPolicy::Default,
+            };
+            (v.kind.writable, v.kind.shared, v.kind.file, v.kind.executable, policy)
+        };
+        let mappers = if item & FRAME_ITEM != 0 {
+            self.memory.mappers(item ^ FRAME_ITEM).len()
+        } else {
+            1
+        };
+        self.count(ctx, Item::NumaHintFaults, 1);
+        let mut flags = 0;
+        if src == dst {
+            flags |= FaultFlags::LOCAL;
+            self.count(ctx, Item::NumaHintFaultsLocal, 1);
+        }
+        if !writable {
+            flags |= FaultFlags::NO_GROUP;
+        }
+        if shared_vma && mappers > 1 {
+            flags |= FaultFlags::SHARED;
+        }
+        let timed = uses_access_time(mode, self.top[src], version);
+        let this = CpuPid::new(homenode_core::units::CpuId(ctx.cpu), pid);
+        let stored = CpuPid::from_bits(w.stamp());
+        let last = if timed { CpuPid::UNSET } else { stored };
+        let last_place = if last.is_unset() {
+            None
+        } else {
+            self.cpu_node.get(last.cpu().index()).copied().flatten()
+        };
+        let fault = HintFault {
+            version,
+            mode,
+            src: src_id,
+            dst: dst_id,
+            dst_has_memory: !self.memory.nodes[dst].zones.is_empty(),
+            src_top_tier: self.top[src],
+            policy,
+            last: Some(last),
+            last_node: last_place.map(|p| self.memory.node_id(p)),
+            this,
+        };
+        let view = {
+            let t = &self.numa[ctx.task];
+            TaskView { pid, preferred: t.faults.preferred, seq: Some(t.scan.seq) }
+        };
+        let present = Pages(self.memory.nodes[dst].zones.iter().map(|&z| self.memory.zones[z].managed).sum());
+        let room = timed && watermarks::has_plenty(self.zones_of(dst), present);
+        let group = self.numa[ctx.task].group;
+        let mut time = AccessTime::from_bits(w.stamp());
+        let knobs = PromoteKnobs::of(&self.knobs);
+        let hot_pages = self.model.hot_page_selection;
+        let promote = &mut self.promote[dst];
+        let before = promote.nr_candidates;
+        let verdict = page_filter(
+            &HintFault {
+                // Without hot-page selection slow pages pass the ordinary filter, as
+                // in 5.18 (SPEC §B.1 last paragraph).
+                version: if hot_pages { version } else { version.min(KernelVersion::V5_18) },
+                ..fault
+            },
+            &view,
+            group.and_then(|g| self.groups.get(&g)),
+            || promote.decide(dst_id, now_ms, room, &mut time, Pages(n), knobs),
+        );
+        let candidates = self.promote[dst].nr_candidates - before;
+        self.stat.add(dst, Item::PgpromoteCandidate, candidates);
+        let why = match verdict {
+            Verdict::Move { why, .. } | Verdict::Stay { why } => Some(why),
+            Verdict::Unknown { .. } => None,
+        };
+        let stamp = match why {
+            Some(why) if why.recorded_access() => this.bits(),
+            _ if timed && hot_pages => time.bits(),
+            _ => w.stamp(),
+        };
+        self.memory.set_word(item, self.memory.word(item).with_stamp(stamp));
+
+        let promotion = mode.tiering() && !self.top[src] && self.top[dst];
+        let mut moved = false;
+        if let Verdict::Move { .. } = verdict {
+            let refused = isolate(
+                executable && file && mappers > 1,
+                file && w.writable(),
+                || self.room_for(ctx, dst, n, promotion),
+                self.memory.lru_of(item).is_some(),
+            )
+            .is_err();
+            if refused || self.move_fails() {
+                if !refused {
+                    self.stat.add(dst, Item::PgmigrateFail, n);
+                }
+                flags |= FaultFlags::FAILED;
+            } else {
+                moved = self.move_here(ctx, item, n, dst, promotion, stamp);
+                flags |= if moved { FaultFlags::MIGRATED } else { FaultFlags::FAILED };
+            }
+        }
+        if !moved {
+            self.make_accessible(item, page);
+        }
+        let now_on = if moved { dst } else { src };
+        self.count_fault(ctx, at.space, FaultDone {
+            last,
+            now,
+            n,
+            flags,
+            mem: now_on,
+            writable,
+            failed_promotion: promotion && flags & FaultFlags::FAILED != 0,
+            last_valid: timed || last.is_unset() || last_place.is_some(),
+        });
+        Ok(())
+    }
+
+    /// Admission at the target's marks; a refused promotion wakes demotion.
+    fn room_for(&mut self, ctx: &Ctx, dst: usize, n: u64, promotion: bool) -> bool {
+        let choice = if promotion {
+            self.model.admission
+        } else {
+            homenode_core::scenario::AdmissionChoice::B
+        };
+        let facts = self.wake_facts(dst);
+        let answer = watermarks::admit_node(
+            self.zones_of(dst),
+            Pages(n),
+            choice,
+            self.model.margin,
+            facts,
+        );
+        if answer.wakes() {
+            self.wake_kswapd(dst, ctx.clock);
+        }
+        if !answer.is_admitted() && promotion {
+            let signalled = self.kswapd[dst].running
+                || self.woken.contains(&dst)
+                || self.kswapd[dst].state.is_hopeless();
+            if let Some(watch) = &mut self.watch {
+                watch.refused(dst, signalled);
+            }
+        }
+        answer.is_admitted()
+    }
+    /// Takes the page's room on the CPU's node and moves it there.
+    fn move_here(
+        &mut self,
+        ctx: &mut Ctx,
+        item: u32,
+        n: u64,
+        dst: usize,
+        promotion: bool,
+        stamp: u32,
+    ) -> bool {
+        if self.knobs.version == KernelVersion::V3_8 {
+            let now = Self::jiffies(ctx.clock);
+            if !self.seed_limit[dst].take(now, n) {
+                return false;
+            }
+        }
+        let seed_a = promotion && self.model.admission == homenode_core::scenario::AdmissionChoice::A;
+        let mark = if seed_a { Mark::Min } else { Mark::High };
+        let Some(zone) = self.take_quietly(dst, n, mark) else { return false };
+        let w = self.memory.word(item);
+        let crosses = self.knobs.numa_balancing.tiering()
+            && self.top[self.memory.node_of(w.zone())] != self.top[dst];
+        let stamp = if crosses { crate::page::STAMP_UNSET } else { stamp };
+        if let Some(watch) = self.watch.as_mut().filter(|_| promotion) {
+            let free = self.memory.zones[zone].free;
+            let high = self.marks[zone].high.0 + self.marks[zone].reserve.0;
+            watch.promoted(dst, n, free, high);
+        }
+        let active = self.memory.leave_list(item).is_some_and(Lru::active);
+        let read_only =
+            self.knobs.version >= KernelVersion::V6_12 && n == 1 && item & FRAME_ITEM == 0;
+        self.move_item(ctx, item, zone, active, stamp, Entries::Accessible { read_only });
+        self.count(ctx, Item::NumaPagesMigrated, n);
+        if promotion || (self.knobs.version == KernelVersion::V6_1 && crosses && self.top[dst]) {
+            self.stat.add(dst, Item::PgpromoteSuccess, n);
+        }
+        true
+    }
+    /// The fault is over without a move: accessible again, and accessed.
+    fn make_accessible(&mut self, item: u32, page: u32) {
+        let range = if item & FRAME_ITEM == 0 && self.memory.pages_of(item) > 1 {
+            item as usize..(item + BLOCK) as usize
+        } else {
+            page as usize..page as usize + 1
+        };
+        for w in &mut self.memory.words[range] {
+            *w = Word(*w).with_state(PRESENT).0;
+        }
+    }
+
+    // ── Accounting and placement ───────────────────────────────────────────────
+
+    fn count_fault(&mut self, ctx: &mut Ctx, space: usize, f: FaultDone) {
+        let id = ctx.task;
+        let mode = self.knobs.numa_balancing;
+        if !is_accounted(
+            mode,
+            true,
+            self.top[f.mem],
+            f.last_valid,
+            f.failed_promotion,
+            self.knobs.version,
+        ) {
+            return;
+        }
+        let pid = self.numa[id].pid;
+        let mut private = f.last.is_private_to(pid);
+        if !private && f.flags & FaultFlags::NO_GROUP == 0 {
+            private = self.group_with(id, space, f.last, f.flags);
+        }
+        // Placement looks at what was before this fault.
+        let period = self.numa[id].scan.period_ms;
+        if self.numa[id].faults.placement_due(f.now, period) {
+            self.place_task(ctx, id, space);
+        }
+        let group = self.numa[id].group.and_then(|g| self.groups.get(&g));
+        let fault = AccountedFault {
+            mem_node: self.memory.node_id(f.mem),
+            cpu_node: self.memory.node_id(ctx.node),
+            nr_pages: f.n,
+            flags: FaultFlags(f.flags),
+            private,
+        };
+        let nr_nodes = self.memory.nodes.iter().map(|n| usize::from(n.id) + 1).max().unwrap_or(1);
+        self.numa[id].faults.account(fault, group, nr_nodes);
+        if self.knobs.version == KernelVersion::V3_8 && f.flags & FaultFlags::MIGRATED == 0 {
+            seed_back_off(&mut self.numa[id].scan, self.knobs.scan_period_max_ms);
+        }
+    }
+    /// A page that another task used last: perhaps their groups become one. Returns
+    /// whether the fault counts as private after all.
+    fn group_with(&mut self, id: usize, space: usize, last: CpuPid, flags: u8) -> bool {
+        if self.numa[id].group.is_none() {
+            let pid = self.numa[id].pid;
+            self.groups.insert(pid, GroupFaults::found(pid, &self.numa[id].faults));
+            self.numa[id].group = Some(pid);
+        }
+        let own = self.numa[id].group.expect("founded above");
+        let Some(&(other, other_pid)) = self.running.get(&last.cpu().0) else { return false };
+        let theirs = self.numa[other].group;
+        let refs = |k: &Self, g: u32| k.groups.get(&g).map_or(0, |g| g.refs);
+        let facts = JoinFacts {
+            may_group: true,
+            running_matches: last.matches(other_pid) && other != id,
+            other_group: theirs.is_some_and(|t| t != own),
+            own_refs: refs(self, own),
+            other_refs: theirs.map_or(0, |t| refs(self, t)),
+            // Addresses of groups: a later one lies higher here.
+            own_is_higher: theirs.is_some_and(|t| own > t),
+            same_mm: self.numa[other].space == space,
+            shared_page: flags & FaultFlags::SHARED != 0,
+        };
+        match join_rule(facts) {
+            Join::Stay => false,
+            Join::StayPrivate => true,
+            Join::Join => {
+                self.leave_group(id);
+                let t = theirs.expect("a rule that joins has seen a group");
+                if let Some(g) = self.groups.get_mut(&t) {
+                    g.add(&self.numa[id].faults);
+                    self.numa[id].group = Some(t);
+                }
+                false
+            }
+        }
+    }
+    /// Placement: averages, the preferred node, the next period (SPEC §A.6, §A.7).
+    fn place_task(&mut self, ctx: &Ctx, id: usize, space: usize) {
+        let seq = self.space(space).scan.seq;
+        let wall = ctx.clock / 1000;
+        let n = &mut self.numa[id];
+        let runtime = match n.last_placed {
+            // A task that has been running without a break has a full load sum.
+            None => Runtime::first(47_742),
+            Some((ran, at)) => Runtime {
+                run_ns: n.ran_ns.saturating_sub(ran),
+                period_ns: wall.saturating_sub(at),
+            },
+        };
+        let group = n.group.and_then(|g| self.groups.get_mut(&g));
+        let Some(found) = n.faults.place(&mut n.scan, seq, runtime, group) else { return };
+        n.last_placed = Some((n.ran_ns, wall));
+        if let Some(node) = found.max_node {
+            let place = self.place_of(node);
+            // A node without CPUs stands for the nearest that has some.
+            let home = if self.cpu_node.contains(&Some(place)) {
+                node
+            } else {
+                let near = self.fallback[place].iter().find(|p| self.cpu_node.contains(&Some(**p)));
+                near.map_or(node, |&p| self.memory.node_id(p))
+            };
+            self.numa[id].faults.preferred = Some(home);
+        }
+        let limits = self.limits(id);
+        let n = &mut self.numa[id];
+        n.scan.period_max_ms = limits.max_ms;
+        let since = Since {
+            local: n.faults.local,
+            remote: n.faults.remote,
+            failed: n.faults.failed,
+            shared: found.fault_types[0],
+            private: found.fault_types[1],
+        };
+        let next = adapt(n.scan.period_ms, limits, since, self.knobs.version);
+        n.scan.period_ms = next.period_ms;
+        if next.clear_locality {
+            (n.faults.local, n.faults.remote, n.faults.failed) = (0, 0, 0);
+        }
+        if next.push_next_scan {
+            let gate = Self::jiffies(ctx.clock)
+                + homenode_core::kernel::msecs_to_jiffies(u64::from(next.period_ms));
+            self.space_mut(space).scan.next_scan_jiffies = gate;
+        }
+    }
+}
+
+/// A hint fault after the page has moved or stayed.
+struct FaultDone {
+    last: CpuPid,
+    now: u64,
+    n: u64,
+    flags: u8,
+    mem: usize,
+    writable: bool,
+    failed_promotion: bool,
+    last_valid: bool,
+}

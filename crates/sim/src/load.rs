@@ -1,0 +1,93 @@
+//! Loaded latency: a node that nears its bandwidth answers later.
+//!
+//! Once per window the bytes that a node served are held against what it could
+//! have served; the latency of the next window is the unloaded one times
+//!
+//! ```text
+//!               u                    u: share of the bandwidth used, smoothed
+//! 1 + ──────────────────             over four windows, at most 0.95
+//!      2 · (1 − u)
+//! ```
+//!
+//! which is the mean time in an M/D/1 queue (one server, constant service time;
+//! any textbook on queues). Half load gives 1.5, 0.8 gives 3, 0.95 gives 10.5,
+//! which is also about where published latency curves of DRAM and expanders turn
+//! up. Nothing here is fitted to a table that homenode reproduces.
+
+/// How long a window is, in picoseconds.
+pub(crate) const WINDOW: u64 = 100_000_000;
+/// Bytes of a line, the unit of what an access moves.
+pub(crate) const LINE: u64 = 64;
+
+/// The load of one node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Load {
+    /// Bandwidth in MB/s.
+    read_mbps: u64,
+    write_mbps: u64,
+    /// Bytes in this window.
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+    /// Smoothed use in 2^-16.
+    used: u64,
+    /// Bytes over all time.
+    pub(crate) read_total: u64,
+    pub(crate) written_total: u64,
+}
+
+const ONE: u64 = 1 << 16;
+const MOST: u64 = ONE * 95 / 100;
+
+impl Load {
+    pub(crate) fn new(read_mbps: u64, write_mbps: u64) -> Self {
+        Self { read_mbps: read_mbps.max(1), write_mbps: write_mbps.max(1), ..Self::default() }
+    }
+    /// Ends a window that was `span` picoseconds long.
+    pub(crate) fn close(&mut self, span: u64) {
+        // MB/s × ps = 10^-6 bytes: a node could have read mbps × span / 10^6 bytes.
+        let share = |bytes: u64, mbps: u64| {
+            (u128::from(bytes) * u128::from(ONE) * 1_000_000
+                / (u128::from(mbps) * u128::from(span.max(1)))) as u64
+        };
+        let now = share(self.read, self.read_mbps) + share(self.written, self.write_mbps);
+        self.used = (3 * self.used + now.min(4 * ONE)) / 4;
+        self.read_total += self.read;
+        self.written_total += self.written;
+        self.read = 0;
+        self.written = 0;
+    }
+    /// The factor on the unloaded latency, in 2^-16.
+    pub(crate) fn factor(&self) -> u64 {
+        let u = self.used.min(MOST);
+        ONE + u * ONE / (2 * (ONE - u))
+    }
+    /// Picoseconds under load of what takes `ps` unloaded.
+    pub(crate) fn apply(&self, ps: u64) -> u64 {
+        ((u128::from(ps) * u128::from(self.factor())) >> 16) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_load_takes_half_longer_and_full_load_stays_finite() {
+        let mut l = Load::new(10_000, 10_000);
+        for _ in 0..64 {
+            l.read = 500_000; // 5 GB/s for 100 µs
+            l.close(WINDOW);
+        }
+        let half = l.apply(100_000);
+        assert!((149_000..=150_100).contains(&half), "{half}");
+        for _ in 0..64 {
+            l.read = 5_000_000;
+            l.close(WINDOW);
+        }
+        assert!((1_040_000..=1_060_000).contains(&l.apply(100_000)));
+        for _ in 0..64 {
+            l.close(WINDOW);
+        }
+        assert_eq!(l.apply(100_000), 100_000);
+    }
+}

@@ -1,0 +1,617 @@
+//! Memory as it is: columns of pages, shared frames, zones with free pages, lists.
+//!
+//! This room knows no policy, no time and no process beyond a number. It keeps
+//! one promise: what the columns say, the counts say too (a checker recounts).
+
+use crate::lists::{List, Lru};
+use crate::page::{FRAMES_MAX, OnList, SHARED, State, Word, ZONES_MAX};
+use crate::table::{Table, prefetch};
+use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::units::{HUGE_PAGES, NodeId};
+use std::collections::BTreeMap;
+
+/// Base pages in a block: the reach of one page-table page, a huge page's size.
+pub(crate) const BLOCK: u32 = HUGE_PAGES as u32;
+/// An item with this bit is a shared frame, without it a private page.
+pub(crate) const FRAME_ITEM: u32 = 1 << 31;
+/// Most pages of address space.
+pub(crate) const PAGES_MAX: u64 = 1 << 31;
+
+/// Why the simulated memory cannot be made or grown.
+#[derive(Debug)]
+pub enum MemoryError {
+    /// More zones than a page's word can name.
+    Zones(usize),
+    /// More address space than page numbers reach.
+    Pages(u64),
+    /// More shared frames than a page's word can name.
+    Frames,
+    /// The host gave no memory for the columns.
+    Host(std::io::Error),
+}
+
+impl std::fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Zones(n) => write!(
+                f,
+                "the machine has {n} zones with memory; {ZONES_MAX} can be simulated: \
+                 join the zones of a node into one"
+            ),
+            Self::Pages(n) => write!(
+                f,
+                "the programs map {n} pages of 4 KiB; 2^31 (8 TiB) can be simulated"
+            ),
+            Self::Frames => write!(f, "more than 2^27 pages (512 GiB) are shared between processes"),
+            Self::Host(_) => write!(f, "the host gave no memory for the page columns"),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Host(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+/// A zone: a count of free pages and the marks it is held against.
+#[derive(Clone, Debug)]
+pub(crate) struct ZoneState {
+    /// Place of its node.
+    pub(crate) node: usize,
+    pub(crate) kind: ZoneKind,
+    pub(crate) managed: u64,
+    pub(crate) free: u64,
+}
+
+/// A node: its zones and its lists.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeState {
+    pub(crate) id: u16,
+    /// Places of its zones, highest kind first: the order of allocation.
+    pub(crate) zones: Vec<usize>,
+    lists: [List; 4],
+}
+
+impl NodeState {
+    /// Pages on a list.
+    pub(crate) fn on(&self, lru: Lru) -> u64 {
+        self.lists[lru as usize].pages
+    }
+}
+
+/// What the pages of a block have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// The address space that it belongs to, plus one; 0: free.
+    pub(crate) space: u32,
+    /// Its place there: virtual page number / 512.
+    pub(crate) step: u64,
+    /// Pages of files (else anonymous).
+    pub(crate) file: bool,
+    /// Mapped by one huge page now.
+    pub(crate) huge: bool,
+}
+
+#[derive(Default)]
+struct Frames {
+    words: Vec<u32>,
+    orders: Vec<u32>,
+    file: Vec<bool>,
+    maps: Vec<Vec<u32>>,
+    free: Vec<u32>,
+}
+
+/// All of it.
+pub(crate) struct Memory {
+    pub(crate) words: Table,
+    orders: Table,
+    pub(crate) blocks: Vec<Block>,
+    /// Blocks given back: first → how many, never adjacent.
+    holes: BTreeMap<u32, u32>,
+    blocks_max: u32,
+    frames: Frames,
+    pub(crate) zones: Vec<ZoneState>,
+    pub(crate) nodes: Vec<NodeState>,
+    /// Sweeps made and words read by them, for the benchmark's account.
+    pub(crate) sweeps: u64,
+}
+
+impl Memory {
+    /// The machine's memory, all free, with room for `pages` of address space.
+    pub(crate) fn new(machine: &Machine, pages: u64) -> Result<Self, MemoryError> {
+        let mut zones = Vec::new();
+        let mut nodes = Vec::new();
+        for (place, n) in machine.nodes.iter().enumerate() {
+            let mut mine = Vec::new();
+            for z in n.zones.iter().filter(|z| z.managed.0 > 0) {
+                mine.push(zones.len());
+                let managed = z.managed.0;
+                zones.push(ZoneState { node: place, kind: z.kind, managed, free: managed });
+            }
+            mine.reverse();
+            nodes.push(NodeState { id: n.id.0, zones: mine, lists: Default::default() });
+        }
+        if zones.len() > ZONES_MAX {
+            return Err(MemoryError::Zones(zones.len()));
+        }
+        if pages > PAGES_MAX {
+            return Err(MemoryError::Pages(pages));
+        }
+        let len = (pages as usize).next_multiple_of(BLOCK as usize);
+        Ok(Self {
+            words: Table::new(len).map_err(MemoryError::Host)?,
+            orders: Table::new(len).map_err(MemoryError::Host)?,
+            blocks: Vec::new(),
+            holes: BTreeMap::new(),
+            blocks_max: (len / BLOCK as usize) as u32,
+            frames: Frames::default(),
+            zones,
+            nodes,
+            sweeps: 0,
+        })
+    }
+
+    /// The node's place of a zone.
+    #[inline]
+    pub(crate) fn node_of(&self, zone: usize) -> usize {
+        self.zones[zone].node
+    }
+    /// The number of a node by its place.
+    pub(crate) fn node_id(&self, place: usize) -> NodeId {
+        NodeId(self.nodes[place].id)
+    }
+    /// Free pages of a node.
+    pub(crate) fn free_of(&self, node: usize) -> u64 {
+        self.nodes[node].zones.iter().map(|&z| self.zones[z].free).sum()
+    }
+
+    // ── Blocks of address space ────────────────────────────────────────────────
+
+    /// Takes `steps.len()` adjacent blocks for those steps of a space; the first
+    /// one's number.
+    pub(crate) fn take_blocks(
+        &mut self,
+        steps: &[u64],
+        space: u32,
+        file: bool,
+    ) -> Result<u32, MemoryError> {
+        let n = steps.len() as u32;
+        let fit = self.holes.iter().find(|&(_, &len)| len >= n).map(|(&at, &len)| (at, len));
+        let first = match fit {
+            Some((at, len)) => {
+                self.holes.remove(&at);
+                if len > n {
+                    self.holes.insert(at + n, len - n);
+                }
+                at
+            }
+            None => {
+                let at = self.blocks.len() as u32;
+                if at.checked_add(n).is_none_or(|end| end > self.blocks_max) {
+                    return Err(MemoryError::Pages((u64::from(at) + u64::from(n)) * HUGE_PAGES));
+                }
+                self.blocks.resize((at + n) as usize, Block::default());
+                at
+            }
+        };
+        for (b, &step) in self.blocks[first as usize..].iter_mut().zip(steps) {
+            *b = Block { space: space + 1, step, file, huge: false };
+        }
+        Ok(first)
+    }
+    /// Gives one block back. Its words must be clear.
+    pub(crate) fn give_block(&mut self, block: u32) {
+        debug_assert!(self.block_words(block).iter().all(|&w| w == 0));
+        self.blocks[block as usize] = Block::default();
+        let (mut at, mut n) = (block, 1);
+        if let Some((&before, &len)) = self.holes.range(..block).next_back() {
+            if before + len == block {
+                self.holes.remove(&before);
+                at = before;
+                n += len;
+            }
+        }
+        if let Some(len) = self.holes.remove(&(block + 1)) {
+            n += len;
+        }
+        self.holes.insert(at, n);
+    }
+    fn block_words(&self, block: u32) -> &[u32] {
+        let at = (block * BLOCK) as usize;
+        &self.words[at..at + BLOCK as usize]
+    }
+
+    // ── Pages and frames as items ──────────────────────────────────────────────
+
+    /// The item behind an entry: the page itself, its huge page's first page, or
+    /// the frame that it maps.
+    #[inline]
+    pub(crate) fn item_of(&self, page: u32) -> u32 {
+        let w = Word(self.words[page as usize]);
+        if w.shared() {
+            w.frame() | FRAME_ITEM
+        } else if self.blocks[(page / BLOCK) as usize].huge {
+            page & !(BLOCK - 1)
+        } else {
+            page
+        }
+    }
+    /// Base pages that an item has.
+    #[inline]
+    pub(crate) fn pages_of(&self, item: u32) -> u64 {
+        if item & FRAME_ITEM == 0 && self.blocks[(item / BLOCK) as usize].huge {
+            HUGE_PAGES
+        } else {
+            1
+        }
+    }
+    #[inline]
+    pub(crate) fn word(&self, item: u32) -> Word {
+        if item & FRAME_ITEM == 0 {
+            Word(self.words[item as usize])
+        } else {
+            Word(self.frames.words[(item ^ FRAME_ITEM) as usize])
+        }
+    }
+    #[inline]
+    pub(crate) fn set_word(&mut self, item: u32, w: Word) {
+        if item & FRAME_ITEM == 0 {
+            self.words[item as usize] = w.0;
+        } else {
+            self.frames.words[(item ^ FRAME_ITEM) as usize] = w.0;
+        }
+    }
+    #[inline]
+    fn order(&self, item: u32) -> u32 {
+        if item & FRAME_ITEM == 0 {
+            self.orders[item as usize]
+        } else {
+            self.frames.orders[(item ^ FRAME_ITEM) as usize]
+        }
+    }
+    #[inline]
+    fn set_order(&mut self, item: u32, number: u32) {
+        if item & FRAME_ITEM == 0 {
+            self.orders[item as usize] = number;
+        } else {
+            self.frames.orders[(item ^ FRAME_ITEM) as usize] = number;
+        }
+    }
+    /// Whether an item belongs to a file.
+    #[inline]
+    pub(crate) fn is_file(&self, item: u32) -> bool {
+        if item & FRAME_ITEM == 0 {
+            self.blocks[(item / BLOCK) as usize].file
+        } else {
+            self.frames.file[(item ^ FRAME_ITEM) as usize]
+        }
+    }
+    /// Entries that map a frame.
+    pub(crate) fn mappers(&self, frame: u32) -> &[u32] {
+        &self.frames.maps[frame as usize]
+    }
+    /// Shared frames that exist, with free slots.
+    pub(crate) fn frames(&self) -> u32 {
+        self.frames.words.len() as u32
+    }
+
+    /// Whether any entry of the item was accessed since the bits were last cleared.
+    pub(crate) fn young(&self, item: u32) -> bool {
+        if item & FRAME_ITEM != 0 {
+            let maps = &self.frames.maps[(item ^ FRAME_ITEM) as usize];
+            maps.iter().any(|&p| Word(self.words[p as usize]).young())
+        } else if self.pages_of(item) > 1 {
+            self.block_words(item / BLOCK).iter().any(|&w| Word(w).young())
+        } else {
+            Word(self.words[item as usize]).young()
+        }
+    }
+    /// Accessed bits of the item's mappings, counted and cleared.
+    pub(crate) fn test_and_clear_young(&mut self, item: u32) -> u32 {
+        let mut young = 0;
+        if item & FRAME_ITEM != 0 {
+            let frame = (item ^ FRAME_ITEM) as usize;
+            for &p in &self.frames.maps[frame] {
+                let w = Word(self.words[p as usize]);
+                young += u32::from(w.young());
+                self.words[p as usize] = w.with_young(false).0;
+            }
+        } else if self.pages_of(item) > 1 {
+            // One entry maps the huge page: it counts once.
+            let at = item as usize;
+            let mut any = false;
+            for w in &mut self.words[at..at + BLOCK as usize] {
+                any |= Word(*w).young();
+                *w = Word(*w).with_young(false).0;
+            }
+            young = u32::from(any);
+        } else {
+            let w = Word(self.words[item as usize]);
+            young = u32::from(w.young());
+            self.words[item as usize] = w.with_young(false).0;
+        }
+        young
+    }
+
+    /// Turns a private page into a frame that `page` maps; the frame's number.
+    /// The frame takes over the page's place in its list.
+    pub(crate) fn share(&mut self, page: u32) -> Result<u32, MemoryError> {
+        let w = Word(self.words[page as usize]);
+        debug_assert!(w.resident() && !w.shared() && self.pages_of(page) == 1);
+        let frame = match self.frames.free.pop() {
+            Some(f) => f,
+            None => {
+                let f = self.frames.words.len() as u32;
+                if f >= FRAMES_MAX {
+                    return Err(MemoryError::Frames);
+                }
+                self.frames.words.push(0);
+                self.frames.orders.push(0);
+                self.frames.file.push(false);
+                self.frames.maps.push(Vec::new());
+                f
+            }
+        };
+        let i = frame as usize;
+        let lru = self.lru_of(page);
+        self.frames.words[i] = w.0;
+        self.frames.file[i] = self.is_file(page);
+        self.frames.maps[i] = vec![page];
+        self.words[page as usize] =
+            Word::sharing(frame, w.0 & crate::page::STATE, w.writable(), w.young()).0;
+        self.orders[page as usize] = 0;
+        // The frame enters its list anew: the kernel's page would stay where it
+        // is, which an item that changes its number can't. Forks of a page that
+        // is about to be reclaimed thus get one more round.
+        if let Some(lru) = lru {
+            let node = self.node_of(w.zone());
+            self.nodes[node].lists[lru as usize].leave(1);
+            self.enter_list(frame | FRAME_ITEM, node, lru);
+        }
+        Ok(frame)
+    }
+    /// One more entry maps the frame.
+    pub(crate) fn map_frame(&mut self, frame: u32, page: u32, state: u32, write: bool) {
+        self.words[page as usize] = Word::sharing(frame, state, write, false).0;
+        self.frames.maps[frame as usize].push(page);
+    }
+    /// One entry less; true if it was the last, and the frame with its page is free.
+    pub(crate) fn unmap_frame(&mut self, frame: u32, page: u32) -> bool {
+        let maps = &mut self.frames.maps[frame as usize];
+        let at = maps.iter().position(|&p| p == page).expect("an entry maps its frame");
+        maps.swap_remove(at);
+        self.words[page as usize] = 0;
+        if !self.frames.maps[frame as usize].is_empty() {
+            return false;
+        }
+        let item = frame | FRAME_ITEM;
+        self.leave_list(item);
+        let zone = self.word(item).zone();
+        self.zones[zone].free += 1;
+        self.drop_frame(frame);
+        true
+    }
+    /// The frame with one mapper becomes that entry's private page again. As in
+    /// [`Memory::share`], it enters its list anew.
+    pub(crate) fn unshare(&mut self, frame: u32) -> u32 {
+        let i = frame as usize;
+        debug_assert_eq!(self.frames.maps[i].len(), 1);
+        let page = self.frames.maps[i][0];
+        let entry = Word(self.words[page as usize]);
+        let item = frame | FRAME_ITEM;
+        let lru = self.leave_list(item);
+        let w = self.word(item);
+        self.words[page as usize] = w
+            .with_state(entry.0 & crate::page::STATE)
+            .with_write(entry.writable())
+            .with_young(entry.young())
+            .0;
+        self.drop_frame(frame);
+        if let Some(lru) = lru {
+            let node = self.node_of(w.zone());
+            self.enter_list(page, node, lru);
+        }
+        page
+    }
+    fn drop_frame(&mut self, frame: u32) {
+        let i = frame as usize;
+        self.frames.words[i] = 0;
+        self.frames.maps[i].clear();
+        self.frames.free.push(frame);
+    }
+
+    // ── Lists ──────────────────────────────────────────────────────────────────
+
+    /// The list that an item is on.
+    pub(crate) fn lru_of(&self, item: u32) -> Option<Lru> {
+        let list = self.word(item).on_list();
+        (list != OnList::Isolated).then(|| Lru::of(self.is_file(item), list == OnList::Active))
+    }
+    /// Puts an isolated item at the head of a list of its node.
+    pub(crate) fn enter_list(&mut self, item: u32, node: usize, lru: Lru) {
+        self.enter_list_as(item, node, lru, false);
+    }
+    /// The same; an inactive item may carry the referenced flag.
+    pub(crate) fn enter_list_as(&mut self, item: u32, node: usize, lru: Lru, referenced: bool) {
+        if self.nodes[node].lists[lru as usize].exhausted() {
+            self.renumber(node, lru);
+        }
+        let pages = self.pages_of(item);
+        let number = self.nodes[node].lists[lru as usize].enter(pages);
+        self.set_order(item, number);
+        let on = match (lru.active(), referenced) {
+            (true, _) => OnList::Active,
+            (false, true) => OnList::Referenced,
+            (false, false) => OnList::Inactive,
+        };
+        self.set_word(item, self.word(item).with_list(on));
+    }
+    /// Takes an item off its list, if it is on one; the list.
+    pub(crate) fn leave_list(&mut self, item: u32) -> Option<Lru> {
+        let lru = self.lru_of(item)?;
+        let w = self.word(item);
+        let node = self.node_of(w.zone());
+        let pages = self.pages_of(item);
+        self.nodes[node].lists[lru as usize].leave(pages);
+        self.set_word(item, w.with_list(OnList::Isolated));
+        Some(lru)
+    }
+    /// Takes the oldest member off a list; whether it carried the referenced flag.
+    pub(crate) fn pop_tail(&mut self, node: usize, lru: Lru) -> Option<(u32, bool)> {
+        loop {
+            let list = &mut self.nodes[node].lists[lru as usize];
+            if list.members == 0 {
+                return None;
+            }
+            let Some((number, item)) = list.next_ripe() else {
+                self.harvest(node, lru);
+                continue;
+            };
+            if let Some(next) = list.peek_ripe(8) {
+                if next & FRAME_ITEM == 0 {
+                    prefetch(&self.words, next as usize);
+                    prefetch(&self.orders, next as usize);
+                }
+            }
+            let w = self.word(item);
+            let here = self.order(item) == number
+                && self.still_there(item)
+                && self.node_of(w.zone()) == node
+                && self.lru_of(item) == Some(lru);
+            if here {
+                self.leave_list(item);
+                return Some((item, w.on_list() == OnList::Referenced));
+            }
+        }
+    }
+    /// A ripe number may name a page that has since become an entry of a frame,
+    /// or part of a huge page.
+    fn still_there(&self, item: u32) -> bool {
+        item & FRAME_ITEM != 0 || {
+            let w = self.words[item as usize];
+            w & SHARED == 0 && Word(w).resident()
+        }
+    }
+
+    /// Finds the members of the list's next window: one sweep over the columns.
+    fn harvest(&mut self, node: usize, lru: Lru) {
+        let wish = (self.blocks.len() as u64 * u64::from(BLOCK) / 256).clamp(256, 1 << 20);
+        loop {
+            let list = &self.nodes[node].lists[lru as usize];
+            let (base, window) = (list.base, list.window(wish));
+            let mut found = Vec::with_capacity(wish as usize / 2);
+            let next = self.sweep(node, lru, base, window, &mut found);
+            let end = base.saturating_add(window);
+            let list = &mut self.nodes[node].lists[lru as usize];
+            if found.is_empty() {
+                // Everybody here has left: go on where the next member is.
+                debug_assert!(next < u32::MAX, "a list with members has a member");
+                list.base = next;
+                continue;
+            }
+            list.ripen(found, end);
+            return;
+        }
+    }
+    /// Collects members whose number lies in `base … base + window`; returns the
+    /// smallest number beyond it.
+    fn sweep(
+        &mut self,
+        node: usize,
+        lru: Lru,
+        base: u32,
+        window: u32,
+        found: &mut Vec<u64>,
+    ) -> u32 {
+        self.sweeps += 1;
+        // Bits 5–10 of a word are list and zone: one lookup says whether a private
+        // page belongs. Isolated pages, tails of huge pages and empty entries have
+        // list 0.
+        let lists: &[u64] = if lru.active() { &[3] } else { &[1, 2] };
+        let mut belongs = 0u64;
+        for &z in &self.nodes[node].zones {
+            for &l in lists {
+                belongs |= 1 << (l | (z as u64) << 2);
+            }
+        }
+        let mut beyond = u32::MAX;
+        let mut take = |number: u32, item: u32| {
+            let ahead = number.wrapping_sub(base);
+            if ahead < window {
+                found.push(u64::from(number) << 32 | u64::from(item));
+            } else if number >= base && number < beyond {
+                beyond = number;
+            }
+        };
+        let (words, orders) = (&self.words[..], &self.orders[..]);
+        for (b, block) in self.blocks.iter().enumerate() {
+            if block.space == 0 || block.file != lru.file() {
+                continue;
+            }
+            let at = b * BLOCK as usize;
+            let end = at + BLOCK as usize;
+            for (i, (&w, &number)) in words[at..end].iter().zip(&orders[at..end]).enumerate() {
+                if belongs >> ((w >> 5) & 63) & 1 != 0 && w & SHARED == 0 {
+                    take(number, (at + i) as u32);
+                }
+            }
+        }
+        for (f, &w) in self.frames.words.iter().enumerate() {
+            let mine = self.frames.file[f] == lru.file() && !self.frames.maps[f].is_empty();
+            if mine && belongs >> ((w >> 5) & 63) & 1 != 0 {
+                take(self.frames.orders[f], f as u32 | FRAME_ITEM);
+            }
+        }
+        beyond
+    }
+    /// Gives the members of a list the numbers 0, 1, 2 … in their order.
+    fn renumber(&mut self, node: usize, lru: Lru) {
+        let mut all = Vec::new();
+        self.sweep(node, lru, 0, u32::MAX, &mut all);
+        all.sort_unstable();
+        for (number, &member) in all.iter().enumerate() {
+            self.set_order(member as u32, number as u32);
+        }
+        self.nodes[node].lists[lru as usize].renumbered(all.len() as u32);
+    }
+    /// Lets a test begin near the end of a list's numbers.
+    #[cfg(test)]
+    pub(crate) fn skip_numbers(&mut self, node: usize, lru: Lru, to: u32) {
+        let list = &mut self.nodes[node].lists[lru as usize];
+        assert_eq!(list.members, 0);
+        list.head = to;
+        list.base = to;
+    }
+
+    /// Bytes of the host that hold per-page state in use, and all other bytes.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let columns = self.blocks.len() as u64 * u64::from(BLOCK) * 8;
+        let frames = self.frames.words.capacity() * (4 + 4 + 1 + 24)
+            + self.frames.maps.iter().map(|m| m.capacity() * 4).sum::<usize>();
+        let ripe: usize = self.nodes.iter().flat_map(|n| &n.lists).map(List::bytes).sum();
+        let other = frames + ripe + self.blocks.capacity() * size_of::<Block>();
+        (columns, other as u64)
+    }
+
+    /// Calls `see` for every entry in use, with its block.
+    pub(crate) fn each_entry(&self, mut see: impl FnMut(u32, Word, Block)) {
+        for (b, block) in self.blocks.iter().enumerate().filter(|(_, b)| b.space != 0) {
+            let at = b as u32 * BLOCK;
+            for (i, &w) in self.block_words(b as u32).iter().enumerate() {
+                if Word(w).state() != State::None {
+                    see(at + i as u32, Word(w), *block);
+                }
+            }
+        }
+    }
+    /// Calls `see` for every shared frame in use, with the number of its mappers.
+    pub(crate) fn each_frame(&self, mut see: impl FnMut(u32, Word, usize)) {
+        for (f, maps) in self.frames.maps.iter().enumerate().filter(|(_, m)| !m.is_empty()) {
+            see(f as u32, Word(self.frames.words[f]), maps.len());
+        }
+    }
+}

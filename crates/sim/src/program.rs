@@ -1,0 +1,140 @@
+//! What a task does next: the steps of a scenario as operations on pages.
+
+use crate::hot::OP_WRITE;
+use crate::random::{Gauss, Stream, Zipf};
+use homenode_core::scenario::{Pattern, Step, Until};
+use std::sync::Arc;
+
+/// Operations made at once. Small enough that a hot spot which moves by time
+/// is never more than a window of load behind.
+const BATCH: usize = 1024;
+
+/// Page numbers that a pattern gives, from 0.
+#[derive(Clone, Debug)]
+enum Source {
+    Uniform,
+    Gauss(Gauss),
+    Zipf(Box<Zipf>),
+    Sequential { at: u64 },
+    HotSpot { pages: u64, share: u64, every: u64, start: u64 },
+}
+
+/// A stretch of a mapping that is being accessed.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    /// Its first page in the columns.
+    first: u32,
+    pages: u64,
+    source: Source,
+    /// Writes in 2^-16.
+    write: u64,
+    /// Accesses left; `u64::MAX` where time decides.
+    left: u64,
+    random: Stream,
+}
+
+impl Access {
+    /// Begins `pattern` over `pages` pages from `first` in the columns at time `now`.
+    pub(crate) fn new(
+        first: u32,
+        pages: u64,
+        pattern: Pattern,
+        write: u32,
+        until: Until,
+        now: u64,
+        random: Stream,
+    ) -> Self {
+        let part = |permille: u32| (pages * u64::from(permille) / 1000).clamp(1, pages);
+        let source = match pattern {
+            Pattern::Uniform => Source::Uniform,
+            Pattern::Gauss { sd } => Source::Gauss(Gauss::new(pages, sd)),
+            Pattern::Zipf { theta } => Source::Zipf(Box::new(Zipf::new(pages, theta))),
+            Pattern::Sequential => Source::Sequential { at: 0 },
+            Pattern::HotSpot { size, share, every } => Source::HotSpot {
+                pages: part(size),
+                share: u64::from(share),
+                every: every.0.max(1),
+                start: now,
+            },
+        };
+        let left = match until {
+            Until::Accesses(n) => n,
+            Until::Time(_) => u64::MAX,
+        };
+        let write = u64::from(write) * 65_536 / 1000;
+        Self { first, pages, source, write, left, random }
+    }
+    /// Every page of `first .. first + pages` once, written.
+    pub(crate) fn touch(first: u32, pages: u64, random: Stream) -> Self {
+        let source = Source::Sequential { at: 0 };
+        Self { first, pages, source, write: 65_536, left: pages, random }
+    }
+    /// Makes the next operations at time `now`; none are left if `out` stays empty.
+    pub(crate) fn fill(&mut self, now: u64, out: &mut Vec<u32>) {
+        out.clear();
+        let n = self.left.min(BATCH as u64);
+        if self.left != u64::MAX {
+            self.left -= n;
+        }
+        let (pages, random) = (self.pages, &mut self.random);
+        let mut put = |page: u64, random: &mut Stream, write: u64| {
+            // All or nothing needs no draw; the common 80:20 takes one.
+            let w = write == 65_536 || (write > 0 && (random.next() & 0xffff) < write);
+            out.push((self.first + page as u32) | if w { OP_WRITE } else { 0 });
+        };
+        match &mut self.source {
+            Source::Uniform => {
+                for _ in 0..n {
+                    let page = random.below(pages);
+                    put(page, random, self.write);
+                }
+            }
+            Source::Gauss(g) => {
+                for _ in 0..n {
+                    let page = g.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::Zipf(z) => {
+                for _ in 0..n {
+                    let page = z.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::Sequential { at } => {
+                for _ in 0..n {
+                    put(*at, random, self.write);
+                    *at += 1;
+                    if *at == pages {
+                        *at = 0;
+                    }
+                }
+            }
+            Source::HotSpot { pages: hot, share, every, start } => {
+                let moves = now.saturating_sub(*start) / *every;
+                let base = (u128::from(moves) * u128::from(*hot) % u128::from(pages)) as u64;
+                for _ in 0..n {
+                    let page = if random.below(1000) < *share {
+                        (base + random.below(*hot)) % pages
+                    } else {
+                        random.below(pages)
+                    };
+                    put(page, random, self.write);
+                }
+            }
+        }
+    }
+}
+
+/// Where a task is in its steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Steps {
+    pub(crate) steps: Arc<[Step]>,
+    pub(crate) at: usize,
+    pub(crate) access: Option<Access>,
+    /// Which of the process's threads this is, and of how many.
+    pub(crate) thread: u64,
+    pub(crate) threads: u64,
+    /// The label of its random streams.
+    pub(crate) label: String,
+}

@@ -1,0 +1,223 @@
+//! Address spaces: mappings, and where their pages are in the columns.
+//!
+//! A space maps virtual page numbers to places in the columns in steps of 512
+//! pages, as a page table does. Anonymous and file pages of one step live in
+//! separate blocks, so that a block has one kind of list.
+
+use crate::memory::{BLOCK, Memory, MemoryError};
+use homenode_core::numa::scan::MmScan;
+use homenode_core::numa::window::{ScannedVma, VmaFacts, VmaScan};
+use homenode_core::scenario::Policy;
+use homenode_core::units::NodeId;
+use std::collections::BTreeMap;
+
+/// What a mapping is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) file: bool,
+    pub(crate) shared: bool,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) executable: bool,
+    pub(crate) huge: bool,
+    pub(crate) policy: Policy,
+}
+
+/// A mapping: virtual pages `start .. end`.
+#[derive(Clone, Debug)]
+pub(crate) struct Vma {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) kind: Kind,
+    /// The name that a scenario or a recording gives it; empty if none.
+    pub(crate) name: String,
+    /// What the scan of NUMA balancing remembers of it.
+    pub(crate) scan: Option<VmaScan>,
+    /// Whether the scan may touch it: the kernel's answer for its policy and the task's.
+    pub(crate) policy_migrates: bool,
+}
+
+impl Vma {
+    pub(crate) fn pages(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+impl ScannedVma for Vma {
+    fn facts(&self) -> VmaFacts {
+        VmaFacts {
+            start_vpn: self.start,
+            end_vpn: self.end,
+            migratable: true,
+            policy_migrates: self.policy_migrates,
+            file: self.kind.file,
+            read: self.kind.readable,
+            write: self.kind.writable,
+            exec: self.kind.executable,
+        }
+    }
+    fn scan_state(&mut self) -> &mut Option<VmaScan> {
+        &mut self.scan
+    }
+}
+
+/// The node that a policy wants for a page, and whether others may serve.
+pub(crate) fn wanted(policy: &Policy, local: NodeId, turn: u64) -> (NodeId, Option<&[NodeId]>) {
+    match policy {
+        Policy::Default | Policy::Local => (local, None),
+        Policy::Preferred(n) => (*n, None),
+        Policy::Bind { nodes, .. } => {
+            let first = if nodes.contains(&local) { local } else { nodes[0] };
+            (first, Some(nodes))
+        }
+        Policy::Interleave(nodes) => (nodes[(turn % nodes.len() as u64) as usize], None),
+        Policy::WeightedInterleave(weights) => {
+            let sum: u64 = weights.iter().map(|w| u64::from(w.1)).sum();
+            let mut at = turn % sum.max(1);
+            for (node, weight) in weights {
+                if at < u64::from(*weight) {
+                    return (*node, None);
+                }
+                at -= u64::from(*weight);
+            }
+            (weights[0].0, None)
+        }
+    }
+}
+
+/// An address space.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// Its number plus one marks its blocks.
+    pub(crate) number: u32,
+    /// By first page, never overlapping.
+    pub(crate) vmas: Vec<Vma>,
+    /// Step of 512 pages, twice, plus one for files → block.
+    blocks: BTreeMap<u64, u32>,
+    /// Recently used steps: direct-mapped by the step's low bits.
+    recent: Vec<(u64, u32)>,
+    /// Pages in memory.
+    pub(crate) rss: u64,
+    /// Running threads.
+    pub(crate) users: u32,
+    /// What the scan remembers of the space as a whole.
+    pub(crate) scan: MmScan,
+    /// Turns of the policies that interleave.
+    pub(crate) turn: u64,
+    /// Grows with every change of mappings, so that caches of them notice.
+    pub(crate) changes: u64,
+}
+
+const RECENT: usize = 256;
+
+impl Space {
+    pub(crate) fn new(number: u32) -> Self {
+        Self {
+            number,
+            vmas: Vec::new(),
+            blocks: BTreeMap::new(),
+            recent: vec![(u64::MAX, 0); RECENT],
+            rss: 0,
+            users: 0,
+            scan: MmScan::new(),
+            turn: 0,
+            changes: 0,
+        }
+    }
+    /// The place in `vmas` of the mapping that holds a virtual page.
+    #[inline]
+    pub(crate) fn find(&self, vpn: u64) -> Option<usize> {
+        let i = self.vmas.partition_point(|v| v.end <= vpn);
+        self.vmas.get(i).is_some_and(|v| v.start <= vpn).then_some(i)
+    }
+    /// The mapping of that name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Vma> {
+        self.vmas.iter().find(|v| v.name == name)
+    }
+    /// A free stretch of virtual pages above everything mapped, on a 2 MiB boundary.
+    pub(crate) fn above(&self) -> u64 {
+        let top = self.vmas.last().map_or(0x10_0000, |v| v.end);
+        // A hole between two mappings, as address randomisation leaves it.
+        (top + u64::from(BLOCK)).next_multiple_of(u64::from(BLOCK))
+    }
+    /// Puts a mapping in; nothing may be mapped there.
+    pub(crate) fn insert(&mut self, vma: Vma) {
+        let at = self.vmas.partition_point(|v| v.end <= vma.start);
+        debug_assert!(self.vmas.get(at).is_none_or(|v| vma.end <= v.start));
+        self.changes += 1;
+        self.vmas.insert(at, vma);
+    }
+    /// Makes mappings begin at `start` and at `end`, and returns the places of
+    /// those between. A part begins anew with the scan (SPEC §A.3, last item).
+    pub(crate) fn carve(&mut self, start: u64, end: u64) -> std::ops::Range<usize> {
+        for vpn in [start, end] {
+            if let Some(i) = self.find(vpn).filter(|&i| self.vmas[i].start < vpn) {
+                let mut tail = self.vmas[i].clone();
+                self.vmas[i].end = vpn;
+                tail.start = vpn;
+                tail.scan = None;
+                self.vmas.insert(i + 1, tail);
+            }
+        }
+        self.changes += 1;
+        let first = self.vmas.partition_point(|v| v.end <= start);
+        let last = self.vmas.partition_point(|v| v.start < end);
+        first..last.max(first)
+    }
+    /// The place of a virtual page in the columns, if its block exists.
+    #[inline]
+    pub(crate) fn page(&mut self, vpn: u64, file: bool) -> Option<u32> {
+        let key = vpn / u64::from(BLOCK) * 2 + u64::from(file);
+        let slot = &mut self.recent[key as usize % RECENT];
+        if slot.0 != key {
+            *slot = (key, *self.blocks.get(&key)?);
+        }
+        Some(slot.1 * BLOCK + (vpn % u64::from(BLOCK)) as u32)
+    }
+    /// The same without remembering the step.
+    pub(crate) fn place(&self, vpn: u64, file: bool) -> Option<u32> {
+        let key = vpn / u64::from(BLOCK) * 2 + u64::from(file);
+        Some(self.blocks.get(&key)? * BLOCK + (vpn % u64::from(BLOCK)) as u32)
+    }
+    /// Makes the blocks that `start .. end` needs; the new ones lie side by side
+    /// in the columns.
+    pub(crate) fn reserve(
+        &mut self,
+        memory: &mut Memory,
+        start: u64,
+        end: u64,
+        file: bool,
+    ) -> Result<(), MemoryError> {
+        let step = u64::from(BLOCK);
+        let missing: Vec<u64> = (start / step..end.div_ceil(step))
+            .filter(|s| !self.blocks.contains_key(&(s * 2 + u64::from(file))))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let first = memory.take_blocks(&missing, self.number, file)?;
+        for (i, s) in missing.into_iter().enumerate() {
+            self.blocks.insert(s * 2 + u64::from(file), first + i as u32);
+        }
+        Ok(())
+    }
+    /// Gives back the blocks in `start .. end` that no mapping reaches any more.
+    /// Their words must be clear.
+    pub(crate) fn release(&mut self, memory: &mut Memory, start: u64, end: u64, file: bool) {
+        let step = u64::from(BLOCK);
+        for s in start / step..end.div_ceil(step) {
+            let first = self.vmas.partition_point(|v| v.end <= s * step);
+            let reached = self.vmas[first..]
+                .iter()
+                .take_while(|v| v.start < (s + 1) * step)
+                .any(|v| v.kind.file == file);
+            if !reached {
+                let key = s * 2 + u64::from(file);
+                if let Some(block) = self.blocks.remove(&key) {
+                    memory.give_block(block);
+                }
+                self.recent[key as usize % RECENT] = (u64::MAX, 0);
+            }
+        }
+    }
+}

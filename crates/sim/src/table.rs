@@ -1,0 +1,59 @@
+//! Large columns of 32-bit words, committed by the host only where written.
+//!
+//! A column for 1 TiB of simulated memory takes 1 GiB. It is reserved whole, so
+//! that it never moves, and asks the host for huge pages: with base pages every
+//! access of the hot loop would also miss the host's TLB.
+
+use memmap2::MmapMut;
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+/// A column of zeroed words.
+pub(crate) struct Table {
+    map: MmapMut,
+}
+
+impl Table {
+    /// Reserves `len` words.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let bytes = len.max(1) * 4;
+        let map = memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
+        // Only a wish: a host without huge pages is slower, not wrong. Small
+        // columns stay on base pages, so that a small run is small.
+        #[cfg(target_os = "linux")]
+        if bytes >= 2 << 20 {
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        Ok(Self { map })
+    }
+}
+
+impl Deref for Table {
+    type Target = [u32];
+    #[inline]
+    fn deref(&self) -> &[u32] {
+        bytemuck::cast_slice(&self.map)
+    }
+}
+
+impl DerefMut for Table {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u32] {
+        bytemuck::cast_slice_mut(&mut self.map)
+    }
+}
+
+/// Asks the processor to fetch `column[i]`; does nothing past the end or where
+/// there is no such instruction.
+#[inline(always)]
+pub(crate) fn prefetch(column: &[u32], i: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch never faults, whatever the address; `wrapping_add`
+        // makes no claim that the address lies inside the column.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(column.as_ptr().wrapping_add(i).cast::<i8>()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (column, i);
+}

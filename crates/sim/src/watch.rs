@@ -1,0 +1,22 @@
+//! Who looks on: checkers are told what happens, and can't change it.
+
+/// Told of the kernel's actions. Node arguments are places.
+pub trait Watch: Send {
+    /// A promotion has been admitted and its pages taken: `free` and `high` are those of
+    /// the target zone afterwards.
+    fn promoted(&mut self, node: usize, pages: u64, free: u64, high: u64) {
+        let _ = (node, pages, free, high);
+    }
+    /// Pages moved between nodes, for whatever reason.
+    fn moved(&mut self, item: u32, from: usize, to: usize, pages: u64) {
+        let _ = (item, from, to, pages);
+    }
+    /// A promotion was refused at the target's marks; whether kswapd has been woken or runs.
+    fn refused(&mut self, node: usize, demotion_signalled: bool) {
+        let _ = (node, demotion_signalled);
+    }
+    /// A quantum has ended at this time (picoseconds).
+    fn time(&mut self, now: u64) {
+        let _ = now;
+    }
+}
