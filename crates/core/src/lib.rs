@@ -5,11 +5,16 @@
 //! reason. The simulated kernel calls the rules inline; the live machine will
 //! call the same ones.
 //!
-//! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], then the rules by mechanism.
+//! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`].
 #![forbid(unsafe_code)]
 
 pub mod units;
 
 pub mod costs;
+pub mod kernel;
+pub mod knobs;
+pub mod numa;
 pub mod scenario;
+pub mod tiering;
 pub mod topology;

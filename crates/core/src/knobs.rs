@@ -1,0 +1,697 @@
+//! The one table of knobs: name, path, unit, default, parsing and errors.
+//!
+//! The simulated `/proc/sys` and `/sys`, `--set`, scenarios and the live driver
+//! all read this table. A knob is known by its short name (`scan_delay_ms`), by
+//! the sysctl name it once had (`numa_balancing_scan_delay_ms`), by a dotted
+//! sysctl name (`kernel.numa_balancing`), and by the path that the chosen kernel
+//! has for it.
+//!
+//! ```
+//! use homenode_core::{kernel::KernelVersion, knobs::Knobs};
+//! let mut knobs = Knobs::new(KernelVersion::V6_12);
+//! knobs.set("/sys/kernel/debug/sched/numa_balancing/scan_size_mb", "0x80").unwrap();
+//! assert_eq!(knobs.scan_size_mb, 128);
+//! assert_eq!(knobs.get("scan_size_mb").unwrap(), "128");
+//! ```
+//!
+//! Source: specs/knobs.md#table (SPEC §A.1, §B.1, §B.3, §B.5).
+
+mod parse;
+
+use crate::kernel::KernelVersion;
+use crate::tiering::mode::Mode;
+use crate::units::NodeId;
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use parse::{parse_bool, parse_sysctl_int, parse_u64_auto};
+
+/// What the kernel answers to a refused write or open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Errno {
+    /// Not privileged, from the handler.
+    Eperm,
+    /// No such file in this kernel.
+    Enoent,
+    /// Not a legal value.
+    Einval,
+    /// A number beyond the parser's type.
+    Erange,
+}
+
+impl Errno {
+    /// The kernel's name of it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Eperm => "EPERM",
+            Self::Enoent => "ENOENT",
+            Self::Einval => "EINVAL",
+            Self::Erange => "ERANGE",
+        }
+    }
+    /// Its number on Linux.
+    pub const fn number(self) -> i32 {
+        match self {
+            Self::Eperm => 1,
+            Self::Enoent => 2,
+            Self::Einval => 22,
+            Self::Erange => 34,
+        }
+    }
+}
+
+/// Why a knob could not be set or read; its `Display` is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobError {
+    /// The name or path as it was given.
+    pub knob: String,
+    /// The text as it was given; `None` for a read.
+    pub given: Option<String>,
+    /// What the kernel's file would answer.
+    pub errno: Errno,
+    /// What is allowed, or what to do.
+    pub allowed: String,
+}
+
+impl fmt::Display for KnobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.given {
+            Some(text) => {
+                write!(
+                    f,
+                    "knob {}: {:?} is refused ({}); {}",
+                    self.knob,
+                    text.trim_end_matches('\n'),
+                    self.errno.name(),
+                    self.allowed
+                )
+            }
+            None => write!(f, "knob {}: {}; {}", self.knob, self.errno.name(), self.allowed),
+        }
+    }
+}
+
+impl std::error::Error for KnobError {}
+
+/// Setting of `/sys/kernel/mm/transparent_hugepage/enabled`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Wherever they fit.
+    Always,
+    /// Where a program asks for them.
+    Madvise,
+    /// Nowhere; `min_free_kbytes` is then not raised for them.
+    Never,
+}
+
+/// A knob of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Knob {
+    /// The bit field that switches balancing and tiering.
+    NumaBalancing,
+    /// Delay before the first scan.
+    ScanDelayMs,
+    /// Shortest scan period.
+    ScanPeriodMinMs,
+    /// Longest scan period.
+    ScanPeriodMaxMs,
+    /// 3.8: interval after which the period returns to its minimum.
+    ScanPeriodResetMs,
+    /// Address space scanned in one period.
+    ScanSizeMb,
+    /// Latency below which a page of a slow node is hot.
+    HotThresholdMs,
+    /// How much may be promoted to a node.
+    PromoteRateLimitMBps,
+    /// Whether reclaim demotes.
+    DemotionEnabled,
+    /// Free memory kept in all zones together.
+    MinFreeKbytes,
+    /// Distance between the watermarks in ten-thousandths.
+    WatermarkScaleFactor,
+    /// Readiness to reclaim anonymous pages.
+    Swappiness,
+    /// Transparent huge pages.
+    TransparentHugepage,
+    /// Share of a node in weighted interleaving.
+    InterleaveWeight(NodeId),
+}
+
+/// How the kernel reads what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handler {
+    /// sysctl integer with bounds; text after the first number and a blank is ignored.
+    IntMinMax(i64, i64),
+    /// sysctl integer without bounds, kept in 32 unsigned bits (3.8).
+    IntPlain,
+    /// debugfs number of 64 bits kept in 32.
+    DebugU32,
+    /// A truth value by its first letters.
+    Bool,
+    /// One of the words; sysfs allows one newline after it.
+    Words(&'static [&'static str]),
+    /// A number of 8 bits; 0 refused; empty text restores the default.
+    Weight,
+}
+
+/// The constant part of a knob's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The short name.
+    pub name: &'static str,
+    /// The sysctl name without directory, where it has or had one that differs.
+    pub alias: Option<&'static str>,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// One line for `--help`.
+    pub about: &'static str,
+}
+
+impl Knob {
+    /// All knobs but the weights, of which there is one per node.
+    pub const ALL: [Knob; 13] = [
+        Knob::NumaBalancing,
+        Knob::ScanDelayMs,
+        Knob::ScanPeriodMinMs,
+        Knob::ScanPeriodMaxMs,
+        Knob::ScanPeriodResetMs,
+        Knob::ScanSizeMb,
+        Knob::HotThresholdMs,
+        Knob::PromoteRateLimitMBps,
+        Knob::DemotionEnabled,
+        Knob::MinFreeKbytes,
+        Knob::WatermarkScaleFactor,
+        Knob::Swappiness,
+        Knob::TransparentHugepage,
+    ];
+
+    /// Its row.
+    pub const fn row(self) -> Row {
+        const fn r(
+            name: &'static str,
+            alias: Option<&'static str>,
+            unit: &'static str,
+            about: &'static str,
+        ) -> Row {
+            Row { name, alias, unit, about }
+        }
+        match self {
+            Self::NumaBalancing => {
+                r("numa_balancing", None, "bits", "1 balancing between sockets, 2 between tiers")
+            }
+            Self::ScanDelayMs => r(
+                "scan_delay_ms",
+                Some("numa_balancing_scan_delay_ms"),
+                "ms",
+                "run time of a task before its first scan",
+            ),
+            Self::ScanPeriodMinMs => r(
+                "scan_period_min_ms",
+                Some("numa_balancing_scan_period_min_ms"),
+                "ms",
+                "shortest time between two scans",
+            ),
+            Self::ScanPeriodMaxMs => r(
+                "scan_period_max_ms",
+                Some("numa_balancing_scan_period_max_ms"),
+                "ms",
+                "longest time between two scans",
+            ),
+            Self::ScanPeriodResetMs => r(
+                "scan_period_reset_ms",
+                Some("numa_balancing_scan_period_reset"),
+                "ms",
+                "interval after which the period returns to its minimum",
+            ),
+            Self::ScanSizeMb => r(
+                "scan_size_mb",
+                Some("numa_balancing_scan_size_mb"),
+                "MB",
+                "address space scanned in one period",
+            ),
+            Self::HotThresholdMs => r(
+                "hot_threshold_ms",
+                None,
+                "ms",
+                "a page accessed sooner than this after the scan is hot",
+            ),
+            Self::PromoteRateLimitMBps => r(
+                "numa_balancing_promote_rate_limit_MBps",
+                Some("promote_rate_limit_MBps"),
+                "MB/s",
+                "promotion to one node stops above this rate",
+            ),
+            Self::DemotionEnabled => {
+                r("demotion_enabled", None, "bool", "reclaim moves cold pages to a slower tier")
+            }
+            Self::MinFreeKbytes => {
+                r("min_free_kbytes", None, "kB", "free memory that only emergencies may use")
+            }
+            Self::WatermarkScaleFactor => r(
+                "watermark_scale_factor",
+                None,
+                "1/10000",
+                "distance between two watermarks, of a zone's size",
+            ),
+            Self::Swappiness => {
+                r("swappiness", None, "", "anonymous against file pages in reclaim")
+            }
+            Self::TransparentHugepage => {
+                r("transparent_hugepage", None, "word", "whether memory is backed by huge pages")
+            }
+            Self::InterleaveWeight(_) => {
+                r("weighted_interleave", None, "", "pages per round of weighted interleaving")
+            }
+        }
+    }
+
+    /// The name by which homenode prints it; weights carry their node.
+    pub fn name(self) -> String {
+        match self {
+            Self::InterleaveWeight(n) => format!("weighted_interleave/node{n}"),
+            k => k.row().name.to_owned(),
+        }
+    }
+
+    /// How `version` parses it; `None` where that kernel has no such knob.
+    ///
+    /// Source: specs/knobs.md#versions.
+    pub const fn handler(self, version: KernelVersion) -> Option<Handler> {
+        use KernelVersion::{V3_8, V5_18, V6_1, V6_12, V7_3};
+        const INT_MAX: i64 = i32::MAX as i64;
+        Some(match (self, version) {
+            // The first balancing kernel switched it as a scheduler feature; the name is
+            // offered all the same, with the boolean that it then became.
+            (Self::NumaBalancing, V3_8) => Handler::IntMinMax(0, 1),
+            (Self::NumaBalancing, _) => Handler::IntMinMax(0, 4),
+            (
+                Self::ScanDelayMs
+                | Self::ScanPeriodMinMs
+                | Self::ScanPeriodMaxMs
+                | Self::ScanPeriodResetMs
+                | Self::ScanSizeMb,
+                V3_8,
+            ) => Handler::IntPlain,
+            (Self::ScanPeriodResetMs, _) => return None,
+            (
+                Self::ScanDelayMs
+                | Self::ScanPeriodMinMs
+                | Self::ScanPeriodMaxMs
+                | Self::ScanSizeMb,
+                _,
+            ) => Handler::DebugU32,
+            (Self::HotThresholdMs | Self::PromoteRateLimitMBps, V3_8 | V5_18) => return None,
+            (Self::HotThresholdMs, _) => Handler::DebugU32,
+            (Self::PromoteRateLimitMBps, _) => Handler::IntMinMax(0, INT_MAX),
+            (Self::DemotionEnabled, V3_8) => return None,
+            (Self::DemotionEnabled, _) => Handler::Bool,
+            (Self::MinFreeKbytes, _) => Handler::IntMinMax(0, INT_MAX),
+            (Self::WatermarkScaleFactor, V3_8) => return None,
+            (Self::WatermarkScaleFactor, _) => Handler::IntMinMax(1, 3000),
+            (Self::Swappiness, V3_8) => Handler::IntMinMax(0, 100),
+            (Self::Swappiness, _) => Handler::IntMinMax(0, 200),
+            (Self::TransparentHugepage, _) => Handler::Words(&["always", "madvise", "never"]),
+            (Self::InterleaveWeight(_), V3_8 | V5_18 | V6_1) => return None,
+            (Self::InterleaveWeight(_), V6_12 | V7_3) => Handler::Weight,
+        })
+    }
+
+    /// The file that `version` has for it; `None` where there is no file.
+    ///
+    /// Source: specs/knobs.md#versions.
+    pub fn path(self, version: KernelVersion) -> Option<String> {
+        self.handler(version)?;
+        let row = self.row();
+        Some(match self {
+            Self::NumaBalancing if version == KernelVersion::V3_8 => return None,
+            Self::NumaBalancing | Self::PromoteRateLimitMBps => {
+                format!("/proc/sys/kernel/{}", row.name)
+            }
+            Self::ScanDelayMs
+            | Self::ScanPeriodMinMs
+            | Self::ScanPeriodMaxMs
+            | Self::ScanPeriodResetMs
+            | Self::ScanSizeMb
+            | Self::HotThresholdMs => {
+                if version == KernelVersion::V3_8 {
+                    format!("/proc/sys/kernel/{}", row.alias.unwrap_or(row.name))
+                } else {
+                    format!("/sys/kernel/debug/sched/numa_balancing/{}", row.name)
+                }
+            }
+            Self::DemotionEnabled => "/sys/kernel/mm/numa/demotion_enabled".to_owned(),
+            Self::MinFreeKbytes | Self::WatermarkScaleFactor | Self::Swappiness => {
+                format!("/proc/sys/vm/{}", row.name)
+            }
+            Self::TransparentHugepage => "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+            Self::InterleaveWeight(n) => {
+                format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{n}")
+            }
+        })
+    }
+
+    /// The knob that `name_or_path` means in `version`: a short name, a sysctl
+    /// name (also dotted, as `vm.swappiness`), or the path which that kernel has.
+    pub fn find(name_or_path: &str, version: KernelVersion) -> Option<Knob> {
+        let by_name = |name: &str| {
+            Self::ALL.into_iter().find(|k| {
+                let row = k.row();
+                row.name == name || row.alias == Some(name)
+            })
+        };
+        if name_or_path.starts_with('/') {
+            if let Some(node) =
+                name_or_path.strip_prefix("/sys/kernel/mm/mempolicy/weighted_interleave/")
+            {
+                return Self::weight(node);
+            }
+            return Self::ALL
+                .into_iter()
+                .find(|k| k.path(version).as_deref() == Some(name_or_path));
+        }
+        if let Some(node) = name_or_path.strip_prefix("weighted_interleave/") {
+            return Self::weight(node);
+        }
+        let bare = ["kernel.", "vm."].into_iter().find_map(|dir| name_or_path.strip_prefix(dir));
+        by_name(bare.unwrap_or(name_or_path))
+    }
+
+    fn weight(file: &str) -> Option<Knob> {
+        let digits = file.strip_prefix("node")?;
+        // The kernel prints node numbers without sign and leading zeros.
+        let number: u16 = digits.parse().ok()?;
+        (number.to_string() == digits).then_some(Knob::InterleaveWeight(NodeId(number)))
+    }
+}
+
+/// Circumstances of a write that matter to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteAs {
+    /// Position in the file; a sysctl ignores what is not at its start.
+    pub offset: u64,
+    /// Whether the writer has CAP_SYS_ADMIN, which `numa_balancing` asks for.
+    pub cap_sys_admin: bool,
+}
+
+impl Default for WriteAs {
+    fn default() -> Self {
+        Self { offset: 0, cap_sys_admin: true }
+    }
+}
+
+/// The values of all knobs of one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    /// Whose knobs these are.
+    pub version: KernelVersion,
+    /// Accept what the kernel accepts though it never meant to
+    /// (`numa_balancing=4`, `scan_size_mb=0`); see `specs/exceptions/`.
+    pub emulate_quirks: bool,
+    /// Bits 1 and 2; off, normal, tiering or both.
+    pub numa_balancing: Mode,
+    /// In ms; also the delay of a new VMA.
+    pub scan_delay_ms: u32,
+    /// In ms.
+    pub scan_period_min_ms: u32,
+    /// In ms.
+    pub scan_period_max_ms: u32,
+    /// In ms; 3.8 only.
+    pub scan_period_reset_ms: u32,
+    /// In 2^20 bytes.
+    pub scan_size_mb: u32,
+    /// In ms; 6.1 and later.
+    pub hot_threshold_ms: u32,
+    /// In 2^20 bytes a second; 6.1 and later.
+    pub promote_rate_limit_mbps: u32,
+    /// Whether reclaim demotes.
+    pub demotion_enabled: bool,
+    /// In kB; `None` until somebody writes it: computed from the machine.
+    pub min_free_kbytes: Option<u32>,
+    /// In ten-thousandths of a zone, 1 to 3000.
+    pub watermark_scale_factor: u32,
+    /// 0 to 200; 60 unless written.
+    pub swappiness: u32,
+    /// Whether huge pages are used.
+    pub transparent_hugepage: HugePages,
+    /// Weights that were written; a node not in here has weight 1.
+    pub interleave_weights: BTreeMap<NodeId, u8>,
+}
+
+impl Knobs {
+    /// The defaults of `version` on a machine with several nodes.
+    ///
+    /// Source: specs/knobs.md#table (SPEC §A.1).
+    pub fn new(version: KernelVersion) -> Self {
+        let seed = version == KernelVersion::V3_8;
+        Self {
+            version,
+            emulate_quirks: false,
+            numa_balancing: Mode::NORMAL,
+            scan_delay_ms: 1000,
+            scan_period_min_ms: if seed { 100 } else { 1000 },
+            scan_period_max_ms: if seed { 5000 } else { 60000 },
+            scan_period_reset_ms: 60000,
+            scan_size_mb: 256,
+            hot_threshold_ms: 1000,
+            promote_rate_limit_mbps: 65536,
+            demotion_enabled: false,
+            min_free_kbytes: None,
+            watermark_scale_factor: 10,
+            swappiness: 60,
+            transparent_hugepage: HugePages::Always,
+            interleave_weights: BTreeMap::new(),
+        }
+    }
+
+    /// Write `text` as root, at the file's start.
+    ///
+    /// # Errors
+    /// [`KnobError`] with what the kernel's file would answer; nothing is then changed.
+    pub fn set(&mut self, name_or_path: &str, text: &str) -> Result<(), KnobError> {
+        self.write(name_or_path, text, WriteAs::default()).map(|_| ())
+    }
+
+    /// Write `text` under the given circumstances; returns the bytes consumed,
+    /// which is all of them, also where the kernel ignores them.
+    ///
+    /// # Errors
+    /// As [`Knobs::set`].
+    pub fn write(
+        &mut self,
+        name_or_path: &str,
+        text: &str,
+        who: WriteAs,
+    ) -> Result<usize, KnobError> {
+        let (knob, handler) = self.lookup(name_or_path, Some(text))?;
+        let refuse = |errno: Errno, allowed: String| KnobError {
+            knob: name_or_path.to_owned(),
+            given: Some(text.to_owned()),
+            errno,
+            allowed,
+        };
+        if knob == Knob::NumaBalancing && !who.cap_sys_admin {
+            return Err(refuse(Errno::Eperm, "writing it needs CAP_SYS_ADMIN".to_owned()));
+        }
+        let is_sysctl = matches!(handler, Handler::IntMinMax(..) | Handler::IntPlain);
+        if is_sysctl && who.offset != 0 {
+            return Ok(text.len());
+        }
+        let allowed = self.allowed(knob, handler);
+        let why = |errno| refuse(errno, allowed.clone());
+        match handler {
+            Handler::IntMinMax(low, high) => {
+                let v = parse_sysctl_int(text).map_err(why)?;
+                if v < low || v > high {
+                    return Err(why(Errno::Einval));
+                }
+                self.store(knob, v as u32).map_err(why)?;
+            }
+            Handler::IntPlain => {
+                let v = parse_sysctl_int(text).map_err(why)?;
+                // The handler knows no limits: a negative number lands in an unsigned.
+                self.store(knob, v as u32).map_err(why)?;
+            }
+            Handler::DebugU32 => {
+                let v = parse_u64_auto(text).map_err(why)?;
+                self.store(knob, v as u32).map_err(why)?;
+            }
+            Handler::Bool => {
+                let on = parse_bool(text, self.version >= KernelVersion::V7_3).map_err(why)?;
+                self.store(knob, u32::from(on)).map_err(why)?;
+            }
+            Handler::Words(words) => {
+                let word = text.strip_suffix('\n').unwrap_or(text);
+                let place =
+                    words.iter().position(|w| *w == word).ok_or_else(|| why(Errno::Einval))?;
+                self.store(knob, place as u32).map_err(why)?;
+            }
+            Handler::Weight => {
+                let Knob::InterleaveWeight(node) = knob else {
+                    return Err(why(Errno::Einval));
+                };
+                if text.is_empty() || text == "\n" {
+                    self.interleave_weights.remove(&node);
+                } else {
+                    match parse_u64_auto(text) {
+                        Ok(w @ 1..=255) => self.interleave_weights.insert(node, w as u8),
+                        _ => return Err(why(Errno::Einval)),
+                    };
+                }
+            }
+        }
+        Ok(text.len())
+    }
+
+    /// What reading the file prints, without the newline. `min_free_kbytes`
+    /// prints `auto` while it is computed from the machine.
+    ///
+    /// # Errors
+    /// [`KnobError`] (ENOENT) where this kernel has no such knob.
+    pub fn get(&self, name_or_path: &str) -> Result<String, KnobError> {
+        let (knob, _) = self.lookup(name_or_path, None)?;
+        Ok(match knob {
+            Knob::NumaBalancing => self.numa_balancing.raw().to_string(),
+            // The plain handler prints the same 32 bits as a signed number.
+            Knob::ScanDelayMs => self.number(self.scan_delay_ms),
+            Knob::ScanPeriodMinMs => self.number(self.scan_period_min_ms),
+            Knob::ScanPeriodMaxMs => self.number(self.scan_period_max_ms),
+            Knob::ScanPeriodResetMs => self.number(self.scan_period_reset_ms),
+            Knob::ScanSizeMb => self.number(self.scan_size_mb),
+            Knob::HotThresholdMs => self.hot_threshold_ms.to_string(),
+            Knob::PromoteRateLimitMBps => self.promote_rate_limit_mbps.to_string(),
+            Knob::DemotionEnabled => self.demotion_enabled.to_string(),
+            Knob::MinFreeKbytes => {
+                self.min_free_kbytes.map_or_else(|| "auto".to_owned(), |v| v.to_string())
+            }
+            Knob::WatermarkScaleFactor => self.watermark_scale_factor.to_string(),
+            Knob::Swappiness => self.swappiness.to_string(),
+            Knob::TransparentHugepage => match self.transparent_hugepage {
+                HugePages::Always => "[always] madvise never",
+                HugePages::Madvise => "always [madvise] never",
+                HugePages::Never => "always madvise [never]",
+            }
+            .to_owned(),
+            Knob::InterleaveWeight(node) => self.interleave_weight(node).to_string(),
+        })
+    }
+
+    /// Weight of `node` in weighted interleaving, 1 unless written.
+    pub fn interleave_weight(&self, node: NodeId) -> u8 {
+        self.interleave_weights.get(&node).copied().unwrap_or(1)
+    }
+
+    fn number(&self, v: u32) -> String {
+        if self.version == KernelVersion::V3_8 { (v as i32).to_string() } else { v.to_string() }
+    }
+
+    fn lookup(&self, name: &str, given: Option<&str>) -> Result<(Knob, Handler), KnobError> {
+        let error = |allowed: String| KnobError {
+            knob: name.to_owned(),
+            given: given.map(str::to_owned),
+            errno: Errno::Enoent,
+            allowed,
+        };
+        let Some(knob) = Knob::find(name, self.version) else {
+            let elsewhere = KernelVersion::ALL.into_iter().find_map(|v| Knob::find(name, v));
+            return Err(error(match elsewhere.and_then(|k| k.path(self.version)) {
+                Some(path) => format!("Linux {} has it as {path}", self.version),
+                None => {
+                    let names: Vec<_> = Knob::ALL
+                        .into_iter()
+                        .filter(|k| k.handler(self.version).is_some())
+                        .map(Knob::name)
+                        .collect();
+                    format!(
+                        "Linux {} has no such knob; there are {}, weighted_interleave/nodeN",
+                        self.version,
+                        names.join(", ")
+                    )
+                }
+            }));
+        };
+        match knob.handler(self.version) {
+            Some(handler) => Ok((knob, handler)),
+            None => {
+                let versions: Vec<_> = KernelVersion::ALL
+                    .into_iter()
+                    .filter(|v| knob.handler(*v).is_some())
+                    .map(KernelVersion::name)
+                    .collect();
+                Err(error(format!(
+                    "Linux {} does not have it; {} do",
+                    self.version,
+                    versions.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// What may be written, in words.
+    fn allowed(&self, knob: Knob, handler: Handler) -> String {
+        match (knob, handler) {
+            (Knob::NumaBalancing, Handler::IntMinMax(0, 4)) if !self.emulate_quirks => {
+                "allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)".to_owned()
+            }
+            (Knob::ScanSizeMb, _) if !self.emulate_quirks => {
+                "allowed are 1 to 4294967295 MB; 0 makes the kernel divide by zero".to_owned()
+            }
+            (_, Handler::IntMinMax(low, high)) => format!("allowed are {low} to {high}"),
+            (_, Handler::IntPlain) => "allowed is an integer".to_owned(),
+            (_, Handler::DebugU32) => {
+                "allowed is a number from 0 to 4294967295, decimal, 0x hexadecimal or 0 octal"
+                    .to_owned()
+            }
+            (_, Handler::Bool) => "allowed are 1, y, t, on and 0, n, f, off".to_owned(),
+            (_, Handler::Words(words)) => format!("allowed are {}", words.join(", ")),
+            (_, Handler::Weight) => "allowed are 1 to 255, or nothing for the default".to_owned(),
+        }
+    }
+
+    fn store(&mut self, knob: Knob, v: u32) -> Result<(), Errno> {
+        match knob {
+            Knob::NumaBalancing => {
+                let mode = Mode::from_raw(v as u8).ok_or(Errno::Einval)?;
+                if mode.is_quirk() && !self.emulate_quirks {
+                    return Err(Errno::Einval);
+                }
+                self.numa_balancing = mode;
+            }
+            Knob::ScanDelayMs => self.scan_delay_ms = v,
+            Knob::ScanPeriodMinMs => self.scan_period_min_ms = v,
+            Knob::ScanPeriodMaxMs => self.scan_period_max_ms = v,
+            Knob::ScanPeriodResetMs => self.scan_period_reset_ms = v,
+            Knob::ScanSizeMb => {
+                if v == 0 && !self.emulate_quirks {
+                    return Err(Errno::Einval);
+                }
+                self.scan_size_mb = v;
+            }
+            Knob::HotThresholdMs => self.hot_threshold_ms = v,
+            Knob::PromoteRateLimitMBps => self.promote_rate_limit_mbps = v,
+            Knob::DemotionEnabled => self.demotion_enabled = v != 0,
+            Knob::MinFreeKbytes => self.min_free_kbytes = Some(v),
+            Knob::WatermarkScaleFactor => self.watermark_scale_factor = v,
+            Knob::Swappiness => self.swappiness = v,
+            Knob::TransparentHugepage => {
+                self.transparent_hugepage = match v {
+                    0 => HugePages::Always,
+                    1 => HugePages::Madvise,
+                    _ => HugePages::Never,
+                }
+            }
+            Knob::InterleaveWeight(node) => {
+                self.interleave_weights.insert(node, v as u8);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self::new(KernelVersion::default())
+    }
+}
+
+#[cfg(test)]
+mod tests;
