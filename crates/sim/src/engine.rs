@@ -278,7 +278,8 @@ impl Simulation {
         let task = self.task_mut(id);
         task.run = Run::Runnable;
         task.clock = task.clock.max(now);
-        let cpu = &mut self.cpus[task.cpu];
+        let cpu = task.cpu;
+        let cpu = &mut self.cpus[cpu];
         if front {
             // A daemon that wakes runs at once, as a sleeper with much lag does.
             cpu.queue.push_front(id);

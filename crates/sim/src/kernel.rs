@@ -27,9 +27,9 @@ use homenode_core::knobs::Knobs;
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
-use homenode_core::tiering::tiers::Tiers;
-use homenode_core::tiering::watermarks::{self, Watermarks};
-use homenode_core::topology::{LOCAL_DISTANCE, Machine, REMOTE_DISTANCE};
+use homenode_core::tiering::tiers::{Firmware, Tiers, allocator_order};
+use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
+use homenode_core::topology::{Machine, Zone};
 use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
 use std::collections::BTreeMap;
 
@@ -81,9 +81,8 @@ pub(crate) struct Kernel {
     pub(crate) knobs: Knobs,
     pub(crate) model: Model,
     pub(crate) tiers: Tiers,
-    pub(crate) marks: Vec<Watermarks>,
-    /// Per zone: pages kept back from movable memory for the node's higher zones.
-    reserve: Vec<u64>,
+    /// Per zone, in the order of [`Memory::zones`].
+    pub(crate) marks: Vec<ZoneMarks>,
     /// Per place of a node: places of all nodes with memory, nearest first.
     pub(crate) fallback: Vec<Vec<usize>>,
     /// Per place: whether the node is of the top tier.
@@ -130,35 +129,17 @@ impl Kernel {
         let memory = Memory::new(machine, pages)?;
         let n = machine.nodes.len();
         let place = |id: NodeId| machine.position(id).expect("a checked machine");
-        let distance = |a: usize, b: usize| {
-            let local = if a == b { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
-            machine.distance(machine.nodes[a].id, machine.nodes[b].id).unwrap_or(local)
-        };
-        let tiers = Tiers::new(machine, knobs.version);
-        let fallback: Vec<Vec<usize>> = (0..n)
-            .map(|from| {
-                let mut order: Vec<usize> =
-                    (0..n).filter(|&p| machine.nodes[p].managed().0 > 0).collect();
-                // The kernel's order: distance, then a penalty for lower numbers
-                // than one's own and for nodes with CPUs (SPEC §B.3).
-                order.sort_by_key(|&p| {
-                    let behind = u32::from(p < from) + u32::from(machine.has_cpu(machine.nodes[p].id));
-                    (distance(from, p), if p == from { 0 } else { 1 + behind }, p)
-                });
-                order
-            })
-            .collect();
-        let top: Vec<bool> = machine.nodes.iter().map(|x| tiers.is_top(x.id)).collect();
-        let targets = |from: usize, list: &[NodeId]| -> Vec<usize> {
-            let mut t: Vec<usize> = list.iter().map(|&id| place(id)).collect();
-            t.sort_by_key(|&p| (distance(from, p), p));
-            t
-        };
-        let demote_to = (0..n)
-            .map(|p| targets(p, tiers.demotion_targets(machine.nodes[p].id)))
-            .collect();
-        let demote_any =
-            (0..n).map(|p| targets(p, &tiers.lower_nodes(machine.nodes[p].id))).collect();
+        // An expander that firmware says nothing about comes by a driver; what is
+        // measured or published here stands for the firmware's table.
+        let tiers = Tiers::new(machine, Firmware::Hmat, knobs.version);
+        let places = |list: Vec<NodeId>| list.into_iter().map(place).collect::<Vec<usize>>();
+        let with_memory: Vec<NodeId> =
+            machine.nodes.iter().filter(|x| x.managed().0 > 0).map(|x| x.id).collect();
+        let ids = || machine.nodes.iter().map(|x| x.id);
+        let fallback = ids().map(|id| places(allocator_order(machine, id, &with_memory))).collect();
+        let top: Vec<bool> = ids().map(|id| tiers.is_top(id)).collect();
+        let demote_to = ids().map(|id| places(tiers.demotion_targets(machine, id))).collect();
+        let demote_any = ids().map(|id| places(tiers.demotion_fallback(machine, id))).collect();
         let near = |p: usize| {
             machine.links.iter().filter(|l| l.to == machine.nodes[p].id).min_by_key(|l| {
                 (l.read_latency.value, l.from)
@@ -206,13 +187,12 @@ impl Kernel {
             Swap::Device(pages) => pages.0,
         };
         let nr_nodes = n;
-        let (marks, reserve) = watermarks::of_machine(machine, &knobs, model.margin);
+        let marks = marks(machine, &knobs, &model);
         Ok(Self {
             memory,
             spaces: Vec::new(),
             tiers,
             marks,
-            reserve,
             fallback,
             top,
             demote_to,
@@ -263,9 +243,7 @@ impl Kernel {
     /// Wakes a node's kswapd, unless it has nothing to do or has given up.
     pub(crate) fn wake_kswapd(&mut self, node: usize, _clock: u64) {
         if self.memory.nodes[node].zones.is_empty()
-            || self.kswapd[node].running
-            || self.kswapd[node].hopeless()
-            || self.balanced(node)
+            || !self.kswapd[node].state.heeds_wakeup(self.balanced(node))
             || self.woken.contains(&node)
         {
             return;
@@ -279,21 +257,32 @@ impl Kernel {
         machine: &Machine,
         name: &str,
         text: &str,
+        now: u64,
     ) -> Result<(), homenode_core::knobs::KnobError> {
         let before = self.knobs.numa_balancing;
         self.knobs.set(name, text)?;
-        if before.effect_of(self.knobs.numa_balancing).resets_promotion() {
+        if before.effect_of(self.knobs.numa_balancing).reset_thresholds {
             for p in &mut self.promote {
-                *p = PromoteNode::default();
+                p.reset(Self::ms(now));
             }
         }
-        (self.marks, self.reserve) = watermarks::of_machine(machine, &self.knobs, self.model.margin);
+        self.marks = marks(machine, &self.knobs, &self.model);
         Ok(())
     }
 
     pub(crate) fn count(&mut self, ctx: &Ctx, item: Item, n: u64) {
         self.stat.add(ctx.node, item, n);
     }
+}
+
+/// The marks of all zones with memory, in the order in which [`Memory`] has them.
+fn marks(machine: &Machine, knobs: &Knobs, model: &Model) -> Vec<ZoneMarks> {
+    let with_memory = |n: &homenode_core::topology::Node| -> Vec<Zone> {
+        n.zones.iter().filter(|z| z.managed.0 > 0).copied().collect()
+    };
+    let all: Vec<Zone> = machine.nodes.iter().flat_map(with_memory).collect();
+    let knobs = MarkKnobs::new(knobs, model.margin, &all);
+    machine.nodes.iter().flat_map(|n| knobs.node(&with_memory(n))).collect()
 }
 
 /// Picoseconds of a tick.

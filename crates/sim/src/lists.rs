@@ -1,21 +1,22 @@
 //! A least-recently-used list as an order.
 //!
 //! Every member carries the number that it got at the head of its list. The
-//! oldest members are *harvested*: one sequential sweep over the columns picks
-//! those whose number lies in the next window, sorting puts them in order, and
-//! [`List::next_ripe`] hands them out. A member that has left the list, or left
-//! and returned, no longer has a number inside the window and is passed over.
+//! oldest members are *harvested*: one sequential sweep over the columns puts
+//! those whose number lies in the next window into the slot of their number,
+//! and [`List::next_ripe`] hands the slots out in order. A member that has left
+//! the list, or left and returned, no longer has a number inside the window and
+//! is passed over.
 //!
 //! ```text
-//! numbers   base            end                       head
+//! numbers   from            base                      head
 //!             ├──── window ───┤                          │
 //!   tail ─────●──●───●●──●────●──●────●───●──────●───●───▶ new members
-//!             └─ ripe, sorted ┘
+//!             └─ ripe: slots ─┘
 //! ```
 //!
-//! Worked example: members a:3 b:9 c:5, head 10. A window of 4 from base 3 ripens
-//! a, c. If c is then touched and put at the head (c:10), handing out gives a,
-//! then nothing: c's number 10 is not the 5 that it ripened with.
+//! Worked example: members a:3 b:9 c:5, head 10. A window of 4 from 3 gives the
+//! slots a, –, c, –. If c is then put at the head (c:10), handing out gives a,
+//! then nothing: c's number 10 is not in 3 … 6.
 
 /// The lists of a node, as the kernel numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,9 +58,15 @@ pub(crate) struct List {
     pub(crate) head: u32,
     /// Every member with a smaller number has been handed out or is ripe.
     pub(crate) base: u32,
-    /// Ripe members as `number << 32 | item`, oldest last.
-    ripe: Vec<u64>,
+    /// The window: slot `i` holds the item that had number `from + i`, or [`NOBODY`].
+    slots: Vec<u32>,
+    from: u32,
+    /// The next slot to hand out.
+    next: usize,
 }
+
+/// An empty slot.
+const NOBODY: u32 = u32::MAX;
 
 impl List {
     /// Counts a member in and gives it its number. The caller renumbers the list
@@ -83,38 +90,56 @@ impl List {
     pub(crate) fn exhausted(&self) -> bool {
         self.head == u32::MAX
     }
-    /// The oldest ripe candidate: its number and item. The caller checks that the
-    /// item is still on this list with this number.
+    /// The oldest ripe candidate. It is still a member if it is on this list and
+    /// its number [`List::is_ripe`]: whoever left and came back has a new number.
     #[inline]
-    pub(crate) fn next_ripe(&mut self) -> Option<(u32, u32)> {
-        self.ripe.pop().map(|r| ((r >> 32) as u32, r as u32))
+    pub(crate) fn next_ripe(&mut self) -> Option<u32> {
+        while let Some(&item) = self.slots.get(self.next) {
+            self.next += 1;
+            if item != NOBODY {
+                return Some(item);
+            }
+        }
+        None
     }
-    /// The candidates that will be handed out after the next few, to be fetched early.
+    /// Whether a number lies in the window that is being handed out.
+    #[inline]
+    pub(crate) fn is_ripe(&self, number: u32) -> bool {
+        number.wrapping_sub(self.from) < self.slots.len() as u32
+    }
+    /// The candidate some slots on, to be fetched early.
     #[inline]
     pub(crate) fn peek_ripe(&self, ahead: usize) -> Option<u32> {
-        let n = self.ripe.len();
-        (n > ahead).then(|| self.ripe[n - 1 - ahead] as u32)
+        self.slots.get(self.next + ahead).copied().filter(|&i| i != NOBODY)
     }
-    /// How far the next window reaches so that about `wish` members ripen.
-    pub(crate) fn window(&self, wish: u64) -> u32 {
+    /// Opens the next window, wide enough for about `wish` members; its first
+    /// number and its slots, to be filled by a sweep.
+    pub(crate) fn open(&mut self, wish: u64) -> (u32, &mut [u32]) {
         let span = u64::from(self.head - self.base);
-        let per_member = span / self.members.max(1);
-        (wish * per_member.max(1)).clamp(wish.min(span).max(1), span.max(1)) as u32
+        // A list with gaps needs a wider window, but not one that is nearly empty.
+        let spread = (span / self.members.max(1)).clamp(1, 4);
+        let window = (wish * spread).clamp(1, span.max(1)) as usize;
+        self.slots.clear();
+        self.slots.resize(window, NOBODY);
+        self.slots.shrink_to(window);
+        self.from = self.base;
+        self.next = 0;
+        self.base += window as u32;
+        (self.from, &mut self.slots)
     }
-    /// Takes what a sweep found, in any order, for the window that ends before `end`.
-    pub(crate) fn ripen(&mut self, mut found: Vec<u64>, end: u32) {
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        self.ripe = found;
-        self.base = end;
+    /// Nobody has a number below `number`: the next window begins there.
+    pub(crate) fn go_on_at(&mut self, number: u32) {
+        self.base = number;
+        self.slots.clear();
+        self.next = 0;
     }
     /// Begins numbering anew: the caller has given the members 0 … n−1 in order.
     pub(crate) fn renumbered(&mut self, members: u32) {
-        self.base = 0;
         self.head = members;
-        self.ripe.clear();
+        self.go_on_at(0);
     }
     /// Bytes that the ripe members take.
     pub(crate) fn bytes(&self) -> usize {
-        self.ripe.capacity() * 8
+        self.slots.capacity() * 4
     }
 }

@@ -47,7 +47,9 @@ pub(crate) const WRITE: u32 = 1 << WRITE_SHIFT;
 pub(crate) const YOUNG: u32 = 1 << 4;
 const LIST_SHIFT: u32 = 5;
 pub(crate) const LIST: u32 = 0b11 << LIST_SHIFT;
-pub(crate) const LIST_ACTIVE: u32 = LIST;
+/// List bits of the active list; an inactive page has the higher bit, whatever the lower.
+pub(crate) const LIST_ACTIVE: u32 = 1 << LIST_SHIFT;
+pub(crate) const LIST_INACTIVE: u32 = 2 << LIST_SHIFT;
 pub(crate) const ZONE_SHIFT: u32 = 7;
 pub(crate) const ZONE: u32 = 0xf << ZONE_SHIFT;
 const STAMP_SHIFT: u32 = 11;
@@ -119,9 +121,9 @@ impl Word {
     pub(crate) const fn on_list(self) -> OnList {
         match (self.0 & LIST) >> LIST_SHIFT {
             0 => OnList::Isolated,
-            1 => OnList::Inactive,
-            2 => OnList::Referenced,
-            _ => OnList::Active,
+            1 => OnList::Active,
+            2 => OnList::Inactive,
+            _ => OnList::Referenced,
         }
     }
     #[inline]
@@ -148,9 +150,9 @@ impl Word {
     pub(crate) const fn with_list(self, list: OnList) -> Self {
         let l = match list {
             OnList::Isolated => 0,
-            OnList::Inactive => 1,
-            OnList::Referenced => 2,
-            OnList::Active => 3,
+            OnList::Active => 1,
+            OnList::Inactive => 2,
+            OnList::Referenced => 3,
         };
         Self(self.0 & !LIST | l << LIST_SHIFT)
     }

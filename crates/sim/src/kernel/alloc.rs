@@ -23,7 +23,7 @@ impl Kernel {
             Mark::Low => m.low,
             Mark::High => m.high,
         };
-        mark.0 + self.reserve[zone]
+        mark.0 + m.reserve.0
     }
 
     /// Takes `n` pages from one zone of a node, if that leaves more than `mark`.
@@ -114,7 +114,7 @@ impl Kernel {
         }
         if reclaimed > 0 {
             for &node in order {
-                self.kswapd[node].failures = 0;
+                self.kswapd[node].state.note_progress();
             }
         }
         reclaimed

@@ -112,7 +112,7 @@ impl Kernel {
     }
 
     /// `move_pages` of one page to a node, as root asks for it; whether it moved.
-    pub(super) fn move_page_to(&mut self, ctx: &mut Ctx, page: u32, node: usize) -> bool {
+    pub(crate) fn move_page_to(&mut self, ctx: &mut Ctx, page: u32, node: usize) -> bool {
         let w = Word(self.memory.words[page as usize]);
         if !w.resident() {
             return false;

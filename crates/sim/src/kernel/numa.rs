@@ -423,11 +423,12 @@ impl Kernel {
         let promotion = mode.tiering() && !self.top[src] && self.top[dst];
         let mut moved = false;
         if let Verdict::Move { .. } = verdict {
+            let on_lru = self.memory.lru_of(item).is_some();
             let refused = isolate(
                 executable && file && mappers > 1,
                 file && w.writable(),
                 || self.room_for(ctx, dst, n, promotion),
-                self.memory.lru_of(item).is_some(),
+                on_lru,
             )
             .is_err();
             if refused || self.move_fails() {
@@ -476,7 +477,7 @@ impl Kernel {
             self.wake_kswapd(dst, ctx.clock);
         }
         if !answer.is_admitted() && promotion {
-            let signalled = self.kswapd[dst].running
+            let signalled = self.kswapd[dst].state.running
                 || self.woken.contains(&dst)
                 || self.kswapd[dst].state.is_hopeless();
             if let Some(watch) = &mut self.watch {

@@ -19,7 +19,6 @@ use homenode_core::units::Pages;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KswapdState {
     pub(crate) state: Kswapd,
-    pub(crate) running: bool,
     pub(crate) costs: LruCosts,
     /// Dropped pages of files came back lately: their active list must shrink.
     file_refaults: bool,
@@ -45,17 +44,13 @@ impl Kernel {
     pub(crate) fn kswapd_start(&mut self, node: usize) {
         self.stat.add(node, Item::Pageoutrun, 1);
         let k = &mut self.kswapd[node];
-        k.running = true;
         k.state.running = true;
         k.round = Round::default();
         k.pass = None;
     }
     /// The nap is over: on with it if the node is out of balance again.
     pub(crate) fn kswapd_recheck(&mut self, node: usize) {
-        if !self.kswapd[node].running && !self.kswapd[node].state.is_hopeless() && !self.balanced(node)
-        {
-            self.wake_kswapd(node, 0);
-        }
+        self.wake_kswapd(node, 0);
     }
     /// Runs a node's kswapd until its clock reaches `end`; true once it goes to sleep.
     pub(crate) fn kswapd_run(&mut self, ctx: &mut Ctx, node: usize, end: u64) -> bool {
@@ -92,7 +87,6 @@ impl Kernel {
     }
     fn kswapd_sleep(&mut self, node: usize) -> bool {
         let k = &mut self.kswapd[node];
-        k.running = false;
         k.state.running = false;
         k.pass = None;
         k.file_refaults = false;

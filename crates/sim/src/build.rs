@@ -1,0 +1,274 @@
+//! From data to a simulation: a machine, a scenario, knobs.
+
+use crate::engine::{Program, Simulation};
+use crate::kernel::{Ctx, Kernel, Mapping};
+use crate::memory::MemoryError;
+use crate::space::Kind;
+use crate::watch::Watch;
+use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::{KnobError, Knobs};
+use homenode_core::scenario::{Model, Order, Policy, Scenario, Step};
+use homenode_core::topology::{Impossible, Machine};
+use homenode_core::units::{CpuId, HUGE_PAGES, Pages};
+use std::sync::Arc;
+
+/// What a run needs beside the machine and the programs.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The kernel's rules and defaults.
+    pub version: KernelVersion,
+    /// Knobs by name, written in this order before anything starts.
+    pub knobs: Vec<(String, String)>,
+    /// Choices that are no knob.
+    pub model: Model,
+    /// Seed of all random streams.
+    pub seed: u64,
+    /// Virtual time after which the run stops, in picoseconds.
+    pub duration: Option<u64>,
+    /// Room for address space in pages beside what the scenario maps at its start.
+    pub room: u64,
+    /// Injected failures of migrations, in thousandths.
+    pub fail_moves: u32,
+    /// Leaves the tick's hook of balancing out, to measure what it costs.
+    pub without_balancing: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            version: KernelVersion::default(),
+            knobs: Vec::new(),
+            model: Model::default(),
+            seed: 0,
+            duration: None,
+            room: 0,
+            fail_moves: 0,
+            without_balancing: false,
+        }
+    }
+}
+
+/// Why nothing can be simulated.
+#[derive(Debug)]
+pub enum SimError {
+    /// A knob's name or value.
+    Knob(KnobError),
+    /// Memory that cannot be modelled or had.
+    Memory(MemoryError),
+    /// The machine contradicts itself.
+    Machine(Impossible),
+    /// The scenario names what is not there.
+    Scenario(String),
+}
+
+impl std::fmt::Display for SimError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Knob(e) => e.fmt(f),
+            Self::Memory(e) => e.fmt(f),
+            Self::Machine(e) => write!(f, "the machine is impossible: {e:?}"),
+            Self::Scenario(e) => f.write_str(e),
+        }
+    }
+}
+
+impl std::error::Error for SimError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Memory(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl Simulation {
+    /// A booted machine without programs.
+    ///
+    /// # Errors
+    /// [`SimError`], if a knob is refused or the memory cannot be modelled.
+    pub fn boot(machine: &Machine, setup: &Setup, pages: u64) -> Result<Self, SimError> {
+        let knobs = Knobs::new(setup.version);
+        let model = setup.model.clone();
+        let order = model.order;
+        let pages = pages + setup.room;
+        let mut kernel = Kernel::new(machine, knobs, model, pages, setup.seed)
+            .map_err(SimError::Memory)?;
+        kernel.fail_moves = setup.fail_moves;
+        for (name, value) in &setup.knobs {
+            kernel.set_knob(machine, name, value, 0).map_err(SimError::Knob)?;
+        }
+        if let Order::Quantum(q) = order {
+            if q.0 == 0 || q.0 > 10_000_000 {
+                return Err(SimError::Scenario("a quantum is above 0 and at most 10 µs".into()));
+            }
+        }
+        let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
+        if setup.without_balancing {
+            s.set_without_balancing();
+        }
+        Ok(s)
+    }
+
+    /// A scenario on a machine. `setup` holds the scenario's own knobs, model, seed
+    /// and duration, changed as the caller wishes: see [`Setup::of`].
+    ///
+    /// # Errors
+    /// [`SimError`], if a knob is refused, the memory cannot be modelled, or the
+    /// scenario names a CPU, node or mapping that is not there.
+    pub fn new(machine: &Machine, scenario: &Scenario, setup: &Setup) -> Result<Self, SimError> {
+        check(machine, scenario)?;
+        // Each mapping may begin in the middle of a block and leave one open; each
+        // fork may copy all of a process.
+        let pages = scenario
+            .processes
+            .iter()
+            .map(|p| {
+                let forks = p.steps.iter().filter(|s| matches!(s, Step::Fork)).count() as u64;
+                let maps: u64 =
+                    p.maps.iter().map(|m| Pages::holding(m.size).0 + 2 * HUGE_PAGES).sum();
+                // A child does the remaining steps, forks included.
+                maps.saturating_mul(1u64.checked_shl(forks.min(20) as u32).unwrap_or(1 << 20))
+            })
+            .fold(0u64, u64::saturating_add);
+        let mut s = Self::boot(machine, setup, pages)?;
+        for p in &scenario.processes {
+            s.add_process(p.clone());
+        }
+        Ok(s)
+    }
+
+    /// One process that runs operations made beforehand (page numbers from 0, the
+    /// direction in the top bit) over and over on `pages` pages: the benchmark's
+    /// way in. One thread per entry of `ids`, on the CPUs `cpus`.
+    ///
+    /// # Errors
+    /// [`SimError`], as for [`Simulation::new`].
+    pub fn with_ids(
+        machine: &Machine,
+        setup: &Setup,
+        pages: u64,
+        cpus: &[CpuId],
+        ids: &[Arc<[u32]>],
+    ) -> Result<Self, SimError> {
+        let mut s = Self::boot(machine, setup, pages + HUGE_PAGES)?;
+        let process = s.add_program("ids");
+        let space = s.kernel.new_space();
+        let mut tasks = Vec::new();
+        for (&cpu, ids) in cpus.iter().zip(ids) {
+            let cpu = s.cpu_place(cpu);
+            tasks.push(s.new_task(process, space, cpu, Program::Ids { ids: ids.clone(), at: 0 }, 0));
+        }
+        s.kernel.spaces[space].as_mut().expect("just made").users = tasks.len() as u32;
+        let mut ctx = Ctx { task: tasks[0], node: 0, cpu: 0, clock: 0 };
+        let kind = Kind {
+            file: false,
+            shared: false,
+            readable: true,
+            writable: true,
+            executable: false,
+            huge: false,
+            policy: Policy::Default,
+        };
+        // Pages are numbered from the first block, so that an id is its own place.
+        let m = Mapping { start: 0, pages, kind, name: "ids".into() };
+        s.kernel.map(&mut ctx, space, m, &Policy::Default).map_err(SimError::Memory)?;
+        for (i, &id) in tasks.iter().enumerate() {
+            s.kernel.numa_born(id, (i > 0).then_some(tasks[0]), i as u32 + 1, 0);
+        }
+        for id in tasks {
+            s.enqueue(id, false);
+        }
+        Ok(s)
+    }
+
+    /// Gives a thread of [`Simulation::with_ids`] other operations.
+    pub fn replace_ids(&mut self, thread: usize, ids: Arc<[u32]>) {
+        let daemons = self.machine.nodes.len();
+        if let Some(t) = self.tasks[daemons + thread].as_mut() {
+            t.program = Program::Ids { ids, at: 0 };
+        }
+    }
+
+    /// Lets somebody look on.
+    pub fn watch(&mut self, watch: Box<dyn Watch>) {
+        self.kernel.watch = Some(watch);
+    }
+    /// Takes the onlooker back.
+    pub fn unwatch(&mut self) -> Option<Box<dyn Watch>> {
+        self.kernel.watch.take()
+    }
+    /// Writes a knob in the middle of a run.
+    ///
+    /// # Errors
+    /// [`KnobError`], with nothing changed.
+    pub fn set_knob(&mut self, name: &str, value: &str) -> Result<(), KnobError> {
+        let machine = self.machine.clone();
+        let now = self.now;
+        self.kernel.set_knob(&machine, name, value, now)
+    }
+}
+
+impl Setup {
+    /// What the scenario itself asks for.
+    pub fn of(scenario: &Scenario) -> Self {
+        Self {
+            knobs: scenario.knobs.clone(),
+            model: scenario.model.clone(),
+            seed: scenario.seed,
+            duration: scenario.duration.map(|d| d.0),
+            ..Self::default()
+        }
+    }
+}
+
+/// What a scenario says of the machine must be there.
+fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
+    let no = |text: String| Err(SimError::Scenario(text));
+    let node = |n| machine.nodes.iter().any(|x| x.id == n && x.managed().0 > 0);
+    let policy = |p: &Policy| match p {
+        Policy::Default | Policy::Local => true,
+        Policy::Bind { nodes, .. } | Policy::Interleave(nodes) => {
+            !nodes.is_empty() && nodes.iter().all(|&n| node(n))
+        }
+        Policy::Preferred(n) => node(*n),
+        Policy::WeightedInterleave(w) => {
+            !w.is_empty() && w.iter().all(|&(n, weight)| node(n) && weight > 0)
+        }
+    };
+    for p in &scenario.processes {
+        for c in &p.cpus {
+            if !machine.cpus.iter().any(|x| x.id == *c) {
+                return no(format!("process '{}' runs on CPU {c}, which the machine lacks", p.name));
+            }
+        }
+        let named = |m: &str| p.maps.iter().any(|x| x.name == m);
+        let bad = |what: &str| {
+            format!("process '{}': {what} names a node that the machine lacks or that is empty", p.name)
+        };
+        if !policy(&p.policy) {
+            return no(bad("its policy"));
+        }
+        if let Some(m) = p.maps.iter().find(|m| !policy(&m.policy)) {
+            return no(bad(&format!("the policy of map '{}'", m.name)));
+        }
+        for step in &p.steps {
+            let map = match step {
+                Step::Touch { map }
+                | Step::Access { map, .. }
+                | Step::Unmap { map }
+                | Step::Mbind { map, .. }
+                | Step::MovePages { map, .. } => Some(map),
+                _ => None,
+            };
+            if let Some(m) = map.filter(|m| !named(m)) {
+                return no(format!("process '{}' has no map named '{m}'", p.name));
+            }
+            match step {
+                Step::Mbind { policy: new, .. } if !policy(new) => return no(bad("mbind")),
+                Step::MovePages { to, .. } if !node(*to) => return no(bad("move_pages")),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

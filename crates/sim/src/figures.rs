@@ -1,0 +1,97 @@
+//! What a run leaves: counters, moves, residency, and one hash of it all.
+
+use crate::engine::Simulation;
+use crate::memory::FRAME_ITEM;
+use crate::vmstat::{Item, VmStat};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Pages of one stretch of address space, for the picture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Pages in memory.
+    pub resident: u64,
+    /// Of these, on the top tier.
+    pub fast: u64,
+}
+
+impl Simulation {
+    /// The counters.
+    pub fn vmstat(&self) -> &VmStat {
+        &self.kernel.stat
+    }
+    /// Pages moved, by place of the source and of the target.
+    pub fn moved(&self) -> &[Vec<u64>] {
+        &self.kernel.moved
+    }
+    /// Bytes that each node (by place) has read and written.
+    pub fn traffic(&self) -> Vec<[u64; 2]> {
+        let loads = self.kernel.loads.iter();
+        loads.map(|l| [l.read_total + l.read, l.written_total + l.written]).collect()
+    }
+    /// Places of nodes that are of the top tier.
+    pub fn top_tier(&self) -> &[bool] {
+        &self.kernel.top
+    }
+    /// Free pages of each node, by place.
+    pub fn free(&self) -> Vec<u64> {
+        (0..self.kernel.memory.nodes.len()).map(|n| self.kernel.memory.free_of(n)).collect()
+    }
+    /// Bytes of the host: the columns of the pages in use, and everything beside.
+    pub fn host_bytes(&self) -> (u64, u64) {
+        self.kernel.memory.bytes()
+    }
+    /// Sweeps over the columns so far.
+    pub fn sweeps(&self) -> u64 {
+        self.kernel.memory.sweeps
+    }
+    /// Whether the run stopped because memory could not be modelled.
+    pub fn error(&self) -> Option<&crate::memory::MemoryError> {
+        self.memory_error.as_ref()
+    }
+    /// Resident pages of all address spaces in `n` equal stretches of the columns.
+    pub fn stretches(&self, n: usize) -> Vec<Stretch> {
+        let mut all = vec![Stretch::default(); n.max(1)];
+        let total = self.kernel.memory.blocks.len() as u64 * 512;
+        self.kernel.memory.each_entry(|page, w, _| {
+            if !w.resident() {
+                return;
+            }
+            let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
+            let node = self.kernel.memory.node_of(self.kernel.memory.word(item).zone());
+            let s = &mut all[(u64::from(page) * n as u64 / total) as usize];
+            s.resident += 1;
+            s.fast += u64::from(self.kernel.top[node]);
+        });
+        all
+    }
+    /// One number for everything that a run did: time, counters, accesses, where
+    /// every page is. Equal for equal input, on every machine.
+    pub fn hash(&self) -> u64 {
+        let mut h = Xxh3::new();
+        let mut put = |v: u64| h.update(&v.to_le_bytes());
+        put(self.now);
+        for item in Item::ALL {
+            for node in 0..self.kernel.memory.nodes.len() {
+                put(self.kernel.stat.of(node, *item));
+            }
+        }
+        for p in self.processes() {
+            put(p.time_ps);
+            put(p.ran_ps);
+            for a in p.accesses {
+                put(a[0]);
+                put(a[1]);
+            }
+        }
+        self.kernel.memory.each_entry(|page, w, _| {
+            put(u64::from(page));
+            put(u64::from(w.0));
+        });
+        self.kernel.memory.each_frame(|frame, w, mappers| {
+            put(u64::from(frame));
+            put(u64::from(w.0));
+            put(mappers as u64);
+        });
+        h.digest()
+    }
+}
