@@ -466,6 +466,10 @@ fn within(
     (low, high): (u64, u64),
     constant: &Constant,
 ) -> Result<(), Impossible> {
+    if constant.spread.is_some_and(|s| s > high) {
+        let what = format!("the spread is beyond {} {}", Shown(high, unit), unit.name());
+        return Err(Impossible::Bounds(place, what));
+    }
     if (low..=high).contains(&constant.value) {
         return Ok(());
     }
