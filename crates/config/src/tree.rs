@@ -350,7 +350,7 @@ pub(crate) fn suggestion(found: &str, allowed: &[&str]) -> String {
         .iter()
         .map(|a| (distance(found, a), *a))
         .min()
-        .filter(|(d, a)| *d <= 1 + a.chars().count() / 4);
+        .filter(|(d, a)| *d <= a.chars().count() / 3);
     match near {
         Some((_, name)) => format!("; did you mean \"{name}\"?"),
         None => format!("; allowed are {}", allowed.join(", ")),

@@ -236,7 +236,7 @@ fn scenario_keys_and_values() {
             run.toml:33:10: process[0].map[1].policy: node 7 is not in the machine or has no memory; the machine "box" has memory on nodes 0-1
             run.toml:27:8: process[0].map[0].size: a size of 0; a size lies between 1 and 2^52 bytes
             run.toml:55:6: process[0].step[3].to: node 3 is not in the machine or has no memory; the machine "box" has memory on nodes 0-1
-            run.toml:12:13: model.admission: "c" is not known; did you mean "a"?
+            run.toml:12:13: model.admission: "c" is not known; allowed are a, b
             run.toml:8:18: knobs.numa_balancing: a knob's value is a number, a text or true or false
             run.toml:5:8: seed: -7 is negative; a whole number from 0 to 9223372036854775807 is allowed
         "#]],
