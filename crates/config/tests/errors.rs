@@ -276,3 +276,16 @@ fn writing_replaces_all_or_nothing() {
     assert_eq!(left, 1, "nothing is left beside it");
     std::fs::remove_dir_all(&folder).expect("the test's own folder");
 }
+
+#[test]
+fn deep_nesting_is_refused_without_a_crash() {
+    for (open, close) in [("[", "]"), ("{a=", "}")] {
+        let text = format!("a = {}{}", open.repeat(100_000), close.repeat(100_000));
+        assert!(parse_machine("deep.toml", &text).is_err());
+    }
+    let dotted = vec!["a"; 100_000].join(".");
+    for text in [format!("{dotted} = 1"), format!("[{dotted}]"), format!("[[{dotted}]]")] {
+        let e = parse_machine("deep.toml", &text).expect_err("it is too deep");
+        assert!(e.to_string().len() < 1000, "{}", e.to_string().len());
+    }
+}

@@ -1,12 +1,16 @@
 //! Every machine and scenario of the repository can be read, and fits.
 
 use homenode_config::{
-    Part, Size, add_node, parse_add_node, parse_machine, read_machine, read_scenario_and_machine,
-    shrink_dram, write_machine,
+    Part, Size, add_node, parse_add_node, parse_machine, parse_scenario, read_machine,
+    read_scenario_and_machine, shrink_dram, write_machine,
 };
 use homenode_core::costs::Origin;
+use homenode_core::scenario::{
+    AdmissionChoice, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario, SlowStart,
+    Step, Swap, Until,
+};
 use homenode_core::topology::{Machine, Medium};
-use homenode_core::units::{Bytes, NodeId};
+use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use std::path::{Path, PathBuf};
 
 fn folder(name: &str) -> PathBuf {
@@ -59,6 +63,66 @@ fn scenarios_are_read_and_fit_their_machines() {
         let wanted: u64 = s.processes.iter().flat_map(|p| &p.maps).map(|m| m.size.0).sum();
         assert!(wanted <= 2 * memory, "{}: small enough to run in seconds", path.display());
     }
+}
+
+#[test]
+fn a_scenario_means_what_it_says() {
+    let file = parse_scenario("run.toml", include_str!("good-scenario.toml"))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let map = |name: &str, size, policy| Map {
+        name: name.into(),
+        size: Bytes(size),
+        file: false,
+        shared: false,
+        read_only: false,
+        huge: false,
+        policy,
+    };
+    let dealt = Policy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
+    let heap = || "heap".to_owned();
+    let expected = Scenario {
+        name: "run".into(),
+        about: "for tests of errors".into(),
+        machine: "box.toml".into(),
+        knobs: vec![
+            ("numa_balancing".into(), "2".into()),
+            ("demotion_enabled".into(), "true".into()),
+        ],
+        model: Model {
+            admission: AdmissionChoice::B,
+            margin: Margin::SeedQuarter,
+            slow_start: SlowStart::Seed,
+            hot_page_selection: false,
+            swap: Swap::Device(Pages(16_384)),
+            order: Order::Quantum(Picos::from_us(10)),
+        },
+        duration: Some(Picos::from_secs(10)),
+        seed: 7,
+        processes: vec![Process {
+            name: "a".into(),
+            cpus: vec![CpuId(0), CpuId(1)],
+            start: Picos::from_ms(5),
+            policy: Policy::Bind { nodes: vec![NodeId(0), NodeId(1)], balancing: true },
+            maps: vec![
+                map("heap", 64 << 20, Policy::Preferred(NodeId(0))),
+                map("dealt", 1 << 20, dealt),
+            ],
+            steps: vec![
+                Step::Touch { map: heap() },
+                Step::Access {
+                    map: heap(),
+                    pattern: Pattern::Gauss { sd: 125 },
+                    write: 300,
+                    compute: Picos::from_ns(20),
+                    until: Until::Time(Picos::from_secs(2)),
+                },
+                Step::Sleep(Picos::from_ms(1)),
+                Step::MovePages { map: "dealt".into(), to: NodeId(1) },
+                Step::Mbind { map: heap(), policy: Policy::Local },
+            ],
+        }],
+    };
+    assert_eq!(file.scenario, expected);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::cell::{Better, Grid, Line, gain, header};
 use crate::stats;
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeStruct};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -26,7 +26,11 @@ pub struct Group {
 }
 
 /// One figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+///
+/// Its JSON form adds, by column: `mean`, `stddev`, `gain_percent` over the first
+/// column (positive is better; `null` where no way is), `significant` by mmtests'
+/// rule, and `welch_p`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Its name: the kernel's where it has one.
     pub name: String,
@@ -116,6 +120,38 @@ impl ComparisonTable {
     }
 }
 
+impl Figure {
+    /// Gain of column `i`'s mean over the first column's, whether it is significant by
+    /// mmtests' rule, and Welch's p-value; the first column has neither of the latter.
+    fn against_first(&self, i: usize) -> (Option<f64>, bool, Option<f64>) {
+        let (base, x) = (&self.samples[0], &self.samples[i]);
+        let gain =
+            if x.is_empty() { None } else { self.better.gain(stats::mean(base), stats::mean(x)) };
+        if i == 0 {
+            return (gain, false, None);
+        }
+        (gain, stats::mmtests_significant(base, x), stats::welch_p(base, x))
+    }
+}
+
+impl Serialize for Figure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all: Vec<_> = (0..self.samples.len()).map(|i| self.against_first(i)).collect();
+        let by = |f: fn(&[f64]) -> f64| self.samples.iter().map(|x| f(x)).collect::<Vec<f64>>();
+        let mut out = serializer.serialize_struct("Figure", 9)?;
+        out.serialize_field("name", &self.name)?;
+        out.serialize_field("unit", &self.unit)?;
+        out.serialize_field("better", &self.better)?;
+        out.serialize_field("samples", &self.samples)?;
+        out.serialize_field("mean", &by(stats::mean))?;
+        out.serialize_field("stddev", &by(stats::stddev))?;
+        out.serialize_field("gain_percent", &all.iter().map(|a| a.0).collect::<Vec<_>>())?;
+        out.serialize_field("significant", &all.iter().map(|a| a.1).collect::<Vec<_>>())?;
+        out.serialize_field("welch_p", &all.iter().map(|a| a.2).collect::<Vec<_>>())?;
+        out.end()
+    }
+}
+
 impl fmt::Display for ComparisonTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = Vec::new();
@@ -130,18 +166,16 @@ impl fmt::Display for ComparisonTable {
                     format!(" [{}]", figure.unit)
                 };
                 let precision = figure.precision;
-                let none = Vec::new();
-                let base = figure.samples.first().unwrap_or(&none);
+                let all: Vec<_> =
+                    (0..figure.samples.len()).map(|i| figure.against_first(i)).collect();
                 let cells = figure
                     .samples
                     .iter()
-                    .enumerate()
-                    .map(|(i, x)| {
+                    .zip(&all)
+                    .map(|(x, &(percent, star, _))| {
                         if x.is_empty() {
                             return format!("{:>12}{}", "-", gain(None, false));
                         }
-                        let percent = figure.better.gain(stats::mean(base), stats::mean(x));
-                        let star = i > 0 && stats::mmtests_significant(base, x);
                         let value = stats::mean(x);
                         format!("{value:12.precision$}{}", gain(percent, star))
                     })
@@ -157,12 +191,9 @@ impl fmt::Display for ComparisonTable {
                         })
                         .collect();
                     rows.push(Line::Cells(String::new(), "  Stddev over seeds".into(), cells));
-                    let cells = figure
-                        .samples
+                    let cells = all
                         .iter()
-                        .enumerate()
-                        .map(|(i, x)| {
-                            let p = stats::welch_p(base, x).filter(|_| i > 0);
+                        .map(|(_, _, p)| {
                             let p = p.map_or("-".into(), |p| format!("{p:.4}"));
                             format!("{p:>12}{}", gain(None, false))
                         })
