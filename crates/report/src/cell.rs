@@ -1,6 +1,7 @@
 //! What mmtests' cells share.
 
 use serde::Serialize;
+use std::ops::Range;
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -60,7 +61,9 @@ pub(crate) enum Line {
 }
 
 impl Grid {
-    pub(crate) fn draw(&self) -> String {
+    /// Draws it in blocks of as many columns as fit into `width`, at least one, each
+    /// with the labels and with a blank line between.
+    pub(crate) fn draw(&self, width: usize) -> String {
         let chars = |s: &str| s.chars().count();
         let cells = || {
             self.rows.iter().filter_map(|l| match l {
@@ -77,10 +80,35 @@ impl Grid {
                 widest.unwrap_or(0).max(chars(&head.0)).max(chars(&head.1))
             })
             .collect();
+        let gap = usize::from(op_width > 0);
+        let label_width = op_width + gap + name_width;
+        let mut blocks = Vec::new();
+        let (mut from, mut used) = (0, label_width);
+        for (i, w) in widths.iter().enumerate() {
+            if i > from && used + 2 + w > width {
+                blocks.push(from..i);
+                (from, used) = (i, label_width);
+            }
+            used += 2 + w;
+        }
+        blocks.push(from..widths.len());
+        let drawn: Vec<String> =
+            blocks.into_iter().map(|b| self.block(b, &widths, op_width, name_width)).collect();
+        drawn.join("\n")
+    }
+
+    fn block(
+        &self,
+        columns: Range<usize>,
+        widths: &[usize],
+        op_width: usize,
+        name_width: usize,
+    ) -> String {
+        let chars = |s: &str| s.chars().count();
         let mut out = String::new();
         let mut line = |label: String, cells: Vec<&str>| {
             let mut text = label;
-            for (cell, width) in cells.iter().zip(&widths) {
+            for (cell, width) in cells.iter().zip(widths).take(columns.end).skip(columns.start) {
                 text.push_str("  ");
                 text.extend(std::iter::repeat_n(' ', width - chars(cell)));
                 text.push_str(cell);
@@ -88,10 +116,10 @@ impl Grid {
             out.push_str(text.trim_end());
             out.push('\n');
         };
-        let gap = if op_width > 0 { 1 } else { 0 };
+        let gap = usize::from(op_width > 0);
         let blank = " ".repeat(op_width + gap + name_width);
         line(blank.clone(), self.headers.iter().map(|h| h.0.as_str()).collect());
-        if self.headers.iter().any(|h| !h.1.is_empty()) {
+        if self.headers[columns.clone()].iter().any(|h| !h.1.is_empty()) {
             line(blank, self.headers.iter().map(|h| h.1.as_str()).collect());
         }
         for row in &self.rows {

@@ -152,8 +152,10 @@ impl Serialize for Figure {
     }
 }
 
-impl fmt::Display for ComparisonTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ComparisonTable {
+    /// The table in blocks of as many configurations as fit into `width` columns, one
+    /// at least; percentages are against the first configuration in all of them.
+    pub fn to_text(&self, width: usize) -> String {
         let mut rows = Vec::new();
         for group in self.groups.iter().filter(|g| !g.figures.is_empty()) {
             if !group.title.is_empty() {
@@ -203,6 +205,13 @@ impl fmt::Display for ComparisonTable {
             }
         }
         let headers = self.columns.iter().map(|c| header(c)).collect();
-        f.write_str(&Grid { headers, rows }.draw())
+        Grid { headers, rows }.draw(width)
+    }
+}
+
+/// In one block, however wide.
+impl fmt::Display for ComparisonTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(usize::MAX))
     }
 }

@@ -45,8 +45,12 @@ impl Report {
     }
 
     /// The report as text: table, picture, caption.
+    ///
+    /// * `width` – columns of the terminal. The table is cut into blocks that fit, the
+    ///   picture and the caption take 100 at most, since wider ones are hard to read.
     pub fn to_text(&self, width: usize, glyphs: Glyphs) -> String {
-        let mut out = self.table.to_string();
+        let mut out = self.table.to_text(width);
+        let width = width.min(100);
         if !self.picture.is_empty() {
             out.push('\n');
             out.push_str(&heat_picture(&self.picture, width, glyphs));

@@ -180,7 +180,7 @@ impl fmt::Display for MeasuredTable {
             rows.push(Line::Cells("Welch-p".into(), series.name.clone(), p));
         }
         let headers = self.columns.iter().map(|c| header(c)).collect();
-        f.write_str(&Grid { headers, rows }.draw())
+        f.write_str(&Grid { headers, rows }.draw(usize::MAX))
     }
 }
 

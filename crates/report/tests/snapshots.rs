@@ -134,6 +134,42 @@ fn replays_compared() {
 }
 
 #[test]
+fn wide_tables_are_cut_into_blocks() {
+    let runs: Vec<_> = runs().into_iter().map(|(name, r)| (name, r[..1].to_vec())).collect();
+    let text = ComparisonTable::replay(&["DRAM", "CXL"], &runs).to_text(80);
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    expect![[r#"
+                                                    off                   mode 1
+        time [s]                    120.0000 (   0.00%)      122.0000 (  -1.67%)
+        accesses in DRAM [%]           50.00 (   0.00%)         50.05 (   0.10%)
+        accesses in CXL [%]            50.00                    49.95
+        pages promoted                     0                        0
+        pages demoted                      0                        0
+        moved [MB]                       0.0                      0.0
+        spent on moving [MB/s]           0.0                      0.0
+        vmstat
+        numa_hint_faults                   0                        0
+        pgpromote_success                  0                        0
+        pgdemote_kswapd                    0                        0
+
+                                                 mode 2      weighted interleave
+                                                                             3:1
+        time [s]                    100.0000 (  16.67%)      125.0000 (  -4.17%)
+        accesses in DRAM [%]           90.00 (  80.00%)         25.00 ( -50.00%)
+        accesses in CXL [%]            10.00                    75.00
+        pages promoted                 70000                        0
+        pages demoted                  35000                        0
+        moved [MB]                     430.1                      0.0
+        spent on moving [MB/s]           4.3                      0.0
+        vmstat
+        numa_hint_faults              210000                        0
+        pgpromote_success              70000                        0
+        pgdemote_kswapd                35000                        0
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
 fn figures_that_do_not_apply_and_baselines_of_zero() {
     let figure = |name: &str, better, samples: &[&[f64]]| Figure {
         name: name.into(),
