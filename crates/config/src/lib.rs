@@ -1,1 +1,36 @@
 //! TOML for machines and scenarios, with the position of every error.
+//!
+//! A file becomes a typed value of `homenode-core` or one sentence that says
+//! where (file, line, column, key), what is wrong, and what is allowed:
+//!
+//! ```text
+//! box.toml:14:41: link[0].read_latency.value: -3 is negative; a latency lies between 0.001 and 1000000 ns
+//! ```
+//!
+//! Nothing here touches floating point: `89.3` ns becomes 89 300 ps digit by
+//! digit, so that a file means the same on every machine.
+//!
+//! Reading order: [`ConfigError`], [`read_machine`], [`write_machine`],
+//! [`read_scenario`], [`add_node`].
+#![forbid(unsafe_code)]
+
+mod error;
+mod tree;
+
+mod list;
+mod quantity;
+
+mod machine;
+mod parts;
+mod scenario;
+mod write;
+
+pub use error::ConfigError;
+pub use list::{parse_list, write_list};
+pub use machine::{parse_machine, read_machine};
+pub use parts::{AddNode, Part, PartError, Size, add_node, parse_add_node, shrink_dram};
+pub use quantity::{parse_size, parse_time, write_size, write_time};
+pub use scenario::{
+    Misfit, ScenarioFile, check, parse_scenario, read_scenario, read_scenario_and_machine,
+};
+pub use write::{write_machine, write_machine_file};

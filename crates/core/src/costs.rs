@@ -16,6 +16,7 @@
 
 use crate::units::Picos;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Where a constant comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +76,22 @@ impl Unit {
             Self::Nanoseconds | Self::Ratio => 1_000,
             Self::MBps | Self::Bytes | Self::Count => 1,
         }
+    }
+}
+
+/// A stored value as a machine's file writes it: 89 300 in picoseconds is `89.3`.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown(pub u64, pub Unit);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scale = self.1.scale();
+        let (whole, rest) = (self.0 / scale, self.0 % scale);
+        if rest == 0 {
+            return write!(f, "{whole}");
+        }
+        let decimals = format!("{rest:03}");
+        write!(f, "{whole}.{}", decimals.trim_end_matches('0'))
     }
 }
 

@@ -10,13 +10,27 @@
 //!      latency and bandwidth that CPUs of node 0 see there
 //! ```
 
-use crate::costs::{Constant, Costs};
-use crate::units::{Bytes, CpuId, NodeId, Pages};
+use crate::costs::{Constant, Cost, Costs, Shown, Unit};
+use crate::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Distance of a node to itself in the kernel's table.
 pub const LOCAL_DISTANCE: u32 = 10;
 /// Distance that the kernel takes where firmware says nothing.
 pub const REMOTE_DISTANCE: u32 = 20;
+/// Largest distance; the kernel takes 255 as unreachable.
+pub const MAX_DISTANCE: u32 = 254;
+/// Nodes that Debian's kernels can have.
+pub const MAX_NODES: u16 = 1024;
+/// CPUs that Debian's kernels can have.
+pub const MAX_CPUS: u32 = 8192;
+/// Largest size of a node or a mapping, in bytes.
+pub const MAX_SIZE: u64 = 1 << 52;
+/// Smallest and largest latency, in picoseconds: up to a millisecond.
+pub const LATENCY_BOUNDS: (u64, u64) = (1, 1_000_000_000);
+/// Smallest and largest bandwidth, in MB/s: up to a petabyte a second.
+pub const BANDWIDTH_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 
 /// What a node's memory is made of. Decides the default abstract distance, as
 /// the kernel's drivers do (SPEC §B.2).
@@ -142,24 +156,80 @@ pub struct Machine {
     pub costs: Costs,
 }
 
-/// Why a machine is impossible. `node` and `cpu` name the offender.
+/// A list of a machine, for pointing into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    /// [`Machine::nodes`].
+    Nodes,
+    /// [`Machine::cpus`].
+    Cpus,
+    /// [`Machine::caches`].
+    Caches,
+}
+
+/// A constant of a machine, for pointing at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Of the cache at this index.
+    Cache(usize),
+    /// Of the link at this index: the key in the machine's file.
+    Link(usize, &'static str),
+    /// Of the machine as a whole.
+    Cost(Cost),
+}
+
+/// Why a machine is impossible: the first thing found, with the offender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Impossible {
     /// No node, or none with memory, or none with a CPU.
     Nothing(&'static str),
-    /// A number occurs twice or out of order.
-    Order(String),
-    /// A CPU names a node that is not there, or two CPUs have one number.
+    /// The entry at this index of a list has a number that occurs twice, is out of
+    /// order or out of range.
+    Order(List, usize, String),
+    /// A CPU names a node that is not there, or shares a core with another node's.
     Cpu(CpuId, String),
+    /// The zones of a node are out of order or doubled.
+    Zones(NodeId, usize, &'static str),
+    /// The table of distances has not one row and one column per node; the row, or
+    /// `None` where rows are missing.
+    Shape(Option<usize>, String),
     /// A distance is not what the kernel accepts.
     Distance(NodeId, NodeId, u32, &'static str),
-    /// A link is missing, doubled, or names a node that cannot be its end.
+    /// The link from one node to another is missing, doubled, or names a node that
+    /// cannot be its end.
     Link(NodeId, NodeId, &'static str),
-    /// A size is 0 or beyond 2^52 bytes.
-    Size(NodeId, u64),
+    /// A size of a node's zone, in bytes, is 0 or beyond 2^52.
+    Size(NodeId, usize, u64),
+    /// A cache's property is impossible.
+    Cache(usize, &'static str),
     /// A constant lies outside its bounds.
-    Bounds(String),
+    Bounds(Place, String),
 }
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing(what) => write!(f, "{what}"),
+            Self::Order(_, _, what) => write!(f, "{what}"),
+            Self::Cpu(cpu, what) => write!(f, "CPU {cpu} {what}"),
+            Self::Zones(node, _, what) => write!(f, "node {node}: {what}"),
+            Self::Shape(_, what) => write!(f, "{what}"),
+            Self::Distance(from, to, d, what) => {
+                write!(f, "distance {d} from node {from} to node {to}: {what}")
+            }
+            Self::Link(from, to, what) => write!(f, "link from node {from} to node {to}: {what}"),
+            Self::Size(node, _, size) => write!(
+                f,
+                "a zone of node {node} has {size} bytes; a size lies between one page of \
+                 {PAGE_SIZE} bytes and 2^52 bytes (leave the zone out where there is no memory)"
+            ),
+            Self::Cache(_, what) => write!(f, "{what}"),
+            Self::Bounds(_, what) => write!(f, "{what}"),
+        }
+    }
+}
+
+impl std::error::Error for Impossible {}
 
 impl Machine {
     /// The node's place in `nodes`, if it is there.
@@ -181,5 +251,343 @@ impl Machine {
     /// Whether the node has a CPU.
     pub fn has_cpu(&self, node: NodeId) -> bool {
         self.cpus.iter().any(|c| c.node == node)
+    }
+
+    /// Whether such a machine can exist.
+    ///
+    /// Legal, though rare: asymmetric distances, nodes without CPUs, nodes without
+    /// memory, nodes with neither.
+    ///
+    /// # Errors
+    /// The first thing that is impossible, in the order of a machine's file.
+    pub fn check(&self) -> Result<(), Impossible> {
+        self.check_nodes()?;
+        self.check_cpus()?;
+        self.check_caches()?;
+        self.check_distances()?;
+        self.check_links()?;
+        for (&cost, constant) in &self.costs.0 {
+            within(Place::Cost(cost), cost.unit(), cost.bounds(), constant)?;
+        }
+        Ok(())
+    }
+
+    fn check_nodes(&self) -> Result<(), Impossible> {
+        if self.nodes.is_empty() {
+            return Err(Impossible::Nothing("a machine has at least one node"));
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            let id = node.id;
+            if id.0 >= MAX_NODES {
+                return Err(Impossible::Order(
+                    List::Nodes,
+                    i,
+                    format!("node {id}: a node's number lies between 0 and {}", MAX_NODES - 1),
+                ));
+            }
+            rising(List::Nodes, i, "node", self.nodes[..i].last().map(|n| n.id.0.into()), id.0)?;
+            for (z, zone) in node.zones.iter().enumerate() {
+                if zone.managed.0 == 0 || zone.managed.0 > MAX_SIZE / PAGE_SIZE {
+                    return Err(Impossible::Size(id, z, zone.managed.0.saturating_mul(PAGE_SIZE)));
+                }
+                if z > 0 && node.zones[z - 1].kind >= zone.kind {
+                    return Err(Impossible::Zones(
+                        id,
+                        z,
+                        "a node has one zone of a kind at most, in the order dma, dma32, normal, movable",
+                    ));
+                }
+            }
+            if node.managed().0 > MAX_SIZE / PAGE_SIZE {
+                return Err(Impossible::Size(id, 0, node.managed().0.saturating_mul(PAGE_SIZE)));
+            }
+        }
+        if self.nodes.iter().all(|n| n.zones.is_empty()) {
+            return Err(Impossible::Nothing("a machine has at least one node with memory"));
+        }
+        Ok(())
+    }
+
+    fn check_cpus(&self) -> Result<(), Impossible> {
+        if self.cpus.is_empty() {
+            return Err(Impossible::Nothing("a machine has at least one CPU"));
+        }
+        let mut core_node = BTreeMap::new();
+        for (i, cpu) in self.cpus.iter().enumerate() {
+            if cpu.id.0 >= MAX_CPUS {
+                return Err(Impossible::Order(
+                    List::Cpus,
+                    i,
+                    format!("CPU {}: a CPU's number lies between 0 and {}", cpu.id, MAX_CPUS - 1),
+                ));
+            }
+            if let Some(before) = self.cpus[..i].last() {
+                if before.id == cpu.id && before.node != cpu.node {
+                    let what =
+                        format!("is in two nodes, {} and {}; it has one", before.node, cpu.node);
+                    return Err(Impossible::Cpu(cpu.id, what));
+                }
+            }
+            rising(List::Cpus, i, "CPU", self.cpus[..i].last().map(|c| c.id.0), cpu.id.0)?;
+            if self.position(cpu.node).is_none() {
+                let what = format!("is on node {}, which is not in the machine", cpu.node);
+                return Err(Impossible::Cpu(cpu.id, what));
+            }
+            let node = *core_node.entry(cpu.core).or_insert(cpu.node);
+            if node != cpu.node {
+                let what = format!(
+                    "is on node {}, but its core {} has CPUs of node {node}; a core is in one node",
+                    cpu.node, cpu.core
+                );
+                return Err(Impossible::Cpu(cpu.id, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_caches(&self) -> Result<(), Impossible> {
+        for (i, c) in self.caches.iter().enumerate() {
+            let level = u32::from(c.level);
+            if level == 0 {
+                return Err(Impossible::Cache(i, "a cache's level is 1 or more"));
+            }
+            let before = self.caches[..i].last().map(|c| c.level.into());
+            rising(List::Caches, i, "cache level", before, level)?;
+            if c.size.0 == 0 || c.size.0 > MAX_SIZE {
+                return Err(Impossible::Cache(i, "a cache's size is 1 to 2^52 bytes"));
+            }
+            if c.ways == 0 || c.shared_by == 0 {
+                return Err(Impossible::Cache(i, "a cache has at least one way and one CPU"));
+            }
+            if !c.line.is_power_of_two() || u64::from(c.line) > PAGE_SIZE {
+                return Err(Impossible::Cache(
+                    i,
+                    "a cache's line is a power of two, at most a page",
+                ));
+            }
+            within(Place::Cache(i), Unit::Nanoseconds, LATENCY_BOUNDS, &c.latency)?;
+        }
+        Ok(())
+    }
+
+    fn check_distances(&self) -> Result<(), Impossible> {
+        let n = self.nodes.len();
+        if self.distances.len() != n {
+            let what = format!(
+                "{} rows of distances for {n} nodes; there is one row per node",
+                self.distances.len()
+            );
+            return Err(Impossible::Shape(None, what));
+        }
+        for (i, row) in self.distances.iter().enumerate() {
+            if row.len() != n {
+                let what = format!(
+                    "{} distances from node {} for {n} nodes; there is one per node",
+                    row.len(),
+                    self.nodes[i].id
+                );
+                return Err(Impossible::Shape(Some(i), what));
+            }
+            for (j, &d) in row.iter().enumerate() {
+                let why = if i == j && d != LOCAL_DISTANCE {
+                    "the distance of a node to itself is 10"
+                } else if i != j && !(LOCAL_DISTANCE + 1..=MAX_DISTANCE).contains(&d) {
+                    "the distance to another node lies between 11 and 254"
+                } else {
+                    continue;
+                };
+                return Err(Impossible::Distance(self.nodes[i].id, self.nodes[j].id, d, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_links(&self) -> Result<(), Impossible> {
+        let with_cpu: BTreeSet<NodeId> = self.cpus.iter().map(|c| c.node).collect();
+        let with_memory: BTreeSet<NodeId> =
+            self.nodes.iter().filter(|n| !n.zones.is_empty()).map(|n| n.id).collect();
+        let mut seen = BTreeSet::new();
+        for (i, l) in self.links.iter().enumerate() {
+            let wrong = |why| Err(Impossible::Link(l.from, l.to, why));
+            if !with_cpu.contains(&l.from) {
+                return wrong("a link begins at a node with CPUs");
+            }
+            if !with_memory.contains(&l.to) {
+                return wrong("a link ends at a node with memory");
+            }
+            if !seen.insert((l.from, l.to)) {
+                return wrong("a link stands once only");
+            }
+            for (key, unit, bounds, constant) in [
+                ("read_latency", Unit::Nanoseconds, LATENCY_BOUNDS, &l.read_latency),
+                ("write_latency", Unit::Nanoseconds, LATENCY_BOUNDS, &l.write_latency),
+                ("read_bandwidth", Unit::MBps, BANDWIDTH_BOUNDS, &l.read_bandwidth),
+                ("write_bandwidth", Unit::MBps, BANDWIDTH_BOUNDS, &l.write_bandwidth),
+            ] {
+                within(Place::Link(i, key), unit, bounds, constant)?;
+            }
+        }
+        for &from in &with_cpu {
+            for &to in &with_memory {
+                if !seen.contains(&(from, to)) {
+                    return Err(Impossible::Link(
+                        from,
+                        to,
+                        "it is missing; there is one for each node with CPUs and each node with memory",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rising(
+    list: List,
+    index: usize,
+    what: &str,
+    before: Option<u32>,
+    number: impl Into<u32>,
+) -> Result<(), Impossible> {
+    let number = number.into();
+    let why = match before {
+        Some(b) if b == number => format!("{what} {number} occurs twice; numbers are unique"),
+        Some(b) if b > number => {
+            format!("{what} {number} comes after {b}; numbers rise from entry to entry")
+        }
+        _ => return Ok(()),
+    };
+    Err(Impossible::Order(list, index, why))
+}
+
+fn within(
+    place: Place,
+    unit: Unit,
+    (low, high): (u64, u64),
+    constant: &Constant,
+) -> Result<(), Impossible> {
+    if constant.spread.is_some_and(|s| s > high) {
+        let what = format!("the spread is beyond {} {}", Shown(high, unit), unit.name());
+        return Err(Impossible::Bounds(place, what));
+    }
+    if (low..=high).contains(&constant.value) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} {u} is out of range; it lies between {} and {} {u}",
+        Shown(constant.value, unit),
+        Shown(low, unit),
+        Shown(high, unit),
+        u = unit.name()
+    );
+    Err(Impossible::Bounds(place, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::Origin;
+
+    /// Node 0 with CPUs 0 and 1 and 1 GiB; node 1 with 2 GiB and no CPU.
+    fn machine() -> Machine {
+        let ns =
+            |v| Constant { value: v, spread: None, method: "test".into(), origin: Origin::Assumed };
+        let link = |to| Link {
+            from: NodeId(0),
+            to: NodeId(to),
+            read_latency: ns(90_000),
+            write_latency: ns(90_000),
+            read_bandwidth: ns(10_000),
+            write_bandwidth: ns(10_000),
+        };
+        let node = |id, pages| Node {
+            id: NodeId(id),
+            medium: Medium::Dram,
+            zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(pages) }],
+        };
+        let cpu = |id| Cpu { id: CpuId(id), node: NodeId(0), core: id, llc: 0 };
+        Machine {
+            name: "m".into(),
+            about: String::new(),
+            nodes: vec![node(0, 1 << 18), node(1, 1 << 19)],
+            cpus: vec![cpu(0), cpu(1)],
+            caches: vec![],
+            distances: vec![vec![10, 14], vec![17, 10]],
+            links: vec![link(0), link(1)],
+            costs: Costs::default(),
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut Machine)) -> String {
+        let mut m = machine();
+        change(&mut m);
+        m.check().expect_err("it was impossible").to_string()
+    }
+
+    #[test]
+    fn asymmetric_distances_empty_nodes_and_nodes_without_cpus_are_legal() {
+        let mut m = machine();
+        assert_eq!(m.check(), Ok(()));
+        m.nodes.push(Node { id: NodeId(7), medium: Medium::Dram, zones: vec![] });
+        m.distances = vec![vec![10, 14, 20], vec![17, 10, 30], vec![21, 11, 10]];
+        assert_eq!(m.check(), Ok(()));
+    }
+
+    #[test]
+    fn impossible_machines_are_refused_with_the_offender() {
+        for (change, expected) in [
+            (
+                (|m| m.distances[1][1] = 11) as fn(&mut Machine),
+                "distance 11 from node 1 to node 1: the distance of a node to itself is 10",
+            ),
+            (
+                |m| m.distances[0][1] = 10,
+                "distance 10 from node 0 to node 1: the distance to another node lies between 11 and 254",
+            ),
+            (
+                |m| m.distances.truncate(1),
+                "1 rows of distances for 2 nodes; there is one row per node",
+            ),
+            (
+                |m| m.cpus.push(Cpu { id: CpuId(1), node: NodeId(1), core: 1, llc: 0 }),
+                "CPU 1 is in two nodes, 0 and 1; it has one",
+            ),
+            (|m| m.cpus[1].id = CpuId(0), "CPU 0 occurs twice; numbers are unique"),
+            (|m| m.cpus[1].node = NodeId(4), "CPU 1 is on node 4, which is not in the machine"),
+            (|m| m.cpus.clear(), "a machine has at least one CPU"),
+            (|m| m.nodes[1].id = NodeId(0), "node 0 occurs twice; numbers are unique"),
+            (
+                |m| m.nodes[0].zones[0].managed = Pages(0),
+                "a zone of node 0 has 0 bytes; a size lies between one page of 4096 bytes and 2^52 \
+                 bytes (leave the zone out where there is no memory)",
+            ),
+            (
+                |m| m.nodes[0].zones[0].managed = Pages((1 << 40) + 1),
+                "a zone of node 0 has 4503599627374592 bytes; a size lies between one page of 4096 \
+                 bytes and 2^52 bytes (leave the zone out where there is no memory)",
+            ),
+            (
+                |m| m.links.truncate(1),
+                "link from node 0 to node 1: it is missing; there is one for each node with CPUs and \
+                 each node with memory",
+            ),
+            (
+                |m| m.links[1].from = NodeId(1),
+                "link from node 1 to node 1: a link begins at a node with CPUs",
+            ),
+            (
+                |m| m.links[0].read_latency.value = 0,
+                "0 ns is out of range; it lies between 0.001 and 1000000 ns",
+            ),
+        ] {
+            assert_eq!(refused(change), expected);
+        }
+    }
+
+    #[test]
+    fn the_largest_legal_size_is_two_to_the_52() {
+        let mut m = machine();
+        m.nodes[0].zones[0].managed = Pages(1 << 40);
+        assert_eq!(m.check(), Ok(()));
     }
 }

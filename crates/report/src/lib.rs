@@ -1,1 +1,62 @@
-//! Result types and their stable formats: tables, pictures, JSON.
+//! Result types and their stable formats: tables, pictures, captions, JSON.
+//!
+//! The simulator and the live machine fill these types; nothing here knows where
+//! figures come from. Each type has a text form for people (`Display` or a
+//! function that takes a width) and a JSON form with stable field names.
+//!
+//! Reading order: [`stats`], [`MeasuredTable`] (mmtests' layout),
+//! [`ComparisonTable`] (`homenode replay`), [`heat_picture`], [`Caption`],
+//! [`Report`].
+#![forbid(unsafe_code)]
+
+pub mod stats;
+
+mod caption;
+mod cell;
+mod comparison;
+mod measured;
+mod picture;
+
+pub use caption::{Caption, Scale};
+pub use cell::Better;
+pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};
+pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
+pub use picture::{Column, Glyphs, Snapshot, heat_picture};
+
+use serde::Serialize;
+
+/// Everything that one command says about its runs: one JSON object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// What was run on what.
+    pub caption: Caption,
+    /// Figures by configuration.
+    pub table: ComparisonTable,
+    /// Where the hot pages were, in the order of drawing.
+    pub picture: Vec<Snapshot>,
+}
+
+impl Report {
+    /// The report as one JSON object on one line.
+    ///
+    /// Figures that are no number (the mean of nothing) become `null`.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("plain data with text keys")
+    }
+
+    /// The report as text: table, picture, caption.
+    ///
+    /// * `width` – columns of the terminal. The table is cut into blocks that fit, the
+    ///   picture and the caption take 100 at most, since wider ones are hard to read.
+    pub fn to_text(&self, width: usize, glyphs: Glyphs) -> String {
+        let mut out = self.table.to_text(width);
+        let width = width.min(100);
+        if !self.picture.is_empty() {
+            out.push('\n');
+            out.push_str(&heat_picture(&self.picture, width, glyphs));
+        }
+        out.push('\n');
+        out.push_str(&self.caption.to_text(width));
+        out
+    }
+}

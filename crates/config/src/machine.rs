@@ -1,0 +1,317 @@
+//! Reading a machine's file.
+
+use crate::ConfigError;
+use crate::quantity::{Decimal, stored};
+use crate::tree::{Cur, Doc, Fields, Kind, Seg};
+use homenode_core::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
+use homenode_core::topology::{
+    BANDWIDTH_BOUNDS, Cache, Cpu, Impossible, LATENCY_BOUNDS, Link, List, MAX_CPUS, MAX_NODES,
+    Machine, Medium, Node, Place, Zone, ZoneKind,
+};
+use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub(crate) const MEDIA: [(&str, Medium); 3] =
+    [("dram", Medium::Dram), ("cxl", Medium::Cxl), ("pmem", Medium::Pmem)];
+pub(crate) const ZONES: [(&str, ZoneKind); 4] = [
+    ("dma", ZoneKind::Dma),
+    ("dma32", ZoneKind::Dma32),
+    ("normal", ZoneKind::Normal),
+    ("movable", ZoneKind::Movable),
+];
+
+/// Reads a machine's file.
+///
+/// # Errors
+/// The first thing that is wrong with it, with file, line and key.
+pub fn read_machine(path: &Path) -> Result<Machine, ConfigError> {
+    from_doc(&Doc::read(path)?)
+}
+
+/// Reads a machine from a text; `name` is the file's name in errors.
+///
+/// # Errors
+/// As [`read_machine`].
+pub fn parse_machine(name: &str, text: &str) -> Result<Machine, ConfigError> {
+    from_doc(&Doc::parse(name, text)?)
+}
+
+fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
+    let top = doc.root().table(&[
+        "name",
+        "about",
+        "distances",
+        "node",
+        "cpus",
+        "cache",
+        "link",
+        "cost",
+    ])?;
+    let name = top.get("name")?.text()?.to_owned();
+    let about = top.get("about")?.text()?.to_owned();
+    let distances = distances(&top.get("distances")?)?;
+    let nodes = top.get("node")?.list()?.iter().map(node).collect::<Result<_, _>>()?;
+    let mut cpus = Vec::new();
+    let mut groups = BTreeMap::new();
+    for (i, group) in top.get("cpus")?.list()?.iter().enumerate() {
+        for cpu in cpu_group(group)? {
+            groups.insert(cpu.id, i);
+            cpus.push(cpu);
+        }
+    }
+    cpus.sort_by_key(|c| c.id);
+    let caches = match top.opt("cache") {
+        Some(list) => list.list()?.iter().map(cache).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
+    let links = top.get("link")?.list()?.iter().map(link).collect::<Result<_, _>>()?;
+    let mut costs = Costs::default();
+    if let Some(table) = top.opt("cost") {
+        const NAMES: [&str; Cost::ALL.len()] = {
+            let mut names = [""; Cost::ALL.len()];
+            let mut i = 0;
+            while i < names.len() {
+                names[i] = Cost::ALL[i].name();
+                i += 1;
+            }
+            names
+        };
+        let fields = table.table(&NAMES)?;
+        for &cost in Cost::ALL {
+            if let Some(c) = fields.opt(cost.name()) {
+                costs.0.insert(cost, constant(&c, cost.unit(), cost.bounds())?);
+            }
+        }
+    }
+    let machine = Machine { name, about, nodes, cpus, caches, distances, links, costs };
+    machine.check().map_err(|e| {
+        let path = place(&machine, &groups, &e);
+        doc.error_at(&path, e.to_string())
+    })?;
+    Ok(machine)
+}
+
+/// Where in the file an impossible machine's offender stands.
+fn place(machine: &Machine, groups: &BTreeMap<CpuId, usize>, e: &Impossible) -> Vec<Seg> {
+    use Seg::{At, Key};
+    let index = |id: &NodeId| At(machine.nodes.iter().rposition(|n| n.id == *id).unwrap_or(0));
+    match e {
+        Impossible::Nothing(_) => vec![],
+        Impossible::Order(List::Nodes, i, _) => vec![Key("node"), At(*i), Key("id")],
+        Impossible::Order(List::Cpus, i, _) => {
+            vec![Key("cpus"), At(groups[&machine.cpus[*i].id]), Key("ids")]
+        }
+        Impossible::Order(List::Caches, i, _) => vec![Key("cache"), At(*i), Key("level")],
+        Impossible::Cpu(cpu, _) => vec![Key("cpus"), At(groups[cpu])],
+        Impossible::Zones(node, z, _) | Impossible::Size(node, z, _) => {
+            vec![Key("node"), index(node), Key("zones"), At(*z)]
+        }
+        Impossible::Shape(None, _) => vec![Key("distances")],
+        Impossible::Shape(Some(row), _) => vec![Key("distances"), At(*row)],
+        Impossible::Distance(from, to, ..) => vec![Key("distances"), index(from), index(to)],
+        Impossible::Link(from, to, _) => {
+            match machine.links.iter().rposition(|l| l.from == *from && l.to == *to) {
+                Some(i) => vec![Key("link"), At(i)],
+                None => vec![Key("link")],
+            }
+        }
+        Impossible::Cache(i, _) | Impossible::Bounds(Place::Cache(i), _) => {
+            vec![Key("cache"), At(*i)]
+        }
+        Impossible::Bounds(Place::Link(i, key), _) => vec![Key("link"), At(*i), Key(key)],
+        Impossible::Bounds(Place::Cost(cost), _) => vec![Key("cost"), Key(cost.name())],
+    }
+}
+
+fn distances(c: &Cur<'_>) -> Result<Vec<Vec<u32>>, ConfigError> {
+    c.list()?
+        .iter()
+        .map(|row| {
+            row.list()?.iter().map(|d| d.int(0, u32::MAX.into()).map(|v| v as u32)).collect()
+        })
+        .collect()
+}
+
+fn node(c: &Cur<'_>) -> Result<Node, ConfigError> {
+    let t = c.table(&["id", "medium", "size", "zones"])?;
+    let zones = match (t.opt("zones"), t.opt("size")) {
+        (Some(_), Some(size)) => {
+            return Err(size.error("a node has either a size or zones, whose sum is its size"));
+        }
+        (Some(zones), None) => zones.list()?.iter().map(zone).collect::<Result<_, _>>()?,
+        (None, Some(size)) => vec![Zone { kind: ZoneKind::Normal, managed: pages(&size)? }],
+        (None, None) => vec![],
+    };
+    Ok(Node {
+        id: node_id(&t.get("id")?)?,
+        medium: t.opt("medium").map_or(Ok(Medium::Dram), |m| m.word(&MEDIA))?,
+        zones,
+    })
+}
+
+fn zone(c: &Cur<'_>) -> Result<Zone, ConfigError> {
+    let t = c.table(&["kind", "size"])?;
+    Ok(Zone { kind: t.get("kind")?.word(&ZONES)?, managed: pages(&t.get("size")?)? })
+}
+
+fn pages(c: &Cur<'_>) -> Result<Pages, ConfigError> {
+    let size = c.size()?;
+    if size.0 % PAGE_SIZE != 0 {
+        return Err(
+            c.error(format!("{} bytes are no whole number of pages of {PAGE_SIZE} bytes", size.0))
+        );
+    }
+    Ok(Pages::holding(size))
+}
+
+pub(crate) fn node_id(c: &Cur<'_>) -> Result<NodeId, ConfigError> {
+    Ok(NodeId(c.int(0, u64::from(MAX_NODES) - 1)? as u16))
+}
+
+fn cpu_group(c: &Cur<'_>) -> Result<Vec<Cpu>, ConfigError> {
+    let t = c.table(&["ids", "node", "cores", "llc"])?;
+    let ids = t.get("ids")?.numbers(MAX_CPUS - 1)?;
+    let node = node_id(&t.get("node")?)?;
+    let cores = match t.opt("cores") {
+        Some(list) => {
+            let cores = list.numbers(u32::MAX)?;
+            if cores.len() != ids.len() {
+                return Err(list.error(format!(
+                    "{} cores for {} CPUs; there is one per CPU, in the order of \"ids\"",
+                    cores.len(),
+                    ids.len()
+                )));
+            }
+            cores
+        }
+        None => ids.clone(),
+    };
+    let llc = t.get("llc")?.int(0, u32::MAX.into())? as u32;
+    Ok(ids.iter().zip(cores).map(|(&id, core)| Cpu { id: CpuId(id), node, core, llc }).collect())
+}
+
+fn cache(c: &Cur<'_>) -> Result<Cache, ConfigError> {
+    let t = c.table(&["level", "size", "ways", "line", "shared_by", "latency"])?;
+    Ok(Cache {
+        level: t.get("level")?.int(1, 9)? as u8,
+        size: t.get("size")?.size()?,
+        ways: t.get("ways")?.int(1, u32::MAX.into())? as u32,
+        line: t.get("line")?.int(1, PAGE_SIZE)? as u32,
+        shared_by: t.get("shared_by")?.int(1, MAX_CPUS.into())? as u32,
+        latency: constant(&t.get("latency")?, Unit::Nanoseconds, LATENCY_BOUNDS)?,
+    })
+}
+
+fn link(c: &Cur<'_>) -> Result<Link, ConfigError> {
+    let t = c.table(&[
+        "from",
+        "to",
+        "read_latency",
+        "write_latency",
+        "read_bandwidth",
+        "write_bandwidth",
+    ])?;
+    Ok(Link {
+        from: node_id(&t.get("from")?)?,
+        to: node_id(&t.get("to")?)?,
+        read_latency: latency(&t, "read_latency")?,
+        write_latency: latency(&t, "write_latency")?,
+        read_bandwidth: bandwidth(&t, "read_bandwidth")?,
+        write_bandwidth: bandwidth(&t, "write_bandwidth")?,
+    })
+}
+
+pub(crate) fn latency(t: &Fields<'_>, key: &str) -> Result<Constant, ConfigError> {
+    constant(&t.get(key)?, Unit::Nanoseconds, LATENCY_BOUNDS)
+}
+
+pub(crate) fn bandwidth(t: &Fields<'_>, key: &str) -> Result<Constant, ConfigError> {
+    constant(&t.get(key)?, Unit::MBps, BANDWIDTH_BOUNDS)
+}
+
+fn constant(c: &Cur<'_>, unit: Unit, bounds: (u64, u64)) -> Result<Constant, ConfigError> {
+    let t = c.table(&["value", "unit", "spread", "method", "source"])?;
+    let found = t.get("unit")?;
+    if found.text()? != unit.name() {
+        return Err(found.error(format!(
+            "\"{}\" does not fit; this constant is in {}",
+            found.text()?,
+            unit.name()
+        )));
+    }
+    let origin = t.get("source")?.word(&[
+        (Origin::Measured.name(), Origin::Measured),
+        (Origin::Quoted.name(), Origin::Quoted),
+        (Origin::Assumed.name(), Origin::Assumed),
+    ])?;
+    let method = t.get("method")?;
+    if method.text()?.trim().is_empty() {
+        return Err(
+            method.error("empty; say how it was found, who published it, or why this value")
+        );
+    }
+    Ok(Constant {
+        value: amount(&t.get("value")?, unit, bounds)?,
+        spread: t.opt("spread").map(|s| amount(&s, unit, (0, bounds.1))).transpose()?,
+        method: method.text()?.to_owned(),
+        origin,
+    })
+}
+
+fn amount(c: &Cur<'_>, unit: Unit, (low, high): (u64, u64)) -> Result<u64, ConfigError> {
+    let allowed =
+        format!("allowed are {} to {} {}", Shown(low, unit), Shown(high, unit), unit.name());
+    let Kind::Number(raw) = &c.val.kind else {
+        return Err(c.error(format!("expected a number; {allowed}")));
+    };
+    match stored(raw, unit.scale()) {
+        Ok(v) if (low..=high).contains(&v) => Ok(v),
+        Ok(_) | Err(Decimal::TooLarge) => Err(c.error(format!("{raw} is out of range; {allowed}"))),
+        Err(Decimal::Negative) => Err(c.error(format!("{raw} is negative; {allowed}"))),
+        Err(Decimal::NotPlain) => Err(c.error(format!("{raw} is no plain number; {allowed}"))),
+        Err(Decimal::TooFine) if unit.scale() == 1 => {
+            Err(c.error(format!("{raw} is not whole; {allowed}, without decimals")))
+        }
+        Err(Decimal::TooFine) => {
+            Err(c.error(format!("{raw} is too fine; {allowed}, with three decimals at most")))
+        }
+    }
+}
+
+/// What a part's file says: see [`crate::Part`].
+pub(crate) struct PartFile {
+    pub(crate) medium: Medium,
+    pub(crate) distance: u32,
+    pub(crate) read_latency: Constant,
+    pub(crate) write_latency: Constant,
+    pub(crate) read_bandwidth: Constant,
+    pub(crate) write_bandwidth: Constant,
+    pub(crate) least_added_latency: Constant,
+}
+
+pub(crate) fn parse_part(name: &str, text: &str) -> Result<PartFile, ConfigError> {
+    let doc = Doc::parse(name, text)?;
+    let t = doc.root().table(&[
+        "name",
+        "about",
+        "medium",
+        "distance",
+        "read_latency",
+        "write_latency",
+        "read_bandwidth",
+        "write_bandwidth",
+        "least_added_latency",
+    ])?;
+    t.get("name")?.text()?;
+    t.get("about")?.text()?;
+    Ok(PartFile {
+        medium: t.get("medium")?.word(&MEDIA)?,
+        distance: t.get("distance")?.int(11, 254)? as u32,
+        read_latency: latency(&t, "read_latency")?,
+        write_latency: latency(&t, "write_latency")?,
+        read_bandwidth: bandwidth(&t, "read_bandwidth")?,
+        write_bandwidth: bandwidth(&t, "write_bandwidth")?,
+        least_added_latency: latency(&t, "least_added_latency")?,
+    })
+}

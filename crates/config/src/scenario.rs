@@ -1,0 +1,446 @@
+//! Reading a scenario's file.
+
+use crate::ConfigError;
+use crate::machine::node_id;
+use crate::tree::{Cur, Doc, Fields, Kind, Seg};
+use homenode_core::scenario::{
+    AdmissionChoice, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario, SlowStart,
+    Step, Swap, Until,
+};
+use homenode_core::topology::{MAX_CPUS, MAX_NODES, Machine};
+use homenode_core::units::{CpuId, NodeId, Pages, Picos};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A scenario with the file that it was read from, for errors that need its machine.
+#[derive(Clone, Debug)]
+pub struct ScenarioFile {
+    /// What the file says.
+    pub scenario: Scenario,
+    doc: Doc,
+}
+
+impl ScenarioFile {
+    /// [`check`] with the place in the file.
+    ///
+    /// # Errors
+    /// The first CPU or node of the scenario that the machine hasn't.
+    pub fn check(&self, machine: &Machine) -> Result<(), ConfigError> {
+        check(&self.scenario, machine).map_err(|e| self.doc.error_at(&e.path, e.what))
+    }
+
+    /// The machine's file: relative to the scenario's own, unless absolute.
+    pub fn machine_path(&self) -> PathBuf {
+        let folder = Path::new(&self.doc.file).parent().unwrap_or(Path::new(""));
+        folder.join(&self.scenario.machine)
+    }
+}
+
+/// Reads a scenario's file.
+///
+/// # Errors
+/// The first thing that is wrong with it, with file, line and key.
+pub fn read_scenario(path: &Path) -> Result<ScenarioFile, ConfigError> {
+    from_doc(Doc::read(path)?)
+}
+
+/// Reads a scenario from a text; `name` is the file's name in errors.
+///
+/// # Errors
+/// As [`read_scenario`].
+pub fn parse_scenario(name: &str, text: &str) -> Result<ScenarioFile, ConfigError> {
+    from_doc(Doc::parse(name, text)?)
+}
+
+/// Reads a scenario and the machine that it names, and checks that they fit.
+///
+/// # Errors
+/// The first thing that is wrong with either.
+pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), ConfigError> {
+    let file = read_scenario(path)?;
+    let machine = crate::read_machine(&file.machine_path())?;
+    file.check(&machine)?;
+    Ok((file.scenario, machine))
+}
+
+fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
+    let t = doc
+        .root()
+        .table(&["name", "about", "machine", "duration", "seed", "knobs", "model", "process"])?;
+    let processes: Vec<Process> =
+        t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?;
+    if processes.is_empty() {
+        return Err(t.get("process")?.error("a scenario has at least one process"));
+    }
+    let duration = t.opt("duration").map(|d| positive(&d)).transpose()?;
+    let scenario = Scenario {
+        name: t.get("name")?.text()?.to_owned(),
+        about: t.get("about")?.text()?.to_owned(),
+        machine: t.get("machine")?.text()?.to_owned(),
+        knobs: t.opt("knobs").map_or(Ok(vec![]), |k| knobs(&k))?,
+        model: t.opt("model").map_or(Ok(Model::default()), |m| model(&m))?,
+        duration,
+        seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
+        processes,
+    };
+    Ok(ScenarioFile { scenario, doc })
+}
+
+fn positive(c: &Cur<'_>) -> Result<Picos, ConfigError> {
+    match c.time()? {
+        Picos(0) => Err(c.error("0 is no span of time; write one such as \"1s\"")),
+        t => Ok(t),
+    }
+}
+
+fn knobs(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
+    let t = c.any_table()?;
+    t.entries
+        .iter()
+        .map(|e| {
+            let value = match &e.val.kind {
+                Kind::Text(s) => s.clone(),
+                Kind::Number(s) => s.clone(),
+                Kind::Bool(b) => b.to_string(),
+                _ => {
+                    return Err(t
+                        .cur(e)
+                        .error("a knob's value is a number, a text or true or false"));
+                }
+            };
+            Ok((e.key.clone(), value))
+        })
+        .collect()
+}
+
+fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
+    let t =
+        c.table(&["admission", "margin", "slow_start", "hot_page_selection", "swap", "order"])?;
+    let mut m = Model::default();
+    if let Some(c) = t.opt("admission") {
+        m.admission = c.word(&[("a", AdmissionChoice::A), ("b", AdmissionChoice::B)])?;
+    }
+    if let Some(c) = t.opt("margin") {
+        m.margin = c.word(&[
+            ("seed-quarter", Margin::SeedQuarter),
+            ("posted-quarter", Margin::PostedQuarter),
+            ("kernel", Margin::Kernel),
+        ])?;
+    }
+    if let Some(c) = t.opt("slow_start") {
+        m.slow_start = c.word(&[("seed", SlowStart::Seed), ("today", SlowStart::Today)])?;
+    }
+    if let Some(c) = t.opt("hot_page_selection") {
+        m.hot_page_selection = c.bool()?;
+    }
+    if let Some(c) = t.opt("swap") {
+        m.swap = match &c.val.kind {
+            Kind::Text(s) if s == "none" => Swap::None,
+            _ => Swap::Device(Pages::holding(c.size()?)),
+        };
+    }
+    if let Some(c) = t.opt("order") {
+        m.order = match c.text()? {
+            "strict" => Order::Strict,
+            _ => match c.time()? {
+                q if q > Picos::from_us(10) || q == Picos::ZERO => {
+                    return Err(c.error(format!(
+                        "{} is out of range; allowed are \"strict\" or a quantum above 0s, \
+                         up to \"10us\"",
+                        crate::write_time(q)
+                    )));
+                }
+                q => Order::Quantum(q),
+            },
+        };
+    }
+    Ok(m)
+}
+
+fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
+    let t = c.table(&["name", "cpus", "start", "policy", "map", "step"])?;
+    let cpus = t.get("cpus")?;
+    let ids = cpus.numbers(MAX_CPUS - 1)?;
+    let maps: Vec<Map> = t.get("map")?.list()?.iter().map(map).collect::<Result<_, _>>()?;
+    for (i, c) in t.get("map")?.list()?.iter().enumerate() {
+        if maps[..i].iter().any(|m| m.name == maps[i].name) {
+            return Err(
+                c.error(format!("the map \"{}\" stands twice; names are unique", maps[i].name))
+            );
+        }
+    }
+    let names: Vec<&str> = maps.iter().map(|m| m.name.as_str()).collect();
+    let steps = t.get("step")?.list()?.iter().map(|s| step(s, &names)).collect::<Result<_, _>>()?;
+    Ok(Process {
+        name: t.get("name")?.text()?.to_owned(),
+        cpus: ids.into_iter().map(CpuId).collect(),
+        start: t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?,
+        policy: policy_of(&t)?,
+        maps,
+        steps,
+    })
+}
+
+fn map(c: &Cur<'_>) -> Result<Map, ConfigError> {
+    let t = c.table(&["name", "size", "file", "shared", "read_only", "huge", "policy"])?;
+    let flag = |key| t.opt(key).map_or(Ok(false), |c| c.bool());
+    Ok(Map {
+        name: t.get("name")?.text()?.to_owned(),
+        size: t.get("size")?.size()?,
+        file: flag("file")?,
+        shared: flag("shared")?,
+        read_only: flag("read_only")?,
+        huge: flag("huge")?,
+        policy: policy_of(&t)?,
+    })
+}
+
+fn policy_of(t: &Fields<'_>) -> Result<Policy, ConfigError> {
+    t.opt("policy").map_or(Ok(Policy::Default), |c| policy(&c))
+}
+
+fn policy(c: &Cur<'_>) -> Result<Policy, ConfigError> {
+    if let Kind::Text(_) = c.val.kind {
+        return c.word(&[("default", 0), ("local", 1)]).map(|w| match w {
+            0 => Policy::Default,
+            _ => Policy::Local,
+        });
+    }
+    let mode = c.any_table()?.get("mode")?.word(&[
+        ("bind", 0),
+        ("preferred", 1),
+        ("interleave", 2),
+        ("weighted-interleave", 3),
+    ])?;
+    Ok(match mode {
+        0 => {
+            let t = c.table(&["mode", "nodes", "balancing"])?;
+            let balancing = t.opt("balancing").map_or(Ok(false), |b| b.bool())?;
+            Policy::Bind { nodes: nodes(&t.get("nodes")?)?, balancing }
+        }
+        1 => Policy::Preferred(node_id(&c.table(&["mode", "node"])?.get("node")?)?),
+        2 => Policy::Interleave(nodes(&c.table(&["mode", "nodes"])?.get("nodes")?)?),
+        _ => {
+            let weights = c.table(&["mode", "weights"])?.get("weights")?;
+            let mut out: Vec<(NodeId, u8)> = Vec::new();
+            for pair in weights.list()? {
+                let [node, weight] = &pair.list()?[..] else {
+                    return Err(pair.error("a weight is a pair: [node, weight from 1 to 255]"));
+                };
+                let node = node_id(node)?;
+                if out.iter().any(|(n, _)| *n == node) {
+                    return Err(pair.error(format!("node {node} has two weights; it has one")));
+                }
+                out.push((node, weight.int(1, 255)? as u8));
+            }
+            if out.is_empty() {
+                return Err(weights.error("empty; a policy names at least one node"));
+            }
+            Policy::WeightedInterleave(out)
+        }
+    })
+}
+
+fn nodes(c: &Cur<'_>) -> Result<Vec<NodeId>, ConfigError> {
+    let list = c.numbers(u32::from(MAX_NODES) - 1)?;
+    let unique: BTreeSet<u32> = list.iter().copied().collect();
+    if unique.len() != list.len() {
+        return Err(c.error("a node stands twice; a policy names each once"));
+    }
+    Ok(list.into_iter().map(|n| NodeId(n as u16)).collect())
+}
+
+fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
+    let what = c.any_table()?.get("do")?.word(&[
+        ("touch", 0),
+        ("access", 1),
+        ("sleep", 2),
+        ("fork", 3),
+        ("wait", 4),
+        ("unmap", 5),
+        ("mbind", 6),
+        ("move_pages", 7),
+    ])?;
+    let map = |t: &Fields<'_>| {
+        let c = t.get("map")?;
+        let name = c.text()?;
+        if maps.contains(&name) {
+            return Ok(name.to_owned());
+        }
+        Err(c.error(format!(
+            "the process has no map \"{name}\"{}",
+            crate::tree::suggestion(name, maps)
+        )))
+    };
+    Ok(match what {
+        0 => Step::Touch { map: map(&c.table(&["do", "map"])?)? },
+        1 => access(c, map)?,
+        2 => Step::Sleep(positive(&c.table(&["do", "time"])?.get("time")?)?),
+        3 => {
+            c.table(&["do"])?;
+            Step::Fork
+        }
+        4 => {
+            c.table(&["do"])?;
+            Step::Wait
+        }
+        5 => Step::Unmap { map: map(&c.table(&["do", "map"])?)? },
+        6 => {
+            let t = c.table(&["do", "map", "policy"])?;
+            Step::Mbind { map: map(&t)?, policy: policy(&t.get("policy")?)? }
+        }
+        _ => {
+            let t = c.table(&["do", "map", "to"])?;
+            Step::MovePages { map: map(&t)?, to: node_id(&t.get("to")?)? }
+        }
+    })
+}
+
+fn access<'a>(
+    c: &Cur<'a>,
+    map: impl Fn(&Fields<'a>) -> Result<String, ConfigError>,
+) -> Result<Step, ConfigError> {
+    const ALL: &[&str] = &[
+        "do", "map", "pattern", "write", "compute", "accesses", "time", "sd", "theta", "size",
+        "share", "every",
+    ];
+    let t = c.table(ALL)?;
+    let kind = t.get("pattern")?.word(&[
+        ("uniform", 0),
+        ("gauss", 1),
+        ("zipf", 2),
+        ("sequential", 3),
+        ("hot-spot", 4),
+    ])?;
+    let (pattern, own): (Pattern, &[&str]) = match kind {
+        0 => (Pattern::Uniform, &[]),
+        1 => (Pattern::Gauss { sd: t.get("sd")?.thousandths(1, 1000)? }, &["sd"]),
+        2 => (Pattern::Zipf { theta: t.get("theta")?.thousandths(1, 2000)? }, &["theta"]),
+        3 => (Pattern::Sequential, &[]),
+        _ => (
+            Pattern::HotSpot {
+                size: t.get("size")?.thousandths(1, 1000)?,
+                share: t.get("share")?.thousandths(0, 1000)?,
+                every: positive(&t.get("every")?)?,
+            },
+            &["size", "share", "every"],
+        ),
+    };
+    for key in ["sd", "theta", "size", "share", "every"] {
+        if let Some(c) = t.opt(key).filter(|_| !own.contains(&key)) {
+            return Err(c.error("this pattern has no such key"));
+        }
+    }
+    let until = match (t.opt("accesses"), t.opt("time")) {
+        (Some(n), None) => Until::Accesses(n.int(1, i64::MAX as u64)?),
+        (None, Some(time)) => Until::Time(positive(&time)?),
+        (Some(_), Some(c)) => {
+            return Err(
+                c.error("an access step ends after \"accesses\" or after \"time\", not both")
+            );
+        }
+        (None, None) => {
+            return Err(
+                t.error("an access step says when it ends: \"accesses\" or \"time\" is missing")
+            );
+        }
+    };
+    Ok(Step::Access {
+        map: map(&t)?,
+        pattern,
+        write: t.opt("write").map_or(Ok(0), |w| w.thousandths(0, 1000))?,
+        compute: t.opt("compute").map_or(Ok(Picos::ZERO), |c| c.time())?,
+        until,
+    })
+}
+
+/// What of a scenario a machine hasn't got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    path: Vec<Seg>,
+    what: String,
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Misfit {}
+
+/// Whether a scenario's CPUs, nodes and maps are there.
+///
+/// A policy names nodes with memory only.
+///
+/// # Errors
+/// The first that is not. [`ScenarioFile::check`] adds the place in the file.
+pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
+    use Seg::{At, Key};
+    let cpus: BTreeSet<CpuId> = machine.cpus.iter().map(|c| c.id).collect();
+    let with_memory: BTreeSet<NodeId> =
+        machine.nodes.iter().filter(|n| !n.zones.is_empty()).map(|n| n.id).collect();
+    let sets = |kind: &str, all: &[u32]| {
+        format!("; the machine \"{}\" has {kind} {}", machine.name, crate::write_list(all))
+    };
+    let cpu_list: Vec<u32> = cpus.iter().map(|c| c.0).collect();
+    let node_list: Vec<u32> = with_memory.iter().map(|n| n.0.into()).collect();
+    let nodes_fit = |policy: &Policy, path: &[Seg]| {
+        let named: Vec<NodeId> = match policy {
+            Policy::Default | Policy::Local => return Ok(()),
+            Policy::Bind { nodes, .. } | Policy::Interleave(nodes) => nodes.clone(),
+            Policy::Preferred(n) => vec![*n],
+            Policy::WeightedInterleave(w) => w.iter().map(|(n, _)| *n).collect(),
+        };
+        match named.iter().find(|n| !with_memory.contains(n)) {
+            None => Ok(()),
+            Some(n) => Err(Misfit {
+                path: path.to_vec(),
+                what: format!(
+                    "node {n} is not in the machine or has no memory{}",
+                    sets("memory on nodes", &node_list)
+                ),
+            }),
+        }
+    };
+    for (p, process) in scenario.processes.iter().enumerate() {
+        let path = |rest: &[Seg]| [&[Key("process"), At(p)], rest].concat();
+        if let Some(c) = process.cpus.iter().find(|c| !cpus.contains(c)) {
+            return Err(Misfit {
+                path: path(&[Key("cpus")]),
+                what: format!("CPU {c} is not in the machine{}", sets("CPUs", &cpu_list)),
+            });
+        }
+        nodes_fit(&process.policy, &path(&[Key("policy")]))?;
+        for (m, map) in process.maps.iter().enumerate() {
+            nodes_fit(&map.policy, &path(&[Key("map"), At(m), Key("policy")]))?;
+        }
+        for (s, step) in process.steps.iter().enumerate() {
+            let named = match step {
+                Step::Touch { map }
+                | Step::Access { map, .. }
+                | Step::Unmap { map }
+                | Step::Mbind { map, .. }
+                | Step::MovePages { map, .. } => Some(map),
+                Step::Sleep(_) | Step::Fork | Step::Wait => None,
+            };
+            if let Some(map) = named.filter(|n| process.maps.iter().all(|m| m.name != **n)) {
+                return Err(Misfit {
+                    path: path(&[Key("step"), At(s), Key("map")]),
+                    what: format!("the process has no map \"{map}\""),
+                });
+            }
+            match step {
+                Step::Mbind { policy, .. } => {
+                    nodes_fit(policy, &path(&[Key("step"), At(s), Key("policy")]))?;
+                }
+                Step::MovePages { to, .. } => {
+                    nodes_fit(&Policy::Preferred(*to), &path(&[Key("step"), At(s), Key("to")]))?;
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Writing a machine's file.
+
+use crate::ConfigError;
+use crate::machine::{MEDIA, ZONES};
+use crate::{parse_machine, write_list, write_size};
+use homenode_core::costs::{Constant, Cost, Shown, Unit};
+use homenode_core::topology::{Link, Machine, Node};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+/// A machine as the text of its file, which [`crate::parse_machine`] reads back to
+/// an equal value, if [`Machine::check`] passes.
+pub fn write_machine(m: &Machine) -> String {
+    let mut out = String::new();
+    push(&mut out, m).expect("a String takes all");
+    out
+}
+
+fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
+    writeln!(
+        out,
+        "# A machine for homenode. Each constant has its unit, how it was found (method),"
+    )?;
+    writeln!(
+        out,
+        "# the half distance between the quartiles where it was repeated (spread), and where"
+    )?;
+    writeln!(
+        out,
+        "# it comes from (source): measured here, quoted from a publication, or assumed."
+    )?;
+    writeln!(out, "name = {}", text(&m.name))?;
+    writeln!(out, "about = {}", text(&m.about))?;
+    let ids: Vec<String> = m.nodes.iter().map(|n| n.id.to_string()).collect();
+    writeln!(out, "\n# The kernel's table: a row from each node to nodes {}.", ids.join(", "))?;
+    writeln!(out, "distances = [")?;
+    for row in &m.distances {
+        let row: Vec<String> = row.iter().map(u32::to_string).collect();
+        writeln!(out, "    [{}],", row.join(", "))?;
+    }
+    writeln!(out, "]\n")?;
+    writeln!(
+        out,
+        "# Nodes with what the kernel manages of them, by zone; an empty node has none."
+    )?;
+    for n in &m.nodes {
+        writeln!(out, "[[node]]")?;
+        writeln!(out, "id = {}", n.id)?;
+        writeln!(out, "medium = \"{}\"", name_of(&MEDIA, n.medium))?;
+        writeln!(out, "zones = [{}]\n", zones(n))?;
+    }
+    writeln!(
+        out,
+        "# CPUs by node and last-level cache; CPUs with one number in \"cores\" are siblings."
+    )?;
+    let mut groups: Vec<(_, _, Vec<u32>, Vec<u32>)> = Vec::new();
+    for c in &m.cpus {
+        match groups.iter_mut().find(|g| g.0 == c.node && g.1 == c.llc) {
+            Some(g) => {
+                g.2.push(c.id.0);
+                g.3.push(c.core);
+            }
+            None => groups.push((c.node, c.llc, vec![c.id.0], vec![c.core])),
+        }
+    }
+    for (node, llc, ids, cores) in groups {
+        writeln!(out, "[[cpus]]")?;
+        writeln!(out, "ids = \"{}\"", write_list(&ids))?;
+        writeln!(out, "node = {node}")?;
+        writeln!(out, "cores = \"{}\"", write_list(&cores))?;
+        writeln!(out, "llc = {llc}\n")?;
+    }
+    for c in &m.caches {
+        writeln!(out, "[[cache]]")?;
+        writeln!(out, "level = {}", c.level)?;
+        writeln!(out, "size = \"{}\"", write_size(c.size))?;
+        writeln!(out, "ways = {}", c.ways)?;
+        writeln!(out, "line = {}", c.line)?;
+        writeln!(out, "shared_by = {}", c.shared_by)?;
+        writeln!(out, "latency = {}\n", constant(&c.latency, Unit::Nanoseconds))?;
+    }
+    writeln!(out, "# What the CPUs of one node see in the memory of another, unloaded.")?;
+    for Link { from, to, read_latency, write_latency, read_bandwidth, write_bandwidth } in &m.links
+    {
+        writeln!(out, "[[link]]")?;
+        writeln!(out, "from = {from}")?;
+        writeln!(out, "to = {to}")?;
+        writeln!(out, "read_latency = {}", constant(read_latency, Unit::Nanoseconds))?;
+        writeln!(out, "write_latency = {}", constant(write_latency, Unit::Nanoseconds))?;
+        writeln!(out, "read_bandwidth = {}", constant(read_bandwidth, Unit::MBps))?;
+        writeln!(out, "write_bandwidth = {}\n", constant(write_bandwidth, Unit::MBps))?;
+    }
+    writeln!(
+        out,
+        "# What belongs to no pair of nodes. Where a key is left out, homenode assumes a value."
+    )?;
+    writeln!(out, "[cost]")?;
+    for &cost in Cost::ALL {
+        if let Some(c) = m.costs.0.get(&cost) {
+            writeln!(out, "{} = {}", cost.name(), constant(c, cost.unit()))?;
+        }
+    }
+    Ok(())
+}
+
+fn zones(n: &Node) -> String {
+    let zones: Vec<String> = n
+        .zones
+        .iter()
+        .map(|z| {
+            format!(
+                "{{ kind = \"{}\", size = \"{}\" }}",
+                name_of(&ZONES, z.kind),
+                write_size(z.managed.bytes())
+            )
+        })
+        .collect();
+    zones.join(", ")
+}
+
+fn name_of<T: PartialEq + Copy>(names: &[(&'static str, T)], of: T) -> &'static str {
+    names.iter().find(|(_, t)| *t == of).map_or("?", |(name, _)| name)
+}
+
+fn constant(c: &Constant, unit: Unit) -> String {
+    let spread = c.spread.map_or(String::new(), |s| format!(", spread = {}", Shown(s, unit)));
+    format!(
+        "{{ value = {}, unit = \"{}\"{spread}, method = {}, source = \"{}\" }}",
+        Shown(c.value, unit),
+        unit.name(),
+        text(&c.method),
+        c.origin.name()
+    )
+}
+
+/// A basic string on one line, also where the text has line ends or quotes.
+fn text(s: &str) -> String {
+    let mut out = String::from("\"");
+    for c in s.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => {
+                write!(out, "\\u{:04X}", c as u32).expect("a String takes all");
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Writes a machine's file: beside it first, synced, then renamed over it, so that
+/// the file has either the old content or all of the new.
+///
+/// # Errors
+/// Where the machine is impossible (nothing is written then) or the file can't be
+/// written (what was there stays, and nothing is left beside it).
+pub fn write_machine_file(path: &Path, m: &Machine) -> Result<(), ConfigError> {
+    let file = path.display().to_string();
+    let content = write_machine(m);
+    match parse_machine(&file, &content) {
+        Ok(back) if back == *m => {}
+        Ok(_) => {
+            return Err(ConfigError {
+                file,
+                at: None,
+                key: String::new(),
+                what: "not written: the machine does not come back equal from its file".into(),
+                source: None,
+            });
+        }
+        Err(e) => {
+            return Err(ConfigError { at: None, what: format!("not written: {}", e.what), ..e });
+        }
+    }
+    let cannot = |e| ConfigError::file(&file, "cannot be written", e);
+    let Some(name) = path.file_name() else {
+        return Err(cannot(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "the path names no file",
+        )));
+    };
+    let mut beside_name = std::ffi::OsString::from(".");
+    beside_name.push(name);
+    beside_name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(beside_name);
+    let written = (|| {
+        let mut f = std::fs::File::create(&beside)?;
+        f.write_all(content.as_bytes())?;
+        f.sync_all()?;
+        std::fs::rename(&beside, path)
+    })();
+    written.map_err(|e| {
+        // Best effort: the error to report is the first one.
+        let _ = std::fs::remove_file(&beside);
+        cannot(e)
+    })
+}

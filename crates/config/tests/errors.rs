@@ -1,0 +1,291 @@
+//! Bad files in, one sentence out.
+
+use expect_test::{Expect, expect};
+use homenode_config::{parse_machine, parse_scenario, read_machine, write_machine_file};
+
+const MACHINE: &str = include_str!("good-machine.toml");
+const SCENARIO: &str = include_str!("good-scenario.toml");
+
+/// The good file with each pair's left side replaced by its right side once.
+fn changed(good: &str, changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(good.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "the good file has {from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+fn machines(cases: &[&[(&str, &str)]], expected: Expect) {
+    let mut out = String::new();
+    for case in cases {
+        let e = parse_machine("box.toml", &changed(MACHINE, case)).expect_err("it was wrong");
+        out += &format!("{e}\n");
+    }
+    expected.assert_eq(&out);
+}
+
+fn scenarios(cases: &[&[(&str, &str)]], expected: Expect) {
+    let mut out = String::new();
+    for case in cases {
+        let text = changed(SCENARIO, case);
+        let machine = parse_machine("box.toml", MACHINE).expect("it is good");
+        let e = parse_scenario("run.toml", &text).and_then(|s| s.check(&machine));
+        out += &format!("{}\n", e.expect_err("it was wrong"));
+    }
+    expected.assert_eq(&out);
+}
+
+#[test]
+fn the_good_files_are_good() {
+    let machine = parse_machine("box.toml", MACHINE).unwrap_or_else(|e| panic!("{e}"));
+    let file = parse_scenario("run.toml", SCENARIO).unwrap_or_else(|e| panic!("{e}"));
+    file.check(&machine).unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn impossible_topologies() {
+    machines(
+        &[
+            &[("[10, 21]", "[11, 21]")],
+            &[("[10, 21]", "[10, 10]")],
+            &[("[10, 21]", "[10, 300]")],
+            &[("[10, 21]", "[10]")],
+            &[("[10, 21],", "")],
+            &[("ids = \"2-3\"", "ids = \"1-3\"\ncores = \"1-3\"")],
+            &[("ids = \"2-3\"", "ids = \"2-3\"\ncores = \"0-1\"")],
+            &[("ids = \"2-3\"", "ids = \"2-3\"\ncores = \"0\"")],
+            &[("ids = \"2-3\"", "ids = \"3-2\"")],
+            &[("ids = \"2-3\"\nnode = 1", "ids = \"2-3\"\nnode = 9")],
+            &[("id = 1", "id = 0")],
+            &[("id = 1", "id = 5000")],
+            &[("to = 1", "to = 0")],
+            &[("to = 1", "to = 7")],
+            &[("level = 2", "level = 1")],
+        ],
+        expect![[r#"
+            box.toml:4:6: distances[0][0]: distance 11 from node 0 to node 0: the distance of a node to itself is 10
+            box.toml:4:10: distances[0][1]: distance 10 from node 0 to node 1: the distance to another node lies between 11 and 254
+            box.toml:4:10: distances[0][1]: distance 300 from node 0 to node 1: the distance to another node lies between 11 and 254
+            box.toml:4:5: distances[0]: 1 distances from node 0 for 2 nodes; there is one per node
+            box.toml:3:13: distances: 1 rows of distances for 2 nodes; there is one row per node
+            box.toml:22:1: cpus[1]: CPU 1 is in two nodes, 0 and 1; it has one
+            box.toml:22:1: cpus[1]: CPU 2 is on node 1, but its core 0 has CPUs of node 0; a core is in one node
+            box.toml:24:9: cpus[1].cores: 1 cores for 2 CPUs; there is one per CPU, in the order of "ids"
+            box.toml:23:7: cpus[1].ids: "3-2" is no list; write one such as "0-3,8" with numbers up to 8191
+            box.toml:22:1: cpus[1]: CPU 2 is on node 9, which is not in the machine
+            box.toml:14:6: node[1].id: node 0 occurs twice; numbers are unique
+            box.toml:14:6: node[1].id: 5000 is out of range; a whole number from 0 to 1023 is allowed
+            box.toml:51:1: link[1]: link from node 0 to node 0: a link stands once only
+            box.toml:51:1: link[1]: link from node 0 to node 7: a link ends at a node with memory
+            box.toml:36:9: cache[1].level: cache level 1 occurs twice; numbers are unique
+        "#]],
+    );
+}
+
+#[test]
+fn sizes() {
+    machines(
+        &[
+            &[("\"256 MiB\"", "0")],
+            &[("\"256 MiB\"", "\"4097 TiB\"")],
+            &[("\"256 MiB\"", "4_503_599_627_370_497")],
+            &[("\"256 MiB\"", "-4096")],
+            &[("\"256 MiB\"", "5000")],
+            &[("\"256 MiB\"", "\"256 MB\"")],
+            &[("\"256 MiB\"", "true")],
+            &[("zones = [", "size = \"1 GiB\"\nzones = [")],
+            &[("\"256 MiB\" }", "\"256 MiB\" }, { kind = \"dma\", size = \"16 MiB\" }")],
+        ],
+        expect![[r#"
+            box.toml:11:36: node[0].zones[0].size: a size of 0; a size lies between 1 and 2^52 bytes
+            box.toml:11:36: node[0].zones[0].size: 4097 TiB is beyond 2^52 bytes; a size lies between 1 and 2^52 bytes
+            box.toml:11:36: node[0].zones[0].size: 4503599627370497 is beyond 2^52 bytes; a size lies between 1 and 2^52 bytes
+            box.toml:11:36: node[0].zones[0].size: -4096 is negative; a size lies between 1 and 2^52 bytes
+            box.toml:11:36: node[0].zones[0].size: 5000 bytes are no whole number of pages of 4096 bytes
+            box.toml:11:36: node[0].zones[0].size: "256 MB" is no size; write it with B, KiB, MiB, GiB or TiB, such as "512 MiB"
+            box.toml:11:36: node[0].zones[0].size: expected a size such as "512 MiB" or a number of bytes, found true or false
+            box.toml:11:8: node[0].size: a node has either a size or zones, whose sum is its size
+            box.toml:11:49: node[0].zones[1]: node 0: a node has one zone of a kind at most, in the order dma, dma32, normal, movable
+        "#]],
+    );
+}
+
+#[test]
+fn constants() {
+    machines(
+        &[
+            &[("value = 89.3", "value = nan")],
+            &[("value = 89.3", "value = inf")],
+            &[("value = 89.3", "value = -3")],
+            &[("value = 89.3", "value = 0")],
+            &[("value = 89.3", "value = 1e3")],
+            &[("value = 89.3", "value = 89.3001")],
+            &[("value = 89.3", "value = \"89.3\"")],
+            &[("unit = \"ns\", spread", "unit = \"us\", spread")],
+            &[("spread = 1.2", "spread = -1")],
+            &[("source = \"quoted\"", "source = \"qouted\"")],
+            &[("method = \"a test\"", "method = \" \"")],
+            &[("method = \"a test\", ", "")],
+            &[("value = 20000", "value = 20000.5")],
+            &[("value = 700", "value = 99999999999")],
+        ],
+        expect![[r#"
+            box.toml:46:26: link[0].read_latency.value: nan is no plain number; allowed are 0.001 to 1000000 ns
+            box.toml:46:26: link[0].read_latency.value: inf is no plain number; allowed are 0.001 to 1000000 ns
+            box.toml:46:26: link[0].read_latency.value: -3 is negative; allowed are 0.001 to 1000000 ns
+            box.toml:46:26: link[0].read_latency.value: 0 is out of range; allowed are 0.001 to 1000000 ns
+            box.toml:46:26: link[0].read_latency.value: 1e3 is no plain number; allowed are 0.001 to 1000000 ns
+            box.toml:46:26: link[0].read_latency.value: 89.3001 is too fine; allowed are 0.001 to 1000000 ns, with three decimals at most
+            box.toml:46:26: link[0].read_latency.value: expected a number; allowed are 0.001 to 1000000 ns
+            box.toml:46:39: link[0].read_latency.unit: "us" does not fit; this constant is in ns
+            box.toml:46:54: link[0].read_latency.spread: -1 is negative; allowed are 0 to 1000000 ns
+            box.toml:46:87: link[0].read_latency.source: "qouted" is not known; did you mean "quoted"?
+            box.toml:33:48: cache[0].latency.method: empty; say how it was found, who published it, or why this value
+            box.toml:33:11: cache[0].latency: the key "method" is missing
+            box.toml:48:28: link[0].read_bandwidth.value: 20000.5 is not whole; allowed are 1 to 1000000000 MB/s, without decimals
+            box.toml:76:25: cost.minor_fault.value: 99999999999 is out of range; allowed are 0.001 to 1000000 ns
+        "#]],
+    );
+}
+
+#[test]
+fn keys_and_syntax() {
+    machines(
+        &[
+            &[("medium =", "meduim =")],
+            &[("minor_fault", "minor_faults")],
+            &[("name = \"box\"", "name = \"box\"\nzzz = 1")],
+            &[("name = \"box\"", "")],
+            &[("name = \"box\"", "name = \"box\"\nname = \"box\"")],
+            &[("name = \"box\"", "name = \"box")],
+            &[("name = \"box\"", "name = 3")],
+            &[("medium = \"dram\"", "medium = \"dran\"")],
+            &[("id = 0", "id = 99999999999999999999")],
+            &[("[[node]]", "[node]")],
+        ],
+        expect![[r#"
+            box.toml:10:1: node[0].meduim: unknown key; did you mean "medium"?
+            box.toml:76:1: cost.minor_faults: unknown key; did you mean "minor_fault"?
+            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, cost
+            box.toml:1:1: the key "name" is missing
+            box.toml:2:1: not TOML: duplicate key `name` in document root
+            box.toml:1:12: not TOML: invalid basic string
+            box.toml:1:8: name: expected a text in quotes, found a number
+            box.toml:10:10: node[0].medium: "dran" is not known; did you mean "dram"?
+            box.toml:9:6: not TOML: number too large to fit in target type
+            box.toml:13:1: not TOML: invalid table header; duplicate key `node` in document root
+        "#]],
+    );
+    expect!["box.toml:1:1: the key \"name\" is missing"]
+        .assert_eq(&parse_machine("box.toml", "").expect_err("it is empty").to_string());
+}
+
+#[test]
+fn scenario_keys_and_values() {
+    scenarios(
+        &[
+            &[("map = \"heap\"\npattern", "map = \"haep\"\npattern")],
+            &[("cpus = \"0-1\"", "cpus = \"0-8\"")],
+            &[("cpus = \"0-1\"", "cpus = \"\"")],
+            &[("node = 0 }", "node = 6 }")],
+            &[("order = \"10us\"", "order = \"11us\"")],
+            &[("order = \"10us\"", "order = \"0us\"")],
+            &[("order = \"10us\"", "order = 10")],
+            &[("sd = 125", "sd = 1001")],
+            &[("sd = 125", "theta = 990")],
+            &[("sd = 125", "sd = 125\ntheta = 990")],
+            &[("write = 300", "write = 1001")],
+            &[("time = \"2s\"", "time = \"2s\"\naccesses = 5")],
+            &[("time = \"2s\"", "")],
+            &[("time = \"2s\"", "time = \"2 min\"")],
+            &[("time = \"2s\"", "time = \"0s\"")],
+            &[("pattern = \"gauss\"", "pattern = \"guass\"")],
+            &[("do = \"touch\"", "do = \"tuoch\"")],
+            &[("do = \"touch\"", "do = \"touch\"\nwrite = 1")],
+            &[("[1, 1]", "[1, 256]")],
+            &[("[1, 1]", "[0, 1]")],
+            &[("[1, 1]", "[1]")],
+            &[("[1, 1]", "[7, 1]")],
+            &[("size = \"64 MiB\"", "size = \"0 MiB\"")],
+            &[("to = 1", "to = 3")],
+            &[("admission = \"b\"", "admission = \"c\"")],
+            &[("numa_balancing = 2", "numa_balancing = [2]")],
+            &[("seed = 7", "seed = -7")],
+        ],
+        expect![[r#"
+            run.toml:41:7: process[0].step[1].map: the process has no map "haep"; did you mean "heap"?
+            run.toml:21:8: process[0].cpus: CPU 4 is not in the machine; the machine "box" has CPUs 0-3
+            run.toml:21:8: process[0].cpus: "" is no list; write one such as "0-3,8" with numbers up to 8191
+            run.toml:28:10: process[0].map[0].policy: node 6 is not in the machine or has no memory; the machine "box" has memory on nodes 0-1
+            run.toml:17:9: model.order: 11us is out of range; allowed are "strict" or a quantum above 0s, up to "10us"
+            run.toml:17:9: model.order: 0s is out of range; allowed are "strict" or a quantum above 0s, up to "10us"
+            run.toml:17:9: model.order: expected a text in quotes, found a number
+            run.toml:43:6: process[0].step[1].sd: 1001 is out of range; a whole number from 1 to 1000 is allowed, in thousandths
+            run.toml:39:1: process[0].step[1]: the key "sd" is missing
+            run.toml:44:9: process[0].step[1].theta: this pattern has no such key
+            run.toml:44:9: process[0].step[1].write: 1001 is out of range; a whole number from 0 to 1000 is allowed, in thousandths
+            run.toml:46:8: process[0].step[1].time: an access step ends after "accesses" or after "time", not both
+            run.toml:39:1: process[0].step[1]: an access step says when it ends: "accesses" or "time" is missing
+            run.toml:46:8: process[0].step[1].time: "2 min" is no time; write it with ps, ns, us, ms or s, such as "10us"
+            run.toml:46:8: process[0].step[1].time: 0 is no span of time; write one such as "1s"
+            run.toml:42:11: process[0].step[1].pattern: "guass" is not known; did you mean "gauss"?
+            run.toml:36:6: process[0].step[0].do: "tuoch" is not known; did you mean "touch"?
+            run.toml:37:1: process[0].step[0].write: unknown key; allowed are do, map
+            run.toml:33:65: process[0].map[1].policy.weights[1][1]: 256 is out of range; a whole number from 1 to 255 is allowed
+            run.toml:33:61: process[0].map[1].policy.weights[1]: node 0 has two weights; it has one
+            run.toml:33:61: process[0].map[1].policy.weights[1]: a weight is a pair: [node, weight from 1 to 255]
+            run.toml:33:10: process[0].map[1].policy: node 7 is not in the machine or has no memory; the machine "box" has memory on nodes 0-1
+            run.toml:27:8: process[0].map[0].size: a size of 0; a size lies between 1 and 2^52 bytes
+            run.toml:55:6: process[0].step[3].to: node 3 is not in the machine or has no memory; the machine "box" has memory on nodes 0-1
+            run.toml:12:13: model.admission: "c" is not known; allowed are a, b
+            run.toml:8:18: knobs.numa_balancing: a knob's value is a number, a text or true or false
+            run.toml:5:8: seed: -7 is negative; a whole number from 0 to 9223372036854775807 is allowed
+        "#]],
+    );
+}
+
+#[test]
+fn files_that_are_not_there_or_not_text() {
+    let folder = std::env::temp_dir().join(format!("homenode-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    let e = read_machine(&folder.join("none.toml")).expect_err("it is not there");
+    assert!(e.to_string().ends_with("none.toml: cannot be read"), "{e}");
+    assert!(std::error::Error::source(&e).is_some());
+    let binary = folder.join("binary.toml");
+    std::fs::write(&binary, b"name = \"x\"\nabout = \"\xff\"").expect("a file for the test");
+    let e = read_machine(&binary).expect_err("it is not text");
+    assert!(e.to_string().contains("binary.toml:2:10: not UTF-8 text"), "{e}");
+    std::fs::remove_dir_all(&folder).expect("the test's own folder");
+}
+
+#[test]
+fn writing_replaces_all_or_nothing() {
+    let folder = std::env::temp_dir().join(format!("homenode-config-w-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    let path = folder.join("this.toml");
+    let good = parse_machine("box.toml", MACHINE).expect("it is good");
+    write_machine_file(&path, &good).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(read_machine(&path).unwrap_or_else(|e| panic!("{e}")), good);
+
+    let mut bad = good.clone();
+    bad.distances[0][0] = 11;
+    let e = write_machine_file(&path, &bad).expect_err("it is impossible");
+    assert!(e.to_string().contains("not written"), "{e}");
+    assert_eq!(read_machine(&path).unwrap_or_else(|e| panic!("{e}")), good);
+    assert!(write_machine_file(&folder.join("no/this.toml"), &good).is_err());
+    let left = std::fs::read_dir(&folder).expect("it is there").count();
+    assert_eq!(left, 1, "nothing is left beside it");
+    std::fs::remove_dir_all(&folder).expect("the test's own folder");
+}
+
+#[test]
+fn deep_nesting_is_refused_without_a_crash() {
+    for (open, close) in [("[", "]"), ("{a=", "}")] {
+        let text = format!("a = {}{}", open.repeat(100_000), close.repeat(100_000));
+        assert!(parse_machine("deep.toml", &text).is_err());
+    }
+    let dotted = vec!["a"; 100_000].join(".");
+    for text in [format!("{dotted} = 1"), format!("[{dotted}]"), format!("[[{dotted}]]")] {
+        let e = parse_machine("deep.toml", &text).expect_err("it is too deep");
+        assert!(e.to_string().len() < 1000, "{}", e.to_string().len());
+    }
+}

@@ -1,0 +1,161 @@
+//! What is written comes back; what is garbage is refused without a panic.
+
+use homenode_config::{check, parse_add_node, parse_machine, parse_scenario, write_machine};
+use homenode_core::costs::{Constant, Cost, Costs, Origin};
+use homenode_core::topology::{
+    BANDWIDTH_BOUNDS, Cache, Cpu, LATENCY_BOUNDS, Link, Machine, Medium, Node, Zone, ZoneKind,
+};
+use homenode_core::units::{Bytes, CpuId, NodeId, Pages};
+use proptest::prelude::*;
+
+fn constant((low, high): (u64, u64)) -> impl Strategy<Value = Constant> {
+    let origin = prop_oneof![Just(Origin::Measured), Just(Origin::Quoted), Just(Origin::Assumed)];
+    let method = prop_oneof![".*[a-z]", "[\\PC\"\\\\\n\t\u{7f}\u{0}]*x"];
+    (low..=high, proptest::option::of(0..=high), method, origin)
+        .prop_map(|(value, spread, method, origin)| Constant { value, spread, method, origin })
+}
+
+fn link(from: NodeId, to: NodeId) -> impl Strategy<Value = Link> {
+    let ns = || constant(LATENCY_BOUNDS);
+    let mbps = || constant(BANDWIDTH_BOUNDS);
+    (ns(), ns(), mbps(), mbps()).prop_map(
+        move |(read_latency, write_latency, read_bandwidth, write_bandwidth)| Link {
+            from,
+            to,
+            read_latency,
+            write_latency,
+            read_bandwidth,
+            write_bandwidth,
+        },
+    )
+}
+
+fn machine() -> impl Strategy<Value = Machine> {
+    let media = prop_oneof![Just(Medium::Dram), Just(Medium::Cxl), Just(Medium::Pmem)];
+    let node = (media, proptest::bits::u8::masked(15), 1u64..1 << 38);
+    (proptest::collection::vec((node, 1u16..9), 1..4), 1usize..20, any::<u32>(), any::<String>())
+        .prop_flat_map(|(nodes, nr_cpus, salt, name)| {
+            let mut id = 0;
+            let nodes: Vec<Node> = nodes
+                .into_iter()
+                .enumerate()
+                .map(|(i, ((medium, kinds, pages), gap))| {
+                    let all = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
+                    // The first node has memory, so that the machine can exist.
+                    let kinds = if i == 0 { kinds | 4 } else { kinds };
+                    let zones = all
+                        .into_iter()
+                        .enumerate()
+                        .filter(|(k, _)| kinds & (1 << k) != 0)
+                        .map(|(k, kind)| Zone { kind, managed: Pages(pages + k as u64) })
+                        .collect();
+                    id += gap;
+                    Node { id: NodeId(id), medium, zones }
+                })
+                .collect();
+            let n = nodes.len() as u32;
+            let cpus: Vec<Cpu> = (0..nr_cpus as u32)
+                .map(|c| {
+                    let at = (salt >> (c % 13)) % n;
+                    let node = nodes[at as usize].id;
+                    let id = CpuId(c * 3 + salt % 3);
+                    Cpu { id, node, core: at * 7 + (salt >> c) % 7, llc: (salt >> c) % 3 }
+                })
+                .collect();
+            let distances: Vec<Vec<u32>> = (0..n)
+                .map(|i| {
+                    let far = |j: u32| 11 + (salt >> ((i * 5 + j) % 32)) % 244;
+                    (0..n).map(|j| if i == j { 10 } else { far(j) }).collect()
+                })
+                .collect();
+            let links: Vec<_> = nodes
+                .iter()
+                .filter(|f| cpus.iter().any(|c| c.node == f.id))
+                .flat_map(|f| {
+                    nodes.iter().filter(|t| !t.zones.is_empty()).map(|t| link(f.id, t.id))
+                })
+                .collect();
+            let costs: Vec<_> =
+                Cost::ALL.iter().map(|c| proptest::option::of(constant(c.bounds()))).collect();
+            let cache = (1u64..=1 << 52, 1u32.., 0u32..=12, 1u32..=8192, constant(LATENCY_BOUNDS));
+            let caches = proptest::collection::vec(cache, 0..4);
+            (links, costs, caches).prop_map(move |(links, costs, caches)| Machine {
+                name: name.clone(),
+                about: "about".into(),
+                nodes: nodes.clone(),
+                cpus: cpus.clone(),
+                caches: caches
+                    .into_iter()
+                    .enumerate()
+                    .map(|(i, (size, ways, line, shared_by, latency))| Cache {
+                        level: i as u8 + 1,
+                        size: Bytes(size),
+                        ways,
+                        line: 1 << line,
+                        shared_by,
+                        latency,
+                    })
+                    .collect(),
+                distances: distances.clone(),
+                links,
+                costs: Costs(
+                    Cost::ALL
+                        .iter()
+                        .copied()
+                        .zip(costs)
+                        .filter_map(|(k, c)| Some((k, c?)))
+                        .collect(),
+                ),
+            })
+        })
+}
+
+const MACHINE: &str = include_str!("good-machine.toml");
+const SCENARIO: &str = include_str!("good-scenario.toml");
+
+/// The text with some bytes replaced, kept UTF-8.
+fn damaged(text: &str, changes: &[(usize, u8)]) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for (at, b) in changes {
+        let at = at % bytes.len();
+        bytes[at] = *b;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn machines_come_back(m in machine()) {
+        prop_assert_eq!(m.check(), Ok(()));
+        let text = write_machine(&m);
+        match parse_machine("m", &text) {
+            Ok(back) => prop_assert_eq!(back, m),
+            Err(e) => prop_assert!(false, "{e}\n{text}"),
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused(text in any::<String>(), lines in "([a-z\\[\\]{}=\", 0-9.\n-]*)") {
+        prop_assert!(parse_machine("g", &text).is_err());
+        prop_assert!(parse_scenario("g", &text).is_err());
+        prop_assert!(parse_machine("g", &lines).is_err());
+        prop_assert!(parse_scenario("g", &lines).is_err());
+        let _ = parse_add_node(&text);
+    }
+
+    #[test]
+    fn damaged_files_never_panic(changes in proptest::collection::vec((any::<usize>(), 32u8..127), 1..6)) {
+        let machine = parse_machine("m", &damaged(MACHINE, &changes));
+        if let Ok(m) = &machine {
+            prop_assert_eq!(m.check(), Ok(()));
+        }
+        if let Ok(s) = parse_scenario("s", &damaged(SCENARIO, &changes)) {
+            if let Ok(m) = &machine {
+                let by_value = check(&s.scenario, m).is_ok();
+                prop_assert_eq!(by_value, s.check(m).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Every machine and scenario of the repository can be read, and fits.
+
+use homenode_config::{
+    Part, Size, add_node, parse_add_node, parse_machine, parse_scenario, read_machine,
+    read_scenario_and_machine, shrink_dram, write_machine,
+};
+use homenode_core::costs::Origin;
+use homenode_core::scenario::{
+    AdmissionChoice, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario, SlowStart,
+    Step, Swap, Until,
+};
+use homenode_core::topology::{Machine, Medium};
+use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
+use std::path::{Path, PathBuf};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+fn files(name: &str) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = std::fs::read_dir(folder(name))
+        .expect("the folder is in the repository")
+        .map(|e| e.expect("its entries can be read").path())
+        .filter(|p| p.extension().is_some_and(|e| e == "toml"))
+        .collect();
+    all.sort();
+    assert!(!all.is_empty());
+    all
+}
+
+fn machine(name: &str) -> Machine {
+    read_machine(&folder("machines").join(name)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn machines_are_read_and_come_back_from_their_own_text() {
+    for path in files("machines") {
+        let m = read_machine(&path).unwrap_or_else(|e| panic!("{e}"));
+        let again = parse_machine("again", &write_machine(&m)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(m, again, "{}", path.display());
+    }
+}
+
+#[test]
+fn published_machines_claim_no_measurement() {
+    for path in files("machines") {
+        let m = read_machine(&path).unwrap_or_else(|e| panic!("{e}"));
+        let links = m.links.iter().flat_map(|l| {
+            [&l.read_latency, &l.write_latency, &l.read_bandwidth, &l.write_bandwidth]
+        });
+        for c in links.chain(m.caches.iter().map(|c| &c.latency)).chain(m.costs.0.values()) {
+            assert_ne!(c.origin, Origin::Measured, "{}: {}", path.display(), c.method);
+        }
+    }
+}
+
+#[test]
+fn scenarios_are_read_and_fit_their_machines() {
+    for path in files("scenarios") {
+        let (s, m) = read_scenario_and_machine(&path).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(path.file_stem().and_then(|n| n.to_str()), Some(s.name.as_str()));
+        let memory: u64 = m.nodes.iter().map(|n| n.size().0).sum();
+        let wanted: u64 = s.processes.iter().flat_map(|p| &p.maps).map(|m| m.size.0).sum();
+        assert!(wanted <= 2 * memory, "{}: small enough to run in seconds", path.display());
+    }
+}
+
+#[test]
+fn a_scenario_means_what_it_says() {
+    let file = parse_scenario("run.toml", include_str!("good-scenario.toml"))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let map = |name: &str, size, policy| Map {
+        name: name.into(),
+        size: Bytes(size),
+        file: false,
+        shared: false,
+        read_only: false,
+        huge: false,
+        policy,
+    };
+    let dealt = Policy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
+    let heap = || "heap".to_owned();
+    let expected = Scenario {
+        name: "run".into(),
+        about: "for tests of errors".into(),
+        machine: "box.toml".into(),
+        knobs: vec![
+            ("numa_balancing".into(), "2".into()),
+            ("demotion_enabled".into(), "true".into()),
+        ],
+        model: Model {
+            admission: AdmissionChoice::B,
+            margin: Margin::SeedQuarter,
+            slow_start: SlowStart::Seed,
+            hot_page_selection: false,
+            swap: Swap::Device(Pages(16_384)),
+            order: Order::Quantum(Picos::from_us(10)),
+        },
+        duration: Some(Picos::from_secs(10)),
+        seed: 7,
+        processes: vec![Process {
+            name: "a".into(),
+            cpus: vec![CpuId(0), CpuId(1)],
+            start: Picos::from_ms(5),
+            policy: Policy::Bind { nodes: vec![NodeId(0), NodeId(1)], balancing: true },
+            maps: vec![
+                map("heap", 64 << 20, Policy::Preferred(NodeId(0))),
+                map("dealt", 1 << 20, dealt),
+            ],
+            steps: vec![
+                Step::Touch { map: heap() },
+                Step::Access {
+                    map: heap(),
+                    pattern: Pattern::Gauss { sd: 125 },
+                    write: 300,
+                    compute: Picos::from_ns(20),
+                    until: Until::Time(Picos::from_secs(2)),
+                },
+                Step::Sleep(Picos::from_ms(1)),
+                Step::MovePages { map: "dealt".into(), to: NodeId(1) },
+                Step::Mbind { map: heap(), policy: Policy::Local },
+            ],
+        }],
+    };
+    assert_eq!(file.scenario, expected);
+}
+
+#[test]
+fn an_expander_is_added_as_published() {
+    let m = add_node(&machine("cascade-lake-pmem.toml"), Part::Cxl, Bytes(16 << 30))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let new = m.nodes.last().expect("it was added");
+    assert_eq!((new.id, new.medium, new.size()), (NodeId(4), Medium::Cxl, Bytes(16 << 30)));
+    let near = m.link(NodeId(0), NodeId(4)).expect("from its socket");
+    assert_eq!((near.read_latency.value, near.read_bandwidth.value), (275_000, 24_000));
+    // 275 + (141.6 - 80.8)
+    let far = m.link(NodeId(1), NodeId(4)).expect("from the other socket");
+    assert_eq!(far.read_latency.value, 335_800);
+    assert_eq!(m.distances[4], [14, 25, 21, 32, 10]);
+    assert_eq!(m.distance(NodeId(1), NodeId(4)), Some(25));
+}
+
+#[test]
+fn a_slow_machines_expander_is_slower_still() {
+    let mut slow = machine("small.toml");
+    slow.links[0].read_latency.value = 260_000;
+    let m = add_node(&slow, Part::Cxl, Bytes(1)).unwrap_or_else(|e| panic!("{e}"));
+    let link = m.link(NodeId(0), NodeId(1)).expect("it was added");
+    assert_eq!(link.read_latency.value, 330_000);
+    assert_eq!(link.read_latency.origin, Origin::Assumed);
+    // 24 GB/s by itself; this machine's CPUs reach 20.
+    assert_eq!(link.read_bandwidth.value, 20_000);
+    assert_eq!(m.nodes[1].size(), Bytes(4096));
+}
+
+#[test]
+fn specs_say_part_and_size() {
+    let a = parse_add_node("cxl:half").expect("as in the help");
+    assert_eq!((a.part, a.size), (Part::Cxl, Size::Half));
+    let a = parse_add_node("pmem:64GiB").expect("as in the help");
+    assert_eq!((a.part, a.size), (Part::Pmem, Size::Bytes(Bytes(64 << 30))));
+    for (spec, says) in [
+        ("cxl", "the size is missing"),
+        ("hbm:half", "no part is named \"hbm\""),
+        ("cxl:0", "a size of 0"),
+        ("cxl:99999999TiB", "beyond 2^52"),
+        ("cxl:lots", "is no size"),
+        ("", "the size is missing"),
+    ] {
+        let e = parse_add_node(spec).expect_err("it was wrong").to_string();
+        assert!(e.contains(says) && e.contains("write PART:SIZE"), "{e}");
+    }
+}
+
+#[test]
+fn dram_shrinks_exactly_and_from_the_top() {
+    let m = machine("cascade-lake-pmem.toml");
+    for pages in [2u64, 3, 1001, 1 << 20, 48 << 18, 192 << 18] {
+        let small = shrink_dram(&m, Bytes(pages * 4096)).unwrap_or_else(|e| panic!("{e}"));
+        let dram: u64 =
+            small.nodes.iter().filter(|n| n.medium == Medium::Dram).map(|n| n.managed().0).sum();
+        assert_eq!(dram, pages);
+        assert_eq!(small.nodes[2], m.nodes[2]);
+    }
+    let small = shrink_dram(&m, Bytes(2 << 30)).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(small.nodes[0].zones.len(), 1, "1 GiB lies in DMA32 alone");
+    for bad in [0, 4096, (192 << 30) + 1] {
+        assert!(shrink_dram(&m, Bytes(bad)).is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! Means, spread and significance of a few samples.
+//!
+//! Two tests stand side by side in every table. mmtests' own rule is what its
+//! readers know, and takes no notice of the number of samples; Welch's test does.
+//!
+//! Example: 27.5, 21.0, 19.0, 23.6 against 27.1, 22.0, 20.8, 23.4: the means differ
+//! by 0.55, the deviations are 3.7 and 2.7; mmtests' rule asks for a difference
+//! above 1.96·(3.7 + 2.7) = 12.5, Welch's test gives p = 0.82: both say chance.
+
+/// Arithmetic mean; NaN of nothing.
+pub fn mean(x: &[f64]) -> f64 {
+    x.iter().sum::<f64>() / x.len() as f64
+}
+
+/// Harmonic mean, as mmtests takes for throughputs; NaN of nothing, 0 if a sample is 0.
+pub fn harmonic_mean(x: &[f64]) -> f64 {
+    x.len() as f64 / x.iter().map(|v| 1.0 / v).sum::<f64>()
+}
+
+/// Standard deviation of a sample (n − 1); 0 of fewer than two.
+pub fn stddev(x: &[f64]) -> f64 {
+    if x.len() < 2 {
+        return 0.0;
+    }
+    let m = mean(x);
+    (x.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (x.len() - 1) as f64).sqrt()
+}
+
+/// The best `percent` of the samples, at least one: the lowest, or the highest.
+pub fn best(x: &[f64], percent: usize, lowest: bool) -> Vec<f64> {
+    let mut sorted = x.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if !lowest {
+        sorted.reverse();
+    }
+    sorted.truncate((x.len() * percent / 100).max(1));
+    sorted
+}
+
+/// mmtests' rule of today: a difference of means beyond 1.96·(sd1 + sd2),
+/// whatever the number of samples. One sample has no deviation, so fewer than two
+/// on either side are never significant here.
+pub fn mmtests_significant(a: &[f64], b: &[f64]) -> bool {
+    a.len() >= 2 && b.len() >= 2 && (mean(a) - mean(b)).abs() > 1.96 * (stddev(a) + stddev(b))
+}
+
+/// Two-sided p-value of Welch's test for equal means.
+///
+/// `None` for fewer than two samples on either side. Where neither side varies:
+/// 1 if the means are equal and 0 if not.
+pub fn welch_p(a: &[f64], b: &[f64]) -> Option<f64> {
+    if a.len() < 2 || b.len() < 2 {
+        return None;
+    }
+    let part = |x: &[f64]| stddev(x) * stddev(x) / x.len() as f64;
+    let (va, vb) = (part(a), part(b));
+    let difference = mean(a) - mean(b);
+    if va + vb == 0.0 {
+        return Some(if difference == 0.0 { 1.0 } else { 0.0 });
+    }
+    let t = difference / (va + vb).sqrt();
+    let freedom =
+        (va + vb) * (va + vb) / (va * va / (a.len() - 1) as f64 + vb * vb / (b.len() - 1) as f64);
+    Some(incomplete_beta(freedom / (freedom + t * t), freedom / 2.0, 0.5))
+}
+
+/// Regularised incomplete beta function by its continued fraction, to about 1e-12.
+fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
+    if x.is_nan() {
+        return x;
+    }
+    if x <= 0.0 {
+        return 0.0;
+    }
+    if x >= 1.0 {
+        return 1.0;
+    }
+    // The fraction converges fast on this side only.
+    if x > (a + 1.0) / (a + b + 2.0) {
+        return 1.0 - incomplete_beta(1.0 - x, b, a);
+    }
+    let front =
+        (a * x.ln() + b * (1.0 - x).ln() + ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b)).exp() / a;
+    // Lentz's method; the constant keeps a vanishing denominator away from zero.
+    const TINY: f64 = 1e-300;
+    let (mut f, mut c, mut d) = (1.0, 1.0, 0.0);
+    for i in 0..500 {
+        let m = f64::from(i / 2);
+        let numerator = match i {
+            0 => 1.0,
+            i if i % 2 == 0 => m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m)),
+            _ => -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0)),
+        };
+        d = 1.0 + numerator * d;
+        d = 1.0 / if d.abs() < TINY { TINY } else { d };
+        c = 1.0 + numerator / c;
+        c = if c.abs() < TINY { TINY } else { c };
+        f *= c * d;
+        if (1.0 - c * d).abs() < 1e-13 {
+            break;
+        }
+    }
+    (front * (f - 1.0)).clamp(0.0, 1.0)
+}
+
+/// Logarithm of the gamma function for positive `x`: Stirling's series, shifted up
+/// to where six terms give 13 digits.
+fn ln_gamma(x: f64) -> f64 {
+    let (mut x, mut shift) = (x, 0.0);
+    while x < 12.0 {
+        shift -= x.ln();
+        x += 1.0;
+    }
+    let i = 1.0 / x;
+    let i2 = i * i;
+    let series = i
+        * (1.0 / 12.0
+            - i2 * (1.0 / 360.0 - i2 * (1.0 / 1260.0 - i2 * (1.0 / 1680.0 - i2 / 1188.0))));
+    shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + series
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() < 1e-9 * b.abs().max(1.0), "{a} is not {b}");
+    }
+
+    #[test]
+    fn means_and_deviation() {
+        near(mean(&[1.0, 2.0, 6.0]), 3.0);
+        near(harmonic_mean(&[1.0, 2.0, 4.0]), 12.0 / 7.0);
+        near(stddev(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]), (32.0f64 / 7.0).sqrt());
+        near(stddev(&[3.0]), 0.0);
+        assert_eq!(best(&[5.0, 1.0, 4.0, 2.0, 3.0], 95, true), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(best(&[5.0, 1.0], 95, false), [5.0]);
+        assert!(mean(&[]).is_nan());
+    }
+
+    #[test]
+    fn gamma_and_beta_have_known_values() {
+        near(ln_gamma(1.0), 0.0);
+        near(ln_gamma(0.5), std::f64::consts::PI.sqrt().ln());
+        near(ln_gamma(11.0), 3_628_800f64.ln());
+        near(incomplete_beta(0.5, 2.0, 2.0), 0.5);
+        // I_x(1, b) = 1 - (1 - x)^b
+        near(incomplete_beta(0.3, 1.0, 4.0), 1.0 - 0.7f64.powi(4));
+        near(incomplete_beta(0.9, 1.0, 4.0), 1.0 - 0.1f64.powi(4));
+    }
+
+    #[test]
+    fn welch_has_known_values() {
+        // One degree of freedom is Cauchy's distribution: p = 1 - 2·atan(t)/pi. With
+        // four samples of equal deviation and size there are 2n - 2 = 2 degrees, where
+        // p = 1 - t/sqrt(2 + t²).
+        let (a, b) = ([0.0, 2.0], [3.0, 5.0]);
+        let t = 3.0 / 2f64.sqrt();
+        near(welch_p(&a, &b).expect("two samples each"), 1.0 - t / (2.0 + t * t).sqrt());
+        near(welch_p(&a, &a).expect("two samples each"), 1.0);
+        assert_eq!(welch_p(&[1.0, 1.0], &[2.0, 2.0]), Some(0.0));
+        assert_eq!(welch_p(&[1.0, 1.0], &[1.0, 1.0]), Some(1.0));
+        assert_eq!(welch_p(&[1.0], &[2.0, 3.0]), None);
+        assert!(welch_p(&[1.0, f64::NAN], &[2.0, 3.0]).is_some_and(f64::is_nan));
+        // The module's example.
+        let (a, b) = ([27.5, 21.0, 19.0, 23.6], [27.1, 22.0, 20.8, 23.4]);
+        assert_eq!(format!("{:.2}", welch_p(&a, &b).expect("four each")), "0.82");
+    }
+
+    #[test]
+    fn mmtests_rule_ignores_the_number_of_samples() {
+        let a: Vec<f64> = (0..1000).map(|i| f64::from(i % 2)).collect();
+        let b: Vec<f64> = a.iter().map(|v| v + 1.0).collect();
+        assert!(!mmtests_significant(&a, &b));
+        assert!(welch_p(&a, &b).expect("many samples") < 1e-12);
+        assert!(mmtests_significant(&[1.0, 1.01], &[2.0, 2.01]));
+        assert!(!mmtests_significant(&[1.0], &[2.0]));
+    }
+}

@@ -1,0 +1,327 @@
+//! What people see: tables, pictures, captions and JSON, as text.
+
+use expect_test::expect;
+use homenode_report::{
+    Better, Caption, Column, ComparisonTable, Figure, Glyphs, Group, Mean, MeasuredTable,
+    ReplayRun, Report, Scale, Series, Snapshot, heat_picture,
+};
+
+fn hackbench() -> MeasuredTable {
+    let (mean, precision) = MeasuredTable::style_of("hackbench").expect("mmtests knows it");
+    MeasuredTable {
+        name: "hackbench".into(),
+        unit: "s".into(),
+        mean,
+        precision,
+        columns: vec!["6.12-off".into(), "6.12-slow-start".into()],
+        series: vec![
+            Series {
+                name: "time-1".into(),
+                samples: vec![
+                    vec![0.4489, 0.4479, 0.4499, 0.4489, 0.4489],
+                    vec![0.4239, 0.4229, 0.4249, 0.4239, 0.4239],
+                ],
+            },
+            Series {
+                name: "time-16".into(),
+                samples: vec![vec![1.0, 1.5, 1.2], vec![1.1, 1.6, 1.4]],
+            },
+        ],
+    }
+}
+
+#[test]
+fn mmtests_layout_of_times() {
+    expect![[r#"
+                                              6.12                     6.12
+                                               off               slow-start
+        Min       time-1         0.4479 (   0.00%)        0.4229 (   5.58%)
+        Amean     time-1         0.4489 (   0.00%)        0.4239 *   5.57%*
+        Stddev    time-1         0.0007 (   0.00%)        0.0007 (   0.00%)
+        CoeffVar  time-1         0.1575 (   0.00%)        0.1668 (  -5.90%)
+        Max       time-1         0.4499 (   0.00%)        0.4249 (   5.56%)
+        BAmean-95 time-1         0.4487 (   0.00%)        0.4236 (   5.57%)
+        Welch-p   time-1              -                   0.0000
+        Min       time-16        1.0000 (   0.00%)        1.1000 ( -10.00%)
+        Amean     time-16        1.2333 (   0.00%)        1.3667 ( -10.81%)
+        Stddev    time-16        0.2517 (   0.00%)        0.2517 (   0.00%)
+        CoeffVar  time-16       20.4050 (   0.00%)       18.4142 (   9.76%)
+        Max       time-16        1.5000 (   0.00%)        1.6000 (  -6.67%)
+        BAmean-95 time-16        1.1000 (   0.00%)        1.2500 ( -13.64%)
+        Welch-p   time-16             -                   0.5518
+    "#]]
+    .assert_eq(&hackbench().to_string());
+}
+
+#[test]
+fn mmtests_layout_of_throughputs() {
+    let table = MeasuredTable {
+        name: "netperf".into(),
+        unit: "Mbit/s".into(),
+        mean: Mean::Hmean,
+        precision: 2,
+        columns: vec!["vanilla".into(), "recent-cpu".into()],
+        series: vec![Series {
+            name: "send-64".into(),
+            samples: vec![vec![100.0, 101.0, 102.0], vec![120.0, 121.0, 122.0]],
+        }],
+    };
+    expect![[r#"
+                                           vanilla                   recent
+                                                                        cpu
+        Min       send-64        100.00 (   0.00%)        120.00 (  20.00%)
+        Hmean     send-64        100.99 (   0.00%)        120.99 *  19.80%*
+        Stddev    send-64          1.00 (   0.00%)          1.00 (   0.00%)
+        CoeffVar  send-64          0.99 (   0.00%)          0.83 (  16.53%)
+        Max       send-64        102.00 (   0.00%)        122.00 (  19.61%)
+        BHmean-95 send-64        101.50 (   0.00%)        121.50 (  19.71%)
+        Welch-p   send-64             -                   0.0000
+    "#]]
+    .assert_eq(&table.to_string());
+}
+
+#[test]
+fn the_mean_row_is_byte_by_byte_mmtests() {
+    let text = hackbench().to_string();
+    let row = text.lines().find(|l| l.starts_with("Amean")).expect("there is one");
+    let at = row.find("0.4489").expect("the baseline's mean");
+    assert_eq!(&row[at..], "0.4489 (   0.00%)        0.4239 *   5.57%*");
+}
+
+fn runs() -> Vec<(&'static str, Vec<ReplayRun>)> {
+    let run = |time_ms: u64, fast: u64, promoted: u64| ReplayRun {
+        time_ns: time_ms * 1_000_000,
+        accesses: vec![fast, 1_000_000 - fast],
+        promoted,
+        demoted: promoted / 2,
+        moved_bytes: (promoted + promoted / 2) * 4096,
+        vmstat: vec![
+            ("numa_hint_faults".into(), promoted * 3),
+            ("pgpromote_success".into(), promoted),
+            ("pgdemote_kswapd".into(), promoted / 2),
+            ("pgdemote_direct".into(), 0),
+        ],
+    };
+    vec![
+        ("off", vec![run(120_000, 500_000, 0), run(121_000, 501_000, 0)]),
+        ("mode 1", vec![run(122_000, 500_500, 0), run(120_500, 501_500, 0)]),
+        ("mode 2", vec![run(100_000, 900_000, 70_000), run(100_200, 905_000, 71_000)]),
+        ("weighted interleave-3:1", vec![run(125_000, 250_000, 0), run(125_100, 251_000, 0)]),
+    ]
+}
+
+#[test]
+fn replays_compared() {
+    expect![[r#"
+                                                    off                   mode 1                   mode 2      weighted interleave
+                                                                                                                               3:1
+        time [s]                    120.5000 (   0.00%)      121.2500 (  -0.62%)      100.1000 *  16.93%*      125.0500 *  -3.78%*
+          Stddev over seeds           0.7071                   1.0607                   0.1414                   0.0707
+          Welch-p                          -                   0.5038                   0.0121                   0.0673
+        accesses in DRAM [%]           50.05 (   0.00%)         50.10 (   0.10%)         90.25 *  80.32%*         25.05 * -49.95%*
+          Stddev over seeds             0.07                     0.07                     0.35                     0.07
+          Welch-p                          -                   0.5528                   0.0027                   0.0000
+        accesses in CXL [%]            49.95                    49.90                     9.75                    74.95
+        pages promoted                     0                        0                    70500                        0
+        pages demoted                      0                        0                    35250                        0
+        moved [MB]                       0.0                      0.0                    433.2                      0.0
+        spent on moving [MB/s]           0.0                      0.0                      4.3                      0.0
+        vmstat
+        numa_hint_faults                   0                        0                   211500                        0
+        pgpromote_success                  0                        0                    70500                        0
+        pgdemote_kswapd                    0                        0                    35250                        0
+    "#]].assert_eq(&ComparisonTable::replay(&["DRAM", "CXL"], &runs()).to_string());
+}
+
+#[test]
+fn wide_tables_are_cut_into_blocks() {
+    let runs: Vec<_> = runs().into_iter().map(|(name, r)| (name, r[..1].to_vec())).collect();
+    let text = ComparisonTable::replay(&["DRAM", "CXL"], &runs).to_text(80);
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    expect![[r#"
+                                                    off                   mode 1
+        time [s]                    120.0000 (   0.00%)      122.0000 (  -1.67%)
+        accesses in DRAM [%]           50.00 (   0.00%)         50.05 (   0.10%)
+        accesses in CXL [%]            50.00                    49.95
+        pages promoted                     0                        0
+        pages demoted                      0                        0
+        moved [MB]                       0.0                      0.0
+        spent on moving [MB/s]           0.0                      0.0
+        vmstat
+        numa_hint_faults                   0                        0
+        pgpromote_success                  0                        0
+        pgdemote_kswapd                    0                        0
+
+                                                 mode 2      weighted interleave
+                                                                             3:1
+        time [s]                    100.0000 (  16.67%)      125.0000 (  -4.17%)
+        accesses in DRAM [%]           90.00 (  80.00%)         25.00 ( -50.00%)
+        accesses in CXL [%]            10.00                    75.00
+        pages promoted                 70000                        0
+        pages demoted                  35000                        0
+        moved [MB]                     430.1                      0.0
+        spent on moving [MB/s]           4.3                      0.0
+        vmstat
+        numa_hint_faults              210000                        0
+        pgpromote_success              70000                        0
+        pgdemote_kswapd                35000                        0
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn figures_that_do_not_apply_and_baselines_of_zero() {
+    let figure = |name: &str, better, samples: &[&[f64]]| Figure {
+        name: name.into(),
+        unit: String::new(),
+        better,
+        precision: 1,
+        samples: samples.iter().map(|s| s.to_vec()).collect(),
+    };
+    let table = ComparisonTable {
+        columns: vec!["a".into(), "b".into(), "c".into()],
+        groups: vec![Group {
+            title: "odd".into(),
+            figures: vec![
+                figure("from nothing", Better::Higher, &[&[0.0], &[1.0], &[0.0]]),
+                figure("to nothing", Better::Lower, &[&[1.0], &[0.0], &[f64::NAN]]),
+                figure("not here", Better::Lower, &[&[1.0], &[], &[2.0]]),
+                figure("wider than twelve", Better::Neither, &[&[1e15], &[1.0], &[-1.0]]),
+            ],
+        }],
+    };
+    expect![[r#"
+                                                       a                        b                        c
+        odd
+        from nothing                      0.0 (   0.00%)           1.0 (    Inf%)           0.0 (   0.00%)
+        to nothing                        1.0 (   0.00%)           0.0 ( 100.00%)           NaN (    NaN%)
+        not here                          1.0 (   0.00%)             -                      2.0 (-100.00%)
+        wider than twelve  1000000000000000.0                      1.0                     -1.0
+    "#]].assert_eq(&table.to_string());
+}
+
+/// A hump in the middle; fast where `fast` says so.
+fn snapshot(label: &str, n: u64, fast: impl Fn(u64) -> u64) -> Snapshot {
+    let columns = (0..n)
+        .map(|i| {
+            let from_middle = (2 * i + 1).abs_diff(n) * 20 / n;
+            let accesses = (1u64 << 20) >> from_middle.min(20);
+            let resident = if i + 1 == n { 0 } else { 512 };
+            Column { accesses: if i == 0 { 0 } else { accesses }, resident, fast: fast(i) }
+        })
+        .collect();
+    Snapshot { label: label.into(), columns }
+}
+
+fn pictures() -> Vec<Snapshot> {
+    vec![
+        snapshot("start", 256, |i| if i < 128 { 512 } else { 0 }),
+        snapshot("off, end", 256, |i| if i < 128 { 512 } else { 0 }),
+        snapshot("mode 2, end", 256, |i| 512 - (2 * i + 1).abs_diff(256) * 2),
+    ]
+}
+
+#[test]
+fn pictures_of_heat() {
+    expect![[r#"
+        start       heat │▁▁▁▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇█████▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▄▃▃▃▃▂▂▂▁▁▁│
+                    fast │██████████████████████████████▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
+        off, end    heat │▁▁▁▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇█████▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▄▃▃▃▃▂▂▂▁▁▁│
+                    fast │██████████████████████████████▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
+        mode 2, end heat │▁▁▁▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇█████▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▄▃▃▃▃▂▂▂▁▁▁│
+                    fast │▂▂▂▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇▇▇▇▇▇▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▃▃▃▃▃▂▂▂▂▂▂│
+        heat: accesses to equal ranges of pages, blank none, ▁ few to █ most (log scale)
+        fast: share of a range in the fast tier, ▁ none to █ all, · not resident
+    "#]]
+    .assert_eq(&heat_picture(&pictures(), 80, Glyphs::Blocks));
+    expect![[r#"
+        start       heat |...::::----====+++++****####@@@@@####****+++++=====----:::...|
+                    fast |7777777777777777777777777777774000000000000000000000000000000|
+        off, end    heat |...::::----====+++++****####@@@@@####****+++++=====----:::...|
+                    fast |7777777777777777777777777777774000000000000000000000000000000|
+        mode 2, end heat |...::::----====+++++****####@@@@@####****+++++=====----:::...|
+                    fast |1111111222233334444455556666666666666555544444333322222111111|
+        heat: accesses to equal ranges of pages, blank none, . few to @ most (log scale)
+        fast: share of a range in the fast tier, 0 none to 7 all, blank not resident
+    "#]]
+    .assert_eq(&heat_picture(&pictures(), 80, Glyphs::Ascii));
+}
+
+#[test]
+fn pictures_keep_to_the_width() {
+    for width in [0, 30, 31, 79, 80, 200] {
+        for n in [0, 1, 5, 71, 72, 73, 1000] {
+            let all = [snapshot("a label that is far too long for any terminal", n, |_| 7)];
+            for glyphs in [Glyphs::Blocks, Glyphs::Ascii] {
+                let text = heat_picture(&all, width, glyphs);
+                for line in text.lines().take(2) {
+                    assert!(line.chars().count() <= width.max(30), "{width} {n}: {line}");
+                }
+                assert!(glyphs == Glyphs::Blocks || text.is_ascii());
+            }
+        }
+    }
+    let legend = heat_picture(&[], 80, Glyphs::Blocks);
+    assert!(legend.lines().all(|l| l.chars().count() <= 80), "{legend}");
+}
+
+fn caption() -> Caption {
+    Caption {
+        machine: "this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of published ones)"
+            .into(),
+        workload: "sqlite3 building an index, 20 s of it from the 5th second".into(),
+        kernel: "active and inactive lists as in Linux 6.12 with MGLRU off".into(),
+        scales: vec![Scale { what: "memory".into(), factor: 64 }],
+        loops: 6,
+        seeds: vec![1, 2],
+        notes: vec!["the unmodified machine is right by construction".into()],
+        warnings: vec!["the modelled misses alone take longer than the native time".into()],
+    }
+}
+
+#[test]
+fn captions() {
+    expect![[r#"
+        machine: this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of
+          published ones)
+        workload: sqlite3 building an index, 20 s of it from the 5th second
+        kernel: active and inactive lists as in Linux 6.12 with MGLRU off
+        scaled down: memory 1:64
+        looped: 6 times
+        seeds: 1, 2
+        note: the unmodified machine is right by construction
+        warning: the modelled misses alone take longer than the native time
+    "#]]
+    .assert_eq(&caption().to_text(80));
+    assert_eq!(Caption::default().to_text(80), "");
+}
+
+#[test]
+fn json_is_one_object_with_stable_names() {
+    let report = Report {
+        caption: caption(),
+        table: ComparisonTable::replay(&["DRAM", "CXL"], &runs()[..1]),
+        picture: vec![snapshot("start", 2, |_| 1)],
+    };
+    expect![[r#"{"caption":{"machine":"this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of published ones)","workload":"sqlite3 building an index, 20 s of it from the 5th second","kernel":"active and inactive lists as in Linux 6.12 with MGLRU off","scales":[{"what":"memory","factor":64}],"loops":6,"seeds":[1,2],"notes":["the unmodified machine is right by construction"],"warnings":["the modelled misses alone take longer than the native time"]},"table":{"columns":["off"],"groups":[{"title":"","figures":[{"name":"time","unit":"s","better":"lower","samples":[[120.0,121.0]],"mean":[120.5],"stddev":[0.7071067811865476],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in DRAM","unit":"%","better":"higher","samples":[[50.0,50.1]],"mean":[50.05],"stddev":[0.07071067811865576],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in CXL","unit":"%","better":"neither","samples":[[50.0,49.9]],"mean":[49.95],"stddev":[0.07071067811865576],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages promoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages demoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"moved","unit":"MB","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"spent on moving","unit":"MB/s","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]}]},{"title":"vmstat","figures":[]}]},"picture":[{"label":"start","columns":[{"accesses":0,"resident":512,"fast":1},{"accesses":1024,"resident":0,"fast":1}]}]}"#]].assert_eq(&report.to_json());
+    assert_eq!(report.to_json().lines().count(), 1);
+    let measured = serde_json::to_string(&hackbench()).expect("plain data");
+    let back: serde_json::Value = serde_json::from_str(&measured).expect("it is JSON");
+    assert_eq!(back["better"], "lower");
+    assert_eq!(back["rows"][0]["stats"][1]["significant"], true);
+    assert_eq!(back["rows"][0]["stats"][0]["welch_p"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_report_is_table_picture_and_caption() {
+    let report = Report {
+        caption: caption(),
+        table: ComparisonTable::replay(&["DRAM", "CXL"], &runs()),
+        picture: pictures(),
+    };
+    let text = report.to_text(80, Glyphs::Blocks);
+    let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is in it"));
+    assert!(place("pgpromote_success") < place("mode 2, end"));
+    assert!(place("mode 2, end") < place("MGLRU off"));
+    assert!(text.lines().all(|l| l == l.trim_end()), "no blanks at line ends");
+}
