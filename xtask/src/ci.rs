@@ -138,7 +138,7 @@ fn cargo_test(ws: &Workspace) -> Result<Outcome> {
         .args(["test", "--locked", "--profile", PROFILE.name(), "--workspace", "--no-fail-fast"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    println!("$ {}", as_cargo(&command));
+    println!("$ {}", typed(&command));
     let mut child = command.spawn().map_err(|e| not_run(&command, e))?;
     let output = child.stdout.take().context("cargo's output is piped")?;
     let mut counts = Counts::default();
@@ -205,14 +205,8 @@ fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
 }
 
 fn shown(command: &mut Command) -> Result<Outcome> {
-    println!("$ {}", as_cargo(command));
+    println!("$ {}", typed(command));
     must_run(command).map(|()| Outcome::Passed)
-}
-
-/// The command with `cargo` by its short name.
-fn as_cargo(command: &Command) -> String {
-    let program = command.get_program().to_string_lossy().into_owned();
-    typed(command).replacen(&program, "cargo", 1)
 }
 
 #[cfg(test)]

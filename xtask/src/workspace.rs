@@ -1,6 +1,7 @@
 //! Where the workspace stands, what is in it, and how its commands are run.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -132,9 +133,12 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The command as a user would type it.
+/// The command as a user would type it; `cargo` without the folder it is in.
 pub(crate) fn typed(command: &Command) -> String {
-    std::iter::once(command.get_program())
+    let program = Path::new(command.get_program());
+    let program =
+        if program.ends_with("cargo") { OsStr::new("cargo") } else { program.as_os_str() };
+    std::iter::once(program)
         .chain(command.get_args())
         .map(|word| quote(&word.to_string_lossy()))
         .collect::<Vec<_>>()
@@ -196,6 +200,7 @@ mod tests {
         let mut command = Command::new("sqlite3");
         command.args(["-batch", ":memory:", ".read a b.sql", "it's"]);
         assert_eq!(typed(&command), r"sqlite3 -batch :memory: '.read a b.sql' 'it'\''s'");
+        assert_eq!(typed(Command::new("/opt/bin/cargo").arg("fmt")), "cargo fmt");
     }
 
     #[test]
