@@ -63,12 +63,7 @@ rust_packages() {
     if version_fits "$(candidate cargo)"; then
         echo "cargo rustc rustfmt rust-clippy"
     elif version_fits "$(candidate cargo-web)"; then
-        names="cargo-web rustc-web"
-        # The older of Debian 12's two versions comes without rustfmt.
-        for extra in rustfmt-web rust-web-clippy; do
-            [ "$(candidate $extra)" = "$(candidate cargo-web)" ] && names="$names $extra"
-        done
-        echo "$names"
+        echo "cargo-web rustc-web rustfmt-web rust-web-clippy"
     else
         return 1
     fi

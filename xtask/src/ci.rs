@@ -115,7 +115,7 @@ fn offered(ws: &Workspace, tool: &str) -> bool {
 }
 
 fn no_tool(name: &str) -> String {
-    format!("this Rust comes without {name} (the older of Debian 12's two does)")
+    format!("this Rust comes without {name}: `rustup component add {name}` or apt adds it")
 }
 
 fn tidy_step(ws: &Workspace) -> Result<Outcome> {

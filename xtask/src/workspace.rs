@@ -121,13 +121,10 @@ fn cargo() -> PathBuf {
 
 /// Where downloads are kept between checkouts.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
-    let base = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
-        Some(folder) => PathBuf::from(folder),
-        None => env::home_dir()
-            .filter(|home| !home.as_os_str().is_empty())
-            .context("neither XDG_CACHE_HOME nor HOME says where downloads are kept")?
-            .join(".cache"),
-    };
+    let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = named("XDG_CACHE_HOME")
+        .or_else(|| named("HOME").map(|home| home.join(".cache")))
+        .context("neither XDG_CACHE_HOME nor HOME says where downloads are kept")?;
     let folder = base.join("homenode");
     fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
     Ok(folder)
