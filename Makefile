@@ -1,0 +1,28 @@
+# Every chore lives in xtask (`cargo xtask`); these names only install what is
+# missing first, so that they work from a clean checkout.
+SETUP := sh xtask/setup.sh
+
+.PHONY: help run build test bench install-deps
+
+help:
+	@echo 'make run            install what is missing, build, and show the main job on real input'
+	@echo 'make test           what CI runs'
+	@echo 'make bench          every benchmark beside its peer; one: cargo xtask bench NAME'
+	@echo 'make build          build the homenode command into target/release'
+	@echo 'make install-deps   only install what is missing'
+
+run:
+	@$(SETUP) run cargo xtask demo
+
+build:
+	@$(SETUP) run cargo xtask build
+
+# The profile is CI's own, so that xtask shares its dependencies with the tests.
+test:
+	@$(SETUP) all cargo run --locked --quiet --profile ci --package xtask -- ci
+
+bench:
+	@$(SETUP) all cargo xtask bench
+
+install-deps:
+	@$(SETUP) all

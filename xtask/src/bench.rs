@@ -1,0 +1,260 @@
+//! Benchmarks: each beside its peer, in one run, several times by turns.
+//!
+//! The machines are shared and noisy, so ours and the peer alternate and the
+//! medians are compared; the spread is printed beside them. Figures come from
+//! counters and clocks of what ran, never from constants here.
+
+mod hotloop;
+mod off_cost;
+mod peers;
+mod quantum_error;
+mod record_slowdown;
+mod scale;
+mod sim_speed;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::Ending;
+use crate::workspace::{Profile, Workspace};
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    names: Vec<String>,
+    json: bool,
+    /// Seconds instead of minutes, to see that it runs; goals are not judged.
+    tiny: bool,
+    profile: Profile,
+}
+
+impl Options {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options =
+            Self { names: Vec::new(), json: false, tiny: false, profile: Profile::Release };
+        for arg in args {
+            match arg.as_str() {
+                "--json" => options.json = true,
+                "--tiny" => options.tiny = true,
+                name if BENCHES.iter().any(|bench| bench.name == name) => {
+                    options.names.push(name.to_owned());
+                }
+                other => {
+                    let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+                    return Err(format!(
+                        "there is no benchmark `{other}`, only {}",
+                        names.join(", ")
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// All of them, tiny, with what another profile has built already.
+    pub(crate) fn tiny(profile: Profile) -> Self {
+        Self { names: Vec::new(), json: false, tiny: true, profile }
+    }
+}
+
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Setting<'_>) -> Result<Verdict>,
+}
+
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "sim-speed",
+        about: "exact simulation with tiering on, beside libCacheSim's LRU on the same ids",
+        run: sim_speed::run,
+    },
+    Bench {
+        name: "scale",
+        about: "1 GiB to 1 TiB simulated, beside a bare loop of prefetched 8-byte updates",
+        run: scale::run,
+    },
+    Bench {
+        name: "record-slowdown",
+        about: "a sort and a Python program, recorded against native, beside valgrind's lackey",
+        run: record_slowdown::run,
+    },
+    Bench {
+        name: "off-cost",
+        about: "instructions per access with balancing off, beside the same loop without it",
+        run: off_cost::run,
+    },
+    Bench {
+        name: "quantum-error",
+        about: "every reported figure with quanta of 10 µs, beside strict order",
+        run: quantum_error::run,
+    },
+];
+
+/// What a benchmark runs in.
+struct Setting<'a> {
+    ws: &'a Workspace,
+    tiny: bool,
+    profile: Profile,
+}
+
+impl Setting<'_> {
+    /// One of two sizes.
+    fn pick<T>(&self, full: T, tiny: T) -> T {
+        if self.tiny { tiny } else { full }
+    }
+}
+
+/// A benchmark's result, as its last line tells it.
+struct Verdict {
+    ours: f64,
+    peer: f64,
+    unit: &'static str,
+    /// How much better than the peer ours is, in the sense of the goal.
+    ratio: f64,
+    goal: &'static str,
+    pass: bool,
+}
+
+impl Verdict {
+    /// The last line, with its keys in the promised order. Tiny runs judge
+    /// nothing, so they neither pass nor fail their goal.
+    fn line(&self, name: &str, tiny: bool) -> String {
+        let pass = if tiny { Value::Null } else { Value::Bool(self.pass) };
+        let pairs = [
+            ("name", json!(name)),
+            ("ours", json!(rounded(self.ours))),
+            ("peer", json!(rounded(self.peer))),
+            ("unit", json!(self.unit)),
+            ("ratio", json!(rounded(self.ratio))),
+            ("goal", json!(self.goal)),
+            ("pass", pass),
+        ];
+        let pairs: Vec<String> =
+            pairs.iter().map(|(key, value)| format!("{}: {value}", json!(key))).collect();
+        format!("{{{}}}", pairs.join(", "))
+    }
+}
+
+/// Six digits after the point say more than any of these measurements knows.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+/// What this checkout lacks to run them all, if anything.
+pub(crate) fn lacking(ws: &Workspace) -> Option<String> {
+    if !hotloop::is_there(ws) {
+        return Some(hotloop::LACKING.to_owned());
+    }
+    if !ws.has_target("homenode-cli", "bin", "homenode") {
+        return Some("there is no homenode command yet".to_owned());
+    }
+    None
+}
+
+/// Runs them; one that can't run counts as failed, and the next one follows.
+pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
+    let mut failed = 0;
+    let setting = Setting { ws, tiny: options.tiny, profile: options.profile };
+    let asked =
+        |bench: &&Bench| options.names.is_empty() || options.names.iter().any(|n| n == bench.name);
+    for bench in BENCHES.iter().filter(asked) {
+        println!("\n{}: {}", bench.name, bench.about);
+        match (bench.run)(&setting) {
+            Ok(verdict) => {
+                println!("  goal: {}: {}", verdict.goal, judged(&verdict, options.tiny));
+                if !options.tiny && !verdict.pass {
+                    failed += 1;
+                }
+                if options.json {
+                    println!("{}", verdict.line(bench.name, options.tiny));
+                }
+            }
+            // Asked for one: its own words and exit code end the chore.
+            Err(error) if options.names.len() == 1 => return Err(error),
+            Err(error) => {
+                failed += 1;
+                eprintln!("  {}: could not be measured: {error:#}", bench.name);
+            }
+        }
+    }
+    Ok(if failed == 0 { Ending::Done } else { Ending::Failed })
+}
+
+fn judged(verdict: &Verdict, tiny: bool) -> &'static str {
+    match (tiny, verdict.pass) {
+        (true, _) => "not judged at this size",
+        (false, true) => "met",
+        (false, false) => "NOT MET",
+    }
+}
+
+/// Samples of one figure.
+#[derive(Clone, Debug, Default)]
+struct Samples(Vec<f64>);
+
+impl Samples {
+    fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// The middle one; of an even number the mean of the two in the middle. 0 of none.
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        match sorted.len() {
+            0 => 0.0,
+            n if n % 2 == 1 => sorted[middle],
+            _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        }
+    }
+
+    /// `101.2 (99.8 to 104.0)`
+    fn shown(&self, digits: usize) -> String {
+        let low = self.0.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        format!("{:.digits$} ({low:.digits$} to {high:.digits$})", self.median())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(values: &[f64]) -> Samples {
+        Samples(values.to_vec())
+    }
+
+    #[test]
+    fn the_median_is_the_middle_whatever_the_order() {
+        assert_eq!(samples(&[]).median(), 0.0);
+        assert_eq!(samples(&[3.0, 1.0, 100.0]).median(), 3.0);
+        assert_eq!(samples(&[4.0, 1.0, 2.0, 100.0]).median(), 3.0);
+        assert_eq!(samples(&[3.0, 1.0, 100.0]).shown(1), "3.0 (1.0 to 100.0)");
+    }
+
+    #[test]
+    fn the_last_line_has_the_promised_keys() {
+        let verdict =
+            Verdict { ours: 1.0, peer: 3.0, unit: "x", ratio: 1.0 / 3.0, goal: "g", pass: true };
+        assert_eq!(
+            verdict.line("scale", false),
+            r#"{"name": "scale", "ours": 1.0, "peer": 3.0, "unit": "x", "ratio": 0.333333, "goal": "g", "pass": true}"#
+        );
+        assert!(verdict.line("scale", true).ends_with(r#""pass": null}"#));
+    }
+
+    #[test]
+    fn options_name_benchmarks_that_exist() {
+        let parse = |args: &[&str]| {
+            Options::parse(&args.iter().map(|arg| arg.to_string()).collect::<Vec<_>>())
+        };
+        let options = parse(&["scale", "--json"]).unwrap();
+        assert_eq!(
+            (options.names, options.json, options.tiny),
+            (vec!["scale".to_owned()], true, false)
+        );
+        assert!(parse(&["speed"]).unwrap_err().contains("sim-speed"));
+    }
+}

@@ -1,0 +1,153 @@
+//! Programs of others that we are measured beside.
+
+use std::fs;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::hotloop::{Figures, path_text};
+use crate::workspace::{Workspace, cache_folder, not_run, text_of, typed};
+
+/// libCacheSim's LRU, in a Python environment of its own in the cache folder.
+pub(super) struct LibCacheSim {
+    python: PathBuf,
+    script: PathBuf,
+}
+
+impl LibCacheSim {
+    /// Installs it unless this very list was installed before.
+    pub(super) fn install(ws: &Workspace) -> Result<Self> {
+        let folder = ws.root.join("bench/peers");
+        let list = folder.join("requirements.txt");
+        let wanted = fs::read(&list).with_context(|| format!("can't read {}", list.display()))?;
+        let version = text_of(
+            Command::new("python3")
+                .args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]),
+        )?;
+        let environment = cache_folder()?.join(format!("libcachesim-python{}", version.trim()));
+        let python = environment.join("bin/python");
+        // Written last, so that an interrupted installation is made anew.
+        let installed = environment.join("installed.txt");
+        if fs::read(&installed).ok().as_deref() != Some(&wanted[..]) {
+            println!("  installing libcachesim into {}", environment.display());
+            text_of(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+            text_of(
+                Command::new(&python)
+                    .args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"])
+                    .args(["--only-binary", ":all:", "-r"])
+                    .arg(&list),
+            )
+            .context(
+                "libcachesim could not be installed (it comes for 64-bit x86 and Python 3.10 to 3.13): is there network?",
+            )?;
+            fs::write(&installed, &wanted)
+                .with_context(|| format!("can't write {}", installed.display()))?;
+        }
+        Ok(Self { python, script: folder.join("libcachesim_lru.py") })
+    }
+
+    /// Its millions of requests a second, and its miss ratio. Its hash table has
+    /// 2^24 slots unless told otherwise; fewer fit the caches better.
+    pub(super) fn lru(&self, ids: &Path, pages: u64, hashpower: u32) -> Result<(f64, f64)> {
+        let mut command = Command::new(&self.python);
+        command.arg(&self.script).args(["--ids", path_text(ids)?]);
+        command.args(["--cache-pages", &pages.to_string(), "--hashpower", &hashpower.to_string()]);
+        let text = text_of(&mut command)?;
+        let figures = Figures::of(&typed(&command), &text)?;
+        Ok((figures.rate("requests")?, figures.number("miss_ratio")?))
+    }
+}
+
+/// Instructions of a whole run, counted by valgrind's callgrind.
+pub(super) fn instructions(command: &Command, folder: &Path) -> Result<u64> {
+    let out = folder.join("callgrind.out");
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .args(["--quiet", "--tool=callgrind"])
+        .arg(format!("--callgrind-out-file={}", out.display()));
+    under(&mut valgrind, command);
+    text_of(&mut valgrind)?;
+    let text = fs::read_to_string(&out).with_context(|| format!("can't read {}", out.display()))?;
+    total_of(&text).with_context(|| format!("{} has no total", out.display()))
+}
+
+fn total_of(callgrind: &str) -> Option<u64> {
+    let line = callgrind.lines().find_map(|line| line.strip_prefix("totals:"))?;
+    line.trim().parse().ok()
+}
+
+/// Instructions a second under valgrind's lackey, which writes a line for each
+/// instruction and each access; we read them and drop them.
+///
+/// Only the first `at_most` of the run is looked at, from its first line on, and
+/// then it is ended: the whole would take hours.
+pub(super) fn lackey_slice(command: &Command, at_most: Duration) -> Result<f64> {
+    let mut valgrind = Command::new("valgrind");
+    // Its log goes to stderr; the program's own output is of no use here.
+    valgrind.args(["--quiet", "--tool=lackey", "--trace-mem=yes"]);
+    under(&mut valgrind, command);
+    valgrind.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = valgrind.spawn().map_err(|e| not_run(&valgrind, e))?;
+    let log = child.stderr.take().context("lackey's log is piped")?;
+    let counted = count_instructions(BufReader::new(log), at_most);
+    // It may have ended by itself; then there is nothing to end.
+    let _ = child.kill();
+    child.wait().context("can't wait for valgrind")?;
+    let (instructions, took) = counted?;
+    if instructions == 0 || took.is_zero() {
+        bail!("`{}` wrote no instruction", typed(&valgrind));
+    }
+    Ok(instructions as f64 / took.as_secs_f64())
+}
+
+/// Lines that begin with `I`, and the time from the first bytes to the last.
+fn count_instructions(mut log: impl Read, at_most: Duration) -> Result<(u64, Duration)> {
+    let mut buffer = vec![0; 1 << 16];
+    let mut at_line_start = true;
+    let mut instructions = 0;
+    let mut begun: Option<Instant> = None;
+    loop {
+        let n = log.read(&mut buffer).context("can't read lackey's log")?;
+        let begun = *begun.get_or_insert_with(Instant::now);
+        for &byte in &buffer[..n] {
+            instructions += u64::from(at_line_start && byte == b'I');
+            at_line_start = byte == b'\n';
+        }
+        let took = begun.elapsed();
+        if n == 0 || took >= at_most {
+            return Ok((instructions, took));
+        }
+    }
+}
+
+/// Appends the command, with its environment, to one that runs others.
+fn under(runner: &mut Command, command: &Command) {
+    runner.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => runner.env(name, value),
+            None => runner.env_remove(name),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_instruction_lines_count() {
+        let log = "I  0023C790,2\nI  0023C792,5\n S BE80199C,4\nI  0025242B,3\n L BE801950,4\n";
+        let (n, _) = count_instructions(log.as_bytes(), Duration::from_secs(9)).unwrap();
+        assert_eq!(n, 3);
+    }
+
+    #[test]
+    fn callgrinds_total_is_read() {
+        assert_eq!(total_of("events: Ir\nfn=(0)\n0 17\ntotals: 123456\n"), Some(123_456));
+        assert_eq!(total_of("events: Ir\n"), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Exact simulation of page accesses, tiering on, beside libCacheSim's LRU.
+
+use anyhow::Result;
+
+use super::hotloop::{Hotloop, path_text};
+use super::peers::LibCacheSim;
+use super::{Samples, Setting, Verdict};
+
+const THREADS: [u64; 3] = [1, 8, 64];
+
+/// The peer's own default, and what suits this many pages best (tried from 18 to
+/// 24): what it would do for someone who tunes it is shown beside.
+const HASHPOWER: u32 = 24;
+const HASHPOWER_TUNED: u32 = 19;
+
+pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
+    let hotloop = Hotloop::build(setting)?;
+    let peer = LibCacheSim::install(setting.ws)?;
+    let pages: u64 = setting.pick(1 << 20, 1 << 14);
+    let n: u64 = setting.pick(20_000_000, 200_000);
+    // The peer's cache is as large as our fast memory.
+    let fast = pages / 4;
+    let ids = hotloop.ids(setting, n, pages)?;
+
+    let mut ours = [const { Samples(Vec::new()) }; THREADS.len()];
+    let mut faulting = ours.clone();
+    let mut moved = ours.clone();
+    let (mut theirs, mut tuned) = (Samples::default(), Samples::default());
+    let mut miss_ratio = 0.0;
+    for _ in 0..setting.pick(5, 1) {
+        for (index, threads) in THREADS.iter().enumerate() {
+            let figures = hotloop.figures(
+                "sim",
+                &[
+                    ("ids", path_text(&ids)?),
+                    ("pages", &pages.to_string()),
+                    ("fast-pages", &fast.to_string()),
+                    ("threads", &threads.to_string()),
+                ],
+            )?;
+            ours[index].push(figures.rate("accesses")?);
+            let accesses = figures.number("accesses")?;
+            faulting[index].push(figures.number("numa_hint_faults")? / accesses * 100.0);
+            moved[index].push(figures.number("pgpromote_success")? + figures.number("pgdemote")?);
+        }
+        let (rate, misses) = peer.lru(&ids, fast, HASHPOWER)?;
+        theirs.push(rate);
+        miss_ratio = misses;
+        tuned.push(peer.lru(&ids, fast, HASHPOWER_TUNED)?.0);
+    }
+
+    println!(
+        "  {n} Gauss accesses to {pages} pages, {fast} of them in fast memory; M accesses/s, median (lowest to highest)"
+    );
+    for (index, threads) in THREADS.iter().enumerate() {
+        println!(
+            "  ours, {threads:>2} threads      {:<32} {:.2} % of accesses fault, {:.0} pages moved",
+            ours[index].shown(1),
+            faulting[index].median(),
+            moved[index].median(),
+        );
+    }
+    println!(
+        "  libCacheSim LRU       {:<32} {:.2} % of accesses miss",
+        theirs.shown(1),
+        miss_ratio * 100.0
+    );
+    println!(
+        "  the same, tuned       {:<32} hash table of 2^{HASHPOWER_TUNED} slots; ours is {:.1} times as fast",
+        tuned.shown(1),
+        ours[0].median() / tuned.median(),
+    );
+    let (one, many, peer) = (ours[0].median(), ours[THREADS.len() - 1].median(), theirs.median());
+    let ratio = one / peer;
+    Ok(Verdict {
+        ours: one,
+        peer,
+        unit: "M accesses/s",
+        ratio,
+        goal: "ratio >= 25, >= 100 M/s with 1 thread, >= 60 M/s with 64",
+        pass: ratio >= 25.0 && one >= 100.0 && many >= 60.0,
+    })
+}

@@ -1,0 +1,229 @@
+//! What CI runs: every step, whatever the earlier ones found, then one line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{Profile, Workspace, must_run, not_run, typed};
+use crate::{Ending, bench, scenarios, tidy};
+
+/// Everything is built with one profile, so nothing is built twice.
+const PROFILE: Profile = Profile::Ci;
+
+/// The steps in their order: what is quick and what everything waits for first.
+/// To add one, add a row.
+const STEPS: &[Step] = &[
+    Step { name: "rustfmt", run: rustfmt },
+    Step { name: "tidy", run: tidy_step },
+    Step { name: "clippy", run: clippy },
+    Step { name: "build", run: build },
+    Step { name: "tests", run: cargo_test },
+    Step { name: "docs", run: docs },
+    Step { name: "benchmarks, tiny", run: benchmarks },
+    Step { name: "scenarios", run: scenarios_step },
+];
+
+struct Step {
+    name: &'static str,
+    run: fn(&Workspace) -> Result<Outcome>,
+}
+
+/// How a step ended that didn't fail.
+enum Outcome {
+    Passed,
+    /// Why there was nothing to run.
+    Skipped(String),
+    /// A step that is made of tests.
+    Tests(Counts),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+}
+
+pub(crate) fn run(ws: &Workspace) -> Result<Ending> {
+    let begun = Instant::now();
+    let mut counts = Counts::default();
+    let mut lines = Vec::new();
+    for step in STEPS {
+        println!("\n== {}", step.name);
+        let step_begun = Instant::now();
+        let ending = match (step.run)(ws) {
+            Ok(Outcome::Passed) => {
+                counts.passed += 1;
+                "passed".to_owned()
+            }
+            Ok(Outcome::Skipped(why)) => format!("skipped: {why}"),
+            Ok(Outcome::Tests(tests)) => {
+                counts.passed += tests.passed;
+                counts.failed += tests.failed;
+                format!("{} passed, {} failed", tests.passed, tests.failed)
+            }
+            Err(error) => {
+                counts.failed += 1;
+                format!("FAILED: {error:#}")
+            }
+        };
+        println!("{ending}");
+        lines.push(summary_line(step.name, step_begun.elapsed(), &ending));
+    }
+    println!("\n== summary");
+    for line in &lines {
+        println!("{line}");
+    }
+    println!("{}", summary_line("all", begun.elapsed(), ""));
+    println!("{} passed, {} failed", counts.passed, counts.failed);
+    Ok(if counts.failed == 0 { Ending::Done } else { Ending::Failed })
+}
+
+/// One line of the summary; of a long ending only its first line.
+fn summary_line(name: &str, took: Duration, ending: &str) -> String {
+    let first = ending.lines().next().unwrap_or_default();
+    format!("{name:<18}{:>7.1} s  {first}", took.as_secs_f64()).trim_end().to_owned()
+}
+
+fn rustfmt(ws: &Workspace) -> Result<Outcome> {
+    if !offered(ws, "fmt") {
+        return Ok(Outcome::Skipped(no_tool("rustfmt")));
+    }
+    shown(ws.cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn clippy(ws: &Workspace) -> Result<Outcome> {
+    if !offered(ws, "clippy") {
+        return Ok(Outcome::Skipped(no_tool("clippy")));
+    }
+    shown(
+        ws.cargo().args(["clippy", "--locked", "--profile", PROFILE.name(), "--workspace"]).args([
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    )
+}
+
+/// Whether cargo has this tool beside it.
+fn offered(ws: &Workspace, tool: &str) -> bool {
+    let mut command = ws.cargo();
+    command.args([tool, "--version"]).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn no_tool(name: &str) -> String {
+    format!("this Rust comes without {name}: `rustup component add {name}` or apt adds it")
+}
+
+fn tidy_step(ws: &Workspace) -> Result<Outcome> {
+    match tidy::run(ws)? {
+        Ending::Done => Ok(Outcome::Passed),
+        Ending::Failed => bail!("the tree isn't tidy"),
+    }
+}
+
+/// Before the tests, since some run the command and load the recorder's library.
+fn build(ws: &Workspace) -> Result<Outcome> {
+    ws.build(PROFILE).map(|()| Outcome::Passed)
+}
+
+/// Unit, vector, property, snapshot and documentation tests. Their output is
+/// passed on line by line, and their sums are taken from it.
+fn cargo_test(ws: &Workspace) -> Result<Outcome> {
+    let mut command = ws.cargo();
+    command
+        .args(["test", "--locked", "--profile", PROFILE.name(), "--workspace", "--no-fail-fast"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    println!("$ {}", typed(&command));
+    let mut child = command.spawn().map_err(|e| not_run(&command, e))?;
+    let output = child.stdout.take().context("cargo's output is piped")?;
+    let mut counts = Counts::default();
+    let mut out = std::io::stdout().lock();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("can't read what `cargo test` prints")?;
+        let text = String::from_utf8_lossy(&line);
+        writeln!(out, "{text}")?;
+        if let Some(sum) = test_result(&text) {
+            counts.passed += sum.passed;
+            counts.failed += sum.failed;
+        }
+    }
+    let status = child.wait().context("can't wait for `cargo test`")?;
+    // A test that doesn't compile, or a crash, has no line of its own.
+    if !status.success() && counts.failed == 0 {
+        counts.failed = 1;
+    }
+    if counts == Counts::default() {
+        bail!("`cargo test` ran no test at all");
+    }
+    Ok(Outcome::Tests(counts))
+}
+
+/// `test result: ok. 5 passed; 0 failed; ...`
+fn test_result(line: &str) -> Option<Counts> {
+    let rest = line.trim().strip_prefix("test result: ")?;
+    let number = |what: &str| {
+        rest.split(['.', ';'])
+            .find_map(|part| part.trim().strip_suffix(what))
+            .and_then(|number| number.trim().parse().ok())
+    };
+    Some(Counts { passed: number("passed")?, failed: number("failed")? })
+}
+
+fn docs(ws: &Workspace) -> Result<Outcome> {
+    shown(
+        ws.cargo()
+            .args(["doc", "--locked", "--profile", PROFILE.name(), "--workspace", "--no-deps"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}
+
+fn benchmarks(ws: &Workspace) -> Result<Outcome> {
+    if let Some(lacking) = bench::lacking(ws) {
+        return Ok(Outcome::Skipped(lacking));
+    }
+    match bench::run(ws, &bench::Options::tiny(PROFILE))? {
+        Ending::Done => Ok(Outcome::Passed),
+        Ending::Failed => bail!("a benchmark did not run to its end"),
+    }
+}
+
+fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
+    if !ws.root.join("scenarios").is_dir() {
+        return Ok(Outcome::Skipped("there is no scenarios/ yet".to_owned()));
+    }
+    if !ws.has_target("homenode-cli", "bin", "homenode") {
+        return Ok(Outcome::Skipped("there is no homenode command yet".to_owned()));
+    }
+    let n = scenarios::check(ws, PROFILE)?;
+    println!("{n} scenarios, each the same three times");
+    Ok(Outcome::Passed)
+}
+
+fn shown(command: &mut Command) -> Result<Outcome> {
+    println!("$ {}", typed(command));
+    must_run(command).map(|()| Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_read_from_cargo_tests_lines() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.00s";
+        assert_eq!(test_result(line), Some(Counts { passed: 12, failed: 3 }));
+        assert_eq!(test_result("test units::adds ... ok"), None);
+        assert_eq!(test_result("test result: odd"), None);
+    }
+
+    #[test]
+    fn a_long_ending_takes_one_line_of_the_summary() {
+        let line = summary_line("build", Duration::from_millis(1500), "FAILED: one\ntwo");
+        assert_eq!(line, "build                 1.5 s  FAILED: one");
+    }
+}

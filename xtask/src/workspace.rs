@@ -1,0 +1,208 @@
+//! Where the workspace stands, what is in it, and how its commands are run.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::Lacks;
+
+/// Which of the workspace's profiles something is built with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// What users run and what figures are taken from.
+    Release,
+    /// What `ci` builds everything with.
+    Ci,
+}
+
+impl Profile {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Profile::Release => "release",
+            Profile::Ci => "ci",
+        }
+    }
+}
+
+/// The workspace, as `cargo metadata` describes it.
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    /// Cargo's target folder.
+    pub(crate) target: PathBuf,
+    /// Packages, resolved dependencies included, for this host only: other
+    /// platforms' crates need not be downloaded to check ours.
+    pub(crate) metadata: Value,
+}
+
+impl Workspace {
+    pub(crate) fn load() -> Result<Self> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = manifest.parent().context("xtask has no parent folder")?.to_path_buf();
+        let rustc = text_of(Command::new("rustc").arg("-vV"))?;
+        let host = rustc
+            .lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .context("`rustc -vV` names no host")?;
+        let text = text_of(Command::new(cargo()).current_dir(&root).args([
+            "metadata",
+            "--locked",
+            "--format-version=1",
+            "--filter-platform",
+            host,
+        ]))?;
+        let metadata: Value =
+            serde_json::from_str(&text).context("`cargo metadata` printed no JSON")?;
+        let target = metadata["target_directory"].as_str().context("no target_directory")?;
+        Ok(Self { target: PathBuf::from(target), root, metadata })
+    }
+
+    /// Packages of the workspace itself.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Value> {
+        self.packages().filter(|package| package["source"].is_null())
+    }
+
+    /// Every package that a build on this host can use.
+    pub(crate) fn packages(&self) -> impl Iterator<Item = &Value> {
+        self.metadata["packages"].as_array().into_iter().flatten()
+    }
+
+    /// Whether a package has a target of this kind (`bin`, `example`) and name.
+    pub(crate) fn has_target(&self, package: &str, kind: &str, name: &str) -> bool {
+        self.members()
+            .filter(|member| member["name"] == package)
+            .flat_map(|member| member["targets"].as_array().into_iter().flatten())
+            .any(|target| target["name"] == name && target["kind"][0] == kind)
+    }
+
+    /// `cargo` in the workspace's root.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = Command::new(cargo());
+        command.current_dir(&self.root);
+        command
+    }
+
+    /// Builds every room, the recorder's shared library too.
+    pub(crate) fn build(&self, profile: Profile) -> Result<()> {
+        must_run(
+            self.cargo()
+                .args(["build", "--locked", "--workspace", "--exclude", "xtask"])
+                .args(["--profile", profile.name()]),
+        )
+    }
+
+    /// The `homenode` command, built.
+    pub(crate) fn homenode(&self, profile: Profile) -> Result<PathBuf> {
+        if !self.has_target("homenode-cli", "bin", "homenode") {
+            bail!(
+                "there is no `homenode` command in this checkout: no package homenode-cli has it as a binary"
+            );
+        }
+        self.build(profile)?;
+        Ok(self.target.join(profile.name()).join("homenode"))
+    }
+
+    /// An empty or kept folder below the target folder, for what chores make.
+    pub(crate) fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.target.join(name);
+        fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+        Ok(folder)
+    }
+}
+
+/// The cargo that runs us, so that one build is never made by two.
+fn cargo() -> PathBuf {
+    env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+}
+
+/// Where downloads are kept between checkouts.
+pub(crate) fn cache_folder() -> Result<PathBuf> {
+    let named = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = named("XDG_CACHE_HOME")
+        .or_else(|| named("HOME").map(|home| home.join(".cache")))
+        .context("neither XDG_CACHE_HOME nor HOME says where downloads are kept")?;
+    let folder = base.join("homenode");
+    fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The command as a user would type it; `cargo` without the folder it is in.
+pub(crate) fn typed(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let program =
+        if program.ends_with("cargo") { OsStr::new("cargo") } else { program.as_os_str() };
+    std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| quote(&word.to_string_lossy()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Runs a command with our own output; an error names it.
+pub(crate) fn must_run(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status().map_err(|e| not_run(command, e))?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", typed(command));
+    }
+    Ok(())
+}
+
+/// Runs a command and returns what it printed; its errors are in ours.
+pub(crate) fn text_of(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|e| not_run(command, e))?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        bail!("`{}` failed: {}\n{}", typed(command), output.status, last_lines(&words, 20));
+    }
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("`{}` printed no UTF-8", typed(command)))
+}
+
+/// A program that isn't there is something the system lacks.
+pub(crate) fn not_run(command: &Command, error: std::io::Error) -> anyhow::Error {
+    let program = command.get_program().to_string_lossy();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        anyhow::Error::new(Lacks(format!(
+            "`{program}` is not here: `make install-deps` installs it"
+        )))
+    } else {
+        anyhow::Error::new(error).context(format!("can't run `{program}`"))
+    }
+}
+
+fn last_lines(text: &str, n: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(n)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_so_that_a_shell_takes_them() {
+        let mut command = Command::new("sqlite3");
+        command.args(["-batch", ":memory:", ".read a b.sql", "it's"]);
+        assert_eq!(typed(&command), r"sqlite3 -batch :memory: '.read a b.sql' 'it'\''s'");
+        assert_eq!(typed(Command::new("/opt/bin/cargo").arg("fmt")), "cargo fmt");
+    }
+
+    #[test]
+    fn a_missing_program_is_something_the_system_lacks() {
+        let error = must_run(&mut Command::new("no-such-program-anywhere")).unwrap_err();
+        assert!(error.is::<Lacks>(), "{error:#}");
+    }
+}
