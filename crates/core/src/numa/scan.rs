@@ -61,9 +61,10 @@ impl MmScan {
     }
 
     /// The address space that a child of fork gets, after [`fork`] has touched
-    /// the parent's: gate, sequence and offset are inherited.
+    /// the parent's: gate, sequence and offset are inherited; the nodes that 3.8
+    /// remembers are the child's own.
     pub fn inherited(&self) -> Self {
-        *self
+        Self { first_node: None, seen_other_node: false, ..*self }
     }
 }
 
