@@ -184,8 +184,9 @@ proptest::proptest! {
     // Under (b) an admitted promotion never leaves the zone at or below high, and a
     // refusal always wakes demotion while tiering is on.
     #[test]
-    fn b_keeps_high(kb in 0u64..1 << 22, free in 0u64..1 << 20, n in 1u64..=512) {
+    fn b_keeps_high(kb in 0u64..1 << 22, above in -600i64..1200, n in 1u64..=512) {
         let m = marks(kb, Margin::Kernel);
+        let free = m.high.0.saturating_add_signed(above);
         match admit(Pages(free), &m, Pages(n), B, Margin::Kernel, ON) {
             Admission::Admit { .. } => proptest::prop_assert!(free - n > m.high.0),
             r => proptest::prop_assert!(r.wakes()),
