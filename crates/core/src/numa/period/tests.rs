@@ -91,6 +91,41 @@ fn surprises() {
     assert!(adapt(1000, l, s, V6_1).clear_locality);
 }
 
+// SPEC §B.1: mode 2 alone: only successful promotions are accounted, private and remote,
+// so each sequence doubles the period up to the maximum.
+#[test]
+fn promotions_alone_double() {
+    use crate::numa::faults::{AccountedFault, FaultFlags, Runtime, TaskFaults};
+    use crate::numa::scan::TaskScan;
+    let l = Limits::new(&Knobs::new(V6_12), Pages(1), None);
+    let (mut faults, mut task) = (TaskFaults::default(), TaskScan::default());
+    let mut period = l.start_ms;
+    let mut seen = vec![];
+    for seq in 1..=8 {
+        let promotion = AccountedFault {
+            mem_node: NodeId(0),
+            cpu_node: NodeId(0),
+            nr_pages: 10,
+            flags: FaultFlags(FaultFlags::MIGRATED),
+            private: true,
+        };
+        faults.account(promotion, None, 2);
+        let p = faults.place(&mut task, seq, Runtime::first(47742), None).unwrap();
+        assert_eq!(p.max_node, Some(NodeId(0)), "promotions set a preferred node");
+        let since = Since {
+            local: faults.local,
+            remote: faults.remote,
+            failed: faults.failed,
+            shared: p.fault_types[0],
+            private: p.fault_types[1],
+        };
+        period = adapt(period, l, since, V6_12).period_ms;
+        (faults.local, faults.remote) = (0, 0);
+        seen.push(period);
+    }
+    assert_eq!(seen, [2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]);
+}
+
 // SPEC §A.6 cross-node pull.
 #[test]
 fn pull() {

@@ -171,6 +171,16 @@ fn first_scans_today() {
     }
 }
 
+// SPEC §G.2: the seed's slow start on a later kernel has no wall gate after exec either.
+#[test]
+fn seed_start_on_a_later_kernel() {
+    let mut b = Burner::new(V6_12, Birth::Fork, true);
+    b.slow_start = SlowStart::Seed;
+    b.mm = MmScan::at_exec(SlowStart::Seed, BOOT);
+    assert_eq!(b.run_ms(2100).scans.first(), Some(&1004));
+    assert_eq!(MmScan::at_exec(SlowStart::Today, BOOT), MmScan::new());
+}
+
 // SPEC §F.1 S0: tasks of less than a second are never scanned.
 #[test]
 fn short_tasks_pay_nothing() {
