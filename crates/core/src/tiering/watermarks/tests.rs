@@ -82,6 +82,14 @@ fn reserves() {
     assert_eq!((m.min.0, m.low.0 - m.min.0), (62, 64));
 }
 
+// A machine of movable zones only: marks follow the scale factor alone.
+#[test]
+fn movable_only() {
+    let zones = [zone(ZoneKind::Movable, 1_000_000)];
+    let k = MarkKnobs::new(&Knobs::new(KernelVersion::V6_12), Margin::Kernel, &zones);
+    assert_eq!(figures(k.node(&zones)[0]), [128, 1128, 2128, 3128]);
+}
+
 // SPEC §B.5 admission, strict; §F.1 S1 "old mode stops above high mark; (b) chosen over (a)".
 #[test]
 fn admission() {
