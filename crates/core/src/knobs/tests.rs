@@ -1,1 +1,238 @@
+use super::*;
+use KernelVersion::{V3_8, V5_18, V6_1, V6_12, V7_3};
 
+fn errno(k: &mut Knobs, name: &str, text: &str) -> Errno {
+    let before = k.clone();
+    let e = k.set(name, text).unwrap_err();
+    assert_eq!(*k, before, "a refused write changes nothing");
+    e.errno
+}
+
+// SPEC §A.1 table: names, units, defaults, locations.
+#[test]
+fn defaults_and_paths() {
+    let mut rows = String::new();
+    for v in [V3_8, V6_12] {
+        let k = Knobs::new(v);
+        for knob in Knob::ALL {
+            let (Some(path), Ok(value)) = (knob.path(v), k.get(&knob.name())) else { continue };
+            rows += &format!("{v} {path} = {value} {}\n", knob.row().unit);
+        }
+    }
+    let expected = "\
+3.8 /proc/sys/kernel/numa_balancing_scan_delay_ms = 1000 ms
+3.8 /proc/sys/kernel/numa_balancing_scan_period_min_ms = 100 ms
+3.8 /proc/sys/kernel/numa_balancing_scan_period_max_ms = 5000 ms
+3.8 /proc/sys/kernel/numa_balancing_scan_period_reset = 60000 ms
+3.8 /proc/sys/kernel/numa_balancing_scan_size_mb = 256 MB
+3.8 /proc/sys/vm/min_free_kbytes = auto kB
+3.8 /proc/sys/vm/swappiness = 60 
+3.8 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never word
+6.12 /proc/sys/kernel/numa_balancing = 1 bits
+6.12 /sys/kernel/debug/sched/numa_balancing/scan_delay_ms = 1000 ms
+6.12 /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms = 1000 ms
+6.12 /sys/kernel/debug/sched/numa_balancing/scan_period_max_ms = 60000 ms
+6.12 /sys/kernel/debug/sched/numa_balancing/scan_size_mb = 256 MB
+6.12 /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms = 1000 ms
+6.12 /proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 65536 MB/s
+6.12 /sys/kernel/mm/numa/demotion_enabled = false bool
+6.12 /proc/sys/vm/min_free_kbytes = auto kB
+6.12 /proc/sys/vm/watermark_scale_factor = 10 1/10000
+6.12 /proc/sys/vm/swappiness = 60 
+6.12 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never word
+";
+    assert_eq!(rows, expected);
+}
+
+// SPEC §F.1 S0: "knob in /proc/sys/kernel, ms, 0644, 1000": that surface, and the alias.
+#[test]
+fn seed_knob_and_its_alias() {
+    let mut old = Knobs::new(V3_8);
+    old.set("/proc/sys/kernel/numa_balancing_scan_delay_ms", "250\n").unwrap();
+    assert_eq!(old.scan_delay_ms, 250);
+    let mut new = Knobs::new(V6_12);
+    new.set("numa_balancing_scan_delay_ms", "250").unwrap();
+    new.set("kernel.numa_balancing_scan_delay_ms", "251").unwrap();
+    assert_eq!(new.scan_delay_ms, 251);
+    let e = new.set("/proc/sys/kernel/numa_balancing_scan_delay_ms", "1").unwrap_err();
+    assert_eq!(e.errno, Errno::Enoent);
+    assert_eq!(
+        old.set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "7")
+            .unwrap_err()
+            .to_string(),
+        "knob /sys/kernel/debug/sched/numa_balancing/scan_delay_ms: \"7\" is refused (ENOENT); \
+         Linux 3.8 has it as /proc/sys/kernel/numa_balancing_scan_delay_ms"
+    );
+}
+
+// SPEC §A.1: automatic base, garbage EINVAL, beyond u64 ERANGE, silently truncated to u32.
+#[test]
+fn debugfs_numbers() {
+    let mut k = Knobs::new(V6_12);
+    for (text, v) in
+        [("0x10", 16), ("010", 8), ("+7\n", 7), ("4294967297", 1), ("0", 0), ("0X1f\n", 31)]
+    {
+        k.set("scan_delay_ms", text).unwrap();
+        assert_eq!(k.scan_delay_ms, v, "{text:?}");
+    }
+    for text in ["", "\n", "abc", "12 ", " 12", "-1", "0x", "08", "1\n\n", "+", "1e3", "٣"] {
+        assert_eq!(errno(&mut k, "scan_delay_ms", text), Errno::Einval, "{text:?}");
+    }
+    for text in ["18446744073709551616", "0xffffffffffffffffff"] {
+        assert_eq!(errno(&mut k, "scan_delay_ms", text), Errno::Erange);
+    }
+    k.set("scan_delay_ms", "18446744073709551615").unwrap();
+    assert_eq!(k.scan_delay_ms, u32::MAX);
+}
+
+// SPEC §A.1 [3.8]: no limits, negative accepted into an unsigned.
+#[test]
+fn seed_sysctls_take_anything() {
+    let mut k = Knobs::new(V3_8);
+    k.set("scan_period_max_ms", " -1 rest").unwrap();
+    assert_eq!(k.scan_period_max_ms, u32::MAX);
+    assert_eq!(k.get("scan_period_max_ms").unwrap(), "-1");
+    assert_eq!(errno(&mut k, "scan_period_max_ms", "x"), Errno::Einval);
+}
+
+// SPEC §B.1 write rules; §F.1 S1 "flags 0/1/2, backwards compatible"; §G.7.
+#[test]
+fn bit_field() {
+    let mut k = Knobs::new(V6_12);
+    for (text, v) in [("0", 0), (" 1 \n", 1), ("0x2\n", 2), ("3 and more", 3), ("02", 2)] {
+        k.set("/proc/sys/kernel/numa_balancing", text).unwrap();
+        assert_eq!(k.numa_balancing.raw(), v);
+        assert_eq!(k.get("kernel.numa_balancing").unwrap(), v.to_string());
+    }
+    for text in ["", " ", "two", "-1", "5", "2x", "4"] {
+        assert_eq!(errno(&mut k, "numa_balancing", text), Errno::Einval, "{text:?}");
+    }
+    assert_eq!(
+        k.set("numa_balancing", "4\n").unwrap_err().to_string(),
+        "knob numa_balancing: \"4\" is refused (EINVAL); \
+         allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)"
+    );
+    let user = WriteAs { cap_sys_admin: false, offset: 0 };
+    assert_eq!(k.write("numa_balancing", "1", user).unwrap_err().errno, Errno::Eperm);
+    let late = WriteAs { cap_sys_admin: true, offset: 1 };
+    assert_eq!(k.write("numa_balancing", "1", late), Ok(1));
+    assert_eq!(k.numa_balancing.raw(), 2, "a write at an offset is consumed, not heeded");
+    k.emulate_quirks = true;
+    k.set("numa_balancing", "4").unwrap();
+    assert!(k.numa_balancing.enabled() && !k.numa_balancing.tiering());
+}
+
+// SPEC §G.10, specs/exceptions/scan-size-zero.md.
+#[test]
+fn scan_size_zero() {
+    let mut k = Knobs::new(V6_12);
+    assert_eq!(errno(&mut k, "scan_size_mb", "0"), Errno::Einval);
+    // 2^32 is 0 after the truncation to 32 bits.
+    assert_eq!(errno(&mut k, "scan_size_mb", "4294967296"), Errno::Einval);
+    assert_eq!(errno(&mut Knobs::new(V3_8), "scan_size_mb", "0"), Errno::Einval);
+    k.emulate_quirks = true;
+    k.set("scan_size_mb", "0").unwrap();
+    assert_eq!(k.scan_size_mb, 0);
+}
+
+// SPEC §B.3: bool syntax by first letters; 7.3 also e and d.
+#[test]
+fn demotion_enabled() {
+    let mut k = Knobs::new(V6_12);
+    for (text, v) in [
+        ("1", true),
+        ("n", false),
+        ("Yes", true),
+        ("of", false),
+        ("on\n", true),
+        ("F", false),
+        ("true", true),
+        ("0x1", false),
+    ] {
+        k.set("/sys/kernel/mm/numa/demotion_enabled", text).unwrap();
+        assert_eq!(k.get("demotion_enabled").unwrap(), v.to_string(), "{text:?}");
+    }
+    for text in ["", "2", "o", "enable", "disable", " 1"] {
+        assert_eq!(errno(&mut k, "demotion_enabled", text), Errno::Einval, "{text:?}");
+    }
+    let mut k = Knobs::new(V7_3);
+    k.set("demotion_enabled", "enable").unwrap();
+    assert!(k.demotion_enabled);
+    k.set("demotion_enabled", "d").unwrap();
+    assert!(!k.demotion_enabled);
+}
+
+// SPEC §B.5 bounds of watermark_scale_factor; §A.1 of the rate limit.
+#[test]
+fn bounds() {
+    let mut k = Knobs::new(V6_1);
+    for (name, good, bad) in [
+        ("vm.watermark_scale_factor", "1", "0"),
+        ("/proc/sys/vm/watermark_scale_factor", "3000", "3001"),
+        ("promote_rate_limit_MBps", "2147483647", "2147483648"),
+        ("numa_balancing_promote_rate_limit_MBps", "0", "-1"),
+        ("swappiness", "200", "201"),
+        ("min_free_kbytes", "67584", "99999999999999999999"),
+    ] {
+        k.set(name, good).unwrap();
+        assert_eq!(k.get(name).unwrap(), good);
+        assert_eq!(errno(&mut k, name, bad), Errno::Einval, "{name}");
+    }
+    assert_eq!(errno(&mut Knobs::new(V3_8), "swappiness", "101"), Errno::Einval);
+}
+
+#[test]
+fn versions_without_a_knob() {
+    for (v, name) in [
+        (V3_8, "hot_threshold_ms"),
+        (V5_18, "numa_balancing_promote_rate_limit_MBps"),
+        (V6_12, "scan_period_reset_ms"),
+        (V3_8, "demotion_enabled"),
+        (V6_1, "weighted_interleave/node0"),
+        (V6_12, "no_such_knob"),
+        (V6_12, "/proc/sys/kernel/scan_delay_ms"),
+        (V6_12, "weighted_interleave/node-1"),
+        (V6_12, "weighted_interleave/node01"),
+    ] {
+        assert_eq!(errno(&mut Knobs::new(v), name, "1"), Errno::Enoent, "{v} {name}");
+        assert_eq!(Knobs::new(v).get(name).unwrap_err().errno, Errno::Enoent);
+    }
+    let text = Knobs::new(V3_8).get("hot_threshold_ms").unwrap_err().to_string();
+    assert!(text.ends_with("Linux 3.8 does not have it; 6.1, 6.12, 7.3 do"), "{text}");
+}
+
+#[test]
+fn interleave_weights() {
+    let mut k = Knobs::new(V6_12);
+    let path = "/sys/kernel/mm/mempolicy/weighted_interleave/node2";
+    assert_eq!(k.get(path).unwrap(), "1");
+    k.set(path, "0xff\n").unwrap();
+    assert_eq!(k.interleave_weight(NodeId(2)), 255);
+    for text in ["0", "256", "x", "-1"] {
+        assert_eq!(errno(&mut k, path, text), Errno::Einval);
+    }
+    k.set("weighted_interleave/node2", "\n").unwrap();
+    assert_eq!(k.interleave_weight(NodeId(2)), 1);
+}
+
+#[test]
+fn words() {
+    let mut k = Knobs::new(V6_12);
+    k.set("transparent_hugepage", "never\n").unwrap();
+    assert_eq!(k.get("transparent_hugepage").unwrap(), "always madvise [never]");
+    for text in ["", "nev", "never ", "[never]"] {
+        assert_eq!(errno(&mut k, "transparent_hugepage", text), Errno::Einval);
+    }
+}
+
+proptest::proptest! {
+    // Whatever is written, nothing panics and a refusal changes nothing.
+    #[test]
+    fn any_text(text in "\\PC{0,24}|[ \\t]?[-+]?(0x)?[0-9a-f]{1,24}[ \\n]?.{0,3}", which in 0usize..13, v in 0usize..5) {
+        let mut k = Knobs::new(KernelVersion::ALL[v]);
+        let before = k.clone();
+        if k.set(&Knob::ALL[which].name(), &text).is_err() {
+            proptest::prop_assert_eq!(before, k);
+        }
+    }
+}

@@ -55,15 +55,26 @@ pub struct MmScan {
 }
 
 impl MmScan {
-    /// The address space that `exec` makes.
+    /// The address space that `exec` makes: its gate is still to be armed.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// The address space that `exec` makes at `now_jiffies` under either slow
+    /// start. The seed's has no wall-clock gate, so it opens at once; this
+    /// matters where a scenario asks for the seed's slow start on a later kernel.
+    pub fn at_exec(slow_start: SlowStart, now_jiffies: u64) -> Self {
+        match slow_start {
+            SlowStart::Seed => Self { next_scan_jiffies: now_jiffies, ..Self::default() },
+            SlowStart::Today => Self::new(),
+        }
+    }
+
     /// The address space that a child of fork gets, after [`fork`] has touched
-    /// the parent's: gate, sequence and offset are inherited.
+    /// the parent's: gate, sequence and offset are inherited; the nodes that 3.8
+    /// remembers are the child's own.
     pub fn inherited(&self) -> Self {
-        *self
+        Self { first_node: None, seen_other_node: false, ..*self }
     }
 }
 

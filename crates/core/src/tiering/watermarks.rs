@@ -118,8 +118,10 @@ impl MarkKnobs {
 
     fn zone(&self, zone: Zone, reserve: Pages) -> ZoneMarks {
         let managed = zone.managed.0;
-        let wide = |a: u64, b: u64, c: u64| {
-            u64::try_from(u128::from(a) * u128::from(b) / u128::from(c.max(1))).unwrap_or(u64::MAX)
+        let wide = |a: u64, b: u64, c: u64| match c {
+            // All memory is movable: there is nothing that min_free_kbytes could be shared by.
+            0 => 0,
+            _ => u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX),
         };
         let share = wide(self.min_free_kbytes / 4, managed, self.lowmem.0);
         let d = (share / 4).max(wide(managed, u64::from(self.scale_factor), 10_000));
