@@ -23,7 +23,8 @@ use std::time::Instant;
 
 /// DRAM of `fast` pages with all CPUs, and an expander of `slow` pages.
 fn machine(cpus: u32, fast: u64, slow: u64) -> Machine {
-    let c = |v| Constant::assumed(v, "the benchmark's machine: round figures of DRAM and an expander");
+    let c =
+        |v| Constant::assumed(v, "the benchmark's machine: round figures of DRAM and an expander");
     let node = |id, medium, pages| Node {
         id: NodeId(id),
         medium,
@@ -95,7 +96,7 @@ fn speed(a: &Args, ids: &[u32]) {
     let pages = a.num("pages", 1 << 20);
     let threads = a.num("threads", 1);
     let n = a.num("accesses", 200_000_000);
-    let m = machine(threads as u32, pages / 4, pages);
+    let m = machine(threads as u32 + 1, pages / 4, pages);
     let mut extra = Vec::new();
     if let Some(mb) = a.0.get("scan-size") {
         extra.push(("scan_size_mb", mb.clone()));
@@ -138,7 +139,7 @@ fn scale(a: &Args) {
     let ids = gauss_ids(a.num("ids", 1 << 24), pages, 1);
     // The whole footprint is resident before the clock starts: touched in order.
     let touch: Vec<u32> = (0..pages as u32).map(|p| p | 1 << 31).collect();
-    let m = machine(1, pages / 4, pages);
+    let m = machine(2, pages / 4, pages);
     let setup = Setup { knobs: tiering(2, &[]), ..Setup::default() };
     let mut s = Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[touch.into()])
         .expect("a simulation");
@@ -192,8 +193,8 @@ fn off(a: &Args) {
         without_balancing: a.0.contains_key("without"),
         ..Setup::default()
     };
-    let mut s = Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[ids.into()])
-        .expect("a simulation");
+    let mut s =
+        Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[ids.into()]).expect("a simulation");
     while s.accesses() < n {
         let until = s.now() + 1_000_000_000;
         s.run_until(until);
@@ -208,7 +209,7 @@ fn quantum(a: &Args) {
     let run = |order: Order| {
         let ids: Vec<Arc<[u32]>> =
             (0..threads).map(|t| gauss_ids(1 << 20, pages, t + 1).into()).collect();
-        let m = machine(threads as u32, pages / 4, pages);
+        let m = machine(threads as u32 + 1, pages / 4, pages);
         let model = Model { order, ..Model::default() };
         let setup = Setup { knobs: tiering(2, &[]), model, ..Setup::default() };
         let cpus: Vec<CpuId> = (0..threads as u32).map(CpuId).collect();
@@ -240,9 +241,13 @@ fn quantum(a: &Args) {
     for ((name, a), (_, b)) in figures(&quanta).iter().zip(figures(&strict)) {
         let diff = if b == 0.0 { f64::from(*a != 0.0) } else { (a - b).abs() / b };
         worst = worst.max(diff);
-        parts.push(format!("\"{name}\":{{\"quanta\":{a},\"strict\":{b},\"difference\":{diff:.6}}}"));
+        parts
+            .push(format!("\"{name}\":{{\"quanta\":{a},\"strict\":{b},\"difference\":{diff:.6}}}"));
     }
-    println!("{{\"what\":\"quantum\",\"threads\":{threads},\"worst\":{worst:.6},{}}}", parts.join(","));
+    println!(
+        "{{\"what\":\"quantum\",\"threads\":{threads},\"worst\":{worst:.6},{}}}",
+        parts.join(",")
+    );
 }
 
 fn main() {

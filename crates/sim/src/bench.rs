@@ -30,8 +30,7 @@ impl Column {
                     prefetch(words, (next & OP_PAGE) as usize * 2);
                 }
                 let at = (id & OP_PAGE) as usize * 2;
-                let pair: &mut [u32; 2] =
-                    (&mut words[at..at + 2]).try_into().expect("two words");
+                let pair: &mut [u32; 2] = (&mut words[at..at + 2]).try_into().expect("two words");
                 let v = (u64::from(pair[1]) << 32 | u64::from(pair[0])) + 1;
                 *pair = [v as u32, (v >> 32) as u32];
                 sum = sum.wrapping_add(v);

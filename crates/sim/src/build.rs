@@ -91,8 +91,8 @@ impl Simulation {
         let model = setup.model.clone();
         let order = model.order;
         let pages = pages + setup.room;
-        let mut kernel = Kernel::new(machine, knobs, model, pages, setup.seed)
-            .map_err(SimError::Memory)?;
+        let mut kernel =
+            Kernel::new(machine, knobs, model, pages, setup.seed).map_err(SimError::Memory)?;
         kernel.fail_moves = setup.fail_moves;
         for (name, value) in &setup.knobs {
             kernel.set_knob(machine, name, value, 0).map_err(SimError::Knob)?;
@@ -156,7 +156,13 @@ impl Simulation {
         let mut tasks = Vec::new();
         for (&cpu, ids) in cpus.iter().zip(ids) {
             let cpu = s.cpu_place(cpu);
-            tasks.push(s.new_task(process, space, cpu, Program::Ids { ids: ids.clone(), at: 0 }, 0));
+            tasks.push(s.new_task(
+                process,
+                space,
+                cpu,
+                Program::Ids { ids: ids.clone(), at: 0 },
+                0,
+            ));
         }
         s.kernel.spaces[space].as_mut().expect("just made").users = tasks.len() as u32;
         let mut ctx = Ctx { task: tasks[0], node: 0, cpu: 0, clock: 0 };
@@ -238,12 +244,18 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
     for p in &scenario.processes {
         for c in &p.cpus {
             if !machine.cpus.iter().any(|x| x.id == *c) {
-                return no(format!("process '{}' runs on CPU {c}, which the machine lacks", p.name));
+                return no(format!(
+                    "process '{}' runs on CPU {c}, which the machine lacks",
+                    p.name
+                ));
             }
         }
         let named = |m: &str| p.maps.iter().any(|x| x.name == m);
         let bad = |what: &str| {
-            format!("process '{}': {what} names a node that the machine lacks or that is empty", p.name)
+            format!(
+                "process '{}': {what} names a node that the machine lacks or that is empty",
+                p.name
+            )
         };
         if !policy(&p.policy) {
             return no(bad("its policy"));

@@ -336,8 +336,7 @@ impl Simulation {
                 threads: p.cpus.len() as u64,
                 label: format!("{}/{i}", p.name),
             };
-            let id =
-                self.new_task(number, space, cpu, Program::Steps(Box::new(steps)), self.now);
+            let id = self.new_task(number, space, cpu, Program::Steps(Box::new(steps)), self.now);
             self.kernel.numa[id].policy = p.policy.clone();
             ids.push(id);
         }
@@ -422,9 +421,20 @@ impl Simulation {
                         self.now = limit;
                         continue;
                     }
-                    let end = limit.min(self.now + q.0.max(1));
-                    self.quantum(end);
-                    self.now = end;
+                    let mut busy =
+                        self.cpus.iter().enumerate().filter(|(_, c)| !c.queue.is_empty());
+                    let first = busy.next().map(|(i, _)| i);
+                    match (first, busy.next()) {
+                        // Nobody to take turns with: on to the next event.
+                        (Some(cpu), None) if self.cpus[cpu].queue.len() == 1 => {
+                            self.alone(cpu, limit);
+                        }
+                        _ => {
+                            let end = limit.min(self.now + q.0.max(1));
+                            self.quantum(end);
+                            self.now = end;
+                        }
+                    }
                 }
                 Order::Strict => {
                     let behind = self.behind();
@@ -443,6 +453,27 @@ impl Simulation {
             }
         }
         self.due();
+    }
+    /// The only task runs until `end`, or until it wakes somebody, starts somebody
+    /// or stops.
+    fn alone(&mut self, cpu: usize, end: u64) {
+        let left = self.turn_from(cpu, self.now, end);
+        let others = self.cpus.iter().map(|c| c.queue.len()).sum::<usize>() > 1;
+        self.now = if left.is_some() || others || !self.kernel.woken.is_empty() {
+            let id = self.cpus[cpu].queue.front();
+            let clock = left.or(id.map(|&id| self.task(id).clock)).unwrap_or(end);
+            self.quantum_end(clock.saturating_sub(1)).min(end)
+        } else {
+            end
+        };
+    }
+    /// The end of the quantum in which a moment of the present turn lies.
+    fn quantum_end(&self, clock: u64) -> u64 {
+        let q = match self.order {
+            Order::Quantum(q) => q.0.max(1),
+            Order::Strict => 1,
+        };
+        self.now + (clock.saturating_sub(self.now) / q + 1) * q
     }
     /// Every CPU's current task runs until `end`.
     fn quantum(&mut self, end: u64) {
@@ -519,7 +550,9 @@ impl Simulation {
         let mut counts = Counts::default();
         let mut cost = [0; KINDS];
         let node = self.cpus[task.cpu].node;
+        let kinds = self.zones_used * 2;
         let mut clock = task.clock;
+        let mut end = end;
         self.cost_table(node, task.compute, &mut cost);
         while clock < end && task.run == Run::Runnable {
             let lent;
@@ -539,7 +572,7 @@ impl Simulation {
             }
             let limit = end.min(task.deadline);
             let words = &mut self.kernel.memory.words[..];
-            let mut done = hot::run(ops, words, &cost, &mut counts, &mut clock, limit);
+            let mut done = hot::run(ops, words, &cost, kinds, &mut counts, &mut clock, limit);
             if clock < limit && done < ops.len() {
                 let op = ops[done];
                 let mut ctx = self.ctx_of(id, task);
@@ -555,6 +588,11 @@ impl Simulation {
                         clock = ctx.clock;
                         self.kill(task, why);
                     }
+                }
+                // Somebody was woken: they start at the end of this quantum, also
+                // where the task is alone and its turn longer.
+                if !self.kernel.woken.is_empty() {
+                    end = end.min(self.quantum_end(clock));
                 }
             }
             match &mut task.program {
@@ -716,7 +754,12 @@ impl Simulation {
         self.enqueue(child, false);
     }
     /// A child task with a copy of the parent's space, not yet enqueued.
-    pub(crate) fn fork_task(&mut self, id: usize, task: &mut Task, program: Program) -> Option<usize> {
+    pub(crate) fn fork_task(
+        &mut self,
+        id: usize,
+        task: &mut Task,
+        program: Program,
+    ) -> Option<usize> {
         let mut ctx = self.ctx_of(id, task);
         ctx.clock = task.clock;
         // The hook of balancing runs before the child's space is made (SPEC §A.3).

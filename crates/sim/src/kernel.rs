@@ -141,9 +141,11 @@ impl Kernel {
         let demote_to = ids().map(|id| places(tiers.demotion_targets(machine, id))).collect();
         let demote_any = ids().map(|id| places(tiers.demotion_fallback(machine, id))).collect();
         let near = |p: usize| {
-            machine.links.iter().filter(|l| l.to == machine.nodes[p].id).min_by_key(|l| {
-                (l.read_latency.value, l.from)
-            })
+            machine
+                .links
+                .iter()
+                .filter(|l| l.to == machine.nodes[p].id)
+                .min_by_key(|l| (l.read_latency.value, l.from))
         };
         let loads: Vec<Load> = (0..n)
             .map(|p| {

@@ -1,11 +1,44 @@
-//! The simulated kernel: virtual time, address spaces, reclaim, migration.
+//! The simulated kernel and machine: virtual time, address spaces and pages,
+//! faults, scans, reclaim, migration.
+//!
+//! ```text
+//! scenario ─▶ program ─▶ engine ──ops──▶ hot loop ──▶ words of pages
+//! recording ─▶ replay ──┘  │ events          │ event
+//!                          ▼                 ▼
+//!                        kernel: fault, scan, reclaim, migrate ──▶ memory, space
+//!                          │ asks
+//!                          ▼
+//!                        rules of the core
+//! ```
+//!
+//! Reading order: [`Setup`] and [`Simulation`] say what goes in and what comes out;
+//! `engine` is time and CPUs, `hot` the loop of ordinary accesses, `kernel` what
+//! happens at an event, `memory` and `page` what memory is, `lists` how it is
+//! ordered.
+//!
+//! A run is single-threaded and the same on every machine: integers, ordered
+//! maps, labelled random streams.
+
 pub mod bench;
 pub mod random;
 pub mod vmstat;
 pub mod watch;
-mod build; mod engine; mod figures;
-mod hot; mod kernel; mod lists; mod load; mod memory; mod page; mod program; mod replay; mod space; mod table;
-pub use figures::Stretch;
+
+mod build;
+mod engine;
+mod figures;
+mod hot;
+mod kernel;
+mod lists;
+mod load;
+mod memory;
+mod page;
+mod program;
+mod replay;
+mod space;
+mod table;
+
 pub use build::{Setup, SimError};
+pub use engine::{ProcessFigures, Simulation};
+pub use figures::Stretch;
 pub use memory::MemoryError;
-pub use engine::{Simulation, ProcessFigures};

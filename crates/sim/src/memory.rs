@@ -41,11 +41,12 @@ impl std::fmt::Display for MemoryError {
                 "the machine has {n} zones with memory; {ZONES_MAX} can be simulated: \
                  join the zones of a node into one"
             ),
-            Self::Pages(n) => write!(
-                f,
-                "the programs map {n} pages of 4 KiB; 2^31 (8 TiB) can be simulated"
-            ),
-            Self::Frames => write!(f, "more than 2^27 pages (512 GiB) are shared between processes"),
+            Self::Pages(n) => {
+                write!(f, "the programs map {n} pages of 4 KiB; 2^31 (8 TiB) can be simulated")
+            }
+            Self::Frames => {
+                write!(f, "more than 2^27 pages (512 GiB) are shared between processes")
+            }
             Self::Host(_) => write!(f, "the host gave no memory for the page columns"),
         }
     }

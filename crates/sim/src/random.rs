@@ -190,8 +190,7 @@ mod tests {
         let g = Gauss::new(1 << 20, 83);
         let mut s = Stream::new(7, "gauss");
         let n = 200_000;
-        let d: Vec<f64> =
-            (0..n).map(|_| g.draw(&mut s) as f64 - f64::from(1u32 << 19)).collect();
+        let d: Vec<f64> = (0..n).map(|_| g.draw(&mut s) as f64 - f64::from(1u32 << 19)).collect();
         let sd = (d.iter().map(|x| x * x).sum::<f64>() / f64::from(n)).sqrt();
         let want = 0.083 * f64::from(1u32 << 20);
         assert!((sd / want - 1.0).abs() < 0.01, "{sd} instead of {want}");
@@ -227,9 +226,24 @@ mod tests {
 
     #[test]
     fn streams_with_other_labels_differ_and_repeat() {
-        let a: Vec<u64> = (0..4).map({ let mut s = Stream::new(1, "a"); move |_| s.next() }).collect();
-        let b: Vec<u64> = (0..4).map({ let mut s = Stream::new(1, "b"); move |_| s.next() }).collect();
-        let again: Vec<u64> = (0..4).map({ let mut s = Stream::new(1, "a"); move |_| s.next() }).collect();
+        let a: Vec<u64> = (0..4)
+            .map({
+                let mut s = Stream::new(1, "a");
+                move |_| s.next()
+            })
+            .collect();
+        let b: Vec<u64> = (0..4)
+            .map({
+                let mut s = Stream::new(1, "b");
+                move |_| s.next()
+            })
+            .collect();
+        let again: Vec<u64> = (0..4)
+            .map({
+                let mut s = Stream::new(1, "a");
+                move |_| s.next()
+            })
+            .collect();
         assert_ne!(a, b);
         assert_eq!(a, again);
     }

@@ -12,7 +12,9 @@ use homenode_core::numa::faults::{
     AccountedFault, CpuPid, FaultFlags, GroupFaults, Join, JoinFacts, Runtime, TaskFaults,
     is_accounted, join_rule,
 };
-use homenode_core::numa::filter::{HintFault, TargetPolicy, TaskView, Verdict, isolate, page_filter};
+use homenode_core::numa::filter::{
+    HintFault, TargetPolicy, TaskView, Verdict, isolate, page_filter,
+};
 use homenode_core::numa::period::{Limits, Since, adapt};
 use homenode_core::numa::scan::{
     Birth, TaskScan, TickOutcome, WorkFacts, WorkStart, begin_work, charge_scan, fork,
@@ -191,14 +193,7 @@ impl Kernel {
     }
     /// Makes the eligible entries of a range inaccessible; how many (a huge one
     /// counts all its pages).
-    fn mark_range(
-        &mut self,
-        ctx: &mut Ctx,
-        space: usize,
-        vma: usize,
-        start: u64,
-        end: u64,
-    ) -> u64 {
+    fn mark_range(&mut self, ctx: &mut Ctx, space: usize, vma: usize, start: u64, end: u64) -> u64 {
         let s = self.spaces[space].as_ref().expect("a task's space lives");
         let v = &s.vmas[vma];
         let (file, cow, single) = (v.kind.file, !v.kind.shared, s.users == 1);
@@ -346,11 +341,8 @@ impl Kernel {
             };
             (v.kind.writable, v.kind.shared, v.kind.file, v.kind.executable, policy)
         };
-        let mappers = if item & FRAME_ITEM != 0 {
-            self.memory.mappers(item ^ FRAME_ITEM).len()
-        } else {
-            1
-        };
+        let mappers =
+            if item & FRAME_ITEM != 0 { self.memory.mappers(item ^ FRAME_ITEM).len() } else { 1 };
         self.count(ctx, Item::NumaHintFaults, 1);
         let mut flags = 0;
         if src == dst {
@@ -388,7 +380,8 @@ impl Kernel {
             let t = &self.numa[ctx.task];
             TaskView { pid, preferred: t.faults.preferred, seq: Some(t.scan.seq) }
         };
-        let present = Pages(self.memory.nodes[dst].zones.iter().map(|&z| self.memory.zones[z].managed).sum());
+        let present =
+            Pages(self.memory.nodes[dst].zones.iter().map(|&z| self.memory.zones[z].managed).sum());
         let room = timed && watermarks::has_plenty(self.zones_of(dst), present);
         let group = self.numa[ctx.task].group;
         let mut time = AccessTime::from_bits(w.stamp());
@@ -445,16 +438,20 @@ impl Kernel {
             self.make_accessible(item, page);
         }
         let now_on = if moved { dst } else { src };
-        self.count_fault(ctx, at.space, FaultDone {
-            last,
-            now,
-            n,
-            flags,
-            mem: now_on,
-            writable,
-            failed_promotion: promotion && flags & FaultFlags::FAILED != 0,
-            last_valid: timed || last.is_unset() || last_place.is_some(),
-        });
+        self.count_fault(
+            ctx,
+            at.space,
+            FaultDone {
+                last,
+                now,
+                n,
+                flags,
+                mem: now_on,
+                writable,
+                failed_promotion: promotion && flags & FaultFlags::FAILED != 0,
+                last_valid: timed || last.is_unset() || last_place.is_some(),
+            },
+        );
         Ok(())
     }
 
@@ -466,13 +463,8 @@ impl Kernel {
             homenode_core::scenario::AdmissionChoice::B
         };
         let facts = self.wake_facts(dst);
-        let answer = watermarks::admit_node(
-            self.zones_of(dst),
-            Pages(n),
-            choice,
-            self.model.margin,
-            facts,
-        );
+        let answer =
+            watermarks::admit_node(self.zones_of(dst), Pages(n), choice, self.model.margin, facts);
         if answer.wakes() {
             self.wake_kswapd(dst, ctx.clock);
         }
@@ -502,7 +494,8 @@ impl Kernel {
                 return false;
             }
         }
-        let seed_a = promotion && self.model.admission == homenode_core::scenario::AdmissionChoice::A;
+        let seed_a =
+            promotion && self.model.admission == homenode_core::scenario::AdmissionChoice::A;
         let mark = if seed_a { Mark::Min } else { Mark::High };
         let Some(zone) = self.take_quietly(dst, n, mark) else { return false };
         let w = self.memory.word(item);
@@ -620,10 +613,9 @@ impl Kernel {
         let runtime = match n.last_placed {
             // A task that has been running without a break has a full load sum.
             None => Runtime::first(47_742),
-            Some((ran, at)) => Runtime {
-                run_ns: n.ran_ns.saturating_sub(ran),
-                period_ns: wall.saturating_sub(at),
-            },
+            Some((ran, at)) => {
+                Runtime { run_ns: n.ran_ns.saturating_sub(ran), period_ns: wall.saturating_sub(at) }
+            }
         };
         let group = n.group.and_then(|g| self.groups.get_mut(&g));
         let Some(found) = n.faults.place(&mut n.scan, seq, runtime, group) else { return };
