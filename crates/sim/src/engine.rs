@@ -78,6 +78,8 @@ pub(crate) struct Task {
     deadline: u64,
     pub(crate) parent: Option<usize>,
     pub(crate) children: usize,
+    /// The task whose end this one waits for.
+    pub(crate) waits_for: Option<usize>,
     pub(crate) started: u64,
     pub(crate) ended: u64,
     /// Accesses by zone and direction.
@@ -90,7 +92,6 @@ struct Cpu {
     queue: VecDeque<usize>,
     /// When the current task's slice ends.
     slice_end: u64,
-    idle: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,6 +153,10 @@ pub struct Simulation {
     without_balancing: bool,
     pub(crate) memory_error: Option<MemoryError>,
     accesses: u64,
+    /// Task of a recording → the task that replays it, the latest.
+    pub(crate) replayed: BTreeMap<u32, usize>,
+    /// When each round of a replay ended.
+    pub(crate) round_ends: Vec<u64>,
 }
 
 impl Simulation {
@@ -180,7 +185,6 @@ impl Simulation {
                 node: machine.position(c.node).expect("a checked machine"),
                 queue: VecDeque::new(),
                 slice_end: 0,
-                idle: 0,
             })
             .collect();
         let cpu_at = machine.cpus.iter().enumerate().map(|(i, c)| (c.id.0, i)).collect();
@@ -207,6 +211,8 @@ impl Simulation {
             without_balancing: false,
             memory_error: None,
             accesses: 0,
+            replayed: BTreeMap::new(),
+            round_ends: Vec::new(),
         };
         for node in 0..s.machine.nodes.len() {
             let space = usize::MAX;
@@ -266,6 +272,7 @@ impl Simulation {
             deadline: u64::MAX,
             parent: None,
             children: 0,
+            waits_for: None,
             started: now,
             ended: 0,
             accesses: [0; KINDS],
@@ -384,6 +391,25 @@ impl Simulation {
     pub(crate) fn ctx(&self, id: usize) -> Ctx {
         let t = self.task(id);
         self.ctx_of(id, t)
+    }
+    /// The context of a task whose turn it is.
+    pub(crate) fn ctx_for(&self, id: usize, t: &Task) -> Ctx {
+        self.ctx_of(id, t)
+    }
+    /// A thread in the space of a task whose turn it is, not yet enqueued.
+    pub(crate) fn thread_task(&mut self, id: usize, task: &mut Task, program: Program) -> usize {
+        let thread = self.new_task(task.process, task.space, task.cpu, program, task.clock);
+        self.kernel.numa[thread].policy = self.kernel.numa[id].policy.clone();
+        self.kernel.numa_thread(thread, id, task.clock);
+        self.kernel.space_mut(task.space).users += 1;
+        thread
+    }
+    /// Puts a new task on the CPU that has the fewest.
+    pub(crate) fn spread(&mut self, id: usize) {
+        let cpus = self.cpus.iter().enumerate();
+        let cpu = cpus.min_by_key(|(i, c)| (c.queue.len(), *i)).map_or(0, |(i, _)| i);
+        self.task_mut(id).cpu = cpu;
+        self.enqueue(id, false);
     }
     fn ctx_of(&self, id: usize, t: &Task) -> Ctx {
         let cpu = self.machine.cpus[t.cpu].id.0;
@@ -806,12 +832,22 @@ impl Simulation {
         if let Some(parent) = parent.filter(|_| last) {
             self.child_ended(parent, clock);
         }
+        let waiting = |t: &Task| t.run == Run::Waiting && t.waits_for == Some(id);
+        let waiters: Vec<usize> = (0..self.tasks.len())
+            .filter(|&w| self.tasks[w].as_deref().is_some_and(waiting))
+            .collect();
+        for w in waiters {
+            let t = self.task_mut(w);
+            t.waits_for = None;
+            t.clock = t.clock.max(clock);
+            self.enqueue(w, false);
+        }
     }
     fn child_ended(&mut self, parent: usize, clock: u64) {
         // The parent may be the task whose turn it is.
         let Some(p) = self.tasks[parent].as_mut() else { return };
         p.children = p.children.saturating_sub(1);
-        if p.run == Run::Waiting && p.children == 0 {
+        if p.run == Run::Waiting && p.children == 0 && p.waits_for.is_none() {
             p.clock = p.clock.max(clock);
             self.enqueue(parent, false);
         }

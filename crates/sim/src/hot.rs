@@ -11,9 +11,9 @@ use crate::page::{PRESENT, SHARED, STATE, WRITE_SHIFT, YOUNG, ZONE, ZONE_SHIFT, 
 use crate::table::prefetch;
 
 /// The direction in an operation: set for a write.
-pub const OP_WRITE: u32 = 1 << 31;
+pub(crate) const OP_WRITE: u32 = 1 << 31;
 /// The page number in an operation.
-pub const OP_PAGE: u32 = OP_WRITE - 1;
+pub(crate) const OP_PAGE: u32 = OP_WRITE - 1;
 
 /// Zone and direction: `zone * 2 + write`.
 pub(crate) const KINDS: usize = ZONES_MAX * 2;

@@ -21,6 +21,7 @@
 
 pub mod bench;
 pub mod random;
+pub mod replay;
 pub mod vmstat;
 pub mod watch;
 
@@ -34,7 +35,6 @@ mod load;
 mod memory;
 mod page;
 mod program;
-mod replay;
 mod space;
 mod table;
 

@@ -405,6 +405,12 @@ impl Memory {
         self.words[page as usize] = Word::sharing(frame, state, write, false).0;
         self.frames.maps[frame as usize].push(page);
     }
+    /// Another entry maps the frame in the place of `from`.
+    pub(crate) fn remap_frame(&mut self, frame: u32, from: u32, to: u32) {
+        for p in self.frames.maps[frame as usize].iter_mut().filter(|p| **p == from) {
+            *p = to;
+        }
+    }
     /// One entry less; true if it was the last, and the frame with its page is free.
     pub(crate) fn unmap_frame(&mut self, frame: u32, page: u32) -> bool {
         let maps = &mut self.frames.maps[frame as usize];

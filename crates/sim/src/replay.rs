@@ -1,3 +1,521 @@
-use crate::engine::{Simulation, Task};
-pub(crate) struct Player;
-pub(crate) fn run(_s: &mut Simulation, _id: usize, _t: &mut Task, _end: u64) {}
+//! A recording runs again: on another machine, with other knobs, over and over.
+//!
+//! A recording holds, for each task, what reached memory page by page, with the
+//! instructions between. Replay charges
+//!
+//! ```text
+//! instructions · time of an instruction  +  misses · latency now / memory parallelism
+//! ```
+//!
+//! Worked example: 1,000 instructions at 0.25 ns, then 8 reads that miss on a node
+//! of 100 ns at a parallelism of 4: 250 ns + 8 · 100 / 4 = 450 ns.
+//!
+//! The first task starts again when it is through, in the memory that it has, as a
+//! server does the same job again: a mapping that is made again where one still
+//! stands keeps its pages. Children and threads run once for each time they are started. Between
+//! tasks, forks, thread starts and waits for an end are kept; other waiting is not
+//! in a recording.
+
+use crate::build::{Setup, SimError};
+use crate::engine::{Program, Run, Simulation, Task};
+use crate::hot::KINDS;
+use crate::kernel::Mapping;
+use crate::load::LINE;
+use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
+use crate::space::Kind;
+use homenode_core::scenario::Policy;
+use homenode_core::topology::Machine;
+use homenode_core::units::HUGE_PAGES;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Something that a recorded task did. Pages are virtual page numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Misses to one page; both numbers may be 0 where the caches answered.
+    Access {
+        /// The page.
+        page: u64,
+        /// Lines that loads fetched.
+        reads: u32,
+        /// Lines that stores fetched.
+        writes: u32,
+        /// Whether the task wrote to the page.
+        write: bool,
+    },
+    /// A new mapping.
+    Map {
+        /// First page.
+        page: u64,
+        /// Its length.
+        pages: u64,
+        /// Readable, writable, executable.
+        prot: [bool; 3],
+        /// Backed by a file.
+        file: bool,
+        /// `MAP_SHARED`.
+        shared: bool,
+    },
+    /// A range is unmapped.
+    Unmap {
+        /// First page.
+        page: u64,
+        /// Its length.
+        pages: u64,
+    },
+    /// A range gets another protection.
+    Protect {
+        /// First page.
+        page: u64,
+        /// Its length.
+        pages: u64,
+        /// Readable, writable, executable.
+        prot: [bool; 3],
+    },
+    /// A mapping moves with its contents.
+    Remap {
+        /// First page.
+        page: u64,
+        /// Its length.
+        pages: u64,
+        /// Where it is then.
+        to: u64,
+    },
+    /// The contents of a range are given up.
+    Discard {
+        /// First page.
+        page: u64,
+        /// Its length.
+        pages: u64,
+    },
+    /// A child process starts: a task of the recording.
+    Fork {
+        /// Its number.
+        child: u32,
+    },
+    /// A thread starts: a task of the recording.
+    Thread {
+        /// Its number.
+        child: u32,
+    },
+    /// Another program in the same task: an empty address space.
+    Exec,
+    /// The task ends.
+    Exit,
+    /// The task has waited for the end of another.
+    Wait {
+        /// Its number; `None`: one that the recording does not have.
+        child: Option<u32>,
+    },
+}
+
+/// One row: 16 bytes. Accesses hold their page, the rest a place in `others`.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// Page or place, shifted by two; bit 0: write; bit 1: not an access.
+    what: u64,
+    insns: u32,
+    reads: u16,
+    writes: u16,
+}
+
+/// What one task did, in its order.
+#[derive(Clone, Debug, Default)]
+struct Track {
+    rows: Vec<Row>,
+    others: Vec<Op>,
+    /// Where the task's last program begins: there it starts again.
+    begin: usize,
+}
+
+/// A recording in memory, 16 bytes a row.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    tracks: Vec<Track>,
+    insns: u64,
+    misses: u64,
+    accesses: u64,
+}
+
+impl Recording {
+    /// An empty one for so many tasks. Task 0 is the program itself.
+    pub fn new(tasks: usize) -> Self {
+        Self { tracks: vec![Track::default(); tasks.max(1)], ..Self::default() }
+    }
+    /// Adds what a task did after `insns` instructions since its last row.
+    /// Tasks beyond the number given at the start are added.
+    pub fn push(&mut self, task: u32, insns: u64, op: Op) {
+        let i = task as usize;
+        if i >= self.tracks.len() {
+            self.tracks.resize_with(i + 1, Track::default);
+        }
+        self.insns += insns;
+        let t = &mut self.tracks[i];
+        let mut left = insns;
+        while left > u64::from(u32::MAX) {
+            // A long stretch without misses: touches nothing, an empty "other".
+            t.others.push(Op::Wait { child: None });
+            let what = (t.others.len() as u64 - 1) << 2 | 2;
+            t.rows.push(Row { what, insns: u32::MAX, reads: 0, writes: 0 });
+            left -= u64::from(u32::MAX);
+        }
+        let mut insns = left as u32;
+        match op {
+            Op::Access { page, mut reads, mut writes, write } => {
+                self.misses += u64::from(reads) + u64::from(writes);
+                self.accesses += 1;
+                let what = page << 2 | u64::from(write);
+                let most = u32::from(u16::MAX);
+                loop {
+                    let (r, w) = (reads.min(most), writes.min(most));
+                    t.rows.push(Row { what, insns, reads: r as u16, writes: w as u16 });
+                    (reads, writes, insns) = (reads - r, writes - w, 0);
+                    if reads == 0 && writes == 0 {
+                        break;
+                    }
+                }
+            }
+            other => {
+                t.others.push(other);
+                let what = (t.others.len() as u64 - 1) << 2 | 2;
+                t.rows.push(Row { what, insns, reads: 0, writes: 0 });
+                if other == Op::Exec {
+                    t.begin = t.rows.len();
+                }
+            }
+        }
+    }
+    /// Instructions of all tasks.
+    pub fn insns(&self) -> u64 {
+        self.insns
+    }
+    /// Lines fetched from memory by all tasks.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+    /// Rows of all tasks.
+    pub fn rows(&self) -> u64 {
+        self.tracks.iter().map(|t| t.rows.len() as u64).sum()
+    }
+    /// Pages that mappings and accesses name: an upper bound of the address space
+    /// that a replay needs, for all its tasks together.
+    fn room(&self) -> u64 {
+        let mut steps: BTreeMap<u64, ()> = BTreeMap::new();
+        let mut forks = 1u64;
+        for t in &self.tracks {
+            for row in t.rows.iter().filter(|r| r.what & 2 == 0) {
+                steps.insert((row.what >> 2) / HUGE_PAGES, ());
+            }
+            for op in &t.others {
+                match *op {
+                    Op::Map { page, pages, .. } => {
+                        for s in page / HUGE_PAGES..(page + pages).div_ceil(HUGE_PAGES) {
+                            steps.insert(s, ());
+                        }
+                    }
+                    Op::Remap { pages, to, .. } => {
+                        for s in to / HUGE_PAGES..(to + pages).div_ceil(HUGE_PAGES) {
+                            steps.insert(s, ());
+                        }
+                    }
+                    Op::Fork { .. } => forks += 1,
+                    _ => {}
+                }
+            }
+        }
+        // Anonymous and file pages of one step have blocks of their own; every
+        // child may be alive with a copy of everything.
+        (steps.len() as u64 + 8) * HUGE_PAGES * 2 * forks.min(64)
+    }
+}
+
+/// How long a replay goes on. It ends at the end of a round of the first task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounds {
+    /// After so many rounds.
+    Count(u64),
+    /// After the round in which virtual time reaches this (picoseconds).
+    Until(u64),
+}
+
+/// How a recording is charged.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    /// Time of one instruction in femtoseconds, misses apart.
+    pub fs_per_insn: u64,
+    /// How long.
+    pub rounds: Rounds,
+    /// The policy of all tasks, as by `set_mempolicy`.
+    pub policy: Policy,
+}
+
+/// The state of a task that replays its track.
+pub(crate) struct Player {
+    recording: Arc<Recording>,
+    track: usize,
+    at: usize,
+    /// Computing that is left before the row at `at`; `u64::MAX`: not begun.
+    compute: u64,
+    fs: u64,
+    rounds: Rounds,
+    pub(crate) done: u64,
+    /// Page → place: direct-mapped, valid for one state of the mappings.
+    cache: Vec<(u64, u64, u32)>,
+}
+
+const CACHE: usize = 4096;
+const NOT_BEGUN: u64 = u64::MAX;
+
+impl Player {
+    fn new(recording: Arc<Recording>, track: usize, fs: u64, rounds: Rounds) -> Self {
+        let cache = vec![(u64::MAX, u64::MAX, 0); CACHE];
+        Self { recording, track, at: 0, compute: NOT_BEGUN, fs, rounds, done: 0, cache }
+    }
+}
+
+impl Simulation {
+    /// A recording on a machine: the first task on its first CPU, further ones on
+    /// whichever CPU has the fewest.
+    ///
+    /// # Errors
+    /// [`SimError`], if a knob is refused or the memory cannot be modelled.
+    pub fn replay(
+        machine: &Machine,
+        setup: &Setup,
+        recording: &Arc<Recording>,
+        name: &str,
+        charge: &Charge,
+    ) -> Result<Self, SimError> {
+        let mut s = Self::boot(machine, setup, recording.room())?;
+        let process = s.add_program(name);
+        let space = s.kernel.new_space();
+        let player = Player::new(recording.clone(), 0, charge.fs_per_insn, charge.rounds);
+        let id = s.new_task(process, space, 0, Program::Player(Box::new(player)), 0);
+        s.kernel.numa[id].policy = charge.policy.clone();
+        s.kernel.space_mut(space).users = 1;
+        s.kernel.numa_born(id, None, 1, 0);
+        s.replayed.insert(0, id);
+        s.enqueue(id, false);
+        Ok(s)
+    }
+    /// Rounds that the recording's first task has completed, and when the last ended.
+    pub fn rounds(&self) -> (u64, u64) {
+        (self.round_ends.len() as u64, self.round_ends.last().copied().unwrap_or(0))
+    }
+    /// When each round ended, in picoseconds.
+    pub fn round_ends(&self) -> &[u64] {
+        &self.round_ends
+    }
+}
+
+/// Runs a replaying task until `end`.
+pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
+    let mut sum = [0; KINDS];
+    while task.clock < end && task.run == Run::Runnable {
+        let latency = *sim.latency_from(task.cpu);
+        let parallelism = sim.parallelism;
+        let Program::Player(p) = &mut task.program else { break };
+        let recording = p.recording.clone();
+        let track = &recording.tracks[p.track];
+        let Some(row) = track.rows.get(p.at) else {
+            round_done(sim, task);
+            continue;
+        };
+        if p.compute == NOT_BEGUN {
+            p.compute = (u128::from(row.insns) * u128::from(p.fs) / 1000) as u64;
+        }
+        if p.compute > end - task.clock {
+            p.compute -= end - task.clock;
+            task.clock = end;
+            break;
+        }
+        task.clock += p.compute;
+        p.compute = NOT_BEGUN;
+        p.at += 1;
+        if row.what & 2 != 0 {
+            other(sim, id, task, track.others[(row.what >> 2) as usize]);
+            continue;
+        }
+        let write = row.what & 1 != 0;
+        let Some(page) = find(sim, id, task, row.what >> 2, write) else { break };
+        let w = sim.kernel.memory.words[page as usize];
+        let must = STATE | SHARED | if write { WRITE } else { 0 };
+        let zone = if (w ^ (PRESENT | WRITE)) & must == 0 {
+            sim.kernel.memory.words[page as usize] = w | YOUNG;
+            Word(w).zone()
+        } else {
+            let mut ctx = sim.ctx_for(id, task);
+            let served = sim.kernel.touch(&mut ctx, page, write);
+            task.clock = ctx.clock;
+            match served {
+                Ok(zone) => zone,
+                Err(why) => {
+                    sim.kill(task, why);
+                    break;
+                }
+            }
+        };
+        let (r, wr) = (u64::from(row.reads), u64::from(row.writes));
+        let misses = r * latency[zone * 2] + wr * latency[zone * 2 + 1];
+        task.clock += misses * 1000 / parallelism;
+        sum[zone * 2] += r;
+        sum[zone * 2 + 1] += wr;
+    }
+    sim.account_lines(task, &sum, LINE);
+}
+
+/// The place of a virtual page; maps its surroundings if nothing is mapped there,
+/// and lifts a protection that the recorded program must have lifted.
+fn find(sim: &mut Simulation, id: usize, task: &mut Task, vpn: u64, write: bool) -> Option<u32> {
+    let changes = sim.kernel.space(task.space).changes;
+    let slot = vpn as usize % CACHE;
+    if let Program::Player(p) = &task.program {
+        let (page, state, place) = p.cache[slot];
+        if page == (vpn << 1 | u64::from(write)) && state == changes {
+            return Some(place);
+        }
+    }
+    let space = task.space;
+    let mut at = sim.kernel.space(space).find(vpn);
+    if at.is_none() {
+        let (lo, hi) = (vpn & !(HUGE_PAGES - 1), (vpn | (HUGE_PAGES - 1)) + 1);
+        let vmas = &sim.kernel.space(space).vmas;
+        let start = vmas.iter().filter(|v| v.end <= vpn).map(|v| v.end).max().unwrap_or(0).max(lo);
+        let end =
+            vmas.iter().filter(|v| v.start > vpn).map(|v| v.start).min().unwrap_or(hi).min(hi);
+        map(sim, id, task, start, end - start, [true, true, false], false, false);
+        at = sim.kernel.space(space).find(vpn);
+    }
+    let v = &mut sim.kernel.space_mut(space).vmas[at?];
+    if write && !v.kind.writable {
+        v.kind.writable = true;
+    }
+    v.kind.readable = true;
+    let file = v.kind.file;
+    let place = sim.kernel.space_mut(space).page(vpn, file)?;
+    let changes = sim.kernel.space(space).changes;
+    if let Program::Player(p) = &mut task.program {
+        p.cache[slot] = (vpn << 1 | u64::from(write), changes, place);
+    }
+    Some(place)
+}
+
+#[expect(clippy::too_many_arguments, reason = "what mmap takes")]
+fn map(
+    sim: &mut Simulation,
+    id: usize,
+    task: &mut Task,
+    page: u64,
+    pages: u64,
+    prot: [bool; 3],
+    file: bool,
+    shared: bool,
+) {
+    let [readable, writable, executable] = prot;
+    let kind = Kind {
+        // A private file mapping that may be written is anonymous once it is: the
+        // program's data. Those that can't be written share the file's pages.
+        file: file && (shared || !writable),
+        shared,
+        readable,
+        writable,
+        executable,
+        huge: false,
+        policy: Policy::Default,
+    };
+    // Made again in a later round where one still stands, it keeps its pages: see the top.
+    if !sim.round_ends.is_empty() && sim.kernel.space(task.space).is_mapped(page, page + pages) {
+        return;
+    }
+    let policy = sim.kernel.numa[id].policy.clone();
+    let mut ctx = sim.ctx_for(id, task);
+    let mapping = Mapping { start: page, pages, kind, name: String::new() };
+    let made = sim.kernel.map(&mut ctx, task.space, mapping, &policy);
+    task.clock = ctx.clock;
+    if let Err(e) = made {
+        sim.memory_error.get_or_insert(e);
+        task.run = Run::Ended;
+    }
+}
+
+/// What is no access.
+fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
+    let space = task.space;
+    let mut ctx = sim.ctx_for(id, task);
+    match op {
+        // `map` and `remap` may not make the first pages of a space reappear later.
+        Op::Access { .. } => {}
+        Op::Map { page, pages, prot, file, shared } => {
+            map(sim, id, task, page, pages, prot, file, shared);
+            return;
+        }
+        Op::Unmap { page, pages } => sim.kernel.unmap(&mut ctx, space, page, page + pages),
+        Op::Discard { page, pages } => sim.kernel.discard(&mut ctx, space, page, page + pages),
+        Op::Protect { page, pages, prot: [r, w, x] } => {
+            sim.kernel.protect(&mut ctx, space, page, page + pages, r, w, x);
+        }
+        Op::Remap { page, pages, to } => {
+            if let Err(e) = sim.kernel.remap(&mut ctx, space, page, pages, to) {
+                sim.memory_error.get_or_insert(e);
+                task.run = Run::Ended;
+            }
+        }
+        Op::Exec => {
+            sim.kernel.numa_exec(id);
+            sim.kernel.exec_space(&mut ctx, space);
+        }
+        Op::Exit => {
+            let Program::Player(p) = &mut task.program else { return };
+            p.at = usize::MAX;
+        }
+        Op::Fork { child } | Op::Thread { child } => {
+            let Program::Player(p) = &task.program else { return };
+            if child as usize >= p.recording.tracks.len() || child == 0 {
+                return;
+            }
+            let player = Player::new(p.recording.clone(), child as usize, p.fs, p.rounds);
+            let program = Program::Player(Box::new(player));
+            let born = if matches!(op, Op::Fork { .. }) {
+                sim.fork_task(id, task, program)
+            } else {
+                Some(sim.thread_task(id, task, program))
+            };
+            if let Some(born) = born {
+                sim.replayed.insert(child, born);
+                sim.spread(born);
+            }
+            return;
+        }
+        Op::Wait { child } => {
+            let running = child
+                .and_then(|c| sim.replayed.get(&c).copied())
+                .filter(|&c| c != id && sim.tasks[c].as_ref().is_some_and(|t| t.run != Run::Ended));
+            if let Some(other) = running {
+                task.waits_for = Some(other);
+                task.run = Run::Waiting;
+            }
+        }
+    }
+    task.clock = ctx.clock;
+}
+
+/// The track is at its end: again, or over.
+fn round_done(sim: &mut Simulation, task: &mut Task) {
+    let Program::Player(p) = &mut task.program else { return };
+    if p.track != 0 {
+        task.run = Run::Ended;
+        return;
+    }
+    p.done += 1;
+    sim.round_ends.push(task.clock);
+    let over = match p.rounds {
+        Rounds::Count(n) => p.done >= n,
+        Rounds::Until(t) => task.clock >= t,
+    };
+    let empty = p.recording.tracks[0].begin >= p.recording.tracks[0].rows.len();
+    if over || empty {
+        task.run = Run::Ended;
+    } else {
+        p.at = p.recording.tracks[0].begin;
+    }
+}

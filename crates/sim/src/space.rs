@@ -130,6 +130,18 @@ impl Space {
         let i = self.vmas.partition_point(|v| v.end <= vpn);
         self.vmas.get(i).is_some_and(|v| v.start <= vpn).then_some(i)
     }
+    /// Whether every page of a range is mapped.
+    pub(crate) fn is_mapped(&self, start: u64, end: u64) -> bool {
+        let first = self.vmas.partition_point(|v| v.end <= start);
+        let mut reached = start;
+        for v in &self.vmas[first..] {
+            if v.start > reached || reached >= end {
+                break;
+            }
+            reached = v.end;
+        }
+        reached >= end
+    }
     /// The mapping of that name.
     pub(crate) fn named(&self, name: &str) -> Option<&Vma> {
         self.vmas.iter().find(|v| v.name == name)

@@ -6,6 +6,7 @@ use crate::page::{PRESENT, State, Word};
 use crate::space::{Kind, Space, Vma};
 use crate::vmstat::Item;
 use homenode_core::knobs::HugePages;
+use homenode_core::numa::scan::MmScan;
 use homenode_core::numa::window::{PolicyKind, policy_migrates};
 use homenode_core::scenario::Policy;
 use homenode_core::units::{HUGE_PAGES, PAGE_SIZE};
@@ -238,6 +239,85 @@ impl Kernel {
         c.scan = scan;
         c.turn = turn;
         Ok(child)
+    }
+
+    /// Moves a mapping with its pages, as `mremap` does.
+    pub(crate) fn remap(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        start: u64,
+        pages: u64,
+        to: u64,
+    ) -> Result<(), MemoryError> {
+        ctx.clock += CALL;
+        if start == to || pages == 0 {
+            return Ok(());
+        }
+        self.unmap_quietly(ctx, space, to, to + pages);
+        let parts: Vec<Vma> = {
+            let s = self.space_mut(space);
+            let range = s.carve(start, start + pages);
+            s.vmas.drain(range).collect()
+        };
+        for v in parts {
+            let (from, file, len) = (v.start, v.kind.file, v.pages());
+            let at = to + (v.start - start);
+            {
+                let Self { memory, spaces, .. } = self;
+                let s = spaces[space].as_mut().expect("a task's space lives");
+                s.reserve(memory, at, at + len, file)?;
+                s.insert(Vma { start: at, end: at + len, scan: None, ..v });
+            }
+            for i in 0..len {
+                let (Some(a), Some(b)) = (
+                    self.space(space).place(from + i, file),
+                    self.space(space).place(at + i, file),
+                ) else {
+                    continue;
+                };
+                self.move_entry(a, b);
+                ctx.clock += self.times.pte_scan;
+            }
+            let Self { memory, spaces, .. } = self;
+            let s = spaces[space].as_mut().expect("a task's space lives");
+            s.release(memory, from, from + len, file);
+        }
+        Ok(())
+    }
+    /// The page behind one entry is behind another from now on.
+    fn move_entry(&mut self, from: u32, to: u32) {
+        let w = Word(self.memory.words[from as usize]);
+        if w.state() == State::None {
+            return;
+        }
+        if w.resident() && !w.shared() {
+            if self.memory.blocks[(from / BLOCK) as usize].huge {
+                self.split(from & !(BLOCK - 1));
+            }
+            let lru = self.memory.leave_list(from);
+            let w = self.memory.word(from);
+            self.memory.words[from as usize] = 0;
+            self.memory.words[to as usize] = w.0;
+            if let Some(lru) = lru {
+                let node = self.memory.node_of(w.zone());
+                self.memory.enter_list(to, node, lru);
+            }
+        } else {
+            if w.shared() && w.resident() {
+                self.memory.remap_frame(w.frame(), from, to);
+            }
+            self.memory.words[to as usize] = w.0;
+            self.memory.words[from as usize] = 0;
+        }
+    }
+    /// Another program: nothing of the old mappings stays, and the space is new to
+    /// the scan (SPEC §A.3).
+    pub(crate) fn exec_space(&mut self, ctx: &mut Ctx, space: usize) {
+        self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
+        let now = Self::jiffies(ctx.clock);
+        let slow_start = self.model.slow_start;
+        self.space_mut(space).scan = MmScan::at_exec(slow_start, now);
     }
 
     /// The last task of a space has gone: everything is freed.

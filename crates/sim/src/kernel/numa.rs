@@ -112,9 +112,9 @@ impl Kernel {
     }
     /// A thread joins a space that runs already.
     pub(crate) fn numa_thread(&mut self, id: usize, of: usize, now: u64) {
-        let users = self.space(self.numa[of].space).users;
+        // The rule wants those that were there before; the new one is counted later.
+        let users = self.space(self.numa[of].space).users + 1;
         self.numa_born(id, Some(of), users, now);
-        // The caller has counted the new one already; the rule wants who was there.
     }
     /// Another program in the same task: SPEC §A.3.
     pub(crate) fn numa_exec(&mut self, id: usize) {
@@ -661,7 +661,6 @@ struct FaultDone {
     n: u64,
     flags: u8,
     mem: usize,
-    writable: bool,
     failed_promotion: bool,
     last_valid: bool,
 }
