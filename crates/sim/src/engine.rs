@@ -16,7 +16,6 @@ use crate::hot::{self, CostTable, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
 use crate::load::{LINE, WINDOW};
 use crate::memory::MemoryError;
-use crate::page::Word;
 use crate::program::{Access, Steps};
 use crate::random::Stream;
 use crate::replay::Player;
@@ -965,10 +964,6 @@ impl Simulation {
             f.time_ps = last[p].saturating_sub(first[p].min(last[p]));
         }
         all
-    }
-    /// The word of an entry, for checkers.
-    pub(crate) fn word(&self, page: u32) -> Word {
-        Word(self.kernel.memory.words[page as usize])
     }
 }
 

@@ -320,22 +320,6 @@ impl Memory {
     pub(crate) fn mappers(&self, frame: u32) -> &[u32] {
         &self.frames.maps[frame as usize]
     }
-    /// Shared frames that exist, with free slots.
-    pub(crate) fn frames(&self) -> u32 {
-        self.frames.words.len() as u32
-    }
-
-    /// Whether any entry of the item was accessed since the bits were last cleared.
-    pub(crate) fn young(&self, item: u32) -> bool {
-        if item & FRAME_ITEM != 0 {
-            let maps = &self.frames.maps[(item ^ FRAME_ITEM) as usize];
-            maps.iter().any(|&p| Word(self.words[p as usize]).young())
-        } else if self.pages_of(item) > 1 {
-            self.block_words(item / BLOCK).iter().any(|&w| Word(w).young())
-        } else {
-            Word(self.words[item as usize]).young()
-        }
-    }
     /// Accessed bits of the item's mappings, counted and cleared.
     pub(crate) fn test_and_clear_young(&mut self, item: u32) -> u32 {
         let mut young = 0;

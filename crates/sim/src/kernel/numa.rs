@@ -447,7 +447,6 @@ impl Kernel {
                 n,
                 flags,
                 mem: now_on,
-                writable,
                 failed_promotion: promotion && flags & FaultFlags::FAILED != 0,
                 last_valid: timed || last.is_unset() || last_place.is_some(),
             },
