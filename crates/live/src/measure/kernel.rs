@@ -4,7 +4,7 @@
 //! took and for how many pages; a reason where the system does not let it.
 
 use super::region::{Region, move_pages};
-use super::stats::timed;
+use super::stats::{Series, whole};
 use homenode_core::units::NodeId;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -29,18 +29,31 @@ fn minor_faults() -> Option<u64> {
     (r == 0).then_some(usage.ru_minflt as u64)
 }
 
-/// Touches every page and checks that each took its own fault.
+/// Pages between two looks at the clock in a row of faults: few, so that most
+/// rows see no other task's time slice.
+const ROW: usize = 64;
+
+/// Touches every page and checks that each took its own fault. The time is the
+/// median row's, for all rows.
 fn touch_with_faults(region: &Region) -> Batch {
     let pages = region.pages() as u64;
     let before = minor_faults();
-    let took = timed(pages, || region.touch(region.pages()));
+    let rows: Series = (0..region.pages())
+        .step_by(ROW)
+        .map(|first| {
+            let began = Instant::now();
+            region.touch_range(first..(first + ROW).min(region.pages()));
+            began.elapsed().as_nanos() as f64
+        })
+        .collect();
+    let row = Duration::from_nanos(whole(rows.median().unwrap_or(0.0)));
     if let (Some(before), Some(after)) = (before, minor_faults()) {
         let faults = after.saturating_sub(before);
         if faults < pages * 9 / 10 {
             return Err(format!("{pages} pages took only {faults} faults"));
         }
     }
-    Ok(took)
+    Ok((row, pages.min(ROW as u64)))
 }
 
 /// First touches of anonymous pages, which the kernel zeroes.
@@ -56,7 +69,7 @@ pub(super) fn first_touch(region: &Region) -> Batch {
 pub(super) fn write_protect_fault(region: &Region) -> Batch {
     region.touch(region.pages());
     let child = fork_and(|| ()).map_err(because("fork"))?;
-    wait_for(child, None).map_err(because("waitpid"))?;
+    wait_for(child, None).map_err(because("wait4"))?;
     touch_with_faults(region)
 }
 
@@ -77,18 +90,23 @@ fn fork_and(work: impl FnOnce()) -> io::Result<libc::pid_t> {
 }
 
 /// Waits for a child of ours; with a limit, kills it when that has passed.
-/// Returns whether it ended by itself.
-fn wait_for(pid: libc::pid_t, limit: Option<Duration>) -> io::Result<bool> {
+/// Returns the CPU time that it took, mostly in the kernel here.
+fn wait_for(pid: libc::pid_t, limit: Option<Duration>) -> io::Result<Duration> {
     let began = Instant::now();
-    let mut by_itself = true;
+    let mut killed = false;
+    // SAFETY: all zeros is a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        let waiting = by_itself && limit.is_some();
+        let waiting = !killed && limit.is_some();
         let flags = if waiting { libc::WNOHANG } else { 0 };
         let mut status = 0;
-        // SAFETY: `pid` is our child, not yet waited for; the status is a local.
-        let r = unsafe { libc::waitpid(pid, &mut status, flags) };
+        // SAFETY: `pid` is our child, not yet waited for; the rest are locals.
+        let r = unsafe { libc::wait4(pid, &mut status, flags, &mut usage) };
         if r == pid {
-            return Ok(by_itself && libc::WIFEXITED(status));
+            let time = |t: libc::timeval| {
+                Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+            };
+            return Ok(time(usage.ru_utime) + time(usage.ru_stime));
         }
         if r == -1 && io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return Err(io::Error::last_os_error());
@@ -97,7 +115,7 @@ fn wait_for(pid: libc::pid_t, limit: Option<Duration>) -> io::Result<bool> {
             if limit.is_some_and(|l| began.elapsed() > l) {
                 // SAFETY: the child has not been waited for, so the number is its.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
-                by_itself = false;
+                killed = true;
             } else {
                 thread::sleep(Duration::from_micros(300));
             }
@@ -276,27 +294,54 @@ impl Compactor {
         Err(why)
     }
 
-    /// Leaves every second page of `region` free, lets the kernel compact, and
-    /// takes the time by the pages that it moved. All the compaction's work is
-    /// in the figure, also that on pages that did not move: an upper bound.
+    /// Fragments memory, lets the kernel compact it, and takes the time by the
+    /// pages that it moved. All the compaction's work is in the figure, also
+    /// its look at pages that did not move: an upper bound.
+    ///
+    /// Compaction carries pages from low addresses to free ones in partly used
+    /// blocks at high addresses:
+    ///
+    /// ```text
+    /// before   low [A A A A A A A A]   high [A . . . A . . .]
+    /// after        [. . . . . . . .]        [A A A A A A A A]
+    /// ```
+    ///
+    /// So of the region's pages the lower half by physical address stays, and
+    /// of the upper half every fourth. `filler` is freed after those: each CPU
+    /// keeps freed pages for itself up to a limit, where compaction does not
+    /// see them, and gives the oldest back to the blocks when more come.
     ///
     /// A child asks the kernel, because a large machine could be at it for
     /// minutes: after `limit` it is killed, and what was done by then counts.
-    pub(super) fn compact(&self, region: &Region, limit: Duration) -> Batch {
+    pub(super) fn compact(
+        &self,
+        region: &Region,
+        filler: Option<&Region>,
+        limit: Duration,
+    ) -> Batch {
         region.touch(region.pages());
-        for i in (0..region.pages()).step_by(2) {
-            region.advise_part(i * 4096, 4096, libc::MADV_DONTNEED).map_err(because("madvise"))?;
+        let upper = upper_half(region);
+        if let Some(filler) = filler {
+            filler.touch(filler.pages());
+        }
+        for (i, page) in upper.into_iter().enumerate() {
+            if i % 4 != 0 {
+                region
+                    .advise_part(page * 4096, 4096, libc::MADV_DONTNEED)
+                    .map_err(because("madvise"))?;
+            }
+        }
+        if let Some(filler) = filler {
+            filler.advise(libc::MADV_DONTNEED).map_err(because("madvise"))?;
         }
         let before = migrated_pages()?;
-        let began = Instant::now();
         let fd = self.switch.as_raw_fd();
         let child = fork_and(|| {
             // SAFETY: writes one byte of static memory to an open file.
             unsafe { libc::write(fd, b"1".as_ptr().cast(), 1) };
         })
         .map_err(because("fork"))?;
-        wait_for(child, Some(limit)).map_err(because("waitpid"))?;
-        let took = began.elapsed();
+        let took = wait_for(child, Some(limit)).map_err(because("wait4"))?;
         let moved = migrated_pages()?.saturating_sub(before);
         let _ = region.advise(libc::MADV_DONTNEED);
         if moved < COMPACTED_PAGES_MIN {
@@ -304,6 +349,46 @@ impl Compactor {
         }
         Ok((took, moved))
     }
+}
+
+/// The half of the region's pages with the highest physical addresses, highest
+/// first; every second page where the kernel hides addresses.
+fn upper_half(region: &Region) -> Vec<usize> {
+    let frames = frame_numbers(region).unwrap_or_default();
+    if frames.iter().all(|&f| f == 0) {
+        return (0..region.pages()).step_by(2).collect();
+    }
+    let mut pages: Vec<usize> = (0..frames.len()).collect();
+    pages.sort_by_key(|&i| std::cmp::Reverse(frames[i]));
+    pages.truncate(frames.len() / 2);
+    pages
+}
+
+/// Physical page numbers of the region, 0 where they are hidden.
+fn frame_numbers(region: &Region) -> io::Result<Vec<u64>> {
+    let mut entries = vec![0u8; region.pages() * 8];
+    let pagemap = File::open("/proc/self/pagemap")?;
+    pagemap.read_exact_at(&mut entries, region.start() as u64 / 4096 * 8)?;
+    // The low 55 bits of an entry are the page's number.
+    let number = |e: &[u8]| e.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)) & ((1 << 55) - 1);
+    Ok(entries.chunks_exact(8).map(number).collect())
+}
+
+/// Bytes of freed pages that a CPU may keep for itself, from `/proc/zoneinfo`.
+pub(super) fn kept_by_cpu() -> u64 {
+    let text = fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
+    most_kept(&text) * 4096
+}
+
+/// The largest limit of the CPUs' own lists, in pages. Since Linux 6.7 lists
+/// grow up to `high_max`; before, `high` is the limit.
+fn most_kept(zoneinfo: &str) -> u64 {
+    let limit = |l: &str| {
+        let l = l.trim_start();
+        let v = l.strip_prefix("high_max:").or_else(|| l.strip_prefix("high:"))?;
+        v.trim().parse().ok()
+    };
+    zoneinfo.lines().filter_map(limit).max().unwrap_or(0)
 }
 
 /// `pgmigrate_success` of `/proc/vmstat`.
@@ -365,7 +450,7 @@ mod tests {
     #[test]
     fn first_touches_fault_once_a_page() {
         let r = region(false);
-        assert_eq!(first_touch(&r).unwrap().1, 512);
+        assert_eq!(first_touch(&r).unwrap().1, 64);
         // Already touched: no faults, and that is noticed.
         assert!(touch_with_faults(&r).unwrap_err().contains("faults"));
         assert!(first_touch(&r).is_ok());
@@ -373,7 +458,7 @@ mod tests {
 
     #[test]
     fn after_fork_and_exit_every_page_faults_again() {
-        assert_eq!(write_protect_fault(&region(true)).unwrap().1, 512);
+        assert_eq!(write_protect_fault(&region(true)).unwrap().1, 64);
         // A region that children do not inherit is not write-protected.
         assert!(write_protect_fault(&region(false)).is_err());
     }
@@ -404,9 +489,32 @@ mod tests {
             unsafe { libc::pause() };
         })
         .unwrap();
-        assert!(!wait_for(child, Some(Duration::from_millis(5))).unwrap());
+        // Without the signal this would wait for ever.
+        wait_for(child, Some(Duration::from_millis(5))).unwrap();
+        let gone = wait_for(child, None).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ECHILD), "nothing is left to wait for");
         let child = fork_and(|| ()).unwrap();
-        assert!(wait_for(child, Some(Duration::from_secs(60))).unwrap());
+        assert!(wait_for(child, Some(Duration::from_secs(60))).is_ok());
+    }
+
+    #[test]
+    fn the_limit_of_a_cpus_own_pages_is_found() {
+        let text =
+            "    high        90\n  cpu: 0\n    count: 5\n    high:  15638\n    high_max: 79872\n";
+        assert_eq!(most_kept(text), 79_872);
+        assert_eq!(most_kept("    high:  378\n"), 378);
+        assert_eq!(most_kept(""), 0);
+    }
+
+    #[test]
+    fn half_of_the_pages_are_the_upper_half() {
+        let r = region(false);
+        r.touch(512);
+        let mut upper = upper_half(&r);
+        assert_eq!(upper.len(), 256);
+        upper.sort_unstable();
+        upper.dedup();
+        assert_eq!((upper.len(), upper.iter().all(|&p| p < 512)), (256, true));
     }
 
     #[test]

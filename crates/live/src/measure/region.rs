@@ -87,7 +87,12 @@ impl Region {
 
     /// Writes a byte into each of the first `pages` pages.
     pub(super) fn touch(&self, pages: usize) {
-        for i in 0..pages.min(self.pages()) {
+        self.touch_range(0..pages.min(self.pages()));
+    }
+
+    /// Writes a byte into each page of the range.
+    pub(super) fn touch_range(&self, pages: std::ops::Range<usize>) {
+        for i in pages {
             // SAFETY: the page is inside the mapping, which is writable, and
             // nobody else holds a reference into it.
             unsafe { self.page(i).write_volatile(1) };

@@ -157,7 +157,8 @@ fn migrate_page(s: &Samples) -> Constant {
             format!("move_pages of 4 KiB pages between nodes {a} and {b}")
         }
         Some(Migration::Compaction(path)) => format!(
-            "one node only: compaction of fragmented memory ({path}), its time by pgmigrate_success, an upper bound"
+            "one node only: compaction of fragmented memory ({path}), its CPU time by pgmigrate_success, an upper bound, {} compactions",
+            s.migrate.series.len()
         ),
         None => "page moves".to_owned(),
     };

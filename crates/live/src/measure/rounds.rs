@@ -84,6 +84,17 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
+    /// Takes one batch, whatever became of those before.
+    fn attempt(&mut self, batch: impl FnOnce() -> Batch) {
+        match batch() {
+            Ok(done) => {
+                let mut done = Some(done);
+                self.series.push(per_operation(Duration::ZERO, || done.take()));
+            }
+            Err(why) => self.refusal = Some(why),
+        }
+    }
+
     /// Repeats `batch` for a slot. After a refusal it is not tried again.
     fn round(&mut self, slot: Duration, mut batch: impl FnMut() -> Batch) {
         if self.refusal.is_some() {
@@ -406,10 +417,20 @@ struct Home<'a> {
     order: Vec<u32>,
 }
 
+/// Memory that pushes other pages out of the CPU's own list when it is freed; none
+/// where that would take too much of what is `left`.
+fn filler(left: usize) -> Option<Region> {
+    let len = kernel::kept_by_cpu() as usize + FAULT_BYTES;
+    if len > left {
+        return None;
+    }
+    Region::map(len, PageKind::Base, None, false).ok()
+}
+
 /// What moves pages on this machine.
 enum Mover {
     Between { region: Region, here: NodeId, there: NodeId, at_home: bool },
-    Compaction { region: Region, by: Compactor },
+    Compaction { region: Region, filler: Option<Region>, by: Compactor },
     None,
 }
 
@@ -452,7 +473,7 @@ impl<'a> Home<'a> {
                 match (Compactor::open(), region) {
                     (Ok(by), Ok(region)) => {
                         samples.migration = Some(Migration::Compaction(by.path));
-                        Mover::Compaction { region, by }
+                        Mover::Compaction { region, filler: filler(left), by }
                     }
                     (Err(why), _) => {
                         samples.migrate.refusal = Some(why);
@@ -536,8 +557,10 @@ impl<'a> Home<'a> {
                     .round(Duration::ZERO, || kernel::migrate(region, MIGRATE_PAGES, to));
                 *at_home = !*at_home;
             }
-            Mover::Compaction { region, by } => {
-                samples.migrate.round(Duration::ZERO, || by.compact(region, COMPACT_LIMIT));
+            Mover::Compaction { region, filler, by } => {
+                // Whether much is moved depends on what else lies in memory: a
+                // large folio without a place to go ends the compaction.
+                samples.migrate.attempt(|| by.compact(region, filler.as_ref(), COMPACT_LIMIT));
             }
             Mover::None => {}
         }

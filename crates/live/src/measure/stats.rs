@@ -15,7 +15,6 @@ impl Series {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
