@@ -399,8 +399,8 @@ fn migrated_pages() -> Result<u64, String> {
         .ok_or_else(|| "/proc/vmstat has no pgmigrate_success".to_owned())
 }
 
-/// Bytes that this process may still take: `MemAvailable`, and what the memory
-/// limits of its control groups leave.
+/// Bytes that this process may still take: `MemAvailable`, what the memory
+/// limits of its control groups leave, and what its address space may grow by.
 pub(super) fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u64 = text.lines().find_map(|l| {
@@ -408,7 +408,19 @@ pub(super) fn available_bytes() -> Option<u64> {
     })?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let left = groups.lines().filter_map(group_left).min().unwrap_or(u64::MAX);
-    Some((kib * 1024).min(left))
+    Some((kib * 1024).min(left).min(address_space_left()))
+}
+
+/// What RLIMIT_AS leaves.
+fn address_space_left() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills a local of the right type.
+    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } != 0 {
+        return u64::MAX;
+    }
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let used: u64 = statm.split(' ').next().and_then(|p| p.parse().ok()).unwrap_or(0);
+    limit.rlim_cur.saturating_sub(used * 4096)
 }
 
 /// What the memory limits on the path of one line of `/proc/self/cgroup` leave.

@@ -229,3 +229,40 @@ pub(super) fn move_pages(
     // A positive answer counts pages that stayed; `status` says which.
     if r >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_bound_to_a_node_are_there() {
+        let here = NodeId(0);
+        // A kernel without NUMA, or a sandbox, refuses: then there is nothing to see.
+        let Ok(region) = Region::map(2 << 20, PageKind::Base, Some(here), false) else { return };
+        region.touch(region.pages());
+        if let Some((on, asked)) = region.placed_on(here) {
+            assert_eq!((on, asked), (64, 64));
+            assert_eq!(region.placed_on(NodeId(999)), Some((0, 64)));
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused() {
+        assert!(Region::map(2 << 20, PageKind::Base, Some(NodeId(999)), false).is_err());
+    }
+
+    #[test]
+    fn regions_are_aligned_and_zeroed() {
+        let region = Region::map(1, PageKind::Huge, None, false).unwrap();
+        assert_eq!((region.start() as usize % HUGE, region.len(), region.pages()), (0, HUGE, 512));
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { region.at(HUGE - 1).read() }, 0);
+        assert!(region.huge_bytes().is_some_and(|b| b <= HUGE as u64));
+    }
+
+    #[test]
+    fn lines_of_smaps() {
+        assert_eq!(mapping_range("1000-3000 rw-p 0 00:00 0 [heap]"), Some((0x1000, 0x3000)));
+        assert_eq!(mapping_range("AnonHugePages:      2048 kB"), None);
+    }
+}

@@ -65,7 +65,8 @@ fn about(topology: &Topology, samples: &Samples) -> String {
 
 /// Picoseconds as nanoseconds for a sentence.
 fn ns(ps: f64) -> String {
-    format!("{:.1} ns", ps / 1000.0)
+    // The addition turns -0 into 0.
+    format!("{:.1} ns", (ps / 100.0).round() / 10.0 + 0.0)
 }
 
 /// A size for a sentence.

@@ -649,4 +649,32 @@ mod tests {
         k.round(Duration::ZERO, || Err("later".to_owned()));
         assert_eq!((k.series.len(), k.refusal), (1, None));
     }
+
+    /// Node 999 is not there: binding to it and moving pages to it fail.
+    #[test]
+    fn memory_that_cannot_be_bound_is_said_and_the_rest_measured() {
+        let mut t = crate::sysfs::read_topology(std::path::Path::new("/")).unwrap();
+        if t.nodes.len() != 1 || Region::map(1, PageKind::Base, Some(NodeId(0)), false).is_err() {
+            return;
+        }
+        t.nodes.push(Node { id: NodeId(999), ..t.nodes[0].clone() });
+        t.distances = vec![vec![10, 25], vec![25, 10]];
+        let options = Options {
+            budget: Duration::from_millis(200),
+            rounds: 2,
+            buffer_max: Bytes(BUFFER_MIN as u64),
+        };
+        let s = run(&options, &t, &mut |_| ()).unwrap();
+        assert_eq!(s.notes.len(), 1, "{:?}", s.notes);
+        assert!(s.notes[0].contains("node 999"));
+        assert_eq!(s.links.len(), 1);
+        assert_eq!(s.migration, Some(Migration::Between(NodeId(0), NodeId(999))));
+        assert!(s.migrate.series.is_empty());
+        assert!(s.migrate.refusal.as_deref().unwrap().contains("move_pages"));
+        let m = super::super::result::machine(&t, &s);
+        let far = m.link(NodeId(0), NodeId(999)).unwrap();
+        let near = m.link(NodeId(0), NodeId(0)).unwrap();
+        assert_eq!(far.read_latency.value, near.read_latency.value * 25 / 10);
+        assert_eq!(far.read_latency.origin, homenode_core::costs::Origin::Assumed);
+    }
 }
