@@ -77,9 +77,14 @@ pub(super) fn within(key: Cost, mut c: Constant) -> Constant {
     c
 }
 
-/// Repeats `batch` until `slot` has passed, once at least, and returns the
-/// median time of one operation in picoseconds. A batch says how long it took
-/// and how many operations it did; `None` ends the slot without a figure.
+/// Batches in a slot at least, so that the median outvotes two disturbed ones: a
+/// time slice of another task is longer than some slots.
+const BATCHES_MIN: usize = 5;
+
+/// Repeats `batch` until `slot` has passed (once only if that is 0, else
+/// [`BATCHES_MIN`] times at least) and returns the median time of one operation
+/// in picoseconds. A batch says how long it took and how many operations it
+/// did; `None` ends the slot without a figure.
 ///
 /// The median over short batches leaves out those that an interrupt, or another
 /// virtual machine, fell into.
@@ -95,7 +100,8 @@ pub(super) fn per_operation(
             return None;
         }
         times.push(Some(took.as_nanos() as f64 * 1_000.0 / operations as f64));
-        if began.elapsed() >= slot {
+        let enough = slot.is_zero() || times.len() >= BATCHES_MIN;
+        if enough && began.elapsed() >= slot {
             return times.median();
         }
     }
@@ -180,5 +186,12 @@ mod tests {
         assert_eq!(per_operation(Duration::from_millis(1), || None), None);
         let two = per_operation(Duration::ZERO, || Some((Duration::from_nanos(10), 5)));
         assert_eq!(two, Some(2_000.0));
+        // A slot that the first batch outlasts is not left to that batch.
+        let mut nr = 0;
+        let median = per_operation(Duration::from_nanos(1), || {
+            nr += 1;
+            Some((Duration::from_nanos(if nr < 3 { 9_000 } else { 10 }), 1))
+        });
+        assert_eq!((median, nr), (Some(10_000.0), BATCHES_MIN));
     }
 }
