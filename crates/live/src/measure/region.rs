@@ -1,0 +1,268 @@
+//! Anonymous memory to measure on: mapped, advised, bound to a node, and given
+//! back when dropped.
+
+use homenode_core::units::{NodeId, PAGE_SIZE};
+use std::io;
+use std::ptr::{self, NonNull};
+
+/// Bytes of a huge page, to which regions are aligned.
+const HUGE: usize = 2 << 20;
+/// `MPOL_BIND` of the kernel's interface: allocate on these nodes only.
+const MPOL_BIND: libc::c_int = 2;
+
+/// Which pages a region wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageKind {
+    /// 4 KiB only.
+    Base,
+    /// 2 MiB where the kernel has them.
+    Huge,
+}
+
+/// A mapping of private anonymous memory, readable and writable.
+pub(super) struct Region {
+    map: NonNull<u8>,
+    map_len: usize,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a region is plain memory owned by one value; threads that share it
+// for a while go through raw pointers to parts that do not overlap.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// Maps `len` bytes (rounded up to 2 MiB), bound to `node` if one is named.
+    /// Nothing is touched. Children do not inherit it unless `inherit`: a fork
+    /// would write-protect it.
+    pub(super) fn map(
+        len: usize,
+        kind: PageKind,
+        node: Option<NodeId>,
+        inherit: bool,
+    ) -> io::Result<Self> {
+        let len = len.max(1).next_multiple_of(HUGE);
+        let map_len = len + HUGE;
+        let map = map_anonymous(map_len)?;
+        let skip = map.as_ptr().align_offset(HUGE);
+        // SAFETY: `skip` is below HUGE, and the mapping is HUGE longer than `len`.
+        let start = unsafe { map.add(skip) };
+        let region = Self { map, map_len, start, len };
+        let advice = match kind {
+            PageKind::Base => libc::MADV_NOHUGEPAGE,
+            PageKind::Huge => libc::MADV_HUGEPAGE,
+        };
+        // A kernel without huge pages refuses both: then pages are small anyway.
+        let _ = region.advise(advice);
+        if !inherit {
+            let _ = region.advise(libc::MADV_DONTFORK);
+        }
+        if let Some(node) = node {
+            region.bind(node)?;
+        }
+        Ok(region)
+    }
+
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+    pub(super) fn pages(&self) -> usize {
+        self.len / PAGE_SIZE as usize
+    }
+    /// First byte of page `i`.
+    pub(super) fn page(&self, i: usize) -> *mut u8 {
+        assert!(i < self.pages());
+        // SAFETY: just checked to be inside the mapping.
+        unsafe { self.start().add(i * PAGE_SIZE as usize) }
+    }
+    /// A byte at `offset`.
+    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset < self.len);
+        // SAFETY: just checked to be inside the mapping.
+        unsafe { self.start().add(offset) }
+    }
+
+    /// Writes a byte into each of the first `pages` pages.
+    pub(super) fn touch(&self, pages: usize) {
+        self.touch_range(0..pages.min(self.pages()));
+    }
+
+    /// Writes a byte into each page of the range.
+    pub(super) fn touch_range(&self, pages: std::ops::Range<usize>) {
+        for i in pages {
+            // SAFETY: the page is inside the mapping, which is writable, and
+            // nobody else holds a reference into it.
+            unsafe { self.page(i).write_volatile(1) };
+        }
+    }
+
+    /// `madvise` on the whole region.
+    pub(super) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        self.advise_part(0, self.len, advice)
+    }
+
+    /// `madvise` on a part.
+    pub(super) fn advise_part(
+        &self,
+        offset: usize,
+        len: usize,
+        advice: libc::c_int,
+    ) -> io::Result<()> {
+        assert!(offset + len <= self.len);
+        // SAFETY: the range lies in our own mapping; no reference into it exists,
+        // so that contents may go (MADV_DONTNEED).
+        let r = unsafe { libc::madvise(self.start().add(offset).cast(), len, advice) };
+        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// `mprotect` on the whole region.
+    pub(super) fn protect(&self, prot: libc::c_int) -> io::Result<()> {
+        // SAFETY: our own mapping; callers make it accessible again before use.
+        let r = unsafe { libc::mprotect(self.start().cast(), self.len, prot) };
+        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn bind(&self, node: NodeId) -> io::Result<()> {
+        let mut mask = vec![0u64; node.index() / 64 + 1];
+        mask[node.index() / 64] = 1 << (node.index() % 64);
+        // SAFETY: the range is our mapping, and the mask outlives the call. The
+        // kernel reads one bit less than `maxnode` says, hence the addition.
+        let r = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start(),
+                self.len,
+                MPOL_BIND,
+                mask.as_ptr(),
+                mask.len() * 64 + 1,
+                0,
+            )
+        };
+        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// How many of up to 64 touched pages, spread over the region, lie on
+    /// `node`: (on it, asked). `None` where the kernel does not tell.
+    pub(super) fn placed_on(&self, node: NodeId) -> Option<(usize, usize)> {
+        let step = (self.pages() / 64).max(1);
+        let pages: Vec<*mut u8> = (0..self.pages()).step_by(step).map(|i| self.page(i)).collect();
+        let mut status = vec![-1; pages.len()];
+        move_pages(&pages, None, &mut status).ok()?;
+        Some((status.iter().filter(|&&s| s == i32::from(node.0)).count(), pages.len()))
+    }
+
+    /// Bytes of the region in huge pages, as `/proc/self/smaps` has them.
+    pub(super) fn huge_bytes(&self) -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let (from, to) = (self.start() as usize, self.start() as usize + self.len);
+        let mut inside = false;
+        let mut kib = 0;
+        for line in text.lines() {
+            if let Some((lo, hi)) = mapping_range(line) {
+                inside = lo < to && from < hi;
+            } else if let Some(v) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
+                kib += v.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+            }
+        }
+        Some((kib * 1024).min(self.len as u64))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrows from it any longer.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_len) };
+    }
+}
+
+/// `lo-hi perms ...` of a line of smaps, if it is such a line.
+fn mapping_range(line: &str) -> Option<(usize, usize)> {
+    let (range, _) = line.split_once(' ')?;
+    let (lo, hi) = range.split_once('-')?;
+    Some((usize::from_str_radix(lo, 16).ok()?, usize::from_str_radix(hi, 16).ok()?))
+}
+
+fn map_anonymous(len: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new private mapping at an address of the kernel's choice.
+    let p = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(p.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
+}
+
+/// `move_pages` on our own pages: to `node`, or asking only. `status` gets each
+/// page's node, or a negative errno.
+pub(super) fn move_pages(
+    pages: &[*mut u8],
+    node: Option<NodeId>,
+    status: &mut [i32],
+) -> io::Result<()> {
+    assert_eq!(pages.len(), status.len());
+    let targets = node.map(|n| vec![i32::from(n.0); pages.len()]);
+    // SAFETY: the arrays have `pages.len()` entries and outlive the call; pages
+    // are moved without changing what a program sees in them.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            pages.len(),
+            pages.as_ptr(),
+            targets.as_ref().map_or(ptr::null(), |t| t.as_ptr()),
+            status.as_mut_ptr(),
+            // MPOL_MF_MOVE: pages that only this process maps.
+            2,
+        )
+    };
+    // A positive answer counts pages that stayed; `status` says which.
+    if r >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_bound_to_a_node_are_there() {
+        let here = NodeId(0);
+        // A kernel without NUMA, or a sandbox, refuses: then there is nothing to see.
+        let Ok(region) = Region::map(2 << 20, PageKind::Base, Some(here), false) else { return };
+        region.touch(region.pages());
+        if let Some((on, asked)) = region.placed_on(here) {
+            assert_eq!((on, asked), (64, 64));
+            assert_eq!(region.placed_on(NodeId(999)), Some((0, 64)));
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused() {
+        assert!(Region::map(2 << 20, PageKind::Base, Some(NodeId(999)), false).is_err());
+    }
+
+    #[test]
+    fn regions_are_aligned_and_zeroed() {
+        let region = Region::map(1, PageKind::Huge, None, false).unwrap();
+        assert_eq!((region.start() as usize % HUGE, region.len(), region.pages()), (0, HUGE, 512));
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { region.at(HUGE - 1).read() }, 0);
+        assert!(region.huge_bytes().is_some_and(|b| b <= HUGE as u64));
+    }
+
+    #[test]
+    fn lines_of_smaps() {
+        assert_eq!(mapping_range("1000-3000 rw-p 0 00:00 0 [heap]"), Some((0x1000, 0x3000)));
+        assert_eq!(mapping_range("AnonHugePages:      2048 kB"), None);
+    }
+}

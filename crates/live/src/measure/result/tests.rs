@@ -1,0 +1,177 @@
+//! Samples made up in data; constants and their sentences out.
+
+use super::*;
+use homenode_core::topology::{Cpu, Medium, Node, Zone, ZoneKind};
+use homenode_core::units::{Bytes, CpuId, Pages};
+
+fn topology(distances: &[&[u32]]) -> Topology {
+    let zone = Zone { kind: ZoneKind::Normal, managed: Pages(1000) };
+    let ids = || (0..distances.len() as u16).map(NodeId);
+    let shape =
+        |level, size| CacheShape { level, size: Bytes(size), ways: 8, line: 64, shared_by: 1 };
+    Topology {
+        nodes: ids().map(|id| Node { id, medium: Medium::Dram, zones: vec![zone] }).collect(),
+        cpus: ids()
+            .map(|node| Cpu { id: CpuId(node.0.into()), node, core: node.0.into(), llc: 0 })
+            .collect(),
+        caches: vec![shape(1, 32 << 10), shape(2, 1 << 20)],
+        distances: distances.iter().map(|r| r.to_vec()).collect(),
+        model: Some("Brand(R) CPU 7 @ 2.00GHz".into()),
+        kernel: Some("6.1.0".into()),
+        virtual_machine: true,
+        notes: vec!["a note".into()],
+    }
+}
+
+fn series(samples: &[f64]) -> Series {
+    samples.iter().copied().collect()
+}
+
+/// Every key has a sentence and lies inside its bounds.
+fn check(m: &Machine) {
+    for key in Cost::ALL {
+        let c = &m.costs.0[key];
+        let (low, high) = key.bounds();
+        assert!((low..=high).contains(&c.value), "{key:?} {c:?}");
+        assert!(!c.method.is_empty(), "{key:?}");
+    }
+    let links = m
+        .links
+        .iter()
+        .flat_map(|l| [&l.read_latency, &l.write_latency, &l.read_bandwidth, &l.write_bandwidth]);
+    for c in links.chain(m.caches.iter().map(|c| &c.latency)) {
+        assert!(c.value > 0 && !c.method.is_empty(), "{c:?}");
+    }
+}
+
+#[test]
+fn without_samples_everything_is_assumed() {
+    let m = machine(&topology(&[&[10, 30], &[25, 10]]), &Samples::default());
+    check(&m);
+    assert!(m.costs.0.values().all(|c| c.origin == Origin::Assumed && c.spread.is_none()));
+    assert_eq!(m.links.len(), 4);
+    // Asymmetric distances: each direction by its own.
+    let remote = |a, b| m.link(NodeId(a), NodeId(b)).unwrap().read_latency.value;
+    assert_eq!((remote(0, 0), remote(0, 1), remote(1, 0)), (100_000, 300_000, 250_000));
+    assert_eq!(m.name, "brand-7-2-00ghz-2cpu-2node");
+    assert!(m.about.contains("virtual machine") && m.about.contains("a note"));
+}
+
+fn with_link(huge: bool) -> Samples {
+    let link = LinkSeries {
+        load_huge: series(&[100_000.0, 104_000.0, 102_000.0]),
+        load_base: series(&[121_000.0, 124_000.0, 122_000.0]),
+        store: series(&[120_000.0, 121_000.0, 122_000.0]),
+        read: series(&[30_000.0]),
+        write: series(&[15_000.0]),
+        read_one: series(&[16_000.0]),
+        write_one: series(&[9_000.0]),
+        threads: 2,
+        cpu: Some(CpuId(0)),
+        walked: 256 << 20,
+        streamed: 256 << 20,
+        huge,
+    };
+    let home = (NodeId(0), NodeId(0));
+    let mut s = Samples { home: Some(home), ..Samples::default() };
+    s.links.insert(home, link);
+    s.near_load = series(&[1_000.0]);
+    s.near_store = series(&[6_000.0]);
+    // 2 ns up to 1,536 pages, then 22 ns.
+    for (n, t) in [(128, 2e3), (512, 2e3), (1536, 2e3), (2048, 22e3), (8192, 22e3)] {
+        s.tlb.insert(n, series(&[t, t, t]));
+    }
+    s
+}
+
+#[test]
+fn a_links_figures_follow_from_its_samples() {
+    let m = machine(&topology(&[&[10, 20], &[20, 10]]), &with_link(true));
+    check(&m);
+    let local = m.link(NodeId(0), NodeId(0)).unwrap();
+    assert_eq!(local.read_latency.value, 102_000);
+    assert_eq!(local.read_latency.spread, Some(1_000));
+    assert_eq!(local.write_latency.value, 116_000);
+    assert_eq!(local.read_bandwidth.value, 30_000);
+    assert!(local.read_bandwidth.method.contains("16000 MB/s"));
+    assert_eq!(m.costs.get(Cost::TlbMiss), 20_000);
+    assert_eq!(m.costs.get(Cost::TlbEntries), 1_792);
+    // What was not measured is scaled from what was.
+    let remote = m.link(NodeId(0), NodeId(1)).unwrap();
+    assert_eq!(remote.read_latency.value, 204_000);
+    assert_eq!(remote.write_bandwidth.value, 7_500);
+    assert_eq!(remote.read_latency.origin, Origin::Assumed);
+}
+
+#[test]
+fn without_huge_pages_the_tlb_is_taken_off() {
+    let m = machine(&topology(&[&[10]]), &with_link(false));
+    check(&m);
+    assert_eq!(m.costs.get(Cost::TlbMiss), 20_000);
+    let l = &m.links[0].read_latency;
+    assert_eq!(l.value, 102_000);
+    assert!(l.method.contains("refused"));
+}
+
+#[test]
+fn a_flat_curve_has_no_knee() {
+    let mut s = with_link(true);
+    s.tlb.values_mut().for_each(|t| *t = series(&[2e3, 2.1e3]));
+    let c = tlb_entries(&s);
+    assert_eq!((c.value, c.origin), (Cost::TlbEntries.default_value(), Origin::Assumed));
+    assert!(c.method.contains("no step"));
+}
+
+#[test]
+fn migration_is_the_move_less_the_copy() {
+    let mut s = Samples { migration: Some(Migration::Compaction("x")), ..Samples::default() };
+    s.migrate.series = series(&[2_600_000.0, 2_700_000.0, 2_800_000.0]);
+    s.copy = series(&[400_000.0]);
+    let c = migrate_page(&s);
+    assert_eq!((c.value, c.spread, c.origin), (2_300_000, Some(50_000), Origin::Measured));
+    assert!(c.method.contains("upper bound"));
+    // A copy that seems dearer than the move leaves a tenth.
+    s.copy = series(&[9_000_000.0]);
+    assert_eq!(migrate_page(&s).value, 270_000);
+    // Refused: the reason is in the sentence.
+    let mut s = Samples::default();
+    s.migrate.refusal = Some("compact_memory: Permission denied".into());
+    let c = migrate_page(&s);
+    assert_eq!(c.origin, Origin::Assumed);
+    assert!(c.method.contains("Permission denied"));
+}
+
+#[test]
+fn parallelism_is_the_best_width_against_one() {
+    let mut s = Samples::default();
+    for (n, t) in [(1, [100e3, 110e3]), (8, [20e3, 22e3]), (16, [10e3, 10e3]), (32, [12e3, 12e3])] {
+        s.widths.insert(n, series(&t));
+    }
+    let c = parallelism(&s).unwrap();
+    assert_eq!(c.value, 10_500);
+    assert!(c.method.contains("16 interleaved"));
+}
+
+#[test]
+fn a_caches_effective_size_is_in_its_method() {
+    let mut s = with_link(true);
+    for (size, t) in [
+        (16 << 10, 1e3),
+        (32 << 10, 1e3),
+        (64 << 10, 4e3),
+        (256 << 10, 4.5e3),
+        (512 << 10, 5e3),
+        (1 << 20, 30e3),
+        (2 << 20, 90e3),
+    ] {
+        s.sweep.insert(size, series(&[t, t]));
+    }
+    let m = machine(&topology(&[&[10]]), &s);
+    check(&m);
+    let of = |i: usize| (m.caches[i].latency.value, m.caches[i].latency.method.as_str());
+    assert_eq!(of(0).0, 1_000);
+    assert!(of(0).1.contains("at 64 KiB"), "{}", of(0).1);
+    // The last of two levels is read at a quarter of its size.
+    assert_eq!(of(1).0, 4_500);
+    assert!(of(1).1.contains("at 2 MiB") && of(1).1.contains("virtual machine"), "{}", of(1).1);
+}
