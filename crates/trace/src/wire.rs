@@ -1,0 +1,1 @@
+//! What the plugin sends to the process that writes the recording.
