@@ -170,7 +170,12 @@ pub trait Sink {
 
 /// One thread's view of the caches.
 pub struct Core {
-    l1: Table<u64>,
+    /// The latest entry of each set of L1, and below the others: so that the
+    /// comparison which most accesses are needs one mask and one load.
+    latest: Box<[u64]>,
+    l1_mask: u64,
+    l1_ways: usize,
+    older: Box<[u64]>,
     l2: Option<Table<u32>>,
     tlb: Table<u64>,
     noted: Box<[u64]>,
@@ -189,8 +194,14 @@ impl Core {
     pub fn new(g: &Geometry) -> Self {
         // Second-level TLBs have 8 ways (AMD) or 12 (Intel's 1,536 and 2,048 entries).
         let tlb_ways = if g.tlb % 12 == 0 { 12 } else { 8 };
+        let l1 = Sets::new(g.l1.0 >> LINE_BITS, g.l1.1);
+        // First levels are indexed by address bits: their sets are a power of two.
+        let sets = 1usize << l1.count.ilog2();
         Self {
-            l1: Table::new(g.l1.0 >> LINE_BITS, g.l1.1, EMPTY),
+            latest: vec![EMPTY; sets].into(),
+            l1_mask: sets as u64 - 1,
+            l1_ways: l1.ways,
+            older: vec![EMPTY; sets * (l1.ways - 1)].into(),
             l2: (g.l2.0 > 0).then(|| Table::new(g.l2.0 >> LINE_BITS, g.l2.1, 0)),
             tlb: Table::new(u64::from(g.tlb), tlb_ways, EMPTY),
             noted: vec![0; NOTED].into(),
@@ -204,19 +215,18 @@ impl Core {
     }
 
     /// Counts an access. Returns whether its line is the latest of its set, and
-    /// written if `write`: then there is nothing more to do for it. Once in
+    /// written unless `load` is 1: then there is nothing more to do for it. Once in
     /// [`LOOK_UP`] accesses it returns false all the same, so that a loop over
     /// a few such lines also comes to its next epoch.
     #[inline(always)]
-    pub fn is_latest(&mut self, line: u64, write: bool) -> bool {
+    pub fn is_latest(&mut self, line: u64, load: u8) -> bool {
         self.totals.accesses += 1;
         if self.totals.accesses % LOOK_UP == 0 {
             return false;
         }
-        let base = self.l1.sets.base(line);
-        // SAFETY: `base` is the start of a set, below the table's length by construction.
-        let latest = unsafe { *self.l1.tags.get_unchecked(base) };
-        if write { latest == (line << 1 | DIRTY) } else { latest >> 1 == line }
+        // SAFETY: the mask is the table's length less one.
+        let latest = unsafe { *self.latest.get_unchecked((line & self.l1_mask) as usize) };
+        latest | u64::from(load) == line << 1 | DIRTY
     }
 
     /// An access to `line` when the task has run `now` instructions.
@@ -224,9 +234,7 @@ impl Core {
         if now >= self.epoch_end {
             self.new_epoch(now);
         }
-        let base = self.l1.sets.base(line);
-        let set = &mut self.l1.tags[base..base + self.l1.sets.ways];
-        let old = touch_dirty(set, line, write);
+        let old = self.touch_l1(line, write);
         if old != EMPTY {
             if write && old & DIRTY == 0 {
                 self.translate(line >> PAGE_LINE_BITS, true, now, sink);
@@ -268,6 +276,32 @@ impl Core {
         if row.reads + row.writes >= WINDOW_MISSES {
             self.close_all(sink);
         }
+    }
+
+    /// As [`touch_dirty`], on the two parts of L1.
+    #[inline]
+    fn touch_l1(&mut self, line: u64, write: bool) -> u64 {
+        let dirty = u64::from(write);
+        let set = (line & self.l1_mask) as usize;
+        let latest = &mut self.latest[set];
+        let old = *latest;
+        if old >> 1 == line {
+            *latest = old | dirty;
+            return old;
+        }
+        let n = self.l1_ways - 1;
+        let older = &mut self.older[set * n..set * n + n];
+        let mut carried = old;
+        for way in older {
+            let old = std::mem::replace(way, carried);
+            if old >> 1 == line {
+                *latest = old | dirty;
+                return old;
+            }
+            carried = old;
+        }
+        *latest = line << 1 | dirty;
+        EMPTY
     }
 
     /// Finds the page in the TLB; sees to it that the page has a row in this epoch.
@@ -344,7 +378,8 @@ impl Core {
 
     /// See [`Core::new_epoch`]; also after a fork and where the address space changes.
     pub fn forget(&mut self) {
-        self.l1.tags.fill(EMPTY);
+        self.latest.fill(EMPTY);
+        self.older.fill(EMPTY);
         self.tlb.tags.fill(EMPTY);
         self.noted.fill(0);
         self.last_page = EMPTY;
@@ -383,7 +418,7 @@ mod tests {
         }
         fn go(&mut self, line: u64, write: bool) {
             self.now += 1;
-            if !self.core.is_latest(line, write) {
+            if !self.core.is_latest(line, u8::from(!write)) {
                 self.core.access(&self.llc, line, write, self.now, &mut self.rows);
             }
         }

@@ -9,7 +9,7 @@ use homenode_trace::{Kind, wire};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// The version of the interface that this plugin is written for.
 #[unsafe(no_mangle)]
@@ -101,8 +101,12 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
     }
     // SAFETY: `tb` is valid during this call, and so are its instructions.
     unsafe {
-        let n = qemu_plugin_tb_n_insns(tb);
-        if THREADED.load(Relaxed) {
+        let count = qemu_plugin_tb_n_insns(tb);
+        // A repeated string instruction runs once per element, each time in a block
+        // of its own after the first: it counts as one instruction, as it does natively.
+        let n = if count == 1 && repeats(qemu_plugin_tb_get_insn(tb, 0)) { 0 } else { count };
+        if n == 0 {
+        } else if THREADED.load(Relaxed) {
             qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, CB_NO_REGS, n as *mut c_void);
         } else {
             let at = addr_of_mut!(INLINE).cast();
@@ -111,12 +115,35 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
         if process.config.count_only {
             return;
         }
-        for i in 0..n {
+        for i in 0..count {
             let insn = qemu_plugin_tb_get_insn(tb, i);
-            qemu_plugin_register_vcpu_mem_cb(insn, on_load, CB_NO_REGS, MEM_R, null_mut());
-            qemu_plugin_register_vcpu_mem_cb(insn, on_store, CB_NO_REGS, MEM_W, null_mut());
+            qemu_plugin_register_vcpu_mem_cb(insn, on_access, CB_NO_REGS, MEM_RW, null_mut());
         }
     }
+}
+
+/// Whether it is a string instruction with a repeat prefix.
+///
+/// # Safety
+/// `insn` belongs to the block that is being translated.
+unsafe fn repeats(insn: *const Insn) -> bool {
+    // SAFETY: QEMU gives the instruction's bytes, as many as it says.
+    let bytes = unsafe {
+        let (at, n) = (qemu_plugin_insn_data(insn), qemu_plugin_insn_size(insn));
+        if at.is_null() {
+            return false;
+        }
+        std::slice::from_raw_parts(at, n)
+    };
+    let prefixes = |&&b: &&u8| {
+        matches!(
+            b,
+            0x40..=0x4f | 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65
+        )
+    };
+    let n = bytes.iter().take_while(prefixes).count();
+    bytes[..n].iter().any(|b| matches!(b, 0xf2 | 0xf3))
+        && matches!(bytes.get(n), Some(0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf))
 }
 
 /// The first block of the program is being translated: now its name is known.
@@ -174,34 +201,59 @@ extern "C" fn on_block(vcpu: u32, insns: *mut c_void) {
     }
 }
 
-#[inline(always)]
-fn on_access(vcpu: u32, info: u32, at: u64, write: bool) {
-    let Some(t) = task(vcpu) else { return };
-    let line = at >> LINE_BITS;
-    // Nothing is longer than 16 bytes, and most of what is not aligned stays in its line.
-    if at & 63 <= 48 || !crosses(info, at) {
-        if !t.core.is_latest(line, write) {
-            t.access(line, write);
-        }
+/// What QEMU's description of an access says, by its low bits: asking QEMU is two
+/// calls, and a program has only a few kinds. 0 is not known yet.
+static KINDS: [AtomicU8; 1 << 18] = [const { AtomicU8::new(0) }; 1 << 18];
+const KIND_LOAD: u8 = 1;
+const KIND_STORE: u8 = 0x80;
+/// The size in bytes, shifted by one.
+const KIND_SIZE: u8 = 0x7e;
+
+#[cold]
+fn ask_kind(info: u32) -> u8 {
+    // SAFETY: `info` comes from QEMU.
+    let (store, shift) =
+        unsafe { (qemu_plugin_mem_is_store(info), qemu_plugin_mem_size_shift(info)) };
+    let k = if store { KIND_STORE } else { KIND_LOAD } | (1 << shift.min(5)) << 1;
+    if let Some(slot) = KINDS.get(info as usize) {
+        slot.store(k, Relaxed);
+    }
+    k
+}
+
+/// Most of a recording's time goes here: what is rare is behind tail calls, so
+/// that the common path saves no registers.
+extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
+    let t = TASKS[vcpu as usize % MOST_TASKS].load(Relaxed);
+    let kind = KINDS[info as usize % KINDS.len()].load(Relaxed);
+    if t.is_null() || kind == 0 || (vcpu as usize) >= MOST_TASKS || (info as usize) >= KINDS.len() {
+        return unusual(vcpu, info, at);
+    }
+    // SAFETY: made in `new_task`, used by this thread only until it is freed.
+    let t = unsafe { &mut *t };
+    let size = u64::from(kind & KIND_SIZE) >> 1;
+    if t.core.is_latest(at >> LINE_BITS, kind & KIND_LOAD) && (at & 63) + size <= 64 {
         return;
     }
-    t.core.totals.accesses += 1;
+    further(t, at, kind);
+}
+
+#[inline(never)]
+fn further(t: &mut Task, at: u64, kind: u8) {
+    let (line, write) = (at >> LINE_BITS, kind & KIND_STORE != 0);
     t.access(line, write);
-    t.access(line + 1, write);
+    if (at & 63) + (u64::from(kind & KIND_SIZE) >> 1) > 64 {
+        t.access(line + 1, write);
+    }
 }
 
-#[inline]
-fn crosses(info: u32, at: u64) -> bool {
-    // SAFETY: `info` comes from QEMU.
-    (at & 63) + (1 << unsafe { qemu_plugin_mem_size_shift(info) }) > 64
-}
-
-extern "C" fn on_load(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
-    on_access(vcpu, info, at, false);
-}
-
-extern "C" fn on_store(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
-    on_access(vcpu, info, at, true);
+/// A thread's first access, or one of a kind that was not seen before.
+#[cold]
+#[inline(never)]
+fn unusual(vcpu: u32, info: u32, at: u64) {
+    let Some(t) = task(vcpu) else { return };
+    t.core.totals.accesses += 1;
+    further(t, at, ask_kind(info));
 }
 
 extern "C" fn on_call(

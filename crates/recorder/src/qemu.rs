@@ -16,10 +16,9 @@ pub(crate) struct Insn {
 
 /// The callback reads no registers.
 pub(crate) const CB_NO_REGS: c_int = 0;
-/// Call at loads.
-pub(crate) const MEM_R: c_int = 1;
-/// Call at stores.
-pub(crate) const MEM_W: c_int = 2;
+/// Call at loads and stores. Asked for stores only, version 7.2 calls at loads
+/// too, and asked for loads it calls at stores; so ask for both, once.
+pub(crate) const MEM_RW: c_int = 3;
 /// Add a constant to a u64 in place of a call.
 pub(crate) const INLINE_ADD_U64: c_int = 0;
 
@@ -30,6 +29,8 @@ unsafe extern "C" {
     pub(crate) fn qemu_plugin_register_vcpu_tb_trans_cb(id: u64, cb: extern "C" fn(u64, *mut Tb));
     pub(crate) fn qemu_plugin_tb_n_insns(tb: *const Tb) -> usize;
     pub(crate) fn qemu_plugin_tb_get_insn(tb: *const Tb, i: usize) -> *mut Insn;
+    pub(crate) fn qemu_plugin_insn_data(insn: *const Insn) -> *const u8;
+    pub(crate) fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
     pub(crate) fn qemu_plugin_register_vcpu_mem_cb(
         insn: *mut Insn,
         cb: MemCb,
@@ -60,5 +61,6 @@ unsafe extern "C" {
         data: *mut c_void,
     );
     pub(crate) fn qemu_plugin_mem_size_shift(info: u32) -> u32;
+    pub(crate) fn qemu_plugin_mem_is_store(info: u32) -> bool;
     pub(crate) fn qemu_plugin_path_to_binary() -> *const c_char;
 }

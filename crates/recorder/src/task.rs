@@ -348,7 +348,7 @@ impl Task {
             return;
         }
         for line in from >> LINE_BITS..=(from + (bytes - 1)) >> LINE_BITS {
-            if !self.core.is_latest(line, write) {
+            if !self.core.is_latest(line, u8::from(!write)) {
                 self.access(line, write);
             }
         }
