@@ -44,7 +44,7 @@ pub struct Slice {
 }
 
 /// How a recording ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
     /// The program ended with that status.
     Exit(i32),

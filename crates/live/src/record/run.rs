@@ -280,14 +280,20 @@ fn follow(
             }
             continue;
         }
-        // No writer is left, and nothing is in the pipe.
-        let over = read == Some(0);
-        if !over && read.is_none() && heard.elapsed() > LINGER {
-            alone = false;
-            end_all(run, drain);
-            heard = Instant::now();
+        // No writer is left, and nothing is in the pipe. A process that is between two
+        // images, or has closed our descriptor with all others, opens it again.
+        let silent = read.is_none_or(|n| n == 0);
+        let over = read == Some(0) && !drain.living().any(|pid| is_recorded(pid as i32));
+        if silent && !over {
+            if heard.elapsed() > LINGER {
+                alone = false;
+                end_all(run, drain);
+                heard = Instant::now();
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        if let (true, Some(done)) = (over, done.take()) {
+        if over {
+            let Some(done) = done.take() else { continue };
             let ended = why.unwrap_or(if libc::WIFSIGNALED(done.status) {
                 Ended::Signal(libc::WTERMSIG(done.status))
             } else {
