@@ -132,6 +132,11 @@ fn touch_dirty(set: &mut [u64], key: u64, write: bool) -> u64 {
     EMPTY
 }
 
+/// Sets of L1. x86 finds a line in L1 by the address bits within a page, while it
+/// translates the rest, so there are 64 sets whatever the size; where a machine
+/// differs, its ways are taken as many as make up the size.
+const L1_SETS: usize = 64;
+
 /// How many pages have an open row. Programs often walk a few streams at once;
 /// with one open row, each miss of two interleaved streams would be a row.
 const WINDOW: usize = 4;
@@ -164,16 +169,15 @@ pub struct Open {
 
 /// Takes rows that are complete, in the order in which they began.
 pub trait Sink {
-    /// One row.
-    fn row(&mut self, row: Open);
+    /// One row, with the task's counts so far.
+    fn row(&mut self, row: Open, totals: &Totals);
 }
 
 /// One thread's view of the caches.
 pub struct Core {
     /// The latest entry of each set of L1, and below the others: so that the
     /// comparison which most accesses are needs one mask and one load.
-    latest: Box<[u64]>,
-    l1_mask: u64,
+    latest: [u64; L1_SETS],
     l1_ways: usize,
     older: Box<[u64]>,
     l2: Option<Table<u32>>,
@@ -194,14 +198,11 @@ impl Core {
     pub fn new(g: &Geometry) -> Self {
         // Second-level TLBs have 8 ways (AMD) or 12 (Intel's 1,536 and 2,048 entries).
         let tlb_ways = if g.tlb % 12 == 0 { 12 } else { 8 };
-        let l1 = Sets::new(g.l1.0 >> LINE_BITS, g.l1.1);
-        // First levels are indexed by address bits: their sets are a power of two.
-        let sets = 1usize << l1.count.ilog2();
+        let l1_ways = ((g.l1.0 >> LINE_BITS) as usize / L1_SETS).max(1);
         Self {
-            latest: vec![EMPTY; sets].into(),
-            l1_mask: sets as u64 - 1,
-            l1_ways: l1.ways,
-            older: vec![EMPTY; sets * (l1.ways - 1)].into(),
+            latest: [EMPTY; L1_SETS],
+            l1_ways,
+            older: vec![EMPTY; L1_SETS * (l1_ways - 1)].into(),
             l2: (g.l2.0 > 0).then(|| Table::new(g.l2.0 >> LINE_BITS, g.l2.1, 0)),
             tlb: Table::new(u64::from(g.tlb), tlb_ways, EMPTY),
             noted: vec![0; NOTED].into(),
@@ -224,17 +225,35 @@ impl Core {
         if self.totals.accesses % LOOK_UP == 0 {
             return false;
         }
-        // SAFETY: the mask is the table's length less one.
-        let latest = unsafe { *self.latest.get_unchecked((line & self.l1_mask) as usize) };
+        let latest = self.latest[line as usize % L1_SETS];
         latest | u64::from(load) == line << 1 | DIRTY
     }
 
-    /// An access to `line` when the task has run `now` instructions.
-    pub fn access(&mut self, llc: &Llc, line: u64, write: bool, now: u64, sink: &mut impl Sink) {
+    /// Whether L1 answers, and neither page nor epoch needs a look. Otherwise
+    /// [`Core::access`] goes on with what L1 held.
+    #[inline]
+    pub fn l1(&mut self, line: u64, write: bool) -> Result<(), u64> {
+        let old = self.touch_l1(line, write);
+        if old != EMPTY && (!write || old & DIRTY != 0) && self.totals.accesses % LOOK_UP != 0 {
+            return Ok(());
+        }
+        Err(old)
+    }
+
+    /// An access to `line` when the task has run `now` instructions; `old` is what
+    /// [`Core::l1`] found.
+    pub fn access(
+        &mut self,
+        llc: &Llc,
+        line: u64,
+        write: bool,
+        old: u64,
+        now: u64,
+        sink: &mut impl Sink,
+    ) {
         if now >= self.epoch_end {
             self.new_epoch(now);
         }
-        let old = self.touch_l1(line, write);
         if old != EMPTY {
             if write && old & DIRTY == 0 {
                 self.translate(line >> PAGE_LINE_BITS, true, now, sink);
@@ -282,7 +301,7 @@ impl Core {
     #[inline]
     fn touch_l1(&mut self, line: u64, write: bool) -> u64 {
         let dirty = u64::from(write);
-        let set = (line & self.l1_mask) as usize;
+        let set = line as usize % L1_SETS;
         let latest = &mut self.latest[set];
         let old = *latest;
         if old >> 1 == line {
@@ -342,7 +361,7 @@ impl Core {
             }
         }
         if self.used == WINDOW {
-            sink.row(self.open[self.first]);
+            sink.row(self.open[self.first], &self.totals);
             self.first = (self.first + 1) % WINDOW;
             self.used -= 1;
         }
@@ -355,7 +374,7 @@ impl Core {
     /// Closes all open rows.
     pub fn close_all(&mut self, sink: &mut impl Sink) {
         for i in 0..self.used {
-            sink.row(self.open[(self.first + i) % WINDOW]);
+            sink.row(self.open[(self.first + i) % WINDOW], &self.totals);
         }
         self.first = 0;
         self.used = 0;
@@ -399,12 +418,12 @@ mod tests {
     #[derive(Default)]
     struct Rows(Vec<Open>);
     impl Sink for Rows {
-        fn row(&mut self, row: Open) {
+        fn row(&mut self, row: Open, _: &Totals) {
             self.0.push(row);
         }
     }
 
-    const SMALL: Geometry = Geometry { l1: (4096, 2), l2: (16384, 4), llc: (65536, 16), tlb: 64 };
+    const SMALL: Geometry = Geometry { l1: (8192, 2), l2: (16384, 4), llc: (65536, 16), tlb: 64 };
 
     struct Run {
         core: Core,
@@ -419,7 +438,9 @@ mod tests {
         fn go(&mut self, line: u64, write: bool) {
             self.now += 1;
             if !self.core.is_latest(line, u8::from(!write)) {
-                self.core.access(&self.llc, line, write, self.now, &mut self.rows);
+                if let Err(old) = self.core.l1(line, write) {
+                    self.core.access(&self.llc, line, write, old, self.now, &mut self.rows);
+                }
             }
         }
         fn end(mut self) -> (Vec<Open>, Totals) {
@@ -451,7 +472,7 @@ mod tests {
     fn misses_are_those_of_a_plain_model() {
         let mut run = Run::new(&SMALL);
         let (mut l1, mut l2, mut llc) =
-            (Plain::new(4096, 2), Plain::new(16384, 4), Plain::new(65536, 16));
+            (Plain::new(8192, 2), Plain::new(16384, 4), Plain::new(65536, 16));
         let mut want = Totals::default();
         let mut x = 1u64;
         for _ in 0..200_000 {

@@ -226,13 +226,18 @@ fn ask_kind(info: u32) -> u8 {
 extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
     let t = TASKS[vcpu as usize % MOST_TASKS].load(Relaxed);
     let kind = KINDS[info as usize % KINDS.len()].load(Relaxed);
-    if t.is_null() || kind == 0 || (vcpu as usize) >= MOST_TASKS || (info as usize) >= KINDS.len() {
+    if t.is_null() || vcpu as usize / MOST_TASKS | info as usize / KINDS.len() != 0 {
         return unusual(vcpu, info, at);
     }
     // SAFETY: made in `new_task`, used by this thread only until it is freed.
     let t = unsafe { &mut *t };
     let size = u64::from(kind & KIND_SIZE) >> 1;
-    if t.core.is_latest(at >> LINE_BITS, kind & KIND_LOAD) && (at & 63) + size <= 64 {
+    // What is left of the line after the first byte; a kind that is not known has
+    // the size 0, and none of it.
+    if size.wrapping_sub(1) > !at & 63 {
+        return unusual(vcpu, info, at);
+    }
+    if t.core.is_latest(at >> LINE_BITS, kind & KIND_LOAD) {
         return;
     }
     further(t, at, kind);
@@ -247,7 +252,8 @@ fn further(t: &mut Task, at: u64, kind: u8) {
     }
 }
 
-/// A thread's first access, or one of a kind that was not seen before.
+/// A thread's first access, one of a kind that was not seen before, or one that
+/// crosses a line.
 #[cold]
 #[inline(never)]
 fn unusual(vcpu: u32, info: u32, at: u64) {

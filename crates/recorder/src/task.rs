@@ -1,8 +1,8 @@
 //! One thread's state, its frames, and the pipe that they go into.
 
 use crate::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
-use homenode_trace::Kind;
 use homenode_trace::wire::{self, FRAME_BYTES, HEAD_BYTES, Head, LONGEST_ROW_BYTES, WireRow};
+use homenode_trace::{Kind, Totals};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -196,17 +196,16 @@ pub(crate) struct Task {
 struct Rows<'a> {
     frames: &'a mut Frames,
     process: &'static Process,
-    totals: homenode_trace::Totals,
 }
 
 impl Sink for Rows<'_> {
-    fn row(&mut self, row: Open) {
-        self.frames.access(self.process, &row, &self.totals);
+    fn row(&mut self, row: Open, totals: &Totals) {
+        self.frames.access(self.process, &row, totals);
     }
 }
 
 impl Frames {
-    fn access(&mut self, process: &Process, row: &Open, totals: &homenode_trace::Totals) {
+    fn access(&mut self, process: &Process, row: &Open, totals: &Totals) {
         if !self.keep {
             return;
         }
@@ -229,7 +228,7 @@ impl Frames {
     }
 
     /// Instructions up to `at` that no row has yet; what a row cannot carry goes ahead.
-    fn spend(&mut self, process: &Process, at: u64, totals: &homenode_trace::Totals) -> u32 {
+    fn spend(&mut self, process: &Process, at: u64, totals: &Totals) -> u32 {
         let insns = at - self.last;
         self.last = at;
         if let Ok(n) = u32::try_from(insns) {
@@ -249,7 +248,7 @@ impl Frames {
     }
 
     #[inline]
-    fn put(&mut self, process: &Process, row: &WireRow, totals: &homenode_trace::Totals) {
+    fn put(&mut self, process: &Process, row: &WireRow, totals: &Totals) {
         if self.len + LONGEST_ROW_BYTES > FRAME_BYTES {
             self.send(process, totals);
         }
@@ -259,7 +258,7 @@ impl Frames {
         self.len += n;
     }
 
-    fn send(&mut self, process: &Process, totals: &homenode_trace::Totals) {
+    fn send(&mut self, process: &Process, totals: &Totals) {
         let mut head = [0; HEAD_BYTES];
         Head {
             len: self.len as u16,
@@ -331,15 +330,23 @@ impl Task {
     }
 
     /// An access that was not to the latest line of its set.
+    #[inline]
     pub(crate) fn access(&mut self, line: u64, write: bool) {
+        if let Err(old) = self.core.l1(line, write) {
+            self.beyond_l1(line, write, old);
+        }
+    }
+
+    #[inline(never)]
+    fn beyond_l1(&mut self, line: u64, write: bool, old: u64) {
         let now = self.now();
         if now >= self.check_at {
             self.check(now);
         }
         self.core.totals.insns = now;
-        let totals = self.core.totals;
-        let mut rows = Rows { frames: &mut self.frames, process: self.process, totals };
-        self.core.access(&self.process.llc, line, write, now, &mut rows);
+        let Self { core, frames, process, .. } = self;
+        let mut rows = Rows { frames, process };
+        core.access(&process.llc, line, write, old, now, &mut rows);
     }
 
     /// The kernel reads or writes memory of the program.
@@ -388,7 +395,7 @@ impl Task {
     fn discard_open(&mut self) {
         struct Nowhere;
         impl Sink for Nowhere {
-            fn row(&mut self, _: Open) {}
+            fn row(&mut self, _: Open, _: &Totals) {}
         }
         self.core.close_all(&mut Nowhere);
     }
@@ -401,7 +408,7 @@ impl Task {
     fn row_at(&mut self, kind: u8, page: u64, pages: u64, arg: u64, now: u64) {
         self.core.totals.insns = now;
         let totals = self.core.totals;
-        let mut rows = Rows { frames: &mut self.frames, process: self.process, totals };
+        let mut rows = Rows { frames: &mut self.frames, process: self.process };
         self.core.close_all(&mut rows);
         if !self.frames.keep {
             self.frames.last = now;
