@@ -211,14 +211,15 @@ fn quantum(a: &Args) {
             (0..threads).map(|t| gauss_ids(1 << 20, pages, t + 1).into()).collect();
         let m = machine(threads as u32 + 1, pages / 4, pages);
         let model = Model { order, ..Model::default() };
-        let setup = Setup { knobs: tiering(2, &[]), model, ..Setup::default() };
+        let knobs = tiering(2, &[("min_free_kbytes", a.num("min-free", 1024).to_string()), ("watermark_scale_factor", "1".into()), ("numa_balancing_promote_rate_limit_MBps", a.num("rate", 65536).to_string())]);
+        let setup = Setup { knobs, model, ..Setup::default() };
         let cpus: Vec<CpuId> = (0..threads as u32).map(CpuId).collect();
         let mut s = Simulation::with_ids(&m, &setup, pages, &cpus, &ids).expect("a simulation");
         s.run_until(Picos::from_ms(virtual_ms).0);
         s
     };
     let strict = run(Order::Strict);
-    let quanta = run(Order::Quantum(Picos::from_us(10)));
+    let quanta = run(Order::Quantum(Picos::from_ns(a.num("quantum-ns", 10_000))));
     let figures = |s: &Simulation| {
         let p = &s.processes()[0];
         let total: u64 = p.accesses.iter().flatten().sum();
