@@ -90,12 +90,14 @@ const AHEAD: usize = 24;
 /// only take time.
 const NEAR: usize = 1 << 18;
 
+/// Bursts shorter than this cost more than timing each operation.
+const WORTHWHILE: usize = 48;
+
 /// Runs operations from `ops` until one raises an event or `*clock` reaches `end`.
 /// Returns how many were done; the one that raised the event is not among them.
 ///
-/// Time is not added up access by access: as many operations as can't reach `end`,
-/// were each the dearest, run in one burst that only counts kinds. Bursts shrink
-/// as the end nears; the last operation runs alone. The sum is the same.
+/// As many operations as can't reach `end`, were each the dearest, run in one burst
+/// that only counts kinds; near the end each operation is timed. The sum is the same.
 ///
 /// * `kinds` – kinds in use: entries of `cost` from there on are not read.
 #[inline]
@@ -129,32 +131,50 @@ fn bursts<T: Tally, const FETCH: bool>(
     let dearest = cost[..kinds].iter().copied().max().unwrap_or(0).max(1);
     let mut done = 0;
     while *clock < end && done < ops.len() {
-        // At least one: an operation begins as long as the end is not reached.
-        let safe = ((end - *clock) / dearest).clamp(1, T::MOST as u64) as usize;
-        let n = safe.min(ops.len() - done);
+        let most = (ops.len() - done).min(T::MOST);
+        let safe = ((end - *clock) / dearest).min(most as u64) as usize;
         let mut tally = T::default();
-        let made = burst::<T, FETCH>(&ops[done..], n, words, &mut tally);
-        done += made;
-        for k in 0..kinds {
-            let c = tally.get(k);
-            counts.0[k] += c;
-            *clock += c * cost[k];
-        }
-        if made < n {
-            break;
+        if safe >= WORTHWHILE {
+            let made =
+                stretch::<T, FETCH, false>(&ops[done..], safe, words, &mut tally, cost, u64::MAX);
+            done += made;
+            for k in 0..kinds {
+                let c = tally.get(k);
+                counts.0[k] += c;
+                *clock += c * cost[k];
+            }
+            if made < safe {
+                break;
+            }
+        } else {
+            let left = end - *clock;
+            let made = stretch::<T, FETCH, true>(&ops[done..], most, words, &mut tally, cost, left);
+            done += made;
+            for k in 0..kinds {
+                let c = tally.get(k);
+                counts.0[k] += c;
+                *clock += c * cost[k];
+            }
+            if *clock < end && made < most {
+                break;
+            }
         }
     }
     done
 }
 
-/// Runs up to `n` operations; how many went without an event.
-#[inline]
-fn burst<T: Tally, const FETCH: bool>(
+/// Runs up to `n` operations; how many went without an event. With `TIMED`, ends
+/// as soon as they have cost `left`; the operation that crosses it is made.
+#[inline(always)]
+fn stretch<T: Tally, const FETCH: bool, const TIMED: bool>(
     ops: &[u32],
     n: usize,
     words: &mut [u32],
     tally: &mut T,
+    cost: &CostTable,
+    left: u64,
 ) -> usize {
+    let mut spent = 0;
     for (i, &op) in ops[..n].iter().enumerate() {
         if FETCH {
             if let Some(&next) = ops.get(i + AHEAD) {
@@ -173,7 +193,14 @@ fn burst<T: Tally, const FETCH: bool>(
         if w & YOUNG == 0 {
             *word = w | YOUNG;
         }
-        tally.add(((w & ZONE) >> (ZONE_SHIFT - 1)) | write);
+        let kind = ((w & ZONE) >> (ZONE_SHIFT - 1)) | write;
+        tally.add(kind);
+        if TIMED {
+            spent += cost[kind as usize];
+            if spent >= left {
+                return i + 1;
+            }
+        }
     }
     n
 }

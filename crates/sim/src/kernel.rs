@@ -103,8 +103,8 @@ pub(crate) struct Kernel {
     /// NUMA state of tasks, by task number.
     pub(crate) numa: Vec<TaskNuma>,
     pub(crate) groups: BTreeMap<u32, GroupFaults>,
-    /// Per CPU number: the task that runs there and its PID.
-    pub(crate) running: BTreeMap<u32, (usize, u32)>,
+    /// Per CPU number: the task that runs there, or ran last, and its PID.
+    pub(crate) running: Vec<Option<(usize, u32)>>,
     /// Per CPU number: place of its node.
     pub(crate) cpu_node: Vec<Option<usize>>,
     /// Pages moved between places of nodes.
@@ -209,7 +209,7 @@ impl Kernel {
             swap_free,
             numa: Vec::new(),
             groups: BTreeMap::new(),
-            running: BTreeMap::new(),
+            running: vec![None; cpus],
             cpu_node,
             moved: vec![vec![0; nr_nodes]; nr_nodes],
             fail_moves: 0,

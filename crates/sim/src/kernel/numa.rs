@@ -576,7 +576,8 @@ impl Kernel {
             self.numa[id].group = Some(pid);
         }
         let own = self.numa[id].group.expect("founded above");
-        let Some(&(other, other_pid)) = self.running.get(&last.cpu().0) else { return false };
+        let running = self.running.get(last.cpu().index()).copied().flatten();
+        let Some((other, other_pid)) = running else { return false };
         let theirs = self.numa[other].group;
         let refs = |k: &Self, g: u32| k.groups.get(&g).map_or(0, |g| g.refs);
         let facts = JoinFacts {
