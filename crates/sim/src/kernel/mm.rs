@@ -73,8 +73,11 @@ impl Kernel {
             let range = s.carve(start, end);
             s.vmas.drain(range).collect()
         };
-        for v in gone {
+        for v in &gone {
             self.zap(ctx, space, v.start, v.end, v.kind.file);
+        }
+        // Only now: two of them may have pages in one block.
+        for v in gone {
             let Self { memory, spaces, .. } = self;
             let s = spaces[space].as_mut().expect("a task's space lives");
             s.release(memory, v.start, v.end, v.kind.file);
@@ -260,6 +263,7 @@ impl Kernel {
             let range = s.carve(start, start + pages);
             s.vmas.drain(range).collect()
         };
+        let mut left = Vec::new();
         for v in parts {
             let (from, file, len) = (v.start, v.kind.file, v.pages());
             let at = to + (v.start - start);
@@ -279,9 +283,13 @@ impl Kernel {
                 self.move_entry(a, b);
                 ctx.clock += self.times.pte_scan;
             }
+            left.push((from, from + len, file));
+        }
+        // Only now: two of them may have pages in one block.
+        for (start, end, file) in left {
             let Self { memory, spaces, .. } = self;
             let s = spaces[space].as_mut().expect("a task's space lives");
-            s.release(memory, from, from + len, file);
+            s.release(memory, start, end, file);
         }
         Ok(())
     }
