@@ -177,7 +177,7 @@ impl Kernel {
         self.memory.words[page as usize] = 0;
         self.install(at, page, zone, writable && (write || !file));
         if !file {
-            self.swap_free += 1;
+            self.drop_slot();
             self.count(ctx, Item::Pswpin, 1);
         }
         // What came back so soon had better stayed.

@@ -118,7 +118,7 @@ impl Kernel {
             State::None => {}
             State::Swapped => {
                 if !self.memory.blocks[(page / BLOCK) as usize].file {
-                    self.swap_free += 1;
+                    self.drop_slot();
                 }
                 self.memory.words[page as usize] = 0;
             }
@@ -219,9 +219,17 @@ impl Kernel {
             for vpn in start..end {
                 let from = self.space(parent).place(vpn, file).expect("mapped pages have a place");
                 let w = Word(self.memory.words[from as usize]);
-                if !w.resident() {
-                    // A swapped page is read by whoever comes first; its copy in
-                    // the other space starts empty. Rare enough to leave it there.
+                if w.state() == State::None {
+                    continue;
+                }
+                if w.state() == State::Swapped {
+                    // The entry is copied; each side reads a page of its own later.
+                    let to = self.space(child).place(vpn, file).expect("reserved above");
+                    self.memory.words[to as usize] = w.0;
+                    if !file {
+                        self.hold_slot_again();
+                    }
+                    ctx.clock += self.times.pte_scan;
                     continue;
                 }
                 if self.memory.blocks[(from / BLOCK) as usize].huge {

@@ -365,6 +365,24 @@ impl Kernel {
         let space = self.memory.blocks[(page / BLOCK) as usize].space as usize - 1;
         self.space_mut(space).rss -= 1;
     }
+    /// A copy of an entry holds a slot of the device too: one of its own while there
+    /// are some, so that the count is right where both sides read their pages back;
+    /// else the same one, as the kernel's count of users has it.
+    pub(super) fn hold_slot_again(&mut self) {
+        if self.swap_free > 0 {
+            self.swap_free -= 1;
+        } else {
+            self.swap_shared += 1;
+        }
+    }
+    /// An entry on the device is gone.
+    pub(super) fn drop_slot(&mut self) {
+        if self.swap_shared > 0 {
+            self.swap_shared -= 1;
+        } else {
+            self.swap_free += 1;
+        }
+    }
     /// A page came back from the device: reclaim of its kind has cost something.
     pub(super) fn note_refault(&mut self, node: usize, file: bool) {
         let lists = Pages(Lru::ALL.into_iter().map(|l| self.memory.nodes[node].on(l)).sum());
