@@ -85,6 +85,10 @@ impl NodeState {
     pub(crate) fn on(&self, lru: Lru) -> u64 {
         self.lists[lru as usize].pages
     }
+    /// Members of a list: a huge page is one.
+    pub(crate) fn members_on(&self, lru: Lru) -> u64 {
+        self.lists[lru as usize].members
+    }
 }
 
 /// What the pages of a block have in common.

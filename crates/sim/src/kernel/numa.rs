@@ -472,7 +472,7 @@ impl Kernel {
                 || self.woken.contains(&dst)
                 || self.kswapd[dst].state.is_hopeless();
             if let Some(watch) = &mut self.watch {
-                watch.refused(dst, signalled);
+                watch.refused(dst, n, signalled);
             }
         }
         answer.is_admitted()
