@@ -102,6 +102,12 @@ impl Kernel {
             let next = (vpn / HUGE_PAGES + 1) * HUGE_PAGES;
             let stop = next.min(end);
             if let Some(first) = self.space(space).place(vpn, file) {
+                let huge = self.memory.blocks[(first / BLOCK) as usize].huge;
+                if huge && stop - vpn == HUGE_PAGES {
+                    self.free_huge(ctx, space, first);
+                    vpn = stop;
+                    continue;
+                }
                 for page in first..first + (stop - vpn) as u32 {
                     if self.memory.words[page as usize] != 0 {
                         self.free_entry(ctx, space, page);
@@ -110,6 +116,16 @@ impl Kernel {
             }
             vpn = stop;
         }
+    }
+    /// Frees a huge page with the one entry that maps it.
+    fn free_huge(&mut self, ctx: &mut Ctx, space: usize, head: u32) {
+        self.memory.leave_list(head);
+        let zone = self.memory.word(head).zone();
+        self.memory.words[head as usize..(head + BLOCK) as usize].fill(0);
+        self.memory.blocks[(head / BLOCK) as usize].huge = false;
+        self.space_mut(space).rss -= HUGE_PAGES;
+        self.give(zone, HUGE_PAGES);
+        ctx.clock += self.times.pte_scan;
     }
     /// Clears one entry and frees its page if that was the last mapping.
     fn free_entry(&mut self, ctx: &mut Ctx, space: usize, page: u32) {
