@@ -237,7 +237,8 @@ impl Kernel {
                     if self.demote(ctx, item, node, n, who) {
                         reclaimed += n;
                     } else if let Some(wrote) = self.evict(ctx, item, node) {
-                        reclaimed += n;
+                        // Of a huge page, one base page: the others are back on the list.
+                        reclaimed += 1;
                         written += wrote;
                     } else {
                         // Nowhere to go: round again, as a page that can't be freed does.
