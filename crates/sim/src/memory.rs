@@ -324,6 +324,15 @@ impl Memory {
     pub(crate) fn mappers(&self, frame: u32) -> &[u32] {
         &self.frames.maps[frame as usize]
     }
+    /// Whether some entry of a base page has written to it.
+    pub(crate) fn is_dirty(&self, item: u32) -> bool {
+        if item & FRAME_ITEM == 0 {
+            self.word(item).writable()
+        } else {
+            let maps = &self.frames.maps[(item ^ FRAME_ITEM) as usize];
+            maps.iter().any(|&p| Word(self.words[p as usize]).writable())
+        }
+    }
     /// Accessed bits of the item's mappings, counted and cleared.
     pub(crate) fn test_and_clear_young(&mut self, item: u32) -> u32 {
         let mut young = 0;

@@ -336,13 +336,14 @@ impl Kernel {
                 return None;
             }
             let zone = self.memory.word(item).zone();
+            let dirty = self.memory.is_dirty(item);
             for &p in &pages {
                 self.memory.unmap_frame(frame, p);
                 self.gone(p, file);
             }
             let at = self.memory.node_of(zone);
             self.stat.add(at, Item::Pgfree, 1);
-            written = u64::from(!file);
+            written = u64::from(!file || dirty);
         } else {
             let w = Word(self.memory.words[item as usize]);
             written = u64::from(!file || w.writable());
