@@ -7,5 +7,5 @@ mod bench;
 mod checker;
 mod lists;
 mod paths;
-//REPLAY
+mod replay;
 //SAMPLING
