@@ -540,6 +540,9 @@ impl Simulation {
             self.cpus[cpu].queue.retain(|&t| t != id);
             self.cpus[cpu].slice_end = clock + SLICE;
             if run == Run::Ended {
+                if let Some(why) = self.task(id).killed {
+                    self.kill_siblings(id, why);
+                }
                 self.task_ended(id);
             }
             return Some(clock);
@@ -673,6 +676,21 @@ impl Simulation {
         task.killed = Some(why);
         task.run = Run::Ended;
         task.program = Program::Ended;
+    }
+
+    /// Whatever kills a thread kills its process: the other threads of its space.
+    fn kill_siblings(&mut self, id: usize, why: Fatal) {
+        let space = self.task(id).space;
+        for other in 0..self.tasks.len() {
+            let t = self.task_mut(other);
+            if other == id || t.space != space || t.run == Run::Ended {
+                continue;
+            }
+            (t.run, t.killed, t.program) = (Run::Ended, Some(why), Program::Ended);
+            let cpu = t.cpu;
+            self.cpus[cpu].queue.retain(|&q| q != other);
+            self.task_ended(other);
+        }
     }
 
     // ── Steps ──────────────────────────────────────────────────────────────────

@@ -100,6 +100,8 @@ pub(crate) struct Kernel {
     /// Nodes whose kswapd was woken and does not run yet.
     pub(crate) woken: Vec<usize>,
     pub(crate) swap_free: u64,
+    /// Entries on the device beyond one per slot: fork copies an entry, not the slot.
+    pub(crate) swap_shared: u64,
     /// NUMA state of tasks, by task number.
     pub(crate) numa: Vec<TaskNuma>,
     pub(crate) groups: BTreeMap<u32, GroupFaults>,
@@ -207,6 +209,7 @@ impl Kernel {
             kswapd: vec![KswapdState::default(); nr_nodes],
             woken: Vec::new(),
             swap_free,
+            swap_shared: 0,
             numa: Vec::new(),
             groups: BTreeMap::new(),
             running: vec![None; cpus],

@@ -85,6 +85,10 @@ impl NodeState {
     pub(crate) fn on(&self, lru: Lru) -> u64 {
         self.lists[lru as usize].pages
     }
+    /// Members of a list: a huge page is one.
+    pub(crate) fn members_on(&self, lru: Lru) -> u64 {
+        self.lists[lru as usize].members
+    }
 }
 
 /// What the pages of a block have in common.
@@ -319,6 +323,15 @@ impl Memory {
     /// Entries that map a frame.
     pub(crate) fn mappers(&self, frame: u32) -> &[u32] {
         &self.frames.maps[frame as usize]
+    }
+    /// Whether some entry of a base page has written to it.
+    pub(crate) fn is_dirty(&self, item: u32) -> bool {
+        if item & FRAME_ITEM == 0 {
+            self.word(item).writable()
+        } else {
+            let maps = &self.frames.maps[(item ^ FRAME_ITEM) as usize];
+            maps.iter().any(|&p| Word(self.words[p as usize]).writable())
+        }
     }
     /// Accessed bits of the item's mappings, counted and cleared.
     pub(crate) fn test_and_clear_young(&mut self, item: u32) -> u32 {

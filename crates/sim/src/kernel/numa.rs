@@ -5,7 +5,7 @@ use super::migrate::Entries;
 use super::{Ctx, Fatal, Kernel};
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM};
-use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, Word};
+use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::numa::faults::{
@@ -244,7 +244,17 @@ impl Kernel {
                 if w & STATE != PRESENT {
                     continue;
                 }
-                let verdict = if w & SHARED == 0 {
+                let verdict = if file && w & WRITE != 0 {
+                    let item = self.memory.item_of(page as u32);
+                    let node = self.memory.node_of(self.memory.word(item).zone());
+                    let mappers = match item & FRAME_ITEM {
+                        0 => 1,
+                        _ => self.memory.mappers(item ^ FRAME_ITEM).len() as u32,
+                    };
+                    let facts =
+                        PteFacts { dirty_file: true, ..self.pte(node, mappers > 1, mappers) };
+                    pte_eligible(&facts, &range)
+                } else if w & SHARED == 0 {
                     by_zone[Word(w).zone()]
                 } else {
                     let frame = Word(w).frame();
@@ -419,7 +429,7 @@ impl Kernel {
             let on_lru = self.memory.lru_of(item).is_some();
             let refused = isolate(
                 executable && file && mappers > 1,
-                file && w.writable(),
+                file && self.memory.is_dirty(item),
                 || self.room_for(ctx, dst, n, promotion),
                 on_lru,
             )
@@ -472,7 +482,7 @@ impl Kernel {
                 || self.woken.contains(&dst)
                 || self.kswapd[dst].state.is_hopeless();
             if let Some(watch) = &mut self.watch {
-                watch.refused(dst, signalled);
+                watch.refused(dst, n, signalled);
             }
         }
         answer.is_admitted()
