@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `ids --out FILE --n N --pages P [--seed S]` | writes N Gauss page ids (deviation 1/12), 80:20, u32, a write flag in the top bit |
 //! | `sim --ids FILE --pages P --fast-pages F --threads T [--n N] [--mode M]` | N accesses (default 100 M) of these ids, tiering on, F pages of DRAM, the rest on an expander |
-//! | `scale --n N --pages P` | N accesses, one thread, all P pages resident, tiering on |
+//! | `scale --n N --pages P [--mode M]` | N accesses, one thread, all P pages resident; knobs as booted (mode 1), or tiering in mode M |
 //! | `gather --n N --pages P` | the bare loop on as many entries of 8 bytes, same ids |
 //! | `off --n N --pages P --balancing none\|off` | balancing off, or its hook in the tick left out |
 //! | `quantum --n N --pages P --threads T --order quantum\|strict [--seed S]` | two scenarios in quanta or in strict order |
@@ -141,7 +141,12 @@ fn scale(a: &Args) {
     // The whole footprint is resident before the clock starts: touched in order.
     let touch: Vec<u32> = (0..pages as u32).map(|p| p | 1 << 31).collect();
     let m = machine(2, pages / 4, pages);
-    let setup = Setup { knobs: tiering(2, &[]), ..Setup::default() };
+    // As a kernel with two nodes boots: balancing in mode 1, no demotion.
+    let knobs = match a.num("mode", 1) {
+        1 => Vec::new(),
+        mode => tiering(mode, &[]),
+    };
+    let setup = Setup { knobs, ..Setup::default() };
     let mut s = Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[touch.into()])
         .expect("a simulation");
     while s.accesses() < pages {

@@ -189,10 +189,8 @@ fn stretch<T: Tally, const FETCH: bool, const TIMED: bool>(
         if (w ^ (PRESENT | 1 << WRITE_SHIFT)) & must != 0 {
             return i;
         }
-        // A branch, not a store each time: clean lines need no write-back.
-        if w & YOUNG == 0 {
-            *word = w | YOUNG;
-        }
+        // Always stored: while reclaim clears these bits a branch guesses wrong often.
+        *word = w | YOUNG;
         let kind = ((w & ZONE) >> (ZONE_SHIFT - 1)) | write;
         tally.add(kind);
         if TIMED {

@@ -37,6 +37,7 @@ mod memory;
 mod page;
 mod program;
 mod space;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;

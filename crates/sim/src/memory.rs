@@ -8,6 +8,7 @@ use crate::page::{
     FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE, ZONE_SHIFT,
     ZONES_MAX,
 };
+use crate::sweep::Members;
 use crate::table::{Table, prefetch};
 use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId};
@@ -126,28 +127,6 @@ pub(crate) struct Memory {
     pub(crate) nodes: Vec<NodeState>,
     /// Sweeps made, for the benchmark's account.
     pub(crate) sweeps: u64,
-}
-
-/// Words that a sweep compares at once.
-const LANES: usize = 32;
-
-/// Which of 32 pages belong to a list and have a number in the window, as bits.
-/// Written without a branch, so that it becomes vector instructions.
-#[inline]
-fn members(
-    words: &[u32; LANES],
-    orders: &[u32; LANES],
-    mask: u32,
-    pattern: u32,
-    base: u32,
-    window: u32,
-) -> u32 {
-    let mut hits = 0;
-    for i in 0..LANES {
-        let hit = (words[i] & mask == pattern) & (orders[i].wrapping_sub(base) < window);
-        hits |= u32::from(hit) << i;
-    }
-    hits
 }
 
 impl Memory {
@@ -529,7 +508,7 @@ impl Memory {
     /// Finds the members of the list's next window: one sweep over the columns.
     fn harvest(&mut self, node: usize, lru: Lru) {
         let members = self.nodes[node].lists[lru as usize].members;
-        let wish = (members / 8).clamp(256, 1 << 22);
+        let wish = (members / 4).clamp(256, 1 << 22);
         let mut list = std::mem::take(&mut self.nodes[node].lists[lru as usize]);
         let (from, slots) = list.open(wish);
         let window = slots.len() as u32;
@@ -568,6 +547,7 @@ impl Memory {
         let mask = list_mask | ZONE | SHARED;
         for &zone in &self.nodes[node].zones {
             let pattern = list | (zone as u32) << ZONE_SHIFT;
+            let mut members = Members::new(mask, pattern, base, window);
             let (words, orders) = (&self.words[..], &self.orders[..]);
             for (b, block) in self.blocks.iter().enumerate() {
                 if block.space == 0 || block.file != lru.file() {
@@ -575,17 +555,10 @@ impl Memory {
                 }
                 let at = b * BLOCK as usize;
                 let end = at + BLOCK as usize;
-                let words = words[at..end].chunks_exact(LANES);
-                let orders = orders[at..end].chunks_exact(LANES);
-                for (i, (w, o)) in words.zip(orders).enumerate() {
-                    let (w, o): (&[u32; LANES], &[u32; LANES]) =
-                        (w.try_into().expect("lanes"), o.try_into().expect("lanes"));
-                    let mut hits = members(w, o, mask, pattern, base, window);
-                    while hits != 0 {
-                        let lane = hits.trailing_zeros() as usize;
-                        hits &= hits - 1;
-                        take(o[lane], (at + i * LANES + lane) as u32);
-                    }
+                members.find(&words[at..end], &orders[at..end]);
+                for &i in members.found() {
+                    let i = at + usize::from(i);
+                    take(orders[i], i as u32);
                 }
             }
             for (f, &w) in self.frames.words.iter().enumerate() {
