@@ -54,11 +54,24 @@ trait Tally: Default {
 #[derive(Default)]
 struct Lanes<const LOG: u32>(u64);
 
+impl<const LOG: u32> Lanes<LOG> {
+    /// One in each lane: a load is cheaper than a shift by a variable.
+    const ONE: [u64; 8] = {
+        let mut one = [0; 8];
+        let mut kind = 0;
+        while kind < 8 && kind << LOG < 64 {
+            one[kind] = 1 << (kind << LOG);
+            kind += 1;
+        }
+        one
+    };
+}
+
 impl<const LOG: u32> Tally for Lanes<LOG> {
     const MOST: usize = (1 << (1 << LOG)) - 1;
     #[inline(always)]
     fn add(&mut self, kind: u32) {
-        self.0 = self.0.wrapping_add(1u64.wrapping_shl(kind << LOG));
+        self.0 = self.0.wrapping_add(Self::ONE[kind as usize & 7]);
     }
     #[inline(always)]
     fn get(&self, kind: usize) -> u64 {
@@ -86,10 +99,6 @@ impl Tally for Array {
 /// How far ahead of the access its word is fetched. Beyond 24 nothing is gained
 /// from 1 GiB to 1 TiB; below 12 the largest tables lose.
 const AHEAD: usize = 24;
-/// Tables up to this many words stay in a core's own caches: fetching ahead would
-/// only take time.
-const NEAR: usize = 1 << 18;
-
 /// Bursts shorter than this cost more than timing each operation.
 const WORTHWHILE: usize = 48;
 
@@ -110,16 +119,15 @@ pub(crate) fn run(
     clock: &mut u64,
     end: u64,
 ) -> usize {
-    match (kinds, words.len() <= NEAR) {
-        (..=4, true) => bursts::<Lanes<4>, false>(ops, words, cost, kinds, counts, clock, end),
-        (..=4, false) => bursts::<Lanes<4>, true>(ops, words, cost, kinds, counts, clock, end),
-        (..=8, _) => bursts::<Lanes<3>, true>(ops, words, cost, kinds, counts, clock, end),
-        _ => bursts::<Array, true>(ops, words, cost, kinds, counts, clock, end),
+    match kinds {
+        ..=4 => bursts::<Lanes<4>>(ops, words, cost, kinds, counts, clock, end),
+        ..=8 => bursts::<Lanes<3>>(ops, words, cost, kinds, counts, clock, end),
+        _ => bursts::<Array>(ops, words, cost, kinds, counts, clock, end),
     }
 }
 
 #[inline]
-fn bursts<T: Tally, const FETCH: bool>(
+fn bursts<T: Tally>(
     ops: &[u32],
     words: &mut [u32],
     cost: &CostTable,
@@ -134,30 +142,22 @@ fn bursts<T: Tally, const FETCH: bool>(
         let most = (ops.len() - done).min(T::MOST);
         let safe = ((end - *clock) / dearest).min(most as u64) as usize;
         let mut tally = T::default();
-        if safe >= WORTHWHILE {
-            let made =
-                stretch::<T, FETCH, false>(&ops[done..], safe, words, &mut tally, cost, u64::MAX);
-            done += made;
-            for k in 0..kinds {
-                let c = tally.get(k);
-                counts.0[k] += c;
-                *clock += c * cost[k];
-            }
-            if made < safe {
-                break;
-            }
+        let timed = safe < WORTHWHILE;
+        let (n, left) = if timed { (most, end - *clock) } else { (safe, u64::MAX) };
+        let made = if timed {
+            stretch::<T, true>(&ops[done..], n, words, &mut tally, cost, left)
         } else {
-            let left = end - *clock;
-            let made = stretch::<T, FETCH, true>(&ops[done..], most, words, &mut tally, cost, left);
-            done += made;
-            for k in 0..kinds {
-                let c = tally.get(k);
-                counts.0[k] += c;
-                *clock += c * cost[k];
-            }
-            if *clock < end && made < most {
-                break;
-            }
+            stretch::<T, false>(&ops[done..], n, words, &mut tally, cost, left)
+        };
+        done += made;
+        for k in 0..kinds {
+            let c = tally.get(k);
+            counts.0[k] += c;
+            *clock += c * cost[k];
+        }
+        // Stopped before its number and before the end: at an event.
+        if made < n && !(timed && *clock >= end) {
+            break;
         }
     }
     done
@@ -165,8 +165,10 @@ fn bursts<T: Tally, const FETCH: bool>(
 
 /// Runs up to `n` operations; how many went without an event. With `TIMED`, ends
 /// as soon as they have cost `left`; the operation that crosses it is made.
-#[inline(always)]
-fn stretch<T: Tally, const FETCH: bool, const TIMED: bool>(
+///
+/// A function of its own: inside the large one the loop's values would live in memory.
+#[inline(never)]
+fn stretch<T: Tally, const TIMED: bool>(
     ops: &[u32],
     n: usize,
     words: &mut [u32],
@@ -175,30 +177,61 @@ fn stretch<T: Tally, const FETCH: bool, const TIMED: bool>(
     left: u64,
 ) -> usize {
     let mut spent = 0;
-    for (i, &op) in ops[..n].iter().enumerate() {
-        if FETCH {
-            if let Some(&next) = ops.get(i + AHEAD) {
-                prefetch(words, (next & OP_PAGE) as usize);
+    let mut sum = T::default();
+    std::mem::swap(&mut sum, tally);
+    let ahead = n.min(ops.len().saturating_sub(AHEAD));
+    let mut done = 0;
+    let mut stopped = false;
+    for (&op, &next) in ops[..ahead].iter().zip(&ops[ops.len().min(AHEAD)..]) {
+        prefetch(words, (next & OP_PAGE) as usize);
+        if !access::<T, TIMED>(op, words, &mut sum, cost, &mut spent) {
+            stopped = true;
+            break;
+        }
+        done += 1;
+        if TIMED && spent >= left {
+            stopped = true;
+            break;
+        }
+    }
+    if !stopped {
+        for &op in &ops[ahead..n] {
+            if !access::<T, TIMED>(op, words, &mut sum, cost, &mut spent) {
+                break;
             }
-        }
-        let write = op >> 31;
-        let word = &mut words[(op & OP_PAGE) as usize];
-        let w = *word;
-        // Present, not shared, and for a write writable: all in one test.
-        let must = (STATE | SHARED) | write << WRITE_SHIFT;
-        if (w ^ (PRESENT | 1 << WRITE_SHIFT)) & must != 0 {
-            return i;
-        }
-        // Always stored: while reclaim clears these bits a branch guesses wrong often.
-        *word = w | YOUNG;
-        let kind = ((w & ZONE) >> (ZONE_SHIFT - 1)) | write;
-        tally.add(kind);
-        if TIMED {
-            spent += cost[kind as usize];
-            if spent >= left {
-                return i + 1;
+            done += 1;
+            if TIMED && spent >= left {
+                break;
             }
         }
     }
-    n
+    std::mem::swap(&mut sum, tally);
+    done
+}
+
+/// One access; false if it is an event.
+#[inline(always)]
+fn access<T: Tally, const TIMED: bool>(
+    op: u32,
+    words: &mut [u32],
+    tally: &mut T,
+    cost: &CostTable,
+    spent: &mut u64,
+) -> bool {
+    let write = op >> 31;
+    let word = &mut words[(op & OP_PAGE) as usize];
+    let w = *word;
+    // Present, not shared, and for a write writable: all in one test.
+    let must = (STATE | SHARED) | write << WRITE_SHIFT;
+    if (w ^ (PRESENT | 1 << WRITE_SHIFT)) & must != 0 {
+        return false;
+    }
+    // Always stored: while reclaim clears these bits a branch guesses wrong often.
+    *word = w | YOUNG;
+    let kind = ((w & ZONE) >> (ZONE_SHIFT - 1)) | write;
+    tally.add(kind);
+    if TIMED {
+        *spent += cost[kind as usize];
+    }
+    true
 }
