@@ -223,7 +223,9 @@ fn recount(sim: &Simulation) -> Vec<String> {
                 found.push(format!("space {number} has an entry at {vpn}, but no mapping"));
             }
             match w.state() {
-                State::None => found.push(format!("page {page} holds nothing but bits: {:#x}", w.0)),
+                State::None => {
+                    found.push(format!("page {page} holds nothing but bits: {:#x}", w.0))
+                }
                 State::Swapped => c.swapped += u64::from(!block.file),
                 State::Present | State::ProtNone => {
                     *c.rss.entry(number).or_default() += 1;
@@ -344,7 +346,10 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
         say(came == went + used, format!("node place {n}: {came} came, {went} went, {used} used"));
         let success = k.stat.of(n, Item::PgmigrateSuccess);
         let moved = k.moved.iter().map(|row| row[n]).sum::<u64>();
-        say(success == moved, format!("node place {n}: pgmigrate_success {success}, moved {moved}"));
+        say(
+            success == moved,
+            format!("node place {n}: pgmigrate_success {success}, moved {moved}"),
+        );
         for (steal, scan) in [
             (Item::PgstealKswapd, Item::PgscanKswapd),
             (Item::PgstealDirect, Item::PgscanDirect),

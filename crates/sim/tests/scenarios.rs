@@ -9,8 +9,8 @@ use homenode_core::topology::Machine;
 use homenode_sim::check::Checker;
 use homenode_sim::{Setup, Simulation};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Virtual time of a run here: the full ones are for `homenode sim`.
 const SPAN: u64 = 1_500_000_000_000;
@@ -57,17 +57,12 @@ fn hashes(all: &[(Scenario, Machine)], workers: usize) -> Vec<u64> {
 fn hashes_are_those_of_last_time() {
     let all: Vec<(Scenario, Machine)> = files()
         .iter()
-        .map(|f| {
-            homenode_config::read_scenario_and_machine(f).unwrap_or_else(|e| panic!("{e}"))
-        })
+        .map(|f| homenode_config::read_scenario_and_machine(f).unwrap_or_else(|e| panic!("{e}")))
         .collect();
     let first = hashes(&all, 1);
     assert_eq!(first, hashes(&all, 3), "another number of workers");
-    let lines: String = all
-        .iter()
-        .zip(&first)
-        .map(|((s, _), hash)| format!("{hash:016x} {}\n", s.name))
-        .collect();
+    let lines: String =
+        all.iter().zip(&first).map(|((s, _), hash)| format!("{hash:016x} {}\n", s.name)).collect();
     expect_test::expect_file!["hashes.txt"].assert_eq(&lines);
 }
 

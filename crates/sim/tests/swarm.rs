@@ -50,11 +50,8 @@ fn draw_machine(d: &mut Draw) -> Machine {
     let mut node = dram(first, d.between(1, 3) as u32);
     if d.one_in(3) {
         // As node 0 of a real machine: several zones.
-        node.zones = vec![
-            (ZoneKind::Dma, 128),
-            (ZoneKind::Dma32, first / 2),
-            (ZoneKind::Normal, first / 2),
-        ];
+        node.zones =
+            vec![(ZoneKind::Dma, 128), (ZoneKind::Dma32, first / 2), (ZoneKind::Normal, first / 2)];
     }
     specs.push(node);
     for _ in 0..d.below(4) {
@@ -73,16 +70,13 @@ fn draw_machine(d: &mut Draw) -> Machine {
 }
 
 fn draw_policy(d: &mut Draw, m: &Machine) -> Policy {
-    let with: Vec<NodeId> =
-        m.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id).collect();
+    let with: Vec<NodeId> = m.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id).collect();
     let one = d.of(&with);
     match d.below(12) {
         0 => Policy::Local,
         1 => Policy::Preferred(one),
         2 => Policy::Interleave(with),
-        3 => Policy::WeightedInterleave(
-            with.iter().map(|&n| (n, d.between(1, 5) as u8)).collect(),
-        ),
+        3 => Policy::WeightedInterleave(with.iter().map(|&n| (n, d.between(1, 5) as u8)).collect()),
         4 => Policy::Bind { nodes: vec![one], balancing: d.one_in(2) },
         5 => Policy::Bind { nodes: with, balancing: true },
         _ => Policy::Default,
@@ -231,10 +225,8 @@ fn world(seed: u64) -> World {
             (Picos::from_ms(d.between(1, 200)).0, name, value)
         })
         .collect();
-    let moves_by_hand = s
-        .processes
-        .iter()
-        .any(|p| p.steps.iter().any(|s| matches!(s, Step::MovePages { .. })));
+    let moves_by_hand =
+        s.processes.iter().any(|p| p.steps.iter().any(|s| matches!(s, Step::MovePages { .. })));
     World { machine, scenario: s, setup, writes, moves_by_hand }
 }
 
