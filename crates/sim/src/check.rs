@@ -55,8 +55,8 @@ struct Witness {
     seen: Arc<Mutex<Seen>>,
     /// Choice *b*: promotions leave the high mark alone.
     above_high: bool,
-    /// Every refusal of a base page is followed by a wake-up.
-    signals: bool,
+    /// Per place of a node: every refusal of a base page is followed by a wake-up.
+    signals: Vec<bool>,
 }
 
 impl Witness {
@@ -84,7 +84,7 @@ impl Watch for Witness {
     }
     fn refused(&mut self, node: usize, pages: u64, demotion_signalled: bool) {
         // A huge page can be too large for a node that kswapd finds balanced.
-        if self.signals && pages == 1 && !demotion_signalled {
+        if self.signals[node] && pages == 1 && !demotion_signalled {
             self.seen()
                 .say(format!("a promotion to node place {node} was refused and nobody was woken"));
         }
@@ -107,7 +107,16 @@ impl Checker {
         let witness = Witness {
             seen: seen.clone(),
             above_high: model.admission == AdmissionChoice::B,
-            signals: model.margin != Margin::PostedQuarter,
+            // Not so where there is nothing to demote, or a zone so small that it has no
+            // band between its marks: what is full for a promotion is then balanced.
+            signals: (0..sim.kernel.memory.nodes.len())
+                .map(|node| {
+                    let zones = &sim.kernel.memory.nodes[node].zones;
+                    let bands = zones.iter().map(|&z| sim.kernel.marks[z]);
+                    model.margin != Margin::PostedQuarter
+                        && bands.map(|m| m.promo > m.high).reduce(|a, b| a && b) == Some(true)
+                })
+                .collect(),
         };
         sim.watch(Box::new(witness));
         Self { seen, moves_by_hand: false }

@@ -23,6 +23,7 @@ use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
 use homenode_core::costs::Cost;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
@@ -265,10 +266,17 @@ impl Kernel {
         now: u64,
     ) -> Result<(), homenode_core::knobs::KnobError> {
         let before = self.knobs.numa_balancing;
+        let demoted = self.knobs.demotion_enabled;
         self.knobs.set(name, text)?;
         if before.effect_of(self.knobs.numa_balancing).reset_thresholds {
             for p in &mut self.promote {
                 p.reset(Self::ms(now));
+            }
+        }
+        // 7.3: what was hopeless without demotion may go on now.
+        if !demoted && self.knobs.demotion_enabled && self.knobs.version >= KernelVersion::V7_3 {
+            for k in &mut self.kswapd {
+                k.state.note_progress();
             }
         }
         self.marks = marks(machine, &self.knobs, &self.model);

@@ -8,4 +8,4 @@ mod checker;
 mod lists;
 mod paths;
 mod replay;
-//SAMPLING
+mod sampling;

@@ -17,7 +17,7 @@ use homenode_core::numa::filter::{
 };
 use homenode_core::numa::period::{Limits, Since, adapt};
 use homenode_core::numa::scan::{
-    Birth, TaskScan, TickOutcome, WorkFacts, WorkStart, begin_work, charge_scan, fork,
+    Birth, MmScan, TaskScan, TickOutcome, WorkFacts, WorkStart, begin_work, charge_scan, fork,
     seed_back_off, tick,
 };
 use homenode_core::numa::window::{
@@ -75,11 +75,14 @@ impl Kernel {
         let slow = self.model.slow_start;
         match of {
             None => {
-                // exec gives a new space whose gate is unset: SPEC §A.3.
-                let mut launcher = homenode_core::numa::scan::MmScan::new();
+                // exec gives a new space; today its gate is unset (SPEC §A.2, §A.3).
+                let mut launcher = MmScan::new();
                 let parent = TaskScan::default();
                 self.numa[id].scan =
                     fork(Birth::Fork, &parent, &mut launcher, 1, 0, slow, delay, jiffies);
+                let space = self.numa[id].space;
+                self.spaces[space].as_mut().expect("just made").scan =
+                    MmScan::at_exec(slow, jiffies);
             }
             Some(first) => {
                 let space = self.numa[id].space;

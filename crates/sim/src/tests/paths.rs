@@ -9,6 +9,7 @@ use crate::memory::FRAME_ITEM;
 use crate::page::State;
 use crate::space::Kind;
 use crate::vmstat::Item;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Model, Policy, Swap};
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Pages};
@@ -494,5 +495,45 @@ fn a_shared_frame_moves_for_all_its_mappers() {
     assert!(b.sim.kernel.move_page_to(&mut ctx, page, 1));
     assert_eq!((b.node(page), b.node(copy)), (1, 1));
     assert_eq!(b.word(copy).frame() | FRAME_ITEM, b.sim.kernel.memory.item_of(page));
+    b.check();
+}
+
+// ── Versions ───────────────────────────────────────────────────────────────────
+
+// SPEC §B.5 [7.3]: the first try skips nodes whose kswapd is running.
+#[test]
+fn a_node_under_reclaim_is_skipped_by_7_3_only() {
+    for (version, place) in [(KernelVersion::V6_12, 0), (KernelVersion::V7_3, 1)] {
+        let m = machine(&[dram(1024, 1), cxl(1024)]);
+        let mut b = Bench::with(&m, Setup { version, ..Setup::default() });
+        let page = b.map(1, kind());
+        b.sim.kernel.kswapd_start(0);
+        b.fill(page, 1);
+        assert_eq!(b.node(page), place, "{version:?}");
+        b.check();
+    }
+}
+
+// SPEC §B.3 [7.3]: turning demotion on clears "kswapd hopeless".
+#[test]
+fn demotion_switched_on_gives_hope_in_7_3_only() {
+    for (version, hopeless) in [(KernelVersion::V6_12, true), (KernelVersion::V7_3, false)] {
+        let m = machine(&[dram(1024, 1), cxl(1024)]);
+        let mut b = Bench::with(&m, Setup { version, ..Setup::default() });
+        b.sim.kernel.kswapd[0].state.failures = 16;
+        b.sim.set_knob("demotion_enabled", "true").expect("a legal value");
+        assert_eq!(b.sim.kernel.kswapd[0].state.is_hopeless(), hopeless);
+    }
+}
+
+// SPEC §B.3: a demotion takes its target down to min, as any allocation does.
+#[test]
+fn demotion_fills_its_target_to_min() {
+    let m = machine(&[dram(1024, 1), cxl(256)]);
+    let mut b = swap(&m, 4096, &[NO_THP, ("demotion_enabled", "true")]);
+    let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let first = b.map(2048, Kind { policy: bound, ..kind() });
+    b.fill(first, 2000);
+    assert_eq!(b.free(1), b.sim.kernel.marks[1].min.0);
     b.check();
 }

@@ -256,6 +256,11 @@ fn odd_recordings_end() {
         vec![(0, 0, Op::Remap { page: PAGE, pages: 5, to: PAGE + 3 }), (0, 5, read(PAGE + 4, 1))],
         vec![(0, 0, map(PAGE, 8)), (0, 0, Op::Remap { page: PAGE, pages: 8, to: PAGE + 4 })],
         vec![
+            (0, 0, Op::Fork { child: 1 }),
+            (0, 0, Op::Wait { child: Some(1) }),
+            (1, 0, Op::Wait { child: Some(0) }),
+        ],
+        vec![
             (0, 0, Op::Protect { page: PAGE, pages: 5, prot: [false; 3] }),
             (0, 0, write(PAGE, 1)),
         ],
