@@ -10,7 +10,7 @@ use crate::page::{
 };
 use crate::sweep::Members;
 use crate::table::{Table, prefetch};
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::Machine;
 use homenode_core::units::{HUGE_PAGES, NodeId};
 use std::collections::BTreeMap;
 
@@ -67,7 +67,6 @@ impl std::error::Error for MemoryError {
 pub(crate) struct ZoneState {
     /// Place of its node.
     pub(crate) node: usize,
-    pub(crate) kind: ZoneKind,
     pub(crate) managed: u64,
     pub(crate) free: u64,
 }
@@ -139,7 +138,7 @@ impl Memory {
             for z in n.zones.iter().filter(|z| z.managed.0 > 0) {
                 mine.push(zones.len());
                 let managed = z.managed.0;
-                zones.push(ZoneState { node: place, kind: z.kind, managed, free: managed });
+                zones.push(ZoneState { node: place, managed, free: managed });
             }
             mine.reverse();
             nodes.push(NodeState { id: n.id.0, zones: mine, lists: Default::default() });
