@@ -39,7 +39,8 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
                     ("pages", &pages.to_string()),
                     ("fast-pages", &fast.to_string()),
                     ("threads", &threads.to_string()),
-                    ("n", &accesses.to_string()),
+                    // Many threads get through as many in less virtual time.
+                    ("n", &(accesses * (*threads).min(5)).to_string()),
                 ],
             )?;
             ours[index].push(figures.rate("accesses")?);
@@ -54,7 +55,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     }
 
     println!(
-        "  {n} Gauss ids of {pages} pages ({accesses} accesses for ours), {fast} of them in fast memory; M accesses/s, median (lowest to highest)"
+        "  {n} Gauss ids of {pages} pages ({accesses} accesses for ours, five times as many with several threads), {fast} of them in fast memory; M accesses/s, median (lowest to highest)"
     );
     for (index, threads) in THREADS.iter().enumerate() {
         println!(
