@@ -1,1 +1,255 @@
 //! Recording a real program: running it under the recorder and writing what it sends.
+//!
+//! ```text
+//! record() ── runs CMD natively, for its times
+//!          ── runs qemu-x86_64 -plugin libhomenode_recorder.so CMD
+//!                       │ frames, through one pipe for all its processes
+//!          ◀────────────┘
+//!          ── rows, row group by row group ──▶ FILE.partial ──▶ FILE
+//! ```
+//!
+//! Instructions are counted as the program's own; data accesses go through the
+//! machine's L1, L2, last level and TLB. L1, L2 and TLB are a thread's own, the
+//! last level a process's own. What the model lacks stands in the recorder's
+//! documentation; `specs` of the file are in `homenode_trace`.
+
+mod drain;
+mod error;
+mod native;
+mod program;
+mod run;
+
+pub use error::RecordError;
+
+use homenode_core::costs::Cost;
+use homenode_core::topology::Machine;
+use homenode_trace::{CacheModel, Ended, Native, Slice, Totals};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A point in a program's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Instructions of all its tasks.
+    Insns(u64),
+    /// CPU time that it would have used natively, in nanoseconds. Its instructions
+    /// are counted in a run of its own before, and taken to be spread evenly.
+    NativeNs(u64),
+}
+
+impl Mark {
+    /// Reads `2G`, `500M`, `10k` (instructions, powers of ten) or `10s`, `250ms`
+    /// (native CPU time). Returns `None` for anything else, also for what is
+    /// beyond 2^63.
+    pub fn parse(s: &str) -> Option<Mark> {
+        let digits = s.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(s.len());
+        let (number, unit) = s.split_at(digits);
+        let scale: u64 = match unit {
+            "" => 1,
+            "k" | "K" => 1_000,
+            "M" | "ms" => 1_000_000,
+            "G" | "s" => 1_000_000_000,
+            "T" => 1_000_000_000_000,
+            _ => return None,
+        };
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() || part.contains('.') || (part.is_empty() && number.contains('.')) {
+            return None;
+        }
+        let mut value = whole.parse::<u64>().ok()?.checked_mul(scale)?;
+        let mut place = scale;
+        for d in part.bytes() {
+            place /= 10;
+            value = value.checked_add(u64::from(d - b'0') * place)?;
+        }
+        let value = Some(value).filter(|v| *v < 1 << 63)?;
+        Some(if unit.ends_with('s') { Mark::NativeNs(value) } else { Mark::Insns(value) })
+    }
+}
+
+/// What to record, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program and its arguments; the program is looked up in `PATH`.
+    pub command: Vec<OsString>,
+    /// Where the recording goes.
+    pub output: PathBuf,
+    /// The machine whose caches are modelled.
+    pub machine: Machine,
+    /// What the program reads as its standard input; `None`: nothing.
+    pub stdin: Option<PathBuf>,
+    /// How often to run it natively at most, 0 to 3: a second and third time only
+    /// where one takes less than a second. The program's effects happen each time.
+    pub native_runs: u32,
+    /// Where the slice begins.
+    pub skip: Option<Mark>,
+    /// How long the slice is. The program is ended when it is full.
+    pub length: Option<Mark>,
+    /// The plugin; `None`: `$HOMENODE_RECORDER`, or beside the running executable.
+    pub plugin: Option<PathBuf>,
+}
+
+impl Options {
+    /// A whole recording of `command`, on `machine`, to `output`.
+    pub fn new(command: Vec<OsString>, output: PathBuf, machine: Machine) -> Self {
+        Self {
+            command,
+            output,
+            machine,
+            stdin: None,
+            native_runs: 3,
+            skip: None,
+            length: None,
+            plugin: None,
+        }
+    }
+}
+
+/// What is going on, told several times a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The program runs natively.
+    Native {
+        /// Which run, from 1.
+        run: u32,
+    },
+    /// Its instructions are counted, because a slice is given in time.
+    Counting,
+    /// It is being recorded.
+    Recording {
+        /// Time on the clock since it started.
+        elapsed_ns: u64,
+        /// Rows so far.
+        rows: u64,
+        /// Instructions so far.
+        insns: u64,
+        /// Bytes in the file so far.
+        bytes: u64,
+    },
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The recording.
+    pub output: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Its rows.
+    pub rows: u64,
+    /// Tasks in it.
+    pub tasks: u64,
+    /// How the program ran natively.
+    pub native: Option<Native>,
+    /// Time on the clock of the recorded run, in nanoseconds.
+    pub recorded_wall_ns: u64,
+    /// CPU time of the recorded run, in nanoseconds.
+    pub recorded_cpu_ns: u64,
+    /// Counts of all tasks.
+    pub totals: Totals,
+    /// Distinct pages in access rows, per address space.
+    pub pages_touched: u64,
+    /// What part it is.
+    pub slice: Slice,
+    /// How it ended.
+    pub ended: Ended,
+    /// Whether nothing is missing.
+    pub complete: bool,
+    /// Frames that did not arrive.
+    pub lost_frames: u64,
+    /// Programs that ran unrecorded.
+    pub unrecorded_execs: u64,
+}
+
+impl Summary {
+    /// Recorded against native time on the clock; `None` where that is not known
+    /// or only a slice was recorded.
+    pub fn slowdown(&self) -> Option<f64> {
+        let native = self.native.as_ref()?;
+        if self.ended == Ended::SliceFull || native.wall_ns == 0 {
+            return None;
+        }
+        Some(self.recorded_wall_ns as f64 / native.wall_ns as f64)
+    }
+}
+
+/// Runs a program natively and under the recorder, and writes what its memory
+/// accesses were.
+///
+/// While it runs, SIGINT and SIGTERM end the program and not this process; what was
+/// recorded until then is kept, and [`Summary::ended`] says so.
+///
+/// # Errors
+/// [`RecordError`]; then nothing stands at the output that was not there before.
+pub fn record(
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, RecordError> {
+    run::record(options, progress)
+}
+
+/// The machine's caches as the model takes them: L1, L2 (size 0 where there is
+/// none), last level.
+fn model(machine: &Machine) -> Result<[CacheModel; 3], RecordError> {
+    let wrong = |what: String| RecordError::Machine { machine: machine.name.clone(), what };
+    let caches: Vec<CacheModel> = machine
+        .caches
+        .iter()
+        .map(|c| CacheModel { level: c.level, size: c.size.0, ways: c.ways, line: c.line })
+        .collect();
+    let (Some(first), Some(last)) = (caches.first(), caches.last()) else {
+        return Err(wrong("has no caches, and the recorder models them".to_owned()));
+    };
+    if caches.len() < 2 {
+        return Err(wrong("has one level of cache; the recorder needs two or more".to_owned()));
+    }
+    for c in &caches {
+        if c.line != 64 {
+            let text =
+                format!("has lines of {} bytes in L{}; the recorder models 64", c.line, c.level);
+            return Err(wrong(text));
+        }
+        if c.ways == 0 || c.size < u64::from(c.ways) * 64 || c.size > 1 << 34 {
+            return Err(wrong(format!(
+                "has an L{} of {} bytes and {} ways",
+                c.level, c.size, c.ways
+            )));
+        }
+    }
+    let none = CacheModel { level: 2, size: 0, ways: 1, line: 64 };
+    let second = if caches.len() > 2 { caches[1].clone() } else { none };
+    Ok([first.clone(), second, last.clone()])
+}
+
+fn tlb_entries(machine: &Machine) -> u32 {
+    u32::try_from(machine.costs.get(Cost::TlbEntries)).unwrap_or(u32::MAX).clamp(1, 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_instructions_or_time() {
+        for (text, want) in [
+            ("2G", Some(Mark::Insns(2_000_000_000))),
+            ("1.5M", Some(Mark::Insns(1_500_000))),
+            ("77", Some(Mark::Insns(77))),
+            ("10s", Some(Mark::NativeNs(10_000_000_000))),
+            ("0.25s", Some(Mark::NativeNs(250_000_000))),
+            ("250ms", Some(Mark::NativeNs(250_000_000))),
+            ("", None),
+            ("s", None),
+            ("-1", None),
+            ("1..5G", None),
+            ("1.", None),
+            ("1.2.3M", None),
+            ("9e9", None),
+            ("99999999T", None),
+            ("99999999999999999999999", None),
+            ("10m", None),
+        ] {
+            assert_eq!(Mark::parse(text), want, "{text}");
+        }
+    }
+}

@@ -1,1 +1,28 @@
 //! The QEMU plugin that records a program's memory accesses.
+//!
+//! QEMU's user mode translates the program block by block and calls this
+//! plugin at each load and store. An access goes through the model of one
+//! machine's caches and TLB ([`model`]); what reaches memory becomes a row,
+//! rows become frames, frames go into a pipe (`homenode_trace::wire`) whose
+//! other end `homenode record` holds.
+//!
+//! What the model leaves out: instruction fetch, hardware prefetch, page-table
+//! walks, write-backs (the store that missed counts for both), and the kernel's
+//! own accesses apart from the buffers of read and write calls. L1, L2 and TLB
+//! belong to a thread, as if it had a core to itself; the last level belongs
+//! to a process.
+//!
+//! Threads share the last level without locks: a lost update makes one line's
+//! age wrong, and a lock would cost more than the model.
+
+pub mod model;
+
+// The C functions exist only inside of QEMU, so unit tests are built without it.
+#[cfg(not(test))]
+mod exec;
+#[cfg(not(test))]
+mod plugin;
+#[cfg(not(test))]
+mod qemu;
+#[cfg(not(test))]
+mod task;

@@ -1,1 +1,184 @@
 //! Recordings of memory accesses: reading and writing them.
+//!
+//! A recording says what a program did to memory, as seen behind a model of
+//! one machine's caches: which pages its misses went to, how many instructions
+//! ran in between, and what happened to its address spaces. It is one Parquet
+//! file of eight columns (one [`Row`] each) with a [`Header`] in its metadata.
+//!
+//! ```text
+//! kind    task  insns  page     pages  reads  writes  arg
+//! access     0   1200  0x7f21f      1     64       0    1   64 lines of one page came from memory
+//! map        0    310  0x7f300    256      0       0  ...   mmap of 1 MiB
+//! access     0     90  0x7f300      1      0       1    2   its first page is written: a page fault
+//! fork       0     40        0      0      0       0    1   task 1 begins
+//! exit       1   9000        0      0      0       0    0   it ends with status 0
+//! wait       0     10        0      0      0       0    1   task 0 waited for it
+//! ```
+//!
+//! What a reader may rely on:
+//!
+//! * `insns` counts instructions of that task since its previous row, so a
+//!   task's rows alone are its whole life. Rows of one task are in its own
+//!   order; rows of different tasks stand in the order in which they were sent,
+//!   which is near the order in which they happened.
+//! * A `fork` or `thread` row stands before every row of its child, an `exit`
+//!   row before the `wait` row that collects it.
+//! * Page faults are implied: a page's first `access` row after it was mapped,
+//!   discarded or (for a write, `arg` bit 1) shared by a fork is where it
+//!   faults. Within each epoch ([`Header::epoch_insns`]) every page that a task
+//!   touches has an `access` row, and a page that it writes one with bit 1,
+//!   also where no miss reached memory (`reads` and `writes` are 0 then).
+//! * Pages outside of known mappings (the program's image, its stack) count as
+//!   mapped at their first access.
+#![forbid(unsafe_code)]
+
+mod checksum;
+mod error;
+mod header;
+mod read;
+mod write;
+
+pub mod program;
+pub mod wire;
+
+pub use error::TraceError;
+pub use header::{CacheModel, Ended, FORMAT_VERSION, Header, Native, Slice, Task, Totals};
+pub use read::{Batches, Reader};
+pub use write::Writer;
+
+/// Rows in a row group of a file: what a writer holds in memory.
+pub const ROW_GROUP_ROWS: usize = 256 * 1024;
+/// Most rows in a [`Batch`]: what a reader holds in memory.
+pub const BATCH_ROWS: usize = 64 * 1024;
+
+/// Bit of an access row's `arg`: the task read the page.
+pub const ARG_READ: u64 = 1;
+/// Bit of an access row's `arg`: the task wrote the page.
+pub const ARG_WRITE: u64 = 2;
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Consecutive misses to one page: `page`, `reads` and `writes` (lines that
+    /// came from memory for loads and for stores; both may be 0 for a touch
+    /// that the caches answered). `arg`: [`ARG_READ`], [`ARG_WRITE`].
+    Access = 0,
+    /// `page`..`page + pages` is mapped anew, and empty. `arg`: protection (`PROT_*`) in
+    /// the low 32 bits, flags (`MAP_*`) in the high ones.
+    Map = 1,
+    /// `page`..`page + pages` is unmapped.
+    Unmap = 2,
+    /// The protection of `page`..`page + pages` becomes `arg` (`PROT_*`).
+    Protect = 3,
+    /// The mapping `page`..`page + pages` moves, with its contents, to page `arg`.
+    Remap = 4,
+    /// The contents of `page`..`page + pages` are given up (`madvise`); the mapping stays.
+    /// `arg`: the advice.
+    Discard = 5,
+    /// The task forks; `arg` is the child, in an address space that shares all pages.
+    Fork = 6,
+    /// The task starts a thread; `arg` is the child, in the same address space.
+    Thread = 7,
+    /// The task runs another program: its address space is empty now.
+    Exec = 8,
+    /// The task ends. `arg`: exit status 0 to 255, or 256 + the signal's number.
+    Exit = 9,
+    /// The task has waited for the task `arg`, which has ended (`u64::MAX`: one that
+    /// the recording does not have).
+    Wait = 10,
+}
+
+impl Kind {
+    /// All of them, by number.
+    pub const ALL: [Kind; 11] = [
+        Kind::Access,
+        Kind::Map,
+        Kind::Unmap,
+        Kind::Protect,
+        Kind::Remap,
+        Kind::Discard,
+        Kind::Fork,
+        Kind::Thread,
+        Kind::Exec,
+        Kind::Exit,
+        Kind::Wait,
+    ];
+    /// The kind with that number.
+    pub fn from_number(n: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(n)).copied()
+    }
+}
+
+/// One row of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What it says.
+    pub kind: Kind,
+    /// Who did it: a place in [`Header::tasks`].
+    pub task: u32,
+    /// Instructions that this task ran since its previous row.
+    pub insns: u64,
+    /// Virtual page number (address / 4096).
+    pub page: u64,
+    /// Length in pages of what `page` begins; 1 for an access, 0 where no page is meant.
+    pub pages: u64,
+    /// Lines that loads fetched from memory.
+    pub reads: u32,
+    /// Lines that stores fetched from memory.
+    pub writes: u32,
+    /// By kind; see [`Kind`].
+    pub arg: u64,
+}
+
+/// Rows as columns of equal length; reused from read to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// See [`Row::kind`].
+    pub kind: Vec<Kind>,
+    /// See [`Row::task`].
+    pub task: Vec<u32>,
+    /// See [`Row::insns`].
+    pub insns: Vec<u64>,
+    /// See [`Row::page`].
+    pub page: Vec<u64>,
+    /// See [`Row::pages`].
+    pub pages: Vec<u64>,
+    /// See [`Row::reads`].
+    pub reads: Vec<u32>,
+    /// See [`Row::writes`].
+    pub writes: Vec<u32>,
+    /// See [`Row::arg`].
+    pub arg: Vec<u64>,
+}
+
+impl Batch {
+    /// Rows in it.
+    pub fn len(&self) -> usize {
+        self.kind.len()
+    }
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.kind.is_empty()
+    }
+    /// The row at `i`.
+    ///
+    /// # Panics
+    /// Where `i` is not below [`Batch::len`].
+    pub fn row(&self, i: usize) -> Row {
+        Row {
+            kind: self.kind[i],
+            task: self.task[i],
+            insns: self.insns[i],
+            page: self.page[i],
+            pages: self.pages[i],
+            reads: self.reads[i],
+            writes: self.writes[i],
+            arg: self.arg[i],
+        }
+    }
+    /// All rows, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Row> + '_ {
+        (0..self.len()).map(|i| self.row(i))
+    }
+}

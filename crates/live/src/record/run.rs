@@ -1,0 +1,482 @@
+//! The course of a recording.
+
+use super::drain::Drain;
+use super::native::{self, Done};
+use super::program::{self, Resolved};
+use super::{Mark, Options, Progress, RecordError, Summary};
+use homenode_trace::{Ended, Header, Native, Slice, Totals, Writer, wire};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// How long a program's children may be silent after its own end, before they
+/// are ended: a daemon left behind must not hold a recording open for ever.
+const LINGER: Duration = Duration::from_secs(3);
+/// What the pipe holds, if the system allows: time for the writer to write.
+const PIPE_BYTES: i32 = 1 << 20;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Signals belong to the process: one recording at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+extern "C" fn on_signal(_: i32) {
+    INTERRUPTED.store(true, SeqCst);
+}
+
+pub(super) fn interrupted() -> bool {
+    INTERRUPTED.load(SeqCst)
+}
+
+/// Catches SIGINT and SIGTERM until it is dropped.
+struct Signals([(i32, libc::sigaction); 2]);
+
+impl Signals {
+    fn catch() -> Self {
+        INTERRUPTED.store(false, SeqCst);
+        // SAFETY: the handler only stores to an atomic; zeroed sigactions are valid.
+        unsafe {
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = on_signal as extern "C" fn(i32) as usize;
+            libc::sigemptyset(&mut new.sa_mask);
+            Self([libc::SIGINT, libc::SIGTERM].map(|s| {
+                let mut old: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(s, &new, &mut old);
+                (s, old)
+            }))
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (s, old) in &self.0 {
+            // SAFETY: `old` is what sigaction gave.
+            unsafe { libc::sigaction(*s, old, std::ptr::null_mut()) };
+        }
+    }
+}
+
+/// A private folder with the pipe and the shared count.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self, RecordError> {
+        let fail = |source| RecordError::System {
+            what: "make a temporary folder for the recorder's pipe",
+            source,
+        };
+        let base = fs::canonicalize(std::env::temp_dir()).map_err(fail)?;
+        for n in 0..1000 {
+            let path = base.join(format!("homenode-{}-{n}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    let folder = Self(path);
+                    folder.fill().map_err(fail)?;
+                    return Ok(folder);
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(fail(e)),
+            }
+        }
+        Err(fail(io::Error::from(io::ErrorKind::AlreadyExists)))
+    }
+    fn fill(&self) -> io::Result<()> {
+        File::create(self.0.join(wire::SHARED_NAME))?.set_len(wire::SHARED_BYTES as u64)?;
+        let pipe = CString::new(self.0.join(wire::PIPE_NAME).as_os_str().as_bytes())?;
+        // SAFETY: a valid path.
+        if unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn find_plugin(options: &Options) -> Result<PathBuf, RecordError> {
+    let path = match (&options.plugin, std::env::var_os("HOMENODE_RECORDER")) {
+        (Some(p), _) => p.clone(),
+        (None, Some(p)) => PathBuf::from(p),
+        (None, None) => {
+            let own = std::env::current_exe()
+                .map_err(|source| RecordError::System { what: "find this executable", source })?;
+            own.with_file_name("libhomenode_recorder.so")
+        }
+    };
+    fs::canonicalize(&path).map_err(|_| RecordError::NoPlugin { path })
+}
+
+fn stdin(options: &Options) -> Result<Stdio, RecordError> {
+    let Some(path) = &options.stdin else { return Ok(Stdio::null()) };
+    let file =
+        File::open(path).map_err(|source| RecordError::Read { path: path.clone(), source })?;
+    Ok(file.into())
+}
+
+/// Ends a process group: politely, then not.
+pub(super) fn end_group(pid: u32) {
+    // SAFETY: signals to a group that we started.
+    unsafe { libc::kill(-(pid as i32), libc::SIGKILL) };
+}
+
+/// A command in a group of its own, so that a terminal's Ctrl-C comes to us alone,
+/// which ends with this process.
+fn prepare(
+    command: &mut Command,
+    resolved: &Resolved,
+    options: &Options,
+) -> Result<(), RecordError> {
+    command.args(resolved.args.iter().skip(1)).stdin(stdin(options)?).process_group(0);
+    Ok(())
+}
+
+fn native_times(
+    options: &Options,
+    resolved: &Resolved,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Option<Native>, RecordError> {
+    let mut runs = Vec::new();
+    for run in 1..=options.native_runs.min(3) {
+        progress(Progress::Native { run });
+        let mut command = Command::new(&resolved.path);
+        command.arg0(&resolved.args[0]).stdout(Stdio::null()).stderr(Stdio::null());
+        prepare(&mut command, resolved, options)?;
+        let n = native::once(&mut command)?;
+        let long = n.wall_ns >= 1_000_000_000;
+        runs.push(n);
+        if long {
+            break;
+        }
+    }
+    Ok(native::median(runs))
+}
+
+struct Started {
+    child: Child,
+    pipe: File,
+    _folder: Folder,
+    start: Instant,
+}
+
+struct Setup {
+    qemu: PathBuf,
+    plugin: PathBuf,
+    geometry: String,
+}
+
+fn start(
+    options: &Options,
+    setup: &Setup,
+    resolved: &Resolved,
+    extra: &str,
+    quiet: bool,
+) -> Result<Started, RecordError> {
+    let folder = Folder::new()?;
+    let fail = |what| move |source| RecordError::System { what, source };
+    let pipe = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(folder.0.join(wire::PIPE_NAME))
+        .map_err(fail("open the recorder's pipe"))?;
+    // SAFETY: a valid descriptor. Where the system allows no larger pipe, it stays small.
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
+    let doubled = |p: &Path| {
+        // QEMU reads a doubled comma as one.
+        let bytes: Vec<u8> = p
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .flat_map(|&b| std::iter::repeat_n(b, 1 + usize::from(b == b',')))
+            .collect();
+        OsStr::from_bytes(&bytes).to_owned()
+    };
+    let mut argument = doubled(&setup.plugin);
+    for (key, value) in [("folder", &folder.0), ("qemu", &setup.qemu), ("plugin", &setup.plugin)] {
+        argument.push(format!(",{key}="));
+        argument.push(doubled(value));
+    }
+    argument.push(&setup.geometry);
+    argument.push(extra);
+    let mut command = Command::new(&setup.qemu);
+    command.arg("-plugin").arg(argument).arg("-0").arg(&resolved.args[0]).arg(&resolved.path);
+    if quiet {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    prepare(&mut command, resolved, options)?;
+    let start = Instant::now();
+    let child = command.spawn().map_err(fail("start QEMU"))?;
+    Ok(Started { child, pipe, _folder: folder, start })
+}
+
+/// How a recorded run went.
+struct Outcome {
+    done: Done,
+    ended: Ended,
+    wall_ns: u64,
+    /// Whether all of the program's processes ended by themselves.
+    alone: bool,
+}
+
+fn follow(
+    run: &mut Started,
+    drain: &mut Drain,
+    out: &mut Writer,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, RecordError> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut done: Option<Done> = None;
+    let mut why = None;
+    let mut alone = true;
+    let mut heard = Instant::now();
+    let mut told = Instant::now();
+    loop {
+        let mut poll = libc::pollfd { fd: run.pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut poll, 1, 20) };
+        let read = match run.pipe.read(&mut buffer) {
+            Ok(n) => Some(n),
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+            {
+                None
+            }
+            Err(source) => {
+                return Err(RecordError::System { what: "read the recorder's pipe", source });
+            }
+        };
+        let wall_ns = u64::try_from(run.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if let Some(n) = read.filter(|&n| n > 0) {
+            heard = Instant::now();
+            drain.take(&buffer[..n], out)?;
+        }
+        if told.elapsed() >= Duration::from_millis(200) {
+            told = Instant::now();
+            let (rows, insns, bytes) = (out.rows(), drain.insns(), out.bytes_written());
+            progress(Progress::Recording { elapsed_ns: wall_ns, rows, insns, bytes });
+        }
+        if why.is_none() && (drain.slice_full || interrupted()) {
+            why = Some(if drain.slice_full { Ended::SliceFull } else { Ended::Interrupted });
+            end_all(run, drain);
+        }
+        if done.is_none() {
+            done = native::reap(&run.child, false)?;
+            heard = Instant::now();
+            if read == Some(0) && done.is_none() {
+                // Nobody has the pipe open yet, or its owner is between two images.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            continue;
+        }
+        // No writer is left, and nothing is in the pipe. A process that is between two
+        // images, or has closed our descriptor with all others, opens it again.
+        let silent = read.is_none_or(|n| n == 0);
+        let over = read == Some(0) && !drain.living().any(|pid| is_recorded(pid as i32));
+        if silent && !over {
+            if heard.elapsed() > LINGER {
+                alone = false;
+                end_all(run, drain);
+                heard = Instant::now();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if over {
+            let Some(done) = done.take() else { continue };
+            let ended = why.unwrap_or(if libc::WIFSIGNALED(done.status) {
+                Ended::Signal(libc::WTERMSIG(done.status))
+            } else {
+                Ended::Exit(libc::WEXITSTATUS(done.status))
+            });
+            return Ok(Outcome { done, ended, wall_ns, alone });
+        }
+    }
+}
+
+/// Ends the program's group, and those of its processes that left it.
+fn end_all(run: &Started, drain: &Drain) {
+    end_group(run.child.id());
+    let own = run.child.id() as i32;
+    for pid in drain.living() {
+        // SAFETY: plain calls; a process that has ended is no error.
+        unsafe {
+            let pid = pid as i32;
+            if pid > 1 && pid != own && libc::getpgid(pid) != own && is_recorded(pid) {
+                libc::kill(pid, libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// Whether a process is still one that runs under our plugin, and not another
+/// that was given its number.
+fn is_recorded(pid: i32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|c| c.windows(b"homenode_recorder".len()).any(|w| w == b"homenode_recorder"))
+}
+
+pub(super) fn record(
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, RecordError> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(RecordError::WrongHost(std::env::consts::ARCH));
+    }
+    let resolved = program::resolve(&options.command)?;
+    let [l1, l2, llc] = super::model(&options.machine)?;
+    let tlb = super::tlb_entries(&options.machine);
+    let in_time =
+        [options.skip, options.length].iter().any(|m| matches!(m, Some(Mark::NativeNs(_))));
+    if matches!(options.length, Some(Mark::Insns(0) | Mark::NativeNs(0))) {
+        return Err(RecordError::EmptySlice);
+    }
+    if in_time && options.native_runs == 0 {
+        return Err(RecordError::SliceNeedsNative);
+    }
+    let qemu = program::in_path(OsStr::new("qemu-x86_64")).ok_or(RecordError::NoQemu)?;
+    let qemu = fs::canonicalize(&qemu).map_err(|_| RecordError::NoQemu)?;
+    let plugin = find_plugin(options)?;
+    stdin(options)?;
+    let mut out = Writer::create(&options.output)?;
+    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let _signals = Signals::catch();
+
+    let geometry = format!(
+        ",l1={}:{},l2={}:{},llc={}:{},tlb={tlb}",
+        l1.size, l1.ways, l2.size, l2.ways, llc.size, llc.ways
+    );
+    let setup = Setup { qemu, plugin, geometry };
+    let native = native_times(options, &resolved, progress)?;
+    let slice = plan_slice(options, &setup, &resolved, native.as_ref(), progress)?;
+    let until = slice.for_insns.map_or(u64::MAX, |n| n.saturating_add(slice.skip_insns));
+    let extra = format!(",skip={},until={until}", slice.skip_insns);
+
+    let mut run = start(options, &setup, &resolved, &extra, false)?;
+    let mut drain = Drain::new();
+    let followed = follow(&mut run, &mut drain, &mut out, progress);
+    let outcome = match followed {
+        Ok(o) => o,
+        Err(e) => {
+            end_all(&run, &drain);
+            let _ = native::reap(&run.child, true);
+            return Err(e);
+        }
+    };
+    if !drain.begun() {
+        if outcome.ended == Ended::Interrupted {
+            return Err(RecordError::Interrupted);
+        }
+        let program = resolved.path.display().to_string();
+        return Err(RecordError::NotStarted { program, status: describe(&outcome.ended) });
+    }
+    let (lost_frames, unrecorded_execs) = (drain.lost, drain.unrecorded);
+    let by_itself = matches!(outcome.ended, Ended::Exit(_) | Ended::SliceFull);
+    let complete = by_itself && lost_frames == 0 && outcome.alone && unrecorded_execs == 0;
+    let status =
+        matches!(outcome.ended, Ended::Exit(_) | Ended::Signal(_)).then_some(outcome.done.status);
+    let (tasks, pages_touched) = drain.finish(status, &mut out)?;
+    let mut totals = Totals::default();
+    for t in &tasks {
+        totals.add(&t.totals);
+    }
+    if totals.insns < slice.skip_insns && by_itself {
+        return Err(RecordError::BeforeSlice { insns: totals.insns, skip: slice.skip_insns });
+    }
+    let header = Header {
+        command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        complete,
+        ended: outcome.ended,
+        native,
+        recorded_wall_ns: outcome.wall_ns,
+        machine: options.machine.name.clone(),
+        caches: [l1, l2, llc].into_iter().filter(|c| c.size > 0).collect(),
+        tlb_entries: tlb,
+        epoch_insns: wire::EPOCH_INSNS,
+        slice,
+        totals,
+        pages_touched,
+        lost_frames,
+        unrecorded_execs,
+        tasks,
+        ..Header::default()
+    };
+    let rows = out.rows();
+    let bytes = out.finish(&header)?;
+    Ok(Summary {
+        output: options.output.clone(),
+        bytes,
+        rows,
+        tasks: header.tasks.len() as u64,
+        native: header.native,
+        recorded_wall_ns: header.recorded_wall_ns,
+        recorded_cpu_ns: outcome.done.user_ns + outcome.done.sys_ns,
+        totals,
+        pages_touched,
+        slice: header.slice,
+        ended: header.ended,
+        complete,
+        lost_frames,
+        unrecorded_execs,
+    })
+}
+
+fn describe(e: &Ended) -> String {
+    match e {
+        Ended::Exit(n) => format!("status {n}"),
+        Ended::Signal(n) => format!("signal {n}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Turns marks into instructions; counts the program's where one is a time.
+fn plan_slice(
+    options: &Options,
+    setup: &Setup,
+    resolved: &Resolved,
+    native: Option<&Native>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Slice, RecordError> {
+    let marks = [options.skip, options.length];
+    let mut rate = None;
+    if marks.iter().any(|m| matches!(m, Some(Mark::NativeNs(_)))) {
+        let native = native.ok_or(RecordError::SliceNeedsNative)?;
+        progress(Progress::Counting);
+        let mut run = start(options, setup, resolved, ",count=1", true)?;
+        let mut drain = Drain::new();
+        // The rows of this run are of no use; they go to a file that is never finished.
+        let mut name = options.output.clone().into_os_string();
+        name.push(OsString::from(".count"));
+        let mut nowhere = Writer::create(PathBuf::from(name))?;
+        let followed = follow(&mut run, &mut drain, &mut nowhere, &mut |_| {});
+        if !matches!(&followed, Ok(o) if o.ended != Ended::Interrupted) {
+            end_all(&run, &drain);
+            let _ = native::reap(&run.child, true);
+            followed?;
+            return Err(RecordError::Interrupted);
+        }
+        rate = Some((drain.insns(), (native.user_ns + native.sys_ns).max(1)));
+    }
+    let insns = |m: Mark| match (m, rate) {
+        (Mark::Insns(n), _) => n,
+        (Mark::NativeNs(ns), Some((all, time))) => {
+            u64::try_from(u128::from(ns) * u128::from(all) / u128::from(time)).unwrap_or(u64::MAX)
+        }
+        (Mark::NativeNs(_), None) => 0,
+    };
+    let for_insns = options.length.map(insns);
+    if for_insns == Some(0) {
+        return Err(RecordError::EmptySlice);
+    }
+    Ok(Slice { skip_insns: options.skip.map_or(0, insns), for_insns })
+}

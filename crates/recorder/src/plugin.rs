@@ -1,0 +1,478 @@
+//! What QEMU calls. Two names are exported for it.
+#![allow(unreachable_pub)]
+
+use crate::exec::{self, Plan};
+use crate::model::{Geometry, LINE_BITS};
+use crate::qemu::*;
+use crate::task::{Config, Process, Task};
+use homenode_trace::{Kind, wire};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{addr_of, addr_of_mut, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// The version of the interface that this plugin is written for.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static qemu_plugin_version: c_int = 1;
+
+/// More threads than that run unrecorded; QEMU gives out the lowest numbers first.
+const MOST_TASKS: usize = 1 << 15;
+
+static PROCESS: OnceLock<Process> = OnceLock::new();
+static PROGRAM: OnceLock<CString> = OnceLock::new();
+/// By QEMU's number of the virtual CPU, which is a thread here. A thread only
+/// uses its own entry, but at the end of the process.
+static TASKS: [AtomicPtr<Task>; MOST_TASKS] = [const { AtomicPtr::new(null_mut()) }; MOST_TASKS];
+/// Whether there was ever a second thread. QEMU translates everything anew then.
+static THREADED: AtomicBool = AtomicBool::new(false);
+/// Whether the first image has said hello.
+static GREETED: AtomicBool = AtomicBool::new(false);
+/// What the program gave to `exit_group`; negative before.
+static STATUS: AtomicI64 = AtomicI64::new(-1);
+
+/// Instructions while there is one thread: translated code adds to it.
+static mut INLINE: u64 = 0;
+/// What tasks add in its place later.
+static ZERO: u64 = 0;
+
+fn parse(raw: &[String]) -> Option<Config> {
+    let get = |key: &str| raw.iter().find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
+    let number = |key: &str| get(key)?.parse::<u64>().ok();
+    let cache = |key: &str| {
+        let (size, ways) = get(key)?.split_once(':')?;
+        Some((size.parse().ok()?, ways.parse().ok()?))
+    };
+    Some(Config {
+        folder: get("folder")?.to_owned(),
+        qemu: CString::new(get("qemu")?).ok()?,
+        plugin: get("plugin")?.to_owned(),
+        geometry: Geometry {
+            l1: cache("l1")?,
+            l2: cache("l2")?,
+            llc: cache("llc")?,
+            tlb: u32::try_from(number("tlb")?).ok()?,
+        },
+        skip: number("skip").unwrap_or(0),
+        until: number("until").unwrap_or(u64::MAX),
+        count_only: number("count").is_some(),
+        raw: raw.to_vec(),
+    })
+}
+
+/// QEMU calls this once, before the program is loaded. Arguments are `key=value`:
+/// `folder`, `qemu`, `plugin`, `l1`, `l2`, `llc` (bytes:ways), `tlb`, and optionally
+/// `skip`, `until` (instructions), `count`. Returns 0 where all is well.
+///
+/// # Safety
+/// `argv` holds `argc` strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    _info: *const c_void,
+    argc: c_int,
+    argv: *mut *mut c_char,
+) -> c_int {
+    let raw: Vec<String> = (0..usize::try_from(argc).unwrap_or(0))
+        // SAFETY: the caller's promise.
+        .map(|i| unsafe { CStr::from_ptr(*argv.add(i)) }.to_string_lossy().into_owned())
+        .collect();
+    let Some(process) = parse(&raw).and_then(Process::new) else {
+        eprintln!("homenode-recorder: this plugin is started by `homenode record`, not by hand");
+        return 1;
+    };
+    if PROCESS.set(process).is_err() {
+        return 1;
+    }
+    // SAFETY: the callbacks have the types that QEMU expects.
+    unsafe {
+        qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
+        qemu_plugin_register_vcpu_syscall_cb(id, on_call);
+        qemu_plugin_register_vcpu_syscall_ret_cb(id, on_return);
+        qemu_plugin_register_atexit_cb(id, on_exit, null_mut());
+    }
+    0
+}
+
+extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
+    let Some(process) = PROCESS.get() else { return };
+    if !GREETED.swap(true, Relaxed) {
+        greet();
+    }
+    // SAFETY: `tb` is valid during this call, and so are its instructions.
+    unsafe {
+        let count = qemu_plugin_tb_n_insns(tb);
+        // A repeated string instruction runs once per element, each time in a block
+        // of its own after the first: it counts as one instruction, as it does natively.
+        let n = if count == 1 && repeats(qemu_plugin_tb_get_insn(tb, 0)) { 0 } else { count };
+        if n == 0 {
+        } else if THREADED.load(Relaxed) {
+            qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, CB_NO_REGS, n as *mut c_void);
+        } else {
+            let at = addr_of_mut!(INLINE).cast();
+            qemu_plugin_register_vcpu_tb_exec_inline(tb, INLINE_ADD_U64, at, n as u64);
+        }
+        if process.config.count_only {
+            return;
+        }
+        for i in 0..count {
+            let insn = qemu_plugin_tb_get_insn(tb, i);
+            qemu_plugin_register_vcpu_mem_cb(insn, on_access, CB_NO_REGS, MEM_RW, null_mut());
+        }
+    }
+}
+
+/// Whether it is a string instruction with a repeat prefix.
+///
+/// # Safety
+/// `insn` belongs to the block that is being translated.
+unsafe fn repeats(insn: *const Insn) -> bool {
+    // SAFETY: QEMU gives the instruction's bytes, as many as it says.
+    let bytes = unsafe {
+        let (at, n) = (qemu_plugin_insn_data(insn), qemu_plugin_insn_size(insn));
+        if at.is_null() {
+            return false;
+        }
+        std::slice::from_raw_parts(at, n)
+    };
+    let prefixes = |&&b: &&u8| {
+        matches!(
+            b,
+            0x40..=0x4f | 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65
+        )
+    };
+    let n = bytes.iter().take_while(prefixes).count();
+    bytes[..n].iter().any(|b| matches!(b, 0xf2 | 0xf3))
+        && matches!(bytes.get(n), Some(0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf))
+}
+
+/// The first block of the program is being translated: now its name is known.
+fn greet() {
+    // SAFETY: QEMU returns a string of its own, or null.
+    let path = unsafe {
+        let p = qemu_plugin_path_to_binary();
+        if p.is_null() { c"?".to_owned() } else { CStr::from_ptr(p).to_owned() }
+    };
+    let path = PROGRAM.get_or_init(|| path);
+    if let Some(t) = task(0) {
+        t.hello(path.to_bytes());
+    }
+}
+
+/// The calling thread's task, made where it is new.
+#[inline(always)]
+fn task(vcpu: u32) -> Option<&'static mut Task> {
+    let t = TASKS.get(vcpu as usize)?.load(Relaxed);
+    if t.is_null() {
+        return new_task(vcpu);
+    }
+    // SAFETY: made in `new_task`, used by this thread only until it is freed.
+    Some(unsafe { &mut *t })
+}
+
+#[cold]
+fn new_task(vcpu: u32) -> Option<&'static mut Task> {
+    let process = PROCESS.get()?;
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let task = if THREADED.load(Relaxed) {
+        let starter = process.starter.load(Relaxed);
+        Task::new(process, &ZERO, tid, wire::FLAG_THREAD, starter)
+    } else {
+        Task::new(process, addr_of!(INLINE), tid, wire::FLAG_IMAGE, 0)
+    };
+    let t = Box::into_raw(Box::new(task));
+    TASKS[vcpu as usize].store(t, Relaxed);
+    // SAFETY: just made.
+    Some(unsafe { &mut *t })
+}
+
+fn drop_task(vcpu: u32) {
+    let t = TASKS[vcpu as usize].swap(null_mut(), Relaxed);
+    if !t.is_null() {
+        // SAFETY: made by `Box::into_raw`; its thread is the caller, which ends.
+        drop(unsafe { Box::from_raw(t) });
+    }
+}
+
+extern "C" fn on_block(vcpu: u32, insns: *mut c_void) {
+    if let Some(t) = task(vcpu) {
+        t.insns += insns as u64;
+    }
+}
+
+/// What QEMU's description of an access says, by its low bits: asking QEMU is two
+/// calls, and a program has only a few kinds. 0 is not known yet.
+static KINDS: [AtomicU8; 1 << 18] = [const { AtomicU8::new(0) }; 1 << 18];
+const KIND_LOAD: u8 = 1;
+const KIND_STORE: u8 = 0x80;
+/// The size in bytes, shifted by one.
+const KIND_SIZE: u8 = 0x7e;
+
+#[cold]
+fn ask_kind(info: u32) -> u8 {
+    // SAFETY: `info` comes from QEMU.
+    let (store, shift) =
+        unsafe { (qemu_plugin_mem_is_store(info), qemu_plugin_mem_size_shift(info)) };
+    let k = if store { KIND_STORE } else { KIND_LOAD } | (1 << shift.min(5)) << 1;
+    if let Some(slot) = KINDS.get(info as usize) {
+        slot.store(k, Relaxed);
+    }
+    k
+}
+
+/// Most of a recording's time goes here: what is rare is behind tail calls, so
+/// that the common path saves no registers.
+extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
+    let t = TASKS[vcpu as usize % MOST_TASKS].load(Relaxed);
+    let kind = KINDS[info as usize % KINDS.len()].load(Relaxed);
+    if t.is_null() || vcpu as usize / MOST_TASKS | info as usize / KINDS.len() != 0 {
+        return unusual(vcpu, info, at);
+    }
+    // SAFETY: made in `new_task`, used by this thread only until it is freed.
+    let t = unsafe { &mut *t };
+    let size = u64::from(kind & KIND_SIZE) >> 1;
+    // What is left of the line after the first byte; a kind that is not known has
+    // the size 0, and none of it.
+    if size.wrapping_sub(1) > !at & 63 {
+        return unusual(vcpu, info, at);
+    }
+    if t.core.is_latest(at >> LINE_BITS, kind & KIND_LOAD) {
+        return;
+    }
+    further(t, at, kind);
+}
+
+#[inline(never)]
+fn further(t: &mut Task, at: u64, kind: u8) {
+    let (line, write) = (at >> LINE_BITS, kind & KIND_STORE != 0);
+    t.access(line, write);
+    if (at & 63) + (u64::from(kind & KIND_SIZE) >> 1) > 64 {
+        t.access(line + 1, write);
+    }
+}
+
+/// A thread's first access, one of a kind that was not seen before, or one that
+/// crosses a line.
+#[cold]
+#[inline(never)]
+fn unusual(vcpu: u32, info: u32, at: u64) {
+    let Some(t) = task(vcpu) else { return };
+    t.core.totals.accesses += 1;
+    further(t, at, ask_kind(info));
+}
+
+extern "C" fn on_call(
+    _id: u64,
+    vcpu: u32,
+    number: i64,
+    a1: u64,
+    a2: u64,
+    a3: u64,
+    a4: u64,
+    a5: u64,
+    a6: u64,
+    _: u64,
+    _: u64,
+) {
+    let (Some(t), Some(process)) = (task(vcpu), PROCESS.get()) else { return };
+    t.call = (number, [a1, a2, a3, a4, a5, a6]);
+    match number {
+        libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_sendto => {
+            // What the kernel will not take is not looked at: a length may be nonsense.
+            t.kernel_access(a2, a3.min(1 << 21), false);
+        }
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            if number == libc::SYS_clone
+                && a1 & libc::CLONE_VM as u64 != 0
+                && a1 & libc::CLONE_VFORK as u64 == 0
+            {
+                if !THREADED.swap(true, Relaxed) {
+                    t.leave_inline(&ZERO);
+                }
+                process.starter.store(tid(), Relaxed);
+            }
+            t.flush();
+        }
+        libc::SYS_execve => execute(t, process, None, a1, a2, a3),
+        libc::SYS_execveat => execute(t, process, Some(a1 as i32), a2, a3, a4),
+        libc::SYS_exit => {
+            let last = TASKS.iter().filter(|t| !t.load(Relaxed).is_null()).count() <= 1;
+            t.row(Kind::Exit as u8, 0, 0, a1 & 255);
+            t.flush();
+            if !last {
+                drop_task(vcpu);
+            }
+        }
+        libc::SYS_exit_group => STATUS.store(a1 as i64 & 255, Relaxed),
+        _ => {}
+    }
+}
+
+fn tid() -> u32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+fn execute(t: &mut Task, process: &Process, dir: Option<i32>, path: u64, argv: u64, env: u64) {
+    let own = PROGRAM.get().map_or(c"", |p| p.as_c_str());
+    match exec::plan(&process.config, own, dir, path, argv) {
+        Plan::Run(all) => {
+            flush_all();
+            exec::run(&all, env);
+        }
+        Plan::Unrecorded => {
+            t.row(wire::UNRECORDED, 0, 0, 0);
+            flush_all();
+        }
+        Plan::Leave => {}
+    }
+}
+
+/// Sends what all threads have. Others may be running and lose a row to it; this
+/// happens only where they are about to end.
+fn flush_all() {
+    for t in &TASKS {
+        let t = t.load(Relaxed);
+        if !t.is_null() {
+            // SAFETY: made in `new_task`.
+            unsafe { &mut *t }.flush();
+        }
+    }
+}
+
+const PAGE_BITS: u32 = 12;
+
+fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << PAGE_BITS)
+}
+
+extern "C" fn on_return(_id: u64, vcpu: u32, number: i64, result: i64) {
+    let Some(t) = task(vcpu) else { return };
+    let (called, a) = t.call;
+    if called != number {
+        return;
+    }
+    let page = |at: u64| at >> PAGE_BITS;
+    // Results from -4095 to -1 are errors.
+    if (-4095..0).contains(&result) {
+        return;
+    }
+    let done = result as u64;
+    match number {
+        libc::SYS_read | libc::SYS_pread64 | libc::SYS_recvfrom => {
+            t.kernel_access(a[1], done, true)
+        }
+        libc::SYS_mmap => {
+            let arg = (a[2] & 0xffff_ffff) | a[3] << 32;
+            t.row(Kind::Map as u8, page(done), pages(a[1]), arg);
+            t.core.forget();
+        }
+        libc::SYS_munmap => {
+            t.row(Kind::Unmap as u8, page(a[0]), pages(a[1]), 0);
+            t.core.forget();
+        }
+        libc::SYS_mprotect => t.row(Kind::Protect as u8, page(a[0]), pages(a[1]), a[2]),
+        libc::SYS_madvise if matches!(a[2] as i32, libc::MADV_DONTNEED | libc::MADV_FREE) => {
+            t.row(Kind::Discard as u8, page(a[0]), pages(a[1]), a[2]);
+            t.core.forget();
+        }
+        libc::SYS_mremap => {
+            let (old, new) = (pages(a[1]), pages(a[2]));
+            if old.min(new) > 0 && done != a[0] {
+                t.row(Kind::Remap as u8, page(a[0]), old.min(new), page(done));
+            }
+            if new > old {
+                let arg = (libc::PROT_READ | libc::PROT_WRITE) as u64
+                    | ((libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64) << 32;
+                t.row(Kind::Map as u8, page(done) + old, new - old, arg);
+            } else if old > new {
+                t.row(Kind::Unmap as u8, page(a[0]) + new, old - new, 0);
+            }
+            t.core.forget();
+        }
+        libc::SYS_brk => {
+            let old = std::mem::replace(&mut t.brk, done);
+            let (from, to) = (pages(old), pages(done));
+            if old != 0 && to > from {
+                let arg = (libc::PROT_READ | libc::PROT_WRITE) as u64
+                    | ((libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64) << 32;
+                t.row(Kind::Map as u8, from, to - from, arg);
+            } else if old != 0 && to < from {
+                t.row(Kind::Unmap as u8, to, from - to, 0);
+                t.core.forget();
+            }
+        }
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            let thread = number == libc::SYS_clone
+                && a[0] & libc::CLONE_VM as u64 != 0
+                && a[0] & libc::CLONE_VFORK as u64 == 0;
+            if result == 0 {
+                begin_child(t, vcpu);
+            } else {
+                let kind = if thread { Kind::Thread } else { Kind::Fork };
+                t.row(kind as u8, 0, 0, done);
+                t.flush();
+                // Pages are shared now, so that the next write to each is news.
+                t.core.forget();
+            }
+        }
+        libc::SYS_wait4 if done > 0 => {
+            let status = word(a[1]);
+            t.row(
+                Kind::Wait as u8,
+                0,
+                u64::from(status.is_some()),
+                done | u64::from(status.unwrap_or(0)) << 32,
+            );
+            t.flush();
+        }
+        libc::SYS_waitid if a[2] != 0 => {
+            if let Some(pid) = word(a[2] + 12).filter(|&p| p != 0) {
+                t.row(Kind::Wait as u8, 0, 0, u64::from(pid));
+                t.flush();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A word that the kernel has just written for the program.
+fn word(at: u64) -> Option<u32> {
+    // SAFETY: the call succeeded, so the address is good (or null).
+    (at != 0).then(|| unsafe { (at as *const u32).read_unaligned() })
+}
+
+/// The calling thread is the one thread of a forked process.
+fn begin_child(t: &mut Task, vcpu: u32) {
+    for (i, other) in TASKS.iter().enumerate() {
+        if i != vcpu as usize {
+            // Their buffers belong to the parent's threads; freeing them gains nothing.
+            other.store(null_mut(), Relaxed);
+        }
+    }
+    // SAFETY: no preconditions.
+    let pid = unsafe { libc::getpid() } as u32;
+    if let Some(p) = PROCESS.get() {
+        p.pid.store(pid, Relaxed);
+    }
+    t.become_child(pid);
+}
+
+extern "C" fn on_exit(_id: u64, _: *mut c_void) {
+    let status = STATUS.load(Relaxed);
+    for t in &TASKS {
+        let t = t.load(Relaxed);
+        if !t.is_null() {
+            // SAFETY: made in `new_task`; QEMU has stopped calling us for other threads.
+            let t = unsafe { &mut *t };
+            if let Ok(status) = u64::try_from(status) {
+                t.row(Kind::Exit as u8, 0, 0, status);
+            }
+            t.flush();
+        }
+    }
+}
+
+/// Keeps the type of the shared counter in one place with its user.
+const _: () = assert!(std::mem::size_of::<AtomicU64>() <= wire::SHARED_BYTES);

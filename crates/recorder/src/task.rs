@@ -1,0 +1,457 @@
+//! One thread's state, its frames, and the pipe that they go into.
+
+use crate::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
+use homenode_trace::wire::{self, FRAME_BYTES, HEAD_BYTES, Head, LONGEST_ROW_BYTES, WireRow};
+use homenode_trace::{Kind, Totals};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// A frame is sent at the latest after so many instructions, so that the
+/// writer's order of tasks stays near to what happened.
+const FLUSH_INSNS: u64 = 1 << 22;
+/// How often the shared count is brought up to date where a slice is bounded.
+const SLICE_INSNS: u64 = 1 << 18;
+/// The pipe's descriptor is moved up here, out of the way of programs that
+/// count on low numbers.
+const PIPE_FD: i32 = 900;
+
+/// What the parent asked for: the same for all processes of a recording.
+pub(crate) struct Config {
+    /// The arguments as they came, for programs that this one runs.
+    pub(crate) raw: Vec<String>,
+    /// Folder of the pipe.
+    pub(crate) folder: String,
+    /// QEMU's path.
+    pub(crate) qemu: CString,
+    /// The plugin's path.
+    pub(crate) plugin: String,
+    /// The machine.
+    pub(crate) geometry: Geometry,
+    /// Instructions before the slice.
+    pub(crate) skip: u64,
+    /// Instructions at its end.
+    pub(crate) until: u64,
+    /// Only count instructions.
+    pub(crate) count_only: bool,
+}
+
+/// The process's side of the recording.
+pub(crate) struct Process {
+    pub(crate) config: Config,
+    pub(crate) llc: Llc,
+    pipe_path: CString,
+    pipe: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Instructions of all processes, in shared memory; null where no slice is bounded.
+    shared: AtomicPtr<AtomicU64>,
+    pub(crate) pid: AtomicU32,
+    /// The last thread that started a thread.
+    pub(crate) starter: AtomicU32,
+}
+
+impl Process {
+    /// Opens the pipe.
+    pub(crate) fn new(config: Config) -> Option<Self> {
+        let pipe_path = CString::new(format!("{}/{}", config.folder, wire::PIPE_NAME)).ok()?;
+        let llc = Llc::new(&config.geometry);
+        let p = Self {
+            pipe_path,
+            llc,
+            pipe: AtomicI32::new(-1),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            shared: AtomicPtr::new(std::ptr::null_mut()),
+            // SAFETY: no preconditions.
+            pid: AtomicU32::new(unsafe { libc::getpid() } as u32),
+            starter: AtomicU32::new(0),
+            config,
+        };
+        if p.open_pipe() < 0 {
+            return None;
+        }
+        if p.config.skip > 0 || p.config.until < u64::MAX {
+            p.map_shared()?;
+        }
+        Some(p)
+    }
+
+    fn map_shared(&self) -> Option<()> {
+        let path = CString::new(format!("{}/{}", self.config.folder, wire::SHARED_NAME)).ok()?;
+        // SAFETY: a valid path; the mapping is shared with other processes, all
+        // of which use the word at its beginning as an atomic.
+        unsafe {
+            let fd = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            if fd < 0 {
+                return None;
+            }
+            let at = libc::mmap(
+                std::ptr::null_mut(),
+                wire::SHARED_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            );
+            libc::close(fd);
+            if at == libc::MAP_FAILED {
+                return None;
+            }
+            self.shared.store(at.cast(), Relaxed);
+        }
+        Some(())
+    }
+
+    fn open_pipe(&self) -> i32 {
+        // SAFETY: a valid path, and a stat buffer that fstat fills.
+        unsafe {
+            let low = libc::open(self.pipe_path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if low < 0 {
+                return -1;
+            }
+            let high = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, PIPE_FD);
+            let fd = if high >= 0 { high } else { low };
+            if high >= 0 {
+                libc::close(low);
+            }
+            let mut st: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd, &mut st) != 0 {
+                return -1;
+            }
+            self.device.store(st.st_dev, Relaxed);
+            self.inode.store(st.st_ino, Relaxed);
+            self.pipe.store(fd, Relaxed);
+            fd
+        }
+    }
+
+    /// Sends one frame. The recorded program may have closed the descriptor, and
+    /// may have given its number to a file of its own: so look before writing.
+    fn send(&self, frame: &[u8]) {
+        // SAFETY: plain system calls on buffers of ours.
+        unsafe {
+            let saved = *libc::__errno_location();
+            let mut fd = self.pipe.load(Relaxed);
+            let mut st: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd, &mut st) != 0
+                || st.st_dev != self.device.load(Relaxed)
+                || st.st_ino != self.inode.load(Relaxed)
+            {
+                fd = self.open_pipe();
+            }
+            if fd >= 0 && libc::write(fd, frame.as_ptr().cast(), frame.len()) < 0 {
+                let mut tries = 0;
+                while *libc::__errno_location() == libc::EINTR && tries < 100 {
+                    if libc::write(fd, frame.as_ptr().cast(), frame.len()) >= 0 {
+                        break;
+                    }
+                    tries += 1;
+                }
+                if *libc::__errno_location() == libc::EPIPE {
+                    // Nobody records any more, and the signal's default would
+                    // have ended the program: there is no reason to go on.
+                    libc::_exit(141);
+                }
+            }
+            *libc::__errno_location() = saved;
+        }
+    }
+}
+
+/// Frames in the making.
+struct Frames {
+    buffer: Box<[u8; FRAME_BYTES]>,
+    len: usize,
+    flags: u16,
+    sequence: u32,
+    pid: u32,
+    tid: u32,
+    parent: u32,
+    /// Instructions at the last row.
+    last: u64,
+    /// Instructions at the last frame.
+    sent: u64,
+    /// Whether access rows are kept: inside of the slice.
+    keep: bool,
+}
+
+/// A thread of the recorded program.
+pub(crate) struct Task {
+    pub(crate) core: Core,
+    /// Instructions, but for those that `inline` counts.
+    pub(crate) insns: u64,
+    /// A count that QEMU keeps without calling us; only while there is one thread.
+    inline: *const u64,
+    frames: Frames,
+    process: &'static Process,
+    /// Instructions when [`Task::check`] is due.
+    check_at: u64,
+    published: u64,
+    told_full: bool,
+    /// Arguments of the system call under way.
+    pub(crate) call: (i64, [u64; 6]),
+    pub(crate) brk: u64,
+}
+
+struct Rows<'a> {
+    frames: &'a mut Frames,
+    process: &'static Process,
+}
+
+impl Sink for Rows<'_> {
+    fn row(&mut self, row: Open, totals: &Totals) {
+        self.frames.access(self.process, &row, totals);
+    }
+}
+
+impl Frames {
+    fn access(&mut self, process: &Process, row: &Open, totals: &Totals) {
+        if !self.keep {
+            return;
+        }
+        // An open row may have begun before the slice or before another kind of row.
+        let at = row.at.max(self.last);
+        let insns = self.spend(process, at, totals);
+        self.put(
+            process,
+            &WireRow {
+                kind: Kind::Access as u8,
+                insns,
+                reads: row.reads.min(wire::COUNT_MAX) as u16,
+                writes: row.writes.min(wire::COUNT_MAX) as u16,
+                page: row.page,
+                pages: 1,
+                arg: row.arg,
+            },
+            totals,
+        );
+    }
+
+    /// Instructions up to `at` that no row has yet; what a row cannot carry goes ahead.
+    fn spend(&mut self, process: &Process, at: u64, totals: &Totals) -> u32 {
+        let insns = at - self.last;
+        self.last = at;
+        if let Ok(n) = u32::try_from(insns) {
+            return n;
+        }
+        let row = WireRow {
+            kind: wire::COMPUTE,
+            insns: 0,
+            reads: 0,
+            writes: 0,
+            page: 0,
+            pages: 0,
+            arg: insns,
+        };
+        self.put(process, &row, totals);
+        0
+    }
+
+    #[inline]
+    fn put(&mut self, process: &Process, row: &WireRow, totals: &Totals) {
+        if self.len + LONGEST_ROW_BYTES > FRAME_BYTES {
+            self.send(process, totals);
+        }
+        let mut bytes = [0; LONGEST_ROW_BYTES];
+        let n = row.encode(&mut bytes);
+        self.buffer[self.len..self.len + n].copy_from_slice(&bytes[..n]);
+        self.len += n;
+    }
+
+    fn send(&mut self, process: &Process, totals: &Totals) {
+        let mut head = [0; HEAD_BYTES];
+        Head {
+            len: self.len as u16,
+            flags: self.flags,
+            pid: self.pid,
+            tid: self.tid,
+            sequence: self.sequence,
+            parent_tid: self.parent,
+            totals: *totals,
+        }
+        .encode(&mut head);
+        self.buffer[..HEAD_BYTES].copy_from_slice(&head);
+        process.send(&self.buffer[..self.len]);
+        self.sequence += 1;
+        self.flags = 0;
+        self.len = HEAD_BYTES;
+        self.sent = totals.insns;
+    }
+}
+
+impl Task {
+    pub(crate) fn new(
+        process: &'static Process,
+        inline: *const u64,
+        tid: u32,
+        flags: u16,
+        parent: u32,
+    ) -> Self {
+        let frames = Frames {
+            buffer: Box::new([0; FRAME_BYTES]),
+            len: HEAD_BYTES,
+            flags,
+            sequence: 0,
+            pid: process.pid.load(Relaxed),
+            tid,
+            parent,
+            last: 0,
+            sent: 0,
+            keep: process.config.skip == 0,
+        };
+        let mut t = Self {
+            core: Core::new(&process.config.geometry),
+            insns: 0,
+            inline,
+            frames,
+            process,
+            check_at: 0,
+            published: 0,
+            told_full: false,
+            call: (-1, [0; 6]),
+            brk: 0,
+        };
+        t.check(0);
+        t
+    }
+
+    /// Instructions so far.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        // SAFETY: `inline` points to a static; while QEMU adds to it, this thread
+        // is the only one that runs, and it is here.
+        self.insns.wrapping_add(unsafe { self.inline.read_volatile() })
+    }
+
+    /// The process is about to have a second thread: from now on blocks call us.
+    pub(crate) fn leave_inline(&mut self, zero: *const u64) {
+        self.insns = self.now();
+        self.inline = zero;
+    }
+
+    /// An access that was not to the latest line of its set.
+    #[inline]
+    pub(crate) fn access(&mut self, line: u64, write: bool) {
+        if let Err(old) = self.core.l1(line, write) {
+            self.beyond_l1(line, write, old);
+        }
+    }
+
+    #[inline(never)]
+    fn beyond_l1(&mut self, line: u64, write: bool, old: u64) {
+        let now = self.now();
+        if now >= self.check_at {
+            self.check(now);
+        }
+        self.core.totals.insns = now;
+        let Self { core, frames, process, .. } = self;
+        let mut rows = Rows { frames, process };
+        core.access(&process.llc, line, write, old, now, &mut rows);
+    }
+
+    /// The kernel reads or writes memory of the program.
+    pub(crate) fn kernel_access(&mut self, from: u64, bytes: u64, write: bool) {
+        if bytes == 0 || self.process.config.count_only {
+            return;
+        }
+        for line in from >> LINE_BITS..=(from + (bytes - 1)) >> LINE_BITS {
+            if !self.core.is_latest(line, u8::from(!write)) {
+                self.access(line, write);
+            }
+        }
+    }
+
+    /// Keeps the slice, and sends what has been waiting for long.
+    fn check(&mut self, now: u64) {
+        let p = self.process;
+        let shared = p.shared.load(Relaxed);
+        let step = if shared.is_null() {
+            FLUSH_INSNS
+        } else {
+            // SAFETY: mapped in `map_shared`, never unmapped.
+            let total =
+                unsafe { &*shared }.fetch_add(now - self.published, Relaxed) + now - self.published;
+            self.published = now;
+            let keep = total >= p.config.skip && total < p.config.until;
+            if keep && !self.frames.keep {
+                // The slice begins here: what ran before is not its time.
+                self.discard_open();
+                self.frames.last = now;
+            }
+            self.frames.keep = keep;
+            if total >= p.config.until && !self.told_full {
+                self.told_full = true;
+                self.row_at(wire::SLICE_FULL, 0, 0, 0, now);
+                self.flush();
+            }
+            SLICE_INSNS
+        };
+        self.check_at = now + step;
+        if now - self.frames.sent >= FLUSH_INSNS {
+            self.flush();
+        }
+    }
+
+    fn discard_open(&mut self) {
+        struct Nowhere;
+        impl Sink for Nowhere {
+            fn row(&mut self, _: Open, _: &Totals) {}
+        }
+        self.core.close_all(&mut Nowhere);
+    }
+
+    /// A row of another kind than an access.
+    pub(crate) fn row(&mut self, kind: u8, page: u64, pages: u64, arg: u64) {
+        self.row_at(kind, page, pages, arg, self.now());
+    }
+
+    fn row_at(&mut self, kind: u8, page: u64, pages: u64, arg: u64, now: u64) {
+        self.core.totals.insns = now;
+        let totals = self.core.totals;
+        let mut rows = Rows { frames: &mut self.frames, process: self.process };
+        self.core.close_all(&mut rows);
+        if !self.frames.keep {
+            self.frames.last = now;
+        }
+        let insns = self.frames.spend(self.process, now, &totals);
+        let row = WireRow { kind, insns, reads: 0, writes: 0, page, pages, arg };
+        self.frames.put(self.process, &row, &totals);
+    }
+
+    /// Tells the image's program.
+    pub(crate) fn hello(&mut self, path: &[u8]) {
+        let path = &path[path.len().saturating_sub(wire::HELLO_PATH_BYTES)..];
+        self.row(wire::HELLO, 0, 0, path.len() as u64);
+        let padded = path.len().next_multiple_of(16);
+        let f = &mut self.frames;
+        f.buffer[f.len..f.len + path.len()].copy_from_slice(path);
+        f.buffer[f.len + path.len()..f.len + padded].fill(0);
+        f.len += padded;
+        self.flush();
+    }
+
+    /// Sends all that there is, with the instructions up to now.
+    pub(crate) fn flush(&mut self) {
+        let now = self.now();
+        self.row_at(wire::COMPUTE, 0, 0, 0, now);
+        let totals = self.core.totals;
+        self.frames.send(self.process, &totals);
+    }
+
+    /// This is the only thread of a new process now.
+    pub(crate) fn become_child(&mut self, pid: u32) {
+        let parent = self.frames.tid;
+        let f = &mut self.frames;
+        (f.pid, f.tid, f.parent, f.sequence) = (pid, pid, parent, 0);
+        f.flags = wire::FLAG_CHILD;
+        f.len = HEAD_BYTES;
+        self.discard_open();
+        let now = self.now();
+        // The parent's instructions are not the child's: count from here.
+        self.insns = self.insns.wrapping_sub(now);
+        let f = &mut self.frames;
+        (f.last, f.sent, self.published, self.check_at) = (0, 0, 0, 0);
+        self.core.restart();
+        self.flush();
+    }
+}

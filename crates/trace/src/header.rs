@@ -1,0 +1,177 @@
+//! What a recording says about itself.
+
+use serde::{Deserialize, Serialize};
+
+/// The format that this version writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// One cache of the model that a recording went through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheModel {
+    /// 1 is nearest to the core.
+    pub level: u8,
+    /// Bytes.
+    pub size: u64,
+    /// Associativity.
+    pub ways: u32,
+    /// Bytes in a line.
+    pub line: u32,
+}
+
+/// How the program ran without the recorder: the median of `runs` by CPU time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Native {
+    /// How often it was run.
+    pub runs: u32,
+    /// CPU time in user mode, with all children that were waited for, in nanoseconds.
+    pub user_ns: u64,
+    /// CPU time in the kernel, likewise.
+    pub sys_ns: u64,
+    /// Time on the clock, in nanoseconds.
+    pub wall_ns: u64,
+    /// Largest resident set of any of its processes, in bytes.
+    pub max_rss_bytes: u64,
+}
+
+/// Which part of the program's life has access rows, in instructions of all its
+/// tasks together. Rows that change address spaces are always there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// Instructions before the slice.
+    pub skip_insns: u64,
+    /// Instructions in the slice; `None`: to the end.
+    pub for_insns: Option<u64>,
+}
+
+/// How a recording ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    /// The program ended with that status.
+    Exit(i32),
+    /// A signal ended the program.
+    Signal(i32),
+    /// The slice was full, and the program was ended.
+    SliceFull,
+    /// Recording was interrupted, and the program was ended.
+    Interrupted,
+    /// Nobody said.
+    #[default]
+    Unknown,
+}
+
+/// Counts of a task, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Instructions.
+    pub insns: u64,
+    /// Loads and stores; one access that crosses a line counts once.
+    pub accesses: u64,
+    /// Lines not found in the first level.
+    pub l1_misses: u64,
+    /// Lines not found in the second level either.
+    pub l2_misses: u64,
+    /// Lines that loads fetched from memory.
+    pub read_misses: u64,
+    /// Lines that stores fetched from memory.
+    pub write_misses: u64,
+    /// Page translations not found in the TLB.
+    pub tlb_misses: u64,
+}
+
+impl Totals {
+    /// Adds the counts of `o`.
+    pub fn add(&mut self, o: &Totals) {
+        self.insns += o.insns;
+        self.accesses += o.accesses;
+        self.l1_misses += o.l1_misses;
+        self.l2_misses += o.l2_misses;
+        self.read_misses += o.read_misses;
+        self.write_misses += o.write_misses;
+        self.tlb_misses += o.tlb_misses;
+    }
+    /// Lines that the second level answered.
+    pub fn l2_hits(&self) -> u64 {
+        self.l1_misses.saturating_sub(self.l2_misses)
+    }
+    /// Lines that the last level answered.
+    pub fn llc_hits(&self) -> u64 {
+        self.l2_misses.saturating_sub(self.read_misses + self.write_misses)
+    }
+}
+
+/// A thread of the recorded program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Process number while it was recorded.
+    pub pid: u32,
+    /// Thread number; equals `pid` for a process's first thread.
+    pub tid: u32,
+    /// The task that forked or started it: a place in [`Header::tasks`].
+    pub parent: Option<u32>,
+    /// Whether it lives in its parent's address space.
+    pub thread: bool,
+    /// The program that it ran last.
+    pub name: String,
+    /// What it did, in the whole run (also outside of the slice).
+    pub totals: Totals,
+}
+
+/// What a recording says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub version: u32,
+    /// The recorded command, with its arguments.
+    pub command: Vec<String>,
+    /// Whether the program was recorded to its end, or the slice to its end, and no row is missing.
+    pub complete: bool,
+    /// How it ended.
+    pub ended: Ended,
+    /// How it ran natively; `None` where that was not measured.
+    pub native: Option<Native>,
+    /// Time on the clock of the recorded run, in nanoseconds.
+    pub recorded_wall_ns: u64,
+    /// The machine whose caches were modelled.
+    pub machine: String,
+    /// The caches of the model, in rising order of their levels.
+    pub caches: Vec<CacheModel>,
+    /// Entries of the modelled TLB.
+    pub tlb_entries: u32,
+    /// Instructions of a task in which every page that it touches has an access row.
+    pub epoch_insns: u64,
+    /// What part was recorded.
+    pub slice: Slice,
+    /// Counts of all tasks in the whole run.
+    pub totals: Totals,
+    /// Distinct pages in access rows, per address space.
+    pub pages_touched: u64,
+    /// Frames that the recorder sent and that did not arrive.
+    pub lost_frames: u64,
+    /// Programs that ran unrecorded (of another architecture, for instance).
+    pub unrecorded_execs: u64,
+    /// Tasks in order of their appearance.
+    pub tasks: Vec<Task>,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            command: Vec::new(),
+            complete: false,
+            ended: Ended::Unknown,
+            native: None,
+            recorded_wall_ns: 0,
+            machine: String::new(),
+            caches: Vec::new(),
+            tlb_entries: 0,
+            epoch_insns: 0,
+            slice: Slice::default(),
+            totals: Totals::default(),
+            pages_touched: 0,
+            lost_frames: 0,
+            unrecorded_execs: 0,
+            tasks: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Reading a recording, batch by batch.
+
+use crate::checksum::Checksum;
+use crate::write::{KEY_CHECKSUM, KEY_GROUPS, KEY_HEADER, SCHEMA, add_rows};
+use crate::{BATCH_ROWS, Batch, FORMAT_VERSION, Header, Kind, TraceError};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{DataType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::parser::parse_message_type;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// An open recording. Its rows can be read several times.
+pub struct Reader {
+    path: PathBuf,
+    file: SerializedFileReader<File>,
+    header: Header,
+    sums: Vec<u64>,
+    rows: u64,
+}
+
+/// The decoder is written for well-formed input and can panic on other; this is
+/// the one place where that becomes an error.
+fn guarded<T>(f: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(v)) => Ok(v),
+        Ok(Err(e)) => Err(e.to_string()),
+        Err(_) => Err("its encoding makes no sense".to_owned()),
+    }
+}
+
+impl Reader {
+    /// Opens a recording and reads its header.
+    ///
+    /// # Errors
+    /// [`TraceError`] where the file is not there, is no whole recording, or of
+    /// another version.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let path = path.as_ref().to_owned();
+        let open = |source| TraceError::Open { path: path.clone(), source };
+        let file = File::open(&path).map_err(open)?;
+        if file.metadata().map_err(open)?.is_dir() {
+            return Err(open(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
+        }
+        let file = guarded(|| SerializedFileReader::new(file))
+            .map_err(|reason| TraceError::NotARecording { path: path.clone(), reason })?;
+        let foreign = |reason: String| TraceError::Foreign { path: path.clone(), reason };
+        let meta = file.metadata().file_metadata();
+        let value = |key: &str| {
+            meta.key_value_metadata()
+                .and_then(|kv| kv.iter().find(|kv| kv.key == key))
+                .and_then(|kv| kv.value.as_deref())
+                .ok_or_else(|| foreign(format!("its metadata have no `{key}`")))
+        };
+        let (json, groups, sum) = (value(KEY_HEADER)?, value(KEY_GROUPS)?, value(KEY_CHECKSUM)?);
+        let broken = |reason: &str| TraceError::NotARecording {
+            path: path.clone(),
+            reason: reason.to_owned(),
+        };
+        let mut c = Checksum::new();
+        c.bytes(json.as_bytes());
+        c.bytes(groups.as_bytes());
+        if u64::from_str_radix(sum, 16) != Ok(c.value()) {
+            return Err(broken("the checksum of its header does not fit"));
+        }
+        // The version comes first: a later format may have another header.
+        let any: serde_json::Value =
+            serde_json::from_str(json).map_err(|e| foreign(e.to_string()))?;
+        let found = any.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        if found != u64::from(FORMAT_VERSION) {
+            let found = u32::try_from(found).unwrap_or(u32::MAX);
+            return Err(TraceError::Version { path, found, known: FORMAT_VERSION });
+        }
+        let header: Header = serde_json::from_value(any).map_err(|e| foreign(e.to_string()))?;
+        let ours = parse_message_type(SCHEMA).expect("the schema is a constant");
+        let theirs = meta.schema();
+        let same = theirs.is_group()
+            && theirs.get_fields().len() == ours.get_fields().len()
+            && theirs.get_fields().iter().zip(ours.get_fields()).all(|(a, b)| {
+                a.is_primitive()
+                    && a.name() == b.name()
+                    && a.get_physical_type() == b.get_physical_type()
+                    && !a.is_optional()
+            });
+        if !same {
+            return Err(broken("its columns are not those of a recording"));
+        }
+        let sums: Result<Vec<u64>, _> =
+            groups.split_whitespace().map(|s| u64::from_str_radix(s, 16)).collect();
+        let sums = sums.map_err(|_| broken("a checksum is no number"))?;
+        let metas = file.metadata().row_groups();
+        if sums.len() != metas.len() {
+            return Err(broken("row groups are missing"));
+        }
+        let mut rows = 0u64;
+        for g in metas {
+            let n = u64::try_from(g.num_rows()).ok().filter(|&n| n <= 1 << 32);
+            rows += n.ok_or_else(|| broken("a row group has an impossible length"))?;
+        }
+        Ok(Self { path, header, sums, rows, file })
+    }
+
+    /// What the recording says about itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Rows in all.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Where the recording stands.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All rows from the first on. Each call begins anew.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches {
+            reader: self,
+            group: 0,
+            left: 0,
+            columns: None,
+            sum: Checksum::new(),
+            ints: Vec::new(),
+            longs: Vec::new(),
+        }
+    }
+}
+
+struct Columns {
+    ints: [ColumnReaderImpl<Int32Type>; 4],
+    longs: [ColumnReaderImpl<Int64Type>; 4],
+}
+
+/// A pass over a recording's rows.
+pub struct Batches<'a> {
+    reader: &'a Reader,
+    /// The next row group to open.
+    group: usize,
+    /// Rows left in the open one.
+    left: usize,
+    columns: Option<Columns>,
+    sum: Checksum,
+    ints: Vec<i32>,
+    longs: Vec<i64>,
+}
+
+impl Batches<'_> {
+    /// Fills `batch` with the next rows, at most [`BATCH_ROWS`]; returns false,
+    /// and leaves it empty, after the last.
+    ///
+    /// # Errors
+    /// [`TraceError::Damaged`]; the pass is over then.
+    pub fn next_into(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        let read = guarded(|| self.fill(batch));
+        let failed = match read {
+            Ok(Ok(more)) => return Ok(more),
+            Ok(Err(reason)) => reason,
+            Err(reason) => reason,
+        };
+        let groups = self.reader.sums.len();
+        let group = self.group.saturating_sub(1);
+        self.group = groups;
+        self.left = 0;
+        self.columns = None;
+        *batch = Batch::default();
+        Err(TraceError::Damaged { path: self.reader.path.clone(), group, groups, reason: failed })
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<Result<bool, String>, ParquetError> {
+        while self.left == 0 {
+            if self.group >= self.reader.sums.len() {
+                resize(batch, 0);
+                return Ok(Ok(false));
+            }
+            let group = self.group;
+            self.group += 1;
+            self.open(group)?;
+        }
+        let n = self.left.min(BATCH_ROWS);
+        let Some(columns) = self.columns.as_mut() else {
+            return Ok(Err("a row group is gone".to_owned()));
+        };
+        let [kind, task, reads, writes] = &mut columns.ints;
+        let [insns, page, pages, arg] = &mut columns.longs;
+        resize(batch, 0);
+        let ints = &mut self.ints;
+        take(kind, n, ints)?;
+        for &k in ints.iter() {
+            match u8::try_from(k).ok().and_then(Kind::from_number) {
+                Some(k) => batch.kind.push(k),
+                None => return Ok(Err(format!("there is no row of kind {k}"))),
+            }
+        }
+        for (column, out) in
+            [(task, &mut batch.task), (reads, &mut batch.reads), (writes, &mut batch.writes)]
+        {
+            take(column, n, ints)?;
+            out.extend(ints.iter().map(|&v| v as u32));
+        }
+        let longs = &mut self.longs;
+        for (column, out) in [
+            (insns, &mut batch.insns),
+            (page, &mut batch.page),
+            (pages, &mut batch.pages),
+            (arg, &mut batch.arg),
+        ] {
+            take(column, n, longs)?;
+            out.extend(longs.iter().map(|&v| v as u64));
+        }
+        let tasks = self.reader.header.tasks.len() as u64;
+        if let Some(t) = batch.task.iter().find(|&&t| u64::from(t) >= tasks) {
+            return Ok(Err(format!("a row names task {t}, but there are {tasks}")));
+        }
+        add_rows(&mut self.sum, batch);
+        self.left -= n;
+        if self.left == 0 && self.sum.value() != self.reader.sums[self.group - 1] {
+            return Ok(Err("its checksum does not fit".to_owned()));
+        }
+        Ok(Ok(true))
+    }
+
+    fn open(&mut self, group: usize) -> Result<(), ParquetError> {
+        let g = self.reader.file.get_row_group(group)?;
+        self.left = usize::try_from(g.metadata().num_rows()).unwrap_or(0);
+        self.sum = Checksum::new();
+        let int = |i| match g.get_column_reader(i)? {
+            ColumnReader::Int32ColumnReader(r) => Ok(r),
+            _ => Err(ParquetError::General("a column has another type".to_owned())),
+        };
+        let long = |i| match g.get_column_reader(i)? {
+            ColumnReader::Int64ColumnReader(r) => Ok(r),
+            _ => Err(ParquetError::General("a column has another type".to_owned())),
+        };
+        self.columns = Some(Columns {
+            ints: [int(0)?, int(1)?, int(5)?, int(6)?],
+            longs: [long(2)?, long(3)?, long(4)?, long(7)?],
+        });
+        Ok(())
+    }
+}
+
+/// Reads exactly `n` values.
+fn take<T: DataType>(
+    column: &mut ColumnReaderImpl<T>,
+    n: usize,
+    out: &mut Vec<T::T>,
+) -> Result<(), ParquetError> {
+    out.clear();
+    while out.len() < n {
+        let (_, values, _) = column.read_records(n - out.len(), None, None, out)?;
+        if values == 0 {
+            return Err(ParquetError::General("a column ends too early".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn resize(b: &mut Batch, n: usize) {
+    b.kind.truncate(n);
+    b.task.truncate(n);
+    b.insns.truncate(n);
+    b.page.truncate(n);
+    b.pages.truncate(n);
+    b.reads.truncate(n);
+    b.writes.truncate(n);
+    b.arg.truncate(n);
+}
