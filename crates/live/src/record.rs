@@ -8,10 +8,18 @@
 //!          ── rows, row group by row group ──▶ FILE.partial ──▶ FILE
 //! ```
 //!
-//! Instructions are counted as the program's own; data accesses go through the
-//! machine's L1, L2, last level and TLB. L1, L2 and TLB are a thread's own, the
-//! last level a process's own. What the model lacks stands in the recorder's
-//! documentation; `specs` of the file are in `homenode_trace`.
+//! Data accesses go through the machine's L1, L2, last level and TLB: L1, L2 and TLB
+//! are a thread's own, the last level a process's own. What the model leaves out
+//! stands in the recorder's documentation, the file's format in `homenode_trace`.
+//!
+//! A slice is bounded in instructions of all tasks together or in native CPU time
+//! ([`Mark`]). Before it the caches are kept warm and only changes of address spaces are
+//! recorded; at its end the program is ended. Tasks look at the common count every
+//! 2^18 instructions, so a slice's ends are that exact for each task.
+//!
+//! Where a signal ends a process, its last frame is lost: at most 251 rows of each
+//! of its threads. Time that a task spends waiting is not in a recording, but for the
+//! order of a child's end and its parent's wait.
 
 mod drain;
 mod error;

@@ -217,7 +217,7 @@ impl Core {
 
     /// Counts an access. Returns whether its line is the latest of its set, and
     /// written unless `load` is 1: then there is nothing more to do for it. Once in
-    /// [`LOOK_UP`] accesses it returns false all the same, so that a loop over
+    /// 2^16 accesses it returns false all the same, so that a loop over
     /// a few such lines also comes to its next epoch.
     #[inline(always)]
     pub fn is_latest(&mut self, line: u64, load: u8) -> bool {
@@ -395,7 +395,7 @@ impl Core {
         self.forget();
     }
 
-    /// See [`Core::new_epoch`]; also after a fork and where the address space changes.
+    /// As at the beginning of an epoch; also after a fork and where the address space changes.
     pub fn forget(&mut self) {
         self.latest.fill(EMPTY);
         self.older.fill(EMPTY);

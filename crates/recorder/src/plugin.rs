@@ -33,7 +33,9 @@ static STATUS: AtomicI64 = AtomicI64::new(-1);
 
 /// Instructions while there is one thread: translated code adds to it.
 static mut INLINE: u64 = 0;
-/// What tasks add in its place later.
+/// Likewise accesses that are counted only.
+static mut INLINE_ACCESSES: u64 = 0;
+/// What tasks look at in their place later.
 static ZERO: u64 = 0;
 
 fn parse(raw: &[String]) -> Option<Config> {
@@ -101,12 +103,14 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
     }
     // SAFETY: `tb` is valid during this call, and so are its instructions.
     unsafe {
+        let threaded = THREADED.load(Relaxed);
         let count = qemu_plugin_tb_n_insns(tb);
         // A repeated string instruction runs once per element, each time in a block
         // of its own after the first: it counts as one instruction, as it does natively.
-        let n = if count == 1 && repeats(qemu_plugin_tb_get_insn(tb, 0)) { 0 } else { count };
+        let n =
+            if count == 1 && repeats(bytes_of(qemu_plugin_tb_get_insn(tb, 0))) { 0 } else { count };
         if n == 0 {
-        } else if THREADED.load(Relaxed) {
+        } else if threaded {
             qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, CB_NO_REGS, n as *mut c_void);
         } else {
             let at = addr_of_mut!(INLINE).cast();
@@ -115,26 +119,45 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
         if process.config.count_only {
             return;
         }
+        let mut on_stack = false;
         for i in 0..count {
             let insn = qemu_plugin_tb_get_insn(tb, i);
-            qemu_plugin_register_vcpu_mem_cb(insn, on_access, CB_NO_REGS, MEM_RW, null_mut());
+            // Of a block's pushes, pops, call and return, which lie side by side, one
+            // goes through the model and the others are counted: they are a sixth of
+            // all accesses, and find the line that the first has brought.
+            if uses_stack(bytes_of(insn)) && !threaded && std::mem::replace(&mut on_stack, true) {
+                let at = addr_of_mut!(INLINE_ACCESSES).cast();
+                qemu_plugin_register_vcpu_mem_inline(insn, MEM_RW, INLINE_ADD_U64, at, 1);
+            } else {
+                qemu_plugin_register_vcpu_mem_cb(insn, on_access, CB_NO_REGS, MEM_RW, null_mut());
+            }
         }
     }
 }
 
-/// Whether it is a string instruction with a repeat prefix.
+/// An instruction's bytes.
 ///
 /// # Safety
-/// `insn` belongs to the block that is being translated.
-unsafe fn repeats(insn: *const Insn) -> bool {
+/// `insn` belongs to the block that is being translated; the bytes are gone after it.
+unsafe fn bytes_of<'a>(insn: *const Insn) -> &'a [u8] {
     // SAFETY: QEMU gives the instruction's bytes, as many as it says.
-    let bytes = unsafe {
+    unsafe {
         let (at, n) = (qemu_plugin_insn_data(insn), qemu_plugin_insn_size(insn));
-        if at.is_null() {
-            return false;
-        }
-        std::slice::from_raw_parts(at, n)
+        if at.is_null() { &[] } else { std::slice::from_raw_parts(at, n) }
+    }
+}
+
+/// Whether it is a push or pop of a register, a direct call, or a return.
+fn uses_stack(insn: &[u8]) -> bool {
+    let insn = match insn {
+        [0x40..=0x4f | 0xf2 | 0xf3, rest @ ..] => rest,
+        all => all,
     };
+    matches!(insn, [0x50..=0x5f] | [0xe8, ..] | [0xc3])
+}
+
+/// Whether it is a string instruction with a repeat prefix.
+fn repeats(bytes: &[u8]) -> bool {
     let prefixes = |&&b: &&u8| {
         matches!(
             b,
@@ -177,9 +200,10 @@ fn new_task(vcpu: u32) -> Option<&'static mut Task> {
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     let task = if THREADED.load(Relaxed) {
         let starter = process.starter.load(Relaxed);
-        Task::new(process, &ZERO, tid, wire::FLAG_THREAD, starter)
+        Task::new(process, [&ZERO, &ZERO], tid, wire::FLAG_THREAD, starter)
     } else {
-        Task::new(process, addr_of!(INLINE), tid, wire::FLAG_IMAGE, 0)
+        let inline = [addr_of!(INLINE), addr_of!(INLINE_ACCESSES)];
+        Task::new(process, inline, tid, wire::FLAG_IMAGE, 0)
     };
     let t = Box::into_raw(Box::new(task));
     TASKS[vcpu as usize].store(t, Relaxed);
@@ -226,7 +250,7 @@ fn ask_kind(info: u32) -> u8 {
 extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
     let t = TASKS[vcpu as usize % MOST_TASKS].load(Relaxed);
     let kind = KINDS[info as usize % KINDS.len()].load(Relaxed);
-    if t.is_null() || vcpu as usize / MOST_TASKS | info as usize / KINDS.len() != 0 {
+    if t.is_null() || vcpu as usize >= MOST_TASKS || info as usize >= KINDS.len() {
         return unusual(vcpu, info, at);
     }
     // SAFETY: made in `new_task`, used by this thread only until it is freed.

@@ -38,6 +38,13 @@ unsafe extern "C" {
         rw: c_int,
         data: *mut c_void,
     );
+    pub(crate) fn qemu_plugin_register_vcpu_mem_inline(
+        insn: *mut Insn,
+        rw: c_int,
+        op: c_int,
+        ptr: *mut c_void,
+        imm: u64,
+    );
     pub(crate) fn qemu_plugin_register_vcpu_tb_exec_cb(
         tb: *mut Tb,
         cb: extern "C" fn(u32, *mut c_void),

@@ -182,6 +182,9 @@ pub(crate) struct Task {
     pub(crate) insns: u64,
     /// A count that QEMU keeps without calling us; only while there is one thread.
     inline: *const u64,
+    /// Likewise of accesses, and how many of them are in the totals.
+    inline_accesses: *const u64,
+    taken: u64,
     frames: Frames,
     process: &'static Process,
     /// Instructions when [`Task::check`] is due.
@@ -282,7 +285,7 @@ impl Frames {
 impl Task {
     pub(crate) fn new(
         process: &'static Process,
-        inline: *const u64,
+        [inline, inline_accesses]: [*const u64; 2],
         tid: u32,
         flags: u16,
         parent: u32,
@@ -303,6 +306,8 @@ impl Task {
             core: Core::new(&process.config.geometry),
             insns: 0,
             inline,
+            inline_accesses,
+            taken: 0,
             frames,
             process,
             check_at: 0,
@@ -323,10 +328,23 @@ impl Task {
         self.insns.wrapping_add(unsafe { self.inline.read_volatile() })
     }
 
+    /// Brings the totals up to date.
+    #[inline]
+    fn settle(&mut self, now: u64) {
+        // SAFETY: as in `now`.
+        let accesses = unsafe { self.inline_accesses.read_volatile() };
+        self.core.totals.accesses += accesses - self.taken;
+        self.taken = accesses;
+        self.core.totals.insns = now;
+    }
+
     /// The process is about to have a second thread: from now on blocks call us.
     pub(crate) fn leave_inline(&mut self, zero: *const u64) {
+        self.settle(self.now());
         self.insns = self.now();
         self.inline = zero;
+        self.inline_accesses = zero;
+        self.taken = 0;
     }
 
     /// An access that was not to the latest line of its set.
@@ -343,7 +361,7 @@ impl Task {
         if now >= self.check_at {
             self.check(now);
         }
-        self.core.totals.insns = now;
+        self.settle(now);
         let Self { core, frames, process, .. } = self;
         let mut rows = Rows { frames, process };
         core.access(&process.llc, line, write, old, now, &mut rows);
@@ -406,7 +424,7 @@ impl Task {
     }
 
     fn row_at(&mut self, kind: u8, page: u64, pages: u64, arg: u64, now: u64) {
-        self.core.totals.insns = now;
+        self.settle(now);
         let totals = self.core.totals;
         let mut rows = Rows { frames: &mut self.frames, process: self.process };
         self.core.close_all(&mut rows);
@@ -447,6 +465,7 @@ impl Task {
         f.len = HEAD_BYTES;
         self.discard_open();
         let now = self.now();
+        self.settle(now);
         // The parent's instructions are not the child's: count from here.
         self.insns = self.insns.wrapping_sub(now);
         let f = &mut self.frames;

@@ -81,3 +81,44 @@ pub fn machine_name(machine: u16, bits: u8) -> String {
         (n, b) => format!("ELF machine {n}, {b}-bit"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elf(class: u8, data: u8, kind: u8, machine: u8) -> Vec<u8> {
+        let mut b = vec![0; 64];
+        b[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, data]);
+        let at = usize::from(data == 2);
+        b[16 + at] = kind;
+        b[18 + at] = machine;
+        b
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        assert_eq!(classify(&elf(2, 1, 2, 62)), Program::Native);
+        assert_eq!(classify(&elf(2, 1, 3, 62)), Program::Native);
+        assert_eq!(classify(&elf(2, 1, 1, 62)), Program::NotExecutable);
+        assert_eq!(classify(&elf(1, 1, 2, 3)), Program::OtherMachine { machine: 3, bits: 32 });
+        assert_eq!(classify(&elf(2, 2, 2, 22)), Program::OtherMachine { machine: 22, bits: 64 });
+        assert_eq!(classify(&elf(2, 1, 2, 62)[..19]), Program::Unknown);
+        assert_eq!(classify(b""), Program::Unknown);
+        assert_eq!(classify(b"#!"), Program::Unknown);
+        assert_eq!(classify(b"#! \n/bin/sh"), Program::Unknown);
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter_and_one_argument() {
+        let script = |i: &[u8], a: Option<&[u8]>| Program::Script {
+            interpreter: i.to_vec(),
+            argument: a.map(<[u8]>::to_vec),
+        };
+        assert_eq!(classify(b"#!/bin/sh\necho"), script(b"/bin/sh", None));
+        assert_eq!(
+            classify(b"#! /usr/bin/env  -S a b \n"),
+            script(b"/usr/bin/env", Some(b"-S a b"))
+        );
+        assert_eq!(classify(b"#!/bin/sh"), script(b"/bin/sh", None));
+    }
+}
