@@ -50,9 +50,7 @@ pub(crate) fn check_file(
 ) -> Result<()> {
     let mut knobs = Knobs::new(version);
     for (name, value) in settings {
-        knobs
-            .set(name, value)
-            .map_err(|e| anyhow!("{}: knobs.{name}: {e}", file.display()))?;
+        knobs.set(name, value).map_err(|e| anyhow!("{}: knobs.{name}: {e}", file.display()))?;
     }
     Ok(())
 }

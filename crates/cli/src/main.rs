@@ -13,7 +13,7 @@
 
 mod measure;
 mod record;
-//mod replay;
+mod replay;
 mod sim;
 mod topo;
 
@@ -50,7 +50,7 @@ struct Args {
 enum Command {
     Measure(measure::Args),
     Record(record::Args),
-    //Replay(replay::Args),
+    Replay(replay::Args),
     Sim(sim::Args),
     Topo(topo::Args),
 }
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Measure(args) => measure::run(&args),
         Command::Record(args) => record::run(&args),
-        //Command::Replay(args) => replay::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Topo(args) => topo::run(&args),
     };

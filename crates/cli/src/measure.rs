@@ -87,8 +87,7 @@ fn to_text(m: &Machine) -> String {
     let width = lines.iter().map(|l| l.name.len()).max().unwrap_or(0);
     let mut out = format!("{}: {}\n\n", m.name, m.about);
     for l in &lines {
-        let spread =
-            l.constant.spread.map_or(String::new(), |s| format!("± {}", Shown(s, l.unit)));
+        let spread = l.constant.spread.map_or(String::new(), |s| format!("± {}", Shown(s, l.unit)));
         out.push_str(&format!(
             "{:<width$}  {:>10} {:<12} {:<6} {}\n",
             l.name,

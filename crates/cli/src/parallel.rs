@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Threads that `--jobs` means: as many as there are CPUs where nothing is said.
 pub(crate) fn jobs(asked: Option<NonZeroUsize>) -> usize {
-    asked
-        .or_else(|| std::thread::available_parallelism().ok())
-        .map_or(1, NonZeroUsize::get)
+    asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
 /// `f` of each item, on up to `jobs` threads, in the order of the items.
-pub(crate) fn map<T: Sync, R: Send>(jobs: usize, items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(crate) fn map<T: Sync, R: Send>(
+    jobs: usize,
+    items: &[T],
+    f: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {

@@ -15,7 +15,8 @@ impl Progress {
     /// `length` units of work; 0 where nobody knows how much it is.
     pub(crate) fn new(length: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = if length > 0 { ProgressBar::new(length) } else { ProgressBar::new_spinner() };
+            let bar =
+                if length > 0 { ProgressBar::new(length) } else { ProgressBar::new_spinner() };
             let template = if length > 0 {
                 "{elapsed:>4} [{bar:30}] {percent:>3}% {wide_msg}"
             } else {

@@ -111,7 +111,12 @@ fn one(machine: &Machine, scenario: &Scenario, setup: &Setup, shelves: &[Shelf])
         bail!("{e}");
     }
     let processes = sim.processes();
-    Ok(Run { seed: setup.seed, hash: sim.hash(), run: figures(&sim, sim.now(), shelves), processes })
+    Ok(Run {
+        seed: setup.seed,
+        hash: sim.hash(),
+        run: figures(&sim, sim.now(), shelves),
+        processes,
+    })
 }
 
 /// What a table shows of a run that took `time_ps`.
@@ -174,15 +179,16 @@ fn by_process(shelves: &[Shelf], runs: &[Run]) -> Group {
     let mut figures = Vec::new();
     for i in 0..count {
         let name = &runs[0].processes[i].name;
-        let mut push = |what: &str, unit: &str, better, precision, get: &dyn Fn(&ProcessFigures) -> f64| {
-            figures.push(Figure {
-                name: format!("{name}: {what}"),
-                unit: unit.into(),
-                better,
-                precision,
-                samples: vec![runs.iter().map(|r| get(&r.processes[i])).collect()],
-            });
-        };
+        let mut push =
+            |what: &str, unit: &str, better, precision, get: &dyn Fn(&ProcessFigures) -> f64| {
+                figures.push(Figure {
+                    name: format!("{name}: {what}"),
+                    unit: unit.into(),
+                    better,
+                    precision,
+                    samples: vec![runs.iter().map(|r| get(&r.processes[i])).collect()],
+                });
+            };
         push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);
         if let Some(first) = shelves.first() {
             push(&format!("accesses in {}", first.name), "%", Better::Neither, 2, &|p| {
