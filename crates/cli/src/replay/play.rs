@@ -69,10 +69,10 @@ pub(super) fn play(
         sim.run_until(sim.now() + look);
         peak = peak.max(at_boot.saturating_sub(free(&sim)));
         let (rounds, _) = sim.rounds();
-        if rounds > round {
+        // A task that has ended may have given its memory back: what was before it counts.
+        if rounds > round && !sim.idle() {
             (round, most) = (rounds, 0);
         }
-        // A task that has ended has given its memory back: what was before it counts.
         let now = sim.residency_of(&loaded.ranges);
         let resident: u64 = now.iter().map(|s| s.resident).sum();
         if resident > 0 && resident >= most {
@@ -117,6 +117,9 @@ pub(super) fn play(
     })
 }
 
+/// Steps of the calibration, at most; two or three are usual.
+const STEPS: u32 = 6;
+
 /// What one instruction takes, misses apart.
 pub(super) struct Calibration {
     /// In femtoseconds.
@@ -130,44 +133,59 @@ pub(super) struct Calibration {
 }
 
 /// Runs one round on the unmodified machine with free instructions, to see what is left
-/// of the native time for them; then one with them.
+/// of the native time for them; then with them, until the native time comes out.
 pub(super) fn calibrate(
     machine: &Machine,
     setup: &Setup,
     loaded: &Loaded,
     shelves: &[Shelf],
 ) -> Result<Calibration> {
-    let once = |fs_per_insn| {
-        let charge = Charge { fs_per_insn, rounds: Rounds::Count(1), policy: Policy::Default };
+    let run = |fs_per_insn, rounds| {
+        let charge = Charge { fs_per_insn, rounds: Rounds::Count(rounds), policy: Policy::Default };
         play(machine, setup, loaded, &charge, shelves, 0, &|_, _| {})
     };
-    let bare = once(0)?;
+    let bare = run(0, 1)?;
     let insns = loaded.recording.insns();
     let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let seconds = |ps: f64| format!("{:.3} s", ps / 1e12);
     let native = loaded.header.native.as_ref().map(|n| (n.user_ns + n.sys_ns) as f64 * 1000.0);
-    let fs_per_insn = match (native, loaded.share()) {
+    let (fs_per_insn, whole) = match (native, loaded.share()) {
         (Some(native), Some(share)) => {
             let due = native * share;
-            let left = due - bare.ran as f64;
-            if left <= 0.0 {
+            if bare.ran as f64 >= due {
                 warnings.push(format!(
                     "the modelled misses and faults alone take {}, more than the native {}: instructions are taken to cost nothing, and all times are too long",
-                    seconds(bare.ran as f64), seconds(due)
+                    seconds(bare.ran as f64),
+                    seconds(due)
                 ));
             }
-            let fs = (left.max(0.0) * 1000.0 / insns as f64).round() as u64;
             if share < 0.9995 {
                 notes.push(format!(
                     "the slice has {:.1} % of the program's instructions and is taken to have as much of its native time of {}",
-                    share * 100.0, seconds(native)
+                    share * 100.0,
+                    seconds(native)
                 ));
             }
+            // With more time between them misses meet less load and take less: a few
+            // steps settle what is left for the instructions.
+            let (mut fs, mut ran) = (0u64, bare.ran);
+            for _ in 0..STEPS {
+                let off = ((due - ran as f64) * 1000.0 / insns as f64).round();
+                let next = (fs as f64 + off).max(0.0) as u64;
+                if next == fs {
+                    break;
+                }
+                fs = next;
+                ran = run(fs, 1)?.ran;
+            }
+            let computing = fs as f64 * insns as f64 / 1000.0;
             notes.push(format!(
                 "native CPU time {}, of which modelled misses and faults take {}, and the rest is {:.3} ns an instruction: the unmodified machine is right by construction, and what a slower node changes is the prediction",
-                seconds(due), seconds(bare.ran as f64), fs as f64 / 1e6
+                seconds(due),
+                seconds(ran as f64 - computing),
+                fs as f64 / 1e6
             ));
-            fs
+            (fs, run(fs, 2)?)
         }
         (native, _) => {
             use homenode_core::costs::Cost;
@@ -181,12 +199,21 @@ pub(super) fn calibrate(
                 "{why}: an instruction is taken to cost the machine's {:.3} ns",
                 ps as f64 / 1e3
             ));
-            ps * 1000
+            (ps * 1000, run(ps * 1000, 2)?)
         }
     };
-    let whole = once(fs_per_insn)?;
-    let round = whole.ends.last().copied().unwrap_or(1).max(1);
-    notes
-        .push(format!("on the unmodified machine the first round takes {}", seconds(round as f64)));
-    Ok(Calibration { fs_per_insn, round, peak: whole.peak.max(bare.peak), notes, warnings })
+    let first = whole.ends.first().copied().unwrap_or(1);
+    let second = whole.ends.last().map_or(first, |&end| end - first);
+    notes.push(format!(
+        "on the unmodified machine the first round takes {} and the second, which has its memory already, {}",
+        seconds(first as f64),
+        seconds(second as f64)
+    ));
+    Ok(Calibration {
+        fs_per_insn,
+        round: second.max(1),
+        peak: whole.peak.max(bare.peak),
+        notes,
+        warnings,
+    })
 }
