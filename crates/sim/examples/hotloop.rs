@@ -1,21 +1,21 @@
-//! The simulator's own measurements, for `cargo xtask bench`. Each prints one
-//! line of JSON with what it read from its counters and clocks.
+//! The simulator's own measurements, for `cargo xtask bench`. The last line is one
+//! object of JSON with what was read from counters and clocks.
 //!
-//! ```text
-//! hotloop ids --out FILE --n N --pages P [--seed S]   Gauss ids, 80:20, u32, write in the top bit
-//! hotloop speed --ids FILE --pages P --threads T [--mode M] [--accesses N] [--scan-size MB]
-//! hotloop gather --pages P [--accesses N]             the bare loop of prefetched updates
-//! hotloop scale --pages P [--accesses N]              the simulator on the same footprint
-//! hotloop off --pages P --accesses N [--without]      balancing off, or its hooks left out
-//! hotloop quantum --threads T [--pages P]             quanta against strict order
-//! ```
+//! | call | does |
+//! |---|---|
+//! | `ids --out FILE --n N --pages P [--seed S]` | writes N Gauss page ids (deviation 1/12), 80:20, u32, a write flag in the top bit |
+//! | `sim --ids FILE --pages P --fast-pages F --threads T [--n N] [--mode M]` | N accesses (default 100 M) of these ids, tiering on, F pages of DRAM, the rest on an expander |
+//! | `scale --n N --pages P [--mode M]` | N accesses, one thread, all P pages resident; knobs as booted (mode 1), or tiering in mode M |
+//! | `gather --n N --pages P` | the bare loop on as many entries of 8 bytes, same ids |
+//! | `off --n N --pages P --balancing none\|off` | balancing off, or its hook in the tick left out |
+//! | `quantum --n N --pages P --threads T --order quantum\|strict [--seed S]` | two scenarios in quanta or in strict order |
 
 use homenode_core::costs::{Constant, Costs};
-use homenode_core::scenario::{Model, Order};
+use homenode_core::scenario::{Map, Model, Order, Pattern, Policy, Process, Scenario, Step, Until};
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 use homenode_sim::random::{Gauss, Stream};
-use homenode_sim::vmstat::Item;
+use homenode_sim::vmstat::{Item, VmStat};
 use homenode_sim::{Setup, Simulation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,15 +70,14 @@ impl Args {
     fn num(&self, key: &str, default: u64) -> u64 {
         self.0.get(key).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("--{key}: {v}")))
     }
+    fn text(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", String::as_str)
+    }
 }
 
-fn tiering(mode: u64, extra: &[(&str, String)]) -> Vec<(String, String)> {
-    let mut k = vec![
-        ("numa_balancing".to_owned(), mode.to_string()),
-        ("demotion_enabled".to_owned(), "true".to_owned()),
-    ];
-    k.extend(extra.iter().map(|(a, b)| ((*a).to_owned(), b.clone())));
-    k
+fn tiering(mode: u64, extra: &[(&str, u64)]) -> Vec<(String, String)> {
+    let all = [("numa_balancing", mode), ("demotion_enabled", 1)];
+    all.iter().chain(extra).map(|(k, v)| ((*k).to_owned(), v.to_string())).collect()
 }
 
 /// Runs until `n` more accesses are made; seconds, and how many there were.
@@ -91,56 +90,63 @@ fn timed(s: &mut Simulation, n: u64) -> (f64, u64) {
     }
     (t.elapsed().as_secs_f64(), s.accesses() - before)
 }
+/// The figures of a measured stretch, as the inside of a JSON object.
+fn stretch(s: &Simulation, since: &VmStat, at: u64, seconds: f64, done: u64, pages: u64) -> String {
+    let d = s.vmstat().since(since);
+    let (columns, other) = s.host_bytes();
+    format!(
+        "\"accesses\":{done},\"seconds\":{seconds:.6},\"numa_hint_faults\":{},\"pgfault\":{},\
+         \"pgpromote_success\":{},\"pgdemote\":{},\"numa_pte_updates\":{},\"pgscan\":{},\
+         \"virtual_seconds\":{:.3},\"page_bytes\":{:.3},\"other_bytes\":{:.3}",
+        d.get(Item::NumaHintFaults),
+        d.get(Item::Pgfault),
+        d.get(Item::PgpromoteSuccess),
+        d.get(Item::PgdemoteKswapd) + d.get(Item::PgdemoteDirect),
+        d.get(Item::NumaPteUpdates),
+        d.get(Item::PgscanKswapd) + d.get(Item::Pgrefill),
+        (s.now() - at) as f64 / 1e12,
+        columns as f64 / pages as f64,
+        other as f64 / pages as f64,
+    )
+}
 
-fn speed(a: &Args, ids: &[u32]) {
+fn sim(a: &Args) {
+    let ids = read_ids(a.text("ids"));
     let pages = a.num("pages", 1 << 20);
     let threads = a.num("threads", 1);
-    let n = a.num("accesses", 200_000_000);
-    let m = machine(threads as u32 + 1, pages / 4, pages);
-    let mut extra = Vec::new();
-    if let Some(mb) = a.0.get("scan-size") {
-        extra.push(("scan_size_mb", mb.clone()));
-    }
-    let setup = Setup { knobs: tiering(a.num("mode", 2), &extra), ..Setup::default() };
+    let n = a.num("n", 100_000_000);
+    // One CPU more than threads: kswapd runs beside them, as on most machines.
+    let m = machine(threads as u32 + 1, a.num("fast-pages", pages / 4), pages);
+    // One process scans for all its threads: as often as the kernel allows where
+    // there are many, so that there is something to do for each of them.
+    let period = (1000 / threads).max(100);
+    let knobs = tiering(a.num("mode", 2), &[("scan_period_min_ms", period)]);
+    let setup = Setup { knobs, ..Setup::default() };
     let cpus: Vec<CpuId> = (0..threads as u32).map(CpuId).collect();
     let part = ids.len() / threads as usize;
     let ids: Vec<Arc<[u32]>> =
         (0..threads as usize).map(|t| ids[t * part..(t + 1) * part].into()).collect();
     let mut s = Simulation::with_ids(&m, &setup, pages, &cpus, &ids).expect("a simulation");
-    // First touch and the delay of sampling are over after a few virtual seconds.
+    // First touch and the delay of sampling (2 s for a new program) are over then.
     s.run_until(Picos::from_secs(4).0);
-    let before = s.vmstat().clone();
-    let at = s.now();
+    let (before, at) = (s.vmstat().clone(), s.now());
     let (seconds, done) = timed(&mut s, n);
-    let d = s.vmstat().since(&before);
-    let (columns, other) = s.host_bytes();
-    println!(
-        "{{\"what\":\"speed\",\"pages\":{pages},\"threads\":{threads},\"accesses\":{done},\
-         \"seconds\":{seconds:.4},\"per_second\":{:.0},\"fault_share\":{:.5},\"hint_faults\":{},\
-         \"promoted\":{},\"demoted\":{},\"pte_updates\":{},\"virtual_seconds\":{:.2},\"sweeps\":{},\
-         \"bytes_per_page\":{:.3},\"other_bytes_per_page\":{:.3},\"hash\":\"{:016x}\"}}",
-        done as f64 / seconds,
-        d.get(Item::Pgfault) as f64 / done as f64,
-        d.get(Item::NumaHintFaults),
-        d.get(Item::PgpromoteSuccess),
-        d.get(Item::PgdemoteKswapd) + d.get(Item::PgdemoteDirect),
-        d.get(Item::NumaPteUpdates),
-        (s.now() - at) as f64 / 1e12,
-        s.sweeps(),
-        columns as f64 / pages as f64,
-        other as f64 / pages as f64,
-        s.hash(),
-    );
+    println!("{{{}}}", stretch(&s, &before, at, seconds, done, pages));
 }
 
 fn scale(a: &Args) {
     let pages = a.num("pages", 1 << 18);
-    let n = a.num("accesses", 100_000_000);
-    let ids = gauss_ids(a.num("ids", 1 << 24), pages, 1);
+    let n = a.num("n", 100_000_000);
+    let ids = gauss_ids(1 << 24, pages, 1);
     // The whole footprint is resident before the clock starts: touched in order.
     let touch: Vec<u32> = (0..pages as u32).map(|p| p | 1 << 31).collect();
     let m = machine(2, pages / 4, pages);
-    let setup = Setup { knobs: tiering(2, &[]), ..Setup::default() };
+    // As a kernel with two nodes boots: balancing in mode 1, no demotion.
+    let knobs = match a.num("mode", 1) {
+        1 => Vec::new(),
+        mode => tiering(mode, &[]),
+    };
+    let setup = Setup { knobs, ..Setup::default() };
     let mut s = Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[touch.into()])
         .expect("a simulation");
     while s.accesses() < pages {
@@ -149,105 +155,123 @@ fn scale(a: &Args) {
     }
     s.replace_ids(0, ids.into());
     timed(&mut s, n / 4);
-    let before = s.vmstat().clone();
+    let (before, at) = (s.vmstat().clone(), s.now());
     let (seconds, done) = timed(&mut s, n);
-    let d = s.vmstat().since(&before);
-    let (columns, other) = s.host_bytes();
-    println!(
-        "{{\"what\":\"scale\",\"pages\":{pages},\"accesses\":{done},\"seconds\":{seconds:.4},\
-         \"per_second\":{:.0},\"fault_share\":{:.5},\"promoted\":{},\"demoted\":{},\
-         \"bytes_per_page\":{:.3},\"other_bytes_per_page\":{:.3}}}",
-        done as f64 / seconds,
-        d.get(Item::Pgfault) as f64 / done as f64,
-        d.get(Item::PgpromoteSuccess),
-        d.get(Item::PgdemoteKswapd) + d.get(Item::PgdemoteDirect),
-        columns as f64 / pages as f64,
-        other as f64 / pages as f64,
-    );
+    println!("{{{}}}", stretch(&s, &before, at, seconds, done, pages));
 }
 
 /// The peer of `scale`: 8 bytes a page, one prefetched update per access.
 fn gather(a: &Args) {
     let pages = a.num("pages", 1 << 18);
-    let n = a.num("accesses", 100_000_000);
-    let ids = gauss_ids(a.num("ids", 1 << 24), pages, 1);
+    let n = a.num("n", 100_000_000);
+    let ids = gauss_ids(1 << 24, pages, 1);
     let mut column = homenode_sim::bench::Column::new(pages as usize);
     column.update(&ids, n / 4);
     let t = Instant::now();
     let sum = column.update(&ids, n);
     let seconds = t.elapsed().as_secs_f64();
-    println!(
-        "{{\"what\":\"gather\",\"pages\":{pages},\"accesses\":{n},\"seconds\":{seconds:.4},\
-         \"per_second\":{:.0},\"check\":{sum}}}",
-        n as f64 / seconds
-    );
+    println!("{{\"accesses\":{n},\"seconds\":{seconds:.6},\"check\":{sum}}}");
 }
 
 fn off(a: &Args) {
     let pages = a.num("pages", 1 << 16);
-    let n = a.num("accesses", 10_000_000);
-    let ids = gauss_ids(a.num("ids", 1 << 20), pages, 1);
+    let n = a.num("n", 10_000_000);
+    let ids = gauss_ids(1 << 20, pages, 1);
     let m = machine(1, pages * 2, pages);
-    let setup = Setup {
-        knobs: tiering(0, &[]),
-        without_balancing: a.0.contains_key("without"),
-        ..Setup::default()
-    };
+    let without_balancing = a.text("balancing") == "none";
+    let setup = Setup { knobs: tiering(0, &[]), without_balancing, ..Setup::default() };
     let mut s =
         Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[ids.into()]).expect("a simulation");
     while s.accesses() < n {
         let until = s.now() + 1_000_000_000;
         s.run_until(until);
     }
-    println!("{{\"what\":\"off\",\"pages\":{pages},\"accesses\":{}}}", s.accesses());
+    println!("{{\"accesses\":{}}}", s.accesses());
+}
+
+/// Threads of one process. With `room`, all pages begin on the expander and DRAM
+/// takes what is used; without, DRAM holds a quarter and reclaim decides.
+fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed: u64) -> Scenario {
+    let map = || "heap".to_owned();
+    let mut steps = vec![Step::Touch { map: map() }];
+    steps.push(Step::Mbind { map: map(), policy: Policy::Default });
+    steps.push(Step::Access {
+        map: map(),
+        pattern: Pattern::Gauss { sd: 83 },
+        write: 200,
+        compute: Picos(0),
+        until: Until::Accesses(each),
+    });
+    Scenario {
+        name: "quantum".into(),
+        about: String::new(),
+        machine: String::new(),
+        knobs: tiering(2, &[]),
+        model: Model { order, ..Model::default() },
+        duration: None,
+        seed,
+        processes: vec![Process {
+            name: "threads".into(),
+            cpus: (0..threads as u32).map(CpuId).collect(),
+            start: Picos(0),
+            policy: Policy::Default,
+            maps: vec![Map {
+                name: map(),
+                size: Pages(pages).bytes(),
+                file: false,
+                shared: false,
+                read_only: false,
+                huge: false,
+                policy: if room { Policy::Preferred(NodeId(1)) } else { Policy::Default },
+            }],
+            steps,
+        }],
+    }
 }
 
 fn quantum(a: &Args) {
-    let pages = a.num("pages", 1 << 16);
-    let threads = a.num("threads", 4);
-    let virtual_ms = a.num("ms", 8000);
-    let run = |order: Order| {
-        let ids: Vec<Arc<[u32]>> =
-            (0..threads).map(|t| gauss_ids(1 << 20, pages, t + 1).into()).collect();
-        let m = machine(threads as u32 + 1, pages / 4, pages);
-        let model = Model { order, ..Model::default() };
-        let setup = Setup { knobs: tiering(2, &[]), model, ..Setup::default() };
-        let cpus: Vec<CpuId> = (0..threads as u32).map(CpuId).collect();
-        let mut s = Simulation::with_ids(&m, &setup, pages, &cpus, &ids).expect("a simulation");
-        s.run_until(Picos::from_ms(virtual_ms).0);
-        s
+    let pages = a.num("pages", 1 << 18);
+    let threads = a.num("threads", 8);
+    let each = a.num("n", 160_000_000) / threads;
+    let order = match a.text("order") {
+        "strict" => Order::Strict,
+        _ => Order::Quantum(Picos::from_us(10)),
     };
-    let strict = run(Order::Strict);
-    let quanta = run(Order::Quantum(Picos::from_us(10)));
-    let figures = |s: &Simulation| {
-        let p = &s.processes()[0];
+    let run = |room: bool| {
+        let fast = if room { pages * 2 + (1 << 19) } else { pages / 4 };
+        let m = machine(threads as u32 + 1, fast, pages);
+        let scenario = scenario(pages, threads, each, order, room, a.num("seed", 1));
+        let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
+        s.run();
+        let p = s.processes().swap_remove(0);
         let total: u64 = p.accesses.iter().flatten().sum();
         let fast: u64 = p.accesses[0].iter().sum();
-        let mut all = vec![("accesses", total as f64), ("fast share", fast as f64 / total as f64)];
-        for i in [
-            Item::NumaHintFaults,
-            Item::NumaPteUpdates,
-            Item::PgpromoteSuccess,
-            Item::PgdemoteKswapd,
-            Item::PgmigrateSuccess,
-            Item::Pgfault,
-        ] {
-            all.push((i.name(), s.vmstat().get(i) as f64));
-        }
-        all
+        let traffic = s.traffic();
+        let stat = |i| s.vmstat().get(i) as f64;
+        let steady = vec![
+            ("time_s", p.time_ps as f64 / 1e12),
+            ("cpu_s", p.ran_ps as f64 / 1e12),
+            ("fast_share", fast as f64 / total as f64),
+            ("read_bytes", traffic.iter().map(|t| t[0]).sum::<u64>() as f64),
+            ("written_bytes", traffic.iter().map(|t| t[1]).sum::<u64>() as f64),
+            ("numa_hint_faults", stat(Item::NumaHintFaults)),
+            ("numa_pte_updates", stat(Item::NumaPteUpdates)),
+            ("pgfault", stat(Item::Pgfault)),
+        ];
+        let moves = vec![
+            ("pgpromote_success", stat(Item::PgpromoteSuccess)),
+            ("pgdemote_kswapd", stat(Item::PgdemoteKswapd)),
+            ("pgmigrate_success", stat(Item::PgmigrateSuccess)),
+        ];
+        (steady, moves)
     };
-    let mut worst = 0f64;
-    let mut parts = Vec::new();
-    for ((name, a), (_, b)) in figures(&quanta).iter().zip(figures(&strict)) {
-        let diff = if b == 0.0 { f64::from(*a != 0.0) } else { (a - b).abs() / b };
-        worst = worst.max(diff);
-        parts
-            .push(format!("\"{name}\":{{\"quanta\":{a},\"strict\":{b},\"difference\":{diff:.6}}}"));
-    }
-    println!(
-        "{{\"what\":\"quantum\",\"threads\":{threads},\"worst\":{worst:.6},{}}}",
-        parts.join(",")
-    );
+    let figures = |room: bool| {
+        let (mut all, moves) = run(room);
+        all.extend(moves.into_iter().filter(|(_, v)| *v > 0.0));
+        let all: Vec<String> = all.iter().map(|(n, v)| format!("\"{n}\":{v}")).collect();
+        all.join(",")
+    };
+    println!("{{\"figures\":{{{}}},\"pressure\":{{{}}}}}", figures(true), figures(false));
 }
 
 fn main() {
@@ -255,31 +279,25 @@ fn main() {
     let what = words.next().unwrap_or_default();
     let mut args = BTreeMap::new();
     while let Some(w) = words.next() {
-        let key = w.trim_start_matches("--").to_owned();
-        let value = if key == "without" { String::new() } else { words.next().unwrap_or_default() };
-        args.insert(key, value);
+        args.insert(w.trim_start_matches("--").to_owned(), words.next().unwrap_or_default());
     }
     let a = Args(args);
     match what.as_str() {
         "ids" => {
-            let ids = gauss_ids(a.num("n", 20_000_000), a.num("pages", 1 << 20), a.num("seed", 1));
+            let n = a.num("n", 20_000_000);
+            let ids = gauss_ids(n, a.num("pages", 1 << 20), a.num("seed", 1));
             let bytes: Vec<u8> = ids.iter().flat_map(|i| i.to_le_bytes()).collect();
-            let out = a.0.get("out").expect("--out FILE");
-            std::fs::write(out, bytes).unwrap_or_else(|e| panic!("{out}: {e}"));
+            let out = a.text("out");
+            std::fs::write(out, bytes).unwrap_or_else(|e| panic!("--out {out}: {e}"));
+            println!("{{\"n\":{n}}}");
         }
-        "speed" => {
-            let ids = match a.0.get("ids") {
-                Some(f) => read_ids(f),
-                None => gauss_ids(20_000_000, a.num("pages", 1 << 20), 1),
-            };
-            speed(&a, &ids);
-        }
+        "sim" => sim(&a),
         "scale" => scale(&a),
         "gather" => gather(&a),
         "off" => off(&a),
         "quantum" => quantum(&a),
         _ => {
-            eprintln!("hotloop: ids, speed, gather, scale, off or quantum");
+            eprintln!("hotloop: ids, sim, scale, gather, off or quantum");
             std::process::exit(2);
         }
     }

@@ -126,8 +126,11 @@ impl Simulation {
                 let forks = p.steps.iter().filter(|s| matches!(s, Step::Fork)).count() as u64;
                 let maps: u64 =
                     p.maps.iter().map(|m| Pages::holding(m.size).0 + 2 * HUGE_PAGES).sum();
-                // A child does the remaining steps, forks included.
-                maps.saturating_mul(1u64.checked_shl(forks.min(20) as u32).unwrap_or(1 << 20))
+                // Every thread forks, and a child does the remaining steps, forks included.
+                let children = ((1u64 << forks.min(20)) - 1).saturating_mul(p.cpus.len() as u64);
+                // Holes that children leave need not fit the next one's mappings.
+                let slack = if forks > 1 { 2 } else { 1 };
+                maps.saturating_mul(1 + children.saturating_mul(slack))
             })
             .fold(0u64, u64::saturating_add);
         let mut s = Self::boot(machine, setup, pages)?;

@@ -456,8 +456,7 @@ impl Simulation {
                         }
                         _ => {
                             let end = limit.min(self.now + q.0.max(1));
-                            self.quantum(end);
-                            self.now = end;
+                            self.now = self.quantum(end);
                         }
                     }
                 }
@@ -487,29 +486,30 @@ impl Simulation {
         self.now = if left.is_some() || others || !self.kernel.woken.is_empty() {
             let id = self.cpus[cpu].queue.front();
             let clock = left.or(id.map(|&id| self.task(id).clock)).unwrap_or(end);
-            self.quantum_end(clock.saturating_sub(1)).min(end)
+            clock.clamp(self.now, end)
         } else {
             end
         };
     }
-    /// The end of the quantum in which a moment of the present turn lies.
-    fn quantum_end(&self, clock: u64) -> u64 {
-        let q = match self.order {
-            Order::Quantum(q) => q.0.max(1),
-            Order::Strict => 1,
-        };
-        self.now + (clock.saturating_sub(self.now) / q + 1) * q
-    }
-    /// Every CPU's current task runs until `end`.
-    fn quantum(&mut self, end: u64) {
+    /// Every CPU's current task runs until `end`, or until one wakes somebody; when
+    /// the quantum ended.
+    fn quantum(&mut self, mut end: u64) -> u64 {
         for cpu in 0..self.cpus.len() {
             // A task that ends or sleeps leaves the rest of the quantum to the next.
             let mut from = self.now;
             while from < end {
-                let Some(left_at) = self.turn_from(cpu, from, end) else { break };
+                let before = self.kernel.woken.len();
+                let left = self.turn_from(cpu, from, end);
+                if self.kernel.woken.len() > before {
+                    let id = self.cpus[cpu].queue.front();
+                    let clock = left.or(id.map(|&id| self.task(id).clock)).unwrap_or(end);
+                    end = clock.clamp(self.now + 1, end);
+                }
+                let Some(left_at) = left else { break };
                 from = left_at;
             }
         }
+        end
     }
     /// The CPU whose task is furthest behind, and that task's clock.
     fn behind(&self) -> Option<(u64, usize)> {
@@ -529,7 +529,8 @@ impl Simulation {
         let mut task = self.tasks[id].take().expect("one CPU runs a task");
         task.clock = task.clock.max(from);
         let before = task.clock;
-        self.kernel.running.insert(self.machine.cpus[cpu].id.0, (id, self.kernel.numa[id].pid));
+        let number = self.machine.cpus[cpu].id.index();
+        self.kernel.running[number] = Some((id, self.kernel.numa[id].pid));
         self.run_task(id, &mut task, end);
         task.ran += task.clock - before;
         self.kernel.numa[id].ran_ns = task.ran / 1000;
@@ -539,6 +540,9 @@ impl Simulation {
             self.cpus[cpu].queue.retain(|&t| t != id);
             self.cpus[cpu].slice_end = clock + SLICE;
             if run == Run::Ended {
+                if let Some(why) = self.task(id).killed {
+                    self.kill_siblings(id, why);
+                }
                 self.task_ended(id);
             }
             return Some(clock);
@@ -614,10 +618,9 @@ impl Simulation {
                         self.kill(task, why);
                     }
                 }
-                // Somebody was woken: they start at the end of this quantum, also
-                // where the task is alone and its turn longer.
+                // Somebody was woken: the quantum ends here, so that they start now.
                 if !self.kernel.woken.is_empty() {
-                    end = end.min(self.quantum_end(clock));
+                    end = end.min(clock);
                 }
             }
             match &mut task.program {
@@ -673,6 +676,21 @@ impl Simulation {
         task.killed = Some(why);
         task.run = Run::Ended;
         task.program = Program::Ended;
+    }
+
+    /// Whatever kills a thread kills its process: the other threads of its space.
+    fn kill_siblings(&mut self, id: usize, why: Fatal) {
+        let space = self.task(id).space;
+        for other in 0..self.tasks.len() {
+            let t = self.task_mut(other);
+            if other == id || t.space != space || t.run == Run::Ended {
+                continue;
+            }
+            (t.run, t.killed, t.program) = (Run::Ended, Some(why), Program::Ended);
+            let cpu = t.cpu;
+            self.cpus[cpu].queue.retain(|&q| q != other);
+            self.task_ended(other);
+        }
     }
 
     // ── Steps ──────────────────────────────────────────────────────────────────

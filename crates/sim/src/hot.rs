@@ -54,11 +54,24 @@ trait Tally: Default {
 #[derive(Default)]
 struct Lanes<const LOG: u32>(u64);
 
+impl<const LOG: u32> Lanes<LOG> {
+    /// One in each lane: a load is cheaper than a shift by a variable.
+    const ONE: [u64; 8] = {
+        let mut one = [0; 8];
+        let mut kind = 0;
+        while kind < 8 && kind << LOG < 64 {
+            one[kind] = 1 << (kind << LOG);
+            kind += 1;
+        }
+        one
+    };
+}
+
 impl<const LOG: u32> Tally for Lanes<LOG> {
     const MOST: usize = (1 << (1 << LOG)) - 1;
     #[inline(always)]
     fn add(&mut self, kind: u32) {
-        self.0 = self.0.wrapping_add(1u64.wrapping_shl(kind << LOG));
+        self.0 = self.0.wrapping_add(Self::ONE[kind as usize & 7]);
     }
     #[inline(always)]
     fn get(&self, kind: usize) -> u64 {
@@ -86,16 +99,14 @@ impl Tally for Array {
 /// How far ahead of the access its word is fetched. Beyond 24 nothing is gained
 /// from 1 GiB to 1 TiB; below 12 the largest tables lose.
 const AHEAD: usize = 24;
-/// Tables up to this many words stay in a core's own caches: fetching ahead would
-/// only take time.
-const NEAR: usize = 1 << 18;
+/// Bursts shorter than this cost more than timing each operation.
+const WORTHWHILE: usize = 48;
 
 /// Runs operations from `ops` until one raises an event or `*clock` reaches `end`.
 /// Returns how many were done; the one that raised the event is not among them.
 ///
-/// Time is not added up access by access: as many operations as can't reach `end`,
-/// were each the dearest, run in one burst that only counts kinds. Bursts shrink
-/// as the end nears; the last operation runs alone. The sum is the same.
+/// As many operations as can't reach `end`, were each the dearest, run in one burst
+/// that only counts kinds; near the end each operation is timed. The sum is the same.
 ///
 /// * `kinds` – kinds in use: entries of `cost` from there on are not read.
 #[inline]
@@ -108,16 +119,15 @@ pub(crate) fn run(
     clock: &mut u64,
     end: u64,
 ) -> usize {
-    match (kinds, words.len() <= NEAR) {
-        (..=4, true) => bursts::<Lanes<4>, false>(ops, words, cost, kinds, counts, clock, end),
-        (..=4, false) => bursts::<Lanes<4>, true>(ops, words, cost, kinds, counts, clock, end),
-        (..=8, _) => bursts::<Lanes<3>, true>(ops, words, cost, kinds, counts, clock, end),
-        _ => bursts::<Array, true>(ops, words, cost, kinds, counts, clock, end),
+    match kinds {
+        ..=4 => bursts::<Lanes<4>>(ops, words, cost, kinds, counts, clock, end),
+        ..=8 => bursts::<Lanes<3>>(ops, words, cost, kinds, counts, clock, end),
+        _ => bursts::<Array>(ops, words, cost, kinds, counts, clock, end),
     }
 }
 
 #[inline]
-fn bursts<T: Tally, const FETCH: bool>(
+fn bursts<T: Tally>(
     ops: &[u32],
     words: &mut [u32],
     cost: &CostTable,
@@ -129,51 +139,99 @@ fn bursts<T: Tally, const FETCH: bool>(
     let dearest = cost[..kinds].iter().copied().max().unwrap_or(0).max(1);
     let mut done = 0;
     while *clock < end && done < ops.len() {
-        // At least one: an operation begins as long as the end is not reached.
-        let safe = ((end - *clock) / dearest).clamp(1, T::MOST as u64) as usize;
-        let n = safe.min(ops.len() - done);
+        let most = (ops.len() - done).min(T::MOST);
+        let safe = ((end - *clock) / dearest).min(most as u64) as usize;
         let mut tally = T::default();
-        let made = burst::<T, FETCH>(&ops[done..], n, words, &mut tally);
+        let timed = safe < WORTHWHILE;
+        let (n, left) = if timed { (most, end - *clock) } else { (safe, u64::MAX) };
+        let made = if timed {
+            stretch::<T, true>(&ops[done..], n, words, &mut tally, cost, left)
+        } else {
+            stretch::<T, false>(&ops[done..], n, words, &mut tally, cost, left)
+        };
         done += made;
         for k in 0..kinds {
             let c = tally.get(k);
             counts.0[k] += c;
             *clock += c * cost[k];
         }
-        if made < n {
+        // Stopped before its number and before the end: at an event.
+        if made < n && !(timed && *clock >= end) {
             break;
         }
     }
     done
 }
 
-/// Runs up to `n` operations; how many went without an event.
-#[inline]
-fn burst<T: Tally, const FETCH: bool>(
+/// Runs up to `n` operations; how many went without an event. With `TIMED`, ends
+/// as soon as they have cost `left`; the operation that crosses it is made.
+///
+/// A function of its own: inside the large one the loop's values would live in memory.
+#[inline(never)]
+fn stretch<T: Tally, const TIMED: bool>(
     ops: &[u32],
     n: usize,
     words: &mut [u32],
     tally: &mut T,
+    cost: &CostTable,
+    left: u64,
 ) -> usize {
-    for (i, &op) in ops[..n].iter().enumerate() {
-        if FETCH {
-            if let Some(&next) = ops.get(i + AHEAD) {
-                prefetch(words, (next & OP_PAGE) as usize);
+    let mut spent = 0;
+    let mut sum = T::default();
+    std::mem::swap(&mut sum, tally);
+    let ahead = n.min(ops.len().saturating_sub(AHEAD));
+    let mut done = 0;
+    let mut stopped = false;
+    for (&op, &next) in ops[..ahead].iter().zip(&ops[ops.len().min(AHEAD)..]) {
+        prefetch(words, (next & OP_PAGE) as usize);
+        if !access::<T, TIMED>(op, words, &mut sum, cost, &mut spent) {
+            stopped = true;
+            break;
+        }
+        done += 1;
+        if TIMED && spent >= left {
+            stopped = true;
+            break;
+        }
+    }
+    if !stopped {
+        for &op in &ops[ahead..n] {
+            if !access::<T, TIMED>(op, words, &mut sum, cost, &mut spent) {
+                break;
+            }
+            done += 1;
+            if TIMED && spent >= left {
+                break;
             }
         }
-        let write = op >> 31;
-        let word = &mut words[(op & OP_PAGE) as usize];
-        let w = *word;
-        // Present, not shared, and for a write writable: all in one test.
-        let must = (STATE | SHARED) | write << WRITE_SHIFT;
-        if (w ^ (PRESENT | 1 << WRITE_SHIFT)) & must != 0 {
-            return i;
-        }
-        // A branch, not a store each time: clean lines need no write-back.
-        if w & YOUNG == 0 {
-            *word = w | YOUNG;
-        }
-        tally.add(((w & ZONE) >> (ZONE_SHIFT - 1)) | write);
     }
-    n
+    std::mem::swap(&mut sum, tally);
+    done
+}
+
+/// One access; false if it is an event.
+#[inline(always)]
+fn access<T: Tally, const TIMED: bool>(
+    op: u32,
+    words: &mut [u32],
+    tally: &mut T,
+    cost: &CostTable,
+    spent: &mut u64,
+) -> bool {
+    let write = op >> 31;
+    let word = &mut words[(op & OP_PAGE) as usize];
+    let w = *word;
+    // Present, not shared, and for a write writable: all in one test.
+    let must = (STATE | SHARED) | write << WRITE_SHIFT;
+    if (w ^ (PRESENT | 1 << WRITE_SHIFT)) & must != 0 {
+        return false;
+    }
+    // Always stored: while reclaim clears these bits a branch guesses wrong often.
+    *word = w | YOUNG;
+    let kind = ((w & ZONE) >> (ZONE_SHIFT - 1)) | write;
+    tally.add(kind);
+    if TIMED {
+        *spent += cost[kind as usize];
+    }
+    true
 }

@@ -23,6 +23,7 @@ use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
 use homenode_core::costs::Cost;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
@@ -100,11 +101,13 @@ pub(crate) struct Kernel {
     /// Nodes whose kswapd was woken and does not run yet.
     pub(crate) woken: Vec<usize>,
     pub(crate) swap_free: u64,
+    /// Entries on the device beyond one per slot: fork copies an entry, not the slot.
+    pub(crate) swap_shared: u64,
     /// NUMA state of tasks, by task number.
     pub(crate) numa: Vec<TaskNuma>,
     pub(crate) groups: BTreeMap<u32, GroupFaults>,
-    /// Per CPU number: the task that runs there and its PID.
-    pub(crate) running: BTreeMap<u32, (usize, u32)>,
+    /// Per CPU number: the task that runs there, or ran last, and its PID.
+    pub(crate) running: Vec<Option<(usize, u32)>>,
     /// Per CPU number: place of its node.
     pub(crate) cpu_node: Vec<Option<usize>>,
     /// Pages moved between places of nodes.
@@ -207,9 +210,10 @@ impl Kernel {
             kswapd: vec![KswapdState::default(); nr_nodes],
             woken: Vec::new(),
             swap_free,
+            swap_shared: 0,
             numa: Vec::new(),
             groups: BTreeMap::new(),
-            running: BTreeMap::new(),
+            running: vec![None; cpus],
             cpu_node,
             moved: vec![vec![0; nr_nodes]; nr_nodes],
             fail_moves: 0,
@@ -262,10 +266,17 @@ impl Kernel {
         now: u64,
     ) -> Result<(), homenode_core::knobs::KnobError> {
         let before = self.knobs.numa_balancing;
+        let demoted = self.knobs.demotion_enabled;
         self.knobs.set(name, text)?;
         if before.effect_of(self.knobs.numa_balancing).reset_thresholds {
             for p in &mut self.promote {
                 p.reset(Self::ms(now));
+            }
+        }
+        // 7.3: what was hopeless without demotion may go on now.
+        if !demoted && self.knobs.demotion_enabled && self.knobs.version >= KernelVersion::V7_3 {
+            for k in &mut self.kswapd {
+                k.state.note_progress();
             }
         }
         self.marks = marks(machine, &self.knobs, &self.model);

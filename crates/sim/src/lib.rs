@@ -20,6 +20,7 @@
 //! maps, labelled random streams.
 
 pub mod bench;
+pub mod check;
 pub mod random;
 pub mod replay;
 pub mod vmstat;
@@ -36,7 +37,10 @@ mod memory;
 mod page;
 mod program;
 mod space;
+mod sweep;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use build::{Setup, SimError};
 pub use engine::{ProcessFigures, Simulation};

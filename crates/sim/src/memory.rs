@@ -8,8 +8,9 @@ use crate::page::{
     FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE, ZONE_SHIFT,
     ZONES_MAX,
 };
+use crate::sweep::Members;
 use crate::table::{Table, prefetch};
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::Machine;
 use homenode_core::units::{HUGE_PAGES, NodeId};
 use std::collections::BTreeMap;
 
@@ -66,7 +67,6 @@ impl std::error::Error for MemoryError {
 pub(crate) struct ZoneState {
     /// Place of its node.
     pub(crate) node: usize,
-    pub(crate) kind: ZoneKind,
     pub(crate) managed: u64,
     pub(crate) free: u64,
 }
@@ -84,6 +84,10 @@ impl NodeState {
     /// Pages on a list.
     pub(crate) fn on(&self, lru: Lru) -> u64 {
         self.lists[lru as usize].pages
+    }
+    /// Members of a list: a huge page is one.
+    pub(crate) fn members_on(&self, lru: Lru) -> u64 {
+        self.lists[lru as usize].members
     }
 }
 
@@ -124,28 +128,6 @@ pub(crate) struct Memory {
     pub(crate) sweeps: u64,
 }
 
-/// Words that a sweep compares at once.
-const LANES: usize = 32;
-
-/// Which of 32 pages belong to a list and have a number in the window, as bits.
-/// Written without a branch, so that it becomes vector instructions.
-#[inline]
-fn members(
-    words: &[u32; LANES],
-    orders: &[u32; LANES],
-    mask: u32,
-    pattern: u32,
-    base: u32,
-    window: u32,
-) -> u32 {
-    let mut hits = 0;
-    for i in 0..LANES {
-        let hit = (words[i] & mask == pattern) & (orders[i].wrapping_sub(base) < window);
-        hits |= u32::from(hit) << i;
-    }
-    hits
-}
-
 impl Memory {
     /// The machine's memory, all free, with room for `pages` of address space.
     pub(crate) fn new(machine: &Machine, pages: u64) -> Result<Self, MemoryError> {
@@ -156,7 +138,7 @@ impl Memory {
             for z in n.zones.iter().filter(|z| z.managed.0 > 0) {
                 mine.push(zones.len());
                 let managed = z.managed.0;
-                zones.push(ZoneState { node: place, kind: z.kind, managed, free: managed });
+                zones.push(ZoneState { node: place, managed, free: managed });
             }
             mine.reverse();
             nodes.push(NodeState { id: n.id.0, zones: mine, lists: Default::default() });
@@ -319,6 +301,15 @@ impl Memory {
     /// Entries that map a frame.
     pub(crate) fn mappers(&self, frame: u32) -> &[u32] {
         &self.frames.maps[frame as usize]
+    }
+    /// Whether some entry of a base page has written to it.
+    pub(crate) fn is_dirty(&self, item: u32) -> bool {
+        if item & FRAME_ITEM == 0 {
+            self.word(item).writable()
+        } else {
+            let maps = &self.frames.maps[(item ^ FRAME_ITEM) as usize];
+            maps.iter().any(|&p| Word(self.words[p as usize]).writable())
+        }
     }
     /// Accessed bits of the item's mappings, counted and cleared.
     pub(crate) fn test_and_clear_young(&mut self, item: u32) -> u32 {
@@ -516,7 +507,7 @@ impl Memory {
     /// Finds the members of the list's next window: one sweep over the columns.
     fn harvest(&mut self, node: usize, lru: Lru) {
         let members = self.nodes[node].lists[lru as usize].members;
-        let wish = (members / 8).clamp(256, 1 << 22);
+        let wish = (members / 4).clamp(256, 1 << 22);
         let mut list = std::mem::take(&mut self.nodes[node].lists[lru as usize]);
         let (from, slots) = list.open(wish);
         let window = slots.len() as u32;
@@ -555,6 +546,7 @@ impl Memory {
         let mask = list_mask | ZONE | SHARED;
         for &zone in &self.nodes[node].zones {
             let pattern = list | (zone as u32) << ZONE_SHIFT;
+            let mut members = Members::new(mask, pattern, base, window);
             let (words, orders) = (&self.words[..], &self.orders[..]);
             for (b, block) in self.blocks.iter().enumerate() {
                 if block.space == 0 || block.file != lru.file() {
@@ -562,17 +554,10 @@ impl Memory {
                 }
                 let at = b * BLOCK as usize;
                 let end = at + BLOCK as usize;
-                let words = words[at..end].chunks_exact(LANES);
-                let orders = orders[at..end].chunks_exact(LANES);
-                for (i, (w, o)) in words.zip(orders).enumerate() {
-                    let (w, o): (&[u32; LANES], &[u32; LANES]) =
-                        (w.try_into().expect("lanes"), o.try_into().expect("lanes"));
-                    let mut hits = members(w, o, mask, pattern, base, window);
-                    while hits != 0 {
-                        let lane = hits.trailing_zeros() as usize;
-                        hits &= hits - 1;
-                        take(o[lane], (at + i * LANES + lane) as u32);
-                    }
+                members.find(&words[at..end], &orders[at..end]);
+                for &i in members.found() {
+                    let i = at + usize::from(i);
+                    take(orders[i], i as u32);
                 }
             }
             for (f, &w) in self.frames.words.iter().enumerate() {

@@ -489,7 +489,9 @@ fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
         Op::Wait { child } => {
             let running = child
                 .and_then(|c| sim.replayed.get(&c).copied())
-                .filter(|&c| c != id && sim.tasks[c].as_ref().is_some_and(|t| t.run != Run::Ended));
+                .filter(|&c| c != id && sim.tasks[c].as_ref().is_some_and(|t| t.run != Run::Ended))
+                // Who waits for this task, be it in the end, is not waited for.
+                .filter(|&c| !waits_for(sim, c, id));
             if let Some(other) = running {
                 task.waits_for = Some(other);
                 task.run = Run::Waiting;
@@ -497,6 +499,16 @@ fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
         }
     }
     task.clock = ctx.clock;
+}
+
+/// Whether a task waits for another's end, perhaps through others.
+fn waits_for(sim: &Simulation, task: usize, other: usize) -> bool {
+    let next = |t: usize| sim.tasks[t].as_ref().and_then(|t| t.waits_for);
+    let mut at = next(task);
+    while let Some(t) = at.filter(|&t| t != other) {
+        at = next(t);
+    }
+    at.is_some()
 }
 
 /// The track is at its end: again, or over.

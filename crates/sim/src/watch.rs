@@ -11,9 +11,10 @@ pub trait Watch: Send {
     fn moved(&mut self, item: u32, from: usize, to: usize, pages: u64) {
         let _ = (item, from, to, pages);
     }
-    /// A promotion was refused at the target's marks; whether kswapd has been woken or runs.
-    fn refused(&mut self, node: usize, demotion_signalled: bool) {
-        let _ = (node, demotion_signalled);
+    /// A promotion of `pages` was refused at the target's marks; whether kswapd has been
+    /// woken or runs.
+    fn refused(&mut self, node: usize, pages: u64, demotion_signalled: bool) {
+        let _ = (node, pages, demotion_signalled);
     }
     /// A quantum has ended at this time (picoseconds).
     fn time(&mut self, now: u64) {

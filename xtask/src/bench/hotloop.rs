@@ -7,11 +7,11 @@
 //! | call | does | prints |
 //! |---|---|---|
 //! | `ids --out FILE --n N --pages P` | writes N Gauss page ids, one little-endian u32 each, a write flag in the top bit | `n` |
-//! | `sim --ids FILE --pages P --fast-pages F --threads T` | exact simulation of these ids, tiering mode 2, F pages of fast memory, the rest slow | `accesses`, `seconds`, `numa_hint_faults`, `pgpromote_success`, `pgdemote` |
+//! | `sim --ids FILE --pages P --fast-pages F --threads T --n N` | exact simulation of N accesses of these ids, tiering mode 2, F pages of fast memory, the rest slow | `accesses`, `seconds`, `numa_hint_faults`, `pgfault`, `pgpromote_success`, `pgdemote` |
 //! | `scale --n N --pages P` | N accesses, one thread, to P simulated pages | `accesses`, `seconds`, `page_bytes` (state of one page) |
 //! | `gather --n N --pages P` | the bare loop: prefetched 8-byte updates of P entries, same ids | `accesses`, `seconds` |
 //! | `off --n N --pages P --balancing none\|off` | the access loop without balancing compiled in, or with it and off | `accesses` |
-//! | `quantum --n N --pages P --threads T --order quantum\|strict` | one scenario, quanta of 10 µs or strict order | `figures`: an object with every reported figure |
+//! | `quantum --n N --pages P --threads T --order quantum\|strict --seed S` | two scenarios, DRAM with room and DRAM full, in quanta of 10 µs or strict order | `figures`, `pressure`: objects with every reported figure of each |
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

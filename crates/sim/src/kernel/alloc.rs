@@ -3,6 +3,7 @@
 
 use super::{Ctx, Kernel, Reclaimer};
 use crate::vmstat::Item;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::units::{HUGE_PAGES, NodeId};
 
 /// The mark that a zone must stay above.
@@ -67,7 +68,12 @@ impl Kernel {
                 self.fallback[start].iter().copied().filter(allowed).collect()
             }
         };
-        let mut zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Low));
+        // 7.3 leaves nodes alone at first that are being reclaimed.
+        let skips = self.knobs.version >= KernelVersion::V7_3;
+        let quiet = |k: &Self, node: usize| !(skips && k.kswapd[node].state.running);
+        let mut zone = order.iter().find_map(|&node| {
+            quiet(self, node).then(|| self.take_from(node, n, Mark::Low)).flatten()
+        });
         if zone.is_none() {
             for &node in &order {
                 self.wake_kswapd(node, ctx.clock);

@@ -50,7 +50,7 @@ impl Kernel {
     }
 
     /// The node that the mapping's policy, or the task's, wants for a page.
-    fn wants(&mut self, ctx: &Ctx, at: Place) -> (NodeId, Option<Vec<NodeId>>) {
+    fn wants(&mut self, ctx: &Ctx, at: Place, n: u64) -> (NodeId, Option<Vec<NodeId>>) {
         let local = self.memory.node_id(ctx.node);
         let own = &self.spaces[at.space].as_ref().expect("placed").vmas[at.vma].kind.policy;
         let (policy, turn) = if *own == Policy::Default && ctx.task != usize::MAX {
@@ -59,15 +59,15 @@ impl Kernel {
             (&n.policy, n.turn - 1)
         } else {
             // A mapping's own policy interleaves by address, so that it doesn't
-            // matter who touches first.
-            (own, at.vpn)
+            // matter who touches first: page by page of the size that is asked for.
+            (own, at.vpn / n)
         };
         let (node, only) = wanted(policy, local, turn);
         (node, only.map(<[_]>::to_vec))
     }
     /// Allocates for an entry.
     fn page_for(&mut self, ctx: &mut Ctx, at: Place, n: u64) -> Option<usize> {
-        let (node, only) = self.wants(ctx, at);
+        let (node, only) = self.wants(ctx, at, n);
         self.allocate(ctx, n, node, only.as_deref())
     }
     /// Puts a new page behind an entry: on the inactive list, as new pages are.
@@ -177,7 +177,7 @@ impl Kernel {
         self.memory.words[page as usize] = 0;
         self.install(at, page, zone, writable && (write || !file));
         if !file {
-            self.swap_free += 1;
+            self.drop_slot();
             self.count(ctx, Item::Pswpin, 1);
         }
         // What came back so soon had better stayed.

@@ -73,8 +73,11 @@ impl Kernel {
             let range = s.carve(start, end);
             s.vmas.drain(range).collect()
         };
-        for v in gone {
+        for v in &gone {
             self.zap(ctx, space, v.start, v.end, v.kind.file);
+        }
+        // Only now: two of them may have pages in one block.
+        for v in gone {
             let Self { memory, spaces, .. } = self;
             let s = spaces[space].as_mut().expect("a task's space lives");
             s.release(memory, v.start, v.end, v.kind.file);
@@ -99,6 +102,12 @@ impl Kernel {
             let next = (vpn / HUGE_PAGES + 1) * HUGE_PAGES;
             let stop = next.min(end);
             if let Some(first) = self.space(space).place(vpn, file) {
+                let huge = self.memory.blocks[(first / BLOCK) as usize].huge;
+                if huge && stop - vpn == HUGE_PAGES {
+                    self.free_huge(ctx, space, first);
+                    vpn = stop;
+                    continue;
+                }
                 for page in first..first + (stop - vpn) as u32 {
                     if self.memory.words[page as usize] != 0 {
                         self.free_entry(ctx, space, page);
@@ -108,6 +117,16 @@ impl Kernel {
             vpn = stop;
         }
     }
+    /// Frees a huge page with the one entry that maps it.
+    fn free_huge(&mut self, ctx: &mut Ctx, space: usize, head: u32) {
+        self.memory.leave_list(head);
+        let zone = self.memory.word(head).zone();
+        self.memory.words[head as usize..(head + BLOCK) as usize].fill(0);
+        self.memory.blocks[(head / BLOCK) as usize].huge = false;
+        self.space_mut(space).rss -= HUGE_PAGES;
+        self.give(zone, HUGE_PAGES);
+        ctx.clock += self.times.pte_scan;
+    }
     /// Clears one entry and frees its page if that was the last mapping.
     fn free_entry(&mut self, ctx: &mut Ctx, space: usize, page: u32) {
         let w = Word(self.memory.words[page as usize]);
@@ -115,7 +134,7 @@ impl Kernel {
             State::None => {}
             State::Swapped => {
                 if !self.memory.blocks[(page / BLOCK) as usize].file {
-                    self.swap_free += 1;
+                    self.drop_slot();
                 }
                 self.memory.words[page as usize] = 0;
             }
@@ -216,9 +235,17 @@ impl Kernel {
             for vpn in start..end {
                 let from = self.space(parent).place(vpn, file).expect("mapped pages have a place");
                 let w = Word(self.memory.words[from as usize]);
-                if !w.resident() {
-                    // A swapped page is read by whoever comes first; its copy in
-                    // the other space starts empty. Rare enough to leave it there.
+                if w.state() == State::None {
+                    continue;
+                }
+                if w.state() == State::Swapped {
+                    // The entry is copied; each side reads a page of its own later.
+                    let to = self.space(child).place(vpn, file).expect("reserved above");
+                    self.memory.words[to as usize] = w.0;
+                    if !file {
+                        self.hold_slot_again();
+                    }
+                    ctx.clock += self.times.pte_scan;
                     continue;
                 }
                 if self.memory.blocks[(from / BLOCK) as usize].huge {
@@ -260,6 +287,7 @@ impl Kernel {
             let range = s.carve(start, start + pages);
             s.vmas.drain(range).collect()
         };
+        let mut left = Vec::new();
         for v in parts {
             let (from, file, len) = (v.start, v.kind.file, v.pages());
             let at = to + (v.start - start);
@@ -279,9 +307,13 @@ impl Kernel {
                 self.move_entry(a, b);
                 ctx.clock += self.times.pte_scan;
             }
+            left.push((from, from + len, file));
+        }
+        // Only now: two of them may have pages in one block.
+        for (start, end, file) in left {
             let Self { memory, spaces, .. } = self;
             let s = spaces[space].as_mut().expect("a task's space lives");
-            s.release(memory, from, from + len, file);
+            s.release(memory, start, end, file);
         }
         Ok(())
     }

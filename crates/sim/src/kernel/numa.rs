@@ -5,7 +5,7 @@ use super::migrate::Entries;
 use super::{Ctx, Fatal, Kernel};
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM};
-use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, Word};
+use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::numa::faults::{
@@ -17,7 +17,7 @@ use homenode_core::numa::filter::{
 };
 use homenode_core::numa::period::{Limits, Since, adapt};
 use homenode_core::numa::scan::{
-    Birth, TaskScan, TickOutcome, WorkFacts, WorkStart, begin_work, charge_scan, fork,
+    Birth, MmScan, TaskScan, TickOutcome, WorkFacts, WorkStart, begin_work, charge_scan, fork,
     seed_back_off, tick,
 };
 use homenode_core::numa::window::{
@@ -75,11 +75,14 @@ impl Kernel {
         let slow = self.model.slow_start;
         match of {
             None => {
-                // exec gives a new space whose gate is unset: SPEC §A.3.
-                let mut launcher = homenode_core::numa::scan::MmScan::new();
+                // exec gives a new space; today its gate is unset (SPEC §A.2, §A.3).
+                let mut launcher = MmScan::new();
                 let parent = TaskScan::default();
                 self.numa[id].scan =
                     fork(Birth::Fork, &parent, &mut launcher, 1, 0, slow, delay, jiffies);
+                let space = self.numa[id].space;
+                self.spaces[space].as_mut().expect("just made").scan =
+                    MmScan::at_exec(slow, jiffies);
             }
             Some(first) => {
                 let space = self.numa[id].space;
@@ -244,7 +247,17 @@ impl Kernel {
                 if w & STATE != PRESENT {
                     continue;
                 }
-                let verdict = if w & SHARED == 0 {
+                let verdict = if file && w & WRITE != 0 {
+                    let item = self.memory.item_of(page as u32);
+                    let node = self.memory.node_of(self.memory.word(item).zone());
+                    let mappers = match item & FRAME_ITEM {
+                        0 => 1,
+                        _ => self.memory.mappers(item ^ FRAME_ITEM).len() as u32,
+                    };
+                    let facts =
+                        PteFacts { dirty_file: true, ..self.pte(node, mappers > 1, mappers) };
+                    pte_eligible(&facts, &range)
+                } else if w & SHARED == 0 {
                     by_zone[Word(w).zone()]
                 } else {
                     let frame = Word(w).frame();
@@ -419,7 +432,7 @@ impl Kernel {
             let on_lru = self.memory.lru_of(item).is_some();
             let refused = isolate(
                 executable && file && mappers > 1,
-                file && w.writable(),
+                file && self.memory.is_dirty(item),
                 || self.room_for(ctx, dst, n, promotion),
                 on_lru,
             )
@@ -472,7 +485,7 @@ impl Kernel {
                 || self.woken.contains(&dst)
                 || self.kswapd[dst].state.is_hopeless();
             if let Some(watch) = &mut self.watch {
-                watch.refused(dst, signalled);
+                watch.refused(dst, n, signalled);
             }
         }
         answer.is_admitted()
@@ -576,7 +589,8 @@ impl Kernel {
             self.numa[id].group = Some(pid);
         }
         let own = self.numa[id].group.expect("founded above");
-        let Some(&(other, other_pid)) = self.running.get(&last.cpu().0) else { return false };
+        let running = self.running.get(last.cpu().index()).copied().flatten();
+        let Some((other, other_pid)) = running else { return false };
         let theirs = self.numa[other].group;
         let refs = |k: &Self, g: u32| k.groups.get(&g).map_or(0, |g| g.refs);
         let facts = JoinFacts {

@@ -237,7 +237,8 @@ impl Kernel {
                     if self.demote(ctx, item, node, n, who) {
                         reclaimed += n;
                     } else if let Some(wrote) = self.evict(ctx, item, node) {
-                        reclaimed += n;
+                        // Of a huge page, one base page: the others are back on the list.
+                        reclaimed += 1;
                         written += wrote;
                     } else {
                         // Nowhere to go: round again, as a page that can't be freed does.
@@ -335,13 +336,14 @@ impl Kernel {
                 return None;
             }
             let zone = self.memory.word(item).zone();
+            let dirty = self.memory.is_dirty(item);
             for &p in &pages {
                 self.memory.unmap_frame(frame, p);
                 self.gone(p, file);
             }
             let at = self.memory.node_of(zone);
             self.stat.add(at, Item::Pgfree, 1);
-            written = u64::from(!file);
+            written = u64::from(!file || dirty);
         } else {
             let w = Word(self.memory.words[item as usize]);
             written = u64::from(!file || w.writable());
@@ -364,6 +366,24 @@ impl Kernel {
         }
         let space = self.memory.blocks[(page / BLOCK) as usize].space as usize - 1;
         self.space_mut(space).rss -= 1;
+    }
+    /// A copy of an entry holds a slot of the device too: one of its own while there
+    /// are some, so that the count is right where both sides read their pages back;
+    /// else the same one, as the kernel's count of users has it.
+    pub(super) fn hold_slot_again(&mut self) {
+        if self.swap_free > 0 {
+            self.swap_free -= 1;
+        } else {
+            self.swap_shared += 1;
+        }
+    }
+    /// An entry on the device is gone.
+    pub(super) fn drop_slot(&mut self) {
+        if self.swap_shared > 0 {
+            self.swap_shared -= 1;
+        } else {
+            self.swap_free += 1;
+        }
     }
     /// A page came back from the device: reclaim of its kind has cost something.
     pub(super) fn note_refault(&mut self, node: usize, file: bool) {

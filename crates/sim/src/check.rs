@@ -1,0 +1,397 @@
+//! Checkers: what must hold of any simulation at any moment, counted anew.
+//!
+//! A [`Checker`] looks on at a run (it is told of promotions, refusals, moves and
+//! time) and, whenever it is asked, recounts everything from the columns of pages:
+//! it trusts no count that the kernel keeps. It is slow and meant for tests.
+//!
+//! | what | against |
+//! |---|---|
+//! | resident pages and frames of a zone, plus its free pages | its managed pages |
+//! | members and pages of a list | the list's own counts |
+//! | entries of a space that are in memory | its resident set |
+//! | entries that name a frame | the frame's mappers |
+//! | anonymous entries on the swap device | slots that are taken |
+//! | words of blocks that no mapping has | zero |
+//! | pages allocated, freed and moved | pages in use per node |
+//! | moves that were reported | moves that were counted |
+
+use crate::engine::Simulation;
+use crate::lists::Lru;
+use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::page::{OnList, State, Word};
+use crate::vmstat::Item;
+use crate::watch::Watch;
+use homenode_core::scenario::{AdmissionChoice, Margin, Swap};
+use homenode_core::units::NodeId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Looks on at one simulation.
+pub struct Checker {
+    seen: Arc<Mutex<Seen>>,
+    /// Pages have been moved by `move_pages`, which has no counter of its own: then
+    /// moves are bounded by the other counters, not equal to them.
+    pub moves_by_hand: bool,
+}
+
+#[derive(Default)]
+struct Seen {
+    last: u64,
+    moved: BTreeMap<(usize, usize), u64>,
+    promoted: u64,
+    found: Vec<String>,
+}
+
+impl Seen {
+    fn say(&mut self, text: String) {
+        // The first findings tell most; a broken count repeats itself for ever.
+        if self.found.len() < 20 {
+            self.found.push(text);
+        }
+    }
+}
+
+struct Witness {
+    seen: Arc<Mutex<Seen>>,
+    /// Choice *b*: promotions leave the high mark alone.
+    above_high: bool,
+    /// Per place of a node: every refusal of a base page is followed by a wake-up.
+    signals: Vec<bool>,
+}
+
+impl Witness {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("no checker panics while it writes")
+    }
+}
+
+impl Watch for Witness {
+    fn promoted(&mut self, node: usize, pages: u64, free: u64, high: u64) {
+        let mut seen = self.seen();
+        seen.promoted += pages;
+        if self.above_high && free <= high {
+            seen.say(format!(
+                "a promotion of {pages} left node place {node} with {free} free, high is {high}"
+            ));
+        }
+    }
+    fn moved(&mut self, item: u32, from: usize, to: usize, pages: u64) {
+        let mut seen = self.seen();
+        *seen.moved.entry((from, to)).or_default() += pages;
+        if from == to {
+            seen.say(format!("item {item:#x} moved from node place {from} to itself"));
+        }
+    }
+    fn refused(&mut self, node: usize, pages: u64, demotion_signalled: bool) {
+        // A huge page can be too large for a node that kswapd finds balanced.
+        if self.signals[node] && pages == 1 && !demotion_signalled {
+            self.seen()
+                .say(format!("a promotion to node place {node} was refused and nobody was woken"));
+        }
+    }
+    fn time(&mut self, now: u64) {
+        let mut seen = self.seen();
+        if now < seen.last {
+            let last = seen.last;
+            seen.say(format!("time went back from {last} to {now} ps"));
+        }
+        seen.last = now;
+    }
+}
+
+impl Checker {
+    /// Begins to look on, from the start of a run: replaces whoever does so.
+    pub fn watch(sim: &mut Simulation) -> Self {
+        let seen = Arc::new(Mutex::new(Seen { last: sim.now, ..Seen::default() }));
+        let model = &sim.kernel.model;
+        let witness = Witness {
+            seen: seen.clone(),
+            above_high: model.admission == AdmissionChoice::B,
+            // Not so where there is nothing to demote, or a zone so small that it has no
+            // band between its marks: what is full for a promotion is then balanced.
+            signals: (0..sim.kernel.memory.nodes.len())
+                .map(|node| {
+                    let zones = &sim.kernel.memory.nodes[node].zones;
+                    let bands = zones.iter().map(|&z| sim.kernel.marks[z]);
+                    model.margin != Margin::PostedQuarter
+                        && bands.map(|m| m.promo > m.high).reduce(|a, b| a && b) == Some(true)
+                })
+                .collect(),
+        };
+        sim.watch(Box::new(witness));
+        Self { seen, moves_by_hand: false }
+    }
+
+    /// Everything that is wrong now or was wrong on the way; empty if nothing is.
+    pub fn findings(&self, sim: &Simulation) -> Vec<String> {
+        let mut found = recount(sim);
+        let seen = self.seen.lock().expect("no checker panics while it writes");
+        found.extend(seen.found.iter().cloned());
+        let mut say = |ok: bool, text: String| {
+            if !ok {
+                found.push(text);
+            }
+        };
+        let k = &sim.kernel;
+        for (from, row) in k.moved.iter().enumerate() {
+            for (to, &n) in row.iter().enumerate() {
+                let reported = seen.moved.get(&(from, to)).copied().unwrap_or(0);
+                say(n == reported, format!("{reported} pages moved {from} -> {to}, counted {n}"));
+            }
+        }
+        let promoted = k.stat.get(Item::PgpromoteSuccess);
+        say(
+            promoted >= seen.promoted,
+            format!("{} promotions seen, pgpromote_success {promoted}", seen.promoted),
+        );
+        let asked = k.stat.get(Item::PgdemoteKswapd)
+            + k.stat.get(Item::PgdemoteDirect)
+            + k.stat.get(Item::NumaPagesMigrated);
+        let moves: u64 = seen.moved.values().sum();
+        say(
+            if self.moves_by_hand { asked <= moves } else { asked == moves },
+            format!("{moves} pages moved, {asked} by reclaim and hint faults together"),
+        );
+        found
+    }
+
+    /// Runs until all programs have ended or virtual time has reached `stop`, and
+    /// looks every `step` picoseconds.
+    ///
+    /// # Errors
+    /// What was found first, with the time at which it was.
+    pub fn run(&self, sim: &mut Simulation, stop: u64, step: u64) -> Result<(), String> {
+        loop {
+            let next = sim.now.saturating_add(step.max(1)).min(stop);
+            sim.run_until(next);
+            let found = self.findings(sim);
+            if !found.is_empty() {
+                return Err(format!("at {} ps:\n  {}", sim.now, found.join("\n  ")));
+            }
+            if sim.idle() || sim.now >= stop {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct OnOne {
+    pages: u64,
+    members: u64,
+}
+
+/// What the columns say.
+#[derive(Default)]
+struct Count {
+    used: BTreeMap<usize, u64>,
+    lists: BTreeMap<(usize, Lru), OnOne>,
+    rss: BTreeMap<usize, u64>,
+    mappers: BTreeMap<u32, Vec<u32>>,
+    swapped: u64,
+}
+
+fn recount(sim: &Simulation) -> Vec<String> {
+    let k = &sim.kernel;
+    let m = &k.memory;
+    let mut c = Count::default();
+    let mut found = Vec::new();
+    for (b, block) in m.blocks.iter().enumerate() {
+        let first = b as u32 * BLOCK;
+        let words = &m.words[first as usize..(first + BLOCK) as usize];
+        if block.space == 0 {
+            if let Some(i) = words.iter().position(|&w| w != 0) {
+                found.push(format!("block {b} is free, but its page {i} is not clear"));
+            }
+            continue;
+        }
+        let number = block.space as usize - 1;
+        let Some(space) = k.spaces.get(number).and_then(Option::as_ref) else {
+            found.push(format!("block {b} belongs to space {number}, which is gone"));
+            continue;
+        };
+        if space.place(block.step * u64::from(BLOCK), block.file) != Some(first) {
+            found.push(format!("space {number} doesn't know its block {b}"));
+        }
+        for (i, &w) in words.iter().enumerate() {
+            if w == 0 {
+                continue;
+            }
+            let (w, page) = (Word(w), first + i as u32);
+            let vpn = block.step * u64::from(BLOCK) + i as u64;
+            if space.find(vpn).is_none_or(|v| space.vmas[v].kind.file != block.file) {
+                found.push(format!("space {number} has an entry at {vpn}, but no mapping"));
+            }
+            match w.state() {
+                State::None => {
+                    found.push(format!("page {page} holds nothing but bits: {:#x}", w.0))
+                }
+                State::Swapped => c.swapped += u64::from(!block.file),
+                State::Present | State::ProtNone => {
+                    *c.rss.entry(number).or_default() += 1;
+                    if w.shared() {
+                        if block.huge {
+                            found.push(format!("page {page} of a huge page is shared"));
+                        }
+                        c.mappers.entry(w.frame()).or_default().push(page);
+                    } else {
+                        let tail = block.huge && i > 0;
+                        place(sim, &mut c, &mut found, page, w, tail, block.huge, block.file);
+                    }
+                }
+            }
+        }
+        if block.huge {
+            let head = Word(words[0]);
+            let whole = words.iter().all(|&w| Word(w).resident() && Word(w).zone() == head.zone());
+            if !whole {
+                found.push(format!("the huge page of block {b} has parts elsewhere"));
+            }
+        }
+    }
+    let mut frames = 0;
+    m.each_frame(|frame, w, n| {
+        frames += 1;
+        let item = frame | FRAME_ITEM;
+        let mut named = c.mappers.get(&frame).cloned().unwrap_or_default();
+        let mut mappers = m.mappers(frame).to_vec();
+        named.sort_unstable();
+        mappers.sort_unstable();
+        if named != mappers || n != named.len() {
+            found.push(format!("frame {frame} is mapped by {named:?}, but believes {mappers:?}"));
+        }
+        place(sim, &mut c, &mut found, item, w, false, false, m.is_file(item));
+    });
+    if frames != c.mappers.len() {
+        found.push(format!("{frames} frames are in use, entries name {}", c.mappers.len()));
+    }
+    against_counts(sim, &c, &mut found);
+    found
+}
+
+/// Counts one page (or part of a huge one) in its zone, and an item on its list.
+fn place(
+    sim: &Simulation,
+    c: &mut Count,
+    found: &mut Vec<String>,
+    item: u32,
+    w: Word,
+    tail: bool,
+    huge: bool,
+    file: bool,
+) {
+    let m = &sim.kernel.memory;
+    let Some(zone) = m.zones.get(w.zone()) else {
+        found.push(format!("item {item:#x} lies in zone {}, which there isn't", w.zone()));
+        return;
+    };
+    *c.used.entry(w.zone()).or_default() += 1;
+    match (w.on_list(), tail) {
+        (OnList::Isolated, true) => {}
+        (OnList::Isolated, false) => found.push(format!("item {item:#x} is on no list")),
+        (_, true) => found.push(format!("page {item:#x} inside a huge page is on a list")),
+        (on, false) => {
+            let lru = Lru::of(file, on == OnList::Active);
+            let list = c.lists.entry((zone.node, lru)).or_default();
+            list.members += 1;
+            list.pages += if huge { u64::from(BLOCK) } else { 1 };
+        }
+    }
+}
+
+fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
+    let k = &sim.kernel;
+    let mut say = |ok: bool, text: String| {
+        if !ok {
+            found.push(text);
+        }
+    };
+    let mut used_on = vec![0u64; k.memory.nodes.len()];
+    for (i, zone) in k.memory.zones.iter().enumerate() {
+        let used = c.used.get(&i).copied().unwrap_or(0);
+        used_on[zone.node] += used;
+        say(
+            used + zone.free == zone.managed,
+            format!("zone {i}: {used} used + {} free, managed {}", zone.free, zone.managed),
+        );
+    }
+    for (n, node) in k.memory.nodes.iter().enumerate() {
+        for lru in Lru::ALL {
+            let mine = c.lists.get(&(n, lru)).copied().unwrap_or_default();
+            let theirs = OnOne { pages: node.on(lru), members: node.members_on(lru) };
+            say(mine == theirs, format!("node place {n} {lru:?}: {mine:?}, counted {theirs:?}"));
+        }
+    }
+    for (i, space) in k.spaces.iter().enumerate() {
+        let rss = c.rss.get(&i).copied().unwrap_or(0);
+        let believed = space.as_ref().map_or(0, |s| s.rss);
+        say(rss == believed, format!("space {i}: {rss} pages in memory, rss {believed}"));
+    }
+    let device = match k.model.swap {
+        Swap::None => 0,
+        Swap::Device(pages) => pages.0,
+    };
+    say(
+        c.swapped + k.swap_free == device + k.swap_shared,
+        format!(
+            "swap: {} entries + {} free, device of {device} + {} shared",
+            c.swapped, k.swap_free, k.swap_shared
+        ),
+    );
+    // Counters, per node and for the machine.
+    let get = |i| k.stat.get(i);
+    for (n, &used) in used_on.iter().enumerate() {
+        let came = k.stat.of(n, Item::Pgalloc) + k.moved.iter().map(|row| row[n]).sum::<u64>();
+        let went = k.stat.of(n, Item::Pgfree) + k.moved[n].iter().sum::<u64>();
+        say(came == went + used, format!("node place {n}: {came} came, {went} went, {used} used"));
+        let success = k.stat.of(n, Item::PgmigrateSuccess);
+        let moved = k.moved.iter().map(|row| row[n]).sum::<u64>();
+        say(
+            success == moved,
+            format!("node place {n}: pgmigrate_success {success}, moved {moved}"),
+        );
+        for (steal, scan) in [
+            (Item::PgstealKswapd, Item::PgscanKswapd),
+            (Item::PgstealDirect, Item::PgscanDirect),
+            (Item::PgdemoteKswapd, Item::PgstealKswapd),
+            (Item::PgdemoteDirect, Item::PgstealDirect),
+        ] {
+            let (a, b) = (k.stat.of(n, steal), k.stat.of(n, scan));
+            say(a <= b, format!("node place {n}: {} {a} > {} {b}", steal.name(), scan.name()));
+        }
+    }
+    for (less, more) in [
+        (Item::PgpromoteSuccess, Item::NumaPagesMigrated),
+        (Item::NumaPagesMigrated, Item::PgmigrateSuccess),
+        (Item::NumaHintFaults, Item::Pgfault),
+        (Item::NumaHintFaultsLocal, Item::NumaHintFaults),
+        (Item::Pgmajfault, Item::Pgfault),
+        (Item::Pswpin, Item::Pgmajfault),
+    ] {
+        let (a, b) = (get(less), get(more));
+        say(a <= b, format!("{} {a} > {} {b}", less.name(), more.name()));
+    }
+    let (huge, all) = (get(Item::NumaHugePteUpdates), get(Item::NumaPteUpdates));
+    say(huge * 512 <= all, format!("numa_huge_pte_updates {huge}, numa_pte_updates {all}"));
+    let alloc = get(Item::Pgalloc);
+    for (a, b) in [(Item::NumaHit, Item::NumaMiss), (Item::NumaLocal, Item::NumaOther)] {
+        let sum = get(a) + get(b);
+        say(sum == alloc, format!("{} + {} = {sum}, pgalloc {alloc}", a.name(), b.name()));
+    }
+    let (miss, foreign) = (get(Item::NumaMiss), get(Item::NumaForeign));
+    say(miss == foreign, format!("numa_miss {miss}, numa_foreign {foreign}"));
+    // Reclaim moves downwards only, promotion upwards only.
+    let (mut down, mut up) = (0, 0);
+    for (from, row) in k.moved.iter().enumerate() {
+        let id = |place: usize| NodeId(k.memory.nodes[place].id);
+        let lower = k.tiers.demotion_fallback(&sim.machine, id(from));
+        for (to, &n) in row.iter().enumerate() {
+            down += if lower.contains(&id(to)) { n } else { 0 };
+            up += if k.top[to] && !k.top[from] { n } else { 0 };
+        }
+    }
+    let demoted = get(Item::PgdemoteKswapd) + get(Item::PgdemoteDirect);
+    say(demoted <= down, format!("{demoted} demoted, {down} moved to lower tiers"));
+    let promoted = get(Item::PgpromoteSuccess);
+    say(promoted <= up, format!("{promoted} promoted, {up} moved to the top tier"));
+}

@@ -1,0 +1,11 @@
+//! Tests that look inside: the kernel's paths one by one, on small machines.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+mod bench;
+mod checker;
+mod lists;
+mod paths;
+mod replay;
+mod sampling;

@@ -1,0 +1,130 @@
+//! The canary: each kind of damage is found, so that silence means something.
+
+use super::bench::{Bench, kind};
+use super::support::{cxl, dram, machine};
+use crate::kernel::Fatal;
+use crate::lists::Lru;
+use crate::page::{OnList, SWAPPED, Word, YOUNG};
+use crate::vmstat::Item;
+
+fn bench() -> (Bench, u32) {
+    let mut b = Bench::new(&machine(&[dram(4096, 1), cxl(4096)]), &[]);
+    let first = b.map(64, kind());
+    b.fill(first, 32);
+    b.check();
+    (b, first)
+}
+
+#[track_caller]
+fn found(b: &Bench, what: &str) {
+    let found = b.findings().join("\n");
+    assert!(found.contains(what), "'{what}' is not in: {found}");
+}
+
+#[test]
+fn each_kind_of_damage_is_found() {
+    let (mut b, _) = bench();
+    b.sim.kernel.memory.zones[0].free += 1;
+    found(&b, "zone 0: 32 used + 4065 free, managed 4096");
+
+    let (mut b, p) = bench();
+    b.sim.kernel.memory.words[p as usize] = 0;
+    found(&b, "zone 0: 31 used");
+    found(&b, "members: 31");
+    found(&b, "31 pages in memory, rss 32");
+    found(&b, "32 came, 0 went, 31 used");
+
+    let (mut b, p) = bench();
+    let w = b.word(p).with_zone(1);
+    b.sim.kernel.memory.words[p as usize] = w.0;
+    found(&b, "zone 1: 1 used");
+
+    let (mut b, p) = bench();
+    let w = b.word(p).with_zone(9);
+    b.sim.kernel.memory.words[p as usize] = w.0;
+    found(&b, "lies in zone 9");
+
+    let (mut b, p) = bench();
+    let w = b.word(p).with_list(OnList::Isolated);
+    b.sim.kernel.memory.words[p as usize] = w.0;
+    found(&b, "is on no list");
+
+    let (mut b, p) = bench();
+    b.sim.kernel.memory.enter_list(p, 0, Lru::ActiveAnon);
+    found(&b, "InactiveAnon: OnOne { pages: 31");
+
+    let (mut b, _) = bench();
+    let space = b.space;
+    b.sim.kernel.space_mut(space).rss -= 1;
+    found(&b, "rss 31");
+
+    let (mut b, p) = bench();
+    b.fork();
+    b.check();
+    let frame = b.word(p + 1).frame();
+    b.sim.kernel.memory.words[p as usize] = Word::sharing(frame, 1, false, false).0;
+    found(&b, "but believes");
+
+    let (mut b, p) = bench();
+    b.sim.kernel.memory.words[p as usize + 40] = SWAPPED;
+    found(&b, "swap: 1 entries");
+
+    let (mut b, p) = bench();
+    b.sim.kernel.memory.words[p as usize + 40] = YOUNG;
+    found(&b, "holds nothing but bits");
+
+    let (mut b, p) = bench();
+    b.sim.kernel.memory.words[p as usize + 200] = SWAPPED;
+    found(&b, "but no mapping");
+
+    let (mut b, _) = bench();
+    let (start, end) = b.last();
+    let (space, mut ctx) = (b.space, b.ctx);
+    b.sim.kernel.unmap(&mut ctx, space, start, end);
+    b.check();
+    b.sim.kernel.memory.words[3] = YOUNG;
+    found(&b, "block 0 is free, but its page 3 is not clear");
+}
+
+#[test]
+fn broken_counters_are_found() {
+    for (item, what) in [
+        (Item::Pgalloc, "came"),
+        (Item::Pgfree, "went"),
+        (Item::PgmigrateSuccess, "pgmigrate_success 1, moved 0"),
+        (Item::NumaPagesMigrated, "0 pages moved, 1 by reclaim and hint faults"),
+        (Item::PgpromoteSuccess, "1 promoted, 0 moved to the top tier"),
+        (Item::PgstealKswapd, "pgsteal_kswapd 1 > pgscan_kswapd 0"),
+        (Item::PgdemoteDirect, "1 demoted, 0 moved to lower tiers"),
+        (Item::NumaHintFaultsLocal, "numa_hint_faults_local 1 > numa_hint_faults 0"),
+        (Item::NumaHugePteUpdates, "numa_huge_pte_updates 1, numa_pte_updates 0"),
+        (Item::NumaMiss, "numa_miss 1, numa_foreign 0"),
+    ] {
+        let (mut b, _) = bench();
+        b.sim.kernel.stat.add(0, item, 1);
+        found(&b, what);
+    }
+    let (mut b, _) = bench();
+    b.sim.kernel.moved[0][1] += 3;
+    found(&b, "0 pages moved 0 -> 1, counted 3");
+}
+
+#[test]
+fn a_witness_tells_of_what_must_not_happen() {
+    let (mut b, _) = bench();
+    let watch = b.sim.kernel.watch.as_mut().expect("watched");
+    watch.promoted(0, 1, 100, 100);
+    watch.refused(0, 1, false);
+    watch.time(10);
+    watch.time(9);
+    found(&b, "left node place 0 with 100 free, high is 100");
+    found(&b, "was refused and nobody was woken");
+    found(&b, "time went back from 10 to 9");
+}
+
+#[test]
+fn what_nobody_mapped_is_a_segmentation_fault() {
+    let (mut b, p) = bench();
+    assert_eq!(b.touch(p + 64, false), Err(Fatal::Segv));
+    b.check();
+}

@@ -1,0 +1,271 @@
+//! Replay of recordings made by hand, with charges computed by hand.
+//!
+//! One DRAM node of 100 ns with a parallelism of 4 and 0.25 ns an instruction: 8
+//! misses take 200 ns, 1,000 instructions 250 ns. A first touch takes 500 ns.
+
+use super::support::{cxl, dram, machine};
+use crate::build::Setup;
+use crate::check::Checker;
+use crate::engine::Simulation;
+use crate::replay::{Charge, Op, Recording, Rounds};
+use crate::vmstat::Item;
+use homenode_core::costs::{Constant, Cost};
+use homenode_core::scenario::Policy;
+use homenode_core::topology::Machine;
+use std::sync::Arc;
+
+const NS: u64 = 1000;
+/// What a system call on mappings takes.
+const CALL: u64 = 1000 * NS;
+const FAULT: u64 = 500 * NS;
+/// Looking at an entry.
+const ENTRY: u64 = 10 * NS;
+const PAGE: u64 = 0x10_0000;
+
+fn plain() -> Machine {
+    let mut m = machine(&[dram(8192, 2)]);
+    // So fast a memory that load never shows in these few accesses.
+    for l in &mut m.links {
+        l.read_bandwidth.value = 1_000_000_000;
+        l.write_bandwidth.value = 1_000_000_000;
+    }
+    m.costs.0.insert(Cost::MemoryParallelism, Constant::assumed(4000, "a round figure"));
+    m
+}
+
+fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
+    let tasks = rows.iter().map(|r| r.0 + 1).max().unwrap_or(1);
+    let mut r = Recording::new(tasks as usize);
+    for &(task, insns, op) in rows {
+        r.push(task, insns, op);
+    }
+    Arc::new(r)
+}
+
+fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
+    let charge = Charge { fs_per_insn: 250_000, rounds, policy: Policy::Default };
+    let setup = Setup::default();
+    let mut s = Simulation::replay(m, &setup, &recording(rows), "job", &charge).expect("it fits");
+    let checker = Checker::watch(&mut s);
+    checker.run(&mut s, 3_600_000_000_000_000, 1_000_000_000).expect("nothing is wrong");
+    assert!(s.idle(), "it ends");
+    s
+}
+fn run(rows: &[(u32, u64, Op)], rounds: u64) -> Simulation {
+    run_on(&plain(), rows, Rounds::Count(rounds))
+}
+
+fn map(page: u64, pages: u64) -> Op {
+    Op::Map { page, pages, prot: [true, true, false], file: false, shared: false }
+}
+fn read(page: u64, reads: u32) -> Op {
+    Op::Access { page, reads, writes: 0, write: false }
+}
+fn write(page: u64, writes: u32) -> Op {
+    Op::Access { page, reads: 0, writes, write: true }
+}
+
+#[test]
+fn compute_and_misses_are_charged() {
+    let rows = [(0, 0, map(PAGE, 4)), (0, 1000, read(PAGE, 8)), (0, 400, read(PAGE, 4))];
+    let s = run(&rows, 1);
+    let want = CALL + 250 * NS + FAULT + 200 * NS + 100 * NS + 100 * NS;
+    assert_eq!(s.round_ends(), [want]);
+    assert_eq!(s.processes()[0].ran_ps, want);
+    assert_eq!(s.processes()[0].accesses, [[12, 0]]);
+    assert_eq!(s.traffic(), [[12 * 64, 0]]);
+}
+
+#[test]
+fn later_rounds_find_their_memory() {
+    let rows = [(0, 0, map(PAGE, 4)), (0, 1000, write(PAGE, 8)), (0, 4000, Op::Exit)];
+    let s = run(&rows, 3);
+    let round = 250 * NS + 200 * NS + 1000 * NS;
+    let first = CALL + FAULT + round;
+    assert_eq!(s.round_ends(), [first, first + round, first + 2 * round]);
+    assert_eq!(s.vmstat().get(Item::Pgfault), 1);
+}
+
+#[test]
+fn until_ends_with_the_round_that_reaches_it() {
+    let rows = [(0, 4000, Op::Wait { child: None })];
+    let s = run_on(&plain(), &rows, Rounds::Until(4_500 * NS));
+    assert_eq!(s.rounds(), (5, 5_000 * NS));
+}
+
+#[test]
+fn what_nothing_maps_is_mapped_around() {
+    let s = run(&[(0, 0, read(PAGE + 3, 4))], 1);
+    assert_eq!(s.round_ends(), [CALL + FAULT + 100 * NS]);
+    let killed = s.processes()[0].killed.clone();
+    assert_eq!(killed, None);
+}
+
+#[test]
+fn many_misses_of_one_row_are_all_charged() {
+    let s = run(&[(0, 0, map(PAGE, 1)), (0, 0, write(PAGE, 200_000))], 1);
+    assert_eq!(s.round_ends(), [CALL + FAULT + 200_000 * 100 * NS / 4]);
+    assert_eq!(s.processes()[0].accesses, [[0, 200_000]]);
+    // Written lines are read first.
+    assert_eq!(s.traffic(), [[200_000 * 64, 200_000 * 64]]);
+}
+
+#[test]
+fn long_computing_is_charged_whole() {
+    let insns = 3 * (1 << 32) + 12_345;
+    let s = run(&[(0, insns, read(PAGE, 0))], 1);
+    // Nothing is truncated per part: 2^32 − 1 instructions at 0.25 ns are whole picoseconds.
+    assert_eq!(s.round_ends(), [insns * 250 + CALL + FAULT]);
+}
+
+#[test]
+fn remap_takes_the_pages_along() {
+    let to = PAGE + 1024;
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        (0, 0, write(PAGE, 4)),
+        (0, 0, Op::Remap { page: PAGE, pages: 4, to }),
+        (0, 0, read(to, 4)),
+    ];
+    let s = run(&rows, 1);
+    assert_eq!(s.round_ends(), [CALL + FAULT + 100 * NS + CALL + 4 * ENTRY + 100 * NS]);
+    assert_eq!(s.vmstat().get(Item::Pgfault), 1);
+}
+
+#[test]
+fn discarded_pages_are_touched_anew() {
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        (0, 0, write(PAGE, 4)),
+        (0, 0, write(PAGE + 1, 4)),
+        (0, 0, Op::Discard { page: PAGE, pages: 1 }),
+        (0, 0, write(PAGE, 4)),
+        (0, 0, write(PAGE + 1, 4)),
+    ];
+    let s = run(&rows, 1);
+    assert_eq!(s.round_ends(), [CALL + 3 * FAULT + 4 * 100 * NS + CALL + ENTRY]);
+}
+
+#[test]
+fn a_parent_waits_for_its_child() {
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        (0, 0, write(PAGE, 4)),
+        (0, 0, Op::Fork { child: 1 }),
+        (0, 0, Op::Wait { child: Some(1) }),
+        (0, 400, read(PAGE, 4)),
+        (1, 4_000_000, read(PAGE, 4)),
+        (1, 0, Op::Exit),
+    ];
+    let s = run(&rows, 1);
+    // Fork looks at one entry; the child computes 1 ms and reads what it shares.
+    let fork = CALL + FAULT + 100 * NS + ENTRY;
+    let child = fork + 1_000_000 * NS + 100 * NS;
+    // A child on another CPU begins with the quantum after the one of its fork.
+    let end = s.round_ends()[0];
+    let want = child + 200 * NS;
+    assert!((want..want + 20_000 * NS).contains(&end), "{end}, without rounding {want}");
+    assert_eq!(s.processes()[0].accesses, [[8, 4]]);
+    assert_eq!(s.vmstat().get(Item::Pgfault), 1);
+}
+
+#[test]
+fn a_write_after_fork_copies() {
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        (0, 0, write(PAGE, 4)),
+        (0, 0, Op::Fork { child: 1 }),
+        (0, 0, Op::Wait { child: Some(1) }),
+        (1, 0, write(PAGE, 4)),
+    ];
+    let s = run(&rows, 1);
+    assert_eq!(s.vmstat().get(Item::Pgalloc), 2);
+    assert_eq!(s.vmstat().get(Item::Pgfault), 2);
+}
+
+#[test]
+fn a_thread_shares_the_memory() {
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        (0, 0, write(PAGE, 4)),
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, Op::Wait { child: Some(1) }),
+        (0, 0, write(PAGE, 4)),
+        (1, 4000, write(PAGE, 4)),
+        (1, 0, write(PAGE + 1, 4)),
+    ];
+    let s = run(&rows, 2);
+    assert_eq!(s.vmstat().get(Item::Pgfault), 2, "also in the second round");
+    assert_eq!(s.processes()[0].accesses, [[0, 32]]);
+    assert_eq!(s.rounds().0, 2);
+}
+
+#[test]
+fn exec_begins_with_an_empty_space_and_is_where_rounds_begin() {
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        (0, 0, write(PAGE, 4)),
+        (0, 0, write(PAGE + 2, 4)),
+        (0, 0, Op::Exec),
+        (0, 0, map(PAGE, 4)),
+        (0, 1000, write(PAGE, 4)),
+    ];
+    let s = run(&rows, 2);
+    assert_eq!(s.vmstat().get(Item::Pgfault), 3);
+    assert_eq!(s.rounds().0, 2);
+    assert_eq!(s.round_ends()[1] - s.round_ends()[0], 250 * NS + 100 * NS);
+    assert_eq!(s.vmstat().get(Item::Pgfree), 3, "two at exec, one at the end");
+}
+
+#[test]
+fn mappings_side_by_side_are_freed_at_exit() {
+    let mut rows = vec![];
+    for i in 0..100 {
+        rows.push((0, 0, map(PAGE + 7 * i, 7)));
+        rows.push((0, 0, write(PAGE + 7 * i + i % 7, 1)));
+    }
+    rows.push((0, 0, Op::Unmap { page: PAGE + 10, pages: 300 }));
+    let s = run(&rows, 1);
+    assert_eq!(s.vmstat().get(Item::Pgalloc), 100);
+    assert_eq!(s.vmstat().get(Item::Pgfree), 100);
+    assert_eq!(s.free(), [8192]);
+}
+
+#[test]
+fn a_slower_node_costs_its_latency() {
+    let mut m = plain();
+    let slow = machine(&[dram(8192, 2), cxl(8192)]);
+    (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
+    let rows = [(0, 0, map(PAGE, 4)), (0, 0, read(PAGE, 4))];
+    let policy = Policy::Preferred(homenode_core::units::NodeId(1));
+    let charge = Charge { fs_per_insn: 250_000, rounds: Rounds::Count(1), policy };
+    let setup = Setup::default();
+    let mut s = Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
+    s.run();
+    assert_eq!(s.round_ends(), [CALL + FAULT + 250 * NS]);
+}
+
+#[test]
+fn odd_recordings_end() {
+    for rows in [
+        vec![],
+        vec![(0, 0, Op::Exit)],
+        vec![(0, 0, Op::Exec)],
+        vec![(0, 0, Op::Fork { child: 0 }), (0, 0, Op::Fork { child: 9 })],
+        vec![(0, 0, Op::Unmap { page: 1, pages: 5 }), (0, 0, Op::Wait { child: Some(0) })],
+        vec![(0, 0, Op::Remap { page: PAGE, pages: 5, to: PAGE + 3 }), (0, 5, read(PAGE + 4, 1))],
+        vec![(0, 0, map(PAGE, 8)), (0, 0, Op::Remap { page: PAGE, pages: 8, to: PAGE + 4 })],
+        vec![
+            (0, 0, Op::Fork { child: 1 }),
+            (0, 0, Op::Wait { child: Some(1) }),
+            (1, 0, Op::Wait { child: Some(0) }),
+        ],
+        vec![
+            (0, 0, Op::Protect { page: PAGE, pages: 5, prot: [false; 3] }),
+            (0, 0, write(PAGE, 1)),
+        ],
+    ] {
+        let s = run(&rows, 2);
+        assert!(s.rounds().0 >= 1, "{rows:?}");
+    }
+}

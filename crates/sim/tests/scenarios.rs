@@ -1,0 +1,80 @@
+//! Every scenario that comes with the project: the same hash as last time, twice, on
+//! one worker thread and on three, and nothing for the checker to find.
+//!
+//! After a change of the model that is meant to change runs:
+//! `UPDATE_EXPECT=1 cargo test -p homenode-sim --test scenarios`.
+
+use homenode_core::scenario::Scenario;
+use homenode_core::topology::Machine;
+use homenode_sim::check::Checker;
+use homenode_sim::{Setup, Simulation};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Virtual time of a run here: the full ones are for `homenode sim`.
+const SPAN: u64 = 1_500_000_000_000;
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let entries = std::fs::read_dir(&folder).expect("scenarios/ is there");
+    let mut files: Vec<PathBuf> = entries.map(|e| e.expect("readable").path()).collect();
+    files.retain(|p| p.extension().is_some_and(|e| e == "toml"));
+    files.sort();
+    assert!(!files.is_empty(), "scenarios/ is empty");
+    files
+}
+
+fn simulation(machine: &Machine, scenario: &Scenario) -> Simulation {
+    let mut setup = Setup::of(scenario);
+    setup.duration = Some(setup.duration.unwrap_or(SPAN).min(SPAN));
+    // One second of slow start would be most of such a run.
+    setup.knobs.push(("scan_delay_ms".into(), "100".into()));
+    Simulation::new(machine, scenario, &setup).unwrap_or_else(|e| panic!("{}: {e}", scenario.name))
+}
+
+/// Hashes in the order of the scenarios, made by so many threads.
+fn hashes(all: &[(Scenario, Machine)], workers: usize) -> Vec<u64> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(vec![0; all.len()]);
+    std::thread::scope(|s| {
+        for _ in 0..workers {
+            s.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((scenario, machine)) = all.get(i) else { break };
+                    let mut sim = simulation(machine, scenario);
+                    sim.run();
+                    done.lock().expect("no worker panics with it")[i] = sim.hash();
+                }
+            });
+        }
+    });
+    done.into_inner().expect("all workers are done")
+}
+
+#[test]
+fn hashes_are_those_of_last_time() {
+    let all: Vec<(Scenario, Machine)> = files()
+        .iter()
+        .map(|f| homenode_config::read_scenario_and_machine(f).unwrap_or_else(|e| panic!("{e}")))
+        .collect();
+    let first = hashes(&all, 1);
+    assert_eq!(first, hashes(&all, 3), "another number of workers");
+    let lines: String =
+        all.iter().zip(&first).map(|((s, _), hash)| format!("{hash:016x} {}\n", s.name)).collect();
+    expect_test::expect_file!["hashes.txt"].assert_eq(&lines);
+}
+
+#[test]
+fn the_checker_finds_nothing() {
+    for file in files() {
+        let read = homenode_config::read_scenario_and_machine(&file);
+        let (scenario, machine) = read.unwrap_or_else(|e| panic!("{e}"));
+        let mut sim = simulation(&machine, &scenario);
+        let checker = Checker::watch(&mut sim);
+        let run = checker.run(&mut sim, SPAN, 60_000_000_000);
+        run.unwrap_or_else(|e| panic!("{}: {e}", scenario.name));
+        assert!(sim.accesses() > 0, "{}", scenario.name);
+    }
+}

@@ -1,0 +1,384 @@
+//! Swarm: a seed chooses machine, programs, knobs written on the way and faults;
+//! the checker recounts all along, and each seed runs twice with the same end.
+//!
+//! `HOMENODE_SWARM_SEEDS=from..to cargo test -p homenode-sim --test swarm` runs others
+//! and as many as wanted. A failure names the seed.
+
+mod support;
+
+use homenode_core::kernel::KernelVersion;
+use homenode_core::scenario::*;
+use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_sim::check::Checker;
+use homenode_sim::random::Stream;
+use homenode_sim::vmstat::Item;
+use homenode_sim::{Setup, Simulation};
+use support::*;
+
+/// What a seed stands for.
+struct World {
+    machine: Machine,
+    scenario: Scenario,
+    setup: Setup,
+    /// Writes of knobs: when (picoseconds), which, what.
+    writes: Vec<(u64, &'static str, String)>,
+    moves_by_hand: bool,
+}
+
+struct Draw(Stream);
+
+impl Draw {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0.below(n)
+    }
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+    fn of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize].clone()
+    }
+    fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+}
+
+fn draw_machine(d: &mut Draw) -> Machine {
+    let pages = |d: &mut Draw| d.between(2, 16) * 512;
+    let mut specs = Vec::new();
+    let first = pages(d);
+    let mut node = dram(first, d.between(1, 3) as u32);
+    if d.one_in(3) {
+        // As node 0 of a real machine: several zones.
+        node.zones =
+            vec![(ZoneKind::Dma, 128), (ZoneKind::Dma32, first / 2), (ZoneKind::Normal, first / 2)];
+    }
+    specs.push(node);
+    for _ in 0..d.below(4) {
+        let n = pages(d);
+        specs.push(match d.below(4) {
+            0 => dram(n, d.between(0, 2) as u32),
+            1 => pmem(2 * n),
+            _ => cxl(2 * n),
+        });
+    }
+    if specs.len() > 2 && d.one_in(8) {
+        specs[1].zones.clear();
+        specs[1].cpus = 1;
+    }
+    machine(&specs)
+}
+
+fn draw_policy(d: &mut Draw, m: &Machine) -> Policy {
+    let with: Vec<NodeId> = m.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id).collect();
+    let one = d.of(&with);
+    match d.below(12) {
+        0 => Policy::Local,
+        1 => Policy::Preferred(one),
+        2 => Policy::Interleave(with),
+        3 => Policy::WeightedInterleave(with.iter().map(|&n| (n, d.between(1, 5) as u8)).collect()),
+        4 => Policy::Bind { nodes: vec![one], balancing: d.one_in(2) },
+        5 => Policy::Bind { nodes: with, balancing: true },
+        _ => Policy::Default,
+    }
+}
+
+fn draw_pattern(d: &mut Draw) -> Pattern {
+    match d.below(5) {
+        0 => Pattern::Uniform,
+        1 => Pattern::Gauss { sd: d.between(20, 300) as u32 },
+        2 => Pattern::Zipf { theta: d.between(300, 1500) as u32 },
+        3 => Pattern::Sequential,
+        _ => Pattern::HotSpot {
+            size: d.between(10, 300) as u32,
+            share: d.between(300, 990) as u32,
+            every: Picos::from_ms(d.between(5, 80)),
+        },
+    }
+}
+
+fn draw_process(d: &mut Draw, m: &Machine, i: u64, share: u64) -> Process {
+    let maps: Vec<Map> = (0..d.between(1, 3))
+        .map(|n| {
+            let mut x = map(&format!("m{n}"), d.between(1, share.max(2)));
+            x.file = d.one_in(4);
+            x.shared = d.one_in(5);
+            x.read_only = x.file && d.one_in(2);
+            x.huge = d.one_in(3);
+            if d.one_in(3) {
+                x.policy = draw_policy(d, m);
+            }
+            x
+        })
+        .collect();
+    let mut live: Vec<usize> = (0..maps.len()).collect();
+    let mut steps = Vec::new();
+    let mut forks = 0;
+    for _ in 0..d.between(2, 9) {
+        if live.is_empty() {
+            break;
+        }
+        let which = d.of(&live);
+        let name = &maps[which].name;
+        match d.below(14) {
+            0 | 1 if !maps[which].read_only => steps.push(touch(name)),
+            2 if forks < 2 => {
+                forks += 1;
+                steps.push(Step::Fork);
+            }
+            3 => steps.push(Step::Wait),
+            4 => steps.push(Step::Sleep(Picos::from_ms(d.between(1, 20)))),
+            5 if d.one_in(3) => {
+                live.retain(|&l| l != which);
+                steps.push(Step::Unmap { map: name.clone() });
+            }
+            6 => steps.push(Step::Mbind { map: name.clone(), policy: draw_policy(d, m) }),
+            7 => {
+                let with: Vec<NodeId> =
+                    m.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id).collect();
+                steps.push(Step::MovePages { map: name.clone(), to: d.of(&with) });
+            }
+            _ => {
+                let write = if maps[which].read_only { 0 } else { d.of(&[0, 100, 300, 1000]) };
+                let until = if d.one_in(2) {
+                    Until::Accesses(d.between(1, 60_000))
+                } else {
+                    for_ms(d.between(1, 60))
+                };
+                let mut step = access(name, draw_pattern(d), write, until);
+                if let Step::Access { compute, .. } = &mut step {
+                    *compute = Picos::from_ns(d.of(&[0, 0, 50, 2000]));
+                }
+                steps.push(step);
+            }
+        }
+    }
+    let cpus: Vec<u32> = match d.below(3) {
+        0 => m.cpus.iter().map(|c| c.id.0).collect(),
+        _ => vec![d.of(&m.cpus).id.0],
+    };
+    let mut p = process(&format!("p{i}"), &cpus, maps, steps);
+    p.start = Picos::from_ms(d.below(30));
+    if d.one_in(3) {
+        p.policy = draw_policy(d, m);
+    }
+    p
+}
+
+fn draw_knob(d: &mut Draw) -> (&'static str, String) {
+    match d.below(9) {
+        0..=2 => ("numa_balancing", d.below(4).to_string()),
+        3 => ("demotion_enabled", d.of(&["true", "false"]).into()),
+        4 => ("scan_size_mb", d.of(&["1", "4", "16", "256"]).into()),
+        5 => ("watermark_scale_factor", d.of(&["10", "100", "500"]).into()),
+        6 => ("hot_threshold_ms", d.of(&["1", "20", "1000"]).into()),
+        7 => ("numa_balancing_promote_rate_limit_MBps", d.of(&["0", "1", "16", "65536"]).into()),
+        _ => ("swappiness", d.of(&["0", "60", "200"]).into()),
+    }
+}
+
+fn world(seed: u64) -> World {
+    let mut d = Draw(Stream::new(seed, "swarm"));
+    let machine = draw_machine(&mut d);
+    let all: u64 = machine.nodes.iter().map(|n| n.managed().0).sum();
+    let n = d.between(1, 3);
+    // From an idle machine to one that is short of memory.
+    let share = all * d.of(&[1, 3, 6, 9]) / (8 * n);
+    let processes: Vec<Process> =
+        (0..n).map(|i| draw_process(&mut d, &machine, i, share)).collect();
+    let mut s = scenario(processes);
+    s.seed = seed;
+    s.duration = Some(Picos::from_ms(d.between(40, 250)));
+    // Slow start would end after these short runs: sampling begins at once.
+    s.knobs = knobs(&[("scan_delay_ms", d.of(&["0", "8"])), ("scan_period_min_ms", "8")]);
+    s.knobs.push(("scan_period_max_ms".into(), d.of(&["40", "1000"]).into()));
+    s.knobs.push(("numa_balancing".into(), d.of(&["0", "1", "2", "2", "3"]).into()));
+    s.knobs.push(("demotion_enabled".into(), d.of(&["true", "true", "false"]).into()));
+    s.knobs.push(("scan_size_mb".into(), d.of(&["4", "64"]).into()));
+    if d.one_in(2) {
+        s.knobs.push(("transparent_hugepage".into(), "never".into()));
+    }
+    s.model.swap = match d.below(3) {
+        0 => Swap::None,
+        1 => Swap::Device(Pages(d.between(1, 600))),
+        _ => Swap::Device(Pages(1 << 16)),
+    };
+    s.model.admission = d.of(&[AdmissionChoice::B, AdmissionChoice::B, AdmissionChoice::A]);
+    s.model.margin = d.of(&[Margin::Kernel, Margin::SeedQuarter, Margin::PostedQuarter]);
+    s.model.slow_start = d.of(&[SlowStart::Today, SlowStart::Seed]);
+    s.model.hot_page_selection = !d.one_in(4);
+    if d.one_in(4) {
+        s.model.order = Order::Quantum(Picos::from_us(d.between(1, 10)));
+    }
+    let mut setup = Setup::of(&s);
+    setup.version = d.of(&[
+        KernelVersion::V6_12,
+        KernelVersion::V6_12,
+        KernelVersion::V6_1,
+        KernelVersion::V7_3,
+        KernelVersion::V5_18,
+    ]);
+    setup.fail_moves = d.of(&[0, 0, 0, 100, 500]);
+    let writes = (0..d.below(4))
+        .map(|_| {
+            let (name, value) = draw_knob(&mut d);
+            (Picos::from_ms(d.between(1, 200)).0, name, value)
+        })
+        .collect();
+    let moves_by_hand =
+        s.processes.iter().any(|p| p.steps.iter().any(|s| matches!(s, Step::MovePages { .. })));
+    World { machine, scenario: s, setup, writes, moves_by_hand }
+}
+
+/// What two orders of the same accesses agree on: nothing that depends on who came first.
+#[derive(Debug, PartialEq, Eq)]
+struct Conserved {
+    ended: Vec<String>,
+    accesses: Vec<u64>,
+    pages: u64,
+}
+
+fn simulate(w: &World, order: Option<Order>) -> Result<Simulation, String> {
+    let mut setup = w.setup.clone();
+    if let Some(order) = order {
+        setup.model.order = order;
+    }
+    // A version may not have one of the knobs: it starts without it then.
+    let mut refused = Vec::new();
+    let mut sim = loop {
+        match Simulation::new(&w.machine, &w.scenario, &setup) {
+            Ok(sim) => break sim,
+            Err(homenode_sim::SimError::Knob(e)) => {
+                let before = setup.knobs.len();
+                let text = e.to_string();
+                setup.knobs.retain(|(name, _)| !text.contains(name.as_str()));
+                if setup.knobs.len() == before {
+                    return Err(text);
+                }
+                refused.push(text);
+            }
+            Err(e) => return Err(e.to_string()),
+        }
+    };
+    let mut checker = Checker::watch(&mut sim);
+    checker.moves_by_hand = w.moves_by_hand;
+    let end = setup.duration.unwrap_or(u64::MAX);
+    let mut writes = w.writes.clone();
+    writes.sort();
+    const STEP: u64 = 7_300_000_000;
+    for (at, name, value) in writes.into_iter().filter(|w| w.0 < end) {
+        checker.run(&mut sim, at, STEP)?;
+        // What a version does not have is refused, and nothing changes.
+        let _ = sim.set_knob(name, &value);
+    }
+    checker.run(&mut sim, end, STEP)?;
+    if let Some(e) = sim.error() {
+        return Err(format!("memory: {e}"));
+    }
+    Ok(sim)
+}
+
+fn run_seed(seed: u64, sums: &mut [u64]) -> Result<(), String> {
+    let w = world(seed);
+    let first = simulate(&w, None)?;
+    let second = simulate(&w, None)?;
+    if first.hash() != second.hash() {
+        return Err(format!("hashes {:#x} and {:#x}", first.hash(), second.hash()));
+    }
+    for (sum, &item) in sums.iter_mut().zip(Item::ALL) {
+        *sum += first.vmstat().get(item);
+    }
+    Ok(())
+}
+
+fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("HOMENODE_SWARM_SEEDS") else { return default };
+    let parse = |t: &str| t.trim().parse::<u64>().ok();
+    text.split_once("..")
+        .and_then(|(a, b)| Some(parse(a)?..parse(b)?))
+        .unwrap_or_else(|| panic!("HOMENODE_SWARM_SEEDS: '{text}' is not from..to, as in 0..1000"))
+}
+
+/// The commit, where git knows it: with the seed it repeats the run.
+fn commit() -> String {
+    let git = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let out = git.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    out.unwrap_or_else(|_| "unknown".into())
+}
+
+#[test]
+fn every_seed_keeps_what_must_hold() {
+    let mut failures = Vec::new();
+    let mut sums = vec![0u64; Item::ALL.len()];
+    let seeds = seeds(0..240);
+    let enough = seeds.end - seeds.start >= 240;
+    for seed in seeds {
+        let run = std::panic::AssertUnwindSafe(|| run_seed(seed, &mut sums));
+        let ran = std::panic::catch_unwind(run);
+        let ran = ran.unwrap_or_else(|p| {
+            let text = p.downcast_ref::<String>().map(String::as_str);
+            Err(format!("panic: {}", text.or(p.downcast_ref::<&str>().copied()).unwrap_or("?")))
+        });
+        if let Err(why) = ran {
+            failures.push(format!("seed {seed}: {why}"));
+        }
+    }
+    let n = failures.len();
+    failures.truncate(8);
+    assert!(n == 0, "commit {}: {n} seeds fail\n{}", commit(), failures.join("\n"));
+    // Silence means something only if the swarm gets everywhere.
+    for (&sum, item) in sums.iter().zip(Item::ALL) {
+        assert!(!enough || sum > 0, "no seed reaches {}", item.name());
+    }
+}
+
+/// Quanta and strict order share no schedule, so pages may lie elsewhere; but the
+/// same accesses are made and the same pages are used.
+#[test]
+fn quanta_and_strict_order_agree_on_what_is_conserved() {
+    for seed in seeds(1000..1012) {
+        let mut w = world(seed);
+        // Fixed numbers of accesses on memory that suffices, until all have ended.
+        w.setup.duration = None;
+        w.setup.fail_moves = 0;
+        w.writes.clear();
+        for p in &mut w.scenario.processes {
+            p.policy = Policy::Default;
+            if p.cpus.len() > 1 {
+                // Which thread takes a mapping from under the others depends on the order.
+                p.steps.retain(|s| !matches!(s, Step::Unmap { .. }));
+            }
+            for m in &mut p.maps {
+                m.policy = Policy::Default;
+                m.size.0 = (m.size.0 / 16).max(4096);
+                m.huge = false;
+            }
+            for s in &mut p.steps {
+                match s {
+                    Step::Access { until, pattern, .. } => {
+                        *until = Until::Accesses(2000);
+                        // Where a hot spot lies depends on the time.
+                        if matches!(pattern, Pattern::HotSpot { .. }) {
+                            *pattern = Pattern::Uniform;
+                        }
+                    }
+                    Step::Mbind { policy, .. } => *policy = Policy::Default,
+                    _ => {}
+                }
+            }
+        }
+        let of = |order| {
+            let mut s = simulate(&w, Some(order)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            s.run();
+            let p = s.processes();
+            Conserved {
+                ended: p.iter().map(|p| format!("{} {:?}", p.ended, p.killed)).collect(),
+                accesses: p.iter().map(|p| p.accesses.iter().flatten().sum()).collect(),
+                pages: s.vmstat().get(Item::Pgalloc) - s.vmstat().get(Item::Pgfree),
+            }
+        };
+        let strict = of(Order::Strict);
+        assert_eq!(of(Order::Quantum(Picos::from_us(10))), strict, "seed {seed}");
+        assert_eq!(strict.pages, 0, "seed {seed}: everything has ended");
+    }
+}
