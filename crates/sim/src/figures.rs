@@ -1,7 +1,7 @@
 //! What a run leaves: counters, moves, residency, and one hash of it all.
 
 use crate::engine::Simulation;
-use crate::memory::FRAME_ITEM;
+use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::vmstat::{Item, VmStat};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -62,6 +62,31 @@ impl Simulation {
             s.resident += 1;
             s.fast += u64::from(self.kernel.top[node]);
         });
+        all
+    }
+    /// Resident pages of all address spaces in ranges of virtual pages `[start, end)`,
+    /// in the order of the ranges; a page that two spaces have counts twice.
+    pub fn residency_of(&self, ranges: &[(u64, u64)]) -> Vec<Stretch> {
+        let memory = &self.kernel.memory;
+        let step = u64::from(BLOCK);
+        let mut all = vec![Stretch::default(); ranges.len()];
+        for space in self.kernel.spaces.iter().flatten() {
+            for (s, &(start, end)) in all.iter_mut().zip(ranges) {
+                for (first_vpn, first_page) in space.steps(start / step, end.div_ceil(step)) {
+                    for i in start.max(first_vpn)..end.min(first_vpn + step) {
+                        let page = first_page + (i - first_vpn) as u32;
+                        let w = memory.word(page);
+                        if !w.resident() {
+                            continue;
+                        }
+                        let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
+                        let node = memory.node_of(memory.word(item).zone());
+                        s.resident += 1;
+                        s.fast += u64::from(self.kernel.top[node]);
+                    }
+                }
+            }
+        }
         all
     }
     /// One number for everything that a run did: time, counters, accesses, where

@@ -191,6 +191,12 @@ impl Space {
         let key = vpn / u64::from(BLOCK) * 2 + u64::from(file);
         Some(self.blocks.get(&key)? * BLOCK + (vpn % u64::from(BLOCK)) as u32)
     }
+    /// The steps from `first` to before `end` that have a block: first virtual page
+    /// and its place in the columns.
+    pub(crate) fn steps(&self, first: u64, end: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let steps = self.blocks.range(first * 2..end * 2);
+        steps.map(|(key, block)| (key / 2 * u64::from(BLOCK), block * BLOCK))
+    }
     /// Makes the blocks that `start .. end` needs; the new ones lie side by side
     /// in the columns.
     pub(crate) fn reserve(

@@ -1,0 +1,55 @@
+//! What a failure is told as, and which exit code it has.
+
+use homenode_live::measure::MeasureError;
+use homenode_live::record::RecordError;
+use homenode_live::sysfs::TopologyError;
+
+/// Something that the system lacks: exit code 3.
+#[derive(Debug)]
+pub(crate) struct Lacks(pub(crate) String);
+
+impl std::fmt::Display for Lacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Lacks {}
+
+/// The error with what caused it, each said once: some errors already name their cause.
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let one = cause.to_string();
+        if text.is_empty() {
+            text = one;
+        } else if !text.contains(&one) {
+            text = format!("{text}: {one}");
+        }
+    }
+    text
+}
+
+/// 3 where the system lacks something, else 2.
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    let lacks = error.chain().any(|e| {
+        e.is::<Lacks>()
+            || e.is::<MeasureError>()
+            || e.is::<TopologyError>()
+            || e.downcast_ref::<RecordError>().is_some_and(RecordError::is_lack)
+    });
+    if lacks { 3 } else { 2 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_said_once_and_lacks_have_their_own_code() {
+        let e = anyhow::Error::new(Lacks("no qemu".into())).context("can't record: no qemu");
+        assert_eq!((sentence(&e).as_str(), code(&e)), ("can't record: no qemu", 3));
+        let e = anyhow::anyhow!("inner").context("outer");
+        assert_eq!((sentence(&e).as_str(), code(&e)), ("outer: inner", 2));
+    }
+}

@@ -1,0 +1,56 @@
+//! `--set knob=value`, with the kernel's names.
+
+use anyhow::{Result, anyhow};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::{Knob, Knobs};
+
+/// A knob and its value, not yet checked.
+pub(crate) type Setting = (String, String);
+
+/// What every command says about `--set`.
+pub(crate) const HELP: &str = "A knob of the simulated kernel, by the kernel's name or path, such \
+as numa_balancing=2, scan_size_mb=512 or vm.swappiness=10; may be given several times";
+
+/// Splits `knob=value`.
+pub(crate) fn parse(text: &str) -> Result<Setting, String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("write knob=value, such as numa_balancing=2; knobs are {}", names())),
+    }
+}
+
+/// Whether a kernel takes these values; the error names the knob, the value and what
+/// is allowed.
+pub(crate) fn check(settings: &[Setting], version: KernelVersion) -> Result<()> {
+    let mut knobs = Knobs::new(version);
+    for (name, value) in settings {
+        if Knob::find(name, version).is_none() {
+            return Err(anyhow!(
+                "--set {name}={value}: Linux {version} has no knob {name:?}; knobs are {}",
+                names()
+            ));
+        }
+        knobs.set(name, value).map_err(|e| anyhow!("--set {name}={value}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn names() -> String {
+    let known = Knob::ALL.into_iter().filter(|k| k.handler(KernelVersion::default()).is_some());
+    let mut all: Vec<String> = known.map(Knob::name).collect();
+    all.push("weighted_interleave/nodeN".into());
+    all.join(", ")
+}
+
+/// The same for the knobs of a scenario's file.
+pub(crate) fn check_file(
+    file: &std::path::Path,
+    settings: &[Setting],
+    version: KernelVersion,
+) -> Result<()> {
+    let mut knobs = Knobs::new(version);
+    for (name, value) in settings {
+        knobs.set(name, value).map_err(|e| anyhow!("{}: knobs.{name}: {e}", file.display()))?;
+    }
+    Ok(())
+}

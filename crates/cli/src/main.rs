@@ -1,0 +1,73 @@
+//! The `homenode` command.
+//!
+//! ```text
+//! measure ─▶ machine.toml ─┬─▶ record mem ─▶ recording ─┐
+//!                          └──────────────▶ replay ◀────┘   a table and a picture
+//! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
+//! ```
+//!
+//! Figures go to standard output, progress and errors to standard error. Exit
+//! codes: 0 done; 1 a check that was asked for failed; 2 bad usage or input, with
+//! the file, line and key; 3 the system lacks something.
+#![forbid(unsafe_code)]
+
+mod measure;
+mod record;
+mod replay;
+mod sim;
+mod topo;
+
+mod failure;
+mod knobs;
+mod nodes;
+mod output;
+mod parallel;
+mod progress;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Keeps tasks and memory at home on machines where not all memory is equally near.
+///
+/// Measure this machine, record what a program does to memory, and see what a slower
+/// memory node beside less DRAM would do to it, under each of the kernel's balancing
+/// modes.
+///
+/// Exit codes: 0 done; 1 a check that was asked for failed; 2 bad usage or input;
+/// 3 the system lacks something.
+#[derive(Parser)]
+#[command(name = "homenode", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Example:
+  homenode measure -o this.toml
+  homenode record mem -o sort.parquet --machine this.toml -- sort words.txt
+  homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Measure(measure::Args),
+    Record(record::Args),
+    Replay(replay::Args),
+    Sim(sim::Args),
+    Topo(topo::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Measure(args) => measure::run(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Topo(args) => topo::run(&args),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("homenode: {}", failure::sentence(&error));
+            ExitCode::from(failure::code(&error))
+        }
+    }
+}

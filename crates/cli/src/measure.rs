@@ -1,0 +1,125 @@
+//! `homenode measure`: this machine's constants.
+
+use crate::output;
+use crate::progress::Progress;
+use anyhow::Result;
+use homenode_core::costs::{Constant, Cost, Shown, Unit};
+use homenode_core::topology::Machine;
+use homenode_live::measure::{self, Options};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Measure this machine's constants and write them as a machine TOML.
+///
+/// Reads the topology from sysfs and measures latencies and bandwidths of every node,
+/// caches, TLB, memory parallelism, page faults, copying, scanning and moving pages, in
+/// about half a minute. Every constant has its unit, method and spread, and is one of
+/// measured, quoted and assumed. Needs no privilege; root also gets the time that
+/// moving a page takes on a machine of one node. The machine should be idle meanwhile.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode measure -o this.toml")]
+pub(crate) struct Args {
+    /// Where the machine TOML goes; replaced only when everything is measured
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Print the constants as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Small buffers, two rounds, two seconds: tries the machinery, gives no usable figures
+    #[arg(long, hide = true)]
+    tiny: bool,
+}
+
+/// A constant with its name and unit.
+struct Line<'a> {
+    name: String,
+    unit: Unit,
+    constant: &'a Constant,
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    output::check_output(&args.output)?;
+    let options = if args.tiny { Options::tiny() } else { Options::default() };
+    let machine = {
+        let progress = Progress::new(1000);
+        measure::measure(&options, &mut |p| {
+            progress.at(u64::from(p.done_permille));
+            progress.murmur(p.what);
+        })?
+    };
+    homenode_config::write_machine_file(&args.output, &machine)?;
+    output::print(&if args.json {
+        to_json(args, &machine)
+    } else {
+        format!("{}\nwritten to {}\n", to_text(&machine), args.output.display())
+    })?;
+    Ok(0)
+}
+
+fn lines(m: &Machine) -> Vec<Line<'_>> {
+    let mut out = Vec::new();
+    for l in &m.links {
+        let way = format!("node {} to node {}", l.from, l.to);
+        for (what, unit, constant) in [
+            ("read latency", Unit::Nanoseconds, &l.read_latency),
+            ("write latency", Unit::Nanoseconds, &l.write_latency),
+            ("read bandwidth", Unit::MBps, &l.read_bandwidth),
+            ("write bandwidth", Unit::MBps, &l.write_bandwidth),
+        ] {
+            out.push(Line { name: format!("{what}, {way}"), unit, constant });
+        }
+    }
+    for c in &m.caches {
+        let name = format!("L{} latency, {}", c.level, crate::nodes::size(c.size));
+        out.push(Line { name, unit: Unit::Nanoseconds, constant: &c.latency });
+    }
+    for &cost in Cost::ALL {
+        if let Some(constant) = m.costs.0.get(&cost) {
+            out.push(Line { name: cost.name().to_owned(), unit: cost.unit(), constant });
+        }
+    }
+    out
+}
+
+fn to_text(m: &Machine) -> String {
+    let lines = lines(m);
+    let width = lines.iter().map(|l| l.name.len()).max().unwrap_or(0);
+    let mut out = format!("{}: {}\n\n", m.name, m.about);
+    for l in &lines {
+        let spread = l.constant.spread.map_or(String::new(), |s| format!("± {}", Shown(s, l.unit)));
+        out.push_str(&format!(
+            "{:<width$}  {:>10} {:<12} {:<6} {}\n",
+            l.name,
+            Shown(l.constant.value, l.unit).to_string(),
+            spread,
+            l.unit.name(),
+            l.constant.origin.name()
+        ));
+    }
+    out
+}
+
+fn to_json(args: &Args, m: &Machine) -> String {
+    let number = |v: u64, unit: Unit| v as f64 / unit.scale() as f64;
+    let constants: Vec<_> = lines(m)
+        .iter()
+        .map(|l| {
+            json!({
+                "name": l.name,
+                "value": number(l.constant.value, l.unit),
+                "spread": l.constant.spread.map(|s| number(s, l.unit)),
+                "unit": l.unit.name(),
+                "origin": l.constant.origin.name(),
+                "method": l.constant.method,
+            })
+        })
+        .collect();
+    json!({
+        "output": args.output,
+        "machine": m.name,
+        "about": m.about,
+        "constants": constants,
+    })
+    .to_string()
+}

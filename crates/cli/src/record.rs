@@ -1,0 +1,251 @@
+//! `homenode record`: what a program does to memory.
+
+use crate::output;
+use crate::progress::Progress;
+use anyhow::{Result, anyhow};
+use homenode_core::topology::Machine;
+use homenode_live::record::{self, Mark, Options, Summary};
+use homenode_live::sysfs;
+use homenode_trace::{Ended, Slice};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Record what a program does.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode record mem -o sort.parquet --machine this.toml -- sort words.txt")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Mem(Mem),
+}
+
+/// Record a program's memory accesses behind a model of this machine's caches.
+///
+/// Runs the program natively first, up to three times, for its times; then under
+/// qemu-user with a plugin in which every access goes through L1, L2, last level and
+/// TLB, so that only what reaches memory is kept, page by page. Threads and children are
+/// recorded too. Takes about 10 to 25 times as long as the program itself. The program
+/// reads nothing from standard input unless --stdin names a file, and what it does to
+/// files it does in every run. Interrupted, it keeps what was recorded until then.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode record mem -o sort.parquet --machine this.toml --skip 1s --for 2G -- sort words.txt")]
+struct Mem {
+    /// Where the recording (Parquet) goes; replaced only when it is complete
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The machine whose caches are modelled; this machine's sizes from sysfs unless given
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Where the slice begins: instructions (500M, 2G) or native CPU time (10s, 250ms)
+    #[arg(long, value_name = "MARK", value_parser = mark)]
+    skip: Option<Mark>,
+    /// How long the slice is; the program is ended then
+    #[arg(long = "for", value_name = "MARK", value_parser = mark)]
+    length: Option<Mark>,
+    /// What the program reads as its standard input
+    #[arg(long, value_name = "FILE")]
+    stdin: Option<PathBuf>,
+    /// How often to run it natively, at most; without such a run, replay has to assume the
+    /// time of an instruction
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=3))]
+    native_runs: u32,
+    /// Print one JSON object, after what the program itself prints
+    #[arg(long)]
+    json: bool,
+    /// The program with its arguments, after --
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn mark(text: &str) -> Result<Mark, String> {
+    Mark::parse(text).ok_or_else(|| {
+        "write instructions such as 500M or 2G, or native CPU time such as 10s or 250ms".into()
+    })
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    let What::Mem(args) = &args.what;
+    output::check_output(&args.output)?;
+    let machine = match &args.machine {
+        Some(path) => homenode_config::read_machine(path)?,
+        None => caches_of_this_machine()?,
+    };
+    let mut options = Options::new(args.command.clone(), args.output.clone(), machine);
+    options.stdin.clone_from(&args.stdin);
+    options.native_runs = args.native_runs;
+    options.skip = args.skip;
+    options.length = args.length;
+    let name = Path::new(&args.command[0]).file_name().map_or_else(
+        || args.command[0].to_string_lossy().into_owned(),
+        |n| n.to_string_lossy().into_owned(),
+    );
+    let summary = {
+        let progress = Progress::new(0);
+        record::record(&options, &mut |p| match p {
+            record::Progress::Native { run } => {
+                progress.say(&format!("{name}: native run {run}, for its times"));
+            }
+            record::Progress::Counting => {
+                progress.say(&format!("{name}: counting its instructions"));
+            }
+            record::Progress::Recording { elapsed_ns, rows, insns, bytes } => {
+                progress.say(&format!("{name}: recording"));
+                progress.murmur(&format!(
+                    "{name}: recorded {:.1} G instructions, {:.1} M rows, {:.0} MB in {:.0} s",
+                    insns as f64 / 1e9,
+                    rows as f64 / 1e6,
+                    bytes as f64 / 1e6,
+                    elapsed_ns as f64 / 1e9
+                ));
+            }
+        })?
+    };
+    output::print(&if args.json { to_json(&summary) } else { to_text(&summary) })?;
+    Ok(0)
+}
+
+/// The caches of this machine by sysfs; the recorder needs their shapes only.
+fn caches_of_this_machine() -> Result<Machine> {
+    use homenode_core::costs::{Constant, Costs};
+    use homenode_core::topology::Cache;
+    let t = sysfs::read_topology(Path::new("/"))?;
+    if t.caches.is_empty() {
+        return Err(anyhow!(crate::failure::Lacks(
+            "sysfs shows no caches of this machine; name a machine TOML with --machine".into()
+        )));
+    }
+    let latency = Constant::assumed(1, "not needed to record");
+    let caches = t
+        .caches
+        .iter()
+        .map(|c| Cache {
+            level: c.level,
+            size: c.size,
+            ways: c.ways,
+            line: c.line,
+            shared_by: c.shared_by,
+            latency: latency.clone(),
+        })
+        .collect();
+    Ok(Machine {
+        name: "this machine, by sysfs".into(),
+        about: t.model.unwrap_or_default(),
+        nodes: t.nodes,
+        cpus: t.cpus,
+        caches,
+        distances: t.distances,
+        links: Vec::new(),
+        costs: Costs::default(),
+    })
+}
+
+/// How a recording ended, for people.
+pub(crate) fn ended(e: Ended) -> String {
+    match e {
+        Ended::Exit(n) => format!("ended with status {n}"),
+        Ended::Signal(n) => format!("was ended by signal {n}"),
+        Ended::SliceFull => "was ended when the slice was full".into(),
+        Ended::Interrupted => "was interrupted".into(),
+        Ended::Unknown => "ended, nobody knows how".into(),
+    }
+}
+
+/// Which part of the program's life it is; `None` for all of it.
+pub(crate) fn slice(s: &Slice) -> Option<String> {
+    let m = |n: u64| format!("{:.1} M", n as f64 / 1e6);
+    match (s.skip_insns, s.for_insns) {
+        (0, None) => None,
+        (skip, None) => Some(format!("instructions from {} to the end", m(skip))),
+        (skip, Some(n)) => Some(format!("instructions {} to {}", m(skip), m(skip + n))),
+    }
+}
+
+fn to_text(s: &Summary) -> String {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let mut out = format!(
+        "{}: {:.1} MB, {} rows of {} task{}; the program {}\n",
+        s.output.display(),
+        s.bytes as f64 / 1e6,
+        s.rows,
+        s.tasks,
+        if s.tasks == 1 { "" } else { "s" },
+        ended(s.ended)
+    );
+    if let Some(slice) = slice(&s.slice) {
+        out.push_str(&format!("slice: {slice}\n"));
+    }
+    let t = &s.totals;
+    out.push_str(&format!(
+        "{:.2} G instructions, {:.2} G accesses, {:.2} M lines from memory, {} touched\n",
+        t.insns as f64 / 1e9,
+        t.accesses as f64 / 1e9,
+        (t.read_misses + t.write_misses) as f64 / 1e6,
+        crate::nodes::size(homenode_core::units::Pages(s.pages_touched).bytes())
+    ));
+    if let Some(n) = &s.native {
+        out.push_str(&format!(
+            "natively {:.2} s on the clock, {:.2} s CPU time in user mode and {:.2} s in the kernel\n",
+            seconds(n.wall_ns),
+            seconds(n.user_ns),
+            seconds(n.sys_ns)
+        ));
+    }
+    out.push_str(&format!("recorded in {:.2} s", seconds(s.recorded_wall_ns)));
+    if let Some(slower) = s.slowdown() {
+        out.push_str(&format!(", {slower:.1} times as long"));
+    }
+    out.push('\n');
+    for warning in warnings(s.lost_frames, s.unrecorded_execs) {
+        out.push_str(&format!("warning: {warning}\n"));
+    }
+    out
+}
+
+/// What is missing from a recording.
+pub(crate) fn warnings(lost_frames: u64, unrecorded_execs: u64) -> Vec<String> {
+    let mut out = Vec::new();
+    if lost_frames > 0 {
+        out.push(format!("{lost_frames} frames of the recording were lost"));
+    }
+    if unrecorded_execs > 0 {
+        out.push(format!("{unrecorded_execs} programs that it started ran unrecorded"));
+    }
+    out
+}
+
+fn to_json(s: &Summary) -> String {
+    let native = s.native.as_ref().map_or(Value::Null, |n| {
+        json!({
+            "runs": n.runs, "user_ns": n.user_ns, "sys_ns": n.sys_ns, "wall_ns": n.wall_ns,
+            "max_rss_bytes": n.max_rss_bytes,
+        })
+    });
+    json!({
+        "output": s.output,
+        "bytes": s.bytes,
+        "rows": s.rows,
+        "tasks": s.tasks,
+        "native": native,
+        "recorded_wall_ns": s.recorded_wall_ns,
+        "slowdown": s.slowdown(),
+        "insns": s.totals.insns,
+        "accesses": s.totals.accesses,
+        "read_misses": s.totals.read_misses,
+        "write_misses": s.totals.write_misses,
+        "tlb_misses": s.totals.tlb_misses,
+        "pages_touched": s.pages_touched,
+        "slice": {"skip_insns": s.slice.skip_insns, "for_insns": s.slice.for_insns},
+        "ended": ended(s.ended),
+        "complete": s.complete,
+        "lost_frames": s.lost_frames,
+        "unrecorded_execs": s.unrecorded_execs,
+    })
+    .to_string()
+}

@@ -1,0 +1,352 @@
+//! `homenode replay`: a recorded program on another machine.
+
+mod load;
+mod play;
+mod target;
+
+use crate::knobs::{self, Setting};
+use crate::nodes::{self, Shelf};
+use crate::progress::Progress;
+use crate::{output, parallel, record};
+use anyhow::{Result, anyhow, bail};
+use homenode_config::{AddNode, Size, parse_add_node};
+use homenode_core::knobs::{Knob, Knobs};
+use homenode_core::scenario::Policy;
+use homenode_core::units::Picos;
+use homenode_report::{Better, Caption, ComparisonTable, Figure, Report, Snapshot};
+use homenode_sim::replay::{Charge, Rounds};
+use homenode_sim::{Setup, Stretch};
+use load::Loaded;
+use play::{Calibration, Column, Played};
+use serde_json::{Value, json};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use target::{Dram, Target};
+
+/// Replay a recording on a simulated machine, under each of the kernel's balancing modes.
+///
+/// Loops the recording and charges compute plus misses, divided by memory parallelism.
+/// What an instruction costs comes from the program's native time on the unmodified
+/// machine. The first mode runs until --for is over, the others for as many rounds.
+/// Prints one table, and where the hot pages were in the first round and in the last.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s
+  homenode replay sort.parquet --machine this.toml --add-node pmem:64GiB --dram 8GiB \\
+      --modes off,2 --set numa_balancing_promote_rate_limit_MBps=100")]
+pub(crate) struct Args {
+    /// The recording, by `homenode record mem`
+    #[arg(value_name = "FILE")]
+    recording: PathBuf,
+    /// The machine that the program was recorded on, by `homenode measure`
+    #[arg(long, value_name = "FILE")]
+    machine: PathBuf,
+    /// A published part beside the first node with CPUs: cxl:half (half of the program's
+    /// memory, and DRAM shrunk to the other half), cxl:16GiB, pmem:64GiB
+    #[arg(long, value_name = "PART:SIZE", value_parser = add_node)]
+    add_node: Option<AddNode>,
+    /// How much DRAM the machine has: all, half (of the program's memory), or a size; half
+    /// if the added node is half, else all
+    #[arg(long, value_name = "SIZE", value_parser = target::parse_dram)]
+    dram: Option<Dram>,
+    /// Virtual time that the recording is looped for at least
+    #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = time)]
+    span: Picos,
+    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
+    set: Vec<Setting>,
+    /// Columns of the table, the baseline first: off, 1, 2, 3 (numa_balancing) and interleave
+    /// (weighted by bandwidth)
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "off,1,2,3,interleave"
+    )]
+    modes: Vec<Mode>,
+    /// Runs at once; the CPUs' number unless given. The results don't depend on it
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    Off,
+    #[value(name = "1")]
+    Normal,
+    #[value(name = "2")]
+    Tiering,
+    #[value(name = "3")]
+    Both,
+    Interleave,
+}
+
+fn add_node(text: &str) -> Result<AddNode, String> {
+    parse_add_node(text).map_err(|e| e.to_string())
+}
+
+fn time(text: &str) -> Result<Picos, String> {
+    match homenode_config::parse_time(text)? {
+        Picos(0) => Err("0 is no span of time; write one such as 120s".into()),
+        t => Ok(t),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    let mut setup = Setup { seed: 1, ..Setup::default() };
+    knobs::check(&args.set, setup.version)?;
+    if let Some((name, value)) =
+        args.set.iter().find(|(k, _)| Knob::find(k, setup.version) == Some(Knob::NumaBalancing))
+    {
+        bail!(
+            "--set {name}={value}: the table's columns set this knob; --modes says which there are"
+        );
+    }
+    let this = homenode_config::read_machine(&args.machine)?;
+    load::check(&args.recording)?;
+
+    let progress = Progress::new(1000);
+    progress.say("reading the recording");
+    let loaded = load::load(&args.recording, &mut |rows, all| {
+        progress.at(rows * 30 / all.max(1));
+    })?;
+
+    progress.say("one round on the unmodified machine");
+    setup.knobs = vec![("numa_balancing".into(), "0".into())];
+    let calibrated =
+        play::calibrate(&this, &setup, &loaded, &nodes::shelves(&this, setup.version))?;
+    progress.at(50);
+
+    let half = args.add_node.is_some_and(|a| a.size == Size::Half);
+    let dram = args.dram.unwrap_or(if half { Dram::Half } else { Dram::All });
+    let mut set = Knobs::new(setup.version);
+    for (name, value) in &args.set {
+        set.set(name, value).map_err(|e| anyhow!("{e}"))?;
+    }
+    let target =
+        target::build(&this, calibrated.peak, dram, args.add_node, &set, setup.model.margin)?;
+    let columns = columns(args, &target)?;
+    let shelves = nodes::shelves(&target.machine, setup.version);
+
+    // The baseline says how many rounds the others run.
+    let look = (calibrated.round / 16).max(1_000_000_000);
+    let done = AtomicU64::new(0);
+    let one = |column: &Column, rounds: Rounds| -> Result<Played> {
+        let mut setup = setup.clone();
+        setup.knobs.clone_from(&column.knobs);
+        setup.knobs.extend(args.set.iter().cloned());
+        let charge =
+            Charge { fs_per_insn: calibrated.fs_per_insn, rounds, policy: column.policy.clone() };
+        let own = AtomicU64::new(0);
+        let told = |round: u64, now: u64| {
+            let part = match rounds {
+                Rounds::Count(n) => round * 1000 / n.max(1),
+                Rounds::Until(t) => (u128::from(now) * 1000 / u128::from(t.max(1))) as u64,
+            };
+            let before = own.fetch_max(part.min(1000), Ordering::Relaxed);
+            let more = part.min(1000).saturating_sub(before);
+            let all = done.fetch_add(more, Ordering::Relaxed) + more;
+            progress.at(50 + all * 950 / (1000 * columns.len() as u64));
+        };
+        play::play(&target.machine, &setup, &loaded, &charge, &shelves, look, &told)
+            .map_err(|e| e.context(format!("column {}", column.name)))
+    };
+    progress.say(&format!("replaying: {}", title(&columns[0])));
+    let base = one(&columns[0], Rounds::Until(args.span.0))?;
+    let rounds = base.ends.len() as u64;
+    let rest = &columns[1..];
+    if !rest.is_empty() {
+        let names: Vec<String> = rest.iter().map(title).collect();
+        progress.say(&format!("replaying {rounds} rounds: {}", names.join(", ")));
+    }
+    let others = parallel::map(parallel::jobs(args.jobs), rest, |c| one(c, Rounds::Count(rounds)));
+    let mut played = vec![base];
+    for run in others {
+        played.push(run?);
+    }
+    drop(progress);
+
+    let report = report(args, &setup, &loaded, &calibrated, &target, &shelves, &columns, &played);
+    output::print(&if args.json {
+        let mut all: Value = serde_json::from_str(&report.to_json())?;
+        all["name"] = json!(loaded.header.command.first());
+        all["fs_per_insn"] = json!(calibrated.fs_per_insn);
+        all["unmodified_round_s"] = json!(calibrated.round as f64 / 1e12);
+        all["runs"] = columns
+            .iter()
+            .zip(&played)
+            .map(|(c, p)| {
+                let ends: Vec<f64> = p.ends.iter().map(|&e| e as f64 / 1e12).collect();
+                json!({"column": title(c), "hash": format!("{:016x}", p.hash), "round_ends_s": ends})
+            })
+            .collect();
+        all.to_string()
+    } else {
+        report.to_text(output::width(), output::glyphs())
+    })?;
+    Ok(0)
+}
+
+/// A column's name in one line.
+fn title(c: &Column) -> String {
+    c.name.replacen('-', " ", 1)
+}
+
+fn columns(args: &Args, target: &Target) -> Result<Vec<Column>> {
+    let mut out: Vec<Column> = Vec::new();
+    for &mode in &args.modes {
+        let set = |k: &str, v: &str| (k.to_owned(), v.to_owned());
+        let plain =
+            |name: &str, knobs| Column { name: name.into(), knobs, policy: Policy::Default };
+        let demotion = || set("demotion_enabled", "true");
+        let column = match mode {
+            Mode::Off => plain("off", vec![set("numa_balancing", "0")]),
+            Mode::Normal => plain("mode-1", vec![set("numa_balancing", "1")]),
+            Mode::Tiering => plain("mode-2", vec![set("numa_balancing", "2"), demotion()]),
+            Mode::Both => plain("mode-3", vec![set("numa_balancing", "3"), demotion()]),
+            Mode::Interleave => {
+                let Some(policy) = target::interleave(&target.machine) else {
+                    bail!(
+                        "the machine \"{}\" has one memory node, and nothing to interleave between; add one with --add-node, or leave interleave out of --modes",
+                        target.machine.name
+                    );
+                };
+                Column {
+                    name: "weighted-interleave".into(),
+                    knobs: vec![set("numa_balancing", "0")],
+                    policy,
+                }
+            }
+        };
+        if out.iter().any(|c| c.name == column.name) {
+            bail!("--modes names {} twice", title(&column));
+        }
+        out.push(column);
+    }
+    Ok(out)
+}
+
+fn report(
+    args: &Args,
+    setup: &Setup,
+    loaded: &Loaded,
+    calibrated: &Calibration,
+    target: &Target,
+    shelves: &[Shelf],
+    columns: &[Column],
+    played: &[Played],
+) -> Report {
+    let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
+    let runs: Vec<(&str, Vec<_>)> =
+        columns.iter().zip(played).map(|(c, p)| (c.name.as_str(), vec![p.run.clone()])).collect();
+    let mut table = ComparisonTable::replay(&tiers, &runs);
+    if let Some(main) = table.groups.first_mut() {
+        let round = |name: &str, get: &dyn Fn(&Played) -> f64| Figure {
+            name: name.into(),
+            unit: "s".into(),
+            better: Better::Lower,
+            precision: 4,
+            samples: played.iter().map(|p| vec![get(p) / 1e12]).collect(),
+        };
+        let first = |p: &Played| p.ends.first().copied().unwrap_or(0) as f64;
+        let last = |p: &Played| match p.ends[..] {
+            [.., before, last] => (last - before) as f64,
+            _ => first(p),
+        };
+        let mean = |p: &Played| p.run.time_ns as f64 * 1e3 / p.ends.len().max(1) as f64;
+        main.figures.splice(
+            1..1,
+            [
+                round("time of a round, mean", &mean),
+                round("time of the first round", &first),
+                round("time of the last round", &last),
+            ],
+        );
+    }
+
+    let knobs: Vec<String> = columns
+        .iter()
+        .map(|c| {
+            let set: Vec<String> = c.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let policy = match &c.policy {
+                Policy::WeightedInterleave(w) => {
+                    let all: Vec<String> = w.iter().map(|(n, w)| format!("node {n} {w}")).collect();
+                    format!(
+                        ", all tasks under MPOL_WEIGHTED_INTERLEAVE with weights by bandwidth: {}",
+                        all.join(", ")
+                    )
+                }
+                _ => String::new(),
+            };
+            format!("{}: {}{policy}", title(c), set.join(" "))
+        })
+        .collect();
+    let mut notes = target.notes.clone();
+    notes.extend(calibrated.notes.iter().cloned());
+    notes.push(format!(
+        "the recording is looped to {} of virtual time at least with {}, and as often in the other columns; from the second round on the program has its memory already, as a server has",
+        homenode_config::write_time(args.span), title(&columns[0])
+    ));
+    notes.push(format!(
+        "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
+        knobs.join("; ")
+    ));
+    if !args.set.is_empty() {
+        let set: Vec<String> = args.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        notes.push(format!("in all columns: {}", set.join(", ")));
+    }
+    let mut warnings = calibrated.warnings.clone();
+    warnings.extend(target.warnings.iter().cloned());
+    let h = &loaded.header;
+    if !h.complete {
+        warnings
+            .push(format!("the recording is not complete: the program {}", record::ended(h.ended)));
+    }
+    warnings.extend(record::warnings(h.lost_frames, h.unrecorded_execs));
+    let caption = Caption {
+        machine: format!("{}: {}", target.machine.name, target.machine.about),
+        workload: loaded.workload(),
+        kernel: format!("Linux {}'s rules; {}", setup.version, crate::sim::KERNEL),
+        scales: Vec::new(),
+        loops: played.first().map_or(0, |p| p.ends.len() as u64),
+        seeds: vec![setup.seed],
+        notes,
+        warnings,
+    };
+    Report { caption, table, picture: picture(loaded, columns, played) }
+}
+
+/// The first and the last round of the baseline, and of tiering where it ran, else of
+/// the last column.
+fn picture(loaded: &Loaded, columns: &[Column], played: &[Played]) -> Vec<Snapshot> {
+    let mut shown = vec![0];
+    let second = columns.iter().position(|c| c.name == "mode-2").unwrap_or(columns.len() - 1);
+    if second != 0 {
+        shown.push(second);
+    }
+    let snapshot = |label: String, at: &[Stretch]| Snapshot {
+        label,
+        columns: at
+            .iter()
+            .zip(&loaded.heat)
+            .map(|(s, &accesses)| homenode_report::Column {
+                accesses,
+                resident: s.resident,
+                fast: s.fast,
+            })
+            .collect(),
+    };
+    shown
+        .into_iter()
+        .flat_map(|i| {
+            let name = title(&columns[i]);
+            [
+                snapshot(format!("{name}, start"), &played[i].first),
+                snapshot(format!("{name}, end"), &played[i].last),
+            ]
+        })
+        .collect()
+}

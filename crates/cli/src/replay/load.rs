@@ -1,0 +1,132 @@
+//! A recording's file as what the simulator replays, with the heat of its pages.
+
+use crate::record;
+use anyhow::{Context, Result, bail};
+use homenode_sim::replay::{Op, Recording};
+use homenode_trace::{ARG_WRITE, Batch, Ended, Header, Kind, Reader, Row};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+// `mmap`'s numbers on x86-64, in which recordings are.
+const PROT_READ: u64 = 1;
+const PROT_WRITE: u64 = 2;
+const PROT_EXEC: u64 = 4;
+const MAP_SHARED: u64 = 1;
+const MAP_ANONYMOUS: u64 = 0x20;
+
+/// Stretches of address space in the picture: as many as a wide terminal shows.
+const STRETCHES: usize = 96;
+
+/// A recording, ready to be replayed.
+pub(super) struct Loaded {
+    pub(super) header: Header,
+    pub(super) recording: Arc<Recording>,
+    /// Ranges of virtual pages, by rising address, of equally many touched pages.
+    pub(super) ranges: Vec<(u64, u64)>,
+    /// Lines that each range had fetched from memory in one round.
+    pub(super) heat: Vec<u64>,
+}
+
+impl Loaded {
+    /// Command and slice, for captions.
+    pub(super) fn workload(&self) -> String {
+        let h = &self.header;
+        let mut text = h.command.join(" ");
+        if let Some(slice) = record::slice(&h.slice) {
+            text.push_str(&format!(", slice: {slice}"));
+        }
+        text.push_str(&format!(
+            "; {:.2} G instructions, {:.2} M lines from memory a round",
+            self.recording.insns() as f64 / 1e9,
+            self.recording.misses() as f64 / 1e6
+        ));
+        text
+    }
+    /// The share of the program's native run that the rows stand for, in instructions;
+    /// `None` where nobody knows how many the whole program has.
+    pub(super) fn share(&self) -> Option<f64> {
+        let whole =
+            !matches!(self.header.ended, Ended::SliceFull | Ended::Interrupted | Ended::Unknown);
+        let all = self.header.totals.insns;
+        (whole && all > 0).then(|| self.recording.insns() as f64 / all as f64)
+    }
+}
+
+/// Reads a recording.
+///
+/// # Errors
+/// What the reader says, or that there is nothing in it to replay.
+pub(super) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded> {
+    let reader = Reader::open(path)?;
+    let header = reader.header().clone();
+    let mut recording = Recording::new(header.tasks.len());
+    let mut pages: HashMap<u64, u64> = HashMap::new();
+    let mut batch = Batch::default();
+    let mut batches = reader.batches();
+    let (mut rows, mut insns) = (0, 0);
+    while batches.next_into(&mut batch)? {
+        for row in batch.iter() {
+            if row.kind == Kind::Access {
+                *pages.entry(row.page).or_default() += u64::from(row.reads) + u64::from(row.writes);
+            }
+            // What ran before the slice has no accesses to go with it.
+            let before = insns;
+            insns += row.insns;
+            let inside = insns.saturating_sub(before.max(header.slice.skip_insns));
+            recording.push(row.task, inside, op(&row));
+        }
+        rows += batch.len() as u64;
+        each(rows, reader.rows());
+    }
+    if pages.is_empty() {
+        bail!("{}: the recording has no access to memory to replay", path.display());
+    }
+    if recording.insns() == 0 {
+        bail!("{}: the recording has no instruction", path.display());
+    }
+    let mut pages: Vec<(u64, u64)> = pages.into_iter().collect();
+    pages.sort_unstable();
+    let n = pages.len().min(STRETCHES);
+    let parts = (0..n).map(|i| &pages[i * pages.len() / n..(i + 1) * pages.len() / n]);
+    let (ranges, heat) = parts
+        .filter_map(|part| {
+            let (first, last) = (part.first()?.0, part.last()?.0);
+            Some(((first, last + 1), part.iter().map(|p| p.1).sum::<u64>()))
+        })
+        .unzip();
+    Ok(Loaded { header, recording: Arc::new(recording), ranges, heat })
+}
+
+fn op(row: &Row) -> Op {
+    let prot = |p: u64| [p & PROT_READ != 0, p & PROT_WRITE != 0, p & PROT_EXEC != 0];
+    let (page, pages) = (row.page, row.pages);
+    let child = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    match row.kind {
+        Kind::Access => Op::Access {
+            page,
+            reads: row.reads,
+            writes: row.writes,
+            write: row.arg & ARG_WRITE != 0,
+        },
+        Kind::Map => {
+            let flags = row.arg >> 32;
+            let file = flags & MAP_ANONYMOUS == 0;
+            Op::Map { page, pages, prot: prot(row.arg), file, shared: flags & MAP_SHARED != 0 }
+        }
+        Kind::Unmap => Op::Unmap { page, pages },
+        Kind::Protect => Op::Protect { page, pages, prot: prot(row.arg) },
+        Kind::Remap => Op::Remap { page, pages, to: row.arg },
+        Kind::Discard => Op::Discard { page, pages },
+        Kind::Fork => Op::Fork { child: child(row.arg) },
+        Kind::Thread => Op::Thread { child: child(row.arg) },
+        Kind::Exec => Op::Exec,
+        Kind::Exit => Op::Exit,
+        Kind::Wait => Op::Wait { child: u32::try_from(row.arg).ok() },
+    }
+}
+
+/// Opens a recording for its header, so that a bad file is told at once.
+pub(super) fn check(path: &Path) -> Result<()> {
+    Reader::open(path).map(drop).with_context(|| format!("can't replay {}", path.display()))
+}

@@ -1,0 +1,219 @@
+//! One run of a recording on one machine, looked at as it goes.
+
+use super::load::Loaded;
+use crate::nodes::Shelf;
+use anyhow::{Result, bail};
+use homenode_core::scenario::Policy;
+use homenode_core::topology::Machine;
+use homenode_core::units::Pages;
+use homenode_report::ReplayRun;
+use homenode_sim::replay::{Charge, Rounds};
+use homenode_sim::{Setup, Simulation, Stretch};
+
+/// A configuration: a column of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    /// Its name; two header rows at the first `-`.
+    pub(super) name: String,
+    /// Its own knobs, before those of the command line.
+    pub(super) knobs: Vec<(String, String)>,
+    /// Policy of all tasks.
+    pub(super) policy: Policy,
+}
+
+/// What a run left.
+pub(super) struct Played {
+    pub(super) run: ReplayRun,
+    /// When each round ended, in picoseconds.
+    pub(super) ends: Vec<u64>,
+    pub(super) hash: u64,
+    /// Where pages were when most of them were resident: in the first and the last round.
+    pub(super) first: Vec<Stretch>,
+    pub(super) last: Vec<Stretch>,
+    /// Most pages in use at any time.
+    pub(super) peak: Pages,
+    /// Processor time of all tasks, in picoseconds.
+    pub(super) ran: u64,
+}
+
+/// How often a run is looked at where nobody knows how long a round is.
+const LOOK: u64 = 10_000_000_000;
+/// Virtual time without any progress after which tasks are taken to wait for ever.
+const HANG: u64 = 120_000_000_000_000;
+
+/// Runs a recording.
+///
+/// * `look` – virtual time between two looks, in picoseconds; 0 for [`LOOK`].
+/// * `told` – is given rounds and virtual time now and then.
+///
+/// # Errors
+/// Where the run can't be set up, a process is killed, or nothing goes on.
+pub(super) fn play(
+    machine: &Machine,
+    setup: &Setup,
+    loaded: &Loaded,
+    charge: &Charge,
+    shelves: &[Shelf],
+    look: u64,
+    told: &dyn Fn(u64, u64),
+) -> Result<Played> {
+    let name = loaded.header.command.first().map_or("program", String::as_str);
+    let mut sim = Simulation::replay(machine, setup, &loaded.recording, name, charge)?;
+    let free = |sim: &Simulation| sim.free().iter().sum::<u64>();
+    let at_boot = free(&sim);
+    let look = if look == 0 { LOOK } else { look };
+    let (mut peak, mut round) = (0, 0);
+    let (mut first, mut last, mut most) = (Vec::new(), Vec::new(), 0);
+    let mut moved = (0, 0);
+    loop {
+        sim.run_until(sim.now() + look);
+        peak = peak.max(at_boot.saturating_sub(free(&sim)));
+        let (rounds, _) = sim.rounds();
+        // A task that has ended may have given its memory back: what was before it counts.
+        if rounds > round && !sim.idle() {
+            (round, most) = (rounds, 0);
+        }
+        let now = sim.residency_of(&loaded.ranges);
+        let resident: u64 = now.iter().map(|s| s.resident).sum();
+        if resident > 0 && resident >= most {
+            // The first moment of the first round, the latest of the last.
+            if round == 0 && resident > most {
+                first.clone_from(&now);
+            }
+            most = resident;
+            last = now;
+        }
+        told(rounds, sim.now());
+        if sim.idle() {
+            break;
+        }
+        let ran: u64 = sim.processes().iter().map(|p| p.ran_ps).sum();
+        if ran > moved.0 {
+            moved = (ran, sim.now());
+        } else if sim.now() > moved.1 + HANG {
+            bail!("the replay stands still after {rounds} rounds: its tasks wait for one another");
+        }
+    }
+    if let Some(e) = sim.error() {
+        bail!("{e}");
+    }
+    let processes = sim.processes();
+    if let Some(why) = processes.iter().find_map(|p| p.killed.as_ref()) {
+        bail!(
+            "the machine \"{}\" killed the program in round {}: {why}; a larger machine or --add-node with a size gives it room",
+            machine.name,
+            sim.rounds().0 + 1
+        );
+    }
+    let (_, end) = sim.rounds();
+    Ok(Played {
+        run: crate::sim::figures(&sim, end, shelves),
+        ends: sim.round_ends().to_vec(),
+        hash: sim.hash(),
+        first,
+        last,
+        peak: Pages(peak),
+        ran: processes.iter().map(|p| p.ran_ps).sum(),
+    })
+}
+
+/// Steps of the calibration, at most; two or three are usual.
+const STEPS: u32 = 6;
+
+/// What one instruction takes, misses apart.
+pub(super) struct Calibration {
+    /// In femtoseconds.
+    pub(super) fs_per_insn: u64,
+    /// Time of a round on the unmodified machine, in picoseconds.
+    pub(super) round: u64,
+    /// Most pages in use.
+    pub(super) peak: Pages,
+    pub(super) notes: Vec<String>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Runs one round on the unmodified machine with free instructions, to see what is left
+/// of the native time for them; then with them, until the native time comes out.
+pub(super) fn calibrate(
+    machine: &Machine,
+    setup: &Setup,
+    loaded: &Loaded,
+    shelves: &[Shelf],
+) -> Result<Calibration> {
+    let run = |fs_per_insn, rounds| {
+        let charge = Charge { fs_per_insn, rounds: Rounds::Count(rounds), policy: Policy::Default };
+        play(machine, setup, loaded, &charge, shelves, 0, &|_, _| {})
+    };
+    let bare = run(0, 1)?;
+    let insns = loaded.recording.insns();
+    let (mut notes, mut warnings) = (Vec::new(), Vec::new());
+    let seconds = |ps: f64| format!("{:.3} s", ps / 1e12);
+    let native = loaded.header.native.as_ref().map(|n| (n.user_ns + n.sys_ns) as f64 * 1000.0);
+    let (fs_per_insn, whole) = match (native, loaded.share()) {
+        (Some(native), Some(share)) => {
+            let due = native * share;
+            if bare.ran as f64 >= due {
+                warnings.push(format!(
+                    "the modelled misses and faults alone take {}, more than the native {}: instructions are taken to cost nothing, and all times are too long",
+                    seconds(bare.ran as f64),
+                    seconds(due)
+                ));
+            }
+            if share < 0.9995 {
+                notes.push(format!(
+                    "the slice has {:.1} % of the program's instructions and is taken to have as much of its native time of {}",
+                    share * 100.0,
+                    seconds(native)
+                ));
+            }
+            // With more time between them misses meet less load and take less: a few
+            // steps settle what is left for the instructions.
+            let (mut fs, mut ran) = (0u64, bare.ran);
+            for _ in 0..STEPS {
+                let off = ((due - ran as f64) * 1000.0 / insns as f64).round();
+                let next = (fs as f64 + off).max(0.0) as u64;
+                if next == fs {
+                    break;
+                }
+                fs = next;
+                ran = run(fs, 1)?.ran;
+            }
+            let computing = fs as f64 * insns as f64 / 1000.0;
+            notes.push(format!(
+                "native CPU time {}, of which modelled misses and faults take {}, and the rest is {:.3} ns an instruction: the unmodified machine is right by construction, and what a slower node changes is the prediction",
+                seconds(due),
+                seconds(ran as f64 - computing),
+                fs as f64 / 1e6
+            ));
+            (fs, run(fs, 2)?)
+        }
+        (native, _) => {
+            use homenode_core::costs::Cost;
+            let why = if native.is_none() {
+                "the recording has no native time"
+            } else {
+                "the recording ends before the program does, so that nobody knows its share of the native time"
+            };
+            let ps = machine.costs.get(Cost::Instruction);
+            warnings.push(format!(
+                "{why}: an instruction is taken to cost the machine's {:.3} ns",
+                ps as f64 / 1e3
+            ));
+            (ps * 1000, run(ps * 1000, 2)?)
+        }
+    };
+    let first = whole.ends.first().copied().unwrap_or(1);
+    let second = whole.ends.last().map_or(first, |&end| end - first);
+    notes.push(format!(
+        "on the unmodified machine the first round takes {} and the second, which has its memory already, {}",
+        seconds(first as f64),
+        seconds(second as f64)
+    ));
+    Ok(Calibration {
+        fs_per_insn,
+        round: second.max(1),
+        peak: whole.peak.max(bare.peak),
+        notes,
+        warnings,
+    })
+}

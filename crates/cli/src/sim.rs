@@ -1,0 +1,204 @@
+//! `homenode sim`: a scenario under the simulated kernel.
+
+use crate::knobs::{self, Setting};
+use crate::nodes::{self, Shelf};
+use crate::progress::Progress;
+use crate::{output, parallel};
+use anyhow::{Context, Result, anyhow, bail};
+use homenode_core::scenario::Scenario;
+use homenode_core::topology::Machine;
+use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
+use homenode_sim::vmstat::Item;
+use homenode_sim::{ProcessFigures, Setup, Simulation};
+use serde_json::{Value, json};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Whose reclaim is simulated, for captions.
+pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
+
+/// Run a scenario and print what the kernel did to it.
+///
+/// Simulates the programs of a scenario on its machine (or another) in exact virtual
+/// time. Prints time, share of accesses by tier, pages moved and the kernel's counters:
+/// mean and spread where there are several seeds, and a hash of each run, which is the
+/// same on every machine.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5")]
+pub(crate) struct Args {
+    /// The scenario's TOML
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
+    set: Vec<Setting>,
+    /// Runs, each with its own seed: the scenario's and those after it
+    #[arg(long, value_name = "N", default_value = "1")]
+    seeds: NonZeroUsize,
+    /// Runs at once; the CPUs' number unless given. The results don't depend on it
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Another machine than the scenario's
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one run left.
+struct Run {
+    seed: u64,
+    hash: u64,
+    run: ReplayRun,
+    processes: Vec<ProcessFigures>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    let (scenario, machine) = match &args.machine {
+        None => homenode_config::read_scenario_and_machine(&args.scenario)?,
+        Some(path) => {
+            let file = homenode_config::read_scenario(&args.scenario)?;
+            let machine = homenode_config::read_machine(path)?;
+            file.check(&machine)?;
+            (file.scenario, machine)
+        }
+    };
+    let mut setup = Setup::of(&scenario);
+    // The scenario's own first, so that an error names the right source.
+    knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
+    knobs::check(&args.set, setup.version)?;
+    setup.knobs.extend(args.set.iter().cloned());
+
+    let shelves = nodes::shelves(&machine, setup.version);
+    let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
+    let last = last.ok_or_else(|| anyhow!("--seeds {}: seeds end at 2^64 - 1", args.seeds))?;
+    let seeds: Vec<u64> = (scenario.seed..=last).collect();
+    let runs: Vec<Run> = {
+        let progress = Progress::new(seeds.len() as u64);
+        progress.murmur(&format!("{}: {} runs", scenario.name, seeds.len()));
+        let all = parallel::map(parallel::jobs(args.jobs), &seeds, |&seed| {
+            let setup = Setup { seed, ..setup.clone() };
+            let done = one(&machine, &scenario, &setup, &shelves);
+            progress.advance(1);
+            done
+        });
+        all.into_iter()
+            .collect::<Result<_>>()
+            .with_context(|| format!("{}", args.scenario.display()))?
+    };
+    let report = report(&machine, &scenario, &setup, &shelves, &runs);
+    let hashes = runs.iter().map(|r| (r.seed, format!("{:016x}", r.hash)));
+    output::print(&if args.json {
+        let mut all: Value = serde_json::from_str(&report.to_json())?;
+        all["name"] = json!(scenario.name);
+        all["runs"] = hashes.map(|(seed, hash)| json!({"seed": seed, "hash": hash})).collect();
+        all.to_string()
+    } else {
+        let mut text = report.to_text(output::width(), output::glyphs());
+        for (seed, hash) in hashes {
+            text.push_str(&format!("hash of seed {seed}: {hash}\n"));
+        }
+        text
+    })?;
+    Ok(0)
+}
+
+fn one(machine: &Machine, scenario: &Scenario, setup: &Setup, shelves: &[Shelf]) -> Result<Run> {
+    let mut sim = Simulation::new(machine, scenario, setup)?;
+    sim.run();
+    if let Some(e) = sim.error() {
+        bail!("{e}");
+    }
+    let processes = sim.processes();
+    Ok(Run {
+        seed: setup.seed,
+        hash: sim.hash(),
+        run: figures(&sim, sim.now(), shelves),
+        processes,
+    })
+}
+
+/// What a table shows of a run that took `time_ps`.
+pub(crate) fn figures(sim: &Simulation, time_ps: u64, shelves: &[Shelf]) -> ReplayRun {
+    let stat = sim.vmstat();
+    let processes = sim.processes();
+    let accesses_of = |place: usize| -> u64 {
+        processes.iter().filter_map(|p| p.accesses.get(place)).map(|a| a[0] + a[1]).sum()
+    };
+    let moved: u64 = sim.moved().iter().flatten().sum();
+    ReplayRun {
+        time_ns: time_ps / 1000,
+        accesses: shelves.iter().map(|s| s.places.iter().map(|&p| accesses_of(p)).sum()).collect(),
+        promoted: stat.get(Item::PgpromoteSuccess),
+        demoted: stat.get(Item::PgdemoteKswapd) + stat.get(Item::PgdemoteDirect),
+        moved_bytes: moved * homenode_core::units::PAGE_SIZE,
+        vmstat: Item::ALL.iter().map(|i| (i.name().to_owned(), stat.get(*i))).collect(),
+    }
+}
+
+fn report(
+    machine: &Machine,
+    scenario: &Scenario,
+    setup: &Setup,
+    shelves: &[Shelf],
+    runs: &[Run],
+) -> Report {
+    let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
+    let all = runs.iter().map(|r| r.run.clone()).collect();
+    let mut table = ComparisonTable::replay(&tiers, &[(&scenario.name, all)]);
+    if scenario.processes.len() > 1 {
+        table.groups.insert(1, by_process(shelves, runs));
+    }
+    let mut caption = Caption {
+        machine: format!("{}: {}", machine.name, machine.about),
+        workload: format!("{}: {}", scenario.name, scenario.about),
+        kernel: format!("Linux {}'s rules; {KERNEL}", setup.version),
+        loops: 1,
+        seeds: runs.iter().map(|r| r.seed).collect(),
+        ..Caption::default()
+    };
+    let knobs: Vec<String> = setup.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if !knobs.is_empty() {
+        caption.notes.push(format!("knobs: {}", knobs.join(", ")));
+    }
+    for r in runs {
+        for p in &r.processes {
+            if let Some(why) = &p.killed {
+                let text = format!("with seed {} the process {} was killed: {why}", r.seed, p.name);
+                caption.warnings.push(text);
+            }
+        }
+    }
+    Report { caption, table, picture: Vec::new() }
+}
+
+/// Time and place of accesses, process by process.
+fn by_process(shelves: &[Shelf], runs: &[Run]) -> Group {
+    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
+    let mut figures = Vec::new();
+    for i in 0..count {
+        let name = &runs[0].processes[i].name;
+        let mut push =
+            |what: &str, unit: &str, better, precision, get: &dyn Fn(&ProcessFigures) -> f64| {
+                figures.push(Figure {
+                    name: format!("{name}: {what}"),
+                    unit: unit.into(),
+                    better,
+                    precision,
+                    samples: vec![runs.iter().map(|r| get(&r.processes[i])).collect()],
+                });
+            };
+        push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);
+        if let Some(first) = shelves.first() {
+            push(&format!("accesses in {}", first.name), "%", Better::Neither, 2, &|p| {
+                let sum = |places: &mut dyn Iterator<Item = usize>| -> u64 {
+                    places.filter_map(|x| p.accesses.get(x)).map(|a| a[0] + a[1]).sum()
+                };
+                let all = sum(&mut (0..p.accesses.len()));
+                sum(&mut first.places.iter().copied()) as f64 * 100.0 / all.max(1) as f64
+            });
+        }
+    }
+    Group { title: "processes".into(), figures }
+}

@@ -1,0 +1,142 @@
+//! `homenode topo`: nodes, CPUs, distances, tiers.
+
+use crate::{nodes, output};
+use anyhow::Result;
+use homenode_core::costs::{Costs, Shown, Unit};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::tiering::tiers::{Firmware, Tiers, list_format};
+use homenode_core::topology::Machine;
+use homenode_live::sysfs;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Show a machine's nodes, CPUs, distances and memory tiers.
+///
+/// Without a file: this machine, as sysfs shows it. With one: that machine, with its
+/// latencies, and the tiers that Linux makes of them.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode topo --machine machines/sapphire-rapids-cxl.toml")]
+pub(crate) struct Args {
+    /// A machine TOML in place of this machine
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    let (machine, firmware) = match &args.machine {
+        Some(path) => (homenode_config::read_machine(path)?, Firmware::Hmat),
+        // sysfs tells no latencies: tiers are what the drivers make of them.
+        None => (this_machine()?, Firmware::Silent),
+    };
+    let version = KernelVersion::default();
+    let tiers = Tiers::new(&machine, firmware, version);
+    output::print(&if args.json {
+        to_json(&machine, &tiers)
+    } else {
+        to_text(&machine, &tiers, version)
+    })?;
+    Ok(0)
+}
+
+fn this_machine() -> Result<Machine> {
+    let t = sysfs::read_topology(Path::new("/"))?;
+    let mut about = t.model.unwrap_or_else(|| "unnamed processor".into());
+    if t.virtual_machine {
+        about.push_str(" in a virtual machine");
+    }
+    if let Some(kernel) = t.kernel {
+        about.push_str(&format!(", Linux {kernel}"));
+    }
+    for note in t.notes {
+        about.push_str(&format!("; {note}"));
+    }
+    Ok(Machine {
+        name: "this machine".into(),
+        about,
+        nodes: t.nodes,
+        cpus: t.cpus,
+        caches: Vec::new(),
+        distances: t.distances,
+        links: Vec::new(),
+        costs: Costs::default(),
+    })
+}
+
+fn cpus(m: &Machine, node: homenode_core::units::NodeId) -> String {
+    let ids: Vec<u32> = m.cpus_of(node).map(|c| c.0).collect();
+    if ids.is_empty() { "none".into() } else { homenode_config::write_list(&ids) }
+}
+
+fn to_text(m: &Machine, tiers: &Tiers, version: KernelVersion) -> String {
+    let mut out = format!("{}: {}\n\n", m.name, m.about);
+    for n in &m.nodes {
+        let tier = tiers.tier(n.id).map_or("no memory".to_owned(), |t| {
+            format!("tier {t}{}", if tiers.is_top(n.id) { ", top" } else { "" })
+        });
+        out.push_str(&format!(
+            "node {:<3} {:<5} {:>10}  {tier:<14} CPUs {}\n",
+            n.id.to_string(),
+            nodes::medium(n.medium),
+            nodes::size(n.size()),
+            cpus(m, n.id)
+        ));
+    }
+    out.push_str("\ndistances\n     ");
+    for n in &m.nodes {
+        out.push_str(&format!("{:>5}", n.id.to_string()));
+    }
+    for (n, row) in m.nodes.iter().zip(&m.distances) {
+        out.push_str(&format!("\n{:>5}", n.id.to_string()));
+        for d in row {
+            out.push_str(&format!("{d:>5}"));
+        }
+    }
+    out.push('\n');
+    if !m.links.is_empty() {
+        out.push_str("\nread latency and bandwidth\n");
+        for l in &m.links {
+            out.push_str(&format!(
+                "node {} to node {}: {:>8} ns {:>8} MB/s\n",
+                l.from,
+                l.to,
+                Shown(l.read_latency.value, Unit::Nanoseconds).to_string(),
+                l.read_bandwidth.value
+            ));
+        }
+    }
+    out.push_str(&format!("\ntiers and demotion as in Linux {version}\n"));
+    for (tier, members) in tiers.iter() {
+        out.push_str(&format!("memory_tier{tier}: nodes {}\n", list_format(members)));
+    }
+    for n in &m.nodes {
+        let targets = tiers.demotion_targets(m, n.id);
+        if !targets.is_empty() {
+            out.push_str(&format!("node {} demotes to node {}\n", n.id, list_format(&targets)));
+        }
+    }
+    out
+}
+
+fn to_json(m: &Machine, tiers: &Tiers) -> String {
+    let nodes: Vec<_> = m
+        .nodes
+        .iter()
+        .map(|n| {
+            let targets: Vec<u16> = tiers.demotion_targets(m, n.id).iter().map(|t| t.0).collect();
+            json!({
+                "id": n.id.0,
+                "medium": nodes::medium(n.medium),
+                "bytes": n.size().0,
+                "cpus": m.cpus_of(n.id).map(|c| c.0).collect::<Vec<_>>(),
+                "tier": tiers.tier(n.id),
+                "top": tiers.is_top(n.id),
+                "demotes_to": targets,
+            })
+        })
+        .collect();
+    json!({"name": m.name, "about": m.about, "nodes": nodes, "distances": m.distances}).to_string()
+}

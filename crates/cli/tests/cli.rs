@@ -1,0 +1,660 @@
+//! The command as its users meet it: arguments and files in, text and exit code out.
+//!
+//! A case is one command line; `check` runs it in a folder of its own, with `DIR` for
+//! that folder in what it prints.
+
+use expect_test::{Expect, expect};
+use homenode_trace::{Header, Kind, Native, Row, Slice, Task, Totals, Writer};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{name}"));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder for the test");
+        Self(path)
+    }
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).expect("a file for the test");
+    }
+    fn run(&self, line: &str) -> Output {
+        let args = line.split_whitespace().map(|w| w.replace("MACHINES", &repository("machines")));
+        Command::new(env!("CARGO_BIN_EXE_homenode"))
+            .args(args.map(|w| w.replace("SCENARIOS", &repository("scenarios"))))
+            .current_dir(&self.0)
+            .env("LC_ALL", "C.UTF-8")
+            .output()
+            .expect("the command runs")
+    }
+    /// Exit code and everything that it prints.
+    fn check(&self, line: &str, expected: Expect) {
+        let out = self.run(line);
+        let text = format!(
+            "exit {}\n{}{}",
+            out.status.code().expect("no signal"),
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+        let text = text
+            .replace(&repository("machines"), "MACHINES")
+            .replace(&repository("scenarios"), "SCENARIOS")
+            .replace(&self.0.display().to_string(), "DIR");
+        expected.assert_eq(&text);
+    }
+    fn json(&self, line: &str) -> serde_json::Value {
+        let out = self.run(line);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        serde_json::from_slice(&out.stdout).expect("one JSON object")
+    }
+}
+
+fn repository(folder: &str) -> String {
+    format!("{}/../../{folder}", env!("CARGO_MANIFEST_DIR"))
+}
+
+const PAGES: u64 = 8 * 1024;
+
+/// A program of 32 MiB that is touched once, and whose last eighth is hot.
+fn recording(path: &Path, change: impl FnOnce(&mut Header)) {
+    let mut w = Writer::create(path).expect("a recording");
+    let row = Row {
+        kind: Kind::Access,
+        task: 0,
+        insns: 1000,
+        page: 0,
+        pages: 1,
+        reads: 0,
+        writes: 0,
+        arg: 3,
+    };
+    let start = 0x7_0000;
+    // Readable and writable; private and anonymous.
+    let map = Row { kind: Kind::Map, page: start, pages: PAGES, arg: 3 | 0x22 << 32, ..row };
+    w.push(map).expect("a row");
+    let mut insns = 1000;
+    let mut lines = 0;
+    for i in 0..PAGES {
+        w.push(Row { page: start + i, writes: 8, ..row }).expect("a row");
+        (insns, lines) = (insns + 1000, lines + 8);
+    }
+    for i in 0..PAGES * 16 {
+        let page = start + PAGES * 7 / 8 + i * 7919 % (PAGES / 8);
+        w.push(Row { page, reads: 40, insns: 5000, ..row }).expect("a row");
+        (insns, lines) = (insns + 5000, lines + 40);
+    }
+    let totals = Totals { insns, read_misses: lines, ..Totals::default() };
+    let mut header = Header {
+        command: vec!["toy".into(), "--size=32MiB".into()],
+        complete: true,
+        ended: homenode_trace::Ended::Exit(0),
+        native: Some(Native { runs: 3, user_ns: 400_000_000, ..Native::default() }),
+        totals,
+        pages_touched: PAGES,
+        tasks: vec![Task { name: "toy".into(), totals, ..Task::default() }],
+        ..Header::default()
+    };
+    change(&mut header);
+    w.finish(&header).expect("a whole recording");
+}
+
+fn with_recording(name: &str) -> Folder {
+    let f = Folder::new(name);
+    recording(&f.0.join("toy.parquet"), |_| {});
+    f
+}
+
+// ── Bad input ──────────────────────────────────────────────────────────────────
+
+#[test]
+fn files_that_are_not_there() {
+    let f = Folder::new("missing");
+    f.check(
+        "sim nowhere.toml",
+        expect![[r#"
+        exit 2
+        homenode: nowhere.toml: cannot be read: No such file or directory (os error 2)
+    "#]],
+    );
+    f.check(
+        "sim SCENARIOS/zipf.toml --machine nowhere.toml",
+        expect![[r#"
+        exit 2
+        homenode: nowhere.toml: cannot be read: No such file or directory (os error 2)
+    "#]],
+    );
+    f.check("replay nowhere.parquet --machine MACHINES/small.toml", expect![[r#"
+        exit 2
+        homenode: can't replay nowhere.parquet: cannot open the recording nowhere.parquet: No such file or directory (os error 2)
+    "#]]);
+    f.check(
+        "replay nowhere.parquet --machine nowhere.toml",
+        expect![[r#"
+        exit 2
+        homenode: nowhere.toml: cannot be read: No such file or directory (os error 2)
+    "#]],
+    );
+    f.check(
+        "topo --machine nowhere.toml",
+        expect![[r#"
+        exit 2
+        homenode: nowhere.toml: cannot be read: No such file or directory (os error 2)
+    "#]],
+    );
+    f.check("measure -o nowhere/this.toml", expect![[r#"
+        exit 2
+        homenode: nowhere/this.toml: its folder nowhere can't be used: No such file or directory (os error 2)
+    "#]]);
+    f.check(
+        "measure -o .",
+        expect![[r#"
+        exit 2
+        homenode: .: this is a folder; -o names the file to write
+    "#]],
+    );
+    f.check("record mem -o nowhere/a.parquet -- true", expect![[r#"
+        exit 2
+        homenode: nowhere/a.parquet: its folder nowhere can't be used: No such file or directory (os error 2)
+    "#]]);
+    f.check(
+        "record mem -o a.parquet --machine nowhere.toml -- true",
+        expect![[r#"
+        exit 2
+        homenode: nowhere.toml: cannot be read: No such file or directory (os error 2)
+    "#]],
+    );
+}
+
+#[test]
+fn files_that_are_something_else() {
+    let f = with_recording("damaged");
+    let good = fs::read(f.0.join("toy.parquet")).expect("the recording");
+    fs::write(f.0.join("cut.parquet"), &good[..good.len() / 2]).expect("a file");
+    f.check("replay cut.parquet --machine MACHINES/small.toml", expect![[r#"
+        exit 2
+        homenode: can't replay cut.parquet: cut.parquet is not a whole recording: Parquet error: Invalid Parquet file. Corrupt footer; record it again
+    "#]]);
+    // In the rows, which begin after the first four bytes.
+    let mut flipped = good.clone();
+    flipped[good.len() / 3] ^= 0x55;
+    fs::write(f.0.join("flipped.parquet"), &flipped).expect("a file");
+    let out = f.run("replay flipped.parquet --machine MACHINES/small.toml");
+    assert_eq!(out.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("flipped.parquet is damaged in row group"), "{said}");
+    assert!(out.stdout.is_empty());
+    f.write("text.parquet", "not a recording\n");
+    f.check("replay text.parquet --machine MACHINES/small.toml", expect![[r#"
+        exit 2
+        homenode: can't replay text.parquet: text.parquet is not a whole recording: Parquet error: Invalid Parquet file. Corrupt footer; record it again
+    "#]]);
+    f.check(
+        "replay MACHINES/small.toml --machine toy.parquet",
+        expect![[r#"
+        exit 2
+        homenode: toy.parquet:1:37: not UTF-8 text; machines and scenarios are TOML files
+    "#]],
+    );
+    f.check("sim MACHINES/small.toml", expect![[r#"
+        exit 2
+        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, model, process
+    "#]]);
+}
+
+#[test]
+fn machines_and_scenarios_that_are_wrong() {
+    let f = with_recording("wrong");
+    let small = fs::read_to_string(repository("machines") + "/small.toml").expect("a machine");
+    f.write("distance.toml", &small.replace("[10],", "[11],"));
+    f.check("topo --machine distance.toml", expect![[r#"
+        exit 2
+        homenode: distance.toml:5:6: distances[0][0]: distance 11 from node 0 to node 0: the distance of a node to itself is 10
+    "#]]);
+    f.write("negative.toml", &small.replacen("value = 90,", "value = -90,", 1));
+    f.check("replay toy.parquet --machine negative.toml", expect![[r#"
+        exit 2
+        homenode: negative.toml:46:26: link[0].read_latency.value: -90 is negative; allowed are 0.001 to 1000000 ns
+    "#]]);
+    f.write("key.toml", &small.replacen("medium =", "mediun =", 1));
+    f.check(
+        "replay toy.parquet --machine key.toml",
+        expect![[r#"
+        exit 2
+        homenode: key.toml:10:1: node[0].mediun: unknown key; did you mean "medium"?
+    "#]],
+    );
+    let zipf = fs::read_to_string(repository("scenarios") + "/zipf.toml").expect("a scenario");
+    let zipf = zipf.replace("../machines", &repository("machines"));
+    f.write("cpu.toml", &zipf.replace("cpus = \"0-1\"", "cpus = \"0-9\""));
+    f.check("sim cpu.toml", expect![[r#"
+        exit 2
+        homenode: cpu.toml:13:8: process[0].cpus: CPU 4 is not in the machine; the machine "small-cxl" has CPUs 0-3
+    "#]]);
+    f.write("knob.toml", &zipf.replace("numa_balancing = 2", "numa_balancing = 7"));
+    f.check("sim knob.toml", expect![[r#"
+        exit 2
+        homenode: knob.toml: knobs.numa_balancing: knob numa_balancing: "7" is refused (EINVAL); allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)
+    "#]]);
+}
+
+#[test]
+fn knobs_that_no_kernel_takes() {
+    let f = with_recording("knobs");
+    f.check("sim SCENARIOS/zipf.toml --set numa_balancing=9", expect![[r#"
+        exit 2
+        homenode: --set numa_balancing=9: knob numa_balancing: "9" is refused (EINVAL); allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)
+    "#]]);
+    f.check("sim SCENARIOS/zipf.toml --set numa_balance=1", expect![[r#"
+        exit 2
+        homenode: --set numa_balance=1: Linux 6.12 has no knob "numa_balance"; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+    "#]]);
+    f.check("sim SCENARIOS/zipf.toml --set numa_balancing", expect![[r#"
+        exit 2
+        error: invalid value 'numa_balancing' for '--set <KNOB=VALUE>': write knob=value, such as numa_balancing=2; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+
+        For more information, try '--help'.
+    "#]]);
+    f.check("sim SCENARIOS/zipf.toml --set scan_size_mb=0", expect![[r#"
+        exit 2
+        homenode: --set scan_size_mb=0: knob scan_size_mb: "0" is refused (EINVAL); allowed are 1 to 4294967295 MB; 0 makes the kernel divide by zero
+    "#]]);
+    f.check("replay toy.parquet --machine MACHINES/small.toml --set swappiness=500", expect![[r#"
+        exit 2
+        homenode: --set swappiness=500: knob swappiness: "500" is refused (EINVAL); allowed are 0 to 200
+    "#]]);
+    f.check("replay toy.parquet --machine MACHINES/small.toml --set vm.frob=1", expect![[r#"
+        exit 2
+        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+    "#]]);
+    f.check(
+        "replay toy.parquet --machine MACHINES/small.toml --set kernel.numa_balancing=1",
+        expect![[r#"
+            exit 2
+            homenode: --set kernel.numa_balancing=1: the table's columns set this knob; --modes says which there are
+        "#]],
+    );
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let f = with_recording("usage");
+    f.check(
+        "sim SCENARIOS/zipf.toml --seeds 0",
+        expect![[r#"
+        exit 2
+        error: invalid value '0' for '--seeds <N>': number would be zero for non-zero type
+
+        For more information, try '--help'.
+    "#]],
+    );
+    f.check("replay toy.parquet --machine MACHINES/small.toml --add-node dimm:half", expect![[r#"
+        exit 2
+        error: invalid value 'dimm:half' for '--add-node <PART:SIZE>': "dimm:half" adds no node: no part is named "dimm"; there are cxl and pmem; write PART:SIZE such as cxl:half, cxl:16GiB or pmem:64GiB
+
+        For more information, try '--help'.
+    "#]]);
+    f.check("replay toy.parquet --machine MACHINES/small.toml --add-node cxl", expect![[r#"
+        exit 2
+        error: invalid value 'cxl' for '--add-node <PART:SIZE>': "cxl" adds no node: the size is missing; write PART:SIZE such as cxl:half, cxl:16GiB or pmem:64GiB
+
+        For more information, try '--help'.
+    "#]]);
+    f.check("replay toy.parquet --machine MACHINES/small.toml --for 10", expect![[r#"
+        exit 2
+        error: invalid value '10' for '--for <TIME>': "10" is no time; write it with ps, ns, us, ms or s, such as "10us"
+
+        For more information, try '--help'.
+    "#]]);
+    f.check(
+        "replay toy.parquet --machine MACHINES/small.toml --modes off,5",
+        expect![[r#"
+        exit 2
+        error: invalid value '5' for '--modes <LIST>'
+          [possible values: off, 1, 2, 3, interleave]
+
+        For more information, try '--help'.
+    "#]],
+    );
+    f.check(
+        "replay toy.parquet --machine MACHINES/small.toml --modes off,off",
+        expect![[r#"
+        exit 2
+        homenode: reading the recording
+        homenode: one round on the unmodified machine
+        homenode: --modes names off twice
+    "#]],
+    );
+    f.check("replay toy.parquet --machine MACHINES/small.toml --modes interleave", expect![[r#"
+        exit 2
+        homenode: reading the recording
+        homenode: one round on the unmodified machine
+        homenode: the machine "small" has one memory node, and nothing to interleave between; add one with --add-node, or leave interleave out of --modes
+    "#]]);
+    f.check("replay toy.parquet --machine MACHINES/small.toml --dram 1TiB", expect![[r#"
+        exit 2
+        homenode: reading the recording
+        homenode: one round on the unmodified machine
+        homenode: --dram: DRAM of 1099511627776 bytes: the machine "small" has 268435456 bytes of it, and each of its 1 DRAM nodes keeps at least one page
+    "#]]);
+    f.check(
+        "replay toy.parquet --machine MACHINES/small.toml --modes off --add-node cxl:4MiB --dram 4MiB --for 1s",
+        expect![[r#"
+            exit 2
+            homenode: reading the recording
+            homenode: one round on the unmodified machine
+            homenode: replaying: off
+            homenode: column off: the machine "small+cxl" killed the program in round 1: out of memory; a larger machine or --add-node with a size gives it room
+        "#]],
+    );
+    f.check(
+        "record mem -o a.parquet",
+        expect![[r#"
+        exit 2
+        error: the following required arguments were not provided:
+          <CMD>...
+
+        Usage: homenode record mem --output <FILE> -- <CMD>...
+
+        For more information, try '--help'.
+    "#]],
+    );
+    f.check("record mem -o a.parquet --skip 3parsecs -- true", expect![[r#"
+        exit 2
+        error: invalid value '3parsecs' for '--skip <MARK>': write instructions such as 500M or 2G, or native CPU time such as 10s or 250ms
+
+        For more information, try '--help'.
+    "#]]);
+}
+
+#[test]
+fn programs_that_cannot_be_recorded() {
+    let f = Folder::new("programs");
+    f.write("a.parquet", "kept\n");
+    f.write("plain.txt", "no program\n");
+    f.check(
+        "record mem -o a.parquet --machine MACHINES/small.toml -- no-such-program",
+        expect![[r#"
+            exit 2
+            homenode: there is no program `no-such-program` in PATH
+        "#]],
+    );
+    f.check(
+        "record mem -o a.parquet --machine MACHINES/small.toml -- ./plain.txt",
+        expect![[r#"
+        exit 2
+        homenode: ./plain.txt is not executable; `chmod +x` makes it so
+    "#]],
+    );
+    assert_eq!(fs::read_to_string(f.0.join("a.parquet")).expect("still there"), "kept\n");
+    assert_eq!(fs::read_dir(&f.0).expect("a folder").count(), 2, "nothing half-written is left");
+}
+
+#[test]
+fn a_system_that_lacks_something() {
+    let f = Folder::new("lacks");
+    f.write("a.parquet", "kept\n");
+    let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(["record", "mem", "-o", "a.parquet", "--machine"])
+        .arg(repository("machines") + "/small.toml")
+        .args(["--", "/bin/true"])
+        .current_dir(&f.0)
+        .env("PATH", &f.0)
+        .output()
+        .expect("the command runs");
+    assert_eq!(out.status.code(), Some(3));
+    expect![[r#"
+        homenode: qemu-x86_64 is not in PATH; install it with `apt install qemu-user`
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&out.stderr));
+    assert_eq!(fs::read_to_string(f.0.join("a.parquet")).expect("still there"), "kept\n");
+}
+
+// ── What it is for ─────────────────────────────────────────────────────────────
+
+#[test]
+fn a_scenario_is_the_same_whatever_the_jobs() {
+    let f = Folder::new("sim");
+    let one = f.run("sim SCENARIOS/fork-cow.toml --seeds 3 --json --jobs 1");
+    let many = f.run("sim SCENARIOS/fork-cow.toml --seeds 3 --json --jobs 3");
+    assert!(one.status.success() && !one.stdout.is_empty());
+    assert_eq!(one.stdout, many.stdout);
+    let json = f.json("sim SCENARIOS/fork-cow.toml --seeds 3 --json");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 3);
+    assert_ne!(runs[0]["hash"], runs[1]["hash"], "seeds differ");
+    f.check(
+        "sim SCENARIOS/fork-cow.toml",
+        expect![[r#"
+        exit 0
+                                                          fork
+                                                           cow
+        time [s]                             0.0717 (   0.00%)
+        accesses in node 0 (dram) [%]        100.00 (   0.00%)
+        pages promoted                            0
+        pages demoted                             0
+        moved [MB]                              0.0
+        spent on moving [MB/s]                  0.0
+        vmstat
+        numa_hit                              34684
+        numa_local                            34684
+        pgalloc                               34684
+        pgfree                                34684
+        pgfault                               48358
+
+        machine: small: one node of 256 MiB and four CPUs; small enough for tests
+        workload: fork-cow: a parent of 64 MiB forks, and both write what they share
+        kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
+        seed: 1
+        note: knobs: numa_balancing=0
+        hash of seed 1: 8b5b62da81fdf70b
+    "#]],
+    );
+}
+
+#[test]
+fn the_calibrated_machine_takes_the_native_time() {
+    let f = with_recording("calibrated");
+    let json =
+        f.json("replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms --json");
+    let seconds = json["runs"][0]["round_ends_s"][0].as_f64().expect("a time");
+    assert!((seconds / 0.4 - 1.0).abs() < 0.01, "{seconds} s against 0.4 s natively");
+}
+
+#[test]
+fn a_replay_with_half_of_the_memory_on_an_expander() {
+    let f = with_recording("replay");
+    let line = "replay toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 5s";
+    let one = f.run(&format!("{line} --json --jobs 1"));
+    let many = f.run(&format!("{line} --json --jobs 2"));
+    assert!(one.status.success(), "{}", String::from_utf8_lossy(&one.stderr));
+    assert_eq!(one.stdout, many.stdout);
+    let json: serde_json::Value = serde_json::from_slice(&one.stdout).expect("JSON");
+    let mean = |name: &str| -> Vec<f64> {
+        let groups = json["table"]["groups"].as_array().expect("groups");
+        let mut figures = groups.iter().flat_map(|g| g["figures"].as_array().expect("figures"));
+        let figure = figures.find(|f| f["name"] == name).expect(name);
+        let means = figure["mean"].as_array().expect("means").iter();
+        means.map(|v| v.as_f64().expect("a number")).collect()
+    };
+    // The hot eighth was touched last, when DRAM was full: only tiering brings it up.
+    let last = mean("time of the last round");
+    assert!(last[2] < last[0] * 0.97, "mode 2 ends faster than off: {last:?}");
+    assert_eq!(mean("pages promoted")[0], 0.0);
+    assert!(mean("pages promoted")[2] >= (PAGES / 16) as f64);
+    let end = json["picture"].as_array().expect("a picture").last().expect("a snapshot");
+    assert_eq!(end["label"], "mode 2, end");
+    let resident: u64 = end["columns"]
+        .as_array()
+        .expect("columns")
+        .iter()
+        .map(|c| c["resident"].as_u64().expect("a count"))
+        .sum();
+    assert_eq!(resident, PAGES, "every page is in the picture once");
+    f.check(line, expect![[r#"
+        exit 0
+                                                           off                     mode                     mode                     mode                 weighted
+                                                                                      1                        2                        3               interleave
+        time [s]                             5.3434 (   0.00%)        5.3502 (  -0.13%)        4.9538 (   7.29%)        4.9538 (   7.29%)        4.4472 (  16.77%)
+        time of a round, mean [s]            0.5937 (   0.00%)        0.5945 (  -0.13%)        0.5504 (   7.29%)        0.5504 (   7.29%)        0.4941 (  16.77%)
+        time of the first round [s]          0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.4978 (  16.67%)
+        time of the last round [s]           0.5933 (   0.00%)        0.5933 (   0.00%)        0.5376 (   9.39%)        0.5376 (   9.39%)        0.4937 (  16.78%)
+        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         23.81 (3706.46%)         23.81 (3706.46%)         50.00 (7892.68%)
+        accesses in node 1 (cxl) [%]          99.37                    99.37                    76.19                    76.19                    50.00
+        pages promoted                            0                        0                     6019                     6019                        0
+        pages demoted                             0                        0                     6148                     6148                        0
+        moved [MB]                              0.0                      0.0                     49.8                     49.8                      0.0
+        spent on moving [MB/s]                  0.0                      0.0                     10.1                     10.1                      0.0
+        vmstat
+        numa_hit                               4151                     4151                     4151                     4151                     8192
+        numa_miss                              4041                     4041                     4041                     4041                        0
+        numa_foreign                           4041                     4041                     4041                     4041                        0
+        numa_local                             4151                     4151                     4151                     4151                     4096
+        numa_other                             4041                     4041                     4041                     4041                     4096
+        pgpromote_success                         0                        0                     6019                     6019                        0
+        pgpromote_candidate                       0                        0                     8304                     8304                        0
+        pgdemote_kswapd                           0                        0                     6148                     6148                        0
+        pgalloc                                8192                     8192                     8192                     8192                     8192
+        pgfree                                 8192                     8192                     8192                     8192                     8192
+        pgactivate                                0                        0                     3615                     3615                        0
+        pgdeactivate                              0                        0                     1654                     1654                        0
+        pgfault                                8192                    16274                    22515                    22515                     8192
+        pgrefill                                  0                        0                     1654                     1654                        0
+        pgsteal_kswapd                            0                        0                     6148                     6148                        0
+        pgscan_kswapd                             0                        0                    18978                    18978                        0
+        pageoutrun                                0                        0                       37                       37                        0
+        numa_pte_updates                          0                     8082                     8304                     8304                        0
+        numa_hint_faults                          0                     8082                     8304                     8304                        0
+        numa_pages_migrated                       0                        0                     6019                     6019                        0
+        pgmigrate_success                         0                        0                    12167                    12167                        0
+
+        off, start    heat │▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄██████████│
+                      fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
+        off, end      heat │▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄██████████│
+                      fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
+        mode 2, start heat │▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄██████████│
+                      fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
+        mode 2, end   heat │▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄██████████│
+                      fast │▁▁▁▁▁▁▁▁▁▂▇█▇▇█▆▁▁▁▃█▂▁▄█████████████████▆██▇█▇▇█▇█▅▂▁▁▂▂▁▃▁▂▁▂▁▂▂▁▁▂▂▃▄▃▃▄▃▃▃▄│
+        heat: accesses to equal ranges of pages, blank none, ▁ few to █ most (log scale)
+        fast: share of a range in the fast tier, ▁ none to █ all, · not resident
+
+        machine: small+cxl: one node of 256 MiB and four CPUs; small enough for tests
+        workload: toy --size=32MiB; 0.66 G instructions, 5.31 M lines from memory a round
+        kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
+        looped: 9 times
+        seed: 1
+        note: the program's memory: 32 MiB resident at its peak
+        note: DRAM shrunk to 17.3 MiB: half of the program's memory, 16 MiB, and the 1.3 MiB that the kernel
+          keeps free (its high marks)
+        note: node 1 added: 28 MiB of cxl: the other half, and half as much again, so that nothing runs out
+          of memory, read latency 275 ns (middle of the 140 to 410 ns measured over four expanders and five
+          CPU platforms, Liu et al., Systematic CXL Memory Characterization and Performance Analysis at
+          Scale, ASPLOS 2025, doi 10.1145/3676641.3715987, abstract), bandwidth 20000 MB/s (limited to what
+          these CPUs reach in node 0's memory; the part alone: 24000 MB/s)
+        note: native CPU time 0.400 s, of which modelled misses and faults take 0.102 s, and the rest is
+          0.449 ns an instruction: the unmodified machine is right by construction, and what a slower node
+          changes is the prediction
+        note: on the unmodified machine the first round takes 0.400 s and the second, which has its memory
+          already, 0.396 s
+        note: the recording is looped to 5s of virtual time at least with off, and as often in the other
+          columns; from the second round on the program has its memory already, as a server has
+        note: kernel default knobs except off: numa_balancing=0; mode 1: numa_balancing=1; mode 2:
+          numa_balancing=2 demotion_enabled=true; mode 3: numa_balancing=3 demotion_enabled=true; weighted
+          interleave: numa_balancing=0, all tasks under MPOL_WEIGHTED_INTERLEAVE with weights by bandwidth:
+          node 0 1, node 1 1; demotion is on with tiering, since Linux leaves it off by default and nothing
+          else makes room in DRAM
+        homenode: reading the recording
+        homenode: one round on the unmodified machine
+        homenode: replaying: off
+        homenode: replaying 9 rounds: mode 1, mode 2, mode 3, weighted interleave
+    "#]]);
+}
+
+#[test]
+fn recordings_without_a_usable_native_time_say_so() {
+    let f = Folder::new("uncalibrated");
+    let path = f.0.join("toy.parquet");
+    let warnings = |f: &Folder| {
+        let json =
+            f.json("replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms --json");
+        json["caption"]["warnings"].to_string()
+    };
+    recording(&path, |h| h.native = None);
+    let said = warnings(&f);
+    assert!(said.contains("the recording has no native time: an instruction is taken"), "{said}");
+    recording(&path, |h| {
+        h.slice = Slice { skip_insns: 0, for_insns: Some(1) };
+        h.ended = homenode_trace::Ended::SliceFull;
+    });
+    let said = warnings(&f);
+    assert!(said.contains("the recording ends before the program does"), "{said}");
+    recording(&path, |h| h.native = Some(Native { user_ns: 1, ..Native::default() }));
+    let said = warnings(&f);
+    assert!(said.contains("more than the native 0.000 s"), "{said}");
+}
+
+#[test]
+fn a_slice_has_its_share_of_the_native_time() {
+    let f = Folder::new("slice");
+    recording(&f.0.join("toy.parquet"), |h| h.slice.skip_insns = h.totals.insns / 2);
+    let json =
+        f.json("replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms --json");
+    let notes = json["caption"]["notes"].to_string();
+    assert!(notes.contains("the slice has 50.0 % of the program's instructions"), "{notes}");
+    assert!(json["caption"]["workload"].as_str().expect("text").contains("to the end"));
+}
+
+#[test]
+fn every_command_has_help_with_an_example_and_json() {
+    let f = Folder::new("help");
+    for command in ["measure", "record mem", "replay", "sim", "topo"] {
+        let out = f.run(&format!("{command} --help"));
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && text.contains("--json"), "{command}: {text}");
+        assert!(text.contains(&format!("Example:\n  homenode {command}")), "{command}: {text}");
+    }
+}
+
+#[test]
+fn a_machine_is_shown() {
+    let f = Folder::new("topo");
+    f.check("topo --machine MACHINES/small-cxl.toml", expect![[r#"
+        exit 0
+        small-cxl: one node of 256 MiB and four CPUs beside an expander of 512 MiB; small enough for tests
+
+        node 0   dram     256 MiB  tier 4, top    CPUs 0-3
+        node 1   cxl      512 MiB  tier 13        CPUs none
+
+        distances
+                 0    1
+            0   10   14
+            1   14   10
+
+        read latency and bandwidth
+        node 0 to node 0:       90 ns    20000 MB/s
+        node 0 to node 1:      275 ns    20000 MB/s
+
+        tiers and demotion as in Linux 6.12
+        memory_tier4: nodes 0
+        memory_tier13: nodes 1
+        node 0 demotes to node 1
+    "#]]);
+    f.check("topo --machine MACHINES/small-cxl.toml --json", expect![[r#"
+        exit 0
+        {"about":"one node of 256 MiB and four CPUs beside an expander of 512 MiB; small enough for tests","distances":[[10,14],[14,10]],"name":"small-cxl","nodes":[{"bytes":268435456,"cpus":[0,1,2,3],"demotes_to":[1],"id":0,"medium":"dram","tier":4,"top":true},{"bytes":536870912,"cpus":[],"demotes_to":[],"id":1,"medium":"cxl","tier":13,"top":false}]}
+    "#]]);
+}
+
+#[test]
+fn this_machine_is_measured_into_a_file_that_can_be_read() {
+    let f = Folder::new("measure");
+    f.write("this.toml", "what was there before\n");
+    let json = f.json("measure -o this.toml --json --tiny");
+    let count = json["constants"].as_array().expect("constants").len();
+    assert!(count >= 15, "{count} constants");
+    assert!(homenode_config::read_machine(&f.0.join("this.toml")).is_ok());
+    assert!(f.run("topo --machine this.toml").status.success());
+}
