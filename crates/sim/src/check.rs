@@ -312,10 +312,7 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
         used_on[zone.node] += used;
         say(
             used + zone.free == zone.managed,
-            format!(
-                "zone {i} ({:?}): {used} used + {} free, managed {}",
-                zone.kind, zone.free, zone.managed
-            ),
+            format!("zone {i}: {used} used + {} free, managed {}", zone.free, zone.managed),
         );
     }
     for (n, node) in k.memory.nodes.iter().enumerate() {

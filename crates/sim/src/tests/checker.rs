@@ -25,11 +25,11 @@ fn found(b: &Bench, what: &str) {
 fn each_kind_of_damage_is_found() {
     let (mut b, _) = bench();
     b.sim.kernel.memory.zones[0].free += 1;
-    found(&b, "zone 0 (Normal): 32 used + 4065 free, managed 4096");
+    found(&b, "zone 0: 32 used + 4065 free, managed 4096");
 
     let (mut b, p) = bench();
     b.sim.kernel.memory.words[p as usize] = 0;
-    found(&b, "zone 0 (Normal): 31 used");
+    found(&b, "zone 0: 31 used");
     found(&b, "members: 31");
     found(&b, "31 pages in memory, rss 32");
     found(&b, "32 came, 0 went, 31 used");
@@ -37,7 +37,7 @@ fn each_kind_of_damage_is_found() {
     let (mut b, p) = bench();
     let w = b.word(p).with_zone(1);
     b.sim.kernel.memory.words[p as usize] = w.0;
-    found(&b, "zone 1 (Movable): 1 used");
+    found(&b, "zone 1: 1 used");
 
     let (mut b, p) = bench();
     let w = b.word(p).with_zone(9);
