@@ -28,6 +28,9 @@ pub enum MemoryError {
     Zones(usize),
     /// More address space than page numbers reach.
     Pages(u64),
+    /// More address space than was reserved for the run: its mappings leave holes, or
+    /// it has more children than were foreseen.
+    Room(u64),
     /// More shared frames than a page's word can name.
     Frames,
     /// The host gave no memory for the columns.
@@ -45,6 +48,11 @@ impl std::fmt::Display for MemoryError {
             Self::Pages(n) => {
                 write!(f, "the programs map {n} pages of 4 KiB; 2^31 (8 TiB) can be simulated")
             }
+            Self::Room(n) => write!(
+                f,
+                "the programs map {n} pages of 4 KiB with the holes between them, more than \
+                 was reserved: fork fewer children at once, or reserve more (Setup::room)"
+            ),
             Self::Frames => {
                 write!(f, "more than 2^27 pages (512 GiB) are shared between processes")
             }
@@ -200,7 +208,7 @@ impl Memory {
             None => {
                 let at = self.blocks.len() as u32;
                 if at.checked_add(n).is_none_or(|end| end > self.blocks_max) {
-                    return Err(MemoryError::Pages((u64::from(at) + u64::from(n)) * HUGE_PAGES));
+                    return Err(MemoryError::Room((u64::from(at) + u64::from(n)) * HUGE_PAGES));
                 }
                 self.blocks.resize((at + n) as usize, Block::default());
                 at

@@ -253,6 +253,8 @@ pub struct Charge {
 pub(crate) struct Player {
     recording: Arc<Recording>,
     track: usize,
+    /// Tracks of the tasks above it, from the first one's on.
+    above: Vec<usize>,
     at: usize,
     /// Computing that is left before the row at `at`; `u64::MAX`: not begun.
     compute: u64,
@@ -269,7 +271,17 @@ const NOT_BEGUN: u64 = u64::MAX;
 impl Player {
     fn new(recording: Arc<Recording>, track: usize, fs: u64, rounds: Rounds) -> Self {
         let cache = vec![(u64::MAX, u64::MAX, 0); CACHE];
-        Self { recording, track, at: 0, compute: NOT_BEGUN, fs, rounds, done: 0, cache }
+        Self {
+            recording,
+            track,
+            above: Vec::new(),
+            at: 0,
+            compute: NOT_BEGUN,
+            fs,
+            rounds,
+            done: 0,
+            cache,
+        }
     }
 }
 
@@ -470,10 +482,14 @@ fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
         }
         Op::Fork { child } | Op::Thread { child } => {
             let Program::Player(p) = &task.program else { return };
-            if child as usize >= p.recording.tracks.len() || child == 0 {
+            // A task that starts itself, be it through others, would do so for ever.
+            let (child_track, mut above) = (child as usize, p.above.clone());
+            above.push(p.track);
+            if child_track >= p.recording.tracks.len() || above.contains(&child_track) {
                 return;
             }
-            let player = Player::new(p.recording.clone(), child as usize, p.fs, p.rounds);
+            let mut player = Player::new(p.recording.clone(), child as usize, p.fs, p.rounds);
+            player.above = above;
             let program = Program::Player(Box::new(player));
             let born = if matches!(op, Op::Fork { .. }) {
                 sim.fork_task(id, task, program)

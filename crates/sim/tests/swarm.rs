@@ -12,8 +12,10 @@ use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_sim::check::Checker;
 use homenode_sim::random::Stream;
+use homenode_sim::replay::{Charge, Op, Recording, Rounds};
 use homenode_sim::vmstat::Item;
-use homenode_sim::{Setup, Simulation};
+use homenode_sim::{MemoryError, Setup, Simulation};
+use std::sync::Arc;
 use support::*;
 
 /// What a seed stands for.
@@ -381,4 +383,88 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
         assert_eq!(of(Order::Quantum(Picos::from_us(10))), strict, "seed {seed}");
         assert_eq!(strict.pages, 0, "seed {seed}: everything has ended");
     }
+}
+
+/// A recording that makes no sense, but may be written in a file.
+fn draw_recording(d: &mut Draw) -> Recording {
+    let tasks = d.between(1, 4) as u32;
+    let mut r = Recording::new(tasks as usize);
+    let reach = d.of(&[40u64, 700, 3000]);
+    for task in 0..tasks {
+        for _ in 0..d.between(1, 400) {
+            let page = 0x10_0000 + d.below(reach);
+            let most = d.of(&[1, 20, 600]);
+            let pages = d.between(1, most);
+            let prot = [d.below(8) > 0, d.below(3) > 0, d.one_in(4)];
+            let child = d.below(u64::from(tasks) + 1) as u32;
+            let op = match d.below(40) {
+                0..=2 => Op::Map { page, pages, prot, file: d.one_in(3), shared: d.one_in(4) },
+                3 => Op::Unmap { page, pages },
+                4 => Op::Protect { page, pages, prot },
+                5 => Op::Remap { page, pages, to: 0x10_0000 + d.below(2 * reach) },
+                6 => Op::Discard { page, pages },
+                7 if d.one_in(3) => Op::Fork { child },
+                8 if d.one_in(3) => Op::Thread { child },
+                9 if d.one_in(6) => Op::Exec,
+                10 if d.one_in(8) => Op::Exit,
+                11 => Op::Wait { child: Some(child) },
+                _ => {
+                    let write = d.one_in(2);
+                    let (a, b) = (d.below(9) as u32, d.below(9) as u32);
+                    Op::Access { page, reads: a, writes: if write { b } else { 0 }, write }
+                }
+            };
+            r.push(task, d.below(20_000), op);
+        }
+    }
+    r
+}
+
+/// Replays of such recordings: mappings are made, moved, protected and dropped in
+/// ways that no scenario has.
+#[test]
+fn every_recording_keeps_what_must_hold() {
+    let mut failures = Vec::new();
+    for seed in seeds(0..300) {
+        let run = || {
+            let mut d = Draw(Stream::new(seed, "recordings"));
+            let machine = draw_machine(&mut d);
+            let recording = Arc::new(draw_recording(&mut d));
+            let mut setup = Setup { seed, ..Setup::default() };
+            setup.knobs = knobs(&[("scan_delay_ms", "0"), ("scan_period_min_ms", "4")]);
+            setup.knobs.push(("numa_balancing".into(), d.below(4).to_string()));
+            setup.model.swap = d.of(&[Swap::None, Swap::Device(Pages(500))]);
+            setup.fail_moves = d.of(&[0, 300]);
+            let charge = Charge {
+                fs_per_insn: 250_000,
+                rounds: Rounds::Count(d.between(1, 6)),
+                policy: draw_policy(&mut d, &machine),
+            };
+            let once = || {
+                let mut sim = Simulation::replay(&machine, &setup, &recording, "r", &charge)
+                    .map_err(|e| e.to_string())?;
+                let checker = Checker::watch(&mut sim);
+                checker.run(&mut sim, Picos::from_secs(20).0, Picos::from_us(900).0)?;
+                match sim.error() {
+                    // Children of children may need more room than was foreseen.
+                    Some(MemoryError::Room(_)) => Ok(sim.hash()),
+                    Some(e) => Err(format!("memory: {e}")),
+                    None if sim.idle() => Ok(sim.hash()),
+                    None => Err("it doesn't end".to_owned()),
+                }
+            };
+            let (first, second) = (once()?, once()?);
+            if first == second { Ok(()) } else { Err("it isn't the same twice".into()) }
+        };
+        let ran = std::panic::catch_unwind(run).unwrap_or_else(|p| {
+            let text = p.downcast_ref::<String>().map(String::as_str);
+            Err(format!("panic: {}", text.or(p.downcast_ref::<&str>().copied()).unwrap_or("?")))
+        });
+        if let Err(why) = ran {
+            failures.push(format!("seed {seed}: {why}"));
+        }
+    }
+    let n = failures.len();
+    failures.truncate(8);
+    assert!(n == 0, "commit {}: {n} recordings fail\n{}", commit(), failures.join("\n"));
 }

@@ -249,6 +249,7 @@ fn a_slower_node_costs_its_latency() {
 fn odd_recordings_end() {
     for rows in [
         vec![],
+        vec![(0, 0, Op::Thread { child: 1 }), (1, 0, Op::Fork { child: 1 })],
         vec![(0, 0, Op::Exit)],
         vec![(0, 0, Op::Exec)],
         vec![(0, 0, Op::Fork { child: 0 }), (0, 0, Op::Fork { child: 9 })],
