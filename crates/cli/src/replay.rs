@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         setup.knobs.clone_from(&column.knobs);
         setup.knobs.extend(args.set.iter().cloned());
         let charge =
-            Charge { fs_per_insn: calibrated.fs_per_insn, rounds, policy: column.policy.clone() };
+            Charge { as_per_insn: calibrated.as_per_insn, rounds, policy: column.policy.clone() };
         let own = AtomicU64::new(0);
         let told = |round: u64, now: u64| {
             let part = match rounds {
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(loaded.header.command.first());
-        all["fs_per_insn"] = json!(calibrated.fs_per_insn);
+        all["as_per_insn"] = json!(calibrated.as_per_insn);
         all["unmodified_round_s"] = json!(calibrated.round as f64 / 1e12);
         all["runs"] = columns
             .iter()

@@ -1,11 +1,12 @@
 //! Where the hot pages are, drawn in a terminal.
 //!
 //! The address space is cut into columns of equal page ranges. Each snapshot is two
-//! lines: how hot each range is (on a logarithmic scale, common to all snapshots, so
-//! that they can be compared), and how much of it lies in the fast tier.
+//! lines: how hot each range is (each level has half the accesses of the next, down
+//! from the hottest range of all snapshots, so that they can be compared), and how
+//! much of it lies in the fast tier.
 //!
-//! Example: with a hottest cell of 255 accesses, log2(1 + 255) = 8 levels, so that
-//! 1 access is level 1, 3 are level 2, 15 are level 4, 255 are level 8.
+//! Example: with a hottest cell of 800 accesses, 401 to 800 are level 8, 201 to 400
+//! are level 7, and 1 to 12 level 2 or 1.
 
 use serde::Serialize;
 
@@ -90,7 +91,7 @@ pub fn heat_picture(snapshots: &[Snapshot], width: usize, glyphs: Glyphs) -> Str
     let share = glyphs.share();
     let nothing = if share[0] == ' ' { "blank".to_owned() } else { share[0].to_string() };
     out.push_str(&format!(
-        "heat: accesses to equal ranges of pages, blank none, {} few to {} most (log scale)\n",
+        "heat: accesses to equal ranges of pages, {1} most, half at each step down to {0}, blank none\n",
         heat[1], heat[8]
     ));
     out.push_str(&format!(
@@ -125,9 +126,8 @@ fn heat_level(accesses: u64, hottest: u64) -> usize {
     if accesses == 0 {
         return 0;
     }
-    let log = |n: u64| (n as f64 + 1.0).log2();
-    let level = (log(accesses) / log(hottest.max(accesses)) * 8.0).round();
-    (level as usize).clamp(1, 8)
+    let halvings = (hottest.max(accesses) / accesses).ilog2() as usize;
+    8usize.saturating_sub(halvings).max(1)
 }
 
 /// 0 where nothing is resident, 1 for all slow, to 8 for all fast.

@@ -224,24 +224,24 @@ fn pictures() -> Vec<Snapshot> {
 #[test]
 fn pictures_of_heat() {
     expect![[r#"
-        start       heat │▁▁▁▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇█████▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▄▃▃▃▃▂▂▂▁▁▁│
+        start       heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▃▃▄▅▅▆▇▇███▇▇▆▆▅▄▃▃▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
                     fast │██████████████████████████████▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
-        off, end    heat │▁▁▁▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇█████▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▄▃▃▃▃▂▂▂▁▁▁│
+        off, end    heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▃▃▄▅▅▆▇▇███▇▇▆▆▅▄▃▃▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
                     fast │██████████████████████████████▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
-        mode 2, end heat │▁▁▁▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇█████▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▄▃▃▃▃▂▂▂▁▁▁│
+        mode 2, end heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▃▃▄▅▅▆▇▇███▇▇▆▆▅▄▃▃▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
                     fast │▂▂▂▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇▇▇▇▇▇▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▃▃▃▃▃▂▂▂▂▂▂│
-        heat: accesses to equal ranges of pages, blank none, ▁ few to █ most (log scale)
+        heat: accesses to equal ranges of pages, █ most, half at each step down to ▁, blank none
         fast: share of a range in the fast tier, ▁ none to █ all, · not resident
     "#]]
     .assert_eq(&heat_picture(&pictures(), 80, Glyphs::Blocks));
     expect![[r#"
-        start       heat |...::::----====+++++****####@@@@@####****+++++=====----:::...|
+        start       heat |....................:--=++*##@@@##**+=--:....................|
                     fast |7777777777777777777777777777774000000000000000000000000000000|
-        off, end    heat |...::::----====+++++****####@@@@@####****+++++=====----:::...|
+        off, end    heat |....................:--=++*##@@@##**+=--:....................|
                     fast |7777777777777777777777777777774000000000000000000000000000000|
-        mode 2, end heat |...::::----====+++++****####@@@@@####****+++++=====----:::...|
+        mode 2, end heat |....................:--=++*##@@@##**+=--:....................|
                     fast |1111111222233334444455556666666666666555544444333322222111111|
-        heat: accesses to equal ranges of pages, blank none, . few to @ most (log scale)
+        heat: accesses to equal ranges of pages, @ most, half at each step down to ., blank none
         fast: share of a range in the fast tier, 0 none to 7 all, blank not resident
     "#]]
     .assert_eq(&heat_picture(&pictures(), 80, Glyphs::Ascii));

@@ -56,7 +56,7 @@ fn gauss_ids(n: u64, pages: u64, seed: u64) -> Vec<u32> {
     (0..n)
         .map(|_| {
             let page = g.draw(&mut s) as u32;
-            page | if s.next() & 0xffff < 13_107 { 1 << 31 } else { 0 }
+            page | if s.bits() & 0xffff < 13_107 { 1 << 31 } else { 0 }
         })
         .collect()
 }

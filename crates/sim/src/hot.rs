@@ -120,8 +120,8 @@ pub(crate) fn run(
     end: u64,
 ) -> usize {
     match kinds {
-        ..=4 => bursts::<Lanes<4>>(ops, words, cost, kinds, counts, clock, end),
-        ..=8 => bursts::<Lanes<3>>(ops, words, cost, kinds, counts, clock, end),
+        0..=4 => bursts::<Lanes<4>>(ops, words, cost, kinds, counts, clock, end),
+        5..=8 => bursts::<Lanes<3>>(ops, words, cost, kinds, counts, clock, end),
         _ => bursts::<Array>(ops, words, cost, kinds, counts, clock, end),
     }
 }
@@ -150,10 +150,10 @@ fn bursts<T: Tally>(
             stretch::<T, false>(&ops[done..], n, words, &mut tally, cost, left)
         };
         done += made;
-        for k in 0..kinds {
+        for (k, (sum, each)) in counts.0.iter_mut().zip(cost).enumerate().take(kinds) {
             let c = tally.get(k);
-            counts.0[k] += c;
-            *clock += c * cost[k];
+            *sum += c;
+            *clock += c * each;
         }
         // Stopped before its number and before the end: at an event.
         if made < n && !(timed && *clock >= end) {

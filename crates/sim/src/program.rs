@@ -79,7 +79,7 @@ impl Access {
         let (pages, random) = (self.pages, &mut self.random);
         let mut put = |page: u64, random: &mut Stream, write: u64| {
             // All or nothing needs no draw; the common 80:20 takes one.
-            let w = write == 65_536 || (write > 0 && (random.next() & 0xffff) < write);
+            let w = write == 65_536 || (write > 0 && (random.bits() & 0xffff) < write);
             out.push((self.first + page as u32) | if w { OP_WRITE } else { 0 });
         };
         match &mut self.source {

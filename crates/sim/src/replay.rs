@@ -241,8 +241,8 @@ pub enum Rounds {
 /// How a recording is charged.
 #[derive(Clone, Debug)]
 pub struct Charge {
-    /// Time of one instruction in femtoseconds, misses apart.
-    pub fs_per_insn: u64,
+    /// Time of one instruction in attoseconds (10^-18 s), misses apart.
+    pub as_per_insn: u64,
     /// How long.
     pub rounds: Rounds,
     /// The policy of all tasks, as by `set_mempolicy`.
@@ -258,7 +258,7 @@ pub(crate) struct Player {
     at: usize,
     /// Computing that is left before the row at `at`; `u64::MAX`: not begun.
     compute: u64,
-    fs: u64,
+    attos: u64,
     rounds: Rounds,
     pub(crate) done: u64,
     /// Page → place: direct-mapped, valid for one state of the mappings.
@@ -269,7 +269,7 @@ const CACHE: usize = 4096;
 const NOT_BEGUN: u64 = u64::MAX;
 
 impl Player {
-    fn new(recording: Arc<Recording>, track: usize, fs: u64, rounds: Rounds) -> Self {
+    fn new(recording: Arc<Recording>, track: usize, attos: u64, rounds: Rounds) -> Self {
         let cache = vec![(u64::MAX, u64::MAX, 0); CACHE];
         Self {
             recording,
@@ -277,7 +277,7 @@ impl Player {
             above: Vec::new(),
             at: 0,
             compute: NOT_BEGUN,
-            fs,
+            attos,
             rounds,
             done: 0,
             cache,
@@ -301,7 +301,7 @@ impl Simulation {
         let mut s = Self::boot(machine, setup, recording.room())?;
         let process = s.add_program(name);
         let space = s.kernel.new_space();
-        let player = Player::new(recording.clone(), 0, charge.fs_per_insn, charge.rounds);
+        let player = Player::new(recording.clone(), 0, charge.as_per_insn, charge.rounds);
         let id = s.new_task(process, space, 0, Program::Player(Box::new(player)), 0);
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;
@@ -334,7 +334,7 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
             continue;
         };
         if p.compute == NOT_BEGUN {
-            p.compute = (u128::from(row.insns) * u128::from(p.fs) / 1000) as u64;
+            p.compute = (u128::from(row.insns) * u128::from(p.attos) / 1_000_000) as u64;
         }
         if p.compute > end - task.clock {
             p.compute -= end - task.clock;
@@ -488,7 +488,7 @@ fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
             if child_track >= p.recording.tracks.len() || above.contains(&child_track) {
                 return;
             }
-            let mut player = Player::new(p.recording.clone(), child as usize, p.fs, p.rounds);
+            let mut player = Player::new(p.recording.clone(), child as usize, p.attos, p.rounds);
             player.above = above;
             let program = Program::Player(Box::new(player));
             let born = if matches!(op, Op::Fork { .. }) {

@@ -41,6 +41,15 @@ impl Vma {
     pub(crate) fn pages(&self) -> u64 {
         self.end - self.start
     }
+    /// Whether `next` goes on where this one ends, and is of its kind. Mappings of
+    /// files don't join: nobody here knows whether their offsets do.
+    fn joins(&self, next: &Self) -> bool {
+        self.end == next.start
+            && !self.kind.file
+            && self.kind == next.kind
+            && self.name == next.name
+            && self.policy_migrates == next.policy_migrates
+    }
 }
 
 impl ScannedVma for Vma {
@@ -152,12 +161,22 @@ impl Space {
         // A hole between two mappings, as address randomisation leaves it.
         (top + u64::from(BLOCK)).next_multiple_of(u64::from(BLOCK))
     }
-    /// Puts a mapping in; nothing may be mapped there.
+    /// Puts a mapping in; nothing may be mapped there. It joins neighbours of its
+    /// kind, as the kernel's do: a heap that grows stays one mapping, which keeps
+    /// what the scan remembers of its first part.
     pub(crate) fn insert(&mut self, vma: Vma) {
         let at = self.vmas.partition_point(|v| v.end <= vma.start);
         debug_assert!(self.vmas.get(at).is_none_or(|v| vma.end <= v.start));
         self.changes += 1;
         self.vmas.insert(at, vma);
+        if at + 1 < self.vmas.len() && self.vmas[at].joins(&self.vmas[at + 1]) {
+            self.vmas[at].end = self.vmas[at + 1].end;
+            self.vmas.remove(at + 1);
+        }
+        if at > 0 && self.vmas[at - 1].joins(&self.vmas[at]) {
+            self.vmas[at - 1].end = self.vmas[at].end;
+            self.vmas.remove(at);
+        }
     }
     /// Makes mappings begin at `start` and at `end`, and returns the places of
     /// those between. A part begins anew with the scan (SPEC §A.3, last item).

@@ -436,7 +436,7 @@ fn every_recording_keeps_what_must_hold() {
             setup.model.swap = d.of(&[Swap::None, Swap::Device(Pages(500))]);
             setup.fail_moves = d.of(&[0, 300]);
             let charge = Charge {
-                fs_per_insn: 250_000,
+                as_per_insn: 250_000_000,
                 rounds: Rounds::Count(d.between(1, 6)),
                 policy: draw_policy(&mut d, &machine),
             };

@@ -122,8 +122,8 @@ const STEPS: u32 = 6;
 
 /// What one instruction takes, misses apart.
 pub(super) struct Calibration {
-    /// In femtoseconds.
-    pub(super) fs_per_insn: u64,
+    /// In attoseconds (10^-18 s).
+    pub(super) as_per_insn: u64,
     /// Time of a round on the unmodified machine, in picoseconds.
     pub(super) round: u64,
     /// Most pages in use.
@@ -140,8 +140,8 @@ pub(super) fn calibrate(
     loaded: &Loaded,
     shelves: &[Shelf],
 ) -> Result<Calibration> {
-    let run = |fs_per_insn, rounds| {
-        let charge = Charge { fs_per_insn, rounds: Rounds::Count(rounds), policy: Policy::Default };
+    let run = |as_per_insn, rounds| {
+        let charge = Charge { as_per_insn, rounds: Rounds::Count(rounds), policy: Policy::Default };
         play(machine, setup, loaded, &charge, shelves, 0, &|_, _| {})
     };
     let bare = run(0, 1)?;
@@ -149,7 +149,7 @@ pub(super) fn calibrate(
     let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let seconds = |ps: f64| format!("{:.3} s", ps / 1e12);
     let native = loaded.header.native.as_ref().map(|n| (n.user_ns + n.sys_ns) as f64 * 1000.0);
-    let (fs_per_insn, whole) = match (native, loaded.share()) {
+    let (as_per_insn, whole) = match (native, loaded.share()) {
         (Some(native), Some(share)) => {
             let due = native * share;
             if bare.ran as f64 >= due {
@@ -168,24 +168,24 @@ pub(super) fn calibrate(
             }
             // With more time between them misses meet less load and take less: a few
             // steps settle what is left for the instructions.
-            let (mut fs, mut ran) = (0u64, bare.ran);
+            let (mut attos, mut ran) = (0u64, bare.ran);
             for _ in 0..STEPS {
-                let off = ((due - ran as f64) * 1000.0 / insns as f64).round();
-                let next = (fs as f64 + off).max(0.0) as u64;
-                if next == fs {
+                let off = ((due - ran as f64) * 1e6 / insns as f64).round();
+                let next = (attos as f64 + off).max(0.0) as u64;
+                if next == attos {
                     break;
                 }
-                fs = next;
-                ran = run(fs, 1)?.ran;
+                attos = next;
+                ran = run(attos, 1)?.ran;
             }
-            let computing = fs as f64 * insns as f64 / 1000.0;
+            let computing = attos as f64 * insns as f64 / 1e6;
             notes.push(format!(
                 "native CPU time {}, of which modelled misses and faults take {}, and the rest is {:.3} ns an instruction: the unmodified machine is right by construction, and what a slower node changes is the prediction",
                 seconds(due),
                 seconds(ran as f64 - computing),
-                fs as f64 / 1e6
+                attos as f64 / 1e9
             ));
-            (fs, run(fs, 2)?)
+            (attos, run(attos, 2)?)
         }
         (native, _) => {
             use homenode_core::costs::Cost;
@@ -199,7 +199,7 @@ pub(super) fn calibrate(
                 "{why}: an instruction is taken to cost the machine's {:.3} ns",
                 ps as f64 / 1e3
             ));
-            (ps * 1000, run(ps * 1000, 2)?)
+            (ps * 1_000_000, run(ps * 1_000_000, 2)?)
         }
     };
     let first = whole.ends.first().copied().unwrap_or(1);
@@ -210,7 +210,7 @@ pub(super) fn calibrate(
         seconds(second as f64)
     ));
     Ok(Calibration {
-        fs_per_insn,
+        as_per_insn,
         round: second.max(1),
         peak: whole.peak.max(bare.peak),
         notes,

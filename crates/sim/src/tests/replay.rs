@@ -43,7 +43,7 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
 }
 
 fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
-    let charge = Charge { fs_per_insn: 250_000, rounds, policy: Policy::Default };
+    let charge = Charge { as_per_insn: 250_000_000, rounds, policy: Policy::Default };
     let setup = Setup::default();
     let mut s = Simulation::replay(m, &setup, &recording(rows), "job", &charge).expect("it fits");
     let checker = Checker::watch(&mut s);
@@ -238,7 +238,7 @@ fn a_slower_node_costs_its_latency() {
     (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
     let rows = [(0, 0, map(PAGE, 4)), (0, 0, read(PAGE, 4))];
     let policy = Policy::Preferred(homenode_core::units::NodeId(1));
-    let charge = Charge { fs_per_insn: 250_000, rounds: Rounds::Count(1), policy };
+    let charge = Charge { as_per_insn: 250_000_000, rounds: Rounds::Count(1), policy };
     let setup = Setup::default();
     let mut s = Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
     s.run();
