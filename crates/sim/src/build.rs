@@ -13,7 +13,7 @@ use homenode_core::units::{CpuId, HUGE_PAGES, Pages};
 use std::sync::Arc;
 
 /// What a run needs beside the machine and the programs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The kernel's rules and defaults.
     pub version: KernelVersion,
@@ -31,21 +31,6 @@ pub struct Setup {
     pub fail_moves: u32,
     /// Leaves the tick's hook of balancing out, to measure what it costs.
     pub without_balancing: bool,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self {
-            version: KernelVersion::default(),
-            knobs: Vec::new(),
-            model: Model::default(),
-            seed: 0,
-            duration: None,
-            room: 0,
-            fail_moves: 0,
-            without_balancing: false,
-        }
-    }
 }
 
 /// Why nothing can be simulated.
