@@ -315,6 +315,20 @@ fn reclaim_of_a_shared_frame_takes_it_from_all() {
     b.check();
 }
 
+#[test]
+fn a_shared_file_page_is_dirty_once_any_mapper_has_written() {
+    let mut b = Bench::new(&machine(&[dram(4096, 1)]), &[NO_THP]);
+    let page = b.map(4, Kind { file: true, shared: true, ..kind() });
+    b.touch(page, false).expect("readable");
+    let (_, copy) = forked(&mut b, page, true);
+    let item = b.sim.kernel.memory.item_of(page);
+    assert!(!b.sim.kernel.memory.is_dirty(item));
+    b.touch(copy, true).expect("writable");
+    assert_eq!(b.sim.kernel.memory.item_of(page), item);
+    assert!(b.sim.kernel.memory.is_dirty(item));
+    b.check();
+}
+
 // ── Mappings ───────────────────────────────────────────────────────────────────
 
 #[test]
