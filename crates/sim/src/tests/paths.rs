@@ -10,7 +10,7 @@ use crate::page::State;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Model, Policy, Swap};
+use homenode_core::scenario::{Margin, Model, Policy, Swap};
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Pages};
 
@@ -113,6 +113,43 @@ fn kswapd_stops_at_promo_with_tiering_and_at_high_without() {
         assert!(b.stat(Item::PgdemoteKswapd) > 0);
         b.check();
     }
+}
+
+// SPEC §F.1 S1: kswapd aims a little above high, "e.g." high/4.
+#[test]
+fn kswapd_aims_as_far_above_high_as_the_margin_says() {
+    for margin in [Margin::Kernel, Margin::SeedQuarter, Margin::PostedQuarter] {
+        let m = machine(&[dram(16384, 1), cxl(16384)]);
+        let on = [NO_THP, ("numa_balancing", "2"), ("demotion_enabled", "true")];
+        let model = Model { margin, ..Model::default() };
+        let knobs = super::support::knobs(&on);
+        let mut b = Bench::with(&m, Setup { model, knobs, ..Setup::default() });
+        let marks = b.sim.kernel.marks[0];
+        let (high, d) = (marks.high.0, marks.high.0 - marks.low.0);
+        let aim = high
+            + match margin {
+                Margin::Kernel => d,
+                Margin::SeedQuarter => high / 4,
+                // 10 MiB.
+                Margin::PostedQuarter => 2560,
+            };
+        let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+        let first = b.map(16384, Kind { policy: bound, ..kind() });
+        b.fill(first, (16384 - marks.low.0 + 1) as u32);
+        b.kswapd(0);
+        let free = b.free(0);
+        // A pass over the lists is finished also where its first batches were enough.
+        assert!(free > aim && free <= aim + 256, "{margin:?}: {free}, aim {aim}");
+        b.check();
+    }
+}
+
+// SPEC §F.1 S1: a CPU with fast memory, and slow memory that is a node without CPU.
+#[test]
+fn slow_memory_is_a_node_without_cpu_below_the_top_tier() {
+    let b = Bench::new(&machine(&[dram(1024, 1), cxl(1024), dram(1024, 0), pmem(1024)]), &[]);
+    // DRAM without CPUs is of the top tier (SPEC §B.2).
+    assert_eq!(b.sim.kernel.top, [true, false, true, false]);
 }
 
 #[test]
@@ -275,6 +312,20 @@ fn reclaim_of_a_shared_frame_takes_it_from_all() {
     b.fill(page + 400, 1600);
     assert_eq!(b.word(page).state(), State::Swapped);
     assert_eq!(b.word(copy).state(), State::Swapped);
+    b.check();
+}
+
+#[test]
+fn a_shared_file_page_is_dirty_once_any_mapper_has_written() {
+    let mut b = Bench::new(&machine(&[dram(4096, 1)]), &[NO_THP]);
+    let page = b.map(4, Kind { file: true, shared: true, ..kind() });
+    b.touch(page, false).expect("readable");
+    let (_, copy) = forked(&mut b, page, true);
+    let item = b.sim.kernel.memory.item_of(page);
+    assert!(!b.sim.kernel.memory.is_dirty(item));
+    b.touch(copy, true).expect("writable");
+    assert_eq!(b.sim.kernel.memory.item_of(page), item);
+    assert!(b.sim.kernel.memory.is_dirty(item));
     b.check();
 }
 

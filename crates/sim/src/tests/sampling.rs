@@ -222,6 +222,21 @@ fn an_explicit_policy_is_not_scanned_until_it_is_taken_back() {
     assert_eq!(marked_at(&two_sockets(), &s, &[495, 700]), [false, true]);
 }
 
+// SPEC §A.4: an entry is eligible if it is "not a dirty file page".
+#[test]
+fn dirty_file_pages_are_not_scanned() {
+    for (write, marked) in [(1000, false), (0, true)] {
+        let policy = Policy::Preferred(NodeId(1));
+        let m = Map { policy, file: true, shared: true, ..map("m", 512) };
+        let free = Step::Mbind { map: "m".into(), policy: Policy::Default };
+        let first = access("m", Pattern::Sequential, write, Until::Accesses(512));
+        let steps = vec![first, free, access("m", Pattern::Uniform, 0, for_ms(500))];
+        let mut s = scenario(vec![process("p", &[0], vec![m], steps)]);
+        s.knobs = fast(&[NO_THP, ("numa_balancing", "1")]);
+        assert_eq!(marked_at(&two_sockets(), &s, &[400]), [marked]);
+    }
+}
+
 #[test]
 fn a_knob_written_in_the_middle_takes_effect() {
     let (maps, mut steps) = away(512);
