@@ -16,7 +16,8 @@ fn defaults_and_paths() {
         let k = Knobs::new(v);
         for knob in Knob::ALL {
             let (Some(path), Ok(value)) = (knob.path(v), k.get(&knob.name())) else { continue };
-            rows += &format!("{v} {path} = {value} {}\n", knob.row().unit);
+            rows += format!("{v} {path} = {value} {}", knob.row().unit).trim_end();
+            rows += "\n";
         }
     }
     let expected = "\
@@ -26,7 +27,7 @@ fn defaults_and_paths() {
 3.8 /proc/sys/kernel/numa_balancing_scan_period_reset = 60000 ms
 3.8 /proc/sys/kernel/numa_balancing_scan_size_mb = 256 MB
 3.8 /proc/sys/vm/min_free_kbytes = auto kB
-3.8 /proc/sys/vm/swappiness = 60 
+3.8 /proc/sys/vm/swappiness = 60
 3.8 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never word
 6.12 /proc/sys/kernel/numa_balancing = 1 bits
 6.12 /sys/kernel/debug/sched/numa_balancing/scan_delay_ms = 1000 ms
@@ -38,7 +39,7 @@ fn defaults_and_paths() {
 6.12 /sys/kernel/mm/numa/demotion_enabled = false bool
 6.12 /proc/sys/vm/min_free_kbytes = auto kB
 6.12 /proc/sys/vm/watermark_scale_factor = 10 1/10000
-6.12 /proc/sys/vm/swappiness = 60 
+6.12 /proc/sys/vm/swappiness = 60
 6.12 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never word
 ";
     assert_eq!(rows, expected);
