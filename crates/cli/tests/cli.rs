@@ -538,7 +538,7 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
         mode 2, end   heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │▁▁▁▁▁▁▁▁▁▂▇█▇▇█▆▁▁▁▃█▂▁▄█████████████████▆██▇█▇▇█▇█▅▂▁▁▂▂▁▃▁▂▁▂▁▂▂▁▁▂▂▃▄▃▃▄▃▃▃▄│
-        heat: accesses to equal ranges of pages, █ most, halved each step to ▁, blank none
+        heat: accesses to equal ranges, █ most, half at each step to ▁, blank none
         fast: share of a range in the fast tier, ▁ none to █ all, · not resident
 
         machine: small+cxl: one node of 256 MiB and four CPUs; small enough for tests

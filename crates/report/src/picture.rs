@@ -91,7 +91,7 @@ pub fn heat_picture(snapshots: &[Snapshot], width: usize, glyphs: Glyphs) -> Str
     let share = glyphs.share();
     let nothing = if share[0] == ' ' { "blank".to_owned() } else { share[0].to_string() };
     out.push_str(&format!(
-        "heat: accesses to equal ranges of pages, {1} most, halved each step to {0}, blank none\n",
+        "heat: accesses to equal ranges, {1} most, half at each step to {0}, blank none\n",
         heat[1], heat[8]
     ));
     out.push_str(&format!(

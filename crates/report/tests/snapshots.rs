@@ -230,7 +230,7 @@ fn pictures_of_heat() {
                     fast │██████████████████████████████▅▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
         mode 2, end heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▃▃▄▅▅▆▇▇███▇▇▆▆▅▄▃▃▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
                     fast │▂▂▂▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▇▇▇▇▇▇▇▇▇▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▃▃▃▃▃▂▂▂▂▂▂│
-        heat: accesses to equal ranges of pages, █ most, halved each step to ▁, blank none
+        heat: accesses to equal ranges, █ most, half at each step to ▁, blank none
         fast: share of a range in the fast tier, ▁ none to █ all, · not resident
     "#]]
     .assert_eq(&heat_picture(&pictures(), 80, Glyphs::Blocks));
@@ -241,7 +241,7 @@ fn pictures_of_heat() {
                     fast |7777777777777777777777777777774000000000000000000000000000000|
         mode 2, end heat |....................:--=++*##@@@##**+=--:....................|
                     fast |1111111222233334444455556666666666666555544444333322222111111|
-        heat: accesses to equal ranges of pages, @ most, halved each step to ., blank none
+        heat: accesses to equal ranges, @ most, half at each step to ., blank none
         fast: share of a range in the fast tier, 0 none to 7 all, blank not resident
     "#]]
     .assert_eq(&heat_picture(&pictures(), 80, Glyphs::Ascii));

@@ -19,7 +19,6 @@ impl Stream {
         Self(Mcg128Xsl64::seed_from_u64(lo))
     }
     /// The next 64 bits.
-    #[expect(clippy::should_implement_trait, reason = "a stream has no end that `None` could tell")]
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
