@@ -432,6 +432,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
                                                               fork
                                                                cow
             time [s]                             0.0717 (   0.00%)
+            accesses [M/s]                        5.863 (   0.00%)
             accesses in node 0 (dram) [%]        100.00 (   0.00%)
             pages promoted                            0
             pages demoted                             0
@@ -501,6 +502,7 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         time of a round, mean [s]            0.5937 (   0.00%)        0.5945 (  -0.13%)        0.5504 (   7.29%)        0.5504 (   7.29%)        0.4941 (  16.77%)
         time of the first round [s]          0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.4978 (  16.67%)
         time of the last round [s]           0.5933 (   0.00%)        0.5933 (   0.00%)        0.5376 (   9.39%)        0.5376 (   9.39%)        0.4937 (  16.78%)
+        accesses [M/s]                        8.941 (   0.00%)         8.930 (  -0.13%)         9.644 (   7.86%)         9.644 (   7.86%)        10.743 (  20.15%)
         accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         23.81 (3706.46%)         23.81 (3706.46%)         50.00 (7892.68%)
         accesses in node 1 (cxl) [%]          99.37                    99.37                    76.19                    76.19                    50.00
         pages promoted                            0                        0                     6019                     6019                        0

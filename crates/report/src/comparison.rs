@@ -80,6 +80,10 @@ impl ComparisonTable {
             };
         let count = |n: u64| n as f64;
         let mut main = vec![figure("time", "s", Better::Lower, 4, &|r| count(r.time_ns) / 1e9)];
+        // The score of what runs for a time instead of for an amount of work.
+        main.push(figure("accesses", "M/s", Better::Higher, 3, &|r| {
+            count(r.accesses.iter().sum()) * 1e3 / count(r.time_ns.max(1))
+        }));
         for (i, tier) in tiers.iter().enumerate() {
             let better = if i == 0 { Better::Higher } else { Better::Neither };
             main.push(figure(&format!("accesses in {tier}"), "%", better, 2, &|r| {

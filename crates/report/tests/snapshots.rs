@@ -118,6 +118,9 @@ fn replays_compared() {
         time [s]                    120.5000 (   0.00%)      121.2500 (  -0.62%)      100.1000 *  16.93%*      125.0500 *  -3.78%*
           Stddev over seeds           0.7071                   1.0607                   0.1414                   0.0707
           Welch-p                          -                   0.5038                   0.0121                   0.0673
+        accesses [M/s]                 0.008 (   0.00%)         0.008 (  -0.62%)         0.010 *  20.38%*         0.008 *  -3.64%*
+          Stddev over seeds            0.000                    0.000                    0.000                    0.000
+          Welch-p                          -                   0.5036                   0.0074                   0.0701
         accesses in DRAM [%]           50.05 (   0.00%)         50.10 (   0.10%)         90.25 *  80.32%*         25.05 * -49.95%*
           Stddev over seeds             0.07                     0.07                     0.35                     0.07
           Welch-p                          -                   0.5528                   0.0027                   0.0000
@@ -141,6 +144,7 @@ fn wide_tables_are_cut_into_blocks() {
     expect![[r#"
                                                     off                   mode 1
         time [s]                    120.0000 (   0.00%)      122.0000 (  -1.67%)
+        accesses [M/s]                 0.008 (   0.00%)         0.008 (  -1.64%)
         accesses in DRAM [%]           50.00 (   0.00%)         50.05 (   0.10%)
         accesses in CXL [%]            50.00                    49.95
         pages promoted                     0                        0
@@ -155,6 +159,7 @@ fn wide_tables_are_cut_into_blocks() {
                                                  mode 2      weighted interleave
                                                                              3:1
         time [s]                    100.0000 (  16.67%)      125.0000 (  -4.17%)
+        accesses [M/s]                 0.010 (  20.00%)         0.008 (  -4.00%)
         accesses in DRAM [%]           90.00 (  80.00%)         25.00 ( -50.00%)
         accesses in CXL [%]            10.00                    75.00
         pages promoted                 70000                        0
@@ -303,7 +308,7 @@ fn json_is_one_object_with_stable_names() {
         table: ComparisonTable::replay(&["DRAM", "CXL"], &runs()[..1]),
         picture: vec![snapshot("start", 2, |_| 1)],
     };
-    expect![[r#"{"caption":{"machine":"this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of published ones)","workload":"sqlite3 building an index, 20 s of it from the 5th second","kernel":"active and inactive lists as in Linux 6.12 with MGLRU off","scales":[{"what":"memory","factor":64}],"loops":6,"seeds":[1,2],"notes":["the unmodified machine is right by construction"],"warnings":["the modelled misses alone take longer than the native time"]},"table":{"columns":["off"],"groups":[{"title":"","figures":[{"name":"time","unit":"s","better":"lower","samples":[[120.0,121.0]],"mean":[120.5],"stddev":[0.7071067811865476],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in DRAM","unit":"%","better":"higher","samples":[[50.0,50.1]],"mean":[50.05],"stddev":[0.07071067811865576],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in CXL","unit":"%","better":"neither","samples":[[50.0,49.9]],"mean":[49.95],"stddev":[0.07071067811865576],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages promoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages demoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"moved","unit":"MB","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"spent on moving","unit":"MB/s","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]}]},{"title":"vmstat","figures":[]}]},"picture":[{"label":"start","columns":[{"accesses":0,"resident":512,"fast":1},{"accesses":1024,"resident":0,"fast":1}]}]}"#]].assert_eq(&report.to_json());
+    expect![[r#"{"caption":{"machine":"this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of published ones)","workload":"sqlite3 building an index, 20 s of it from the 5th second","kernel":"active and inactive lists as in Linux 6.12 with MGLRU off","scales":[{"what":"memory","factor":64}],"loops":6,"seeds":[1,2],"notes":["the unmodified machine is right by construction"],"warnings":["the modelled misses alone take longer than the native time"]},"table":{"columns":["off"],"groups":[{"title":"","figures":[{"name":"time","unit":"s","better":"lower","samples":[[120.0,121.0]],"mean":[120.5],"stddev":[0.7071067811865476],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses","unit":"M/s","better":"higher","samples":[[0.008333333333333333,0.008264462809917356]],"mean":[0.008298898071625344],"stddev":[0.00004869881413130468],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in DRAM","unit":"%","better":"higher","samples":[[50.0,50.1]],"mean":[50.05],"stddev":[0.07071067811865576],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in CXL","unit":"%","better":"neither","samples":[[50.0,49.9]],"mean":[49.95],"stddev":[0.07071067811865576],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages promoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages demoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"moved","unit":"MB","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"spent on moving","unit":"MB/s","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]}]},{"title":"vmstat","figures":[]}]},"picture":[{"label":"start","columns":[{"accesses":0,"resident":512,"fast":1},{"accesses":1024,"resident":0,"fast":1}]}]}"#]].assert_eq(&report.to_json());
     assert_eq!(report.to_json().lines().count(), 1);
     let measured = serde_json::to_string(&hackbench()).expect("plain data");
     let back: serde_json::Value = serde_json::from_str(&measured).expect("it is JSON");
