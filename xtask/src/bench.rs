@@ -141,17 +141,6 @@ fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// What this checkout lacks to run them all, if anything.
-pub(crate) fn lacking(ws: &Workspace) -> Option<String> {
-    if !hotloop::is_there(ws) {
-        return Some(hotloop::LACKING.to_owned());
-    }
-    if !ws.has_target("homenode-cli", "bin", "homenode") {
-        return Some("there is no homenode command yet".to_owned());
-    }
-    None
-}
-
 /// Runs them; one that can't run counts as failed, and the next one follows.
 pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
     let mut failed = 0;

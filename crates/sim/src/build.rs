@@ -3,6 +3,7 @@
 use crate::engine::{Program, Simulation};
 use crate::kernel::{Ctx, Kernel, Mapping};
 use crate::memory::MemoryError;
+use crate::replay::{Charge, Player, Recording};
 use crate::space::Kind;
 use crate::watch::Watch;
 use homenode_core::kernel::KernelVersion;
@@ -122,6 +123,31 @@ impl Simulation {
         for p in &scenario.processes {
             s.add_process(p.clone());
         }
+        Ok(s)
+    }
+
+    /// A recording on a machine: the first task on its first CPU, further ones on
+    /// whichever CPU has the fewest.
+    ///
+    /// # Errors
+    /// [`SimError`], if a knob is refused or the memory cannot be modelled.
+    pub fn replay(
+        machine: &Machine,
+        setup: &Setup,
+        recording: &Arc<Recording>,
+        name: &str,
+        charge: &Charge,
+    ) -> Result<Self, SimError> {
+        let mut s = Self::boot(machine, setup, recording.room())?;
+        let process = s.add_program(name);
+        let space = s.kernel.new_space();
+        let player = Player::new(recording.clone(), 0, charge.as_per_insn, charge.rounds);
+        let id = s.new_task(process, space, 0, Program::Player(Box::new(player)), 0);
+        s.kernel.numa[id].policy = charge.policy.clone();
+        s.kernel.space_mut(space).users = 1;
+        s.kernel.numa_born(id, None, 1, 0);
+        s.replayed.insert(0, id);
+        s.enqueue(id, false);
         Ok(s)
     }
 

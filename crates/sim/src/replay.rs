@@ -16,7 +16,6 @@
 //! tasks, forks, thread starts and waits for an end are kept; other waiting is not
 //! in a recording.
 
-use crate::build::{Setup, SimError};
 use crate::engine::{Program, Run, Simulation, Task};
 use crate::hot::KINDS;
 use crate::kernel::Mapping;
@@ -24,7 +23,6 @@ use crate::load::LINE;
 use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
 use crate::space::Kind;
 use homenode_core::scenario::Policy;
-use homenode_core::topology::Machine;
 use homenode_core::units::HUGE_PAGES;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -199,7 +197,7 @@ impl Recording {
     }
     /// Pages that mappings and accesses name: an upper bound of the address space
     /// that a replay needs, for all its tasks together.
-    fn room(&self) -> u64 {
+    pub(crate) fn room(&self) -> u64 {
         let mut steps: BTreeMap<u64, ()> = BTreeMap::new();
         let mut forks = 1u64;
         for t in &self.tracks {
@@ -269,7 +267,7 @@ const CACHE: usize = 4096;
 const NOT_BEGUN: u64 = u64::MAX;
 
 impl Player {
-    fn new(recording: Arc<Recording>, track: usize, attos: u64, rounds: Rounds) -> Self {
+    pub(crate) fn new(recording: Arc<Recording>, track: usize, attos: u64, rounds: Rounds) -> Self {
         let cache = vec![(u64::MAX, u64::MAX, 0); CACHE];
         Self {
             recording,
@@ -286,30 +284,6 @@ impl Player {
 }
 
 impl Simulation {
-    /// A recording on a machine: the first task on its first CPU, further ones on
-    /// whichever CPU has the fewest.
-    ///
-    /// # Errors
-    /// [`SimError`], if a knob is refused or the memory cannot be modelled.
-    pub fn replay(
-        machine: &Machine,
-        setup: &Setup,
-        recording: &Arc<Recording>,
-        name: &str,
-        charge: &Charge,
-    ) -> Result<Self, SimError> {
-        let mut s = Self::boot(machine, setup, recording.room())?;
-        let process = s.add_program(name);
-        let space = s.kernel.new_space();
-        let player = Player::new(recording.clone(), 0, charge.as_per_insn, charge.rounds);
-        let id = s.new_task(process, space, 0, Program::Player(Box::new(player)), 0);
-        s.kernel.numa[id].policy = charge.policy.clone();
-        s.kernel.space_mut(space).users = 1;
-        s.kernel.numa_born(id, None, 1, 0);
-        s.replayed.insert(0, id);
-        s.enqueue(id, false);
-        Ok(s)
-    }
     /// Rounds that the recording's first task has completed, and when the last ended.
     pub fn rounds(&self) -> (u64, u64) {
         (self.round_ends.len() as u64, self.round_ends.last().copied().unwrap_or(0))
