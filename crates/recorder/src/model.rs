@@ -149,8 +149,8 @@ const WINDOW_MISSES: u32 = 4096;
 /// share an entry cost rows, never lose any.
 const NOTED: usize = 1 << 14;
 
-/// See [`Core::is_latest`]: far less than an epoch.
-const LOOK_UP: u64 = 1 << 16;
+/// See [`Look::RoundOver`]: far less than an epoch.
+const LOOK_UP: u32 = 1 << 16;
 
 /// An access row in the making.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,6 +173,18 @@ pub trait Sink {
     fn row(&mut self, row: Open, totals: &Totals);
 }
 
+/// What an access needs beside being counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing: its line is the latest of its set, and written if this writes.
+    Done,
+    /// The model: [`Core::l1`].
+    Further,
+    /// [`Core::count_round`], then the model: once in 2^16 accesses, so that a loop
+    /// over a few lines also comes to its next epoch.
+    RoundOver,
+}
+
 /// One thread's view of the caches.
 pub struct Core {
     /// The latest entry of each set of L1, and below the others: so that the
@@ -189,7 +201,10 @@ pub struct Core {
     last_page: u64,
     /// When the next epoch begins, in instructions of the task.
     epoch_end: u64,
-    /// Counts; `insns` is kept by the caller.
+    /// Accesses until the next look at the epoch, and what `totals` knows of it.
+    left: u32,
+    settled: u32,
+    /// Counts; `insns` is kept by the caller, `accesses` by [`Core::settle`].
     pub totals: Totals,
 }
 
@@ -211,22 +226,53 @@ impl Core {
             used: 0,
             last_page: EMPTY,
             epoch_end: EPOCH_INSNS,
+            left: LOOK_UP,
+            settled: LOOK_UP,
             totals: Totals::default(),
         }
     }
 
-    /// Counts an access. Returns whether its line is the latest of its set, and
-    /// written unless `load` is 1: then there is nothing more to do for it. Once in
-    /// 2^16 accesses it returns false all the same, so that a loop over
-    /// a few such lines also comes to its next epoch.
+    /// Counts an access and says what is left to do for it.
     #[inline(always)]
-    pub fn is_latest(&mut self, line: u64, load: u8) -> bool {
-        self.totals.accesses += 1;
-        if self.totals.accesses % LOOK_UP == 0 {
-            return false;
+    pub fn look(&mut self, line: u64, load: u8) -> Look {
+        // Counted down: one instruction counts and tests.
+        self.left -= 1;
+        if self.left == 0 {
+            return Look::RoundOver;
         }
         let latest = self.latest[line as usize % L1_SETS];
-        latest | u64::from(load) == line << 1 | DIRTY
+        if latest | u64::from(load) == line << 1 | DIRTY { Look::Done } else { Look::Further }
+    }
+
+    /// [`Core::look`] where speed is no matter: whether nothing is left to do.
+    pub fn done(&mut self, line: u64, load: u8) -> bool {
+        let look = self.look(line, load);
+        if look == Look::RoundOver {
+            self.count_round();
+        }
+        look == Look::Done
+    }
+    /// Counts an access that [`Core::look`] is not asked about.
+    #[inline]
+    pub fn count(&mut self) {
+        self.left -= 1;
+        if self.left == 0 {
+            self.count_round();
+        }
+    }
+    /// A round of 2^16 accesses is over; the next one has them all before it.
+    #[cold]
+    #[inline(never)]
+    pub fn count_round(&mut self) {
+        self.settle();
+        self.left = LOOK_UP;
+        self.settled = LOOK_UP;
+    }
+    /// Brings the count of accesses up to date.
+    #[inline]
+    pub fn settle(&mut self) {
+        self.totals.accesses += u64::from(self.settled - self.left);
+        self.settled = self.left;
     }
 
     /// Whether L1 answers, and neither page nor epoch needs a look. Otherwise
@@ -234,7 +280,7 @@ impl Core {
     #[inline]
     pub fn l1(&mut self, line: u64, write: bool) -> Result<(), u64> {
         let old = self.touch_l1(line, write);
-        if old != EMPTY && (!write || old & DIRTY != 0) && self.totals.accesses % LOOK_UP != 0 {
+        if old != EMPTY && (!write || old & DIRTY != 0) && self.left != LOOK_UP {
             return Ok(());
         }
         Err(old)
@@ -437,7 +483,7 @@ mod tests {
         }
         fn go(&mut self, line: u64, write: bool) {
             self.now += 1;
-            if !self.core.is_latest(line, u8::from(!write)) {
+            if !self.core.done(line, u8::from(!write)) {
                 if let Err(old) = self.core.l1(line, write) {
                     self.core.access(&self.llc, line, write, old, self.now, &mut self.rows);
                 }
@@ -517,7 +563,7 @@ mod tests {
         let mut run = Run::new(&SMALL);
         for epoch in 0..4 {
             run.now = epoch * EPOCH_INSNS;
-            for i in 0..LOOK_UP {
+            for i in 0..u64::from(LOOK_UP) {
                 run.go(0x500 + i % 3 * 7, false);
             }
             run.go(0x500, true);

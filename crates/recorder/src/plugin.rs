@@ -2,14 +2,15 @@
 #![allow(unreachable_pub)]
 
 use crate::exec::{self, Plan};
-use crate::model::{Geometry, LINE_BITS};
+use crate::model::{Geometry, LINE_BITS, Look};
+
 use crate::qemu::*;
 use crate::task::{Config, Process, Task};
 use homenode_trace::{Kind, wire};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI8, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 /// The version of the interface that this plugin is written for.
 #[unsafe(no_mangle)]
@@ -226,19 +227,21 @@ extern "C" fn on_block(vcpu: u32, insns: *mut c_void) {
 }
 
 /// What QEMU's description of an access says, by its low bits: asking QEMU is two
-/// calls, and a program has only a few kinds. 0 is not known yet.
-static KINDS: [AtomicU8; 1 << 18] = [const { AtomicU8::new(0) }; 1 << 18];
-const KIND_LOAD: u8 = 1;
-const KIND_STORE: u8 = 0x80;
-/// The size in bytes, shifted by one.
-const KIND_SIZE: u8 = 0x7e;
+/// calls, and a program has only a few kinds. A kind is the largest place in a
+/// line, times two, at which the access still ends in it, plus one for a load.
+static KINDS: [AtomicI8; 1 << 18] = [const { AtomicI8::new(KIND_UNKNOWN) }; 1 << 18];
+const LINE_BYTES: u64 = 1 << LINE_BITS;
+/// Below every place: an access of a kind that was not asked for is unusual.
+const KIND_UNKNOWN: i8 = -1;
+const KIND_LOAD: i8 = 1;
 
 #[cold]
-fn ask_kind(info: u32) -> u8 {
+fn ask_kind(info: u32) -> i8 {
     // SAFETY: `info` comes from QEMU.
     let (store, shift) =
         unsafe { (qemu_plugin_mem_is_store(info), qemu_plugin_mem_size_shift(info)) };
-    let k = if store { KIND_STORE } else { KIND_LOAD } | (1 << shift.min(5)) << 1;
+    let room = LINE_BYTES as i8 - (1 << shift.min(5));
+    let k = room << 1 | if store { 0 } else { KIND_LOAD };
     if let Some(slot) = KINDS.get(info as usize) {
         slot.store(k, Relaxed);
     }
@@ -248,30 +251,36 @@ fn ask_kind(info: u32) -> u8 {
 /// Most of a recording's time goes here: what is rare is behind tail calls, so
 /// that the common path saves no registers.
 extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
-    let t = TASKS[vcpu as usize % MOST_TASKS].load(Relaxed);
-    let kind = KINDS[info as usize % KINDS.len()].load(Relaxed);
-    if t.is_null() || vcpu as usize >= MOST_TASKS || info as usize >= KINDS.len() {
+    let (Some(t), Some(kind)) = (TASKS.get(vcpu as usize), KINDS.get(info as usize)) else {
+        return unusual(vcpu, info, at);
+    };
+    let (t, kind) = (t.load(Relaxed), kind.load(Relaxed));
+    let place = (at % LINE_BYTES) as i32;
+    if t.is_null() || place << 1 > i32::from(kind) {
         return unusual(vcpu, info, at);
     }
     // SAFETY: made in `new_task`, used by this thread only until it is freed.
     let t = unsafe { &mut *t };
-    let size = u64::from(kind & KIND_SIZE) >> 1;
-    // What is left of the line after the first byte; a kind that is not known has
-    // the size 0, and none of it.
-    if size.wrapping_sub(1) > !at & 63 {
-        return unusual(vcpu, info, at);
+    match t.core.look(at >> LINE_BITS, (kind & KIND_LOAD) as u8) {
+        Look::Done => {}
+        Look::Further => further(t, at, kind),
+        Look::RoundOver => round_over(t, at, kind),
     }
-    if t.core.is_latest(at >> LINE_BITS, kind & KIND_LOAD) {
-        return;
-    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn round_over(t: &mut Task, at: u64, kind: i8) {
+    t.core.count_round();
     further(t, at, kind);
 }
 
+/// With C's calling convention, so that it can be a tail call of its caller.
 #[inline(never)]
-fn further(t: &mut Task, at: u64, kind: u8) {
-    let (line, write) = (at >> LINE_BITS, kind & KIND_STORE != 0);
+extern "C" fn further(t: &mut Task, at: u64, kind: i8) {
+    let (line, write) = (at >> LINE_BITS, kind & KIND_LOAD == 0);
     t.access(line, write);
-    if (at & 63) + (u64::from(kind & KIND_SIZE) >> 1) > 64 {
+    if (at % LINE_BYTES) as i8 > kind >> 1 {
         t.access(line + 1, write);
     }
 }
@@ -280,9 +289,9 @@ fn further(t: &mut Task, at: u64, kind: u8) {
 /// crosses a line.
 #[cold]
 #[inline(never)]
-fn unusual(vcpu: u32, info: u32, at: u64) {
+extern "C" fn unusual(vcpu: u32, info: u32, at: u64) {
     let Some(t) = task(vcpu) else { return };
-    t.core.totals.accesses += 1;
+    t.core.count();
     further(t, at, ask_kind(info));
 }
 

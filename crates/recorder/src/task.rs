@@ -333,6 +333,7 @@ impl Task {
     fn settle(&mut self, now: u64) {
         // SAFETY: as in `now`.
         let accesses = unsafe { self.inline_accesses.read_volatile() };
+        self.core.settle();
         self.core.totals.accesses += accesses - self.taken;
         self.taken = accesses;
         self.core.totals.insns = now;
@@ -373,7 +374,7 @@ impl Task {
             return;
         }
         for line in from >> LINE_BITS..=(from + (bytes - 1)) >> LINE_BITS {
-            if !self.core.is_latest(line, u8::from(!write)) {
+            if !self.core.done(line, u8::from(!write)) {
                 self.access(line, write);
             }
         }
