@@ -576,6 +576,10 @@ impl Simulation {
             crate::replay::run(self, id, task, end);
             return;
         }
+        let lent = match &task.program {
+            Program::Ids { ids, .. } => Some(ids.clone()),
+            _ => None,
+        };
         let mut counts = Counts::default();
         let mut cost = [0; KINDS];
         let node = self.cpus[task.cpu].node;
@@ -584,12 +588,8 @@ impl Simulation {
         let mut end = end;
         self.cost_table(node, task.compute, &mut cost);
         while clock < end && task.run == Run::Runnable {
-            let lent;
-            let ops: &[u32] = match &task.program {
-                Program::Ids { ids, at } => {
-                    lent = ids.clone();
-                    &lent[*at..]
-                }
+            let ops: &[u32] = match (&lent, &task.program) {
+                (Some(ids), Program::Ids { at, .. }) => &ids[*at..],
                 _ => &task.ops[task.at..],
             };
             if ops.is_empty() || clock >= task.deadline {

@@ -46,6 +46,8 @@ impl Counts {
 trait Tally: Default {
     /// Accesses after which a lane might be full.
     const MOST: usize;
+    /// Kinds that it can tell apart.
+    const KINDS: usize;
     fn add(&mut self, kind: u32);
     fn get(&self, kind: usize) -> u64;
 }
@@ -69,6 +71,7 @@ impl<const LOG: u32> Lanes<LOG> {
 
 impl<const LOG: u32> Tally for Lanes<LOG> {
     const MOST: usize = (1 << (1 << LOG)) - 1;
+    const KINDS: usize = 64 >> LOG;
     #[inline(always)]
     fn add(&mut self, kind: u32) {
         self.0 = self.0.wrapping_add(Self::ONE[kind as usize & 7]);
@@ -85,6 +88,7 @@ struct Array([[u32; KINDS]; 4], usize);
 
 impl Tally for Array {
     const MOST: usize = u32::MAX as usize;
+    const KINDS: usize = KINDS;
     #[inline(always)]
     fn add(&mut self, kind: u32) {
         self.1 += 1;
@@ -100,7 +104,7 @@ impl Tally for Array {
 /// from 1 GiB to 1 TiB; below 12 the largest tables lose.
 const AHEAD: usize = 24;
 /// Bursts shorter than this cost more than timing each operation.
-const WORTHWHILE: usize = 48;
+const WORTHWHILE: usize = 20;
 
 /// Runs operations from `ops` until one raises an event or `*clock` reaches `end`.
 /// Returns how many were done; the one that raised the event is not among them.
@@ -108,7 +112,7 @@ const WORTHWHILE: usize = 48;
 /// As many operations as can't reach `end`, were each the dearest, run in one burst
 /// that only counts kinds; near the end each operation is timed. The sum is the same.
 ///
-/// * `kinds` – kinds in use: entries of `cost` from there on are not read.
+/// * `kinds` – kinds in use: entries of `cost` from there on are 0.
 #[inline]
 pub(crate) fn run(
     ops: &[u32],
@@ -120,9 +124,9 @@ pub(crate) fn run(
     end: u64,
 ) -> usize {
     match kinds {
-        0..=4 => bursts::<Lanes<4>>(ops, words, cost, kinds, counts, clock, end),
-        5..=8 => bursts::<Lanes<3>>(ops, words, cost, kinds, counts, clock, end),
-        _ => bursts::<Array>(ops, words, cost, kinds, counts, clock, end),
+        0..=4 => bursts::<Lanes<4>>(ops, words, cost, counts, clock, end),
+        5..=8 => bursts::<Lanes<3>>(ops, words, cost, counts, clock, end),
+        _ => bursts::<Array>(ops, words, cost, counts, clock, end),
     }
 }
 
@@ -131,12 +135,12 @@ fn bursts<T: Tally>(
     ops: &[u32],
     words: &mut [u32],
     cost: &CostTable,
-    kinds: usize,
     counts: &mut Counts,
     clock: &mut u64,
     end: u64,
 ) -> usize {
-    let dearest = cost[..kinds].iter().copied().max().unwrap_or(0).max(1);
+    // Kinds that are not in use cost nothing and are not counted.
+    let dearest = cost[..T::KINDS].iter().copied().max().unwrap_or(0).max(1);
     let mut done = 0;
     while *clock < end && done < ops.len() {
         let most = (ops.len() - done).min(T::MOST);
@@ -150,7 +154,7 @@ fn bursts<T: Tally>(
             stretch::<T, false>(&ops[done..], n, words, &mut tally, cost, left)
         };
         done += made;
-        for (k, (sum, each)) in counts.0.iter_mut().zip(cost).enumerate().take(kinds) {
+        for (k, (sum, each)) in counts.0.iter_mut().zip(cost).enumerate().take(T::KINDS) {
             let c = tally.get(k);
             *sum += c;
             *clock += c * each;

@@ -30,6 +30,8 @@ pub(crate) struct Load {
     pub(crate) written: u64,
     /// Smoothed use in 2^-16.
     used: u64,
+    /// What follows from it: see [`Load::factor`].
+    over: u64,
     /// Bytes over all time.
     pub(crate) read_total: u64,
     pub(crate) written_total: u64,
@@ -46,24 +48,37 @@ impl Load {
     pub(crate) fn close(&mut self, span: u64) {
         // MB/s × ps = 10^-6 bytes: a node could have read mbps × span / 10^6 bytes.
         let share = |bytes: u64, mbps: u64| {
-            (u128::from(bytes) * u128::from(ONE) * 1_000_000
-                / (u128::from(mbps) * u128::from(span.max(1)))) as u64
+            let served = bytes.checked_mul(ONE * 1_000_000);
+            match (served, mbps.checked_mul(span.max(1))) {
+                // As it nearly always is; wide division costs ten times as much.
+                (Some(served), Some(could)) => served / could,
+                _ => {
+                    (u128::from(bytes) * u128::from(ONE) * 1_000_000
+                        / (u128::from(mbps) * u128::from(span.max(1)))) as u64
+                }
+            }
         };
         let now = share(self.read, self.read_mbps) + share(self.written, self.write_mbps);
         self.used = (3 * self.used + now.min(4 * ONE)) / 4;
+        let u = self.used.min(MOST);
+        self.over = u * ONE / (2 * (ONE - u));
         self.read_total += self.read;
         self.written_total += self.written;
         self.read = 0;
         self.written = 0;
     }
     /// The factor on the unloaded latency, in 2^-16.
+    #[inline]
     pub(crate) fn factor(&self) -> u64 {
-        let u = self.used.min(MOST);
-        ONE + u * ONE / (2 * (ONE - u))
+        ONE + self.over
     }
     /// Picoseconds under load of what takes `ps` unloaded.
     pub(crate) fn apply(&self, ps: u64) -> u64 {
-        ((u128::from(ps) * u128::from(self.factor())) >> 16) as u64
+        let factor = self.factor();
+        match ps.checked_mul(factor) {
+            Some(loaded) => loaded >> 16,
+            None => ((u128::from(ps) * u128::from(factor)) >> 16) as u64,
+        }
     }
 }
 
