@@ -247,7 +247,7 @@ impl Kernel {
     }
 
     /// Wakes a node's kswapd, unless it has nothing to do or has given up.
-    pub(crate) fn wake_kswapd(&mut self, node: usize, _clock: u64) {
+    pub(crate) fn wake_kswapd(&mut self, node: usize) {
         if self.memory.nodes[node].zones.is_empty()
             || !self.kswapd[node].state.heeds_wakeup(self.balanced(node))
             || self.woken.contains(&node)

@@ -76,7 +76,7 @@ impl Kernel {
         });
         if zone.is_none() {
             for &node in &order {
-                self.wake_kswapd(node, ctx.clock);
+                self.wake_kswapd(node);
             }
             zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Min));
         }

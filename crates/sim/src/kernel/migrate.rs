@@ -131,7 +131,7 @@ impl Kernel {
         }
         // The kernel allocates here with reclaim, on this node only.
         let Some(zone) = self.take_quietly(node, n, Mark::Min) else {
-            self.wake_kswapd(node, ctx.clock);
+            self.wake_kswapd(node);
             self.stat.add(node, Item::PgmigrateFail, n);
             return false;
         };

@@ -342,11 +342,8 @@ impl Kernel {
                 own => own,
             };
             let policy = match policy {
-                Policy::Bind { nodes, balancing: true } => {
-                    TargetPolicy::Mask { cpu_node_in_mask: nodes.contains(&dst_id) }
-                }
-                // Explicit policies are not scanned; what was marked before one was
-                // set is outside of it unless it is there already.
+                // Without the balancing flag it is not scanned; what was marked before it
+                // was set is outside of it unless it is there already.
                 Policy::Bind { nodes, .. } => {
                     TargetPolicy::Mask { cpu_node_in_mask: nodes.contains(&dst_id) }
                 }
@@ -433,7 +430,7 @@ impl Kernel {
             let refused = isolate(
                 executable && file && mappers > 1,
                 file && self.memory.is_dirty(item),
-                || self.room_for(ctx, dst, n, promotion),
+                || self.room_for(dst, n, promotion),
                 on_lru,
             )
             .is_err();
@@ -468,7 +465,7 @@ impl Kernel {
     }
 
     /// Admission at the target's marks; a refused promotion wakes demotion.
-    fn room_for(&mut self, ctx: &Ctx, dst: usize, n: u64, promotion: bool) -> bool {
+    fn room_for(&mut self, dst: usize, n: u64, promotion: bool) -> bool {
         let choice = if promotion {
             self.model.admission
         } else {
@@ -478,7 +475,7 @@ impl Kernel {
         let answer =
             watermarks::admit_node(self.zones_of(dst), Pages(n), choice, self.model.margin, facts);
         if answer.wakes() {
-            self.wake_kswapd(dst, ctx.clock);
+            self.wake_kswapd(dst);
         }
         if !answer.is_admitted() && promotion {
             let signalled = self.kswapd[dst].state.running

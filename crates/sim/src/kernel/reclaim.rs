@@ -50,7 +50,7 @@ impl Kernel {
     }
     /// The nap is over: on with it if the node is out of balance again.
     pub(crate) fn kswapd_recheck(&mut self, node: usize) {
-        self.wake_kswapd(node, 0);
+        self.wake_kswapd(node);
     }
     /// Runs a node's kswapd until its clock reaches `end`; true once it goes to sleep.
     pub(crate) fn kswapd_run(&mut self, ctx: &mut Ctx, node: usize, end: u64) -> bool {
@@ -129,14 +129,14 @@ impl Kernel {
     }
     /// One batch of a pass; false when the pass is over.
     fn step(&mut self, ctx: &mut Ctx, node: usize, pass: &mut Pass, who: Reclaimer) -> bool {
-        let Some(lru) = Lru::ALL.into_iter().find(|&l| pass.left[l as usize] > 0) else {
+        // The lists take turns: whichever has most left to do goes next.
+        let Some(lru) = Lru::ALL
+            .into_iter()
+            .filter(|&l| pass.left[l as usize] > 0)
+            .max_by_key(|&l| (pass.left[l as usize], std::cmp::Reverse(l)))
+        else {
             return false;
         };
-        // The lists take turns: whichever has most left to do goes next.
-        let lru = Lru::ALL
-            .into_iter()
-            .max_by_key(|&l| (pass.left[l as usize], std::cmp::Reverse(l)))
-            .unwrap_or(lru);
         let batch = pass.left[lru as usize].min(SWAP_CLUSTER_MAX);
         pass.left[lru as usize] -= batch;
         if lru.active() {
@@ -275,10 +275,10 @@ impl Kernel {
             let to = self.demote_to[node][(draw + i) % first];
             target = target.or_else(|| self.take_quietly(to, n, Mark::Min));
             if target.is_some() {
-                self.wake_below_low(to, ctx.clock);
+                self.wake_below_low(to);
                 break;
             }
-            self.wake_kswapd(to, ctx.clock);
+            self.wake_kswapd(to);
         }
         for i in 0..self.demote_any[node].len() {
             if target.is_some() {
@@ -305,20 +305,19 @@ impl Kernel {
         self.stat.add(node, counter, n);
         true
     }
-    fn wake_below_low(&mut self, node: usize, clock: u64) {
+    fn wake_below_low(&mut self, node: usize) {
         let low = self.memory.nodes[node]
             .zones
             .iter()
             .all(|&z| self.memory.zones[z].free <= self.keep(z, Mark::Low));
         if low {
-            self.wake_kswapd(node, clock);
+            self.wake_kswapd(node);
         }
     }
     /// Drops a clean page of a file, or writes a page to the swap device; `Some`
     /// with the pages written if it is gone.
     fn evict(&mut self, ctx: &mut Ctx, item: u32, node: usize) -> Option<u64> {
         let file = self.memory.is_file(item);
-        let mut item = item;
         if !file && self.swap_free == 0 {
             return None;
         }
@@ -349,9 +348,7 @@ impl Kernel {
             written = u64::from(!file || w.writable());
             self.give(w.zone(), 1);
             self.gone(item, file);
-            item = 0;
         }
-        let _ = item;
         if !file {
             self.stat.add(node, Item::Pswpout, 1);
         }
