@@ -114,7 +114,6 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 /// The caches of this machine by sysfs; the recorder needs their shapes only.
 fn caches_of_this_machine() -> Result<Machine> {
     use homenode_core::costs::{Constant, Costs};
-    use homenode_core::topology::Cache;
     let t = sysfs::read_topology(Path::new("/"))?;
     if t.caches.is_empty() {
         return Err(anyhow!(crate::failure::Lacks(
@@ -122,18 +121,7 @@ fn caches_of_this_machine() -> Result<Machine> {
         )));
     }
     let latency = Constant::assumed(1, "not needed to record");
-    let caches = t
-        .caches
-        .iter()
-        .map(|c| Cache {
-            level: c.level,
-            size: c.size,
-            ways: c.ways,
-            line: c.line,
-            shared_by: c.shared_by,
-            latency: latency.clone(),
-        })
-        .collect();
+    let caches = t.caches.iter().map(|c| c.with_latency(latency.clone())).collect();
     Ok(Machine {
         name: "this machine, by sysfs".into(),
         about: t.model.unwrap_or_default(),

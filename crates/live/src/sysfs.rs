@@ -16,7 +16,10 @@
 //! (one node, distances 10 and 20), and said in [`Topology::notes`]. What
 //! contradicts itself is an error.
 
-use homenode_core::topology::{Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, Zone, ZoneKind};
+use homenode_core::costs::Constant;
+use homenode_core::topology::{
+    Cache, Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, Zone, ZoneKind,
+};
 use homenode_core::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,6 +63,14 @@ pub struct CacheShape {
     pub line: u32,
     /// Online CPUs that share one instance.
     pub shared_by: u32,
+}
+
+impl CacheShape {
+    /// The cache of a machine with this shape, which answers after `latency`.
+    pub fn with_latency(&self, latency: Constant) -> Cache {
+        let Self { level, size, ways, line, shared_by } = *self;
+        Cache { level, size, ways, line, shared_by, latency }
+    }
 }
 
 /// Why the topology could not be read. The command answers with exit code 3:

@@ -400,14 +400,7 @@ fn caches(topology: &Topology, s: &Samples) -> Vec<Cache> {
     let shapes = &topology.caches;
     shapes
         .iter()
-        .map(|c| Cache {
-            level: c.level,
-            size: c.size,
-            ways: c.ways,
-            line: c.line,
-            shared_by: c.shared_by,
-            latency: cache_latency(shapes, c, topology.virtual_machine, s),
-        })
+        .map(|c| c.with_latency(cache_latency(shapes, c, topology.virtual_machine, s)))
         .collect()
 }
 
