@@ -23,9 +23,10 @@ const ARROWS: &[(&str, Rooms)] = &[
     ("homenode-trace", Rooms::These(&["homenode-core"])),
     ("homenode-config", Rooms::These(&["homenode-core"])),
     ("homenode-report", Rooms::These(&["homenode-core"])),
-    ("homenode-live", Rooms::These(&["homenode-core", "homenode-trace"])),
+    ("homenode-live", Rooms::These(&["homenode-core", "homenode-machine", "homenode-trace"])),
     ("homenode-recorder", Rooms::These(&["homenode-core", "homenode-trace"])),
-    ("homenode-sim", Rooms::These(&["homenode-core", "homenode-trace"])),
+    ("homenode-machine", Rooms::These(&["homenode-core"])),
+    ("homenode-sim", Rooms::These(&["homenode-core", "homenode-machine", "homenode-trace"])),
     ("homenode-cli", Rooms::All),
     ("xtask", Rooms::These(&[])),
 ];

@@ -6,12 +6,13 @@
 //! call the same ones.
 //!
 //! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
-//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`].
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], and the [`engine`] on top of them.
 #![forbid(unsafe_code)]
 
 pub mod units;
 
 pub mod costs;
+pub mod engine;
 pub mod kernel;
 pub mod knobs;
 pub mod numa;

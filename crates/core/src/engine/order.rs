@@ -1,0 +1,162 @@
+//! What the engine wants done, why, and what it expects from it.
+
+use super::seen::{Span, Who};
+use crate::knobs::Knob;
+use crate::units::{NodeId, Pages, Picos};
+
+/// Number of an order, rising from 1 in each engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderId(pub u64);
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Its number; [`super::seen::Seen::Done`] names it.
+    pub id: OrderId,
+    /// What.
+    pub act: Act,
+    /// What it is expected to bring and to cost.
+    pub expect: Benefit,
+    /// The reason.
+    pub why: Reason,
+}
+
+/// What can be ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Begin to sample a process. Changes no placement.
+    Watch {
+        /// Which.
+        who: Who,
+    },
+    /// Stop sampling it.
+    Unwatch {
+        /// Which.
+        who: Who,
+    },
+    /// Look where the pages of some spans are; answered by
+    /// [`super::seen::Seen::Resident`] before `Done`. Changes no placement.
+    Look {
+        /// Whose.
+        who: Who,
+        /// Where; not empty, rising, not overlapping.
+        spans: Vec<Span>,
+    },
+    /// Move the pages of some spans that are on `from` to `to`.
+    Move {
+        /// Whose.
+        who: Who,
+        /// Where; not empty, rising, not overlapping.
+        spans: Vec<Span>,
+        /// Only pages that are here.
+        from: NodeId,
+        /// Destination.
+        to: NodeId,
+    },
+    /// Let its threads run on a node's CPUs only.
+    Affine {
+        /// Which.
+        who: Who,
+        /// Where.
+        node: NodeId,
+    },
+    /// Write a knob.
+    SetKnob {
+        /// Which.
+        knob: Knob,
+        /// The text.
+        value: String,
+    },
+}
+
+/// Expected effect of an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Benefit {
+    /// Time that the process's accesses are expected to save within `over`.
+    pub saves: Picos,
+    /// Processor time that the order itself is expected to take.
+    pub costs: Picos,
+    /// For how long the pages are expected to stay as hot as they are.
+    pub over: Picos,
+}
+
+/// Why something is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The process has run for longer than the start delay.
+    SlowStartOver,
+    /// The process has ended or has used too little to be worth sampling.
+    NotWorthWatching,
+    /// Heat is known, placement is not.
+    PlaceUnknown,
+    /// Hot on a slow node, and the fast one has room.
+    Hot,
+    /// Cold on a fast node that has to make room.
+    MakeRoom,
+    /// Its threads run elsewhere.
+    NearItsCpus,
+    /// What a source needs.
+    SourceNeeds,
+}
+
+impl Reason {
+    /// A short name for reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SlowStartOver => "slow_start_over",
+            Self::NotWorthWatching => "not_worth_watching",
+            Self::PlaceUnknown => "place_unknown",
+            Self::Hot => "hot",
+            Self::MakeRoom => "make_room",
+            Self::NearItsCpus => "near_its_cpus",
+            Self::SourceNeeds => "source_needs",
+        }
+    }
+}
+
+/// What a decision would need to know and a source may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// How often memory is accessed.
+    Heat,
+    /// The CPU, or its node, that accesses it.
+    Cpu,
+    /// On which node it is.
+    Place,
+    /// Free memory and marks of a node.
+    Marks,
+}
+
+impl Evidence {
+    /// A short name for reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Heat => "heat",
+            Self::Cpu => "cpu",
+            Self::Place => "place",
+            Self::Marks => "marks",
+        }
+    }
+}
+
+/// Pages of an order that did not move, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fails {
+    /// No room at the destination (`ENOMEM`).
+    pub no_room: Pages,
+    /// The page can't move now (`EBUSY`, `EAGAIN`).
+    pub busy: Pages,
+    /// Not there any more, or somewhere else than the order says (`ENOENT`).
+    pub absent: Pages,
+    /// Mapped by several processes, or forbidden (`EACCES`, `EPERM`).
+    pub forbidden: Pages,
+    /// The process is gone (`ESRCH`).
+    pub gone: Pages,
+}
+
+impl Fails {
+    /// All of them.
+    pub fn all(&self) -> Pages {
+        self.no_room + self.busy + self.absent + self.forbidden + self.gone
+    }
+}

@@ -1,0 +1,186 @@
+//! What a machine can tell the engine.
+//!
+//! Every variant is something that some live source can show; a simulated machine
+//! shows no more than that. Times are the machine's clock in picoseconds since boot.
+
+use super::order::{Fails, OrderId};
+use crate::tiering::watermarks::ZoneMarks;
+use crate::units::{NodeId, Pages, Picos};
+use std::fmt;
+
+/// A process: its PID and when it started, so that a reused PID is another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Who {
+    /// The PID (of the thread group).
+    pub pid: u32,
+    /// Its start after boot in clock ticks of 10 ms, as field 22 of `/proc/PID/stat`.
+    pub start: u64,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.pid, self.start)
+    }
+}
+
+/// A stretch of an address space in page numbers: `start` to before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// First page number.
+    pub start: u64,
+    /// One past the last page number; above `start`.
+    pub end: u64,
+}
+
+impl Span {
+    /// Its pages, mapped or not.
+    pub const fn pages(self) -> Pages {
+        Pages(self.end.saturating_sub(self.start))
+    }
+    /// Whether the page is in it.
+    pub const fn holds(self, vpn: u64) -> bool {
+        self.start <= vpn && vpn < self.end
+    }
+}
+
+/// Where heat comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// DAMON's regions: heat and age, neither CPU nor node.
+    Damon,
+    /// NUMA hint faults: page, CPU's node, page's node, time since it was marked.
+    HintFault,
+    /// Samples of a performance-monitoring unit: page, CPU's node.
+    Pmu,
+    /// No heat at all: where pages are.
+    Residency,
+}
+
+impl Source {
+    /// All of them, in the order of `--source`'s help.
+    pub const ALL: [Self; 4] = [Self::Damon, Self::HintFault, Self::Pmu, Self::Residency];
+    /// The word on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Damon => "damon",
+            Self::HintFault => "hint-fault",
+            Self::Pmu => "pmu",
+            Self::Residency => "residency",
+        }
+    }
+}
+
+/// A zone of a node as `/proc/zoneinfo` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSeen {
+    /// Free pages.
+    pub free: Pages,
+    /// Its marks.
+    pub marks: ZoneMarks,
+}
+
+/// Something that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A process in reach of the engine, told once in each look at it.
+    Task {
+        /// Which.
+        who: Who,
+        /// Processor time of all its threads so far.
+        ran: Picos,
+        /// Node of the CPUs on which its threads ran last, if all are of one node;
+        /// `None` where the source can't tell or they are spread.
+        node: Option<NodeId>,
+        /// Resident pages.
+        resident: Pages,
+    },
+    /// The process exited, or its PID now means another one.
+    Gone {
+        /// Which.
+        who: Who,
+    },
+    /// DAMON: a region with the same access frequency all over.
+    Region {
+        /// Whose.
+        who: Who,
+        /// Where.
+        span: Span,
+        /// Checks in which the region's sampled page had been accessed.
+        accessed: u32,
+        /// Checks made in the aggregation; 0 is none at all.
+        checks: u32,
+        /// Time between two checks.
+        every: Picos,
+        /// For how long it has been so.
+        age: Picos,
+    },
+    /// A hint fault.
+    Fault {
+        /// Whose.
+        who: Who,
+        /// The page.
+        vpn: u64,
+        /// Node of the CPU.
+        from: NodeId,
+        /// Node of the page at the fault.
+        on: NodeId,
+        /// Time since the page had been made inaccessible; `None` where it isn't known.
+        after: Option<Picos>,
+    },
+    /// One in `period` memory accesses.
+    Sample {
+        /// Whose.
+        who: Who,
+        /// The page.
+        vpn: u64,
+        /// Node of the CPU.
+        from: NodeId,
+        /// For how many accesses it stands.
+        period: u64,
+    },
+    /// Where the pages of a span are: one report per node that has some, or one with
+    /// no pages for a span without any.
+    Resident {
+        /// Whose.
+        who: Who,
+        /// The span that was looked at.
+        span: Span,
+        /// A node.
+        on: NodeId,
+        /// The span's pages there.
+        pages: Pages,
+    },
+    /// A node's memory.
+    Node {
+        /// Which.
+        node: NodeId,
+        /// Its zones; none for a node without memory.
+        zones: Vec<ZoneSeen>,
+        /// Latency under load over the unloaded one, in thousandths; `None` where
+        /// nothing measures it.
+        load: Option<u32>,
+    },
+    /// An order is finished, wholly or in part.
+    Done {
+        /// Which.
+        order: OrderId,
+        /// Pages that were tried.
+        tried: Pages,
+        /// Pages that are where they were ordered to.
+        moved: Pages,
+        /// Why the others are not; they add up to `tried - moved`.
+        fails: Fails,
+        /// Processor time that carrying it out took.
+        took: Picos,
+    },
+    /// Events that the source could not deliver.
+    Lost {
+        /// How many at least.
+        events: u64,
+    },
+    /// The source has told nothing since then.
+    Stale {
+        /// Its last word.
+        since: Picos,
+    },
+}

@@ -1,0 +1,113 @@
+//! What the engine drives.
+//!
+//! A [`Machine`] shows what happens and carries orders out; the simulated kernel is
+//! one, Linux another. The engine never sees which.
+#![forbid(unsafe_code)]
+
+use homenode_core::engine::order::{Evidence, Order};
+use homenode_core::engine::seen::{Seen, Source};
+use homenode_core::knobs::{Knob, KnobError};
+use homenode_core::topology;
+use homenode_core::units::Picos;
+use std::fmt;
+
+/// What a machine offers. Fixed for its life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// The source of heat in use.
+    pub source: Source,
+    /// What that source never tells.
+    pub lacks: Vec<Evidence>,
+    /// Whether orders that move pages can be carried out.
+    pub moves: bool,
+    /// Whether tasks can be bound to a node's CPUs.
+    pub affinity: bool,
+    /// Whether knobs can be written.
+    pub knobs: bool,
+    /// Most pages that one order may name; bounds the time for which a process waits.
+    pub most_pages: u64,
+}
+
+/// Why nothing can be seen. Loss and staleness are no errors: see [`Seen`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObserveError {
+    /// The machine has stopped: all programs have ended, or it ran into its limit.
+    Ended,
+    /// The source broke; the text says how, for people.
+    Source(String),
+}
+
+impl fmt::Display for ObserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("the machine has stopped"),
+            Self::Source(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ObserveError {}
+
+/// Why an order was not taken. An order that was taken reports in [`Seen::Done`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// No such process (any more).
+    NoProcess,
+    /// No such node, or one without memory.
+    NoNode,
+    /// Empty, overlapping or too large spans.
+    BadSpan,
+    /// The machine does not do this: see [`Caps`].
+    Unable,
+    /// Too many orders wait.
+    Full,
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoProcess => "no such process",
+            Self::NoNode => "no such node, or it has no memory",
+            Self::BadSpan => "the spans are empty, overlap, don't rise or are too large",
+            Self::Unable => "this machine does not do that",
+            Self::Full => "too many orders wait",
+        })
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+/// Reading or writing a knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnobOp<'a> {
+    /// Its text.
+    Read(Knob),
+    /// Another text for it.
+    Write(Knob, &'a str),
+}
+
+/// A machine that can be watched and told to act.
+pub trait Machine {
+    /// What it offers.
+    fn caps(&self) -> &Caps;
+    /// Its nodes, CPUs, links and costs, as far as they are known.
+    fn topology(&self) -> &topology::Machine;
+    /// Its clock: time since boot.
+    fn now(&self) -> Picos;
+    /// Waits until that time, or less where there is something to say earlier, and
+    /// appends what was seen, oldest first.
+    ///
+    /// # Errors
+    /// [`ObserveError`]; what had been seen before is in `out` all the same.
+    fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError>;
+    /// Takes an order. Its result comes later, as [`Seen::Done`], exactly once.
+    ///
+    /// # Errors
+    /// [`ApplyError`]: nothing was or will be done.
+    fn submit(&mut self, order: &Order) -> Result<(), ApplyError>;
+    /// Reads or writes a knob; its text afterwards.
+    ///
+    /// # Errors
+    /// [`KnobError`], with nothing changed.
+    fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError>;
+}
