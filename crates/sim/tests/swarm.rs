@@ -15,7 +15,8 @@ use homenode_sim::random::Stream;
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
 use homenode_sim::vmstat::Item;
 use homenode_sim::{MemoryError, Setup, Simulation};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use support::*;
 
 /// What a seed stands for.
@@ -280,17 +281,15 @@ fn simulate(w: &World, order: Option<Order>) -> Result<Simulation, String> {
     Ok(sim)
 }
 
-fn run_seed(seed: u64, sums: &mut [u64]) -> Result<(), String> {
+/// The counters at the end.
+fn run_seed(seed: u64) -> Result<Vec<u64>, String> {
     let w = world(seed);
     let first = simulate(&w, None)?;
     let second = simulate(&w, None)?;
     if first.hash() != second.hash() {
         return Err(format!("hashes {:#x} and {:#x}", first.hash(), second.hash()));
     }
-    for (sum, &item) in sums.iter_mut().zip(Item::ALL) {
-        *sum += first.vmstat().get(item);
-    }
-    Ok(())
+    Ok(Item::ALL.iter().map(|&item| first.vmstat().get(item)).collect())
 }
 
 fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
@@ -308,28 +307,57 @@ fn commit() -> String {
     out.unwrap_or_else(|_| "unknown".into())
 }
 
+/// What a panic said.
+fn said(p: &(dyn std::any::Any + Send)) -> String {
+    let text = p.downcast_ref::<String>().map(String::as_str);
+    format!("panic: {}", text.or(p.downcast_ref::<&str>().copied()).unwrap_or("?"))
+}
+
+/// Runs every seed, several at once, and sums up what the runs return; fails with
+/// the seeds that fail. What comes out does not depend on how many run at once.
+fn swarm<T: Send>(
+    what: &str,
+    seeds: std::ops::Range<u64>,
+    run: impl Fn(u64) -> Result<T, String> + Sync,
+) -> Vec<T> {
+    let next = AtomicU64::new(seeds.start);
+    let done = Mutex::new((Vec::new(), Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
+                    let mut done = done.lock().expect("nobody panics with the lock");
+                    match ran.unwrap_or_else(|p| Err(said(&*p))) {
+                        Ok(t) => done.0.push(t),
+                        Err(why) => done.1.push((seed, why)),
+                    }
+                }
+            });
+        }
+    });
+    let (good, mut failures) = done.into_inner().expect("nobody panics with the lock");
+    failures.sort();
+    let n = failures.len();
+    let lines: Vec<_> =
+        failures.iter().take(8).map(|(s, why)| format!("seed {s}: {why}")).collect();
+    assert!(n == 0, "commit {}: {n} {what} fail\n{}", commit(), lines.join("\n"));
+    good
+}
+
 #[test]
 fn every_seed_keeps_what_must_hold() {
-    let mut failures = Vec::new();
-    let mut sums = vec![0u64; Item::ALL.len()];
-    let seeds = seeds(0..240);
+    let seeds = seeds(0..2000);
     let enough = seeds.end - seeds.start >= 240;
-    for seed in seeds {
-        let run = std::panic::AssertUnwindSafe(|| run_seed(seed, &mut sums));
-        let ran = std::panic::catch_unwind(run);
-        let ran = ran.unwrap_or_else(|p| {
-            let text = p.downcast_ref::<String>().map(String::as_str);
-            Err(format!("panic: {}", text.or(p.downcast_ref::<&str>().copied()).unwrap_or("?")))
-        });
-        if let Err(why) = ran {
-            failures.push(format!("seed {seed}: {why}"));
-        }
-    }
-    let n = failures.len();
-    failures.truncate(8);
-    assert!(n == 0, "commit {}: {n} seeds fail\n{}", commit(), failures.join("\n"));
+    let all = swarm("seeds", seeds, run_seed);
     // Silence means something only if the swarm gets everywhere.
-    for (&sum, item) in sums.iter().zip(Item::ALL) {
+    for (i, item) in Item::ALL.iter().enumerate() {
+        let sum: u64 = all.iter().map(|sums| sums[i]).sum();
         assert!(!enough || sum > 0, "no seed reaches {}", item.name());
     }
 }
@@ -424,47 +452,34 @@ fn draw_recording(d: &mut Draw) -> Recording {
 /// ways that no scenario has.
 #[test]
 fn every_recording_keeps_what_must_hold() {
-    let mut failures = Vec::new();
-    for seed in seeds(0..300) {
-        let run = || {
-            let mut d = Draw(Stream::new(seed, "recordings"));
-            let machine = draw_machine(&mut d);
-            let recording = Arc::new(draw_recording(&mut d));
-            let mut setup = Setup { seed, ..Setup::default() };
-            setup.knobs = knobs(&[("scan_delay_ms", "0"), ("scan_period_min_ms", "4")]);
-            setup.knobs.push(("numa_balancing".into(), d.below(4).to_string()));
-            setup.model.swap = d.of(&[Swap::None, Swap::Device(Pages(500))]);
-            setup.fail_moves = d.of(&[0, 300]);
-            let charge = Charge {
-                as_per_insn: 250_000_000,
-                rounds: Rounds::Count(d.between(1, 6)),
-                policy: draw_policy(&mut d, &machine),
-            };
-            let once = || {
-                let mut sim = Simulation::replay(&machine, &setup, &recording, "r", &charge)
-                    .map_err(|e| e.to_string())?;
-                let checker = Checker::watch(&mut sim);
-                checker.run(&mut sim, Picos::from_secs(20).0, Picos::from_us(900).0)?;
-                match sim.error() {
-                    // Children of children may need more room than was foreseen.
-                    Some(MemoryError::Room(_)) => Ok(sim.hash()),
-                    Some(e) => Err(format!("memory: {e}")),
-                    None if sim.idle() => Ok(sim.hash()),
-                    None => Err("it doesn't end".to_owned()),
-                }
-            };
-            let (first, second) = (once()?, once()?);
-            if first == second { Ok(()) } else { Err("it isn't the same twice".into()) }
+    swarm("recordings", seeds(0..1000), |seed| {
+        let mut d = Draw(Stream::new(seed, "recordings"));
+        let machine = draw_machine(&mut d);
+        let recording = Arc::new(draw_recording(&mut d));
+        let mut setup = Setup { seed, ..Setup::default() };
+        setup.knobs = knobs(&[("scan_delay_ms", "0"), ("scan_period_min_ms", "4")]);
+        setup.knobs.push(("numa_balancing".into(), d.below(4).to_string()));
+        setup.model.swap = d.of(&[Swap::None, Swap::Device(Pages(500))]);
+        setup.fail_moves = d.of(&[0, 300]);
+        let charge = Charge {
+            as_per_insn: 250_000_000,
+            rounds: Rounds::Count(d.between(1, 6)),
+            policy: draw_policy(&mut d, &machine),
         };
-        let ran = std::panic::catch_unwind(run).unwrap_or_else(|p| {
-            let text = p.downcast_ref::<String>().map(String::as_str);
-            Err(format!("panic: {}", text.or(p.downcast_ref::<&str>().copied()).unwrap_or("?")))
-        });
-        if let Err(why) = ran {
-            failures.push(format!("seed {seed}: {why}"));
-        }
-    }
-    let n = failures.len();
-    failures.truncate(8);
-    assert!(n == 0, "commit {}: {n} recordings fail\n{}", commit(), failures.join("\n"));
+        let once = || {
+            let mut sim = Simulation::replay(&machine, &setup, &recording, "r", &charge)
+                .map_err(|e| e.to_string())?;
+            let checker = Checker::watch(&mut sim);
+            checker.run(&mut sim, Picos::from_secs(20).0, Picos::from_us(900).0)?;
+            match sim.error() {
+                // Children of children may need more room than was foreseen.
+                Some(MemoryError::Room(_)) => Ok(sim.hash()),
+                Some(e) => Err(format!("memory: {e}")),
+                None if sim.idle() => Ok(sim.hash()),
+                None => Err("it doesn't end".to_owned()),
+            }
+        };
+        let (first, second) = (once()?, once()?);
+        if first == second { Ok(()) } else { Err("it isn't the same twice".into()) }
+    });
 }
