@@ -114,10 +114,13 @@ impl Simulation {
                 for name in ["spanned", "present", "managed"] {
                     line(name, state.managed)?;
                 }
+                if version > KernelVersion::V3_8 {
+                    line("cma", 0)?;
+                }
                 // What a zone keeps from those who could also have taken a higher one,
                 // for each that they could have begun with.
                 let kinds = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
-                let kept: Vec<String> = kinds
+                let mut kept: Vec<String> = kinds
                     .iter()
                     .map(|kind| {
                         let upto: Vec<_> =
@@ -126,6 +129,10 @@ impl Simulation {
                         reserve.to_string()
                     })
                     .collect();
+                if version > KernelVersion::V3_8 {
+                    // Above all stands the zone of devices, which has no pages.
+                    kept.extend(kept.last().cloned());
+                }
                 writeln!(out, "        protection: ({})", kept.join(", "))?;
                 writeln!(out, "      {:<12} {}", "nr_free_pages", state.free)?;
             }

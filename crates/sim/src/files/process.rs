@@ -62,7 +62,8 @@ impl Simulation {
     /// The PID of the first task of the process of that name, once it has started.
     pub(super) fn pid_of(&self, name: &str) -> Option<u32> {
         let process = self.names.iter().position(|n| n == name)?;
-        let task = self.tasks.iter().flatten().position(|t| t.process == process)?;
+        let mut tasks = self.tasks.iter();
+        let task = tasks.position(|t| t.as_ref().is_some_and(|t| t.process == process))?;
         Some(self.kernel.numa[task].pid)
     }
 

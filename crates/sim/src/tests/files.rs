@@ -611,10 +611,10 @@ fn zones_and_their_marks() {
     }
     expect![[r#"
         3.8: min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, protection: (0, 0, 0, 0), nr_free_pages 1048576
-        5.18: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, protection: (0, 0, 0, 0), nr_free_pages 1048576
-        6.1: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, protection: (0, 0, 0, 0), nr_free_pages 1048576
-        6.12: boost 0, min 16896, low 21120, high 25344, promo 29568, spanned 1048576, present 1048576, managed 1048576, protection: (0, 0, 0, 0), nr_free_pages 1048576
-        7.3: boost 0, min 16896, low 21120, high 25344, promo 29568, spanned 1048576, present 1048576, managed 1048576, protection: (0, 0, 0, 0), nr_free_pages 1048576
+        5.18: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
+        6.1: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
+        6.12: boost 0, min 16896, low 21120, high 25344, promo 29568, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
+        7.3: boost 0, min 16896, low 21120, high 25344, promo 29568, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
     "#]].assert_eq(&out);
 }
 
@@ -672,7 +672,8 @@ fn a_machine_in_views() {
                     spanned  2048
                     present  2048
                     managed  2048
-                    protection: (0, 0, 16, 20)
+                    cma      0
+                    protection: (0, 0, 16, 20, 20)
                   nr_free_pages 2048
             Node 0, zone   Normal
               pages free     1982
@@ -684,7 +685,8 @@ fn a_machine_in_views() {
                     spanned  4096
                     present  4096
                     managed  4096
-                    protection: (0, 0, 0, 32)
+                    cma      0
+                    protection: (0, 0, 0, 32, 32)
                   nr_free_pages 1982
             Node 0, zone  Movable
               pages free     38
@@ -696,7 +698,8 @@ fn a_machine_in_views() {
                     spanned  1024
                     present  1024
                     managed  1024
-                    protection: (0, 0, 0, 0)
+                    cma      0
+                    protection: (0, 0, 0, 0, 0)
                   nr_free_pages 38
             Node 1, zone  Movable
               per-node stats
@@ -720,7 +723,8 @@ fn a_machine_in_views() {
                     spanned  8192
                     present  8192
                     managed  8192
-                    protection: (0, 0, 0, 0)
+                    cma      0
+                    protection: (0, 0, 0, 0, 0)
                   nr_free_pages 8192
             read /sys/devices/system/node/online -> 0-2
             read /sys/devices/system/node/possible -> 0-2
