@@ -5,9 +5,10 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::Scenario;
+use homenode_core::scenario::{FileOp, Scenario, Who};
 use homenode_core::topology::Machine;
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
+use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
 use homenode_sim::{ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
@@ -23,6 +24,10 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 /// time. Prints time, share of accesses by tier, pages moved and the kernel's counters:
 /// mean and spread where there are several seeds, and a hash of each run, which is the
 /// same on every machine.
+///
+/// A scenario can read and write files of the simulated /proc and /sys at given times
+/// ([[at]] in its TOML): what they answered is printed under the table. Exit code 1 if
+/// one of them did not answer as the scenario expects.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5")]
@@ -52,6 +57,8 @@ struct Run {
     hash: u64,
     run: ReplayRun,
     processes: Vec<ProcessFigures>,
+    /// What the kernel's files answered, in the scenario's order.
+    files: Vec<Outcome>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
@@ -88,20 +95,107 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             .with_context(|| format!("{}", args.scenario.display()))?
     };
     let report = report(&machine, &scenario, &setup, &shelves, &runs);
-    let hashes = runs.iter().map(|r| (r.seed, format!("{:016x}", r.hash)));
+    // One run needs no name.
+    let seed_of = |r: &Run| (runs.len() > 1).then_some(r.seed);
+    let hashes = runs.iter().map(|r| (r, format!("{:016x}", r.hash)));
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(scenario.name);
-        all["runs"] = hashes.map(|(seed, hash)| json!({"seed": seed, "hash": hash})).collect();
+        all["runs"] = hashes
+            .map(|(run, hash)| {
+                let mut it = json!({"seed": run.seed, "hash": hash});
+                if !run.files.is_empty() {
+                    it["files"] = run.files.iter().map(file_json).collect();
+                }
+                it
+            })
+            .collect();
         all.to_string()
     } else {
         let mut text = report.to_text(output::width(), output::glyphs());
-        for (seed, hash) in hashes {
-            text.push_str(&format!("hash of seed {seed}: {hash}\n"));
+        for (run, hash) in hashes {
+            text.push_str(&format!("hash of seed {}: {hash}\n", run.seed));
+        }
+        for run in &runs {
+            for outcome in &run.files {
+                text.push_str(&file_text(outcome, seed_of(run)));
+            }
         }
         text
     })?;
-    Ok(0)
+    let missed: Vec<String> = runs
+        .iter()
+        .flat_map(|r| r.files.iter().map(move |o| (seed_of(r), o)))
+        .filter_map(|(seed, o)| Some(format!("{}: {}", headline(o, seed), o.missed()?)))
+        .collect();
+    if missed.is_empty() {
+        return Ok(0);
+    }
+    eprintln!(
+        "homenode: {}: not as the scenario expects:\n  {}",
+        args.scenario.display(),
+        missed.join("\n  ")
+    );
+    Ok(1)
+}
+
+/// When, as whom and what, on one line.
+fn headline(o: &Outcome, seed: Option<u64>) -> String {
+    let what = match &o.action.what {
+        FileOp::Read { .. } => format!("read {}", o.path),
+        FileOp::Write { text, .. } => format!("write {text:?} to {}", o.path),
+    };
+    let who = match name_of(o.action.who) {
+        "root" => String::new(),
+        other => format!(" as {other}"),
+    };
+    let seed = seed.map_or_else(String::new, |s| format!(" with seed {s}"));
+    format!("at {}{seed}{who}: {what}", homenode_config::write_time(o.action.at))
+}
+
+fn name_of(who: Who) -> &'static str {
+    match who {
+        Who::Root => "root",
+        Who::RootWithoutCaps => "root-without-caps",
+        Who::Nobody => "nobody",
+    }
+}
+
+/// What a file answered, for people.
+fn file_text(o: &Outcome, seed: Option<u64>) -> String {
+    let came = match (&o.result, o.missed()) {
+        (_, Some(missed)) => format!(": {missed}"),
+        (Some(Err(e)), None) => format!(": {}, as expected", e.errno.name()),
+        (_, None) if matches!(o.action.what, FileOp::Write { .. }) => ": done".to_owned(),
+        (_, None) => String::new(),
+    };
+    let text = match &o.result {
+        Some(Ok(text)) => text.as_str(),
+        _ => "",
+    };
+    format!("\n{}{came}\n{text}", headline(o, seed))
+}
+
+fn file_json(o: &Outcome) -> Value {
+    let mut it = json!({
+        "time_ns": o.action.at.as_ns(),
+        "as": name_of(o.action.who),
+        "path": o.path,
+        "errno": o.errno().map(|e| e.name()),
+        "expected": o.action.expect.map(|e| e.name()),
+        "missed": o.missed(),
+    });
+    match &o.action.what {
+        FileOp::Read { .. } => {
+            it["op"] = json!("read");
+            it["text"] = json!(o.result.as_ref().and_then(|r| r.as_ref().ok()));
+        }
+        FileOp::Write { text, .. } => {
+            it["op"] = json!("write");
+            it["value"] = json!(text);
+        }
+    }
+    it
 }
 
 fn one(machine: &Machine, scenario: &Scenario, setup: &Setup, shelves: &[Shelf]) -> Result<Run> {
@@ -116,6 +210,7 @@ fn one(machine: &Machine, scenario: &Scenario, setup: &Setup, shelves: &[Shelf])
         hash: sim.hash(),
         run: figures(&sim, sim.now(), shelves),
         processes,
+        files: sim.outcomes().to_vec(),
     })
 }
 

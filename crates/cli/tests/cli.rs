@@ -200,7 +200,7 @@ fn files_that_are_something_else() {
     );
     f.check("sim MACHINES/small.toml", expect![[r#"
         exit 2
-        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, model, process
+        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, model, process, at
     "#]]);
 }
 
@@ -453,6 +453,215 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             hash of seed 1: b4dde8e9e1c44c3c
         "#]],
     );
+}
+
+/// A small run that reads and writes the kernel's files; `more` goes below it.
+fn with_files(f: &Folder, more: &str) {
+    let text = r#"
+name = "looked-at"
+about = "a test's"
+machine = "MACHINES/small-cxl.toml"
+
+[[process]]
+name = "heap"
+cpus = "0"
+
+[[process.map]]
+name = "heap"
+size = "1 MiB"
+
+[[process.step]]
+do = "touch"
+map = "heap"
+
+[[process.step]]
+do = "sleep"
+time = "20ms"
+
+[[at]]
+time = "10ms"
+read = "/proc/{heap}/numa_maps"
+
+[[at]]
+time = "10ms"
+write = "/proc/sys/kernel/numa_balancing"
+value = 4
+expect = "EINVAL"
+
+[[at]]
+time = "10ms"
+write = "/sys/kernel/mm/numa/demotion_enabled"
+value = true
+"#;
+    f.write("s.toml", &(text.replace("MACHINES", &repository("machines")) + more));
+}
+
+/// What a run prints from its hash on.
+fn below_the_table(f: &Folder, line: &str) -> String {
+    let out = f.run(line);
+    let text = String::from_utf8_lossy(&out.stdout);
+    let at = text.find("hash of seed").expect("a hash");
+    let files = text[at..].split_once("\n\n").map_or("", |(_, files)| files);
+    let code = out.status.code().expect("no signal");
+    format!("exit {code}\n{files}{}", String::from_utf8_lossy(&out.stderr))
+}
+
+#[test]
+fn what_the_kernels_files_answer_is_printed() {
+    let f = Folder::new("files");
+    with_files(&f, "");
+    expect![[r#"
+        exit 0
+        at 10ms: read /proc/1002/numa_maps
+        100200000 default anon=256 dirty=256 active=0 N0=256 kernelpagesize_kB=4
+
+        at 10ms: write "4" to /proc/sys/kernel/numa_balancing: EINVAL, as expected
+
+        at 10ms: write "true" to /sys/kernel/mm/numa/demotion_enabled: done
+    "#]]
+    .assert_eq(&below_the_table(&f, "sim s.toml"));
+    with_files(&f, "\n[[at]]\ntime = \"15ms\"\nread = \"/sys/kernel/mm/numa/demotion_enabled\"\n");
+    expect![[r#"
+        exit 0
+        at 10ms with seed 1: read /proc/1002/numa_maps
+        100200000 default anon=256 dirty=256 active=0 N0=256 kernelpagesize_kB=4
+
+        at 10ms with seed 1: write "4" to /proc/sys/kernel/numa_balancing: EINVAL, as expected
+
+        at 10ms with seed 1: write "true" to /sys/kernel/mm/numa/demotion_enabled: done
+
+        at 15ms with seed 1: read /sys/kernel/mm/numa/demotion_enabled
+        true
+
+        at 10ms with seed 2: read /proc/1002/numa_maps
+        100200000 default anon=256 dirty=256 active=0 N0=256 kernelpagesize_kB=4
+
+        at 10ms with seed 2: write "4" to /proc/sys/kernel/numa_balancing: EINVAL, as expected
+
+        at 10ms with seed 2: write "true" to /sys/kernel/mm/numa/demotion_enabled: done
+
+        at 15ms with seed 2: read /sys/kernel/mm/numa/demotion_enabled
+        true
+    "#]]
+    .assert_eq(&below_the_table(&f, "sim s.toml --seeds 2"));
+    let json = f.json("sim s.toml --json");
+    let files = serde_json::to_string_pretty(&json["runs"][0]["files"]).expect("JSON");
+    expect![[r#"
+        [
+          {
+            "as": "root",
+            "errno": null,
+            "expected": null,
+            "missed": null,
+            "op": "read",
+            "path": "/proc/1002/numa_maps",
+            "text": "100200000 default anon=256 dirty=256 active=0 N0=256 kernelpagesize_kB=4\n",
+            "time_ns": 10000000
+          },
+          {
+            "as": "root",
+            "errno": "EINVAL",
+            "expected": "EINVAL",
+            "missed": null,
+            "op": "write",
+            "path": "/proc/sys/kernel/numa_balancing",
+            "time_ns": 10000000,
+            "value": "4"
+          },
+          {
+            "as": "root",
+            "errno": null,
+            "expected": null,
+            "missed": null,
+            "op": "write",
+            "path": "/sys/kernel/mm/numa/demotion_enabled",
+            "time_ns": 10000000,
+            "value": "true"
+          },
+          {
+            "as": "root",
+            "errno": null,
+            "expected": null,
+            "missed": null,
+            "op": "read",
+            "path": "/sys/kernel/mm/numa/demotion_enabled",
+            "text": "true\n",
+            "time_ns": 15000000
+          }
+        ]"#]]
+    .assert_eq(&files);
+}
+
+#[test]
+fn a_missed_expectation_ends_with_1() {
+    let f = Folder::new("files-missed");
+    with_files(
+        &f,
+        r#"
+[[at]]
+time = "11ms"
+write = "/proc/sys/kernel/numa_balancing"
+value = 5
+
+[[at]]
+time = "11ms"
+write = "/proc/sys/kernel/numa_balancing"
+value = 2
+expect = "EPERM"
+
+[[at]]
+time = "11ms"
+read = "/sys/kernel/mm/ksm/run"
+expect = "EACCES"
+
+[[at]]
+time = "1s"
+read = "/proc/vmstat"
+"#,
+    );
+    expect![[r#"
+        exit 1
+        at 10ms: read /proc/1002/numa_maps
+        100200000 default anon=256 dirty=256 active=0 N0=256 kernelpagesize_kB=4
+
+        at 10ms: write "4" to /proc/sys/kernel/numa_balancing: EINVAL, as expected
+
+        at 10ms: write "true" to /sys/kernel/mm/numa/demotion_enabled: done
+
+        at 11ms: write "5" to /proc/sys/kernel/numa_balancing: it failed: EINVAL: "5" is refused; allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)
+
+        at 11ms: write "2" to /proc/sys/kernel/numa_balancing: EPERM was expected, but it succeeded
+
+        at 11ms: read /sys/kernel/mm/ksm/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are mempolicy, numa, transparent_hugepage
+
+        at 1s: read /proc/vmstat: the run was over before it
+        homenode: s.toml: not as the scenario expects:
+          at 11ms: write "5" to /proc/sys/kernel/numa_balancing: it failed: EINVAL: "5" is refused; allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)
+          at 11ms: write "2" to /proc/sys/kernel/numa_balancing: EPERM was expected, but it succeeded
+          at 11ms: read /sys/kernel/mm/ksm/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are mempolicy, numa, transparent_hugepage
+          at 1s: read /proc/vmstat: the run was over before it
+    "#]].assert_eq(&below_the_table(&f, "sim s.toml"));
+    let out = f.run("sim s.toml --json");
+    assert_eq!(out.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON all the same");
+    let files = json["runs"][0]["files"].as_array().expect("files");
+    let missed = files.iter().filter(|f| !f["missed"].is_null()).count();
+    assert_eq!((files.len(), missed), (7, 4));
+}
+
+#[test]
+fn the_scenario_that_switches_tiering_on() {
+    let f = Folder::new("switched-on");
+    let json = f.json("sim SCENARIOS/switched-on.toml --json");
+    let files = json["runs"][0]["files"].as_array().expect("files");
+    let promoted = |i: usize| {
+        let text = files[i]["text"].as_str().expect("vmstat");
+        let line = text.lines().find_map(|l| l.strip_prefix("pgpromote_success "));
+        line.and_then(|n| n.parse::<u64>().ok()).expect("a number")
+    };
+    assert_eq!(promoted(6), 0);
+    assert!(promoted(7) > 10_000, "{}", promoted(7));
+    assert!(files.iter().all(|f| f["missed"].is_null()));
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use crate::ConfigError;
 use crate::machine::node_id;
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
+use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    AdmissionChoice, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario, SlowStart,
-    Step, Swap, Until,
+    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario,
+    SlowStart, Step, Swap, Until, Who, names_in,
 };
 use homenode_core::topology::{MAX_CPUS, MAX_NODES, Machine};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -65,14 +66,18 @@ pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), Con
 }
 
 fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
-    let t = doc
-        .root()
-        .table(&["name", "about", "machine", "duration", "seed", "knobs", "model", "process"])?;
+    let t = doc.root().table(&[
+        "name", "about", "machine", "duration", "seed", "knobs", "model", "process", "at",
+    ])?;
     let processes: Vec<Process> =
         t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?;
     if processes.is_empty() {
         return Err(t.get("process")?.error("a scenario has at least one process"));
     }
+    let actions = match t.opt("at") {
+        None => Vec::new(),
+        Some(at) => at.list()?.iter().map(|a| action(a, &processes)).collect::<Result<_, _>>()?,
+    };
     let duration = t.opt("duration").map(|d| positive(&d)).transpose()?;
     let scenario = Scenario {
         name: t.get("name")?.text()?.to_owned(),
@@ -83,6 +88,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         duration,
         seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
         processes,
+        actions,
     };
     Ok(ScenarioFile { scenario, doc })
 }
@@ -96,22 +102,77 @@ fn positive(c: &Cur<'_>) -> Result<Picos, ConfigError> {
 
 fn knobs(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
     let t = c.any_table()?;
-    t.entries
-        .iter()
-        .map(|e| {
-            let value = match &e.val.kind {
-                Kind::Text(s) => s.clone(),
-                Kind::Number(s) => s.clone(),
-                Kind::Bool(b) => b.to_string(),
-                _ => {
-                    return Err(t
-                        .cur(e)
-                        .error("a knob's value is a number, a text or true or false"));
-                }
-            };
-            Ok((e.key.clone(), value))
-        })
-        .collect()
+    t.entries.iter().map(|e| Ok((e.key.clone(), value(&t.cur(e))?))).collect()
+}
+
+/// What is written to a knob.
+fn value(c: &Cur<'_>) -> Result<String, ConfigError> {
+    match &c.val.kind {
+        Kind::Text(s) | Kind::Number(s) => Ok(s.clone()),
+        Kind::Bool(b) => Ok(b.to_string()),
+        _ => Err(c.error("a knob's value is a number, a text or true or false")),
+    }
+}
+
+/// Source: specs/files.md#actions.
+fn action(c: &Cur<'_>, processes: &[Process]) -> Result<Action, ConfigError> {
+    let t = c.table(&["time", "read", "write", "value", "as", "expect"])?;
+    let path = |c: &Cur<'_>| file_path(c, processes);
+    let what = match (t.opt("read"), t.opt("write")) {
+        (Some(read), None) => {
+            if let Some(value) = t.opt("value") {
+                return Err(value.error("a read has no value; \"write\" has one"));
+            }
+            FileOp::Read { path: path(&read)? }
+        }
+        (None, Some(write)) => {
+            FileOp::Write { path: path(&write)?, text: value(&t.get("value")?)? }
+        }
+        (Some(_), Some(write)) => {
+            return Err(write.error("one entry is a \"read\" or a \"write\", not both"));
+        }
+        (None, None) => {
+            return Err(
+                t.error("an entry says what happens then: \"read\" or \"write\" is missing")
+            );
+        }
+    };
+    let who = t.opt("as").map_or(Ok(Who::Root), |c| {
+        c.word(&[
+            ("root", Who::Root),
+            ("root-without-caps", Who::RootWithoutCaps),
+            ("nobody", Who::Nobody),
+        ])
+    })?;
+    let errors = Errno::ALL.map(|e| (e.name(), e));
+    let expect = t.opt("expect").map(|c| c.word(&errors)).transpose()?;
+    Ok(Action { at: t.get("time")?.time()?, who, what, expect })
+}
+
+/// A path of the simulated kernel, in which `{name}` stands for a process.
+fn file_path(c: &Cur<'_>, processes: &[Process]) -> Result<String, ConfigError> {
+    let path = c.text()?;
+    if !path.starts_with('/') {
+        return Err(c.error(format!(
+            "\"{path}\" is no path of the kernel's; write one such as \"/proc/vmstat\""
+        )));
+    }
+    for name in names_in(path) {
+        match processes.iter().filter(|p| p.name == name).count() {
+            1 => {}
+            0 => {
+                let names: Vec<&str> = processes.iter().map(|p| p.name.as_str()).collect();
+                return Err(c.error(format!(
+                    "no process is named \"{name}\"{}",
+                    crate::tree::suggestion(name, &names)
+                )));
+            }
+            n => {
+                return Err(c.error(format!("{n} processes are named \"{name}\"; which is meant?")));
+            }
+        }
+    }
+    Ok(path.to_owned())
 }
 
 fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {

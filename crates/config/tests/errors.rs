@@ -244,6 +244,48 @@ fn scenario_keys_and_values() {
 }
 
 #[test]
+fn reads_and_writes_at_a_time() {
+    let write = "write = \"/proc/sys/kernel/numa_balancing\"";
+    let read = "read = \"/proc/{a}/numa_maps\"";
+    scenarios(
+        &[
+            &[("time = \"1s\"\n", "")],
+            &[("time = \"1s\"", "time = 1")],
+            &[("time = \"1s\"", "time = \"-1s\"")],
+            &[("[[at]]", "[at]"), ("\n[[at]]\ntime = \"1500ms\"", "")],
+            &[(write, "")],
+            &[(write, "write = \"/a\"\nread = \"/b\"")],
+            &[(write, "write = 7")],
+            &[(write, "write = \"numa_balancing\"")],
+            &[(write, "write = \"/proc/{b}/x\"")],
+            &[("value = 4\n", "")],
+            &[("value = 4", "value = [4]")],
+            &[(read, "read = \"/proc/vmstat\"\nvalue = 1")],
+            &[("as = \"nobody\"", "as = \"somebody\"")],
+            &[("expect = \"EACCES\"", "expect = \"EACCESS\"")],
+            &[("expect = \"EACCES\"", "expects = \"EACCES\"")],
+        ],
+        expect![[r#"
+            run.toml:62:1: at[0]: the key "time" is missing
+            run.toml:63:8: at[0].time: expected a time with its unit, such as "10us" or "1s", found a number
+            run.toml:63:8: at[0].time: -1s is negative; a time is 0s or more
+            run.toml:62:1: at: expected a list, found a table
+            run.toml:62:1: at[0]: an entry says what happens then: "read" or "write" is missing
+            run.toml:64:9: at[0].write: one entry is a "read" or a "write", not both
+            run.toml:64:9: at[0].write: expected a text in quotes, found a number
+            run.toml:64:9: at[0].write: "numa_balancing" is no path of the kernel's; write one such as "/proc/vmstat"
+            run.toml:64:9: at[0].write: no process is named "b"; allowed are a
+            run.toml:62:1: at[0]: the key "value" is missing
+            run.toml:65:9: at[0].value: a knob's value is a number, a text or true or false
+            run.toml:72:9: at[1].value: a read has no value; "write" has one
+            run.toml:66:6: at[0].as: "somebody" is not known; allowed are root, root-without-caps, nobody
+            run.toml:67:10: at[0].expect: "EACCESS" is not known; did you mean "EACCES"?
+            run.toml:67:1: at[0].expects: unknown key; did you mean "expect"?
+        "#]],
+    );
+}
+
+#[test]
 fn files_that_are_not_there_or_not_text() {
     let folder = std::env::temp_dir().join(format!("homenode-config-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the test");

@@ -5,9 +5,10 @@ use homenode_config::{
     read_scenario_and_machine, shrink_dram, write_machine,
 };
 use homenode_core::costs::Origin;
+use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    AdmissionChoice, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario, SlowStart,
-    Step, Swap, Until,
+    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario,
+    SlowStart, Step, Swap, Until, Who,
 };
 use homenode_core::topology::{Machine, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -121,6 +122,23 @@ fn a_scenario_means_what_it_says() {
                 Step::Mbind { map: heap(), policy: Policy::Local },
             ],
         }],
+        actions: vec![
+            Action {
+                at: Picos::from_secs(1),
+                who: Who::Nobody,
+                what: FileOp::Write {
+                    path: "/proc/sys/kernel/numa_balancing".into(),
+                    text: "4".into(),
+                },
+                expect: Some(Errno::Eacces),
+            },
+            Action {
+                at: Picos::from_ms(1500),
+                who: Who::Root,
+                what: FileOp::Read { path: "/proc/{a}/numa_maps".into() },
+                expect: None,
+            },
+        ],
     };
     assert_eq!(file.scenario, expected);
 }

@@ -26,25 +26,48 @@ use std::fmt;
 
 pub use parse::{parse_bool, parse_sysctl_int, parse_u64_auto};
 
-/// What the kernel answers to a refused write or open.
+/// What the kernel answers to a refused open, read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Errno {
     /// Not privileged, from the handler.
     Eperm,
     /// No such file in this kernel.
     Enoent,
-    /// Not a legal value.
+    /// The file can't be written at all, in `/proc`.
+    Eio,
+    /// Not privileged, at open.
+    Eacces,
+    /// Something below a file.
+    Enotdir,
+    /// A folder, where a file is meant.
+    Eisdir,
+    /// Not a legal value, or nothing that can be written.
     Einval,
     /// A number beyond the parser's type.
     Erange,
 }
 
 impl Errno {
+    /// All of them, by number.
+    pub const ALL: [Self; 8] = [
+        Self::Eperm,
+        Self::Enoent,
+        Self::Eio,
+        Self::Eacces,
+        Self::Enotdir,
+        Self::Eisdir,
+        Self::Einval,
+        Self::Erange,
+    ];
     /// The kernel's name of it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Eperm => "EPERM",
             Self::Enoent => "ENOENT",
+            Self::Eio => "EIO",
+            Self::Eacces => "EACCES",
+            Self::Enotdir => "ENOTDIR",
+            Self::Eisdir => "EISDIR",
             Self::Einval => "EINVAL",
             Self::Erange => "ERANGE",
         }
@@ -54,6 +77,10 @@ impl Errno {
         match self {
             Self::Eperm => 1,
             Self::Enoent => 2,
+            Self::Eio => 5,
+            Self::Eacces => 13,
+            Self::Enotdir => 20,
+            Self::Eisdir => 21,
             Self::Einval => 22,
             Self::Erange => 34,
         }

@@ -3,6 +3,7 @@
 //! The machine comes apart from it, so that one scenario can be run on several.
 //! `homenode-config` reads scenarios from TOML; `homenode-sim` runs them.
 
+use crate::knobs::Errno;
 use crate::units::{Bytes, CpuId, NodeId, Pages, Picos};
 
 /// What is simulated, without the machine.
@@ -25,6 +26,67 @@ pub struct Scenario {
     pub seed: u64,
     /// The programs, in the order of their start.
     pub processes: Vec<Process>,
+    /// What is read from and written to the kernel's files in the middle of the run.
+    pub actions: Vec<Action>,
+}
+
+/// A read or write of a file of the simulated `/proc` or `/sys` at a given time.
+///
+/// Source: specs/files.md#actions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// When, in virtual time. Actions of one moment happen in the scenario's order,
+    /// after the programs that start at that moment.
+    pub at: Picos,
+    /// With whose rights.
+    pub who: Who,
+    /// What.
+    pub what: FileOp,
+    /// The error that must come; `None`: none may come.
+    pub expect: Option<Errno>,
+}
+
+/// With whose rights a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Who {
+    /// User 0 with all capabilities.
+    #[default]
+    Root,
+    /// User 0 that has dropped its capabilities.
+    RootWithoutCaps,
+    /// Any other user.
+    Nobody,
+}
+
+/// What is done to a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileOp {
+    /// Read it whole.
+    Read {
+        /// The kernel's path; `{name}` stands for the PID of the process of that name.
+        path: String,
+    },
+    /// Write to it from its start, in one piece.
+    Write {
+        /// The kernel's path, as for a read.
+        path: String,
+        /// The bytes.
+        text: String,
+    },
+}
+
+impl FileOp {
+    /// The path as the scenario has it.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Read { path } | Self::Write { path, .. } => path,
+        }
+    }
+}
+
+/// The names in braces of a path, in their order.
+pub fn names_in(path: &str) -> Vec<&str> {
+    path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).collect()
 }
 
 /// Choices of the model that no knob of a kernel has.

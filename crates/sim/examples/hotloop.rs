@@ -226,6 +226,7 @@ fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed:
             }],
             steps,
         }],
+        actions: Vec::new(),
     }
 }
 

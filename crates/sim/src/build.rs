@@ -7,8 +7,9 @@ use crate::replay::{Charge, Player, Recording};
 use crate::space::Kind;
 use crate::watch::Watch;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::{KnobError, Knobs};
+use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::scenario::{Model, Order, Policy, Scenario, Step};
+use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Impossible, Machine};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages};
 use std::sync::Arc;
@@ -73,7 +74,11 @@ impl Simulation {
     /// # Errors
     /// [`SimError`], if a knob is refused or the memory cannot be modelled.
     pub fn boot(machine: &Machine, setup: &Setup, pages: u64) -> Result<Self, SimError> {
-        let knobs = Knobs::new(setup.version);
+        let mut knobs = Knobs::new(setup.version);
+        // With nothing to balance between, the kernel leaves it off at boot (SPEC §A.1).
+        if machine.nodes.len() < 2 {
+            knobs.numa_balancing = Mode::OFF;
+        }
         let model = setup.model.clone();
         let order = model.order;
         let pages = pages + setup.room;
@@ -81,7 +86,7 @@ impl Simulation {
             Kernel::new(machine, knobs, model, pages, setup.seed).map_err(SimError::Memory)?;
         kernel.fail_moves = setup.fail_moves;
         for (name, value) in &setup.knobs {
-            kernel.set_knob(machine, name, value, 0).map_err(SimError::Knob)?;
+            kernel.set_knob(machine, name, value, WriteAs::default(), 0).map_err(SimError::Knob)?;
         }
         if let Order::Quantum(q) = order {
             if q.0 == 0 || q.0 > 10_000_000 {
@@ -123,6 +128,7 @@ impl Simulation {
         for p in &scenario.processes {
             s.add_process(p.clone());
         }
+        s.plan(&scenario.actions);
         Ok(s)
     }
 
@@ -222,9 +228,7 @@ impl Simulation {
     /// # Errors
     /// [`KnobError`], with nothing changed.
     pub fn set_knob(&mut self, name: &str, value: &str) -> Result<(), KnobError> {
-        let machine = self.machine.clone();
-        let now = self.now;
-        self.kernel.set_knob(&machine, name, value, now)
+        self.kernel.set_knob(&self.machine, name, value, WriteAs::default(), self.now)
     }
 }
 

@@ -12,6 +12,7 @@
 //!  │           ▼ events    ▼        ▼   with a fault; it starts later then
 //! ```
 
+use crate::files::Outcome;
 use crate::hot::{self, CostTable, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
 use crate::load::{LINE, WINDOW};
@@ -22,7 +23,7 @@ use crate::replay::Player;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::costs::Cost;
-use homenode_core::scenario::{Order, Policy, Process, Step, Until};
+use homenode_core::scenario::{Action, Order, Policy, Process, Step, Until};
 use homenode_core::topology::Machine;
 use homenode_core::units::{CpuId, Pages};
 use std::cmp::Reverse;
@@ -105,6 +106,8 @@ enum Event {
     Wake(usize),
     /// kswapd looks again before it sleeps for good.
     Recheck(usize),
+    /// A file of the kernel is read or written.
+    File(usize),
 }
 
 /// What one process did, for reports.
@@ -138,7 +141,7 @@ pub struct Simulation {
     window_start: u64,
     order: Order,
     processes: Vec<Process>,
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
     seed: u64,
     duration: Option<u64>,
     /// Per CPU node and kind: latency of one access now, in picoseconds.
@@ -156,6 +159,8 @@ pub struct Simulation {
     pub(crate) replayed: BTreeMap<u32, usize>,
     /// When each round of a replay ended.
     pub(crate) round_ends: Vec<u64>,
+    /// Reads and writes of the kernel's files, in the scenario's order.
+    pub(crate) planned: Vec<Outcome>,
 }
 
 impl Simulation {
@@ -212,6 +217,7 @@ impl Simulation {
             accesses: 0,
             replayed: BTreeMap::new(),
             round_ends: Vec::new(),
+            planned: Vec::new(),
         };
         for node in 0..s.machine.nodes.len() {
             let space = usize::MAX;
@@ -323,6 +329,13 @@ impl Simulation {
         self.processes.push(empty);
         self.running_programs += 1;
         self.processes.len() - 1
+    }
+    /// Sets down when the kernel's files are read and written.
+    pub(crate) fn plan(&mut self, actions: &[Action]) {
+        for action in actions {
+            self.at(action.at.0, Event::File(self.planned.len()));
+            self.planned.push(Outcome::planned(action.clone()));
+        }
     }
     pub(crate) fn set_without_balancing(&mut self) {
         self.without_balancing = true;
@@ -895,6 +908,7 @@ impl Simulation {
                     }
                 }
                 Event::Recheck(node) => self.kernel.kswapd_recheck(node),
+                Event::File(action) => self.act(action),
             }
         }
     }

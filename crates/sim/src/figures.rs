@@ -90,7 +90,7 @@ impl Simulation {
         all
     }
     /// One number for everything that a run did: time, counters, accesses, where
-    /// every page is. Equal for equal input, on every machine.
+    /// every page is, what was read from the kernel's files. Equal for equal input, on every machine.
     pub fn hash(&self) -> u64 {
         let mut h = Xxh3::new();
         let mut put = |v: u64| h.update(&v.to_le_bytes());
@@ -117,6 +117,13 @@ impl Simulation {
             put(u64::from(w.0));
             put(mappers as u64);
         });
+        for o in &self.planned {
+            match &o.result {
+                None => h.update(b"-"),
+                Some(Ok(text)) => h.update(text.as_bytes()),
+                Some(Err(e)) => h.update(e.errno.name().as_bytes()),
+            }
+        }
         h.digest()
     }
 }

@@ -24,7 +24,7 @@ use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
 use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::Knobs;
+use homenode_core::knobs::{Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
@@ -263,11 +263,12 @@ impl Kernel {
         machine: &Machine,
         name: &str,
         text: &str,
+        who: WriteAs,
         now: u64,
     ) -> Result<(), homenode_core::knobs::KnobError> {
         let before = self.knobs.numa_balancing;
         let demoted = self.knobs.demotion_enabled;
-        self.knobs.set(name, text)?;
+        self.knobs.write(name, text, who)?;
         if before.effect_of(self.knobs.numa_balancing).reset_thresholds {
             for p in &mut self.promote {
                 p.reset(Self::ms(now));

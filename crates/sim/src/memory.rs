@@ -77,6 +77,8 @@ pub(crate) struct ZoneState {
     pub(crate) node: usize,
     pub(crate) managed: u64,
     pub(crate) free: u64,
+    /// Pages handed out since boot.
+    pub(crate) allocated: u64,
 }
 
 /// A node: its zones and its lists.
@@ -146,7 +148,7 @@ impl Memory {
             for z in n.zones.iter().filter(|z| z.managed.0 > 0) {
                 mine.push(zones.len());
                 let managed = z.managed.0;
-                zones.push(ZoneState { node: place, managed, free: managed });
+                zones.push(ZoneState { node: place, managed, free: managed, allocated: 0 });
             }
             mine.reverse();
             nodes.push(NodeState { id: n.id.0, zones: mine, lists: Default::default() });

@@ -5,6 +5,7 @@ mod support;
 
 mod bench;
 mod checker;
+mod files;
 mod lists;
 mod paths;
 mod replay;

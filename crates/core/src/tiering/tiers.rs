@@ -263,9 +263,14 @@ pub fn allocator_order(machine: &Machine, from: NodeId, among: &[NodeId]) -> Vec
     order
 }
 
-/// Numbers as the kernel lists them: `0-1,4`.
+/// Nodes as the kernel lists them: `0-1,4`.
 pub fn list_format(nodes: &[NodeId]) -> String {
-    let mut sorted: Vec<u32> = nodes.iter().map(|n| u32::from(n.0)).collect();
+    list_of(&nodes.iter().map(|n| u32::from(n.0)).collect::<Vec<_>>())
+}
+
+/// Numbers as the kernel lists them: `0-1,4`.
+pub fn list_of(numbers: &[u32]) -> String {
+    let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
     let mut out = String::new();

@@ -42,6 +42,7 @@ impl Kernel {
     }
     pub(super) fn take(&mut self, zone: usize, n: u64) {
         self.memory.zones[zone].free -= n;
+        self.memory.zones[zone].allocated += n;
         let node = self.memory.node_of(zone);
         self.stat.add(node, Item::Pgalloc, n);
     }

@@ -103,6 +103,7 @@ pub fn scenario(processes: Vec<Process>) -> Scenario {
         duration: None,
         seed: 1,
         processes,
+        actions: Vec::new(),
     }
 }
 pub fn process(name: &str, cpus: &[u32], maps: Vec<Map>, steps: Vec<Step>) -> Process {

@@ -1,0 +1,351 @@
+//! The virtual `/proc` and `/sys` of the simulated kernel: its files by their paths,
+//! with the kernel's errors.
+//!
+//! ```text
+//! path ──▶ which file, who may open it ──▶ read:  a view, made now from what memory,
+//!                                          │      tasks and counters say
+//!                                          └▶ write: a knob of the core's table
+//! ```
+//!
+//! Which files there are follows from the kernel's version, the machine and the
+//! processes that live. Nothing is kept for them: a run that reads no file does no
+//! work for one.
+//!
+//! ```
+//! # use homenode_core::topology::*;
+//! # use homenode_core::units::*;
+//! # let c = |v| homenode_core::costs::Constant::assumed(v, "an example");
+//! # let zones = vec![Zone { kind: ZoneKind::Normal, managed: Pages(4096) }];
+//! # let machine = Machine { name: "m".into(), about: "m".into(), caches: vec![],
+//! #     nodes: vec![Node { id: NodeId(0), medium: Medium::Dram, zones }],
+//! #     cpus: vec![Cpu { id: CpuId(0), node: NodeId(0), core: 0, llc: 0 }],
+//! #     distances: vec![vec![10]], costs: Default::default(),
+//! #     links: vec![Link { from: NodeId(0), to: NodeId(0), read_latency: c(90_000),
+//! #         write_latency: c(90_000), read_bandwidth: c(10_000), write_bandwidth: c(10_000) }] };
+//! use homenode_core::{knobs::Errno, scenario::Who};
+//! use homenode_sim::{Setup, Simulation};
+//! let mut sim = Simulation::boot(&machine, &Setup::default(), 0)?;
+//! let path = "/proc/sys/kernel/numa_balancing";
+//! sim.write_file(path, "2\n", Who::Root)?;
+//! assert_eq!(sim.read_file(path)?, "2\n");
+//! assert_eq!(sim.write_file(path, "5", Who::Root).unwrap_err().errno, Errno::Einval);
+//! assert_eq!(sim.write_file(path, "1", Who::Nobody).unwrap_err().errno, Errno::Eacces);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Source: specs/files.md.
+
+mod action;
+mod node;
+mod process;
+mod vmstat;
+
+pub use action::Outcome;
+
+use crate::engine::Simulation;
+use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::{Errno, Knob, KnobError, WriteAs};
+use homenode_core::scenario::Who;
+use homenode_core::tiering::watermarks::MarkKnobs;
+use homenode_core::topology::{Node, Zone};
+use node::{NodeView, Set};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Why a file could not be opened, read or written; its `Display` is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The path as it was given.
+    pub path: String,
+    /// What the kernel answers.
+    pub errno: Errno,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.path, self.errno.name(), self.why)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// A file: what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum File {
+    Knob(Knob),
+    Vmstat,
+    Zoneinfo,
+    /// A file of the node at that place.
+    Node(usize, NodeView),
+    /// A set of nodes.
+    Nodes(Set),
+    /// `nodelist` of the tier at that place.
+    Tier(usize),
+    NumaMaps(process::Id),
+    Status(process::Id),
+}
+
+impl File {
+    /// What somebody gets who is let in and writes to what can't be written.
+    const fn refusal(self) -> Option<Errno> {
+        match self {
+            Self::Knob(_) => None,
+            Self::Vmstat | Self::Zoneinfo => Some(Errno::Eio),
+            // sysfs looks at the mode even for root.
+            Self::Node(..) | Self::Nodes(_) | Self::Tier(_) => Some(Errno::Eacces),
+            Self::NumaMaps(_) | Self::Status(_) => Some(Errno::Einval),
+        }
+    }
+}
+
+/// What stands at a path.
+enum Found {
+    File(File),
+    /// A folder, by its path without a slash at the end.
+    Folder(String),
+}
+
+/// Only root may look below it.
+const DEBUGFS: &str = "/sys/kernel/debug";
+const NODES: &str = "/sys/devices/system/node";
+const TIERS: &str = "/sys/devices/virtual/memory_tiering";
+
+impl Simulation {
+    /// Reads a file as root.
+    ///
+    /// # Errors
+    /// [`FileError`] with ENOENT, ENOTDIR or EISDIR.
+    ///
+    /// Source: specs/files.md#paths.
+    pub fn read_file(&self, path: &str) -> Result<String, FileError> {
+        self.read_file_as(path, Who::Root)
+    }
+
+    /// Reads a file with somebody's rights.
+    ///
+    /// # Errors
+    /// As [`Simulation::read_file`], and EACCES.
+    ///
+    /// Source: specs/files.md#rights.
+    pub fn read_file_as(&self, path: &str, who: Who) -> Result<String, FileError> {
+        let file = self.open(path, who)?;
+        // Where the memory of a process lies is for its owner, which is root here.
+        if matches!(file, File::NumaMaps(_)) && who == Who::Nobody {
+            return Err(refused(path, Errno::Eacces, "the process is another user's"));
+        }
+        Ok(self.view(file))
+    }
+
+    /// Writes a text to a file from its start, in one piece.
+    ///
+    /// # Errors
+    /// [`FileError`]; nothing is then changed. EACCES at open, EPERM, EINVAL and
+    /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written.
+    ///
+    /// Source: specs/files.md#rights, specs/knobs.md#sysctl.
+    pub fn write_file(&mut self, path: &str, text: &str, who: Who) -> Result<(), FileError> {
+        let file = self.open(path, who)?;
+        let File::Knob(knob) = file else {
+            let errno = match file.refusal() {
+                Some(errno) if who == Who::Root => errno,
+                _ => Errno::Eacces,
+            };
+            return Err(refused(path, errno, "this file is for reading only"));
+        };
+        if who == Who::Nobody {
+            return Err(refused(
+                path,
+                Errno::Eacces,
+                "its mode is 0644: only root may write to it",
+            ));
+        }
+        let who = WriteAs { offset: 0, cap_sys_admin: who == Who::Root };
+        let name = knob.name();
+        let done = self.kernel.set_knob(&self.machine, &name, text, who, self.now);
+        done.map_err(|e| of_knob(path, e))
+    }
+
+    /// The names in a folder, in the order of their bytes.
+    ///
+    /// # Errors
+    /// [`FileError`] with ENOENT or ENOTDIR.
+    pub fn list(&self, folder: &str) -> Result<Vec<String>, FileError> {
+        let files = self.files();
+        match self.find(&files, folder, Who::Root)? {
+            Found::Folder(path) => Ok(names(&files, &path)),
+            Found::File(_) => Err(refused(folder, Errno::Enotdir, "this is a file")),
+        }
+    }
+
+    /// All files of now, by path.
+    fn files(&self) -> BTreeMap<String, File> {
+        let version = self.kernel.knobs.version;
+        let mut all = BTreeMap::new();
+        let nodes = self.machine.nodes.iter();
+        let weights = nodes.map(|n| Knob::InterleaveWeight(n.id));
+        for knob in Knob::ALL.into_iter().chain(weights) {
+            if let Some(path) = knob.path(version) {
+                all.insert(path, File::Knob(knob));
+            }
+        }
+        all.insert("/proc/vmstat".to_owned(), File::Vmstat);
+        all.insert("/proc/zoneinfo".to_owned(), File::Zoneinfo);
+        for set in Set::ALL {
+            all.insert(format!("{NODES}/{}", set.name()), File::Nodes(set));
+        }
+        for (place, node) in self.machine.nodes.iter().enumerate() {
+            for view in NodeView::ALL {
+                let path = format!("{NODES}/node{}/{}", node.id, view.name());
+                all.insert(path, File::Node(place, view));
+            }
+        }
+        if version >= KernelVersion::V6_1 {
+            for (place, (name, _)) in self.kernel.tiers.listing().iter().enumerate() {
+                all.insert(format!("{TIERS}/{name}/nodelist"), File::Tier(place));
+            }
+        }
+        for (pid, id) in self.pids() {
+            all.insert(format!("/proc/{pid}/numa_maps"), File::NumaMaps(id));
+            all.insert(format!("/proc/{pid}/status"), File::Status(id));
+        }
+        all
+    }
+
+    fn open(&self, path: &str, who: Who) -> Result<File, FileError> {
+        match self.find(&self.files(), path, who)? {
+            Found::File(file) => Ok(file),
+            Found::Folder(_) => Err(refused(path, Errno::Eisdir, "this is a folder")),
+        }
+    }
+
+    /// Walks a path as the kernel does: name by name from the root.
+    fn find(
+        &self,
+        files: &BTreeMap<String, File>,
+        path: &str,
+        who: Who,
+    ) -> Result<Found, FileError> {
+        if !path.starts_with('/') {
+            return Err(refused(path, Errno::Enoent, "a path begins with a slash"));
+        }
+        let mut at = String::new();
+        let mut file = None;
+        for name in path.split('/').skip(1) {
+            if file.is_some() {
+                return Err(refused(path, Errno::Enotdir, &format!("{at} is a file")));
+            }
+            match name {
+                // A second slash, or one at the end.
+                "" | "." => continue,
+                ".." => {
+                    at.truncate(at.rfind('/').unwrap_or(0));
+                    continue;
+                }
+                _ => {}
+            }
+            if at == DEBUGFS && who == Who::Nobody {
+                let why = format!("only root may enter {DEBUGFS}");
+                return Err(refused(path, Errno::Eacces, &why));
+            }
+            let above = at.len();
+            at.push('/');
+            at.push_str(name);
+            file = files.get(&at).copied();
+            if file.is_none() && !is_folder(files, &at) {
+                at.truncate(above);
+                return Err(self.missing(files, path, &at));
+            }
+        }
+        Ok(file.map_or_else(|| Found::Folder(at), Found::File))
+    }
+
+    /// ENOENT, with what there is instead.
+    fn missing(&self, files: &BTreeMap<String, File>, path: &str, above: &str) -> FileError {
+        let version = self.kernel.knobs.version;
+        let with_path =
+            |v: &KernelVersion| Knob::find(path, *v).is_some_and(|k| k.path(*v).is_some());
+        let with_file: Vec<KernelVersion> =
+            KernelVersion::ALL.into_iter().filter(with_path).collect();
+        let here = with_file.first().and_then(|v| Knob::find(path, *v)?.path(version));
+        let why = if let Some(here) = here.filter(|here| here != path) {
+            format!("Linux {version} has it as {here}")
+        } else if !with_file.is_empty() && !with_file.contains(&version) {
+            let names: Vec<&str> = with_file.iter().map(|v| v.name()).collect();
+            format!("Linux {version} does not have it; {} do", names.join(", "))
+        } else {
+            // A weight of a node that the machine lacks, among others.
+            let there = names(files, above).join(", ");
+            let above = if above.is_empty() { "/" } else { above };
+            format!("the simulated kernel has no such file; in {above} there are {there}")
+        };
+        refused(path, Errno::Enoent, &why)
+    }
+
+    fn view(&self, file: File) -> String {
+        match file {
+            File::Knob(knob) => self.knob_text(knob),
+            File::Vmstat => self.vmstat_text(),
+            File::Zoneinfo => self.zoneinfo_text(),
+            File::Node(place, view) => self.node_text(place, view),
+            File::Nodes(set) => self.set_text(set),
+            File::Tier(place) => {
+                let list = self.kernel.tiers.listing();
+                list.get(place).map_or_else(String::new, |(_, nodes)| format!("{nodes}\n"))
+            }
+            File::NumaMaps(id) => self.numa_maps_text(id),
+            File::Status(id) => self.status_text(id),
+        }
+    }
+
+    fn knob_text(&self, knob: Knob) -> String {
+        let text = match knob {
+            // The table doesn't know the machine that this is computed from.
+            Knob::MinFreeKbytes => self.mark_knobs().min_free_kbytes.to_string(),
+            _ => self.kernel.knobs.get(&knob.name()).unwrap_or_default(),
+        };
+        text + "\n"
+    }
+
+    /// What the marks of all zones are computed from now.
+    fn mark_knobs(&self) -> MarkKnobs {
+        let all: Vec<Zone> = self.machine.nodes.iter().flat_map(zones_of).collect();
+        MarkKnobs::new(&self.kernel.knobs, self.kernel.model.margin, &all)
+    }
+}
+
+/// The zones of a node that the kernel has, lowest first.
+fn zones_of(node: &Node) -> Vec<Zone> {
+    node.zones.iter().filter(|z| z.managed.0 > 0).copied().collect()
+}
+
+fn refused(path: &str, errno: Errno, why: &str) -> FileError {
+    FileError { path: path.to_owned(), errno, why: why.to_owned() }
+}
+
+fn of_knob(path: &str, e: KnobError) -> FileError {
+    let why = match &e.given {
+        Some(text) => {
+            format!("{:?} is refused; {}", text.trim_end_matches('\n'), e.allowed)
+        }
+        None => e.allowed,
+    };
+    FileError { path: path.to_owned(), errno: e.errno, why }
+}
+
+fn is_folder(files: &BTreeMap<String, File>, path: &str) -> bool {
+    let inside = format!("{path}/");
+    files.range(inside.clone()..).next().is_some_and(|(p, _)| p.starts_with(&inside))
+}
+
+/// The names in a folder.
+fn names(files: &BTreeMap<String, File>, folder: &str) -> Vec<String> {
+    let inside = format!("{folder}/");
+    let below = files.range(inside.clone()..).map_while(|(p, _)| p.strip_prefix(&inside));
+    let mut names: Vec<String> =
+        below.map(|rest| rest.split('/').next().unwrap_or(rest).to_owned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}

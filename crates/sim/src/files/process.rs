@@ -1,0 +1,279 @@
+//! What the kernel says of a process: `/proc/PID/numa_maps` and `/proc/PID/status`.
+//!
+//! A process is an address space with living tasks; its PID is that of its first
+//! task. Every node's kswapd is one too, without memory of its own.
+//!
+//! Source: specs/files.md#processes.
+
+use crate::engine::{Program, Run, Simulation};
+use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::page::{OnList, State, Word};
+use crate::space::{Space, Vma};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::scenario::Policy;
+use homenode_core::tiering::tiers::list_format;
+use homenode_core::units::{NodeId, PAGE_SIZE};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Which process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Id {
+    /// The daemon of the node at that place, which is the task of the same number.
+    Kswapd(usize),
+    /// The programs in that address space.
+    Space(usize),
+}
+
+/// Pages of a mapping, counted as `numa_maps` does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    pages: u64,
+    anon: u64,
+    dirty: u64,
+    active: u64,
+    swapped: u64,
+    /// Entries that map the page that most map.
+    mapmax: u64,
+    /// By place of a node.
+    nodes: Vec<u64>,
+}
+
+/// Characters of a task's name that the kernel keeps.
+const COMM: usize = 15;
+
+impl Simulation {
+    /// PIDs of the living processes.
+    pub(super) fn pids(&self) -> BTreeMap<u32, Id> {
+        // By process: the PID of its first task, and whether any of its tasks lives.
+        let mut all: BTreeMap<Id, (u32, bool)> = BTreeMap::new();
+        for (number, task) in self.tasks.iter().enumerate() {
+            let Some(task) = task else { continue };
+            let id = match task.program {
+                Program::Kswapd(node) => Id::Kswapd(node),
+                _ => Id::Space(task.space),
+            };
+            let pid = self.kernel.numa[number].pid;
+            all.entry(id).or_insert((pid, false)).1 |= task.run != Run::Ended;
+        }
+        all.into_iter().filter(|(_, p)| p.1).map(|(id, p)| (p.0, id)).collect()
+    }
+
+    /// The PID of the first task of the process of that name, once it has started.
+    pub(super) fn pid_of(&self, name: &str) -> Option<u32> {
+        let process = self.names.iter().position(|n| n == name)?;
+        let mut tasks = self.tasks.iter();
+        let task = tasks.position(|t| t.as_ref().is_some_and(|t| t.process == process))?;
+        Some(self.kernel.numa[task].pid)
+    }
+
+    /// The living tasks of a space, and its first task, by number.
+    fn tasks_of(&self, space: usize) -> (Option<usize>, Vec<usize>) {
+        let of = |t: &usize| self.tasks[*t].as_ref().is_some_and(|t| t.space == space);
+        let living = |t: &usize| self.tasks[*t].as_ref().is_some_and(|t| t.run != Run::Ended);
+        let all: Vec<usize> = (0..self.tasks.len()).filter(of).collect();
+        (all.first().copied(), all.into_iter().filter(living).collect())
+    }
+
+    /// Source: specs/files.md#numa_maps.
+    pub(super) fn numa_maps_text(&self, id: Id) -> String {
+        let Id::Space(number) = id else { return String::new() };
+        let Some(space) = self.kernel.spaces[number].as_ref() else { return String::new() };
+        let (first, living) = self.tasks_of(number);
+        let task = living.first().copied().or(first);
+        let own = task.map(|t| &self.kernel.numa[t].policy);
+        let mut out = String::new();
+        for vma in &space.vmas {
+            // A mapping without a policy follows the task's.
+            let policy = match (&vma.kind.policy, own) {
+                (Policy::Default, Some(task)) => task,
+                (policy, _) => policy,
+            };
+            let counts = self.count(space, vma);
+            let _ = self.push_map(&mut out, vma, policy, &counts);
+        }
+        out
+    }
+
+    fn push_map(
+        &self,
+        out: &mut String,
+        vma: &Vma,
+        policy: &Policy,
+        c: &Counts,
+    ) -> std::fmt::Result {
+        let policy = policy_text(policy, self.kernel.knobs.version);
+        write!(out, "{:08x} {policy}", vma.start * PAGE_SIZE)?;
+        if vma.kind.file {
+            write!(out, " file={}", escaped(&vma.name))?;
+        } else if vma.kind.shared {
+            // Shared memory without a file has one that nobody can open any more.
+            write!(out, " file={}", escaped("/dev/zero (deleted)"))?;
+        }
+        if c.pages == 0 {
+            return writeln!(out);
+        }
+        for (name, value) in [("anon", c.anon), ("dirty", c.dirty)] {
+            if value > 0 {
+                write!(out, " {name}={value}")?;
+            }
+        }
+        if c.pages != c.anon && c.pages != c.dirty {
+            write!(out, " mapped={}", c.pages)?;
+        }
+        if c.mapmax > 1 {
+            write!(out, " mapmax={}", c.mapmax)?;
+        }
+        if c.active < c.pages {
+            write!(out, " active={}", c.active)?;
+        }
+        for (place, &pages) in c.nodes.iter().enumerate().filter(|(_, n)| **n > 0) {
+            write!(out, " N{}={pages}", self.kernel.memory.node_id(place))?;
+        }
+        // The page size of the mapping, not of what transparently backs it.
+        writeln!(out, " kernelpagesize_kB={}", PAGE_SIZE / 1024)
+    }
+
+    /// Counts the pages behind a mapping.
+    fn count(&self, space: &Space, vma: &Vma) -> Counts {
+        let memory = &self.kernel.memory;
+        let step = u64::from(BLOCK);
+        // Linux has a private anonymous page only where somebody wrote; it stays dirty,
+        // also where an entry may not be written to for a while.
+        let anon = !vma.kind.file && !vma.kind.shared;
+        let mut c = Counts { nodes: vec![0; memory.nodes.len()], ..Counts::default() };
+        for s in vma.start / step..vma.end.div_ceil(step) {
+            let Some(first) = space.place(s * step, vma.kind.file) else { continue };
+            let all = &memory.words[first as usize..(first + BLOCK) as usize];
+            let from = vma.start.max(s * step) - s * step;
+            let to = vma.end.min((s + 1) * step) - s * step;
+            for i in from..to {
+                let (w, page) = (Word(all[i as usize]), first + i as u32);
+                if !w.resident() {
+                    c.swapped += u64::from(w.state() == State::Swapped);
+                    continue;
+                }
+                let item = memory.item_of(page);
+                let of = memory.word(item);
+                let mappers = match item & FRAME_ITEM {
+                    0 => 1,
+                    _ => memory.mappers(item ^ FRAME_ITEM).len() as u64,
+                };
+                c.pages += 1;
+                c.anon += u64::from(anon);
+                c.dirty += u64::from(anon || memory.is_dirty(item));
+                c.active += u64::from(of.on_list() == OnList::Active);
+                c.mapmax = c.mapmax.max(mappers);
+                c.nodes[memory.node_of(of.zone())] += 1;
+            }
+        }
+        c
+    }
+
+    /// Source: specs/files.md#status.
+    pub(super) fn status_text(&self, id: Id) -> String {
+        let mut out = String::new();
+        let _ = self.push_status(&mut out, id);
+        out
+    }
+
+    fn push_status(&self, out: &mut String, id: Id) -> std::fmt::Result {
+        let today = self.kernel.knobs.version > KernelVersion::V3_8;
+        let (first, living, space) = match id {
+            Id::Kswapd(node) => (Some(node), vec![node], None),
+            Id::Space(number) => {
+                let (first, living) = self.tasks_of(number);
+                (first, living, self.kernel.spaces[number].as_ref())
+            }
+        };
+        let Some(first) = first else { return Ok(()) };
+        let speaker = living.first().copied().unwrap_or(first);
+        let Some(task) = self.tasks[speaker].as_deref() else { return Ok(()) };
+        let pid = self.kernel.numa[first].pid;
+        let name = match id {
+            Id::Kswapd(node) => format!("kswapd{}", self.kernel.memory.node_id(node)),
+            Id::Space(_) => self.names.get(task.process).cloned().unwrap_or_default(),
+        };
+        let parent = match id {
+            Id::Kswapd(_) => 2,
+            Id::Space(_) => self.living_parent(first),
+        };
+        writeln!(out, "Name:\t{}", name.chars().take(COMM).collect::<String>())?;
+        let state = if task.run == Run::Runnable { "R (running)" } else { "S (sleeping)" };
+        writeln!(out, "State:\t{state}\nTgid:\t{pid}")?;
+        if today {
+            writeln!(out, "Ngid:\t{}", self.kernel.numa[speaker].group.unwrap_or(0))?;
+        }
+        writeln!(out, "Pid:\t{pid}\nPPid:\t{parent}")?;
+        if let Some(space) = space {
+            let mut rss = [0; 3];
+            let (mut size, mut swapped) = (0, 0);
+            for vma in &space.vmas {
+                let c = self.count(space, vma);
+                size += vma.pages();
+                swapped += c.swapped;
+                let kind = match (vma.kind.file, vma.kind.shared) {
+                    (false, false) => 0,
+                    (true, _) => 1,
+                    (false, true) => 2,
+                };
+                rss[kind] += c.pages;
+            }
+            let mut line = |name: &str, pages: u64| {
+                writeln!(out, "{name}:\t{:>8} kB", pages * PAGE_SIZE / 1024)
+            };
+            line("VmSize", size)?;
+            line("VmRSS", space.rss)?;
+            if today {
+                line("RssAnon", rss[0])?;
+                line("RssFile", rss[1])?;
+                line("RssShmem", rss[2])?;
+            }
+            line("VmSwap", swapped)?;
+        }
+        writeln!(out, "Threads:\t{}", living.len().max(1))
+    }
+
+    /// The PID of a task's parent process; 1 where it has ended or never was.
+    fn living_parent(&self, task: usize) -> u32 {
+        let parent = self.tasks[task].as_ref().and_then(|t| t.parent);
+        let space = parent.and_then(|p| self.tasks[p].as_ref()).map(|p| p.space);
+        let Some((Some(first), living)) = space.map(|s| self.tasks_of(s)) else { return 1 };
+        if living.is_empty() { 1 } else { self.kernel.numa[first].pid }
+    }
+}
+
+/// A policy as the kernel writes it.
+///
+/// Source: specs/files.md#policy.
+fn policy_text(policy: &Policy, version: KernelVersion) -> String {
+    let (mode, nodes) = match policy {
+        Policy::Default => return "default".to_owned(),
+        Policy::Local => return "local".to_owned(),
+        Policy::Preferred(node) => ("prefer", vec![*node]),
+        Policy::Bind { nodes, balancing: false } => ("bind", nodes.clone()),
+        // 5.18 knows the flag, but has no name for it.
+        Policy::Bind { nodes, .. } if version <= KernelVersion::V5_18 => ("bind=", nodes.clone()),
+        Policy::Bind { nodes, .. } => ("bind=balancing", nodes.clone()),
+        Policy::Interleave(nodes) => ("interleave", nodes.clone()),
+        Policy::WeightedInterleave(weights) => {
+            let nodes: Vec<NodeId> = weights.iter().map(|w| w.0).collect();
+            ("weighted interleave", nodes)
+        }
+    };
+    format!("{mode}:{}", list_format(&nodes))
+}
+
+/// A file's name with what would break the line in octal.
+fn escaped(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        match c {
+            '\n' | '\t' | ' ' | '=' | '\\' => {
+                let _ = write!(out, "\\{:03o}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}

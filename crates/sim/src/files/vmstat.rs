@@ -1,0 +1,188 @@
+//! `/proc/vmstat`: gauges and counters with the names and in the order of a version.
+//!
+//! | group | where else |
+//! |---|---|
+//! | of zones: `nr_free_pages`, `nr_zone_…`, then `numa_hit` … `numa_other` | node's `vmstat` |
+//! | of nodes: lists, promotions, [6.12] demotions | node's `vmstat`, `zoneinfo` |
+//! | events | – |
+//!
+//! Source: specs/files.md#vmstat (SPEC §B.6).
+
+use crate::engine::Simulation;
+use crate::lists::Lru;
+use crate::vmstat::Item;
+use homenode_core::kernel::KernelVersion;
+use homenode_core::topology::ZoneKind;
+use std::fmt::Write as _;
+
+/// Name and value of a line.
+pub(super) type Line = (String, u64);
+
+/// Where vmstat has a counter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Zones,
+    Nodes,
+    Events,
+    /// Not in this kernel, or not as a line of its own.
+    None,
+}
+
+/// Source: specs/files.md#versions (SPEC §B.6).
+fn group(item: Item, version: KernelVersion) -> Group {
+    use KernelVersion::{V3_8, V6_1, V6_12};
+    match item {
+        Item::NumaHit | Item::NumaMiss | Item::NumaForeign | Item::NumaLocal | Item::NumaOther => {
+            Group::Zones
+        }
+        Item::PgpromoteSuccess if version > V3_8 => Group::Nodes,
+        Item::PgpromoteCandidate if version >= V6_1 => Group::Nodes,
+        Item::PgdemoteKswapd | Item::PgdemoteDirect if version >= V6_12 => Group::Nodes,
+        Item::PgdemoteKswapd | Item::PgdemoteDirect if version > V3_8 => Group::Events,
+        Item::PgpromoteSuccess
+        | Item::PgpromoteCandidate
+        | Item::PgdemoteKswapd
+        | Item::PgdemoteDirect => Group::None,
+        // 3.8 has these by zone, which the simulated kernel doesn't know of them.
+        Item::Pgrefill
+        | Item::PgstealKswapd
+        | Item::PgstealDirect
+        | Item::PgscanKswapd
+        | Item::PgscanDirect
+        | Item::OomKill
+        | Item::NumaHugePteUpdates
+            if version == V3_8 =>
+        {
+            Group::None
+        }
+        _ => Group::Events,
+    }
+}
+
+/// The kinds of zones with the kernel's names in counters.
+const KINDS: [(ZoneKind, &str); 4] = [
+    (ZoneKind::Dma, "dma"),
+    (ZoneKind::Dma32, "dma32"),
+    (ZoneKind::Normal, "normal"),
+    (ZoneKind::Movable, "movable"),
+];
+
+impl Simulation {
+    pub(super) fn vmstat_text(&self) -> String {
+        let version = self.kernel.knobs.version;
+        let places: Vec<usize> = (0..self.machine.nodes.len()).collect();
+        let mut lines = self.zone_lines(&places);
+        lines.extend(self.node_lines(&places));
+        let events = |i: &&Item| group(**i, version) == Group::Events;
+        let old_demotions = [Item::PgdemoteKswapd, Item::PgdemoteDirect];
+        for &item in Item::ALL.iter().filter(events) {
+            let value = self.kernel.stat.get(item);
+            match item {
+                Item::Pgalloc => lines.extend(self.allocated()),
+                Item::Allocstall if version > KernelVersion::V3_8 => {
+                    // All that programs allocate may lie in movable zones, and it is the
+                    // highest zone allowed that is counted.
+                    let of = |kind| if kind == ZoneKind::Movable { value } else { 0 };
+                    lines.extend(KINDS.map(|(k, name)| (format!("allocstall_{name}"), of(k))));
+                }
+                Item::ThpSplitPage if version == KernelVersion::V3_8 => {
+                    lines.push(("thp_split".to_owned(), value));
+                }
+                // Until they became counters of nodes they stood behind what was reclaimed.
+                _ if old_demotions.contains(&item) => {}
+                Item::PgstealDirect => {
+                    lines.push((item.name().to_owned(), value));
+                    let here = old_demotions.iter().filter(events);
+                    lines.extend(here.map(|d| (d.name().to_owned(), self.kernel.stat.get(*d))));
+                }
+                _ => lines.push((item.name().to_owned(), value)),
+            }
+        }
+        text(&lines)
+    }
+
+    /// The lines of zones, summed over the nodes at those places.
+    pub(super) fn zone_lines(&self, places: &[usize]) -> Vec<Line> {
+        let version = self.kernel.knobs.version;
+        let free = places.iter().map(|&p| self.kernel.memory.free_of(p)).sum();
+        let mut lines = vec![("nr_free_pages".to_owned(), free)];
+        // 3.8 has the lists by zone only, and under the plain names.
+        let prefix = if version == KernelVersion::V3_8 { "nr_" } else { "nr_zone_" };
+        lines.extend(self.list_lines(prefix, places));
+        for &item in Item::ALL.iter().filter(|i| group(**i, version) == Group::Zones) {
+            lines.push((item.name().to_owned(), self.sum(item, places)));
+        }
+        if version == KernelVersion::V3_8 {
+            lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
+        }
+        lines
+    }
+
+    /// The lines of nodes, summed over those at these places.
+    pub(super) fn node_lines(&self, places: &[usize]) -> Vec<Line> {
+        let version = self.kernel.knobs.version;
+        if version == KernelVersion::V3_8 {
+            return Vec::new();
+        }
+        let mut lines = self.list_lines("nr_", places);
+        lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
+        for &item in Item::ALL.iter().filter(|i| group(**i, version) == Group::Nodes) {
+            lines.push((item.name().to_owned(), self.sum(item, places)));
+        }
+        // Nothing in the simulated kernel demotes on these grounds.
+        if version >= KernelVersion::V6_12 {
+            lines.push(("pgdemote_khugepaged".to_owned(), 0));
+        }
+        if version >= KernelVersion::V7_3 {
+            lines.push(("pgdemote_proactive".to_owned(), 0));
+        }
+        lines
+    }
+
+    /// Pages by list; nothing is ever locked in memory.
+    fn list_lines(&self, prefix: &str, places: &[usize]) -> Vec<Line> {
+        let names = ["inactive_anon", "active_anon", "inactive_file", "active_file"];
+        let mut lines: Vec<Line> = Lru::ALL
+            .iter()
+            .zip(names)
+            .map(|(&lru, name)| (format!("{prefix}{name}"), self.on_list(lru, places)))
+            .collect();
+        lines.push((format!("{prefix}unevictable"), 0));
+        lines
+    }
+    pub(super) fn on_list(&self, lru: Lru, places: &[usize]) -> u64 {
+        places.iter().map(|&p| self.kernel.memory.nodes[p].on(lru)).sum()
+    }
+    /// Huge pages in memory.
+    pub(super) fn huge_pages(&self, places: &[usize]) -> u64 {
+        let memory = &self.kernel.memory;
+        let heads = memory.blocks.iter().enumerate().filter(|(_, b)| b.space != 0 && b.huge);
+        heads
+            .map(|(b, _)| memory.word(b as u32 * crate::memory::BLOCK))
+            .filter(|w| w.resident() && places.contains(&memory.node_of(w.zone())))
+            .count() as u64
+    }
+    pub(super) fn sum(&self, item: Item, places: &[usize]) -> u64 {
+        places.iter().map(|&p| self.kernel.stat.of(p, item)).sum()
+    }
+    /// Pages handed out, by kind of zone.
+    fn allocated(&self) -> Vec<Line> {
+        let zones = || self.kernel.memory.zones.iter().zip(&self.kernel.marks);
+        KINDS
+            .iter()
+            .map(|(kind, name)| {
+                let of_kind = zones().filter(|(_, m)| m.kind == *kind);
+                (format!("pgalloc_{name}"), of_kind.map(|(z, _)| z.allocated).sum())
+            })
+            .collect()
+    }
+}
+
+/// Name, blank, value.
+pub(super) fn text(lines: &[Line]) -> String {
+    let mut out = String::new();
+    for (name, value) in lines {
+        let _ = writeln!(out, "{name} {value}");
+    }
+    out
+}
