@@ -5,7 +5,7 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Scenario, Who};
+use homenode_core::scenario::{FileOp, Rights, Scenario};
 use homenode_core::topology::Machine;
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
 use homenode_sim::files::Outcome;
@@ -153,11 +153,11 @@ fn headline(o: &Outcome, seed: Option<u64>) -> String {
     format!("at {}{seed}{who}: {what}", homenode_config::write_time(o.action.at))
 }
 
-fn name_of(who: Who) -> &'static str {
+fn name_of(who: Rights) -> &'static str {
     match who {
-        Who::Root => "root",
-        Who::RootWithoutCaps => "root-without-caps",
-        Who::Nobody => "nobody",
+        Rights::Root => "root",
+        Rights::RootWithoutCaps => "root-without-caps",
+        Rights::Nobody => "nobody",
     }
 }
 

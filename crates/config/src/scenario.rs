@@ -5,8 +5,8 @@ use crate::machine::node_id;
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario,
-    SlowStart, Step, Swap, Until, Who, names_in,
+    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Rights,
+    Scenario, SlowStart, Step, Swap, Until, names_in,
 };
 use homenode_core::topology::{MAX_CPUS, MAX_NODES, Machine};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -137,11 +137,11 @@ fn action(c: &Cur<'_>, processes: &[Process]) -> Result<Action, ConfigError> {
             );
         }
     };
-    let who = t.opt("as").map_or(Ok(Who::Root), |c| {
+    let who = t.opt("as").map_or(Ok(Rights::Root), |c| {
         c.word(&[
-            ("root", Who::Root),
-            ("root-without-caps", Who::RootWithoutCaps),
-            ("nobody", Who::Nobody),
+            ("root", Rights::Root),
+            ("root-without-caps", Rights::RootWithoutCaps),
+            ("nobody", Rights::Nobody),
         ])
     })?;
     let errors = Errno::ALL.map(|e| (e.name(), e));

@@ -7,8 +7,8 @@ use homenode_config::{
 use homenode_core::costs::Origin;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Scenario,
-    SlowStart, Step, Swap, Until, Who,
+    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Rights,
+    Scenario, SlowStart, Step, Swap, Until,
 };
 use homenode_core::topology::{Machine, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -125,7 +125,7 @@ fn a_scenario_means_what_it_says() {
         actions: vec![
             Action {
                 at: Picos::from_secs(1),
-                who: Who::Nobody,
+                who: Rights::Nobody,
                 what: FileOp::Write {
                     path: "/proc/sys/kernel/numa_balancing".into(),
                     text: "4".into(),
@@ -134,7 +134,7 @@ fn a_scenario_means_what_it_says() {
             },
             Action {
                 at: Picos::from_ms(1500),
-                who: Who::Root,
+                who: Rights::Root,
                 what: FileOp::Read { path: "/proc/{a}/numa_maps".into() },
                 expect: None,
             },

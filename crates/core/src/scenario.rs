@@ -39,7 +39,7 @@ pub struct Action {
     /// after the programs that start at that moment.
     pub at: Picos,
     /// With whose rights.
-    pub who: Who,
+    pub who: Rights,
     /// What.
     pub what: FileOp,
     /// The error that must come; `None`: none may come.
@@ -48,7 +48,7 @@ pub struct Action {
 
 /// With whose rights a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Who {
+pub enum Rights {
     /// User 0 with all capabilities.
     #[default]
     Root,

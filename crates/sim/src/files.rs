@@ -22,14 +22,14 @@
 //! #     distances: vec![vec![10]], costs: Default::default(),
 //! #     links: vec![Link { from: NodeId(0), to: NodeId(0), read_latency: c(90_000),
 //! #         write_latency: c(90_000), read_bandwidth: c(10_000), write_bandwidth: c(10_000) }] };
-//! use homenode_core::{knobs::Errno, scenario::Who};
+//! use homenode_core::{knobs::Errno, scenario::Rights};
 //! use homenode_sim::{Setup, Simulation};
 //! let mut sim = Simulation::boot(&machine, &Setup::default(), 0)?;
 //! let path = "/proc/sys/kernel/numa_balancing";
-//! sim.write_file(path, "2\n", Who::Root)?;
+//! sim.write_file(path, "2\n", Rights::Root)?;
 //! assert_eq!(sim.read_file(path)?, "2\n");
-//! assert_eq!(sim.write_file(path, "5", Who::Root).unwrap_err().errno, Errno::Einval);
-//! assert_eq!(sim.write_file(path, "1", Who::Nobody).unwrap_err().errno, Errno::Eacces);
+//! assert_eq!(sim.write_file(path, "5", Rights::Root).unwrap_err().errno, Errno::Einval);
+//! assert_eq!(sim.write_file(path, "1", Rights::Nobody).unwrap_err().errno, Errno::Eacces);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -45,7 +45,7 @@ pub use action::Outcome;
 use crate::engine::Simulation;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, Knob, KnobError, WriteAs};
-use homenode_core::scenario::Who;
+use homenode_core::scenario::Rights;
 use homenode_core::tiering::watermarks::MarkKnobs;
 use homenode_core::topology::{Node, Zone};
 use node::{NodeView, Set};
@@ -120,7 +120,7 @@ impl Simulation {
     ///
     /// Source: specs/files.md#paths.
     pub fn read_file(&self, path: &str) -> Result<String, FileError> {
-        self.read_file_as(path, Who::Root)
+        self.read_file_as(path, Rights::Root)
     }
 
     /// Reads a file with somebody's rights.
@@ -129,10 +129,10 @@ impl Simulation {
     /// As [`Simulation::read_file`], and EACCES.
     ///
     /// Source: specs/files.md#rights.
-    pub fn read_file_as(&self, path: &str, who: Who) -> Result<String, FileError> {
+    pub fn read_file_as(&self, path: &str, who: Rights) -> Result<String, FileError> {
         let file = self.open(path, who)?;
         // Where the memory of a process lies is for its owner, which is root here.
-        if matches!(file, File::NumaMaps(_)) && who == Who::Nobody {
+        if matches!(file, File::NumaMaps(_)) && who == Rights::Nobody {
             return Err(refused(path, Errno::Eacces, "the process is another user's"));
         }
         Ok(self.view(file))
@@ -145,23 +145,23 @@ impl Simulation {
     /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written.
     ///
     /// Source: specs/files.md#rights, specs/knobs.md#sysctl.
-    pub fn write_file(&mut self, path: &str, text: &str, who: Who) -> Result<(), FileError> {
+    pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
         let file = self.open(path, who)?;
         let File::Knob(knob) = file else {
             let errno = match file.refusal() {
-                Some(errno) if who == Who::Root => errno,
+                Some(errno) if who == Rights::Root => errno,
                 _ => Errno::Eacces,
             };
             return Err(refused(path, errno, "this file is for reading only"));
         };
-        if who == Who::Nobody {
+        if who == Rights::Nobody {
             return Err(refused(
                 path,
                 Errno::Eacces,
                 "its mode is 0644: only root may write to it",
             ));
         }
-        let who = WriteAs { offset: 0, cap_sys_admin: who == Who::Root };
+        let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
         let name = knob.name();
         let done = self.kernel.set_knob(&self.machine, &name, text, who, self.now);
         done.map_err(|e| of_knob(path, e))
@@ -173,7 +173,7 @@ impl Simulation {
     /// [`FileError`] with ENOENT or ENOTDIR.
     pub fn list(&self, folder: &str) -> Result<Vec<String>, FileError> {
         let files = self.files();
-        match self.find(&files, folder, Who::Root)? {
+        match self.find(&files, folder, Rights::Root)? {
             Found::Folder(path) => Ok(names(&files, &path)),
             Found::File(_) => Err(refused(folder, Errno::Enotdir, "this is a file")),
         }
@@ -213,7 +213,7 @@ impl Simulation {
         all
     }
 
-    fn open(&self, path: &str, who: Who) -> Result<File, FileError> {
+    fn open(&self, path: &str, who: Rights) -> Result<File, FileError> {
         match self.find(&self.files(), path, who)? {
             Found::File(file) => Ok(file),
             Found::Folder(_) => Err(refused(path, Errno::Eisdir, "this is a folder")),
@@ -225,7 +225,7 @@ impl Simulation {
         &self,
         files: &BTreeMap<String, File>,
         path: &str,
-        who: Who,
+        who: Rights,
     ) -> Result<Found, FileError> {
         if !path.starts_with('/') {
             return Err(refused(path, Errno::Enoent, "a path begins with a slash"));
@@ -245,7 +245,7 @@ impl Simulation {
                 }
                 _ => {}
             }
-            if at == DEBUGFS && who == Who::Nobody {
+            if at == DEBUGFS && who == Rights::Nobody {
                 let why = format!("only root may enter {DEBUGFS}");
                 return Err(refused(path, Errno::Eacces, &why));
             }

@@ -55,9 +55,9 @@ fn check(sim: &mut Simulation, lines: &str, expected: Expect) {
     let mut out = String::new();
     for line in lines.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let (who, op) = match line.split_once(": ") {
-            Some(("nobody", op)) => (Who::Nobody, op),
-            Some(("uncapped", op)) => (Who::RootWithoutCaps, op),
-            _ => (Who::Root, line),
+            Some(("nobody", op)) => (Rights::Nobody, op),
+            Some(("uncapped", op)) => (Rights::RootWithoutCaps, op),
+            _ => (Rights::Root, line),
         };
         let answer = if let Some(path) = op.strip_prefix("read ") {
             sim.read_file_as(path, who)
@@ -598,7 +598,7 @@ fn zones_and_their_marks() {
     let m = machine(&[dram(1 << 20, 1)]);
     let zone = |version| {
         let mut sim = boot(&m, version);
-        sim.write_file("/proc/sys/vm/min_free_kbytes", "67584", Who::Root).expect("legal");
+        sim.write_file("/proc/sys/vm/min_free_kbytes", "67584", Rights::Root).expect("legal");
         let text = sim.read_file("/proc/zoneinfo").expect("it is there");
         let own = text.lines().skip_while(|l| !l.contains("pages free")).skip(1);
         own.map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -1046,7 +1046,7 @@ fn views_agree_with_what_is() {
 // ── At given times (specs/files.md#actions) ────────────────────────────────────
 
 fn at(ms: u64, what: FileOp, expect: Option<Errno>) -> Action {
-    Action { at: Picos::from_ms(ms), who: Who::Root, what, expect }
+    Action { at: Picos::from_ms(ms), who: Rights::Root, what, expect }
 }
 fn read(path: &str) -> FileOp {
     FileOp::Read { path: path.into() }
@@ -1081,8 +1081,8 @@ fn what_came_of_each() {
         at(60, write(MODE, "4"), Some(Errno::Eperm)),
         at(60, write(MODE, "4"), None),
         at(60, write(MODE, "2"), Some(Errno::Einval)),
-        Action { who: Who::Nobody, ..at(60, write(MODE, "1"), Some(Errno::Eacces)) },
-        Action { who: Who::RootWithoutCaps, ..at(60, write(MODE, "1"), Some(Errno::Eperm)) },
+        Action { who: Rights::Nobody, ..at(60, write(MODE, "1"), Some(Errno::Eacces)) },
+        Action { who: Rights::RootWithoutCaps, ..at(60, write(MODE, "1"), Some(Errno::Eperm)) },
         at(0, read("/proc/{a}/status"), None),
         at(29, read("/proc/{b}/status"), Some(Errno::Enoent)),
         at(30, read("/proc/{b}/status"), None),
@@ -1201,7 +1201,7 @@ proptest! {
     ) {
         let mut sim = boot(&two(), KernelVersion::ALL[v]);
         for (path, text, who) in writes {
-            let who = [Who::Root, Who::RootWithoutCaps, Who::Nobody][who];
+            let who = [Rights::Root, Rights::RootWithoutCaps, Rights::Nobody][who];
             let before = sim.kernel.knobs.clone();
             let views = sim.read_file("/proc/zoneinfo").expect("it is there");
             match sim.write_file(&path, &text, who) {
