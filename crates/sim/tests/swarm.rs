@@ -180,6 +180,44 @@ fn draw_knob(d: &mut Draw) -> (&'static str, String) {
     }
 }
 
+/// Reads and writes of the kernel's files, sense and nonsense, by root and others.
+fn draw_action(d: &mut Draw, processes: u64) -> Action {
+    let paths = [
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/sys/kernel/numa_balancing_promote_rate_limit_MBps",
+        "/proc/sys/vm/watermark_scale_factor",
+        "/proc/sys/vm/swappiness",
+        "/sys/kernel/mm/numa/demotion_enabled",
+        "/sys/kernel/debug/sched/numa_balancing/scan_size_mb",
+        "/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms",
+        "/proc/zoneinfo",
+    ];
+    let what = if d.one_in(3) {
+        let view = match d.below(4) {
+            0 => "/proc/vmstat".to_owned(),
+            1 => "/proc/zoneinfo".to_owned(),
+            2 => "/sys/devices/system/node/node0/numastat".to_owned(),
+            _ => format!("/proc/{{p{}}}/numa_maps", d.below(processes)),
+        };
+        FileOp::Read { path: view }
+    } else {
+        let text = d.of(&["0", "1", "2", "3", "4", "16", "-1", "1x", "", "true", "0x8", "1e9"]);
+        FileOp::Write { path: d.of(&paths).into(), text: text.into() }
+    };
+    let who = d.of(&[Rights::Root, Rights::Root, Rights::RootWithoutCaps, Rights::Nobody]);
+    Action { at: Picos::from_ms(d.below(200)), who, what, expect: None }
+}
+
+/// What a write that was refused must leave as it is.
+fn knobs_of(sim: &Simulation) -> Vec<Option<String>> {
+    let paths = ["/proc/sys/kernel", "/proc/sys/vm", "/sys/kernel/debug/sched/numa_balancing"];
+    let all = paths.iter().flat_map(|p| {
+        let names = sim.list(p).unwrap_or_default();
+        names.into_iter().map(move |n| format!("{p}/{n}"))
+    });
+    all.map(|path| sim.read_file(&path).ok()).collect()
+}
+
 fn world(seed: u64) -> World {
     let mut d = Draw(Stream::new(seed, "swarm"));
     let machine = draw_machine(&mut d);
@@ -228,6 +266,7 @@ fn world(seed: u64) -> World {
             (Picos::from_ms(d.between(1, 200)).0, name, value)
         })
         .collect();
+    s.actions = (0..d.below(6)).map(|_| draw_action(&mut d, n)).collect();
     let moves_by_hand =
         s.processes.iter().any(|p| p.steps.iter().any(|s| matches!(s, Step::MovePages { .. })));
     World { machine, scenario: s, setup, writes, moves_by_hand }
@@ -272,7 +311,10 @@ fn simulate(w: &World, order: Option<Order>) -> Result<Simulation, String> {
     for (at, name, value) in writes.into_iter().filter(|w| w.0 < end) {
         checker.run(&mut sim, at, STEP)?;
         // What a version does not have is refused, and nothing changes.
-        let _ = sim.set_knob(name, &value);
+        let before = knobs_of(&sim);
+        if sim.set_knob(name, &value).is_err() && knobs_of(&sim) != before {
+            return Err(format!("{name}={value} was refused, but changed something"));
+        }
     }
     checker.run(&mut sim, end, STEP)?;
     if let Some(e) = sim.error() {
@@ -281,15 +323,29 @@ fn simulate(w: &World, order: Option<Order>) -> Result<Simulation, String> {
     Ok(sim)
 }
 
-/// The counters at the end.
-fn run_seed(seed: u64) -> Result<Vec<u64>, String> {
+/// What a world went through.
+struct Reached {
+    /// The counters at the end.
+    counters: Vec<u64>,
+    /// Writes and reads of files: those that were answered and those that were refused.
+    answered: usize,
+    refused: usize,
+}
+
+fn run_seed(seed: u64) -> Result<Reached, String> {
     let w = world(seed);
     let first = simulate(&w, None)?;
     let second = simulate(&w, None)?;
     if first.hash() != second.hash() {
         return Err(format!("hashes {:#x} and {:#x}", first.hash(), second.hash()));
     }
-    Ok(Item::ALL.iter().map(|&item| first.vmstat().get(item)).collect())
+    let outcomes = first.outcomes().iter().filter_map(|o| o.result.as_ref());
+    let (answered, refused): (Vec<_>, Vec<_>) = outcomes.partition(|r| r.is_ok());
+    Ok(Reached {
+        counters: Item::ALL.iter().map(|&item| first.vmstat().get(item)).collect(),
+        answered: answered.len(),
+        refused: refused.len(),
+    })
 }
 
 fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
@@ -357,9 +413,11 @@ fn every_seed_keeps_what_must_hold() {
     let all = swarm("seeds", seeds, run_seed);
     // Silence means something only if the swarm gets everywhere.
     for (i, item) in Item::ALL.iter().enumerate() {
-        let sum: u64 = all.iter().map(|sums| sums[i]).sum();
+        let sum: u64 = all.iter().map(|r| r.counters[i]).sum();
         assert!(!enough || sum > 0, "no seed reaches {}", item.name());
     }
+    let files = all.iter().fold((0, 0), |f, r| (f.0 + r.answered, f.1 + r.refused));
+    assert!(!enough || files.0 > 100 && files.1 > 100, "answered and refused: {files:?}");
 }
 
 /// Quanta and strict order share no schedule, so pages may lie elsewhere; but the
