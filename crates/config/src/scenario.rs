@@ -302,8 +302,21 @@ fn access<'a>(
     map: impl Fn(&Fields<'a>) -> Result<String, ConfigError>,
 ) -> Result<Step, ConfigError> {
     const ALL: &[&str] = &[
-        "do", "map", "pattern", "write", "compute", "accesses", "time", "sd", "theta", "size",
-        "share", "every",
+        "do",
+        "map",
+        "pattern",
+        "write",
+        "compute",
+        "accesses",
+        "time",
+        "sd",
+        "theta",
+        "size",
+        "share",
+        "every",
+        "deviation",
+        "alpha",
+        "stride",
     ];
     let t = c.table(ALL)?;
     let kind = t.get("pattern")?.word(&[
@@ -312,12 +325,25 @@ fn access<'a>(
         ("zipf", 2),
         ("sequential", 3),
         ("hot-spot", 4),
+        ("normal", 5),
+        ("normal_ih", 6),
+        ("pareto", 7),
+        ("linear", 8),
     ])?;
+    // pmbench's shape is 1 where it isn't given, in the unit of the pattern.
+    let shape = |key, unit: u64, high: u64| t.opt(key).map_or(Ok(unit), |c| c.int(1, high));
     let (pattern, own): (Pattern, &[&str]) = match kind {
         0 => (Pattern::Uniform, &[]),
         1 => (Pattern::Gauss { sd: t.get("sd")?.thousandths(1, 1000)? }, &["sd"]),
         2 => (Pattern::Zipf { theta: t.get("theta")?.thousandths(1, 2000)? }, &["theta"]),
         3 => (Pattern::Sequential, &[]),
+        5 => {
+            let deviation = shape("deviation", 1, 1 << 31)? as u32;
+            (Pattern::Normal { deviation }, &["deviation"])
+        }
+        6 => (Pattern::NormalIh, &[]),
+        7 => (Pattern::Pareto { alpha: shape("alpha", 1000, 10_000)? as u32 }, &["alpha"]),
+        8 => (Pattern::Linear { stride: shape("stride", 1, 1 << 31)? as u32 }, &["stride"]),
         _ => (
             Pattern::HotSpot {
                 size: t.get("size")?.thousandths(1, 1000)?,
@@ -327,7 +353,7 @@ fn access<'a>(
             &["size", "share", "every"],
         ),
     };
-    for key in ["sd", "theta", "size", "share", "every"] {
+    for key in ["sd", "theta", "size", "share", "every", "deviation", "alpha", "stride"] {
         if let Some(c) = t.opt(key).filter(|_| !own.contains(&key)) {
             return Err(c.error("this pattern has no such key"));
         }

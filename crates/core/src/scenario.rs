@@ -236,6 +236,34 @@ pub enum Pattern {
         /// Exponent in thousandths, 1 to 2000.
         theta: u32,
     },
+    /// Normal around the middle, its deviation in pages; what would lie outside the
+    /// mapping goes to the page in the middle. pmbench's `normal`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    Normal {
+        /// Deviation in pages, 1 to 2^31; 1 is pmbench's own.
+        deviation: u32,
+    },
+    /// The mean of twelve uniform numbers: a deviation of a twelfth of the mapping,
+    /// and nothing outside. pmbench's `normal_ih`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    NormalIh,
+    /// Bounded Pareto, the hottest page first. pmbench's `pareto`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    Pareto {
+        /// Index in thousandths, 1 to 10000; 1000 is pmbench's own.
+        alpha: u32,
+    },
+    /// Every `stride`-th page, from the next one beside the start again at the end.
+    /// pmbench's `linear`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    Linear {
+        /// Pages from one access to the next, 1 to 2^31.
+        stride: u32,
+    },
     /// One page after the other, from the start again at the end.
     Sequential,
     /// A hot part, uniform in itself, that moves on.

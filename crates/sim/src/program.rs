@@ -1,7 +1,7 @@
 //! What a task does next: the steps of a scenario as operations on pages.
 
 use crate::hot::OP_WRITE;
-use crate::random::{Gauss, Stream, Zipf};
+use crate::random::{Gauss, Normal, NormalIh, Pareto, Stream, Zipf};
 use homenode_core::scenario::{Pattern, Step, Until};
 use std::sync::Arc;
 
@@ -14,8 +14,12 @@ const BATCH: usize = 1024;
 enum Source {
     Uniform,
     Gauss(Gauss),
+    Normal(Normal),
+    NormalIh(NormalIh),
+    Pareto(Pareto),
     Zipf(Box<Zipf>),
     Sequential { at: u64 },
+    Linear { at: u64, stride: u64, phase: u64 },
     HotSpot { pages: u64, share: u64, every: u64, start: u64 },
 }
 
@@ -49,6 +53,12 @@ impl Access {
             Pattern::Uniform => Source::Uniform,
             Pattern::Gauss { sd } => Source::Gauss(Gauss::new(pages, sd)),
             Pattern::Zipf { theta } => Source::Zipf(Box::new(Zipf::new(pages, theta))),
+            Pattern::Normal { deviation } => Source::Normal(Normal::new(pages, deviation)),
+            Pattern::NormalIh => Source::NormalIh(NormalIh::new(pages)),
+            Pattern::Pareto { alpha } => Source::Pareto(Pareto::new(pages, alpha)),
+            Pattern::Linear { stride } => {
+                Source::Linear { at: 0, stride: u64::from(stride.max(1)), phase: 0 }
+            }
             Pattern::Sequential => Source::Sequential { at: 0 },
             Pattern::HotSpot { size, share, every } => Source::HotSpot {
                 pages: part(size),
@@ -95,6 +105,35 @@ impl Access {
                     put(page, random, self.write);
                 }
             }
+            Source::Normal(g) => {
+                for _ in 0..n {
+                    let page = g.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::NormalIh(g) => {
+                for _ in 0..n {
+                    let page = g.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::Pareto(p) => {
+                for _ in 0..n {
+                    let page = p.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::Linear { at, stride, phase } => {
+                for _ in 0..n {
+                    put(*at, random, self.write);
+                    *at += *stride;
+                    if *at >= pages {
+                        // The next lap begins a page further on, until all have been.
+                        *phase = (*phase + 1) % (*stride).min(pages);
+                        *at = *phase;
+                    }
+                }
+            }
             Source::Zipf(z) => {
                 for _ in 0..n {
                     let page = z.draw(random);
@@ -137,4 +176,52 @@ pub(crate) struct Steps {
     pub(crate) threads: u64,
     /// The label of its random streams.
     pub(crate) label: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linear_with_a_stride_is_pmbenchs_order() {
+        // Its documentation's example: ten pages, a stride of three.
+        let of = |pages, stride, n| {
+            let pattern = Pattern::Linear { stride };
+            let random = Stream::new(1, "linear");
+            let mut a = Access::new(7, pages, pattern, 0, Until::Accesses(n), 0, random);
+            let mut out = Vec::new();
+            a.fill(0, &mut out);
+            out.iter().map(|op| op - 7).collect::<Vec<u32>>()
+        };
+        assert_eq!(of(10, 3, 14), [0, 3, 6, 9, 1, 4, 7, 2, 5, 8, 0, 3, 6, 9]);
+        assert_eq!(of(3, 1, 5), [0, 1, 2, 0, 1]);
+        // A stride beyond the map still reaches every page.
+        assert_eq!(of(3, 8, 7), [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_share_of_writes_is_kept_by_every_pattern() {
+        for pattern in [
+            Pattern::NormalIh,
+            Pattern::Normal { deviation: 1 },
+            Pattern::Pareto { alpha: 1000 },
+            Pattern::Linear { stride: 5 },
+        ] {
+            let random = Stream::new(3, "writes");
+            let mut a = Access::new(0, 4096, pattern, 200, Until::Accesses(50_000), 0, random);
+            let (mut all, mut writes, mut out) = (0, 0, Vec::new());
+            loop {
+                a.fill(0, &mut out);
+                if out.is_empty() {
+                    break;
+                }
+                assert!(out.iter().all(|op| op & !OP_WRITE < 4096));
+                all += out.len();
+                writes += out.iter().filter(|&&op| op & OP_WRITE != 0).count();
+            }
+            assert_eq!(all, 50_000, "{pattern:?}");
+            // Five deviations of a binomial draw.
+            assert!((9_550..=10_450).contains(&writes), "{pattern:?}: {writes}");
+        }
+    }
 }
