@@ -172,6 +172,13 @@ pub enum Step {
         /// The mapping's name.
         map: String,
     },
+    /// The first thread writes to each page of a mapping once; the others wait for it.
+    Initialize {
+        /// The mapping's name.
+        map: String,
+        /// In which order.
+        order: TouchOrder,
+    },
     /// Access a mapping in a pattern.
     Access {
         /// The mapping's name.
@@ -191,6 +198,20 @@ pub enum Step {
     Fork,
     /// Wait until all children have exited.
     Wait,
+    /// Wait until all threads of the process have come here.
+    Barrier,
+    /// Make a mapping of the process again that was given back; nothing where it stands.
+    Map {
+        /// The mapping's name.
+        map: String,
+    },
+    /// Do the steps before this one again. They hold no fork.
+    Repeat {
+        /// How many steps, at least 1.
+        steps: u32,
+        /// How often, or how long.
+        until: Again,
+    },
     /// Give a mapping back.
     Unmap {
         /// The mapping's name.
@@ -210,6 +231,26 @@ pub enum Step {
         /// Where to.
         to: NodeId,
     },
+}
+
+/// The order of a first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TouchOrder {
+    /// From the first page to the last.
+    Linear,
+    /// From the middle outwards, to both sides in turn.
+    MiddleFirst,
+    /// Each next page far from the last, evenly over the mapping.
+    Scattered,
+}
+
+/// How long steps are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// So many rounds in all, the first one counted.
+    Times(u64),
+    /// As long as less than this has passed since the task's start.
+    Until(Picos),
 }
 
 /// When an access step ends.

@@ -21,6 +21,7 @@
 
 pub mod bench;
 pub mod check;
+pub mod latency;
 pub mod random;
 pub mod replay;
 pub mod vmstat;
@@ -43,6 +44,6 @@ mod table;
 mod tests;
 
 pub use build::{Setup, SimError};
-pub use engine::{ProcessFigures, Simulation};
+pub use engine::{PhaseFigures, ProcessFigures, Simulation};
 pub use figures::Stretch;
 pub use memory::MemoryError;

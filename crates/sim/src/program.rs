@@ -1,8 +1,9 @@
 //! What a task does next: the steps of a scenario as operations on pages.
 
 use crate::hot::OP_WRITE;
-use crate::random::{Gauss, Normal, NormalIh, Pareto, Stream, Zipf};
-use homenode_core::scenario::{Pattern, Step, Until};
+use crate::random::{Gauss, Normal, NormalIh, Pareto, Stream, Zipf, coprime_step};
+use homenode_core::scenario::{Pattern, Step, TouchOrder, Until};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Operations made at once. Small enough that a hot spot which moves by time
@@ -20,6 +21,8 @@ enum Source {
     Zipf(Box<Zipf>),
     Sequential { at: u64 },
     Linear { at: u64, stride: u64, phase: u64 },
+    MiddleFirst { at: u64 },
+    Scattered { at: u64, step: u64 },
     HotSpot { pages: u64, share: u64, every: u64, start: u64 },
 }
 
@@ -79,6 +82,18 @@ impl Access {
         let source = Source::Sequential { at: 0 };
         Self { first, pages, source, write: 65_536, left: pages, random }
     }
+    /// Every page once, written, in an order.
+    pub(crate) fn initialize(first: u32, pages: u64, order: TouchOrder, random: Stream) -> Self {
+        let mut all = Self::touch(first, pages, random);
+        match order {
+            TouchOrder::Linear => {}
+            TouchOrder::MiddleFirst => all.source = Source::MiddleFirst { at: 0 },
+            TouchOrder::Scattered => {
+                all.source = Source::Scattered { at: 0, step: coprime_step(pages) };
+            }
+        }
+        all
+    }
     /// Makes the next operations at time `now`; none are left if `out` stays empty.
     pub(crate) fn fill(&mut self, now: u64, out: &mut Vec<u32>) {
         out.clear();
@@ -134,6 +149,20 @@ impl Access {
                     }
                 }
             }
+            Source::MiddleFirst { at } => {
+                for _ in 0..n {
+                    let away = at.div_ceil(2);
+                    let page = if *at % 2 == 0 { pages / 2 + away } else { pages / 2 - away };
+                    put(page, random, self.write);
+                    *at += 1;
+                }
+            }
+            Source::Scattered { at, step } => {
+                for _ in 0..n {
+                    put(*at, random, self.write);
+                    *at = (*at + *step) % pages;
+                }
+            }
             Source::Zipf(z) => {
                 for _ in 0..n {
                     let page = z.draw(random);
@@ -176,6 +205,10 @@ pub(crate) struct Steps {
     pub(crate) threads: u64,
     /// The label of its random streams.
     pub(crate) label: String,
+    /// By the place of a repeating step: rounds made, and the clock at the last one's end.
+    pub(crate) rounds: BTreeMap<usize, (u64, u64)>,
+    /// How often it went back in all: a repeated step draws anew.
+    pub(crate) returns: u64,
 }
 
 #[cfg(test)]
@@ -197,6 +230,36 @@ mod tests {
         assert_eq!(of(3, 1, 5), [0, 1, 2, 0, 1]);
         // A stride beyond the map still reaches every page.
         assert_eq!(of(3, 8, 7), [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn an_order_of_first_touch_reaches_every_page_once() {
+        let of = |pages: u64, order| {
+            let mut a = Access::initialize(5, pages, order, Stream::new(1, "first"));
+            let (mut all, mut out) = (Vec::new(), Vec::new());
+            loop {
+                a.fill(0, &mut out);
+                if out.is_empty() {
+                    return all;
+                }
+                assert!(out.iter().all(|op| op & OP_WRITE != 0));
+                all.extend(out.iter().map(|op| (op & !OP_WRITE) - 5));
+            }
+        };
+        assert_eq!(of(4, TouchOrder::Linear), [0, 1, 2, 3]);
+        assert_eq!(of(4, TouchOrder::MiddleFirst), [2, 1, 3, 0]);
+        assert_eq!(of(5, TouchOrder::MiddleFirst), [2, 1, 3, 0, 4]);
+        for order in [TouchOrder::Linear, TouchOrder::MiddleFirst, TouchOrder::Scattered] {
+            for pages in [1, 2, 3, 1000, 4097] {
+                let mut all = of(pages, order);
+                all.sort_unstable();
+                assert!(all.iter().copied().eq(0..pages as u32), "{order:?} {pages}");
+            }
+        }
+        // A tenth of the touches lies on every fifth of the map alike, nearly.
+        let early = of(10_000, TouchOrder::Scattered);
+        let low = early[..1000].iter().filter(|&&p| p < 2000).count();
+        assert!((190..=210).contains(&low), "{low}");
     }
 
     #[test]

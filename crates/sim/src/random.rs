@@ -331,7 +331,7 @@ impl Zipf {
 }
 
 /// A step near the golden section of `n` that reaches every number below it.
-fn coprime_step(n: u64) -> u64 {
+pub(crate) fn coprime_step(n: u64) -> u64 {
     let gcd = |mut a: u64, mut b: u64| {
         while b != 0 {
             (a, b) = (b, a % b);

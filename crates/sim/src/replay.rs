@@ -331,7 +331,7 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
             Word(w).zone()
         } else {
             let mut ctx = sim.ctx_for(id, task);
-            let served = sim.kernel.touch(&mut ctx, page, write);
+            let served = sim.serve(&mut ctx, task.process, page, write);
             task.clock = ctx.clock;
             match served {
                 Ok(zone) => zone,

@@ -9,3 +9,4 @@ mod lists;
 mod paths;
 mod replay;
 mod sampling;
+mod steps;
