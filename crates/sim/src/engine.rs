@@ -15,7 +15,7 @@
 use crate::hot::{self, CostTable, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
 use crate::latency::Latencies;
-use crate::load::{LINE, WINDOW};
+use crate::load::WINDOW;
 use crate::memory::MemoryError;
 use crate::page::{State, Word};
 use crate::program::{Access, Steps};
@@ -752,10 +752,18 @@ impl Simulation {
     fn account(&mut self, task: &mut Task, counts: &mut Counts) {
         let mut sum = [0; KINDS];
         counts.drain_into(&mut sum);
-        self.account_lines(task, &sum, LINE);
+        // Each access is a line of its own, far from the last.
+        self.account_lines(task, &sum, &sum, &sum);
     }
-    /// The same with counts by kind, each of `bytes`.
-    pub(crate) fn account_lines(&mut self, task: &mut Task, sum: &[u64; KINDS], bytes: u64) {
+    /// The same with lines by kind, the grains of the medium that they lie in, and how
+    /// many of those that are written are so in part only.
+    pub(crate) fn account_lines(
+        &mut self,
+        task: &mut Task,
+        sum: &[u64; KINDS],
+        grains: &[u64; KINDS],
+        parts: &[u64; KINDS],
+    ) {
         for zone in 0..self.zones_used {
             let (r, w) = (sum[zone * 2], sum[zone * 2 + 1]);
             if r + w == 0 {
@@ -765,9 +773,8 @@ impl Simulation {
             task.accesses[zone * 2 + 1] += w;
             self.accesses += r + w;
             let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
-            // A line that is written is read first and written back later.
-            load.read += (r + w) * bytes;
-            load.written += w * bytes;
+            let write = zone * 2 + 1;
+            load.access(grains[zone * 2], grains[write], parts[write]);
         }
     }
     fn cost_table(&self, node: usize, compute: u64, cost: &mut CostTable) {

@@ -163,3 +163,34 @@ fn direct_reclaim_is_seen_in_the_latency_of_allocations() {
     assert!(a.percentile_ps(1000) > a.percentile_ps(500));
     assert!(a.mean_ps() > fault);
 }
+
+// specs/load.md#granularity
+#[test]
+fn a_random_access_to_persistent_memory_moves_four_lines() {
+    use homenode_core::costs::{Constant, Cost};
+    let run_with = |grain: u64, write| {
+        let mut m = machine(&[dram(4096, 1), pmem(4096)]);
+        let line = Constant::assumed(grain, "a test's");
+        m.costs.0.insert(Cost::PmemLine, line);
+        let steps = vec![touch("m"), access("m", Pattern::Uniform, write, Until::Accesses(10_000))];
+        let map = Map { policy: Policy::Preferred(NodeId(1)), ..map("m", 1000) };
+        let sim = run(&m, vec![process("p", &[0], vec![map], steps)], &[("numa_balancing", "0")]);
+        let [r, w] = sim.processes()[0].accesses[1];
+        assert_eq!(r + w, 11_000);
+        (sim.traffic()[1], sim.now(), r, w)
+    };
+    for grain in [64, 256] {
+        let (traffic, _, r, w) = run_with(grain, 200);
+        let again = if grain > 64 { w } else { 0 };
+        assert_eq!(traffic, [(r + w + again) * grain, w * grain]);
+    }
+    // The node is slow enough (10 GB/s) for one core to feel it.
+    let (_, narrow, ..) = run_with(64, 1000);
+    let (_, wide, ..) = run_with(256, 1000);
+    assert!(wide > narrow * 105 / 100, "{wide} {narrow}");
+    // DRAM knows no such grain.
+    let mut m = machine(&[dram(4096, 1), pmem(4096)]);
+    m.costs.0.insert(Cost::PmemLine, Constant::assumed(4096, "a test's"));
+    let sim = run(&m, vec![process("p", &[0], vec![map("m", 100)], vec![touch("m")])], &[]);
+    assert_eq!(sim.traffic()[0], [6_400, 6_400]);
+}
