@@ -686,7 +686,10 @@ impl Simulation {
             };
             if ops.is_empty() || clock >= task.deadline {
                 task.clock = clock;
-                self.advance(id, task, &mut counts);
+                // A copy, so that the loop's own counts need no address.
+                let mut sum = std::mem::take(&mut counts);
+                self.advance(id, task, &mut sum);
+                counts = sum;
                 clock = task.clock;
                 self.cost_table(node, task.compute, &mut cost);
                 continue;
@@ -737,16 +740,18 @@ impl Simulation {
         page: u32,
         write: bool,
     ) -> Result<usize, Fatal> {
-        let fresh = Word(self.kernel.memory.words[page as usize]).state() == State::None;
+        if Word(self.kernel.memory.words[page as usize]).state() != State::None {
+            return self.kernel.touch(ctx, page, write);
+        }
         let before = ctx.clock;
-        let zone = self.kernel.touch(ctx, page, write)?;
-        if fresh {
+        let served = self.kernel.touch(ctx, page, write);
+        if served.is_ok() {
             if process >= self.allocations.len() {
                 self.allocations.resize(process + 1, Latencies::default());
             }
             self.allocations[process].add(ctx.clock - before);
         }
-        Ok(zone)
+        served
     }
     /// Adds what a task's accesses moved to its counts and to the load of the nodes.
     fn account(&mut self, task: &mut Task, counts: &mut Counts) {

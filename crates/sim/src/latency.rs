@@ -16,12 +16,13 @@ const LOG: u32 = 7;
 pub struct Latencies {
     cells: Vec<u64>,
     count: u64,
-    sum_ps: u128,
+    sum_ps: u64,
     max_ps: u64,
 }
 
 impl Latencies {
     /// Adds one time, in picoseconds.
+    #[inline]
     pub fn add(&mut self, ps: u64) {
         let cell = cell_of(ps / 1000);
         if cell >= self.cells.len() {
@@ -29,7 +30,7 @@ impl Latencies {
         }
         self.cells[cell] += 1;
         self.count += 1;
-        self.sum_ps += u128::from(ps);
+        self.sum_ps = self.sum_ps.saturating_add(ps);
         self.max_ps = self.max_ps.max(ps);
     }
     /// How many there are.
@@ -38,7 +39,7 @@ impl Latencies {
     }
     /// Their mean in picoseconds; 0 where there are none.
     pub fn mean_ps(&self) -> u64 {
-        (self.sum_ps / u128::from(self.count.max(1))) as u64
+        self.sum_ps / self.count.max(1)
     }
     /// The longest in picoseconds; 0 where there are none.
     pub fn max_ps(&self) -> u64 {
