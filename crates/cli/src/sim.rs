@@ -5,7 +5,7 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Rights, Scenario};
+use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
 use homenode_sim::files::Outcome;
@@ -98,12 +98,15 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     // One run needs no name.
     let seed_of = |r: &Run| (runs.len() > 1).then_some(r.seed);
     let hashes = runs.iter().map(|r| (r, format!("{:016x}", r.hash)));
+    let ids: Vec<u16> = machine.nodes.iter().map(|n| n.id.0).collect();
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(scenario.name);
         all["runs"] = hashes
             .map(|(run, hash)| {
-                let mut it = json!({"seed": run.seed, "hash": hash});
+                let of = run.processes.iter().map(|p| process(p, &ids));
+                let processes: Vec<Value> = of.collect();
+                let mut it = json!({"seed": run.seed, "hash": hash, "processes": processes});
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
                 }
@@ -214,6 +217,48 @@ fn one(machine: &Machine, scenario: &Scenario, setup: &Setup, shelves: &[Shelf])
     })
 }
 
+/// A process as JSON: times in nanoseconds, accesses by node.
+fn process(p: &ProcessFigures, ids: &[u16]) -> Value {
+    let by_node = |accesses: &[[u64; 2]]| -> Value {
+        let node = |(id, a): (&u16, &[u64; 2])| json!({"node": id, "reads": a[0], "writes": a[1]});
+        ids.iter().zip(accesses).map(node).collect()
+    };
+    let ns = |ps: u64| ps as f64 / 1000.0;
+    let phases: Vec<Value> = p
+        .phases
+        .iter()
+        .map(|f| {
+            json!({
+                "step": f.step,
+                "first_touch": f.first_touch,
+                "threads": f.threads,
+                "from_ns": ns(f.span_ps.0),
+                "to_ns": ns(f.span_ps.1),
+                "time_ns": ns(f.time_ps),
+                "accesses": by_node(&f.accesses),
+                "accesses_per_second": f.per_second(),
+            })
+        })
+        .collect();
+    let a = &p.allocations;
+    json!({
+        "name": p.name,
+        "time_ns": ns(p.time_ps),
+        "cpu_time_ns": ns(p.ran_ps),
+        "ended": p.ended,
+        "killed": p.killed,
+        "accesses": by_node(&p.accesses),
+        "phases": phases,
+        "allocations": {
+            "count": a.count(),
+            "mean_ns": ns(a.mean_ps()),
+            "p50_ns": ns(a.percentile_ps(500)),
+            "p99_ns": ns(a.percentile_ps(990)),
+            "max_ns": ns(a.max_ps()),
+        },
+    })
+}
+
 /// What a table shows of a run that took `time_ps`.
 pub(crate) fn figures(sim: &Simulation, time_ps: u64, shelves: &[Shelf]) -> ReplayRun {
     let stat = sim.vmstat();
@@ -242,8 +287,9 @@ fn report(
     let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
     let all = runs.iter().map(|r| r.run.clone()).collect();
     let mut table = ComparisonTable::replay(&tiers, &[(&scenario.name, all)]);
-    if scenario.processes.len() > 1 {
-        table.groups.insert(1, by_process(shelves, runs));
+    let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
+    if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
+        table.groups.insert(1, by_process(scenario, shelves, runs));
     }
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
@@ -268,8 +314,9 @@ fn report(
     Report { caption, table, picture: Vec::new() }
 }
 
-/// Time and place of accesses, process by process.
-fn by_process(shelves: &[Shelf], runs: &[Run]) -> Group {
+/// Time and place of accesses, process by process; the rate of its last pattern where it
+/// has phases to tell apart, and what allocations took where it allocates over and over.
+fn by_process(scenario: &Scenario, shelves: &[Shelf], runs: &[Run]) -> Group {
     let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
     let mut figures = Vec::new();
     for i in 0..count {
@@ -293,6 +340,25 @@ fn by_process(shelves: &[Shelf], runs: &[Run]) -> Group {
                 let all = sum(&mut (0..p.accesses.len()));
                 sum(&mut first.places.iter().copied()) as f64 * 100.0 / all.max(1) as f64
             });
+        }
+        let steps = &scenario.processes[i].steps;
+        if steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier)) {
+            // The last pattern is the main part, as pmbench's is; what came before warms up.
+            let main = steps.iter().rposition(|s| matches!(s, Step::Access { .. }));
+            push("accesses", "1/s", Better::Higher, 0, &|p| {
+                let main = p.phases.iter().find(|f| Some(f.step) == main);
+                main.map_or(0.0, |f| f.per_second() as f64)
+            });
+        }
+        if steps.iter().any(|s| matches!(s, Step::Map { .. })) {
+            let us = |ps: u64| ps as f64 / 1e6;
+            push("allocations", "", Better::Neither, 0, &|p| p.allocations.count() as f64);
+            for (what, thousandths) in [("allocation p50", 500), ("allocation p99", 990)] {
+                push(what, "us", Better::Lower, 3, &|p| {
+                    us(p.allocations.percentile_ps(thousandths))
+                });
+            }
+            push("allocation max", "us", Better::Lower, 3, &|p| us(p.allocations.max_ps()));
         }
     }
     Group { title: "processes".into(), figures }

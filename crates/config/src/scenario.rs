@@ -5,8 +5,8 @@ use crate::machine::node_id;
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Rights,
-    Scenario, SlowStart, Step, Swap, Until, names_in,
+    Action, AdmissionChoice, Again, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process,
+    Rights, Scenario, SlowStart, Step, Swap, TouchOrder, Until, names_in,
 };
 use homenode_core::topology::{MAX_CPUS, MAX_NODES, Machine};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -232,7 +232,17 @@ fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
         }
     }
     let names: Vec<&str> = maps.iter().map(|m| m.name.as_str()).collect();
-    let steps = t.get("step")?.list()?.iter().map(|s| step(s, &names)).collect::<Result<_, _>>()?;
+    let mut steps = Vec::new();
+    for c in t.get("step")?.list()? {
+        let next = step(&c, &names)?;
+        if let Step::Repeat { steps: n, .. } = next {
+            let back = repeated(&c, n, steps.len())?;
+            if steps[back..].contains(&Step::Fork) {
+                return Err(c.error("a fork can't be repeated; put it before or after the loop"));
+            }
+        }
+        steps.push(next);
+    }
     Ok(Process {
         name: t.get("name")?.text()?.to_owned(),
         cpus: ids.into_iter().map(CpuId).collect(),
@@ -241,6 +251,16 @@ fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
         maps,
         steps,
     })
+}
+
+/// The place of the first of `n` steps before a repeating one at place `at`.
+fn repeated(c: &Cur<'_>, n: u32, at: usize) -> Result<usize, ConfigError> {
+    let what = match at {
+        0 => "there is no step before it to repeat".to_owned(),
+        _ => format!("{n} is out of range; 1 to {at} steps stand before this one"),
+    };
+    let steps = c.any_table()?.get("steps")?;
+    at.checked_sub(n as usize).ok_or_else(|| steps.error(what))
 }
 
 fn map(c: &Cur<'_>) -> Result<Map, ConfigError> {
@@ -322,6 +342,10 @@ fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
         ("unmap", 5),
         ("mbind", 6),
         ("move_pages", 7),
+        ("initialize", 8),
+        ("barrier", 9),
+        ("map", 10),
+        ("repeat", 11),
     ])?;
     let map = |t: &Fields<'_>| {
         let c = t.get("map")?;
@@ -346,6 +370,41 @@ fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
             c.table(&["do"])?;
             Step::Wait
         }
+        8 => {
+            let t = c.table(&["do", "map", "order"])?;
+            let order = t.opt("order").map_or(Ok(TouchOrder::Linear), |c| {
+                c.word(&[
+                    ("linear", TouchOrder::Linear),
+                    ("middle-first", TouchOrder::MiddleFirst),
+                    ("scattered", TouchOrder::Scattered),
+                ])
+            })?;
+            Step::Initialize { map: map(&t)?, order }
+        }
+        9 => {
+            c.table(&["do"])?;
+            Step::Barrier
+        }
+        10 => Step::Map { map: map(&c.table(&["do", "map"])?)? },
+        11 => {
+            let t = c.table(&["do", "steps", "times", "until"])?;
+            let until = match (t.opt("times"), t.opt("until")) {
+                (Some(n), None) => Again::Times(n.int(1, i64::MAX as u64)?),
+                (None, Some(time)) => Again::Until(positive(&time)?),
+                (Some(_), Some(c)) => {
+                    return Err(c.error(
+                        "steps are repeated so many \"times\" or \"until\" a time, not both",
+                    ));
+                }
+                (None, None) => {
+                    return Err(t.error(
+                        "a repeating step says how long: \"times\" or \"until\" (since the \
+                         process's start) is missing",
+                    ));
+                }
+            };
+            Step::Repeat { steps: t.get("steps")?.int(1, u32::MAX.into())? as u32, until }
+        }
         5 => Step::Unmap { map: map(&c.table(&["do", "map"])?)? },
         6 => {
             let t = c.table(&["do", "map", "policy"])?;
@@ -363,8 +422,21 @@ fn access<'a>(
     map: impl Fn(&Fields<'a>) -> Result<String, ConfigError>,
 ) -> Result<Step, ConfigError> {
     const ALL: &[&str] = &[
-        "do", "map", "pattern", "write", "compute", "accesses", "time", "sd", "theta", "size",
-        "share", "every",
+        "do",
+        "map",
+        "pattern",
+        "write",
+        "compute",
+        "accesses",
+        "time",
+        "sd",
+        "theta",
+        "size",
+        "share",
+        "every",
+        "deviation",
+        "alpha",
+        "stride",
     ];
     let t = c.table(ALL)?;
     let kind = t.get("pattern")?.word(&[
@@ -373,12 +445,25 @@ fn access<'a>(
         ("zipf", 2),
         ("sequential", 3),
         ("hot-spot", 4),
+        ("normal", 5),
+        ("normal_ih", 6),
+        ("pareto", 7),
+        ("linear", 8),
     ])?;
+    // pmbench's shape is 1 where it isn't given, in the unit of the pattern.
+    let shape = |key, unit: u64, high: u64| t.opt(key).map_or(Ok(unit), |c| c.int(1, high));
     let (pattern, own): (Pattern, &[&str]) = match kind {
         0 => (Pattern::Uniform, &[]),
         1 => (Pattern::Gauss { sd: t.get("sd")?.thousandths(1, 1000)? }, &["sd"]),
         2 => (Pattern::Zipf { theta: t.get("theta")?.thousandths(1, 2000)? }, &["theta"]),
         3 => (Pattern::Sequential, &[]),
+        5 => {
+            let deviation = shape("deviation", 1, 1 << 31)? as u32;
+            (Pattern::Normal { deviation }, &["deviation"])
+        }
+        6 => (Pattern::NormalIh, &[]),
+        7 => (Pattern::Pareto { alpha: shape("alpha", 1000, 10_000)? as u32 }, &["alpha"]),
+        8 => (Pattern::Linear { stride: shape("stride", 1, 1 << 31)? as u32 }, &["stride"]),
         _ => (
             Pattern::HotSpot {
                 size: t.get("size")?.thousandths(1, 1000)?,
@@ -388,7 +473,7 @@ fn access<'a>(
             &["size", "share", "every"],
         ),
     };
-    for key in ["sd", "theta", "size", "share", "every"] {
+    for key in ["sd", "theta", "size", "share", "every", "deviation", "alpha", "stride"] {
         if let Some(c) = t.opt(key).filter(|_| !own.contains(&key)) {
             return Err(c.error("this pattern has no such key"));
         }
@@ -480,11 +565,15 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
         for (s, step) in process.steps.iter().enumerate() {
             let named = match step {
                 Step::Touch { map }
+                | Step::Initialize { map, .. }
+                | Step::Map { map }
                 | Step::Access { map, .. }
                 | Step::Unmap { map }
                 | Step::Mbind { map, .. }
                 | Step::MovePages { map, .. } => Some(map),
-                Step::Sleep(_) | Step::Fork | Step::Wait => None,
+                Step::Sleep(_) | Step::Fork | Step::Wait | Step::Barrier | Step::Repeat { .. } => {
+                    None
+                }
             };
             if let Some(map) = named.filter(|n| process.maps.iter().all(|m| m.name != **n)) {
                 return Err(Misfit {

@@ -286,6 +286,61 @@ fn reads_and_writes_at_a_time() {
 }
 
 #[test]
+fn pmbenchs_patterns_and_steps() {
+    const GAUSS: &str = "pattern = \"gauss\"\nsd = 125";
+    const TOUCH: &str = "do = \"touch\"\nmap = \"heap\"";
+    scenarios(
+        &[
+            &[(GAUSS, "pattern = \"normal\"\nsd = 1")],
+            &[(GAUSS, "pattern = \"normal\"\ndeviation = 0")],
+            &[(GAUSS, "pattern = \"normal_ih\"\ndeviation = 1")],
+            &[(GAUSS, "pattern = \"normal-ih\"")],
+            &[(GAUSS, "pattern = \"pareto\"\nalpha = 10001")],
+            &[(GAUSS, "pattern = \"linear\"\nstride = 0")],
+            &[(TOUCH, "do = \"initialize\"\nmap = \"heap\"\norder = \"random\"")],
+            &[(TOUCH, "do = \"initialize\"\nmap = \"haep\"")],
+            &[(TOUCH, "do = \"barrier\"\nmap = \"heap\"")],
+            &[(TOUCH, "do = \"map\"\nmap = \"haep\"")],
+            &[(TOUCH, "do = \"repeat\"\nsteps = 1\ntimes = 2")],
+            &[(
+                TOUCH,
+                "do = \"touch\"\nmap = \"heap\"\n[[process.step]]\ndo = \"repeat\"\nsteps = 2\ntimes = 2",
+            )],
+            &[(
+                TOUCH,
+                "do = \"touch\"\nmap = \"heap\"\n[[process.step]]\ndo = \"repeat\"\nsteps = 0\ntimes = 2",
+            )],
+            &[(TOUCH, "do = \"fork\"\n[[process.step]]\ndo = \"repeat\"\nsteps = 1\ntimes = 2")],
+            &[(TOUCH, "do = \"wait\"\n[[process.step]]\ndo = \"repeat\"\nsteps = 1\ntimes = 0")],
+            &[(
+                TOUCH,
+                "do = \"wait\"\n[[process.step]]\ndo = \"repeat\"\nsteps = 1\ntimes = 2\nuntil = \"1s\"",
+            )],
+            &[(TOUCH, "do = \"wait\"\n[[process.step]]\ndo = \"repeat\"\nsteps = 1")],
+        ],
+        expect![[r#"
+            run.toml:43:6: process[0].step[1].sd: this pattern has no such key
+            run.toml:43:13: process[0].step[1].deviation: 0 is out of range; a whole number from 1 to 2147483648 is allowed
+            run.toml:43:13: process[0].step[1].deviation: this pattern has no such key
+            run.toml:42:11: process[0].step[1].pattern: "normal-ih" is not known; did you mean "normal_ih"?
+            run.toml:43:9: process[0].step[1].alpha: 10001 is out of range; a whole number from 1 to 10000 is allowed
+            run.toml:43:10: process[0].step[1].stride: 0 is out of range; a whole number from 1 to 2147483648 is allowed
+            run.toml:38:9: process[0].step[0].order: "random" is not known; allowed are linear, middle-first, scattered
+            run.toml:37:7: process[0].step[0].map: the process has no map "haep"; did you mean "heap"?
+            run.toml:37:1: process[0].step[0].map: unknown key; allowed are do
+            run.toml:37:7: process[0].step[0].map: the process has no map "haep"; did you mean "heap"?
+            run.toml:37:9: process[0].step[0].steps: there is no step before it to repeat
+            run.toml:40:9: process[0].step[1].steps: 2 is out of range; 1 to 1 steps stand before this one
+            run.toml:40:9: process[0].step[1].steps: 0 is out of range; a whole number from 1 to 4294967295 is allowed
+            run.toml:37:1: process[0].step[1]: a fork can't be repeated; put it before or after the loop
+            run.toml:40:9: process[0].step[1].times: 0 is out of range; a whole number from 1 to 9223372036854775807 is allowed
+            run.toml:41:9: process[0].step[1].until: steps are repeated so many "times" or "until" a time, not both
+            run.toml:37:1: process[0].step[1]: a repeating step says how long: "times" or "until" (since the process's start) is missing
+        "#]],
+    );
+}
+
+#[test]
 fn files_that_are_not_there_or_not_text() {
     let folder = std::env::temp_dir().join(format!("homenode-config-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the test");

@@ -166,6 +166,9 @@ cost_keys! {
     TlbEntries = "tlb_entries", Count, 1..=1_000_000, default 2_048, "recent x86";
     /// Extra time of an access beyond the TLB's reach.
     TlbMiss = "tlb_miss", Nanoseconds, 0..=1_000_000, default 7_000, "a walk that hits the caches";
+    /// Bytes that persistent memory reads or writes at once; other media take a
+    /// cache line of 64. Source: specs/load.md#granularity.
+    PmemLine = "pmem_line", Bytes, 64..=4096, default 256, "Optane's internal access size, arXiv 1903.05714";
     /// Time of one instruction at full rate, where a recording does not say.
     Instruction = "instruction", Nanoseconds, 1..=1_000_000, default 250, "4 GHz, one a cycle";
 }

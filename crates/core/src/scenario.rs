@@ -234,6 +234,13 @@ pub enum Step {
         /// The mapping's name.
         map: String,
     },
+    /// The first thread writes to each page of a mapping once; the others wait for it.
+    Initialize {
+        /// The mapping's name.
+        map: String,
+        /// In which order.
+        order: TouchOrder,
+    },
     /// Access a mapping in a pattern.
     Access {
         /// The mapping's name.
@@ -253,6 +260,20 @@ pub enum Step {
     Fork,
     /// Wait until all children have exited.
     Wait,
+    /// Wait until all threads of the process have come here.
+    Barrier,
+    /// Make a mapping of the process again that was given back; nothing where it stands.
+    Map {
+        /// The mapping's name.
+        map: String,
+    },
+    /// Do the steps before this one again. They hold no fork.
+    Repeat {
+        /// How many steps, at least 1.
+        steps: u32,
+        /// How often, or how long.
+        until: Again,
+    },
     /// Give a mapping back.
     Unmap {
         /// The mapping's name.
@@ -272,6 +293,26 @@ pub enum Step {
         /// Where to.
         to: NodeId,
     },
+}
+
+/// The order of a first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TouchOrder {
+    /// From the first page to the last.
+    Linear,
+    /// From the middle outwards, to both sides in turn.
+    MiddleFirst,
+    /// Each next page far from the last, evenly over the mapping.
+    Scattered,
+}
+
+/// How long steps are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// So many rounds in all, the first one counted.
+    Times(u64),
+    /// As long as less than this has passed since the task's start.
+    Until(Picos),
 }
 
 /// When an access step ends.
@@ -297,6 +338,34 @@ pub enum Pattern {
     Zipf {
         /// Exponent in thousandths, 1 to 2000.
         theta: u32,
+    },
+    /// Normal around the middle, its deviation in pages; what would lie outside the
+    /// mapping goes to the page in the middle. pmbench's `normal`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    Normal {
+        /// Deviation in pages, 1 to 2^31; 1 is pmbench's own.
+        deviation: u32,
+    },
+    /// The mean of twelve uniform numbers: a deviation of a twelfth of the mapping,
+    /// and nothing outside. pmbench's `normal_ih`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    NormalIh,
+    /// Bounded Pareto, the hottest page first. pmbench's `pareto`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    Pareto {
+        /// Index in thousandths, 1 to 10000; 1000 is pmbench's own.
+        alpha: u32,
+    },
+    /// Every `stride`-th page, from the next one beside the start again at the end.
+    /// pmbench's `linear`.
+    ///
+    /// Source: specs/pmbench.md#patterns.
+    Linear {
+        /// Pages from one access to the next, 1 to 2^31.
+        stride: u32,
     },
     /// One page after the other, from the start again at the end.
     Sequential,

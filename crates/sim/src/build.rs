@@ -8,7 +8,7 @@ use crate::space::Kind;
 use crate::watch::Watch;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
-use homenode_core::scenario::{Model, Order, Policy, Scenario, Step};
+use homenode_core::scenario::{Map, Model, Order, Policy, Scenario, Step};
 use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Impossible, Machine};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages};
@@ -115,8 +115,13 @@ impl Simulation {
             .iter()
             .map(|p| {
                 let forks = p.steps.iter().filter(|s| matches!(s, Step::Fork)).count() as u64;
-                let maps: u64 =
-                    p.maps.iter().map(|m| Pages::holding(m.size).0 + 2 * HUGE_PAGES).sum();
+                // What is mapped again may find its old place taken by another's.
+                let again = |m: &Map| {
+                    let same = |s: &Step| matches!(s, Step::Map { map } if *map == m.name);
+                    1 + u64::from(p.steps.iter().any(same))
+                };
+                let pages = |m: &Map| (Pages::holding(m.size).0 + 2 * HUGE_PAGES) * again(m);
+                let maps: u64 = p.maps.iter().map(pages).fold(0, u64::saturating_add);
                 // Every thread forks, and a child does the remaining steps, forks included.
                 let children = ((1u64 << forks.min(20)) - 1).saturating_mul(p.cpus.len() as u64);
                 // Holes that children leave need not fit the next one's mappings.
@@ -281,9 +286,23 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
         if let Some(m) = p.maps.iter().find(|m| !policy(&m.policy)) {
             return no(bad(&format!("the policy of map '{}'", m.name)));
         }
-        for step in &p.steps {
+        for (i, step) in p.steps.iter().enumerate() {
+            if let Step::Repeat { steps, .. } = step {
+                let back = i.checked_sub(*steps as usize).filter(|_| *steps > 0);
+                let Some(back) = back else {
+                    return no(format!(
+                        "process '{}': step {i} repeats {steps} steps; there are {i} before it",
+                        p.name
+                    ));
+                };
+                if p.steps[back..i].contains(&Step::Fork) {
+                    return no(format!("process '{}': step {i} repeats a fork", p.name));
+                }
+            }
             let map = match step {
                 Step::Touch { map }
+                | Step::Initialize { map, .. }
+                | Step::Map { map }
                 | Step::Access { map, .. }
                 | Step::Unmap { map }
                 | Step::Mbind { map, .. }

@@ -15,15 +15,17 @@
 use crate::files::Outcome;
 use crate::hot::{self, CostTable, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
-use crate::load::{LINE, WINDOW};
+use crate::latency::Latencies;
+use crate::load::WINDOW;
 use crate::memory::MemoryError;
+use crate::page::{State, Word};
 use crate::program::{Access, Steps};
 use crate::random::Stream;
 use crate::replay::Player;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::costs::Cost;
-use homenode_core::scenario::{Action, Order, Policy, Process, Step, Until};
+use homenode_core::scenario::{Action, Again, Map, Order, Policy, Process, Step, Until};
 use homenode_core::topology::Machine;
 use homenode_core::units::{CpuId, Pages};
 use std::cmp::Reverse;
@@ -56,6 +58,8 @@ pub(crate) enum Run {
     Sleeping,
     /// Until all its children have ended.
     Waiting,
+    /// Until the other threads come to the same step.
+    Barrier,
     /// For good.
     Ended,
 }
@@ -85,6 +89,45 @@ pub(crate) struct Task {
     /// Accesses by zone and direction.
     pub(crate) accesses: [u64; KINDS],
     pub(crate) killed: Option<Fatal>,
+    /// What its steps that access memory did, by place of the step.
+    phases: BTreeMap<usize, Phase>,
+    /// The step it is in, when it began, and the accesses before it.
+    phase: Option<(usize, u64, [u64; KINDS])>,
+}
+
+/// What one task did in one of its steps.
+#[derive(Clone, Copy, Default)]
+struct Phase {
+    /// When it first began and last ended.
+    from: u64,
+    to: u64,
+    /// Time in it.
+    time: u64,
+    accesses: [u64; KINDS],
+}
+
+impl Task {
+    /// The phase that the task is in, as it would be if it ended at `clock`.
+    fn phase_until(&self, clock: u64) -> Option<(usize, Phase)> {
+        let (step, began, before) = self.phase?;
+        let mut p =
+            self.phases.get(&step).copied().unwrap_or(Phase { from: began, ..Phase::default() });
+        p.to = clock;
+        p.time += clock.saturating_sub(began);
+        for (p, (now, before)) in p.accesses.iter_mut().zip(self.accesses.iter().zip(before)) {
+            *p += now - before;
+        }
+        Some((step, p))
+    }
+    fn begin_phase(&mut self, step: usize) {
+        self.phase = Some((step, self.clock, self.accesses));
+    }
+    fn end_phase(&mut self) {
+        if let Some((step, p)) = self.phase_until(self.clock) {
+            self.phases.insert(step, p);
+            self.phase = None;
+        }
+    }
 }
 
 struct Cpu {
@@ -125,6 +168,42 @@ pub struct ProcessFigures {
     pub ran_ps: u64,
     /// Accesses by place of the node: reads and writes.
     pub accesses: Vec<[u64; 2]>,
+    /// What its steps that access memory did, in the order of the steps.
+    pub phases: Vec<PhaseFigures>,
+    /// How long each first touch of a page took, direct reclaim included.
+    pub allocations: Latencies,
+}
+
+/// What the threads of a process did in one step that accesses memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhaseFigures {
+    /// The step's place among the process's steps, from 0.
+    pub step: usize,
+    /// Whether the step touches each page once, instead of following a pattern.
+    pub first_touch: bool,
+    /// Threads that took part.
+    pub threads: u64,
+    /// When the first thread began it and the last one ended it, in picoseconds.
+    pub span_ps: (u64, u64),
+    /// Time of all threads in it, in picoseconds.
+    pub time_ps: u64,
+    /// Accesses by place of the node: reads and writes.
+    pub accesses: Vec<[u64; 2]>,
+}
+
+impl PhaseFigures {
+    /// Accesses of all threads.
+    pub fn count(&self) -> u64 {
+        self.accesses.iter().flatten().sum()
+    }
+    /// Accesses of all threads per second, by their mean time: pmbench's score where the
+    /// step is its main part. 0 where no time has passed.
+    ///
+    /// Source: specs/pmbench.md#score.
+    pub fn per_second(&self) -> u64 {
+        let all = u128::from(self.count()) * u128::from(self.threads) * 1_000_000_000_000;
+        all.checked_div(u128::from(self.time_ps)).unwrap_or(0) as u64
+    }
 }
 
 /// A machine with its programs, at some moment of virtual time.
@@ -161,6 +240,10 @@ pub struct Simulation {
     pub(crate) round_ends: Vec<u64>,
     /// Reads and writes of the kernel's files, in the scenario's order.
     pub(crate) planned: Vec<Outcome>,
+    /// By process: times of first touches.
+    allocations: Vec<Latencies>,
+    /// By space and place of a step: the threads that wait there for the others.
+    barriers: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
 impl Simulation {
@@ -218,6 +301,8 @@ impl Simulation {
             replayed: BTreeMap::new(),
             round_ends: Vec::new(),
             planned: Vec::new(),
+            allocations: Vec::new(),
+            barriers: BTreeMap::new(),
         };
         for node in 0..s.machine.nodes.len() {
             let space = usize::MAX;
@@ -282,6 +367,8 @@ impl Simulation {
             ended: 0,
             accesses: [0; KINDS],
             killed: None,
+            phases: BTreeMap::new(),
+            phase: None,
         })));
         id
     }
@@ -354,6 +441,8 @@ impl Simulation {
                 thread: i as u64,
                 threads: p.cpus.len() as u64,
                 label: format!("{}/{i}", p.name),
+                rounds: BTreeMap::new(),
+                returns: 0,
             };
             let id = self.new_task(number, space, cpu, Program::Steps(Box::new(steps)), self.now);
             self.kernel.numa[id].policy = p.policy.clone();
@@ -367,28 +456,31 @@ impl Simulation {
         };
         let mut ctx = self.ctx(first);
         for m in &p.maps {
-            let start = self.kernel.space(space).above();
-            let mapping = Mapping {
-                start,
-                pages: Pages::holding(m.size).0,
-                kind: Kind {
-                    file: m.file,
-                    shared: m.shared,
-                    readable: true,
-                    writable: !m.read_only,
-                    executable: false,
-                    huge: m.huge,
-                    policy: m.policy.clone(),
-                },
-                name: m.name.clone(),
-            };
-            if let Err(e) = self.kernel.map(&mut ctx, space, mapping, &p.policy) {
-                self.memory_error.get_or_insert(e);
-            }
+            self.map(&mut ctx, space, m, &p.policy);
         }
         self.task_mut(first).clock = ctx.clock;
         for id in ids {
             self.enqueue(id, false);
+        }
+    }
+    /// Makes a mapping of a scenario, above all others.
+    fn map(&mut self, ctx: &mut Ctx, space: usize, m: &Map, policy: &Policy) {
+        let mapping = Mapping {
+            start: self.kernel.space(space).above(),
+            pages: Pages::holding(m.size).0,
+            kind: Kind {
+                file: m.file,
+                shared: m.shared,
+                readable: true,
+                writable: !m.read_only,
+                executable: false,
+                huge: m.huge,
+                policy: m.policy.clone(),
+            },
+            name: m.name.clone(),
+        };
+        if let Err(e) = self.kernel.map(ctx, space, mapping, policy) {
+            self.memory_error.get_or_insert(e);
         }
     }
     /// The balancing state of a new process: its first task as by fork and exec of
@@ -607,7 +699,10 @@ impl Simulation {
             };
             if ops.is_empty() || clock >= task.deadline {
                 task.clock = clock;
-                self.advance(id, task);
+                // A copy, so that the loop's own counts need no address.
+                let mut sum = std::mem::take(&mut counts);
+                self.advance(id, task, &mut sum);
+                counts = sum;
                 clock = task.clock;
                 self.cost_table(node, task.compute, &mut cost);
                 continue;
@@ -619,7 +714,7 @@ impl Simulation {
                 let op = ops[done];
                 let mut ctx = self.ctx_of(id, task);
                 ctx.clock = clock;
-                match self.kernel.touch(&mut ctx, op & OP_PAGE, op & OP_WRITE != 0) {
+                match self.serve(&mut ctx, task.process, op & OP_PAGE, op & OP_WRITE != 0) {
                     Ok(zone) => {
                         let kind = zone * 2 + (op >> 31) as usize;
                         clock = ctx.clock + cost[kind];
@@ -649,14 +744,44 @@ impl Simulation {
         task.clock = clock;
         self.account(task, &mut counts);
     }
+    /// Serves an access that is an event; the zone. A first touch's time goes into its
+    /// process's figures.
+    pub(crate) fn serve(
+        &mut self,
+        ctx: &mut Ctx,
+        process: usize,
+        page: u32,
+        write: bool,
+    ) -> Result<usize, Fatal> {
+        if Word(self.kernel.memory.words[page as usize]).state() != State::None {
+            return self.kernel.touch(ctx, page, write);
+        }
+        let before = ctx.clock;
+        let served = self.kernel.touch(ctx, page, write);
+        if served.is_ok() {
+            if process >= self.allocations.len() {
+                self.allocations.resize(process + 1, Latencies::default());
+            }
+            self.allocations[process].add(ctx.clock - before);
+        }
+        served
+    }
     /// Adds what a task's accesses moved to its counts and to the load of the nodes.
     fn account(&mut self, task: &mut Task, counts: &mut Counts) {
         let mut sum = [0; KINDS];
         counts.drain_into(&mut sum);
-        self.account_lines(task, &sum, LINE);
+        // Each access is a line of its own, far from the last.
+        self.account_lines(task, &sum, &sum, &sum);
     }
-    /// The same with counts by kind, each of `bytes`.
-    pub(crate) fn account_lines(&mut self, task: &mut Task, sum: &[u64; KINDS], bytes: u64) {
+    /// The same with lines by kind, the grains of the medium that they lie in, and how
+    /// many of those that are written are so in part only.
+    pub(crate) fn account_lines(
+        &mut self,
+        task: &mut Task,
+        sum: &[u64; KINDS],
+        grains: &[u64; KINDS],
+        parts: &[u64; KINDS],
+    ) {
         for zone in 0..self.zones_used {
             let (r, w) = (sum[zone * 2], sum[zone * 2 + 1]);
             if r + w == 0 {
@@ -666,9 +791,8 @@ impl Simulation {
             task.accesses[zone * 2 + 1] += w;
             self.accesses += r + w;
             let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
-            // A line that is written is read first and written back later.
-            load.read += (r + w) * bytes;
-            load.written += w * bytes;
+            let write = zone * 2 + 1;
+            load.access(grains[zone * 2], grains[write], parts[write]);
         }
     }
     fn cost_table(&self, node: usize, compute: u64, cost: &mut CostTable) {
@@ -709,7 +833,7 @@ impl Simulation {
     // ── Steps ──────────────────────────────────────────────────────────────────
 
     /// Makes the next operations of a task, or does its next step.
-    fn advance(&mut self, id: usize, task: &mut Task) {
+    fn advance(&mut self, id: usize, task: &mut Task, counts: &mut Counts) {
         let late = task.clock >= task.deadline;
         let Program::Steps(steps) = &mut task.program else { return };
         if let Some(access) = steps.access.as_mut().filter(|_| !late) {
@@ -720,18 +844,31 @@ impl Simulation {
             }
         }
         if steps.access.take().is_some() {
+            let place = steps.at - 1;
+            let others_wait = matches!(steps.steps[place], Step::Initialize { .. });
             task.ops.clear();
             task.at = 0;
             task.deadline = u64::MAX;
             task.compute = 0;
+            self.account(task, counts);
+            task.end_phase();
+            if others_wait {
+                self.arrive(id, task, place);
+                return;
+            }
         }
+        let Program::Steps(steps) = &mut task.program else { return };
         let Some(step) = steps.steps.get(steps.at).cloned() else {
             task.run = Run::Ended;
             return;
         };
+        let place = steps.at;
         steps.at += 1;
         let (thread, threads) = (steps.thread, steps.threads);
-        let label = format!("{}/{}", steps.label, steps.at);
+        let mut label = format!("{}/{}", steps.label, steps.at);
+        if steps.returns > 0 {
+            label += &format!("/r{}", steps.returns);
+        }
         let random = Stream::new(self.seed, &label);
         let space = task.space;
         let find = |k: &Kernel, name: &str| {
@@ -748,7 +885,51 @@ impl Simulation {
                     let Program::Steps(steps) = &mut task.program else { return };
                     if b > a {
                         steps.access = Some(Access::touch(first + a as u32, b - a, random));
+                        task.begin_phase(place);
                     }
+                }
+            }
+            Step::Initialize { map, order } => {
+                let found = find(&self.kernel, &map);
+                let Program::Steps(steps) = &mut task.program else { return };
+                match found.filter(|_| thread == 0) {
+                    Some((_, pages, first)) => {
+                        let all = Access::initialize(first, pages, order, random);
+                        steps.access = Some(all);
+                        task.begin_phase(place);
+                    }
+                    None => self.arrive(id, task, place),
+                }
+                return;
+            }
+            Step::Barrier => {
+                self.arrive(id, task, place);
+                return;
+            }
+            Step::Map { map } => {
+                if find(&self.kernel, &map).is_none() {
+                    let maps = &self.processes[task.process].maps;
+                    if let Some(m) = maps.iter().find(|m| m.name == map).cloned() {
+                        let own = self.kernel.numa[id].policy.clone();
+                        self.map(&mut ctx, space, &m, &own);
+                    }
+                }
+            }
+            Step::Repeat { steps: back, until } => {
+                let Program::Steps(steps) = &mut task.program else { return };
+                let (rounds, last) = steps.rounds.get(&place).copied().unwrap_or((0, u64::MAX));
+                let more = match until {
+                    Again::Times(n) => rounds + 1 < n,
+                    Again::Until(t) => task.clock - task.started < t.0,
+                };
+                if more {
+                    // A round in which nothing takes time would never come to an end.
+                    ctx.clock += if last == task.clock { EMPTY_ROUND } else { 0 };
+                    steps.rounds.insert(place, (rounds + 1, ctx.clock));
+                    steps.returns += 1;
+                    steps.at = place.saturating_sub(back as usize);
+                } else {
+                    steps.rounds.remove(&place);
                 }
             }
             Step::Access { map, pattern, write, compute, until } => {
@@ -756,6 +937,7 @@ impl Simulation {
                     let a = Access::new(first, pages, pattern, write, until, task.clock, random);
                     let Program::Steps(steps) = &mut task.program else { return };
                     steps.access = Some(a);
+                    task.begin_phase(place);
                     task.compute = compute.0;
                     if let Until::Time(t) = until {
                         task.deadline = task.clock + t.0;
@@ -799,11 +981,29 @@ impl Simulation {
         task.clock = ctx.clock;
     }
 
+    /// A thread comes to a step at which all threads of its process meet. The last one
+    /// to come goes on at once, the others from the time of its coming.
+    fn arrive(&mut self, id: usize, task: &mut Task, place: usize) {
+        let Program::Steps(steps) = &task.program else { return };
+        let waiting = self.barriers.entry((task.space, place)).or_default();
+        if waiting.len() as u64 + 1 < steps.threads {
+            waiting.push(id);
+            task.run = Run::Barrier;
+            return;
+        }
+        for other in std::mem::take(waiting) {
+            let t = self.task_mut(other);
+            t.clock = t.clock.max(task.clock);
+            self.enqueue(other, false);
+        }
+    }
+
     /// A child with a copy of the space that does the parent's remaining steps.
     fn fork(&mut self, id: usize, task: &mut Task) {
         let Program::Steps(steps) = &task.program else { return };
         let mut child_steps = steps.clone();
         child_steps.label = format!("{}/fork{}", steps.label, task.children);
+        child_steps.rounds.clear();
         child_steps.thread = 0;
         child_steps.threads = 1;
         let Some(child) = self.fork_task(id, task, Program::Steps(child_steps)) else { return };
@@ -991,6 +1191,38 @@ impl Simulation {
                 f.accesses[node][0] += t.accesses[zone * 2];
                 f.accesses[node][1] += t.accesses[zone * 2 + 1];
             }
+            let open = t.phase_until(t.clock.max(t.ended));
+            let mut phases = t.phases.clone();
+            phases.extend(open);
+            for (step, phase) in phases {
+                let steps = &self.processes[t.process].steps;
+                let at = f.phases.partition_point(|p| p.step < step);
+                if f.phases.get(at).is_none_or(|p| p.step != step) {
+                    let pattern = matches!(steps.get(step), Some(Step::Access { .. }));
+                    f.phases.insert(
+                        at,
+                        PhaseFigures {
+                            step,
+                            first_touch: !pattern,
+                            span_ps: (u64::MAX, 0),
+                            accesses: vec![[0; 2]; nodes],
+                            ..Default::default()
+                        },
+                    );
+                }
+                let sum = &mut f.phases[at];
+                sum.threads += 1;
+                sum.span_ps = (sum.span_ps.0.min(phase.from), sum.span_ps.1.max(phase.to));
+                sum.time_ps += phase.time;
+                for zone in 0..self.zones_used {
+                    let node = self.kernel.memory.zones[zone].node;
+                    sum.accesses[node][0] += phase.accesses[zone * 2];
+                    sum.accesses[node][1] += phase.accesses[zone * 2 + 1];
+                }
+            }
+        }
+        for (f, l) in all.iter_mut().zip(&self.allocations) {
+            f.allocations = l.clone();
         }
         for (p, f) in all.iter_mut().enumerate() {
             f.time_ps = last[p].saturating_sub(first[p].min(last[p]));
@@ -998,6 +1230,9 @@ impl Simulation {
         all
     }
 }
+
+/// What a round of repeated steps takes that would take no time at all.
+const EMPTY_ROUND: u64 = 1_000_000;
 
 /// How long kswapd naps before it looks again and then sleeps until it is woken.
 const RECHECK: u64 = 100_000_000_000;

@@ -23,7 +23,7 @@ impl Simulation {
     pub fn moved(&self) -> &[Vec<u64>] {
         &self.kernel.moved
     }
-    /// Bytes that each node (by place) has read and written.
+    /// Bytes that each node's medium (by place) has read and written.
     pub fn traffic(&self) -> Vec<[u64; 2]> {
         let loads = self.kernel.loads.iter();
         loads.map(|l| [l.read_total + l.read, l.written_total + l.written]).collect()

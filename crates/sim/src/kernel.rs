@@ -30,7 +30,7 @@ use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
 use homenode_core::tiering::tiers::{Firmware, Tiers, allocator_order};
 use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
-use homenode_core::topology::{Machine, Zone};
+use homenode_core::topology::{Machine, Medium, Zone};
 use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
 use std::collections::BTreeMap;
 
@@ -157,7 +157,12 @@ impl Kernel {
                     let to = machine.links.iter().filter(|l| l.to == machine.nodes[p].id);
                     to.map(f).max().unwrap_or(1)
                 };
-                Load::new(best(|l| l.read_bandwidth.value), best(|l| l.write_bandwidth.value))
+                let grain = match machine.nodes[p].medium {
+                    Medium::Pmem => machine.costs.get(Cost::PmemLine),
+                    Medium::Dram | Medium::Cxl => crate::load::LINE,
+                };
+                let write = best(|l| l.write_bandwidth.value);
+                Load::new(best(|l| l.read_bandwidth.value), write, grain)
             })
             .collect();
         let copy_bound = (0..n)

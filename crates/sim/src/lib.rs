@@ -22,6 +22,7 @@
 pub mod bench;
 pub mod check;
 pub mod files;
+pub mod latency;
 pub mod random;
 pub mod replay;
 pub mod vmstat;
@@ -44,6 +45,6 @@ mod table;
 mod tests;
 
 pub use build::{Setup, SimError};
-pub use engine::{ProcessFigures, Simulation};
+pub use engine::{PhaseFigures, ProcessFigures, Simulation};
 pub use figures::Stretch;
 pub use memory::MemoryError;

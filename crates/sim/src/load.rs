@@ -18,6 +18,8 @@
 pub(crate) const WINDOW: u64 = 100_000_000;
 /// Bytes of a line, the unit of what an access moves.
 pub(crate) const LINE: u64 = 64;
+/// Such lines in a page.
+pub(crate) const PAGE_LINES: u64 = homenode_core::units::PAGE_SIZE / LINE;
 
 /// The load of one node.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +27,8 @@ pub(crate) struct Load {
     /// Bandwidth in MB/s.
     read_mbps: u64,
     write_mbps: u64,
+    /// Bytes that the medium reads or writes at once.
+    grain: u64,
     /// Bytes in this window.
     pub(crate) read: u64,
     pub(crate) written: u64,
@@ -41,8 +45,29 @@ const ONE: u64 = 1 << 16;
 const MOST: u64 = ONE * 95 / 100;
 
 impl Load {
-    pub(crate) fn new(read_mbps: u64, write_mbps: u64) -> Self {
-        Self { read_mbps: read_mbps.max(1), write_mbps: write_mbps.max(1), ..Self::default() }
+    /// * `grain` – bytes that the medium reads or writes at once.
+    pub(crate) fn new(read_mbps: u64, write_mbps: u64, grain: u64) -> Self {
+        Self {
+            read_mbps: read_mbps.max(1),
+            write_mbps: write_mbps.max(1),
+            grain: grain.max(LINE),
+            ..Self::default()
+        }
+    }
+    /// Grains in a page: as many accesses to one page, close in time, reach all of it.
+    pub(crate) fn grains_in_page(&self) -> u64 {
+        (PAGE_LINES * LINE).div_ceil(self.grain)
+    }
+    /// Grains that were read and written for the cores. What is written was read first,
+    /// into a cache, and goes back later; where that is only a `part` of a grain, the
+    /// medium reads once more what it puts the line into.
+    ///
+    /// Source: specs/load.md#granularity.
+    #[inline]
+    pub(crate) fn access(&mut self, reads: u64, writes: u64, part: u64) {
+        let again = if self.grain > LINE { part } else { 0 };
+        self.read += (reads + writes + again) * self.grain;
+        self.written += writes * self.grain;
     }
     /// Ends a window that was `span` picoseconds long.
     pub(crate) fn close(&mut self, span: u64) {
@@ -87,8 +112,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_line_costs_the_mediums_grain() {
+        // The example of specs/load.md#granularity.
+        for (grain, read, written) in [(64, 640, 128), (256, 3072, 512), (100, 1200, 200)] {
+            let mut l = Load::new(1, 1, grain);
+            l.access(8, 2, 2);
+            assert_eq!((l.read, l.written), (read, written), "{grain}");
+        }
+        // Whole grains need no second reading: a page of 16, streamed.
+        let mut l = Load::new(1, 1, 256);
+        l.access(0, 16, 0);
+        assert_eq!((l.read, l.written), (4096, 4096));
+        let grains = |grain| Load::new(1, 1, grain).grains_in_page();
+        assert_eq!((grains(64), grains(256), grains(4096), grains(300)), (64, 16, 1, 14));
+    }
+
+    #[test]
     fn half_load_takes_half_longer_and_full_load_stays_finite() {
-        let mut l = Load::new(10_000, 10_000);
+        let mut l = Load::new(10_000, 10_000, LINE);
         for _ in 0..64 {
             l.read = 500_000; // 5 GB/s for 100 µs
             l.close(WINDOW);

@@ -1,8 +1,9 @@
 //! What a task does next: the steps of a scenario as operations on pages.
 
 use crate::hot::OP_WRITE;
-use crate::random::{Gauss, Stream, Zipf};
-use homenode_core::scenario::{Pattern, Step, Until};
+use crate::random::{Gauss, Normal, NormalIh, Pareto, Stream, Zipf, coprime_step};
+use homenode_core::scenario::{Pattern, Step, TouchOrder, Until};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Operations made at once. Small enough that a hot spot which moves by time
@@ -14,8 +15,14 @@ const BATCH: usize = 1024;
 enum Source {
     Uniform,
     Gauss(Gauss),
+    Normal(Normal),
+    NormalIh(NormalIh),
+    Pareto(Pareto),
     Zipf(Box<Zipf>),
     Sequential { at: u64 },
+    Linear { at: u64, stride: u64, phase: u64 },
+    MiddleFirst { at: u64 },
+    Scattered { at: u64, step: u64 },
     HotSpot { pages: u64, share: u64, every: u64, start: u64 },
 }
 
@@ -49,6 +56,12 @@ impl Access {
             Pattern::Uniform => Source::Uniform,
             Pattern::Gauss { sd } => Source::Gauss(Gauss::new(pages, sd)),
             Pattern::Zipf { theta } => Source::Zipf(Box::new(Zipf::new(pages, theta))),
+            Pattern::Normal { deviation } => Source::Normal(Normal::new(pages, deviation)),
+            Pattern::NormalIh => Source::NormalIh(NormalIh::new(pages)),
+            Pattern::Pareto { alpha } => Source::Pareto(Pareto::new(pages, alpha)),
+            Pattern::Linear { stride } => {
+                Source::Linear { at: 0, stride: u64::from(stride.max(1)), phase: 0 }
+            }
             Pattern::Sequential => Source::Sequential { at: 0 },
             Pattern::HotSpot { size, share, every } => Source::HotSpot {
                 pages: part(size),
@@ -68,6 +81,18 @@ impl Access {
     pub(crate) fn touch(first: u32, pages: u64, random: Stream) -> Self {
         let source = Source::Sequential { at: 0 };
         Self { first, pages, source, write: 65_536, left: pages, random }
+    }
+    /// Every page once, written, in an order.
+    pub(crate) fn initialize(first: u32, pages: u64, order: TouchOrder, random: Stream) -> Self {
+        let mut all = Self::touch(first, pages, random);
+        match order {
+            TouchOrder::Linear => {}
+            TouchOrder::MiddleFirst => all.source = Source::MiddleFirst { at: 0 },
+            TouchOrder::Scattered => {
+                all.source = Source::Scattered { at: 0, step: coprime_step(pages) };
+            }
+        }
+        all
     }
     /// Makes the next operations at time `now`; none are left if `out` stays empty.
     pub(crate) fn fill(&mut self, now: u64, out: &mut Vec<u32>) {
@@ -93,6 +118,49 @@ impl Access {
                 for _ in 0..n {
                     let page = g.draw(random);
                     put(page, random, self.write);
+                }
+            }
+            Source::Normal(g) => {
+                for _ in 0..n {
+                    let page = g.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::NormalIh(g) => {
+                for _ in 0..n {
+                    let page = g.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::Pareto(p) => {
+                for _ in 0..n {
+                    let page = p.draw(random);
+                    put(page, random, self.write);
+                }
+            }
+            Source::Linear { at, stride, phase } => {
+                for _ in 0..n {
+                    put(*at, random, self.write);
+                    *at += *stride;
+                    if *at >= pages {
+                        // The next lap begins a page further on, until all have been.
+                        *phase = (*phase + 1) % (*stride).min(pages);
+                        *at = *phase;
+                    }
+                }
+            }
+            Source::MiddleFirst { at } => {
+                for _ in 0..n {
+                    let away = at.div_ceil(2);
+                    let page = if *at % 2 == 0 { pages / 2 + away } else { pages / 2 - away };
+                    put(page, random, self.write);
+                    *at += 1;
+                }
+            }
+            Source::Scattered { at, step } => {
+                for _ in 0..n {
+                    put(*at, random, self.write);
+                    *at = (*at + *step) % pages;
                 }
             }
             Source::Zipf(z) => {
@@ -137,4 +205,86 @@ pub(crate) struct Steps {
     pub(crate) threads: u64,
     /// The label of its random streams.
     pub(crate) label: String,
+    /// By the place of a repeating step: rounds made, and the clock at the last one's end.
+    pub(crate) rounds: BTreeMap<usize, (u64, u64)>,
+    /// How often it went back in all: a repeated step draws anew.
+    pub(crate) returns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linear_with_a_stride_is_pmbenchs_order() {
+        // Its documentation's example: ten pages, a stride of three.
+        let of = |pages, stride, n| {
+            let pattern = Pattern::Linear { stride };
+            let random = Stream::new(1, "linear");
+            let mut a = Access::new(7, pages, pattern, 0, Until::Accesses(n), 0, random);
+            let mut out = Vec::new();
+            a.fill(0, &mut out);
+            out.iter().map(|op| op - 7).collect::<Vec<u32>>()
+        };
+        assert_eq!(of(10, 3, 14), [0, 3, 6, 9, 1, 4, 7, 2, 5, 8, 0, 3, 6, 9]);
+        assert_eq!(of(3, 1, 5), [0, 1, 2, 0, 1]);
+        // A stride beyond the map still reaches every page.
+        assert_eq!(of(3, 8, 7), [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn an_order_of_first_touch_reaches_every_page_once() {
+        let of = |pages: u64, order| {
+            let mut a = Access::initialize(5, pages, order, Stream::new(1, "first"));
+            let (mut all, mut out) = (Vec::new(), Vec::new());
+            loop {
+                a.fill(0, &mut out);
+                if out.is_empty() {
+                    return all;
+                }
+                assert!(out.iter().all(|op| op & OP_WRITE != 0));
+                all.extend(out.iter().map(|op| (op & !OP_WRITE) - 5));
+            }
+        };
+        assert_eq!(of(4, TouchOrder::Linear), [0, 1, 2, 3]);
+        assert_eq!(of(4, TouchOrder::MiddleFirst), [2, 1, 3, 0]);
+        assert_eq!(of(5, TouchOrder::MiddleFirst), [2, 1, 3, 0, 4]);
+        for order in [TouchOrder::Linear, TouchOrder::MiddleFirst, TouchOrder::Scattered] {
+            for pages in [1, 2, 3, 1000, 4097] {
+                let mut all = of(pages, order);
+                all.sort_unstable();
+                assert!(all.iter().copied().eq(0..pages as u32), "{order:?} {pages}");
+            }
+        }
+        // A tenth of the touches lies on every fifth of the map alike, nearly.
+        let early = of(10_000, TouchOrder::Scattered);
+        let low = early[..1000].iter().filter(|&&p| p < 2000).count();
+        assert!((190..=210).contains(&low), "{low}");
+    }
+
+    #[test]
+    fn a_share_of_writes_is_kept_by_every_pattern() {
+        for pattern in [
+            Pattern::NormalIh,
+            Pattern::Normal { deviation: 1 },
+            Pattern::Pareto { alpha: 1000 },
+            Pattern::Linear { stride: 5 },
+        ] {
+            let random = Stream::new(3, "writes");
+            let mut a = Access::new(0, 4096, pattern, 200, Until::Accesses(50_000), 0, random);
+            let (mut all, mut writes, mut out) = (0, 0, Vec::new());
+            loop {
+                a.fill(0, &mut out);
+                if out.is_empty() {
+                    break;
+                }
+                assert!(out.iter().all(|op| op & !OP_WRITE < 4096));
+                all += out.len();
+                writes += out.iter().filter(|&&op| op & OP_WRITE != 0).count();
+            }
+            assert_eq!(all, 50_000, "{pattern:?}");
+            // Five deviations of a binomial draw.
+            assert!((9_550..=10_450).contains(&writes), "{pattern:?}: {writes}");
+        }
+    }
 }

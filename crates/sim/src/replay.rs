@@ -19,7 +19,7 @@
 use crate::engine::{Program, Run, Simulation, Task};
 use crate::hot::KINDS;
 use crate::kernel::Mapping;
-use crate::load::LINE;
+use crate::load::PAGE_LINES;
 use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
 use crate::space::Kind;
 use homenode_core::scenario::Policy;
@@ -296,7 +296,11 @@ impl Simulation {
 
 /// Runs a replaying task until `end`.
 pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
-    let mut sum = [0; KINDS];
+    let (mut sum, mut grains, mut parts) = ([0; KINDS], [0; KINDS], [0; KINDS]);
+    let mut in_page = [0; KINDS / 2];
+    for (n, zone) in in_page.iter_mut().zip(&sim.kernel.memory.zones) {
+        *n = sim.kernel.loads[zone.node].grains_in_page();
+    }
     while task.clock < end && task.run == Run::Runnable {
         let latency = *sim.latency_from(task.cpu);
         let parallelism = sim.parallelism;
@@ -331,7 +335,7 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
             Word(w).zone()
         } else {
             let mut ctx = sim.ctx_for(id, task);
-            let served = sim.kernel.touch(&mut ctx, page, write);
+            let served = sim.serve(&mut ctx, task.process, page, write);
             task.clock = ctx.clock;
             match served {
                 Ok(zone) => zone,
@@ -342,12 +346,17 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
             }
         };
         let (r, wr) = (u64::from(row.reads), u64::from(row.writes));
+        // Lines of one page, close in time: where they are many, they share grains.
+        let shared = |lines: u64| lines.min(lines.div_ceil(PAGE_LINES) * in_page[zone]);
+        grains[zone * 2] += shared(r);
+        grains[zone * 2 + 1] += shared(wr);
+        parts[zone * 2 + 1] += if wr > in_page[zone] { 0 } else { wr };
         let misses = r * latency[zone * 2] + wr * latency[zone * 2 + 1];
         task.clock += misses * 1000 / parallelism;
         sum[zone * 2] += r;
         sum[zone * 2 + 1] += wr;
     }
-    sim.account_lines(task, &sum, LINE);
+    sim.account_lines(task, &sum, &grains, &parts);
 }
 
 /// The place of a virtual page; maps its surroundings if nothing is mapped there,

@@ -10,3 +10,4 @@ mod lists;
 mod paths;
 mod replay;
 mod sampling;
+mod steps;

@@ -137,6 +137,9 @@ fn cost(key: Cost, s: &Samples) -> Constant {
         Cost::SwapOut | Cost::SwapIn => {
             default_because(key, "not measured: this program writes to no swap device")
         }
+        Cost::PmemLine => {
+            default_because(key, "not measured: nothing tells how much the medium reads at once")
+        }
         Cost::MemoryParallelism => parallelism(s).unwrap_or_else(unmeasured),
         Cost::TlbEntries => tlb_entries(s),
         Cost::TlbMiss => tlb_miss(s).unwrap_or_else(unmeasured),

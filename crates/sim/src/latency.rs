@@ -1,0 +1,119 @@
+//! How long something took, many times over: a histogram that grows with the
+//! logarithm of the longest.
+//!
+//! ```text
+//! nanoseconds   0 … 255     256 … 511    512 … 1023    …
+//! cell's width     1            2             4         a 128th of its octave
+//! ```
+//!
+//! So a percentile is off by less than 0.8 %, and a figure of 10 s takes 4,200 cells.
+
+/// Cells of an octave, as a power of two.
+const LOG: u32 = 7;
+
+/// A histogram of times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    cells: Vec<u64>,
+    count: u64,
+    sum_ps: u64,
+    max_ps: u64,
+}
+
+impl Latencies {
+    /// Adds one time, in picoseconds.
+    #[inline]
+    pub fn add(&mut self, ps: u64) {
+        let cell = cell_of(ps / 1000);
+        if cell >= self.cells.len() {
+            self.cells.resize(cell + 1, 0);
+        }
+        self.cells[cell] += 1;
+        self.count += 1;
+        self.sum_ps = self.sum_ps.saturating_add(ps);
+        self.max_ps = self.max_ps.max(ps);
+    }
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+    /// Their mean in picoseconds; 0 where there are none.
+    pub fn mean_ps(&self) -> u64 {
+        self.sum_ps / self.count.max(1)
+    }
+    /// The longest in picoseconds; 0 where there are none.
+    pub fn max_ps(&self) -> u64 {
+        self.max_ps
+    }
+    /// The time in picoseconds that so many thousandths of all do not exceed: the
+    /// middle of its cell, at most the longest. 0 where there are none.
+    pub fn percentile_ps(&self, thousandths: u32) -> u64 {
+        let part = u128::from(self.count) * u128::from(thousandths.min(1000));
+        let wanted = (part.div_ceil(1000) as u64).max(1);
+        let mut seen = 0;
+        for (cell, n) in self.cells.iter().enumerate() {
+            seen += n;
+            if seen >= wanted {
+                let (low, width) = span(cell);
+                return (low * 1000 + width * 500).min(self.max_ps);
+            }
+        }
+        0
+    }
+}
+
+/// The cell of a time in nanoseconds.
+fn cell_of(ns: u64) -> usize {
+    let octave = (u64::BITS - ns.leading_zeros()).saturating_sub(LOG + 1);
+    ((u64::from(octave) << LOG) + (ns >> octave)) as usize
+}
+/// A cell's first nanosecond and its width.
+fn span(cell: usize) -> (u64, u64) {
+    let octave = (cell >> LOG).saturating_sub(1);
+    (((cell - (octave << LOG)) as u64) << octave, 1 << octave)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_follow_one_another_without_a_gap() {
+        let mut expected = 0;
+        for cell in 0..2000 {
+            let (low, width) = span(cell);
+            assert_eq!(low, expected, "{cell}");
+            assert_eq!((cell_of(low), cell_of(low + width - 1)), (cell, cell));
+            assert!(low < 256 || width * 128 <= low, "{cell}: {width} at {low}");
+            expected = low + width;
+        }
+        assert!(cell_of(u64::MAX) < 10_000);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_sorted_list_within_a_cell() {
+        let mut s = crate::random::Stream::new(2, "latencies");
+        let mut l = Latencies::default();
+        let mut all: Vec<u64> = (0..10_000)
+            .map(|_| {
+                let long = s.below(50) == 0;
+                s.below(if long { 90_000_000 } else { 900_000 })
+            })
+            .collect();
+        all.iter().for_each(|&ps| l.add(ps));
+        all.sort_unstable();
+        for t in [1u32, 500, 900, 990, 999, 1000] {
+            let want = all[(10_000 * t as usize / 1000).max(1) - 1];
+            let got = l.percentile_ps(t);
+            assert!(got.abs_diff(want) <= 1000 + want / 128, "{t}: {got} {want}");
+        }
+        assert_eq!((l.count(), l.max_ps()), (10_000, all[9_999]));
+        assert_eq!(l.mean_ps(), (all.iter().map(|&x| u128::from(x)).sum::<u128>() / 10_000) as u64);
+    }
+
+    #[test]
+    fn none_is_no_error() {
+        let l = Latencies::default();
+        assert_eq!((l.count(), l.mean_ps(), l.max_ps(), l.percentile_ps(990)), (0, 0, 0, 0));
+    }
+}
