@@ -87,7 +87,11 @@ fn draw_policy(d: &mut Draw, m: &Machine) -> Policy {
 }
 
 fn draw_pattern(d: &mut Draw) -> Pattern {
-    match d.below(5) {
+    match d.below(9) {
+        5 => Pattern::NormalIh,
+        6 => Pattern::Normal { deviation: d.between(1, 900) as u32 },
+        7 => Pattern::Pareto { alpha: d.between(300, 2000) as u32 },
+        8 => Pattern::Linear { stride: d.between(1, 9) as u32 },
         0 => Pattern::Uniform,
         1 => Pattern::Gauss { sd: d.between(20, 300) as u32 },
         2 => Pattern::Zipf { theta: d.between(300, 1500) as u32 },
@@ -135,6 +139,17 @@ fn draw_process(d: &mut Draw, m: &Machine, i: u64, share: u64) -> Process {
                 live.retain(|&l| l != which);
                 steps.push(Step::Unmap { map: name.clone() });
             }
+            5 if d.one_in(3) => {
+                // Gone and made again, which is new memory at another place.
+                steps.push(Step::Unmap { map: name.clone() });
+                steps.push(Step::Map { map: name.clone() });
+            }
+            5 => steps.push(Step::Barrier),
+            6 if d.one_in(4) && !maps[which].read_only => {
+                let order =
+                    d.of(&[TouchOrder::Linear, TouchOrder::MiddleFirst, TouchOrder::Scattered]);
+                steps.push(Step::Initialize { map: name.clone(), order });
+            }
             6 => steps.push(Step::Mbind { map: name.clone(), policy: draw_policy(d, m) }),
             7 => {
                 let with: Vec<NodeId> =
@@ -155,6 +170,15 @@ fn draw_process(d: &mut Draw, m: &Machine, i: u64, share: u64) -> Process {
                 steps.push(step);
             }
         }
+    }
+    if forks == 0 && !steps.is_empty() && d.one_in(3) {
+        let until = if d.one_in(2) {
+            Again::Times(d.between(2, 4))
+        } else {
+            Again::Until(Picos::from_ms(d.between(1, 80)))
+        };
+        let n = d.between(1, steps.len() as u64) as u32;
+        steps.push(Step::Repeat { steps: n, until });
     }
     let cpus: Vec<u32> = match d.below(3) {
         0 => m.cpus.iter().map(|c| c.id.0).collect(),
@@ -434,7 +458,9 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
             p.policy = Policy::Default;
             if p.cpus.len() > 1 {
                 // Which thread takes a mapping from under the others depends on the order.
-                p.steps.retain(|s| !matches!(s, Step::Unmap { .. }));
+                p.steps.retain(|s| {
+                    !matches!(s, Step::Unmap { .. } | Step::Map { .. } | Step::Repeat { .. })
+                });
             }
             for m in &mut p.maps {
                 m.policy = Policy::Default;
@@ -451,6 +477,7 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
                         }
                     }
                     Step::Mbind { policy, .. } => *policy = Policy::Default,
+                    Step::Repeat { until, .. } => *until = Again::Times(2),
                     _ => {}
                 }
             }
