@@ -16,6 +16,7 @@ use crate::hot::{self, CostTable, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
 use crate::load::{LINE, WINDOW};
 use crate::memory::MemoryError;
+use crate::overlap::{self, Overlap};
 use crate::program::{Access, Steps};
 use crate::random::Stream;
 use crate::replay::Player;
@@ -667,6 +668,12 @@ impl Simulation {
     /// Latencies that CPUs of a node see now, by kind.
     pub(crate) fn latency_from(&self, cpu: usize) -> &CostTable {
         &self.latency[self.cpus[cpu].node]
+    }
+    /// The least time of a line that CPUs of a node see now.
+    pub(crate) fn floor_from(&self, cpu: usize, o: &Overlap) -> overlap::Floor {
+        let base = &self.base[self.cpus[cpu].node];
+        let load = |k: usize| self.kernel.loads[self.kernel.memory.zones[k / 2].node].clone();
+        overlap::floor(o, base, self.latency_from(cpu), self.zones_used * 2, load)
     }
     pub(crate) fn kill(&mut self, task: &mut Task, why: Fatal) {
         if why == Fatal::Oom {

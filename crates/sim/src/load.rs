@@ -40,32 +40,46 @@ pub(crate) struct Load {
 const ONE: u64 = 1 << 16;
 const MOST: u64 = ONE * 95 / 100;
 
+/// The share of a bandwidth that so many bytes in `span` picoseconds are, in 2^-16.
+fn share(bytes: u64, mbps: u64, span: u64) -> u64 {
+    // MB/s × ps = 10^-6 bytes: a node could have moved mbps × span / 10^6 bytes.
+    let served = bytes.checked_mul(ONE * 1_000_000);
+    match (served, mbps.checked_mul(span.max(1))) {
+        // As it nearly always is; wide division costs ten times as much.
+        (Some(served), Some(could)) => served / could,
+        _ => {
+            (u128::from(bytes) * u128::from(ONE) * 1_000_000
+                / (u128::from(mbps) * u128::from(span.max(1)))) as u64
+        }
+    }
+}
+
+/// By how much latencies grow at a use of `u`, in 2^-16 of themselves.
+fn over(u: u64) -> u64 {
+    let u = u.min(MOST);
+    u * ONE / (2 * (ONE - u))
+}
+
 impl Load {
     pub(crate) fn new(read_mbps: u64, write_mbps: u64) -> Self {
         Self { read_mbps: read_mbps.max(1), write_mbps: write_mbps.max(1), ..Self::default() }
     }
     /// Ends a window that was `span` picoseconds long.
     pub(crate) fn close(&mut self, span: u64) {
-        // MB/s × ps = 10^-6 bytes: a node could have read mbps × span / 10^6 bytes.
-        let share = |bytes: u64, mbps: u64| {
-            let served = bytes.checked_mul(ONE * 1_000_000);
-            match (served, mbps.checked_mul(span.max(1))) {
-                // As it nearly always is; wide division costs ten times as much.
-                (Some(served), Some(could)) => served / could,
-                _ => {
-                    (u128::from(bytes) * u128::from(ONE) * 1_000_000
-                        / (u128::from(mbps) * u128::from(span.max(1)))) as u64
-                }
-            }
-        };
-        let now = share(self.read, self.read_mbps) + share(self.written, self.write_mbps);
+        let now =
+            share(self.read, self.read_mbps, span) + share(self.written, self.write_mbps, span);
         self.used = (3 * self.used + now.min(4 * ONE)) / 4;
-        let u = self.used.min(MOST);
-        self.over = u * ONE / (2 * (ONE - u));
+        self.over = over(self.used);
         self.read_total += self.read;
         self.written_total += self.written;
         self.read = 0;
         self.written = 0;
+    }
+    /// The factor that a task alone would put on latencies with one line each `ps`
+    /// picoseconds, written back or only read.
+    pub(crate) fn alone(&self, ps: u64, write: bool) -> u64 {
+        let written = if write { share(LINE, self.write_mbps, ps) } else { 0 };
+        ONE + over(share(LINE, self.read_mbps, ps) + written)
     }
     /// The factor on the unloaded latency, in 2^-16.
     #[inline]

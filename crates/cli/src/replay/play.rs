@@ -141,7 +141,12 @@ pub(super) fn calibrate(
     shelves: &[Shelf],
 ) -> Result<Calibration> {
     let run = |as_per_insn, rounds| {
-        let charge = Charge { as_per_insn, rounds: Rounds::Count(rounds), policy: Policy::Default };
+        let charge = Charge {
+            as_per_insn,
+            rounds: Rounds::Count(rounds),
+            policy: Policy::Default,
+            overlap: None,
+        };
         play(machine, setup, loaded, &charge, shelves, 0, &|_, _| {})
     };
     let bare = run(0, 1)?;

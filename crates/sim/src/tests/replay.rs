@@ -43,7 +43,8 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
 }
 
 fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
-    let charge = Charge { as_per_insn: 250_000_000, rounds, policy: Policy::Default };
+    let charge =
+        Charge { as_per_insn: 250_000_000, rounds, policy: Policy::Default, overlap: None };
     let setup = Setup::default();
     let mut s = Simulation::replay(m, &setup, &recording(rows), "job", &charge).expect("it fits");
     let checker = Checker::watch(&mut s);
@@ -59,10 +60,10 @@ fn map(page: u64, pages: u64) -> Op {
     Op::Map { page, pages, prot: [true, true, false], file: false, shared: false }
 }
 fn read(page: u64, reads: u32) -> Op {
-    Op::Access { page, reads, writes: 0, write: false }
+    Op::Access { page, reads, writes: 0, write: false, stream: false }
 }
 fn write(page: u64, writes: u32) -> Op {
-    Op::Access { page, reads: 0, writes, write: true }
+    Op::Access { page, reads: 0, writes, write: true, stream: false }
 }
 
 #[test]
@@ -238,7 +239,8 @@ fn a_slower_node_costs_its_latency() {
     (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
     let rows = [(0, 0, map(PAGE, 4)), (0, 0, read(PAGE, 4))];
     let policy = Policy::Preferred(homenode_core::units::NodeId(1));
-    let charge = Charge { as_per_insn: 250_000_000, rounds: Rounds::Count(1), policy };
+    let charge =
+        Charge { as_per_insn: 250_000_000, rounds: Rounds::Count(1), policy, overlap: None };
     let setup = Setup::default();
     let mut s = Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
     s.run();
