@@ -16,7 +16,7 @@ use crate::measure::stats::Random;
 use crate::measure::{self, cpus};
 use std::hint::black_box;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,18 +129,19 @@ fn filled(bytes: usize) -> io::Result<Region> {
 /// Repeats `pass`, which does so many operations, for a slot after one untimed pass or a
 /// tenth of the slot; picoseconds an operation.
 fn over(slot: Duration, operations: u64, mut pass: impl FnMut()) -> f64 {
-    let began = cpus::own_time();
+    let on_clock = Instant::now();
     pass();
-    while cpus::own_time() - began < slot / 10 {
+    while on_clock.elapsed() < slot / 10 {
         pass();
     }
-    let began = cpus::own_time();
+    // The clock on the wall is cheap to look at, the one of CPU time a system call.
+    let (began, on_clock) = (cpus::own_time(), Instant::now());
     let mut passes = 0;
     loop {
         pass();
         passes += 1;
-        let took = cpus::own_time() - began;
-        if took >= slot {
+        if on_clock.elapsed() >= slot {
+            let took = cpus::own_time() - began;
             return took.as_nanos() as f64 * 1e3 / (passes * operations) as f64;
         }
     }

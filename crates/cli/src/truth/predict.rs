@@ -115,7 +115,8 @@ pub(super) fn kernel(
         }
         Kernel::Update => {
             // A store to a line counts as an access of its own, which the first cache answers.
-            let inner = second * get(Cost::UpdateL2) + last * get(Cost::UpdateLlc);
+            let least = |key| get(key).max(near.update);
+            let inner = second * least(Cost::UpdateL2) + last * least(Cost::UpdateLlc);
             let rest = (n - second - last).max(0.0);
             (Overlap::of(machine), (rest * near.update + inner) / n)
         }

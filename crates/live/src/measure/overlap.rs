@@ -31,7 +31,7 @@ pub(super) fn update_time(
     random: &mut Random,
     slot: Duration,
 ) -> Option<f64> {
-    let mut x = random.next() | 1;
+    let mut x = random.next();
     let words = (len.min(region.len()) / 8) as u64;
     if words <= 1 << 22 {
         // What fits into a cache is there before the first batch counts.
@@ -47,11 +47,11 @@ fn updates(region: &Region, words: u64, mut x: u64) -> u64 {
     assert!(words <= (region.len() / 8) as u64);
     let start = region.start().cast::<u64>();
     for _ in 0..UPDATES {
-        // Marsaglia's xorshift64: short, so that many updates are under way.
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        let i = ((u128::from(x) * u128::from(words)) >> 64) as usize;
+        // A hash of a count: no update waits for the number before its own.
+        x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = x;
+        z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let i = ((u128::from(z) * u128::from(words)) >> 64) as usize;
         // SAFETY: `i` is below the number of words of the region, which is writable and
         // in which nobody holds a reference.
         unsafe { *start.add(i) ^= x };
@@ -68,13 +68,21 @@ const TURNS: u64 = 512;
 
 /// Time in picoseconds of a turn: two steps with `distance` instructions after each, one
 /// of [`DISTANCES`]. `None` on processors whose instructions we do not write down.
-pub(super) fn turn_time(chain: &Chain<'_>, distance: u64, slot: Duration) -> Option<f64> {
-    let [mut a, mut b] = chain.opposite();
+///
+/// * `at` – places in the chain, such as [`Chain::opposite`]; the walks go on from there,
+///   so that they do not come upon lines of the time before.
+pub(super) fn turn_time(
+    _chain: &Chain<'_>,
+    at: &mut [usize; 2],
+    distance: u64,
+    slot: Duration,
+) -> Option<f64> {
+    let [a, b] = at;
     macro_rules! by_distance {
         ($($n:literal)*) => {
             match distance {
                 $($n => per_operation(slot, || {
-                    turn_known().then(|| timed(TURNS, || (a, b) = turns::<{ $n / 4 }>(a, b)))
+                    turn_known().then(|| timed(TURNS, || (*a, *b) = turns::<{ $n / 4 }>(*a, *b)))
                 }),)*
                 _ => None,
             }
@@ -126,9 +134,11 @@ mod tests {
         let region = Region::map(2 << 20, PageKind::Base, None, false).unwrap();
         let chain = Chain::build(&region, Stride::Dense, 96, &mut Random(1), &mut vec![]);
         for n in DISTANCES {
-            assert_eq!(turn_time(&chain, n, Duration::ZERO).is_some(), turn_known(), "{n}");
+            let mut at = chain.opposite();
+            let time = turn_time(&chain, &mut at, n, Duration::ZERO);
+            assert_eq!(time.is_some(), turn_known(), "{n}");
         }
-        assert!(turn_time(&chain, 33, Duration::ZERO).is_none());
+        assert!(turn_time(&chain, &mut chain.opposite(), 33, Duration::ZERO).is_none());
         let [a, b] = chain.opposite();
         assert_ne!(a, b);
         let (c, d) = turns::<8>(a, b);

@@ -437,6 +437,8 @@ struct Home<'a> {
     sizes: BTreeSet<usize>,
     /// Level and size of caches in which streams are timed: where latencies are read.
     inner: Vec<(u8, usize)>,
+    /// Where two walks of the far chain have come to.
+    turning: Option<[usize; 2]>,
     pages: Vec<usize>,
     order: Vec<u32>,
 }
@@ -514,7 +516,19 @@ impl<'a> Home<'a> {
         let order = Vec::new();
         let levels = topology.caches.iter().map(|c| c.level).filter(|&l| l > 1);
         let inner = levels.filter_map(|l| Some((l, sweep_point(&topology.caches, l)?))).collect();
-        Ok(Self { inner, stream, paged, faults, inherited, scanner, mover, sizes, pages, order })
+        Ok(Self {
+            turning: None,
+            inner,
+            stream,
+            paged,
+            faults,
+            inherited,
+            scanner,
+            mover,
+            sizes,
+            pages,
+            order,
+        })
     }
 
     fn round(
@@ -557,7 +571,8 @@ impl<'a> Home<'a> {
         meter.step("what a core overlaps", slot::HOME / 8);
         samples.update.push(update_time(self.stream, usize::MAX, random, clock.slot(slot::UPDATE)));
         for n in DISTANCES {
-            let time = turn_time(far, n, clock.slot(slot::TURN));
+            let at = self.turning.get_or_insert_with(|| far.opposite());
+            let time = turn_time(far, at, n, clock.slot(slot::TURN));
             samples.turns.entry(n).or_default().push(time);
         }
         for &(level, size) in &self.inner {

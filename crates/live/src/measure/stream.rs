@@ -7,7 +7,7 @@ use homenode_core::units::CpuId;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes between two looks at the clock.
 const CHUNK: usize = 256 << 10;
@@ -80,7 +80,7 @@ pub(super) fn alone(region: &Region, len: usize, flow: Flow, slot: Duration) -> 
 /// Goes round the part until `slot` has passed; MB/s.
 fn run(part: Part, flow: Flow, slot: Duration) -> f64 {
     // CPU time: what else runs on this CPU meanwhile is not the memory's doing.
-    let began = cpus::own_time();
+    let (began, on_clock) = (cpus::own_time(), Instant::now());
     let mut bytes = 0;
     'all: loop {
         for i in 0..part.chunks {
@@ -91,7 +91,7 @@ fn run(part: Part, flow: Flow, slot: Duration) -> f64 {
                 Flow::Write => write(chunk),
             }
             bytes += CHUNK;
-            if cpus::own_time() - began >= slot {
+            if on_clock.elapsed() >= slot {
                 break 'all;
             }
         }
