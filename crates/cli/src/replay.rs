@@ -142,7 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             as_per_insn: calibrated.as_per_insn,
             rounds,
             policy: column.policy.clone(),
-            overlap: None,
+            overlap: play::overlap(&target.machine),
         };
         let own = AtomicU64::new(0);
         let told = |round: u64, now: u64| {

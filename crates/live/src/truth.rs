@@ -76,7 +76,7 @@ pub fn run(
     if let Some(&cpu) = cpus::allowed().first() {
         cpus::pin(cpu);
     }
-    let mut random = Random(0x7472_7574_68);
+    let mut random = Random(0x0074_7275_7468);
     let bytes = |c: &Case| (c.bytes as usize).max(128) / 64 * 64;
     let chases = |c: &Case| c.kernel == Kernel::Chase;
     let regions: Vec<Option<Region>> = cases
@@ -182,7 +182,7 @@ fn update(region: &Region, bytes: usize, random: &mut Random, slot: Duration) ->
         for _ in 0..UPDATES {
             // Knuth's MMIX generator; its upper half is used.
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let i = ((x >> 32) * words >> 32) as usize;
+            let i = (((x >> 32) * words) >> 32) as usize;
             // SAFETY: `i` is below `words`, as above.
             unsafe { *start.add(i) ^= x };
         }

@@ -308,7 +308,8 @@ const GATHERED: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::{BTreeMap, VecDeque};
+    use std::collections::VecDeque;
+    use std::collections::btree_map::{BTreeMap, Entry};
 
     #[test]
     fn the_join_is_that_of_a_map() {
@@ -338,8 +339,8 @@ mod tests {
             sum += seen[&v];
             for &to in &edges[v * DEGREE..][..DEGREE] {
                 let next = seen[&v] + 1;
-                if !seen.contains_key(&(to as usize)) {
-                    seen.insert(to as usize, next);
+                if let Entry::Vacant(unseen) = seen.entry(to as usize) {
+                    unseen.insert(next);
                     queue.push_back(to as usize);
                 }
             }

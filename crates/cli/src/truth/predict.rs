@@ -161,7 +161,7 @@ const CYCLE_LINES: u64 = 1 << 25;
 
 impl Order {
     fn new(kernel: Kernel, lines: u64) -> Self {
-        let mut random = Self::Random(0x6f72_6465_72, lines);
+        let mut random = Self::Random(0x006f_7264_6572, lines);
         match kernel {
             Kernel::Stream => Self::Rising(0, lines),
             Kernel::Chase if lines <= CYCLE_LINES => {
