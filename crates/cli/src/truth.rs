@@ -128,6 +128,7 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<Check> {
     let near = truth::run(&near_cases, rounds, slot, &mut |_| {}).map_err(lacks)?;
     let near = Near { stream: table::median(&near[0]), update: table::median(&near[1]) };
 
+    let busy = load();
     // Everything is predicted before anything runs.
     let mut check = Check::new(plan, &machine);
     check.notes.push(format!(
@@ -193,11 +194,23 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<Check> {
     check.notes.push(format!(
         "programs: {repeats} runs by turns, the second repetition of the measured phase of each; predicted for the same",
     ));
+    // This command itself is one task.
+    if let Some(most) = [busy, load()].into_iter().flatten().reduce(f64::max).filter(|l| *l > 1.5) {
+        check.warnings.push(format!(
+            "the machine was not idle (load {most:.1}): others take their part of the last level and of the memory's bandwidth, differently at each moment"
+        ));
+    }
     check.notes.push(
         "measured is the median over samples, ± half the distance between the quartiles; all buffers, those of measuring too, are in huge pages where the kernel has them (MADV_HUGEPAGE)"
             .to_owned(),
     );
     Ok(check)
+}
+
+/// Tasks that ran or waited for a CPU over the last minute, as the kernel counts them.
+fn load() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn lacks(e: std::io::Error) -> anyhow::Error {

@@ -226,7 +226,7 @@ mod tests {
         ]);
         expect![[r#"
             workload        size   predicted   measured         ±      error %  bound 
-            chase          3 MiB       104.0      100.0     15.50 ns      +4.0  met, and the goal
+            chase          3 MiB       104.0      100.0     7.750 ns      +4.0  met, and the goal
             update         3 MiB       0.900      1.000     0.000 ns     -10.0  met
             join           3 MiB        1500       1000     0.000 ns     +50.0  MISSED
 

@@ -29,7 +29,20 @@ fn predicted(m: &Machine, expected: Expect) {
 /// L2 4.5 ns, L3 20 ns, memory 90 ns; 5 misses under way, 15 lines of a stream.
 #[test]
 fn kernels_on_a_synthetic_machine() {
-    predicted(&small(), expect![[r#""#]]);
+    predicted(
+        &small(),
+        expect![[r#"
+        chase    0.5 MiB    4.50 ns
+        chase      8 MiB   20.00 ns
+        chase    300 MiB   91.63 ns
+        stream   0.5 MiB    1.07 ns
+        stream     8 MiB    2.56 ns
+        stream   300 MiB    6.00 ns
+        update   0.5 MiB    1.50 ns
+        update     8 MiB    2.55 ns
+        update   300 MiB   21.36 ns
+    "#]],
+    );
 }
 
 /// Half the memory latency: chases in memory take half as long, those in caches as long.
@@ -38,7 +51,20 @@ fn a_faster_memory() {
     let mut m = small();
     m.links[0].read_latency.value /= 2;
     m.links[0].write_latency.value /= 2;
-    predicted(&m, expect![[r#""#]]);
+    predicted(
+        &m,
+        expect![[r#"
+        chase    0.5 MiB    4.50 ns
+        chase      8 MiB   20.00 ns
+        chase    300 MiB   46.66 ns
+        stream   0.5 MiB    1.07 ns
+        stream     8 MiB    2.56 ns
+        stream   300 MiB    3.00 ns
+        update   0.5 MiB    1.50 ns
+        update     8 MiB    2.37 ns
+        update   300 MiB   10.71 ns
+    "#]],
+    );
 }
 
 fn topology(kib: &[u64]) -> Topology {
