@@ -99,7 +99,7 @@ impl Check {
     pub(super) fn to_text(&self) -> String {
         let names = self.rows.iter().map(|r| r.name.len()).max().unwrap_or(0).max(8);
         let mut out = format!(
-            "{:<names$}  {:>10}  {:>10} {:>10} {:>9}     {:>8}  {:<6}\n",
+            "{:<names$}  {:>10}  {:>10} {:>10} {:>9}     {:>8}  {}\n",
             "workload", "size", "predicted", "measured", "±", "error %", "bound"
         );
         for r in &self.rows {
@@ -225,7 +225,7 @@ mod tests {
             ("join", 1500.0, &[1000.0]),
         ]);
         expect![[r#"
-            workload        size   predicted   measured         ±      error %  bound 
+            workload        size   predicted   measured         ±      error %  bound
             chase          3 MiB       104.0      100.0     7.750 ns      +4.0  met, and the goal
             update         3 MiB       0.900      1.000     0.000 ns     -10.0  met
             join           3 MiB        1500       1000     0.000 ns     +50.0  MISSED
