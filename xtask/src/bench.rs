@@ -11,6 +11,7 @@ mod quantum_error;
 mod record_slowdown;
 mod scale;
 mod sim_speed;
+mod truth_mem;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -88,6 +89,11 @@ const BENCHES: &[Bench] = &[
         name: "quantum-error",
         about: "every reported figure with quanta of 10 µs, beside strict order",
         run: quantum_error::run,
+    },
+    Bench {
+        name: "truth-mem",
+        about: "memory times that the simulator predicts for this machine, beside its own",
+        run: truth_mem::run,
     },
 ];
 

@@ -4,6 +4,7 @@
 //! measure ─▶ machine.toml ─┬─▶ record mem ─▶ recording ─┐
 //!                          └──────────────▶ replay ◀────┘   a table and a picture
 //! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
+//! truth: predicted beside measured, on the measured machine
 //! ```
 //!
 //! Figures go to standard output, progress and errors to standard error. Exit
@@ -16,6 +17,8 @@ mod record;
 mod replay;
 mod sim;
 mod topo;
+mod truth;
+mod workload;
 
 mod failure;
 mod knobs;
@@ -53,6 +56,9 @@ enum Command {
     Replay(replay::Args),
     Sim(sim::Args),
     Topo(topo::Args),
+    Truth(truth::Args),
+    #[command(hide = true)]
+    Workload(workload::Args),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +68,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Topo(args) => topo::run(&args),
+        Command::Truth(args) => truth::run(&args),
+        Command::Workload(args) => workload::run(&args),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -1,6 +1,6 @@
 //! `homenode replay`: a recorded program on another machine.
 
-mod load;
+pub(crate) mod load;
 mod play;
 mod target;
 
@@ -138,8 +138,12 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         let mut setup = setup.clone();
         setup.knobs.clone_from(&column.knobs);
         setup.knobs.extend(args.set.iter().cloned());
-        let charge =
-            Charge { as_per_insn: calibrated.as_per_insn, rounds, policy: column.policy.clone() };
+        let charge = Charge {
+            as_per_insn: calibrated.as_per_insn,
+            rounds,
+            policy: column.policy.clone(),
+            overlap: play::overlap(&target.machine),
+        };
         let own = AtomicU64::new(0);
         let told = |round: u64, now: u64| {
             let part = match rounds {

@@ -869,3 +869,65 @@ fn this_machine_is_measured_into_a_file_that_can_be_read() {
     assert!(homenode_config::read_machine(&f.0.join("this.toml")).is_ok());
     assert!(f.run("topo --machine this.toml").status.success());
 }
+
+/// Plumbing only: sizes are tiny and nobody judges the figures.
+#[test]
+fn the_truth_check_measures_predicts_runs_and_says_what_missed() {
+    let f = Folder::new("truth");
+    let out = f.run("measure -o this.toml --tiny");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let out = f.run("truth mem --tiny --json --machine this.toml");
+    let code = out.status.code().expect("no signal");
+    assert!(code < 2, "{}", String::from_utf8_lossy(&out.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!(said["pass"], code == 0);
+    let rows = said["rows"].as_array().expect("rows");
+    let warnings = said["warnings"].as_array().expect("warnings");
+    let left_out = |w: &&serde_json::Value| w.as_str().is_some_and(|w| w.contains("is left out"));
+    let without = warnings.iter().filter(left_out).count();
+    assert_eq!(rows.len(), 6 + 2 - without, "{said}");
+    for row in rows {
+        for key in ["predicted", "measured", "low", "high", "error_percent", "bound_percent"] {
+            assert!(row[key].is_number(), "{key} in {row}");
+        }
+    }
+
+    // A machine whose caches answer in a hundred microseconds is not this one.
+    let text = fs::read_to_string(f.0.join("this.toml")).expect("the machine");
+    let slow: Vec<String> = text
+        .lines()
+        .map(|l| match l.strip_prefix("latency = { value = ") {
+            Some(rest) => {
+                format!("latency = {{ value = 100000{}", &rest[rest.find(',').unwrap()..])
+            }
+            None => l.to_owned(),
+        })
+        .collect();
+    f.write("slow.toml", &slow.join("\n"));
+    let out = f.run("truth mem --tiny --machine slow.toml");
+    assert_eq!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(text.contains("MISSED") && text.contains("bound 15 %"), "{text}");
+}
+
+#[test]
+fn a_truth_check_with_another_machines_file_is_refused() {
+    let f = Folder::new("truth-other");
+    f.check("truth mem --machine MACHINES/small.toml", expect![[r#"
+        exit 2
+        homenode: MACHINES/small.toml: its latencies are not measured, so that nothing here can be compared with it; make one with: homenode measure -o FILE
+    "#]]);
+    f.check("workload sort --rows 64", expect![[r#"
+        exit 2
+        error: invalid value 'sort' for '<PROGRAM>': there are only hash-join and breadth-first-search
+
+        For more information, try '--help'.
+    "#]]);
+    f.check(
+        "workload hash-join --rows 65",
+        expect![[r#"
+        exit 2
+        homenode: hash-join --rows 65: 65 is no size; write a power of two from 64 to 268435456
+    "#]],
+    );
+}

@@ -1,4 +1,4 @@
-//! TOML for machines and scenarios, with the position of every error.
+//! TOML for machines, scenarios and truth checks, with the position of every error.
 //!
 //! A file becomes a typed value of `homenode-core` or one sentence that says
 //! where (file, line, column, key), what is wrong, and what is allowed:
@@ -23,6 +23,7 @@ mod quantity;
 mod machine;
 mod parts;
 mod scenario;
+mod truth;
 mod write;
 
 pub use error::ConfigError;
@@ -33,4 +34,5 @@ pub use quantity::{parse_size, parse_time, write_size, write_time};
 pub use scenario::{
     Misfit, ScenarioFile, check, parse_scenario, read_scenario, read_scenario_and_machine,
 };
+pub use truth::{TruthPlan, TruthProgram, parse_truth};
 pub use write::{write_machine, write_machine_file};

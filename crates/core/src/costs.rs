@@ -162,6 +162,26 @@ cost_keys! {
     SwapIn = "swap_in", Nanoseconds, 1..=1_000_000_000_000, default 90_000_000, "NVMe random read";
     /// How many independent misses one core overlaps, against dependent ones.
     MemoryParallelism = "memory_parallelism", Ratio, 1_000..=1_000_000, default 5_000, "order of published values";
+    /// The same for independent updates (a load and a store) of lines in no order: the
+    /// store's latency over the time of one.
+    UpdateParallelism = "update_parallelism", Ratio, 1_000..=1_000_000, default 4_000, "order of memory_parallelism, less for lines written back";
+    /// Time of an independent update of a word where the second level has its line.
+    UpdateL2 = "update_l2", Nanoseconds, 1..=1_000_000, default 1_500, "order of current cores";
+    /// The same where the last level has it.
+    UpdateLlc = "update_llc", Nanoseconds, 1..=1_000_000, default 2_500, "order of current cores";
+    /// Lines under way when one core reads in order, prefetchers included: the latency
+    /// over the time of a line.
+    StreamParallelism = "stream_parallelism", Ratio, 1_000..=1_000_000, default 15_000, "10 GB/s a core at 100 ns";
+    /// The same when one core stores in order.
+    StreamStoreParallelism = "stream_store_parallelism", Ratio, 1_000..=1_000_000, default 10_000, "6 GB/s a core at 100 ns";
+    /// What one core reads in order from its second level.
+    StreamL2 = "stream_l2", MBps, 1..=10_000_000, default 60_000, "order of current cores";
+    /// What one core reads in order from the last level.
+    StreamLlc = "stream_llc", MBps, 1..=10_000_000, default 25_000, "order of current cores";
+    /// How much of the last level one program gets, where others share it.
+    LlcReach = "llc_reach", Bytes, 65_536..=17_179_869_184, default 33_554_432, "order of current servers";
+    /// Instructions that a core takes up while the oldest of them waits for memory.
+    ReorderWindow = "reorder_window", Count, 1..=100_000, default 224, "order of recent x86 cores";
     /// Entries that the last TLB level holds for base pages.
     TlbEntries = "tlb_entries", Count, 1..=1_000_000, default 2_048, "recent x86";
     /// Extra time of an access beyond the TLB's reach.

@@ -1,5 +1,7 @@
-//! Linux: topology from sysfs, measuring, recording.
+//! Linux: topology from sysfs, measuring, recording, and the truth check's real runs.
 
 pub mod measure;
 pub mod record;
 pub mod sysfs;
+pub mod truth;
+pub mod workload;

@@ -12,6 +12,12 @@
 //! | `tlb_entries` | one line a page over more and more pages: where the walk becomes slower |
 //! | caches | walks over growing sizes |
 //! | `memory_parallelism` | up to 48 walks interleaved, against one |
+//! | `update_parallelism` | independent updates of random words, against an owning walk |
+//! | `stream_parallelism`, `stream_store_parallelism` | one core in order, against the latency |
+//! | `update_l2`, `update_llc` | the same inside of each cache |
+//! | `stream_l2`, `stream_llc` | one core in order, inside of each cache |
+//! | `llc_reach` | walks over sizes about the last level |
+//! | `reorder_window` | two walks with more and more instructions between their steps |
 //! | bandwidth | all CPUs of the initiator's node, each on its part of a buffer |
 //! | `minor_fault` | first touches after MADV_DONTNEED |
 //! | `hint_fault` | write faults after a fork whose child is gone: they only set bits |
@@ -28,18 +34,20 @@
 //!
 //! Source: issue 3, section "What a user gets", item 1.
 
-mod chase;
-mod cpus;
+pub(crate) mod chase;
+pub(crate) mod cpus;
 mod kernel;
-mod region;
+mod overlap;
+pub(crate) mod region;
 mod result;
 mod rounds;
-mod stats;
+pub(crate) mod stats;
 mod stream;
 
-use crate::sysfs::{self, TopologyError};
+use crate::sysfs::{self, Topology, TopologyError};
 use homenode_core::topology::Machine;
 use homenode_core::units::Bytes;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -59,9 +67,10 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Nine rounds in about 32 seconds.
+    /// Nine rounds in about 32 seconds. The largest buffer stays below the 1 GiB that the
+    /// truth check registers.
     fn default() -> Self {
-        Self { budget: Duration::from_secs(32), rounds: 9, buffer_max: Bytes(1 << 30) }
+        Self { budget: Duration::from_secs(32), rounds: 9, buffer_max: Bytes(960 << 20) }
     }
 }
 
@@ -80,6 +89,17 @@ pub struct Progress {
     pub done_permille: u16,
     /// What is being measured now.
     pub what: &'static str,
+}
+
+/// Sizes in bytes over which [`measure`] reads, walks or writes on such a machine: what
+/// a check of its figures must not use again.
+pub fn sizes_used(options: &Options, topology: &Topology) -> BTreeSet<u64> {
+    rounds::sizes_used(options, topology)
+}
+
+/// Bytes of memory that this process may still take; `None` where the kernel does not tell.
+pub(crate) fn available_bytes() -> Option<u64> {
+    kernel::available_bytes()
 }
 
 /// Why nothing could be measured. The command answers with exit code 3: the

@@ -31,6 +31,7 @@ pub use error::RecordError;
 
 use homenode_core::costs::Cost;
 use homenode_core::topology::Machine;
+use homenode_trace::model::Geometry;
 use homenode_trace::{CacheModel, Ended, Native, Slice, Totals};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -89,6 +90,8 @@ pub struct Options {
     /// How often to run it natively at most, 0 to 3: a second and third time only
     /// where one takes less than a second. The program's effects happen each time.
     pub native_runs: u32,
+    /// Whether what the recorded run prints is dropped.
+    pub quiet: bool,
     /// Where the slice begins.
     pub skip: Option<Mark>,
     /// How long the slice is. The program is ended when it is full.
@@ -106,6 +109,7 @@ impl Options {
             machine,
             stdin: None,
             native_runs: 3,
+            quiet: false,
             skip: None,
             length: None,
             plugin: None,
@@ -224,9 +228,23 @@ fn model(machine: &Machine) -> Result<[CacheModel; 3], RecordError> {
             )));
         }
     }
+    // Where others share the last level, a program has a part of it only.
+    let mut last = last.clone();
+    if let Some(reach) = machine.costs.0.get(&Cost::LlcReach) {
+        last.size = last.size.min(reach.value.max(u64::from(last.ways) * 64));
+    }
     let none = CacheModel { level: 2, size: 0, ways: 1, line: 64 };
     let second = if caches.len() > 2 { caches[1].clone() } else { none };
-    Ok([first.clone(), second, last.clone()])
+    Ok([first.clone(), second, last])
+}
+
+/// What the model of a machine's caches is built from, in a recording and elsewhere.
+///
+/// # Errors
+/// [`RecordError::Machine`] where the machine's caches can't be modelled.
+pub fn geometry(machine: &Machine) -> Result<Geometry, RecordError> {
+    let [l1, l2, llc] = model(machine)?.map(|c| (c.size, c.ways));
+    Ok(Geometry { l1, l2, llc, tlb: tlb_entries(machine) })
 }
 
 fn tlb_entries(machine: &Machine) -> u32 {

@@ -2,7 +2,7 @@
 //!
 //! QEMU's user mode translates the program block by block and calls this
 //! plugin at each load and store. An access goes through the model of one
-//! machine's caches and TLB ([`model`]); what reaches memory becomes a row,
+//! machine's caches and TLB ([`homenode_trace::model`]); what reaches memory becomes a row,
 //! rows become frames, frames go into a pipe (`homenode_trace::wire`) whose
 //! other end `homenode record` holds.
 //!
@@ -14,8 +14,6 @@
 //!
 //! Threads share the last level without locks: a lost update makes one line's
 //! age wrong, and a lock would cost more than the model.
-
-pub mod model;
 
 // The C functions exist only inside of QEMU, so unit tests are built without it.
 #[cfg(not(test))]

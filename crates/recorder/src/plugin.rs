@@ -2,7 +2,7 @@
 #![allow(unreachable_pub)]
 
 use crate::exec::{self, Plan};
-use crate::model::{Geometry, LINE_BITS, Look};
+use homenode_trace::model::{Geometry, LINE_BITS, Look};
 
 use crate::qemu::*;
 use crate::task::{Config, Process, Task};

@@ -1,6 +1,6 @@
 //! One thread's state, its frames, and the pipe that they go into.
 
-use crate::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
+use homenode_trace::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
 use homenode_trace::wire::{self, FRAME_BYTES, HEAD_BYTES, Head, LONGEST_ROW_BYTES, WireRow};
 use homenode_trace::{Kind, Totals};
 use std::ffi::CString;

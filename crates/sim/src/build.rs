@@ -152,7 +152,8 @@ impl Simulation {
         let mut s = Self::boot(machine, setup, recording.room())?;
         let process = s.add_program(name);
         let space = s.kernel.new_space();
-        let player = Player::new(recording.clone(), 0, charge.as_per_insn, charge.rounds);
+        let player =
+            Player::new(recording.clone(), 0, charge.as_per_insn, charge.overlap, charge.rounds);
         let id = s.new_task(process, space, 0, Program::Player(Box::new(player)), 0);
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;

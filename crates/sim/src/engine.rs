@@ -18,6 +18,7 @@ use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
 use crate::latency::Latencies;
 use crate::load::WINDOW;
 use crate::memory::MemoryError;
+use crate::overlap::{self, Overlap};
 use crate::page::{State, Word};
 use crate::program::{Access, Steps};
 use crate::random::Stream;
@@ -804,6 +805,12 @@ impl Simulation {
     /// Latencies that CPUs of a node see now, by kind.
     pub(crate) fn latency_from(&self, cpu: usize) -> &CostTable {
         &self.latency[self.cpus[cpu].node]
+    }
+    /// The least time of a line that CPUs of a node see now.
+    pub(crate) fn floor_from(&self, cpu: usize, o: &Overlap) -> overlap::Floor {
+        let base = &self.base[self.cpus[cpu].node];
+        let load = |k: usize| self.kernel.loads[self.kernel.memory.zones[k / 2].node].clone();
+        overlap::floor(o, base, self.latency_from(cpu), self.zones_used * 2, load)
     }
     pub(crate) fn kill(&mut self, task: &mut Task, why: Fatal) {
         if why == Fatal::Oom {

@@ -44,6 +44,26 @@ pub(crate) struct Load {
 const ONE: u64 = 1 << 16;
 const MOST: u64 = ONE * 95 / 100;
 
+/// The share of a bandwidth that so many bytes in `span` picoseconds are, in 2^-16.
+fn share(bytes: u64, mbps: u64, span: u64) -> u64 {
+    // MB/s × ps = 10^-6 bytes: a node could have moved mbps × span / 10^6 bytes.
+    let served = bytes.checked_mul(ONE * 1_000_000);
+    match (served, mbps.checked_mul(span.max(1))) {
+        // As it nearly always is; wide division costs ten times as much.
+        (Some(served), Some(could)) => served / could,
+        _ => {
+            (u128::from(bytes) * u128::from(ONE) * 1_000_000
+                / (u128::from(mbps) * u128::from(span.max(1)))) as u64
+        }
+    }
+}
+
+/// By how much latencies grow at a use of `u`, in 2^-16 of themselves.
+fn over(u: u64) -> u64 {
+    let u = u.min(MOST);
+    u * ONE / (2 * (ONE - u))
+}
+
 impl Load {
     /// * `grain` – bytes that the medium reads or writes at once.
     pub(crate) fn new(read_mbps: u64, write_mbps: u64, grain: u64) -> Self {
@@ -71,26 +91,26 @@ impl Load {
     }
     /// Ends a window that was `span` picoseconds long.
     pub(crate) fn close(&mut self, span: u64) {
-        // MB/s × ps = 10^-6 bytes: a node could have read mbps × span / 10^6 bytes.
-        let share = |bytes: u64, mbps: u64| {
-            let served = bytes.checked_mul(ONE * 1_000_000);
-            match (served, mbps.checked_mul(span.max(1))) {
-                // As it nearly always is; wide division costs ten times as much.
-                (Some(served), Some(could)) => served / could,
-                _ => {
-                    (u128::from(bytes) * u128::from(ONE) * 1_000_000
-                        / (u128::from(mbps) * u128::from(span.max(1)))) as u64
-                }
-            }
-        };
-        let now = share(self.read, self.read_mbps) + share(self.written, self.write_mbps);
+        let now =
+            share(self.read, self.read_mbps, span) + share(self.written, self.write_mbps, span);
         self.used = (3 * self.used + now.min(4 * ONE)) / 4;
-        let u = self.used.min(MOST);
-        self.over = u * ONE / (2 * (ONE - u));
+        self.over = over(self.used);
         self.read_total += self.read;
         self.written_total += self.written;
         self.read = 0;
         self.written = 0;
+    }
+    /// The factor that a task alone would put on latencies with one line each `ps`
+    /// picoseconds, written back or only read; lines in no order move whole grains.
+    pub(crate) fn alone(&self, ps: u64, write: bool, random: bool) -> u64 {
+        let mut task = Self::new(self.read_mbps, self.write_mbps, LINE);
+        if random {
+            task.grain = self.grain;
+        }
+        let write = u64::from(write);
+        task.access(1 - write, write, write);
+        let read = share(task.read, task.read_mbps, ps);
+        ONE + over(read + share(task.written, task.write_mbps, ps))
     }
     /// The factor on the unloaded latency, in 2^-16.
     #[inline]

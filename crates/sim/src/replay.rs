@@ -10,6 +10,9 @@
 //! Worked example: 1,000 instructions at 0.25 ns, then 8 reads that miss on a node
 //! of 100 ns at a parallelism of 4: 250 ns + 8 · 100 / 4 = 450 ns.
 //!
+//! Where [`Charge::overlap`] is given, misses overlap as [`Overlap`] has it: by their
+//! distance in instructions, and streams by what prefetchers bring.
+//!
 //! The first task starts again when it is through, in the memory that it has, as a
 //! server does the same job again: a mapping that is made again where one still
 //! stands keeps its pages. Children and threads run once for each time they are started. Between
@@ -20,6 +23,7 @@ use crate::engine::{Program, Run, Simulation, Task};
 use crate::hot::KINDS;
 use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
+use crate::overlap::Overlap;
 use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
 use crate::space::Kind;
 use homenode_core::scenario::Policy;
@@ -40,6 +44,8 @@ pub enum Op {
         writes: u32,
         /// Whether the task wrote to the page.
         write: bool,
+        /// Whether most of the lines followed their neighbours.
+        stream: bool,
     },
     /// A new mapping.
     Map {
@@ -110,7 +116,7 @@ pub enum Op {
 /// One row: 16 bytes. Accesses hold their page, the rest a place in `others`.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// Page or place, shifted by two; bit 0: write; bit 1: not an access.
+    /// Page or place, shifted by three; bit 0: write; bit 1: not an access; bit 2: stream.
     what: u64,
     insns: u32,
     reads: u16,
@@ -153,16 +159,16 @@ impl Recording {
         while left > u64::from(u32::MAX) {
             // A long stretch without misses: touches nothing, an empty "other".
             t.others.push(Op::Wait { child: None });
-            let what = (t.others.len() as u64 - 1) << 2 | 2;
+            let what = (t.others.len() as u64 - 1) << 3 | 2;
             t.rows.push(Row { what, insns: u32::MAX, reads: 0, writes: 0 });
             left -= u64::from(u32::MAX);
         }
         let mut insns = left as u32;
         match op {
-            Op::Access { page, mut reads, mut writes, write } => {
+            Op::Access { page, mut reads, mut writes, write, stream } => {
                 self.misses += u64::from(reads) + u64::from(writes);
                 self.accesses += 1;
-                let what = page << 2 | u64::from(write);
+                let what = page << 3 | u64::from(stream) << 2 | u64::from(write);
                 let most = u32::from(u16::MAX);
                 loop {
                     let (r, w) = (reads.min(most), writes.min(most));
@@ -175,7 +181,7 @@ impl Recording {
             }
             other => {
                 t.others.push(other);
-                let what = (t.others.len() as u64 - 1) << 2 | 2;
+                let what = (t.others.len() as u64 - 1) << 3 | 2;
                 t.rows.push(Row { what, insns, reads: 0, writes: 0 });
                 if other == Op::Exec {
                     t.begin = t.rows.len();
@@ -202,7 +208,7 @@ impl Recording {
         let mut forks = 1u64;
         for t in &self.tracks {
             for row in t.rows.iter().filter(|r| r.what & 2 == 0) {
-                steps.insert((row.what >> 2) / HUGE_PAGES, ());
+                steps.insert((row.what >> 3) / HUGE_PAGES, ());
             }
             for op in &t.others {
                 match *op {
@@ -245,6 +251,9 @@ pub struct Charge {
     pub rounds: Rounds,
     /// The policy of all tasks, as by `set_mempolicy`.
     pub policy: Policy,
+    /// How misses overlap; `None`: as many as the machine's `memory_parallelism`,
+    /// whatever lies between them.
+    pub overlap: Option<Overlap>,
 }
 
 /// The state of a task that replays its track.
@@ -257,6 +266,7 @@ pub(crate) struct Player {
     /// Computing that is left before the row at `at`; `u64::MAX`: not begun.
     compute: u64,
     attos: u64,
+    overlap: Option<Overlap>,
     rounds: Rounds,
     pub(crate) done: u64,
     /// Page → place: direct-mapped, valid for one state of the mappings.
@@ -267,7 +277,13 @@ const CACHE: usize = 4096;
 const NOT_BEGUN: u64 = u64::MAX;
 
 impl Player {
-    pub(crate) fn new(recording: Arc<Recording>, track: usize, attos: u64, rounds: Rounds) -> Self {
+    pub(crate) fn new(
+        recording: Arc<Recording>,
+        track: usize,
+        attos: u64,
+        overlap: Option<Overlap>,
+        rounds: Rounds,
+    ) -> Self {
         let cache = vec![(u64::MAX, u64::MAX, 0); CACHE];
         Self {
             recording,
@@ -276,6 +292,7 @@ impl Player {
             at: 0,
             compute: NOT_BEGUN,
             attos,
+            overlap,
             rounds,
             done: 0,
             cache,
@@ -301,6 +318,7 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
     for (n, zone) in in_page.iter_mut().zip(&sim.kernel.memory.zones) {
         *n = sim.kernel.loads[zone.node].grains_in_page();
     }
+    let mut floor = None;
     while task.clock < end && task.run == Run::Runnable {
         let latency = *sim.latency_from(task.cpu);
         let parallelism = sim.parallelism;
@@ -323,11 +341,11 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
         p.compute = NOT_BEGUN;
         p.at += 1;
         if row.what & 2 != 0 {
-            other(sim, id, task, track.others[(row.what >> 2) as usize]);
+            other(sim, id, task, track.others[(row.what >> 3) as usize]);
             continue;
         }
         let write = row.what & 1 != 0;
-        let Some(page) = find(sim, id, task, row.what >> 2, write) else { break };
+        let Some(page) = find(sim, id, task, row.what >> 3, write) else { break };
         let w = sim.kernel.memory.words[page as usize];
         let must = STATE | SHARED | if write { WRITE } else { 0 };
         let zone = if (w ^ (PRESENT | WRITE)) & must == 0 {
@@ -351,8 +369,22 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
         grains[zone * 2] += shared(r);
         grains[zone * 2 + 1] += shared(wr);
         parts[zone * 2 + 1] += if wr > in_page[zone] { 0 } else { wr };
-        let misses = r * latency[zone * 2] + wr * latency[zone * 2 + 1];
-        task.clock += misses * 1000 / parallelism;
+        let Program::Player(p) = &task.program else { break };
+        task.clock += match p.overlap {
+            None => (r * latency[zone * 2] + wr * latency[zone * 2 + 1]) * 1000 / parallelism,
+            Some(o) => {
+                let stream = row.what & 4 != 0;
+                let floor = floor.get_or_insert_with(|| sim.floor_from(task.cpu, &o));
+                let insns = if stream { 0 } else { u64::from(row.insns) };
+                let time = |n, k: usize| {
+                    o.time(n, r + wr, insns, latency[k], floor[usize::from(stream)][k])
+                };
+                let misses =
+                    if r + wr == 0 { 0 } else { time(r, zone * 2) + time(wr, zone * 2 + 1) };
+                let compute = (u128::from(row.insns) * u128::from(p.attos) / 1_000_000) as u64;
+                misses.saturating_sub(o.hidden(compute, p.attos, stream))
+            }
+        };
         sum[zone * 2] += r;
         sum[zone * 2 + 1] += wr;
     }
@@ -471,7 +503,8 @@ fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
             if child_track >= p.recording.tracks.len() || above.contains(&child_track) {
                 return;
             }
-            let mut player = Player::new(p.recording.clone(), child as usize, p.attos, p.rounds);
+            let mut player =
+                Player::new(p.recording.clone(), child as usize, p.attos, p.overlap, p.rounds);
             player.above = above;
             let program = Program::Player(Box::new(player));
             let born = if matches!(op, Op::Fork { .. }) {

@@ -14,7 +14,7 @@ use homenode_sim::check::Checker;
 use homenode_sim::random::Stream;
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
 use homenode_sim::vmstat::Item;
-use homenode_sim::{MemoryError, Setup, Simulation};
+use homenode_sim::{MemoryError, Overlap, Setup, Simulation};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use support::*;
@@ -524,7 +524,13 @@ fn draw_recording(d: &mut Draw) -> Recording {
                 _ => {
                     let write = d.one_in(2);
                     let (a, b) = (d.below(9) as u32, d.below(9) as u32);
-                    Op::Access { page, reads: a, writes: if write { b } else { 0 }, write }
+                    Op::Access {
+                        page,
+                        reads: a,
+                        writes: if write { b } else { 0 },
+                        write,
+                        stream: d.one_in(4),
+                    }
                 }
             };
             r.push(task, d.below(20_000), op);
@@ -550,6 +556,7 @@ fn every_recording_keeps_what_must_hold() {
             as_per_insn: 250_000_000,
             rounds: Rounds::Count(d.between(1, 6)),
             policy: draw_policy(&mut d, &machine),
+            overlap: d.of(&[None, Some(Overlap::of(&machine)), Some(Overlap::chain())]),
         };
         let once = || {
             let mut sim = Simulation::replay(&machine, &setup, &recording, "r", &charge)

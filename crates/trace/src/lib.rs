@@ -38,6 +38,7 @@ mod header;
 mod read;
 mod write;
 
+pub mod model;
 pub mod program;
 pub mod wire;
 
@@ -55,6 +56,9 @@ pub const BATCH_ROWS: usize = 64 * 1024;
 pub const ARG_READ: u64 = 1;
 /// Bit of an access row's `arg`: the task wrote the page.
 pub const ARG_WRITE: u64 = 2;
+/// Bit of an access row's `arg`: most of its lines followed their neighbours, so
+/// that a prefetcher would have brought them.
+pub const ARG_STREAM: u64 = 4;
 
 /// What a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +66,7 @@ pub const ARG_WRITE: u64 = 2;
 pub enum Kind {
     /// Consecutive misses to one page: `page`, `reads` and `writes` (lines that
     /// came from memory for loads and for stores; both may be 0 for a touch
-    /// that the caches answered). `arg`: [`ARG_READ`], [`ARG_WRITE`].
+    /// that the caches answered). `arg`: [`ARG_READ`], [`ARG_WRITE`], [`ARG_STREAM`].
     Access = 0,
     /// `page`..`page + pages` is mapped anew, and empty. `arg`: protection (`PROT_*`) in
     /// the low 32 bits, flags (`MAP_*`) in the high ones.

@@ -3,7 +3,7 @@
 use crate::record;
 use anyhow::{Context, Result, bail};
 use homenode_sim::replay::{Op, Recording};
-use homenode_trace::{ARG_WRITE, Batch, Ended, Header, Kind, Reader, Row};
+use homenode_trace::{ARG_STREAM, ARG_WRITE, Batch, Ended, Header, Kind, Reader, Row};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -98,7 +98,8 @@ pub(super) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
     Ok(Loaded { header, recording: Arc::new(recording), ranges, heat })
 }
 
-fn op(row: &Row) -> Op {
+/// A row as what the simulator replays.
+pub(crate) fn op(row: &Row) -> Op {
     let prot = |p: u64| [p & PROT_READ != 0, p & PROT_WRITE != 0, p & PROT_EXEC != 0];
     let (page, pages) = (row.page, row.pages);
     let child = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -108,6 +109,7 @@ fn op(row: &Row) -> Op {
             reads: row.reads,
             writes: row.writes,
             write: row.arg & ARG_WRITE != 0,
+            stream: row.arg & ARG_STREAM != 0,
         },
         Kind::Map => {
             let flags = row.arg >> 32;

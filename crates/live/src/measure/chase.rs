@@ -23,7 +23,7 @@ struct Line {
 }
 
 /// A random cycle through lines of a region, and where the walk stands.
-pub(super) struct Chain<'a> {
+pub(crate) struct Chain<'a> {
     region: PhantomData<&'a Region>,
     at: usize,
     lines: usize,
@@ -36,7 +36,7 @@ const MARKS: usize = 96;
 
 /// Where the lines of a chain lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stride {
+pub(crate) enum Stride {
     /// One after the other.
     Dense,
     /// One in each base page, at places that differ from page to page, so that
@@ -63,7 +63,7 @@ impl Stride {
 impl<'a> Chain<'a> {
     /// Links `lines` lines (at most what fits, at least 2) of `region` into one
     /// random cycle. `order` is scratch space.
-    pub(super) fn build(
+    pub(crate) fn build(
         region: &'a Region,
         stride: Stride,
         lines: usize,
@@ -82,12 +82,22 @@ impl<'a> Chain<'a> {
     }
 
     /// Walks the whole cycle once, so that what fits into the caches is there.
-    pub(super) fn warm(&mut self) {
+    pub(crate) fn warm(&mut self) {
         self.at = walk(self.at, self.lines as u64);
     }
 
+    /// Lines in the cycle.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// Takes so many steps.
+    pub(crate) fn walk(&mut self, steps: u64) {
+        self.at = walk(self.at, steps);
+    }
+
     /// Time of one dependent load, in picoseconds.
-    pub(super) fn load_time(&mut self, slot: Duration) -> Option<f64> {
+    pub(crate) fn load_time(&mut self, slot: Duration) -> Option<f64> {
         per_operation(slot, || Some(timed(BATCH, || self.at = walk(self.at, BATCH))))
     }
 
@@ -118,6 +128,21 @@ impl<'a> Chain<'a> {
             48 => self.interleaved::<48>(random, slot),
             _ => None,
         }
+    }
+
+    /// Two places half a walk apart.
+    pub(super) fn opposite(&self) -> [usize; 2] {
+        [self.marks[0], self.marks[MARKS / 2]]
+    }
+
+    #[cfg(test)]
+    pub(super) fn holds(&self, address: usize) -> bool {
+        (0..self.lines)
+            .scan(self.at, |at, _| {
+                *at = walk(*at, 1);
+                Some(*at)
+            })
+            .any(|a| a == address)
     }
 
     fn interleaved<const N: usize>(&self, random: &mut Random, slot: Duration) -> Option<f64> {

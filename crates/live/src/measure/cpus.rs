@@ -27,25 +27,33 @@ fn set(mask: &Mask) -> bool {
 }
 
 /// CPUs that this thread may run on, in rising order; empty if unknown.
-pub(super) fn allowed() -> Vec<CpuId> {
+pub(crate) fn allowed() -> Vec<CpuId> {
     let Some(mask) = get() else { return vec![] };
     let has = |c: &u32| mask[*c as usize / 64] >> (c % 64) & 1 == 1;
     (0..CPUS_MAX as u32).filter(has).map(CpuId).collect()
 }
 
 /// Binds this thread to one CPU; false if the system refuses.
-pub(super) fn pin(cpu: CpuId) -> bool {
+pub(crate) fn pin(cpu: CpuId) -> bool {
     let mut mask: Mask = [0; CPUS_MAX / 64];
     let Some(word) = mask.get_mut(cpu.index() / 64) else { return false };
     *word = 1 << (cpu.index() % 64);
     set(&mask)
 }
 
+/// CPU time that this thread has used.
+pub(crate) fn own_time() -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a clock that every Linux has, and a timespec that it fills.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
 /// Gives this thread its affinity back when dropped.
-pub(super) struct KeepAffinity(Option<Mask>);
+pub(crate) struct KeepAffinity(Option<Mask>);
 
 impl KeepAffinity {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(get())
     }
 }

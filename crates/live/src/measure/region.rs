@@ -12,7 +12,7 @@ const MPOL_BIND: libc::c_int = 2;
 
 /// Which pages a region wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageKind {
+pub(crate) enum PageKind {
     /// 4 KiB only.
     Base,
     /// 2 MiB where the kernel has them.
@@ -20,7 +20,7 @@ pub(super) enum PageKind {
 }
 
 /// A mapping of private anonymous memory, readable and writable.
-pub(super) struct Region {
+pub(crate) struct Region {
     map: NonNull<u8>,
     map_len: usize,
     start: NonNull<u8>,
@@ -35,7 +35,7 @@ impl Region {
     /// Maps `len` bytes (rounded up to 2 MiB), bound to `node` if one is named.
     /// Nothing is touched. Children do not inherit it unless `inherit`: a fork
     /// would write-protect it.
-    pub(super) fn map(
+    pub(crate) fn map(
         len: usize,
         kind: PageKind,
         node: Option<NodeId>,
@@ -63,35 +63,35 @@ impl Region {
         Ok(region)
     }
 
-    pub(super) fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
-    pub(super) fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.len / PAGE_SIZE as usize
     }
     /// First byte of page `i`.
-    pub(super) fn page(&self, i: usize) -> *mut u8 {
+    pub(crate) fn page(&self, i: usize) -> *mut u8 {
         assert!(i < self.pages());
         // SAFETY: just checked to be inside the mapping.
         unsafe { self.start().add(i * PAGE_SIZE as usize) }
     }
     /// A byte at `offset`.
-    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.len);
         // SAFETY: just checked to be inside the mapping.
         unsafe { self.start().add(offset) }
     }
 
     /// Writes a byte into each of the first `pages` pages.
-    pub(super) fn touch(&self, pages: usize) {
+    pub(crate) fn touch(&self, pages: usize) {
         self.touch_range(0..pages.min(self.pages()));
     }
 
     /// Writes a byte into each page of the range.
-    pub(super) fn touch_range(&self, pages: std::ops::Range<usize>) {
+    pub(crate) fn touch_range(&self, pages: std::ops::Range<usize>) {
         for i in pages {
             // SAFETY: the page is inside the mapping, which is writable, and
             // nobody else holds a reference into it.
@@ -100,12 +100,12 @@ impl Region {
     }
 
     /// `madvise` on the whole region.
-    pub(super) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+    pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         self.advise_part(0, self.len, advice)
     }
 
     /// `madvise` on a part.
-    pub(super) fn advise_part(
+    pub(crate) fn advise_part(
         &self,
         offset: usize,
         len: usize,
@@ -119,7 +119,7 @@ impl Region {
     }
 
     /// `mprotect` on the whole region.
-    pub(super) fn protect(&self, prot: libc::c_int) -> io::Result<()> {
+    pub(crate) fn protect(&self, prot: libc::c_int) -> io::Result<()> {
         // SAFETY: our own mapping; callers make it accessible again before use.
         let r = unsafe { libc::mprotect(self.start().cast(), self.len, prot) };
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -146,7 +146,7 @@ impl Region {
 
     /// How many of up to 64 touched pages, spread over the region, lie on
     /// `node`: (on it, asked). `None` where the kernel does not tell.
-    pub(super) fn placed_on(&self, node: NodeId) -> Option<(usize, usize)> {
+    pub(crate) fn placed_on(&self, node: NodeId) -> Option<(usize, usize)> {
         let step = (self.pages() / 64).max(1);
         let pages: Vec<*mut u8> = (0..self.pages()).step_by(step).map(|i| self.page(i)).collect();
         let mut status = vec![-1; pages.len()];
@@ -155,7 +155,7 @@ impl Region {
     }
 
     /// Bytes of the region in huge pages, as `/proc/self/smaps` has them.
-    pub(super) fn huge_bytes(&self) -> Option<u64> {
+    pub(crate) fn huge_bytes(&self) -> Option<u64> {
         let text = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let (from, to) = (self.start() as usize, self.start() as usize + self.len);
         let mut inside = false;

@@ -13,7 +13,8 @@ const LATENCY_ASSUMED: u64 = 100_000;
 const BANDWIDTH_ASSUMED: u64 = 15_000;
 
 pub(super) fn machine(topology: &Topology, samples: &Samples) -> Machine {
-    let costs = Cost::ALL.iter().map(|&key| (key, within(key, cost(key, samples)))).collect();
+    let costs =
+        Cost::ALL.iter().map(|&key| (key, within(key, cost(key, topology, samples)))).collect();
     Machine {
         name: name(topology),
         about: about(topology, samples),
@@ -105,7 +106,7 @@ fn of_kernel(key: Cost, k: &Kernel, method: &str) -> Constant {
     })
 }
 
-fn cost(key: Cost, s: &Samples) -> Constant {
+fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
     let unmeasured = || default_because(key, "not measured: no sample was taken");
     match key {
         Cost::MinorFault => of_kernel(
@@ -141,6 +142,18 @@ fn cost(key: Cost, s: &Samples) -> Constant {
             default_because(key, "not measured: nothing tells how much the medium reads at once")
         }
         Cost::MemoryParallelism => parallelism(s).unwrap_or_else(unmeasured),
+        Cost::UpdateParallelism => update_parallelism(s).unwrap_or_else(unmeasured),
+        Cost::StreamParallelism => in_order(s, false).unwrap_or_else(unmeasured),
+        Cost::StreamStoreParallelism => in_order(s, true).unwrap_or_else(unmeasured),
+        Cost::UpdateL2 => inner_update(topology, s, 2).unwrap_or_else(unmeasured),
+        Cost::UpdateLlc => {
+            inner_update(topology, s, last_level(topology)).unwrap_or_else(unmeasured)
+        }
+        Cost::StreamL2 => inner(topology, s, 2).unwrap_or_else(unmeasured),
+        Cost::StreamLlc => inner(topology, s, last_level(topology)).unwrap_or_else(unmeasured),
+        Cost::LlcReach => llc_reach(topology, s),
+        Cost::ReorderWindow => reorder_window(s)
+            .unwrap_or_else(|| default_because(key, "not measured: no step in the time of two loads")),
         Cost::TlbEntries => tlb_entries(s),
         Cost::TlbMiss => tlb_miss(s).unwrap_or_else(unmeasured),
         Cost::Instruction => s
@@ -206,6 +219,128 @@ fn parallelism(s: &Samples) -> Option<Constant> {
         ns(many.median()?),
         ns(one.median()?)
     ))
+}
+
+/// The store's latency over the time of an independent update.
+fn update_parallelism(s: &Samples) -> Option<Constant> {
+    let latency = write_latency(home(s)?, s)?.value as f64;
+    let ratios: Series = s.update.iter().map(|t| (latency * 1000.0 / t).max(1000.0)).collect();
+    ratios.measured(format!(
+        "{} an update of a random word in huge pages, each independent of the others, {} a store",
+        ns(s.update.median()?),
+        ns(latency)
+    ))
+}
+
+/// The latency over the time of a line when one core goes in order.
+fn in_order(s: &Samples, store: bool) -> Option<Constant> {
+    let link = home(s)?;
+    let (latency, rate, verb) = if store {
+        (write_latency(link, s)?, &link.write_one, "stores")
+    } else {
+        (read_latency(link, s)?, &link.read_one, "reads")
+    };
+    let latency = latency.value as f64;
+    // MB/s times picoseconds are 10^-6 bytes.
+    let ratios: Series =
+        rate.iter().map(|mbps| (latency * mbps / 64.0 / 1e3).max(1000.0)).collect();
+    ratios.measured(format!(
+        "one core {verb} {} MB/s in order over {}, at {} a line",
+        whole(rate.median()?),
+        size(link.streamed),
+        ns(latency)
+    ))
+}
+
+fn last_level(topology: &Topology) -> u8 {
+    topology.caches.last().map_or(0, |c| c.level)
+}
+
+/// What one core reads in order inside of a cache.
+fn inner(topology: &Topology, s: &Samples, level: u8) -> Option<Constant> {
+    let point = sweep_point(&topology.caches, level)?;
+    s.inner.get(&level)?.measured(format!("one core reads {} in order, over and over", size(point)))
+}
+
+/// An independent update inside of a cache.
+fn inner_update(topology: &Topology, s: &Samples, level: u8) -> Option<Constant> {
+    let point = sweep_point(&topology.caches, level)?;
+    s.inner_update
+        .get(&level)?
+        .measured(format!("independent updates of random words of {}", size(point)))
+}
+
+/// The last level as one program sees it: walks over sizes, until half of the loads go
+/// to memory.
+fn llc_reach(topology: &Topology, s: &Samples) -> Constant {
+    let key = Cost::LlcReach;
+    let Some(shape) = topology.caches.last() else {
+        return default_because(key, "not measured: sysfs shows no cache");
+    };
+    let nominal = shape.size.0;
+    let found = (|| {
+        let point = sweep_point(&topology.caches, shape.level)?;
+        let own = s.sweep.get(&point)?.median()?;
+        let outer = home(s)?.load_huge.median()?;
+        effective_size(own, outer, point, s)
+    })();
+    match found {
+        Some(bytes) if (bytes as u64) < nominal => Constant {
+            value: bytes as u64,
+            spread: None,
+            method: format!(
+                "walks of random lines over growing sizes: half of the way to memory's latency at {}; sysfs says {}",
+                size(bytes),
+                size(nominal as usize)
+            ),
+            origin: Origin::Measured,
+        },
+        Some(bytes) => Constant {
+            value: nominal,
+            spread: None,
+            method: format!(
+                "the size by sysfs: walks of random lines are half of the way to memory's latency at {} only",
+                size(bytes)
+            ),
+            origin: Origin::Measured,
+        },
+        None => Constant::assumed(
+            nominal,
+            "the size by sysfs; not measured: the sweep shows no end of this level",
+        ),
+    }
+}
+
+/// Where two loads no longer wait together: half way from one latency to two.
+fn reorder_window(s: &Samples) -> Option<Constant> {
+    let first = s.turns.first_key_value()?.1.median()?;
+    let last = s.turns.last_key_value()?.1.median()?;
+    if last < first * 1.4 {
+        return None;
+    }
+    let half = f64::midpoint(first, last);
+    let at = |q: f64| -> Option<f64> {
+        let points: Option<Vec<(f64, f64)>> =
+            s.turns.iter().map(|(&n, t)| Some((n as f64, t.quantile(q)?))).collect();
+        let points = points?;
+        let i = points.iter().position(|p| p.1 > half)?;
+        let (n1, t1) = points[i];
+        let Some(&(n0, t0)) = i.checked_sub(1).and_then(|j| points.get(j)) else { return Some(n1) };
+        Some(n0 + (n1 - n0) * (half - t0) / (t1 - t0))
+    };
+    let spread = at(0.25).zip(at(0.75)).map(|(fast, slow)| whole((fast - slow).abs() / 2.0));
+    Some(Constant {
+        value: whole(at(0.5)?).max(1),
+        spread,
+        method: format!(
+            "two loads from memory with more and more instructions between them: {} for both with {}, {} with {}, half of it at this many; three of four need a register",
+            ns(first),
+            s.turns.first_key_value()?.0,
+            ns(last),
+            s.turns.last_key_value()?.0
+        ),
+        origin: Origin::Measured,
+    })
 }
 
 /// Where the walk over pages becomes slower than the walk over as many lines

@@ -2,9 +2,10 @@
 
 use super::chase::{Chain, LINE, Stride, WIDTHS};
 use super::kernel::{self, Batch, Compactor, Scanner};
+use super::overlap::{DISTANCES, turn_time, update_time};
 use super::region::{PageKind, Region};
 use super::stats::{Random, Series, per_operation, timed};
-use super::stream::{Flow, bandwidth};
+use super::stream::{self, Flow, bandwidth};
 use super::{MeasureError, Options, Progress, cpus};
 use crate::sysfs::{CacheShape, Topology};
 use homenode_core::topology::Node;
@@ -41,6 +42,9 @@ mod slot {
     pub(super) const SWEEP_POINT: u64 = 10;
     pub(super) const TLB_POINT: u64 = 6;
     pub(super) const WIDTH: u64 = 30;
+    pub(super) const UPDATE: u64 = 60;
+    pub(super) const TURN: u64 = 12;
+    pub(super) const INNER: u64 = 25;
     pub(super) const NEAR: u64 = 20;
     pub(super) const COPY: u64 = 80;
     pub(super) const FAULT: u64 = 80;
@@ -48,7 +52,7 @@ mod slot {
     pub(super) const MIGRATE: u64 = 250;
     pub(super) const CLOCK: u64 = 30;
     /// All that only the home node's rounds hold, roughly.
-    pub(super) const HOME: u64 = 2_000;
+    pub(super) const HOME: u64 = 2_300;
 }
 
 /// A node whose CPUs we may use.
@@ -134,6 +138,14 @@ pub(super) struct Samples {
     pub(super) near_store: Series,
     /// Time of a load among `n` walks, less than one latency.
     pub(super) widths: BTreeMap<usize, Series>,
+    /// Time of an independent update.
+    pub(super) update: Series,
+    /// Time of a turn over instructions between its loads.
+    pub(super) turns: BTreeMap<u64, Series>,
+    /// MB/s of one core in order, by level of the cache.
+    pub(super) inner: BTreeMap<u8, Series>,
+    /// Time of an independent update, by level of the cache.
+    pub(super) inner_update: BTreeMap<u8, Series>,
     pub(super) copy: Series,
     pub(super) first_touch: Kernel,
     pub(super) protect_fault: Kernel,
@@ -148,14 +160,14 @@ pub(super) struct Samples {
 }
 
 /// Where in the sweep a cache's latency is read: well inside it, and well
-/// outside the one before. Half of a cache nearest to the core; a quarter of
-/// the last level, of which a virtual machine may own a part only.
+/// outside the one before. Half of the cache nearest to the core; a quarter of
+/// the others: pages that fall into the same sets push one another out of a
+/// fuller one, and of the last level a virtual machine may own a part only.
 pub(super) fn sweep_point(caches: &[CacheShape], level: u8) -> Option<usize> {
     let i = caches.iter().position(|c| c.level == level)?;
     let size = caches[i].size.0 as usize;
     let inner = i.checked_sub(1).map_or(0, |j| caches[j].size.0 as usize);
-    let last = i + 1 == caches.len() && i > 0;
-    let point = if last { (size / 4).max((4 * inner).min(size / 2)) } else { size / 2 };
+    let point = if i > 0 { (size / 4).max((4 * inner).min(size / 2)) } else { size / 2 };
     Some((point / LINE * LINE).max(2 * LINE))
 }
 
@@ -218,6 +230,16 @@ fn buffer_sizes(options: &Options, topology: &Topology) -> (usize, usize) {
     let left = kernel::available_bytes().map_or(usize::MAX, |b| b as usize / 12);
     let fit = |wanted: usize| wanted.max(BUFFER_WANTED).min(max).min(left).max(BUFFER_MIN);
     (fit(4 * llc), fit(2 * llc * llcs))
+}
+
+/// Every size in bytes that something is measured over.
+pub(super) fn sizes_used(options: &Options, topology: &Topology) -> BTreeSet<u64> {
+    let (walked, streamed) = buffer_sizes(options, topology);
+    let coarse = options.buffer_max.0 < BUFFER_WANTED as u64;
+    let mut all = sweep_sizes(&topology.caches, streamed, coarse);
+    all.extend([walked, streamed, FAULT_BYTES, COMPACT_BYTES, 128 * LINE]);
+    all.extend(tlb_pages(&topology.caches, coarse).into_iter().flat_map(|n| [n * 4096, n * LINE]));
+    all.into_iter().map(|s| s as u64).collect()
 }
 
 /// Maps and fills a buffer, halving its size until the system gives it.
@@ -413,6 +435,10 @@ struct Home<'a> {
     scanner: Result<Scanner, String>,
     mover: Mover,
     sizes: BTreeSet<usize>,
+    /// Level and size of caches in which streams are timed: where latencies are read.
+    inner: Vec<(u8, usize)>,
+    /// Where two walks of the far chain have come to.
+    turning: Option<[usize; 2]>,
     pages: Vec<usize>,
     order: Vec<u32>,
 }
@@ -488,7 +514,21 @@ impl<'a> Home<'a> {
         };
         let sizes = sweep_sizes(&topology.caches, stream.len(), coarse);
         let order = Vec::new();
-        Ok(Self { stream, paged, faults, inherited, scanner, mover, sizes, pages, order })
+        let levels = topology.caches.iter().map(|c| c.level).filter(|&l| l > 1);
+        let inner = levels.filter_map(|l| Some((l, sweep_point(&topology.caches, l)?))).collect();
+        Ok(Self {
+            turning: None,
+            inner,
+            stream,
+            paged,
+            faults,
+            inherited,
+            scanner,
+            mover,
+            sizes,
+            pages,
+            order,
+        })
     }
 
     fn round(
@@ -527,6 +567,20 @@ impl<'a> Home<'a> {
         for n in WIDTHS {
             let time = far.parallel_load_time(n, random, clock.slot(slot::WIDTH));
             samples.widths.entry(n).or_default().push(time);
+        }
+        meter.step("what a core overlaps", slot::HOME / 8);
+        samples.update.push(update_time(self.stream, usize::MAX, random, clock.slot(slot::UPDATE)));
+        for n in DISTANCES {
+            let at = self.turning.get_or_insert_with(|| far.opposite());
+            let time = turn_time(far, at, n, clock.slot(slot::TURN));
+            samples.turns.entry(n).or_default().push(time);
+        }
+        for &(level, size) in &self.inner {
+            stream::alone(self.stream, size, Flow::Read, Duration::ZERO);
+            let rate = stream::alone(self.stream, size, Flow::Read, clock.slot(slot::INNER));
+            samples.inner.entry(level).or_default().push(Some(rate));
+            let time = update_time(self.stream, size, random, clock.slot(slot::INNER));
+            samples.inner_update.entry(level).or_default().push(time);
         }
         meter.step("page copies", slot::COPY);
         samples.copy.push(self.copies(clock.slot(slot::COPY), random));
@@ -613,7 +667,7 @@ mod tests {
     fn latencies_are_read_inside_each_level() {
         let caches = [shape(1, 32), shape(2, 1024), shape(3, 32 << 10)];
         assert_eq!(sweep_point(&caches, 1), Some(16 << 10));
-        assert_eq!(sweep_point(&caches, 2), Some(512 << 10));
+        assert_eq!(sweep_point(&caches, 2), Some(256 << 10));
         assert_eq!(sweep_point(&caches, 3), Some(8 << 20));
         assert_eq!(sweep_point(&caches, 4), None);
         // A last level that is only twice the one before.

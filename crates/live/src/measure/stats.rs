@@ -115,10 +115,10 @@ pub(super) fn timed(operations: u64, work: impl FnOnce()) -> (Duration, u64) {
 }
 
 /// Small pseudo-random numbers (SplitMix64): enough to defeat a prefetcher.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -126,11 +126,11 @@ impl Random {
         z ^ (z >> 31)
     }
     /// Below `n`, which is not 0.
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
     /// `0..n` in random order, into `out`.
-    pub(super) fn shuffle(&mut self, n: usize, out: &mut Vec<u32>) {
+    pub(crate) fn shuffle(&mut self, n: usize, out: &mut Vec<u32>) {
         out.clear();
         out.extend(0..n as u32);
         for i in (1..n).rev() {

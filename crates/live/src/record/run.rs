@@ -362,7 +362,7 @@ pub(super) fn record(
     let until = slice.for_insns.map_or(u64::MAX, |n| n.saturating_add(slice.skip_insns));
     let extra = format!(",skip={},until={until}", slice.skip_insns);
 
-    let mut run = start(options, &setup, &resolved, &extra, false)?;
+    let mut run = start(options, &setup, &resolved, &extra, options.quiet)?;
     let mut drain = Drain::new();
     let followed = follow(&mut run, &mut drain, &mut out, progress);
     let outcome = match followed {

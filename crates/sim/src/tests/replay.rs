@@ -4,6 +4,7 @@
 //! misses take 200 ns, 1,000 instructions 250 ns. A first touch takes 500 ns.
 
 use super::support::{cxl, dram, machine};
+use crate::Overlap;
 use crate::build::Setup;
 use crate::check::Checker;
 use crate::engine::Simulation;
@@ -43,7 +44,8 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
 }
 
 fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
-    let charge = Charge { as_per_insn: 250_000_000, rounds, policy: Policy::Default };
+    let charge =
+        Charge { as_per_insn: 250_000_000, rounds, policy: Policy::Default, overlap: None };
     let setup = Setup::default();
     let mut s = Simulation::replay(m, &setup, &recording(rows), "job", &charge).expect("it fits");
     let checker = Checker::watch(&mut s);
@@ -59,10 +61,10 @@ fn map(page: u64, pages: u64) -> Op {
     Op::Map { page, pages, prot: [true, true, false], file: false, shared: false }
 }
 fn read(page: u64, reads: u32) -> Op {
-    Op::Access { page, reads, writes: 0, write: false }
+    Op::Access { page, reads, writes: 0, write: false, stream: false }
 }
 fn write(page: u64, writes: u32) -> Op {
-    Op::Access { page, reads: 0, writes, write: true }
+    Op::Access { page, reads: 0, writes, write: true, stream: false }
 }
 
 #[test]
@@ -74,6 +76,43 @@ fn compute_and_misses_are_charged() {
     assert_eq!(s.processes()[0].ran_ps, want);
     assert_eq!(s.processes()[0].accesses, [[12, 0]]);
     assert_eq!(s.traffic(), [[12 * 64, 0]]);
+}
+
+/// 250 instructions in the window, 4 lines under way, 8 of a stream.
+#[test]
+fn misses_overlap_by_their_distance() {
+    let overlap = Overlap { window: 250, random: [4000; 2], stream: [8000; 2] };
+    let stream = |page, reads| Op::Access { page, reads, writes: 0, write: false, stream: true };
+    let rows = [
+        (0, 0, map(PAGE, 4)),
+        // 125 instructions apart: half a latency each; a window's 62.5 ns hide behind them.
+        (0, 1000, read(PAGE, 8)),
+        // 10 apart: 4 at once; 20 ns of computing hide.
+        (0, 80, read(PAGE, 8)),
+        // Alone: a whole latency, less a window's computing.
+        (0, 1000, read(PAGE, 1)),
+        // A stream's lines take 100 ns, and so does computing, behind it.
+        (0, 400, stream(PAGE, 8)),
+    ];
+    let end = |overlap| {
+        let charge = Charge {
+            as_per_insn: 250_000_000,
+            rounds: Rounds::Count(1),
+            policy: Policy::Default,
+            overlap: Some(overlap),
+        };
+        let mut s =
+            Simulation::replay(&plain(), &Setup::default(), &recording(&rows), "job", &charge)
+                .expect("it fits");
+        s.run();
+        s.round_ends()[0]
+    };
+    let far = 250 * NS + 8 * 50 * NS - 62_500;
+    let alone = 250 * NS + 100 * NS - 62_500;
+    assert_eq!(end(overlap), CALL + FAULT + far + 200 * NS + alone + 100 * NS);
+    // Each waits for the one before.
+    let computing = (1000 + 80 + 1000 + 400) * NS / 4;
+    assert_eq!(end(Overlap::chain()), CALL + FAULT + computing + 25 * 100 * NS);
 }
 
 #[test]
@@ -238,7 +277,8 @@ fn a_slower_node_costs_its_latency() {
     (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
     let rows = [(0, 0, map(PAGE, 4)), (0, 0, read(PAGE, 4))];
     let policy = Policy::Preferred(homenode_core::units::NodeId(1));
-    let charge = Charge { as_per_insn: 250_000_000, rounds: Rounds::Count(1), policy };
+    let charge =
+        Charge { as_per_insn: 250_000_000, rounds: Rounds::Count(1), policy, overlap: None };
     let setup = Setup::default();
     let mut s = Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
     s.run();

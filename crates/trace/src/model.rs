@@ -7,9 +7,13 @@
 //! L1 of 2 ways, lines a, b, c of one set:
 //!   a miss  [a -]    b miss  [b a]    a hit  [a b]    c miss  [c a]   b left
 //! ```
+//!
+//! A line that misses right after the line below it did, be it among misses of
+//! others, is one that a prefetcher would have brought: it counts as streamed. A line
+//! that is loaded and then stored to counts as a store's: it is written back later.
 
-use homenode_trace::Totals;
-use homenode_trace::wire::EPOCH_INSNS;
+use crate::wire::EPOCH_INSNS;
+use crate::{ARG_READ, ARG_STREAM, ARG_WRITE, Totals};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Bits of an address within a line. Lines of 64 bytes are all that x86 has.
@@ -53,6 +57,17 @@ impl Sets {
         };
         set as usize * self.ways
     }
+}
+
+/// A line where it might lie in physical memory: at its place in its page, the page
+/// anywhere. A cache whose ways are larger than a page has pages that share sets, more or
+/// fewer by chance. In a virtual machine that is so in huge pages too.
+#[inline]
+fn coloured(line: u64) -> u64 {
+    let page = (line >> PAGE_LINE_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let colour = page ^ (page >> 32);
+    (colour.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 16 << PAGE_LINE_BITS)
+        | (line & ((1 << PAGE_LINE_BITS) - 1))
 }
 
 /// 32 bits that tell lines of one set apart. Two lines meet only if their
@@ -149,6 +164,11 @@ const WINDOW_MISSES: u32 = 4096;
 /// share an entry cost rows, never lose any.
 const NOTED: usize = 1 << 14;
 
+/// Streams that are followed at once; processors follow 16 to 32.
+const STREAMS: usize = 16;
+/// Lines fetched by loads that are remembered, in case a store follows.
+const FETCHED: usize = 8;
+
 /// See [`Look::RoundOver`]: far less than an epoch.
 const LOOK_UP: u32 = 1 << 16;
 
@@ -163,8 +183,20 @@ pub struct Open {
     pub reads: u32,
     /// Lines fetched by stores.
     pub writes: u32,
-    /// [`homenode_trace::ARG_READ`], [`homenode_trace::ARG_WRITE`].
+    /// [`ARG_READ`], [`ARG_WRITE`], [`ARG_STREAM`].
     pub arg: u64,
+    /// Lines among them that followed their neighbour.
+    pub streamed: u32,
+}
+
+impl Open {
+    /// As it goes to its sink: with [`ARG_STREAM`] where most lines are of a stream.
+    fn closed(mut self) -> Self {
+        if self.streamed > (self.reads + self.writes) / 2 {
+            self.arg |= ARG_STREAM;
+        }
+        self
+    }
 }
 
 /// Takes rows that are complete, in the order in which they began.
@@ -199,6 +231,12 @@ pub struct Core {
     first: usize,
     used: usize,
     last_page: u64,
+    /// The lines that would go on with a stream, and which one gives way next.
+    streams: [u64; STREAMS],
+    next_stream: usize,
+    /// Lines that loads have fetched lately.
+    fetched: [u64; FETCHED],
+    next_fetched: usize,
     /// When the next epoch begins, in instructions of the task.
     epoch_end: u64,
     /// Accesses until the next look at the epoch, and what `totals` knows of it.
@@ -225,6 +263,10 @@ impl Core {
             first: 0,
             used: 0,
             last_page: EMPTY,
+            streams: [EMPTY; STREAMS],
+            next_stream: 0,
+            fetched: [EMPTY; FETCHED],
+            next_fetched: 0,
             epoch_end: EPOCH_INSNS,
             left: LOOK_UP,
             settled: LOOK_UP,
@@ -303,6 +345,7 @@ impl Core {
         if old != EMPTY {
             if write && old & DIRTY == 0 {
                 self.translate(line >> PAGE_LINE_BITS, true, now, sink);
+                self.store_after_load(line);
             }
             return;
         }
@@ -310,7 +353,7 @@ impl Core {
         let page = line >> PAGE_LINE_BITS;
         self.translate(page, write, now, sink);
         if let Some(l2) = &mut self.l2 {
-            let base = l2.sets.base(line);
+            let base = l2.sets.base(coloured(line));
             let set = &mut l2.tags[base..base + l2.sets.ways];
             let t = tag(line);
             if let Some(i) = set.iter().position(|&x| x == t) {
@@ -323,6 +366,7 @@ impl Core {
             set[0] = t;
         }
         self.totals.l2_misses += 1;
+        let streamed = self.streams(line);
         if llc.touch(line) {
             return;
         }
@@ -330,6 +374,8 @@ impl Core {
             self.totals.write_misses += 1;
         } else {
             self.totals.read_misses += 1;
+            self.fetched[self.next_fetched] = line;
+            self.next_fetched = (self.next_fetched + 1) % FETCHED;
         }
         let row = self.row(page, now, sink);
         if write {
@@ -338,8 +384,40 @@ impl Core {
             row.reads += 1;
         }
         row.arg |= bit(write);
+        row.streamed += u32::from(streamed);
         if row.reads + row.writes >= WINDOW_MISSES {
             self.close_all(sink);
+        }
+    }
+
+    /// Whether a line that L2 lacks goes on with a stream; else it begins one.
+    #[inline]
+    fn streams(&mut self, line: u64) -> bool {
+        if let Some(s) = self.streams.iter_mut().find(|s| **s == line) {
+            *s = line + 1;
+            return true;
+        }
+        self.streams[self.next_stream] = line + 1;
+        self.next_stream = (self.next_stream + 1) % STREAMS;
+        false
+    }
+
+    /// A store to a line that a load brought: what is fetched for a load so far is
+    /// fetched for a store then.
+    #[inline]
+    fn store_after_load(&mut self, line: u64) {
+        let Some(f) = self.fetched.iter_mut().find(|f| **f == line) else { return };
+        *f = EMPTY;
+        let page = line >> PAGE_LINE_BITS;
+        let open = (0..self.used).map(|i| (self.first + i) % WINDOW);
+        if let Some(at) = open.into_iter().find(|&at| self.open[at].page == page) {
+            let row = &mut self.open[at];
+            if row.reads > 0 {
+                row.reads -= 1;
+                row.writes += 1;
+                self.totals.read_misses -= 1;
+                self.totals.write_misses += 1;
+            }
         }
     }
 
@@ -407,7 +485,7 @@ impl Core {
             }
         }
         if self.used == WINDOW {
-            sink.row(self.open[self.first], &self.totals);
+            sink.row(self.open[self.first].closed(), &self.totals);
             self.first = (self.first + 1) % WINDOW;
             self.used -= 1;
         }
@@ -420,7 +498,7 @@ impl Core {
     /// Closes all open rows.
     pub fn close_all(&mut self, sink: &mut impl Sink) {
         for i in 0..self.used {
-            sink.row(self.open[(self.first + i) % WINDOW], &self.totals);
+            sink.row(self.open[(self.first + i) % WINDOW].closed(), &self.totals);
         }
         self.first = 0;
         self.used = 0;
@@ -453,13 +531,12 @@ impl Core {
 
 #[inline]
 fn bit(write: bool) -> u64 {
-    if write { homenode_trace::ARG_WRITE } else { homenode_trace::ARG_READ }
+    if write { ARG_WRITE } else { ARG_READ }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homenode_trace::{ARG_READ, ARG_WRITE};
 
     #[derive(Default)]
     struct Rows(Vec<Open>);
@@ -538,9 +615,13 @@ mod tests {
         }
         let (rows, mut got) = run.end();
         (got.tlb_misses, got.accesses) = (0, 0);
+        let (reads, writes) = (got.read_misses, got.write_misses);
+        // Stores that follow a load of their line take over its miss.
+        assert!(reads < want.read_misses && reads + writes == want.read_misses + want.write_misses);
+        (got.read_misses, got.write_misses) = (want.read_misses, want.write_misses);
         assert_eq!(got, want);
-        assert_eq!(rows.iter().map(|r| u64::from(r.reads)).sum::<u64>(), want.read_misses);
-        assert_eq!(rows.iter().map(|r| u64::from(r.writes)).sum::<u64>(), want.write_misses);
+        assert_eq!(rows.iter().map(|r| u64::from(r.reads)).sum::<u64>(), reads);
+        assert_eq!(rows.iter().map(|r| u64::from(r.writes)).sum::<u64>(), writes);
         assert!(rows.windows(2).all(|w| w[0].at <= w[1].at));
     }
 
@@ -554,8 +635,35 @@ mod tests {
         let (rows, totals) = run.end();
         assert_eq!((totals.read_misses, totals.write_misses), (6400, 6400));
         assert_eq!(rows.len(), 200);
-        assert!(rows.iter().all(|r| (r.reads, r.writes, r.arg) == (64, 0, ARG_READ)
-            || (r.reads, r.writes, r.arg) == (0, 64, ARG_WRITE)));
+        assert!(rows.iter().all(|r| (r.reads, r.writes, r.arg) == (64, 0, ARG_READ | ARG_STREAM)
+            || (r.reads, r.writes, r.arg) == (0, 64, ARG_WRITE | ARG_STREAM)));
+    }
+
+    #[test]
+    fn lines_in_no_order_are_no_stream() {
+        let mut run = Run::new(&SMALL);
+        for i in 0..4096u64 {
+            // Every third line, and random neighbours of other pages in between.
+            run.go(0x10_0000 + 3 * i, false);
+            run.go(0x80_0000 + i.wrapping_mul(0x9e37_79b9) % 0x40_0000, false);
+        }
+        let (rows, _) = run.end();
+        assert!(rows.iter().all(|r| r.arg & ARG_STREAM == 0));
+    }
+
+    #[test]
+    fn a_line_that_is_loaded_and_stored_to_is_written() {
+        let mut run = Run::new(&SMALL);
+        run.go(0x10_0000, false);
+        run.go(0x10_0000, true);
+        run.go(0x20_0000, false);
+        run.go(0x20_0000, true);
+        run.go(0x20_0000, true);
+        run.go(0x30_0000, false);
+        let (rows, totals) = run.end();
+        assert_eq!((totals.read_misses, totals.write_misses), (1, 2));
+        let counts: Vec<_> = rows.iter().map(|r| (r.reads, r.writes)).collect();
+        assert_eq!(counts, [(0, 1), (0, 1), (1, 0)]);
     }
 
     #[test]

@@ -1,0 +1,268 @@
+//! What the simulator says that a kernel or a recorded program takes.
+//!
+//! ```text
+//! kernel ──accesses──▶ model of caches ──rows──▶ replay on the machine ──▶ time
+//! recording ─────────────────────────────rows──▶ replay on the machine ──▶ time
+//! ```
+//!
+//! The model of the caches is the recorder's, the replay the one of `homenode replay`,
+//! with misses that overlap as the machine's constants have it. What the caches answer
+//! is spread over the instructions.
+
+use anyhow::{Result, bail};
+use homenode_core::costs::Cost;
+use homenode_core::topology::Machine;
+use homenode_live::truth::{Case, Kernel};
+use homenode_sim::replay::{Charge, Op, Recording, Rounds};
+use homenode_sim::{Overlap, Setup, Simulation};
+use homenode_trace::model::{Core, Geometry, Llc, Open, Sink};
+use homenode_trace::{ARG_STREAM, ARG_WRITE, Totals};
+use std::sync::Arc;
+
+/// Most operations of a kernel that are modelled: the rest are alike.
+const OPERATIONS: u64 = 1 << 20;
+/// First line of a kernel's memory: anywhere.
+const BASE: u64 = 1 << 30;
+
+/// What a core needs for an operation that its first cache answers, in picoseconds,
+/// measured on 16 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Near {
+    pub(super) stream: f64,
+    pub(super) update: f64,
+}
+
+/// Rows of a model as a recording.
+struct Rows {
+    recording: Recording,
+    last: u64,
+}
+
+impl Sink for Rows {
+    fn row(&mut self, row: Open, _: &Totals) {
+        let insns = row.at.max(self.last) - self.last;
+        self.last += insns;
+        let op = Op::Access {
+            page: row.page,
+            reads: row.reads,
+            writes: row.writes,
+            write: row.arg & ARG_WRITE != 0,
+            stream: row.arg & ARG_STREAM != 0,
+        };
+        self.recording.push(0, insns, op);
+    }
+}
+
+/// Picoseconds of an operation of a kernel, by the simulator.
+///
+/// # Errors
+/// Where the machine's memory is too small for it.
+pub(super) fn kernel(
+    machine: &Machine,
+    geometry: &Geometry,
+    case: Case,
+    near: Near,
+) -> Result<f64> {
+    let lines = (case.bytes / 64).max(2);
+    let (mut core, llc) = (Core::new(geometry), Llc::new(geometry));
+    let each = case.kernel.insns();
+    let mut order = Order::new(case.kernel, lines);
+    let mut now = 0;
+    let mut rows = Rows { recording: Recording::new(1), last: 0 };
+    let mut go = |core: &mut Core, rows: &mut Rows, operations: u64| {
+        for _ in 0..operations {
+            now += each;
+            let line = BASE + order.next();
+            touch(core, &llc, line, false, now, rows);
+            if case.kernel == Kernel::Update {
+                touch(core, &llc, line, true, now, rows);
+            }
+        }
+        now
+    };
+    // Twice what the caches hold brings them to where they stay.
+    let cached = 2 * (geometry.llc.0 + geometry.l2.0 + geometry.l1.0) / 64;
+    let warm = if case.kernel == Kernel::Update { cached } else { lines.min(cached) };
+    let begun = go(&mut core, &mut rows, warm);
+    core.close_all(&mut rows);
+    core.settle();
+    let before = core.totals;
+    rows = Rows { recording: Recording::new(1), last: begun };
+    let operations = lines.clamp(OPERATIONS / 4, OPERATIONS);
+    let end = go(&mut core, &mut rows, operations);
+    core.close_all(&mut rows);
+    rows.recording.push(0, end - rows.last, Op::Wait { child: None });
+    let answered = since(&core.totals, &before);
+
+    let n = operations as f64;
+    let get = |key| machine.costs.get(key) as f64;
+    let latency = |i: usize| machine.caches.get(i).map_or(0.0, |c| c.latency.value as f64);
+    let (first, second, last) =
+        (n - answered.l1_misses as f64, answered.l2_hits() as f64, answered.llc_hits() as f64);
+    let has_l2 = geometry.l2.0 > 0;
+    let outer = machine.caches.len().saturating_sub(1);
+    let second_latency = if has_l2 { latency(1) } else { latency(outer) };
+    let (overlap, operation) = match case.kernel {
+        Kernel::Chase => (
+            Overlap::chain(),
+            (first * latency(0) + second * second_latency + last * latency(outer)) / n,
+        ),
+        Kernel::Stream => {
+            // 64 bytes at MB/s, in picoseconds.
+            let line = |key| 64.0 * 1e6 / get(key);
+            let inner = second * line(Cost::StreamL2) + last * line(Cost::StreamLlc);
+            (Overlap::of(machine), (first * near.stream + inner).max(0.0) / n)
+        }
+        Kernel::Update => {
+            // A store to a line counts as an access of its own, which the first cache answers.
+            let least = |key| get(key).max(near.update);
+            let inner = second * least(Cost::UpdateL2) + last * least(Cost::UpdateLlc);
+            let rest = (n - second - last).max(0.0);
+            (Overlap::of(machine), (rest * near.update + inner) / n)
+        }
+    };
+    let as_per_insn = (operation * 1e6 / each as f64).round() as u64;
+    Ok(round(machine, rows.recording, as_per_insn, overlap)? as f64 / n)
+}
+
+fn touch(core: &mut Core, llc: &Llc, line: u64, write: bool, now: u64, rows: &mut Rows) {
+    if !core.done(line, u8::from(!write)) {
+        if let Err(old) = core.l1(line, write) {
+            core.access(llc, line, write, old, now, rows);
+        }
+    }
+}
+
+/// Counts that came after `before`.
+fn since(all: &Totals, before: &Totals) -> Totals {
+    Totals {
+        insns: all.insns - before.insns,
+        accesses: all.accesses - before.accesses,
+        l1_misses: all.l1_misses - before.l1_misses,
+        l2_misses: all.l2_misses - before.l2_misses,
+        read_misses: all.read_misses.saturating_sub(before.read_misses),
+        write_misses: all.write_misses.saturating_sub(before.write_misses),
+        tlb_misses: all.tlb_misses - before.tlb_misses,
+    }
+}
+
+/// In which order a kernel goes over its lines.
+enum Order {
+    /// A random cycle through all.
+    Cycle(Vec<u32>, usize),
+    /// Any line, each time; also for cycles so long that no cache holds them.
+    Random(u64, u64),
+    /// One after the other.
+    Rising(u64, u64),
+}
+
+/// Cycles of more lines (2 GiB) are taken as random.
+const CYCLE_LINES: u64 = 1 << 25;
+
+impl Order {
+    fn new(kernel: Kernel, lines: u64) -> Self {
+        let mut random = Self::Random(0x006f_7264_6572, lines);
+        match kernel {
+            Kernel::Stream => Self::Rising(0, lines),
+            Kernel::Chase if lines <= CYCLE_LINES => {
+                let mut order: Vec<u32> = (0..lines as u32).collect();
+                for i in (1..order.len()).rev() {
+                    if let Self::Random(_, below) = &mut random {
+                        *below = i as u64 + 1;
+                    }
+                    order.swap(i, random.next() as usize);
+                }
+                Self::Cycle(order, 0)
+            }
+            _ => random,
+        }
+    }
+    fn next(&mut self) -> u64 {
+        match self {
+            Self::Cycle(order, at) => {
+                *at = (*at + 1) % order.len();
+                u64::from(order[*at])
+            }
+            Self::Random(x, lines) => {
+                // SplitMix64.
+                *x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut z = *x;
+                z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                z ^= z >> 31;
+                ((u128::from(z) * u128::from(*lines)) >> 64) as u64
+            }
+            Self::Rising(at, lines) => {
+                *at = (*at + 1) % *lines;
+                *at
+            }
+        }
+    }
+}
+
+/// The measured phase of a recorded program.
+pub(super) struct Phase {
+    pub(super) recording: Recording,
+    pub(super) totals: Totals,
+}
+
+/// Picoseconds that a phase takes, by the simulator.
+///
+/// * `small` – the same phase on a small input, and what it took natively.
+///
+/// # Errors
+/// Where the machine's memory is too small for it.
+pub(super) fn program(
+    machine: &Machine,
+    large: Phase,
+    small: &Totals,
+    small_ps: f64,
+) -> Result<f64> {
+    let overlap = Overlap::of(machine);
+    let per = |n: u64, t: &Totals| n as f64 / t.insns.max(1) as f64;
+    let plain = small_ps / small.insns.max(1) as f64;
+    // What more the caches answer than for the small input, overlapped as misses are.
+    let latency = |i: usize| machine.caches.get(i).map_or(0.0, |c| c.latency.value as f64);
+    let outer = machine.caches.len().saturating_sub(1);
+    let wait = |hits: f64, latency: f64| {
+        if hits <= 0.0 {
+            return 0.0;
+        }
+        let apart = (1.0 / hits / overlap.window as f64).min(1.0);
+        hits * latency * apart.max(1e3 / overlap.random[0] as f64)
+    };
+    let t = &large.totals;
+    let second = per(t.l2_hits(), t) - per(small.l2_hits(), small);
+    let last = per(t.llc_hits(), t) - per(small.llc_hits(), small);
+    let inner = wait(last, latency(outer)) + if outer > 1 { wait(second, latency(1)) } else { 0.0 };
+    let as_per_insn = (plain.max(inner) * 1e6).round() as u64;
+    Ok(round(machine, large.recording, as_per_insn, overlap)? as f64)
+}
+
+/// Picoseconds of a recording's second round, which has its memory already.
+fn round(
+    machine: &Machine,
+    recording: Recording,
+    as_per_insn: u64,
+    overlap: Overlap,
+) -> Result<u64> {
+    let setup = Setup { knobs: vec![("numa_balancing".into(), "0".into())], ..Setup::default() };
+    let charge = Charge {
+        as_per_insn,
+        rounds: Rounds::Count(2),
+        policy: Default::default(),
+        overlap: Some(overlap),
+    };
+    let mut sim = Simulation::replay(machine, &setup, &Arc::new(recording), "truth", &charge)?;
+    sim.run();
+    if let Some(e) = sim.error() {
+        bail!("{e}");
+    }
+    if let Some(why) = sim.processes().iter().find_map(|p| p.killed.clone()) {
+        bail!("the machine \"{}\" killed the simulated workload: {why}", machine.name);
+    }
+    match *sim.round_ends() {
+        [first, second] => Ok(second - first),
+        _ => bail!("the simulated workload did not end"),
+    }
+}

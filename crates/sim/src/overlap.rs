@@ -1,0 +1,148 @@
+//! How many misses of one core are under way at once.
+//!
+//! A core takes up the instructions of a *window* while the oldest of them waits for
+//! memory, and can have so many lines under way. So the misses of code whose loads do
+//! not wait for one another take, each,
+//!
+//! ```text
+//! the largest of   latency now · distance / window      distance: instructions from one
+//!                  unloaded latency / lines under way    miss to the next, at most the window
+//! ```
+//!
+//! and computing goes on behind them: up to a window's worth behind a miss, all of it
+//! behind a stream, whose lines prefetchers bring ahead of their use.
+//!
+//! Worked example: latency 100 ns, a window of 250 instructions, 20 lines under way, a
+//! miss every 25 instructions of 0.2 ns each: the window takes 100 · 25 / 250 = 10 ns a
+//! miss, the lines 100 / 20 = 5 ns, computing 5 ns; a miss takes 10 ns, and the 5 ns of
+//! computing are hidden behind it.
+//!
+//! What one core gets alone was measured under the load that it makes itself. That load
+//! is in the second line already; others' load lengthens it: see [`Floor`].
+
+use crate::hot::{CostTable, KINDS};
+use crate::load::Load;
+use homenode_core::costs::Cost;
+use homenode_core::topology::Machine;
+
+/// What overlaps on one core. The second of each pair is for stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// Instructions that a core holds; 0: every miss waits for the one before.
+    pub window: u64,
+    /// Lines under way, in thousandths, where they lie in no order.
+    pub random: [u64; 2],
+    /// The same where they follow one another.
+    pub stream: [u64; 2],
+}
+
+impl Overlap {
+    /// That of a machine's cores, for code whose loads do not wait for one another.
+    pub fn of(machine: &Machine) -> Self {
+        let get = |key| machine.costs.get(key).max(1000);
+        Self {
+            window: machine.costs.get(Cost::ReorderWindow).max(1),
+            random: [get(Cost::MemoryParallelism), get(Cost::UpdateParallelism)],
+            stream: [get(Cost::StreamParallelism), get(Cost::StreamStoreParallelism)],
+        }
+    }
+    /// None: each address depends on the line before it.
+    pub const fn chain() -> Self {
+        Self { window: 0, random: [1000; 2], stream: [1000; 2] }
+    }
+    /// Picoseconds that `misses` of one kind take in a row of `insns` instructions.
+    pub(crate) fn time(&self, misses: u64, all: u64, insns: u64, now: u64, floor: u64) -> u64 {
+        if self.window == 0 {
+            return misses * now;
+        }
+        // now · min(1, insns / all / window), for all misses of the row alike.
+        let wait = u128::from(now) * u128::from(insns.min(all * self.window))
+            / u128::from(all * self.window);
+        misses * floor.max(wait as u64)
+    }
+    /// How much of `compute` picoseconds goes on behind misses; `attos` is the time of
+    /// an instruction.
+    pub(crate) fn hidden(&self, compute: u64, attos: u64, stream: bool) -> u64 {
+        if stream && self.window > 0 {
+            return compute;
+        }
+        let most = u128::from(self.window) * u128::from(attos) / 1_000_000;
+        u64::try_from(most).map_or(compute, |m| compute.min(m))
+    }
+}
+
+/// Least time of a line by kind: random, then streamed.
+pub(crate) type Floor = [CostTable; 2];
+
+/// The least time of a line, now.
+///
+/// Alone, it is the unloaded latency over the lines under way. The factor that this rate
+/// itself would put on latencies is in that measured figure; where the node's load is
+/// above it, the rest of the load counts.
+pub(crate) fn floor(
+    o: &Overlap,
+    base: &CostTable,
+    now: &CostTable,
+    kinds: usize,
+    load: impl Fn(usize) -> Load,
+) -> Floor {
+    let mut out = [[0; KINDS]; 2];
+    for (table, (under_way, random)) in out.iter_mut().zip([(o.random, true), (o.stream, false)]) {
+        for k in 0..kinds {
+            let alone = base[k] * 1000 / under_way[k & 1].max(1000);
+            let loaded = u128::from(now[k]) * 1000 / u128::from(under_way[k & 1].max(1000));
+            let own = load(k).alone(alone, k & 1 == 1, random);
+            table[k] = alone.max(((loaded << 16) / u128::from(own)) as u64);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const O: Overlap = Overlap { window: 250, random: [20_000, 10_000], stream: [40_000, 20_000] };
+
+    #[test]
+    fn the_worked_example() {
+        assert_eq!(O.time(1, 1, 25, 100_000, 5_000), 10_000);
+        assert_eq!(O.hidden(5_000, 200_000_000, false), 5_000);
+        // So near to one another that the lines under way are the limit.
+        assert_eq!(O.time(1, 1, 5, 100_000, 5_000), 5_000);
+        // Further apart than the window: a whole latency, less what the window holds.
+        assert_eq!(O.time(1, 1, 5_000, 100_000, 5_000), 100_000);
+        assert_eq!(O.hidden(1_000_000, 200_000_000, false), 50_000);
+        assert_eq!(O.hidden(1_000_000, 200_000_000, true), 1_000_000);
+        assert_eq!(Overlap::chain().time(3, 4, 5, 100_000, 1), 300_000);
+        assert_eq!(Overlap::chain().hidden(1_000_000, 200_000_000, true), 0);
+    }
+
+    #[test]
+    fn ones_own_load_is_counted_once() {
+        let mut load = Load::new(20_000, 20_000, 64);
+        let mut base = [0; KINDS];
+        (base[0], base[1]) = (100_000, 100_000);
+        let alone = floor(&O, &base, &base, 2, |_| load.clone());
+        assert_eq!((alone[0][0], alone[0][1]), (5_000, 10_000));
+        assert_eq!((alone[1][0], alone[1][1]), (2_500, 5_000));
+        // 64 bytes each 5 ns are 12.8 of 20 GB/s: the factor that is in the figure already.
+        for _ in 0..64 {
+            load.read = 1_280_000;
+            load.close(100_000_000);
+        }
+        let mut now = base;
+        now.iter_mut().for_each(|l| *l = load.apply(*l));
+        let same = floor(&O, &base, &now, 1, |_| load.clone());
+        assert!((5_000..5_030).contains(&same[0][0]), "{}", same[0][0]);
+        // A neighbour takes the rest: everything is slower.
+        for _ in 0..64 {
+            load.read = 1_900_000;
+            load.close(100_000_000);
+        }
+        now.clone_from(&base);
+        now.iter_mut().for_each(|l| *l = load.apply(*l));
+        let busy = floor(&O, &base, &now, 1, |_| load.clone());
+        assert!(busy[0][0] > 15_000, "{}", busy[0][0]);
+    }
+}
