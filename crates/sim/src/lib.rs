@@ -21,6 +21,7 @@
 
 pub mod bench;
 pub mod check;
+pub mod machine;
 pub mod random;
 pub mod replay;
 pub mod vmstat;
