@@ -1,7 +1,11 @@
 //! homenode's own daemon: told what a source can show, it answers with orders.
 //!
 //! ```text
-//!  machine ──Seen──▶ engine ──Order──▶ machine ──Seen::Done──▶ engine
+//!  machine ──Seen──▶ handle ─▶ process ─▶ map of heat and place
+//!                                              │ every interval
+//!                                           decide ─▶ plan ─▶ pump ──Order──▶ machine
+//!                                                              ▲  budgets       │
+//!                                                              └──Seen::Done────┘
 //! ```
 //!
 //! The engine is built on the rules beside it and knows no machine: the simulated
@@ -9,6 +13,338 @@
 //! each call says what time it is. [`seen`] is what crosses the line inwards,
 //! [`order`] what crosses it outwards. Evidence that a source lacks is
 //! [`order::Evidence`] in a verdict `Unknown`, never a guess.
+//!
+//! Worked example, one expander at 275 ns beside DRAM at 90 ns, a page at 50
+//! accesses a second, horizon 10 s: moving it up saves 50 · 10 · 185 ns = 92.5 µs
+//! and costs 2.7 µs. Where DRAM is full, the coldest page there goes down first,
+//! if what it loses and both moves cost less than that.
+//!
+//! Source: specs/engine.md#engine.
 
 pub mod order;
 pub mod seen;
+
+mod budget;
+mod decide;
+mod heat;
+mod ledger;
+mod nodes;
+mod process;
+mod pump;
+mod settings;
+
+pub use ledger::{Known, Ledger, Moved, Tally, Verdict, Why};
+pub use settings::Settings;
+
+use crate::costs::Cost;
+use crate::kernel::KernelVersion;
+use crate::topology;
+use crate::units::{PAGE_SIZE, Pages, Picos};
+use budget::Bucket;
+use decide::Plan;
+use nodes::Nodes;
+use order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
+use process::Process;
+use pump::Open;
+use seen::{Seen, Source, Who};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Processes that have ended and whose late news is known to be late.
+const MOST_DEAD: usize = 1 << 16;
+
+/// The daemon.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    settings: Settings,
+    source: Source,
+    lacks: BTreeSet<Evidence>,
+    most_pages: u64,
+    /// Processor time of moving one page.
+    per_page: u64,
+    nodes: Nodes,
+    now: Picos,
+    next_decision: Option<Picos>,
+    /// When the budgets allow what waits.
+    wake: Option<Picos>,
+    silent: bool,
+    processes: BTreeMap<Who, Process>,
+    /// The processes that live, by PID.
+    alive: BTreeMap<u32, Who>,
+    dead: BTreeMap<u32, u64>,
+    nr_watched: usize,
+    /// Whose places were told in this batch.
+    reported: BTreeSet<Who>,
+    plan: Plan,
+    open: BTreeMap<OrderId, Open>,
+    out: VecDeque<Order>,
+    last_id: u64,
+    /// Pages to be moved.
+    moved: Bucket,
+    /// Picoseconds of processor time.
+    cpu: Bucket,
+    ledger: Ledger,
+}
+
+impl Engine {
+    /// An engine for a machine.
+    ///
+    /// * `machine` – nodes, CPUs, links and costs.
+    /// * `version` – whose rules make the tiers; 3.8 knows none.
+    /// * `source`, `lacks`, `most_pages` – what the machine's caps say: its source
+    ///   of heat, what that never tells, and the most pages that an order may name.
+    pub fn new(
+        settings: Settings,
+        machine: &topology::Machine,
+        version: KernelVersion,
+        source: Source,
+        lacks: &[Evidence],
+        most_pages: u64,
+    ) -> Self {
+        let per_page = machine.costs.get(Cost::MigratePage) + machine.costs.get(Cost::PageCopy);
+        let per_page = per_page.max(1);
+        let pages_a_second = settings.moved_mbps.0.saturating_mul(1_000_000) / PAGE_SIZE;
+        // A quarter of a second may be saved up: enough for several orders.
+        let moved = Bucket::new(pages_a_second, pages_a_second / 4);
+        let cpu = u64::from(settings.cpu_permille.min(1000)) * 1_000_000_000;
+        let mut lacks: BTreeSet<Evidence> = lacks.iter().copied().collect();
+        if source == Source::Residency {
+            lacks.insert(Evidence::Heat);
+        }
+        Self {
+            settings,
+            source,
+            lacks,
+            most_pages,
+            per_page,
+            nodes: Nodes::new(settings, machine, version),
+            now: Picos::ZERO,
+            next_decision: None,
+            wake: None,
+            silent: false,
+            processes: BTreeMap::new(),
+            alive: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            nr_watched: 0,
+            reported: BTreeSet::new(),
+            plan: Plan::default(),
+            open: BTreeMap::new(),
+            out: VecDeque::new(),
+            last_id: 0,
+            moved,
+            cpu: Bucket::new(cpu, cpu),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Takes in what was seen, oldest first; may be empty. Then asks [`Self::poll`].
+    ///
+    /// * `now` – the machine's clock; a time before the last one counts as that.
+    ///
+    /// An order that the machine refused to take is reported as [`Seen::Done`] with
+    /// nothing tried (and [`Seen::Gone`], if there is no such process).
+    ///
+    /// Source: specs/engine.md#engine.
+    pub fn handle(&mut self, now: Picos, seen: &[Seen]) {
+        self.now = self.now.max(now);
+        self.moved.advance(self.now);
+        self.cpu.advance(self.now);
+        self.spend(self.settings.per_seen.0.saturating_mul(seen.len() as u64));
+        self.ledger.seen += seen.len() as u64;
+        for s in seen {
+            self.see(s);
+        }
+        self.locate_unasked();
+        match self.next_decision {
+            None => self.next_decision = Some(self.after(self.settings.interval)),
+            Some(at) if at <= self.now => {
+                if self.cpu.has() > 0 {
+                    self.decide();
+                }
+                self.next_decision = Some(self.after(self.settings.interval));
+            }
+            Some(_) => {}
+        }
+        self.pump();
+    }
+
+    /// The next order that is ready; `None` until the next [`Self::handle`].
+    pub fn poll(&mut self) -> Option<Order> {
+        let order = self.out.pop_front()?;
+        let pages: u64 = match &order.act {
+            Act::Look { spans, .. } | Act::Move { spans, .. } => {
+                spans.iter().map(|s| s.pages().0).sum()
+            }
+            _ => 0,
+        };
+        self.ledger.ordered.entry(order.why).or_default().add(pages);
+        match order.act {
+            Act::Move { .. } => {
+                self.ledger.saves = add(self.ledger.saves, order.expect.saves);
+                self.ledger.costs = add(self.ledger.costs, order.expect.costs);
+            }
+            _ => self.ledger.costs = add(self.ledger.costs, order.expect.costs),
+        }
+        Some(order)
+    }
+
+    /// When [`Self::handle`] wants to be called again even if nothing is seen.
+    /// `None` while orders wait for [`Self::poll`]'s caller only.
+    pub fn timeout(&self) -> Option<Picos> {
+        let next = self.next_decision.unwrap_or(Picos::ZERO);
+        Some(self.wake.map_or(next, |w| w.min(next)))
+    }
+
+    /// What was decided, done and spent so far.
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Orders that have not reported yet, in the order of their numbers, with
+    /// whether they move pages.
+    pub fn open(&self) -> impl Iterator<Item = (OrderId, bool)> + '_ {
+        self.open.iter().map(|(id, o)| (*id, o.between.is_some()))
+    }
+
+    /// The processes that are known, in the order of their PIDs.
+    pub fn known(&self) -> impl Iterator<Item = Known> + '_ {
+        self.processes.iter().map(|(who, p)| Known {
+            who: *who,
+            watched: p.watched.is_some(),
+            spans: p.map.len(),
+            grain: p.grain,
+        })
+    }
+
+    fn after(&self, dt: Picos) -> Picos {
+        Picos(self.now.0.saturating_add(dt.0.max(1)))
+    }
+
+    /// Processor time of observing and deciding.
+    fn spend(&mut self, time: u64) {
+        self.cpu.take(time);
+        self.ledger.observing = add(self.ledger.observing, Picos(time));
+    }
+
+    fn lack(&self, what: Evidence) -> bool {
+        self.lacks.contains(&what)
+    }
+
+    fn see(&mut self, seen: &Seen) {
+        match *seen {
+            Seen::Task { who, ran, node, resident } => self.see_task(who, ran, node, resident),
+            Seen::Gone { who } => self.forget(who),
+            Seen::Region { who, span, accessed, checks, every, age } => {
+                self.see_region(who, span, heat::region_rate(accessed, checks, every), age);
+            }
+            Seen::Fault { who, vpn, from, on, after } => self.see_fault(who, vpn, from, on, after),
+            Seen::Sample { who, vpn, from, period } => self.see_sample(who, vpn, from, period),
+            Seen::Resident { who, span, on, pages } => self.see_resident(who, span, on, pages.0),
+            Seen::Node { node, ref zones, load } => {
+                if !self.nodes.see(node, zones, load) {
+                    self.ledger.unknown += u64::from(!zones.is_empty());
+                }
+            }
+            Seen::Done { order, tried, moved, fails, took } => {
+                self.see_done(order, tried, moved, fails, took);
+            }
+            Seen::Lost { events } => self.ledger.lost = self.ledger.lost.saturating_add(events),
+            Seen::Stale { .. } => {
+                self.ledger.stale += 1;
+                self.silent = true;
+            }
+        }
+    }
+
+    /// Nothing more is ordered for a process that has ended, and nothing of it is kept
+    /// but its open orders, which still report.
+    ///
+    /// Source: specs/engine.md#processes.
+    fn forget(&mut self, who: Who) {
+        if self.dead.len() >= MOST_DEAD {
+            self.dead.pop_first();
+        }
+        let last = self.dead.entry(who.pid).or_insert(who.start);
+        *last = (*last).max(who.start);
+        let Some(process) = self.processes.remove(&who) else { return };
+        self.nr_watched -= usize::from(process.watched.is_some());
+        self.ledger.gone += 1;
+        if self.alive.get(&who.pid) == Some(&who) {
+            self.alive.remove(&who.pid);
+        }
+        self.plan.forget(who);
+        let gone: Vec<OrderId> =
+            self.out.iter().filter(|o| o.act.who() == Some(who)).map(|o| o.id).collect();
+        self.out.retain(|o| o.act.who() != Some(who));
+        for id in gone {
+            self.ledger.withdrawn += 1;
+            if let Some(open) = self.open.remove(&id) {
+                self.release(&open, 0, Picos::ZERO);
+            }
+        }
+    }
+
+    /// Budgets and room that an order held: what it did not use is given back.
+    fn release(&mut self, open: &Open, moved: u64, took: Picos) {
+        match took.0.checked_sub(open.cost) {
+            Some(more) => self.cpu.take(more),
+            None => self.cpu.give(open.cost - took.0),
+        }
+        if let Some((from, to)) = open.between {
+            let moved = moved.min(open.named);
+            self.moved.give(open.named - moved);
+            self.nodes.arrived(from, to, open.named, moved);
+        }
+    }
+
+    fn see_done(&mut self, id: OrderId, tried: Pages, moved: Pages, fails: Fails, took: Picos) {
+        let Some(open) = self.open.remove(&id) else {
+            self.ledger.strays += 1;
+            return;
+        };
+        self.ledger.done += 1;
+        self.ledger.took = add(self.ledger.took, took);
+        self.release(&open, moved.0, took);
+        if let Some((from, to)) = open.between {
+            let told = total(moved, &fails);
+            self.ledger.unexplained += Pages(tried.0.saturating_sub(told));
+            self.ledger.overexplained += Pages(told.saturating_sub(tried.0));
+            self.ledger.refused += u64::from(tried.0 == 0);
+            let row = self.ledger.moves.entry((open.why, from, to)).or_default();
+            row.orders += 1;
+            row.tried += tried;
+            row.moved += moved;
+            row.fails.no_room += fails.no_room;
+            row.fails.busy += fails.busy;
+            row.fails.absent += fails.absent;
+            row.fails.forbidden += fails.forbidden;
+            row.fails.gone += fails.gone;
+            if fails.no_room.0 > 0 {
+                self.nodes.close(to);
+            }
+        }
+        self.settle(&open, tried, moved, fails);
+        if fails.gone.0 > 0 {
+            self.forget(open.who);
+        }
+    }
+
+    fn order(&mut self, act: Act, expect: Benefit, why: Reason) -> OrderId {
+        self.last_id += 1;
+        let id = OrderId(self.last_id);
+        self.out.push_back(Order { id, act, expect, why });
+        id
+    }
+}
+
+fn add(a: Picos, b: Picos) -> Picos {
+    Picos(a.0.saturating_add(b.0))
+}
+
+fn total(moved: Pages, fails: &Fails) -> u64 {
+    [fails.no_room, fails.busy, fails.absent, fails.forbidden, fails.gone]
+        .iter()
+        .fold(moved.0, |t, p| t.saturating_add(p.0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use super::seen::{Span, Who};
 use crate::knobs::Knob;
 use crate::units::{NodeId, Pages, Picos};
+use std::fmt;
 
 /// Number of an order, rising from 1 in each engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +68,49 @@ pub enum Act {
         /// The text.
         value: String,
     },
+}
+
+impl Act {
+    /// The process that it is about, if it is about one.
+    pub const fn who(&self) -> Option<Who> {
+        match self {
+            Self::Watch { who }
+            | Self::Unwatch { who }
+            | Self::Look { who, .. }
+            | Self::Move { who, .. }
+            | Self::Affine { who, .. } => Some(*who),
+            Self::SetKnob { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, spans: &[Span]| {
+            spans.iter().try_for_each(|s| write!(f, " [{},{})", s.start, s.end))
+        };
+        match self {
+            Self::Watch { who } => write!(f, "watch {who}"),
+            Self::Unwatch { who } => write!(f, "unwatch {who}"),
+            Self::Look { who, spans } => {
+                write!(f, "look {who}")?;
+                list(f, spans)
+            }
+            Self::Move { who, spans, from, to } => {
+                write!(f, "move {who} {from}->{to}")?;
+                list(f, spans)
+            }
+            Self::Affine { who, node } => write!(f, "affine {who} {node}"),
+            Self::SetKnob { knob, value } => write!(f, "set {} {value}", knob.name()),
+        }
+    }
+}
+
+/// Its number, what, and why: one line of a log.
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{} {} ({})", self.id.0, self.act, self.why.name())
+    }
 }
 
 /// Expected effect of an order.

@@ -1,0 +1,530 @@
+//! What should be where: once in an interval, over all that is known.
+//!
+//! Candidates for a fast node are sorted by what a page of theirs saves, hottest
+//! first, and its residents by what they would lose, coldest first. As many
+//! candidates are planned as fit above the mark; after that each must displace the
+//! coldest resident and be worth the difference and both moves:
+//!
+//! ```text
+//! candidates  900 700 400 | 90  60   5        saving per page within the horizon
+//! room           fits 3   |
+//! residents                 0   10  20        loss per page; two moves cost 20
+//! net                       70  30  -35       so five go up, two go down
+//! ```
+//!
+//! The heat of the last one taken is the threshold: it follows from what fits, and
+//! nobody sets it.
+
+use super::Engine;
+use super::heat::{Cell, Place, Rate};
+use super::ledger::{Verdict, Why};
+use super::nodes::saving;
+use super::order::{Evidence, Reason};
+use super::process::Process;
+use super::seen::{Source, Span, Who};
+use crate::units::NodeId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A stretch to be moved.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) who: Who,
+    pub(super) span: Span,
+    pub(super) from: NodeId,
+    pub(super) to: NodeId,
+    /// Its pages on `from`, as far as is known.
+    pub(super) pages: u64,
+    /// What moving it is expected to save, in picoseconds.
+    pub(super) saves: u128,
+    pub(super) why: Reason,
+}
+
+/// A stretch to be looked at.
+#[derive(Clone, Debug)]
+pub(super) struct LookPiece {
+    pub(super) who: Who,
+    pub(super) span: Span,
+    /// What knowing it may save at most.
+    pub(super) saves: u128,
+}
+
+/// What the last decision wants done, as far as it is not ordered yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    /// By the node that they go to.
+    pub(super) up: BTreeMap<NodeId, VecDeque<Piece>>,
+    /// By the node that they leave.
+    pub(super) down: BTreeMap<NodeId, VecDeque<Piece>>,
+    pub(super) looks: VecDeque<LookPiece>,
+}
+
+impl Plan {
+    pub(super) fn forget(&mut self, who: Who) {
+        for queue in self.up.values_mut().chain(self.down.values_mut()) {
+            queue.retain(|p| p.who != who);
+        }
+        self.looks.retain(|l| l.who != who);
+    }
+}
+
+/// A stretch that would gain on another node.
+struct Candidate {
+    piece: Piece,
+    heat: Rate,
+    /// What one page saves within the horizon.
+    each: u128,
+}
+
+/// A stretch that could make room.
+struct Resident {
+    who: Who,
+    span: Span,
+    pages: u64,
+    heat: Rate,
+    /// What one page loses within the horizon.
+    each: u128,
+}
+
+/// A stretch of unknown place that might make room.
+struct Hidden {
+    look: LookPiece,
+    heat: Rate,
+    /// It was never found.
+    never: bool,
+}
+
+#[derive(Default)]
+struct Gathered {
+    candidates: BTreeMap<NodeId, Vec<Candidate>>,
+    residents: BTreeMap<NodeId, Vec<Resident>>,
+    looks: Vec<LookPiece>,
+    hidden: Vec<Hidden>,
+}
+
+impl Engine {
+    /// Decides anew what should be where; what the last decision had left is void.
+    ///
+    /// Source: specs/engine.md#decision.
+    pub(super) fn decide(&mut self) {
+        self.ledger.decisions += 1;
+        self.plan = Plan::default();
+        self.fold();
+        let mut all = Gathered::default();
+        let processes = std::mem::take(&mut self.processes);
+        for (&who, p) in &processes {
+            self.judge_process(who, p, &mut all);
+        }
+        let fast = self.nodes.fast_nodes();
+        let mut short = false;
+        // Memory that was never looked for may be the better choice than a resident
+        // that is in use. One that is not may go at once: looking for all of a large
+        // process takes minutes.
+        let hidden = all.hidden.iter().filter(|h| h.never).map(|h| h.heat).min();
+        let cost = u128::from(self.per_page);
+        for residents in all.residents.values_mut() {
+            residents.retain(|r| r.each <= cost || hidden.is_none_or(|h| r.heat <= h));
+        }
+        for node in fast {
+            let candidates = all.candidates.remove(&node).unwrap_or_default();
+            let residents = all.residents.remove(&node).unwrap_or_default();
+            short |= self.plan_node(node, candidates, residents);
+        }
+        let mut looks = std::mem::take(&mut all.looks);
+        looks.sort_by_key(|l| (std::cmp::Reverse(l.saves), l.who, l.span));
+        if short && self.can_look() {
+            all.hidden.sort_by_key(|h| (h.heat, h.look.who, h.look.span));
+            looks.extend(all.hidden.into_iter().map(|h| h.look));
+            for (&who, p) in &processes {
+                self.explore(who, p, &mut looks);
+            }
+        }
+        self.plan.looks = looks.into();
+        self.processes = processes;
+    }
+
+    /// Closes the window of samples and takes alike neighbours together.
+    fn fold(&mut self) {
+        let (now, scales) = (self.now, self.settings.scales());
+        let (limit, source, silent) = (self.limit(), self.source, self.silent);
+        let mut spans = 0;
+        for p in self.processes.values_mut().filter(|p| p.watched.is_some()) {
+            spans += p.map.len() as u64;
+            match source {
+                // A source that has fallen silent says nothing by it; heat decays below.
+                Source::Pmu if !silent => p.map.fold_samples(p.folded, now, &scales),
+                Source::HintFault => p.map.fold_faults(now, self.settings.interval, &scales),
+                _ => {}
+            }
+            p.folded = now;
+            if p.map.tidy(limit, now, &scales) {
+                self.ledger.coarsened += 1;
+            }
+        }
+        self.spend(self.settings.per_span.0.saturating_mul(spans));
+    }
+
+    fn judge_process(&mut self, who: Who, p: &Process, all: &mut Gathered) {
+        let stay = |why| Verdict::Stay { why };
+        if p.watched.is_none() {
+            self.ledger.judge(stay(Why::SlowStart), p.resident.0);
+            return;
+        }
+        if self.lack(Evidence::Heat) {
+            self.ledger.judge(Verdict::Unknown { lacks: Evidence::Heat }, p.resident.0);
+            return;
+        }
+        if self.silent {
+            self.ledger.judge(stay(Why::Stale), p.resident.0);
+            return;
+        }
+        let scales = self.settings.scales();
+        for (span, cell) in p.map.iter() {
+            let heat = scales.heat(cell, self.now);
+            if let Some(verdict) = self.judge(who, p, span, cell, heat, all) {
+                self.ledger.judge(verdict, span.pages().0);
+            }
+        }
+    }
+
+    /// The verdict on a cell; `None` where [`Self::plan_node`] has the last word.
+    ///
+    /// Source: specs/engine.md#decision, specs/engine.md#unknown.
+    fn judge(
+        &self,
+        who: Who,
+        p: &Process,
+        span: Span,
+        cell: &Cell,
+        heat: Rate,
+        all: &mut Gathered,
+    ) -> Option<Verdict> {
+        let stay = |why| Some(Verdict::Stay { why });
+        let unknown = |lacks| Some(Verdict::Unknown { lacks });
+        if cell.trouble.forbidden {
+            return stay(Why::Forbidden);
+        }
+        if cell.trouble.busy > self.settings.retries {
+            return stay(Why::GivenUp);
+        }
+        if cell.trouble.until > self.now {
+            return stay(Why::Backoff);
+        }
+        if p.is_busy(span) {
+            return stay(Why::OnItsWay);
+        }
+        let cpu = match cell.from {
+            Some((node, _)) if !self.lack(Evidence::Cpu) => Some(node),
+            _ => p.node.or_else(|| self.nodes.only_cpu()),
+        };
+        let horizon = self.settings.horizon;
+        let home = cpu.and_then(|c| self.nodes.fast_for(c));
+        let is_old = |place: &Place| {
+            // What is where it should be is checked less often: it needs nothing.
+            let settled = place.on.iter().all(|(n, _)| Some(*n) == home);
+            let valid = self.settings.look_again.0.saturating_mul(if settled { 4 } else { 1 });
+            self.now.saturating_sub(place.at).0 > valid
+        };
+        let place = match &cell.place {
+            Some(place) if !is_old(place) || !self.can_look() => place,
+            place => {
+                // Would it be worth knowing?
+                let gain = cpu
+                    .and_then(|c| Some(self.nodes.most_gain(c, self.nodes.fast_for(c)?)))
+                    .unwrap_or(0);
+                let pages = span.pages().0;
+                let pays = place.as_ref().is_none_or(|p| p.present() > 0);
+                let saves = saving(heat, gain, pages, horizon);
+                let look = LookPiece { who, span, saves };
+                let cost = u128::from(self.per_page + self.settings.look_page.0);
+                if pays && saves > cost * u128::from(pages) {
+                    if self.can_look() {
+                        all.looks.push(look);
+                    }
+                    return unknown(Evidence::Place);
+                }
+                if pays {
+                    all.hidden.push(Hidden { look, heat, never: place.is_none() });
+                }
+                return match (cpu, pays) {
+                    (_, false) => stay(Why::Absent),
+                    (None, _) if heat > 0 => unknown(Evidence::Cpu),
+                    _ => stay(Why::NotWorthIt),
+                };
+            }
+        };
+        if place.on.is_empty() {
+            return stay(Why::Absent);
+        }
+        let mut verdict = None;
+        for &(on, pages) in &place.on {
+            let fast = cpu.zip(home);
+            let gain = fast.and_then(|(c, to)| Some((to, self.nodes.gain(c, on, to)?)));
+            let each = gain.map_or(0, |(_, g)| saving(heat, g, 1, horizon));
+            let worth = each > u128::from(self.per_page);
+            if let Some((to, _)) = gain.filter(|_| worth) {
+                let top = self.nodes.is_top(on);
+                let why = if top { Reason::NearItsCpus } else { Reason::Hot };
+                if self.now.saturating_sub(cell.at) > self.settings.fresh {
+                    verdict = stay(Why::Stale);
+                } else if top && !self.is_settled(p, cell) {
+                    verdict = stay(Why::Unsettled);
+                } else {
+                    let piece = Piece { who, span, from: on, to, pages, saves: 0, why };
+                    let c = Candidate { piece, heat, each };
+                    all.candidates.entry(to).or_default().push(c);
+                    continue;
+                }
+                continue;
+            }
+            verdict = verdict.or(match (fast, cpu) {
+                (None, None) if heat > 0 => unknown(Evidence::Cpu),
+                (Some((_, to)), _) if to == on => stay(Why::Home),
+                _ => stay(Why::NotWorthIt),
+            });
+            let known_for = self.now.saturating_sub(cell.born);
+            let is_fast = self.nodes.is_top(on);
+            if !is_fast || known_for < self.settings.short {
+                continue;
+            }
+            if !self.silence_is_cold(p, cell, is_fast) {
+                verdict = unknown(Evidence::Heat);
+                continue;
+            }
+            if let Some((below, _)) = self.nodes.down(on, 1) {
+                let each = saving(heat, self.nodes.loss(cpu, on, below), 1, horizon);
+                all.residents.entry(on).or_default().push(Resident {
+                    who,
+                    span,
+                    pages,
+                    heat,
+                    each,
+                });
+            }
+        }
+        verdict
+    }
+
+    /// Whether threads have been on their node long enough to move memory between
+    /// fast nodes after them. Samples and faults say so themselves, by their majority.
+    fn is_settled(&self, p: &Process, cell: &Cell) -> bool {
+        match cell.from {
+            Some((_, ahead)) if !self.lack(Evidence::Cpu) => ahead > 1,
+            _ => self.now.saturating_sub(p.node_since) >= self.settings.long,
+        }
+    }
+
+    /// Plans what goes up to a node and down from it; says whether there were too few
+    /// residents to make room.
+    ///
+    /// Source: specs/engine.md#decision, specs/engine.md#thrash.
+    fn plan_node(&mut self, node: NodeId, mut up: Vec<Candidate>, mut down: Vec<Resident>) -> bool {
+        if up.is_empty() {
+            return false;
+        }
+        up.sort_by(|a, b| {
+            let key = |c: &Candidate| (c.piece.who, c.piece.span, c.piece.from);
+            b.each.cmp(&a.each).then_with(|| key(a).cmp(&key(b)))
+        });
+        down.sort_by_key(|r| (r.each, r.who, r.span));
+        // Twice what an interval can move: the rest is planned again then.
+        let rate = u128::from(self.settings.moved_mbps.0) * u128::from(self.settings.interval.0);
+        let rate = u64::try_from(rate / 1_000_000 / 4096).unwrap_or(u64::MAX);
+        let most = rate.saturating_mul(2).max(1).saturating_add(self.moved.has());
+        let Some(room) = self.nodes.room(node, most).filter(|_| !self.lack(Evidence::Marks)) else {
+            for c in up {
+                self.ledger.judge(Verdict::Unknown { lacks: Evidence::Marks }, c.piece.pages);
+            }
+            return false;
+        };
+        let cost = u128::from(self.per_page);
+        let mut below = self.nodes.down(node, most);
+        let lost = self.nodes.shortfall(node);
+        let mut left = room;
+        let mut budget = most;
+        let mut residents = Taker { queue: down.into(), below: below.map_or(0, |(_, n)| n) };
+        // What makes up for the shortfall gains nothing by itself.
+        let mut out: Vec<Piece> = Vec::new();
+        let mut loss: u128 = 0;
+        let mut pairs: Vec<Piece> = Vec::new();
+        let mut gain: u128 = 0;
+        let mut short = false;
+        let mut opened = lost == 0;
+        let mut threshold = None;
+        let queue = self.plan.up.entry(node).or_default();
+        for c in up {
+            let verdict = Verdict::Move { to: node, why: c.piece.why };
+            let mut rest = c.piece.pages;
+            let mut span = Some(c.piece.span);
+            if budget == 0 {
+                self.ledger.judge(Verdict::Stay { why: Why::OverBudget }, rest);
+                continue;
+            }
+            let mut taken = 0;
+            let direct = rest.min(left).min(budget);
+            if direct > 0 {
+                let (head, tail) = split(c.piece.span, rest, direct);
+                span = tail;
+                left -= direct;
+                budget -= direct;
+                rest -= direct;
+                taken += direct;
+                queue.push_back(Piece {
+                    pages: direct,
+                    saves: c.each * u128::from(direct),
+                    span: head,
+                    ..c.piece.clone()
+                });
+            }
+            let Some(span) = span.filter(|_| direct < c.piece.pages) else {
+                self.ledger.judge(verdict, taken);
+                threshold = Some(c.heat);
+                continue;
+            };
+            if !opened {
+                opened = true;
+                for (r, n) in residents.take(lost, |_| true) {
+                    loss += r.each * u128::from(n);
+                    out.push(r.piece(node, below, n));
+                }
+                if residents.is_short(lost, &out) {
+                    below = None;
+                    residents.queue.clear();
+                    short = true;
+                }
+            }
+            let most = rest.min(budget);
+            let taken_now = residents.take(most, |r| c.each > r.each + 2 * cost);
+            let mut n_pairs = 0;
+            for (r, n) in taken_now {
+                loss += r.each * u128::from(n);
+                n_pairs += n;
+                out.push(r.piece(node, below, n));
+            }
+            short |= residents.queue.is_empty() && n_pairs < most;
+            if n_pairs > 0 {
+                gain += c.each * u128::from(n_pairs);
+                budget -= n_pairs;
+                taken += n_pairs;
+                let (span, _) = split(span, rest, n_pairs);
+                pairs.push(Piece { pages: n_pairs, span, ..c.piece.clone() });
+            }
+            if taken > 0 {
+                threshold = Some(c.heat);
+                self.ledger.judge(verdict, taken);
+            }
+            if taken < c.piece.pages {
+                let why = if budget == 0 { Why::OverBudget } else { Why::NoRoom };
+                self.ledger.judge(Verdict::Stay { why }, c.piece.pages - taken);
+            }
+        }
+        if threshold.is_some() {
+            self.ledger.threshold = threshold;
+        }
+        // All pairs and what opens the node must be worth it together; each page
+        // carries its share of the net.
+        let pages: u128 = out.iter().chain(&pairs).map(|p| u128::from(p.pages)).sum();
+        let net = gain.saturating_sub(loss);
+        if pages > 0 && !pairs.is_empty() && net > pages * cost {
+            for p in out.iter_mut().chain(&mut pairs) {
+                p.saves = net * u128::from(p.pages) / pages;
+            }
+            queue.extend(pairs);
+            self.plan.down.insert(node, out.into());
+        }
+        short
+    }
+
+    /// Where cold memory may lie that no sample ever showed: beside what is known to
+    /// be in memory.
+    ///
+    /// Source: specs/engine.md#exploring.
+    fn explore(&self, who: Who, p: &Process, looks: &mut Vec<LookPiece>) {
+        if p.watched.is_none() || self.lack(Evidence::Heat) {
+            return;
+        }
+        let block = self.look_limit().min(p.look_pages().saturating_mul(64)).max(1);
+        let mut before: Option<(u64, bool)> = None;
+        let present = |c: &Cell| c.place.as_ref().map_or(c.short > 0, |p| p.present() > 0);
+        let mut push = |span: Span| {
+            if span.start < span.end && !p.is_busy(span) {
+                looks.push(LookPiece { who, span, saves: 0 });
+            }
+        };
+        for (span, cell) in p.map.iter() {
+            let here = present(cell);
+            let gap = before.map_or(0, |(end, _)| end);
+            if here && gap < span.start {
+                push(Span { start: gap.max(span.start.saturating_sub(block)), end: span.start });
+            }
+            if let Some((end, true)) = before {
+                // What the block below has not named already.
+                let upto = if here { span.start.saturating_sub(block) } else { span.start };
+                push(Span { start: end, end: upto.min(end.saturating_add(block)).max(end) });
+            }
+            before = Some((span.end, here));
+        }
+        if let Some((end, true)) = before {
+            push(Span { start: end, end: end.saturating_add(block) });
+        }
+    }
+}
+
+/// Takes residents, coldest first, as long as there is room below.
+struct Taker {
+    queue: VecDeque<Resident>,
+    below: u64,
+}
+
+impl Taker {
+    /// Up to `n` pages of residents that fit; the last one may be taken in part.
+    fn take(&mut self, n: u64, fits: impl Fn(&Resident) -> bool) -> Vec<(Resident, u64)> {
+        let mut out = Vec::new();
+        let mut rest = n.min(self.below);
+        while rest > 0 {
+            let Some(r) = self.queue.front_mut().filter(|r| fits(r)) else { break };
+            let k = r.pages.min(rest);
+            let (head, tail) = split(r.span, r.pages, k);
+            out.push((Resident { span: head, pages: k, ..*r }, k));
+            rest -= k;
+            self.below -= k;
+            match tail {
+                Some(tail) if r.pages > k => (r.span, r.pages) = (tail, r.pages - k),
+                _ => drop(self.queue.pop_front()),
+            }
+        }
+        out
+    }
+    /// Whether fewer than `n` could be taken.
+    fn is_short(&self, n: u64, taken: &[Piece]) -> bool {
+        taken.iter().map(|p| p.pages).sum::<u64>() < n
+    }
+}
+
+impl Resident {
+    fn piece(self, from: NodeId, below: Option<(NodeId, u64)>, pages: u64) -> Piece {
+        Piece {
+            who: self.who,
+            span: self.span,
+            from,
+            to: below.map_or(from, |(n, _)| n),
+            pages,
+            saves: 0,
+            why: Reason::MakeRoom,
+        }
+    }
+}
+
+/// The part of a span of `pages` pages in memory that holds about `k` of them, and
+/// the rest of it.
+pub(super) fn split(span: Span, pages: u64, k: u64) -> (Span, Option<Span>) {
+    if k >= pages {
+        return (span, None);
+    }
+    let whole = u128::from(span.end - span.start);
+    let part = (whole * u128::from(k)).div_ceil(u128::from(pages));
+    let at = span.start + u64::try_from(part).unwrap_or(u64::MAX).max(1);
+    if at >= span.end {
+        return (span, None);
+    }
+    (Span { start: span.start, end: at }, Some(Span { start: at, end: span.end }))
+}

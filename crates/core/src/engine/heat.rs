@@ -1,0 +1,439 @@
+//! How hot memory is, and where it is, as far as it was told.
+//!
+//! One unit for all sources: **accesses per page and second, in thousandths**.
+//!
+//! | source     | an observation gives                         | worked example                     |
+//! |------------|----------------------------------------------|------------------------------------|
+//! | DAMON      | accessed / (checks · every), a lower bound   | 20 of 20 checks of 5 ms: ≥ 200/s   |
+//! | hint fault | 1 / after                                    | after 4 ms: 250/s                  |
+//! | PMU        | samples · period / time / pages              | 3 · 1000 in 1 s on 1 page: 3000/s  |
+//!
+//! A map holds stretches that don't overlap. A region cuts them at its ends; a
+//! sample or fault cuts out a block of the map's grain; neighbours that look alike
+//! grow together again. So the map follows regions that split and merge, and
+//! stays within its limit.
+
+use super::seen::Span;
+use crate::units::{NodeId, Picos};
+use std::collections::BTreeMap;
+
+/// Thousandths of an access per page and second.
+pub(super) type Rate = u64;
+
+const SECOND: u128 = 1_000_000_000_000;
+
+fn narrow(v: u128) -> u64 {
+    u64::try_from(v).unwrap_or(u64::MAX)
+}
+
+/// `v` after `dt`, halved once per `half`; linear between two halvings.
+pub(super) fn decay(v: u64, dt: Picos, half: Picos) -> u64 {
+    let half = half.0.max(1);
+    let Some(v) = u32::try_from(dt.0 / half).ok().and_then(|k| v.checked_shr(k)) else { return 0 };
+    v - narrow(u128::from(v) * u128::from(dt.0 % half) / (2 * u128::from(half)))
+}
+
+/// The average that was `old` when `x` held for `dt` since.
+fn mix(old: u64, x: u64, dt: Picos, half: Picos) -> u64 {
+    if x >= old { x - decay(x - old, dt, half) } else { x + decay(old - x, dt, half) }
+}
+
+/// Rate of a DAMON region. Saturates at one access per check, so it is a lower
+/// bound; `None` without checks.
+///
+/// Source: specs/engine.md#heat.
+pub(super) fn region_rate(accessed: u32, checks: u32, every: Picos) -> Option<Rate> {
+    let time = u128::from(checks) * u128::from(every.0);
+    (time > 0).then(|| narrow(u128::from(accessed.min(checks)) * 1000 * SECOND / time))
+}
+
+/// Rate of a page that was accessed `after` it had been made inaccessible. Below
+/// a microsecond nothing is told apart: the fault itself takes as long.
+///
+/// Source: specs/engine.md#heat.
+pub(super) fn fault_rate(after: Picos) -> Rate {
+    narrow(1000 * SECOND / u128::from(after.0.max(1_000_000)))
+}
+
+/// Rate of `milli` thousandths of accesses to `pages` pages in `time`.
+///
+/// Source: specs/engine.md#heat.
+pub(super) fn count_rate(milli: u64, pages: u64, time: Picos) -> Rate {
+    let over = u128::from(pages.max(1)) * u128::from(time.0.max(1));
+    narrow(u128::from(milli) * SECOND / over)
+}
+
+/// Where pages of a stretch are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// When that was so.
+    pub(super) at: Picos,
+    /// Pages by node, rising, none of 0; empty: nothing is there.
+    pub(super) on: Vec<(NodeId, u64)>,
+}
+
+impl Place {
+    pub(super) fn pages_on(&self, node: NodeId) -> u64 {
+        self.on.iter().find(|(n, _)| *n == node).map_or(0, |(_, p)| *p)
+    }
+    /// Pages in memory.
+    pub(super) fn present(&self) -> u64 {
+        self.on.iter().map(|(_, p)| *p).sum()
+    }
+    /// Another node's pages are added.
+    pub(super) fn add(&mut self, node: NodeId, pages: u64) {
+        if pages == 0 {
+            return;
+        }
+        match self.on.binary_search_by_key(&node, |(n, _)| *n) {
+            Ok(i) => self.on[i].1 = self.on[i].1.saturating_add(pages),
+            Err(i) => self.on.insert(i, (node, pages)),
+        }
+    }
+    /// All that is on `from` is on `to` now.
+    pub(super) fn shift(&mut self, from: NodeId, to: NodeId) {
+        let pages = self.pages_on(from);
+        self.on.retain(|(n, _)| *n != from);
+        self.add(to, pages);
+    }
+    /// The part of `part` of `whole` pages; rounds up where anything is there.
+    fn share(&self, part: u64, whole: u64) -> Self {
+        let scale = |p: u64| {
+            narrow((u128::from(p) * u128::from(part)).div_ceil(u128::from(whole.max(1)))).min(part)
+        };
+        Self { at: self.at, on: self.on.iter().map(|(n, p)| (*n, scale(*p))).collect() }
+    }
+    fn alike(&self, other: &Self) -> bool {
+        self.on.len() == other.on.len()
+            && self.on.len() <= 1
+            && self.on.iter().zip(&other.on).all(|(a, b)| a.0 == b.0)
+    }
+}
+
+/// What past orders taught about a stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Trouble {
+    /// Must not be moved.
+    pub(super) forbidden: bool,
+    /// How often it was busy in a row.
+    pub(super) busy: u32,
+    /// Not to be tried before.
+    pub(super) until: Picos,
+    /// An order failed in part; the next look says whether here. From where, and
+    /// whether all that failed was forbidden.
+    pub(super) suspect: Option<(NodeId, bool)>,
+}
+
+/// A stretch of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    /// One past its last page.
+    pub(super) end: u64,
+    /// Short average.
+    pub(super) short: Rate,
+    /// Long average.
+    pub(super) long: Rate,
+    /// When the averages were brought up to date.
+    pub(super) at: Picos,
+    /// Since when the source would have told of accesses.
+    pub(super) born: Picos,
+    /// What came since the last fold: accesses in thousandths (samples), or the sum
+    /// of rates (faults).
+    pub(super) sum: u64,
+    /// From how many observations.
+    pub(super) nr: u32,
+    /// Whose CPUs access it: the node that leads, and by how much.
+    pub(super) from: Option<(NodeId, u32)>,
+    /// Where it is.
+    pub(super) place: Option<Place>,
+    /// What went wrong with it.
+    pub(super) trouble: Trouble,
+}
+
+impl Cell {
+    fn new(end: u64, now: Picos) -> Self {
+        Self {
+            end,
+            short: 0,
+            long: 0,
+            at: now,
+            born: now,
+            sum: 0,
+            nr: 0,
+            from: None,
+            place: None,
+            trouble: Trouble::default(),
+        }
+    }
+
+    /// Another vote for a node; the one that is ahead in the end has most of them,
+    /// if one has.
+    pub(super) fn vote(&mut self, node: NodeId) {
+        self.from = match self.from {
+            Some((n, c)) if n == node => Some((n, c.saturating_add(1).min(1000))),
+            Some((n, c)) if c > 1 => Some((n, c - 1)),
+            _ => Some((node, 1)),
+        };
+    }
+}
+
+/// Time scales of a map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scales {
+    /// Half-lives.
+    pub(super) short: Picos,
+    pub(super) long: Picos,
+    /// For how long silence does not yet mean cold.
+    pub(super) hold: Picos,
+}
+
+impl Scales {
+    /// Heat of a cell now: the mean of both averages, falling where nothing was told.
+    ///
+    /// Source: specs/engine.md#averages.
+    pub(super) fn heat(&self, cell: &Cell, now: Picos) -> Rate {
+        let silent = now.saturating_sub(cell.at).saturating_sub(self.hold);
+        let short = decay(cell.short, silent, self.short);
+        let long = decay(cell.long, silent, self.long);
+        short / 2 + long / 2 + (short % 2 + long % 2) / 2
+    }
+
+    fn update(&self, cell: &mut Cell, x: Rate, age: Picos, now: Picos, least: Picos) {
+        if cell.short == 0 && cell.long == 0 && cell.born == cell.at {
+            // The first word: as if it had been so for its age.
+            let known = u128::from(age.0.min(self.long.0));
+            cell.short = x;
+            cell.long = narrow(u128::from(x) * known / u128::from(self.long.0.max(1)));
+            cell.born = cell.born.min(now.saturating_sub(age));
+        } else {
+            let dt = now.saturating_sub(cell.at).max(least);
+            cell.short = mix(cell.short, x, dt, self.short);
+            cell.long = mix(cell.long, x, dt, self.long);
+        }
+        cell.at = now;
+    }
+}
+
+/// The memory of one process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Map {
+    cells: BTreeMap<u64, Cell>,
+}
+
+impl Map {
+    pub(super) fn len(&self) -> usize {
+        self.cells.len()
+    }
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Span, &Cell)> {
+        self.cells.iter().map(|(s, c)| (Span { start: *s, end: c.end }, c))
+    }
+
+    /// A border at `at`.
+    fn cut(&mut self, at: u64) {
+        let Some((&start, cell)) = self.cells.range_mut(..at).next_back() else { return };
+        if cell.end <= at {
+            return;
+        }
+        let whole = cell.end - start;
+        let mut right = cell.clone();
+        let left = at - start;
+        right.place = cell.place.as_ref().map(|p| p.share(whole - left, whole));
+        cell.place = cell.place.as_ref().map(|p| p.share(left, whole));
+        let part = narrow(u128::from(cell.sum) * u128::from(left) / u128::from(whole));
+        right.sum = cell.sum - part;
+        cell.sum = part;
+        cell.end = at;
+        self.cells.insert(at, right);
+    }
+
+    /// Fills the gaps of a span with cells, cuts at its ends, and changes all in it.
+    pub(super) fn paint(&mut self, span: Span, now: Picos, f: impl FnMut(&mut Cell)) {
+        if span.start >= span.end {
+            return;
+        }
+        self.cut(span.start);
+        self.cut(span.end);
+        let mut gaps = Vec::new();
+        let mut at = span.start;
+        for (&s, c) in self.cells.range(span.start..span.end) {
+            if s > at {
+                gaps.push((at, s));
+            }
+            at = c.end;
+        }
+        if at < span.end {
+            gaps.push((at, span.end));
+        }
+        for (s, e) in gaps {
+            self.cells.insert(s, Cell::new(e, now));
+        }
+        self.each(span, f);
+    }
+
+    /// Changes what is there of a span, without cutting or filling.
+    pub(super) fn each(&mut self, span: Span, mut f: impl FnMut(&mut Cell)) {
+        if span.start < span.end {
+            self.cells.range_mut(span.start..span.end).for_each(|(_, c)| f(c));
+        }
+    }
+
+    /// Cuts at the ends of a span, then changes what is there of it.
+    pub(super) fn change(&mut self, span: Span, f: impl FnMut(&mut Cell)) {
+        self.cut(span.start);
+        self.cut(span.end);
+        self.each(span, f);
+    }
+
+    /// A region of one heat.
+    pub(super) fn region(&mut self, span: Span, x: Rate, age: Picos, now: Picos, t: &Scales) {
+        self.paint(span, now, |c| t.update(c, x, age, now, Picos::ZERO));
+    }
+
+    /// The cell of a page, cut out in blocks of `grain`, a power of two.
+    pub(super) fn at_page(&mut self, vpn: u64, grain: u64, now: Picos) -> Option<&mut Cell> {
+        let start = vpn & !(grain - 1);
+        let end = start.checked_add(grain)?;
+        let inside = self.cells.range(..=vpn).next_back().filter(|(_, c)| c.end > vpn);
+        let span = match inside {
+            Some((&s, c)) if c.end - s <= grain => Span { start: s, end: c.end },
+            Some((&s, c)) => Span { start: s.max(start), end: c.end.min(end) },
+            None => {
+                let before = self.cells.range(..=vpn).next_back().map_or(0, |(_, c)| c.end);
+                let after = self.cells.range(vpn..).next().map_or(end, |(s, _)| *s);
+                Span { start: start.max(before), end: end.min(after) }
+            }
+        };
+        self.paint(span, now, |_| ());
+        self.cells.get_mut(&span.start)
+    }
+
+    /// Closes a window of samples: silence counts as no access.
+    pub(super) fn fold_samples(&mut self, since: Picos, now: Picos, t: &Scales) {
+        for (start, c) in &mut self.cells {
+            let window = now.saturating_sub(since);
+            let x = count_rate(c.sum, c.end - start, window);
+            t.update(c, x, window, now, Picos::ZERO);
+            (c.sum, c.nr) = (0, 0);
+        }
+    }
+
+    /// Closes a window of faults: silence says nothing, as the scan may not have
+    /// come by.
+    pub(super) fn fold_faults(&mut self, now: Picos, least: Picos, t: &Scales) {
+        for (start, c) in &mut self.cells {
+            if c.nr > 0 {
+                let x = c.sum / (c.end - start).max(u64::from(c.nr));
+                t.update(c, x, least, now, least);
+                (c.sum, c.nr) = (0, 0);
+            }
+        }
+    }
+
+    /// Takes neighbours together that look alike, then ever more unlike ones until
+    /// there are at most `limit`. Says whether unlike ones were taken together.
+    ///
+    /// Source: specs/engine.md#memory.
+    pub(super) fn tidy(&mut self, limit: usize, now: Picos, t: &Scales) -> bool {
+        let old = t.long.0.saturating_mul(10);
+        self.cells.retain(|_, c| {
+            let silent = now.saturating_sub(c.at);
+            c.trouble != Trouble::default() || c.place.is_some() || silent.0 < old
+        });
+        self.merge(3, false);
+        // An eighth, a quarter, a half of the hotter one; then anything, in pairs.
+        for tolerance in [2, 1] {
+            if self.cells.len() <= limit {
+                return false;
+            }
+            self.merge(tolerance, false);
+        }
+        let coarse = self.cells.len() > limit;
+        while self.cells.len() > limit.max(1) {
+            let before = self.cells.len();
+            self.merge(0, true);
+            if self.cells.len() == before {
+                self.drop_coldest(limit, now, t);
+                break;
+            }
+        }
+        coarse
+    }
+
+    /// Stretches that touch nobody can't be merged: the coldest are forgotten.
+    fn drop_coldest(&mut self, limit: usize, now: Picos, t: &Scales) {
+        let mut by_heat: Vec<(Rate, u64)> =
+            self.cells.iter().map(|(s, c)| (t.heat(c, now), *s)).collect();
+        by_heat.sort_unstable();
+        let drop = by_heat.len().saturating_sub(limit.max(1));
+        for (_, start) in &by_heat[..drop] {
+            self.cells.remove(start);
+        }
+    }
+
+    /// One pass over neighbours whose heat differs by at most a 2^`shift`-th.
+    fn merge(&mut self, shift: u32, pairs: bool) {
+        let mut out: Vec<(u64, Cell)> = Vec::with_capacity(self.cells.len());
+        let mut free = true;
+        for (start, cell) in std::mem::take(&mut self.cells) {
+            if let Some((s, last)) = out.last_mut() {
+                if last.end == start && free && (pairs || alike(last, &cell, shift)) {
+                    absorb(*s, last, start, cell);
+                    free = !pairs;
+                    continue;
+                }
+            }
+            free = true;
+            out.push((start, cell));
+        }
+        // Sorted already: the map is built without comparing again.
+        self.cells = out.into_iter().collect();
+    }
+}
+
+fn alike(a: &Cell, b: &Cell, shift: u32) -> bool {
+    let near = |x: u64, y: u64| x.abs_diff(y) <= x.max(y) >> shift;
+    let place = match (&a.place, &b.place) {
+        (None, None) => true,
+        (Some(p), Some(q)) => p.alike(q),
+        _ => false,
+    };
+    place
+        && near(a.short, b.short)
+        && near(a.long, b.long)
+        && a.trouble == b.trouble
+        && a.from.map(|f| f.0) == b.from.map(|f| f.0)
+}
+
+/// `b` begins where `a` ends and becomes part of it.
+fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
+    let (na, nb) = (a.end - a_start, b.end - b_start);
+    let mean = |x: u64, y: u64| {
+        narrow(
+            (u128::from(x) * u128::from(na) + u128::from(y) * u128::from(nb)) / u128::from(na + nb),
+        )
+    };
+    a.end = b.end;
+    a.short = mean(a.short, b.short);
+    a.long = mean(a.long, b.long);
+    a.at = a.at.max(b.at);
+    a.born = a.born.min(b.born);
+    a.sum = a.sum.saturating_add(b.sum);
+    a.nr = a.nr.saturating_add(b.nr);
+    if b.from.map(|f| f.1) > a.from.map(|f| f.1) {
+        a.from = b.from;
+    }
+    // Known in part is not known.
+    a.place = match (a.place.take(), b.place) {
+        (Some(mut p), Some(q)) => {
+            p.at = p.at.min(q.at);
+            q.on.iter().for_each(|(n, pages)| p.add(*n, *pages));
+            Some(p)
+        }
+        _ => None,
+    };
+    // What must not be moved stays so, also together with what may.
+    a.trouble.forbidden |= b.trouble.forbidden;
+    a.trouble.busy = a.trouble.busy.max(b.trouble.busy);
+    a.trouble.until = a.trouble.until.max(b.trouble.until);
+    a.trouble.suspect = a.trouble.suspect.or(b.trouble.suspect);
+}

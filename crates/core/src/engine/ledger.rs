@@ -1,0 +1,205 @@
+//! What was decided, done and spent.
+
+use super::order::{Evidence, Fails, Reason};
+use super::seen::Who;
+use crate::units::{NodeId, Pages, Picos};
+use std::collections::BTreeMap;
+
+/// What the engine thinks of a stretch of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It should go there; ordered as the budgets allow.
+    Move {
+        /// Where to.
+        to: NodeId,
+        /// The reason.
+        why: Reason,
+    },
+    /// It stays.
+    Stay {
+        /// The reason.
+        why: Why,
+    },
+    /// Can't be said without evidence.
+    Unknown {
+        /// Which.
+        lacks: Evidence,
+    },
+}
+
+/// Why something is not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// The process has not run for longer than the start delay.
+    SlowStart,
+    /// It is where it should be.
+    Home,
+    /// A move would cost more than it saves within the horizon.
+    NotWorthIt,
+    /// The destination is full, and nothing there is enough colder.
+    NoRoom,
+    /// Worth it, but others were worth more of the budget.
+    OverBudget,
+    /// An order for it is on its way.
+    OnItsWay,
+    /// It was busy; its retry is not due.
+    Backoff,
+    /// It was busy too often.
+    GivenUp,
+    /// It must not be moved.
+    Forbidden,
+    /// Its heat is too old, or the source is silent.
+    Stale,
+    /// Its threads have not been on that node for long.
+    Unsettled,
+    /// Nothing of it is in memory.
+    Absent,
+}
+
+impl Why {
+    /// A short name for reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SlowStart => "slow_start",
+            Self::Home => "home",
+            Self::NotWorthIt => "not_worth_it",
+            Self::NoRoom => "no_room",
+            Self::OverBudget => "over_budget",
+            Self::OnItsWay => "on_its_way",
+            Self::Backoff => "backoff",
+            Self::GivenUp => "given_up",
+            Self::Forbidden => "forbidden",
+            Self::Stale => "stale",
+            Self::Unsettled => "unsettled",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// How often, and about how many pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Times.
+    pub times: u64,
+    /// Pages, summed over the times.
+    pub pages: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, pages: u64) {
+        self.times += 1;
+        self.pages = self.pages.saturating_add(pages);
+    }
+}
+
+/// Moves of one reason from one node to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Orders that have reported.
+    pub orders: u64,
+    /// Pages tried, as the machine told.
+    pub tried: Pages,
+    /// Pages that got there.
+    pub moved: Pages,
+    /// The others by cause. What a machine left unexplained is in
+    /// [`Ledger::unexplained`], so that tried = moved + fails + unexplained.
+    pub fails: Fails,
+}
+
+/// Everything that an engine has decided, done and spent. Only grows.
+///
+/// Source: specs/engine.md#ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Orders handed out, by reason; the pages are those named.
+    pub ordered: BTreeMap<Reason, Tally>,
+    /// Judgements, by verdict; once for each stretch of memory and decision.
+    pub verdicts: BTreeMap<Verdict, Tally>,
+    /// Moves that have reported, by reason, from and to.
+    pub moves: BTreeMap<(Reason, NodeId, NodeId), Moved>,
+    /// Pages of moves that the machine's report leaves unexplained.
+    pub unexplained: Pages,
+    /// Pages that were reported as moved or failed beyond those tried.
+    pub overexplained: Pages,
+    /// Orders that have reported, of all kinds.
+    pub done: u64,
+    /// Orders that reported nothing tried: the machine did not take them.
+    pub refused: u64,
+    /// Orders that were withdrawn before they were handed out, as their process ended.
+    pub withdrawn: u64,
+    /// Reports of orders that are not open: none should be.
+    pub strays: u64,
+    /// Expected savings of the moves ordered.
+    pub saves: Picos,
+    /// Expected costs of looks and moves ordered.
+    pub costs: Picos,
+    /// Processor time that orders took, as reported.
+    pub took: Picos,
+    /// Processor time of observing and deciding, as the settings estimate it.
+    pub observing: Picos,
+    /// Observations.
+    pub seen: u64,
+    /// Events that the source lost.
+    pub lost: u64,
+    /// Times the source fell silent.
+    pub stale: u64,
+    /// Decisions.
+    pub decisions: u64,
+    /// Processes whose sampling was ordered.
+    pub watched: u64,
+    /// Processes that ended or were replaced.
+    pub gone: u64,
+    /// Observations about processes or nodes that the engine does not know.
+    pub unknown: u64,
+    /// Times that neighbouring stretches were taken together for want of memory.
+    pub coarsened: u64,
+    /// Heat of the coldest stretch taken up in the last decision that took one, in
+    /// thousandths of an access per page and second: the threshold as it adapted.
+    pub threshold: Option<u64>,
+}
+
+impl Ledger {
+    /// Sums over all moves.
+    pub fn total(&self) -> Moved {
+        let mut t = Moved::default();
+        for m in self.moves.values() {
+            t.orders += m.orders;
+            t.tried += m.tried;
+            t.moved += m.moved;
+            t.fails.no_room += m.fails.no_room;
+            t.fails.busy += m.fails.busy;
+            t.fails.absent += m.fails.absent;
+            t.fails.forbidden += m.fails.forbidden;
+            t.fails.gone += m.fails.gone;
+        }
+        t
+    }
+    /// Judgements that stayed for a reason.
+    pub fn stays(&self, why: Why) -> Tally {
+        self.verdicts.get(&Verdict::Stay { why }).copied().unwrap_or_default()
+    }
+    /// Judgements that lacked evidence.
+    pub fn unknowns(&self, lacks: Evidence) -> Tally {
+        self.verdicts.get(&Verdict::Unknown { lacks }).copied().unwrap_or_default()
+    }
+    /// Orders handed out for a reason.
+    pub fn orders(&self, why: Reason) -> Tally {
+        self.ordered.get(&why).copied().unwrap_or_default()
+    }
+    pub(super) fn judge(&mut self, verdict: Verdict, pages: u64) {
+        self.verdicts.entry(verdict).or_default().add(pages);
+    }
+}
+
+/// One process as the engine sees it, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Which.
+    pub who: Who,
+    /// Whether it is sampled.
+    pub watched: bool,
+    /// Stretches of memory that are told apart.
+    pub spans: usize,
+    /// Pages of an address range that one sample stands for.
+    pub grain: u64,
+}

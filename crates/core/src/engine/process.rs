@@ -1,0 +1,373 @@
+//! A process as the engine knows it: slow start, and news about its memory.
+
+use super::heat::{self, Cell, Map, Place, Scales};
+use super::order::{Act, Benefit, Evidence, Fails, Reason};
+use super::pump::Open;
+use super::seen::{Source, Span, Who};
+use super::{Engine, Settings};
+use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
+use crate::scenario::SlowStart;
+use crate::units::{NodeId, Pages, Picos};
+use std::collections::BTreeMap;
+
+/// Pages of a block of one look: within it, places are known as shares only.
+const LOOK_PAGES: u64 = 64;
+/// Spans that every process may tell apart.
+const LEAST_SPANS: usize = 16;
+
+/// What is known of a process.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    /// The rule of slow start: the whole process is its task.
+    scan: TaskScan,
+    /// Since when it is sampled.
+    pub(super) watched: Option<Picos>,
+    /// Node of all its CPUs, and since when.
+    pub(super) node: Option<NodeId>,
+    pub(super) node_since: Picos,
+    pub(super) resident: Pages,
+    /// Pages that one sample stands for, a power of two.
+    pub(super) grain: u64,
+    pub(super) map: Map,
+    /// Spans of open orders: end by start.
+    pub(super) busy: BTreeMap<u64, u64>,
+    /// Where spans are, told but not taken in yet.
+    reports: BTreeMap<Span, Vec<(NodeId, u64)>>,
+    /// When the last window of samples or faults was closed.
+    pub(super) folded: Picos,
+    /// When a hint fault came from a fast node: only then does silence about such
+    /// nodes mean something.
+    pub(super) fast_faults: Option<Picos>,
+}
+
+impl Process {
+    fn new(delay: Picos, now: Picos) -> Self {
+        let ms = u32::try_from(delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
+        Self {
+            scan: TaskScan { period_ms: ms, ..TaskScan::default() },
+            watched: None,
+            node: None,
+            node_since: now,
+            resident: Pages::ZERO,
+            grain: 1,
+            map: Map::default(),
+            busy: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            folded: now,
+            fast_faults: None,
+        }
+    }
+
+    /// Whether an open order names some of it.
+    pub(super) fn is_busy(&self, span: Span) -> bool {
+        overlaps(&self.busy, span)
+    }
+
+    /// Block of a look.
+    pub(super) fn look_pages(&self) -> u64 {
+        LOOK_PAGES.max(self.grain)
+    }
+}
+
+/// Whether a span overlaps one of those, kept as end by start.
+pub(super) fn overlaps(spans: &BTreeMap<u64, u64>, span: Span) -> bool {
+    spans.range(..span.end).next_back().is_some_and(|(_, end)| *end > span.start)
+}
+
+impl Settings {
+    pub(super) fn scales(&self) -> Scales {
+        // A source that tells once in an interval may be late once.
+        let hold = Picos(self.interval.0.saturating_mul(2));
+        Scales { short: self.short, long: self.long, hold }
+    }
+}
+
+impl Engine {
+    /// Spans that each sampled process may tell apart.
+    pub(super) fn limit(&self) -> usize {
+        (self.settings.most_spans / self.nr_watched.max(1)).max(LEAST_SPANS)
+    }
+
+    /// Source: specs/engine.md#processes.
+    pub(super) fn see_task(&mut self, who: Who, ran: Picos, node: Option<NodeId>, resident: Pages) {
+        if self.dead.get(&who.pid).is_some_and(|last| who.start <= *last) {
+            self.ledger.unknown += 1;
+            return;
+        }
+        match self.alive.get(&who.pid).copied() {
+            // The PID means another process now.
+            Some(old) if old.start < who.start => self.forget(old),
+            Some(old) if old.start > who.start => {
+                self.ledger.unknown += 1;
+                return;
+            }
+            _ => {}
+        }
+        self.alive.insert(who.pid, who);
+        let now = self.now;
+        let delay = self.settings.start_delay;
+        let limit = self.limit() as u64;
+        let p = self.processes.entry(who).or_insert_with(|| Process::new(delay, now));
+        if p.node != node {
+            p.node = node;
+            p.node_since = now;
+        }
+        p.resident = resident;
+        // Half of the spans for samples, the other for what regions and looks cut.
+        p.grain =
+            resident.0.saturating_mul(2).div_ceil(limit).clamp(1, 1 << 40).next_power_of_two();
+        if p.watched.is_some() {
+            return;
+        }
+        // The process is one task of the rule; its gate is open, as only processor time counts.
+        let open = MmScan::new();
+        let outcome = tick(&mut p.scan, &open, SlowStart::Today, 0, ran.as_ns(), || p_start(delay));
+        if outcome == TickOutcome::QueueWork {
+            p.watched = Some(now);
+            p.folded = now;
+            self.ledger.watched += 1;
+            self.nr_watched += 1;
+            let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
+            self.open.insert(id, Open::watch(who));
+        }
+    }
+
+    /// The process, if it is sampled; news about others is counted.
+    fn sampled(&mut self, who: Who) -> Option<&mut Process> {
+        let p = self.processes.get_mut(&who).filter(|p| p.watched.is_some());
+        if p.is_none() {
+            self.ledger.unknown += 1;
+        }
+        p
+    }
+
+    /// Memory between two decisions is bounded too.
+    fn bound(&mut self, who: Who) {
+        let limit = self.limit();
+        let (now, scales) = (self.now, self.settings.scales());
+        if let Some(p) = self.processes.get_mut(&who) {
+            if p.map.len() > limit.saturating_mul(2) && p.map.tidy(limit, now, &scales) {
+                self.ledger.coarsened += 1;
+            }
+        }
+    }
+
+    pub(super) fn see_region(
+        &mut self,
+        who: Who,
+        span: Span,
+        rate: Option<heat::Rate>,
+        age: Picos,
+    ) {
+        let (now, scales) = (self.now, self.settings.scales());
+        let Some(p) = self.sampled(who) else { return };
+        let Some(rate) = rate.filter(|_| span.start < span.end) else {
+            self.ledger.unknown += 1;
+            return;
+        };
+        p.map.region(span, rate, age, now, &scales);
+        self.silent = false;
+        self.bound(who);
+    }
+
+    pub(super) fn see_fault(
+        &mut self,
+        who: Who,
+        vpn: u64,
+        from: NodeId,
+        on: NodeId,
+        after: Option<Picos>,
+    ) {
+        let now = self.now;
+        let settings = self.settings;
+        let top = self.nodes.is_top(on);
+        let Some(p) = self.sampled(who) else { return };
+        if top {
+            p.fast_faults = Some(now);
+        }
+        // Without a time it was accessed once, at least, since the last window.
+        let rate = after.map_or_else(
+            || heat::count_rate(1000, 1, now.saturating_sub(p.folded).max(Picos::from_ms(1))),
+            heat::fault_rate,
+        );
+        let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
+        cell.sum = cell.sum.saturating_add(rate);
+        cell.nr = cell.nr.saturating_add(1);
+        cell.vote(from);
+        if cell.end - vpn == 1 && p.grain == 1 {
+            locate(cell, Place { at: now, on: vec![(on, 1)] }, &settings);
+        }
+        self.silent = false;
+        self.bound(who);
+    }
+
+    pub(super) fn see_sample(&mut self, who: Who, vpn: u64, from: NodeId, period: u64) {
+        let now = self.now;
+        let Some(p) = self.sampled(who) else { return };
+        let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
+        cell.sum = cell.sum.saturating_add(period.saturating_mul(1000));
+        cell.nr = cell.nr.saturating_add(1);
+        cell.vote(from);
+        self.silent = false;
+        self.bound(who);
+    }
+
+    pub(super) fn see_resident(&mut self, who: Who, span: Span, on: NodeId, pages: u64) {
+        let Some(p) = self.sampled(who) else { return };
+        if span.start >= span.end {
+            return;
+        }
+        let report = p.reports.entry(span).or_default();
+        match report.iter_mut().find(|(n, _)| *n == on) {
+            Some(r) => r.1 = pages,
+            None => report.push((on, pages)),
+        }
+        self.reported.insert(who);
+    }
+
+    /// Takes in what was told about spans that no open look names.
+    pub(super) fn locate_unasked(&mut self) {
+        let now = self.now;
+        let settings = self.settings;
+        for who in std::mem::take(&mut self.reported) {
+            let Some(p) = self.processes.get_mut(&who) else { continue };
+            let reports = std::mem::take(&mut p.reports);
+            for (span, on) in reports {
+                if p.is_busy(span) {
+                    p.reports.insert(span, on);
+                } else {
+                    spread(p, span, &on, now, &settings);
+                }
+            }
+        }
+    }
+
+    /// What a finished order says about its spans.
+    ///
+    /// Source: specs/engine.md#failures.
+    pub(super) fn settle(&mut self, open: &Open, tried: Pages, moved: Pages, fails: Fails) {
+        let (now, settings) = (self.now, self.settings);
+        let Some(p) = self.processes.get_mut(&open.who) else { return };
+        for span in &open.spans {
+            p.busy.remove(&span.start);
+        }
+        let Some((from, to)) = open.between else {
+            for &span in &open.spans {
+                let told: Vec<Span> = p
+                    .reports
+                    .range(Span { start: span.start, end: 0 }..Span { start: span.end, end: 0 })
+                    .filter(|(s, _)| s.end <= span.end)
+                    .map(|(s, _)| *s)
+                    .collect();
+                if told.is_empty() {
+                    // Asked and not answered: not to be asked at every turn.
+                    let until = Picos(now.0.saturating_add(settings.backoff.0));
+                    p.map.paint(span, now, |c| c.trouble.until = until);
+                }
+                for s in told {
+                    if let Some(on) = p.reports.remove(&s) {
+                        spread(p, s, &on, now, &settings);
+                    }
+                }
+            }
+            return;
+        };
+        let only = |n: Pages| n.0 > 0 && n == tried;
+        for &span in &open.spans {
+            if tried.0 == 0 || only(fails.busy) {
+                // All of them, so no look is needed to know which.
+                p.map.change(span, |c| was_busy(c, now, &settings));
+            } else if only(fails.forbidden) {
+                p.map.change(span, |c| c.trouble.forbidden = true);
+            } else if moved == tried {
+                p.map.change(span, |c| {
+                    (c.trouble.busy, c.trouble.suspect) = (0, None);
+                    if let Some(place) = &mut c.place {
+                        place.shift(from, to);
+                    }
+                });
+            } else {
+                let stuck = fails.busy.0 > 0 || fails.forbidden.0 > 0;
+                let suspect = stuck.then_some((from, fails.busy.0 == 0));
+                p.map.change(span, |c| {
+                    c.place = None;
+                    c.trouble.suspect = suspect;
+                });
+            }
+        }
+    }
+
+    /// Whether silence about memory on a fast node means that it is cold.
+    ///
+    /// Source: specs/engine.md#silence.
+    pub(super) fn silence_is_cold(&self, p: &Process, cell: &Cell, fast: bool) -> bool {
+        if self.source != Source::HintFault || !fast {
+            return true;
+        }
+        let long = self.settings.long;
+        let window = Picos(long.0.saturating_mul(2));
+        p.fast_faults.is_some_and(|at| self.now.saturating_sub(at) <= window)
+            && self.now.saturating_sub(cell.born) >= long
+    }
+
+    /// Whether the machine can say where pages are.
+    pub(super) fn can_look(&self) -> bool {
+        !self.lack(Evidence::Place)
+    }
+}
+
+/// The rule asks for a period once sampling has begun; there is no next one.
+fn p_start(delay: Picos) -> u32 {
+    u32::try_from(delay.as_ms()).unwrap_or(u32::MAX)
+}
+
+fn was_busy(cell: &mut Cell, now: Picos, settings: &Settings) {
+    let wait = settings.backoff.0.saturating_mul(1 << cell.trouble.busy.min(16));
+    cell.trouble.busy = cell.trouble.busy.saturating_add(1);
+    cell.trouble.until = Picos(now.0.saturating_add(wait));
+    cell.trouble.suspect = None;
+}
+
+/// The cell's pages are there; what a failed order left behind shows now.
+fn locate(cell: &mut Cell, place: Place, settings: &Settings) {
+    if let Some((from, forbidden)) = cell.trouble.suspect.take() {
+        if place.pages_on(from) == 0 {
+            cell.trouble.busy = 0;
+        } else if forbidden {
+            cell.trouble.forbidden = true;
+        } else {
+            was_busy(cell, place.at, settings);
+        }
+    }
+    cell.place = Some(place);
+}
+
+/// A report about a span, spread over its cells: exactly where the span is one cell
+/// or all on one node, else evenly, as nothing tells more.
+fn spread(p: &mut Process, span: Span, on: &[(NodeId, u64)], now: Picos, settings: &Settings) {
+    let whole = span.end - span.start;
+    let born = p.watched.unwrap_or(now);
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    p.map.paint(span, now, |_| ());
+    p.map.each(span, |c| parts.push((0, c.end)));
+    let mut start = span.start;
+    for part in &mut parts {
+        part.0 = start;
+        start = part.1;
+    }
+    let mut parts = parts.into_iter();
+    p.map.each(span, |c| {
+        let Some((from, to)) = parts.next() else { return };
+        let mut place = Place { at: now, on: Vec::new() };
+        for (node, pages) in on {
+            let share = u128::from((*pages).min(whole)) * u128::from(to - from);
+            let share = u64::try_from(share.div_ceil(u128::from(whole))).unwrap_or(u64::MAX);
+            place.add(*node, share);
+        }
+        if c.short == 0 && c.long == 0 && c.place.is_none() && c.born == c.at {
+            // Found by looking: the source has told nothing of it since sampling began.
+            c.born = c.born.min(born);
+        }
+        locate(c, place, settings);
+    });
+}

@@ -1,0 +1,310 @@
+//! From the plan to orders, as budgets and room allow.
+//!
+//! A move names as many pages as a process may be held up for, and no more than
+//! the budgets hold at that moment. Where the destination is full, one order makes
+//! room first; what waits goes up when that one is done.
+
+use super::Engine;
+use super::decide::{LookPiece, Piece};
+use super::order::{Act, Benefit, Evidence, Reason};
+use super::process::overlaps;
+use super::seen::{Span, Who};
+use crate::units::{NodeId, Picos};
+use std::collections::{BTreeMap, VecDeque};
+
+/// An order that has not reported yet.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub(super) who: Who,
+    pub(super) spans: Vec<Span>,
+    /// From and to, if it moves pages.
+    pub(super) between: Option<(NodeId, NodeId)>,
+    /// Pages that it names.
+    pub(super) named: u64,
+    /// Processor time that was set aside for it.
+    pub(super) cost: u64,
+    pub(super) why: Reason,
+}
+
+impl Open {
+    pub(super) fn watch(who: Who) -> Self {
+        Self {
+            who,
+            spans: Vec::new(),
+            between: None,
+            named: 0,
+            cost: 0,
+            why: Reason::SlowStartOver,
+        }
+    }
+    fn leaves(&self, node: NodeId) -> bool {
+        self.between.is_some_and(|(from, _)| from == node)
+    }
+}
+
+impl Engine {
+    /// Most pages of one move.
+    ///
+    /// Source: specs/engine.md#budgets.
+    fn move_limit(&self) -> u64 {
+        let by_stall = (self.settings.stall.0 / self.per_page).max(1);
+        let by_cpu = self.cpu.depth() / self.per_page;
+        by_stall.min(self.most_pages).min(by_cpu).min(self.moved.depth())
+    }
+
+    /// Most pages of one look: a quarter of what may be saved up, so that a look does
+    /// not hold up moves for long.
+    pub(super) fn look_limit(&self) -> u64 {
+        let each = self.settings.look_page.0.max(1);
+        (self.cpu.depth() / 4 / each).min(self.most_pages)
+    }
+
+    /// Orders what the budgets allow now.
+    pub(super) fn pump(&mut self) {
+        self.wake = None;
+        loop {
+            let moved = self.pump_moves();
+            let looked = self.pump_look();
+            if !moved && !looked {
+                return;
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.open.values().filter(|o| o.why != Reason::SlowStartOver).count()
+            >= self.settings.most_open
+    }
+
+    /// Waits for budgets; `None` is for ever.
+    fn wait_for(&mut self, at: Option<Picos>) {
+        if let Some(at) = at {
+            let at = at.max(Picos(self.now.0.saturating_add(1)));
+            self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
+        }
+    }
+
+    fn pump_moves(&mut self) -> bool {
+        let nodes: Vec<NodeId> = self.plan.up.keys().copied().collect();
+        let mut any = false;
+        for node in nodes {
+            any |= self.pump_node(node);
+        }
+        any
+    }
+
+    /// One order to or from a fast node.
+    ///
+    /// Source: specs/engine.md#room-first.
+    fn pump_node(&mut self, node: NodeId) -> bool {
+        let limit = self.move_limit();
+        if limit == 0 || self.is_full() || self.silent || self.lack(Evidence::Marks) {
+            return false;
+        }
+        let mut up = self.plan.up.remove(&node).unwrap_or_default();
+        let mut down = self.plan.down.remove(&node).unwrap_or_default();
+        self.skip(&mut up);
+        self.skip(&mut down);
+        let want = up.iter().take(512).map(|p| p.span.pages().0).fold(0, u64::saturating_add);
+        let want = want.min(limit);
+        let room = self.nodes.room(node, want).unwrap_or(0);
+        let leaving = self.open.values().any(|o| o.leaves(node));
+        let ordered = if want == 0 {
+            // Nobody waits any more: nobody has to go.
+            down.clear();
+            false
+        } else if room < want && !down.is_empty() {
+            // One at a time, so that no more goes than is needed.
+            !leaving && {
+                let to = down.front().map_or(node, |p| p.to);
+                let room = self.nodes.room_below(to, limit).unwrap_or(0);
+                if room == 0 {
+                    down.clear();
+                }
+                self.order_move(&mut down, room.min(limit))
+            }
+        } else if room > 0 && (room == want || !leaving) {
+            self.order_move(&mut up, room)
+        } else {
+            false
+        };
+        if !up.is_empty() {
+            self.plan.up.insert(node, up);
+        }
+        if !down.is_empty() {
+            self.plan.down.insert(node, down);
+        }
+        ordered
+    }
+
+    /// Drops what can't be ordered any more from the front of a queue.
+    fn skip(&self, queue: &mut VecDeque<Piece>) {
+        while let Some(p) = queue.front() {
+            let fine = self.processes.get(&p.who).is_some_and(|x| !x.is_busy(p.span));
+            if fine {
+                return;
+            }
+            queue.pop_front();
+        }
+    }
+
+    /// Orders up to `limit` pages from the front of a queue: spans of one process
+    /// between the same nodes.
+    fn order_move(&mut self, queue: &mut VecDeque<Piece>, limit: u64) -> bool {
+        let Some((who, from, to, why)) = queue.front().map(|p| (p.who, p.from, p.to, p.why)) else {
+            return false;
+        };
+        let same = |p: &Piece| p.who == who && p.from == from && p.to == to && p.why == why;
+        let waits = queue
+            .iter()
+            .take_while(|p| same(p))
+            .take(512)
+            .map(|p| p.span.pages().0)
+            .fold(0, u64::saturating_add);
+        let limit = limit.min(waits);
+        let price = |n: u64| n.saturating_mul(self.per_page);
+        if limit == 0 {
+            return false;
+        }
+        if self.moved.has() < limit || self.cpu.has() < price(limit) {
+            let at = self.moved.when(limit).zip(self.cpu.when(price(limit)));
+            self.wait_for(at.map(|(a, b)| a.max(b)));
+            return false;
+        }
+        let (mut spans, mut named, mut pages, mut saves) = (BTreeMap::new(), 0, 0, 0u128);
+        while named < limit {
+            let Some(p) = queue.front_mut().filter(|p| same(p)) else { break };
+            let busy = self.processes.get(&who).is_none_or(|x| x.is_busy(p.span));
+            if busy || overlaps(&spans, p.span) {
+                queue.pop_front();
+                continue;
+            }
+            let len = p.span.pages().0;
+            let part = len.min(limit - named);
+            let share = |v: u128| v * u128::from(part) / u128::from(len);
+            let head = Span { start: p.span.start, end: p.span.start + part };
+            let (s, n) = (share(p.saves), share(u128::from(p.pages)));
+            let n = u64::try_from(n).unwrap_or(u64::MAX);
+            spans.insert(head.start, head.end);
+            named += part;
+            pages += n;
+            saves += s;
+            if part == len {
+                queue.pop_front();
+            } else {
+                p.span.start = head.end;
+                p.saves -= s;
+                p.pages -= n;
+            }
+        }
+        if spans.is_empty() {
+            return false;
+        }
+        let spans: Vec<Span> = spans.iter().map(|(&start, &end)| Span { start, end }).collect();
+        let cost = price(named);
+        self.moved.take(named);
+        self.cpu.take(cost);
+        self.nodes.expect(to, named);
+        let expect = Benefit {
+            saves: Picos(u64::try_from(saves).unwrap_or(u64::MAX)),
+            costs: Picos(price(pages)),
+            over: self.settings.horizon,
+        };
+        let act = Act::Move { who, spans: join(&spans), from, to };
+        self.issue(act, expect, Open { who, spans, between: Some((from, to)), named, cost, why });
+        true
+    }
+
+    /// One look, at spans of one process.
+    ///
+    /// Source: specs/engine.md#looking.
+    fn pump_look(&mut self) -> bool {
+        let limit = self.look_limit();
+        if limit == 0 || self.is_full() || self.plan.looks.is_empty() || !self.can_look() {
+            return false;
+        }
+        let each = self.settings.look_page.0;
+        let who = self.plan.looks[0].who;
+        let waits = self
+            .plan
+            .looks
+            .iter()
+            .take_while(|l| l.who == who)
+            .take(256)
+            .map(|l| l.span.pages().0)
+            .fold(0, u64::saturating_add);
+        let limit = limit.min(waits);
+        let price = limit.saturating_mul(each);
+        if self.cpu.has() < price.max(1) {
+            let at = self.cpu.when(price.max(1));
+            self.wait_for(at);
+            return false;
+        }
+        let Some(block) = self.processes.get(&who).map(|p| p.look_pages()) else {
+            self.plan.looks.retain(|l| l.who != who);
+            return true;
+        };
+        let (mut spans, mut named, mut saves) = (BTreeMap::new(), 0, 0u128);
+        while named < limit {
+            let Some(l) = self.plan.looks.front_mut().filter(|l| l.who == who) else { break };
+            let busy = self.processes.get(&who).is_none_or(|x| x.is_busy(l.span));
+            if busy || overlaps(&spans, l.span) {
+                self.plan.looks.pop_front();
+                continue;
+            }
+            let len = l.span.pages().0;
+            // To the next border of a block, so that places are known block by block.
+            let border = (l.span.start / block).saturating_add(1).saturating_mul(block);
+            let part = len.min(limit - named).min(border - l.span.start);
+            let s = l.saves * u128::from(part) / u128::from(len);
+            let end = l.span.start + part;
+            spans.insert(l.span.start, end);
+            named += part;
+            saves += s;
+            if part == len {
+                self.plan.looks.pop_front();
+            } else {
+                *l = LookPiece {
+                    who,
+                    span: Span { start: end, end: l.span.end },
+                    saves: l.saves - s,
+                };
+            }
+        }
+        if spans.is_empty() {
+            return !self.plan.looks.is_empty();
+        }
+        let spans: Vec<Span> = spans.iter().map(|(&start, &end)| Span { start, end }).collect();
+        let cost = named.saturating_mul(each);
+        self.cpu.take(cost);
+        let expect = Benefit {
+            saves: Picos(u64::try_from(saves).unwrap_or(u64::MAX)),
+            costs: Picos(cost),
+            over: self.settings.horizon,
+        };
+        let why = Reason::PlaceUnknown;
+        let act = Act::Look { who, spans: spans.clone() };
+        self.issue(act, expect, Open { who, spans, between: None, named, cost, why });
+        true
+    }
+
+    fn issue(&mut self, act: Act, expect: Benefit, open: Open) {
+        if let Some(p) = self.processes.get_mut(&open.who) {
+            p.busy.extend(open.spans.iter().map(|s| (s.start, s.end)));
+        }
+        let id = self.order(act, expect, open.why);
+        self.open.insert(id, open);
+    }
+}
+
+/// Spans that touch, as one.
+fn join(spans: &[Span]) -> Vec<Span> {
+    let mut out: Vec<Span> = Vec::with_capacity(spans.len());
+    for s in spans {
+        match out.last_mut().filter(|l| l.end == s.start) {
+            Some(last) => last.end = s.end,
+            None => out.push(*s),
+        }
+    }
+    out
+}

@@ -1,0 +1,5 @@
+//! Stories: what was seen as text in, orders as text out.
+
+mod random;
+mod rig;
+mod stories;
