@@ -3,11 +3,17 @@
 //! A [`Machine`] shows what happens and carries orders out; the simulated kernel is
 //! one, Linux another. The engine never sees which.
 //!
-//! [`Faulty`] wraps any machine and spoils what it says and does, as a seed tells it.
+//! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
+//! it says and does, as a seed tells it. [`conformance`] holds what every machine must
+//! do, as tests that are written once.
 #![forbid(unsafe_code)]
 
+pub mod conformance;
+
+mod drive;
 mod faulty;
 
+pub use drive::drive;
 pub use faulty::{FaultPlan, Faulty, Injected};
 
 use homenode_core::engine::order::{Evidence, Order};

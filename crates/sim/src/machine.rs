@@ -23,7 +23,7 @@ use crate::engine::Simulation;
 use crate::vmstat::Item;
 use agent::Agent;
 use homenode_core::engine::order::{Act, Evidence, Order};
-use homenode_core::engine::seen::{Seen, Source, Span, Who};
+use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::knobs::KnobError;
 use homenode_core::scenario::{Policy, Process};
 use homenode_core::topology;
@@ -81,12 +81,11 @@ pub fn knobs_for(source: Source) -> Vec<(String, String)> {
     all.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
-/// What a source never tells.
+/// What is never told with a source. Where pages are can be looked up with any.
 pub fn lacks_of(source: Source) -> Vec<Evidence> {
     match source {
-        Source::Damon => vec![Evidence::Cpu, Evidence::Place],
-        Source::HintFault => Vec::new(),
-        Source::Pmu => vec![Evidence::Place],
+        Source::Damon => vec![Evidence::Cpu],
+        Source::HintFault | Source::Pmu => Vec::new(),
         Source::Residency => vec![Evidence::Heat, Evidence::Cpu],
     }
 }
@@ -186,6 +185,10 @@ impl SimMachine {
     /// Pages moved between nodes so far, by whomever: `pgmigrate_success`.
     pub fn moved(&self) -> Pages {
         Pages(self.sim.vmstat().get(Item::PgmigrateSuccess))
+    }
+    /// A node's zones with their marks; none if there is no such node.
+    pub fn zones(&self, node: NodeId) -> Vec<ZoneSeen> {
+        self.sim.machine.position(node).map(|p| self.sim.zones_seen(p)).unwrap_or_default()
     }
     fn space_of(&self, who: Who) -> Option<usize> {
         self.sim.procs().iter().find(|p| p.who == who).map(|p| p.space)

@@ -26,6 +26,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Pages looked at in one step of a job: some ten microseconds.
 const STEP: u64 = 32;
+/// Processes are read anew after this time at the earliest: 100 ms. A timer that only
+/// waits for a budget wakes more often than they change.
+const PROC_EVERY: u64 = 100_000_000_000;
 /// Picoseconds of a clock tick, the unit of a process's start.
 const CLOCK_TICK: u64 = 10_000_000_000;
 
@@ -120,6 +123,8 @@ pub(crate) struct Agent {
     /// When it looks around next.
     pub(crate) look_at: Option<u64>,
     known: BTreeMap<Who, usize>,
+    /// When processes were read last.
+    read_at: Option<u64>,
     watched: BTreeMap<usize, Who>,
     damon: Option<Damon>,
     /// Whether DAMON's timer runs.
@@ -164,6 +169,7 @@ impl Agent {
             out: Vec::new(),
             look_at: None,
             known: BTreeMap::new(),
+            read_at: None,
             watched: BTreeMap::new(),
             damon,
             damon_runs: false,
@@ -390,38 +396,36 @@ impl Agent {
         self.damon_runs.then_some(ctx.clock + SAMPLE)
     }
 
-    /// Everything that is to be seen now, and what reading it takes.
-    fn look(&mut self, sim: &mut Simulation) -> (u64, Vec<Seen>) {
-        let p = self.prices;
-        let (mut cost, mut seen) = (0, Vec::new());
+    /// Who lives, who has ended; what reading it takes.
+    fn read_procs(&mut self, sim: &mut Simulation, seen: &mut Vec<Seen>) -> u64 {
         let procs = sim.procs();
-        let mut known = BTreeMap::new();
-        for proc in &procs {
-            known.insert(proc.who, proc.space);
-        }
+        let known = procs.iter().map(|p| (p.who, p.space)).collect();
         let before = std::mem::replace(&mut self.known, known);
         for (who, space) in before {
-            if self.known.contains_key(&who) {
-                continue;
+            if !self.known.contains_key(&who) {
+                self.unwatch(sim, space);
+                seen.push(Seen::Gone { who });
             }
-            self.unwatch(sim, space);
-            seen.push(Seen::Gone { who });
         }
         for proc in &procs {
-            cost += p.proc_read;
             // In nanoseconds, as `schedstat` has it.
             let ran = Picos(proc.ran / 1000 * 1000);
             let (who, node, resident) = (proc.who, proc.node, Pages(proc.rss));
             seen.push(Seen::Task { who, ran, node, resident });
         }
+        self.prices.proc_read * procs.len() as u64
+    }
+    /// Everything that is to be seen now, and what reading it takes.
+    fn look(&mut self, sim: &mut Simulation) -> (u64, Vec<Seen>) {
+        let p = self.prices;
+        let (mut cost, mut seen) = (0, Vec::new());
+        if self.read_at.is_none_or(|at| at + PROC_EVERY <= sim.now) {
+            self.read_at = Some(sim.now);
+            cost += self.read_procs(sim, &mut seen);
+        }
         for (place, node) in sim.machine.nodes.iter().enumerate() {
             cost += p.zoneinfo;
-            let zones = &sim.kernel.memory.nodes[place].zones;
-            let zone = |&z: &usize| ZoneSeen {
-                free: Pages(sim.kernel.memory.zones[z].free),
-                marks: sim.kernel.marks[z],
-            };
-            let zones = zones.iter().map(zone).collect();
+            let zones = sim.zones_seen(place);
             seen.push(Seen::Node { node: node.id, zones, load: None });
         }
         match self.source {
@@ -575,6 +579,15 @@ impl Simulation {
         if let Some(kdamond) = self.agent.as_ref().and_then(|a| a.kdamond) {
             self.wake_helper(kdamond);
         }
+    }
+    /// A node's zones as `/proc/zoneinfo` shows them.
+    pub(super) fn zones_seen(&self, place: usize) -> Vec<ZoneSeen> {
+        let zones = &self.kernel.memory.nodes[place].zones;
+        let zone = |&z: &usize| ZoneSeen {
+            free: Pages(self.kernel.memory.zones[z].free),
+            marks: self.kernel.marks[z],
+        };
+        zones.iter().map(zone).collect()
     }
     pub(super) fn seed(&self) -> u64 {
         self.seed
