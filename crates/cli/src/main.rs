@@ -18,6 +18,7 @@ mod sim;
 mod topo;
 
 mod failure;
+mod homenode;
 mod knobs;
 mod nodes;
 mod output;

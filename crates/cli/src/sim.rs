@@ -1,5 +1,6 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+use crate::homenode::{self, Own, Runner, Source};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
@@ -25,7 +26,8 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 /// same on every machine.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5")]
+  homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
+  homenode sim scenarios/tiering-gauss.toml --engine --source damon")]
 pub(crate) struct Args {
     /// The scenario's TOML
     #[arg(value_name = "SCENARIO.toml")]
@@ -41,6 +43,13 @@ pub(crate) struct Args {
     /// Another machine than the scenario's
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// A second column: the same programs with homenode's engine in place of the kernel's
+    /// balancing, paying for itself
+    #[arg(long)]
+    engine: bool,
+    /// What homenode sees of memory accesses
+    #[arg(long, value_enum, value_name = "SOURCE", default_value = "damon", requires = "engine")]
+    source: Source,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -52,6 +61,15 @@ struct Run {
     hash: u64,
     run: ReplayRun,
     processes: Vec<ProcessFigures>,
+    own: Option<Own>,
+}
+
+/// A column: its name, who moves pages there, and its runs, one for each seed.
+struct Column {
+    name: String,
+    source: Option<Source>,
+    setup: Setup,
+    runs: Vec<Run>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
@@ -74,12 +92,23 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
     let last = last.ok_or_else(|| anyhow!("--seeds {}: seeds end at 2^64 - 1", args.seeds))?;
     let seeds: Vec<u64> = (scenario.seed..=last).collect();
-    let runs: Vec<Run> = {
-        let progress = Progress::new(seeds.len() as u64);
-        progress.murmur(&format!("{}: {} runs", scenario.name, seeds.len()));
-        let all = parallel::map(parallel::jobs(args.jobs), &seeds, |&seed| {
-            let setup = Setup { seed, ..setup.clone() };
-            let done = one(&machine, &scenario, &setup, &shelves);
+    let mut columns =
+        vec![Column { name: scenario.name.clone(), source: None, setup, runs: Vec::new() }];
+    if args.engine {
+        let mut setup = columns[0].setup.clone();
+        // Last, so that homenode and the kernel don't both move pages.
+        setup.knobs.extend(homenode_sim::machine::knobs_for(args.source.of_core()));
+        let (name, source) = (args.source.column(), Some(args.source));
+        columns.push(Column { name, source, setup, runs: Vec::new() });
+    }
+    let jobs: Vec<(usize, u64)> =
+        (0..columns.len()).flat_map(|c| seeds.iter().map(move |&s| (c, s))).collect();
+    let mut runs: Vec<Run> = {
+        let progress = Progress::new(jobs.len() as u64);
+        progress.murmur(&format!("{}: {} runs", scenario.name, jobs.len()));
+        let all = parallel::map(parallel::jobs(args.jobs), &jobs, |&(c, seed)| {
+            let setup = Setup { seed, ..columns[c].setup.clone() };
+            let done = one(&machine, &scenario, &setup, columns[c].source, &shelves);
             progress.advance(1);
             done
         });
@@ -87,36 +116,50 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             .collect::<Result<_>>()
             .with_context(|| format!("{}", args.scenario.display()))?
     };
-    let report = report(&machine, &scenario, &setup, &shelves, &runs);
-    let hashes = runs.iter().map(|r| (r.seed, format!("{:016x}", r.hash)));
+    for column in columns.iter_mut().rev() {
+        column.runs = runs.split_off(runs.len() - seeds.len());
+    }
+    let report = report(&machine, &scenario, &shelves, &columns);
+    let hashes = columns.iter().enumerate().flat_map(|(i, c)| {
+        c.runs.iter().map(move |r| (i, c.name.as_str(), r.seed, format!("{:016x}", r.hash)))
+    });
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(scenario.name);
-        all["runs"] = hashes.map(|(seed, hash)| json!({"seed": seed, "hash": hash})).collect();
+        all["runs"] = hashes
+            .map(|(_, column, seed, hash)| json!({"column": column, "seed": seed, "hash": hash}))
+            .collect();
         all.to_string()
     } else {
         let mut text = report.to_text(output::width(), output::glyphs());
-        for (seed, hash) in hashes {
-            text.push_str(&format!("hash of seed {seed}: {hash}\n"));
+        for (i, column, seed, hash) in hashes {
+            let whose = if i == 0 { String::new() } else { format!(", {column}") };
+            text.push_str(&format!("hash of seed {seed}{whose}: {hash}\n"));
         }
         text
     })?;
     Ok(0)
 }
 
-fn one(machine: &Machine, scenario: &Scenario, setup: &Setup, shelves: &[Shelf]) -> Result<Run> {
-    let mut sim = Simulation::new(machine, scenario, setup)?;
-    sim.run();
+fn one(
+    machine: &Machine,
+    scenario: &Scenario,
+    setup: &Setup,
+    source: Option<Source>,
+    shelves: &[Shelf],
+) -> Result<Run> {
+    let sim = Simulation::new(machine, scenario, setup)?;
+    let mut runner = Runner::new(sim, source, setup.version)?;
+    runner.run()?;
+    let sim = runner.sim();
     if let Some(e) = sim.error() {
         bail!("{e}");
     }
     let processes = sim.processes();
-    Ok(Run {
-        seed: setup.seed,
-        hash: sim.hash(),
-        run: figures(&sim, sim.now(), shelves),
-        processes,
-    })
+    let own = runner.own();
+    let mut run = figures(sim, sim.now(), shelves);
+    homenode::add_moves(&mut run, own.as_ref());
+    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, own })
 }
 
 /// What a table shows of a run that took `time_ps`.
@@ -137,18 +180,19 @@ pub(crate) fn figures(sim: &Simulation, time_ps: u64, shelves: &[Shelf]) -> Repl
     }
 }
 
-fn report(
-    machine: &Machine,
-    scenario: &Scenario,
-    setup: &Setup,
-    shelves: &[Shelf],
-    runs: &[Run],
-) -> Report {
+fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Report {
+    let (setup, runs) = (&columns[0].setup, &columns[0].runs);
     let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
-    let all = runs.iter().map(|r| r.run.clone()).collect();
-    let mut table = ComparisonTable::replay(&tiers, &[(&scenario.name, all)]);
+    let all: Vec<(&str, Vec<ReplayRun>)> = columns
+        .iter()
+        .map(|c| (c.name.as_str(), c.runs.iter().map(|r| r.run.clone()).collect()))
+        .collect();
+    let mut table = ComparisonTable::replay(&tiers, &all);
+    let own: Vec<Vec<Option<Own>>> =
+        columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
+    table.groups.splice(1..1, homenode::group(&own));
     if scenario.processes.len() > 1 {
-        table.groups.insert(1, by_process(shelves, runs));
+        table.groups.insert(1, by_process(shelves, columns));
     }
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
@@ -162,7 +206,16 @@ fn report(
     if !knobs.is_empty() {
         caption.notes.push(format!("knobs: {}", knobs.join(", ")));
     }
-    for r in runs {
+    for source in columns.iter().filter_map(|c| c.source) {
+        let set = homenode_sim::machine::knobs_for(source.of_core());
+        let set: Vec<String> = set.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        caption.notes.push(format!(
+            "the column homenode has the same knobs but {}, so that homenode alone moves pages between tiers upwards",
+            set.join(", ")
+        ));
+        caption.notes.extend(homenode::notes(source));
+    }
+    for r in columns.iter().flat_map(|c| &c.runs) {
         for p in &r.processes {
             if let Some(why) = &p.killed {
                 let text = format!("with seed {} the process {} was killed: {why}", r.seed, p.name);
@@ -174,7 +227,8 @@ fn report(
 }
 
 /// Time and place of accesses, process by process.
-fn by_process(shelves: &[Shelf], runs: &[Run]) -> Group {
+fn by_process(shelves: &[Shelf], columns: &[Column]) -> Group {
+    let runs = &columns[0].runs;
     let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
     let mut figures = Vec::new();
     for i in 0..count {
@@ -186,7 +240,10 @@ fn by_process(shelves: &[Shelf], runs: &[Run]) -> Group {
                     unit: unit.into(),
                     better,
                     precision,
-                    samples: vec![runs.iter().map(|r| get(&r.processes[i])).collect()],
+                    samples: columns
+                        .iter()
+                        .map(|c| c.runs.iter().map(|r| get(&r.processes[i])).collect())
+                        .collect(),
                 });
             };
         push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);

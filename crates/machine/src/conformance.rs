@@ -150,7 +150,7 @@ pub fn exits_and_replacements<S: Stage>(stage: &mut S) -> Result<(), Finding> {
     let load = Load { pages: 600, on: slow, busy: NEVER };
     for replaced in [false, true] {
         let (old, span) = start(stage, load)?;
-        let mut seen = see(stage, Picos::from_ms(50))?;
+        let mut seen = see(stage, Picos::from_ms(250))?;
         hold!(task(&seen, old), "the process {old} is not seen");
         let half = span.start + 300;
         let parts = [Span { end: half, ..span }, Span { start: half, ..span }];
@@ -194,7 +194,7 @@ pub fn exits_and_replacements<S: Stage>(stage: &mut S) -> Result<(), Finding> {
             "the new process's pages were moved: {on:?}"
         );
         let mut seen = Vec::new();
-        stage_wait(stage, Picos::from_ms(50), &mut seen)?;
+        stage_wait(stage, Picos::from_ms(250), &mut seen)?;
         hold!(task(&seen, new), "the new process {new} is not seen");
         stage.end(new);
     }

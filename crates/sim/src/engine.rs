@@ -1046,6 +1046,9 @@ impl Simulation {
             self.task_mut(node).cpu = cpu;
             self.enqueue(node, true);
         }
+        if self.agent.is_some() {
+            self.heed_rings();
+        }
     }
 
     // ── Figures ────────────────────────────────────────────────────────────────

@@ -1,6 +1,8 @@
 //! The conformance bodies on the simulated machine, bare and with injected faults, and
 //! on machines that are broken on purpose: each body must find what it is for.
 
+#[path = "support/stage.rs"]
+mod stage;
 mod support;
 
 use homenode_core::engine::order::{Act, Order, OrderId};
@@ -11,8 +13,8 @@ use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::*;
 use homenode_machine::{ApplyError, Caps, FaultPlan, KnobOp, Machine, ObserveError};
 use homenode_sim::machine::SimMachine;
+use stage::*;
 use std::collections::{BTreeMap, BTreeSet};
-use support::stage::*;
 
 const HOT: [Source; 3] = [Source::Damon, Source::HintFault, Source::Pmu];
 

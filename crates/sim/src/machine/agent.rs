@@ -566,6 +566,18 @@ impl Simulation {
         let own = self.tasks.iter().position(|t| t.as_deref().is_some_and(|t| t.space == space));
         own.map(|id| self.kernel.numa[id].policy.clone()).unwrap_or_default()
     }
+    /// A ring that is half full wakes its reader, once until it has read.
+    pub(crate) fn heed_rings(&mut self) {
+        let half = self.kernel.probe.as_ref().is_some_and(|p| p.ring.is_half_full())
+            || self.pmu.as_ref().is_some_and(|p| p.ring.is_half_full());
+        let Some(agent) = self.agent.as_mut().filter(|_| half) else { return };
+        if agent.jobs.iter().any(|j| matches!(j, Job::LookAround)) {
+            return;
+        }
+        agent.jobs.push_back(Job::LookAround);
+        let task = agent.task;
+        self.wake_helper(task);
+    }
     /// homenode's timer has fired.
     pub(crate) fn look_around(&mut self, time: u64) {
         let Some(agent) = self.agent.as_mut().filter(|a| a.look_at == Some(time)) else { return };

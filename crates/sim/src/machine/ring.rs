@@ -29,6 +29,9 @@ impl<T> Ring<T> {
             self.lost += 1;
         }
     }
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.records.len() >= self.full / 2
+    }
     /// Everything that is in it, oldest first, and how many were lost.
     pub(crate) fn drain(&mut self) -> (Vec<T>, u64) {
         (std::mem::take(&mut self.records), std::mem::take(&mut self.lost))

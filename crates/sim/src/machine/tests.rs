@@ -218,15 +218,19 @@ fn hint_faults_show_page_and_nodes_and_the_ring_is_bounded() {
     order(&mut m, 1, Act::Watch { who }).unwrap();
     see(&mut m, 20);
     seen.clear();
+    // homenode is stuck for a while: nobody reads.
+    let agent = m.sim.agent.take();
     let so_far = m.sim.vmstat().get(Item::NumaHintFaults);
     while m.sim.vmstat().get(Item::NumaHintFaults) < so_far + 3 * ring::RING as u64 {
         assert!(m.sim.now < Picos::from_secs(60).0, "no faults");
         m.sim.run_until(m.sim.now + 100_000_000_000);
     }
+    m.sim.agent = agent;
     seen.extend(see(&mut m, 10));
     let lost: u64 =
         seen.iter().map(|s| if let Seen::Lost { events } = s { *events } else { 0 }).sum();
-    assert_eq!(faults(&seen), ring::RING);
+    // What fitted, and what came while it was read.
+    assert!((ring::RING..2 * ring::RING).contains(&faults(&seen)), "{}", faults(&seen));
     assert!(lost > 0);
     for s in &seen {
         if let Seen::Fault { vpn, from, on, after, .. } = *s {
@@ -236,6 +240,10 @@ fn hint_faults_show_page_and_nodes_and_the_ring_is_bounded() {
         }
     }
     assert_eq!(m.sim.vmstat().get(Item::NumaPagesMigrated), 0, "homenode alone moves pages");
+    // A reader that is awake loses nothing: the ring wakes it.
+    let seen = see(&mut m, 2000);
+    assert!(faults(&seen) > ring::RING, "{}", faults(&seen));
+    assert!(!seen.iter().any(|s| matches!(s, Seen::Lost { .. })));
     let err = Simulation::boot(&t, &Setup::default(), 0);
     let mut off = err.expect("a machine");
     off.set_knob("numa_balancing", "0").unwrap();
@@ -328,7 +336,7 @@ fn shared_pages_stay_and_a_node_at_its_min_takes_none() {
     let fails = |seen: &[Seen]| {
         seen.iter().find_map(|s| if let Seen::Done { fails, .. } = s { Some(*fails) } else { None })
     };
-    let seen = see(&mut m, 50);
+    let seen = see(&mut m, 150);
     assert_eq!(fails(&seen).unwrap().forbidden, Pages(500), "parent and child map them");
     assert_eq!(seen.iter().filter(|s| matches!(s, Seen::Task { .. })).count(), 2);
 

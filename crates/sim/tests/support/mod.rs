@@ -1,8 +1,6 @@
 //! Small machines and scenarios for tests.
 #![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
 
-pub mod stage;
-
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::*;
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};

@@ -1,6 +1,7 @@
 //! A stage for the conformance bodies: a small simulated machine, bare or wrapped.
+#![allow(unreachable_pub, reason = "a module of tests")]
 
-use super::{access, dram, machine, map, process, touch};
+use crate::support::{access, dram, machine, map, process, touch};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::scenario::{Pattern, Policy, Process, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -33,7 +34,7 @@ pub struct SimStage<M> {
 
 /// A machine of 16 MiB DRAM and 64 MiB behind a link.
 pub fn booted(source: Source, seed: u64) -> SimMachine {
-    let m = machine(&[dram(4096, 3), super::cxl(16_384)]);
+    let m = machine(&[dram(4096, 3), crate::support::cxl(16_384)]);
     let mut knobs = knobs_for(source);
     // A kernel that samples at once, where it is the source: homenode's own delay is
     // what is tested.
