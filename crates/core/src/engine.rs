@@ -159,6 +159,8 @@ impl Engine {
             Some(at) if at <= self.now => {
                 if self.cpu.has() > 0 {
                     self.decide();
+                } else {
+                    self.ledger.postponed += 1;
                 }
                 self.next_decision = Some(self.after(self.settings.interval));
             }
@@ -260,6 +262,10 @@ impl Engine {
     ///
     /// Source: specs/engine.md#processes.
     fn forget(&mut self, who: Who) {
+        // The PID was another's meanwhile: whoever had it before is gone as well.
+        if let Some(&old) = self.alive.get(&who.pid).filter(|old| old.start < who.start) {
+            self.forget(old);
+        }
         if self.dead.len() >= MOST_DEAD {
             self.dead.pop_first();
         }
@@ -306,18 +312,12 @@ impl Engine {
         self.release(&open, moved.0, took);
         if let Some((from, to)) = open.between {
             let told = total(moved, &fails);
-            self.ledger.unexplained += Pages(tried.0.saturating_sub(told));
-            self.ledger.overexplained += Pages(told.saturating_sub(tried.0));
+            ledger::sum(&mut self.ledger.unexplained, Pages(tried.0.saturating_sub(told)));
+            ledger::sum(&mut self.ledger.overexplained, Pages(told.saturating_sub(tried.0)));
             self.ledger.refused += u64::from(tried.0 == 0);
             let row = self.ledger.moves.entry((open.why, from, to)).or_default();
             row.orders += 1;
-            row.tried += tried;
-            row.moved += moved;
-            row.fails.no_room += fails.no_room;
-            row.fails.busy += fails.busy;
-            row.fails.absent += fails.absent;
-            row.fails.forbidden += fails.forbidden;
-            row.fails.gone += fails.gone;
+            row.add(tried, moved, &fails);
             if fails.no_room.0 > 0 {
                 self.nodes.close(to);
             }

@@ -370,7 +370,7 @@ impl Engine {
                 taken += direct;
                 queue.push_back(Piece {
                     pages: direct,
-                    saves: c.each * u128::from(direct),
+                    saves: times(c.each, direct),
                     span: head,
                     ..c.piece.clone()
                 });
@@ -383,7 +383,7 @@ impl Engine {
             if !opened {
                 opened = true;
                 for (r, n) in residents.take(lost, |_| true) {
-                    loss += r.each * u128::from(n);
+                    loss = loss.saturating_add(times(r.each, n));
                     out.push(r.piece(node, below, n));
                 }
                 if residents.is_short(lost, &out) {
@@ -393,16 +393,17 @@ impl Engine {
                 }
             }
             let most = rest.min(budget);
-            let taken_now = residents.take(most, |r| c.each > r.each + 2 * cost);
+            // An eighth hotter at least: less is what neighbours of one heat differ by.
+            let taken_now = residents.take(most, |r| c.each > r.each + r.each / 8 + 2 * cost);
             let mut n_pairs = 0;
             for (r, n) in taken_now {
-                loss += r.each * u128::from(n);
+                loss = loss.saturating_add(times(r.each, n));
                 n_pairs += n;
                 out.push(r.piece(node, below, n));
             }
             short |= residents.queue.is_empty() && n_pairs < most;
             if n_pairs > 0 {
-                gain += c.each * u128::from(n_pairs);
+                gain = gain.saturating_add(times(c.each, n_pairs));
                 budget -= n_pairs;
                 taken += n_pairs;
                 let (span, _) = split(span, rest, n_pairs);
@@ -423,7 +424,7 @@ impl Engine {
         // All pairs and what opens the node must be worth it together; each page
         // carries its share of the net.
         let pages: u128 = out.iter().chain(&pairs).map(|p| u128::from(p.pages)).sum();
-        let net = gain.saturating_sub(loss);
+        let net = gain.saturating_sub(loss).min(u128::from(u64::MAX));
         if pages > 0 && !pairs.is_empty() && net > pages * cost {
             for p in out.iter_mut().chain(&mut pairs) {
                 p.saves = net * u128::from(p.pages) / pages;
@@ -439,7 +440,14 @@ impl Engine {
     ///
     /// Source: specs/engine.md#exploring.
     fn explore(&self, who: Who, p: &Process, looks: &mut Vec<LookPiece>) {
-        if p.watched.is_none() || self.lack(Evidence::Heat) {
+        // DAMON's regions leave nothing out. Where silence is not coldness, memory that
+        // is found would make no room either.
+        let useful = match self.source {
+            Source::Pmu => true,
+            Source::HintFault => p.fast_faults.is_some(),
+            Source::Damon | Source::Residency => false,
+        };
+        if p.watched.is_none() || self.lack(Evidence::Heat) || !useful {
             return;
         }
         let block = self.look_limit().min(p.look_pages().saturating_mul(64)).max(1);
@@ -496,7 +504,7 @@ impl Taker {
     }
     /// Whether fewer than `n` could be taken.
     fn is_short(&self, n: u64, taken: &[Piece]) -> bool {
-        taken.iter().map(|p| p.pages).sum::<u64>() < n
+        taken.iter().map(|p| u128::from(p.pages)).sum::<u128>() < u128::from(n)
     }
 }
 
@@ -512,6 +520,11 @@ impl Resident {
             why: Reason::MakeRoom,
         }
     }
+}
+
+/// What several pages save, as far as a time can say it.
+fn times(each: u128, pages: u64) -> u128 {
+    each.saturating_mul(u128::from(pages)).min(u128::from(u64::MAX))
 }
 
 /// The part of a span of `pages` pages in memory that holds about `k` of them, and

@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 pub(super) type Rate = u64;
 
 const SECOND: u128 = 1_000_000_000_000;
+/// No memory is accessed more often than this: a line takes a nanosecond, a page has 64.
+const MOST_RATE: u64 = 64_000_000_000_000;
 
 fn narrow(v: u128) -> u64 {
     u64::try_from(v).unwrap_or(u64::MAX)
@@ -44,7 +46,8 @@ fn mix(old: u64, x: u64, dt: Picos, half: Picos) -> u64 {
 /// Source: specs/engine.md#heat.
 pub(super) fn region_rate(accessed: u32, checks: u32, every: Picos) -> Option<Rate> {
     let time = u128::from(checks) * u128::from(every.0);
-    (time > 0).then(|| narrow(u128::from(accessed.min(checks)) * 1000 * SECOND / time))
+    (time > 0)
+        .then(|| narrow(u128::from(accessed.min(checks)) * 1000 * SECOND / time).min(MOST_RATE))
 }
 
 /// Rate of a page that was accessed `after` it had been made inaccessible. Below
@@ -60,7 +63,7 @@ pub(super) fn fault_rate(after: Picos) -> Rate {
 /// Source: specs/engine.md#heat.
 pub(super) fn count_rate(milli: u64, pages: u64, time: Picos) -> Rate {
     let over = u128::from(pages.max(1)) * u128::from(time.0.max(1));
-    narrow(u128::from(milli) * SECOND / over)
+    narrow(u128::from(milli) * SECOND / over).min(MOST_RATE)
 }
 
 /// Where pages of a stretch are.
@@ -78,7 +81,7 @@ impl Place {
     }
     /// Pages in memory.
     pub(super) fn present(&self) -> u64 {
-        self.on.iter().map(|(_, p)| *p).sum()
+        self.on.iter().fold(0, |t, (_, p)| t.saturating_add(*p))
     }
     /// Another node's pages are added.
     pub(super) fn add(&mut self, node: NodeId, pages: u64) {
@@ -436,4 +439,128 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.trouble.busy = a.trouble.busy.max(b.trouble.busy);
     a.trouble.until = a.trouble.until.max(b.trouble.until);
     a.trouble.suspect = a.trouble.suspect.or(b.trouble.suspect);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCALES: Scales =
+        Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };
+
+    fn show(map: &Map, now: Picos) -> String {
+        let part = |(s, c): (Span, &Cell)| {
+            let on = c.place.iter().flat_map(|p| &p.on).map(|(n, p)| format!(" {p} on {n}"));
+            format!(
+                "{}-{} {}{}",
+                s.start,
+                s.end,
+                SCALES.heat(c, now) / 1000,
+                on.collect::<String>()
+            )
+        };
+        map.iter().map(part).collect::<Vec<_>>().join(" | ")
+    }
+
+    fn at(s: u64) -> Picos {
+        Picos::from_secs(s)
+    }
+
+    fn region(map: &mut Map, start: u64, end: u64, rate: u64, now: u64) {
+        map.region(Span { start, end }, rate * 1000, at(100), at(now), &SCALES);
+    }
+
+    // specs/engine.md#heat: the table above.
+    #[test]
+    fn one_unit_for_all_sources() {
+        let every = Picos::from_ms(5);
+        assert_eq!(region_rate(20, 20, every), Some(200_000));
+        assert_eq!(region_rate(30, 20, every), Some(200_000));
+        assert_eq!(region_rate(1, 20, every), Some(10_000));
+        assert_eq!(region_rate(0, 20, every), Some(0));
+        assert_eq!(region_rate(1, 0, every), None);
+        assert_eq!(region_rate(1, 1, Picos(0)), None);
+        assert_eq!(fault_rate(Picos::from_ms(4)), 250_000);
+        assert_eq!(fault_rate(Picos(0)), 1_000_000_000);
+        assert_eq!(count_rate(3_000_000, 1, at(1)), 3_000_000);
+        assert_eq!(count_rate(3_000_000, 512, at(2)), 2_929);
+        assert_eq!(count_rate(u64::MAX, 1, Picos(1)), MOST_RATE);
+    }
+
+    // specs/engine.md#averages
+    #[test]
+    fn heat_halves_with_its_half_life() {
+        assert_eq!(decay(1000, at(0), at(1)), 1000);
+        assert_eq!(decay(1000, Picos::from_ms(500), at(1)), 750);
+        assert_eq!(decay(1000, at(3), at(1)), 125);
+        assert_eq!(decay(u64::MAX, Picos(u64::MAX), Picos(1)), 0);
+        assert_eq!(mix(0, 800, at(1), at(1)), 400);
+        assert_eq!(mix(800, 0, at(2), at(1)), 200);
+        let mut map = Map::default();
+        region(&mut map, 0, 10, 200, 10);
+        let heat = |s| show(&map, at(s));
+        assert_eq!(heat(12), "0-10 200", "two seconds of silence are no coldness");
+        assert_eq!(heat(13), "0-10 143", "one more: (100 + 187) / 2");
+        assert_eq!(heat(28), "0-10 25", "16 half-lives of the one, two of the other");
+    }
+
+    // specs/engine.md#memory: old, new, expected.
+    //   |----- 50 -----|                 0-100
+    //         |-------- 200 --------|    60-160
+    //   |- 50 -|--------- 200 ------|
+    #[test]
+    fn regions_cut_and_neighbours_grow_together() {
+        let mut map = Map::default();
+        region(&mut map, 0, 100, 50, 1);
+        region(&mut map, 60, 160, 200, 1);
+        assert_eq!(show(&map, at(1)), "0-60 50 | 60-100 50 | 100-160 200", "the same moment");
+        region(&mut map, 0, 60, 50, 60);
+        region(&mut map, 60, 160, 200, 60);
+        assert_eq!(show(&map, at(60)), "0-60 50 | 60-100 199 | 100-160 200");
+        assert!(!map.tidy(100, at(60), &SCALES));
+        assert_eq!(show(&map, at(60)), "0-60 50 | 60-160 199");
+        assert!(map.tidy(1, at(60), &SCALES), "beyond the limit unlike ones too");
+        assert_eq!(show(&map, at(60)), "0-160 143");
+    }
+
+    // specs/engine.md#memory: shares of places follow the cuts; the sum stays.
+    #[test]
+    fn places_are_shared_out() {
+        let mut map = Map::default();
+        let both = Span { start: 0, end: 100 };
+        map.paint(both, at(1), |c| {
+            c.place = Some(Place { at: at(1), on: vec![(NodeId(0), 100)] });
+        });
+        map.change(Span { start: 0, end: 30 }, |c| {
+            c.place.as_mut().unwrap().shift(NodeId(0), NodeId(2));
+        });
+        assert_eq!(show(&map, at(1)), "0-30 0 30 on 2 | 30-100 0 70 on 0");
+        map.tidy(2, at(1), &SCALES);
+        assert_eq!(map.len(), 2, "on different nodes: not alike");
+    }
+
+    // specs/engine.md#memory: blocks of the grain, within what is there.
+    #[test]
+    fn a_sample_cuts_out_its_block() {
+        let mut map = Map::default();
+        region(&mut map, 0, 100, 50, 1);
+        let cell = map.at_page(37, 8, at(1)).unwrap();
+        assert_eq!(cell.end, 40);
+        map.at_page(99, 8, at(1)).unwrap();
+        map.at_page(101, 8, at(1)).unwrap();
+        assert!(map.at_page(u64::MAX, 8, at(1)).is_none(), "beyond the last block");
+        let spans: Vec<_> = map.iter().map(|(s, _)| (s.start, s.end)).collect();
+        assert_eq!(spans, [(0, 32), (32, 40), (40, 96), (96, 100), (100, 104)]);
+    }
+
+    // specs/engine.md#memory: far apart, so that none can be taken together.
+    #[test]
+    fn memory_is_bounded_where_nothing_touches() {
+        let mut map = Map::default();
+        for i in 0..100 {
+            region(&mut map, i * 10, i * 10 + 1, i, 1);
+        }
+        assert!(map.tidy(3, at(1), &SCALES));
+        assert_eq!(show(&map, at(1)), "970-971 97 | 980-981 98 | 990-991 99", "the hottest stay");
+    }
 }

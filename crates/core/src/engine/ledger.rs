@@ -106,6 +106,23 @@ pub struct Moved {
     pub fails: Fails,
 }
 
+/// Adds without wrapping: a machine may report nonsense.
+pub(super) fn sum(to: &mut Pages, pages: Pages) {
+    to.0 = to.0.saturating_add(pages.0);
+}
+
+impl Moved {
+    pub(super) fn add(&mut self, tried: Pages, moved: Pages, fails: &Fails) {
+        sum(&mut self.tried, tried);
+        sum(&mut self.moved, moved);
+        sum(&mut self.fails.no_room, fails.no_room);
+        sum(&mut self.fails.busy, fails.busy);
+        sum(&mut self.fails.absent, fails.absent);
+        sum(&mut self.fails.forbidden, fails.forbidden);
+        sum(&mut self.fails.gone, fails.gone);
+    }
+}
+
 /// Everything that an engine has decided, done and spent. Only grows.
 ///
 /// Source: specs/engine.md#ledger.
@@ -145,6 +162,8 @@ pub struct Ledger {
     pub stale: u64,
     /// Decisions.
     pub decisions: u64,
+    /// Decisions that were put off by an interval, as the processor time was used up.
+    pub postponed: u64,
     /// Processes whose sampling was ordered.
     pub watched: u64,
     /// Processes that ended or were replaced.
@@ -164,13 +183,7 @@ impl Ledger {
         let mut t = Moved::default();
         for m in self.moves.values() {
             t.orders += m.orders;
-            t.tried += m.tried;
-            t.moved += m.moved;
-            t.fails.no_room += m.fails.no_room;
-            t.fails.busy += m.fails.busy;
-            t.fails.absent += m.fails.absent;
-            t.fails.forbidden += m.fails.forbidden;
-            t.fails.gone += m.fails.gone;
+            t.add(m.tried, m.moved, &m.fails);
         }
         t
     }

@@ -6,9 +6,12 @@ use crate::kernel::KernelVersion;
 use crate::scenario::AdmissionChoice;
 use crate::tiering::tiers::{Firmware, Tiers, allocator_order};
 use crate::tiering::watermarks::{WakeFacts, ZoneMarks, admit_node};
-use crate::topology::Machine;
+use crate::topology::{MAX_SIZE, Machine};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Latency under load that is believed: a thousand times the unloaded one.
+const MOST_LOAD: u64 = 1_000_000;
 
 /// What is known of one node's memory.
 #[derive(Clone, Debug, Default)]
@@ -78,10 +81,10 @@ impl Nodes {
     /// Takes what was seen of a node; says whether it is one with memory.
     pub(super) fn see(&mut self, node: NodeId, zones: &[ZoneSeen], load: Option<u32>) -> bool {
         let Some(m) = self.memory.get_mut(&node) else { return false };
-        m.zones = (!zones.is_empty()).then(|| zones.to_vec());
+        m.zones = (!zones.is_empty()).then(|| zones.iter().map(|z| sane(*z)).collect());
         m.drift = 0;
         m.closed = false;
-        m.load = load.map_or(1000, |l| u64::from(l).max(1));
+        m.load = load.map_or(1000, |l| u64::from(l).clamp(1, MOST_LOAD));
         true
     }
 
@@ -152,7 +155,7 @@ impl Nodes {
             return Some(0);
         }
         let wake = WakeFacts { tiering: true, can_demote: !m.below.is_empty() };
-        let most = most.min(1 << 52);
+        let most = most.min(MAX_SIZE);
         let fits = |n: u64| {
             let margin = self.settings.margin;
             admit_node(zones.iter().copied(), Pages(n), choice, margin, wake).is_admitted()
@@ -220,6 +223,17 @@ impl Nodes {
     }
 }
 
+/// A zone as a machine could have it, so that a wrong word overflows nothing.
+fn sane(mut zone: ZoneSeen) -> ZoneSeen {
+    let ZoneSeen { free, marks: m } = &mut zone;
+    for v in
+        [free, &mut m.managed, &mut m.min, &mut m.low, &mut m.high, &mut m.promo, &mut m.reserve]
+    {
+        v.0 = v.0.min(MAX_SIZE);
+    }
+    zone
+}
+
 /// What `pages` at `heat` save in `horizon` if each access saves `gain`.
 ///
 /// Source: specs/engine.md#benefit.
@@ -227,5 +241,7 @@ pub(super) fn saving(heat: u64, gain: u64, pages: u64, horizon: Picos) -> u128 {
     // thousandths of an access a second × ps × pages × ps of the horizon
     let per_page = u128::from(heat) * u128::from(gain) / 1_000;
     let ms = u128::from(horizon.0 / 1_000_000_000);
-    per_page.saturating_mul(ms).saturating_mul(u128::from(pages)) / 1_000
+    let saves = per_page.saturating_mul(ms).saturating_mul(u128::from(pages)) / 1_000;
+    // 213 days, as a time has; so that a sum or a share can't overflow.
+    saves.min(u128::from(u64::MAX))
 }

@@ -277,6 +277,8 @@ impl Engine {
             if tried.0 == 0 || only(fails.busy) {
                 // All of them, so no look is needed to know which.
                 p.map.change(span, |c| was_busy(c, now, &settings));
+            } else if only(fails.no_room) {
+                // They are where they were; the node is closed.
             } else if only(fails.forbidden) {
                 p.map.change(span, |c| c.trouble.forbidden = true);
             } else if moved == tried {

@@ -181,7 +181,7 @@ impl Rig {
         }
     }
 
-    fn seen(&self, words: &[&str]) -> Vec<Seen> {
+    fn seen(&mut self, words: &[&str]) -> Vec<Seen> {
         let num = |i: usize| words[i].trim_start_matches('#').parse::<u64>().unwrap();
         let node = |i: usize| NodeId(words[i].parse().unwrap());
         let one = match words[0] {
@@ -217,6 +217,7 @@ impl Rig {
             "lost" => Seen::Lost { events: num(1) },
             "stale" => Seen::Stale { since: Picos::ZERO },
             "done" => {
+                self.waiting.retain(|o| o.id != OrderId(num(1)));
                 let cause = |name: &str| {
                     let at = words.iter().position(|w| *w == name);
                     Pages(at.map_or(0, |i| words[i + 1].parse().unwrap()))
@@ -379,12 +380,12 @@ impl Rig {
                 like[at].3 += s.pages().0;
             }
         }
-        let _ = write!(self.out, "{:>6} ms", self.now.as_ms());
+        let _ = write!(self.out, "{:<8}", format!("{} ms", self.now.as_ms()));
         if like.is_empty() {
             self.out.push_str("  -");
         }
         for (i, (key, orders, spans, pages)) in like.iter().enumerate() {
-            let indent = if i == 0 { "" } else { "         " };
+            let indent = if i == 0 { "" } else { "        " };
             let _ = write!(self.out, "{indent}  {key}");
             let mut joined: Vec<(u64, u64)> = Vec::new();
             for (&s, &e) in spans {
@@ -416,8 +417,7 @@ impl Rig {
                 Verdict::Stay { why } => format!("stay, {}", why.name()),
                 Verdict::Unknown { lacks } => format!("unknown {}", lacks.name()),
             };
-            let _ =
-                writeln!(self.out, "          {text}: {} pages in {}", tally.pages, tally.times);
+            let _ = writeln!(self.out, "        {text}: {} pages in {}", tally.pages, tally.times);
         }
     }
 
@@ -426,7 +426,7 @@ impl Rig {
             let f = &m.fails;
             let _ = write!(
                 self.out,
-                "          {} {from}->{to}: tried {} moved {}",
+                "        {} {from}->{to}: tried {} moved {}",
                 why.name(),
                 m.tried.0,
                 m.moved.0
@@ -455,7 +455,7 @@ impl Rig {
             ("unknown", l.unknown),
         ] {
             if n > 0 {
-                let _ = writeln!(self.out, "          {name} {n}");
+                let _ = writeln!(self.out, "        {name} {n}");
             }
         }
     }

@@ -1,8 +1,11 @@
 //! One story per behaviour.
 
-use super::rig::{Rig, expander};
+use super::rig::{Rig, expander, machine};
 use crate::engine::Settings;
+use crate::engine::order::Evidence;
 use crate::engine::seen::Source;
+use crate::topology::Medium;
+use crate::units::NodeId;
 use expect_test::{Expect, expect};
 
 fn tell(rig: &mut Rig, story: &str) {
@@ -36,10 +39,10 @@ fn sampling_begins_after_the_delay_and_once() {
          gone 8@100
          to 6000",
         expect![[r#"
-                10 ms  -
-                20 ms  watch 7@100 (slow_start_over)
-              5000 ms  -
-              6000 ms  -
+            10 ms     -
+            20 ms     watch 7@100 (slow_start_over)
+            5000 ms   -
+            6000 ms   -
         "#]],
     );
 }
@@ -57,13 +60,13 @@ fn hot_memory_goes_up() {
          ledger
          stays",
         expect![[r#"
-              3000 ms  watch 7@100 (slow_start_over)
-                       look 7@100 (place_unknown) 0-1000: 1 orders, 1000 pages
-                       move 7@100 1->0 (hot) 0-1000: 3 orders, 1000 pages
-                      hot 1->0: tried 1000 moved 1000
-                      move to 0, hot: 1000 pages in 1
-                      stay, not_worth_it: 2000 pages in 2
-                      unknown place: 1000 pages in 1
+            3000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-1000: 1 orders, 1000 pages
+                      move 7@100 1->0 (hot) 0-1000: 3 orders, 1000 pages
+                    hot 1->0: tried 1000 moved 1000
+                    move to 0, hot: 1000 pages in 1
+                    stay, not_worth_it: 2000 pages in 2
+                    unknown place: 1000 pages in 1
         "#]],
     );
 }
@@ -85,18 +88,436 @@ fn a_full_node_makes_room_first() {
          ledger
          stays",
         expect![[r#"
-              4000 ms  watch 7@100 (slow_start_over)
-                       look 7@100 (place_unknown) 0-2000: 2 orders, 2000 pages
-                       move 7@100 0->1 (make_room) 0-231: 1 orders, 231 pages
-                       move 7@100 1->0 (hot) 960-1200: 2 orders, 240 pages
-                      hot 1->0: tried 230 moved 230
-                      make_room 0->1: tried 231 moved 231
-                      move to 0, hot: 230 pages in 2
-                      stay, home: 1400 pages in 5
-                      stay, not_worth_it: 3600 pages in 5
-                      stay, no_room: 230 pages in 2
-                      unknown place: 600 pages in 2
+            4000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-2000: 2 orders, 2000 pages
+                      move 7@100 0->1 (make_room) 0-231: 1 orders, 231 pages
+                      move 7@100 1->0 (hot) 960-1200: 2 orders, 240 pages
+                    hot 1->0: tried 230 moved 230
+                    make_room 0->1: tried 231 moved 231
+                    move to 0, hot: 230 pages in 2
+                    stay, home: 1400 pages in 5
+                    stay, not_worth_it: 3600 pages in 5
+                    stay, no_room: 230 pages in 2
+                    unknown place: 600 pages in 2
         "#]],
     );
     assert_eq!(rig.where_is("7@100", 600..1200), [(0, 600)]);
+}
+
+// specs/engine.md#thrash: hotter, but not by what two moves cost.
+#[test]
+fn a_resident_stays_if_the_difference_is_small() {
+    check(
+        &mut damon(1_000, 10_000),
+        "map 7@100 0-970 on 0
+         map 7@100 970-2000 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-970 9/20 age 90000
+         keep region 7@100 970-2000 10/20 age 90000
+         to 4000
+         ledger",
+        expect![[r#"
+            4000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-2000: 1 orders, 2000 pages
+        "#]],
+    );
+}
+
+// specs/engine.md#unknown: two sockets, threads on both; then all on the second.
+#[test]
+fn without_a_cpu_nothing_goes_up() {
+    let m = machine(&[
+        (Medium::Dram, 10_000, true),
+        (Medium::Dram, 10_000, true),
+        (Medium::Cxl, 10_000, false),
+    ]);
+    check(
+        &mut Rig::new(&m, Settings::default(), Source::Damon, &[]),
+        "map 7@100 0-500 on 2
+         keep task 7@100 ran 2000 node -
+         keep region 7@100 0-500 20/20 age 3000
+         to 3000
+         stays
+         quiet
+         keep task 7@100 ran 3000 node 1
+         keep region 7@100 0-500 20/20 age 3000
+         to 6000",
+        expect![[r#"
+            3000 ms   watch 7@100 (slow_start_over)
+                    unknown cpu: 1000 pages in 2
+            6000 ms   look 7@100 (place_unknown) 0-500: 1 orders, 500 pages
+                      move 7@100 2->1 (hot) 0-500: 2 orders, 500 pages
+        "#]],
+    );
+}
+
+// specs/engine.md#nodes, specs/engine.md#thrash: memory follows threads that stay.
+#[test]
+fn memory_follows_threads_to_their_socket() {
+    let m = machine(&[(Medium::Dram, 10_000, true), (Medium::Dram, 10_000, true)]);
+    check(
+        &mut Rig::new(&m, Settings::default(), Source::Damon, &[]),
+        "map 7@100 0-500 on 0
+         keep task 7@100 ran 2000 node 1
+         keep region 7@100 0-500 20/20 age 3000
+         to 7000
+         stays
+         to 10000",
+        expect![[r#"
+            7000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-500: 1 orders, 500 pages
+                    stay, unsettled: 2500 pages in 5
+                    unknown place: 500 pages in 1
+            10000 ms  move 7@100 0->1 (near_its_cpus) 0-500: 2 orders, 500 pages
+        "#]],
+    );
+}
+
+// specs/engine.md#unknown: marks are not told.
+#[test]
+fn without_marks_nothing_goes_up() {
+    let mut rig =
+        Rig::new(&expander(1_000, 1_000), Settings::default(), Source::Damon, &[Evidence::Marks]);
+    check(
+        &mut rig,
+        "map 7@100 0-500 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-500 20/20 age 3000
+         to 3000
+         stays",
+        expect![[r#"
+            3000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-500: 1 orders, 500 pages
+                    unknown place: 500 pages in 1
+                    unknown marks: 500 pages in 1
+        "#]],
+    );
+}
+
+// specs/engine.md#unknown: no heat at all.
+#[test]
+fn residency_alone_moves_nothing() {
+    check(
+        &mut Rig::new(&expander(1_000, 1_000), Settings::default(), Source::Residency, &[]),
+        "map 7@100 0-500 on 1
+         keep task 7@100 ran 2000 node 0
+         to 3000
+         stays",
+        expect![[r#"
+            3000 ms   watch 7@100 (slow_start_over)
+                    unknown heat: 1000 pages in 2
+        "#]],
+    );
+}
+
+// specs/engine.md#unknown: heat without a way to ask for places.
+#[test]
+fn without_places_nothing_moves() {
+    let lacks = [Evidence::Place];
+    check(
+        &mut Rig::new(&expander(1_000, 1_000), Settings::default(), Source::Damon, &lacks),
+        "map 7@100 0-500 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-500 20/20 age 3000
+         to 3000
+         stays",
+        expect![[r#"
+            3000 ms   watch 7@100 (slow_start_over)
+                    unknown place: 1000 pages in 2
+        "#]],
+    );
+}
+
+// specs/engine.md#failures: ten pages must not be moved; tried once more at most.
+#[test]
+fn forbidden_pages_are_left_alone() {
+    let mut rig = damon(10_000, 10_000);
+    check(
+        &mut rig,
+        "map 7@100 0-300 on 1
+         forbid 7@100 64-128
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-300 20/20 age 3000
+         to 4000
+         free 7@100 64-128
+         to 30000
+         ledger",
+        expect![[r#"
+            4000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-300: 2 orders, 600 pages
+                      move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
+            30000 ms  -
+                    hot 1->0: tried 300 moved 236 forbidden 64
+        "#]],
+    );
+    assert_eq!(rig.where_is("7@100", 64..128), [(1, 64)]);
+}
+
+// specs/engine.md#failures: busy pages are retried after 2, 4 and 8 s, then given up.
+#[test]
+fn busy_pages_are_retried_a_few_times() {
+    check(
+        &mut damon(10_000, 10_000),
+        "map 7@100 0-64 on 1
+         busy 7@100 0-64
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-64 20/20 age 3000
+         to 2500
+         to 3900
+         to 5000
+         to 9000
+         to 20000
+         to 60000
+         ledger",
+        expect![[r#"
+            2500 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-64: 1 orders, 64 pages
+                      move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            3900 ms   -
+            5000 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            9000 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            20000 ms  look 7@100 (place_unknown) 0-64: 1 orders, 64 pages
+                      move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            60000 ms  -
+                    hot 1->0: tried 256 moved 0 busy 256
+        "#]],
+    );
+}
+
+// specs/engine.md#processes: it ends while an order is on its way; the PID comes back.
+#[test]
+fn a_process_that_ends_in_the_middle_is_forgotten() {
+    check(
+        &mut damon(10_000, 10_000),
+        "map 7@100 0-300 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-300 20/20 age 3000
+         to 950
+         hold
+         to 1950
+         quiet
+         gone 7@100
+         done #2 tried 0
+         done #2 tried 0
+         task 7@100 ran 9000 node 0
+         task 7@900 ran 500 node 0
+         region 7@900 0-300 20/20 age 3000
+         to 9000
+         task 7@900 ran 1500 node 0
+         to 9100
+         ledger",
+        expect![[r#"
+            950 ms    watch 7@100 (slow_start_over)
+            1950 ms   look 7@100 (place_unknown) 0-300: 1 orders, 300 pages
+            9000 ms   -
+            9100 ms   watch 7@900 (slow_start_over)
+                    strays 1
+                    gone 1
+                    unknown 2
+        "#]],
+    );
+}
+
+// specs/engine.md#silence
+#[test]
+fn stale_heat_moves_nothing() {
+    check(
+        &mut damon(10_000, 10_000),
+        "map 7@100 0-300 on 1
+         keep task 7@100 ran 2000 node 0
+         keep stale
+         region 7@100 0-300 20/20 age 3000
+         to 3000
+         stays
+         quiet
+         lost 17
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-300 20/20 age 3000
+         to 5000
+         ledger",
+        expect![[r#"
+            3000 ms   watch 7@100 (slow_start_over)
+                    stay, stale: 900 pages in 3
+            5000 ms   look 7@100 (place_unknown) 0-300: 1 orders, 300 pages
+                      move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
+                    hot 1->0: tried 300 moved 300
+                    lost 17
+                    stale 30
+                    unknown 1
+        "#]],
+    );
+}
+
+// specs/engine.md#heat: a fault tells its page's place, so no look is needed.
+#[test]
+fn hint_faults_move_pages_without_looking() {
+    let mut rig = Rig::new(&expander(9_000, 1_000), Settings::default(), Source::HintFault, &[]);
+    check(
+        &mut rig,
+        "map 7@100 0-975 on 1
+         keep task 7@100 ran 2000 node -
+         keep fault 7@100 970 from 0 on 1 after 2
+         keep fault 7@100 971 from 0 on 1 after -
+         to 1950
+         ledger
+         stays",
+        expect![[r#"
+            1950 ms   watch 7@100 (slow_start_over)
+                      move 7@100 1->0 (hot) 970-972: 1 orders, 2 pages
+                    hot 1->0: tried 2 moved 2
+                    move to 0, hot: 2 pages in 2
+        "#]],
+    );
+}
+
+// specs/engine.md#silence: mode 2 makes no faults on the fast node, so that nothing
+// is known of the memory there and it makes no room; a fault from there changes that.
+#[test]
+fn silence_about_a_node_that_is_not_sampled_is_not_coldness() {
+    let mut rig = Rig::new(&expander(1_000, 1_000), Settings::default(), Source::HintFault, &[]);
+    check(
+        &mut rig,
+        "map 7@100 0-970 on 0
+         map 7@100 970-975 on 1
+         keep task 7@100 ran 2000 node 0
+         keep fault 7@100 970 from 0 on 1 after 2
+         to 20000
+         ledger
+         keep fault 7@100 969 from 0 on 0 after 2
+         to 40000
+         ledger",
+        expect![[r#"
+            20000 ms  watch 7@100 (slow_start_over)
+            40000 ms  look 7@100 (place_unknown) 0-969 971-5067: 1 orders, 5065 pages
+                      move 7@100 0->1 (make_room) 0-3: 2 orders, 3 pages
+                      move 7@100 1->0 (hot) 970-971: 5 orders, 5 pages
+                    hot 1->0: tried 1 moved 1
+                    make_room 0->1: tried 3 moved 3
+                    refused 4
+        "#]],
+    );
+}
+
+// specs/engine.md#exploring: three pages are hot on the slow node; what fills the fast
+// one is never accessed, so no sample shows it.
+#[test]
+fn samples_find_cold_memory_by_looking_around() {
+    let mut rig = Rig::new(&expander(1_000, 10_000), Settings::default(), Source::Pmu, &[]);
+    check(
+        &mut rig,
+        "map 7@100 0-970 on 0
+         map 7@100 970-1500 on 1
+         keep task 7@100 ran 2000 node 0
+         keep sample 7@100 1000 from 0 period 1000
+         keep sample 7@100 1001 from 0 period 1000
+         keep sample 7@100 1002 from 0 period 1000
+         to 12000
+         ledger",
+        expect![[r#"
+            12000 ms  watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-5099: 2 orders, 5099 pages
+                      move 7@100 0->1 (make_room) 0-4: 1 orders, 4 pages
+                      move 7@100 1->0 (hot) 1000-1003: 1 orders, 3 pages
+                    hot 1->0: tried 3 moved 3
+                    make_room 0->1: tried 4 moved 4
+        "#]],
+    );
+    assert_eq!(rig.where_is("7@100", 1000..1003), [(0, 3)]);
+}
+
+// specs/engine.md#budgets: a hot set of 400 MB against 1 % of a CPU, then against 100 MB/s.
+#[test]
+fn budgets_bound_what_is_moved() {
+    let story = "map 7@100 0-100000 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-100000 20/20 age 3000
+         to 3000
+         to 4000
+         to 5000
+         to 6000";
+    check(
+        &mut damon(200_000, 200_000),
+        story,
+        expect![[r#"
+            3000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-100000: 13 orders, 100000 pages
+                      move 7@100 1->0 (hot) 0-7030: 19 orders, 7030 pages
+            4000 ms   move 7@100 1->0 (hot) 7030-10730: 10 orders, 3700 pages
+            5000 ms   move 7@100 1->0 (hot) 10730-14430: 10 orders, 3700 pages
+            6000 ms   move 7@100 1->0 (hot) 14430-18130: 10 orders, 3700 pages
+        "#]],
+    );
+    let settings = Settings { cpu_permille: 1000, ..Settings::default() };
+    let mut rig = Rig::new(&expander(200_000, 200_000), settings, Source::Damon, &[]);
+    check(
+        &mut rig,
+        story,
+        expect![[r#"
+            3000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-100000: 2 orders, 100000 pages
+                      move 7@100 1->0 (hot) 0-30340: 82 orders, 30340 pages
+            4000 ms   move 7@100 1->0 (hot) 30340-54760: 66 orders, 24420 pages
+            5000 ms   move 7@100 1->0 (hot) 54760-79180: 66 orders, 24420 pages
+            6000 ms   move 7@100 1->0 (hot) 79180-100000: 57 orders, 20820 pages
+        "#]],
+    );
+}
+
+// specs/engine.md#admission: it stops at the mark if nothing can make room.
+#[test]
+fn promotion_stops_at_the_mark() {
+    let mut rig = damon(1_000, 2_000);
+    check(
+        &mut rig,
+        "map 7@100 0-1900 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-1900 20/20 age 3000
+         to 9000
+         ledger
+         stays",
+        expect![[r#"
+            9000 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-1900: 1 orders, 1900 pages
+                      move 7@100 1->0 (hot) 0-969: 3 orders, 969 pages
+                    hot 1->0: tried 969 moved 969
+                    move to 0, hot: 969 pages in 1
+                    stay, home: 5814 pages in 6
+                    stay, no_room: 6517 pages in 7
+                    unknown place: 1900 pages in 1
+        "#]],
+    );
+    assert_eq!(rig.free(NodeId(0)), 31);
+}
+
+// specs/engine.md#failures: a node that has no room is left alone until it is seen again.
+#[test]
+fn a_node_without_room_is_closed() {
+    check(
+        &mut damon(10_000, 10_000),
+        "map 7@100 0-64 on 1
+         keep task 7@100 ran 2000 node 0
+         keep region 7@100 0-64 20/20 age 3000
+         to 1950
+         hold
+         to 2050
+         done #3 tried 64 no_room 64
+         quiet
+         go
+         to 3500
+         stays
+         nodes
+         to 4500
+         ledger",
+        expect![[r#"
+            1950 ms   watch 7@100 (slow_start_over)
+                      look 7@100 (place_unknown) 0-64: 1 orders, 64 pages
+            2050 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            3500 ms   -
+                    move to 0, hot: 64 pages in 1
+                    stay, no_room: 64 pages in 1
+                    unknown place: 64 pages in 1
+            4500 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+                    hot 1->0: tried 128 moved 64 no_room 64
+        "#]],
+    );
 }
