@@ -313,7 +313,7 @@ fn arguments_that_make_no_sense() {
         expect![[r#"
         exit 2
         error: invalid value '5' for '--modes <LIST>'
-          [possible values: off, 1, 2, 3, interleave]
+          [possible values: off, 1, 2, 3, interleave, homenode]
 
         For more information, try '--help'.
     "#]],
@@ -611,7 +611,7 @@ fn a_slice_has_its_share_of_the_native_time() {
 
 #[test]
 fn homenode_is_a_column_of_sim_and_of_replay() {
-    let f = Folder::new("engine");
+    let f = with_recording("engine");
     let json = f.json(
         "sim SCENARIOS/tiering-gauss.toml --engine --source pmu --set scan_delay_ms=100 --json",
     );
@@ -639,7 +639,6 @@ fn homenode_is_a_column_of_sim_and_of_replay() {
     assert!(notes.contains("every 10007th access") && notes.contains("budgets"), "{notes}");
     assert_eq!(json["runs"][1]["column"], "homenode-pmu");
 
-    f.toy("toy.parquet");
     let line = "replay toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 5ms \
                 --modes off,homenode --json";
     let json = f.json(line);

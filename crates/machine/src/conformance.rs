@@ -190,7 +190,7 @@ pub fn exits_and_replacements<S: Stage>(stage: &mut S) -> Result<(), Finding> {
         settle(stage, new, new_span, load)?;
         let on = stage.placed(new, new_span);
         hold!(
-            on.get(&fast).is_none() && on.get(&slow) == Some(&Pages(600)),
+            !on.contains_key(&fast) && on.get(&slow) == Some(&Pages(600)),
             "the new process's pages were moved: {on:?}"
         );
         let mut seen = Vec::new();
