@@ -183,7 +183,8 @@ pub(crate) fn group(columns: &[Vec<Option<Own>>]) -> Option<Group> {
     }
     row("pages tried", "", 0, &|o| o.ledger.total().tried.0 as f64);
     row("pages moved", "", 0, &|o| o.ledger.total().moved.0 as f64);
-    let causes: [(&str, fn(&Fails) -> u64); 5] = [
+    type Cause = (&'static str, fn(&Fails) -> u64);
+    let causes: [Cause; 5] = [
         ("no room", |f| f.no_room.0),
         ("busy", |f| f.busy.0),
         ("absent or elsewhere", |f| f.absent.0),

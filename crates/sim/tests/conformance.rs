@@ -192,11 +192,11 @@ impl Broken {
                 let mut moved = moved;
                 if fails.absent.0 > 0 || moved.0 > 0 {
                     let more = Pages(u64::from(fails.absent.0 > 0));
-                    fails.absent = fails.absent - more;
+                    fails.absent -= more;
                     moved += more;
                     if more.0 == 0 {
                         fails.busy += Pages(1);
-                        moved = moved - Pages(1);
+                        moved -= Pages(1);
                     }
                 }
                 out.push(Seen::Done { order, tried, moved, fails, took });
