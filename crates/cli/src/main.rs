@@ -21,6 +21,7 @@ mod truth;
 mod workload;
 
 mod failure;
+mod homenode;
 mod knobs;
 mod nodes;
 mod output;

@@ -4,6 +4,7 @@ pub(crate) mod load;
 mod play;
 mod target;
 
+use crate::homenode::{self, Source};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
@@ -34,7 +35,9 @@ use target::{Dram, Target};
 #[command(after_help = "Example:
   homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s
   homenode replay sort.parquet --machine this.toml --add-node pmem:64GiB --dram 8GiB \\
-      --modes off,2 --set numa_balancing_promote_rate_limit_MBps=100")]
+      --modes off,2 --set numa_balancing_promote_rate_limit_MBps=100
+  homenode replay sort.parquet --machine this.toml --add-node cxl:half \\
+      --modes off,2,homenode --source pmu")]
 pub(crate) struct Args {
     /// The recording, by `homenode record mem`
     #[arg(value_name = "FILE")]
@@ -55,8 +58,8 @@ pub(crate) struct Args {
     span: Picos,
     #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
     set: Vec<Setting>,
-    /// Columns of the table, the baseline first: off, 1, 2, 3 (numa_balancing) and interleave
-    /// (weighted by bandwidth)
+    /// Columns of the table, the baseline first: off, 1, 2, 3 (numa_balancing), interleave
+    /// (weighted by bandwidth) and homenode (its engine, paying for itself)
     #[arg(
         long,
         value_name = "LIST",
@@ -64,6 +67,9 @@ pub(crate) struct Args {
         default_value = "off,1,2,3,interleave"
     )]
     modes: Vec<Mode>,
+    /// What homenode sees of memory accesses, in its column
+    #[arg(long, value_enum, value_name = "SOURCE", default_value = "damon")]
+    source: Source,
     /// Runs at once; the CPUs' number unless given. The results don't depend on it
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -82,6 +88,7 @@ enum Mode {
     #[value(name = "3")]
     Both,
     Interleave,
+    Homenode,
 }
 
 fn add_node(text: &str) -> Result<AddNode, String> {
@@ -155,7 +162,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             let all = done.fetch_add(more, Ordering::Relaxed) + more;
             progress.at(50 + all * 950 / (1000 * columns.len() as u64));
         };
-        play::play(&target.machine, &setup, &loaded, &charge, &shelves, look, &told)
+        let source = column.source;
+        play::play(&target.machine, &setup, &loaded, &charge, &shelves, source, look, &told)
             .map_err(|e| e.context(format!("column {}", column.name)))
     };
     progress.say(&format!("replaying: {}", title(&columns[0])));
@@ -203,8 +211,10 @@ fn columns(args: &Args, target: &Target) -> Result<Vec<Column>> {
     let mut out: Vec<Column> = Vec::new();
     for &mode in &args.modes {
         let set = |k: &str, v: &str| (k.to_owned(), v.to_owned());
-        let plain =
-            |name: &str, knobs| Column { name: name.into(), knobs, policy: Policy::Default };
+        let plain = |name: &str, knobs| {
+            let name = name.to_owned();
+            Column { name, knobs, policy: Policy::Default, source: None }
+        };
         let demotion = || set("demotion_enabled", "true");
         let column = match mode {
             Mode::Off => plain("off", vec![set("numa_balancing", "0")]),
@@ -222,7 +232,12 @@ fn columns(args: &Args, target: &Target) -> Result<Vec<Column>> {
                     name: "weighted-interleave".into(),
                     knobs: vec![set("numa_balancing", "0")],
                     policy,
+                    source: None,
                 }
+            }
+            Mode::Homenode => {
+                let knobs = homenode_sim::machine::knobs_for(args.source.of_core());
+                Column { source: Some(args.source), ..plain(&args.source.column(), knobs) }
             }
         };
         if out.iter().any(|c| c.name == column.name) {
@@ -270,6 +285,8 @@ fn report(
             ],
         );
     }
+    let own: Vec<Vec<_>> = played.iter().map(|p| vec![p.own.clone()]).collect();
+    table.groups.splice(1..1, homenode::group(&own));
 
     let knobs: Vec<String> = columns
         .iter()
@@ -298,6 +315,9 @@ fn report(
         "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
         knobs.join("; ")
     ));
+    if let Some(source) = columns.iter().find_map(|c| c.source) {
+        notes.extend(homenode::notes(source));
+    }
     if !args.set.is_empty() {
         let set: Vec<String> = args.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
         notes.push(format!("in all columns: {}", set.join(", ")));

@@ -1,5 +1,6 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+use crate::homenode::{self, Own, Runner, Source};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
@@ -30,7 +31,8 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 /// one of them did not answer as the scenario expects.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5")]
+  homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
+  homenode sim scenarios/tiering-gauss.toml --engine --source damon")]
 pub(crate) struct Args {
     /// The scenario's TOML
     #[arg(value_name = "SCENARIO.toml")]
@@ -46,6 +48,13 @@ pub(crate) struct Args {
     /// Another machine than the scenario's
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// A second column: the same programs with homenode's engine in place of the kernel's
+    /// balancing, paying for itself
+    #[arg(long)]
+    engine: bool,
+    /// What homenode sees of memory accesses
+    #[arg(long, value_enum, value_name = "SOURCE", default_value = "damon", requires = "engine")]
+    source: Source,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -59,6 +68,15 @@ struct Run {
     processes: Vec<ProcessFigures>,
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
+    own: Option<Own>,
+}
+
+/// A column: its name, who moves pages there, and its runs, one for each seed.
+struct Column {
+    name: String,
+    source: Option<Source>,
+    setup: Setup,
+    runs: Vec<Run>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
@@ -81,12 +99,23 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
     let last = last.ok_or_else(|| anyhow!("--seeds {}: seeds end at 2^64 - 1", args.seeds))?;
     let seeds: Vec<u64> = (scenario.seed..=last).collect();
-    let runs: Vec<Run> = {
-        let progress = Progress::new(seeds.len() as u64);
-        progress.murmur(&format!("{}: {} runs", scenario.name, seeds.len()));
-        let all = parallel::map(parallel::jobs(args.jobs), &seeds, |&seed| {
-            let setup = Setup { seed, ..setup.clone() };
-            let done = one(&machine, &scenario, &setup, &shelves);
+    let mut columns =
+        vec![Column { name: scenario.name.clone(), source: None, setup, runs: Vec::new() }];
+    if args.engine {
+        let mut setup = columns[0].setup.clone();
+        // Last, so that homenode and the kernel don't both move pages.
+        setup.knobs.extend(homenode_sim::machine::knobs_for(args.source.of_core()));
+        let (name, source) = (args.source.column(), Some(args.source));
+        columns.push(Column { name, source, setup, runs: Vec::new() });
+    }
+    let jobs: Vec<(usize, u64)> =
+        (0..columns.len()).flat_map(|c| seeds.iter().map(move |&s| (c, s))).collect();
+    let mut runs: Vec<Run> = {
+        let progress = Progress::new(jobs.len() as u64);
+        progress.murmur(&format!("{}: {} runs", scenario.name, jobs.len()));
+        let all = parallel::map(parallel::jobs(args.jobs), &jobs, |&(c, seed)| {
+            let setup = Setup { seed, ..columns[c].setup.clone() };
+            let done = one(&machine, &scenario, &setup, columns[c].source, &shelves);
             progress.advance(1);
             done
         });
@@ -94,19 +123,33 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             .collect::<Result<_>>()
             .with_context(|| format!("{}", args.scenario.display()))?
     };
-    let report = report(&machine, &scenario, &setup, &shelves, &runs);
-    // One run needs no name.
-    let seed_of = |r: &Run| (runs.len() > 1).then_some(r.seed);
-    let hashes = runs.iter().map(|r| (r, format!("{:016x}", r.hash)));
+    for column in columns.iter_mut().rev() {
+        column.runs = runs.split_off(runs.len() - seeds.len());
+    }
+    let report = report(&machine, &scenario, &shelves, &columns);
+    let runs: Vec<(&Column, &Run)> =
+        columns.iter().flat_map(|c| c.runs.iter().map(move |r| (c, r))).collect();
     let ids: Vec<u16> = machine.nodes.iter().map(|n| n.id.0).collect();
+    // One run needs no name.
+    let name_of = |c: &Column, r: &Run| {
+        let seed = (seeds.len() > 1).then(|| format!(" with seed {}", r.seed));
+        let column = c.source.map(|_| format!(" in {}", c.name));
+        seed.into_iter().chain(column).collect::<String>()
+    };
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(scenario.name);
-        all["runs"] = hashes
-            .map(|(run, hash)| {
+        all["runs"] = runs
+            .iter()
+            .map(|(column, run)| {
                 let of = run.processes.iter().map(|p| process(p, &ids));
                 let processes: Vec<Value> = of.collect();
-                let mut it = json!({"seed": run.seed, "hash": hash, "processes": processes});
+                let mut it = json!({
+                    "column": column.name,
+                    "seed": run.seed,
+                    "hash": format!("{:016x}", run.hash),
+                    "processes": processes,
+                });
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
                 }
@@ -116,20 +159,21 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         all.to_string()
     } else {
         let mut text = report.to_text(output::width(), output::glyphs());
-        for (run, hash) in hashes {
-            text.push_str(&format!("hash of seed {}: {hash}\n", run.seed));
+        for (column, run) in &runs {
+            let whose = column.source.map_or(String::new(), |_| format!(", {}", column.name));
+            text.push_str(&format!("hash of seed {}{whose}: {:016x}\n", run.seed, run.hash));
         }
-        for run in &runs {
+        for (column, run) in &runs {
             for outcome in &run.files {
-                text.push_str(&file_text(outcome, seed_of(run)));
+                text.push_str(&file_text(outcome, &name_of(column, run)));
             }
         }
         text
     })?;
     let missed: Vec<String> = runs
         .iter()
-        .flat_map(|r| r.files.iter().map(move |o| (seed_of(r), o)))
-        .filter_map(|(seed, o)| Some(format!("{}: {}", headline(o, seed), o.missed()?)))
+        .flat_map(|(c, r)| r.files.iter().map(|o| (name_of(c, r), o)))
+        .filter_map(|(run, o)| Some(format!("{}: {}", headline(o, &run), o.missed()?)))
         .collect();
     if missed.is_empty() {
         return Ok(0);
@@ -143,20 +187,19 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 }
 
 /// When, as whom and what, on one line.
-fn headline(o: &Outcome, seed: Option<u64>) -> String {
+fn headline(o: &Outcome, run: &str) -> String {
     let what = match &o.action.what {
         FileOp::Read { .. } => format!("read {}", o.path),
         FileOp::Write { text, .. } => format!("write {text:?} to {}", o.path),
     };
-    let who = match name_of(o.action.who) {
+    let who = match rights(o.action.who) {
         "root" => String::new(),
         other => format!(" as {other}"),
     };
-    let seed = seed.map_or_else(String::new, |s| format!(" with seed {s}"));
-    format!("at {}{seed}{who}: {what}", homenode_config::write_time(o.action.at))
+    format!("at {}{run}{who}: {what}", homenode_config::write_time(o.action.at))
 }
 
-fn name_of(who: Rights) -> &'static str {
+fn rights(who: Rights) -> &'static str {
     match who {
         Rights::Root => "root",
         Rights::RootWithoutCaps => "root-without-caps",
@@ -165,7 +208,7 @@ fn name_of(who: Rights) -> &'static str {
 }
 
 /// What a file answered, for people.
-fn file_text(o: &Outcome, seed: Option<u64>) -> String {
+fn file_text(o: &Outcome, run: &str) -> String {
     let came = match (&o.result, o.missed()) {
         (_, Some(missed)) => format!(": {missed}"),
         (Some(Err(e)), None) => format!(": {}, as expected", e.errno.name()),
@@ -176,13 +219,13 @@ fn file_text(o: &Outcome, seed: Option<u64>) -> String {
         Some(Ok(text)) => text.as_str(),
         _ => "",
     };
-    format!("\n{}{came}\n{text}", headline(o, seed))
+    format!("\n{}{came}\n{text}", headline(o, run))
 }
 
 fn file_json(o: &Outcome) -> Value {
     let mut it = json!({
         "time_ns": o.action.at.as_ns(),
-        "as": name_of(o.action.who),
+        "as": rights(o.action.who),
         "path": o.path,
         "errno": o.errno().map(|e| e.name()),
         "expected": o.action.expect.map(|e| e.name()),
@@ -201,20 +244,26 @@ fn file_json(o: &Outcome) -> Value {
     it
 }
 
-fn one(machine: &Machine, scenario: &Scenario, setup: &Setup, shelves: &[Shelf]) -> Result<Run> {
-    let mut sim = Simulation::new(machine, scenario, setup)?;
-    sim.run();
+fn one(
+    machine: &Machine,
+    scenario: &Scenario,
+    setup: &Setup,
+    source: Option<Source>,
+    shelves: &[Shelf],
+) -> Result<Run> {
+    let sim = Simulation::new(machine, scenario, setup)?;
+    let mut runner = Runner::new(sim, source, setup.version)?;
+    runner.run()?;
+    let sim = runner.sim();
     if let Some(e) = sim.error() {
         bail!("{e}");
     }
     let processes = sim.processes();
-    Ok(Run {
-        seed: setup.seed,
-        hash: sim.hash(),
-        run: figures(&sim, sim.now(), shelves),
-        processes,
-        files: sim.outcomes().to_vec(),
-    })
+    let own = runner.own();
+    let mut run = figures(sim, sim.now(), shelves);
+    homenode::add_moves(&mut run, own.as_ref());
+    let files = sim.outcomes().to_vec();
+    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
@@ -277,19 +326,20 @@ pub(crate) fn figures(sim: &Simulation, time_ps: u64, shelves: &[Shelf]) -> Repl
     }
 }
 
-fn report(
-    machine: &Machine,
-    scenario: &Scenario,
-    setup: &Setup,
-    shelves: &[Shelf],
-    runs: &[Run],
-) -> Report {
+fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Report {
+    let (setup, runs) = (&columns[0].setup, &columns[0].runs);
     let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
-    let all = runs.iter().map(|r| r.run.clone()).collect();
-    let mut table = ComparisonTable::replay(&tiers, &[(&scenario.name, all)]);
+    let all: Vec<(&str, Vec<ReplayRun>)> = columns
+        .iter()
+        .map(|c| (c.name.as_str(), c.runs.iter().map(|r| r.run.clone()).collect()))
+        .collect();
+    let mut table = ComparisonTable::replay(&tiers, &all);
+    let own: Vec<Vec<Option<Own>>> =
+        columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
+    table.groups.splice(1..1, homenode::group(&own));
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
-        table.groups.insert(1, by_process(scenario, shelves, runs));
+        table.groups.insert(1, by_process(scenario, shelves, columns));
     }
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
@@ -303,7 +353,16 @@ fn report(
     if !knobs.is_empty() {
         caption.notes.push(format!("knobs: {}", knobs.join(", ")));
     }
-    for r in runs {
+    for source in columns.iter().filter_map(|c| c.source) {
+        let set = homenode_sim::machine::knobs_for(source.of_core());
+        let set: Vec<String> = set.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        caption.notes.push(format!(
+            "the column homenode has the same knobs but {}, so that homenode alone moves pages between tiers upwards",
+            set.join(", ")
+        ));
+        caption.notes.extend(homenode::notes(source));
+    }
+    for r in columns.iter().flat_map(|c| &c.runs) {
         for p in &r.processes {
             if let Some(why) = &p.killed {
                 let text = format!("with seed {} the process {} was killed: {why}", r.seed, p.name);
@@ -316,7 +375,8 @@ fn report(
 
 /// Time and place of accesses, process by process; the rate of its last pattern where it
 /// has phases to tell apart, and what allocations took where it allocates over and over.
-fn by_process(scenario: &Scenario, shelves: &[Shelf], runs: &[Run]) -> Group {
+fn by_process(scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Group {
+    let runs = &columns[0].runs;
     let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
     let mut figures = Vec::new();
     for i in 0..count {
@@ -328,7 +388,10 @@ fn by_process(scenario: &Scenario, shelves: &[Shelf], runs: &[Run]) -> Group {
                     unit: unit.into(),
                     better,
                     precision,
-                    samples: vec![runs.iter().map(|r| get(&r.processes[i])).collect()],
+                    samples: columns
+                        .iter()
+                        .map(|c| c.runs.iter().map(|r| get(&r.processes[i])).collect())
+                        .collect(),
                 });
             };
         push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);

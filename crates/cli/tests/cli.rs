@@ -313,7 +313,7 @@ fn arguments_that_make_no_sense() {
         expect![[r#"
         exit 2
         error: invalid value '5' for '--modes <LIST>'
-          [possible values: off, 1, 2, 3, interleave]
+          [possible values: off, 1, 2, 3, interleave, homenode]
 
         For more information, try '--help'.
     "#]],
@@ -816,6 +816,44 @@ fn a_slice_has_its_share_of_the_native_time() {
     let notes = json["caption"]["notes"].to_string();
     assert!(notes.contains("the slice has 50.0 % of the program's instructions"), "{notes}");
     assert!(json["caption"]["workload"].as_str().expect("text").contains("to the end"));
+}
+
+#[test]
+fn homenode_is_a_column_of_sim_and_of_replay() {
+    let f = with_recording("engine");
+    let json = f.json(
+        "sim SCENARIOS/tiering-gauss.toml --engine --source pmu --set scan_delay_ms=100 --json",
+    );
+    assert_eq!(json["table"]["columns"], serde_json::json!(["tiering-gauss", "homenode-pmu"]));
+    let groups = json["table"]["groups"].as_array().expect("groups");
+    let own = groups.iter().find(|g| g["title"] == "homenode").expect("homenode's own figures");
+    let of = |name: &str| {
+        let all = own["figures"].as_array().expect("figures");
+        let row = all.iter().find(|r| r["name"] == name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(row["samples"][0], serde_json::json!([]), "the kernel has no {name}");
+        row["samples"][1][0].as_f64().expect("one sample")
+    };
+    assert!(of("its own CPU time") > 0.0 && of("programs' time for being sampled") > 0.0);
+    assert_eq!(of("CPU time of DAMON's thread"), 0.0);
+    assert!(of("orders: slow_start_over") == 1.0 && of("pages moved") > 0.0);
+    let fails: f64 = own["figures"]
+        .as_array()
+        .expect("figures")
+        .iter()
+        .filter(|r| r["name"].as_str().is_some_and(|n| n.starts_with("not moved")))
+        .map(|r| r["samples"][1][0].as_f64().expect("one sample"))
+        .sum();
+    assert_eq!(of("pages tried"), of("pages moved") + fails);
+    let notes = json["caption"]["notes"].to_string();
+    assert!(notes.contains("every 10007th access") && notes.contains("budgets"), "{notes}");
+    assert_eq!(json["runs"][1]["column"], "homenode-pmu");
+
+    let line = "replay toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 5ms \
+                --modes off,homenode --json";
+    let json = f.json(line);
+    assert_eq!(json["table"]["columns"], serde_json::json!(["off", "homenode-damon"]));
+    let out = f.run("sim SCENARIOS/tiering-gauss.toml --source pmu");
+    assert_eq!(out.status.code(), Some(2), "a source without the engine");
 }
 
 #[test]

@@ -191,6 +191,24 @@ cost_keys! {
     PmemLine = "pmem_line", Bytes, 64..=4096, default 256, "Optane's internal access size, arXiv 1903.05714";
     /// Time of one instruction at full rate, where a recording does not say.
     Instruction = "instruction", Nanoseconds, 1..=1_000_000, default 250, "4 GHz, one a cycle";
+    /// Time to ask where one page is: `move_pages` without a target.
+    PageQuery = "page_query", Nanoseconds, 1..=1_000_000_000, default 317_000, "83 ms for 1 GiB of 4 KiB pages of another process, on a two-CPU virtual machine";
+    /// Time to read one process's `stat`, `schedstat` and `statm`.
+    ProcRead = "proc_read", Nanoseconds, 0..=1_000_000_000, default 12_000_000, "three files, opened, read and closed at about 4 µs each";
+    /// Time to read `/proc/zoneinfo`, for each node.
+    ZoneinfoRead = "zoneinfo_read", Nanoseconds, 0..=1_000_000_000, default 25_000_000, "order of formatting and parsing some hundred lines a node";
+    /// Time in which DAMON makes one page old and later looks at it.
+    DamonCheck = "damon_check", Nanoseconds, 0..=1_000_000_000, default 500_000, "two walks of a page table whose entries are in no cache";
+    /// Time to take over one region that DAMON tells.
+    DamonRegion = "damon_region", Nanoseconds, 0..=1_000_000_000, default 300_000, "one record of a trace ring, copied and decoded";
+    /// What an observer of hint faults adds to a fault.
+    HintProbe = "hint_probe", Nanoseconds, 0..=1_000_000_000, default 200_000, "order of a BPF program at a kernel function that fills a ring";
+    /// What one sample of the performance-monitoring unit takes from the sampled task.
+    PmuSample = "pmu_sample", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of a record with its share of the interrupt";
+    /// Time to take over one fault or sample from its ring.
+    EventRead = "event_read", Nanoseconds, 0..=1_000_000_000, default 100_000, "a record of some 40 bytes, copied and decoded";
+    /// Time in which the engine takes in one thing that was seen.
+    EngineSeen = "engine_seen", Nanoseconds, 0..=1_000_000_000, default 200_000, "a few look-ups in ordered maps, and a share of each decision";
 }
 
 /// The costs of one machine.

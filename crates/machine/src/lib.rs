@@ -2,7 +2,19 @@
 //!
 //! A [`Machine`] shows what happens and carries orders out; the simulated kernel is
 //! one, Linux another. The engine never sees which.
+//!
+//! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
+//! it says and does, as a seed tells it. [`conformance`] holds what every machine must
+//! do, as tests that are written once.
 #![forbid(unsafe_code)]
+
+pub mod conformance;
+
+mod drive;
+mod faulty;
+
+pub use drive::drive;
+pub use faulty::{FaultPlan, Faulty, Injected};
 
 use homenode_core::engine::order::{Evidence, Order};
 use homenode_core::engine::seen::{Seen, Source};
@@ -49,7 +61,7 @@ impl fmt::Display for ObserveError {
 impl std::error::Error for ObserveError {}
 
 /// Why an order was not taken. An order that was taken reports in [`Seen::Done`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ApplyError {
     /// No such process (any more).
     NoProcess,
@@ -110,4 +122,26 @@ pub trait Machine {
     /// # Errors
     /// [`KnobError`], with nothing changed.
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError>;
+}
+
+/// A machine that is lent is one too.
+impl<M: Machine + ?Sized> Machine for &mut M {
+    fn caps(&self) -> &Caps {
+        (**self).caps()
+    }
+    fn topology(&self) -> &topology::Machine {
+        (**self).topology()
+    }
+    fn now(&self) -> Picos {
+        (**self).now()
+    }
+    fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+        (**self).wait(until, out)
+    }
+    fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+        (**self).submit(order)
+    }
+    fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
+        (**self).knob(op)
+    }
 }

@@ -17,6 +17,8 @@ use crate::hot::{self, CostTable, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
 use crate::latency::Latencies;
 use crate::load::WINDOW;
+use crate::machine::agent::Agent;
+use crate::machine::ring::Pmu;
 use crate::memory::MemoryError;
 use crate::overlap::{self, Overlap};
 use crate::page::{State, Word};
@@ -47,6 +49,10 @@ pub(crate) enum Program {
     Player(Box<Player>),
     /// A node's kswapd.
     Kswapd(usize),
+    /// homenode, the daemon.
+    Homenode,
+    /// DAMON's thread, on homenode's behalf.
+    Kdamond,
     /// It has ended.
     Ended,
 }
@@ -152,6 +158,10 @@ enum Event {
     Recheck(usize),
     /// A file of the kernel is read or written.
     File(usize),
+    /// homenode looks around, if it still means to do so at this time.
+    LookAround,
+    /// DAMON's next look.
+    Damon,
 }
 
 /// What one process did, for reports.
@@ -222,8 +232,8 @@ pub struct Simulation {
     order: Order,
     processes: Vec<Process>,
     pub(crate) names: Vec<String>,
-    seed: u64,
-    duration: Option<u64>,
+    pub(crate) seed: u64,
+    pub(crate) duration: Option<u64>,
     /// Per CPU node and kind: latency of one access now, in picoseconds.
     latency: Vec<CostTable>,
     /// Per CPU node and kind: unloaded.
@@ -245,6 +255,14 @@ pub struct Simulation {
     allocations: Vec<Latencies>,
     /// By space and place of a step: the threads that wait there for the others.
     barriers: BTreeMap<(usize, usize), Vec<usize>>,
+    /// homenode, where it runs on this machine.
+    pub(crate) agent: Option<Box<Agent>>,
+    /// homenode has something to say: the run pauses.
+    pub(crate) speaks: bool,
+    /// Samples accesses, where homenode asks for that.
+    pub(crate) pmu: Option<Box<Pmu>>,
+    /// Tasks that are homenode's: the others' PIDs don't depend on them.
+    helpers: u32,
 }
 
 impl Simulation {
@@ -304,6 +322,10 @@ impl Simulation {
             planned: Vec::new(),
             allocations: Vec::new(),
             barriers: BTreeMap::new(),
+            agent: None,
+            speaks: false,
+            pmu: None,
+            helpers: 0,
         };
         for node in 0..s.machine.nodes.len() {
             let space = usize::MAX;
@@ -347,7 +369,13 @@ impl Simulation {
     ) -> usize {
         let id = self.tasks.len();
         // PIDs begin where a booted system's begin; the low bits matter (SPEC §A.7).
-        let pid = 1000 + id as u32;
+        let pid = match program {
+            Program::Homenode | Program::Kdamond => {
+                self.helpers += 1;
+                900 + self.helpers
+            }
+            _ => 1000 + id as u32 - self.helpers,
+        };
         self.kernel.numa.push(TaskNuma::new(pid, space));
         self.tasks.push(Some(Box::new(Task {
             process,
@@ -484,6 +512,69 @@ impl Simulation {
             self.memory_error.get_or_insert(e);
         }
     }
+    /// Starts a program now, beside those that run; its first task.
+    pub(crate) fn spawn(&mut self, process: Process) -> usize {
+        self.names.push(process.name.clone());
+        self.processes.push(process);
+        self.running_programs += 1;
+        let first = self.tasks.len();
+        self.start_process(self.processes.len() - 1);
+        first
+    }
+    /// Ends all threads of a space, as by a signal.
+    pub(crate) fn end_space(&mut self, space: usize) {
+        for id in 0..self.tasks.len() {
+            let t = self.task_mut(id);
+            if t.space != space || t.run == Run::Ended {
+                continue;
+            }
+            (t.run, t.program) = (Run::Ended, Program::Ended);
+            let cpu = t.cpu;
+            self.cpus[cpu].queue.retain(|&q| q != id);
+            self.task_ended(id);
+        }
+    }
+    /// Homenode's task or DAMON's begins; it sleeps at first.
+    pub(crate) fn helper(&mut self, program: Program) -> usize {
+        let id = self.new_task(usize::MAX, usize::MAX, 0, program, self.now);
+        self.task_mut(id).run = Run::Sleeping;
+        id
+    }
+    /// Wakes a helper on the least loaded CPU, unless it is awake.
+    pub(crate) fn wake_helper(&mut self, id: usize) {
+        if self.task(id).run != Run::Sleeping {
+            return;
+        }
+        let cpus = self.cpus.iter().enumerate();
+        let cpu = cpus.min_by_key(|(i, c)| (c.queue.len(), *i)).map_or(0, |(i, _)| i);
+        self.task_mut(id).cpu = cpu;
+        self.enqueue(id, true);
+    }
+    pub(crate) fn at_look_around(&mut self, time: u64) {
+        self.at(time, Event::LookAround);
+    }
+    fn run_helper(&mut self, task: &mut Task, end: u64) {
+        let Some(mut agent) = self.agent.take() else {
+            task.run = Run::Sleeping;
+            return;
+        };
+        let mut ctx = self.ctx_of(usize::MAX, task);
+        ctx.clock = task.clock;
+        let sleeps = if let Program::Kdamond = task.program {
+            if let Some(next) = agent.damon_look(&mut self.kernel, &mut ctx) {
+                self.at(next, Event::Damon);
+            }
+            true
+        } else {
+            agent.work(self, &mut ctx, end)
+        };
+        if sleeps {
+            task.run = Run::Sleeping;
+        }
+        task.clock = ctx.clock;
+        self.speaks |= agent.has_word();
+        self.agent = Some(agent);
+    }
     /// The balancing state of a new process: its first task as by fork and exec of
     /// a launcher, the others as threads of it.
     fn born(&mut self, ids: &[usize]) {
@@ -542,7 +633,7 @@ impl Simulation {
 
     /// Runs until all programs have ended or virtual time has reached `stop`.
     pub fn run_until(&mut self, stop: u64) {
-        while !self.idle() && self.now < stop {
+        while !self.idle() && self.now < stop && !self.speaks {
             self.due();
             let next_event = self.events.peek().map_or(u64::MAX, |Reverse((t, ..))| *t);
             let limit = next_event.min(stop);
@@ -678,6 +769,10 @@ impl Simulation {
             task.clock = ctx.clock;
             return;
         }
+        if let Program::Homenode | Program::Kdamond = task.program {
+            self.run_helper(task, end);
+            return;
+        }
         if let Program::Player(_) = task.program {
             crate::replay::run(self, id, task, end);
             return;
@@ -731,6 +826,15 @@ impl Simulation {
                 if !self.kernel.woken.is_empty() {
                     end = end.min(clock);
                 }
+            }
+            if let Some(pmu) = self.pmu.as_deref_mut() {
+                let ops: &[u32] = match (&lent, &task.program) {
+                    (Some(ids), Program::Ids { at, .. }) => &ids[*at..],
+                    _ => &task.ops[task.at..],
+                };
+                let from = self.machine.nodes[node].id;
+                let blocks = &self.kernel.memory.blocks;
+                clock += pmu.burst((task.cpu, from), task.space, &ops[..done], blocks);
             }
             match &mut task.program {
                 Program::Ids { ids, at } => {
@@ -1116,6 +1220,8 @@ impl Simulation {
                 }
                 Event::Recheck(node) => self.kernel.kswapd_recheck(node),
                 Event::File(action) => self.act(action),
+                Event::LookAround => self.look_around(time),
+                Event::Damon => self.wake_damon(),
             }
         }
     }
@@ -1160,6 +1266,9 @@ impl Simulation {
             let cpu = self.daemon_cpu(node);
             self.task_mut(node).cpu = cpu;
             self.enqueue(node, true);
+        }
+        if self.agent.is_some() {
+            self.heed_rings();
         }
     }
 

@@ -6,17 +6,20 @@
 //! of kswapd. Nothing here is called at an access that raises no event.
 
 mod alloc;
+pub(crate) mod damon;
 mod fault;
 mod migrate;
 mod mm;
 mod numa;
 mod reclaim;
 
+pub(crate) use migrate::Ordered;
 pub(crate) use mm::Mapping;
 pub(crate) use numa::TaskNuma;
 pub(crate) use reclaim::KswapdState;
 
 use crate::load::Load;
+use crate::machine::ring::Probe;
 use crate::memory::{Memory, MemoryError};
 use crate::random::Stream;
 use crate::space::Space;
@@ -116,6 +119,8 @@ pub(crate) struct Kernel {
     pub(crate) fail_moves: u32,
     faults: Stream,
     pub(crate) watch: Option<Box<dyn Watch>>,
+    /// Who looks on at hint faults.
+    pub(crate) probe: Option<Box<Probe>>,
     /// 3.8's limit on migrations per node.
     seed_limit: Vec<homenode_core::numa::scan::SeedRateLimit>,
 }
@@ -224,6 +229,7 @@ impl Kernel {
             fail_moves: 0,
             faults: Stream::new(seed, "faults"),
             watch: None,
+            probe: None,
             seed_limit: vec![Default::default(); nr_nodes],
             knobs,
             model,

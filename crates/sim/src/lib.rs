@@ -23,6 +23,7 @@ pub mod bench;
 pub mod check;
 pub mod files;
 pub mod latency;
+pub mod machine;
 pub mod random;
 pub mod replay;
 pub mod vmstat;

@@ -12,7 +12,7 @@ use crate::sweep::Members;
 use crate::table::{Table, prefetch};
 use homenode_core::topology::Machine;
 use homenode_core::units::{HUGE_PAGES, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Base pages in a block: the reach of one page-table page, a huge page's size.
 pub(crate) const BLOCK: u32 = HUGE_PAGES as u32;
@@ -134,6 +134,9 @@ pub(crate) struct Memory {
     frames: Frames,
     pub(crate) zones: Vec<ZoneState>,
     pub(crate) nodes: Vec<NodeState>,
+    /// Items whose accessed bit DAMON has cleared and kept beside, for reclaim to find:
+    /// the kernel's flag "young" of a folio. Empty unless DAMON runs.
+    pub(crate) kept_young: BTreeSet<u32>,
     /// Sweeps made, for the benchmark's account.
     pub(crate) sweeps: u64,
 }
@@ -169,6 +172,7 @@ impl Memory {
             frames: Frames::default(),
             zones,
             nodes,
+            kept_young: BTreeSet::new(),
             sweeps: 0,
         })
     }
@@ -345,7 +349,43 @@ impl Memory {
             young = u32::from(w.young());
             self.words[item as usize] = w.with_young(false).0;
         }
+        if !self.kept_young.is_empty() && self.kept_young.remove(&item) {
+            young = young.max(1);
+        }
         young
+    }
+    /// Clears the accessed bit of one entry (of a huge page: of all its parts), and
+    /// keeps what it said for reclaim.
+    pub(crate) fn make_old(&mut self, page: u32) {
+        let item = self.item_of(page);
+        let range = if item & FRAME_ITEM == 0 && self.pages_of(item) > 1 {
+            item as usize..(item + BLOCK) as usize
+        } else {
+            page as usize..page as usize + 1
+        };
+        let mut any = false;
+        for w in &mut self.words[range] {
+            any |= Word(*w).young();
+            *w = Word(*w).with_young(false).0;
+        }
+        if any {
+            self.kept_young.insert(item);
+        }
+    }
+    /// Whether an entry (of a huge page: one of its parts) has been accessed.
+    pub(crate) fn is_young(&self, page: u32) -> bool {
+        let item = self.item_of(page);
+        if item & FRAME_ITEM == 0 && self.pages_of(item) > 1 {
+            let at = item as usize;
+            return self.words[at..at + BLOCK as usize].iter().any(|&w| Word(w).young());
+        }
+        Word(self.words[page as usize]).young()
+    }
+    /// A new page has no past.
+    pub(crate) fn forget_young(&mut self, item: u32) {
+        if !self.kept_young.is_empty() {
+            self.kept_young.remove(&item);
+        }
     }
 
     /// Turns a private page into a frame that `page` maps; the frame's number.
@@ -375,6 +415,9 @@ impl Memory {
         self.words[page as usize] =
             Word::sharing(frame, w.0 & crate::page::STATE, w.writable(), w.young()).0;
         self.orders[page as usize] = 0;
+        if !self.kept_young.is_empty() && self.kept_young.remove(&page) {
+            self.kept_young.insert(frame | FRAME_ITEM);
+        }
         // The frame enters its list anew: the kernel's page would stay where it
         // is, which an item that changes its number can't. Forks of a page that
         // is about to be reclaimed thus get one more round.
@@ -427,6 +470,9 @@ impl Memory {
             .with_write(entry.writable())
             .with_young(entry.young())
             .0;
+        if self.kept_young.contains(&item) {
+            self.kept_young.insert(page);
+        }
         self.drop_frame(frame);
         if let Some(lru) = lru {
             let node = self.node_of(w.zone());
@@ -439,6 +485,7 @@ impl Memory {
         self.frames.words[i] = 0;
         self.frames.maps[i].clear();
         self.frames.free.push(frame);
+        self.forget_young(frame | FRAME_ITEM);
     }
 
     // ── Lists ──────────────────────────────────────────────────────────────────

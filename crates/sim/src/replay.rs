@@ -387,6 +387,10 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
         };
         sum[zone * 2] += r;
         sum[zone * 2 + 1] += wr;
+        if let Some(pmu) = sim.pmu.as_deref_mut() {
+            let from = sim.machine.cpus[task.cpu].node;
+            task.clock += pmu.accesses((task.cpu, from), task.space, row.what >> 2, r + wr);
+        }
     }
     sim.account_lines(task, &sum, &grains, &parts);
 }

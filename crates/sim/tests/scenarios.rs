@@ -4,9 +4,14 @@
 //! After a change of the model that is meant to change runs:
 //! `UPDATE_EXPECT=1 cargo test -p homenode-sim --test scenarios`.
 
+use homenode_core::engine::seen::Source;
+use homenode_core::engine::{Engine, Settings};
 use homenode_core::scenario::Scenario;
 use homenode_core::topology::Machine;
+use homenode_core::units::Picos;
+use homenode_machine::{Machine as _, drive};
 use homenode_sim::check::Checker;
+use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::{Setup, Simulation};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -77,4 +82,63 @@ fn the_checker_finds_nothing() {
         run.unwrap_or_else(|e| panic!("{}: {e}", scenario.name));
         assert!(sim.accesses() > 0, "{}", scenario.name);
     }
+}
+
+/// A scenario with homenode instead of the kernel's balancing: the same twice, nothing
+/// for the checker to find, and the hash of last time with each source.
+#[test]
+fn homenode_s_hashes_are_those_of_last_time() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/tiering-gauss.toml");
+    let read = homenode_config::read_scenario_and_machine(&file);
+    let (scenario, machine) = read.unwrap_or_else(|e| panic!("{e}"));
+    let run = |source: Source, checked: bool| {
+        let mut setup = Setup::of(&scenario);
+        setup.duration = Some(2 * SPAN);
+        setup.knobs.extend(knobs_for(source));
+        setup.knobs.push(("scan_delay_ms".into(), "100".into()));
+        let mut sim = Simulation::new(&machine, &scenario, &setup).expect("a simulation");
+        let checker = checked.then(|| {
+            let mut c = Checker::watch(&mut sim);
+            c.moves_by_hand = true;
+            c
+        });
+        let mut m = SimMachine::new(sim, source).expect("a source");
+        let settings = Settings {
+            start_delay: Picos::from_ms(100),
+            interval: Picos::from_ms(200),
+            cpu_permille: 100,
+            ..Settings::default()
+        };
+        let caps = m.caps().clone();
+        let mut engine =
+            Engine::new(settings, &machine, setup.version, source, &caps.lacks, caps.most_pages);
+        for step in 1..=50 {
+            drive(&mut m, &mut engine, Picos(2 * SPAN / 50 * step)).expect("it goes on");
+            if let Some(checker) = &checker {
+                let found = checker.findings(m.simulation());
+                assert!(found.is_empty(), "{}: {found:?}", source.name());
+            }
+        }
+        let moved = engine.ledger().total().moved;
+        match source {
+            Source::Damon | Source::Pmu => assert!(moved.0 > 0, "{}", source.name()),
+            // The fast node is full of pages that hint faults never show.
+            Source::HintFault => {}
+            Source::Residency => assert_eq!(moved.0, 0),
+        }
+        (m.hash(), moved)
+    };
+    let mut lines = String::new();
+    for source in Source::ALL {
+        let (first, second) = (run(source, false), run(source, true));
+        assert_eq!(first, second, "{}", source.name());
+        lines += &format!(
+            "{:016x} {} homenode by {}: {} pages moved\n",
+            first.0,
+            scenario.name,
+            source.name(),
+            first.1.0
+        );
+    }
+    expect_test::expect_file!["hashes-homenode.txt"].assert_eq(&lines);
 }

@@ -1,6 +1,7 @@
 //! One run of a recording on one machine, looked at as it goes.
 
 use super::load::Loaded;
+use crate::homenode::{self, Own, Runner, Source};
 use crate::nodes::Shelf;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
@@ -20,6 +21,8 @@ pub(super) struct Column {
     pub(super) knobs: Vec<(String, String)>,
     /// Policy of all tasks.
     pub(super) policy: Policy,
+    /// homenode moves pages, and this is what it sees.
+    pub(super) source: Option<Source>,
 }
 
 /// What a run left.
@@ -35,6 +38,8 @@ pub(super) struct Played {
     pub(super) peak: Pages,
     /// Processor time of all tasks, in picoseconds.
     pub(super) ran: u64,
+    /// What homenode did and used, where it runs.
+    pub(super) own: Option<Own>,
 }
 
 /// How often a run is looked at where nobody knows how long a round is.
@@ -55,20 +60,23 @@ pub(super) fn play(
     loaded: &Loaded,
     charge: &Charge,
     shelves: &[Shelf],
+    source: Option<Source>,
     look: u64,
     told: &dyn Fn(u64, u64),
 ) -> Result<Played> {
     let name = loaded.header.command.first().map_or("program", String::as_str);
-    let mut sim = Simulation::replay(machine, setup, &loaded.recording, name, charge)?;
+    let sim = Simulation::replay(machine, setup, &loaded.recording, name, charge)?;
+    let mut runner = Runner::new(sim, source, setup.version)?;
     let free = |sim: &Simulation| sim.free().iter().sum::<u64>();
-    let at_boot = free(&sim);
+    let at_boot = free(runner.sim());
     let look = if look == 0 { LOOK } else { look };
     let (mut peak, mut round) = (0, 0);
     let (mut first, mut last, mut most) = (Vec::new(), Vec::new(), 0);
     let mut moved = (0, 0);
     loop {
-        sim.run_until(sim.now() + look);
-        peak = peak.max(at_boot.saturating_sub(free(&sim)));
+        runner.run_until(runner.sim().now() + look)?;
+        let sim = runner.sim();
+        peak = peak.max(at_boot.saturating_sub(free(sim)));
         let (rounds, _) = sim.rounds();
         // A task that has ended may have given its memory back: what was before it counts.
         if rounds > round && !sim.idle() {
@@ -95,6 +103,7 @@ pub(super) fn play(
             bail!("the replay stands still after {rounds} rounds: its tasks wait for one another");
         }
     }
+    let sim = runner.sim();
     if let Some(e) = sim.error() {
         bail!("{e}");
     }
@@ -107,10 +116,14 @@ pub(super) fn play(
         );
     }
     let (_, end) = sim.rounds();
+    let own = runner.own();
+    let mut run = crate::sim::figures(sim, end, shelves);
+    homenode::add_moves(&mut run, own.as_ref());
     Ok(Played {
-        run: crate::sim::figures(&sim, end, shelves),
+        run,
+        own,
         ends: sim.round_ends().to_vec(),
-        hash: sim.hash(),
+        hash: runner.hash(),
         first,
         last,
         peak: Pages(peak),
@@ -155,7 +168,7 @@ pub(super) fn calibrate(
             policy: Policy::Default,
             overlap: overlap(machine),
         };
-        play(machine, setup, loaded, &charge, shelves, 0, &|_, _| {})
+        play(machine, setup, loaded, &charge, shelves, None, 0, &|_, _| {})
     };
     let bare = run(0, 1)?;
     let insns = loaded.recording.insns();

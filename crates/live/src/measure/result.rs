@@ -160,6 +160,15 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
             .add
             .measured("additions that wait for one another: one cycle each, the rate of code that overlaps little".to_owned())
             .unwrap_or_else(|| default_because(key, "no instruction chain is known for this processor")),
+        Cost::PageQuery
+        | Cost::ProcRead
+        | Cost::ZoneinfoRead
+        | Cost::DamonCheck
+        | Cost::DamonRegion
+        | Cost::HintProbe
+        | Cost::PmuSample
+        | Cost::EventRead
+        | Cost::EngineSeen => default_because(key, "not measured: homenode's own work"),
     }
 }
 

@@ -73,6 +73,7 @@ impl Kernel {
     /// Puts a new page behind an entry: on the inactive list, as new pages are.
     fn install(&mut self, at: Place, page: u32, zone: usize, write: bool) {
         self.memory.words[page as usize] = Word::mapped(zone, write).0;
+        self.memory.forget_young(page);
         let node = self.memory.node_of(zone);
         let lru = Lru::of(self.memory.is_file(page), false);
         self.memory.enter_list(page, node, lru);
@@ -195,6 +196,7 @@ fn let_huge(k: &mut Kernel, ctx: &mut Ctx, at: Place, head: u32) -> bool {
     // Reclaim can't have touched an empty block; nothing else runs meanwhile.
     k.memory.words[range].fill(Word::mapped(zone, true).with_young(false).0);
     k.memory.blocks[(head / BLOCK) as usize].huge = true;
+    k.memory.forget_young(head);
     let node = k.memory.node_of(zone);
     k.memory.enter_list(head, node, Lru::InactiveAnon);
     k.space_mut(at.space).rss += HUGE_PAGES;

@@ -5,7 +5,9 @@ use super::{Ctx, Kernel};
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{OnList, SHARED, Word};
+use crate::space::{Space, Vma};
 use crate::vmstat::Item;
+use homenode_core::scenario::Policy;
 
 /// What becomes of the entries of a moved page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,21 @@ pub(super) enum Entries {
     /// Accessible, and read-only where `read_only` (SPEC §A.7: a private page that
     /// a hint fault moved).
     Accessible { read_only: bool },
+}
+
+/// What became of a page that homenode wanted moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ordered {
+    /// It is there now.
+    Moved,
+    /// Not in memory, or on another node than the order says.
+    Absent,
+    /// It can't move now.
+    Busy,
+    /// The target is at its min.
+    NoRoom,
+    /// Others map it too, or a policy binds it elsewhere.
+    Forbidden,
 }
 
 impl Kernel {
@@ -113,6 +130,65 @@ impl Kernel {
         self.stat.add(node, Item::ThpSplitPage, 1);
     }
 
+    /// Moves the page at `vpn`, as homenode asks for it: only from `from`, not if other
+    /// processes map it, not against a policy that binds. How many pages up to `stop`
+    /// the answer is for (a huge page moves as a whole), and the answer.
+    ///
+    /// * `query` – what looking at a page costs that does not move.
+    pub(crate) fn move_ordered(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        (vpn, stop): (u64, u64),
+        (from, to): (usize, usize),
+        own: &Policy,
+        query: u64,
+    ) -> (u64, Ordered) {
+        let s = self.space(space);
+        let Some(vma) = s.find(vpn).map(|v| &s.vmas[v]) else {
+            return (hole(s, vpn, stop), Ordered::Absent);
+        };
+        let policy = if vma.kind.policy == Policy::Default { own } else { &vma.kind.policy };
+        let target = self.memory.node_id(to);
+        let bound = matches!(policy, Policy::Bind { nodes, .. } if !nodes.contains(&target));
+        let end = stop.min(vma.end);
+        let Some(page) = s.place(vpn, vma.kind.file) else {
+            let step = (vpn / u64::from(BLOCK) + 1) * u64::from(BLOCK);
+            return (step.min(end) - vpn, Ordered::Absent);
+        };
+        let item = self.memory.item_of(page);
+        let n = self.memory.pages_of(item);
+        let covered = if n == 1 { 1 } else { (vpn / n * n + n).min(end) - vpn };
+        let w = self.memory.word(item);
+        let resident = Word(self.memory.words[page as usize]).resident();
+        if !resident || self.memory.node_of(w.zone()) != from || from == to {
+            ctx.clock += query;
+            return (covered, Ordered::Absent);
+        }
+        let shared = item & FRAME_ITEM != 0 && self.memory.mappers(item ^ FRAME_ITEM).len() > 1;
+        if shared || bound {
+            ctx.clock += query;
+            return (covered, Ordered::Forbidden);
+        }
+        if self.move_fails() {
+            ctx.clock += query;
+            self.stat.add(to, Item::PgmigrateFail, n);
+            return (covered, Ordered::Busy);
+        }
+        let Some(zone) = self.take_quietly(to, n, Mark::Min) else {
+            ctx.clock += query;
+            self.wake_kswapd(to);
+            self.stat.add(to, Item::PgmigrateFail, n);
+            return (covered, Ordered::NoRoom);
+        };
+        let active = self.memory.leave_list(item).is_some_and(Lru::active);
+        // A page that changes tier forgets who used it (SPEC §B.4).
+        let crosses = self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to];
+        let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
+        self.move_item(ctx, item, zone, active, stamp, Entries::Keep);
+        (covered, Ordered::Moved)
+    }
+
     /// `move_pages` of one page to a node, as root asks for it; whether it moved.
     pub(crate) fn move_page_to(&mut self, ctx: &mut Ctx, page: u32, node: usize) -> bool {
         let w = Word(self.memory.words[page as usize]);
@@ -139,4 +215,10 @@ impl Kernel {
         self.move_item(ctx, item, zone, active, w.stamp(), Entries::Keep);
         true
     }
+}
+
+/// Pages from `vpn` to the next mapping, or to `stop`.
+fn hole(s: &Space, vpn: u64, stop: u64) -> u64 {
+    let next = s.vmas.partition_point(|v: &Vma| v.end <= vpn);
+    s.vmas.get(next).map_or(stop, |v| v.start.min(stop)) - vpn
 }

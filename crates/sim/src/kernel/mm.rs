@@ -331,6 +331,9 @@ impl Kernel {
             let w = self.memory.word(from);
             self.memory.words[from as usize] = 0;
             self.memory.words[to as usize] = w.0;
+            if !self.memory.kept_young.is_empty() && self.memory.kept_young.remove(&from) {
+                self.memory.kept_young.insert(to);
+            }
             if let Some(lru) = lru {
                 let node = self.memory.node_of(w.zone());
                 self.memory.enter_list(to, node, lru);

@@ -4,6 +4,7 @@ use super::alloc::Mark;
 use super::migrate::Entries;
 use super::{Ctx, Fatal, Kernel};
 use crate::lists::Lru;
+use crate::machine::ring::FaultSeen;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::vmstat::Item;
@@ -366,6 +367,18 @@ impl Kernel {
             flags |= FaultFlags::SHARED;
         }
         let timed = uses_access_time(mode, self.top[src], version);
+        if let Some(probe) = &mut self.probe {
+            // What the folio's field says: when the scan was there, on a slow node.
+            let known = timed && w.stamp() != crate::page::STAMP_UNSET;
+            let after = known.then(|| AccessTime::from_bits(w.stamp()).latency_ms(now_ms));
+            ctx.clock += probe.fault(FaultSeen {
+                space: at.space,
+                vpn: at.vpn,
+                from: dst_id,
+                on: src_id,
+                after_ms: after,
+            });
+        }
         let this = CpuPid::new(homenode_core::units::CpuId(ctx.cpu), pid);
         let stored = CpuPid::from_bits(w.stamp());
         let last = if timed { CpuPid::UNSET } else { stored };

@@ -1,0 +1,59 @@
+//! The loop between an engine and a machine.
+
+use crate::{Machine, ObserveError};
+use homenode_core::engine::Engine;
+use homenode_core::engine::order::{Fails, Order};
+use homenode_core::engine::seen::Seen;
+use homenode_core::units::{Pages, Picos};
+
+/// How long is waited where the engine names no time.
+const PATIENCE: Picos = Picos::from_secs(1);
+
+/// Lets an engine run a machine until its clock reaches `until` or it stops.
+///
+/// An order that the machine does not take is reported to the engine as done with
+/// nothing tried, so that each order that it hands out has one report.
+///
+/// # Errors
+/// [`ObserveError::Source`]: the source broke. A machine that stops is no error.
+pub fn drive<M: Machine + ?Sized>(
+    machine: &mut M,
+    engine: &mut Engine,
+    until: Picos,
+) -> Result<(), ObserveError> {
+    let mut seen = Vec::new();
+    while machine.now() < until {
+        let next = engine.timeout().unwrap_or(machine.now() + PATIENCE).min(until);
+        seen.clear();
+        let waited = machine.wait(next, &mut seen);
+        let now = machine.now();
+        engine.handle(now, &seen);
+        match waited {
+            Ok(()) => {}
+            Err(ObserveError::Ended) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        // Told after all of them: an engine that would try again at once finds the
+        // machine as it was.
+        let mut refused = Vec::new();
+        while let Some(order) = engine.poll() {
+            if machine.submit(&order).is_err() {
+                refused.push(not_tried(&order));
+            }
+        }
+        if !refused.is_empty() {
+            engine.handle(now, &refused);
+        }
+    }
+    Ok(())
+}
+
+fn not_tried(order: &Order) -> Seen {
+    Seen::Done {
+        order: order.id,
+        tried: Pages::ZERO,
+        moved: Pages::ZERO,
+        fails: Fails::default(),
+        took: Picos::ZERO,
+    }
+}

@@ -1,0 +1,212 @@
+//! Rings between those who see an event and homenode that reads it: bounded, with
+//! a count of what did not fit.
+
+use crate::hot::OP_PAGE;
+use crate::memory::{BLOCK, Block};
+use homenode_core::units::NodeId;
+use std::collections::BTreeSet;
+
+/// Records that a ring holds: 1 MiB of 64 bytes each, an ordinary size for one.
+pub(crate) const RING: usize = 16_384;
+
+/// A bounded ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring<T> {
+    full: usize,
+    records: Vec<T>,
+    /// Records that did not fit since the last reading.
+    lost: u64,
+}
+
+impl<T> Ring<T> {
+    pub(crate) fn new(full: usize) -> Self {
+        Self { full, records: Vec::new(), lost: 0 }
+    }
+    fn put(&mut self, record: T) {
+        if self.records.len() < self.full {
+            self.records.push(record);
+        } else {
+            self.lost += 1;
+        }
+    }
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.records.len() >= self.full / 2
+    }
+    /// Everything that is in it, oldest first, and how many were lost.
+    pub(crate) fn drain(&mut self) -> (Vec<T>, u64) {
+        (std::mem::take(&mut self.records), std::mem::take(&mut self.lost))
+    }
+}
+
+/// A hint fault as an observer in the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FaultSeen {
+    pub(crate) space: usize,
+    pub(crate) vpn: u64,
+    /// Node of the CPU.
+    pub(crate) from: NodeId,
+    /// Node of the page.
+    pub(crate) on: NodeId,
+    /// Milliseconds since the scan, where the page carries its time.
+    pub(crate) after_ms: Option<u32>,
+}
+
+/// An observer of hint faults.
+#[derive(Clone, Debug)]
+pub(crate) struct Probe {
+    /// Address spaces that are watched; the others' faults are passed over.
+    pub(crate) watched: BTreeSet<usize>,
+    pub(crate) ring: Ring<FaultSeen>,
+    /// What a fault costs more, in picoseconds.
+    each: u64,
+    /// What all of them have cost the programs.
+    pub(crate) spent: u64,
+}
+
+impl Probe {
+    pub(crate) fn new(each: u64) -> Self {
+        Self { watched: BTreeSet::new(), ring: Ring::new(RING), each, spent: 0 }
+    }
+    /// A fault; what looking on costs the faulting task.
+    pub(crate) fn fault(&mut self, seen: FaultSeen) -> u64 {
+        if self.watched.contains(&seen.space) {
+            self.ring.put(seen);
+        }
+        self.spent += self.each;
+        self.each
+    }
+}
+
+/// An access that the performance-monitoring unit has sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SampleSeen {
+    pub(crate) space: usize,
+    pub(crate) vpn: u64,
+    /// Node of the CPU.
+    pub(crate) from: NodeId,
+}
+
+/// One in so many accesses of a CPU. A prime, so that no loop of the usual lengths
+/// shows the same pages again and again.
+pub(crate) const PERIOD: u64 = 10_007;
+
+/// The performance-monitoring unit: on each CPU a counter of accesses that the
+/// watched programs make.
+///
+/// It counts accesses, not time, so that slow ones are not seen more often than
+/// fast ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Pmu {
+    pub(crate) watched: BTreeSet<usize>,
+    pub(crate) ring: Ring<SampleSeen>,
+    /// Per place of a CPU: accesses until the next sample; at least 1.
+    left: Vec<u64>,
+    each: u64,
+    pub(crate) spent: u64,
+}
+
+impl Pmu {
+    pub(crate) fn new(cpus: usize, each: u64) -> Self {
+        let ring = Ring::new(RING);
+        Self { watched: BTreeSet::new(), ring, left: vec![PERIOD; cpus], each, spent: 0 }
+    }
+    /// A burst of operations that a task has done on a CPU, after the fact: their
+    /// number is known, so that the loop which makes them counts nothing. What the
+    /// samples among them cost the task.
+    pub(crate) fn burst(
+        &mut self,
+        (cpu, from): (usize, NodeId),
+        space: usize,
+        ops: &[u32],
+        blocks: &[Block],
+    ) -> u64 {
+        if !self.watched.contains(&space) {
+            return 0;
+        }
+        let n = ops.len() as u64;
+        let mut at = self.left[cpu];
+        let mut cost = 0;
+        while at <= n {
+            let page = ops[at as usize - 1] & OP_PAGE;
+            let vpn =
+                blocks[(page / BLOCK) as usize].step * u64::from(BLOCK) + u64::from(page % BLOCK);
+            self.ring.put(SampleSeen { space, vpn, from });
+            cost += self.each;
+            at += PERIOD;
+        }
+        self.left[cpu] = at - n;
+        self.spent += cost;
+        cost
+    }
+    /// `n` accesses to one page.
+    pub(crate) fn accesses(
+        &mut self,
+        (cpu, from): (usize, NodeId),
+        space: usize,
+        vpn: u64,
+        n: u64,
+    ) -> u64 {
+        if !self.watched.contains(&space) {
+            return 0;
+        }
+        let mut at = self.left[cpu];
+        let mut cost = 0;
+        while at <= n {
+            self.ring.put(SampleSeen { space, vpn, from });
+            cost += self.each;
+            at += PERIOD;
+        }
+        self.left[cpu] = at - n;
+        self.spent += cost;
+        cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_period_th_access_is_a_sample_however_the_bursts_lie() {
+        let blocks = [Block { space: 1, step: 7, file: false, huge: false }; 1];
+        let ops: Vec<u32> = (0..PERIOD as u32 * 3).map(|i| i % 512).collect();
+        let cut = |sizes: &[usize]| {
+            let mut p = Pmu::new(2, 5);
+            p.watched.insert(0);
+            let (mut at, mut cost) = (0, 0);
+            for &n in sizes.iter().cycle() {
+                let end = (at + n).min(ops.len());
+                cost += p.burst((1, NodeId(0)), 0, &ops[at..end], &blocks);
+                at = end;
+                if at == ops.len() {
+                    break;
+                }
+            }
+            assert_eq!((p.spent, cost), (15, 15));
+            p.ring.drain().0.iter().map(|s| s.vpn).collect::<Vec<u64>>()
+        };
+        let nth = |k: u64| 7 * 512 + (k * PERIOD - 1) % 512;
+        assert_eq!(cut(&[ops.len()]), [nth(1), nth(2), nth(3)]);
+        assert_eq!(cut(&[1, 7, 1024]), cut(&[ops.len()]));
+        // One access after the other is the same as a row of them to one page.
+        let mut p = Pmu::new(1, 0);
+        p.watched.insert(3);
+        p.accesses((0, NodeId(0)), 3, 9, PERIOD - 1);
+        assert_eq!(p.ring.drain().0, []);
+        p.accesses((0, NodeId(0)), 3, 9, 1 + PERIOD);
+        assert_eq!(p.ring.drain().0.len(), 2);
+        p.accesses((0, NodeId(0)), 4, 9, 5 * PERIOD);
+        assert_eq!(p.ring.drain().0, [], "nobody watches this one");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let mut r = Ring::new(2);
+        for i in 0..5 {
+            r.put(i);
+        }
+        assert_eq!(r.drain(), (vec![0, 1], 3));
+        r.put(9);
+        assert_eq!(r.drain(), (vec![9], 0));
+    }
+}

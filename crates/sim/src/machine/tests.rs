@@ -1,0 +1,382 @@
+//! homenode's place in the simulated machine: what it sees, what that costs, what its
+//! orders do. The conformance bodies are in `tests/conformance.rs`.
+
+use super::*;
+use crate::build::Setup;
+use homenode_core::costs::{Constant, Cost, Costs};
+use homenode_core::engine::order::{Benefit, OrderId, Reason};
+use homenode_core::scenario::{Map, Pattern, Policy, Process, Step, Until};
+use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
+use homenode_core::units::{Bytes, CpuId};
+
+/// DRAM with CPUs and an expander, each of so many pages.
+fn topology(fast: u64, slow: u64, cpus: u32) -> Topology {
+    let c = |v| Constant::assumed(v, "a test's round figure");
+    let node = |id, medium, kind, pages| {
+        let zones = vec![Zone { kind, managed: Pages(pages) }];
+        Node { id: NodeId(id), medium, zones }
+    };
+    let link = |to, ns: u64| Link {
+        from: NodeId(0),
+        to: NodeId(to),
+        read_latency: c(ns * 1000),
+        write_latency: c(ns * 1000),
+        read_bandwidth: c(100_000),
+        write_bandwidth: c(100_000),
+    };
+    Topology {
+        name: "test".into(),
+        about: "a test's machine".into(),
+        nodes: vec![
+            node(0, Medium::Dram, ZoneKind::Normal, fast),
+            node(1, Medium::Cxl, ZoneKind::Movable, slow),
+        ],
+        cpus: (0..cpus).map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0 }).collect(),
+        caches: Vec::new(),
+        distances: vec![vec![10, 14], vec![14, 10]],
+        links: vec![link(0, 100), link(1, 300)],
+        costs: Costs::default(),
+    }
+}
+fn map(name: &str, pages: u64, on: u16) -> Map {
+    Map {
+        name: name.into(),
+        size: Bytes(pages * 4096),
+        file: false,
+        shared: false,
+        read_only: false,
+        huge: false,
+        policy: Policy::Preferred(NodeId(on)),
+    }
+}
+fn touch(map: &str) -> Step {
+    Step::Touch { map: map.into() }
+}
+/// Without a policy of its own: the kernel's scan leaves others alone.
+fn scanned(map: &str) -> Step {
+    Step::Mbind { map: map.into(), policy: Policy::Default }
+}
+fn access(map: &str) -> Step {
+    Step::Access {
+        map: map.into(),
+        pattern: Pattern::Uniform,
+        write: 0,
+        compute: Picos(0),
+        until: Until::Time(Picos::from_secs(1000)),
+    }
+}
+fn process(cpus: &[u32], maps: Vec<Map>, steps: Vec<Step>) -> Process {
+    Process {
+        name: "p".into(),
+        cpus: cpus.iter().map(|&c| CpuId(c)).collect(),
+        start: Picos(0),
+        policy: Policy::Default,
+        maps,
+        steps,
+    }
+}
+fn booted(topology: &Topology, source: Source, set: &[(&str, &str)]) -> SimMachine {
+    let mut knobs: Vec<(String, String)> = knobs_for(source);
+    knobs.push(("scan_delay_ms".into(), "0".into()));
+    knobs.extend(set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())));
+    let setup = Setup { knobs, seed: 1, room: 1 << 18, ..Setup::default() };
+    let sim = Simulation::boot(topology, &setup, 0).expect("a machine");
+    SimMachine::new(sim, source).expect("a source")
+}
+fn see(m: &mut SimMachine, ms: u64) -> Vec<Seen> {
+    let until = m.now() + Picos::from_ms(ms);
+    let mut out = Vec::new();
+    while m.now() < until {
+        m.wait(until, &mut out).expect("programs run");
+    }
+    out
+}
+fn order(m: &mut SimMachine, id: u64, act: Act) -> Result<(), ApplyError> {
+    let (expect, why) = (Benefit::default(), Reason::SourceNeeds);
+    m.submit(&Order { id: OrderId(id), act, expect, why })
+}
+fn took(seen: &[Seen], id: u64) -> (Pages, Picos) {
+    let all: Vec<(Pages, Picos)> = seen
+        .iter()
+        .filter_map(|s| match *s {
+            Seen::Done { order, moved, took, .. } if order.0 == id => Some((moved, took)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(all.len(), 1, "reports of {id}");
+    all[0]
+}
+
+#[test]
+fn damon_shows_which_mapping_is_hot_and_only_once_it_is_asked_to() {
+    let t = topology(40_000, 40_000, 2);
+    let mut m = booted(&t, Source::Damon, &[]);
+    let maps = vec![map("hot", 600, 0), map("cold", 9000, 0)];
+    let steps = vec![touch("cold"), touch("hot"), access("hot")];
+    let (who, spans) = m.spawn(process(&[0], maps, steps), None);
+    let regions = |seen: &[Seen]| -> Vec<(Span, u32, u32)> {
+        let of = |s: &Seen| match *s {
+            Seen::Region { span, accessed, checks, .. } => Some((span, accessed, checks)),
+            _ => None,
+        };
+        seen.iter().filter_map(of).collect()
+    };
+    let before = see(&mut m, 1000);
+    assert_eq!(regions(&before), [], "nobody has asked");
+    assert_eq!(m.spent().kdamond, 0);
+    order(&mut m, 1, Act::Watch { who }).unwrap();
+    see(&mut m, 5000);
+    let seen = see(&mut m, 200);
+    let mut share = [(0, 0), (0, 0)];
+    for (r, accessed, checks) in regions(&seen) {
+        assert!(accessed <= checks && r.start < r.end);
+        for (sum, map) in share.iter_mut().zip(&spans) {
+            let inside = r.end.min(map.end).saturating_sub(r.start.max(map.start));
+            sum.0 += inside * u64::from(accessed);
+            sum.1 += inside * u64::from(checks);
+        }
+    }
+    let percent = share.map(|(a, n)| a * 100 / n);
+    // 600 pages, each accessed some 80 times between two looks; the other mapping never.
+    assert!(percent[0] >= 80, "{percent:?}");
+    assert!(percent[1] <= 10, "{percent:?}");
+    assert!(m.spent().kdamond > 0);
+    // Nothing more comes once nobody wants it.
+    order(&mut m, 2, Act::Unwatch { who }).unwrap();
+    see(&mut m, 100);
+    let spent = m.spent().kdamond;
+    assert_eq!(regions(&see(&mut m, 500)), []);
+    assert!(m.spent().kdamond <= spent + 10_000_000_000);
+}
+
+#[test]
+fn damon_does_not_make_pages_look_cold_to_reclaim() {
+    let t = topology(40_000, 40_000, 1);
+    let mut m = booted(&t, Source::Damon, &[]);
+    let (_, spans) = m.spawn(
+        process(&[0], vec![map("a", 8, 0)], vec![touch("a"), Step::Sleep(Picos::from_secs(50))]),
+        None,
+    );
+    see(&mut m, 20);
+    let memory = &mut m.sim.kernel.memory;
+    let page = m.sim.kernel.spaces[0].as_ref().unwrap().place(spans[0].start, false).unwrap();
+    assert!(memory.is_young(page));
+    memory.make_old(page);
+    assert!(!memory.is_young(page), "DAMON would see the next access");
+    assert_eq!(memory.test_and_clear_young(page), 1, "reclaim sees the last one");
+    assert_eq!(memory.test_and_clear_young(page), 0, "once");
+    memory.make_old(page);
+    assert_eq!(memory.test_and_clear_young(page), 0, "nothing was there to keep");
+}
+
+#[test]
+fn samples_go_by_count_not_by_time() {
+    let t = topology(40_000, 40_000, 2);
+    let mut m = booted(&t, Source::Pmu, &[]);
+    // Half of the accesses go to pages that take three times as long.
+    let maps = vec![map("near", 2000, 0), map("far", 2000, 1)];
+    let part = |map: &str| Step::Access {
+        map: map.into(),
+        pattern: Pattern::Uniform,
+        write: 300,
+        compute: Picos(0),
+        until: Until::Accesses(20_000),
+    };
+    let mut steps = vec![touch("near"), touch("far")];
+    for _ in 0..400 {
+        steps.extend([part("near"), part("far")]);
+    }
+    steps.push(Step::Sleep(Picos::from_secs(100)));
+    let (who, spans) = m.spawn(process(&[0], maps, steps), None);
+    order(&mut m, 1, Act::Watch { who }).unwrap();
+    let seen = see(&mut m, 8000);
+    let mut counts = [0u64, 0];
+    for s in &seen {
+        if let Seen::Sample { vpn, period, from, .. } = *s {
+            assert_eq!((period, from), (ring::PERIOD, NodeId(0)));
+            counts[usize::from(spans[1].holds(vpn))] += 1;
+        }
+    }
+    let all = counts[0] + counts[1];
+    // 16 M accesses and the first touches.
+    assert!((1590..=1605).contains(&all), "{counts:?}");
+    assert!(counts[0].abs_diff(counts[1]) * 20 < all, "{counts:?}");
+    assert_eq!(m.spent().sampled, all * t.costs.get(Cost::PmuSample));
+}
+
+#[test]
+fn hint_faults_show_page_and_nodes_and_the_ring_is_bounded() {
+    let t = topology(40_000, 40_000, 2);
+    // The node is too small to have plenty of room, and the rate is 0: the kernel's own
+    // promotion stays out of it.
+    let mut m = booted(&t, Source::HintFault, &[("scan_period_min_ms", "16")]);
+    let steps = vec![touch("a"), scanned("a"), access("a")];
+    let (who, spans) = m.spawn(process(&[0], vec![map("a", 20_000, 1)], steps), None);
+    let mut seen = see(&mut m, 500);
+    let faults = |seen: &[Seen]| seen.iter().filter(|s| matches!(s, Seen::Fault { .. })).count();
+    assert_eq!(faults(&seen), 0, "nobody has asked");
+    order(&mut m, 1, Act::Watch { who }).unwrap();
+    see(&mut m, 20);
+    seen.clear();
+    // homenode is stuck for a while: nobody reads.
+    let agent = m.sim.agent.take();
+    let so_far = m.sim.vmstat().get(Item::NumaHintFaults);
+    while m.sim.vmstat().get(Item::NumaHintFaults) < so_far + 3 * ring::RING as u64 {
+        assert!(m.sim.now < Picos::from_secs(60).0, "no faults");
+        m.sim.run_until(m.sim.now + 100_000_000_000);
+    }
+    m.sim.agent = agent;
+    seen.extend(see(&mut m, 10));
+    let lost: u64 =
+        seen.iter().map(|s| if let Seen::Lost { events } = s { *events } else { 0 }).sum();
+    // What fitted, and what came while it was read.
+    assert!((ring::RING..2 * ring::RING).contains(&faults(&seen)), "{}", faults(&seen));
+    assert!(lost > 0);
+    for s in &seen {
+        if let Seen::Fault { vpn, from, on, after, .. } = *s {
+            assert!(spans[0].holds(vpn));
+            assert_eq!((from, on), (NodeId(0), NodeId(1)));
+            assert!(after.is_some_and(|a| a < Picos::from_secs(10)), "{after:?}");
+        }
+    }
+    assert_eq!(m.sim.vmstat().get(Item::NumaPagesMigrated), 0, "homenode alone moves pages");
+    // A reader that is awake loses nothing: the ring wakes it.
+    let seen = see(&mut m, 2000);
+    assert!(faults(&seen) > ring::RING, "{}", faults(&seen));
+    assert!(!seen.iter().any(|s| matches!(s, Seen::Lost { .. })));
+    let err = Simulation::boot(&t, &Setup::default(), 0);
+    let mut off = err.expect("a machine");
+    off.set_knob("numa_balancing", "0").unwrap();
+    let why = SimMachine::new(off, Source::HintFault).err().expect("nothing to see").to_string();
+    assert!(why.contains("numa_balancing=2"), "{why}");
+}
+
+#[test]
+fn the_kernels_shortcut_still_promotes_where_there_is_plenty_of_room() {
+    // 1.5 GiB: plenty is 1 GiB above the promo mark.
+    let t = topology(393_216, 40_000, 2);
+    let mut m = booted(&t, Source::HintFault, &[("scan_period_min_ms", "16")]);
+    let steps = vec![touch("a"), scanned("a"), access("a")];
+    m.spawn(process(&[0], vec![map("a", 2000, 1)], steps), None);
+    see(&mut m, 2000);
+    assert!(m.sim.vmstat().get(Item::NumaPagesMigrated) > 1000);
+}
+
+#[test]
+fn looking_and_moving_cost_homenode_what_the_machine_says() {
+    let t = topology(40_000, 40_000, 2);
+    let mut m = booted(&t, Source::Damon, &[]);
+    let (who, spans) = m.spawn(
+        process(&[0], vec![map("a", 3000, 1)], vec![touch("a"), Step::Sleep(Picos::from_secs(50))]),
+        None,
+    );
+    see(&mut m, 50);
+    let before = m.spent();
+    order(&mut m, 1, Act::Look { who, spans: spans.clone() }).unwrap();
+    let seen = see(&mut m, 50);
+    let cost = |c| t.costs.get(c);
+    assert_eq!(took(&seen, 1).1, Picos(3000 * cost(Cost::PageQuery)));
+    let residents: Vec<(NodeId, Pages)> = seen
+        .iter()
+        .filter_map(|s| {
+            if let Seen::Resident { on, pages, .. } = s { Some((*on, *pages)) } else { None }
+        })
+        .collect();
+    assert_eq!(residents, [(NodeId(1), Pages(3000))]);
+    let act = Act::Move { who, spans, from: NodeId(1), to: NodeId(0) };
+    order(&mut m, 2, act).unwrap();
+    let seen = see(&mut m, 50);
+    let each = cost(Cost::MigratePage) + cost(Cost::PageCopy);
+    let (moved, took) = took(&seen, 2);
+    assert_eq!(moved, Pages(3000));
+    // Copies meet the load that they make themselves: at least the unloaded time.
+    assert!(took.0 >= 3000 * each && took.0 < 3000 * each * 2, "{took:?}");
+    let spent = m.spent().homenode - before.homenode;
+    assert!(spent > took.0 + 3000 * cost(Cost::PageQuery), "reading and thinking are not free");
+}
+
+#[test]
+fn on_one_cpu_homenode_and_a_program_share_it() {
+    let t = topology(40_000, 40_000, 1);
+    let mut m = booted(&t, Source::Damon, &[]);
+    let maps = vec![map("a", 12_000, 1)];
+    let (who, spans) = m.spawn(process(&[0], maps, vec![touch("a"), access("a")]), None);
+    see(&mut m, 100);
+    let (ran, spent, at) = (m.ran(who).unwrap(), m.spent().homenode, m.now());
+    for (id, pair) in [(1, (1, 0)), (2, (0, 1)), (3, (1, 0))] {
+        let (from, to) = (NodeId(pair.0), NodeId(pair.1));
+        order(&mut m, id, Act::Move { who, spans: spans.clone(), from, to }).unwrap();
+    }
+    let mut out = Vec::new();
+    while !out.iter().any(|s| matches!(s, Seen::Done { order, .. } if order.0 == 3)) {
+        m.wait(m.now() + Picos::from_ms(5), &mut out).unwrap();
+    }
+    let (ran, spent, took) = (m.ran(who).unwrap() - ran, m.spent().homenode - spent, m.now() - at);
+    // 36,000 moves of 2.7 µs and more; the program gets its slices in between.
+    assert!(spent > Picos::from_ms(95).0, "{spent}");
+    assert!(ran.0 * 3 > took.0 && spent * 3 > took.0, "{ran:?} and {spent} of {took:?}");
+    assert!(ran.0 + spent <= took.0 + Picos::from_ms(1).0, "{ran:?} and {spent} of {took:?}");
+}
+
+#[test]
+fn shared_pages_stay_and_a_node_at_its_min_takes_none() {
+    let t = topology(4_000, 40_000, 2);
+    let mut m = booted(&t, Source::Damon, &[]);
+    let maps = vec![map("a", 500, 1)];
+    let sleep = || Step::Sleep(Picos::from_secs(50));
+    let (who, spans) = m.spawn(process(&[0], maps, vec![touch("a"), Step::Fork, sleep()]), None);
+    see(&mut m, 50);
+    let to_fast = |who, spans: &[Span]| Act::Move {
+        who,
+        spans: spans.to_vec(),
+        from: NodeId(1),
+        to: NodeId(0),
+    };
+    order(&mut m, 1, to_fast(who, &spans)).unwrap();
+    let fails = |seen: &[Seen]| {
+        seen.iter().find_map(|s| if let Seen::Done { fails, .. } = s { Some(*fails) } else { None })
+    };
+    let seen = see(&mut m, 150);
+    assert_eq!(fails(&seen).unwrap().forbidden, Pages(500), "parent and child map them");
+    assert_eq!(seen.iter().filter(|s| matches!(s, Seen::Task { .. })).count(), 2);
+
+    let (big, spans) =
+        m.spawn(process(&[1], vec![map("b", 9000, 1)], vec![touch("b"), sleep()]), None);
+    see(&mut m, 50);
+    order(&mut m, 2, to_fast(big, &spans)).unwrap();
+    let f = fails(&see(&mut m, 100)).unwrap();
+    assert!(f.no_room.0 >= 5000 && f.no_room == f.all(), "{f:?}");
+    let min = m.sim.kernel.marks[0].min.0;
+    assert!(m.sim.kernel.memory.zones[0].free >= min);
+}
+
+#[test]
+fn knobs_are_read_and_written_with_the_kernels_errors() {
+    use homenode_core::knobs::Knob;
+    let mut m = booted(&topology(4000, 4000, 1), Source::Damon, &[]);
+    assert_eq!(m.knob(KnobOp::Read(Knob::Swappiness)).unwrap(), "60");
+    assert_eq!(m.knob(KnobOp::Write(Knob::Swappiness, "10")).unwrap(), "10");
+    let err = m.knob(KnobOp::Write(Knob::Swappiness, "1000")).unwrap_err();
+    assert_eq!(err.errno.name(), "EINVAL");
+    assert_eq!(m.knob(KnobOp::Read(Knob::Swappiness)).unwrap(), "10");
+}
+
+#[test]
+fn twice_the_same_with_each_source() {
+    let t = topology(3_000, 20_000, 2);
+    for source in Source::ALL {
+        let once = || {
+            let mut m = booted(&t, source, &[("demotion_enabled", "true")]);
+            let maps = vec![map("a", 6000, 0)];
+            let (who, spans) = m.spawn(process(&[0, 1], maps, vec![touch("a"), access("a")]), None);
+            order(&mut m, 1, Act::Watch { who }).unwrap();
+            let mut seen = see(&mut m, 300);
+            let act = Act::Move { who, spans, from: NodeId(1), to: NodeId(0) };
+            order(&mut m, 2, act).unwrap();
+            seen.extend(see(&mut m, 300));
+            (m.hash(), seen)
+        };
+        let (a, b) = (once(), once());
+        assert!(a == b, "{}", source.name());
+    }
+}
