@@ -10,6 +10,7 @@ mod peers;
 mod quantum_error;
 mod record_slowdown;
 mod scale;
+mod sensitivity_tiering;
 mod sim_speed;
 
 use anyhow::Result;
@@ -88,6 +89,11 @@ const BENCHES: &[Bench] = &[
         name: "quantum-error",
         about: "every reported figure with quanta of 10 µs, beside strict order",
         run: quantum_error::run,
+    },
+    Bench {
+        name: "sensitivity-tiering",
+        about: "signs and order of the tiering result, with each constant moved by 20 %",
+        run: sensitivity_tiering::run,
     },
 ];
 

@@ -4,6 +4,7 @@
 //! measure ─▶ machine.toml ─┬─▶ record mem ─▶ recording ─┐
 //!                          └──────────────▶ replay ◀────┘   a table and a picture
 //! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
+//! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
 //! ```
 //!
 //! Figures go to standard output, progress and errors to standard error. Exit
@@ -14,6 +15,7 @@
 mod measure;
 mod record;
 mod replay;
+mod reproduce;
 mod sim;
 mod topo;
 
@@ -51,6 +53,7 @@ enum Command {
     Measure(measure::Args),
     Record(record::Args),
     Replay(replay::Args),
+    Reproduce(reproduce::Args),
     Sim(sim::Args),
     Topo(topo::Args),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Measure(args) => measure::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Topo(args) => topo::run(&args),
     };
