@@ -10,6 +10,7 @@ mod peers;
 mod quantum_error;
 mod record_slowdown;
 mod scale;
+mod sensitivity_tiering;
 mod sim_speed;
 mod truth_mem;
 
@@ -94,6 +95,11 @@ const BENCHES: &[Bench] = &[
         name: "truth-mem",
         about: "memory times that the simulator predicts for this machine, beside its own",
         run: truth_mem::run,
+    },
+    Bench {
+        name: "sensitivity-tiering",
+        about: "signs and order of the tiering result, with each constant moved by 20 %",
+        run: sensitivity_tiering::run,
     },
 ];
 

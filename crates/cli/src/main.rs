@@ -5,6 +5,7 @@
 //!                          └──────────────▶ replay ◀────┘   a table and a picture
 //! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
 //! truth: predicted beside measured, on the measured machine
+//! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
 //! ```
 //!
 //! Figures go to standard output, progress and errors to standard error. Exit
@@ -15,6 +16,7 @@
 mod measure;
 mod record;
 mod replay;
+mod reproduce;
 mod sim;
 mod topo;
 mod truth;
@@ -55,6 +57,7 @@ enum Command {
     Measure(measure::Args),
     Record(record::Args),
     Replay(replay::Args),
+    Reproduce(reproduce::Args),
     Sim(sim::Args),
     Topo(topo::Args),
     Truth(truth::Args),
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Measure(args) => measure::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Topo(args) => topo::run(&args),
         Command::Truth(args) => truth::run(&args),

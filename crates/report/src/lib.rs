@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`stats`], [`MeasuredTable`] (mmtests' layout),
 //! [`ComparisonTable`] (`homenode replay`), [`heat_picture`], [`Caption`],
-//! [`Report`].
+//! [`Report`], [`Reproduction`] (`homenode reproduce`).
 #![forbid(unsafe_code)]
 
 pub mod stats;
@@ -16,12 +16,14 @@ mod cell;
 mod comparison;
 mod measured;
 mod picture;
+mod reproduction;
 
 pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};
 pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};
+pub use reproduction::{Conclusion, Reproduced, Reproduction, Surface};
 
 use serde::Serialize;
 

@@ -221,6 +221,9 @@ impl Shares {
     pub const FILE_ONLY: Self = Self { anon: 0, file: 1, of: 1 };
     /// Anonymous lists alone.
     pub const ANON_ONLY: Self = Self { anon: 1, file: 0, of: 1 };
+    /// Both kinds of lists, whole: shares would leave pages unseen, and the next step
+    /// is to kill.
+    pub const EQUAL: Self = Self { anon: 1, file: 1, of: 1 };
 
     /// How many pages of a list of `size` are scanned at `priority`.
     ///
@@ -238,6 +241,9 @@ impl Shares {
 pub fn shares(l: &ListFacts, priority: u32) -> Shares {
     if !l.can_reclaim_anon {
         return Shares::FILE_ONLY;
+    }
+    if priority == 0 && l.swappiness > 0 {
+        return Shares::EQUAL;
     }
     // "Plentiful" is: enough for this priority, and the active list need not shrink.
     let anon_plentiful =

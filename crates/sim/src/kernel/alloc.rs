@@ -4,6 +4,7 @@
 use super::{Ctx, Kernel, Reclaimer};
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
+use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
 use homenode_core::units::{HUGE_PAGES, NodeId};
 
 /// The mark that a zone must stay above.
@@ -84,12 +85,11 @@ impl Kernel {
         // A huge page is not worth reclaiming for: the fault falls back to a base page.
         if zone.is_none() && n < HUGE_PAGES {
             self.stat.add(ctx.node, Item::Allocstall, 1);
-            for _ in 0..Self::RETRIES {
+            let mut fruitless = 0;
+            while zone.is_none() && fruitless <= MAX_RECLAIM_RETRIES {
                 let got = self.direct_reclaim(ctx, &order);
+                fruitless = if got == 0 { fruitless + 1 } else { 0 };
                 zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Min));
-                if zone.is_some() || got == 0 {
-                    break;
-                }
             }
         }
         let zone = zone?;
@@ -104,9 +104,6 @@ impl Kernel {
         self.stat.add(node, near, n);
         Some(zone)
     }
-
-    /// How often a stalled allocation reclaims before it gives up: the kernel's bound.
-    const RETRIES: usize = 16;
 
     /// Reclaims on behalf of a task that waits for memory; pages reclaimed.
     fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize]) -> u64 {

@@ -11,7 +11,7 @@ use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Margin, Model, Policy, Swap};
-use homenode_core::topology::Machine;
+use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{NodeId, Pages};
 
 /// Marks stay small and free of huge pages' share of memory.
@@ -85,6 +85,33 @@ fn without_swap_and_lower_tier_memory_runs_out() {
     let min = b.sim.kernel.marks[0].min.0;
     b.fill(first, (1024 - min) as u32);
     assert_eq!(b.touch(first + 1999, true), Err(Fatal::Oom));
+    b.check();
+}
+
+// specs/tiering.md#rounds, #shares: before it gives up, an allocation has looked at all
+// pages, whatever anonymous ones have cost, and one round in vain is not the end.
+#[test]
+fn a_stalled_allocation_finds_what_can_be_demoted() {
+    let mut fast = dram(100_000, 1);
+    // Its reserve keeps more free than the sum of the high marks, so that anonymous pages
+    // get a share of the scan only.
+    fast.zones.insert(0, (ZoneKind::Dma32, 2_000));
+    let m = machine(&[fast, cxl(10_000)]);
+    let knobs = [NO_THP, ("demotion_enabled", "true"), ("min_free_kbytes", "132")];
+    let mut b = Bench::new(&m, &knobs);
+    let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let first = b.map(104_000, Kind { policy: bound, ..kind() });
+    let keep: u64 = b.sim.kernel.marks.iter().take(2).map(|m| m.min.0 + m.reserve.0).sum();
+    let full = 102_000 - keep;
+    b.fill(first, full as u32);
+    assert_eq!((b.free(0), b.stat(Item::Allocstall)), (keep, 0));
+    let high: u64 = b.sim.kernel.marks.iter().take(2).map(|m| m.high.0).sum();
+    assert!(keep > high, "{keep} {high}");
+    // Every page was just accessed, and scanning them has been in vain so far.
+    b.sim.kernel.kswapd[0].costs.anon = 20_000;
+    assert!(b.touch(first + full as u32, true).is_ok());
+    assert_eq!(b.stat(Item::Allocstall), 1);
+    assert!(b.stat(Item::PgdemoteDirect) >= 1);
     b.check();
 }
 

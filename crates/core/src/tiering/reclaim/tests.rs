@@ -119,6 +119,20 @@ fn by_cost() {
     assert_eq!(never.target(false, Pages(1 << 20), 1), Pages(0));
 }
 
+// specs/tiering.md#shares: at priority 0 both kinds are scanned whole, whatever they
+// cost; only where anonymous pages can't go, or swappiness is 0, they are left alone.
+#[test]
+fn the_last_pass_looks_at_everything() {
+    let l = ListFacts { costs: LruCosts { anon: 300, file: 0 }, ..lists() };
+    let s = shares(&l, 0);
+    assert_eq!(s, Shares::EQUAL);
+    assert_eq!(s.target(false, Pages(1000), 0), Pages(1000));
+    assert_eq!(s.target(true, Pages(70), 0), Pages(70));
+    assert_ne!(shares(&l, 1), Shares::EQUAL);
+    assert_ne!(shares(&ListFacts { swappiness: 0, ..l }, 0), Shares::EQUAL);
+    assert_eq!(shares(&ListFacts { can_reclaim_anon: false, ..l }, 0), Shares::FILE_ONLY);
+}
+
 // SPEC §B.7: +32 a page of I/O, +1 a page rotated, halved beyond a quarter of the lists; 6.1.
 #[test]
 fn costs() {

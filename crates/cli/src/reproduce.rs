@@ -1,0 +1,128 @@
+//! `homenode reproduce`: a seed's table, with our figures beside it.
+
+mod tiering;
+
+use crate::{output, parallel};
+use anyhow::{Result, bail};
+use homenode_core::scenario::Margin;
+use homenode_report::Reproduction;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Reproduce a seed's table and check its conclusions.
+///
+/// Runs the seed's experiment on a simulated machine whose constants are published or
+/// measured, and never fitted. Prints the seed's figures beside ours, also where ours
+/// are off, and each conclusion with whether it holds. Sizes are scaled down; the factor
+/// stands below the table. Exit code 1 if a conclusion fails.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode reproduce tiering --quick")]
+pub(crate) struct Args {
+    /// Which: tiering, or all
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Fewer points, so that it takes a minute
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each point, each with its own seed, from 1 on
+    #[arg(long, value_name = "N")]
+    seeds: Option<NonZeroUsize>,
+    /// Sizes are divided by this [default: 64, with --quick 256]
+    #[arg(long, value_name = "FACTOR")]
+    scale: Option<NonZeroUsize>,
+    /// Another machine than the experiment's
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Runs at once; the CPUs' number unless given. The results don't depend on it
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// tiering: only move every constant by ±20 % (--quick: the most elastic ones), and
+    /// print the table as a page of Markdown, with --json in one JSON object
+    #[arg(long)]
+    sensitivity: bool,
+    /// How far above high kswapd aims while tiering is on
+    #[arg(long, value_name = "MARGIN", value_enum, default_value = "kernel")]
+    margin: MarginName,
+    /// Print one JSON object per name
+    #[arg(long)]
+    json: bool,
+}
+
+/// The margins that S1 speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum MarginName {
+    /// high / 4: the seed's example
+    Seed,
+    /// The larger of 10 MiB (not scaled) and high / 4: the mail that the seed links
+    Posted,
+    /// The distance between the other marks: what was merged
+    Kernel,
+}
+
+impl MarginName {
+    const fn margin(self) -> Margin {
+        match self {
+            Self::Seed => Margin::SeedQuarter,
+            Self::Posted => Margin::PostedQuarter,
+            Self::Kernel => Margin::Kernel,
+        }
+    }
+}
+
+/// What an experiment is asked for.
+struct Asked<'a> {
+    quick: bool,
+    seeds: Option<u64>,
+    scale: Option<u64>,
+    machine: Option<&'a std::path::Path>,
+    jobs: usize,
+    margin: Margin,
+}
+
+type Experiment = fn(&Asked<'_>) -> Result<Reproduction>;
+
+/// All experiments by name.
+const EXPERIMENTS: &[(&str, Experiment)] = &[("tiering", tiering::run)];
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    let wanted: Vec<_> =
+        EXPERIMENTS.iter().filter(|e| args.name == "all" || args.name == e.0).collect();
+    if wanted.is_empty() {
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.0).collect();
+        bail!(
+            "nothing named \"{}\" can be reproduced; there are {} and all",
+            args.name,
+            names.join(", ")
+        );
+    }
+    let asked = Asked {
+        quick: args.quick,
+        seeds: args.seeds.map(|n| n.get() as u64),
+        scale: args.scale.map(|n| n.get() as u64),
+        machine: args.machine.as_deref(),
+        jobs: parallel::jobs(args.jobs),
+        margin: args.margin.margin(),
+    };
+    if args.sensitivity {
+        if args.name != "tiering" {
+            bail!("--sensitivity belongs to tiering, not to \"{}\"", args.name);
+        }
+        let (json, page) = tiering::sensitivity(&asked)?;
+        output::print(&if args.json { json.to_string() } else { page })?;
+        return Ok(0);
+    }
+    let mut code = 0;
+    for (_, experiment) in wanted {
+        let result = experiment(&asked)?;
+        let mut text = if args.json { result.to_json() } else { result.to_text(output::width()) };
+        if args.json {
+            text.push('\n');
+        }
+        output::print(&text)?;
+        if !result.pass() {
+            code = 1;
+        }
+    }
+    Ok(code)
+}

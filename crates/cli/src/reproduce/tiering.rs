@@ -1,0 +1,461 @@
+//! The seed S1: pmbench on DRAM and persistent memory, with the two choices of how a
+//! promotion may enter a full node.
+//!
+//! Runs of pmbench with a map of 1.25 to 8 times the fast node's memory, demotion on,
+//! no swap, under five kernels: balancing off, mode 1, mode 2 with choice *b* (the
+//! seed's) and with choice *a*, all by the rules of 5.18, and mode 2 of 6.12. Then
+//! the same beside a neighbour that allocates; the gain over width and first touch;
+//! signs and order at another scale and with constants moved.
+//!
+//! The seed reports a gain of up to 95.9 %. It names neither threads, nor time, nor
+//! working set: what stands in for them is registered in
+//! `scenarios/reproduce/tiering.toml`.
+//!
+//! Reading order: [`scaled`] (what shrinks), [`vary`] (what is moved), [`run`] (one
+//! run), [`sensitivity`] (constants moved), [`judge`] (the conclusions), and here the
+//! plan and the table.
+
+mod scaled;
+mod vary;
+
+mod judge;
+mod run;
+mod sensitivity;
+#[cfg(test)]
+mod tests;
+
+use super::Asked;
+use crate::parallel;
+use crate::progress::Progress;
+use anyhow::{Context, Result, bail};
+use homenode_report::{
+    Better, Caption, ComparisonTable, Figure, Group, Reproduced, Reproduction, Scale, Surface,
+    stats,
+};
+use judge::{Beside, Findings, Gains, Neighbour};
+use run::{Bench, Kernel, Outcome, Point, TOUCHES, Width};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) use sensitivity::table as sensitivity;
+
+/// What the seed reports, in per cent.
+const SEED_GAIN: f64 = 95.9;
+
+/// What is run.
+struct Plan {
+    /// The table's scale, and the one at which signs and order are checked again.
+    factors: [u64; 2],
+    /// Seeds at each of them.
+    seeds: [u64; 2],
+    /// Scales of the surface and of the moved constants.
+    surface: u64,
+    moved: u64,
+    /// Maps in hundredths of the fast node.
+    percents: &'static [u64],
+    /// The same at the second scale.
+    percents_again: &'static [u64],
+    /// Deviations in parts of the map.
+    widths: &'static [u32],
+}
+
+impl Plan {
+    fn new(asked: &Asked<'_>) -> Result<Self> {
+        let mut plan = if asked.quick {
+            Self {
+                factors: [256, 512],
+                surface: 1024,
+                moved: 1024,
+                percents: &[200, 300, 800],
+                percents_again: &[300],
+                widths: &[24, 12, 6],
+                seeds: [2, 1],
+            }
+        } else {
+            Self {
+                factors: [64, 256],
+                surface: 256,
+                moved: 256,
+                percents: &[125, 150, 200, 300, 400, 600, 800],
+                percents_again: &[125, 200, 300, 800],
+                widths: &[24, 18, 12, 8, 6],
+                seeds: [3, 2],
+            }
+        };
+        if let Some(scale) = asked.scale {
+            if scale > FACTOR_MAX {
+                bail!(
+                    "--scale {scale}: a fast node of so little memory means nothing; the largest factor is {FACTOR_MAX}"
+                );
+            }
+            let again = if scale >= 512 { scale / 2 } else { scale * 4 };
+            // What is run at a smaller scale stays there.
+            plan.factors = [scale, again];
+            plan.surface = plan.surface.max(scale);
+            plan.moved = plan.moved.max(scale);
+        }
+        if let Some(seeds) = asked.seeds {
+            plan.seeds = [seeds; 2];
+        }
+        Ok(plan)
+    }
+}
+
+/// Beyond this the marks of the fast node are a handful of pages.
+const FACTOR_MAX: u64 = 4096;
+
+/// Results of points, each run once.
+struct Runs<'a> {
+    bench: &'a Bench,
+    jobs: usize,
+    done: BTreeMap<Point, Outcome>,
+}
+
+impl Runs<'_> {
+    /// Runs those of the points that haven't been.
+    fn ensure(&mut self, what: &str, points: &[Point]) -> Result<()> {
+        let new: BTreeSet<Point> =
+            points.iter().filter(|p| !self.done.contains_key(p)).copied().collect();
+        // The longest first, so that no thread begins one while the others are done.
+        let mut new: Vec<Point> = new.into_iter().collect();
+        new.sort_by_key(|p| (p.factor, p.percent));
+        let progress = Progress::new(new.len() as u64);
+        progress.say(&format!("tiering, {what}: {} runs", new.len()));
+        let results = parallel::map(self.jobs, &new, |p| {
+            let result = self.bench.run(p);
+            progress.advance(1);
+            result.with_context(|| format!("{what}, seed {}", p.seed))
+        });
+        for (p, result) in new.into_iter().zip(results) {
+            self.done.insert(p, result?);
+        }
+        Ok(())
+    }
+    fn get(&self, p: &Point) -> &Outcome {
+        &self.done[p]
+    }
+    /// Gain of a point's score over balancing off with the same seed, in per cent.
+    fn gain(&self, p: &Point) -> f64 {
+        let off = self.get(&Point { kernel: Kernel::Off, ..*p }).score;
+        (self.get(p).score / off - 1.0) * 100.0
+    }
+    /// The same of each seed.
+    fn gains(&self, p: &Point, seeds: u64) -> Vec<f64> {
+        (1..=seeds).map(|seed| self.gain(&Point { seed, ..*p })).collect()
+    }
+    /// What the neighbour saw, on average over the seeds.
+    fn beside(&self, p: &Point, seeds: u64) -> Beside {
+        let mean = |f: &dyn Fn(&Outcome) -> f64| {
+            let all: Vec<f64> =
+                (1..=seeds).map(|seed| f(self.get(&Point { seed, ..*p }))).collect();
+            stats::mean(&all)
+        };
+        Beside {
+            allocstall: mean(&|o| o.allocstall as f64),
+            pgscan_direct: mean(&|o| o.pgscan_direct as f64),
+            p99_ns: mean(&|o| o.latency[1]),
+        }
+    }
+    fn neighbour(&self, p: &Point, seeds: u64) -> Neighbour {
+        let of = |kernel| self.beside(&Point { kernel, neighbour: true, ..*p }, seeds);
+        Neighbour { factor: p.factor, off: of(Kernel::Off), b: of(Kernel::B), a: of(Kernel::A) }
+    }
+}
+
+/// Points that differ in kernel and seed.
+fn each(base: Point, kernels: &[Kernel], seeds: u64) -> Vec<Point> {
+    let by_seed = |kernel: Kernel| (1..=seeds).map(move |seed| Point { kernel, seed, ..base });
+    kernels.iter().flat_map(|&k| by_seed(k)).collect()
+}
+
+/// Runs the experiment.
+pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
+    let plan = Plan::new(asked)?;
+    let bench = Bench::new(asked.machine, asked.margin)?;
+    reproduce(&plan, &bench, asked.jobs)
+}
+
+/// The point from which the others differ: balancing off, as the scenario has it.
+fn base(factor: u64) -> Point {
+    Point {
+        factor,
+        kernel: Kernel::Off,
+        percent: 100,
+        width: Width::Own,
+        touch: 0,
+        neighbour: false,
+        vary: None,
+        seed: 1,
+    }
+}
+
+fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
+    let mut runs = Runs { bench, jobs, done: BTreeMap::new() };
+    let [seeds, seeds_again] = plan.seeds;
+    let [base, again] = plan.factors.map(base);
+
+    let points = plan
+        .percents
+        .iter()
+        .flat_map(|&percent| each(Point { percent, ..base }, &Kernel::ALL, seeds));
+    runs.ensure("working sets", &points.collect::<Vec<_>>())?;
+    let points = plan
+        .percents_again
+        .iter()
+        .flat_map(|&percent| each(Point { percent, ..again }, &Kernel::GAINS, seeds_again));
+    runs.ensure("working sets at the other scale", &points.collect::<Vec<_>>())?;
+    let gains = vec![
+        gains(&runs, base, plan.percents, seeds),
+        gains(&runs, again, plan.percents_again, seeds_again),
+    ];
+
+    let best = plan.percents[gains[0].largest().1];
+    let beside = |p: Point| Point { percent: best, neighbour: true, ..p };
+    let mut points = each(beside(base), &Kernel::BESIDE, seeds);
+    points.extend(each(beside(again), &Kernel::BESIDE, seeds_again));
+    runs.ensure("beside the neighbour", &points)?;
+
+    let cells = surface_points(plan, Point { factor: plan.surface, percent: best, ..base });
+    let points: Vec<Point> =
+        cells.iter().flatten().flat_map(|&p| each(p, &[Kernel::Off, Kernel::B], 1)).collect();
+    runs.ensure("widths and first touch", &points)?;
+
+    let at = Point { factor: plan.moved, ..beside(base) };
+    let constants = sensitivity::most_elastic(bench);
+    let moved = sensitivity::run(&mut runs, at, &constants)?;
+
+    let findings = Findings {
+        gains,
+        neighbours: vec![
+            runs.neighbour(&beside(base), seeds),
+            runs.neighbour(&beside(again), seeds_again),
+        ],
+        moved: moved.moved.clone(),
+    };
+    Ok(Reproduction {
+        name: "tiering".into(),
+        machine: bench.machine.name.clone(),
+        tables: tables(&runs, plan, base, beside(base)),
+        surfaces: vec![surface(&runs, plan, &cells, best), moved.surface(best)],
+        rows: rows(&runs, plan, base, beside(base), &findings),
+        conclusions: judge::judge(&findings),
+        caption: caption(&runs, plan, Point { percent: best, ..base }),
+    })
+}
+
+/// Mean gains by working set.
+fn gains(runs: &Runs<'_>, base: Point, percents: &[u64], seeds: u64) -> Gains {
+    let of = |kernel| {
+        let mean =
+            |&percent: &u64| stats::mean(&runs.gains(&Point { kernel, percent, ..base }, seeds));
+        percents.iter().map(mean).collect()
+    };
+    Gains {
+        factor: base.factor,
+        percents: percents.to_vec(),
+        mode1: of(Kernel::Mode1),
+        b: of(Kernel::B),
+        a: of(Kernel::A),
+    }
+}
+
+/// One list per width, one point per order of the first touch.
+fn surface_points(plan: &Plan, base: Point) -> Vec<Vec<Point>> {
+    let widths = plan.widths.iter().map(|&n| Width::OneIn(n));
+    let row = |width| (0..TOUCHES.len()).map(move |touch| Point { width, touch, ..base });
+    widths.map(|width| row(width).collect()).collect()
+}
+
+fn surface(runs: &Runs<'_>, plan: &Plan, cells: &[Vec<Point>], best: u64) -> Surface {
+    let gain = |p: &Point| runs.gain(&Point { kernel: Kernel::B, ..*p });
+    Surface {
+        title: format!(
+            "gain of mode 2/b over off [%] by width and first touch; map {} of DRAM, 1:{}",
+            times(best),
+            plan.surface
+        ),
+        rows: plan.widths.iter().map(|n| format!("deviation 1/{n} of the map")).collect(),
+        columns: TOUCHES.map(|t| t.1.to_owned()).to_vec(),
+        cells: cells.iter().map(|row| row.iter().map(gain).collect()).collect(),
+        seed: Some(SEED_GAIN),
+    }
+}
+
+fn times(percent: u64) -> String {
+    format!("{:.2} x", percent as f64 / 100.0)
+}
+
+type Get<'a> = &'a dyn Fn(&Outcome) -> f64;
+
+/// The scores, what is behind them, and the neighbour.
+fn tables(
+    runs: &Runs<'_>,
+    plan: &Plan,
+    base: Point,
+    beside: Point,
+) -> Vec<(String, ComparisonTable)> {
+    let columns = |kernels: &[Kernel]| kernels.iter().map(|k| k.column().to_owned()).collect();
+    let figure = |name: &str, unit: &str, better, precision, p: Point, get: Get<'_>| {
+        let kernels: &[Kernel] = if p.neighbour { &Kernel::BESIDE } else { &Kernel::ALL };
+        let samples = kernels.iter().map(|&kernel| {
+            (1..=plan.seeds[0])
+                .filter_map(|seed| runs.done.get(&Point { kernel, seed, ..p }))
+                .map(get)
+                .collect()
+        });
+        Figure {
+            name: name.into(),
+            unit: unit.into(),
+            better,
+            precision,
+            samples: samples.collect(),
+        }
+    };
+    let by_set = |title: &str, unit: &str, better, precision, get: Get<'_>| Group {
+        title: title.into(),
+        figures: plan
+            .percents
+            .iter()
+            .map(|&percent| {
+                figure(&times(percent), unit, better, precision, Point { percent, ..base }, get)
+            })
+            .collect(),
+    };
+    let neither = Better::Neither;
+    let main = ComparisonTable {
+        columns: columns(&Kernel::ALL),
+        groups: vec![
+            by_set("score by size of the map", "M/s", Better::Higher, 2, &|o| o.score / 1e6),
+            by_set("accesses in DRAM", "%", neither, 1, &|o| o.fast * 100.0),
+            by_set("pages promoted", "", neither, 0, &|o| o.promoted as f64),
+            by_set("run until 95 % of its last third's score", "%", neither, 0, &|o| {
+                o.ramp * 100.0
+            }),
+        ],
+    };
+    let at = |name: &str, unit: &str, better, precision, get: Get<'_>| {
+        figure(name, unit, better, precision, beside, get)
+    };
+    let lower = Better::Lower;
+    let neighbour = ComparisonTable {
+        columns: columns(&Kernel::BESIDE),
+        groups: vec![Group {
+            title: format!("map {} of DRAM", times(beside.percent)),
+            figures: vec![
+                at("pmbench", "M/s", Better::Higher, 2, &|o| o.score / 1e6),
+                at("allocation p50", "µs", lower, 2, &|o| o.latency[0] / 1e3),
+                at("allocation p99", "µs", lower, 2, &|o| o.latency[1] / 1e3),
+                at("allocation max", "µs", lower, 2, &|o| o.latency[2] / 1e3),
+                at("allocations", "", neither, 0, &|o| o.latency[3]),
+                at("allocstall", "", neither, 0, &|o| o.allocstall as f64),
+                at("pgscan_direct", "", neither, 0, &|o| o.pgscan_direct as f64),
+            ],
+        }],
+    };
+    vec![("pmbench".into(), main), ("beside a neighbour that allocates".into(), neighbour)]
+}
+
+/// Our figures beside the seed's.
+fn rows(runs: &Runs<'_>, plan: &Plan, base: Point, beside: Point, f: &Findings) -> Vec<Reproduced> {
+    let gains =
+        |kernel, percent, p: Point| runs.gains(&Point { kernel, percent, ..p }, plan.seeds[0]);
+    let best = plan.percents[f.gains[0].largest().1];
+    let (low, high) = judge::LARGEST_GAIN;
+    let b = gains(Kernel::B, best, base);
+    let most = plan
+        .percents
+        .iter()
+        .map(|&percent| gains(Kernel::Mode1, percent, base))
+        .max_by(|x, y| stats::mean(x).total_cmp(&stats::mean(y)))
+        .unwrap_or_default();
+    let limit = stats::mean(&b) * judge::MODE1_SHARE;
+    let mut rows = vec![
+        Reproduced::new(
+            "largest gain of mode 2/b over off [%]",
+            Some(SEED_GAIN),
+            &b,
+            Some(low),
+            Some(high),
+        ),
+        Reproduced::new("largest gain of mode 1 over off [%]", None, &most, None, Some(limit)),
+    ];
+    for &percent in plan.percents {
+        for (name, kernel) in
+            [("mode 2/b", Kernel::B), ("mode 2/a", Kernel::A), ("mode 2 of 6.12", Kernel::Today)]
+        {
+            let row = format!("gain of {name}, map {} of DRAM [%]", times(percent));
+            rows.push(Reproduced::new(&row, None, &gains(kernel, percent, base), None, None));
+        }
+    }
+    let samples = |kernel, get: Get<'_>| -> Vec<f64> {
+        (1..=plan.seeds[0]).map(|seed| get(runs.get(&Point { kernel, seed, ..beside }))).collect()
+    };
+    let figures: [(&str, Get<'_>); 3] = [
+        ("allocstall", &|o| o.allocstall as f64),
+        ("pgscan_direct", &|o| o.pgscan_direct as f64),
+        ("p99 of an allocation [ns]", &|o| o.latency[1]),
+    ];
+    for (name, get) in figures {
+        let off = stats::mean(&samples(Kernel::Off, get));
+        let (down, up) = (off * (1.0 - judge::EQUAL), off * (1.0 + judge::EQUAL));
+        let row = |kernel: &str| format!("neighbour, {kernel}: {name}");
+        rows.push(Reproduced::new(&row("off"), None, &samples(Kernel::Off, get), None, None));
+        let b = samples(Kernel::B, get);
+        rows.push(Reproduced::new(&row("mode 2/b"), None, &b, Some(down), Some(up)));
+        rows.push(Reproduced::new(
+            &row("mode 2/a"),
+            None,
+            &samples(Kernel::A, get),
+            Some(up),
+            None,
+        ));
+    }
+    rows
+}
+
+fn caption(runs: &Runs<'_>, plan: &Plan, best: Point) -> Caption {
+    let bench = runs.bench;
+    let ramp: Vec<f64> = (1..=plan.seeds[0])
+        .map(|seed| runs.get(&Point { kernel: Kernel::B, seed, ..best }).ramp * 100.0)
+        .collect();
+    let knobs = scaled::knobs(&bench.machine, best.factor, Kernel::Off.version(), bench.margin);
+    let knobs: Vec<String> = knobs.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let mut notes = vec![
+        format!(
+            "the fast node has {} here; a map of 1.25 x is larger than it by a quarter",
+            crate::nodes::size(bench.dram(best.factor))
+        ),
+        "memory, min_free_kbytes, the run's time and the times that a scan waits shrink alike; \
+         latency, bandwidth, threads, costs and bytes scanned a second stay; the 4 ms tick, \
+         kswapd's nap and its batches of 32 can't shrink, so that promotion comes in coarser \
+         bursts than at full size and the gain grows with the scale"
+            .into(),
+        format!(
+            "the score counts the whole run phase, {:.0} % of which is ramp where the gain is \
+             largest (time until the score is 95 % of the last third's)",
+            stats::mean(&ramp)
+        ),
+        "of a run's work every access goes to memory and pays no page walk: caches hold little of \
+         such a map, but huge pages or a smaller map would differ"
+            .into(),
+        "mode 2 of 6.12: the hot threshold is scaled like a scan's times and comes in ticks of 4 \
+         ms, so that column is coarse"
+            .into(),
+    ];
+    if !knobs.is_empty() {
+        notes.push(format!("knobs at 1:{}: {}", best.factor, knobs.join(", ")));
+    }
+    Caption {
+        machine: format!("{}: {}", bench.machine.name, bench.machine.about),
+        workload: format!("{}: {}", bench.scenario.name, bench.scenario.about),
+        kernel: format!(
+            "Linux 5.18's promotion (S1), 6.12's in the last column; margin {}; {}",
+            bench.margin_name(),
+            crate::sim::KERNEL
+        ),
+        scales: vec![Scale { what: "memory and time".into(), factor: best.factor }],
+        loops: 1,
+        seeds: (1..=plan.seeds[0]).collect(),
+        notes,
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,211 @@
+//! What follows from the figures: the seed's conclusions, each with the figures that
+//! decide. Nothing here knows where the figures come from.
+#![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
+
+use homenode_report::Conclusion;
+
+/// The largest gain of mode 2/b over balancing off lies in this band, in per cent.
+pub(super) const LARGEST_GAIN: (f64, f64) = (50.0, 150.0);
+/// Mode 1 gains less than this share of it.
+pub(super) const MODE1_SHARE: f64 = 0.1;
+/// What counts as equal beside the neighbour.
+pub(super) const EQUAL: f64 = 0.02;
+
+/// Gains over balancing off, in per cent, by working set.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Gains {
+    pub(super) factor: u64,
+    /// Working sets in hundredths of the fast node.
+    pub(super) percents: Vec<u64>,
+    pub(super) mode1: Vec<f64>,
+    pub(super) b: Vec<f64>,
+    pub(super) a: Vec<f64>,
+}
+
+impl Gains {
+    /// The largest gain of mode 2/b, and at which place of the working sets.
+    pub(super) fn largest(&self) -> (f64, usize) {
+        let best = |best: (f64, usize), (i, &g): (usize, &f64)| {
+            if g > best.0 { (g, i) } else { best }
+        };
+        self.b.iter().enumerate().fold((f64::NEG_INFINITY, 0), best)
+    }
+    /// The largest gain of mode 1.
+    pub(super) fn mode1_most(&self) -> f64 {
+        self.mode1.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+}
+
+/// What the neighbour sees under one kernel, summed or averaged over the seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Beside {
+    /// Allocations that had to reclaim.
+    pub(super) allocstall: f64,
+    /// Pages that direct reclaim looked at.
+    pub(super) pgscan_direct: f64,
+    /// 99th percentile of the allocations' latency, in ns.
+    pub(super) p99_ns: f64,
+}
+
+impl Beside {
+    fn all(&self) -> [(&'static str, f64); 3] {
+        [
+            ("allocstall", self.allocstall),
+            ("pgscan_direct", self.pgscan_direct),
+            ("p99", self.p99_ns),
+        ]
+    }
+    /// What of it differs from `other` by more than counts as equal.
+    fn differs(&self, other: &Self) -> Vec<&'static str> {
+        let pairs = self.all().into_iter().zip(other.all());
+        pairs
+            // Written so that what is no number differs from everything.
+            .filter(|((_, x), (_, y))| !((x - y).abs() <= EQUAL * y.abs()))
+            .map(|((name, _), _)| name)
+            .collect()
+    }
+    /// Whether direct reclaim and the latency are both above `other`'s by more than
+    /// counts as equal.
+    fn above(&self, other: &Self) -> bool {
+        let more = |x: f64, y: f64| x > y * (1.0 + EQUAL);
+        more(self.allocstall, other.allocstall)
+            && more(self.pgscan_direct, other.pgscan_direct)
+            && more(self.p99_ns, other.p99_ns)
+    }
+    fn shown(&self) -> String {
+        format!(
+            "{:.0} stalls, {:.0} pages, p99 {:.2} µs",
+            self.allocstall,
+            self.pgscan_direct,
+            self.p99_ns / 1000.0
+        )
+    }
+}
+
+/// The neighbour under three kernels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Neighbour {
+    pub(super) factor: u64,
+    pub(super) off: Beside,
+    pub(super) b: Beside,
+    pub(super) a: Beside,
+}
+
+/// One constant moved: gains at the working set of the largest gain, and the
+/// neighbour.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Moved {
+    pub(super) name: String,
+    pub(super) percent: i32,
+    pub(super) b: f64,
+    pub(super) mode1: f64,
+    pub(super) neighbour: Neighbour,
+}
+
+/// Everything that is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Findings {
+    /// By scale, the main one first.
+    pub(super) gains: Vec<Gains>,
+    pub(super) neighbours: Vec<Neighbour>,
+    pub(super) moved: Vec<Moved>,
+}
+
+/// Signs and order of one set of figures; what is wrong with them.
+pub(super) fn order(b: f64, mode1: f64, n: &Neighbour) -> Vec<String> {
+    let mut wrong = Vec::new();
+    // Both written so that what is no number is wrong.
+    if !(b > 0.0) {
+        wrong.push(format!("mode 2/b gains {b:.1} %"));
+    }
+    if !(mode1 < b * MODE1_SHARE) {
+        wrong.push(format!("mode 1 gains {mode1:.1} % where mode 2/b gains {b:.1} %"));
+    }
+    for what in n.b.differs(&n.off) {
+        wrong.push(format!("{what} under b isn't that with balancing off"));
+    }
+    if !n.a.above(&n.off) {
+        wrong.push("not all rises under a".to_owned());
+    }
+    wrong
+}
+
+/// The four conclusions.
+pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
+    let mut all = Vec::new();
+    let mut say = |holds: bool, text: String| all.push(Conclusion { text, holds });
+    let times = |p: u64| format!("{:.2}", p as f64 / 100.0);
+    if let Some(main) = f.gains.first() {
+        let (largest, at) = main.largest();
+        let (low, high) = LARGEST_GAIN;
+        say(
+            (low..=high).contains(&largest),
+            format!(
+                "1. The largest gain of mode 2/b over balancing off lies between +{low:.0} % and \
+                 +{high:.0} %: {largest:+.1} %, at a map of {} times DRAM (seed: up to +95.9 %).",
+                times(main.percents[at])
+            ),
+        );
+        let mode1 = main.mode1_most();
+        say(
+            mode1 < largest * MODE1_SHARE,
+            format!(
+                "2. Mode 1 gains less than a tenth of that once DRAM is full: {mode1:+.1} % at most."
+            ),
+        );
+    }
+    if let Some(n) = f.neighbours.first() {
+        let differs = n.b.differs(&n.off);
+        let because = if differs.is_empty() {
+            String::new()
+        } else {
+            format!(" (differs: {})", differs.join(", "))
+        };
+        say(
+            differs.is_empty() && n.a.above(&n.off),
+            format!(
+                "3. Beside an allocating neighbour bound to the fast node, direct reclaim and its \
+                 p99 under b equal those with balancing off within {:.0} %, and rise under a: off \
+                 {}; b {}{because}; a {}.",
+                EQUAL * 100.0,
+                n.off.shown(),
+                n.b.shown(),
+                n.a.shown()
+            ),
+        );
+    }
+    let mut wrong = Vec::new();
+    for (g, n) in f.gains.iter().zip(&f.neighbours) {
+        let (b, at) = g.largest();
+        let at_scale = order(b, g.mode1[at], n);
+        wrong.extend(at_scale.into_iter().map(|w| format!("at 1:{}: {w}", g.factor)));
+    }
+    for m in &f.moved {
+        let w = order(m.b, m.mode1, &m.neighbour);
+        wrong.extend(w.into_iter().map(|w| format!("{} {:+} %: {w}", m.name, m.percent)));
+    }
+    let scales: Vec<String> = f.gains.iter().map(|g| format!("1:{}", g.factor)).collect();
+    let constants: std::collections::BTreeSet<&str> =
+        f.moved.iter().map(|m| m.name.as_str()).collect();
+    let text = if wrong.is_empty() {
+        String::new()
+    } else {
+        let more = wrong.len().saturating_sub(4);
+        wrong.truncate(4);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        format!(": {}{more}", wrong.join("; "))
+    };
+    say(
+        wrong.is_empty(),
+        format!(
+            "4. Signs and order are the same at two scales ({}) and with each of {} constants moved \
+             by ±20 %{text}.",
+            scales.join(", "),
+            constants.len()
+        ),
+    );
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! `homenode reproduce` as its users meet it.
+
+use expect_test::{Expect, expect};
+use std::process::{Command, Output};
+
+fn run(line: &str) -> Output {
+    let machines = format!("{}/../../machines", env!("CARGO_MANIFEST_DIR"));
+    Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(line.split_whitespace().map(|w| w.replace("MACHINES", &machines)))
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .expect("the command runs")
+}
+
+fn refused(line: &str, expected: Expect) {
+    let out = run(line);
+    assert_eq!(out.status.code(), Some(2), "{line}");
+    assert!(out.stdout.is_empty(), "{line}");
+    expected.assert_eq(&String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn bad_input_is_told_and_has_its_own_exit_code() {
+    refused(
+        "reproduce slow",
+        expect![[r#"
+        homenode: nothing named "slow" can be reproduced; there are tiering and all
+    "#]],
+    );
+    refused(
+        "reproduce tiering --scale 5000",
+        expect![[r#"
+        homenode: --scale 5000: a fast node of so little memory means nothing; the largest factor is 4096
+    "#]],
+    );
+    refused(
+        "reproduce tiering --machine MACHINES/small.toml",
+        expect![[r#"
+        homenode: the machine small can't run the experiment: scenarios/reproduce/tiering.toml:29:8: process[0].cpus: CPU 4 is not in the machine; the machine "small" has CPUs 0-3
+    "#]],
+    );
+    refused(
+        "reproduce all --sensitivity",
+        expect![[r#"
+        homenode: --sensitivity belongs to tiering, not to "all"
+    "#]],
+    );
+    for line in ["reproduce tiering --scale 0", "reproduce tiering --seeds 0", "reproduce"] {
+        assert_eq!(run(line).status.code(), Some(2), "{line}");
+    }
+}
+
+#[test]
+fn exit_code_and_json_tell_whether_the_conclusions_hold() {
+    // So small that the figures mean nothing: what is tested is that they are told.
+    let out = run("reproduce tiering --quick --scale 4096 --seeds 1 --json");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    let keys: Vec<&String> = json.as_object().expect("an object").keys().collect();
+    assert_eq!(keys, ["conclusions", "machine", "name", "pass", "rows"]);
+    assert_eq!(json["name"], "tiering");
+    assert_eq!(json["machine"], "cascade-lake-pmem");
+    let conclusions = json["conclusions"].as_array().expect("a list");
+    assert_eq!(conclusions.len(), 4);
+    let pass = json["pass"].as_bool().expect("yes or no");
+    assert_eq!(out.status.code(), Some(if pass { 0 } else { 1 }));
+    for row in json["rows"].as_array().expect("a list") {
+        let keys: Vec<&String> = row.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["high", "low", "ours", "pass", "row", "sd", "seed"]);
+    }
+}
