@@ -58,6 +58,22 @@ impl Ksm {
         nodes
     }
 
+    /// Neighbours in the unstable trees that are not in ascending order. Contents
+    /// change under these trees, so there may be some; not in a pass during which
+    /// nobody writes.
+    pub fn unstable_disorder<M: Memory>(&self, mem: &M) -> usize {
+        let page = |n: u32| mem.lookup(self.items.get(n).mm(), self.items.get(n).vpn());
+        let of_tree = |root: &super::Root| {
+            let pages: Vec<Option<Page>> = root.elements(&self.items).map(page).collect();
+            let is_wrong = |pair: &&[Option<Page>]| match pair {
+                [Some(a), Some(b)] => mem.compare(*a, *b) != Ordering::Less,
+                _ => true,
+            };
+            pages.windows(2).filter(is_wrong).count()
+        };
+        self.unstable.iter().map(of_tree).sum()
+    }
+
     /// Whatever contradicts itself; empty if all is well. To be called between
     /// two calls of the rules, at any time.
     ///

@@ -10,7 +10,7 @@
 //! Source: specs/ksm.md#files (SPEC §E.5).
 
 use super::advisor::AdvisorMode;
-use super::memory::{BreakError, Memory, MmId};
+use super::memory::{Memory, MmId};
 use super::tree::Root;
 use super::{Ksm, register};
 use crate::kernel::KernelVersion;
@@ -362,10 +362,7 @@ impl Ksm {
         if value == 2 {
             self.unmerge_all(mem).map_err(|e| {
                 self.settings.run = 0;
-                match e {
-                    BreakError::NoMemory => Errno::Enomem,
-                    BreakError::Signal => Errno::Eintr,
-                }
+                e.errno()
             })?;
         }
         Ok(())

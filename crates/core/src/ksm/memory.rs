@@ -6,6 +6,7 @@
 //! merged one ([`Memory::freeze`]) or moves to another node
 //! ([`super::Ksm::page_moved`]).
 
+use crate::knobs::Errno;
 use crate::units::NodeId;
 use std::cmp::Ordering;
 
@@ -66,9 +67,32 @@ pub enum BreakError {
     Signal,
 }
 
+impl BreakError {
+    /// What a write of 2 to `run` answers.
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::NoMemory => Errno::Enomem,
+            Self::Signal => Errno::Eintr,
+        }
+    }
+    /// What `madvise(MADV_UNMERGEABLE)` answers.
+    ///
+    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    pub const fn madvise_errno(self) -> Errno {
+        match self {
+            Self::NoMemory => Errno::Eagain,
+            Self::Signal => Errno::Eintr,
+        }
+    }
+}
+
 /// The machine below the rules.
 ///
-/// A page handle is good until the next call that changes its page.
+/// A page handle is good until the next call that changes its page. What the
+/// machine does by itself: a write to a merged page copies it, even for its last
+/// mapper (vmstat's `cow_ksm`), and needs no word to the rules; a page whose last
+/// mapping goes is freed, and with it what it carries; fork maps merged pages
+/// and pages of zeroes again.
 pub trait Memory {
     /// The first present anonymous page of a mergeable mapping at or behind
     /// `from`, base page by base page also within huge ones.

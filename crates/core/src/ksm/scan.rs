@@ -3,7 +3,7 @@
 use super::item::State;
 use super::memory::{Memory, MmId, Next, Page, Refusal, StableId, Vpn};
 use super::stable::Place;
-use super::tree::NIL;
+use super::tree::{Arena, NIL};
 use super::{BETWEEN_PASSES, Cursor, Ksm, Now, smart};
 use crate::kernel::msecs_to_jiffies;
 use std::cmp::Ordering;
@@ -95,6 +95,14 @@ struct Met {
     dup: u32,
     /// What hangs in the tree: the same, or its chain.
     at: u32,
+}
+
+/// Where a walk through a stable tree ended.
+enum Walk {
+    /// At an equal page.
+    Twin(Met),
+    /// At a free place below `parent`.
+    Gap { parent: u32, side: Ordering },
 }
 
 impl Ksm {
@@ -243,7 +251,7 @@ impl Ksm {
     ///
     /// Source: specs/ksm.md#one-page (SPEC §E.3).
     fn process<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page, now: &Now) -> Outcome {
-        let own = mem.stable(page).map(|s| s.0);
+        let own = self.node_of(mem, page);
         if let Some(node) = own {
             let n = self.stable.get(node);
             let (is_waiting, tree) = (n.place == Place::Migrate, usize::from(n.tree));
@@ -296,6 +304,18 @@ impl Ksm {
             }
         }
         self.search_unstable(mem, item, page, now)
+    }
+
+    /// The stable node of a merged page. A page that carries a node which is not
+    /// its own is taken as an ordinary one.
+    #[inline]
+    fn node_of<M: Memory>(&self, mem: &M, page: Page) -> Option<u32> {
+        let node = mem.stable(page)?.0;
+        let is_its = node < self.stable.len() && {
+            let n = self.stable.get(node);
+            n.place != Place::Free && !n.is_chain() && n.page() == page
+        };
+        is_its.then_some(node)
     }
 
     /// The checksum gate, and the page of zeroes behind it.
@@ -379,7 +399,7 @@ impl Ksm {
         if prunes && nr_live == 1 {
             at = self.stable.collapse(at);
         } else if self.stable.get(at).first != dup && self.has_room(dup, 1) {
-            self.stable.to_front(dup);
+            self.stable.bring_forward(dup);
         }
         Some(Met { page, dup, at })
     }
@@ -399,26 +419,45 @@ impl Ksm {
             return Found::Own;
         }
         let tree = self.tree_of(mem, page);
+        match (self.walk_stable(mem, page, tree, true, now), own) {
+            (Walk::Twin(met), _) => self.twin(mem, page, own, tree, &met, now),
+            (Walk::Gap { .. }, None) => Found::Nothing,
+            (Walk::Gap { parent, side }, Some(node)) => {
+                self.stable.unhang(node);
+                self.stable.plant(node, tree, parent, side);
+                self.own_if_room(node)
+            }
+        }
+    }
+
+    /// Walk a stable tree to an equal page, or to where it would hang.
+    fn walk_stable<M: Memory>(
+        &mut self,
+        mem: &M,
+        page: Page,
+        tree: usize,
+        prunes: bool,
+        now: &Now,
+    ) -> Walk {
         self.effort.stable_searches += 1;
         'again: loop {
-            let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.root(tree));
+            let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.stable.roots[tree].0);
             while at != NIL {
-                let Some(met) = self.meet(mem, at, true, now) else {
+                let Some(met) = self.meet(mem, at, prunes, now) else {
                     self.effort.restarts += 1;
                     continue 'again;
                 };
                 self.effort.stable_comparisons += 1;
                 side = mem.compare(page, met.page);
                 parent = met.at;
-                if side == Ordering::Equal {
-                    return self.twin(mem, page, own, tree, &met, now);
-                }
-                at = self.child(met.at, side);
+                let link = self.stable.link(met.at);
+                at = match side {
+                    Ordering::Less => link.left(),
+                    Ordering::Greater => link.right(),
+                    Ordering::Equal => return Walk::Twin(met),
+                };
             }
-            let Some(node) = own else { return Found::Nothing };
-            self.stable.unhang(node);
-            self.stable.plant(node, tree, parent, side);
-            return self.own_if_room(node);
+            return Walk::Gap { parent, side };
         }
     }
 
@@ -434,7 +473,11 @@ impl Ksm {
     ) -> Found {
         if let Some(node) = own {
             if self.rules.chains && mem.mapcount(page) > 1 {
-                let chain = if met.dup == met.at { self.make_chain(met.at, now) } else { met.at };
+                let chain = if met.dup == met.at {
+                    self.stable.make_chain(met.at, now.jiffies)
+                } else {
+                    met.at
+                };
                 self.stable.unhang(node);
                 self.stable.push_dup(chain, node);
                 return self.own_if_room(node);
@@ -473,55 +516,28 @@ impl Ksm {
     fn own_if_room(&self, node: u32) -> Found {
         if self.has_room(node, 0) { Found::Own } else { Found::Nothing }
     }
-    fn make_chain(&mut self, node: u32, now: &Now) -> u32 {
-        self.stable.make_chain(node, now.jiffies)
-    }
-    fn root(&self, tree: usize) -> u32 {
-        self.stable.roots[tree].0
-    }
-    fn child(&self, n: u32, side: Ordering) -> u32 {
-        use super::tree::Arena;
-        let l = self.stable.link(n);
-        if side == Ordering::Less { l.left() } else { l.right() }
-    }
-
     /// A stable node for a new merged page, in the tree of its memory node.
     /// `None` where an equal one is there and this kernel has no chains.
     fn insert_stable<M: Memory>(&mut self, mem: &mut M, page: Page, now: &Now) -> Option<u32> {
         let tree = self.tree_of(mem, page);
-        self.effort.stable_searches += 1;
-        'again: loop {
-            let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.root(tree));
-            while at != NIL {
-                let Some(met) = self.meet(mem, at, false, now) else {
-                    self.effort.restarts += 1;
-                    continue 'again;
-                };
-                self.effort.stable_comparisons += 1;
-                side = mem.compare(page, met.page);
-                parent = met.at;
-                if side == Ordering::Equal {
-                    break;
-                }
-                at = self.child(met.at, side);
-            }
-            if at != NIL && !self.rules.chains {
-                return None;
-            }
-            let node = self.stable.add_node(page, tree);
-            if at == NIL {
-                self.stable.plant(node, tree, parent, side);
-            } else {
-                let chain = if self.stable.get(parent).is_chain() {
-                    parent
+        let walk = self.walk_stable(mem, page, tree, false, now);
+        if matches!(walk, Walk::Twin(_)) && !self.rules.chains {
+            return None;
+        }
+        let node = self.stable.add_node(page, tree);
+        match walk {
+            Walk::Gap { parent, side } => self.stable.plant(node, tree, parent, side),
+            Walk::Twin(met) => {
+                let chain = if self.stable.get(met.at).is_chain() {
+                    met.at
                 } else {
-                    self.make_chain(parent, now)
+                    self.stable.make_chain(met.at, now.jiffies)
                 };
                 self.stable.push_dup(chain, node);
             }
-            mem.set_stable(page, Some(StableId(node)));
-            return Some(node);
         }
+        mem.set_stable(page, Some(StableId(node)));
+        Some(node)
     }
 
     /// Search the unstable tree of the page's node for an equal one to merge
@@ -535,7 +551,6 @@ impl Ksm {
         page: Page,
         now: &Now,
     ) -> Outcome {
-        use super::tree::Arena;
         let tree = self.tree_of(mem, page);
         self.effort.unstable_searches += 1;
         let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.unstable[tree].0);

@@ -232,7 +232,7 @@ impl Stable {
         chain
     }
     /// Bring a duplicate to the front of its chain.
-    pub(crate) fn to_front(&mut self, n: u32) {
+    pub(crate) fn bring_forward(&mut self, n: u32) {
         let chain = self.get(n).chain();
         self.unhang(n);
         self.push_dup(chain, n);

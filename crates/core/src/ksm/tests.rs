@@ -7,3 +7,5 @@ mod vectors;
 mod files;
 
 mod swarm;
+
+mod canaries;

@@ -7,17 +7,18 @@
 //! |---|---|
 //! | `proc A xxy 1` | a registered process with these pages on node 1 |
 //! | `knob NAME VALUE`, `show NAME` | a write (errors are printed), a read |
-//! | `pass 2`, `batch 3`, `jiffies 500` | ksmd works; time goes on |
+//! | `step`, `pass 2`, `batch 3`, `jiffies 500` | ksmd works; time goes on |
 //! | `visits A 0 32` | in which of 32 passes the page is processed |
 //! | `write A 3 z`, `pin`/`unpin`/`lock`/`unlock A 3` | to a page |
 //! | `huge A 0 4` | pages 0 to 3 are one huge page |
 //! | `move A 3 1` | its frame moves to node 1 |
 //! | `fork A B`, `exec A B`, `exit A`, `unmap A 3`, `unmergeable A` | |
-//! | `leave 1`, `cancel` | node 1's memory goes offline; ends otherwise |
+//! | `leaving 1`, `left 1`, `cancel` | node 1's memory goes offline, is, stays |
 //! | `counts` | shared, sharing, unshared, volatile; chains, dups |
 //! | `list` | address spaces in the order of a pass |
-//! | `where A 3` | frame, node and tree of a page |
-//! | `nodes` | stable nodes: tree and items, stale ones marked |
+//! | `copies 3`, `signal 1`, `no-trees 1` | what runs out, after how many copies |
+//! | `where A 3`, `nodes` | node and tree of a page; stable nodes as tree:items |
+//! | `stale`, `cow` | how many nodes are stale, how many merged pages were copied |
 
 use super::super::memory::{BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn};
 use super::super::{Ksm, Now, Outcome, Rules, Step};
@@ -64,6 +65,8 @@ pub(super) struct Host {
     pub(super) drains: u64,
     /// How many copies there is memory for.
     pub(super) copies_left: Option<u64>,
+    /// What is short then: memory, or time before a signal.
+    pub(super) signal: bool,
     pub(super) no_trees: bool,
 }
 
@@ -289,7 +292,7 @@ impl Memory for Host {
     }
     fn break_cow(&mut self, mm: MmId, vpn: Vpn) -> Result<(), BreakError> {
         if self.copies_left == Some(0) {
-            return Err(BreakError::NoMemory);
+            return Err(if self.signal { BreakError::Signal } else { BreakError::NoMemory });
         }
         self.copies_left = self.copies_left.map(|n| n - 1);
         let bytes = self.frame_at(mm, vpn.0).map_or([0; 16], |f| self.frame(f).bytes);
@@ -538,11 +541,13 @@ impl World {
                 let mm = mm_of(words[1]);
                 let done = self.ksm.unmerge(&mut self.host, mm, Vpn(0), Vpn(u64::MAX));
                 if let Err(e) = done {
-                    return Some(format!("{e:?}"));
+                    return Some(e.madvise_errno().name().to_owned());
                 }
                 self.host.spaces.get_mut(&mm).unwrap().mergeable = false;
             }
             "copies" => self.host.copies_left = words[1].parse().ok(),
+            "signal" => self.host.signal = words[1] == "1",
+            "cow" => return Some(self.host.cow_ksm.to_string()),
             "no-trees" => self.host.no_trees = words[1] == "1",
             "leaving" => {
                 let all = self.offline(number(1) as u16, 1 - number(1) as u16);
