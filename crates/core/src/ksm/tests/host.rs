@@ -25,7 +25,7 @@ use super::super::{Ksm, Now, Outcome, Rules, Step};
 use crate::kernel::KernelVersion;
 use crate::units::NodeId;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 pub(super) type Bytes = [u8; 16];
@@ -316,6 +316,8 @@ pub(super) struct World {
     pub(super) host: Host,
     pub(super) ksm: Ksm,
     pub(super) now: Now,
+    /// What has come up so far: outcomes, refusals, states.
+    pub(super) seen: BTreeSet<String>,
 }
 
 pub(super) fn mm_of(name: &str) -> MmId {
@@ -332,17 +334,32 @@ impl World {
             ksm.write(&mut host, "smart_scan", "0").unwrap();
         }
         ksm.write(&mut host, "run", "1").unwrap();
-        Self { host, ksm, now: Now::default() }
+        Self { host, ksm, now: Now::default(), seen: BTreeSet::new() }
     }
 
     pub(super) fn pass(&mut self) {
         for _ in 0..100_000 {
-            if self.ksm.batch(&mut self.host, &self.now).pass_ended {
+            assert!(self.ksm.should_run());
+            if self.step() == "PassEnded" {
                 return;
             }
-            assert!(self.ksm.should_run() && self.ksm.settings().pages_to_scan > 0);
         }
         panic!("a pass without an end");
+    }
+
+    /// A step, and what came of it without the number of the node.
+    pub(super) fn step(&mut self) -> String {
+        let said = match self.ksm.step(&mut self.host, &self.now) {
+            Step::Page(v) => match v.outcome {
+                Outcome::Attached(_) => "Attached".to_owned(),
+                Outcome::Merged(_) => "Merged".to_owned(),
+                Outcome::Paired(_) => "Paired".to_owned(),
+                o => format!("{o:?}"),
+            },
+            s => format!("{s:?}"),
+        };
+        self.seen.insert(said.clone());
+        said
     }
 
     pub(super) fn proc(&mut self, mm: MmId, pages: &str, node: u16) {
@@ -486,17 +503,7 @@ impl World {
                     .take_while(|_| !self.ksm.batch(&mut self.host, &self.now).pass_ended);
                 return Some(format!("{} without an end", n.count()));
             }
-            "step" => {
-                return Some(match self.ksm.step(&mut self.host, &self.now) {
-                    Step::Page(v) => match v.outcome {
-                        Outcome::Attached(_) => "Attached".to_owned(),
-                        Outcome::Merged(_) => "Merged".to_owned(),
-                        Outcome::Paired(_) => "Paired".to_owned(),
-                        o => format!("{o:?}"),
-                    },
-                    s => format!("{s:?}"),
-                });
-            }
+            "step" => return Some(self.step()),
             "visits" => return Some(self.visits(mm_of(words[1]), number(2), number(3))),
             "jiffies" => self.now.jiffies += number(1),
             "write" => {
