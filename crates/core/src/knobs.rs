@@ -24,7 +24,7 @@ use crate::units::NodeId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use parse::{parse_bool, parse_sysctl_int, parse_u64_auto};
+pub use parse::{parse_bool, parse_sysctl_int, parse_u64_auto, parse_u64_decimal};
 
 /// What the kernel answers to a refused open, read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +45,16 @@ pub enum Errno {
     Einval,
     /// A number beyond the parser's type.
     Erange,
+    /// A signal came before it was done.
+    Eintr,
+    /// Try again.
+    Eagain,
+    /// No memory for it.
+    Enomem,
+    /// The file's mode forbids it.
+    Eacces,
+    /// Something that must not change is in use.
+    Ebusy,
 }
 
 impl Errno {
@@ -70,6 +80,11 @@ impl Errno {
             Self::Eisdir => "EISDIR",
             Self::Einval => "EINVAL",
             Self::Erange => "ERANGE",
+            Self::Eintr => "EINTR",
+            Self::Eagain => "EAGAIN",
+            Self::Enomem => "ENOMEM",
+            Self::Eacces => "EACCES",
+            Self::Ebusy => "EBUSY",
         }
     }
     /// Its number on Linux.
@@ -83,6 +98,11 @@ impl Errno {
             Self::Eisdir => 21,
             Self::Einval => 22,
             Self::Erange => 34,
+            Self::Eintr => 4,
+            Self::Eagain => 11,
+            Self::Enomem => 12,
+            Self::Eacces => 13,
+            Self::Ebusy => 16,
         }
     }
 }

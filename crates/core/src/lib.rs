@@ -6,7 +6,7 @@
 //! call the same ones.
 //!
 //! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
-//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], and the [`engine`] on top of them.
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], and the [`engine`] on top of them.
 #![forbid(unsafe_code)]
 
 pub mod units;
@@ -15,6 +15,7 @@ pub mod costs;
 pub mod engine;
 pub mod kernel;
 pub mod knobs;
+pub mod ksm;
 pub mod numa;
 pub mod scenario;
 pub mod tiering;

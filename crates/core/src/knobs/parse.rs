@@ -10,8 +10,30 @@ use super::Errno;
 ///
 /// Source: specs/knobs.md#debugfs (SPEC §A.1).
 pub fn parse_u64_auto(text: &str) -> Result<u64, Errno> {
+    let s = strip(text);
+    let (digits, base) = split_base(s);
+    whole(digits, base)
+}
+
+/// A decimal number as the kernel's strict parsers read it: an optional `+`,
+/// leading zeroes, one newline at the end; nothing else.
+///
+/// # Errors
+/// EINVAL for anything that is not a number, ERANGE beyond 64 bits.
+///
+/// Source: specs/ksm.md#files (SPEC §E.5).
+pub fn parse_u64_decimal(text: &str) -> Result<u64, Errno> {
+    whole(strip(text), 10)
+}
+
+/// Without the one newline and the sign that are allowed.
+fn strip(text: &str) -> &str {
     let s = text.strip_suffix('\n').unwrap_or(text);
-    let (digits, base) = split_base(s.strip_prefix('+').unwrap_or(s));
+    s.strip_prefix('+').unwrap_or(s)
+}
+
+/// A number and nothing behind it.
+fn whole(digits: &str, base: u32) -> Result<u64, Errno> {
     match read_digits(digits, base) {
         (_, 0) => Err(Errno::Einval),
         // A number too large is reported as such even where rubbish follows it.

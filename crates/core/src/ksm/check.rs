@@ -1,0 +1,266 @@
+//! A checker that looks at every tree, list and counter, and believes none of
+//! the increments.
+//!
+//! It is apart from the rules on purpose and slow: it visits everything.
+
+use super::item::State;
+use super::memory::{Memory, Page, StableId, Vpn};
+use super::stable::Place;
+use super::tree::{Arena, NIL};
+use super::{Counters, Ksm};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A stable node as the checker sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSeen {
+    /// Which one.
+    pub node: StableId,
+    /// Its page.
+    pub page: Page,
+    /// Its tree; `None` on the migrate list.
+    pub tree: Option<usize>,
+    /// Items that hang at it.
+    pub items: u32,
+}
+
+impl Ksm {
+    /// All stable nodes with a page, tree by tree, then the migrate list.
+    pub fn nodes_seen(&self) -> Vec<NodeSeen> {
+        let seen = |n: u32, tree| NodeSeen {
+            node: StableId(n),
+            page: self.stable.get(n).page(),
+            tree,
+            items: self.stable.get(n).len(),
+        };
+        let mut out: Vec<_> = (0..self.stable.roots.len())
+            .flat_map(|t| self.stable.pages_in(t).into_iter().map(move |n| (n, t)))
+            .map(|(n, t)| seen(n, Some(t)))
+            .collect();
+        out.extend(self.stable.list(self.stable.migrate).map(|n| seen(n, None)));
+        out
+    }
+
+    /// Stable nodes whose page is gone.
+    pub fn stale_nodes<M: Memory>(&self, mem: &M) -> Vec<NodeSeen> {
+        let mut nodes = self.nodes_seen();
+        nodes.retain(|n| !mem.keeps(n.page, n.node));
+        nodes
+    }
+
+    /// Stable nodes in the tree of another memory node than their page's,
+    /// or in the trees of another `merge_across_nodes`.
+    pub fn misplaced_nodes<M: Memory>(&self, mem: &M) -> Vec<NodeSeen> {
+        let mut nodes = self.nodes_seen();
+        nodes.retain(|n| {
+            mem.keeps(n.page, n.node) && n.tree.is_some_and(|t| t != self.tree_of(mem, n.page))
+        });
+        nodes
+    }
+
+    /// Neighbours in the unstable trees that are not in ascending order. Contents
+    /// change under these trees, so there may be some; not in a pass during which
+    /// nobody writes.
+    pub fn unstable_disorder<M: Memory>(&self, mem: &M) -> usize {
+        let page = |n: u32| mem.lookup(self.items.get(n).mm(), self.items.get(n).vpn());
+        let of_tree = |root: &super::Root| {
+            let pages: Vec<Option<Page>> = root.elements(&self.items).map(page).collect();
+            let is_wrong = |pair: &&[Option<Page>]| match pair {
+                [Some(a), Some(b)] => mem.compare(*a, *b) != Ordering::Less,
+                _ => true,
+            };
+            pages.windows(2).filter(is_wrong).count()
+        };
+        self.unstable.iter().map(of_tree).sum()
+    }
+
+    /// Whatever contradicts itself; empty if all is well. To be called between
+    /// two calls of the rules, at any time.
+    ///
+    /// Held: shape and order of the stable trees (of the nodes that are not
+    /// stale), shape and membership of the unstable ones (not their order:
+    /// contents change under them), every node in one place and known to its
+    /// page, lists of items, ascending addresses, all counters.
+    pub fn faults<M: Memory>(&self, mem: &M) -> Vec<String> {
+        let mut out = Vec::new();
+        let hung = self.check_stable(mem, &mut out);
+        let (counted, merging) = self.check_items(&hung, &mut out);
+        self.check_unstable(&mut out);
+        let c = &self.counters;
+        for (name, value, recounted) in [
+            ("pages_shared", c.pages_shared, counted.pages_shared),
+            ("pages_sharing", c.pages_sharing, counted.pages_sharing),
+            ("pages_unshared", c.pages_unshared, counted.pages_unshared),
+            ("items", c.rmap_items, counted.rmap_items),
+            ("stable nodes", self.stable.nr_nodes, hung.len() as u64),
+            // Volatile ones are counted on their own, not as what is left.
+            ("pages_volatile", self.pages_volatile(), merging.nr_volatile),
+            ("merging pages", c.pages_shared + c.pages_sharing, merging.nr_attached),
+        ] {
+            if value != recounted {
+                out.push(format!("{name} is {value}, counted {recounted}"));
+            }
+        }
+        out
+    }
+
+    /// Walks the stable trees; returns each node with its items.
+    fn check_stable<M: Memory>(&self, mem: &M, out: &mut Vec<String>) -> BTreeMap<u32, u32> {
+        let s = &self.stable;
+        let mut hung = BTreeMap::new();
+        let (mut nr_chains, mut nr_dups) = (0, 0);
+        for (t, root) in s.roots.iter().enumerate() {
+            out.extend(root.faults(s).into_iter().map(|f| format!("stable tree {t}: {f}")));
+            let mut before: Option<Page> = None;
+            for top in root.elements(s) {
+                let node = s.get(top);
+                if node.place != Place::Tree || usize::from(node.tree) != t {
+                    out.push(format!("node {top} in tree {t} believes {node:?}"));
+                }
+                let dups: Vec<u32> = if node.is_chain() {
+                    nr_chains += 1;
+                    s.list(node.first).collect()
+                } else {
+                    vec![top]
+                };
+                let mut own: Option<Page> = None;
+                for n in dups {
+                    if node.is_chain() {
+                        nr_dups += 1;
+                        let dup = s.get(n);
+                        if dup.place != Place::Dup || dup.chain() != top || dup.tree != node.tree {
+                            out.push(format!("duplicate {n} of chain {top} believes {dup:?}"));
+                        }
+                    }
+                    let page = s.get(n).page();
+                    hung.insert(n, s.get(n).len());
+                    if !mem.keeps(page, StableId(n)) {
+                        continue;
+                    }
+                    if own.is_some_and(|o| mem.compare(o, page) != Ordering::Equal) {
+                        out.push(format!("chain {top} of tree {t} holds different contents"));
+                    }
+                    own = Some(page);
+                }
+                if let (Some(b), Some(o)) = (before, own) {
+                    if mem.compare(b, o) != Ordering::Less {
+                        out.push(format!("stable tree {t} is out of order at node {top}"));
+                    }
+                }
+                before = own.or(before);
+            }
+        }
+        for n in s.list(s.migrate) {
+            if s.get(n).place != Place::Migrate || hung.insert(n, s.get(n).len()).is_some() {
+                out.push(format!("node {n} of the migrate list believes {:?}", s.get(n)));
+            }
+        }
+        for (name, value, counted) in
+            [("chains", s.nr_chains, nr_chains), ("dups", s.nr_dups, nr_dups)]
+        {
+            if value != counted {
+                out.push(format!("stable_node_{name} is {value}, counted {counted}"));
+            }
+        }
+        hung
+    }
+
+    fn check_items(
+        &self,
+        hung: &BTreeMap<u32, u32>,
+        out: &mut Vec<String>,
+    ) -> (Counters, Attachment) {
+        let mut c = Counters::default();
+        let mut a = Attachment::default();
+        let mut at_node: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        let mut back = NIL;
+        for mm in self.listed() {
+            let m = self.mm(mm.0);
+            if m.prev != back || !m.listed {
+                out.push(format!("address space {} has a bad place in the list", mm.0));
+            }
+            back = mm.0;
+            let (mut last, mut stat) = (None::<Vpn>, super::MmStat::default());
+            let mut n = m.items;
+            while n != NIL {
+                let it = self.items.get(n);
+                if it.mm() != mm || last.is_some_and(|l| l >= it.vpn()) {
+                    out.push(format!("item {n} of {} is out of place: {it:?}", mm.0));
+                    break;
+                }
+                last = Some(it.vpn());
+                stat.rmap_items += 1;
+                match it.state() {
+                    State::None => a.nr_volatile += 1,
+                    State::Unstable => c.pages_unshared += 1,
+                    State::Stable => {
+                        stat.merging_pages += 1;
+                        at_node.entry(it.head().unwrap_or(NIL)).or_default().insert(n);
+                    }
+                }
+                n = it.next;
+            }
+            stat.zero_pages = m.stat.zero_pages;
+            if stat != m.stat {
+                out.push(format!("address space {}: {:?}, counted {stat:?}", mm.0, m.stat));
+            }
+            c.rmap_items += stat.rmap_items;
+            a.nr_attached += stat.merging_pages;
+        }
+        if back != self.last {
+            out.push("the list of address spaces has another end".to_owned());
+        }
+        for (node, items) in &at_node {
+            c.pages_shared += 1;
+            c.pages_sharing += items.len() as u64 - 1;
+            let mut listed = BTreeSet::new();
+            let (mut n, mut prev) = (self.stable.get(*node).first, NIL);
+            while n != NIL && listed.insert(n) {
+                if self.items.link(n).prev() != prev {
+                    out.push(format!("item {n} of node {node} forgot who is before it"));
+                }
+                (prev, n) = (n, self.items.link(n).next());
+            }
+            if listed != *items || hung.get(node) != Some(&(items.len() as u32)) {
+                out.push(format!("node {node} lists {listed:?}, at it hang {items:?}"));
+            }
+        }
+        for (node, len) in hung {
+            if *len > 0 && !at_node.contains_key(node) {
+                out.push(format!("node {node} claims {len} items, none hangs at it"));
+            }
+        }
+        (c, a)
+    }
+
+    fn check_unstable(&self, out: &mut Vec<String>) {
+        let mut in_trees = BTreeSet::new();
+        for (t, root) in self.unstable.iter().enumerate() {
+            out.extend(root.faults(&self.items).into_iter().map(|f| format!("unstable {t}: {f}")));
+            for n in root.elements(&self.items) {
+                let it = self.items.get(n);
+                let fits = it.state() == State::Unstable && it.unstable_tree() == (t, self.seq);
+                if !fits || !in_trees.insert(n) {
+                    out.push(format!("item {n} in unstable tree {t} believes {it:?}"));
+                }
+            }
+        }
+        for mm in self.listed() {
+            let mut n = self.mm(mm.0).items;
+            while n != NIL {
+                let it = self.items.get(n);
+                let present = it.state() == State::Unstable && it.unstable_tree().1 == self.seq;
+                if present && !in_trees.contains(&n) {
+                    out.push(format!("item {n} is in no unstable tree: {it:?}"));
+                }
+                n = it.next;
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Attachment {
+    nr_volatile: u64,
+    nr_attached: u64,
+}

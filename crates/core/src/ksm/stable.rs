@@ -1,0 +1,304 @@
+//! Stable nodes: merged pages, chains of them, and where each one hangs.
+//!
+//! A stable node is one write-protected page with the list of items that map
+//! it. It holds no reference to the page: when the last mapping goes, the node
+//! is stale and goes on next touch. Nodes of the same content (duplicates, once
+//! one is full) hang in a chain that takes their place in the tree.
+
+use super::memory::Page;
+use super::tree::{Arena, Link, NIL, Root};
+
+/// Where a node hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nowhere: a free slot.
+    Free,
+    /// In the stable tree of its `tree`.
+    Tree,
+    /// In a chain.
+    Dup,
+    /// On the list of nodes whose page has left its tree's memory node.
+    Migrate,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    /// The page; of a chain, the jiffy of its last prune.
+    value: u64,
+    /// In a tree, or owner (the chain), previous and next.
+    link: Link,
+    /// The first item; of a chain, the first duplicate.
+    pub(crate) first: u32,
+    /// Attached items; of a chain, [`CHAIN`].
+    len: u32,
+    pub(crate) place: Place,
+    /// Which tree it is in, itself or by its chain.
+    pub(crate) tree: u16,
+}
+
+const CHAIN: u32 = u32::MAX;
+const _: () = assert!(size_of::<Node>() == 32);
+
+impl Node {
+    pub(crate) const fn is_chain(&self) -> bool {
+        self.len == CHAIN
+    }
+    pub(crate) const fn page(&self) -> Page {
+        Page(self.value)
+    }
+    pub(crate) const fn prune_jiffies(&self) -> u64 {
+        self.value
+    }
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+    pub(crate) const fn next(&self) -> u32 {
+        self.link.next()
+    }
+    /// The chain of a duplicate.
+    pub(crate) const fn chain(&self) -> u32 {
+        self.link.owner()
+    }
+}
+
+/// All stable nodes, the trees and lists that they hang in.
+#[derive(Clone, Debug)]
+pub(crate) struct Stable {
+    all: Vec<Node>,
+    free: u32,
+    pub(crate) roots: Vec<Root>,
+    /// First node of the migrate list.
+    pub(crate) migrate: u32,
+    pub(crate) nr_chains: u64,
+    pub(crate) nr_dups: u64,
+    pub(crate) nr_nodes: u64,
+}
+
+impl Arena for Stable {
+    #[inline]
+    fn link(&self, n: u32) -> &Link {
+        &self.all[n as usize].link
+    }
+    #[inline]
+    fn link_mut(&mut self, n: u32) -> &mut Link {
+        &mut self.all[n as usize].link
+    }
+}
+
+impl Stable {
+    pub(crate) fn new() -> Self {
+        Self {
+            all: Vec::new(),
+            free: NIL,
+            roots: vec![Root::EMPTY],
+            migrate: NIL,
+            nr_chains: 0,
+            nr_dups: 0,
+            nr_nodes: 0,
+        }
+    }
+    #[inline]
+    pub(crate) fn get(&self, n: u32) -> &Node {
+        &self.all[n as usize]
+    }
+    #[inline]
+    pub(crate) fn get_mut(&mut self, n: u32) -> &mut Node {
+        &mut self.all[n as usize]
+    }
+    pub(crate) fn len(&self) -> u32 {
+        self.all.len() as u32
+    }
+    pub(crate) fn bytes(&self) -> usize {
+        self.all.capacity() * size_of::<Node>()
+    }
+
+    fn add(&mut self, value: u64, len: u32, tree: usize) -> u32 {
+        self.nr_nodes += u64::from(len != CHAIN);
+        let node = Node {
+            value,
+            link: Link::default(),
+            first: NIL,
+            len,
+            place: Place::Free,
+            tree: tree as u16,
+        };
+        if self.free != NIL {
+            let n = self.free;
+            self.free = self.get(n).first;
+            *self.get_mut(n) = node;
+            return n;
+        }
+        assert!(self.all.len() < NIL as usize, "more than 2^31 - 1 merged pages");
+        self.all.push(node);
+        self.all.len() as u32 - 1
+    }
+    pub(crate) fn add_node(&mut self, page: Page, tree: usize) -> u32 {
+        self.add(page.0, 0, tree)
+    }
+    fn release(&mut self, n: u32) {
+        self.nr_nodes -= u64::from(!self.get(n).is_chain());
+        let free = self.free;
+        let node = self.get_mut(n);
+        node.place = Place::Free;
+        node.first = free;
+        node.len = 0;
+        self.free = n;
+    }
+    pub(crate) fn set_page(&mut self, n: u32, page: Page) {
+        self.get_mut(n).value = page.0;
+    }
+
+    /// One more item hangs at `n`, in front; returns the former first one.
+    pub(crate) fn attach(&mut self, n: u32, item: u32) -> u32 {
+        let node = self.get_mut(n);
+        node.len += 1;
+        std::mem::replace(&mut node.first, item)
+    }
+    /// One less; `first` if the one that goes was in front.
+    pub(crate) fn detach(&mut self, n: u32, first: Option<u32>) -> u32 {
+        let node = self.get_mut(n);
+        node.len -= 1;
+        node.first = first.unwrap_or(node.first);
+        node.len
+    }
+
+    /// Hang `n` into a tree where a search for it ended.
+    pub(crate) fn plant(&mut self, n: u32, tree: usize, parent: u32, side: std::cmp::Ordering) {
+        let mut root = self.roots[tree];
+        root.insert(self, parent, side, n);
+        self.roots[tree] = root;
+        let node = self.get_mut(n);
+        (node.place, node.tree) = (Place::Tree, tree as u16);
+    }
+    /// Put `new` into the tree in the place of `old`, which then hangs nowhere.
+    pub(crate) fn supplant(&mut self, old: u32, new: u32) {
+        let tree = self.get(old).tree;
+        let mut root = self.roots[usize::from(tree)];
+        root.replace(self, old, new);
+        self.roots[usize::from(tree)] = root;
+        let node = self.get_mut(new);
+        (node.place, node.tree) = (Place::Tree, tree);
+        self.get_mut(old).place = Place::Free;
+    }
+    fn uproot(&mut self, n: u32) {
+        let tree = usize::from(self.get(n).tree);
+        let mut root = self.roots[tree];
+        root.erase(self, n);
+        self.roots[tree] = root;
+        self.get_mut(n).place = Place::Free;
+    }
+
+    fn push_list(&mut self, owner: u32, head: u32, n: u32) {
+        *self.link_mut(n) = Link::list(owner, NIL, head);
+        if head != NIL {
+            self.link_mut(head).set_prev(n);
+        }
+    }
+    /// Take `n` from the list that begins at `head`; returns where it begins now.
+    fn pull_list(&mut self, head: u32, n: u32) -> u32 {
+        let (prev, next) = (self.link(n).prev(), self.link(n).next());
+        if next != NIL {
+            self.link_mut(next).set_prev(prev);
+        }
+        if prev != NIL {
+            self.link_mut(prev).set_next(next);
+            return head;
+        }
+        next
+    }
+
+    /// Put `n`, which hangs nowhere, in front of the migrate list.
+    pub(crate) fn push_migrate(&mut self, n: u32) {
+        let head = self.migrate;
+        self.push_list(NIL, head, n);
+        self.migrate = n;
+        self.get_mut(n).place = Place::Migrate;
+    }
+    /// Put `n`, which hangs nowhere, in front of a chain.
+    pub(crate) fn push_dup(&mut self, chain: u32, n: u32) {
+        let (head, tree) = (self.get(chain).first, self.get(chain).tree);
+        self.push_list(chain, head, n);
+        self.get_mut(chain).first = n;
+        let node = self.get_mut(n);
+        (node.place, node.tree) = (Place::Dup, tree);
+        self.nr_dups += 1;
+    }
+    /// Turn the node `n` of a tree into a chain with `n` as its only duplicate.
+    pub(crate) fn make_chain(&mut self, n: u32, now_jiffies: u64) -> u32 {
+        let chain = self.add(now_jiffies, CHAIN, usize::from(self.get(n).tree));
+        self.supplant(n, chain);
+        self.nr_chains += 1;
+        self.push_dup(chain, n);
+        chain
+    }
+    /// Bring a duplicate to the front of its chain.
+    pub(crate) fn bring_forward(&mut self, n: u32) {
+        let chain = self.get(n).chain();
+        self.unhang(n);
+        self.push_dup(chain, n);
+    }
+    /// A chain with one duplicate left: the duplicate takes its place.
+    pub(crate) fn collapse(&mut self, chain: u32) -> u32 {
+        let n = self.get(chain).first;
+        self.unhang(n);
+        self.supplant(chain, n);
+        self.drop_chain(chain);
+        n
+    }
+    fn drop_chain(&mut self, chain: u32) {
+        self.nr_chains -= 1;
+        self.release(chain);
+    }
+    /// Take an empty chain out of its tree.
+    pub(crate) fn remove_empty_chain(&mut self, chain: u32) {
+        debug_assert!(self.get(chain).first == NIL);
+        self.uproot(chain);
+        self.drop_chain(chain);
+    }
+
+    /// Take `n` from wherever it hangs.
+    pub(crate) fn unhang(&mut self, n: u32) {
+        match self.get(n).place {
+            Place::Free => {}
+            Place::Tree => self.uproot(n),
+            Place::Dup => {
+                let chain = self.get(n).chain();
+                let head = self.pull_list(self.get(chain).first, n);
+                self.get_mut(chain).first = head;
+                self.nr_dups -= 1;
+            }
+            Place::Migrate => self.migrate = self.pull_list(self.migrate, n),
+        }
+        self.get_mut(n).place = Place::Free;
+    }
+    /// Take `n`, which has no items any more, out for good.
+    pub(crate) fn remove(&mut self, n: u32) {
+        debug_assert!(self.get(n).len == 0);
+        self.unhang(n);
+        self.release(n);
+    }
+
+    pub(crate) fn note_prune(&mut self, chain: u32, now_jiffies: u64) {
+        debug_assert!(self.get(chain).is_chain());
+        self.get_mut(chain).value = now_jiffies;
+    }
+    /// The nodes of a list by their `next`.
+    pub(crate) fn list(&self, first: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors((first != NIL).then_some(first), |&n| {
+            let next = self.get(n).next();
+            (next != NIL).then_some(next)
+        })
+    }
+    /// The nodes with pages in a tree: single ones and duplicates of chains.
+    pub(crate) fn pages_in(&self, tree: usize) -> Vec<u32> {
+        let mut out = Vec::new();
+        for n in self.roots[tree].elements(self) {
+            if self.get(n).is_chain() {
+                out.extend(self.list(self.get(n).first));
+            } else {
+                out.push(n);
+            }
+        }
+        out
+    }
+}
