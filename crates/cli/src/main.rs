@@ -4,6 +4,7 @@
 //! measure ─▶ machine.toml ─┬─▶ record mem ─▶ recording ─┐
 //!                          └──────────────▶ replay ◀────┘   a table and a picture
 //! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
+//! processes ─▶ merge estimate ─▶ what same-page merging would save
 //! ```
 //!
 //! Figures go to standard output, progress and errors to standard error. Exit
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod measure;
+mod merge;
 mod record;
 mod replay;
 mod sim;
@@ -49,6 +51,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Measure(measure::Args),
+    Merge(merge::Args),
     Record(record::Args),
     Replay(replay::Args),
     Sim(sim::Args),
@@ -58,6 +61,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Measure(args) => measure::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),

@@ -30,6 +30,7 @@
 
 mod again;
 mod count;
+mod kcore;
 mod look;
 mod maps;
 mod nodes;
@@ -41,7 +42,8 @@ mod who;
 pub use again::Changes;
 
 use count::{Rules, Share};
-use look::{Budget, Common, Counts, Done, Kept, Unit};
+use kcore::Kcore;
+use look::{Budget, Common, Counts, Done, Kept, Shared, Unit};
 use nodes::NodeSource;
 use read::{Hasher, Stop};
 use std::collections::BTreeMap;
@@ -74,6 +76,8 @@ pub struct Options {
     pub again: Option<Duration>,
     /// How the second look learns what changed.
     pub changes: Changes,
+    /// How pages that several processes map are looked at.
+    pub shared: SharedPages,
     /// Mappings of a KSM page at most, at least 2; `None`: as the kernel is set.
     pub max_page_sharing: Option<u32>,
     /// Whether pages of zeros become the shared page of zeros; `None`: as the
@@ -88,10 +92,26 @@ impl Default for Options {
             cpu_percent: 100,
             again: None,
             changes: Changes::Auto,
+            shared: SharedPages::Leave,
             max_page_sharing: None,
             use_zero_pages: None,
         }
     }
+}
+
+/// Pages that several processes map, after a fork or since the kernel merged them.
+///
+/// `process_vm_readv` pins what it reads, and since Linux 5.19 a page that
+/// several map is copied for the process that is read, before it is pinned: nothing
+/// that a program sees, but it takes memory and undoes merging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedPages {
+    /// They are left as they are: read through /proc/kcore where the kernel has it;
+    /// else each frame counts as a content of its own, so that what is shared or
+    /// merged already is counted right, and further copies of it are missed.
+    Leave,
+    /// They are read like all others, and are shared no longer.
+    Unshare,
 }
 
 /// How far it is.
@@ -363,6 +383,8 @@ struct Run<'a> {
     kept: Vec<(usize, Kept)>,
     pages_read: u64,
     pages_spared: u64,
+    pages_unread: u64,
+    pages_by_frame: u64,
     kept_bytes: u64,
     notes: Vec<String>,
 }
@@ -399,12 +421,10 @@ impl<'a> Run<'a> {
         };
         let hasher = Hasher::new().map_err(MergeError::Random)?;
         let sight = pages::Sight::probe(setting("pages_shared").unwrap_or(0) > 0);
-        if !sight.frames {
-            notes.push(
-                "frame numbers are hidden (they need CAP_SYS_ADMIN and /proc/kpageflags): of equal pages that forked processes share or the kernel has merged, one frame is counted"
-                    .to_owned(),
-            );
-        }
+        let shared = match options.shared {
+            SharedPages::Unshare => Shared::Unshare,
+            SharedPages::Leave => Kcore::open().map_or(Shared::ByFrame, Shared::Kcore),
+        };
         let tell = match options.again {
             Some(_) => options.changes.settle(),
             None => again::Tell::Read,
@@ -440,6 +460,7 @@ impl<'a> Run<'a> {
             hasher,
             zero,
             tell,
+            shared,
             keep: options.again.is_some() || processes.len() > 1,
             budget: Budget::new(limit),
         };
@@ -452,6 +473,8 @@ impl<'a> Run<'a> {
             kept: Vec::new(),
             pages_read: 0,
             pages_spared: 0,
+            pages_unread: 0,
+            pages_by_frame: 0,
             kept_bytes: 0,
             notes,
         })
@@ -517,13 +540,18 @@ impl<'a> Run<'a> {
 
     fn look(&mut self, units: Vec<Unit>, progress: &mut dyn FnMut(u64)) {
         let mut bytes = 0;
+        // Of the last look only: the same pages are met in each.
+        (self.pages_unread, self.pages_by_frame) = (0, 0);
         for done in look::run(&self.common, units, self.threads, progress) {
-            let Done { process, scanned, volatile, read, spared, stop, kept } = done;
+            let Done { process, scanned, volatile, read, by_frame, unread, spared, stop, kept } =
+                done;
             let sum = &mut self.sums[process];
             sum.scanned += scanned;
             sum.volatile += volatile;
             self.pages_read += read;
             self.pages_spared += spared;
+            self.pages_unread += unread;
+            self.pages_by_frame += by_frame;
             match stop {
                 Some(Stop::Gone) => sum.ended = Some(Ended::Exited),
                 Some(Stop::Refused) => sum.ended = Some(Ended::Refused),
@@ -580,6 +608,18 @@ impl<'a> Run<'a> {
             })
             .collect();
         processes.sort_by_key(|p| p.pid);
+        if self.pages_unread > 0 {
+            notes.push(format!(
+                "{} pages were left out that several processes map: reading them would end their sharing, and their frames are hidden (they need CAP_SYS_ADMIN and /proc/kpageflags)",
+                self.pages_unread
+            ));
+        }
+        if self.pages_by_frame > 0 {
+            notes.push(format!(
+                "{} mappings of pages that several processes map count by their frames, not by what is in them, since reading them would end their sharing and this kernel has no /proc/kcore: further copies of them are missed",
+                self.pages_by_frame
+            ));
+        }
         let ended = processes.iter().filter(|p| p.ended.is_some()).count();
         if ended > 0 {
             notes.push(format!(

@@ -15,12 +15,16 @@ mod caption;
 mod cell;
 mod comparison;
 mod measured;
+mod merge;
 mod picture;
 
 pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};
 pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
+pub use merge::{
+    MergeCosts, MergeEstimate, MergeLooks, MergeNode, MergePerNode, MergeProcess, MergeSaving,
+};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};
 
 use serde::Serialize;

@@ -14,6 +14,7 @@
 //! ```
 
 use super::again::Tell;
+use super::kcore::Kcore;
 use super::maps::Mapping;
 use super::nodes::NodeSource;
 use super::pages::{self, Found, Sight};
@@ -41,9 +42,20 @@ pub(super) struct Common<'a> {
     /// The content of a page of zeros.
     pub(super) zero: u128,
     pub(super) tell: Tell,
+    pub(super) shared: Shared,
     /// Numbers of contents are kept, for a second look or for shares.
     pub(super) keep: bool,
     pub(super) budget: Budget,
+}
+
+/// How pages that several map are looked at.
+pub(super) enum Shared {
+    /// In the kernel's own view.
+    Kcore(Kcore),
+    /// Not: each frame counts as a content of its own.
+    ByFrame,
+    /// Like all others, which gives each its own copy.
+    Unshare,
 }
 
 /// What is counted.
@@ -199,6 +211,10 @@ pub(super) struct Done {
     pub(super) volatile: u64,
     /// Pages read.
     pub(super) read: u64,
+    /// Pages whose frame stood for their content.
+    pub(super) by_frame: u64,
+    /// Pages left out: several map them, and frames are hidden.
+    pub(super) unread: u64,
     /// Pages not read, since the kernel says that they did not change.
     pub(super) spared: u64,
     pub(super) stop: Option<Stop>,
@@ -252,6 +268,7 @@ struct Worker<'a> {
     pages: Vec<u64>,
     hashes: Vec<Option<u128>>,
     nodes: Vec<u16>,
+    by_frame: u64,
     progress: &'a AtomicU64,
 }
 
@@ -265,6 +282,7 @@ impl<'a> Worker<'a> {
             pages: Vec::with_capacity(BATCH),
             hashes: Vec::with_capacity(BATCH),
             nodes: Vec::with_capacity(BATCH),
+            by_frame: 0,
             progress,
         }
     }
@@ -275,21 +293,44 @@ impl<'a> Worker<'a> {
             None => self.first(unit, &mut done),
             Some(kept) => self.second(unit, kept, &mut done),
         }
+        done.by_frame = std::mem::take(&mut self.by_frame);
         done
     }
 
     /// Entries of pagemap of a part of a piece. A process that has gone has none.
-    fn find(&mut self, pagemap: &File, part: Mapping) -> Result<(), Stop> {
+    fn find(&mut self, pagemap: &File, part: Mapping, done: &mut Done) -> Result<(), Stop> {
         self.found.clear();
-        pages::find(pagemap, &self.common.sight, part, &mut self.entries, &mut self.found)
-            .map_err(|e| stop(&e))
+        let sight = &self.common.sight;
+        done.unread += pages::find(pagemap, sight, part, &mut self.entries, &mut self.found)
+            .map_err(|e| stop(&e))?;
+        Ok(())
     }
 
-    /// Reads a batch of [`Self::found`]: hashes, and nodes where there are several.
-    fn read(&mut self, pid: u32, batch: &[Found], pagemap: &File) -> Result<(), Stop> {
+    /// Looks at a batch: contents, and nodes where there are several.
+    fn read(&mut self, pid: u32, batch: &mut [Found], pagemap: &File) -> Result<(), Stop> {
+        let unshare = matches!(self.common.shared, Shared::Unshare);
+        let readable = |f: &&Found| f.own || unshare;
         self.pages.clear();
-        self.pages.extend(batch.iter().map(|f| f.page));
+        self.pages.extend(batch.iter().filter(readable).map(|f| f.page));
         self.reader.hashes(pid, &self.pages, &mut self.hashes)?;
+        if self.pages.len() < batch.len() {
+            // The others come between.
+            let mut read = std::mem::take(&mut self.hashes);
+            let mut next = read.drain(..);
+            for found in batch.iter() {
+                let hash =
+                    if found.own { next.next().flatten() } else { self.shared(found, pagemap) };
+                self.hashes.push(hash);
+            }
+            self.pages.clear();
+            self.pages.extend(batch.iter().map(|f| f.page));
+        } else if unshare {
+            for found in batch.iter_mut().filter(|f| !f.own) {
+                if let Some((frame, own)) = pages::frame_now(pagemap, found.page) {
+                    *found = Found { frame: Some(frame), own, merged: false, ..*found };
+                }
+            }
+        }
         match self.common.nodes.only() {
             Some(node) => {
                 self.nodes.clear();
@@ -297,15 +338,27 @@ impl<'a> Worker<'a> {
             }
             None => self.common.nodes.nodes(pid, &self.pages, &mut self.nodes),
         }
-        let zero = self.common.zero;
-        for (found, hash) in batch.iter().zip(&mut self.hashes) {
-            let zeros = hash.is_some_and(|h| Key::new(h, 0).content() == zero);
-            if zeros && self.common.sight.is_zero_page(pagemap, found) {
-                *hash = None;
-            }
-        }
         self.common.budget.keep();
         Ok(())
+    }
+
+    /// The content of a page that several map, in the kernel's own view; without it
+    /// the frame stands for the content.
+    fn shared(&mut self, found: &Found, pagemap: &File) -> Option<u128> {
+        let frame = found.frame?;
+        let Shared::Kcore(kcore) = &self.common.shared else {
+            self.by_frame += 1;
+            return Some(self.common.hasher.hash(&frame.to_ne_bytes()));
+        };
+        let page = self.reader.room();
+        if !kcore.read(frame, page) {
+            return None;
+        }
+        let hash = self.common.hasher.hash(page);
+        // The frame may have become another's before it was read.
+        let still = pages::frame_now(pagemap, found.page).is_some_and(|(now, _)| now == frame);
+        let zeros = Key::new(hash, 0).content() == self.common.zero;
+        (still && !(zeros && self.common.sight.is_zero_page(frame))).then_some(hash)
     }
 
     fn first(&mut self, unit: &Unit, done: &mut Done) {
@@ -320,10 +373,10 @@ impl<'a> Worker<'a> {
                 let mut first = piece.first;
                 while first < piece.end {
                     let end = piece.end.min(first + ENTRIES);
-                    self.find(&pagemap, Mapping { first, end, ..piece })?;
+                    self.find(&pagemap, Mapping { first, end, ..piece }, done)?;
                     first = end;
-                    let found = std::mem::take(&mut self.found);
-                    for batch in found.chunks(BATCH) {
+                    let mut found = std::mem::take(&mut self.found);
+                    for batch in found.chunks_mut(BATCH) {
                         self.read(unit.pid, batch, &pagemap)?;
                         self.count(batch, &mut kept, done);
                         self.progress.fetch_add(batch.len() as u64, Ordering::Relaxed);
@@ -407,7 +460,7 @@ impl<'a> Worker<'a> {
             for (first, n, written) in runs {
                 let part = Mapping { first, end: first + n, ..piece };
                 if written {
-                    self.find(&pagemap, part)?;
+                    self.find(&pagemap, part, done)?;
                     for found in &self.found {
                         due.push((*found, cursor.find(kept, found.page, &mut passed)));
                     }
@@ -421,7 +474,7 @@ impl<'a> Worker<'a> {
                     }
                     // In memory and not written, but not seen before: swapped in.
                     for (page, at) in unknown {
-                        self.find(&pagemap, Mapping { first: page, end: page + 1, ..part })?;
+                        self.find(&pagemap, Mapping { first: page, end: page + 1, ..part }, done)?;
                         due.extend(self.found.iter().map(|f| (*f, at)));
                     }
                 }
@@ -450,11 +503,11 @@ impl<'a> Worker<'a> {
         for batch in due.chunks(BATCH) {
             found.clear();
             found.extend(batch.iter().map(|(f, _)| *f));
-            self.read(pid, &found, pagemap)?;
+            self.read(pid, &mut found, pagemap)?;
             done.read += batch.len() as u64;
             let mut counts = self.common.counts();
             let counts = &mut *counts;
-            for (i, (found, at)) in batch.iter().enumerate() {
+            for (i, (found, (_, at))) in found.iter().zip(batch).enumerate() {
                 let key = self.hashes[i].map(|h| Key::new(h, self.nodes[i]));
                 let old = at.and_then(|at| content_of(kept.ids[at]).map(|id| (at, id)));
                 match (old, key) {
@@ -509,11 +562,8 @@ impl<'a> Worker<'a> {
 }
 
 fn frame_of(frames: &mut Frames, found: &Found) -> Frame {
-    match found.frame {
-        Some(frame) => frames.mark(frame),
-        None if found.own => Frame::New,
-        None => Frame::Hidden,
-    }
+    // Where frames are hidden, only what is a process' own is found.
+    found.frame.map_or(Frame::New, |frame| frames.mark(frame))
 }
 
 fn stop(error: &io::Error) -> Stop {

@@ -1,7 +1,7 @@
 //! Pages of a process: which are in memory, anonymous, and in which frame.
 
 use super::maps::Mapping;
-use crate::pagemap::{self, PFNZERO, PRESENT, PageRegion, Query};
+use crate::pagemap::{self, PRESENT, PageRegion, Query};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -28,7 +28,7 @@ const ZERO_PAGE: u64 = 1 << 24;
 pub(super) struct Found {
     /// Its number in the address space.
     pub(super) page: u64,
-    /// Its frame; `None` where the kernel hides it.
+    /// Its frame; `None` where the kernel hides it, which is then its own.
     pub(super) frame: Option<u64>,
     /// Nobody else maps it.
     pub(super) own: bool,
@@ -68,28 +68,18 @@ impl Sight {
         Self { merging: merging && frames, zero: Some(zero).filter(|_| frames), frames, flags }
     }
 
-    /// Whether a page that reads as zeros is the shared page of zeros, which
+    /// Whether a frame that reads as zeros is the shared page of zeros, which
     /// merging has nothing to gain from.
-    pub(super) fn is_zero_page(&self, pagemap: &File, found: &Found) -> bool {
-        if found.own {
-            return false;
-        }
-        match (found.frame, &self.flags) {
-            (Some(frame), Some(flags)) => {
-                flags_of(flags, frame).is_some_and(|v| v & ZERO_PAGE != 0)
-            }
-            _ => {
-                let start = found.page * PAGE as u64;
-                let mut zero = false;
-                let query = Query { mask: PFNZERO, want: PFNZERO, ..Query::default() };
-                let range = start..start + PAGE as u64;
-                // Without the scan it counts as the zero page: an estimate
-                // should rather be too small.
-                pagemap::scan(pagemap.as_raw_fd(), range, query, |_| zero = true)
-                    .map_or(true, |()| zero)
-            }
-        }
+    pub(super) fn is_zero_page(&self, frame: u64) -> bool {
+        let flags = self.flags.as_ref().and_then(|f| flags_of(f, frame));
+        flags.is_some_and(|v| v & ZERO_PAGE != 0)
     }
+}
+
+/// The frame of a page now, and whether nobody else maps it.
+pub(super) fn frame_now(pagemap: &File, page: u64) -> Option<(u64, bool)> {
+    let e = entry(pagemap, page).ok().filter(|e| e & IN_MEMORY != 0)?;
+    Some((e & FRAME, e & ONE_MAPPER != 0))
 }
 
 /// An entry of pagemap.
@@ -115,6 +105,7 @@ pub(super) fn open(pid: u32) -> io::Result<File> {
 }
 
 /// Pages of a mapping that may be merged and are in memory, by rising number.
+/// Returns how many there are beside them that several map, whose frames are hidden.
 ///
 /// Neither swapped-out pages nor those that were never touched are among them, so
 /// that reading what is found brings nothing in.
@@ -129,7 +120,8 @@ pub(super) fn find(
     mapping: Mapping,
     buffer: &mut Vec<u8>,
     out: &mut Vec<Found>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
+    let mut hidden = 0;
     buffer.resize((mapping.end - mapping.first) as usize * 8, 0);
     let mut filled = 0;
     while filled < buffer.len() {
@@ -162,9 +154,16 @@ pub(super) fn find(
                 merged = flags & KSM != 0;
             }
         }
-        out.push(Found { page: mapping.first + i as u64, frame, own: e & ONE_MAPPER != 0, merged });
+        // The last mapping of a KSM page must not be read as one's own: that would
+        // undo it.
+        let own = e & ONE_MAPPER != 0 && !merged;
+        if own || frame.is_some() {
+            out.push(Found { page: mapping.first + i as u64, frame, own, merged });
+        } else {
+            hidden += 1;
+        }
     }
-    Ok(())
+    Ok(hidden)
 }
 
 /// Pages of a mapping that are in memory, as runs that leave out large holes; the
@@ -251,8 +250,6 @@ mod tests {
         let mapping = Mapping { first: own.page(0), end: own.page(8), plain: true };
         let mut found = Vec::new();
         find(&pagemap, &sight, mapping, &mut Vec::new(), &mut found).unwrap();
-        // Where frames are hidden, the page of zeros is told apart later.
-        found.retain(|f| f.own || !sight.is_zero_page(&pagemap, f));
         let pages: Vec<u64> = found.iter().map(|f| f.page - own.page(0)).collect();
         assert_eq!(pages, [1, 2, 6]);
         assert!(found.iter().all(|f| f.own && !f.merged));

@@ -57,6 +57,11 @@ impl<'a> Reader<'a> {
         Self { hasher, buffer: vec![0; BATCH * PAGE], remote: Vec::with_capacity(BATCH) }
     }
 
+    /// Room for a page, before the next call.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.buffer[..PAGE]
+    }
+
     /// Hashes of at most [`BATCH`] pages; `None` for pages that cannot be read, as
     /// drivers' memory or what was unmapped meanwhile.
     pub(super) fn hashes(
@@ -78,6 +83,9 @@ impl<'a> Reader<'a> {
                     .remote
                     .push(libc::iovec { iov_base: start as *mut libc::c_void, iov_len: PAGE }),
             }
+        }
+        if want == 0 {
+            return Ok(());
         }
         let got = read_remote(pid, &mut self.buffer[..want * PAGE], &self.remote)?;
         let whole = got / PAGE;

@@ -54,14 +54,12 @@ pub(super) struct Entry {
     key: [u64; 2],
     /// Page-table entries that show it.
     pub(super) mappings: u32,
-    /// Frames in the low 30 bits, then the two flags.
+    /// Frames in the low 31 bits, then the flag.
     frames: u32,
 }
 
 /// One of the frames is a KSM page already.
 const MERGED: u32 = 1 << 31;
-/// A frame that several map was counted, but its number could not be seen.
-const HIDDEN: u32 = 1 << 30;
 
 impl Entry {
     /// The content and its node.
@@ -70,7 +68,7 @@ impl Entry {
     }
     /// Frames that hold it, never more than mappings.
     pub(super) fn frames(&self) -> u32 {
-        (self.frames & !(MERGED | HIDDEN)).min(self.mappings)
+        (self.frames & !MERGED).min(self.mappings)
     }
     /// Whether one of them is a KSM page.
     pub(super) fn merged(&self) -> bool {
@@ -79,16 +77,8 @@ impl Entry {
     /// One more mapping.
     pub(super) fn count(&mut self, frame: Frame, merged: bool) {
         self.mappings = self.mappings.saturating_add(1);
-        let new = match frame {
-            Frame::New => true,
-            Frame::Seen => false,
-            Frame::Hidden => self.frames & HIDDEN == 0,
-        };
-        if new && self.frames & (HIDDEN - 1) != HIDDEN - 1 {
+        if frame == Frame::New && self.frames & !MERGED != !MERGED {
             self.frames += 1;
-        }
-        if frame == Frame::Hidden {
-            self.frames |= HIDDEN;
         }
         if merged {
             self.frames |= MERGED;
@@ -97,7 +87,7 @@ impl Entry {
     /// One mapping less; `own` says that its frame was nobody else's.
     pub(super) fn uncount(&mut self, own: bool) {
         self.mappings = self.mappings.saturating_sub(1);
-        if own && self.frames & (HIDDEN - 1) > 0 {
+        if own && self.frames & !MERGED > 0 {
             self.frames -= 1;
         }
     }
@@ -110,8 +100,6 @@ pub(super) enum Frame {
     New,
     /// Counted already: another mapping of the same frame.
     Seen,
-    /// Several map it, and the kernel hides its number.
-    Hidden,
 }
 
 /// More contents than this are refused: 8 TiB without a repetition.
@@ -322,14 +310,14 @@ pub(super) struct Frames {
     chunks: Vec<Option<Box<[u64; 512]>>>,
 }
 
-/// Frame numbers from here on (2 PiB) are taken as hidden.
+/// Frame numbers from here on (2 PiB) are no memory's: each is taken as new.
 const FRAME_MAX: u64 = 1 << 39;
 
 impl Frames {
     /// Marks a frame.
     pub(super) fn mark(&mut self, frame: u64) -> Frame {
         if frame >= FRAME_MAX {
-            return Frame::Hidden;
+            return Frame::New;
         }
         let (chunk, bit) = ((frame >> 15) as usize, frame & 0x7fff);
         if chunk >= self.chunks.len() {
@@ -412,15 +400,15 @@ mod tests {
         assert_eq!(frames.mark(5), Frame::New);
         assert_eq!(frames.mark(5 + (1 << 15)), Frame::New);
         assert_eq!(frames.mark(5), Frame::Seen);
-        assert_eq!(frames.mark(u64::MAX), Frame::Hidden);
+        assert_eq!(frames.mark(u64::MAX), Frame::New);
     }
 
     #[test]
-    fn a_hidden_frame_counts_once_and_frames_never_exceed_mappings() {
+    fn frames_never_exceed_mappings() {
         let mut table = Table::new();
         let id = table.find_or_insert(Key::new(1, 0)).unwrap();
         let e = table.entry_mut(id);
-        for frame in [Frame::Hidden, Frame::Hidden, Frame::New, Frame::Seen] {
+        for frame in [Frame::New, Frame::Seen, Frame::New, Frame::Seen] {
             e.count(frame, false);
         }
         assert_eq!((e.mappings, e.frames(), e.merged()), (4, 2, false));
