@@ -5,6 +5,7 @@
 //! counters and clocks of what ran, never from constants here.
 
 mod hotloop;
+mod merge;
 mod off_cost;
 mod peers;
 mod quantum_error;
@@ -88,6 +89,16 @@ const BENCHES: &[Bench] = &[
         name: "quantum-error",
         about: "every reported figure with quanta of 10 µs, beside strict order",
         run: quantum_error::run,
+    },
+    Bench {
+        name: "merge-estimate",
+        about: "saving of same-page merging in 1 GiB, beside ksmd and the bare system call",
+        run: merge::estimate,
+    },
+    Bench {
+        name: "merge-again",
+        about: "second look after 1 % of the pages was written, beside a full one",
+        run: merge::again,
     },
 ];
 
