@@ -341,10 +341,15 @@ pub fn estimate(
     if bytes != pages::PAGE as i64 {
         return Err(MergeError::PageSize { bytes });
     }
-    let processes = who::find(targets)?;
+    let (processes, left_out) = who::find(targets)?;
     let memory_nodes = nodes::with_memory(Path::new("/"));
     let source = nodes::source(&memory_nodes);
     let mut run = Run::new(processes, options, source.as_ref())?;
+    if left_out > 0 {
+        run.notes.push(format!(
+            "{left_out} processes were left out: the kernel lets nobody here read them (another user namespace, or a guard)"
+        ));
+    }
     let began = Instant::now();
     run.first(progress);
     let first = began.elapsed();

@@ -20,27 +20,56 @@ pub(super) struct Process {
     pub(super) pages: u64,
 }
 
-/// The processes that are asked for and have memory, by rising number.
+/// The processes that are asked for and have memory, by rising number, and how many
+/// were left out.
+///
+/// With CAP_SYS_PTRACE some may refuse all the same, such as those of another user
+/// namespace: unless they were named, they are left out.
 ///
 /// # Errors
-/// [`MergeError`] if one that was named is not there, or one may not be read:
-/// before anything is read.
-pub(super) fn find(targets: &Targets) -> Result<Vec<Process>, MergeError> {
+/// [`MergeError`] if one that was named is not there, or privilege is missing to read
+/// one: before anything is read.
+pub(super) fn find(targets: &Targets) -> Result<(Vec<Process>, usize), MergeError> {
     let found = list(targets)?;
-    let refused: Vec<&Process> =
-        found.iter().filter(|p| may_read(p.pid) == Err(Stop::Refused)).collect();
-    if let Some(first) = refused.first() {
-        return Err(MergeError::Refused {
+    let asked = found.len();
+    let named = matches!(targets, Targets::Pids(_));
+    sort_out(found, asked, named || !privileged(), |pid| may_read(pid) != Err(Stop::Refused))
+}
+
+/// Parts what may be read from what may not, which is an error if `strict` or if
+/// nothing else is left.
+fn sort_out(
+    found: Vec<Process>,
+    asked: usize,
+    strict: bool,
+    readable: impl Fn(u32) -> bool,
+) -> Result<(Vec<Process>, usize), MergeError> {
+    let (fine, refused): (Vec<_>, Vec<_>) = found.into_iter().partition(|p| readable(p.pid));
+    match refused.first() {
+        Some(first) if strict || fine.is_empty() => Err(MergeError::Refused {
             pid: first.pid,
             name: first.name.clone(),
             others: refused.len() - 1,
-            asked: found.len(),
-        });
+            asked,
+        }),
+        None if fine.is_empty() => Err(MergeError::Nobody),
+        _ => Ok((fine, refused.len())),
     }
-    if found.is_empty() {
-        return Err(MergeError::Nobody);
-    }
-    Ok(found)
+}
+
+/// Whether this process has CAP_SYS_PTRACE.
+fn privileged() -> bool {
+    let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
+    has_ptrace(&status)
+}
+
+/// Bit 19 of `CapEff:` in a text as /proc/PID/status has it.
+fn has_ptrace(status: &str) -> bool {
+    status
+        .lines()
+        .find_map(|l| l.strip_prefix("CapEff:"))
+        .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
+        .is_some_and(|caps| caps & 1 << 19 != 0)
 }
 
 /// As [`find`], for a second look: what has gone or refuses now is left out.
@@ -217,6 +246,23 @@ mod tests {
         assert_eq!(pids, [3, 4, 12]);
         let error = cgroup_folder(Path::new("/no/such/cgroup")).unwrap_err();
         assert!(error.to_string().contains("/no/such/cgroup"), "{error}");
+    }
+
+    #[test]
+    fn who_refuses_is_an_error_only_where_privilege_is_missing() {
+        let process = |pid| Process { pid, start: 1, name: format!("p{pid}"), pages: 1 };
+        let all = || vec![process(1), process(2), process(3)];
+        let (fine, left_out) = sort_out(all(), 3, false, |pid| pid == 2).unwrap();
+        assert_eq!((fine, left_out), (vec![process(2)], 2));
+        let error = sort_out(all(), 3, true, |pid| pid == 2).unwrap_err().to_string();
+        assert!(
+            error.contains("process 1 (p1) and 1 more of 3 is refused, nothing was read"),
+            "{error}"
+        );
+        assert!(matches!(sort_out(all(), 3, false, |_| false), Err(MergeError::Refused { .. })));
+        assert!(matches!(sort_out(vec![], 0, false, |_| true), Err(MergeError::Nobody)));
+        assert!(has_ptrace("Name: x\nCapEff:\t0000000000080000\n"));
+        assert!(!has_ptrace("CapEff:\t000000000007ffff\nCapBnd:\tffffffffffffffff\n"));
     }
 
     #[test]

@@ -127,11 +127,11 @@ pub(crate) fn hold_if_asked() {
     let watched = watch && all.iter().all(|pages| track(*pages));
     let words: Vec<String> = pids.iter().map(u32::to_string).collect();
     println!("\nready {} {}", watched, words.join(" "));
-    obey(&mut own, unique);
+    obey(&own, unique);
     std::process::exit(0);
 }
 
-fn obey(own: &mut Vec<Pages>, unique: u64) {
+fn obey(own: &[Pages], unique: u64) {
     let mut line = String::new();
     let mut round = 0;
     while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
