@@ -553,7 +553,7 @@ impl<'a> Run<'a> {
             let sum = &mut self.sums[process];
             sum.scanned += scanned;
             sum.volatile += volatile;
-            self.pages_read += read;
+            self.pages_read += read - by_frame;
             self.pages_spared += spared;
             self.pages_unread += unread;
             self.pages_by_frame += by_frame;

@@ -49,6 +49,10 @@ impl Ksm {
         if !write("run", &run) {
             return Err("no KSM: its knobs can't be written (not root)".to_owned());
         }
+        // SAFETY: asks whether this process is merged as a whole; takes no pointer.
+        if unsafe { libc::prctl(68, 0, 0, 0, 0) } < 0 {
+            return Err("no KSM for processes as a whole (Linux 6.4 has it)".to_owned());
+        }
         let path = std::env::temp_dir().join("homenode-ksm.lock");
         let lock = File::options()
             .create(true)
