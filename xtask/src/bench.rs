@@ -5,6 +5,7 @@
 //! counters and clocks of what ran, never from constants here.
 
 mod hotloop;
+mod merge;
 mod off_cost;
 mod peers;
 mod quantum_error;
@@ -100,6 +101,16 @@ const BENCHES: &[Bench] = &[
         name: "sensitivity-tiering",
         about: "signs and order of the tiering result, with each constant moved by 20 %",
         run: sensitivity_tiering::run,
+    },
+    Bench {
+        name: "merge-estimate",
+        about: "saving of same-page merging in 1 GiB, beside ksmd and the bare system call",
+        run: merge::estimate,
+    },
+    Bench {
+        name: "merge-again",
+        about: "second look after 1 % of the pages was written, beside a full one",
+        run: merge::again,
     },
 ];
 

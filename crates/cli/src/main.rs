@@ -6,6 +6,7 @@
 //! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
 //! truth: predicted beside measured, on the measured machine
 //! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
+//! processes ─▶ merge estimate ─▶ what same-page merging would save
 //! ```
 //!
 //! Figures go to standard output, progress and errors to standard error. Exit
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod measure;
+mod merge;
 mod record;
 mod replay;
 mod reproduce;
@@ -55,6 +57,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Measure(measure::Args),
+    Merge(merge::Args),
     Record(record::Args),
     Replay(replay::Args),
     Reproduce(reproduce::Args),
@@ -68,6 +71,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Measure(args) => measure::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),

@@ -969,3 +969,86 @@ fn a_truth_check_with_another_machines_file_is_refused() {
     "#]],
     );
 }
+
+// ── Merging ────────────────────────────────────────────────────────────────────
+
+#[test]
+fn merge_estimates_name_what_is_missing() {
+    let f = Folder::new("merge");
+    f.check(
+        "merge estimate --pid 1073741824",
+        expect![[r#"
+        exit 2
+        homenode: there is no process 1073741824 with memory of its own (kernel threads have none)
+    "#]],
+    );
+    f.check("merge estimate --cgroup no/such/group", expect![[r#"
+        exit 2
+        homenode: no/such/group: no version 2 cgroup: neither this folder nor the one of this name below /sys/fs/cgroup has a cgroup.procs
+    "#]]);
+    f.check(
+        "merge estimate --all --machine nowhere.toml",
+        expect![[r#"
+        exit 2
+        homenode: nowhere.toml: cannot be read: No such file or directory (os error 2)
+    "#]],
+    );
+    for line in ["merge estimate", "merge estimate --all --pid 1", "merge estimate --pid 0"] {
+        assert_eq!(f.run(line).status.code(), Some(2), "{line}");
+    }
+}
+
+#[test]
+fn merge_estimates_have_the_promised_json() {
+    let f = Folder::new("merge-json");
+    let mut sleeper =
+        Command::new("sleep").arg("100").spawn().expect("something to look at, of ours");
+    // It may not have become `sleep` yet.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let line = format!(
+        "merge estimate --pid {} --json --again 0.1 --machine MACHINES/small-two-sockets.toml",
+        sleeper.id()
+    );
+    let e = f.json(&line);
+    let text = f.run(&format!("merge estimate --pid {}", sleeper.id()));
+    sleeper.kill().and_then(|()| sleeper.wait()).expect("it ends");
+    for key in ["pages_scanned", "distinct", "zero", "volatile"] {
+        assert!(e[key].is_u64(), "{key} in {e}");
+    }
+    for tree in ["across", "per_node"] {
+        for key in ["pages_shared", "pages_sharing", "saved_bytes"] {
+            assert!(e[tree][key].is_u64(), "{tree}.{key} in {e}");
+        }
+    }
+    assert!(e["pages_scanned"].as_u64() > Some(10), "{e}");
+    assert_eq!(e["processes"][0]["name"], "sleep");
+    assert!(e["advice"].as_str().is_some_and(|a| a.starts_with("Leave merging off")), "{e}");
+    // The file's faults: 0.5 µs and 0.3 µs by default.
+    assert_eq!(e["costs"]["copy_on_write_ns"], 800.0);
+    assert_eq!(e["costs"]["source"], "latencies of machine `small-two-sockets`");
+    let text = String::from_utf8(text.stdout).expect("text");
+    assert!(text.contains("Leave merging off") && text.contains("latencies assumed"), "{text}");
+}
+
+#[test]
+fn merge_estimates_without_privilege_say_so_before_reading() {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+    command.args(["merge", "estimate", "--pid", "1"]);
+    let root = fs::metadata("/proc/self").is_ok_and(|m| {
+        use std::os::unix::fs::MetadataExt;
+        m.uid() == 0
+    });
+    if root {
+        // Nobody, by convention.
+        command.uid(65534).gid(65534);
+    }
+    let Ok(out) = command.output() else {
+        println!("skipped: another user can't run the command from this folder");
+        return;
+    };
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{text}");
+    assert!(text.contains("is refused, nothing was read: it needs CAP_SYS_PTRACE"), "{text}");
+    assert!(out.stdout.is_empty());
+}

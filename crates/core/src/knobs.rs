@@ -51,19 +51,21 @@ pub enum Errno {
     Eagain,
     /// No memory for it.
     Enomem,
-    /// The file's mode forbids it.
-    Eacces,
     /// Something that must not change is in use.
     Ebusy,
 }
 
 impl Errno {
     /// All of them, by number.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::Eperm,
         Self::Enoent,
+        Self::Eintr,
         Self::Eio,
+        Self::Eagain,
+        Self::Enomem,
         Self::Eacces,
+        Self::Ebusy,
         Self::Enotdir,
         Self::Eisdir,
         Self::Einval,
@@ -83,7 +85,6 @@ impl Errno {
             Self::Eintr => "EINTR",
             Self::Eagain => "EAGAIN",
             Self::Enomem => "ENOMEM",
-            Self::Eacces => "EACCES",
             Self::Ebusy => "EBUSY",
         }
     }
@@ -101,7 +102,6 @@ impl Errno {
             Self::Eintr => 4,
             Self::Eagain => 11,
             Self::Enomem => 12,
-            Self::Eacces => 13,
             Self::Ebusy => 16,
         }
     }

@@ -1,6 +1,8 @@
 //! Linux: topology from sysfs, measuring, recording, and the truth check's real runs.
 
 pub mod measure;
+pub mod merge;
+mod pagemap;
 pub mod record;
 pub mod sysfs;
 pub mod truth;

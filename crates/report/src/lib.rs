@@ -15,6 +15,7 @@ mod caption;
 mod cell;
 mod comparison;
 mod measured;
+mod merge;
 mod picture;
 mod reproduction;
 
@@ -22,6 +23,9 @@ pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};
 pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
+pub use merge::{
+    MergeCosts, MergeEstimate, MergeLooks, MergeNode, MergePerNode, MergeProcess, MergeSaving,
+};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};
 pub use reproduction::{Conclusion, Reproduced, Reproduction, Surface};
 

@@ -5,6 +5,7 @@
 
 use super::region::{Region, move_pages};
 use super::stats::{Series, whole};
+use crate::pagemap::{self, PRESENT, Query};
 use homenode_core::units::NodeId;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -129,38 +130,6 @@ pub(super) struct Scanner {
     by_ioctl: bool,
 }
 
-/// `struct pm_scan_arg` of the kernel's interface (Linux 6.7).
-#[repr(C)]
-#[derive(Default)]
-struct PmScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-/// `struct page_region`: what one answer of the scan holds.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct PageRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-/// `PAGEMAP_SCAN`: read and write, type 'f', number 16, size of [`PmScanArg`].
-const PAGEMAP_SCAN: u64 = 3 << 30 | (size_of::<PmScanArg>() as u64) << 16 | (b'f' as u64) << 8 | 16;
-/// Category of pages that are in memory.
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-
 impl Scanner {
     /// Opens pagemap and tries the scan on `region`.
     pub(super) fn open(region: &Region) -> Result<Self, String> {
@@ -207,32 +176,12 @@ impl Scanner {
 
 /// Present pages of the region, counted by the kernel.
 fn scan_present(pagemap: RawFd, region: &Region) -> io::Result<u64> {
-    let mut found = [PageRegion::default(); 256];
-    let end = region.start() as u64 + region.len() as u64;
-    let mut arg = PmScanArg {
-        size: size_of::<PmScanArg>() as u64,
-        start: region.start() as u64,
-        end,
-        vec: found.as_mut_ptr() as u64,
-        vec_len: found.len() as u64,
-        category_mask: PAGE_IS_PRESENT,
-        return_mask: PAGE_IS_PRESENT,
-        ..PmScanArg::default()
-    };
+    let start = region.start() as u64;
     let mut present = 0;
-    while arg.start < end {
-        // SAFETY: the argument names our array with its true length, and both
-        // outlive the call; the kernel only reads page tables.
-        let r = unsafe { libc::ioctl(pagemap, PAGEMAP_SCAN as _, &mut arg) };
-        if r < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        present += found[..r as usize].iter().map(|f| (f.end - f.start) / 4096).sum::<u64>();
-        if arg.walk_end <= arg.start {
-            break;
-        }
-        arg.start = arg.walk_end;
-    }
+    let query = Query { mask: PRESENT, want: PRESENT, ..Query::default() };
+    pagemap::scan(pagemap, start..start + region.len() as u64, query, |found| {
+        present += (found.end - found.start) / 4096;
+    })?;
     Ok(present)
 }
 

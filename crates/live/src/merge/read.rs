@@ -1,0 +1,175 @@
+//! Reading another process' pages and hashing them, a cache-sized batch at a time.
+
+use super::pages::PAGE;
+use std::fs::File;
+use std::io::{self, Read};
+use twox_hash::XxHash3_128;
+
+/// Pages of a batch: 512 KiB, so that what the kernel has copied is hashed before
+/// it leaves the second-level cache. Measured here: 128 pages are as fast as 64
+/// and 256, 16 and 32 are slower.
+pub(super) const BATCH: usize = 128;
+
+/// Turns contents into 128 bits, XXH3 under a secret of this run.
+///
+/// With a secret nobody can prepare pages that collide, and a hash says nothing
+/// to who sees it after the run.
+pub(super) struct Hasher {
+    secret: [u8; 192],
+}
+
+impl Hasher {
+    /// With a secret from the kernel's generator.
+    ///
+    /// # Errors
+    /// As reading /dev/urandom.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut secret = [0; 192];
+        File::open("/dev/urandom")?.read_exact(&mut secret)?;
+        Ok(Self { secret })
+    }
+
+    /// The hash of a page.
+    pub(super) fn hash(&self, page: &[u8]) -> u128 {
+        // The secret is longer than the 136 bytes that are asked for.
+        XxHash3_128::oneshot_with_secret(&self.secret, page).unwrap_or_default()
+    }
+}
+
+/// Why a process can be read no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It exited.
+    Gone,
+    /// It became another user's, by an exec.
+    Refused,
+}
+
+/// A buffer, and the calls that fill it.
+pub(super) struct Reader<'a> {
+    hasher: &'a Hasher,
+    buffer: Vec<u8>,
+    remote: Vec<libc::iovec>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(hasher: &'a Hasher) -> Self {
+        Self { hasher, buffer: vec![0; BATCH * PAGE], remote: Vec::with_capacity(BATCH) }
+    }
+
+    /// Room for a page, before the next call.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.buffer[..PAGE]
+    }
+
+    /// Hashes of at most [`BATCH`] pages; `None` for pages that cannot be read, as
+    /// drivers' memory or what was unmapped meanwhile.
+    pub(super) fn hashes(
+        &mut self,
+        pid: u32,
+        pages: &[u64],
+        out: &mut Vec<Option<u128>>,
+    ) -> Result<(), Stop> {
+        out.clear();
+        let want = pages.len().min(BATCH);
+        self.remote.clear();
+        for &page in &pages[..want] {
+            let start = (page as usize).wrapping_mul(PAGE);
+            match self.remote.last_mut() {
+                Some(last) if last.iov_base as usize + last.iov_len == start => {
+                    last.iov_len += PAGE;
+                }
+                _ => self
+                    .remote
+                    .push(libc::iovec { iov_base: start as *mut libc::c_void, iov_len: PAGE }),
+            }
+        }
+        if want == 0 {
+            return Ok(());
+        }
+        let got = read_remote(pid, &mut self.buffer[..want * PAGE], &self.remote)?;
+        let whole = got / PAGE;
+        for page in self.buffer[..whole * PAGE].chunks_exact(PAGE) {
+            out.push(Some(self.hasher.hash(page)));
+        }
+        // One that could not be read ended the call: the rest comes singly.
+        for &page in &pages[whole..want] {
+            let start = (page as usize).wrapping_mul(PAGE) as *mut libc::c_void;
+            let one = [libc::iovec { iov_base: start, iov_len: PAGE }];
+            let got = read_remote(pid, &mut self.buffer[..PAGE], &one)?;
+            out.push((got == PAGE).then(|| self.hasher.hash(&self.buffer[..PAGE])));
+        }
+        Ok(())
+    }
+}
+
+/// `process_vm_readv`: bytes read, which are fewer where a page can't be.
+fn read_remote(pid: u32, buffer: &mut [u8], remote: &[libc::iovec]) -> Result<usize, Stop> {
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    loop {
+        // SAFETY: the local vector is our buffer, and the kernel writes at most its
+        // length; remote addresses are checked against the other address space.
+        let r = unsafe {
+            libc::process_vm_readv(
+                pid as libc::pid_t,
+                &local,
+                1,
+                remote.as_ptr(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        if r >= 0 {
+            return Ok(r as usize);
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ESRCH) => return Err(Stop::Gone),
+            Some(libc::EPERM | libc::EACCES) => return Err(Stop::Refused),
+            // EFAULT: the first page; ENOMEM: another try will be made singly.
+            _ => return Ok(0),
+        }
+    }
+}
+
+/// Whether a process' memory may be read, asked without reading any: the address
+/// is nobody's.
+pub(super) fn may_read(pid: u32) -> Result<(), Stop> {
+    let nowhere = [libc::iovec { iov_base: (1usize << 62) as *mut libc::c_void, iov_len: 1 }];
+    read_remote(pid, &mut [0], &nowhere).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pages::Own;
+    use super::*;
+
+    #[test]
+    fn equal_pages_have_equal_hashes_and_holes_are_told() {
+        let own = Own::map(5).unwrap();
+        for (i, v) in [(0, 7), (1, 7), (2, 8), (4, 7)] {
+            own.write(i, v);
+        }
+        let hasher = Hasher::new().unwrap();
+        let mut reader = Reader::new(&hasher);
+        let mut out = Vec::new();
+        // Page 0 of the address space is never mapped.
+        let pages = [own.page(0), own.page(1), 0, own.page(2), own.page(4)];
+        reader.hashes(std::process::id(), &pages, &mut out).unwrap();
+        assert_eq!(out.len(), 5);
+        assert_eq!((out[0], out[2], out[4]), (out[1], None, out[0]));
+        assert!(out[0].is_some() && out[3].is_some() && out[3] != out[0]);
+        // Under another secret the same page has another hash.
+        let other = Hasher::new().unwrap();
+        let mut again = Vec::new();
+        Reader::new(&other).hashes(std::process::id(), &pages[..1], &mut again).unwrap();
+        assert_ne!(again[0], out[0]);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_gone() {
+        assert_eq!(may_read(std::process::id()), Ok(()));
+        // The largest number that a PID can have is 2^22.
+        assert_eq!(may_read(1 << 30), Err(Stop::Gone));
+    }
+}

@@ -1,0 +1,216 @@
+//! Looks at pages of our own: known contents in, figures out.
+
+use super::maps::Mapping;
+use super::nodes::OneNode;
+use super::pages::Own;
+use super::*;
+
+/// Every second page is on node 1.
+struct Odd;
+
+impl NodeSource for Odd {
+    fn only(&self) -> Option<u16> {
+        None
+    }
+    fn nodes(&self, _: u32, pages: &[u64], out: &mut Vec<u16>) {
+        out.clear();
+        out.extend(pages.iter().map(|p| (p % 2) as u16));
+    }
+}
+
+fn us() -> Process {
+    Process { pid: std::process::id(), start: 1, name: "us".to_owned(), pages: 64 }
+}
+
+fn options(again: bool) -> Options {
+    Options {
+        again: again.then_some(Duration::ZERO),
+        changes: Changes::Read,
+        max_page_sharing: Some(256),
+        use_zero_pages: Some(false),
+        ..Options::default()
+    }
+}
+
+/// Units of the pages of ours, as of the only process.
+fn units(own: &Own, pages: std::ops::Range<usize>) -> Vec<Unit> {
+    let mapping = Mapping { first: own.page(pages.start), end: own.page(pages.end), plain: true };
+    look::units(0, &us(), &[mapping], false)
+}
+
+fn figures(run: Run<'_>, again: bool) -> Estimate {
+    run.finish(Duration::ZERO, again.then_some((Duration::ZERO, Duration::ZERO)), vec![0]).unwrap()
+}
+
+#[test]
+fn contents_are_grouped_by_the_nodes_that_a_source_tells() {
+    let own = Own::map(16).unwrap();
+    let even = (own.page(0) % 2) as usize;
+    // On the even node a a b 0, on the odd one a c c 0.
+    for (i, v) in [(0, 1), (2, 1), (4, 2), (1, 1), (3, 3), (5, 3)] {
+        own.write(i, v);
+    }
+    own.write(6, 0);
+    own.write(7, 0);
+    let mut run = Run::new(vec![us()], &options(false), &Odd).unwrap();
+    run.look(units(&own, 0..16), &mut |_| {});
+    let e = figures(run, false);
+    assert_eq!((e.pages_scanned, e.distinct, e.zero, e.volatile), (8, 4, 2, 0));
+    let sharing = |s: Saving| (s.pages_shared, s.pages_sharing, s.saved_bytes);
+    assert_eq!(sharing(e.across), (3, 4, 4 * 4096));
+    assert_eq!(sharing(e.per_node), (2, 2, 2 * 4096));
+    let nodes: Vec<(usize, u64, u64)> = e
+        .nodes
+        .iter()
+        .map(|n| (usize::from(n.node) ^ even, n.pages_scanned, n.saving.pages_sharing))
+        .collect();
+    let mut sorted = nodes.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [(0, 4, 1), (1, 4, 1)]);
+    // Three of content a: 2·1/3 each way; two of zeros: 1/2 each way.
+    assert_eq!(e.flows.iter().map(|f| f.pages).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(e.processes[0].saved_bytes, e.across.saved_bytes);
+    assert_eq!((e.processes[0].mergeable, e.processes[0].zero), (7, 2));
+}
+
+/// What a second look found: scanned, volatile, shared, sharing, spared.
+type Seen = (u64, u64, u64, u64, u64);
+
+/// Pages 0 to 9 hold five pairs, 10 to 19 are untouched. Then one of the first
+/// pair changes and one is written with what it held, pages of the third pair go,
+/// and of the new ones one is as page 6 and one is like none.
+fn two_looks(own: &Own, changes: Changes) -> Seen {
+    for i in 0..10 {
+        own.write(i, 1 + i as u8 / 2);
+    }
+    let options = Options { changes, ..options(true) };
+    let mut run = Run::new(vec![us()], &options, &OneNode(0)).unwrap();
+    run.look(units(own, 0..20), &mut |_| {});
+    let mut counts = run.common.counts();
+    counts.known = counts.table.len() as u32;
+    drop(counts);
+    own.write(0, 77);
+    own.write(2, 2);
+    for i in [4, 5] {
+        // SAFETY: pages of our own mapping.
+        unsafe {
+            libc::madvise((own.page(i) * 4096) as *mut libc::c_void, 4096, libc::MADV_DONTNEED)
+        };
+    }
+    own.write(12, 4);
+    own.write(13, 99);
+    let mut again = units(own, 0..20);
+    let mut kept = run.kept.drain(..).map(|(_, kept)| (kept.first_window(), kept));
+    let first = kept.next().unwrap();
+    assert!(kept.next().is_none());
+    drop(kept);
+    assert_eq!(again.len(), 1, "the pages lie within a window");
+    again[0].kept = Some(first.1);
+    run.look(again, &mut |_| {});
+    let e = figures(run, true);
+    (
+        e.pages_scanned,
+        e.volatile,
+        e.across.pages_shared,
+        e.across.pages_sharing,
+        e.looks.pages_spared,
+    )
+}
+
+/// Twenty pages that no boundary of a window parts.
+fn within_a_window() -> Own {
+    loop {
+        let own = Own::map(20).unwrap();
+        if own.page(0) / look::WINDOW == own.page(19) / look::WINDOW {
+            return own;
+        }
+        // Leaves its address taken, so that the next one is elsewhere.
+        std::mem::forget(own);
+    }
+}
+
+#[test]
+fn a_second_look_reads_all_again_where_the_kernel_cannot_tell() {
+    // 10 less 2 that went and 2 that came; page 0 and page 13 are volatile; pairs
+    // (2,3) and (8,9) are left, and 6, 7, 12 are three of a kind.
+    assert_eq!(two_looks(&within_a_window(), Changes::Read), (10, 2, 3, 4, 0));
+}
+
+#[test]
+fn a_second_look_reads_what_the_kernel_says_was_written() {
+    let own = within_a_window();
+    let Some(_tracking) = write_protection(&own) else {
+        println!("skipped: no asynchronous write protection in this kernel");
+        return;
+    };
+    // Of the 8 that are still there two were written: six are spared.
+    assert_eq!(two_looks(&own, Changes::WriteProtect), (10, 2, 3, 4, 6));
+}
+
+/// Registers memory of ours for asynchronous write protection.
+fn write_protection(own: &Own) -> Option<std::fs::File> {
+    use std::os::fd::FromRawFd;
+    #[repr(C)]
+    struct Api {
+        api: u64,
+        features: u64,
+        ioctls: u64,
+    }
+    #[repr(C)]
+    struct Register {
+        start: u64,
+        len: u64,
+        mode: u64,
+        ioctls: u64,
+    }
+    const API: u64 = 3 << 30 | 24 << 16 | 0xaa << 8 | 0x3f;
+    const REGISTER: u64 = 3 << 30 | 32 << 16 | 0xaa << 8;
+    // SAFETY: the call makes a descriptor and takes no pointer.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let file = unsafe { std::fs::File::from_raw_fd(fd as i32) };
+    // Untouched pages are protected too; writes are noted, not reported.
+    let mut api = Api { api: 0xaa, features: 1 << 13 | 1 << 15, ioctls: 0 };
+    let start = own.page(0) * 4096;
+    let mut register = Register { start, len: 20 * 4096, mode: 2, ioctls: 0 };
+    // SAFETY: both structures are locals of the kernel's layout.
+    let ok = unsafe {
+        libc::ioctl(fd as i32, API as _, &mut api) == 0
+            && libc::ioctl(fd as i32, REGISTER as _, &mut register) == 0
+    };
+    ok.then_some(file)
+}
+
+#[test]
+fn a_process_that_is_gone_at_the_second_look_counts_no_longer() {
+    let own = within_a_window();
+    for i in 0..6 {
+        own.write(i, 1);
+    }
+    let mut run = Run::new(vec![us()], &options(true), &OneNode(0)).unwrap();
+    run.look(units(&own, 0..20), &mut |_| {});
+    run.second(Vec::new(), &mut |_| {});
+    let e = figures(run, true);
+    assert_eq!((e.pages_scanned, e.distinct, e.across), (0, 0, Saving::default()));
+}
+
+#[test]
+fn nothing_is_missed_by_several_threads() {
+    let own = Own::map(50_000).unwrap();
+    for i in 0..50_000 {
+        own.write(i, (i % 200) as u8 + 1);
+    }
+    let look = |threads| {
+        let mut run = Run::new(vec![us()], &options(false), &OneNode(0)).unwrap();
+        run.threads = threads;
+        run.look(units(&own, 0..50_000), &mut |_| {});
+        let e = figures(run, false);
+        (e.pages_scanned, e.distinct, e.across)
+    };
+    let one = look(1);
+    assert_eq!((one.0, one.1), (50_000, 200));
+    assert_eq!(look(4), one);
+}

@@ -1,0 +1,106 @@
+//! `PAGEMAP_SCAN` (Linux 6.7): the kernel says which pages are what, in runs.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::RawFd;
+
+/// `struct pm_scan_arg` of the kernel's interface.
+#[repr(C)]
+#[derive(Default)]
+struct PmScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`: a run of pages of the same categories.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PageRegion {
+    /// Address of its first byte.
+    pub(crate) start: u64,
+    /// Address behind its last byte.
+    pub(crate) end: u64,
+    /// Those of [`Query::want`] that hold for its pages.
+    pub(crate) categories: u64,
+}
+
+/// Read and write, type 'f', number 16, size of [`PmScanArg`].
+const PAGEMAP_SCAN: u64 = 3 << 30 | (size_of::<PmScanArg>() as u64) << 16 | (b'f' as u64) << 8 | 16;
+
+/// Written since it was last write-protected; needs [`CHECK_WPASYNC`]'s condition.
+pub(crate) const WRITTEN: u64 = 1 << 1;
+/// In memory.
+pub(crate) const PRESENT: u64 = 1 << 3;
+/// The shared page of zeros.
+pub(crate) const PFNZERO: u64 = 1 << 5;
+/// Written since soft-dirty was last cleared.
+pub(crate) const SOFT_DIRTY: u64 = 1 << 7;
+
+/// Flag: write-protect what matches, so that the next write is seen.
+pub(crate) const WP_MATCHING: u64 = 1 << 0;
+/// Flag: fail with EPERM where the owner did not register the mapping with
+/// userfaultfd for asynchronous write protection.
+pub(crate) const CHECK_WPASYNC: u64 = 1 << 1;
+
+/// What to look for.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Query {
+    /// [`WP_MATCHING`], [`CHECK_WPASYNC`].
+    pub(crate) flags: u64,
+    /// Categories that must all hold; none: every page that is not wholly absent.
+    pub(crate) mask: u64,
+    /// Categories to be told.
+    pub(crate) want: u64,
+}
+
+/// Calls `each` for every run of pages that match, by rising address.
+///
+/// * `range` – addresses, multiples of the page size.
+///
+/// # Errors
+/// ENOTTY on kernels without it; EPERM as [`CHECK_WPASYNC`] says; ESRCH-like
+/// nothing: a process that is gone has no pages.
+pub(crate) fn scan(
+    pagemap: RawFd,
+    range: Range<u64>,
+    query: Query,
+    mut each: impl FnMut(PageRegion),
+) -> io::Result<()> {
+    let mut found = [PageRegion::default(); 256];
+    let mut arg = PmScanArg {
+        size: size_of::<PmScanArg>() as u64,
+        flags: query.flags,
+        start: range.start,
+        end: range.end,
+        vec: found.as_mut_ptr() as u64,
+        vec_len: found.len() as u64,
+        category_mask: query.mask,
+        return_mask: query.want,
+        ..PmScanArg::default()
+    };
+    while arg.start < range.end {
+        // SAFETY: the argument names our array with its true length, and both
+        // outlive the call; the kernel reads page tables and, if told so, sets
+        // their write protection.
+        let r = unsafe { libc::ioctl(pagemap, PAGEMAP_SCAN as _, &mut arg) };
+        if r < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        found[..r as usize].iter().copied().for_each(&mut each);
+        if arg.walk_end <= arg.start {
+            break;
+        }
+        arg.start = arg.walk_end;
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! The merging estimator, beside ksmd and the bare system call on the same memory.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::{Samples, Setting, Verdict};
+use crate::Lacks;
+use crate::workspace::{must_run, text_of, typed};
+
+/// Calls `crates/live/examples/merge`; its last line is a JSON object.
+fn measured(setting: &Setting<'_>, what: &str, pages: u64, looks: u64) -> Result<Value> {
+    let (ws, profile) = (setting.ws, setting.profile.name());
+    must_run(ws.cargo().args(["build", "--locked", "--quiet", "--profile", profile]).args([
+        "--package",
+        "homenode-live",
+        "--example",
+        "merge",
+    ]))?;
+    let mut command = Command::new(ws.target.join(profile).join("examples/merge"));
+    command.args([what, &pages.to_string(), &looks.to_string()]);
+    let text = text_of(&mut command)?;
+    let line = text.lines().last().unwrap_or_default();
+    serde_json::from_str(line)
+        .with_context(|| format!("`{}` printed no JSON: {line}", typed(&command)))
+}
+
+fn samples(value: &Value, key: &str) -> Samples {
+    Samples(value[key].as_array().into_iter().flatten().filter_map(Value::as_f64).collect())
+}
+
+fn skipped(value: &Value, setting: &Setting<'_>) -> Result<bool> {
+    match value["skipped"].as_str().unwrap_or_default() {
+        "" => Ok(false),
+        why if setting.tiny => {
+            println!("  skipped: {why}");
+            Ok(true)
+        }
+        why => bail!(Lacks(format!("there is nothing to be held against: {why}"))),
+    }
+}
+
+pub(super) fn estimate(setting: &Setting<'_>) -> Result<Verdict> {
+    let found = measured(setting, "estimate", setting.pick(1 << 18, 1 << 12), setting.pick(3, 1))?;
+    let (ours, bare, ksmd) =
+        (samples(&found, "ours"), samples(&found, "bare"), samples(&found, "ksmd"));
+    let pages = found["pages"].as_f64().unwrap_or(0.0);
+    let rate = |s: &Samples| Samples(s.0.iter().map(|s| pages / s / 1e6).collect());
+    println!("  {pages:.0} pages of mixed content, one core; M pages/s, and seconds to the answer");
+    println!("  homenode            {}  {} s", rate(&ours).shown(2), ours.shown(3));
+    println!("  process_vm_readv    {}  {} s", rate(&bare).shown(2), bare.shown(3));
+    if !skipped(&found, setting)? {
+        println!("  ksmd, settled       {}  {} s", rate(&ksmd).shown(2), ksmd.shown(3));
+    }
+    println!("  tables: {} bytes a content", found["bytes_per_content"]);
+    // Ours and the bare call alternate: each pair was taken on the same moment's machine.
+    let of_bare = Samples(bare.0.iter().zip(&ours.0).map(|(b, o)| b / o).collect());
+    println!("  of the bare read    {}", of_bare.shown(3));
+    let ratio = ksmd.median() / ours.median();
+    Ok(Verdict {
+        ours: ours.median(),
+        peer: ksmd.median(),
+        unit: "s",
+        ratio,
+        goal: "ksmd's time / ours >= 5, and >= 65 % of bare process_vm_readv",
+        pass: ratio >= 5.0 && of_bare.median() >= 0.65,
+    })
+}
+
+pub(super) fn again(setting: &Setting<'_>) -> Result<Verdict> {
+    let found = measured(setting, "again", setting.pick(1 << 18, 1 << 12), setting.pick(5, 1))?;
+    let (full, again) = (samples(&found, "full"), samples(&found, "again"));
+    skipped(&found, setting)?;
+    println!("  second look at {} pages after 1 % was written, in ms", found["pages"]);
+    let ms = |s: &Samples| Samples(s.0.iter().map(|s| s * 1e3).collect()).shown(2);
+    println!("  all read            {}", ms(&full));
+    println!("  what was written    {}  ({} pages spared)", ms(&again), found["spared"]);
+    let ratio = again.median() / full.median();
+    Ok(Verdict {
+        ours: again.median(),
+        peer: full.median(),
+        unit: "s",
+        ratio,
+        goal: "ratio <= 0.05",
+        pass: ratio <= 0.05,
+    })
+}
