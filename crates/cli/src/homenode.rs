@@ -4,13 +4,14 @@
 use anyhow::{Result, anyhow};
 use homenode_core::engine::order::{Fails, Reason};
 use homenode_core::engine::seen;
-use homenode_core::engine::{Engine, Ledger, Settings};
+use homenode_core::engine::{Engine, Ledger, Settings, Verdict};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::units::Picos;
 use homenode_machine::{Machine as _, drive};
 use homenode_report::{Better, Figure, Group, ReplayRun};
 use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, Spent};
+use std::collections::BTreeSet;
 
 /// What homenode sees of memory accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -45,8 +46,8 @@ impl Source {
             }
             Self::HintFault => {
                 "homenode sees hint faults with page, CPU's node and page's node, and what /proc \
-                 shows; the scan is the kernel's and marks slow nodes only, so that pages of fast \
-                 nodes are never seen in use; promote_rate_limit 0 leaves promotion to homenode, \
+                 shows; the scan is the kernel's, and it passes over what a process of one thread \
+                 has on its own node, so that nothing is known to be cold there; promote_rate_limit 0 leaves promotion to homenode, \
                  but where a fast node has 1 GiB or a sixteenth free above its promo mark, the \
                  kernel's free-space shortcut still promotes"
             }
@@ -194,6 +195,26 @@ pub(crate) fn group(columns: &[Vec<Option<Own>>]) -> Option<Group> {
     for (name, get) in causes {
         row(&format!("not moved: {name}"), "", 0, &|o| get(&o.ledger.total().fails) as f64);
     }
+    // What was left alone and why: a table without moves has to say what kept them.
+    let judged: BTreeSet<Verdict> = columns
+        .iter()
+        .flatten()
+        .flatten()
+        .flat_map(|o| o.ledger.verdicts.keys().copied())
+        .collect();
+    for verdict in judged {
+        let name = match verdict {
+            Verdict::Move { .. } => continue,
+            Verdict::Stay { why } => format!("left, a decision: {}", why.name()),
+            Verdict::Unknown { lacks } => format!("left, a decision: unknown {}", lacks.name()),
+        };
+        row(&name, "pages", 0, &|o| {
+            let pages = o.ledger.verdicts.get(&verdict).map_or(0, |t| t.pages);
+            pages as f64 / o.ledger.decisions.max(1) as f64
+        });
+    }
+    row("expected to save", "s", 4, &|o| o.ledger.saves.as_secs_f64());
+    row("expected to cost", "s", 4, &|o| o.ledger.costs.as_secs_f64());
     row("events lost", "", 0, &|o| o.ledger.lost as f64);
     Some(Group { title: "homenode".into(), figures })
 }

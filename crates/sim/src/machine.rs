@@ -74,7 +74,7 @@ pub struct SimMachine {
 pub fn knobs_for(source: Source) -> Vec<(String, String)> {
     let all: &[(&str, &str)] = match source {
         Source::HintFault => {
-            &[("numa_balancing", "2"), ("numa_balancing_promote_rate_limit_MBps", "0")]
+            &[("numa_balancing", "3"), ("numa_balancing_promote_rate_limit_MBps", "0")]
         }
         Source::Damon | Source::Pmu | Source::Residency => &[("numa_balancing", "0")],
     };
@@ -100,7 +100,7 @@ impl SimMachine {
         if source == Source::HintFault && !sim.kernel.knobs.numa_balancing.enabled() {
             return Err(SimError::Scenario(
                 "numa_balancing is 0, and without the kernel's scan there are no hint faults to \
-                 see; set numa_balancing=2"
+                 see; set numa_balancing=3"
                     .into(),
             ));
         }

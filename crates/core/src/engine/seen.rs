@@ -124,7 +124,8 @@ pub enum Seen {
         from: NodeId,
         /// Node of the page at the fault.
         on: NodeId,
-        /// Time since the page had been made inaccessible; `None` where it isn't known.
+        /// Time since the page had been made inaccessible, at most: a source whose clock is
+        /// coarse adds its step. `None` where it isn't known.
         after: Option<Picos>,
     },
     /// One in `period` memory accesses.

@@ -13,7 +13,7 @@
 use super::ring::{Pmu, Probe};
 use crate::engine::{Program, Run, Simulation};
 use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
-use crate::kernel::{Ctx, Kernel, Ordered};
+use crate::kernel::{Ctx, Kernel, Ordered, TICK};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
 use homenode_core::costs::Cost;
@@ -455,7 +455,8 @@ impl Agent {
                     }
                     for f in faults {
                         let Some(&who) = self.watched.get(&f.space) else { continue };
-                        let after = f.after_ms.map(|ms| Picos::from_ms(u64::from(ms)));
+                        // Both ends were read from a clock that goes by ticks.
+                        let after = f.after_ms.map(|ms| Picos(Picos::from_ms(ms.into()).0 + TICK));
                         seen.push(Seen::Fault { who, vpn: f.vpn, from: f.from, on: f.on, after });
                     }
                 }

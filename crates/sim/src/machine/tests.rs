@@ -248,7 +248,7 @@ fn hint_faults_show_page_and_nodes_and_the_ring_is_bounded() {
     let mut off = err.expect("a machine");
     off.set_knob("numa_balancing", "0").unwrap();
     let why = SimMachine::new(off, Source::HintFault).err().expect("nothing to see").to_string();
-    assert!(why.contains("numa_balancing=2"), "{why}");
+    assert!(why.contains("numa_balancing=3"), "{why}");
 }
 
 #[test]
