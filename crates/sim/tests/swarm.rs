@@ -6,11 +6,15 @@
 
 mod support;
 
+use homenode_core::engine::seen::Source;
+use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::*;
 use homenode_core::topology::{Machine, ZoneKind};
-use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_core::units::{MBps, NodeId, Pages, Picos};
+use homenode_machine::{FaultPlan, Faulty, Machine as _, ObserveError, drive};
 use homenode_sim::check::Checker;
+use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::random::Stream;
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
 use homenode_sim::vmstat::Item;
@@ -496,6 +500,95 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
         assert_eq!(of(Order::Quantum(Picos::from_us(10))), strict, "seed {seed}");
         assert_eq!(strict.pages, 0, "seed {seed}: everything has ended");
     }
+}
+
+/// The engine on a world, with a source and faults that the seed draws: what the kernel
+/// holds stays right, and what the engine believes of its orders adds up.
+fn drive_seed(seed: u64) -> Result<u64, String> {
+    let mut w = world(seed);
+    let mut d = Draw(Stream::new(seed, "engine"));
+    let source = d.of(&[Source::Damon, Source::Damon, Source::Pmu, Source::HintFault]);
+    w.setup.knobs.extend(knobs_for(source));
+    w.setup.knobs.retain(|(k, _)| k != "transparent_hugepage" || seed % 2 == 0);
+    // What the world writes on the way may be the source's own switch: then it goes blind.
+    let mut often = || d.of(&[0, 0, 50, 300]);
+    let plan = FaultPlan {
+        seed,
+        refuse: often(),
+        lose: often(),
+        delay: often(),
+        partial: often(),
+        vanish: often() / 10,
+        silence: often() / 10,
+    };
+    // These worlds are over in a quarter of a second; so is everything that it waits for.
+    let ms = Picos::from_ms;
+    let settings = Settings {
+        start_delay: ms(d.between(1, 20)),
+        interval: ms(d.between(5, 40)),
+        short: ms(20),
+        long: ms(100),
+        fresh: ms(100),
+        look_again: ms(200),
+        backoff: ms(20),
+        cpu_permille: d.of(&[10, 200, 1000]),
+        moved_mbps: MBps(d.of(&[100, 2000])),
+        ..Settings::default()
+    };
+    let once = || {
+        let mut sim = match Simulation::new(&w.machine, &w.scenario, &w.setup) {
+            Ok(sim) => sim,
+            // A kernel that lacks one of the knobs is none of this test's.
+            Err(homenode_sim::SimError::Knob(_)) => return Ok(None),
+            Err(e) => return Err(e.to_string()),
+        };
+        let mut checker = Checker::watch(&mut sim);
+        checker.moves_by_hand = true;
+        let version = w.setup.version;
+        let mut machine =
+            Faulty::new(SimMachine::new(sim, source).map_err(|e| e.to_string())?, plan);
+        let caps = machine.caps().clone();
+        let topology = machine.topology().clone();
+        let mut engine =
+            Engine::new(settings, &topology, version, source, &caps.lacks, caps.most_pages);
+        for step in 1..=10 {
+            let until = Picos(w.setup.duration.unwrap_or(1 << 38) * step / 10);
+            match drive(&mut machine, &mut engine, until) {
+                Ok(()) | Err(ObserveError::Ended) => {}
+                Err(e) => return Err(e.to_string()),
+            }
+            let found = checker.findings(machine.inner().simulation());
+            if !found.is_empty() {
+                return Err(format!("at step {step}:\n  {}", found.join("\n  ")));
+            }
+        }
+        let l = engine.ledger();
+        let t = l.total();
+        if t.tried != t.moved + t.fails.all() + l.unexplained || l.strays > 0 {
+            return Err(format!("the ledger does not add up: {t:?}, strays {}", l.strays));
+        }
+        if t.moved > machine.inner().moved() {
+            return Err(format!(
+                "{:?} pages said to be moved, {:?} were",
+                t.moved,
+                machine.inner().moved()
+            ));
+        }
+        Ok(Some((machine.inner().hash(), t.moved.0)))
+    };
+    let (first, second) = (once()?, once()?);
+    if first != second {
+        return Err(format!("not the same twice: {first:?}, {second:?}"));
+    }
+    Ok(first.map_or(0, |(_, moved)| moved))
+}
+
+#[test]
+fn the_engine_keeps_what_must_hold_under_faults() {
+    let seeds = seeds(0..500);
+    let enough = seeds.end - seeds.start >= 200;
+    let moved: u64 = swarm("worlds with the engine", seeds, drive_seed).into_iter().sum();
+    assert!(!enough || moved > 1000, "the engine moved {moved} pages in all worlds");
 }
 
 /// A recording that makes no sense, but may be written in a file.
