@@ -27,7 +27,7 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 /// same on every machine.
 ///
 /// A scenario can read and write files of the simulated /proc and /sys at given times
-/// ([[at]] in its TOML): what they answered is printed under the table. Exit code 1 if
+/// (at entries in its TOML): what they answered is printed under the table. Exit code 1 if
 /// one of them did not answer as the scenario expects.
 #[derive(clap::Args)]
 #[command(after_help = "Example:

@@ -11,8 +11,8 @@
 //! working set: what stands in for them is registered in
 //! `scenarios/reproduce/tiering.toml`.
 //!
-//! Reading order: [`scaled`] (what shrinks), [`vary`] (what is moved), [`run`] (one
-//! run), [`sensitivity`] (constants moved), [`judge`] (the conclusions), and here the
+//! Reading order: [`scaled`] (what shrinks), [`vary`] (what is moved), [`mod@run`] (one
+//! run), [`mod@sensitivity`] (constants moved), [`judge`] (the conclusions), and here the
 //! plan and the table.
 
 mod scaled;
