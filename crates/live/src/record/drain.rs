@@ -40,6 +40,8 @@ pub(super) struct Drain {
     by_tid: BTreeMap<u32, u32>,
     /// The last task of a process's first thread, living or not.
     by_pid: BTreeMap<u32, u32>,
+    /// The task that ended last of each thread number.
+    gone: BTreeMap<u32, u32>,
     spaces: BTreeMap<u32, PageSet>,
     pages_gone: u64,
     last_pages: [(u32, u64); 4],
@@ -55,6 +57,7 @@ impl Drain {
             tasks: Vec::new(),
             by_tid: BTreeMap::new(),
             by_pid: BTreeMap::new(),
+            gone: BTreeMap::new(),
             spaces: BTreeMap::new(),
             pages_gone: 0,
             last_pages: [(u32::MAX, 0); 4],
@@ -142,6 +145,9 @@ impl Drain {
         w: &WireRow,
         out: &mut Writer,
     ) -> Result<(), RecordError> {
+        if self.tasks[id as usize].ended {
+            return Ok(());
+        }
         match kind {
             Kind::Access => {
                 let space = self.tasks[id as usize].task.pid;
@@ -166,10 +172,8 @@ impl Drain {
                 Ok(())
             }
             Kind::Exit => {
-                if !self.tasks[id as usize].ended {
-                    self.push(id, kind, w, w.arg, out)?;
-                    self.end(id);
-                }
+                self.push(id, kind, w, w.arg, out)?;
+                self.end(id);
                 Ok(())
             }
             Kind::Wait => {
@@ -302,7 +306,10 @@ impl Drain {
                 return self.begin(head.tid, parent, thread, out);
             }
         }
-        Ok(match known {
+        // A task's last rows may not have fitted into the frame that tells its end.
+        let rest =
+            |&&id: &&u32| head.sequence > 0 && self.tasks[id as usize].sequence == head.sequence;
+        Ok(match known.or_else(|| self.gone.get(&head.tid).filter(rest).copied()) {
             Some(id) => id,
             None => self.add(head.tid, None, head.tid != head.pid),
         })
@@ -342,6 +349,7 @@ impl Drain {
         let tid = t.task.tid;
         if self.by_tid.get(&tid) == Some(&id) {
             self.by_tid.remove(&tid);
+            self.gone.insert(tid, id);
         }
     }
 
@@ -375,5 +383,72 @@ impl Drain {
             t.task
         });
         Ok((tasks.collect(), pages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homenode_trace::{Batch, Header, Reader, Totals};
+
+    /// A frame of process and thread 7 or 8.
+    fn frame(tid: u32, flags: u16, sequence: u32, insns: u64, rows: &[(u8, u32, u64)]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for &(kind, insns, arg) in rows {
+            let mut bytes = [0; wire::LONGEST_ROW_BYTES];
+            let row = WireRow { kind, insns, reads: 0, writes: 0, page: 0, pages: 0, arg };
+            let n = row.encode(&mut bytes);
+            body.extend_from_slice(&bytes[..n]);
+        }
+        let len = (wire::HEAD_BYTES + body.len()) as u16;
+        let totals = Totals { insns, ..Totals::default() };
+        let mut head = [0; wire::HEAD_BYTES];
+        Head { len, flags, pid: tid, tid, sequence, parent_tid: 7, totals }.encode(&mut head);
+        [&head[..], &body].concat()
+    }
+
+    /// The recorder closes a task with its exit row and one for the instructions up to
+    /// then. Where the exit row fills a frame, the other comes in a frame of its own,
+    /// which once made a task that nobody had forked.
+    #[test]
+    fn what_comes_after_an_exit_row_belongs_to_the_task_that_ended() {
+        let exit = Kind::Exit as u8;
+        let frames = [
+            frame(7, wire::FLAG_IMAGE, 0, 10, &[(Kind::Fork as u8, 10, 8)]),
+            frame(8, wire::FLAG_CHILD, 0, 20, &[(exit, 20, 0)]),
+            frame(8, 0, 1, 25, &[(wire::COMPUTE, 0, 5)]),
+            frame(7, 0, 1, 30, &[(Kind::Wait as u8, 20, 8)]),
+            // Another process with the number of the one that ended.
+            frame(7, 0, 2, 35, &[(Kind::Fork as u8, 5, 8)]),
+            frame(8, wire::FLAG_CHILD, 0, 3, &[(exit, 3, 0)]),
+            frame(7, 0, 3, 40, &[(exit, 5, 0)]),
+        ];
+        let name = format!("homenode-drain-{}.parquet", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut out = Writer::create(&path).expect("a file");
+        let mut drain = Drain::new();
+        for f in frames {
+            drain.take(&f, &mut out).expect("frames");
+        }
+        assert_eq!(drain.lost, 0);
+        let (tasks, _) = drain.finish(Some(0), &mut out).expect("an end");
+        let insns: Vec<u64> = tasks.iter().map(|t| t.totals.insns).collect();
+        assert_eq!(insns, [40, 25, 3]);
+        out.finish(&Header { tasks, ..Header::default() }).expect("a recording");
+        let reader = Reader::open(&path).expect("a recording");
+        let (mut batch, mut batches, mut rows) = (Batch::default(), reader.batches(), Vec::new());
+        while batches.next_into(&mut batch).expect("rows") {
+            rows.extend(batch.iter().map(|r| (r.kind, r.task, r.arg)));
+        }
+        let _ = std::fs::remove_file(&path);
+        let expected = [
+            (Kind::Fork, 0, 1),
+            (Kind::Exit, 1, 0),
+            (Kind::Wait, 0, 1),
+            (Kind::Fork, 0, 2),
+            (Kind::Exit, 2, 0),
+            (Kind::Exit, 0, 0),
+        ];
+        assert_eq!(rows, expected);
     }
 }
