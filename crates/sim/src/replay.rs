@@ -123,6 +123,14 @@ struct Row {
     writes: u16,
 }
 
+impl Row {
+    /// Page of an access, else place in `others`.
+    #[inline]
+    fn number(&self) -> u64 {
+        self.what >> 3
+    }
+}
+
 /// What one task did, in its order.
 #[derive(Clone, Debug, Default)]
 struct Track {
@@ -208,7 +216,7 @@ impl Recording {
         let mut forks = 1u64;
         for t in &self.tracks {
             for row in t.rows.iter().filter(|r| r.what & 2 == 0) {
-                steps.insert((row.what >> 3) / HUGE_PAGES, ());
+                steps.insert(row.number() / HUGE_PAGES, ());
             }
             for op in &t.others {
                 match *op {
@@ -341,11 +349,11 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
         p.compute = NOT_BEGUN;
         p.at += 1;
         if row.what & 2 != 0 {
-            other(sim, id, task, track.others[(row.what >> 3) as usize]);
+            other(sim, id, task, track.others[row.number() as usize]);
             continue;
         }
         let write = row.what & 1 != 0;
-        let Some(page) = find(sim, id, task, row.what >> 3, write) else { break };
+        let Some(page) = find(sim, id, task, row.number(), write) else { break };
         let w = sim.kernel.memory.words[page as usize];
         let must = STATE | SHARED | if write { WRITE } else { 0 };
         let zone = if (w ^ (PRESENT | WRITE)) & must == 0 {
@@ -389,7 +397,7 @@ pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
         sum[zone * 2 + 1] += wr;
         if let Some(pmu) = sim.pmu.as_deref_mut() {
             let from = sim.machine.cpus[task.cpu].node;
-            task.clock += pmu.accesses((task.cpu, from), task.space, row.what >> 2, r + wr);
+            task.clock += pmu.accesses((task.cpu, from), task.space, row.number(), r + wr);
         }
     }
     sim.account_lines(task, &sum, &grains, &parts);

@@ -8,6 +8,7 @@ use crate::Overlap;
 use crate::build::Setup;
 use crate::check::Checker;
 use crate::engine::Simulation;
+use crate::machine::ring::Pmu;
 use crate::replay::{Charge, Op, Recording, Rounds};
 use crate::vmstat::Item;
 use homenode_core::costs::{Constant, Cost};
@@ -309,4 +310,27 @@ fn odd_recordings_end() {
         let s = run(&rows, 2);
         assert!(s.rounds().0 >= 1, "{rows:?}");
     }
+}
+
+#[test]
+fn a_sample_of_a_replay_names_the_page_that_was_accessed() {
+    let rows =
+        [(0, 0, map(PAGE, 40)), (0, 10, read(PAGE + 7, 30_000)), (0, 10, write(PAGE + 9, 30_000))];
+    let charge = Charge {
+        as_per_insn: 250_000_000,
+        rounds: Rounds::Count(2),
+        policy: Policy::Default,
+        overlap: None,
+    };
+    let m = plain();
+    let mut s = Simulation::replay(&m, &Setup::default(), &recording(&rows), "job", &charge)
+        .expect("it fits");
+    let mut pmu = Pmu::new(m.cpus.len(), 0);
+    pmu.watched.insert(0);
+    s.pmu = Some(Box::new(pmu));
+    s.run();
+    let (samples, lost) = s.pmu.as_mut().expect("still there").ring.drain();
+    let pages: Vec<u64> = samples.iter().map(|x| x.vpn - PAGE).collect();
+    assert_eq!((pages.len(), lost), (11, 0), "120,000 accesses, one in 10,007");
+    assert!(pages.iter().all(|p| [7, 9].contains(p)), "{pages:?}");
 }
