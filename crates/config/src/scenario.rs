@@ -5,8 +5,8 @@ use crate::machine::node_id;
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, Again, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process,
-    Rights, Scenario, SlowStart, Step, Swap, TouchOrder, Until, names_in,
+    Action, AdmissionChoice, Again, Content, FileOp, Map, Margin, Model, Order, Pattern, Policy,
+    Process, Rights, Scenario, SlowStart, Step, Swap, TouchOrder, Until, names_in,
 };
 use homenode_core::topology::{MAX_CPUS, MAX_NODES, Machine};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -67,7 +67,7 @@ pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), Con
 
 fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
     let t = doc.root().table(&[
-        "name", "about", "machine", "duration", "seed", "knobs", "model", "process", "at",
+        "name", "about", "machine", "duration", "seed", "knobs", "ksm", "model", "process", "at",
     ])?;
     let processes: Vec<Process> =
         t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?;
@@ -84,6 +84,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         about: t.get("about")?.text()?.to_owned(),
         machine: t.get("machine")?.text()?.to_owned(),
         knobs: t.opt("knobs").map_or(Ok(vec![]), |k| knobs(&k))?,
+        ksm: t.opt("ksm").map_or(Ok(vec![]), |k| knobs(&k))?,
         model: t.opt("model").map_or(Ok(Model::default()), |m| model(&m))?,
         duration,
         seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
@@ -248,6 +249,7 @@ fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
         cpus: ids.into_iter().map(CpuId).collect(),
         start: t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?,
         policy: policy_of(&t)?,
+        memory_merge: t.opt("memory_merge").map_or(Ok(false), |c| c.bool())?,
         maps,
         steps,
     })
@@ -264,7 +266,17 @@ fn repeated(c: &Cur<'_>, n: u32, at: usize) -> Result<usize, ConfigError> {
 }
 
 fn map(c: &Cur<'_>) -> Result<Map, ConfigError> {
-    let t = c.table(&["name", "size", "file", "shared", "read_only", "huge", "policy"])?;
+    let t = c.table(&[
+        "name",
+        "size",
+        "file",
+        "shared",
+        "read_only",
+        "huge",
+        "content",
+        "mergeable",
+        "policy",
+    ])?;
     let flag = |key| t.opt(key).map_or(Ok(false), |c| c.bool());
     Ok(Map {
         name: t.get("name")?.text()?.to_owned(),
@@ -273,7 +285,22 @@ fn map(c: &Cur<'_>) -> Result<Map, ConfigError> {
         shared: flag("shared")?,
         read_only: flag("read_only")?,
         huge: flag("huge")?,
+        content: t.opt("content").map_or(Ok(Content::Own), |c| content(&c))?,
+        mergeable: flag("mergeable")?,
         policy: policy_of(&t)?,
+    })
+}
+
+/// `"own"`, `"zero"`, or a table that names an image.
+fn content(c: &Cur<'_>) -> Result<Content, ConfigError> {
+    if let Kind::Text(_) = c.val.kind {
+        let zero = c.word(&[("own", false), ("zero", true)])?;
+        return Ok(if zero { Content::Zero } else { Content::Own });
+    }
+    let t = c.table(&["image", "distinct"])?;
+    Ok(Content::Image {
+        name: t.get("image")?.text()?.to_owned(),
+        distinct: t.opt("distinct").map(|d| d.int(1, u32::MAX.into()).map(Pages)).transpose()?,
     })
 }
 
@@ -346,6 +373,8 @@ fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
         ("barrier", 9),
         ("map", 10),
         ("repeat", 11),
+        ("fill", 12),
+        ("madvise", 13),
     ])?;
     let map = |t: &Fields<'_>| {
         let c = t.get("map")?;
@@ -404,6 +433,15 @@ fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
                 }
             };
             Step::Repeat { steps: t.get("steps")?.int(1, u32::MAX.into())? as u32, until }
+        }
+        12 => {
+            let t = c.table(&["do", "map", "content"])?;
+            Step::Fill { map: map(&t)?, content: content(&t.get("content")?)? }
+        }
+        13 => {
+            let t = c.table(&["do", "map", "advice"])?;
+            let advice = t.get("advice")?.word(&[("mergeable", true), ("unmergeable", false)])?;
+            Step::Madvise { map: map(&t)?, mergeable: advice }
         }
         5 => Step::Unmap { map: map(&c.table(&["do", "map"])?)? },
         6 => {
@@ -568,6 +606,8 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
                 | Step::Initialize { map, .. }
                 | Step::Map { map }
                 | Step::Access { map, .. }
+                | Step::Fill { map, .. }
+                | Step::Madvise { map, .. }
                 | Step::Unmap { map }
                 | Step::Mbind { map, .. }
                 | Step::MovePages { map, .. } => Some(map),

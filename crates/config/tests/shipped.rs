@@ -7,8 +7,8 @@ use homenode_config::{
 use homenode_core::costs::Origin;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process, Rights,
-    Scenario, SlowStart, Step, Swap, Until,
+    Action, AdmissionChoice, Content, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process,
+    Rights, Scenario, SlowStart, Step, Swap, Until,
 };
 use homenode_core::topology::{Machine, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -77,6 +77,8 @@ fn a_scenario_means_what_it_says() {
         shared: false,
         read_only: false,
         huge: false,
+        content: Content::Own,
+        mergeable: false,
         policy,
     };
     let dealt = Policy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
@@ -89,6 +91,7 @@ fn a_scenario_means_what_it_says() {
             ("numa_balancing".into(), "2".into()),
             ("demotion_enabled".into(), "true".into()),
         ],
+        ksm: Vec::new(),
         model: Model {
             admission: AdmissionChoice::B,
             margin: Margin::SeedQuarter,
@@ -104,6 +107,7 @@ fn a_scenario_means_what_it_says() {
             cpus: vec![CpuId(0), CpuId(1)],
             start: Picos::from_ms(5),
             policy: Policy::Bind { nodes: vec![NodeId(0), NodeId(1)], balancing: true },
+            memory_merge: false,
             maps: vec![
                 map("heap", 64 << 20, Policy::Preferred(NodeId(0))),
                 map("dealt", 1 << 20, dealt),

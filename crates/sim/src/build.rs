@@ -305,6 +305,8 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
                 | Step::Initialize { map, .. }
                 | Step::Map { map }
                 | Step::Access { map, .. }
+                | Step::Fill { map, .. }
+                | Step::Madvise { map, .. }
                 | Step::Unmap { map }
                 | Step::Mbind { map, .. }
                 | Step::MovePages { map, .. } => Some(map),

@@ -439,6 +439,7 @@ impl Simulation {
             cpus: Vec::new(),
             start: homenode_core::units::Picos::ZERO,
             policy: Policy::Default,
+            memory_merge: false,
             maps: Vec::new(),
             steps: Vec::new(),
         };
@@ -990,7 +991,8 @@ impl Simulation {
         let mut ctx = self.ctx_of(id, task);
         ctx.clock = task.clock;
         match step {
-            Step::Touch { map } => {
+            Step::Madvise { .. } => {}
+            Step::Touch { map } | Step::Fill { map, .. } => {
                 if let Some((_, pages, first)) = find(&self.kernel, &map) {
                     let (a, b) = (pages * thread / threads, pages * (thread + 1) / threads);
                     let Program::Steps(steps) = &mut task.program else { return };
