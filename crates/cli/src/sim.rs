@@ -11,7 +11,7 @@ use homenode_core::topology::Machine;
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
-use homenode_sim::{ProcessFigures, Setup, Simulation};
+use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -69,6 +69,8 @@ struct Run {
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
     own: Option<Own>,
+    /// What merging reached, where the scenario may merge.
+    merge: Option<MergeFigures>,
 }
 
 /// A column: its name, who moves pages there, and its runs, one for each seed.
@@ -150,6 +152,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
                 });
+                if let Some(m) = &run.merge {
+                    it["merge"] = merge_json(m);
+                }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
                 }
@@ -263,7 +268,8 @@ fn one(
     let mut run = figures(sim, sim.now(), shelves);
     homenode::add_moves(&mut run, own.as_ref());
     let files = sim.outcomes().to_vec();
-    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own })
+    let merge = sim.merging();
+    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own, merge })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
@@ -337,6 +343,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let own: Vec<Vec<Option<Own>>> =
         columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
     table.groups.splice(1..1, homenode::group(&own));
+    table.groups.extend(merging(columns));
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
         table.groups.insert(1, by_process(scenario, shelves, columns));
@@ -352,6 +359,10 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let knobs: Vec<String> = setup.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if !knobs.is_empty() {
         caption.notes.push(format!("knobs: {}", knobs.join(", ")));
+    }
+    let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if !files.is_empty() {
+        caption.notes.push(format!("/sys/kernel/mm/ksm: {}", files.join(", ")));
     }
     for source in columns.iter().filter_map(|c| c.source) {
         let set = homenode_sim::machine::knobs_for(source.of_core());
@@ -371,6 +382,72 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         }
     }
     Report { caption, table, picture: Vec::new() }
+}
+
+/// What merging reached by the end of the run, and what it took; none where nothing may merge.
+fn merging(columns: &[Column]) -> Option<Group> {
+    columns[0].runs.first()?.merge?;
+    let mut figures = Vec::new();
+    let mut push = |name: &str, unit: &str, better, get: &dyn Fn(&MergeFigures) -> f64| {
+        let of = |r: &Run| r.merge.as_ref().map_or(0.0, get);
+        figures.push(Figure {
+            name: name.into(),
+            unit: unit.into(),
+            better,
+            precision: if unit == "s" { 6 } else { usize::from(unit == "MiB") },
+            samples: columns.iter().map(|c| c.runs.iter().map(of).collect()).collect(),
+        });
+    };
+    let (neither, lower) = (Better::Neither, Better::Lower);
+    push("saved", "MiB", Better::Higher, &|m| m.saved_bytes as f64 / (1 << 20) as f64);
+    push("pages_shared", "", neither, &|m| m.counters.pages_shared as f64);
+    push("pages_sharing", "", neither, &|m| m.counters.pages_sharing as f64);
+    push("pages_unshared", "", neither, &|m| m.counters.pages_unshared as f64);
+    push("pages_volatile", "", neither, &|m| m.pages_volatile as f64);
+    push("ksm_zero_pages", "", neither, &|m| m.counters.ksm_zero_pages as f64);
+    push("full_scans", "", neither, &|m| m.counters.full_scans as f64);
+    push("pages_scanned", "", neither, &|m| m.counters.pages_scanned as f64);
+    push("checksums", "", lower, &|m| m.effort.checksums as f64);
+    push("comparisons", "", lower, &|m| comparisons(m) as f64);
+    push("ksmd: processor time", "s", lower, &|m| m.ksmd_ran_ps as f64 / 1e12);
+    push("ksmd: read", "MiB", lower, &|m| m.read_bytes as f64 / (1 << 20) as f64);
+    Some(Group { title: "merge".into(), figures })
+}
+
+fn comparisons(m: &MergeFigures) -> u64 {
+    m.effort.stable_comparisons + m.effort.unstable_comparisons + m.effort.verifications
+}
+
+/// The counters by the kernel's names, then what it took.
+fn merge_json(m: &MergeFigures) -> Value {
+    let (c, e) = (&m.counters, &m.effort);
+    json!({
+        "saved_bytes": m.saved_bytes,
+        "pages_shared": c.pages_shared,
+        "pages_sharing": c.pages_sharing,
+        "pages_unshared": c.pages_unshared,
+        "pages_volatile": m.pages_volatile,
+        "pages_scanned": c.pages_scanned,
+        "pages_skipped": c.pages_skipped,
+        "full_scans": c.full_scans,
+        "ksm_zero_pages": c.ksm_zero_pages,
+        "stable_node_chains": m.stable_node_chains,
+        "stable_node_dups": m.stable_node_dups,
+        "general_profit": m.general_profit,
+        "rmap_items": c.rmap_items,
+        "effort": {
+            "checksums": e.checksums,
+            "stable_searches": e.stable_searches,
+            "stable_comparisons": e.stable_comparisons,
+            "unstable_searches": e.unstable_searches,
+            "unstable_comparisons": e.unstable_comparisons,
+            "verifications": e.verifications,
+            "restarts": e.restarts,
+            "dups_walked": e.dups_walked,
+        },
+        "ksmd_cpu_time_ns": m.ksmd_ran_ps as f64 / 1000.0,
+        "ksmd_read_bytes": m.read_bytes,
+    })
 }
 
 /// Time and place of accesses, process by process; the rate of its last pattern where it

@@ -221,7 +221,7 @@ fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
 }
 
 fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
-    let t = c.table(&["name", "cpus", "start", "policy", "map", "step"])?;
+    let t = c.table(&["name", "cpus", "start", "policy", "memory_merge", "map", "step"])?;
     let cpus = t.get("cpus")?;
     let ids = cpus.numbers(MAX_CPUS - 1)?;
     let maps: Vec<Map> = t.get("map")?.list()?.iter().map(map).collect::<Result<_, _>>()?;

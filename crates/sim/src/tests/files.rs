@@ -582,8 +582,10 @@ fn counters_by_version() {
           + oom_kill after pageoutrun
           + numa_huge_pte_updates after numa_pte_updates
           + thp_split_page after thp_fault_alloc
+          + ksm_swpin_copy after thp_split_page
         6.1:
           + pgpromote_candidate after pgpromote_success
+          + cow_ksm after ksm_swpin_copy
         6.12:
           + pgdemote_khugepaged after pgdemote_direct
         7.3:
