@@ -25,7 +25,7 @@ use crate::page::{State, Word};
 use crate::program::{Access, Steps};
 use crate::random::Stream;
 use crate::replay::Player;
-use crate::space::Kind;
+use crate::space::{Holds, Kind};
 use crate::vmstat::Item;
 use homenode_core::costs::Cost;
 use homenode_core::scenario::{Action, Again, Map, Order, Policy, Process, Step, Until};
@@ -506,6 +506,8 @@ impl Simulation {
                 executable: false,
                 huge: m.huge,
                 policy: m.policy.clone(),
+                holds: Holds::Own,
+                mergeable: false,
             },
             name: m.name.clone(),
         };

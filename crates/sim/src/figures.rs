@@ -53,7 +53,7 @@ impl Simulation {
         let mut all = vec![Stretch::default(); n.max(1)];
         let total = self.kernel.memory.blocks.len() as u64 * 512;
         self.kernel.memory.each_entry(|page, w, _| {
-            if !w.resident() {
+            if !w.resident() || self.kernel.memory.is_zero_page(w) {
                 return;
             }
             let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
@@ -76,7 +76,7 @@ impl Simulation {
                     for i in start.max(first_vpn)..end.min(first_vpn + step) {
                         let page = first_page + (i - first_vpn) as u32;
                         let w = memory.word(page);
-                        if !w.resident() {
+                        if !w.resident() || memory.is_zero_page(w) {
                             continue;
                         }
                         let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };

@@ -30,6 +30,7 @@ pub mod vmstat;
 pub mod watch;
 
 mod build;
+mod content;
 mod engine;
 mod figures;
 mod hot;

@@ -25,7 +25,7 @@ use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
 use crate::overlap::Overlap;
 use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
-use crate::space::Kind;
+use crate::space::{Holds, Kind};
 use homenode_core::scenario::Policy;
 use homenode_core::units::HUGE_PAGES;
 use std::collections::BTreeMap;
@@ -461,6 +461,8 @@ fn map(
         executable,
         huge: false,
         policy: Policy::Default,
+        holds: Holds::Own,
+        mergeable: false,
     };
     // Made again in a later round where one still stands, it keeps its pages: see the top.
     if !sim.round_ends.is_empty() && sim.kernel.space(task.space).is_mapped(page, page + pages) {
@@ -501,7 +503,10 @@ fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
         }
         Op::Exec => {
             sim.kernel.numa_exec(id);
-            sim.kernel.exec_space(&mut ctx, space);
+            if let Err(e) = sim.kernel.exec_space(&mut ctx, space) {
+                sim.memory_error.get_or_insert(e);
+                task.run = Run::Ended;
+            }
         }
         Op::Exit => {
             let Program::Player(p) = &mut task.program else { return };
