@@ -117,6 +117,9 @@ impl Simulation {
             }
         }
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
+        if contents {
+            s.start_ksmd();
+        }
         if setup.without_balancing {
             s.set_without_balancing();
         }
@@ -189,7 +192,7 @@ impl Simulation {
         let space = s.kernel.new_space();
         let player =
             Player::new(recording.clone(), 0, charge.as_per_insn, charge.overlap, charge.rounds);
-        let id = s.new_task(process, space, 0, Program::Player(Box::new(player)), 0);
+        let id = s.new_task(process, space, 0, Program::Turns(Box::new(player)), 0);
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;
         s.kernel.numa_born(id, None, 1, 0);

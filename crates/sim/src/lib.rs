@@ -49,6 +49,6 @@ mod tests;
 
 pub use build::{Setup, SimError};
 pub use engine::{PhaseFigures, ProcessFigures, Simulation};
-pub use figures::Stretch;
+pub use figures::{MergeFigures, Stretch};
 pub use memory::MemoryError;
 pub use overlap::Overlap;

@@ -69,9 +69,9 @@ pub(crate) struct Merging {
     pub(crate) wakes: Wakes,
     /// Pages left of ksmd's batch; `None` between two.
     pub(crate) batch: Option<u32>,
-    /// Lines that ksmd has read, by place of its node, since caches were last looked at.
-    pub(crate) displaced: Vec<u64>,
-    /// Lines that ksmd has read in all.
+    /// Lines that were read to look at contents, since somebody took account of them.
+    pub(crate) read: u64,
+    /// The same in all.
     pub(crate) lines: u64,
     /// What could not be modelled while the rules were at work.
     pub(crate) trouble: Option<MemoryError>,
@@ -96,10 +96,18 @@ impl Merging {
             times,
             wakes: Wakes::default(),
             batch: None,
-            displaced: vec![0; machine.nodes.len()],
+            read: 0,
             lines: 0,
             trouble: None,
         }
+    }
+}
+
+impl Merging {
+    /// What a batch of no pages takes.
+    pub(crate) fn empty_batch(&self) -> u64 {
+        // Not nothing: with no sleep either, time would stand still.
+        self.times.visit.max(1000)
     }
 }
 
@@ -108,7 +116,7 @@ impl Kernel {
     pub(crate) fn ksm(&self) -> &Ksm {
         self.merging.ksm.as_ref().expect("the rules are back after their work")
     }
-    fn ksm_mut(&mut self) -> &mut Ksm {
+    pub(super) fn ksm_mut(&mut self) -> &mut Ksm {
         self.merging.ksm.as_mut().expect("the rules are back after their work")
     }
     /// Lets the rules work on this memory on behalf of `ctx`.
@@ -133,7 +141,7 @@ impl Kernel {
         for (zone, lines) in read.iter().enumerate().filter(|(_, l)| l.get() > 0) {
             let node = self.memory.node_of(zone);
             self.loads[node].read += lines.get() * crate::load::LINE;
-            self.merging.displaced[ctx.node] += lines.get();
+            self.merging.read += lines.get();
             self.merging.lines += lines.get();
         }
         done
@@ -332,14 +340,6 @@ impl Kernel {
             self.merging.wakes.sleep |= slept;
         }
         done
-    }
-    /// Memory has come online or gone offline, or stays: ksmd may go on.
-    pub(crate) fn wake_ksmd(&mut self) {
-        self.merging.wakes.work = true;
-    }
-    /// For whoever changes the state of merging from outside: offlining.
-    pub(crate) fn ksm_state(&mut self) -> &mut Ksm {
-        self.ksm_mut()
     }
     /// One step of ksmd, which has run for `ran` picoseconds; charges `ctx` what it took.
     ///

@@ -1,10 +1,12 @@
-//! Same-page merging on the simulated kernel's own pages, step by step and without time:
-//! the vectors of SPEC §E end to end.
+//! Same-page merging on the simulated kernel's own pages: the vectors of SPEC §E end to
+//! end, first step by step and without time, then by ksmd's task.
 
 use super::bench::{Bench, kind};
-use super::support::{dram, machine};
+use super::support::*;
 use crate::build::Setup;
-use crate::content::Content;
+use crate::check::Checker;
+use crate::content::Content as Held;
+use crate::engine::Simulation;
 use crate::hot::KINDS;
 use crate::kernel::Ctx;
 use crate::lists::Lru;
@@ -15,9 +17,9 @@ use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::Step;
-use homenode_core::scenario::{Model, Policy, Swap};
+use homenode_core::scenario::{Step as Do, *};
 use homenode_core::topology::Machine;
-use homenode_core::units::{NodeId, Pages};
+use homenode_core::units::{NodeId, PAGE_SIZE, Pages, Picos};
 
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
@@ -34,7 +36,7 @@ fn setup(version: KernelVersion, ksm: &[(&str, &str)]) -> Setup {
     Setup {
         version,
         contents: true,
-        knobs: super::support::knobs(&[NO_THP]),
+        knobs: knobs(&[NO_THP]),
         ksm: all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         ..Setup::default()
     }
@@ -52,7 +54,7 @@ fn guest(b: &mut Bench, pages: u64, node: u16) -> u32 {
 /// Writes a content to a page; 0 is zeroes.
 fn put(b: &mut Bench, page: u32, what: u64) {
     b.touch(page, true).expect("memory is left");
-    let content = if what == 0 { Content::ZERO } else { Content::image(0, what) };
+    let content = if what == 0 { Held::ZERO } else { Held::image(0, what) };
     b.sim.kernel.fill(page, content);
 }
 fn guest_of(b: &mut Bench, node: u16, contents: &[u64]) -> u32 {
@@ -89,7 +91,7 @@ fn counts(b: &Bench) -> [u64; 6] {
         k.stable_node_dups(),
     ]
 }
-fn write(b: &mut Bench, name: &str, text: &str) -> Result<(), Errno> {
+fn store(b: &mut Bench, name: &str, text: &str) -> Result<(), Errno> {
     let mut ctx = b.ctx;
     b.sim.kernel.write_ksm(&mut ctx, name, text).map(drop).map_err(|e| e.errno)
 }
@@ -286,12 +288,12 @@ fn trees_per_node_keep_pages_at_home() {
         assert_eq!((b.node(a + i), b.node(c + i), b.node(d + i)), (0, 1, 1));
     }
     // A switch is refused while pages are shared, and allowed once all are unmerged.
-    assert_eq!(write(&mut b, "merge_across_nodes", "1"), Err(Errno::Ebusy));
-    assert_eq!(write(&mut b, "run", "2"), Ok(()));
+    assert_eq!(store(&mut b, "merge_across_nodes", "1"), Err(Errno::Ebusy));
+    assert_eq!(store(&mut b, "run", "2"), Ok(()));
     b.check();
     assert_eq!(counts(&b), [0; 6]);
-    assert_eq!(write(&mut b, "merge_across_nodes", "1"), Ok(()));
-    assert_eq!(write(&mut b, "run", "1"), Ok(()));
+    assert_eq!(store(&mut b, "merge_across_nodes", "1"), Ok(()));
+    assert_eq!(store(&mut b, "run", "1"), Ok(()));
     pass(&mut b, 2);
     // What was unmerged holds what it did: it merges again. The copies lie where the
     // writer of `run` was, unless a policy binds: the seed's third matter.
@@ -311,7 +313,7 @@ fn unmerged_pages_land_where_the_writer_runs() {
     pass(&mut b, 2);
     assert_eq!(counts(&b)[..2], [1, 1]);
     b.ctx.node = 0;
-    assert_eq!(write(&mut b, "run", "2"), Ok(()));
+    assert_eq!(store(&mut b, "run", "2"), Ok(()));
     assert_eq!((b.node(first), b.node(first + 1)), (0, 0));
     assert_eq!(b.stat(Item::CowKsm), 2);
     b.check();
@@ -345,9 +347,9 @@ fn pages_of_zeroes_are_mapped_to_one_that_costs_nothing() {
     assert_eq!(b.sim.kernel.ksm().counters().ksm_zero_pages, 1);
     b.check();
     // Unmerging does so for the other, which still holds zeroes.
-    assert_eq!(write(&mut b, "run", "2"), Ok(()));
+    assert_eq!(store(&mut b, "run", "2"), Ok(()));
     assert_eq!(b.sim.kernel.ksm().counters().ksm_zero_pages, 0);
-    assert_eq!(b.sim.kernel.memory.content(first + 1), Content::ZERO);
+    assert_eq!(b.sim.kernel.memory.content(first + 1), Held::ZERO);
     assert_eq!(b.free(0), free - 3);
     b.check();
     // Off, they are pages like others.
@@ -368,9 +370,11 @@ fn merged_pages_go_to_the_swap_device_and_come_back_apart() {
     assert_eq!(counts(&b)[..2], [1, 2]);
     // Much is touched once: what was there before goes out.
     let big = b.map(3000, kind());
-    b.fill(big, 3000);
-    b.fill(big, 3000);
     let out = |b: &Bench, p: u32| b.word(p).state() == State::Swapped;
+    for _ in 0..20 {
+        // Several of its entries were accessed: it is active, and ages first.
+        b.fill(big, 3000);
+    }
     assert!((first..first + 3).all(|p| out(&b, p)), "all of its entries at once");
     b.check();
     pass(&mut b, 1);
@@ -398,7 +402,7 @@ fn unmergeable_gives_copies_back_or_says_that_it_cannot() {
     b.check();
     pass(&mut b, 1);
     assert_eq!(counts(&b)[..2], [1, 1]);
-    assert_eq!(b.sim.kernel.memory.content(first), Content::image(0, 7));
+    assert_eq!(b.sim.kernel.memory.content(first), Held::image(0, 7));
     // No memory is left on the node that the mapping is bound to.
     while b.free(0) > 0 {
         let zone = b.sim.kernel.memory.nodes[0].zones[0];
@@ -427,7 +431,7 @@ fn mremap_unmerges_what_it_moves() {
     assert!(!b.word(moved).shared());
     for (i, page) in [7, 7, 8].into_iter().enumerate() {
         let held = b.sim.kernel.memory.content(moved + i as u32);
-        assert_eq!(held, Content::image(0, page));
+        assert_eq!(held, Held::image(0, page));
     }
     pass(&mut b, 3);
     assert_eq!(counts(&b)[..3], [1, 1, 1]);
@@ -475,10 +479,10 @@ fn what_a_mapping_says_its_pages_hold_is_there_after_a_first_touch() {
     }
     let held = |b: &Bench, i: u32| b.sim.kernel.memory.content(first + i);
     for i in 0..10u32 {
-        assert_eq!(held(&b, i), Content::image(3, u64::from(i % 4)));
+        assert_eq!(held(&b, i), Held::image(3, u64::from(i % 4)));
     }
     b.touch(first, true).expect("memory is left");
-    assert!(held(&b, 0) != Content::image(3, 0) && held(&b, 0) != held(&b, 4));
+    assert!(held(&b, 0) != Held::image(3, 0) && held(&b, 0) != held(&b, 4));
     b.check();
     pass(&mut b, 2);
     // 9 pages of 4 kinds: 2, 3, 2, 2; and one of its own.
@@ -545,4 +549,255 @@ fn memory_merge_holds_for_all_mappings_and_children() {
     pass(&mut b, 2);
     assert!(!b.sim.kernel.ksm().knows(before.expect("it was registered")));
     assert_eq!(counts(&b)[..2], [1, 1]);
+}
+
+// ── With time ──────────────────────────────────────────────────────────────────
+
+const MS: u64 = 1_000_000_000;
+
+/// A guest on one CPU whose memory holds an image, some pages of its own and zeroes; it
+/// rests after filling it.
+fn kvm(name: &str, cpu: u32, image: u64, own: u64, zero: u64, rest: u64) -> Process {
+    let mergeable = |m: Map, content: Content| Map { content, mergeable: true, ..m };
+    let base = Content::Image { name: "base".into(), distinct: None };
+    let maps = vec![
+        mergeable(map("image", image), base),
+        mergeable(map("own", own), Content::Own),
+        mergeable(map("zero", zero), Content::Zero),
+    ];
+    let rest = Do::Sleep(Picos::from_ms(rest));
+    process(name, &[cpu], maps, vec![touch("image"), touch("own"), touch("zero"), rest])
+}
+fn simulate(m: &Machine, s: &Scenario, setup: &Setup, until: u64) -> Simulation {
+    let mut sim = Simulation::new(m, s, setup).expect("it fits");
+    let checker = Checker::watch(&mut sim);
+    checker.run(&mut sim, until, 50 * MS).expect("nothing is wrong");
+    sim
+}
+fn ksm(files: &[(&str, &str)]) -> Vec<(String, String)> {
+    files.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+fn guests(files: &[(&str, &str)]) -> Scenario {
+    let guests = vec![kvm("a", 0, 600, 100, 50, 1_000), kvm("b", 1, 600, 100, 50, 1_000)];
+    Scenario { ksm: ksm(files), knobs: knobs(&[NO_THP]), ..scenario(guests) }
+}
+
+#[test]
+fn ksmd_merges_two_guests() {
+    let m = two_nodes();
+    let s = guests(&[("pages_to_scan", "100"), ("run", "1")]);
+    let sim = simulate(&m, &s, &Setup::of(&s), 900 * MS);
+    let f = sim.merging().expect("contents are kept");
+    let c = f.counters;
+    // 600 pages of the image in pairs, 100 pages of zeroes in one, 200 of their own.
+    assert_eq!((c.pages_shared, c.pages_sharing), (601, 699));
+    assert_eq!(c.rmap_items, 1500);
+    assert_eq!(c.pages_unshared + f.pages_volatile, 200);
+    assert_eq!(f.saved_bytes, 699 * PAGE_SIZE);
+    assert!(c.full_scans >= 2);
+    let used: u64 = 2 * 8192 - sim.free().iter().sum::<u64>();
+    assert_eq!(used, 1500 - 699);
+    // Some 45 batches of 100 pages, and 4 ms at least between two.
+    let passes = c.pages_scanned / 1500;
+    assert!(passes >= 2 && c.pages_scanned <= 900 / 20 * 100, "{}", c.pages_scanned);
+    // Every page costs its visit; a checksum reads it whole.
+    assert!(f.ksmd_ran_ps > c.pages_scanned * 300_000, "{}", f.ksmd_ran_ps);
+    assert!(f.read_bytes >= f.effort.checksums * PAGE_SIZE);
+    assert!(f.ksmd_ran_ps < 100 * MS, "and no more than some microseconds");
+    // One guest ends, then the other: all is freed.
+    let mut sim = sim;
+    sim.run();
+    assert!(sim.idle());
+    assert_eq!(sim.free().iter().sum::<u64>(), 2 * 8192);
+}
+
+#[test]
+fn the_same_run_twice_is_the_same() {
+    let m = two_nodes();
+    let s = guests(&[("pages_to_scan", "300"), ("use_zero_pages", "1"), ("run", "1")]);
+    let run = |order: Order| {
+        let mut setup = Setup::of(&s);
+        setup.model.order = order;
+        let sim = simulate(&m, &s, &setup, 500 * MS);
+        (sim.hash(), sim.merging().expect("contents are kept"))
+    };
+    let quantum = Order::Quantum(Picos::from_us(10));
+    let (first, f) = run(quantum);
+    assert_eq!(run(quantum), (first, f));
+    assert_eq!((f.counters.pages_shared, f.counters.ksm_zero_pages), (600, 100));
+    // The strict order makes the same accesses, so merging finds the same.
+    let (_, strict) = run(Order::Strict);
+    assert_eq!(strict.counters.pages_sharing, f.counters.pages_sharing);
+}
+
+#[test]
+fn a_scenario_without_merging_keeps_no_contents() {
+    let mut s = guests(&[]);
+    for m in &mut s.processes.iter_mut().flat_map(|p| p.maps.iter_mut()) {
+        m.mergeable = false;
+    }
+    let sim = simulate(&two_nodes(), &s, &Setup::of(&s), 100 * MS);
+    assert_eq!(sim.merging(), None);
+    assert_eq!(sim.host_bytes().0 % (8 * 512), 0);
+    assert!(sim.kernel.memory.contents.is_none());
+    // Asked for by the setup, they are kept, and nothing of the run changes.
+    let with = Setup { contents: true, ..Setup::of(&s) };
+    let kept = simulate(&two_nodes(), &s, &with, 100 * MS);
+    assert_eq!(kept.merging().map(|f| f.counters), Some(Default::default()));
+    assert_eq!((kept.processes(), kept.vmstat()), (sim.processes(), sim.vmstat()));
+}
+
+// Knowing contents takes no virtual time: not the looks, and not the writes after them.
+#[test]
+fn a_step_fills_with_what_it_says_and_costs_a_touch() {
+    let m = two_nodes();
+    let image = Content::Image { name: "i".into(), distinct: Some(Pages(3)) };
+    let fill = |content: Content| Do::Fill { map: "m".into(), content };
+    let maps = vec![Map { mergeable: true, ..map("m", 64) }];
+    let rest = || Do::Sleep(Picos::from_ms(100));
+    let of = |steps: Vec<Do>, files: &[(&str, &str)]| {
+        let p = process("p", &[0], maps.clone(), steps);
+        let s = Scenario { ksm: ksm(files), knobs: knobs(&[NO_THP]), ..scenario(vec![p]) };
+        simulate(&m, &s, &Setup::of(&s), 350 * MS)
+    };
+    let run = [("pages_to_scan", "64"), ("sleep_millisecs", "4"), ("smart_scan", "0"), ("run", "1")];
+    let long = || Do::Sleep(Picos::from_ms(1_000));
+    let sim = of(vec![fill(image.clone()), long()], &run);
+    let c = sim.merging().expect("kept").counters;
+    assert_eq!((c.pages_shared, c.pages_sharing, c.pages_unshared), (3, 61, 0));
+    // Written again with something else: 64 copies, then all alike.
+    let sim = of(vec![fill(image.clone()), rest(), fill(Content::Zero), long()], &run);
+    let c = sim.merging().expect("kept").counters;
+    assert_eq!((c.pages_shared, c.pages_sharing, c.pages_unshared), (1, 63, 0));
+    assert_eq!(sim.vmstat().get(Item::CowKsm), 64);
+    // As long as a touch, and as many accesses.
+    let filled = of(vec![fill(image), rest(), fill(Content::Own)], &[]);
+    let touched = of(vec![touch("m"), rest(), touch("m")], &[]);
+    let (f, t) = (&filled.processes()[0], &touched.processes()[0]);
+    assert_eq!((f.ran_ps, &f.accesses), (t.ran_ps, &t.accesses));
+}
+
+#[test]
+fn madvise_registers_and_takes_it_back() {
+    let m = two_nodes();
+    let image = Content::Image { name: "i".into(), distinct: Some(Pages(1)) };
+    let maps = vec![Map { content: image, ..map("m", 100) }];
+    let advise = |mergeable| Do::Madvise { map: "m".into(), mergeable };
+    let rest = || Do::Sleep(Picos::from_ms(200));
+    let steps = vec![touch("m"), rest(), advise(true), rest(), advise(false), rest()];
+    let s = Scenario {
+        ksm: ksm(&[("pages_to_scan", "1000"), ("run", "1")]),
+        knobs: knobs(&[NO_THP]),
+        ..scenario(vec![process("p", &[0], maps, steps)])
+    };
+    let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+    let checker = Checker::watch(&mut sim);
+    let at = |sim: &mut Simulation, ms: u64| {
+        checker.run(sim, ms * MS, 10 * MS).expect("nothing is wrong");
+        let c = sim.merging().expect("kept").counters;
+        (c.pages_shared, c.pages_sharing, sim.free().iter().sum::<u64>())
+    };
+    assert_eq!(at(&mut sim, 190), (0, 0, 2 * 8192 - 100));
+    assert_eq!(at(&mut sim, 390), (1, 99, 2 * 8192 - 1));
+    assert_eq!(at(&mut sim, 590), (0, 0, 2 * 8192 - 100));
+    assert_eq!(sim.vmstat().get(Item::CowKsm), 100);
+}
+
+// ksmd takes an idle CPU, or a quarter of one that it has to share (nice 5), and it
+// delays nobody for longer than its slice.
+#[test]
+fn ksmd_takes_what_its_nice_value_gives_it() {
+    let image = Content::Image { name: "i".into(), distinct: None };
+    let busy = |cpu: u32| {
+        let maps = vec![Map { content: image.clone(), mergeable: true, ..map("m", 2000) }];
+        let read = access("m", Pattern::Sequential, 0, Until::Time(Picos::from_ms(800)));
+        process(&format!("p{cpu}"), &[cpu], maps, vec![touch("m"), read])
+    };
+    let run = |cpus: u32, busy_cpus: u32| {
+        let m = machine(&[dram(16384, cpus)]);
+        let files = ksm(&[("sleep_millisecs", "0"), ("smart_scan", "0"), ("run", "1")]);
+        let all = (0..busy_cpus).map(busy).collect();
+        let s = Scenario { ksm: files, knobs: knobs(&[NO_THP]), ..scenario(all) };
+        let sim = simulate(&m, &s, &Setup::of(&s), 700 * MS);
+        let ran: Vec<u64> = sim.processes().iter().map(|p| p.ran_ps).collect();
+        (sim.merging().expect("kept").ksmd_ran_ps, ran)
+    };
+    let (ksmd, tasks) = run(2, 1);
+    assert!(ksmd > 690 * MS && tasks[0] > 690 * MS, "an idle CPU: {ksmd} {tasks:?}");
+    let (ksmd, tasks) = run(1, 1);
+    // 335 of 1359.
+    let share = ksmd * 1000 / (ksmd + tasks[0]);
+    assert!((235..=260).contains(&share), "{share}");
+}
+
+// Pages that ksmd reads take the place of others' in the cache that they share.
+#[test]
+fn what_ksmd_displaces_is_read_again() {
+    let run = |share: u64| {
+        let mut m = machine(&[dram(16384, 2)]);
+        for c in &mut m.cpus {
+            c.llc = 0;
+        }
+        let c = homenode_core::costs::Constant::assumed(share, "a test's");
+        m.costs.0.insert(homenode_core::costs::Cost::KsmDisplaced, c);
+        let maps = vec![Map { mergeable: true, ..map("m", 2000) }];
+        let n = Until::Accesses(3_000_000);
+        let steps = vec![touch("m"), access("m", Pattern::Sequential, 0, n)];
+        let files = ksm(&[("pages_to_scan", "2000"), ("smart_scan", "0"), ("run", "1")]);
+        let p = process("p", &[0], maps, steps);
+        let s = Scenario { ksm: files, knobs: knobs(&[NO_THP]), ..scenario(vec![p]) };
+        let sim = simulate(&m, &s, &Setup::of(&s), 60_000 * MS);
+        let f = sim.merging().expect("kept");
+        (sim.processes()[0].time_ps, f.read_bytes / 64, f.counters.pages_sharing)
+    };
+    let (off, _, merged) = run(0);
+    assert_eq!(merged, 0);
+    let (all, lines, _) = run(1000);
+    // Each line that ksmd read, once more, at 100 ns of which five overlap.
+    let want = lines * 20_000;
+    let took = all - off;
+    assert!(took > want * 9 / 10 && took < want * 12 / 10, "{took} {want}");
+}
+
+#[test]
+fn a_wrong_file_or_kernel_is_refused_with_a_sentence() {
+    let m = two_nodes();
+    let s = guests(&[("pages_to_scan", "many")]);
+    let e = Simulation::new(&m, &s, &Setup::of(&s)).err().expect("no number").to_string();
+    assert!(e.contains("pages_to_scan") && e.contains("many"), "{e}");
+    let mut s = guests(&[]);
+    s.processes[0].memory_merge = true;
+    let old = Setup { version: KernelVersion::V6_1, ..Setup::of(&s) };
+    let e = Simulation::new(&m, &s, &old).err().expect("no prctl").to_string();
+    assert!(e.contains("PR_SET_MEMORY_MERGE") && e.contains("6.1") && e.contains("'a'"), "{e}");
+}
+
+// Two hundred guests come and go while ksmd works.
+#[test]
+fn processes_that_come_and_go_leave_nothing() {
+    let m = machine(&[dram(32768, 2), dram(32768, 2)]);
+    let guests: Vec<Process> = (0..200)
+        .map(|i| {
+            let p = kvm(&format!("g{i}"), i % 4, 40, 5, 5, u64::from(i % 7) * 10);
+            let mut steps = p.steps.clone();
+            if i % 3 == 0 {
+                steps.insert(3, Do::Fork);
+                steps.push(Do::Wait);
+            }
+            Process { start: Picos::from_ms(u64::from(i) * 2), steps, ..p }
+        })
+        .collect();
+    let files = ksm(&[("sleep_millisecs", "4"), ("use_zero_pages", "1"), ("run", "1")]);
+    let s = Scenario { ksm: files, knobs: knobs(&[NO_THP]), ..scenario(guests) };
+    let mut setup = Setup::of(&s);
+    setup.room = 1 << 18;
+    let mut sim = simulate(&m, &s, &setup, 60_000 * MS);
+    assert!(sim.idle());
+    assert!(sim.merging().expect("kept").counters.pages_scanned > 1000);
+    let free: u64 = sim.free().iter().sum();
+    assert_eq!(free, 65536);
+    // What is left of the dead goes with the next pass.
+    let mut ctx = Ctx { task: usize::MAX, node: 0, cpu: 0, clock: sim.now };
+    while sim.kernel.ksmd_step(&mut ctx, &[0; KINDS], 0) != Step::Idle {}
+    assert_eq!(sim.merging().expect("kept").counters.rmap_items, 0);
 }
