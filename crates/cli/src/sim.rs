@@ -1,5 +1,8 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+mod merging;
+mod processes;
+
 use crate::homenode::{self, Own, Runner, Source};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
@@ -8,7 +11,7 @@ use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
-use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
+use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
 use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
@@ -153,7 +156,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                     "processes": processes,
                 });
                 if let Some(m) = &run.merge {
-                    it["merge"] = merge_json(m);
+                    it["merge"] = merging::json(m);
                 }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
@@ -343,10 +346,10 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let own: Vec<Vec<Option<Own>>> =
         columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
     table.groups.splice(1..1, homenode::group(&own));
-    table.groups.extend(merging(columns));
+    table.groups.extend(merging::group(columns));
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
-        table.groups.insert(1, by_process(scenario, shelves, columns));
+        table.groups.insert(1, processes::group(scenario, shelves, columns));
     }
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
@@ -373,6 +376,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         ));
         caption.notes.extend(homenode::notes(source));
     }
+    caption.notes.extend(homenode_config::notes(scenario));
     for r in columns.iter().flat_map(|c| &c.runs) {
         for p in &r.processes {
             if let Some(why) = &p.killed {
@@ -382,124 +386,4 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         }
     }
     Report { caption, table, picture: Vec::new() }
-}
-
-/// What merging reached by the end of the run, and what it took; none where nothing may merge.
-fn merging(columns: &[Column]) -> Option<Group> {
-    columns[0].runs.first()?.merge?;
-    let mut figures = Vec::new();
-    let mut push = |name: &str, unit: &str, better, get: &dyn Fn(&MergeFigures) -> f64| {
-        let of = |r: &Run| r.merge.as_ref().map_or(0.0, get);
-        figures.push(Figure {
-            name: name.into(),
-            unit: unit.into(),
-            better,
-            precision: if unit == "s" { 6 } else { usize::from(unit == "MiB") },
-            samples: columns.iter().map(|c| c.runs.iter().map(of).collect()).collect(),
-        });
-    };
-    let (neither, lower) = (Better::Neither, Better::Lower);
-    push("saved", "MiB", Better::Higher, &|m| m.saved_bytes as f64 / (1 << 20) as f64);
-    push("pages_shared", "", neither, &|m| m.counters.pages_shared as f64);
-    push("pages_sharing", "", neither, &|m| m.counters.pages_sharing as f64);
-    push("pages_unshared", "", neither, &|m| m.counters.pages_unshared as f64);
-    push("pages_volatile", "", neither, &|m| m.pages_volatile as f64);
-    push("ksm_zero_pages", "", neither, &|m| m.counters.ksm_zero_pages as f64);
-    push("full_scans", "", neither, &|m| m.counters.full_scans as f64);
-    push("pages_scanned", "", neither, &|m| m.counters.pages_scanned as f64);
-    push("checksums", "", lower, &|m| m.effort.checksums as f64);
-    push("comparisons", "", lower, &|m| comparisons(m) as f64);
-    push("ksmd: processor time", "s", lower, &|m| m.ksmd_ran_ps as f64 / 1e12);
-    push("ksmd: read", "MiB", lower, &|m| m.read_bytes as f64 / (1 << 20) as f64);
-    Some(Group { title: "merge".into(), figures })
-}
-
-fn comparisons(m: &MergeFigures) -> u64 {
-    m.effort.stable_comparisons + m.effort.unstable_comparisons + m.effort.verifications
-}
-
-/// The counters by the kernel's names, then what it took.
-fn merge_json(m: &MergeFigures) -> Value {
-    let (c, e) = (&m.counters, &m.effort);
-    json!({
-        "saved_bytes": m.saved_bytes,
-        "pages_shared": c.pages_shared,
-        "pages_sharing": c.pages_sharing,
-        "pages_unshared": c.pages_unshared,
-        "pages_volatile": m.pages_volatile,
-        "pages_scanned": c.pages_scanned,
-        "pages_skipped": c.pages_skipped,
-        "full_scans": c.full_scans,
-        "ksm_zero_pages": c.ksm_zero_pages,
-        "stable_node_chains": m.stable_node_chains,
-        "stable_node_dups": m.stable_node_dups,
-        "general_profit": m.general_profit,
-        "rmap_items": c.rmap_items,
-        "effort": {
-            "checksums": e.checksums,
-            "stable_searches": e.stable_searches,
-            "stable_comparisons": e.stable_comparisons,
-            "unstable_searches": e.unstable_searches,
-            "unstable_comparisons": e.unstable_comparisons,
-            "verifications": e.verifications,
-            "restarts": e.restarts,
-            "dups_walked": e.dups_walked,
-        },
-        "ksmd_cpu_time_ns": m.ksmd_ran_ps as f64 / 1000.0,
-        "ksmd_read_bytes": m.read_bytes,
-    })
-}
-
-/// Time and place of accesses, process by process; the rate of its last pattern where it
-/// has phases to tell apart, and what allocations took where it allocates over and over.
-fn by_process(scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Group {
-    let runs = &columns[0].runs;
-    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
-    let mut figures = Vec::new();
-    for i in 0..count {
-        let name = &runs[0].processes[i].name;
-        let mut push =
-            |what: &str, unit: &str, better, precision, get: &dyn Fn(&ProcessFigures) -> f64| {
-                figures.push(Figure {
-                    name: format!("{name}: {what}"),
-                    unit: unit.into(),
-                    better,
-                    precision,
-                    samples: columns
-                        .iter()
-                        .map(|c| c.runs.iter().map(|r| get(&r.processes[i])).collect())
-                        .collect(),
-                });
-            };
-        push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);
-        if let Some(first) = shelves.first() {
-            push(&format!("accesses in {}", first.name), "%", Better::Neither, 2, &|p| {
-                let sum = |places: &mut dyn Iterator<Item = usize>| -> u64 {
-                    places.filter_map(|x| p.accesses.get(x)).map(|a| a[0] + a[1]).sum()
-                };
-                let all = sum(&mut (0..p.accesses.len()));
-                sum(&mut first.places.iter().copied()) as f64 * 100.0 / all.max(1) as f64
-            });
-        }
-        let steps = &scenario.processes[i].steps;
-        if steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier)) {
-            // The last pattern is the main part, as pmbench's is; what came before warms up.
-            let main = steps.iter().rposition(|s| matches!(s, Step::Access { .. }));
-            push("accesses", "1/s", Better::Higher, 0, &|p| {
-                let main = p.phases.iter().find(|f| Some(f.step) == main);
-                main.map_or(0.0, |f| f.per_second() as f64)
-            });
-        }
-        if steps.iter().any(|s| matches!(s, Step::Map { .. })) {
-            let us = |ps: u64| ps as f64 / 1e6;
-            push("allocations", "", Better::Neither, 0, &|p| p.allocations.count() as f64);
-            for (what, thousandths) in [("allocation p50", 500), ("allocation p99", 990)] {
-                push(what, "us", Better::Lower, 3, &|p| {
-                    us(p.allocations.percentile_ps(thousandths))
-                });
-            }
-            push("allocation max", "us", Better::Lower, 3, &|p| us(p.allocations.max_ps()));
-        }
-    }
-    Group { title: "processes".into(), figures }
 }
