@@ -18,6 +18,9 @@ pub struct Scenario {
     /// Knobs by the kernel's names with their values as text, in the order in
     /// which they are written before the run.
     pub knobs: Vec<(String, String)>,
+    /// Files of `/sys/kernel/mm/ksm` by name with what is written to them before the
+    /// run, in this order.
+    pub ksm: Vec<(String, String)>,
     /// Choices that are no knob of a kernel.
     pub model: Model,
     /// Virtual time after which everything stops; `None`: when all programs end.
@@ -28,6 +31,13 @@ pub struct Scenario {
     pub processes: Vec<Process>,
     /// What is read from and written to the kernel's files in the middle of the run.
     pub actions: Vec<Action>,
+}
+
+impl Scenario {
+    /// Whether a program may have equal pages merged, so that contents must be kept.
+    pub fn may_merge(&self) -> bool {
+        self.processes.iter().any(Process::may_merge)
+    }
 }
 
 /// A read or write of a file of the simulated `/proc` or `/sys` at a given time.
@@ -178,10 +188,21 @@ pub struct Process {
     pub start: Picos,
     /// Policy of the tasks.
     pub policy: Policy,
+    /// `prctl(PR_SET_MEMORY_MERGE)` before anything is mapped: all its private
+    /// anonymous memory may be merged, and that of its children.
+    pub memory_merge: bool,
     /// Mappings, made at the start in this order.
     pub maps: Vec<Map>,
     /// What each thread does, in order; then it exits.
     pub steps: Vec<Step>,
+}
+
+impl Process {
+    /// Whether some of its memory may be merged with equal pages.
+    pub fn may_merge(&self) -> bool {
+        let asks = |s: &Step| matches!(s, Step::Madvise { mergeable: true, .. });
+        self.memory_merge || self.maps.iter().any(|m| m.mergeable) || self.steps.iter().any(asks)
+    }
 }
 
 /// A mapping.
@@ -199,8 +220,33 @@ pub struct Map {
     pub read_only: bool,
     /// Transparent huge pages for this mapping.
     pub huge: bool,
+    /// What its pages hold after a first touch.
+    pub content: Content,
+    /// `madvise(MADV_MERGEABLE)` when it is made.
+    pub mergeable: bool,
     /// Its own policy, as by `mbind`.
     pub policy: Policy,
+}
+
+/// What pages hold, as far as merging sees it: which are equal.
+///
+/// A first touch and [`Step::Fill`] give contents. Any other write makes a page differ
+/// from all others and from what it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// Each page differs from every other.
+    #[default]
+    Own,
+    /// Zeroes.
+    Zero,
+    /// Pages of an image: page `i` of the mapping holds number `i` modulo `distinct`.
+    /// Pages of one image and number are equal, whatever process they are in.
+    Image {
+        /// The image's name, the same for all processes.
+        name: String,
+        /// Different pages of the image, at least 1; `None`: as many as the mapping has.
+        distinct: Option<Pages>,
+    },
 }
 
 /// A memory policy with the kernel's modes.
@@ -240,6 +286,21 @@ pub enum Step {
         map: String,
         /// In which order.
         order: TouchOrder,
+    },
+    /// Write a content to each page of a mapping, in rising order; each thread takes
+    /// its share.
+    Fill {
+        /// The mapping's name.
+        map: String,
+        /// What the pages hold from then on.
+        content: Content,
+    },
+    /// `madvise(MADV_MERGEABLE)` or `MADV_UNMERGEABLE` of a whole mapping.
+    Madvise {
+        /// The mapping's name.
+        map: String,
+        /// Which of the two.
+        mergeable: bool,
     },
     /// Access a mapping in a pattern.
     Access {

@@ -11,7 +11,9 @@
 //! | `quantum --n N --pages P --threads T --order quantum\|strict [--seed S]` | two scenarios in quanta or in strict order |
 
 use homenode_core::costs::{Constant, Costs};
-use homenode_core::scenario::{Map, Model, Order, Pattern, Policy, Process, Scenario, Step, Until};
+use homenode_core::scenario::{
+    Content, Map, Model, Order, Pattern, Policy, Process, Scenario, Step, Until,
+};
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 use homenode_sim::random::{Gauss, Stream};
@@ -207,6 +209,7 @@ fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed:
         about: String::new(),
         machine: String::new(),
         knobs: tiering(2, &[]),
+        ksm: Vec::new(),
         model: Model { order, ..Model::default() },
         duration: None,
         seed,
@@ -215,6 +218,7 @@ fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed:
             cpus: (0..threads as u32).map(CpuId).collect(),
             start: Picos(0),
             policy: Policy::Default,
+            memory_merge: false,
             maps: vec![Map {
                 name: map(),
                 size: Pages(pages).bytes(),
@@ -222,6 +226,8 @@ fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed:
                 shared: false,
                 read_only: false,
                 huge: false,
+                content: Content::Own,
+                mergeable: false,
                 policy: if room { Policy::Preferred(NodeId(1)) } else { Policy::Default },
             }],
             steps,

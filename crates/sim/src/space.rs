@@ -4,6 +4,7 @@
 //! pages, as a page table does. Anonymous and file pages of one step live in
 //! separate blocks, so that a block has one kind of list.
 
+use crate::content::Content;
 use crate::memory::{BLOCK, Memory, MemoryError};
 use homenode_core::numa::scan::MmScan;
 use homenode_core::numa::window::{ScannedVma, VmaFacts, VmaScan};
@@ -21,6 +22,45 @@ pub(crate) struct Kind {
     pub(crate) executable: bool,
     pub(crate) huge: bool,
     pub(crate) policy: Policy,
+    /// What its pages hold after a first touch.
+    pub(crate) holds: Holds,
+    /// Its pages may be merged with equal ones.
+    pub(crate) mergeable: bool,
+}
+
+/// What the pages of a mapping hold after a first touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Each its own.
+    #[default]
+    Own,
+    /// Zeroes.
+    Zero,
+    /// Page `base` holds the first page of an image with so many different ones.
+    Image { image: u32, distinct: u64, base: u64 },
+}
+
+impl Holds {
+    /// What the page at `vpn` holds.
+    pub(crate) fn at(self, vpn: u64) -> Content {
+        match self {
+            Self::Own => Content::OWN,
+            Self::Zero => Content::ZERO,
+            Self::Image { image, distinct, base } => {
+                Content::image(image, vpn.wrapping_sub(base) % distinct.max(1))
+            }
+        }
+    }
+    /// The same for a mapping that has moved by so many pages.
+    pub(crate) fn moved(self, from: u64, to: u64) -> Self {
+        match self {
+            Self::Image { image, distinct, base } => {
+                let base = base.wrapping_add(to).wrapping_sub(from);
+                Self::Image { image, distinct, base }
+            }
+            same => same,
+        }
+    }
 }
 
 /// A mapping: virtual pages `start .. end`.
@@ -35,6 +75,8 @@ pub(crate) struct Vma {
     pub(crate) scan: Option<VmaScan>,
     /// Whether the scan may touch it: the kernel's answer for its policy and the task's.
     pub(crate) policy_migrates: bool,
+    /// Where its first page was in the columns when it was made; the others follow, mostly.
+    pub(crate) hint: u32,
 }
 
 impl Vma {
@@ -115,6 +157,10 @@ pub(crate) struct Space {
     pub(crate) turn: u64,
     /// Grows with every change of mappings, so that caches of them notice.
     pub(crate) changes: u64,
+    /// Its number for merging, where contents are kept.
+    pub(crate) mm: u32,
+    /// `PR_SET_MEMORY_MERGE`: whatever it maps may be merged.
+    pub(crate) merge_any: bool,
 }
 
 const RECENT: usize = 256;
@@ -131,6 +177,8 @@ impl Space {
             scan: MmScan::new(),
             turn: 0,
             changes: 0,
+            mm: u32::MAX,
+            merge_any: false,
         }
     }
     /// The place in `vmas` of the mapping that holds a virtual page.
@@ -168,7 +216,8 @@ impl Space {
         let at = self.vmas.partition_point(|v| v.end <= vma.start);
         debug_assert!(self.vmas.get(at).is_none_or(|v| vma.end <= v.start));
         self.changes += 1;
-        self.vmas.insert(at, vma);
+        let hint = self.place(vma.start, vma.kind.file).unwrap_or(0);
+        self.vmas.insert(at, Vma { hint, ..vma });
         if at + 1 < self.vmas.len() && self.vmas[at].joins(&self.vmas[at + 1]) {
             self.vmas[at].end = self.vmas[at + 1].end;
             self.vmas.remove(at + 1);
@@ -186,6 +235,7 @@ impl Space {
                 let mut tail = self.vmas[i].clone();
                 self.vmas[i].end = vpn;
                 tail.start = vpn;
+                tail.hint = tail.hint.wrapping_add((vpn - self.vmas[i].start) as u32);
                 tail.scan = None;
                 self.vmas.insert(i + 1, tail);
             }
@@ -209,6 +259,17 @@ impl Space {
     pub(crate) fn place(&self, vpn: u64, file: bool) -> Option<u32> {
         let key = vpn / u64::from(BLOCK) * 2 + u64::from(file);
         Some(self.blocks.get(&key)? * BLOCK + (vpn % u64::from(BLOCK)) as u32)
+    }
+    /// The same for a page of an anonymous mapping, at once where the mapping lies in a row.
+    #[inline]
+    pub(crate) fn place_in(&self, memory: &Memory, v: &Vma, vpn: u64) -> Option<u32> {
+        let page = v.hint.wrapping_add((vpn - v.start) as u32);
+        let block = memory.blocks.get((page / BLOCK) as usize);
+        let same = |b: &crate::memory::Block| {
+            b.space == self.number + 1 && b.step == vpn / u64::from(BLOCK) && !b.file
+        };
+        let right = block.is_some_and(same) && u64::from(page % BLOCK) == vpn % u64::from(BLOCK);
+        if right { Some(page) } else { self.place(vpn, false) }
     }
     /// The steps from `first` to before `end` that have a block: first virtual page
     /// and its place in the columns.

@@ -5,7 +5,7 @@ use super::*;
 use crate::build::Setup;
 use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::engine::order::{Benefit, OrderId, Reason};
-use homenode_core::scenario::{Map, Pattern, Policy, Process, Step, Until};
+use homenode_core::scenario::{Content, Map, Pattern, Policy, Process, Step, Until};
 use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId};
 
@@ -46,6 +46,8 @@ fn map(name: &str, pages: u64, on: u16) -> Map {
         shared: false,
         read_only: false,
         huge: false,
+        content: Content::Own,
+        mergeable: false,
         policy: Policy::Preferred(NodeId(on)),
     }
 }
@@ -71,6 +73,7 @@ fn process(cpus: &[u32], maps: Vec<Map>, steps: Vec<Step>) -> Process {
         cpus: cpus.iter().map(|&c| CpuId(c)).collect(),
         start: Picos(0),
         policy: Policy::Default,
+        memory_merge: false,
         maps,
         steps,
     }

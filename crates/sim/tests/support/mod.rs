@@ -99,6 +99,7 @@ pub fn scenario(processes: Vec<Process>) -> Scenario {
         about: "a test".into(),
         machine: String::new(),
         knobs: Vec::new(),
+        ksm: Vec::new(),
         model: Model::default(),
         duration: None,
         seed: 1,
@@ -112,6 +113,7 @@ pub fn process(name: &str, cpus: &[u32], maps: Vec<Map>, steps: Vec<Step>) -> Pr
         cpus: cpus.iter().map(|&c| CpuId(c)).collect(),
         start: Picos(0),
         policy: Policy::Default,
+        memory_merge: false,
         maps,
         steps,
     }
@@ -124,6 +126,8 @@ pub fn map(name: &str, pages: u64) -> Map {
         shared: false,
         read_only: false,
         huge: false,
+        content: Content::Own,
+        mergeable: false,
         policy: Policy::Default,
     }
 }
