@@ -36,6 +36,8 @@ pub mod advisor;
 
 pub mod register;
 
+pub mod saving;
+
 mod scan;
 
 pub mod files;
