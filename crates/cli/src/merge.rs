@@ -6,10 +6,8 @@ use crate::output;
 use crate::progress::Progress;
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
-use homenode_live::merge::{self, Changes, Ended, Estimate, Options, Saving, SharedPages, Targets};
-use homenode_report::{
-    MergeEstimate, MergeLooks, MergeNode, MergePerNode, MergeProcess, MergeSaving,
-};
+use homenode_live::merge::{self, Changes, Estimate, Options, SharedPages, Targets};
+use homenode_report::{MergeEstimate, MergeLooks, MergePerNode};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -156,44 +154,15 @@ fn show(progress: &Progress, now: merge::Progress) {
     }
 }
 
-fn saving(s: Saving) -> MergeSaving {
-    MergeSaving {
-        pages_shared: s.pages_shared,
-        pages_sharing: s.pages_sharing,
-        saved_bytes: s.saved_bytes,
-    }
-}
-
 fn report(e: &Estimate) -> MergeEstimate {
-    let node = |n: &merge::NodeSaving| MergeNode {
-        node: n.node,
-        pages_scanned: n.pages_scanned,
-        saving: saving(n.saving),
-    };
-    let process = |p: &merge::ProcessSaving| MergeProcess {
-        pid: p.pid,
-        name: p.name.clone(),
-        pages_scanned: p.pages_scanned,
-        zero: p.zero,
-        volatile: p.volatile,
-        mergeable: p.mergeable,
-        saved_bytes: p.saved_bytes,
-        ended: p.ended.map(|ended| match ended {
-            Ended::Exited => "exited",
-            Ended::Refused => "refused",
-        }),
-    };
     MergeEstimate {
         pages_scanned: e.pages_scanned,
         distinct: e.distinct,
         zero: e.zero,
         volatile: e.volatile,
-        across: saving(e.across),
-        per_node: MergePerNode {
-            sum: saving(e.per_node),
-            nodes: e.nodes.iter().map(node).collect(),
-        },
-        processes: e.processes.iter().map(process).collect(),
+        across: e.across,
+        per_node: MergePerNode { sum: e.per_node, nodes: e.nodes.clone() },
+        processes: e.processes.clone(),
         looks: MergeLooks {
             first_seconds: e.looks.first.as_secs_f64(),
             between_seconds: e.looks.second.map(|(between, _)| between.as_secs_f64()),

@@ -14,8 +14,8 @@
 //! there, both become one page in B's frame; C finds that page in the stable
 //! tree. `pages_shared` is 1, `pages_sharing` 2: two pages are saved.
 //!
-//! Reading order: [`memory`] (what a machine must offer), `tree`, `item`,
-//! `stable` (the structures), [`smart`], [`advisor`], [`register`] (small
+//! Reading order: [`memory`] (what a machine must offer), `tree`, `arena`,
+//! `item`, `stable` (the structures), [`smart`], [`advisor`], [`register`] (small
 //! rules), `scan` (the daemon's work), [`files`], [`check`].
 //!
 //! The machine tells what happened ([`Ksm::enter`], [`Ksm::fork`],
@@ -26,6 +26,8 @@ pub mod memory;
 
 mod tree;
 
+mod arena;
+
 mod item;
 
 mod stable;
@@ -35,6 +37,8 @@ pub mod smart;
 pub mod advisor;
 
 pub mod register;
+
+pub mod saving;
 
 mod scan;
 
@@ -561,7 +565,7 @@ impl Ksm {
     fn remove_stable_nodes<M: Memory>(&mut self, mem: &mut M) -> bool {
         let mut all = true;
         for tree in 0..self.stable.roots.len() {
-            let tops: Vec<u32> = self.stable.roots[tree].elements(&self.stable).collect();
+            let tops: Vec<u32> = self.stable.roots[tree].elements(&self.stable.nodes).collect();
             for top in tops {
                 if !self.stable.get(top).is_chain() {
                     all &= self.remove_if_unmapped(mem, top);
@@ -611,7 +615,9 @@ impl Ksm {
         for tree in 0..self.stable.roots.len() {
             let root = self.stable.roots[tree];
             gone.extend(self.stable.pages_in(tree));
-            chains.extend(root.elements(&self.stable).filter(|&n| self.stable.get(n).is_chain()));
+            chains.extend(
+                root.elements(&self.stable.nodes).filter(|&n| self.stable.get(n).is_chain()),
+            );
         }
         gone.extend(self.stable.list(self.stable.migrate));
         gone.retain(|&n| is_gone(self.stable.get(n).page()));
@@ -683,15 +689,8 @@ impl Ksm {
 
     /// Take an item from its stable node.
     fn leave_stable(&mut self, item: u32, node: u32) {
-        use tree::Arena;
-        let (prev, next) = (self.items.link(item).prev(), self.items.link(item).next());
-        if next != NIL {
-            self.items.link_mut(next).set_prev(prev);
-        }
-        if prev != NIL {
-            self.items.link_mut(prev).set_next(next);
-        }
-        let left = self.stable.detach(node, (prev == NIL).then_some(next));
+        let first = self.items.pull_list(self.stable.get(node).first, item);
+        let left = self.stable.detach(node, first);
         if left == 0 {
             self.counters.pages_shared -= 1;
         } else {
@@ -704,18 +703,17 @@ impl Ksm {
 
     /// Hang an item, which hangs nowhere, at a stable node.
     fn join_stable(&mut self, item: u32, node: u32) {
-        use tree::{Arena, Link};
         debug_assert!(self.items.get(item).state() == State::None);
         let next = self.stable.attach(node, item);
         if next == NIL {
             self.counters.pages_shared += 1;
         } else {
             self.counters.pages_sharing += 1;
-            self.items.link_mut(next).set_prev(item);
         }
+        self.items.push_list(node, next, item);
         let wipes = self.rules.join_wipes;
         let it = self.items.get_mut(item);
-        it.set_stable(Link::list(node, NIL, next));
+        it.set_stable();
         if wipes {
             it.checksum = 0;
             it.set_age_and_skips(0, 0);
@@ -734,9 +732,7 @@ impl Ksm {
             State::Unstable => {
                 let (tree, seq) = self.items.get(item).unstable_tree();
                 if seq == self.seq {
-                    let mut root = self.unstable[tree];
-                    root.erase(&mut self.items, item);
-                    self.unstable[tree] = root;
+                    self.unstable[tree].erase(&mut self.items, item);
                 }
                 self.counters.pages_unshared -= 1;
                 self.items.get_mut(item).set_detached();

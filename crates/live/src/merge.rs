@@ -40,6 +40,7 @@ mod table;
 mod who;
 
 pub use again::Changes;
+pub use homenode_core::ksm::saving::{Ended, NodeSaving, ProcessSaving, Saving};
 
 use count::{Rules, Share};
 use kcore::Kcore;
@@ -133,29 +134,6 @@ pub enum Progress {
     },
 }
 
-/// What ksmd's counters would reach, and what it would save.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Saving {
-    /// KSM pages.
-    pub pages_shared: u64,
-    /// Mappings of them beyond the first of each.
-    pub pages_sharing: u64,
-    /// Frames that would become free, in bytes, beyond what is merged or shared
-    /// by forks already.
-    pub saved_bytes: u64,
-}
-
-/// A node's part, with a tree of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeSaving {
-    /// The node.
-    pub node: u16,
-    /// Mappings of its frames, volatile ones left out.
-    pub pages_scanned: u64,
-    /// What merging on this node alone would save.
-    pub saving: Saving,
-}
-
 /// Mappings whose page would be on another node than now, merged across nodes.
 ///
 /// Each of the equal pages is taken to be as likely the one that stays.
@@ -167,37 +145,6 @@ pub struct Flow {
     pub to: u16,
     /// How many, on average.
     pub pages: u64,
-}
-
-/// How a process ended in the middle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It exited.
-    Exited,
-    /// It may not be read any longer: an exec made it another user's.
-    Refused,
-}
-
-/// A process' part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcessSaving {
-    /// Its number.
-    pub pid: u32,
-    /// A guest's domain, or the command's name.
-    pub name: String,
-    /// Anonymous pages in memory.
-    pub pages_scanned: u64,
-    /// Pages of zeros.
-    pub zero: u64,
-    /// Pages that changed between the looks.
-    pub volatile: u64,
-    /// Pages that would become or are KSM pages, or the page of zeros.
-    pub mergeable: u64,
-    /// Its part of what merging across nodes saves: of each content as large a
-    /// part as it has of the mappings. Parts add up to the whole.
-    pub saved_bytes: u64,
-    /// Set where it could not be read to its end.
-    pub ended: Option<Ended>,
 }
 
 /// How the estimate was made.

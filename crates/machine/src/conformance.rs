@@ -7,13 +7,11 @@
 //! Each body is held against machines that are broken on purpose, so that it is known
 //! to fail (the tests of `homenode-sim`).
 
-use crate::{ApplyError, Caps, KnobOp, Machine, ObserveError, drive};
+use crate::{ApplyError, Around, Caps, Machine, ObserveError, drive};
 use homenode_core::engine::order::{Act, Benefit, Fails, Order, OrderId, Reason};
 use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::KnobError;
-use homenode_core::topology;
 use homenode_core::units::{MBps, NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
@@ -503,17 +501,15 @@ struct Logged<'a, M: Machine> {
     log: &'a mut Log,
 }
 
-impl<M: Machine> Machine for Logged<'_, M> {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
+impl<M: Machine> Around for Logged<'_, M> {
+    type Inner = M;
+    fn inside(&self) -> &M {
+        self.inner
     }
-    fn topology(&self) -> &topology::Machine {
-        self.inner.topology()
+    fn inside_mut(&mut self) -> &mut M {
+        self.inner
     }
-    fn now(&self) -> Picos {
-        self.inner.now()
-    }
-    fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+    fn on_wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
         let from = out.len();
         let waited = self.inner.wait(until, out);
         for s in &out[from..] {
@@ -530,12 +526,9 @@ impl<M: Machine> Machine for Logged<'_, M> {
         }
         waited
     }
-    fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+    fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
         let taken = self.inner.submit(order);
         self.log.orders.push((order.clone(), taken.is_ok()));
         taken
-    }
-    fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
-        self.inner.knob(op)
     }
 }

@@ -5,11 +5,9 @@
 //! true in one respect: every order that was taken has one report, whose counts add
 //! up and say what was really moved.
 
-use crate::{ApplyError, Caps, KnobOp, Machine, ObserveError};
+use crate::{ApplyError, Around, Machine, ObserveError};
 use homenode_core::engine::order::{Act, Order, OrderId};
 use homenode_core::engine::seen::{Seen, Span, Who};
-use homenode_core::knobs::KnobError;
-use homenode_core::topology;
 use homenode_core::units::{Pages, Picos};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -169,17 +167,15 @@ impl<M: Machine> Faulty<M> {
     }
 }
 
-impl<M: Machine> Machine for Faulty<M> {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
+impl<M: Machine> Around for Faulty<M> {
+    type Inner = M;
+    fn inside(&self) -> &M {
+        &self.inner
     }
-    fn topology(&self) -> &topology::Machine {
-        self.inner.topology()
+    fn inside_mut(&mut self) -> &mut M {
+        &mut self.inner
     }
-    fn now(&self) -> Picos {
-        self.inner.now()
-    }
-    fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+    fn on_wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
         let mut got = Vec::new();
         let first = self.held.iter().map(|h| h.0).min().unwrap_or(until);
         let waited = self.inner.wait(until.min(first), &mut got);
@@ -188,7 +184,7 @@ impl<M: Machine> Machine for Faulty<M> {
         self.release(now, out);
         waited
     }
-    fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+    fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
         let who = match &order.act {
             Act::Watch { who }
             | Act::Unwatch { who }
@@ -217,9 +213,6 @@ impl<M: Machine> Machine for Faulty<M> {
             }
         }
         self.inner.submit(order)
-    }
-    fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
-        self.inner.knob(op)
     }
 }
 

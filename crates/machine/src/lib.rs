@@ -124,24 +124,59 @@ pub trait Machine {
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError>;
 }
 
-/// A machine that is lent is one too.
-impl<M: Machine + ?Sized> Machine for &mut M {
+/// A machine around another one, which it looks at or spoils: what it leaves alone goes
+/// straight through.
+pub trait Around {
+    /// The machine inside.
+    type Inner: Machine + ?Sized;
+    /// The machine inside.
+    fn inside(&self) -> &Self::Inner;
+    /// The machine inside.
+    fn inside_mut(&mut self) -> &mut Self::Inner;
+    /// What becomes of [`Machine::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    fn on_wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+        self.inside_mut().wait(until, out)
+    }
+    /// What becomes of [`Machine::submit`].
+    ///
+    /// # Errors
+    /// As there.
+    fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+        self.inside_mut().submit(order)
+    }
+}
+
+impl<A: Around> Machine for A {
     fn caps(&self) -> &Caps {
-        (**self).caps()
+        self.inside().caps()
     }
     fn topology(&self) -> &topology::Machine {
-        (**self).topology()
+        self.inside().topology()
     }
     fn now(&self) -> Picos {
-        (**self).now()
+        self.inside().now()
     }
     fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
-        (**self).wait(until, out)
+        self.on_wait(until, out)
     }
     fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
-        (**self).submit(order)
+        self.on_submit(order)
     }
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
-        (**self).knob(op)
+        self.inside_mut().knob(op)
+    }
+}
+
+/// A machine that is lent is one too.
+impl<M: Machine + ?Sized> Around for &mut M {
+    type Inner = M;
+    fn inside(&self) -> &M {
+        self
+    }
+    fn inside_mut(&mut self) -> &mut M {
+        self
     }
 }

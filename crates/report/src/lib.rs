@@ -23,9 +23,7 @@ pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};
 pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
-pub use merge::{
-    MergeCosts, MergeEstimate, MergeLooks, MergeNode, MergePerNode, MergeProcess, MergeSaving,
-};
+pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};
 pub use reproduction::{Conclusion, Reproduced, Reproduction, Surface};
 

@@ -1,6 +1,8 @@
 //! The estimate of same-page merging: its advice, text and JSON.
 
+use homenode_core::ksm::saving::{Ended, NodeSaving, ProcessSaving, Saving};
 use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
 use std::fmt::Write;
 
 /// Bytes that the kernel keeps for each page that it looks at (an rmap item).
@@ -17,58 +19,15 @@ const KEPT_PERMILLE: u64 = 900;
 /// memory looked at to pay for pages that become remote.
 const ADDED_PERMILLE: u64 = 50;
 
-/// What ksmd's counters would reach, and what it would save.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MergeSaving {
-    /// KSM pages.
-    pub pages_shared: u64,
-    /// Mappings of them beyond the first of each.
-    pub pages_sharing: u64,
-    /// Bytes that would become free.
-    pub saved_bytes: u64,
-}
-
 /// Merging within each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MergePerNode {
     /// All nodes together.
-    #[serde(flatten)]
-    pub sum: MergeSaving,
+    #[serde(flatten, serialize_with = "saving")]
+    pub sum: Saving,
     /// Each node.
-    pub nodes: Vec<MergeNode>,
-}
-
-/// Merging within a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MergeNode {
-    /// Its number.
-    pub node: u16,
-    /// Pages on it, volatile ones left out.
-    pub pages_scanned: u64,
-    /// What would be saved.
-    #[serde(flatten)]
-    pub saving: MergeSaving,
-}
-
-/// A process' part.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MergeProcess {
-    /// Its number.
-    pub pid: u32,
-    /// A guest's domain, or the command's name.
-    pub name: String,
-    /// Pages that may be merged and are in memory.
-    pub pages_scanned: u64,
-    /// Pages of zeros.
-    pub zero: u64,
-    /// Pages that changed between the looks.
-    pub volatile: u64,
-    /// Pages that would be merged.
-    pub mergeable: u64,
-    /// Its part of what merging across nodes saves; parts add up to the whole.
-    pub saved_bytes: u64,
-    /// `exited` or `refused`, where it could not be read to its end.
-    pub ended: Option<&'static str>,
+    #[serde(serialize_with = "nodes")]
+    pub nodes: Vec<NodeSaving>,
 }
 
 /// What merging costs those who use the pages, from latencies.
@@ -124,11 +83,13 @@ pub struct MergeEstimate {
     /// Pages that changed between the looks.
     pub volatile: u64,
     /// Merged across nodes.
-    pub across: MergeSaving,
+    #[serde(serialize_with = "saving")]
+    pub across: Saving,
     /// Merged within each node.
     pub per_node: MergePerNode,
     /// By process, in rising order of numbers.
-    pub processes: Vec<MergeProcess>,
+    #[serde(serialize_with = "processes")]
+    pub processes: Vec<ProcessSaving>,
     /// What to do, and why.
     pub advice: String,
     /// What it costs.
@@ -224,7 +185,7 @@ impl MergeEstimate {
             }
         };
         line("volatile", volatile);
-        let saving = |s: &MergeSaving| {
+        let saving = |s: &Saving| {
             format!(
                 "{:>10} saved  {:>10}  pages_shared {}, pages_sharing {}",
                 percent(s.saved_bytes, self.pages_scanned * 4096),
@@ -270,7 +231,7 @@ impl MergeEstimate {
                 p.volatile,
                 p.mergeable,
                 size(p.saved_bytes),
-                p.ended.map_or(String::new(), |e| format!("  {e}"))
+                p.ended.map_or(String::new(), |e| format!("  {}", word(e)))
             );
         }
         for note in &self.notes {
@@ -293,6 +254,61 @@ impl MergeEstimate {
             self.advice
         );
         out
+    }
+}
+
+// ── JSON of the core's figures, which know nothing of formats ──────────────────
+
+fn saving<S: Serializer>(s: &Saving, to: S) -> Result<S::Ok, S::Error> {
+    let mut out = to.serialize_struct("Saving", 3)?;
+    saving_fields(s, &mut out)?;
+    out.end()
+}
+fn saving_fields<S: SerializeStruct>(s: &Saving, out: &mut S) -> Result<(), S::Error> {
+    out.serialize_field("pages_shared", &s.pages_shared)?;
+    out.serialize_field("pages_sharing", &s.pages_sharing)?;
+    out.serialize_field("saved_bytes", &s.saved_bytes)
+}
+
+/// A node's part, in JSON.
+struct Node<'a>(&'a NodeSaving);
+impl Serialize for Node<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut out = to.serialize_struct("NodeSaving", 5)?;
+        out.serialize_field("node", &self.0.node)?;
+        out.serialize_field("pages_scanned", &self.0.pages_scanned)?;
+        saving_fields(&self.0.saving, &mut out)?;
+        out.end()
+    }
+}
+fn nodes<S: Serializer>(all: &[NodeSaving], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(all.iter().map(Node))
+}
+
+/// A process' part, in JSON.
+struct Process<'a>(&'a ProcessSaving);
+impl Serialize for Process<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let p = self.0;
+        let mut out = to.serialize_struct("ProcessSaving", 8)?;
+        out.serialize_field("pid", &p.pid)?;
+        out.serialize_field("name", &p.name)?;
+        out.serialize_field("pages_scanned", &p.pages_scanned)?;
+        out.serialize_field("zero", &p.zero)?;
+        out.serialize_field("volatile", &p.volatile)?;
+        out.serialize_field("mergeable", &p.mergeable)?;
+        out.serialize_field("saved_bytes", &p.saved_bytes)?;
+        out.serialize_field("ended", &p.ended.map(word))?;
+        out.end()
+    }
+}
+fn processes<S: Serializer>(all: &[ProcessSaving], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(all.iter().map(Process))
+}
+fn word(e: Ended) -> &'static str {
+    match e {
+        Ended::Exited => "exited",
+        Ended::Refused => "refused",
     }
 }
 
@@ -321,7 +337,7 @@ mod tests {
 
     /// MiB looked at, saved across, saved per node; nodes.
     fn check((scanned, across, per_node): (u64, u64, u64), nodes: usize, expected: Expect) {
-        let saving = |mib: u64| MergeSaving { saved_bytes: mib << 20, ..MergeSaving::default() };
+        let saving = |mib: u64| Saving { saved_bytes: mib << 20, ..Saving::default() };
         let mut e = MergeEstimate {
             pages_scanned: scanned << 8,
             across: saving(across),
@@ -384,10 +400,31 @@ mod tests {
     #[test]
     fn json_has_the_promised_keys_in_their_order() {
         let e =
-            MergeEstimate { processes: vec![MergeProcess::default()], ..MergeEstimate::default() };
+            MergeEstimate { processes: vec![ProcessSaving::default()], ..MergeEstimate::default() };
         let text = e.to_json();
         let start = r#"{"pages_scanned":0,"distinct":0,"zero":0,"volatile":0,"across":{"pages_shared":0,"pages_sharing":0,"saved_bytes":0},"per_node":{"pages_shared":0,"pages_sharing":0,"saved_bytes":0,"nodes":[]},"processes":[{"pid":0,"#;
         assert!(text.starts_with(start), "{text}");
         assert!(text.contains(r#""advice":"""#), "{text}");
+        let saving = Saving { pages_shared: 1, pages_sharing: 2, saved_bytes: 3 };
+        let e = MergeEstimate {
+            per_node: MergePerNode {
+                sum: saving,
+                nodes: vec![NodeSaving { node: 4, pages_scanned: 5, saving }],
+            },
+            processes: vec![ProcessSaving {
+                pid: 6,
+                name: "guest".into(),
+                pages_scanned: 7,
+                zero: 8,
+                volatile: 9,
+                mergeable: 10,
+                saved_bytes: 11,
+                ended: Some(Ended::Refused),
+            }],
+            ..MergeEstimate::default()
+        };
+        let text = e.to_json();
+        let parts = r#""per_node":{"pages_shared":1,"pages_sharing":2,"saved_bytes":3,"nodes":[{"node":4,"pages_scanned":5,"pages_shared":1,"pages_sharing":2,"saved_bytes":3}]},"processes":[{"pid":6,"name":"guest","pages_scanned":7,"zero":8,"volatile":9,"mergeable":10,"saved_bytes":11,"ended":"refused"}]"#;
+        assert!(text.contains(parts), "{text}");
     }
 }

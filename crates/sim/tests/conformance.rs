@@ -7,11 +7,9 @@ mod support;
 
 use homenode_core::engine::order::{Act, Order, OrderId};
 use homenode_core::engine::seen::{Seen, Source, Who};
-use homenode_core::knobs::KnobError;
-use homenode_core::topology;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::*;
-use homenode_machine::{ApplyError, Caps, FaultPlan, KnobOp, Machine, ObserveError};
+use homenode_machine::{ApplyError, Around, FaultPlan, Machine, ObserveError};
 use homenode_sim::machine::SimMachine;
 use stage::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,17 +238,15 @@ impl Holds for Broken {
     }
 }
 
-impl Machine for Broken {
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
+impl Around for Broken {
+    type Inner = SimMachine;
+    fn inside(&self) -> &SimMachine {
+        &self.inner
     }
-    fn topology(&self) -> &topology::Machine {
-        self.inner.topology()
+    fn inside_mut(&mut self) -> &mut SimMachine {
+        &mut self.inner
     }
-    fn now(&self) -> Picos {
-        self.inner.now()
-    }
-    fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+    fn on_wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
         let mut got = std::mem::take(&mut self.claimed);
         let waited = self.inner.wait(until, &mut got);
         for seen in got {
@@ -258,7 +254,7 @@ impl Machine for Broken {
         }
         waited
     }
-    fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+    fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
         let mut order = order.clone();
         match (self.bug, &mut order.act) {
             (Bug::OnlyClaims, Act::Move { spans, .. }) => {
@@ -302,9 +298,6 @@ impl Machine for Broken {
             _ => {}
         }
         self.inner.submit(&order)
-    }
-    fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
-        self.inner.knob(op)
     }
 }
 

@@ -6,7 +6,7 @@
 use super::item::State;
 use super::memory::{Memory, Page, StableId, Vpn};
 use super::stable::Place;
-use super::tree::{Arena, NIL};
+use super::tree::{Links, NIL};
 use super::{Counters, Ksm};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,9 +110,9 @@ impl Ksm {
         let mut hung = BTreeMap::new();
         let (mut nr_chains, mut nr_dups) = (0, 0);
         for (t, root) in s.roots.iter().enumerate() {
-            out.extend(root.faults(s).into_iter().map(|f| format!("stable tree {t}: {f}")));
+            out.extend(root.faults(&s.nodes).into_iter().map(|f| format!("stable tree {t}: {f}")));
             let mut before: Option<Page> = None;
-            for top in root.elements(s) {
+            for top in root.elements(&s.nodes) {
                 let node = s.get(top);
                 if node.place != Place::Tree || usize::from(node.tree) != t {
                     out.push(format!("node {top} in tree {t} believes {node:?}"));

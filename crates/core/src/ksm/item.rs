@@ -4,8 +4,9 @@
 //! that a visit needs is in one place, and items are handed out in the order in
 //! which addresses are first visited, so a pass over them reads memory in a row.
 
+use super::arena::{Arena, Slot};
 use super::memory::{MmId, Vpn};
-use super::tree::{Arena, Link, NIL};
+use super::tree::Link;
 
 const VPN_BITS: u32 = 44;
 const AGE: (u32, u32) = (0, 8);
@@ -39,7 +40,7 @@ pub(crate) struct Item {
 const _: () = assert!(size_of::<Item>() == 32);
 
 impl Item {
-    fn new(mm: MmId, vpn: Vpn, next: u32) -> Self {
+    pub(crate) fn new(mm: MmId, vpn: Vpn, next: u32) -> Self {
         debug_assert!(vpn.0 < 1 << VPN_BITS && mm.0 < 1 << (64 - VPN_BITS));
         Self {
             at: u64::from(mm.0) << VPN_BITS | vpn.0,
@@ -96,64 +97,30 @@ impl Item {
     pub(crate) fn head(&self) -> Option<u32> {
         (self.state() == State::Stable).then_some(self.link.owner())
     }
-    pub(crate) fn set_stable(&mut self, link: Link) {
+    /// Its link is in a stable node's list now.
+    pub(crate) fn set_stable(&mut self) {
         self.set_field(STATE, 2);
-        self.link = link;
     }
 }
 
-/// All items; a handle is an index.
-#[derive(Clone, Debug)]
-pub(crate) struct Items {
-    all: Vec<Item>,
-    free: u32,
-}
-
-impl Default for Items {
-    fn default() -> Self {
-        Self { all: Vec::new(), free: NIL }
-    }
-}
-
-impl Items {
+impl Slot for Item {
+    const WHAT: &'static str = "examined pages";
     #[inline]
-    pub(crate) fn get(&self, n: u32) -> &Item {
-        &self.all[n as usize]
+    fn link(&self) -> &Link {
+        &self.link
     }
     #[inline]
-    pub(crate) fn get_mut(&mut self, n: u32) -> &mut Item {
-        &mut self.all[n as usize]
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
     }
-    pub(crate) fn add(&mut self, mm: MmId, vpn: Vpn, next: u32) -> u32 {
-        let item = Item::new(mm, vpn, next);
-        if self.free != NIL {
-            let n = self.free;
-            self.free = self.get(n).next;
-            *self.get_mut(n) = item;
-            return n;
-        }
-        assert!(self.all.len() < NIL as usize, "more than 2^31 - 1 examined pages");
-        self.all.push(item);
-        self.all.len() as u32 - 1
+    fn next_free(&self) -> u32 {
+        self.next
     }
-    pub(crate) fn release(&mut self, n: u32) {
-        debug_assert!(self.get(n).state() == State::None);
-        let free = self.free;
-        self.get_mut(n).next = free;
-        self.free = n;
-    }
-    pub(crate) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Item>()
+    fn set_next_free(&mut self, next: u32) {
+        debug_assert!(self.state() == State::None);
+        self.next = next;
     }
 }
 
-impl Arena for Items {
-    #[inline]
-    fn link(&self, n: u32) -> &Link {
-        &self.all[n as usize].link
-    }
-    #[inline]
-    fn link_mut(&mut self, n: u32) -> &mut Link {
-        &mut self.all[n as usize].link
-    }
-}
+/// All items.
+pub(crate) type Items = Arena<Item>;

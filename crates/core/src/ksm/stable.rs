@@ -5,8 +5,9 @@
 //! is stale and goes on next touch. Nodes of the same content (duplicates, once
 //! one is full) hang in a chain that takes their place in the tree.
 
+use super::arena::{Arena, Slot};
 use super::memory::Page;
-use super::tree::{Arena, Link, NIL, Root};
+use super::tree::{Link, NIL, Root};
 
 /// Where a node hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +62,28 @@ impl Node {
     }
 }
 
+impl Slot for Node {
+    const WHAT: &'static str = "merged pages";
+    #[inline]
+    fn link(&self) -> &Link {
+        &self.link
+    }
+    #[inline]
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+    fn next_free(&self) -> u32 {
+        self.first
+    }
+    fn set_next_free(&mut self, next: u32) {
+        (self.place, self.len, self.first) = (Place::Free, 0, next);
+    }
+}
+
 /// All stable nodes, the trees and lists that they hang in.
 #[derive(Clone, Debug)]
 pub(crate) struct Stable {
-    all: Vec<Node>,
-    free: u32,
+    pub(crate) nodes: Arena<Node>,
     pub(crate) roots: Vec<Root>,
     /// First node of the migrate list.
     pub(crate) migrate: u32,
@@ -74,22 +92,10 @@ pub(crate) struct Stable {
     pub(crate) nr_nodes: u64,
 }
 
-impl Arena for Stable {
-    #[inline]
-    fn link(&self, n: u32) -> &Link {
-        &self.all[n as usize].link
-    }
-    #[inline]
-    fn link_mut(&mut self, n: u32) -> &mut Link {
-        &mut self.all[n as usize].link
-    }
-}
-
 impl Stable {
     pub(crate) fn new() -> Self {
         Self {
-            all: Vec::new(),
-            free: NIL,
+            nodes: Arena::default(),
             roots: vec![Root::EMPTY],
             migrate: NIL,
             nr_chains: 0,
@@ -99,50 +105,36 @@ impl Stable {
     }
     #[inline]
     pub(crate) fn get(&self, n: u32) -> &Node {
-        &self.all[n as usize]
+        self.nodes.get(n)
     }
     #[inline]
     pub(crate) fn get_mut(&mut self, n: u32) -> &mut Node {
-        &mut self.all[n as usize]
+        self.nodes.get_mut(n)
     }
     pub(crate) fn len(&self) -> u32 {
-        self.all.len() as u32
+        self.nodes.len()
     }
     pub(crate) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Node>()
+        self.nodes.bytes()
     }
 
     fn add(&mut self, value: u64, len: u32, tree: usize) -> u32 {
         self.nr_nodes += u64::from(len != CHAIN);
-        let node = Node {
+        self.nodes.add(Node {
             value,
             link: Link::default(),
             first: NIL,
             len,
             place: Place::Free,
             tree: tree as u16,
-        };
-        if self.free != NIL {
-            let n = self.free;
-            self.free = self.get(n).first;
-            *self.get_mut(n) = node;
-            return n;
-        }
-        assert!(self.all.len() < NIL as usize, "more than 2^31 - 1 merged pages");
-        self.all.push(node);
-        self.all.len() as u32 - 1
+        })
     }
     pub(crate) fn add_node(&mut self, page: Page, tree: usize) -> u32 {
         self.add(page.0, 0, tree)
     }
     fn release(&mut self, n: u32) {
         self.nr_nodes -= u64::from(!self.get(n).is_chain());
-        let free = self.free;
-        let node = self.get_mut(n);
-        node.place = Place::Free;
-        node.first = free;
-        node.len = 0;
-        self.free = n;
+        self.nodes.release(n);
     }
     pub(crate) fn set_page(&mut self, n: u32, page: Page) {
         self.get_mut(n).value = page.0;
@@ -154,70 +146,45 @@ impl Stable {
         node.len += 1;
         std::mem::replace(&mut node.first, item)
     }
-    /// One less; `first` if the one that goes was in front.
-    pub(crate) fn detach(&mut self, n: u32, first: Option<u32>) -> u32 {
+    /// One less; `first` is in front then.
+    pub(crate) fn detach(&mut self, n: u32, first: u32) -> u32 {
         let node = self.get_mut(n);
         node.len -= 1;
-        node.first = first.unwrap_or(node.first);
+        node.first = first;
         node.len
     }
 
     /// Hang `n` into a tree where a search for it ended.
     pub(crate) fn plant(&mut self, n: u32, tree: usize, parent: u32, side: std::cmp::Ordering) {
-        let mut root = self.roots[tree];
-        root.insert(self, parent, side, n);
-        self.roots[tree] = root;
+        self.roots[tree].insert(&mut self.nodes, parent, side, n);
         let node = self.get_mut(n);
         (node.place, node.tree) = (Place::Tree, tree as u16);
     }
     /// Put `new` into the tree in the place of `old`, which then hangs nowhere.
     pub(crate) fn supplant(&mut self, old: u32, new: u32) {
         let tree = self.get(old).tree;
-        let mut root = self.roots[usize::from(tree)];
-        root.replace(self, old, new);
-        self.roots[usize::from(tree)] = root;
+        self.roots[usize::from(tree)].replace(&mut self.nodes, old, new);
         let node = self.get_mut(new);
         (node.place, node.tree) = (Place::Tree, tree);
         self.get_mut(old).place = Place::Free;
     }
     fn uproot(&mut self, n: u32) {
         let tree = usize::from(self.get(n).tree);
-        let mut root = self.roots[tree];
-        root.erase(self, n);
-        self.roots[tree] = root;
+        self.roots[tree].erase(&mut self.nodes, n);
         self.get_mut(n).place = Place::Free;
-    }
-
-    fn push_list(&mut self, owner: u32, head: u32, n: u32) {
-        *self.link_mut(n) = Link::list(owner, NIL, head);
-        if head != NIL {
-            self.link_mut(head).set_prev(n);
-        }
-    }
-    /// Take `n` from the list that begins at `head`; returns where it begins now.
-    fn pull_list(&mut self, head: u32, n: u32) -> u32 {
-        let (prev, next) = (self.link(n).prev(), self.link(n).next());
-        if next != NIL {
-            self.link_mut(next).set_prev(prev);
-        }
-        if prev != NIL {
-            self.link_mut(prev).set_next(next);
-            return head;
-        }
-        next
     }
 
     /// Put `n`, which hangs nowhere, in front of the migrate list.
     pub(crate) fn push_migrate(&mut self, n: u32) {
         let head = self.migrate;
-        self.push_list(NIL, head, n);
+        self.nodes.push_list(NIL, head, n);
         self.migrate = n;
         self.get_mut(n).place = Place::Migrate;
     }
     /// Put `n`, which hangs nowhere, in front of a chain.
     pub(crate) fn push_dup(&mut self, chain: u32, n: u32) {
         let (head, tree) = (self.get(chain).first, self.get(chain).tree);
-        self.push_list(chain, head, n);
+        self.nodes.push_list(chain, head, n);
         self.get_mut(chain).first = n;
         let node = self.get_mut(n);
         (node.place, node.tree) = (Place::Dup, tree);
@@ -263,11 +230,11 @@ impl Stable {
             Place::Tree => self.uproot(n),
             Place::Dup => {
                 let chain = self.get(n).chain();
-                let head = self.pull_list(self.get(chain).first, n);
+                let head = self.nodes.pull_list(self.get(chain).first, n);
                 self.get_mut(chain).first = head;
                 self.nr_dups -= 1;
             }
-            Place::Migrate => self.migrate = self.pull_list(self.migrate, n),
+            Place::Migrate => self.migrate = self.nodes.pull_list(self.migrate, n),
         }
         self.get_mut(n).place = Place::Free;
     }
@@ -292,7 +259,7 @@ impl Stable {
     /// The nodes with pages in a tree: single ones and duplicates of chains.
     pub(crate) fn pages_in(&self, tree: usize) -> Vec<u32> {
         let mut out = Vec::new();
-        for n in self.roots[tree].elements(self) {
+        for n in self.roots[tree].elements(&self.nodes) {
             if self.get(n).is_chain() {
                 out.extend(self.list(self.get(n).first));
             } else {

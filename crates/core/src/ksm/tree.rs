@@ -72,7 +72,7 @@ impl Link {
 }
 
 /// Elements with a link each.
-pub(crate) trait Arena {
+pub(crate) trait Links {
     fn link(&self, n: u32) -> &Link;
     fn link_mut(&mut self, n: u32) -> &mut Link;
 }
@@ -86,7 +86,7 @@ impl Root {
 
     /// Hang `n` below `parent` on the side where a search for it ended; an
     /// empty tree has the parent [`NIL`].
-    pub(crate) fn insert<A: Arena>(&mut self, a: &mut A, parent: u32, side: Ordering, n: u32) {
+    pub(crate) fn insert<A: Links>(&mut self, a: &mut A, parent: u32, side: Ordering, n: u32) {
         *a.link_mut(n) = Link { child: [NIL; 2], up: parent << 1 | 1 };
         if parent == NIL {
             self.0 = n;
@@ -96,7 +96,7 @@ impl Root {
         self.repair_insertion(a, n);
     }
 
-    fn repair_insertion<A: Arena>(&mut self, a: &mut A, mut n: u32) {
+    fn repair_insertion<A: Links>(&mut self, a: &mut A, mut n: u32) {
         loop {
             let parent = a.link(n).parent();
             if parent == NIL {
@@ -131,7 +131,7 @@ impl Root {
     }
 
     /// Turn `x` down to `side`; its other child comes up.
-    fn rotate<A: Arena>(&mut self, a: &mut A, x: u32, side: usize) {
+    fn rotate<A: Links>(&mut self, a: &mut A, x: u32, side: usize) {
         let y = a.link(x).child[1 - side];
         let inner = a.link(y).child[side];
         a.link_mut(x).child[1 - side] = inner;
@@ -144,7 +144,7 @@ impl Root {
     }
 
     /// Let the parent of `old` point to `new`, and `new` to it.
-    fn put_in_place<A: Arena>(&mut self, a: &mut A, old: u32, new: u32) {
+    fn put_in_place<A: Links>(&mut self, a: &mut A, old: u32, new: u32) {
         let parent = a.link(old).parent();
         if parent == NIL {
             self.0 = new;
@@ -159,7 +159,7 @@ impl Root {
     }
 
     /// Put `new` where `old` hangs, with its colour.
-    pub(crate) fn replace<A: Arena>(&mut self, a: &mut A, old: u32, new: u32) {
+    pub(crate) fn replace<A: Links>(&mut self, a: &mut A, old: u32, new: u32) {
         *a.link_mut(new) = *a.link(old);
         self.put_in_place(a, old, new);
         for child in a.link(new).child {
@@ -170,7 +170,7 @@ impl Root {
     }
 
     /// Take `z` out.
-    pub(crate) fn erase<A: Arena>(&mut self, a: &mut A, z: u32) {
+    pub(crate) fn erase<A: Links>(&mut self, a: &mut A, z: u32) {
         let [left, right] = a.link(z).child;
         // `x` is what moves up into the gap, `above` whom it then hangs below.
         let (x, above, lost_red);
@@ -206,7 +206,7 @@ impl Root {
     }
 
     /// `x` (possibly none) below `above` carries one black too many.
-    fn repair_removal<A: Arena>(&mut self, a: &mut A, mut x: u32, mut above: u32) {
+    fn repair_removal<A: Links>(&mut self, a: &mut A, mut x: u32, mut above: u32) {
         while above != NIL && !is_red(a, x) {
             let side = usize::from(a.link(above).child[0] != x);
             let mut w = a.link(above).child[1 - side];
@@ -244,7 +244,7 @@ impl Root {
     }
 
     /// The smallest element.
-    pub(crate) fn first<A: Arena>(self, a: &A) -> Option<u32> {
+    pub(crate) fn first<A: Links>(self, a: &A) -> Option<u32> {
         let mut n = self.0;
         while n != NIL && a.link(n).left() != NIL {
             n = a.link(n).left();
@@ -253,7 +253,7 @@ impl Root {
     }
 
     /// The next larger element.
-    pub(crate) fn after<A: Arena>(a: &A, mut n: u32) -> Option<u32> {
+    pub(crate) fn after<A: Links>(a: &A, mut n: u32) -> Option<u32> {
         let right = a.link(n).right();
         if right != NIL {
             return Self(right).first(a);
@@ -268,14 +268,14 @@ impl Root {
     }
 
     /// All elements, ascending.
-    pub(crate) fn elements<A: Arena>(self, a: &A) -> impl Iterator<Item = u32> {
+    pub(crate) fn elements<A: Links>(self, a: &A) -> impl Iterator<Item = u32> {
         std::iter::successors(self.first(a), |&n| Self::after(a, n))
     }
 
     /// What is wrong with the shape: a child that does not know its parent, a
     /// red element below a red one, paths with different numbers of black ones.
-    pub(crate) fn faults<A: Arena>(self, a: &A) -> Vec<String> {
-        fn black_height<A: Arena>(a: &A, n: u32, depth: u32, out: &mut Vec<String>) -> u32 {
+    pub(crate) fn faults<A: Links>(self, a: &A) -> Vec<String> {
+        fn black_height<A: Links>(a: &A, n: u32, depth: u32, out: &mut Vec<String>) -> u32 {
             if n == NIL {
                 return 0;
             }
@@ -307,7 +307,7 @@ impl Root {
     }
 }
 
-fn is_red<A: Arena>(a: &A, n: u32) -> bool {
+fn is_red<A: Links>(a: &A, n: u32) -> bool {
     n != NIL && a.link(n).is_red()
 }
 

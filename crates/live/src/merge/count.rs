@@ -20,7 +20,6 @@
 use super::table::{Entry, Table};
 use super::{Flow, NodeSaving, Saving};
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 
 /// The kernel's settings that an estimate depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +55,6 @@ impl Group {
             merged: self.merged || other.merged,
             zero: self.zero || other.zero,
         }
-    }
-}
-
-impl AddAssign for Saving {
-    fn add_assign(&mut self, o: Self) {
-        self.pages_shared += o.pages_shared;
-        self.pages_sharing += o.pages_sharing;
-        self.saved_bytes += o.saved_bytes;
     }
 }
 

@@ -115,36 +115,28 @@ impl Pmu {
     /// samples among them cost the task.
     pub(crate) fn burst(
         &mut self,
-        (cpu, from): (usize, NodeId),
+        at: (usize, NodeId),
         space: usize,
         ops: &[u32],
         blocks: &[Block],
     ) -> u64 {
-        if !self.watched.contains(&space) {
-            return 0;
-        }
-        let n = ops.len() as u64;
-        let mut at = self.left[cpu];
-        let mut cost = 0;
-        while at <= n {
-            let page = ops[at as usize - 1] & OP_PAGE;
-            let vpn =
-                blocks[(page / BLOCK) as usize].step * u64::from(BLOCK) + u64::from(page % BLOCK);
-            self.ring.put(SampleSeen { space, vpn, from });
-            cost += self.each;
-            at += PERIOD;
-        }
-        self.left[cpu] = at - n;
-        self.spent += cost;
-        cost
+        self.sample(at, space, ops.len() as u64, |nth| {
+            let page = ops[nth as usize] & OP_PAGE;
+            blocks[(page / BLOCK) as usize].step * u64::from(BLOCK) + u64::from(page % BLOCK)
+        })
     }
     /// `n` accesses to one page.
-    pub(crate) fn accesses(
+    pub(crate) fn accesses(&mut self, at: (usize, NodeId), space: usize, vpn: u64, n: u64) -> u64 {
+        self.sample(at, space, n, |_| vpn)
+    }
+    /// Samples among the next `n` accesses of a CPU; `vpn` says where the nth of them,
+    /// from 0, went.
+    fn sample(
         &mut self,
         (cpu, from): (usize, NodeId),
         space: usize,
-        vpn: u64,
         n: u64,
+        vpn: impl Fn(u64) -> u64,
     ) -> u64 {
         if !self.watched.contains(&space) {
             return 0;
@@ -152,7 +144,7 @@ impl Pmu {
         let mut at = self.left[cpu];
         let mut cost = 0;
         while at <= n {
-            self.ring.put(SampleSeen { space, vpn, from });
+            self.ring.put(SampleSeen { space, vpn: vpn(at - 1), from });
             cost += self.each;
             at += PERIOD;
         }

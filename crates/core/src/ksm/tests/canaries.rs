@@ -4,7 +4,7 @@ use super::host::{World, content};
 use crate::kernel::KernelVersion;
 use crate::ksm::memory::MmId;
 use crate::ksm::stable::Place;
-use crate::ksm::tree::{Arena, Root};
+use crate::ksm::tree::{Links, Root};
 use crate::ksm::{Ksm, Rules};
 
 /// Three contents merged on each of two nodes, one chain, some unshared items
@@ -35,7 +35,7 @@ fn found(break_it: impl FnOnce(&mut World), what: &str) {
 
 /// The node of z on node 0: the last one of its tree, and no chain.
 fn some_node(ksm: &Ksm) -> u32 {
-    ksm.stable.roots[0].elements(&ksm.stable).last().unwrap()
+    ksm.stable.roots[0].elements(&ksm.stable.nodes).last().unwrap()
 }
 
 #[test]
@@ -118,8 +118,9 @@ fn pages_that_lie() {
     w.pass();
     w.pass();
     assert_eq!(w.ksm.faults(&w.host), Vec::<String>::new());
-    let chain =
-        w.ksm.stable.roots[0].elements(&w.ksm.stable).find(|&n| w.ksm.stable.get(n).is_chain());
+    let chain = w.ksm.stable.roots[0]
+        .elements(&w.ksm.stable.nodes)
+        .find(|&n| w.ksm.stable.get(n).is_chain());
     let chain = crate::ksm::memory::StableId(chain.unwrap());
     w.host.frame_mut(f).merged = Some(Some(chain));
     w.pass();

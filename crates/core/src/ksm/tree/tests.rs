@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 struct Keys(Vec<(u32, Link)>);
 
-impl Arena for Keys {
+impl Links for Keys {
     fn link(&self, n: u32) -> &Link {
         &self.0[n as usize].1
     }
