@@ -37,12 +37,12 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 #[command(after_help = "Example:
   homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
   homenode sim scenarios/tiering-gauss.toml --engine --source damon
-  homenode sim scenarios/guests.toml --set merge_across_nodes=0")]
+  homenode sim scenarios/merge-guests.toml --set merge_across_nodes=0")]
 pub(crate) struct Args {
     /// The scenario's TOML
     #[arg(value_name = "SCENARIO.toml")]
     scenario: PathBuf,
-    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
+    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP_SIM)]
     set: Vec<Setting>,
     /// Runs, each with its own seed: the scenario's and those after it
     #[arg(long, value_name = "N", default_value = "1")]
