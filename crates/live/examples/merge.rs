@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// Pages of a call, as many as an estimate's.
-const BATCH: usize = 128;
+const BATCH: usize = 256;
 const PAGE: usize = 4096;
 
 fn main() -> ExitCode {
@@ -126,9 +126,14 @@ fn present(pid: u32) -> Vec<(usize, usize)> {
     runs
 }
 
-/// The bare system call over all of them, into a buffer that fits the cache.
+/// As aligned as an estimate's buffer.
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Room([u8; PAGE]);
+
+/// The bare system call over all of them, into a buffer like an estimate's.
 fn read_all(pid: u32, runs: &[(usize, usize)]) -> Duration {
-    let mut buffer = vec![0u8; BATCH * PAGE];
+    let mut buffer = vec![Room([0; PAGE]); BATCH];
     let began = Instant::now();
     for &(start, n) in runs {
         for first in (0..n).step_by(BATCH) {
