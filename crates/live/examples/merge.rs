@@ -3,7 +3,7 @@
 //!
 //! | call | prints |
 //! |---|---|
-//! | `estimate PAGES LOOKS` | one JSON object: seconds of each estimate, of each bare `process_vm_readv` of the same pages, and of ksmd until its counters settle; or why there was no ksmd |
+//! | `estimate PAGES LOOKS` | one JSON object: seconds of each estimate, of each bare `process_vm_readv` of the same pages, and of ksmd until its counters settle; or why there was no ksmd; of each process the percentage of pages whose frame is the next one (0 where frames are hidden) |
 //! | `again PAGES LOOKS` | seconds of second looks after 1 % of the pages was written: reading all, and reading what the kernel tells; or why it can't tell |
 
 #[path = "../tests/support/held.rs"]
@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// Pages of a call, as many as an estimate's.
-const BATCH: usize = 128;
+const BATCH: usize = 256;
 const PAGE: usize = 4096;
 
 fn main() -> ExitCode {
@@ -62,10 +62,12 @@ fn estimates(pages: usize, looks: usize) -> String {
     let mut skipped = String::new();
     let mut scanned = 0;
     let mut bytes = 0;
+    let mut in_order: Vec<usize> = Vec::new();
     // A new process for each round of ksmd, which leaves merged pages behind.
     for _ in 0..looks {
         let held = start(&plan);
-        let runs = present(held.pids[0]);
+        let (runs, next) = present(held.pids[0]);
+        in_order.push(next);
         for _ in 0..3 {
             bare.push(read_all(held.pids[0], &runs));
             let began = Instant::now();
@@ -86,15 +88,18 @@ fn estimates(pages: usize, looks: usize) -> String {
         }
     }
     format!(
-        "{{\"pages\": {scanned}, \"bytes_per_content\": {bytes}, \"ours\": {}, \"bare\": {}, \"ksmd\": {}, \"skipped\": \"{skipped}\"}}",
+        "{{\"pages\": {scanned}, \"bytes_per_content\": {bytes}, \"in_order\": {in_order:?}, \"ours\": {}, \"bare\": {}, \"ksmd\": {}, \"skipped\": \"{skipped}\"}}",
         list(&ours),
         list(&bare),
         list(&ksmd)
     )
 }
 
-/// Runs of anonymous pages in memory: address and pages.
-fn present(pid: u32) -> Vec<(usize, usize)> {
+/// Runs of anonymous pages in memory, address and pages; and the percentage of
+/// pages whose frame follows the frame of the page before.
+fn present(pid: u32) -> (Vec<(usize, usize)>, usize) {
+    const FRAME: u64 = (1 << 55) - 1;
+    let (mut pages, mut follow, mut before) = (0, 0, 0);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it is there");
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).expect("it is there");
     let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -115,7 +120,11 @@ fn present(pid: u32) -> Vec<(usize, usize)> {
             continue;
         }
         // The top bit of an entry's last byte: in memory.
-        for (i, _) in entries.chunks_exact(8).enumerate().filter(|(_, e)| e[7] & 0x80 != 0) {
+        for (i, e) in entries.chunks_exact(8).enumerate().filter(|(_, e)| e[7] & 0x80 != 0) {
+            let frame = e.try_into().map_or(0, u64::from_le_bytes) & FRAME;
+            pages += 1;
+            follow += usize::from(frame == before + 1);
+            before = frame;
             let at = lo + i * PAGE;
             match runs.last_mut() {
                 Some((start, n)) if *start + *n * PAGE == at => *n += 1,
@@ -123,12 +132,17 @@ fn present(pid: u32) -> Vec<(usize, usize)> {
             }
         }
     }
-    runs
+    (runs, follow * 100 / pages.max(1))
 }
 
-/// The bare system call over all of them, into a buffer that fits the cache.
+/// As aligned as an estimate's buffer.
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Room([u8; PAGE]);
+
+/// The bare system call over all of them, into a buffer like an estimate's.
 fn read_all(pid: u32, runs: &[(usize, usize)]) -> Duration {
-    let mut buffer = vec![0u8; BATCH * PAGE];
+    let mut buffer = vec![Room([0; PAGE]); BATCH];
     let began = Instant::now();
     for &(start, n) in runs {
         for first in (0..n).step_by(BATCH) {

@@ -1,7 +1,7 @@
 //! How much same-page merging would save here, from the memory itself.
 //!
 //! ```text
-//! processes ─▶ private mappings ─▶ pages in memory ─▶ batches of 512 KiB
+//! processes ─▶ private mappings ─▶ pages in memory ─▶ batches of 1 MiB
 //!                                  (pagemap: frame,    process_vm_readv, XXH3-128
 //!                                   file or not)            │
 //!   what merging makes of them ◀── contents: mappings, ◀────┘
@@ -22,9 +22,9 @@
 //! was never touched. Contents are held as hashes under a secret of this run, and
 //! neither they nor hashes leave this process.
 //!
-//! Memory of our own: at most 32 bytes a content on a node and 1 MiB beside; with
-//! a second look, or to split the saving among several processes, 4 bytes a page
-//! more.
+//! Memory of our own: at most 32 bytes a content on a node, 1 MiB a thread and
+//! 1 MiB beside; with a second look, or to split the saving among several
+//! processes, 4 bytes a page more.
 //!
 //! Source: issue 5, `homenode merge estimate`; SPEC §E.2 and §E.3.
 
@@ -415,6 +415,7 @@ impl<'a> Run<'a> {
             shared,
             keep: options.again.is_some() || processes.len() > 1,
             budget: Budget::new(limit),
+            spare: Mutex::default(),
         };
         Ok(Self {
             common,

@@ -57,8 +57,12 @@ pub(crate) const CHECK_WPASYNC: u64 = 1 << 1;
 pub(crate) struct Query {
     /// [`WP_MATCHING`], [`CHECK_WPASYNC`].
     pub(crate) flags: u64,
+    /// Categories whose absence is meant in `mask` and `any`.
+    pub(crate) inverted: u64,
     /// Categories that must all hold; none: every page that is not wholly absent.
     pub(crate) mask: u64,
+    /// Categories of which one must hold, if there are any here.
+    pub(crate) any: u64,
     /// Categories to be told.
     pub(crate) want: u64,
 }
@@ -84,7 +88,9 @@ pub(crate) fn scan(
         end: range.end,
         vec: found.as_mut_ptr() as u64,
         vec_len: found.len() as u64,
+        category_inverted: query.inverted,
         category_mask: query.mask,
+        category_anyof_mask: query.any,
         return_mask: query.want,
         ..PmScanArg::default()
     };

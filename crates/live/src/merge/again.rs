@@ -90,30 +90,46 @@ impl Tell {
     /// The same for a mapping.
     pub(super) fn begin_mapping(self, pagemap: &File, mapping: Mapping) -> bool {
         self == Self::WriteProtect && mapping.plain && {
-            let query = Query { flags: WP_MATCHING | CHECK_WPASYNC, mask: WRITTEN, want: WRITTEN };
+            let flags = WP_MATCHING | CHECK_WPASYNC;
+            let query = Query { flags, mask: WRITTEN, want: WRITTEN, ..Query::default() };
             pagemap::scan(pagemap.as_raw_fd(), addresses(mapping), query, |_| {}).is_ok()
         }
     }
 
-    /// Runs of pages of a mapping that are in memory: first page, number, whether
-    /// they were written since. `None` where the kernel can't tell.
-    pub(super) fn runs(self, pagemap: &File, mapping: Mapping) -> Option<Vec<(u64, u64, bool)>> {
+    /// What is not as it was in a mapping, by rising address: pages that were
+    /// written, and pages that are not in memory or show the page of zeros. The
+    /// others are in memory, and nobody has written them since. `None` where the
+    /// kernel can't tell.
+    ///
+    /// Only what changed is asked for: a run of pages that match costs the kernel
+    /// several times what pages that don't do (here 0.8 ms a GiB instead of 2.9).
+    pub(super) fn changed(self, pagemap: &File, mapping: Mapping) -> Option<Vec<Changed>> {
         let (flags, changed) = match self {
             Self::Read => return None,
             Self::SoftDirty => (0, SOFT_DIRTY),
             Self::WriteProtect => (CHECK_WPASYNC, WRITTEN),
         };
         let mut runs = Vec::new();
-        let query = Query { flags, mask: PRESENT, want: PRESENT | PFNZERO | changed };
+        let any = PRESENT | PFNZERO | changed;
+        let query = Query { flags, inverted: PRESENT, any, want: any, ..Query::default() };
         pagemap::scan(pagemap.as_raw_fd(), addresses(mapping), query, |r| {
-            if r.categories & PFNZERO == 0 {
-                let first = r.start / PAGE as u64;
-                runs.push((first, r.end / PAGE as u64 - first, r.categories & changed != 0));
-            }
+            let here = r.categories & (PRESENT | PFNZERO) == PRESENT;
+            runs.push(Changed { first: r.start / PAGE as u64, end: r.end / PAGE as u64, here });
         })
         .ok()?;
         Some(runs)
     }
+}
+
+/// A run of pages that are not as they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// First page.
+    pub(super) first: u64,
+    /// One beyond its last page.
+    pub(super) end: u64,
+    /// They are in memory and were written; else there is nothing to be read.
+    pub(super) here: bool,
 }
 
 #[cfg(test)]
@@ -149,6 +165,6 @@ mod tests {
         let pagemap = open(std::process::id()).unwrap();
         let mapping = Mapping { first: own.page(0), end: own.page(4), plain: true };
         assert!(!Tell::WriteProtect.begin_mapping(&pagemap, mapping));
-        assert_eq!(Tell::WriteProtect.runs(&pagemap, mapping), None);
+        assert_eq!(Tell::WriteProtect.changed(&pagemap, mapping), None);
     }
 }

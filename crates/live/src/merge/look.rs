@@ -13,18 +13,19 @@
 //!                       content was somewhere at the first look)
 //! ```
 
-use super::again::Tell;
+use super::again::{Changed, Tell};
 use super::kcore::Kcore;
 use super::maps::Mapping;
 use super::nodes::NodeSource;
 use super::pages::{self, Found, Sight};
-use super::read::{BATCH, Hasher, Reader, Stop};
+use super::read::{BATCH, Hasher, Reader, Room, Stop, may_read};
 use super::table::{Frame, Frames, Key, Table};
 use super::who::Process;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 /// Pages of a window.
@@ -46,6 +47,9 @@ pub(super) struct Common<'a> {
     /// Numbers of contents are kept, for a second look or for shares.
     pub(super) keep: bool,
     pub(super) budget: Budget,
+    /// Buffers of workers that are done: a second look is short, and new memory
+    /// would be a good part of it.
+    pub(super) spare: Mutex<Vec<Vec<Room>>>,
 }
 
 /// How pages that several map are looked at.
@@ -71,6 +75,9 @@ pub(super) struct Counts {
 impl Common<'_> {
     pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(|e| e.into_inner())
+    }
+    fn spare(&self) -> MutexGuard<'_, Vec<Vec<Room>>> {
+        self.spare.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -178,26 +185,72 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// The index of a page's kept number; all kept pages before it that were not
-    /// asked for go to `passed`.
-    fn find(&mut self, kept: &Kept, page: u64, passed: &mut Vec<u32>) -> Option<usize> {
+    /// The first kept page that is not before `page`, the index of its number, and
+    /// how many follow without a gap, itself among them; all kept pages before it
+    /// that were not asked for go to `passed`.
+    fn seek(&mut self, kept: &Kept, page: u64, passed: &mut Vec<u32>) -> Option<(u64, u32, u32)> {
         while let Some(run) = kept.runs.get(self.run) {
             let end = kept.runs.get(self.run + 1).map_or(kept.ids.len() as u32, |r| r.at);
-            while run.at + self.offset < end {
+            let len = end - run.at;
+            let skip = page.saturating_sub(run.page).min(u64::from(len)) as u32;
+            if skip > self.offset {
+                passed.extend(run.at + self.offset..run.at + skip);
+                self.offset = skip;
+            }
+            if self.offset < len {
                 let here = run.page + u64::from(self.offset);
-                if here > page {
-                    return None;
-                }
-                self.offset += 1;
-                if here == page {
-                    return Some((run.at + self.offset - 1) as usize);
-                }
-                passed.push(run.at + self.offset - 1);
+                return Some((here, run.at + self.offset, len - self.offset));
             }
             self.run += 1;
             self.offset = 0;
         }
         None
+    }
+
+    /// The index of a page's kept number; all kept pages before it that were not
+    /// asked for go to `passed`.
+    fn find(&mut self, kept: &Kept, page: u64, passed: &mut Vec<u32>) -> Option<usize> {
+        let (here, at, _) = self.seek(kept, page, passed)?;
+        if here != page {
+            return None;
+        }
+        self.offset += 1;
+        Some(at as usize)
+    }
+
+    /// Goes over pages that are as they were: returns how many of them were counted.
+    /// The others go to `unknown`, with the index of what was kept.
+    fn clean(
+        &mut self,
+        kept: &Kept,
+        pages: Range<u64>,
+        passed: &mut Vec<u32>,
+        unknown: &mut Vec<(u64, Option<usize>)>,
+    ) -> u64 {
+        let mut spared = 0;
+        let mut page = pages.start;
+        while page < pages.end {
+            let there = self.seek(kept, page, passed);
+            let gap = there.map_or(pages.end, |(here, ..)| here.min(pages.end));
+            unknown.extend((page..gap).map(|page| (page, None)));
+            page = gap;
+            let Some((_, at, len)) = there.filter(|(here, ..)| *here == page) else { continue };
+            let n = (pages.end - page).min(u64::from(len)) as u32;
+            let ids = &kept.ids[at as usize..(at + n) as usize];
+            let uncounted = ids.iter().filter(|id| content_of(**id).is_none()).count();
+            spared += u64::from(n) - uncounted as u64;
+            if uncounted > 0 {
+                let pages = (page..).zip(at as usize..).zip(ids);
+                unknown.extend(
+                    pages
+                        .filter(|(_, id)| content_of(**id).is_none())
+                        .map(|((page, at), _)| (page, Some(at))),
+                );
+            }
+            self.offset += n;
+            page += u64::from(n);
+        }
+        spared
     }
 }
 
@@ -269,21 +322,47 @@ struct Worker<'a> {
     hashes: Vec<Option<u128>>,
     nodes: Vec<u16>,
     by_frame: u64,
+    /// Of the process of the last unit, by its index.
+    pagemap: Option<(usize, Arc<File>)>,
     progress: &'a AtomicU64,
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        self.common.spare().push(self.reader.take_buffer());
+    }
 }
 
 impl<'a> Worker<'a> {
     fn new(common: &'a Common<'a>, progress: &'a AtomicU64) -> Self {
+        let buffer = common.spare().pop().unwrap_or_else(Room::batch);
         Self {
             common,
-            reader: Reader::new(&common.hasher),
+            reader: Reader::new(&common.hasher, buffer),
             entries: Vec::new(),
             found: Vec::new(),
             pages: Vec::with_capacity(BATCH),
             hashes: Vec::with_capacity(BATCH),
             nodes: Vec::with_capacity(BATCH),
             by_frame: 0,
+            pagemap: None,
             progress,
+        }
+    }
+
+    /// A process' pagemap, opened once for all of its units that follow each other.
+    fn pagemap(&mut self, unit: &Unit) -> Result<Arc<File>, Stop> {
+        match &self.pagemap {
+            Some((process, open)) if *process == unit.process => {
+                // It would go on to show the pages of a process that has gone: none.
+                may_read(unit.pid)?;
+                Ok(open.clone())
+            }
+            _ => {
+                let open = Arc::new(pages::open(unit.pid).map_err(|e| stop(&e))?);
+                self.pagemap = Some((unit.process, open.clone()));
+                Ok(open)
+            }
         }
     }
 
@@ -365,7 +444,7 @@ impl<'a> Worker<'a> {
         let common = self.common;
         let mut kept = Kept::default();
         let mut work = || -> Result<(), Stop> {
-            let pagemap = pages::open(unit.pid).map_err(|e| stop(&e))?;
+            let pagemap = self.pagemap(unit)?;
             for &piece in &unit.pieces {
                 if unit.noted && piece.plain || common.tell.begin_mapping(&pagemap, piece) {
                     kept.noted.push((piece.first, piece.end));
@@ -404,6 +483,8 @@ impl<'a> Worker<'a> {
         let counts = &mut *counts;
         // Two rounds of asking for cache lines, so that the third waits for none.
         keys().flatten().for_each(|key| counts.table.prefetch_slot(key));
+        let frames = batch.iter().filter_map(|found| found.frame);
+        frames.for_each(|frame| counts.frames.prefetch(frame));
         keys().flatten().for_each(|key| counts.table.prefetch_entry(key));
         for (found, key) in batch.iter().zip(keys()) {
             let Some(key) = key else { continue };
@@ -439,45 +520,45 @@ impl<'a> Worker<'a> {
     }
 
     fn compare(&mut self, unit: &Unit, kept: &mut Kept, done: &mut Done) -> Result<(), Stop> {
-        let pagemap = pages::open(unit.pid).map_err(|e| stop(&e))?;
+        let pagemap = self.pagemap(unit)?;
         let mut cursor = Cursor { run: 0, offset: 0 };
         let mut passed = Vec::new();
         // Pages to be read, with the index of what was kept of them.
         let mut due: Vec<(Found, Option<usize>)> = Vec::new();
+        let mut unknown = Vec::new();
         for &piece in &unit.pieces {
-            let runs = if piece.plain && kept.is_noted(piece) {
-                self.common.tell.runs(&pagemap, piece)
+            let changed = if piece.plain && kept.is_noted(piece) {
+                self.common.tell.changed(&pagemap, piece)
             } else {
                 None
             };
             // Without the kernel's help everything may have been written.
-            let runs = runs.unwrap_or_else(|| {
-                (piece.first..piece.end)
-                    .step_by(ENTRIES as usize)
-                    .map(|first| (first, ENTRIES.min(piece.end - first), true))
-                    .collect()
+            let changed = changed.unwrap_or_else(|| {
+                vec![Changed { first: piece.first, end: piece.end, here: true }]
             });
-            for (first, n, written) in runs {
-                let part = Mapping { first, end: first + n, ..piece };
-                if written {
+            let mut clean = piece.first;
+            for run in changed {
+                done.spared += cursor.clean(kept, clean..run.first, &mut passed, &mut unknown);
+                clean = run.end;
+                if !run.here {
+                    continue;
+                }
+                for first in (run.first..run.end).step_by(ENTRIES as usize) {
+                    let part = Mapping { first, end: run.end.min(first + ENTRIES), ..piece };
                     self.find(&pagemap, part, done)?;
                     for found in &self.found {
                         due.push((*found, cursor.find(kept, found.page, &mut passed)));
                     }
-                } else {
-                    let mut unknown = Vec::new();
-                    for page in part.first..part.end {
-                        match cursor.find(kept, page, &mut passed) {
-                            Some(i) if content_of(kept.ids[i]).is_some() => done.spared += 1,
-                            at => unknown.push((page, at)),
-                        }
-                    }
-                    // In memory and not written, but not seen before: swapped in.
-                    for (page, at) in unknown {
-                        self.find(&pagemap, Mapping { first: page, end: page + 1, ..part }, done)?;
-                        due.extend(self.found.iter().map(|f| (*f, at)));
+                    if due.len() >= BATCH {
+                        self.compare_due(unit.pid, &pagemap, &mut due, kept, done)?;
                     }
                 }
+            }
+            done.spared += cursor.clean(kept, clean..piece.end, &mut passed, &mut unknown);
+            // In memory and not written, but not seen before: swapped in.
+            for (page, at) in unknown.drain(..) {
+                self.find(&pagemap, Mapping { first: page, end: page + 1, ..piece }, done)?;
+                due.extend(self.found.iter().map(|f| (*f, at)));
                 if due.len() >= BATCH {
                     self.compare_due(unit.pid, &pagemap, &mut due, kept, done)?;
                 }
@@ -507,6 +588,8 @@ impl<'a> Worker<'a> {
             done.read += batch.len() as u64;
             let mut counts = self.common.counts();
             let counts = &mut *counts;
+            let old = |at: &Option<usize>| at.and_then(|at| content_of(kept.ids[at]));
+            batch.iter().filter_map(|(_, at)| old(at)).for_each(|id| counts.table.prefetch(id));
             for (i, (found, (_, at))) in found.iter().zip(batch).enumerate() {
                 let key = self.hashes[i].map(|h| Key::new(h, self.nodes[i]));
                 let old = at.and_then(|at| content_of(kept.ids[at]).map(|id| (at, id)));
@@ -610,4 +693,52 @@ pub(super) fn run(
     });
     progress(pages.load(Ordering::Relaxed));
     done.into_inner().unwrap_or_else(|e| e.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The same as asking for each page by itself.
+        #[test]
+        fn clean_stretches_are_gone_over_as_page_by_page(
+            pages in proptest::collection::btree_map(0u64..60, any::<bool>(), 0..50),
+            cuts in proptest::collection::btree_map(0u64..70, 0u8..3, 1..12),
+        ) {
+            let mut kept = Kept::default();
+            for (&page, &counted) in &pages {
+                kept.push(page, if counted { page as u32 } else { NOT_COUNTED }, false);
+            }
+            let cuts: Vec<(u64, u8)> = cuts.into_iter().collect();
+            // Stretches are clean, asked for page by page, or left out.
+            let run = |clean: bool| {
+                let mut cursor = Cursor { run: 0, offset: 0 };
+                let (mut passed, mut unknown, mut spared) = (Vec::new(), Vec::new(), 0);
+                for pair in cuts.windows(2) {
+                    let stretch = pair[0].0..pair[1].0;
+                    match pair[0].1 {
+                        0 if clean => {
+                            spared += cursor.clean(&kept, stretch, &mut passed, &mut unknown);
+                        }
+                        2 => {}
+                        how => for page in stretch {
+                            match cursor.find(&kept, page, &mut passed) {
+                                Some(at) if how == 0 && content_of(kept.ids[at]).is_some() => {
+                                    spared += 1;
+                                }
+                                at if how == 0 => unknown.push((page, at)),
+                                _ => {}
+                            }
+                        }
+                    }
+                }
+                assert_eq!(cursor.find(&kept, u64::MAX, &mut passed), None);
+                unknown.sort_unstable();
+                (passed, unknown, spared)
+            };
+            prop_assert_eq!(run(true), run(false));
+        }
+    }
 }

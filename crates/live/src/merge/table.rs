@@ -149,6 +149,11 @@ impl Table {
         self.chunks.iter().flatten()
     }
 
+    /// Asks for an entry.
+    pub(super) fn prefetch(&self, id: u32) {
+        prefetch(&raw const self.chunks[id as usize / CHUNK][id as usize % CHUNK]);
+    }
+
     /// Asks for the cache lines that a search will begin with.
     pub(super) fn prefetch_slot(&self, key: Key) {
         prefetch(&raw const self.slots[self.first_slot(key)]);
@@ -158,8 +163,7 @@ impl Table {
     pub(super) fn prefetch_entry(&self, key: Key) {
         let slot = self.slots[self.first_slot(key)];
         if slot != 0 {
-            let id = (slot & self.number_mask()) - 1;
-            prefetch(&raw const self.chunks[id as usize / CHUNK][id as usize % CHUNK]);
+            self.prefetch((slot & self.number_mask()) - 1);
         }
     }
 
@@ -264,13 +268,21 @@ impl Table {
         // The old ones go first: both at once would be the peak.
         self.slots = Vec::new();
         self.set_slots(larger);
-        for id in 0..self.len as u32 {
-            let key = self.entry(id).key();
-            let mut at = self.first_slot(key);
-            while self.slots[at] != 0 {
-                at = self.next(at);
+        // In groups, so that their cache lines are waited for together.
+        const GROUP: usize = 32;
+        for first in (0..self.len).step_by(GROUP) {
+            let ids = first as u32..self.len.min(first + GROUP) as u32;
+            let mut begins = [0; GROUP];
+            for (id, begin) in ids.clone().zip(&mut begins) {
+                *begin = self.first_slot(self.entry(id).key());
+                prefetch(&raw const self.slots[*begin]);
             }
-            self.slots[at] = self.tag_of(key) | (id + 1);
+            for (id, mut at) in ids.zip(begins) {
+                while self.slots[at] != 0 {
+                    at = self.next(at);
+                }
+                self.slots[at] = self.tag_of(self.entry(id).key()) | (id + 1);
+            }
         }
     }
 
@@ -314,6 +326,15 @@ pub(super) struct Frames {
 const FRAME_MAX: u64 = 1 << 39;
 
 impl Frames {
+    /// Asks for the cache line that marking a frame will need.
+    pub(super) fn prefetch(&self, frame: u64) {
+        // Of a number beyond all memory any chunk will do: it is only asked for.
+        let chunk = self.chunks.get((frame >> 15) as usize);
+        if let Some(words) = chunk.and_then(|chunk| chunk.as_ref()) {
+            prefetch(&raw const words[(frame & 0x7fff) as usize / 64]);
+        }
+    }
+
     /// Marks a frame.
     pub(super) fn mark(&mut self, frame: u64) -> Frame {
         if frame >= FRAME_MAX {

@@ -147,6 +147,36 @@ fn a_second_look_reads_what_the_kernel_says_was_written() {
     assert_eq!(two_looks(&own, Changes::WriteProtect), (10, 2, 3, 4, 6));
 }
 
+#[test]
+fn the_kernel_is_asked_only_for_what_changed() {
+    let own = within_a_window();
+    let Some(_tracking) = write_protection(&own) else {
+        println!("skipped: no asynchronous write protection in this kernel");
+        return;
+    };
+    (0..16).for_each(|i| own.write(i, 1));
+    let pagemap = pages::open(std::process::id()).unwrap();
+    let mapping = Mapping { first: own.page(0), end: own.page(20), plain: true };
+    assert!(again::Tell::WriteProtect.begin_mapping(&pagemap, mapping));
+    // Written: 2, 3 and, new, 17. Gone: 8, 9; 9 shows the page of zeros now. Never
+    // there: 16, 18, 19.
+    own.write(2, 2);
+    own.write(3, 1);
+    own.write(17, 1);
+    // SAFETY: pages of our own mapping.
+    unsafe {
+        libc::madvise((own.page(8) * 4096) as *mut libc::c_void, 2 * 4096, libc::MADV_DONTNEED)
+    };
+    assert_eq!(own.read(9), 0);
+    let changed = again::Tell::WriteProtect.changed(&pagemap, mapping).unwrap();
+    let here = |wanted: bool| -> Vec<u64> {
+        let runs = changed.iter().filter(|run| run.here == wanted);
+        runs.flat_map(|run| run.first..run.end).map(|page| page - own.page(0)).collect()
+    };
+    assert_eq!(here(true), [2, 3, 17]);
+    assert_eq!(here(false), [8, 9, 16, 18, 19]);
+}
+
 /// Registers memory of ours for asynchronous write protection.
 fn write_protection(own: &Own) -> Option<std::fs::File> {
     use std::os::fd::FromRawFd;
