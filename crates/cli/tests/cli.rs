@@ -509,7 +509,9 @@ value = 2
 fn guests_are_merged_and_files_say_so() {
     let f = Folder::new("guests");
     with_guests(&f);
-    f.check("sim pair.toml", expect![[r#"
+    f.check(
+        "sim pair.toml",
+        expect![[r#"
         exit 0
                                                                 pair
         time [s]                                   2.0000 (   0.00%)
@@ -560,7 +562,8 @@ fn guests_are_merged_and_files_say_so() {
         512
 
         at 1900ms: write "2" to /sys/kernel/mm/ksm/run: done, in 0.8192 ms of the writer's time
-    "#]]);
+    "#]],
+    );
     let json = f.json("sim pair.toml --json");
     let run = &json["runs"][0];
     // The unmerge at the end took a copy a page that was merged.
