@@ -12,7 +12,7 @@
 //!  │           ▼ events    ▼        ▼   with a fault; it starts later then
 //! ```
 
-use crate::files::Outcome;
+use crate::files::{Outcome, Writer};
 use crate::hot::{self, CostTable, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::{Ctx, Fatal, Kernel, Mapping, TICK, TaskNuma};
 use crate::latency::Latencies;
@@ -53,6 +53,8 @@ pub(crate) enum Program {
     Homenode,
     /// DAMON's thread, on homenode's behalf.
     Kdamond,
+    /// Whoever writes to files whose answer takes time: memory going offline.
+    Writer,
     /// It has ended.
     Ended,
 }
@@ -261,7 +263,9 @@ pub struct Simulation {
     pub(crate) speaks: bool,
     /// Samples accesses, where homenode asks for that.
     pub(crate) pmu: Option<Box<Pmu>>,
-    /// Tasks that are homenode's: the others' PIDs don't depend on them.
+    /// Writes that wait for memory to go offline.
+    pub(crate) writer: Writer,
+    /// Tasks that are homenode's or write files: the others' PIDs don't depend on them.
     helpers: u32,
 }
 
@@ -325,6 +329,7 @@ impl Simulation {
             agent: None,
             speaks: false,
             pmu: None,
+            writer: Writer::default(),
             helpers: 0,
         };
         for node in 0..s.machine.nodes.len() {
@@ -370,7 +375,7 @@ impl Simulation {
         let id = self.tasks.len();
         // PIDs begin where a booted system's begin; the low bits matter (SPEC §A.7).
         let pid = match program {
-            Program::Homenode | Program::Kdamond => {
+            Program::Homenode | Program::Kdamond | Program::Writer => {
                 self.helpers += 1;
                 900 + self.helpers
             }
@@ -459,7 +464,9 @@ impl Simulation {
     }
 
     fn start_process(&mut self, number: usize) {
-        let p = self.processes[number].clone();
+        let mut p = self.processes[number].clone();
+        // A policy of nodes without memory is refused: the program goes on without.
+        p.policy = self.kernel.settable(&p.policy).unwrap_or_default();
         let space = self.kernel.new_space();
         let mut ids = Vec::new();
         for (i, &cpu) in p.cpus.iter().enumerate() {
@@ -505,7 +512,7 @@ impl Simulation {
                 writable: !m.read_only,
                 executable: false,
                 huge: m.huge,
-                policy: m.policy.clone(),
+                policy: self.kernel.settable(&m.policy).unwrap_or_default(),
             },
             name: m.name.clone(),
         };
@@ -608,7 +615,7 @@ impl Simulation {
         self.task_mut(id).cpu = cpu;
         self.enqueue(id, false);
     }
-    fn ctx_of(&self, id: usize, t: &Task) -> Ctx {
+    pub(crate) fn ctx_of(&self, id: usize, t: &Task) -> Ctx {
         let cpu = self.machine.cpus[t.cpu].id.0;
         Ctx { task: id, node: self.cpus[t.cpu].node, cpu, clock: t.clock.max(self.now) }
     }
@@ -772,6 +779,10 @@ impl Simulation {
         }
         if let Program::Homenode | Program::Kdamond = task.program {
             self.run_helper(task, end);
+            return;
+        }
+        if let Program::Writer = task.program {
+            self.run_writer(task, end);
             return;
         }
         if let Program::Player(_) = task.program {

@@ -36,13 +36,16 @@
 //! Source: specs/files.md.
 
 mod action;
+mod block;
 mod node;
 mod process;
 mod vmstat;
 
 pub use action::Outcome;
+pub(crate) use block::Writer;
 
 use crate::engine::Simulation;
+use block::{BlockView, Job};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, Knob, KnobError, WriteAs};
 use homenode_core::scenario::Rights;
@@ -83,6 +86,9 @@ enum File {
     Nodes(Set),
     /// `nodelist` of the tier at that place.
     Tier(usize),
+    /// A file of a memory block.
+    Block(usize, BlockView),
+    BlockSize,
     NumaMaps(process::Id),
     Status(process::Id),
 }
@@ -94,7 +100,9 @@ impl File {
             Self::Knob(_) => None,
             Self::Vmstat | Self::Zoneinfo => Some(Errno::Eio),
             // sysfs looks at the mode even for root.
+            Self::Block(_, view) if view.is_writable() => None,
             Self::Node(..) | Self::Nodes(_) | Self::Tier(_) => Some(Errno::Eacces),
+            Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
             Self::NumaMaps(_) | Self::Status(_) => Some(Errno::Einval),
         }
     }
@@ -110,6 +118,7 @@ enum Found {
 /// Only root may look below it.
 const DEBUGFS: &str = "/sys/kernel/debug";
 const NODES: &str = "/sys/devices/system/node";
+const BLOCKS: &str = "/sys/devices/system/memory";
 const TIERS: &str = "/sys/devices/virtual/memory_tiering";
 
 impl Simulation {
@@ -140,20 +149,36 @@ impl Simulation {
 
     /// Writes a text to a file from its start, in one piece.
     ///
+    /// What takes the kernel time (memory that goes offline) is done at once, at the
+    /// present moment of virtual time; an [`homenode_core::scenario::Action`] takes its
+    /// time.
+    ///
     /// # Errors
     /// [`FileError`]; nothing is then changed. EACCES at open, EPERM, EINVAL and
-    /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written.
+    /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written; EINVAL,
+    /// EBUSY and EINTR for memory that does not go offline (pages that had left it by
+    /// then stay where they are).
     ///
-    /// Source: specs/files.md#rights, specs/knobs.md#sysctl.
+    /// Source: specs/files.md#rights, specs/files.md#blocks, specs/knobs.md#sysctl.
     pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
+        match self.begin_write(path, text, who)? {
+            None => Ok(()),
+            Some(job) => self.finish_now(job),
+        }
+    }
+
+    /// Writes, or says what is to be done before it has been written.
+    fn begin_write(
+        &mut self,
+        path: &str,
+        text: &str,
+        who: Rights,
+    ) -> Result<Option<Job>, FileError> {
         let file = self.open(path, who)?;
-        let File::Knob(knob) = file else {
-            let errno = match file.refusal() {
-                Some(errno) if who == Rights::Root => errno,
-                _ => Errno::Eacces,
-            };
+        if let Some(errno) = file.refusal() {
+            let errno = if who == Rights::Root { errno } else { Errno::Eacces };
             return Err(refused(path, errno, "this file is for reading only"));
-        };
+        }
         if who == Rights::Nobody {
             return Err(refused(
                 path,
@@ -161,10 +186,15 @@ impl Simulation {
                 "its mode is 0644: only root may write to it",
             ));
         }
-        let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
-        let name = knob.name();
-        let done = self.kernel.set_knob(&self.machine, &name, text, who, self.now);
-        done.map_err(|e| of_knob(path, e))
+        match file {
+            File::Knob(knob) => {
+                let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
+                let done = self.kernel.set_knob(&knob.name(), text, who, self.now);
+                done.map_err(|e| of_knob(path, e)).map(|()| None)
+            }
+            File::Block(block, view) => Job::parse(path, block, view, text).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// The names in a folder, in the order of their bytes.
@@ -199,6 +229,15 @@ impl Simulation {
             for view in NodeView::ALL {
                 let path = format!("{NODES}/node{}/{}", node.id, view.name());
                 all.insert(path, File::Node(place, view));
+            }
+        }
+        all.insert(format!("{BLOCKS}/block_size_bytes"), File::BlockSize);
+        for block in 0..self.kernel.hotplug.blocks.len() {
+            for view in BlockView::of(version) {
+                all.insert(
+                    format!("{BLOCKS}/memory{block}/{}", view.name()),
+                    File::Block(block, view),
+                );
             }
         }
         if version >= KernelVersion::V6_1 {
@@ -294,6 +333,8 @@ impl Simulation {
                 let list = self.kernel.tiers.listing();
                 list.get(place).map_or_else(String::new, |(_, nodes)| format!("{nodes}\n"))
             }
+            File::Block(block, view) => self.block_text(block, view),
+            File::BlockSize => self.block_size_text(),
             File::NumaMaps(id) => self.numa_maps_text(id),
             File::Status(id) => self.status_text(id),
         }

@@ -15,7 +15,7 @@ pub struct Outcome {
     /// The path that was opened: PIDs in the place of names.
     pub path: String,
     /// The text that was read (nothing for a write), or the error. `None` until the
-    /// time has come, and for good if the run ends before.
+    /// time has come and the kernel has answered, and for good if the run ends before.
     pub result: Option<Result<String, FileError>>,
 }
 
@@ -60,7 +60,15 @@ impl Simulation {
             (Err(e), _) => Err(e.clone()),
             (Ok(path), FileOp::Read { .. }) => self.read_file_as(path, action.who),
             (Ok(path), FileOp::Write { text, .. }) => {
-                self.write_file(path, text, action.who).map(|()| String::new())
+                match self.begin_write(path, text, action.who) {
+                    Ok(None) => Ok(String::new()),
+                    Ok(Some(job)) => {
+                        self.planned[number].path.clone_from(path);
+                        self.finish_later(job.of(number));
+                        return;
+                    }
+                    Err(e) => Err(e),
+                }
             }
         };
         let outcome = &mut self.planned[number];

@@ -104,7 +104,7 @@ fn what_each_version_has() {
         before = now;
     }
     expect![[r#"
-        3.8: 29 files
+        3.8: 54 files
           + /proc/1000/numa_maps
           + /proc/1000/status
           + /proc/1001/numa_maps
@@ -118,6 +118,31 @@ fn what_each_version_has() {
           + /proc/sys/vm/swappiness
           + /proc/vmstat
           + /proc/zoneinfo
+          + /sys/devices/system/memory/block_size_bytes
+          + /sys/devices/system/memory/memory0/phys_index
+          + /sys/devices/system/memory/memory0/removable
+          + /sys/devices/system/memory/memory0/state
+          + /sys/devices/system/memory/memory1/phys_index
+          + /sys/devices/system/memory/memory1/removable
+          + /sys/devices/system/memory/memory1/state
+          + /sys/devices/system/memory/memory2/phys_index
+          + /sys/devices/system/memory/memory2/removable
+          + /sys/devices/system/memory/memory2/state
+          + /sys/devices/system/memory/memory3/phys_index
+          + /sys/devices/system/memory/memory3/removable
+          + /sys/devices/system/memory/memory3/state
+          + /sys/devices/system/memory/memory4/phys_index
+          + /sys/devices/system/memory/memory4/removable
+          + /sys/devices/system/memory/memory4/state
+          + /sys/devices/system/memory/memory5/phys_index
+          + /sys/devices/system/memory/memory5/removable
+          + /sys/devices/system/memory/memory5/state
+          + /sys/devices/system/memory/memory6/phys_index
+          + /sys/devices/system/memory/memory6/removable
+          + /sys/devices/system/memory/memory6/state
+          + /sys/devices/system/memory/memory7/phys_index
+          + /sys/devices/system/memory/memory7/removable
+          + /sys/devices/system/memory/memory7/state
           + /sys/devices/system/node/has_cpu
           + /sys/devices/system/node/has_memory
           + /sys/devices/system/node/has_normal_memory
@@ -134,7 +159,7 @@ fn what_each_version_has() {
           + /sys/devices/system/node/online
           + /sys/devices/system/node/possible
           + /sys/kernel/mm/transparent_hugepage/enabled
-        5.18: 31 files
+        5.18: 72 files
           - /proc/sys/kernel/numa_balancing_scan_delay_ms
           - /proc/sys/kernel/numa_balancing_scan_period_max_ms
           - /proc/sys/kernel/numa_balancing_scan_period_min_ms
@@ -142,22 +167,38 @@ fn what_each_version_has() {
           - /proc/sys/kernel/numa_balancing_scan_size_mb
           + /proc/sys/kernel/numa_balancing
           + /proc/sys/vm/watermark_scale_factor
+          + /sys/devices/system/memory/memory0/online
+          + /sys/devices/system/memory/memory0/valid_zones
+          + /sys/devices/system/memory/memory1/online
+          + /sys/devices/system/memory/memory1/valid_zones
+          + /sys/devices/system/memory/memory2/online
+          + /sys/devices/system/memory/memory2/valid_zones
+          + /sys/devices/system/memory/memory3/online
+          + /sys/devices/system/memory/memory3/valid_zones
+          + /sys/devices/system/memory/memory4/online
+          + /sys/devices/system/memory/memory4/valid_zones
+          + /sys/devices/system/memory/memory5/online
+          + /sys/devices/system/memory/memory5/valid_zones
+          + /sys/devices/system/memory/memory6/online
+          + /sys/devices/system/memory/memory6/valid_zones
+          + /sys/devices/system/memory/memory7/online
+          + /sys/devices/system/memory/memory7/valid_zones
           + /sys/kernel/debug/sched/numa_balancing/scan_delay_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_max_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_size_mb
           + /sys/kernel/mm/numa/demotion_enabled
-        6.1: 35 files
+        6.1: 76 files
           + /proc/sys/kernel/numa_balancing_promote_rate_limit_MBps
           + /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier4/nodelist
           + /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms
-        6.12: 37 files
+        6.12: 78 files
           - /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier37/nodelist
           + /sys/kernel/mm/mempolicy/weighted_interleave/node0
           + /sys/kernel/mm/mempolicy/weighted_interleave/node1
-        7.3: 37 files
+        7.3: 78 files
     "#]]
     .assert_eq(&out);
 }
