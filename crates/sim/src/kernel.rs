@@ -9,6 +9,7 @@ mod alloc;
 pub(crate) mod damon;
 mod fault;
 pub(crate) mod hotplug;
+pub(crate) mod merge;
 mod migrate;
 mod mm;
 mod numa;
@@ -125,6 +126,8 @@ pub(crate) struct Kernel {
     pub(crate) probe: Option<Box<Probe>>,
     /// 3.8's limit on migrations per node.
     seed_limit: Vec<homenode_core::numa::scan::SeedRateLimit>,
+    /// Same-page merging.
+    pub(crate) merging: merge::Merging,
 }
 
 impl Kernel {
@@ -235,6 +238,7 @@ impl Kernel {
             watch: None,
             probe: None,
             seed_limit: vec![Default::default(); nr_nodes],
+            merging: merge::Merging::new(machine, knobs.version),
             knobs,
             model,
         })

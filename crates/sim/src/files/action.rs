@@ -2,10 +2,12 @@
 //!
 //! Source: specs/files.md#actions.
 
+use super::ksm::Wrote;
 use super::{FileError, refused};
 use crate::engine::Simulation;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Action, FileOp, names_in};
+use homenode_core::units::Picos;
 
 /// What came of one [`Action`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +19,17 @@ pub struct Outcome {
     /// The text that was read (nothing for a write), or the error. `None` until the
     /// time has come and the kernel has answered, and for good if the run ends before.
     pub result: Option<Result<String, FileError>>,
+    /// What it took the one who wrote: 2 to merging's `run` copies every merged page.
+    /// The pages change at once, at the action's time.
+    pub took: Picos,
+    /// Whether the writer has begun and sleeps, since memory is going offline.
+    pub waits: bool,
 }
 
 impl Outcome {
     pub(crate) fn planned(action: Action) -> Self {
-        Self { path: action.what.path().to_owned(), action, result: None }
+        let path = action.what.path().to_owned();
+        Self { path, action, result: None, took: Picos::ZERO, waits: false }
     }
 
     /// The error that came, if one did.
@@ -32,6 +40,9 @@ impl Outcome {
     /// What went otherwise than expected, as a sentence for people; `None`: nothing.
     pub fn missed(&self) -> Option<String> {
         match (&self.result, self.action.expect) {
+            (None, _) if self.waits => {
+                Some("the run was over before memory was offline, for which it waited".to_owned())
+            }
             (None, _) => Some("the run was over before it".to_owned()),
             (Some(Ok(_)), None) => None,
             (Some(Ok(_)), Some(expected)) => {
@@ -54,28 +65,52 @@ impl Simulation {
 
     /// The time of an action has come.
     pub(crate) fn act(&mut self, number: usize) {
+        self.attempt(number);
+        // It may have been the one that others waited for.
+        self.act_again();
+    }
+
+    fn attempt(&mut self, number: usize) {
         let action = self.planned[number].action.clone();
         let path = self.with_pids(action.what.path());
+        let (mut took, mut waits, mut begins) = (Picos::ZERO, false, None);
         let result = match (&path, &action.what) {
             (Err(e), _) => Err(e.clone()),
             (Ok(path), FileOp::Read { .. }) => self.read_file_as(path, action.who),
             (Ok(path), FileOp::Write { text, .. }) => {
-                match self.begin_write(path, text, action.who) {
-                    Ok(None) => Ok(String::new()),
-                    Ok(Some(job)) => {
-                        self.planned[number].path.clone_from(path);
-                        self.finish_later(job.of(number));
-                        return;
+                self.write_timed(path, text, action.who).map(|wrote| {
+                    match wrote {
+                        Wrote::Done(time) => took = time,
+                        Wrote::Waits => waits = true,
+                        Wrote::Begins(job) => begins = Some(job),
                     }
-                    Err(e) => Err(e),
-                }
+                    String::new()
+                })
             }
         };
         let outcome = &mut self.planned[number];
         if let Ok(path) = path {
             outcome.path = path;
         }
-        outcome.result = Some(result);
+        outcome.took = took;
+        outcome.waits = waits;
+        outcome.result = (!waits && begins.is_none()).then_some(result);
+        if let Some(job) = begins {
+            self.finish_later(job.of(number));
+        }
+    }
+
+    /// Who waited for memory to be offline, or to stay, writes now, in the scenario's order.
+    /// Nothing happens as long as some is on its way out.
+    pub(crate) fn act_again(&mut self) {
+        if self.kernel.ksm().is_offlining() {
+            return;
+        }
+        for number in 0..self.planned.len() {
+            if self.planned[number].waits {
+                self.attempt(number);
+            }
+        }
     }
 
     /// A path with PIDs in the place of `{names}`.

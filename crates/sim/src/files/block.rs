@@ -159,7 +159,7 @@ impl Simulation {
             }
         };
         if self.tasks[id].as_ref().is_some_and(|t| t.run == Run::Sleeping) {
-            self.spread(id);
+            self.spread(id, false);
         }
     }
     /// A write from outside of virtual time: those that wait come first, all at once.
@@ -215,6 +215,8 @@ impl Simulation {
         if let Some(outcome) = job.outcome {
             self.planned[outcome].result = Some(result.clone().map(|()| String::new()));
         }
+        // Who waited for this writes now.
+        self.act_again();
         Some(result)
     }
 }

@@ -166,6 +166,7 @@ impl Kernel {
     /// Whoever must know of a block is told here, in the order in which they asked to.
     fn notify(&mut self, block: usize, notice: Notice) {
         let zone = self.hotplug.blocks[block].zone;
+        self.merge_notice(notice);
         if let Some(watch) = &mut self.watch {
             let node = self.memory.node_of(zone);
             watch.block(node, block, notice != Notice::Cancelled, notice == Notice::Offlined);
