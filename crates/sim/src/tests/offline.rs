@@ -2,10 +2,12 @@
 //! specs/exceptions/memory-offline.md.
 
 use super::bench::{Bench, kind};
+use super::merge;
 use super::support::{cxl, dram, knobs, machine, map, process, scenario, touch};
 use crate::build::Setup;
 use crate::check::Checker;
 use crate::engine::Simulation;
+use crate::kernel::merge::Looker;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use crate::watch::Watch;
@@ -401,4 +403,114 @@ fn a_zone_gone_keeps_its_place() {
     assert_eq!(b.set(2, "online"), Ok(()));
     assert!(b.read("/proc/zoneinfo").contains("Normal"));
     b.check();
+}
+
+// ── Merging (SPEC §E.4, the seed's second problem) ─────────────────────────────
+
+/// Nodes without a page, and nodes in another tree than their page's.
+fn astray(b: &Bench) -> (usize, usize) {
+    let k = &b.sim.kernel;
+    let looker = Looker(k);
+    (k.ksm().stale_nodes(&looker).len(), k.ksm().misplaced_nodes(&looker).len())
+}
+
+#[test]
+fn pages_that_hot_remove_has_moved_end_in_the_right_tree() {
+    // Node 0: blocks 0 to 3, node 1: blocks 4 to 7.
+    let mut b = merge::bench(&[("merge_across_nodes", "0")]);
+    let here = merge::guest_of(&mut b, 0, &[1, 1, 4]);
+    let there = merge::guest_of(&mut b, 1, &[1, 1, 2, 2, 3, 5]);
+    merge::pass(&mut b, 3);
+    assert_eq!(merge::counts(&b), [3, 3, 3, 0, 0, 0]);
+    // One merged page is written to, and by nobody else mapped: its node is stale.
+    b.touch(there + 2, true).expect("room");
+    b.touch(there + 3, true).expect("room");
+    assert_eq!(astray(&b), (1, 0));
+    for block in 4..8 {
+        assert_eq!(b.set(block, "offline"), Ok(()));
+        b.check();
+    }
+    assert_eq!(b.on(there, 6), [6, 0]);
+    assert_eq!(astray(&b).0, 0, "who has no page went with the memory");
+    assert_eq!(b.sim.kernel.ksm().read("run").as_deref(), Ok("1"));
+    merge::pass(&mut b, 3);
+    assert_eq!(astray(&b), (0, 0), "all are in the tree of node 0");
+    let trees: Vec<_> = b.sim.kernel.ksm().nodes_seen().iter().map(|n| n.tree).collect();
+    // The migrated node and the one that was there hang in one chain.
+    assert_eq!(merge::counts(&b)[..2], [2, 2]);
+    assert_eq!(trees.len(), 2);
+    assert!(trees.iter().all(|t| *t == trees[0] && t.is_some()), "{trees:?}");
+    b.check();
+    // New pages find them: a third guest on node 0.
+    merge::guest_of(&mut b, 0, &[1, 3]);
+    merge::pass(&mut b, 3);
+    assert_eq!(merge::counts(&b)[..2], [3, 4]);
+    assert_eq!(b.on(here, 3), [3, 0]);
+    // Back: node 1's tree serves what is written there from now on.
+    for block in 4..8 {
+        assert_eq!(b.set(block, "online"), Ok(()));
+    }
+    let again = merge::guest_of(&mut b, 1, &[1, 1]);
+    merge::pass(&mut b, 3);
+    assert_eq!(b.on(again, 2), [0, 2]);
+    assert_eq!(merge::counts(&b)[..2], [4, 5]);
+    assert_eq!(astray(&b), (0, 0));
+}
+
+#[test]
+fn a_cancelled_offline_leaves_merging_as_it_was() {
+    let mut b = merge::bench(&[("merge_across_nodes", "0")]);
+    merge::guest_of(&mut b, 1, &[1, 1, 2, 2, 3]);
+    merge::pass(&mut b, 3);
+    let before = merge::counts(&b);
+    b.sim.kernel.fail_moves = 1000;
+    assert_eq!(b.set(4, "offline"), Err(Errno::Eintr));
+    b.check();
+    assert_eq!(merge::counts(&b), before);
+    assert_eq!(b.sim.kernel.ksm().read("run").as_deref(), Ok("1"));
+    b.sim.kernel.fail_moves = 0;
+    merge::pass(&mut b, 2);
+    assert_eq!(merge::counts(&b), before);
+}
+
+#[test]
+fn ksmd_and_writers_wait_until_memory_is_offline() {
+    let m = merge::two_nodes();
+    let guests = vec![
+        merge::kvm("a", 0, 600, 100, 50, 300),
+        Process { policy: bound(1), ..merge::kvm("b", 1, 1600, 100, 50, 300) },
+    ];
+    let mut s = scenario(guests);
+    s.knobs = knobs(&[NO_THP]);
+    s.ksm = merge::ksm(&[("pages_to_scan", "1000"), ("sleep_millisecs", "0"), ("run", "1")]);
+    let ksm = |ms: u64, what: &str, value: Option<&str>| {
+        let path = format!("/sys/kernel/mm/ksm/{what}");
+        let op = match value {
+            Some(text) => FileOp::Write { path, text: text.into() },
+            None => FileOp::Read { path },
+        };
+        Action { at: Picos::from_ms(ms), who: Rights::Root, what: op, expect: None }
+    };
+    s.actions = vec![
+        write_at(20, 4, "offline"),
+        ksm(21, "run", None),
+        ksm(21, "full_scans", None),
+        ksm(21, "max_page_sharing", Some("300")),
+        ksm(21, "run", Some("0")),
+        ksm(22, "run", None),
+        ksm(22, "full_scans", None),
+        ksm(100, "run", None),
+    ];
+    let sim = run(&m, &s);
+    let said: Vec<String> = sim
+        .outcomes()
+        .iter()
+        .map(|o| match &o.result {
+            Some(Ok(text)) => text.trim().to_owned(),
+            other => panic!("{other:?} {:?}", o.missed()),
+        })
+        .collect();
+    assert_eq!((&said[1][..], &said[5][..], &said[7][..]), ("5", "5", "0"), "{said:?}");
+    assert_eq!(said[2], said[6], "ksmd rests");
+    assert_eq!(run(&m, &s).hash(), sim.hash());
 }
