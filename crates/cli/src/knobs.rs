@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Knob, Knobs};
+use homenode_core::ksm::files::File;
 
 /// A knob and its value, not yet checked.
 pub(crate) type Setting = (String, String);

@@ -1,5 +1,6 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+mod merging;
 mod processes;
 
 use crate::homenode::{self, Own, Runner, Source};
@@ -10,10 +11,11 @@ use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
+use homenode_core::units::Picos;
 use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
-use homenode_sim::{ProcessFigures, Setup, Simulation};
+use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -34,7 +36,8 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
-  homenode sim scenarios/tiering-gauss.toml --engine --source damon")]
+  homenode sim scenarios/tiering-gauss.toml --engine --source damon
+  homenode sim scenarios/guests.toml --set merge_across_nodes=0")]
 pub(crate) struct Args {
     /// The scenario's TOML
     #[arg(value_name = "SCENARIO.toml")]
@@ -70,6 +73,8 @@ struct Run {
     processes: Vec<ProcessFigures>,
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
+    /// What merging has reached, where contents are kept.
+    merging: Option<MergeFigures>,
     own: Option<Own>,
 }
 
@@ -94,8 +99,10 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let mut setup = Setup::of(&scenario);
     // The scenario's own first, so that an error names the right source.
     knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
-    knobs::check(&args.set, setup.version)?;
-    setup.knobs.extend(args.set.iter().cloned());
+    let (ksm, set) = knobs::split(&args.set, setup.version);
+    knobs::check(&set, setup.version)?;
+    setup.knobs.extend(set);
+    setup.ksm.extend(ksm);
 
     let shelves = nodes::shelves(&machine, setup.version);
     let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
@@ -152,6 +159,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
                 });
+                if let Some(m) = &run.merging {
+                    it["merging"] = merging::json(m, column.setup.version);
+                }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
                 }
@@ -214,6 +224,9 @@ fn file_text(o: &Outcome, run: &str) -> String {
     let came = match (&o.result, o.missed()) {
         (_, Some(missed)) => format!(": {missed}"),
         (Some(Err(e)), None) => format!(": {}, as expected", e.errno.name()),
+        (_, None) if o.took > Picos::ZERO => {
+            format!(": done, in {} ms of the writer's time", o.took.0 as f64 / 1e9)
+        }
         (_, None) if matches!(o.action.what, FileOp::Write { .. }) => ": done".to_owned(),
         (_, None) => String::new(),
     };
@@ -241,6 +254,7 @@ fn file_json(o: &Outcome) -> Value {
         FileOp::Write { text, .. } => {
             it["op"] = json!("write");
             it["value"] = json!(text);
+            it["took_ns"] = json!(o.took.as_ns());
         }
     }
     it
@@ -265,7 +279,8 @@ fn one(
     let mut run = figures(sim, sim.now(), shelves);
     homenode::add_moves(&mut run, own.as_ref());
     let files = sim.outcomes().to_vec();
-    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own })
+    let merging = sim.merging();
+    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, merging, own })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
@@ -343,6 +358,8 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
         table.groups.insert(1, processes::group(scenario, shelves, columns));
     }
+    let counters = table.groups.len() - 1;
+    table.groups.splice(counters..counters, merging::group(columns));
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
         workload: format!("{}: {}", scenario.name, scenario.about),
@@ -354,6 +371,10 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let knobs: Vec<String> = setup.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if !knobs.is_empty() {
         caption.notes.push(format!("knobs: {}", knobs.join(", ")));
+    }
+    let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if !files.is_empty() {
+        caption.notes.push(format!("ksm: {}", files.join(", ")));
     }
     for source in columns.iter().filter_map(|c| c.source) {
         let set = homenode_sim::machine::knobs_for(source.of_core());
