@@ -236,7 +236,9 @@ impl Kernel {
         if let Some(c) = &self.memory.contents {
             // Each side of what was merged reads a page of its own: only the one that
             // comes first has the page of the swap cache itself.
-            let (held, copy) = (c.known(page), c.is_copy(page));
+            let (held, copy) = (c.known(page), c.is_copy(page) && !file);
+            // A page of a file, which fork may have shared, is nothing to merging.
+            let held = if file { Content::OWN } else { held };
             self.memory.set_content(page, held);
             self.count(ctx, Item::KsmSwpinCopy, u64::from(copy));
         }
