@@ -37,12 +37,12 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 #[command(after_help = "Example:
   homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
   homenode sim scenarios/tiering-gauss.toml --engine --source damon
-  homenode sim scenarios/guests.toml --set merge_across_nodes=0")]
+  homenode sim scenarios/merge-guests.toml --set merge_across_nodes=0")]
 pub(crate) struct Args {
     /// The scenario's TOML
     #[arg(value_name = "SCENARIO.toml")]
     scenario: PathBuf,
-    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
+    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP_SIM)]
     set: Vec<Setting>,
     /// Runs, each with its own seed: the scenario's and those after it
     #[arg(long, value_name = "N", default_value = "1")]
@@ -73,9 +73,9 @@ struct Run {
     processes: Vec<ProcessFigures>,
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
-    /// What merging has reached, where contents are kept.
-    merging: Option<MergeFigures>,
     own: Option<Own>,
+    /// What merging reached, where the scenario may merge.
+    merge: Option<MergeFigures>,
 }
 
 /// A column: its name, who moves pages there, and its runs, one for each seed.
@@ -159,8 +159,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
                 });
-                if let Some(m) = &run.merging {
-                    it["merging"] = merging::json(m, column.setup.version);
+                if let Some(m) = &run.merge {
+                    it["merge"] = merging::json(m, column.setup.version);
                 }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
@@ -279,8 +279,8 @@ fn one(
     let mut run = figures(sim, sim.now(), shelves);
     homenode::add_moves(&mut run, own.as_ref());
     let files = sim.outcomes().to_vec();
-    let merging = sim.merging();
-    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, merging, own })
+    let merge = sim.merging();
+    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own, merge })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
@@ -374,7 +374,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     }
     let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if !files.is_empty() {
-        caption.notes.push(format!("ksm: {}", files.join(", ")));
+        caption.notes.push(format!("/sys/kernel/mm/ksm: {}", files.join(", ")));
     }
     for source in columns.iter().filter_map(|c| c.source) {
         let set = homenode_sim::machine::knobs_for(source.of_core());

@@ -455,6 +455,73 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
     );
 }
 
+/// Guests on two nodes, and what `--set` makes of their merging.
+fn with_guests(f: &Folder) {
+    let text = r#"
+name = "pair"
+about = "a test's"
+machine = "MACHINES/small-two-sockets.toml"
+duration = "2s"
+
+[ksm]
+pages_to_scan = 1000
+run = 1
+
+[[process]]
+name = "shm"
+cpus = "1"
+
+[[process.map]]
+name = "shared"
+size = "64 KiB"
+shared = true
+mergeable = true
+
+[[process.step]]
+do = "touch"
+map = "shared"
+
+[[guest]]
+name = "vm"
+count = 2
+cpus = ["0", "2"]
+node = [0, 1]
+memory = "4 MiB"
+image = { name = "debian", share = 500 }
+do = "benchmark"
+settle = "1s"
+rounds = 3
+time = "2s"
+
+[[at]]
+time = "1500ms"
+read = "/proc/{vm-1}/ksm_merging_pages"
+
+[[at]]
+time = "1900ms"
+write = "/sys/kernel/mm/ksm/run"
+value = 2
+"#;
+    f.write("pair.toml", &text.replace("MACHINES", &repository("machines")));
+}
+
+#[test]
+fn guests_are_merged_and_files_say_so() {
+    let f = Folder::new("guests");
+    with_guests(&f);
+    f.check("sim pair.toml", expect![[""]]);
+    let json = f.json("sim pair.toml --json");
+    let run = &json["runs"][0];
+    // The unmerge at the end took a copy a page that was merged.
+    assert_eq!(run["merge"]["pages_shared"], 0);
+    assert!(run["files"][1]["took_ns"].as_u64().expect("a time") > 0);
+    assert_eq!(run["files"][0]["text"], "512\n");
+    let json = f.json("sim pair.toml --json --set merge_across_nodes=0");
+    assert_eq!(json["runs"][0]["files"][0]["text"], "0\n", "they are on two nodes");
+    f.check("sim pair.toml --set run=7", expect![[""]]);
+    f.check("sim pair.toml --set sleep_milisecs=7", expect![[""]]);
+}
+
 /// A small run that reads and writes the kernel's files; `more` goes below it.
 fn with_files(f: &Folder, more: &str) {
     let text = r#"

@@ -35,61 +35,74 @@ fn per(all: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { all as f64 / of as f64 }
 }
 
-/// What is told beside the counters: name, unit, digits, and the figure.
-type Told = (&'static str, &'static str, usize, fn(&MergeFigures, &Run) -> f64);
+/// All comparisons.
+fn comparisons(m: &MergeFigures) -> u64 {
+    m.effort.stable_comparisons + m.effort.unstable_comparisons + m.effort.verifications
+}
 
-const TOLD: [Told; 8] = [
-    ("saved", "MB", 1, |m, _| m.saved_bytes as f64 / 1e6),
-    ("checksums", "", 0, |m, _| m.effort.checksums as f64),
-    ("stable searches", "", 0, |m, _| m.effort.stable_searches as f64),
-    ("comparisons in one", "", 2, |m, _| {
-        per(m.effort.stable_comparisons, m.effort.stable_searches)
-    }),
-    ("unstable searches", "", 0, |m, _| m.effort.unstable_searches as f64),
-    ("comparisons in one of these", "", 2, |m, _| {
-        per(m.effort.unstable_comparisons, m.effort.unstable_searches)
-    }),
-    ("read by ksmd", "MB", 1, |m, _| m.read_bytes as f64 / 1e6),
-    ("ksmd's CPU", "%", 2, |m, r| m.ksmd_ran_ps as f64 / 10.0 / r.run.time_ns.max(1) as f64),
-];
-
-/// The section; `None` where no run keeps contents. Of the counters, those that are 0
-/// everywhere are left out.
+/// The section; `None` where nothing may merge. Of the counters, those that are 0 in all
+/// runs are left out.
 pub(super) fn group(columns: &[Column]) -> Option<Group> {
-    let version = columns[0].setup.version;
-    columns.iter().flat_map(|c| &c.runs).find_map(|r| r.merging.as_ref())?;
-    let figure = |name: &str, unit: &str, precision, get: &dyn Fn(&MergeFigures, &Run) -> f64| {
-        let of =
-            |c: &Column| c.runs.iter().filter_map(|r| Some(get(r.merging.as_ref()?, r))).collect();
+    columns[0].runs.first()?.merge?;
+    let figure = |name: &str, unit: &str, better, precision, get: &dyn Fn(&MergeFigures) -> f64| {
+        let of = |r: &Run| r.merge.as_ref().map_or(0.0, get);
         Figure {
             name: name.into(),
             unit: unit.into(),
-            better: Better::Neither,
+            better,
             precision,
-            samples: columns.iter().map(of).collect(),
+            samples: columns.iter().map(|c| c.runs.iter().map(of).collect()).collect(),
         }
     };
+    let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+    let (neither, lower) = (Better::Neither, Better::Lower);
+    let mut figures = vec![figure("saved", "MiB", Better::Higher, 1, &|m| mib(m.saved_bytes))];
     let is_there = |f: &Figure| f.samples.iter().flatten().any(|x| *x != 0.0);
-    let counted = counters(version)
-        .map(|file| figure(file.name(), "", 0, &|m, _| counter(m, file).unwrap_or(0) as f64));
-    let mut figures: Vec<Figure> = counted.filter(is_there).collect();
-    figures.extend(TOLD.iter().map(|(name, unit, digits, get)| figure(name, unit, *digits, get)));
-    Some(Group { title: "merging, as the run ends".into(), figures })
+    let counted = counters(columns[0].setup.version)
+        .map(|f| figure(f.name(), "", neither, 0, &|m| counter(m, f).unwrap_or(0) as f64));
+    figures.extend(counted.filter(is_there));
+    figures.push(figure("checksums", "", lower, 0, &|m| m.effort.checksums as f64));
+    figures.push(figure("comparisons", "", lower, 0, &|m| comparisons(m) as f64));
+    // The depth of the trees, which a tree per node lessens.
+    for (name, get) in SEARCHES {
+        figures.push(figure(name, "", lower, 2, &|m| {
+            let (all, searches) = get(m);
+            per(all, searches)
+        }));
+    }
+    figures.push(figure("ksmd: processor time", "s", lower, 6, &|m| m.ksmd_ran_ps as f64 / 1e12));
+    figures.push(figure("ksmd: read", "MiB", lower, 1, &|m| mib(m.read_bytes)));
+    Some(Group { title: "merge".into(), figures })
 }
 
-/// A run's merging as JSON.
+/// Comparisons and searches.
+type Searches = fn(&MergeFigures) -> (u64, u64);
+
+const SEARCHES: [(&str, Searches); 2] = [
+    ("comparisons in a stable search", |m| (m.effort.stable_comparisons, m.effort.stable_searches)),
+    ("comparisons in an unstable search", |m| {
+        (m.effort.unstable_comparisons, m.effort.unstable_searches)
+    }),
+];
+
+/// The counters that a kernel has by its names, then what it took.
 pub(super) fn json(m: &MergeFigures, version: KernelVersion) -> Value {
     let e = &m.effort;
     let mut it = json!({
         "saved_bytes": m.saved_bytes,
-        "checksums": e.checksums,
-        "stable_searches": e.stable_searches,
-        "stable_comparisons": e.stable_comparisons,
-        "unstable_searches": e.unstable_searches,
-        "unstable_comparisons": e.unstable_comparisons,
-        "verifications": e.verifications,
-        "ksmd_cpu_ns": m.ksmd_ran_ps as f64 / 1000.0,
-        "read_bytes": m.read_bytes,
+        "rmap_items": m.counters.rmap_items,
+        "effort": {
+            "checksums": e.checksums,
+            "stable_searches": e.stable_searches,
+            "stable_comparisons": e.stable_comparisons,
+            "unstable_searches": e.unstable_searches,
+            "unstable_comparisons": e.unstable_comparisons,
+            "verifications": e.verifications,
+            "restarts": e.restarts,
+            "dups_walked": e.dups_walked,
+        },
+        "ksmd_cpu_time_ns": m.ksmd_ran_ps as f64 / 1000.0,
+        "ksmd_read_bytes": m.read_bytes,
     });
     for file in counters(version) {
         it[file.name()] = json!(counter(m, file));
