@@ -221,9 +221,9 @@ impl Kernel {
     /// A page comes back from the swap device, or a dropped page of a file is read.
     fn swap_in(&mut self, ctx: &mut Ctx, page: u32, write: bool) -> Result<(), Fatal> {
         let at = self.place(page)?;
-        let (readable, writable, file) = {
+        let (readable, writable, file, shared) = {
             let k = &self.space(at.space).vmas[at.vma].kind;
-            (k.readable, k.writable, k.file)
+            (k.readable, k.writable, k.file, k.shared)
         };
         if write && !writable || !write && !readable {
             return Err(Fatal::Segv);
@@ -236,9 +236,8 @@ impl Kernel {
         if let Some(c) = &self.memory.contents {
             // Each side of what was merged reads a page of its own: only the one that
             // comes first has the page of the swap cache itself.
-            let (held, copy) = (c.known(page), c.is_copy(page) && !file);
-            // A page of a file, which fork may have shared, is nothing to merging.
-            let held = if file { Content::OWN } else { held };
+            let (held, copy) = (c.known(page), c.is_copy(page));
+            let held = if file || shared { Content::OWN } else { held };
             self.memory.set_content(page, held);
             self.count(ctx, Item::KsmSwpinCopy, u64::from(copy));
         }
