@@ -18,3 +18,5 @@ pub mod period;
 pub mod faults;
 
 pub mod filter;
+
+pub mod rebind;

@@ -102,7 +102,7 @@ impl Simulation {
             Kernel::new(machine, knobs, model, pages, setup.seed).map_err(SimError::Memory)?;
         kernel.fail_moves = setup.fail_moves;
         for (name, value) in &setup.knobs {
-            kernel.set_knob(machine, name, value, WriteAs::default(), 0).map_err(SimError::Knob)?;
+            kernel.set_knob(name, value, WriteAs::default(), 0).map_err(SimError::Knob)?;
         }
         if contents {
             kernel.memory.keep_contents().map_err(SimError::Memory)?;
@@ -274,7 +274,7 @@ impl Simulation {
     /// # Errors
     /// [`KnobError`], with nothing changed.
     pub fn set_knob(&mut self, name: &str, value: &str) -> Result<(), KnobError> {
-        self.kernel.set_knob(&self.machine, name, value, WriteAs::default(), self.now)
+        self.kernel.set_knob(name, value, WriteAs::default(), self.now)
     }
 }
 

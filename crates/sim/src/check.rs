@@ -6,7 +6,8 @@
 //!
 //! | what | against |
 //! |---|---|
-//! | resident pages and frames of a zone, plus its free pages | its managed pages |
+//! | resident pages and frames of a zone, plus its free and isolated pages | its managed pages |
+//! | pages of a zone's blocks that are not offline | its managed pages |
 //! | members and pages of a list | the list's own counts |
 //! | entries of a space that are in memory | its resident set |
 //! | entries that name a frame | the frame's mappers |
@@ -21,6 +22,7 @@
 
 use crate::content::{Content, Merged};
 use crate::engine::Simulation;
+use crate::kernel::hotplug::BlockState;
 use crate::kernel::merge::Looker;
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM, ZERO_FRAME};
@@ -88,6 +90,10 @@ impl Watch for Witness {
             seen.say(format!("item {item:#x} moved from node place {from} to itself"));
         }
     }
+    fn moved_within(&mut self, node: usize, pages: u64) {
+        let mut seen = self.seen();
+        *seen.moved.entry((node, node)).or_default() += pages;
+    }
     fn refused(&mut self, node: usize, pages: u64, demotion_signalled: bool) {
         // A huge page can be too large for a node that kswapd finds balanced.
         if self.signals[node] && pages == 1 && !demotion_signalled {
@@ -145,6 +151,12 @@ impl Checker {
                 say(n == reported, format!("{reported} pages moved {from} -> {to}, counted {n}"));
             }
         }
+        let itself = seen.moved.iter().filter(|((a, b), _)| a == b).map(|(_, n)| n).sum::<u64>();
+        let within = k.hotplug.within;
+        say(
+            itself == within,
+            format!("{itself} pages moved inside a node, {within} by hot-remove"),
+        );
         let promoted = k.stat.get(Item::PgpromoteSuccess);
         say(
             promoted >= seen.promoted,
@@ -153,10 +165,11 @@ impl Checker {
         let asked = k.stat.get(Item::PgdemoteKswapd)
             + k.stat.get(Item::PgdemoteDirect)
             + k.stat.get(Item::NumaPagesMigrated);
+        let asked = asked + k.hotplug.moved;
         let moves: u64 = seen.moved.values().sum();
         say(
             if self.moves_by_hand { asked <= moves } else { asked == moves },
-            format!("{moves} pages moved, {asked} by reclaim and hint faults together"),
+            format!("{moves} pages moved, {asked} by reclaim, hint faults and hot-remove together"),
         );
         found
     }
@@ -378,12 +391,20 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
         }
     };
     let mut used_on = vec![0u64; k.memory.nodes.len()];
+    let online = k.hotplug.blocks.iter().filter(|b| b.state != BlockState::Offline);
+    let mut sizes = vec![0; k.memory.zones.len()];
+    online.for_each(|b| sizes[b.zone] += b.pages);
     for (i, zone) in k.memory.zones.iter().enumerate() {
+        let (size, managed) = (sizes[i], zone.managed);
+        say(size == managed, format!("zone {i}: its blocks have {size} pages, managed {managed}"));
         let used = c.used.get(&i).copied().unwrap_or(0);
         used_on[zone.node] += used;
         say(
-            used + zone.free == zone.managed,
-            format!("zone {i}: {used} used + {} free, managed {}", zone.free, zone.managed),
+            used + zone.free + zone.isolated == zone.managed,
+            format!(
+                "zone {i}: {used} used + {} free + {} isolated, managed {}",
+                zone.free, zone.isolated, zone.managed
+            ),
         );
     }
     for (n, node) in k.memory.nodes.iter().enumerate() {
@@ -457,8 +478,9 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
         let id = |place: usize| NodeId(k.memory.nodes[place].id);
         let lower = k.tiers.demotion_fallback(&sim.machine, id(from));
         for (to, &n) in row.iter().enumerate() {
-            down += if lower.contains(&id(to)) { n } else { 0 };
-            up += if k.top[to] && !k.top[from] { n } else { 0 };
+            let (was_lower, was_upper) = (k.hotplug.lower[from][to], k.hotplug.upper[from][to]);
+            down += if was_lower || lower.contains(&id(to)) { n } else { 0 };
+            up += if was_upper || k.top[to] && !k.top[from] { n } else { 0 };
         }
     }
     let demoted = get(Item::PgdemoteKswapd) + get(Item::PgdemoteDirect);

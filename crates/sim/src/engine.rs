@@ -23,7 +23,7 @@ mod ksmd;
 mod steps;
 mod task;
 
-use crate::files::Outcome;
+use crate::files::{Outcome, Writer};
 use crate::hot::{CostTable, KINDS};
 use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
@@ -118,7 +118,9 @@ pub struct Simulation {
     pub(crate) speaks: bool,
     /// Samples accesses, where homenode asks for that.
     pub(crate) pmu: Option<Box<Pmu>>,
-    /// Tasks that are homenode's, and ksmd: the others' PIDs don't depend on them.
+    /// Writes that wait for memory to go offline.
+    pub(crate) writer: Writer,
+    /// Tasks that are homenode's, ksmd and who writes files: the others' PIDs don't depend on them.
     helpers: u32,
     /// Where contents are kept.
     ksmd: Option<ksmd::Ksmd>,
@@ -184,6 +186,7 @@ impl Simulation {
             agent: None,
             speaks: false,
             pmu: None,
+            writer: Writer::default(),
             helpers: 0,
             ksmd: None,
         };
@@ -424,6 +427,7 @@ impl Simulation {
             Program::Kswapd(node) => self.run_kswapd(*node, task, end),
             Program::Homenode | Program::Kdamond => self.run_helper(task, end),
             Program::Ksmd => self.run_ksmd(task, end),
+            Program::Writer => self.run_writer(task, end),
             Program::Ended => {}
         }
     }

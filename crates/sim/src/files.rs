@@ -36,14 +36,17 @@
 //! Source: specs/files.md.
 
 mod action;
+mod block;
 mod ksm;
 mod node;
 mod process;
 mod vmstat;
 
 pub use action::Outcome;
+pub(crate) use block::Writer;
 
 use crate::engine::Simulation;
+use block::{BlockView, Job};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, Knob, KnobError, WriteAs};
 use homenode_core::ksm::files::File as KsmFile;
@@ -87,6 +90,9 @@ enum File {
     Nodes(Set),
     /// `nodelist` of the tier at that place.
     Tier(usize),
+    /// A file of a memory block.
+    Block(usize, BlockView),
+    BlockSize,
     NumaMaps(process::Id),
     Status(process::Id),
     /// A file of same-page merging.
@@ -102,7 +108,9 @@ impl File {
             Self::Knob(_) => None,
             Self::Ksm(file) if !file.is_counter() => None,
             Self::Vmstat | Self::Zoneinfo => Some(Errno::Eio),
+            Self::Block(_, view) if view.is_writable() => None,
             // sysfs looks at the mode even for root.
+            Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
             Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::Ksm(_) => Some(Errno::Eacces),
             Self::NumaMaps(_) | Self::Status(_) | Self::KsmProcess(..) => Some(Errno::Einval),
         }
@@ -119,6 +127,7 @@ enum Found {
 /// Only root may look below it.
 const DEBUGFS: &str = "/sys/kernel/debug";
 const NODES: &str = "/sys/devices/system/node";
+const BLOCKS: &str = "/sys/devices/system/memory";
 const TIERS: &str = "/sys/devices/virtual/memory_tiering";
 
 impl Simulation {
@@ -156,17 +165,24 @@ impl Simulation {
 
     /// Writes a text to a file from its start, in one piece.
     ///
+    /// What takes the kernel time (memory that goes offline) is done at once, at the
+    /// present moment of virtual time; an [`homenode_core::scenario::Action`] takes its
+    /// time.
+    ///
     /// # Errors
     /// [`FileError`]; nothing is then changed. EACCES at open, EPERM, EINVAL and
     /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written; EBUSY and
     /// ENOMEM from merging, and EAGAIN where the writer would have to wait for memory that
-    /// is going offline.
+    /// is going offline; EINVAL, EBUSY and EINTR for memory that does not go offline (pages
+    /// that had left it by then stay where they are).
     ///
-    /// Source: specs/files.md#rights, specs/knobs.md#sysctl, specs/files.md#ksm.
+    /// Source: specs/files.md#rights, specs/knobs.md#sysctl, specs/files.md#ksm,
+    /// specs/files.md#blocks.
     pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
         match self.write_timed(path, text, who)? {
             Wrote::Done(_) => Ok(()),
             Wrote::Waits => Err(ksm::would_wait(path)),
+            Wrote::Begins(job) => self.finish_now(job),
         }
     }
 
@@ -188,9 +204,10 @@ impl Simulation {
             File::Ksm(file) => self.write_ksm(path, file, text),
             File::Knob(knob) => {
                 let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
-                let done = self.kernel.set_knob(&self.machine, &knob.name(), text, who, self.now);
+                let done = self.kernel.set_knob(&knob.name(), text, who, self.now);
                 done.map(|()| Wrote::Done(Picos::ZERO)).map_err(|e| of_knob(path, e))
             }
+            File::Block(block, view) => Job::parse(path, block, view, text).map(Wrote::Begins),
             // All others have been refused.
             _ => Ok(Wrote::Done(Picos::ZERO)),
         }
@@ -228,6 +245,15 @@ impl Simulation {
             for view in NodeView::ALL {
                 let path = format!("{NODES}/node{}/{}", node.id, view.name());
                 all.insert(path, File::Node(place, view));
+            }
+        }
+        all.insert(format!("{BLOCKS}/block_size_bytes"), File::BlockSize);
+        for block in 0..self.kernel.hotplug.blocks.len() {
+            for view in BlockView::of(version) {
+                all.insert(
+                    format!("{BLOCKS}/memory{block}/{}", view.name()),
+                    File::Block(block, view),
+                );
             }
         }
         if version >= KernelVersion::V6_1 {
@@ -327,6 +353,8 @@ impl Simulation {
                 let list = self.kernel.tiers.listing();
                 list.get(place).map_or_else(String::new, |(_, nodes)| format!("{nodes}\n"))
             }
+            File::Block(block, view) => self.block_text(block, view),
+            File::BlockSize => self.block_size_text(),
             File::NumaMaps(id) => self.numa_maps_text(id),
             File::Status(id) => self.status_text(id),
             File::Ksm(file) => self.ksm_text(file),

@@ -8,6 +8,7 @@
 mod alloc;
 pub(crate) mod damon;
 mod fault;
+pub(crate) mod hotplug;
 pub(crate) mod merge;
 mod migrate;
 mod mm;
@@ -119,6 +120,7 @@ pub(crate) struct Kernel {
     /// Injected failures of migrations, in thousandths.
     pub(crate) fail_moves: u32,
     faults: Stream,
+    pub(crate) hotplug: hotplug::Hotplug,
     pub(crate) watch: Option<Box<dyn Watch>>,
     /// Who looks on at hint faults.
     pub(crate) probe: Option<Box<Probe>>,
@@ -205,7 +207,8 @@ impl Kernel {
             Swap::Device(pages) => pages.0,
         };
         let nr_nodes = n;
-        let marks = marks(machine, &knobs, &model);
+        let marks = marks(&memory, &knobs, &model);
+        let hotplug = hotplug::Hotplug::new(machine, &memory, &tiers);
         Ok(Self {
             memory,
             spaces: Vec::new(),
@@ -231,6 +234,7 @@ impl Kernel {
             moved: vec![vec![0; nr_nodes]; nr_nodes],
             fail_moves: 0,
             faults: Stream::new(seed, "faults"),
+            hotplug,
             watch: None,
             probe: None,
             seed_limit: vec![Default::default(); nr_nodes],
@@ -275,7 +279,6 @@ impl Kernel {
     /// Writes a knob; what follows from it follows at once.
     pub(crate) fn set_knob(
         &mut self,
-        machine: &Machine,
         name: &str,
         text: &str,
         who: WriteAs,
@@ -295,7 +298,7 @@ impl Kernel {
                 k.state.note_progress();
             }
         }
-        self.marks = marks(machine, &self.knobs, &self.model);
+        self.marks = marks(&self.memory, &self.knobs, &self.model);
         Ok(())
     }
 
@@ -304,14 +307,21 @@ impl Kernel {
     }
 }
 
-/// The marks of all zones with memory, in the order in which [`Memory`] has them.
-fn marks(machine: &Machine, knobs: &Knobs, model: &Model) -> Vec<ZoneMarks> {
-    let with_memory = |n: &homenode_core::topology::Node| -> Vec<Zone> {
-        n.zones.iter().filter(|z| z.managed.0 > 0).copied().collect()
-    };
-    let all: Vec<Zone> = machine.nodes.iter().flat_map(with_memory).collect();
-    let knobs = MarkKnobs::new(knobs, model.margin, &all);
-    machine.nodes.iter().flat_map(|n| knobs.node(&with_memory(n))).collect()
+/// The marks of all zones, in the order in which [`Memory`] has them. A zone whose memory
+/// is offline takes no part.
+fn marks(memory: &Memory, knobs: &Knobs, model: &Model) -> Vec<ZoneMarks> {
+    let zones: Vec<Zone> = memory
+        .zones
+        .iter()
+        .map(|z| Zone { kind: z.kind, managed: homenode_core::units::Pages(z.managed) })
+        .collect();
+    let knobs = MarkKnobs::new(knobs, model.margin, &zones);
+    (0..memory.nodes.len())
+        .flat_map(|node| {
+            let own = zones.iter().zip(&memory.zones).filter(|(_, s)| s.node == node);
+            knobs.node(&own.map(|(z, _)| *z).collect::<Vec<_>>())
+        })
+        .collect()
 }
 
 /// Picoseconds of a tick.

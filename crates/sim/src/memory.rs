@@ -11,7 +11,7 @@ use crate::page::{
 };
 use crate::sweep::Members;
 use crate::table::{Table, prefetch};
-use homenode_core::topology::Machine;
+use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,8 +86,12 @@ impl std::error::Error for MemoryError {
 pub(crate) struct ZoneState {
     /// Place of its node.
     pub(crate) node: usize,
+    pub(crate) kind: ZoneKind,
+    /// Pages online.
     pub(crate) managed: u64,
     pub(crate) free: u64,
+    /// Managed pages that are neither used nor free: they are going offline.
+    pub(crate) isolated: u64,
     /// Pages handed out since boot.
     pub(crate) allocated: u64,
 }
@@ -96,7 +100,7 @@ pub(crate) struct ZoneState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeState {
     pub(crate) id: u16,
-    /// Places of its zones, highest kind first: the order of allocation.
+    /// Places of its zones with memory, highest kind first: the order of allocation.
     pub(crate) zones: Vec<usize>,
     lists: [List; 4],
 }
@@ -164,7 +168,14 @@ impl Memory {
             for z in n.zones.iter().filter(|z| z.managed.0 > 0) {
                 mine.push(zones.len());
                 let managed = z.managed.0;
-                zones.push(ZoneState { node: place, managed, free: managed, allocated: 0 });
+                zones.push(ZoneState {
+                    node: place,
+                    kind: z.kind,
+                    managed,
+                    free: managed,
+                    isolated: 0,
+                    allocated: 0,
+                });
             }
             mine.reverse();
             nodes.push(NodeState { id: n.id.0, zones: mine, lists: Default::default() });
@@ -799,6 +810,52 @@ impl Memory {
         let ripe: usize = self.nodes.iter().flat_map(|n| &n.lists).map(List::bytes).sum();
         let other = frames + ripe + self.blocks.capacity() * size_of::<Block>();
         (columns, other as u64)
+    }
+
+    /// The items in a zone that reach into `skip .. skip + pages` of its used pages,
+    /// counted in the order of the columns, frames last.
+    pub(crate) fn items_in(&self, zone: usize, skip: u64, pages: u64) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        let mut see = |item: u32, n: u64| {
+            if at + n > skip && at < skip + pages {
+                found.push(item);
+            }
+            at += n;
+            at < skip + pages
+        };
+        for (b, block) in self.blocks.iter().enumerate().filter(|(_, b)| b.space != 0) {
+            let first = b as u32 * BLOCK;
+            for (i, &w) in self.block_words(b as u32).iter().enumerate() {
+                let w = Word(w);
+                if !w.resident() || w.shared() || w.zone() != zone {
+                    continue;
+                }
+                let n = if block.huge { HUGE_PAGES } else { 1 };
+                if !see(first + i as u32, n) {
+                    return found;
+                }
+                if block.huge {
+                    break;
+                }
+            }
+        }
+        for (f, maps) in self.frames.maps.iter().enumerate().filter(|(_, m)| !m.is_empty()) {
+            let here = Word(self.frames.words[f]).zone() == zone;
+            if here && !maps.is_empty() && !see(f as u32 | FRAME_ITEM, 1) {
+                return found;
+            }
+        }
+        found
+    }
+    /// Whether an item that was in a zone is there still, and may be moved.
+    pub(crate) fn is_in(&self, item: u32, zone: usize) -> bool {
+        let there = if item & FRAME_ITEM != 0 {
+            self.frames.maps.get((item ^ FRAME_ITEM) as usize).is_some_and(|m| !m.is_empty())
+        } else {
+            self.item_of(item) == item && Word(self.words[item as usize]).resident()
+        };
+        there && self.word(item).zone() == zone
     }
 
     /// Calls `see` for every entry in use, with its block.

@@ -8,6 +8,7 @@ mod checker;
 mod files;
 mod lists;
 mod merge;
+mod offline;
 mod paths;
 mod replay;
 mod sampling;

@@ -11,6 +11,15 @@ pub trait Watch: Send {
     fn moved(&mut self, item: u32, from: usize, to: usize, pages: u64) {
         let _ = (item, from, to, pages);
     }
+    /// Pages moved inside a node: memory goes offline that no other node can take over.
+    fn moved_within(&mut self, node: usize, pages: u64) {
+        let _ = (node, pages);
+    }
+    /// A memory block of a node goes offline (`going`), has done so (`gone` as well), or
+    /// stays after all (neither).
+    fn block(&mut self, node: usize, block: usize, going: bool, gone: bool) {
+        let _ = (node, block, going, gone);
+    }
     /// A promotion of `pages` was refused at the target's marks; whether kswapd has been
     /// woken or runs.
     fn refused(&mut self, node: usize, pages: u64, demotion_signalled: bool) {

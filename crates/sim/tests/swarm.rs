@@ -4,6 +4,8 @@
 //! `HOMENODE_SWARM_SEEDS=from..to cargo test -p homenode-sim --test swarm` runs others
 //! and as many as wanted. A failure names the seed.
 
+#[path = "swarm/merging.rs"]
+mod merging;
 mod support;
 
 use homenode_core::engine::seen::Source;

@@ -27,6 +27,8 @@ pub(crate) enum Program {
     Kdamond,
     /// The kernel's thread that merges pages.
     Ksmd,
+    /// Whoever writes to files whose answer takes time: memory going offline.
+    Writer,
     /// It has ended.
     Ended,
 }
@@ -143,7 +145,7 @@ impl Simulation {
         let id = self.tasks.len();
         // PIDs begin where a booted system's begin; the low bits matter (SPEC §A.7).
         let pid = match program {
-            Program::Homenode | Program::Kdamond | Program::Ksmd => {
+            Program::Homenode | Program::Kdamond | Program::Ksmd | Program::Writer => {
                 self.helpers += 1;
                 900 + self.helpers
             }
@@ -209,7 +211,9 @@ impl Simulation {
         first
     }
     pub(super) fn start_process(&mut self, number: usize) {
-        let p = self.processes[number].clone();
+        let mut p = self.processes[number].clone();
+        // A policy of nodes without memory is refused: the program goes on without.
+        p.policy = self.kernel.settable(&p.policy).unwrap_or_default();
         let space = self.kernel.new_space();
         let mut ids = Vec::new();
         for (i, &cpu) in p.cpus.iter().enumerate() {
@@ -262,7 +266,7 @@ impl Simulation {
                 writable: !m.read_only,
                 executable: false,
                 huge: m.huge,
-                policy: m.policy.clone(),
+                policy: self.kernel.settable(&m.policy).unwrap_or_default(),
                 holds: self.kernel.holds(&m.content, start, pages),
                 mergeable: m.mergeable,
             },

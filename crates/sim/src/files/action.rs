@@ -17,7 +17,7 @@ pub struct Outcome {
     /// The path that was opened: PIDs in the place of names.
     pub path: String,
     /// The text that was read (nothing for a write), or the error. `None` until the
-    /// time has come, and for good if the run ends before.
+    /// time has come and the kernel has answered, and for good if the run ends before.
     pub result: Option<Result<String, FileError>>,
     /// What it took the one who wrote: 2 to merging's `run` copies every merged page.
     /// The pages change at once, at the action's time.
@@ -75,7 +75,7 @@ impl Simulation {
     fn attempt(&mut self, number: usize) {
         let action = self.planned[number].action.clone();
         let path = self.with_pids(action.what.path());
-        let (mut took, mut waits) = (Picos::ZERO, false);
+        let (mut took, mut waits, mut begins) = (Picos::ZERO, false, None);
         let result = match (&path, &action.what) {
             (Err(e), _) => Err(e.clone()),
             (Ok(path), FileOp::Read { .. }) => self.read_file_as(path, action.who),
@@ -84,6 +84,7 @@ impl Simulation {
                     match wrote {
                         Wrote::Done(time) => took = time,
                         Wrote::Waits => waits = true,
+                        Wrote::Begins(job) => begins = Some(job),
                     }
                     String::new()
                 })
@@ -95,7 +96,10 @@ impl Simulation {
         }
         outcome.took = took;
         outcome.waits = waits;
-        outcome.result = (!waits).then_some(result);
+        outcome.result = (!waits && begins.is_none()).then_some(result);
+        if let Some(job) = begins {
+            self.finish_later(job.of(number));
+        }
     }
 
     /// Who waited for memory to be offline, or to stay, writes now, in the scenario's order.

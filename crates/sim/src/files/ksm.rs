@@ -6,6 +6,7 @@
 //!
 //! Source: specs/files.md#ksm.
 
+use super::block::Job;
 use super::process::Id;
 use super::{FileError, of_knob, refused};
 use crate::engine::Simulation;
@@ -17,12 +18,14 @@ use homenode_core::ksm::memory::MmId;
 use homenode_core::units::Picos;
 
 /// What became of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Wrote {
     /// Done, after so much of the writer's time.
     Done(Picos),
     /// Memory is going offline: the writer sleeps until that is over.
     Waits,
+    /// It takes the kernel time.
+    Begins(Job),
 }
 
 /// The files that `version` has, by path.

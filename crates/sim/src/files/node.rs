@@ -66,7 +66,7 @@ impl Set {
 }
 
 /// The kernel's name of a zone.
-const fn zone_name(kind: ZoneKind) -> &'static str {
+pub(super) const fn zone_name(kind: ZoneKind) -> &'static str {
     match kind {
         ZoneKind::Dma => "DMA",
         ZoneKind::Dma32 => "DMA32",

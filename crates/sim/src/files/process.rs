@@ -51,6 +51,8 @@ impl Simulation {
             let Some(task) = task else { continue };
             let id = match task.program {
                 Program::Kswapd(node) => Id::Kswapd(node),
+                // homenode's tasks, and whoever writes to files.
+                _ if task.space == usize::MAX => continue,
                 _ => Id::Space(task.space),
             };
             let pid = self.kernel.numa[number].pid;

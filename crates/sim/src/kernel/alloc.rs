@@ -70,6 +70,10 @@ impl Kernel {
                 self.fallback[start].iter().copied().filter(allowed).collect()
             }
         };
+        // No node of the policy has memory: reclaim would not help.
+        if order.is_empty() {
+            return None;
+        }
         // 7.3 leaves nodes alone at first that are being reclaimed.
         let skips = self.knobs.version >= KernelVersion::V7_3;
         let quiet = |k: &Self, node: usize| !(skips && k.kswapd[node].state.running);
@@ -94,6 +98,8 @@ impl Kernel {
         }
         let zone = zone?;
         let node = self.memory.node_of(zone);
+        // What is wanted of a node without memory is wanted of the nearest that has some.
+        let start = order[0];
         if node == start {
             self.stat.add(node, Item::NumaHit, n);
         } else {
@@ -106,7 +112,7 @@ impl Kernel {
     }
 
     /// Reclaims on behalf of a task that waits for memory; pages reclaimed.
-    fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize]) -> u64 {
+    pub(super) fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize]) -> u64 {
         let mut reclaimed = 0;
         for priority in (0..=12).rev() {
             for &node in order {

@@ -7,6 +7,7 @@
 //! (`memory::ZERO_FRAME`).
 
 use super::fault::Place;
+use super::hotplug::Notice;
 use super::{BOOT_JIFFIES, Ctx, Fatal, Kernel, TICK};
 use crate::content::{Content, Merged};
 use crate::hot::{CostTable, KINDS};
@@ -283,6 +284,34 @@ impl Kernel {
         if mm != NO_MM {
             self.ksm_mut().zero_pages_changed(MmId(mm), by);
         }
+    }
+
+    /// Memory goes offline, has done so, or stays: ksmd rests meanwhile, and nodes whose
+    /// page did not move away but was freed go.
+    ///
+    /// Source: specs/ksm.md#offline (SPEC §E.4).
+    pub(super) fn merge_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::GoingOffline => self.ksm_mut().going_offline(),
+            Notice::Offlined => {
+                // Every page has left. A node whose page is no merged one any more has none,
+                // and may have had it there (specs/exceptions/memory-offline.md).
+                let mut ksm = self.merging.ksm.take().expect("the rules are back");
+                ksm.offlined(|page| !self.is_merged_page(page));
+                self.merging.ksm = Some(ksm);
+                self.merging.wakes.work = true;
+            }
+            Notice::Cancelled => {
+                self.ksm_mut().offline_cancelled();
+                self.merging.wakes.work = true;
+            }
+        }
+    }
+    fn is_merged_page(&self, page: Page) -> bool {
+        let item = page.0 as u32;
+        let frame = item & !FRAME_ITEM;
+        let known = item & FRAME_ITEM != 0 && self.memory.contents.is_some();
+        known && self.memory.is_merged(frame) && !self.memory.mappers(frame).is_empty()
     }
 
     // ── Contents ───────────────────────────────────────────────────────────────

@@ -89,7 +89,11 @@ impl Kernel {
         let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
         ctx.clock += self.times.migrate_page + copy * n;
         if let Some(watch) = &mut self.watch {
-            watch.moved(item, src, dst, n);
+            if src == dst {
+                watch.moved_within(src, n);
+            } else {
+                watch.moved(item, src, dst, n);
+            }
         }
     }
     /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,
@@ -203,7 +207,8 @@ impl Kernel {
         }
         let item = self.memory.item_of(page);
         let w = self.memory.word(item);
-        if self.memory.node_of(w.zone()) == node {
+        // ENODEV where the node's memory is offline.
+        if self.memory.node_of(w.zone()) == node || self.memory.nodes[node].zones.is_empty() {
             return false;
         }
         let n = self.memory.pages_of(item);

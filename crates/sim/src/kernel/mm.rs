@@ -189,7 +189,9 @@ impl Kernel {
         task_policy: &Policy,
     ) {
         ctx.clock += CALL;
-        let scannable = self.scannable(policy, task_policy);
+        // EINVAL where no node of it has memory: what was there stays.
+        let Some(policy) = self.settable(policy) else { return };
+        let scannable = self.scannable(&policy, task_policy);
         let s = self.space_mut(space);
         let range = s.carve(start, end);
         for v in &mut s.vmas[range] {

@@ -25,7 +25,15 @@ fn found(b: &Bench, what: &str) {
 fn each_kind_of_damage_is_found() {
     let (mut b, _) = bench();
     b.sim.kernel.memory.zones[0].free += 1;
-    found(&b, "zone 0: 32 used + 4065 free, managed 4096");
+    found(&b, "zone 0: 32 used + 4065 free + 0 isolated, managed 4096");
+
+    let (mut b, _) = bench();
+    b.sim.kernel.memory.zones[0].isolated += 2;
+    found(&b, "zone 0: 32 used + 4064 free + 2 isolated");
+
+    let (mut b, _) = bench();
+    b.sim.kernel.hotplug.blocks[1].pages -= 1;
+    found(&b, "zone 0: its blocks have 4095 pages, managed 4096");
 
     let (mut b, p) = bench();
     b.sim.kernel.memory.words[p as usize] = 0;
@@ -92,7 +100,10 @@ fn broken_counters_are_found() {
         (Item::Pgalloc, "came"),
         (Item::Pgfree, "went"),
         (Item::PgmigrateSuccess, "pgmigrate_success 1, moved 0"),
-        (Item::NumaPagesMigrated, "0 pages moved, 1 by reclaim and hint faults"),
+        (
+            Item::NumaPagesMigrated,
+            "0 pages moved, 1 by reclaim, hint faults and hot-remove together",
+        ),
         (Item::PgpromoteSuccess, "1 promoted, 0 moved to the top tier"),
         (Item::PgstealKswapd, "pgsteal_kswapd 1 > pgscan_kswapd 0"),
         (Item::PgdemoteDirect, "1 demoted, 0 moved to lower tiers"),
@@ -104,6 +115,9 @@ fn broken_counters_are_found() {
         b.sim.kernel.stat.add(0, item, 1);
         found(&b, what);
     }
+    let (mut b, _) = bench();
+    b.sim.kernel.hotplug.within += 1;
+    found(&b, "0 pages moved inside a node, 1 by hot-remove");
     let (mut b, _) = bench();
     b.sim.kernel.moved[0][1] += 3;
     found(&b, "0 pages moved 0 -> 1, counted 3");

@@ -116,7 +116,7 @@ fn what_each_version_has() {
         before = now;
     }
     expect![[r#"
-        3.8: 38 files
+        3.8: 63 files
           + /proc/1000/numa_maps
           + /proc/1000/status
           + /proc/1001/numa_maps
@@ -130,6 +130,31 @@ fn what_each_version_has() {
           + /proc/sys/vm/swappiness
           + /proc/vmstat
           + /proc/zoneinfo
+          + /sys/devices/system/memory/block_size_bytes
+          + /sys/devices/system/memory/memory0/phys_index
+          + /sys/devices/system/memory/memory0/removable
+          + /sys/devices/system/memory/memory0/state
+          + /sys/devices/system/memory/memory1/phys_index
+          + /sys/devices/system/memory/memory1/removable
+          + /sys/devices/system/memory/memory1/state
+          + /sys/devices/system/memory/memory2/phys_index
+          + /sys/devices/system/memory/memory2/removable
+          + /sys/devices/system/memory/memory2/state
+          + /sys/devices/system/memory/memory3/phys_index
+          + /sys/devices/system/memory/memory3/removable
+          + /sys/devices/system/memory/memory3/state
+          + /sys/devices/system/memory/memory4/phys_index
+          + /sys/devices/system/memory/memory4/removable
+          + /sys/devices/system/memory/memory4/state
+          + /sys/devices/system/memory/memory5/phys_index
+          + /sys/devices/system/memory/memory5/removable
+          + /sys/devices/system/memory/memory5/state
+          + /sys/devices/system/memory/memory6/phys_index
+          + /sys/devices/system/memory/memory6/removable
+          + /sys/devices/system/memory/memory6/state
+          + /sys/devices/system/memory/memory7/phys_index
+          + /sys/devices/system/memory/memory7/removable
+          + /sys/devices/system/memory/memory7/state
           + /sys/devices/system/node/has_cpu
           + /sys/devices/system/node/has_memory
           + /sys/devices/system/node/has_normal_memory
@@ -155,7 +180,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/run
           + /sys/kernel/mm/ksm/sleep_millisecs
           + /sys/kernel/mm/transparent_hugepage/enabled
-        5.18: 45 files
+        5.18: 86 files
           - /proc/sys/kernel/numa_balancing_scan_delay_ms
           - /proc/sys/kernel/numa_balancing_scan_period_max_ms
           - /proc/sys/kernel/numa_balancing_scan_period_min_ms
@@ -163,6 +188,22 @@ fn what_each_version_has() {
           - /proc/sys/kernel/numa_balancing_scan_size_mb
           + /proc/sys/kernel/numa_balancing
           + /proc/sys/vm/watermark_scale_factor
+          + /sys/devices/system/memory/memory0/online
+          + /sys/devices/system/memory/memory0/valid_zones
+          + /sys/devices/system/memory/memory1/online
+          + /sys/devices/system/memory/memory1/valid_zones
+          + /sys/devices/system/memory/memory2/online
+          + /sys/devices/system/memory/memory2/valid_zones
+          + /sys/devices/system/memory/memory3/online
+          + /sys/devices/system/memory/memory3/valid_zones
+          + /sys/devices/system/memory/memory4/online
+          + /sys/devices/system/memory/memory4/valid_zones
+          + /sys/devices/system/memory/memory5/online
+          + /sys/devices/system/memory/memory5/valid_zones
+          + /sys/devices/system/memory/memory6/online
+          + /sys/devices/system/memory/memory6/valid_zones
+          + /sys/devices/system/memory/memory7/online
+          + /sys/devices/system/memory/memory7/valid_zones
           + /sys/kernel/debug/sched/numa_balancing/scan_delay_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_max_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
@@ -173,7 +214,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/stable_node_dups
           + /sys/kernel/mm/ksm/use_zero_pages
           + /sys/kernel/mm/numa/demotion_enabled
-        6.1: 53 files
+        6.1: 94 files
           + /proc/1000/ksm_merging_pages
           + /proc/1000/ksm_stat
           + /proc/1001/ksm_merging_pages
@@ -182,7 +223,7 @@ fn what_each_version_has() {
           + /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier4/nodelist
           + /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms
-        6.12: 65 files
+        6.12: 106 files
           - /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier37/nodelist
           + /sys/kernel/mm/ksm/advisor_max_cpu
@@ -197,7 +238,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/smart_scan
           + /sys/kernel/mm/mempolicy/weighted_interleave/node0
           + /sys/kernel/mm/mempolicy/weighted_interleave/node1
-        7.3: 65 files
+        7.3: 106 files
     "#]]
     .assert_eq(&out);
 }

@@ -23,11 +23,11 @@ use homenode_core::units::{NodeId, PAGE_SIZE, Pages, Picos};
 
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
-fn two_nodes() -> Machine {
+pub(super) fn two_nodes() -> Machine {
     machine(&[dram(8192, 1), dram(8192, 1)])
 }
 /// Contents are kept, ksmd runs, smart scan is off.
-fn setup(version: KernelVersion, ksm: &[(&str, &str)]) -> Setup {
+pub(super) fn setup(version: KernelVersion, ksm: &[(&str, &str)]) -> Setup {
     let mut all = vec![("pages_to_scan", "1000000"), ("run", "1")];
     if version >= KernelVersion::V6_12 {
         all.push(("smart_scan", "0"));
@@ -41,34 +41,34 @@ fn setup(version: KernelVersion, ksm: &[(&str, &str)]) -> Setup {
         ..Setup::default()
     }
 }
-fn bench(ksm: &[(&str, &str)]) -> Bench {
+pub(super) fn bench(ksm: &[(&str, &str)]) -> Bench {
     let mut b = Bench::with(&two_nodes(), setup(KernelVersion::V6_12, ksm));
     b.by_hand();
     b
 }
 /// A mergeable mapping of `pages`, bound to a node.
-fn guest(b: &mut Bench, pages: u64, node: u16) -> u32 {
+pub(super) fn guest(b: &mut Bench, pages: u64, node: u16) -> u32 {
     let policy = Policy::Bind { nodes: vec![NodeId(node)], balancing: false };
     b.map(pages, Kind { policy, mergeable: true, ..kind() })
 }
 /// Writes a content to a page; 0 is zeroes.
-fn put(b: &mut Bench, page: u32, what: u64) {
+pub(super) fn put(b: &mut Bench, page: u32, what: u64) {
     b.touch(page, true).expect("memory is left");
     let content = if what == 0 { Held::ZERO } else { Held::image(0, what) };
     b.sim.kernel.fill(page, content);
 }
-fn guest_of(b: &mut Bench, node: u16, contents: &[u64]) -> u32 {
+pub(super) fn guest_of(b: &mut Bench, node: u16, contents: &[u64]) -> u32 {
     let first = guest(b, contents.len() as u64, node);
     for (i, &c) in contents.iter().enumerate() {
         put(b, first + i as u32, c);
     }
     first
 }
-fn step(b: &mut Bench) -> Step {
+pub(super) fn step(b: &mut Bench) -> Step {
     let mut ctx = Ctx { task: usize::MAX, ..b.ctx };
     b.sim.kernel.ksmd_step(&mut ctx, &[0; KINDS], 0)
 }
-fn pass(b: &mut Bench, n: u32) {
+pub(super) fn pass(b: &mut Bench, n: u32) {
     for _ in 0..n {
         for _ in 0..100_000 {
             if step(b) == Step::PassEnded {
@@ -79,7 +79,7 @@ fn pass(b: &mut Bench, n: u32) {
     }
 }
 /// Shared, sharing, unshared, volatile; chains, dups.
-fn counts(b: &Bench) -> [u64; 6] {
+pub(super) fn counts(b: &Bench) -> [u64; 6] {
     let k = b.sim.kernel.ksm();
     let c = k.counters();
     [
@@ -91,7 +91,7 @@ fn counts(b: &Bench) -> [u64; 6] {
         k.stable_node_dups(),
     ]
 }
-fn store(b: &mut Bench, name: &str, text: &str) -> Result<(), Errno> {
+pub(super) fn store(b: &mut Bench, name: &str, text: &str) -> Result<(), Errno> {
     let mut ctx = b.ctx;
     b.sim.kernel.write_ksm(&mut ctx, name, text).map(drop).map_err(|e| e.errno)
 }
@@ -554,11 +554,11 @@ fn memory_merge_holds_for_all_mappings_and_children() {
 
 // ── With time ──────────────────────────────────────────────────────────────────
 
-const MS: u64 = 1_000_000_000;
+pub(super) const MS: u64 = 1_000_000_000;
 
 /// A guest on one CPU whose memory holds an image, some pages of its own and zeroes; it
 /// rests after filling it.
-fn kvm(name: &str, cpu: u32, image: u64, own: u64, zero: u64, rest: u64) -> Process {
+pub(super) fn kvm(name: &str, cpu: u32, image: u64, own: u64, zero: u64, rest: u64) -> Process {
     let mergeable = |m: Map, content: Content| Map { content, mergeable: true, ..m };
     let base = Content::Image { name: "base".into(), distinct: None };
     let maps = vec![
@@ -575,7 +575,7 @@ fn simulate(m: &Machine, s: &Scenario, setup: &Setup, until: u64) -> Simulation 
     checker.run(&mut sim, until, 50 * MS).expect("nothing is wrong");
     sim
 }
-fn ksm(files: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn ksm(files: &[(&str, &str)]) -> Vec<(String, String)> {
     files.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 fn guests(files: &[(&str, &str)]) -> Scenario {

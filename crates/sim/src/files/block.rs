@@ -1,0 +1,222 @@
+//! Blocks of memory: `/sys/devices/system/memory`, and the task that writes there.
+//!
+//! A write of `offline` is answered when the block is offline or will not be. In a
+//! scenario a task of its own makes the write: an ordinary one, on the CPU that has the
+//! fewest when it begins, which pays for moving the pages as a shell's `echo` does.
+//! Several wait for each other, as the kernel's lock has it.
+//!
+//! Source: specs/files.md#blocks.
+
+use super::node::zone_name;
+use super::{FileError, refused};
+use crate::engine::{Program, Run, Simulation, Task};
+use crate::kernel::Ctx;
+use crate::kernel::hotplug::{BlockState, block_bytes};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::Errno;
+use std::collections::VecDeque;
+
+/// A file in a block's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockView {
+    /// 0 or 1, from 3.10 on.
+    Online,
+    PhysIndex,
+    Removable,
+    State,
+    ValidZones,
+}
+
+impl BlockView {
+    pub(super) fn of(version: KernelVersion) -> impl Iterator<Item = Self> {
+        let all = [Self::Online, Self::PhysIndex, Self::Removable, Self::State, Self::ValidZones];
+        let old = [Self::PhysIndex, Self::Removable, Self::State];
+        all.into_iter().filter(move |v| version > KernelVersion::V3_8 || old.contains(v))
+    }
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::PhysIndex => "phys_index",
+            Self::Removable => "removable",
+            Self::State => "state",
+            Self::ValidZones => "valid_zones",
+        }
+    }
+    pub(super) const fn is_writable(self) -> bool {
+        matches!(self, Self::Online | Self::State)
+    }
+}
+
+/// A write that takes the kernel time.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    path: String,
+    block: usize,
+    /// What the block is to be.
+    online: bool,
+    /// To be what it is already is no error.
+    lenient: bool,
+    /// The action whose outcome it is.
+    outcome: Option<usize>,
+}
+
+/// The task that writes, and what it has to write.
+#[derive(Default)]
+pub(crate) struct Writer {
+    task: Option<usize>,
+    jobs: VecDeque<Job>,
+    /// The first job has begun.
+    begun: bool,
+}
+
+impl Job {
+    /// What a text asks of a block.
+    pub(super) fn parse(
+        path: &str,
+        block: usize,
+        view: BlockView,
+        text: &str,
+    ) -> Result<Self, FileError> {
+        let word = text.strip_suffix('\n').unwrap_or(text);
+        let online = match (view, word) {
+            (BlockView::Online, _) => truth(word).ok_or("0 or 1 is allowed"),
+            (_, "online") => Ok(true),
+            (_, "offline") => Ok(false),
+            // The zones of a simulated node are the machine's.
+            (_, "online_kernel" | "online_movable") => {
+                Err("the simulated kernel gives a block back to the zone that it came from: online")
+            }
+            _ => Err("online or offline is allowed"),
+        };
+        let online = online.map_err(|allowed| {
+            refused(path, Errno::Einval, &format!("{word:?} is refused; {allowed}"))
+        })?;
+        let lenient = view == BlockView::Online;
+        Ok(Self { path: path.to_owned(), block, online, lenient, outcome: None })
+    }
+    /// The write is that of an action.
+    pub(super) fn of(self, outcome: usize) -> Self {
+        Self { outcome: Some(outcome), ..self }
+    }
+    fn failed(&self, errno: Errno) -> FileError {
+        let why = match errno {
+            Errno::Ebusy if self.block == 0 => {
+                "the kernel itself lies in the machine's lowest block, which can't be moved"
+            }
+            Errno::Ebusy => "some of its pages can't be moved",
+            Errno::Enomem => "its pages find no room on other nodes",
+            Errno::Eintr => {
+                "its pages find no room on other nodes, or can't be moved; the kernel would go on \
+                 trying, so the writer was stopped"
+            }
+            _ if self.online => "the block is online",
+            _ => "the block is offline",
+        };
+        refused(&self.path, errno, why)
+    }
+}
+
+/// Yes or no, as the kernel reads it: by the first letter, or two.
+fn truth(word: &str) -> Option<bool> {
+    let mut letters = word.bytes().map(|b| b.to_ascii_lowercase());
+    match (letters.next()?, letters.next()) {
+        (b'y' | b't' | b'1', _) | (b'o', Some(b'n')) => Some(true),
+        (b'n' | b'f' | b'0', _) | (b'o', Some(b'f')) => Some(false),
+        _ => None,
+    }
+}
+
+impl Simulation {
+    pub(super) fn block_text(&self, block: usize, view: BlockView) -> String {
+        let b = &self.kernel.hotplug.blocks[block];
+        match view {
+            BlockView::Online => format!("{}\n", u8::from(b.state != BlockState::Offline)),
+            BlockView::PhysIndex => format!("{block:08x}\n"),
+            BlockView::Removable => "1\n".to_owned(),
+            BlockView::State => match b.state {
+                BlockState::Online => "online\n".to_owned(),
+                BlockState::GoingOffline => "going-offline\n".to_owned(),
+                BlockState::Offline => "offline\n".to_owned(),
+            },
+            BlockView::ValidZones => {
+                format!("{}\n", zone_name(self.kernel.memory.zones[b.zone].kind))
+            }
+        }
+    }
+    pub(super) fn block_size_text(&self) -> String {
+        format!("{:x}\n", block_bytes(self.kernel.hotplug.block_pages))
+    }
+
+    /// A write of a scenario: the writer's task is woken for it.
+    pub(super) fn finish_later(&mut self, job: Job) {
+        self.writer.jobs.push_back(job);
+        let id = match self.writer.task {
+            Some(id) => id,
+            None => {
+                let id = self.helper(Program::Writer);
+                self.writer.task = Some(id);
+                id
+            }
+        };
+        if self.tasks[id].as_ref().is_some_and(|t| t.run == Run::Sleeping) {
+            self.spread(id, false);
+        }
+    }
+    /// A write from outside of virtual time: those that wait come first, all at once.
+    pub(super) fn finish_now(&mut self, job: Job) -> Result<(), FileError> {
+        self.writer.jobs.push_back(job);
+        let cpu = self.machine.cpus.first().map_or(0, |c| c.id.0);
+        let node = self.machine.cpus.first().and_then(|c| self.machine.position(c.node));
+        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now };
+        loop {
+            let done = self.work_on(&mut ctx, u64::MAX).unwrap_or(Ok(()));
+            if self.writer.jobs.is_empty() {
+                return done;
+            }
+        }
+    }
+
+    /// The writer's turn.
+    pub(crate) fn run_writer(&mut self, task: &mut Task, end: u64) {
+        let mut ctx = self.ctx_of(usize::MAX, task);
+        ctx.clock = task.clock;
+        while ctx.clock < end && !self.writer.jobs.is_empty() {
+            self.work_on(&mut ctx, end);
+        }
+        if self.writer.jobs.is_empty() {
+            task.run = Run::Sleeping;
+        }
+        task.clock = ctx.clock;
+    }
+
+    /// Works on the first job until `end`; what came of it, once it is done.
+    fn work_on(&mut self, ctx: &mut Ctx, end: u64) -> Option<Result<(), FileError>> {
+        let job = self.writer.jobs.front()?.clone();
+        let answer = if self.writer.begun {
+            self.kernel.offline_run(ctx, &mut self.machine, end)?
+        } else {
+            let state = self.kernel.hotplug.blocks[job.block].state;
+            let is_so = (state == BlockState::Online) == job.online;
+            match job.online {
+                _ if is_so && job.lenient => Ok(()),
+                true => self.kernel.online(ctx, &mut self.machine, job.block),
+                false => match self.kernel.offline_begin(ctx, job.block) {
+                    Ok(()) => {
+                        self.writer.begun = true;
+                        return None;
+                    }
+                    Err(errno) => Err(errno),
+                },
+            }
+        };
+        self.writer.begun = false;
+        self.writer.jobs.pop_front();
+        let result = answer.map_err(|errno| job.failed(errno));
+        if let Some(outcome) = job.outcome {
+            self.planned[outcome].result = Some(result.clone().map(|()| String::new()));
+        }
+        // Who waited for this writes now.
+        self.act_again();
+        Some(result)
+    }
+}
