@@ -101,7 +101,7 @@ fn positive(c: &Cur<'_>) -> Result<Picos, ConfigError> {
     }
 }
 
-fn knobs(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
+pub(crate) fn knobs(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
     let t = c.any_table()?;
     t.entries.iter().map(|e| Ok((e.key.clone(), value(&t.cur(e))?))).collect()
 }
@@ -116,7 +116,7 @@ fn value(c: &Cur<'_>) -> Result<String, ConfigError> {
 }
 
 /// Source: specs/files.md#actions.
-fn action(c: &Cur<'_>, processes: &[Process]) -> Result<Action, ConfigError> {
+pub(crate) fn action(c: &Cur<'_>, processes: &[Process]) -> Result<Action, ConfigError> {
     let t = c.table(&["time", "read", "write", "value", "as", "expect"])?;
     let path = |c: &Cur<'_>| file_path(c, processes);
     let what = match (t.opt("read"), t.opt("write")) {
@@ -220,8 +220,8 @@ fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
     Ok(m)
 }
 
-fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
-    let t = c.table(&["name", "cpus", "start", "policy", "map", "step"])?;
+pub(crate) fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
+    let t = c.table(&["name", "cpus", "start", "policy", "memory_merge", "map", "step"])?;
     let cpus = t.get("cpus")?;
     let ids = cpus.numbers(MAX_CPUS - 1)?;
     let maps: Vec<Map> = t.get("map")?.list()?.iter().map(map).collect::<Result<_, _>>()?;
