@@ -1,5 +1,7 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+mod processes;
+
 use crate::homenode::{self, Own, Runner, Source};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
@@ -8,7 +10,7 @@ use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
-use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
+use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
 use homenode_sim::{ProcessFigures, Setup, Simulation};
@@ -339,7 +341,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     table.groups.splice(1..1, homenode::group(&own));
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
-        table.groups.insert(1, by_process(scenario, shelves, columns));
+        table.groups.insert(1, processes::group(scenario, shelves, columns));
     }
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
@@ -362,6 +364,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         ));
         caption.notes.extend(homenode::notes(source));
     }
+    caption.notes.extend(homenode_config::notes(scenario));
     for r in columns.iter().flat_map(|c| &c.runs) {
         for p in &r.processes {
             if let Some(why) = &p.killed {
@@ -371,58 +374,4 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         }
     }
     Report { caption, table, picture: Vec::new() }
-}
-
-/// Time and place of accesses, process by process; the rate of its last pattern where it
-/// has phases to tell apart, and what allocations took where it allocates over and over.
-fn by_process(scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Group {
-    let runs = &columns[0].runs;
-    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
-    let mut figures = Vec::new();
-    for i in 0..count {
-        let name = &runs[0].processes[i].name;
-        let mut push =
-            |what: &str, unit: &str, better, precision, get: &dyn Fn(&ProcessFigures) -> f64| {
-                figures.push(Figure {
-                    name: format!("{name}: {what}"),
-                    unit: unit.into(),
-                    better,
-                    precision,
-                    samples: columns
-                        .iter()
-                        .map(|c| c.runs.iter().map(|r| get(&r.processes[i])).collect())
-                        .collect(),
-                });
-            };
-        push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);
-        if let Some(first) = shelves.first() {
-            push(&format!("accesses in {}", first.name), "%", Better::Neither, 2, &|p| {
-                let sum = |places: &mut dyn Iterator<Item = usize>| -> u64 {
-                    places.filter_map(|x| p.accesses.get(x)).map(|a| a[0] + a[1]).sum()
-                };
-                let all = sum(&mut (0..p.accesses.len()));
-                sum(&mut first.places.iter().copied()) as f64 * 100.0 / all.max(1) as f64
-            });
-        }
-        let steps = &scenario.processes[i].steps;
-        if steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier)) {
-            // The last pattern is the main part, as pmbench's is; what came before warms up.
-            let main = steps.iter().rposition(|s| matches!(s, Step::Access { .. }));
-            push("accesses", "1/s", Better::Higher, 0, &|p| {
-                let main = p.phases.iter().find(|f| Some(f.step) == main);
-                main.map_or(0.0, |f| f.per_second() as f64)
-            });
-        }
-        if steps.iter().any(|s| matches!(s, Step::Map { .. })) {
-            let us = |ps: u64| ps as f64 / 1e6;
-            push("allocations", "", Better::Neither, 0, &|p| p.allocations.count() as f64);
-            for (what, thousandths) in [("allocation p50", 500), ("allocation p99", 990)] {
-                push(what, "us", Better::Lower, 3, &|p| {
-                    us(p.allocations.percentile_ps(thousandths))
-                });
-            }
-            push("allocation max", "us", Better::Lower, 3, &|p| us(p.allocations.max_ps()));
-        }
-    }
-    Group { title: "processes".into(), figures }
 }

@@ -6,7 +6,7 @@
 //! processes beside the kernel's ksmd as in simulation.
 
 use crate::ConfigError;
-use crate::scenario::{action, knobs, process};
+use crate::scenario::{action, ksm, process};
 use crate::tree::{Cur, Doc, Seg};
 use homenode_core::scenario::{
     Action, Again, FileOp, Map, Pattern, Process, Rights, Scenario, Step, Until,
@@ -114,7 +114,7 @@ fn case(c: &Cur<'_>) -> Result<MergeCase, ConfigError> {
             about: t.get("about")?.text()?.to_owned(),
             machine: String::new(),
             knobs: Vec::new(),
-            ksm: t.opt("ksm").map_or(Ok(Vec::new()), |k| knobs(&k))?,
+            ksm: t.opt("ksm").map_or(Ok(Vec::new()), |k| ksm(&k))?,
             model: Default::default(),
             duration: None,
             seed: 1,

@@ -80,9 +80,10 @@ pub(super) fn saving(group: Group, rules: Rules) -> Saving {
     if !merged && frames < 2 {
         return Saving::default();
     }
-    if mappings == 1 {
-        // The last mapping of a KSM page.
-        return Saving { pages_shared: 1, ..Saving::default() };
+    if merged && frames == 1 {
+        // A KSM page as it is, also the last mapping of one. Forks map it beyond the
+        // limit, and nothing changes that.
+        return Saving { pages_shared: 1, pages_sharing: mappings - 1, saved_bytes: 0 };
     }
     let limit = u64::from(rules.max_page_sharing.max(2));
     let (q, r) = (mappings / limit, mappings % limit);

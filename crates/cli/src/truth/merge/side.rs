@@ -4,8 +4,8 @@
 //! batch; the sleep behind it lasts a day. So `run` = 1 makes exactly one pass, if ksmd
 //! waits for it. It may still be in the sleep of the pass before: a change of
 //! `sleep_millisecs` wakes it, and with `run` = 0 it then goes to wait. A write of `run`
-//! waits for a pass that is under way. Hence: `run` = 1; look for the pass; `run` = 0;
-//! if there was none, wake it, and again.
+//! waits for a pass that is under way. Hence: wake it; `run` = 1; look for the pass;
+//! `run` = 0; if there was none, again.
 //!
 //! Source: specs/ksm.md#pass (SPEC §E.2).
 
@@ -80,9 +80,9 @@ const KNOBS: [(&str, &str); 7] = [
 /// A day, and another one.
 const SLEEPS: [&str; 2] = ["86400000", "86400001"];
 /// How often ksmd is woken for a pass before it is sure that it has nothing to do.
-const WAKES: u32 = 4;
+const WAKES: u32 = 5;
 /// How often a pass is looked for after each.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 40;
 
 /// Runs a case; a row per pass.
 pub(super) fn run(side: &mut dyn Side, case: &MergeCase) -> Result<Vec<Row>> {
@@ -177,6 +177,9 @@ fn pass(side: &mut dyn Side, sleep: &mut usize) -> Result<i64> {
     let scans = |side: &mut dyn Side| Ok::<_, anyhow::Error>(number(side, "full_scans")?);
     let before = scans(side)?;
     for _ in 0..WAKES {
+        *sleep = 1 - *sleep;
+        set(side, "sleep_millisecs", SLEEPS[*sleep])?;
+        side.wait()?;
         set(side, "run", "1")?;
         for _ in 0..LOOKS {
             if scans(side)? != before {
@@ -192,9 +195,6 @@ fn pass(side: &mut dyn Side, sleep: &mut usize) -> Result<i64> {
         if done != 0 {
             bail!("ksmd made {done} passes where one was asked for: somebody else drives it");
         }
-        *sleep = 1 - *sleep;
-        set(side, "sleep_millisecs", SLEEPS[*sleep])?;
-        side.wait()?;
     }
     Ok(0)
 }
