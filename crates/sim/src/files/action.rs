@@ -68,6 +68,8 @@ impl Simulation {
         self.attempt(number);
         // It may have been the one that others waited for.
         self.act_again();
+        // Where all CPUs are idle nobody else looks after what was written.
+        self.heed_ksmd();
     }
 
     fn attempt(&mut self, number: usize) {

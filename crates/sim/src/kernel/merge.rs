@@ -318,6 +318,11 @@ impl Kernel {
 
     // ── ksmd and its files ─────────────────────────────────────────────────────
 
+    /// The state of merging, for tests of what going offline does to it.
+    #[cfg(test)]
+    pub(crate) fn ksm_state(&mut self) -> &mut Ksm {
+        self.ksm_mut()
+    }
     /// Writes to a file of `/sys/kernel/mm/ksm` as root, on behalf of `ctx`.
     ///
     /// # Errors
