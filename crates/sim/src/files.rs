@@ -165,7 +165,11 @@ impl Simulation {
     /// Source: specs/files.md#rights, specs/knobs.md#sysctl, specs/files.md#ksm.
     pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
         match self.write_timed(path, text, who)? {
-            Wrote::Done(_) => Ok(()),
+            Wrote::Done(_) => {
+                // Nobody else may look before time goes on.
+                self.heed_ksmd();
+                Ok(())
+            }
             Wrote::Waits => Err(ksm::would_wait(path)),
         }
     }
