@@ -1,5 +1,6 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+mod merging;
 mod processes;
 
 use crate::homenode::{self, Own, Runner, Source};
@@ -13,7 +14,7 @@ use homenode_core::topology::Machine;
 use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
-use homenode_sim::{ProcessFigures, Setup, Simulation};
+use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -71,6 +72,8 @@ struct Run {
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
     own: Option<Own>,
+    /// What merging reached, where the scenario may merge.
+    merge: Option<MergeFigures>,
 }
 
 /// A column: its name, who moves pages there, and its runs, one for each seed.
@@ -152,6 +155,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
                 });
+                if let Some(m) = &run.merge {
+                    it["merge"] = merging::json(m);
+                }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
                 }
@@ -265,7 +271,8 @@ fn one(
     let mut run = figures(sim, sim.now(), shelves);
     homenode::add_moves(&mut run, own.as_ref());
     let files = sim.outcomes().to_vec();
-    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own })
+    let merge = sim.merging();
+    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own, merge })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
@@ -339,6 +346,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let own: Vec<Vec<Option<Own>>> =
         columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
     table.groups.splice(1..1, homenode::group(&own));
+    table.groups.extend(merging::group(columns));
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
         table.groups.insert(1, processes::group(scenario, shelves, columns));
@@ -354,6 +362,10 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let knobs: Vec<String> = setup.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if !knobs.is_empty() {
         caption.notes.push(format!("knobs: {}", knobs.join(", ")));
+    }
+    let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if !files.is_empty() {
+        caption.notes.push(format!("/sys/kernel/mm/ksm: {}", files.join(", ")));
     }
     for source in columns.iter().filter_map(|c| c.source) {
         let set = homenode_sim::machine::knobs_for(source.of_core());

@@ -174,7 +174,7 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::KsmCompare
         | Cost::KsmMerge
         | Cost::KsmZero
-        | Cost::KsmDisplaced => default_because(key, "not measured: the kernel's ksmd alone does it"),
+        | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
     }
 }
 

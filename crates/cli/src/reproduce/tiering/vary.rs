@@ -79,7 +79,9 @@ impl What {
         let links = (0..machine.links.len()).flat_map(|i| {
             [ReadLatency, WriteLatency, ReadBandwidth, WriteBandwidth].map(|w| Self::Link(i, w))
         });
-        let costs = Cost::ALL.iter().map(|&c| Self::Cost(c));
+        // Nothing is merged here: what only ksmd pays can't matter.
+        let pays = |c: &&Cost| !c.name().starts_with("ksm_");
+        let costs = Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c));
         links.chain(costs).chain([Self::Compute]).collect()
     }
 
