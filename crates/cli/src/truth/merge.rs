@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow};
 use homenode_config::{MergeCase, MergePlan, parse_truth_merge};
 use homenode_core::kernel::KernelVersion;
-use homenode_live::truth::merge::{Kernel, KsmError};
+use homenode_live::truth::merge::{Kernel, KsmError, registered};
 use std::time::Duration;
 use table::{Check, Outcome};
 
@@ -124,10 +124,25 @@ fn check(plan: &MergePlan, here: String, version: KernelVersion) -> Result<Check
     Ok(check)
 }
 
+/// Whether this kernel gives huge pages to those who ask.
+fn gives_huge_pages() -> bool {
+    let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    text.is_ok_and(|t| !t.contains("[never]"))
+}
+
 /// No KSM to be had is something that the system lacks.
 fn lack(e: KsmError) -> anyhow::Error {
-    let text = e.to_string();
-    anyhow::Error::new(e).context(Lacks(text))
+    anyhow!(Lacks(crate::failure::sentence(&anyhow::Error::new(e))))
+}
+
+/// Whether nobody has registered memory, now that a case's processes are gone.
+fn alone() -> Result<()> {
+    match registered().first() {
+        None => Ok(()),
+        Some((pid, name)) => Err(anyhow!(Lacks(format!(
+            "process {pid} ({name}) registered memory for merging in the middle, which counts among ours; run it again"
+        )))),
+    }
 }
 
 fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outcome> {
@@ -140,8 +155,8 @@ fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outc
         estimate = Some(look::late(&side, case)?);
     }
     drop(side);
-    kernel.reset();
-    let simulated = simulated::run(case, version).context("in simulation").unwrap_or_else(|e| { eprintln!("DEBUG {e:#}"); vec![] });
+    alone()?;
+    let simulated = simulated::run(case, version, gives_huge_pages()).context("in simulation")?;
     Ok(Outcome {
         name: case.scenario.name.clone(),
         about: case.scenario.about.clone(),

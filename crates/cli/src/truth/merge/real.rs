@@ -6,7 +6,7 @@ use homenode_config::MergeCase;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Again, Content, Process, Step, Until};
 use homenode_core::units::Pages;
-use homenode_live::truth::merge::{Holder, Kernel, Order};
+use homenode_live::truth::merge::{Holder, Kernel, Order, registered};
 use std::process::Command;
 use std::time::Duration;
 
@@ -150,9 +150,10 @@ impl<'c> Real<'c> {
         let of = &self.programs[p];
         let mut who = of.who.clone();
         who.push(of.children.len());
+        let family = self.programs.iter().filter(|p| p.holder == of.holder).count();
         let child = Program {
             process: of.process,
-            name: format!("{}.{}", of.name, of.children.len() + 1),
+            name: format!("{}.{family}", of.process.name),
             steps: of.steps.clone(),
             at: of.at,
             wakes: of.wakes,
@@ -252,6 +253,21 @@ impl<'c> Real<'c> {
                 }
             }
             went = true;
+        }
+    }
+}
+
+impl Drop for Real<'_> {
+    /// Waits until all have ended: children do so after their parents, and what they have
+    /// registered must not count in what comes next.
+    fn drop(&mut self) {
+        let pids = self.pids();
+        self.holders.clear();
+        for _ in 0..5000 {
+            if registered().iter().all(|(pid, _)| !pids.contains(pid)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -7,9 +7,10 @@ use super::side::{self, Row, Side};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{MergeCase, parse_machine};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Process, Rights, Scenario, Step};
-use homenode_core::units::Picos;
+use homenode_core::scenario::{Policy, Process, Rights, Scenario, Step};
+use homenode_core::units::{CpuId, Picos};
 use homenode_sim::{Setup, Simulation};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One node, four CPUs, 256 MiB.
 const MACHINE: &str = include_str!("../../../../../machines/small.toml");
@@ -22,25 +23,45 @@ const DONE: Picos = Picos::from_secs(10);
 /// How long ksmd gets between two looks.
 const WAIT: Picos = Picos::from_ms(5);
 
+/// A program without memory: a simulation ends with its last one, and ksmd has something
+/// to do for those that have ended.
+const BYSTANDER: &str = "bystander";
+
 struct Simulated {
     simulation: Simulation,
+    /// Names of the programs that were seen, by PID; children are numbered.
+    names: BTreeMap<u32, String>,
     /// End of the slot that runs.
     until: u64,
 }
 
 /// Runs a case in simulation; a row per pass.
-pub(super) fn run(case: &MergeCase, version: KernelVersion) -> Result<Vec<Row>> {
+///
+/// * `huge` – whether the kernel gives huge pages to those who ask.
+pub(super) fn run(case: &MergeCase, version: KernelVersion, huge: bool) -> Result<Vec<Row>> {
     let machine = parse_machine("machines/small.toml", MACHINE)?;
+    let enabled = if huge { "madvise" } else { "never" };
     let processes = case.scenario.processes.iter().enumerate();
+    let bystander = Process {
+        name: BYSTANDER.to_owned(),
+        cpus: vec![CpuId(1)],
+        start: Picos::ZERO,
+        policy: Policy::Default,
+        memory_merge: false,
+        maps: Vec::new(),
+        steps: vec![Step::Sleep(Picos(u64::from(case.passes + 1) * SLOT.0))],
+    };
+    let stretched = processes.map(|(i, p)| stretched(p, i as u64));
     let scenario = Scenario {
-        processes: processes.map(|(i, p)| stretched(p, i as u64)).collect(),
+        processes: stretched.chain([bystander]).collect(),
         ksm: Vec::new(),
         actions: Vec::new(),
+        knobs: vec![("transparent_hugepage".to_owned(), enabled.to_owned())],
         ..case.scenario.clone()
     };
     let setup = Setup { version, ..Setup::of(&scenario) };
     let simulation = Simulation::new(&machine, &scenario, &setup).map_err(|e| anyhow!("{e}"))?;
-    side::run(&mut Simulated { simulation, until: 0 }, case)
+    side::run(&mut Simulated { simulation, names: BTreeMap::new(), until: 0 }, case)
 }
 
 /// A program with its passes as slots.
@@ -88,21 +109,36 @@ impl Side for Simulated {
         Ok(text.lines().find_map(value))
     }
     fn stats(&mut self) -> Result<Vec<(String, String)>> {
-        let mut pids: Vec<u32> = self.simulation.list("/proc")?.iter().filter_map(|n| n.parse().ok()).collect();
-        pids.sort_unstable();
-        let mut all: Vec<(String, String)> = Vec::new();
+        let names = self.simulation.list("/proc").context("the simulated kernel")?;
+        let pids: BTreeSet<u32> = names.iter().filter_map(|n| n.parse().ok()).collect();
+        let mut all = Vec::new();
         for pid in pids {
             let read = |file: &str| self.simulation.read_file(&format!("/proc/{pid}/{file}"));
             let (Ok(status), Ok(stat)) = (read("status"), read("ksm_stat")) else { continue };
-            let name = status.lines().find_map(|l| l.strip_prefix("Name:")).unwrap_or("").trim();
-            all.push((name.to_owned(), stat));
+            let of = status.lines().find_map(|l| l.strip_prefix("Name:")).unwrap_or("").trim();
+            // Kernel threads have nothing to tell.
+            if of == BYSTANDER || stat.is_empty() {
+                continue;
+            }
+            if !self.names.contains_key(&pid) {
+                let is_kin = |n: &String| n == of || n.starts_with(&format!("{of}."));
+                let name = match self.names.values().filter(|n| is_kin(n)).count() {
+                    0 => of.to_owned(),
+                    children => format!("{of}.{children}"),
+                };
+                self.names.insert(pid, name);
+            }
+            all.push((self.names[&pid].clone(), stat));
         }
         Ok(all)
     }
     fn wait(&mut self) -> Result<()> {
         let next = self.simulation.now() + WAIT.0;
         if next >= self.until {
-            bail!("ksmd did not end its pass in {} s of virtual time", (SLOT.0 - DONE.0) / 1_000_000_000_000);
+            bail!(
+                "ksmd did not end its pass in {} s of virtual time",
+                (SLOT.0 - DONE.0) / 1_000_000_000_000
+            );
         }
         self.run_until(next)
     }

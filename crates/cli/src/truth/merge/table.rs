@@ -151,7 +151,8 @@ impl Check {
         };
         for &pass in &columns {
             let after = format!("after pass {}", pass + 1);
-            let _ = writeln!(out, "  {after:<22} {:>9} {:>9} {:>9}", "real", "simulated", "estimate");
+            let _ =
+                writeln!(out, "  {after:<22} {:>9} {:>9} {:>9}", "real", "simulated", "estimate");
             let (real, simulated) = (&o.real[pass], o.simulated.get(pass));
             let last = pass + 1 == o.real.len();
             let names = real.counters.iter().map(|c| c.name.as_str());

@@ -374,7 +374,8 @@ mod tests {
         let mut ends = [0; 2];
         // SAFETY: an array of two, as the call wants it.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        for (n, told) in [(0, "ok 0"), (9, "ok 9"), (10, "ok 10"), (u64::MAX, "ok 18446744073709551615")]
+        for (n, told) in
+            [(0, "ok 0"), (9, "ok 9"), (10, "ok 10"), (u64::MAX, "ok 18446744073709551615")]
         {
             assert!(answer(ends[1], b"ok", n));
             let mut text = [0; LINE];
