@@ -197,3 +197,73 @@ fn fits(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: &str = r#"
+registered = "2026-01-01"
+bound_percent = 1
+[[case]]
+name = "one"
+about = "two pages"
+passes = 3
+estimate = { at = 1, again = true }
+[case.ksm]
+max_page_sharing = 2
+[[case.process]]
+name = "a"
+cpus = "0"
+start = "1s"
+map = [{ name = "m", size = "8 KiB", content = "zero", mergeable = true }]
+step = [{ do = "touch", map = "m" }, { do = "sleep", time = "2s" }]
+[[case.at]]
+time = "2s"
+write = "/sys/kernel/mm/ksm/run"
+value = 2
+"#;
+
+    #[test]
+    fn a_case_is_read() {
+        let plan = parse_truth_merge("p.toml", PLAN).unwrap();
+        let case = &plan.cases[0];
+        assert_eq!((plan.bound_percent, case.passes), (1, 3));
+        assert_eq!(case.estimate, Some(MergeLook { at: 1, again: true }));
+        assert_eq!(case.scenario.ksm, [("max_page_sharing".to_owned(), "2".to_owned())]);
+        assert_eq!(MergeCase::passes_in(case.scenario.processes[0].start), 1);
+        assert_eq!(MergeCase::passes_in(case.scenario.actions[0].at), 2);
+    }
+
+    #[test]
+    fn what_real_processes_cannot_do_is_told_with_its_place() {
+        for (old, new, told) in [
+            (
+                "time = \"2s\" }",
+                "time = \"500ms\" }",
+                "p.toml:15:41: case[0].process[0].step[1]: one pass is",
+            ),
+            ("start = \"1s\"", "start = \"3s\"", "and there are 3 of them"),
+            ("cpus = \"0\"", "cpus = \"0-1\"", "one thread"),
+            ("do = \"touch\", map = \"m\"", "do = \"barrier\"", "real processes don't do that"),
+            ("max_page_sharing = 2", "pages_shared = 2", "nothing can be written to it"),
+            ("ksm/run\"", "numa/x\"", "only writes, to files below /sys/kernel/mm/ksm/"),
+            ("at = 1, again", "at = 0, again", "a whole number from 1 to 2"),
+            ("at = 1, again = true", "at = 4", "a whole number from 0 to 3"),
+            ("size = \"8 KiB\"", "size = \"8 KiB\", file = true", "no files and no policies"),
+            ("[[case.at]]", "[[case]]\nname = \"one\"\n[[case.at]]", "passes"),
+        ] {
+            let text = PLAN.replace(old, new);
+            assert_ne!(text, PLAN, "{old}");
+            let error = parse_truth_merge("p.toml", &text).unwrap_err().to_string();
+            assert!(error.contains(told), "{new}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let (head, case) = PLAN.split_at(PLAN.find("[[case]]").unwrap());
+        let error = parse_truth_merge("p.toml", &format!("{head}{case}{case}")).unwrap_err();
+        assert!(error.to_string().contains("\"one\" stands twice"), "{error}");
+    }
+}

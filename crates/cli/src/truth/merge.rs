@@ -99,7 +99,7 @@ fn nearest(release: &str) -> KernelVersion {
     };
     let Some(here) = numbers(release) else { return KernelVersion::default() };
     let is_past = |v: &KernelVersion| numbers(v.name()).is_some_and(|n| n <= here);
-    KernelVersion::ALL.into_iter().filter(is_past).next_back().unwrap_or_default()
+    KernelVersion::ALL.into_iter().rfind(is_past).unwrap_or_default()
 }
 
 fn check(plan: &MergePlan, here: String, version: KernelVersion) -> Result<Check> {

@@ -335,6 +335,20 @@ mod tests {
     }
 
     #[test]
+    fn a_merged_page_that_forks_map_beyond_the_limit_stays_one() {
+        check(
+            "1:0:10/1m 2:0:7",
+            rules(5, false),
+            expect![[r#"
+                2 distinct, 0 zero
+                across   3 shared, 14 sharing, 5 frames saved
+                per node 3 shared, 14 sharing, 5 frames saved
+                  node 0: 17 pages, 3 shared, 14 sharing, 5 frames saved
+            "#]],
+        );
+    }
+
+    #[test]
     fn forked_pages_are_not_merged_with_themselves_but_with_others() {
         check(
             "1:0:5/1 2:0:5/2 3:0:4/1m",

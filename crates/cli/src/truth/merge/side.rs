@@ -174,7 +174,7 @@ fn write(side: &mut dyn Side, action: &Action) -> Result<(String, String)> {
 
 /// One pass of ksmd, or none where nothing is registered: how many `full_scans` shows.
 fn pass(side: &mut dyn Side, sleep: &mut usize) -> Result<i64> {
-    let scans = |side: &mut dyn Side| Ok::<_, anyhow::Error>(number(side, "full_scans")?);
+    let scans = |side: &mut dyn Side| number(side, "full_scans");
     let before = scans(side)?;
     for _ in 0..WAKES {
         *sleep = 1 - *sleep;

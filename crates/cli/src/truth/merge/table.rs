@@ -168,14 +168,15 @@ impl Check {
                     "ksm_zero_pages" => Some(l.zero).filter(|_| real.get(name) != Some(0)),
                     _ => None,
                 });
-                let _ = writeln!(
-                    out,
+                let line = format!(
                     "  {name:<22} {:>9} {:>9} {:>9}{}",
                     value(Some(real)),
                     value(simulated),
                     estimate.map_or(String::new(), |v| v.to_string()),
                     if differs(name) { "  DIFFERS" } else { "" }
                 );
+                out.push_str(line.trim_end());
+                out.push('\n');
             }
         }
         for (pass, name, real, simulated) in &differences {

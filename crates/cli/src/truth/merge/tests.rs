@@ -139,7 +139,7 @@ fn equal_counters_and_a_near_estimate_pass() {
           after pass 2                real simulated  estimate
           pages_shared                 100       100       100
           pages_sharing                200       200       198
-          ksm_zero_pages                 0         0          
+          ksm_zero_pages                 0         0
           before pass 2: run 2: done
           equal in all 6 counters of 2 passes; estimate off by 1.00 %
 
