@@ -64,6 +64,9 @@ enum Command {
     Sim(sim::Args),
     Topo(topo::Args),
     Truth(truth::Args),
+    /// Hold memory of known content and obey orders: a process of `truth merge`
+    #[command(hide = true)]
+    Hold,
     #[command(hide = true)]
     Workload(workload::Args),
 }
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Topo(args) => topo::run(&args),
         Command::Truth(args) => truth::run(&args),
+        Command::Hold => homenode_live::truth::merge::hold(),
         Command::Workload(args) => workload::run(&args),
     };
     match done {

@@ -129,6 +129,7 @@ fn estimate(args: &EstimateArgs) -> Result<u8> {
         },
         max_page_sharing: args.max_page_sharing,
         use_zero_pages: args.use_zero_pages.map(|v| v == 1),
+        registered: false,
     };
     let estimate = {
         let progress = Progress::new(1000);

@@ -1,5 +1,6 @@
 //! `homenode truth`: is what the simulator predicts what really happens?
 
+mod merge;
 mod predict;
 mod programs;
 mod table;
@@ -37,6 +38,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Mem(Mem),
+    Merge(merge::Args),
 }
 
 /// Predict memory times on the measured machine, then run for real and compare.
@@ -67,7 +69,10 @@ struct Mem {
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    let What::Mem(args) = &args.what;
+    let args = match &args.what {
+        What::Mem(args) => args,
+        What::Merge(args) => return merge::run(args),
+    };
     let plan = plan(args)?;
     let check = check(args, &plan)?;
     output::print(&if args.json { check.to_json() } else { check.to_text() })?;

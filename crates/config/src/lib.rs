@@ -26,6 +26,7 @@ mod notes;
 mod parts;
 mod scenario;
 mod truth;
+mod truth_merge;
 mod write;
 
 pub use error::ConfigError;
@@ -38,4 +39,5 @@ pub use scenario::{
     Misfit, ScenarioFile, check, parse_scenario, read_scenario, read_scenario_and_machine,
 };
 pub use truth::{TruthPlan, TruthProgram, parse_truth};
+pub use truth_merge::{MergeCase, MergeLook, MergePlan, parse_truth_merge};
 pub use write::{write_machine, write_machine_file};

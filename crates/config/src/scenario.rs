@@ -140,7 +140,7 @@ fn knobs(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
 /// kernel has, and what it takes, is known once a kernel is chosen.
 ///
 /// Source: specs/ksm.md#files.
-fn ksm(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
+pub(crate) fn ksm(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
     let t = c.any_table()?;
     let mut all = Vec::new();
     for e in t.entries {
@@ -174,7 +174,7 @@ fn value(c: &Cur<'_>) -> Result<String, ConfigError> {
 }
 
 /// Source: specs/files.md#actions.
-fn action(c: &Cur<'_>, processes: &[Process]) -> Result<Action, ConfigError> {
+pub(crate) fn action(c: &Cur<'_>, processes: &[Process]) -> Result<Action, ConfigError> {
     let t = c.table(&["time", "read", "write", "value", "as", "expect"])?;
     let path = |c: &Cur<'_>| file_path(c, processes);
     let what = match (t.opt("read"), t.opt("write")) {
@@ -278,7 +278,7 @@ fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
     Ok(m)
 }
 
-fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
+pub(crate) fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
     let t = c.table(&["name", "cpus", "start", "policy", "memory_merge", "map", "step"])?;
     let cpus = t.get("cpus")?;
     let ids = cpus.numbers(MAX_CPUS - 1)?;

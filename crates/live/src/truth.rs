@@ -10,6 +10,8 @@
 //! runs so long would see it; what others run on the same CPU meanwhile is not in it. Samples of all cases alternate, so that a neighbour disturbs all
 //! alike. Buffers are in huge pages where the kernel has them, as in `measure`.
 
+pub mod merge;
+
 use crate::measure::chase::{Chain, Stride};
 use crate::measure::region::{PageKind, Region};
 use crate::measure::stats::Random;

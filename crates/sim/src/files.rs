@@ -180,7 +180,11 @@ impl Simulation {
     /// specs/files.md#blocks.
     pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
         match self.write_timed(path, text, who)? {
-            Wrote::Done(_) => Ok(()),
+            Wrote::Done(_) => {
+                // Nobody else may look before time goes on.
+                self.heed_ksmd();
+                Ok(())
+            }
             Wrote::Waits => Err(ksm::would_wait(path)),
             Wrote::Begins(job) => self.finish_now(job),
         }

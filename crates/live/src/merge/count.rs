@@ -71,9 +71,10 @@ pub(super) fn saving(group: Group, rules: Rules) -> Saving {
     if !merged && frames < 2 {
         return Saving::default();
     }
-    if mappings == 1 {
-        // The last mapping of a KSM page.
-        return Saving { pages_shared: 1, ..Saving::default() };
+    if merged && frames == 1 {
+        // A KSM page as it is, also the last mapping of one. Forks map it beyond the
+        // limit, and nothing changes that.
+        return Saving { pages_shared: 1, pages_sharing: mappings - 1, saved_bytes: 0 };
     }
     let limit = u64::from(rules.max_page_sharing.max(2));
     let (q, r) = (mappings / limit, mappings % limit);
@@ -321,6 +322,20 @@ mod tests {
             per node 1 shared, 2 sharing, 12 frames saved
               node 0: 13 pages, 1 shared, 2 sharing, 12 frames saved
         "#]],
+        );
+    }
+
+    #[test]
+    fn a_merged_page_that_forks_map_beyond_the_limit_stays_one() {
+        check(
+            "1:0:10/1m 2:0:7",
+            rules(5, false),
+            expect![[r#"
+                2 distinct, 0 zero
+                across   3 shared, 14 sharing, 5 frames saved
+                per node 3 shared, 14 sharing, 5 frames saved
+                  node 0: 17 pages, 3 shared, 14 sharing, 5 frames saved
+            "#]],
         );
     }
 

@@ -45,6 +45,19 @@ pub(super) fn mappings(pid: u32, careful: bool) -> io::Result<Vec<Mapping>> {
     Ok(found)
 }
 
+/// Those of a process that are registered for merging, by rising address.
+///
+/// # Errors
+/// As [`mappings`].
+pub(super) fn registered(pid: u32) -> io::Result<Vec<Mapping>> {
+    let text = std::fs::read(format!("/proc/{pid}/smaps"))?;
+    let text = String::from_utf8_lossy(&text);
+    let registered = flagged(&text, |flags| flags.contains(&"mg"));
+    let mut found = parse_maps(&text);
+    found.retain(|m| registered.contains(&(m.first, m.end)));
+    Ok(found)
+}
+
 /// `LO-HI rw-p OFFSET DEVICE INODE   NAME` of a line; its pages, modes, inode and name.
 fn line(text: &str) -> Option<(u64, u64, &str, &str, &str)> {
     let mut rest = text;
@@ -83,12 +96,17 @@ fn parse_maps(text: &str) -> Vec<Mapping> {
 /// `/proc/PID/smaps` has it: io, pf, mixed, no-expand, hugetlb, droppable, shared.
 fn unfit(text: &str) -> Vec<(u64, u64)> {
     const IGNORED: [&str; 8] = ["io", "pf", "mm", "de", "ht", "dp", "sh", "ms"];
+    flagged(text, |flags| flags.iter().any(|f| IGNORED.contains(f)))
+}
+
+/// Page ranges of the mappings of such a text whose flags are fit.
+fn flagged(text: &str, fit: impl Fn(&[&str]) -> bool) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let mut now = None;
     for l in text.lines() {
         if let Some(flags) = l.strip_prefix("VmFlags:") {
-            let ignored = flags.split_ascii_whitespace().any(|f| IGNORED.contains(&f));
-            found.extend(now.filter(|_| ignored));
+            let flags: Vec<&str> = flags.split_ascii_whitespace().collect();
+            found.extend(now.filter(|_| fit(&flags)));
         } else if let Some((first, end, ..)) = line(l) {
             now = Some((first, end));
         }

@@ -5,8 +5,10 @@ use super::task::Filling;
 use super::{Event, Program, Run, Simulation, Task};
 use crate::hot::{self, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::Kernel;
+use crate::memory::BLOCK;
 use crate::program::Access;
 use crate::random::Stream;
+use crate::space::Holds;
 use homenode_core::scenario::{Again, Step, Until};
 
 /// What a round of repeated steps takes that would take no time at all.
@@ -96,6 +98,28 @@ impl Simulation {
         task.clock = clock;
         self.account(task, &mut counts);
     }
+    /// What a first touch of some pages of a mapping writes where huge pages may be: one
+    /// fault brings many pages, and each of them is yet to get its content from the program.
+    /// `None` where a fault does that for each page, or where they have been touched.
+    fn first_filling(
+        &self,
+        space: usize,
+        (start, first): (u64, u32),
+        share: std::ops::Range<u32>,
+    ) -> Option<Filling> {
+        self.kernel.memory.contents.as_ref()?;
+        let space = self.kernel.space(space);
+        let kind = &space.vmas[space.find(start)?].kind;
+        if !kind.huge || kind.holds == Holds::Own {
+            return None;
+        }
+        // Another thread may have touched the block that its share ends in.
+        let aligned = share.start.next_multiple_of(BLOCK);
+        let from = if aligned < share.end { aligned } else { share.start };
+        let words = &self.kernel.memory.words[from as usize..share.end as usize];
+        let untouched = words.iter().all(|&w| w == 0);
+        untouched.then_some(Filling { holds: kind.holds, first, vpn: start })
+    }
     /// Makes the next operations of a task, or does its next step.
     fn advance(&mut self, id: usize, task: &mut Task, counts: &mut Counts) {
         let late = task.clock >= task.deadline;
@@ -159,12 +183,18 @@ impl Simulation {
             }
             Step::Touch { ref map } | Step::Fill { ref map, .. } => {
                 if let Some((start, pages, first)) = find(&self.kernel, map) {
-                    if let Step::Fill { content, .. } = &step {
-                        let holds = self.kernel.holds(content, start, pages);
-                        let kept = self.kernel.memory.contents.is_some();
-                        task.filling = kept.then_some(Filling { holds, first, vpn: start });
-                    }
                     let (a, b) = (pages * thread / threads, pages * (thread + 1) / threads);
+                    let kept = self.kernel.memory.contents.is_some();
+                    task.filling = match &step {
+                        Step::Fill { content, .. } => {
+                            let holds = self.kernel.holds(content, start, pages);
+                            kept.then_some(Filling { holds, first, vpn: start })
+                        }
+                        _ => {
+                            let share = first + a as u32..first + b as u32;
+                            self.first_filling(space, (start, first), share)
+                        }
+                    };
                     let Program::Steps(steps) = &mut task.program else { return };
                     if b == a {
                         task.filling = None;
@@ -175,9 +205,13 @@ impl Simulation {
                 }
             }
             Step::Initialize { map, order } => {
-                let found = find(&self.kernel, &map);
+                let found = find(&self.kernel, &map).filter(|_| thread == 0);
+                if let Some((start, pages, first)) = found {
+                    let share = first..first + pages as u32;
+                    task.filling = self.first_filling(space, (start, first), share);
+                }
                 let Program::Steps(steps) = &mut task.program else { return };
-                match found.filter(|_| thread == 0) {
+                match found {
                     Some((_, pages, first)) => {
                         let all = Access::initialize(first, pages, order, random);
                         steps.access = Some(all);

@@ -21,6 +21,8 @@ use std::fmt::Write as _;
 pub(super) enum Id {
     /// The daemon of the node at that place, which is the task of the same number.
     Kswapd(usize),
+    /// Another thread of the kernel's, or homenode: a task without memory of its own.
+    Helper(usize),
     /// The programs in that address space.
     Space(usize),
 }
@@ -51,8 +53,9 @@ impl Simulation {
             let Some(task) = task else { continue };
             let id = match task.program {
                 Program::Kswapd(node) => Id::Kswapd(node),
-                // homenode's tasks, and whoever writes to files.
-                _ if task.space == usize::MAX => continue,
+                // Whoever writes to files stands for a shell, which is not simulated.
+                Program::Writer => continue,
+                _ if task.space == usize::MAX => Id::Helper(number),
                 _ => Id::Space(task.space),
             };
             let pid = self.kernel.numa[number].pid;
@@ -185,7 +188,7 @@ impl Simulation {
     fn push_status(&self, out: &mut String, id: Id) -> std::fmt::Result {
         let today = self.kernel.knobs.version > KernelVersion::V3_8;
         let (first, living, space) = match id {
-            Id::Kswapd(node) => (Some(node), vec![node], None),
+            Id::Kswapd(task) | Id::Helper(task) => (Some(task), vec![task], None),
             Id::Space(number) => {
                 let (first, living) = self.tasks_of(number);
                 (first, living, self.kernel.spaces[number].as_ref())
@@ -197,10 +200,15 @@ impl Simulation {
         let pid = self.kernel.numa[first].pid;
         let name = match id {
             Id::Kswapd(node) => format!("kswapd{}", self.kernel.memory.node_id(node)),
+            Id::Helper(_) => match task.program {
+                Program::Ksmd => "ksmd".to_owned(),
+                Program::Kdamond => "kdamond.0".to_owned(),
+                _ => "homenode".to_owned(),
+            },
             Id::Space(_) => self.names.get(task.process).cloned().unwrap_or_default(),
         };
         let parent = match id {
-            Id::Kswapd(_) => 2,
+            Id::Kswapd(_) | Id::Helper(_) => 2,
             Id::Space(_) => self.living_parent(first),
         };
         writeln!(out, "Name:\t{}", name.chars().take(COMM).collect::<String>())?;

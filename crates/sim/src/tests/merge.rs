@@ -679,6 +679,31 @@ fn a_step_fills_with_what_it_says_and_costs_a_touch() {
     assert_eq!((f.ran_ps, &f.accesses), (t.ran_ps, &t.accesses));
 }
 
+// One fault brings a huge page; the program gives each of its pages a content all the same.
+#[test]
+fn a_first_touch_of_huge_pages_gives_each_page_its_content() {
+    let m = two_nodes();
+    let content = Content::Image { name: "i".into(), distinct: Some(Pages(100)) };
+    let maps = vec![Map { mergeable: true, huge: true, content, ..map("m", 1024) }];
+    let files =
+        [("pages_to_scan", "2000"), ("sleep_millisecs", "4"), ("smart_scan", "0"), ("run", "1")];
+    let order = homenode_core::scenario::TouchOrder::Scattered;
+    for first in [touch("m"), Do::Initialize { map: "m".into(), order }] {
+        let rest = Do::Sleep(Picos::from_ms(1_000));
+        let steps = vec![first, rest.clone(), touch("m"), rest];
+        let p = process("p", &[0, 1], maps.clone(), steps);
+        let s = Scenario { ksm: ksm(&files), ..scenario(vec![p]) };
+        let sim = simulate(&m, &s, &Setup::of(&s), 900 * MS);
+        assert_eq!(sim.vmstat().get(Item::ThpFaultAlloc), 2);
+        let c = sim.merging().expect("kept").counters;
+        assert_eq!((c.pages_shared, c.pages_sharing), (100, 924));
+        // Touched again they are like no others.
+        let sim = simulate(&m, &s, &Setup::of(&s), 1_900 * MS);
+        let c = sim.merging().expect("kept").counters;
+        assert_eq!((c.pages_shared, c.pages_sharing), (0, 0));
+    }
+}
+
 #[test]
 fn madvise_registers_and_takes_it_back() {
     let m = two_nodes();

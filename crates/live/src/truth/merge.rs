@@ -1,0 +1,26 @@
+//! The real side of the truth check of merging: processes of known content that do what
+//! they are told step by step, and the kernel's own ksmd beside them, pass by pass.
+//!
+//! ```text
+//!            orders down a pipe          madvise, fork, writes
+//! Holder ───────────────────────▶ hold ─────────────────────▶ kernel ◀── ksmd
+//! Kernel ── knobs, counters: /sys/kernel/mm/ksm ─────────────────┘
+//! ```
+//!
+//! Reading order: [`hold`] is what runs in such a process, [`Holder`] the other end of
+//! the pipe, [`Kernel`] the knobs: one holder of them at a time on a machine, and every
+//! one as it was when they are done.
+
+mod hold;
+mod holder;
+mod kernel;
+
+pub use hold::{MAPS, hold};
+pub use holder::{Held, Holder, Order};
+pub use kernel::{Kernel, KsmError, WriteError, registered};
+
+/// What a page holds, as bytes are made of it.
+///
+/// The first eight bytes are `word`, the highest first, so that pages are ordered as their
+/// words are; the rest follows from it. 0 are zeroes.
+pub type Word = u64;
