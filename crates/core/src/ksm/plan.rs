@@ -26,7 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn value_of(file: File, text: &str) -> Option<u64> {
     let text = text.trim();
     if file == File::AdvisorMode {
-        return match text.split_once('[')?.1.split_once(']')?.0 {
+        let word = text.split_once('[').and_then(|(_, t)| t.split_once(']')).map_or(text, |t| t.0);
+        return match word {
             "none" => Some(0),
             "scan-time" => Some(1),
             _ => None,

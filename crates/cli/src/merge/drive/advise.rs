@@ -129,6 +129,9 @@ impl Facts {
         if r.items() == 0 {
             return "Processes are registered, and ksmd has not looked at them yet: --act --registered would find out.".to_owned();
         }
+        if r.full_scans < 3 && r.saved_bytes() == 0 {
+            return "Not known yet: equal pages merge in ksmd's second pass, and it has not been through that.".to_owned();
+        }
         let kept = r.items() * 64;
         if r.profit() < 0 {
             return format!(

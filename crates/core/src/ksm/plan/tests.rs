@@ -18,7 +18,8 @@ fn shown(changes: &[(File, u64)]) -> Shown {
 fn texts_are_numbers_and_back() {
     assert_eq!(value_of(File::AdvisorMode, "none [scan-time]\n"), Some(1));
     assert_eq!(value_of(File::AdvisorMode, "[none] scan-time"), Some(0));
-    assert_eq!(value_of(File::AdvisorMode, "none"), None);
+    assert_eq!(value_of(File::AdvisorMode, "scan-time"), Some(1));
+    assert_eq!(value_of(File::AdvisorMode, "none scan-time"), None);
     assert_eq!(value_of(File::Run, "2\n"), Some(2));
     assert_eq!(value_of(File::GeneralProfit, "-5"), Some(0));
     assert_eq!(value_of(File::Run, "two"), None);
