@@ -346,6 +346,24 @@ fn the_programs_code_is_passed_on_and_knobs_are_back() {
 }
 
 #[test]
+fn what_is_registered_is_driven_for_a_time() {
+    let m = Machine::new("registered");
+    m.process(4711, 64055);
+    m.set("run", "1");
+    let before = m.knobs();
+    let out = m.run("merge drive --act --registered --for 200ms --interval 100ms --json");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let lines: Vec<Value> =
+        text.lines().map(|l| serde_json::from_str(l).expect("an object")).collect();
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    assert_eq!(lines[0]["pages_to_scan"], 210);
+    assert_eq!(lines[0]["processes"][0]["user"], 64055);
+    let end = lines.last().expect("it ends");
+    assert_eq!(end["end"]["restored"].as_array().map(Vec::len), Some(2), "{text}");
+    assert_eq!((m.knobs(), m.journal().exists()), (before, false));
+}
+
+#[test]
 fn a_signal_goes_to_the_program_and_knobs_are_back() {
     if !can_launch() {
         return;
@@ -404,6 +422,24 @@ fn after_sigkill_restore_puts_all_back() {
         nothing to restore: there is no journal in DIR/run/homenode
     "#]],
     );
+}
+
+#[test]
+fn another_user_who_joins_ends_the_driving_but_not_the_program() {
+    if !can_launch() {
+        return;
+    }
+    let m = Machine::new("joins");
+    let before = m.knobs();
+    let (mut driver, program) = m.start("--interval 100ms");
+    assert_ne!(m.knobs(), before);
+    // SAFETY: no arguments.
+    m.process(4711, unsafe { libc::geteuid() } + 1);
+    until("putting back", || !m.journal().exists());
+    assert_eq!(m.knobs(), before);
+    assert!(Path::new(&format!("/proc/{program}")).exists());
+    kill(driver.id(), libc::SIGTERM);
+    assert_eq!(driver.wait().expect("it ends").code(), Some(143));
 }
 
 #[test]

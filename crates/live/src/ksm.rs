@@ -27,7 +27,7 @@ mod reading;
 pub use act::{Act, Event, Outcome, act, look};
 pub use error::KsmError;
 pub use hold::{Failed, Hold, Restore, Restored, Set, restore};
-pub use launch::{Signals, merging_others};
+pub use launch::merging_others;
 pub use processes::{KsmStat, Registered, Scan, scan};
 pub use reading::{Seen, Watch, memory};
 

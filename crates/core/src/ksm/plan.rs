@@ -239,7 +239,7 @@ pub fn undo(kept: &[Kept], shown: &Shown, room: bool) -> Undo {
             None => plan.left.push((k.file, Left::Gone)),
             Some(_) if scan && advisor_after == 1 => {
                 // Under the old advisor there is no old value to return to.
-                if !advisor.is_some_and(|a| a.old == 1) {
+                if advisor.is_none_or(|a| a.old != 1) {
                     plan.left.push((k.file, Left::TheirAdvisor));
                 }
             }
@@ -262,20 +262,19 @@ pub fn undo(kept: &[Kept], shown: &Shown, room: bool) -> Undo {
     }
     let limits = [File::MergeAcrossNodes, File::MaxPageSharing];
     let mut unmerged = false;
-    if limits.iter().any(|f| wanted.contains_key(f)) {
-        if shown.get(&File::PagesShared).copied().unwrap_or(0) > 0 {
-            if room {
-                if run_now == 2 {
-                    // Writing the value that is there does nothing.
-                    plan.writes.push((File::Run, 0));
-                }
-                plan.writes.push((File::Run, 2));
-                unmerged = true;
-            } else {
-                for file in limits {
-                    if wanted.remove(&file).is_some() {
-                        plan.left.push((file, Left::NoRoom));
-                    }
+    let sharing = shown.get(&File::PagesShared).copied().unwrap_or(0) > 0;
+    if sharing && limits.iter().any(|f| wanted.contains_key(f)) {
+        if room {
+            if run_now == 2 {
+                // Writing the value that is there does nothing.
+                plan.writes.push((File::Run, 0));
+            }
+            plan.writes.push((File::Run, 2));
+            unmerged = true;
+        } else {
+            for file in limits {
+                if wanted.remove(&file).is_some() {
+                    plan.left.push((file, Left::NoRoom));
                 }
             }
         }

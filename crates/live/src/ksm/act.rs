@@ -80,7 +80,7 @@ pub fn look(
     while more {
         let until = at.min(length.unwrap_or(Duration::MAX));
         while began.elapsed() < until {
-            if signals.next().is_some() {
+            if signals.arrived().is_some() {
                 return Ok(());
             }
             std::thread::sleep(BEAT.min(until.saturating_sub(began.elapsed())));
@@ -239,7 +239,7 @@ impl Run<'_> {
     /// A signal that ends the driving at once, if one has come: any where nothing was
     /// launched, the second one where something was, which gets the first.
     fn signal(&mut self, heard: &mut u32) -> Option<i32> {
-        let (signal, terminal) = self.signals.next()?;
+        let (signal, terminal) = self.signals.arrived()?;
         let Some(child) = &self.child else { return Some(signal) };
         *heard += 1;
         // Everybody in the foreground has got it from the terminal.

@@ -223,7 +223,7 @@ pub enum KsmError {
 
 /// Bytes for sentences.
 fn mib(bytes: u64) -> String {
-    format!("{}.{} MiB", bytes >> 20, (bytes % (1 << 20)) * 10 >> 20)
+    format!("{}.{} MiB", bytes >> 20, ((bytes % (1 << 20)) * 10) >> 20)
 }
 
 fn room_sentence(u: &Unmerging) -> String {

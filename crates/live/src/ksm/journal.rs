@@ -177,7 +177,14 @@ pub(super) fn lock(place: &Place) -> Result<Option<fs::File>, KsmError> {
     use std::os::fd::AsRawFd;
     let folder = place.run_folder();
     let path = folder.join("ksm.lock");
-    let failed = |source| KsmError::Journal { what: "lock", path: path.clone(), source };
+    let failed = |source: io::Error| KsmError::Journal {
+        what: match source.kind() {
+            io::ErrorKind::PermissionDenied => "take the lock (it needs root)",
+            _ => "take the lock",
+        },
+        path: path.clone(),
+        source,
+    };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
     let file = fs::File::options()
         .create(true)

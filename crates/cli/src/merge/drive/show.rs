@@ -25,7 +25,8 @@ pub(super) struct Shower {
 
 /// Bytes as MiB with one decimal, also below zero.
 pub(super) fn mib(bytes: i64) -> String {
-    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+    let text = format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    if text == "-0.0" { "0.0".to_owned() } else { text }
 }
 
 pub(super) fn switching(across: bool, cost: &Unmerging) -> String {
