@@ -7,6 +7,7 @@
 //! truth: predicted beside measured, on the measured machine
 //! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
 //! processes ─▶ merge estimate ─▶ what same-page merging would save
+//! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
 //! ```
 //!
 //! Figures go to standard output, progress and errors to standard error. Exit
@@ -19,6 +20,7 @@ mod merge;
 mod record;
 mod replay;
 mod reproduce;
+mod restore;
 mod sim;
 mod topo;
 mod truth;
@@ -61,6 +63,7 @@ enum Command {
     Record(record::Args),
     Replay(replay::Args),
     Reproduce(reproduce::Args),
+    Restore(restore::Args),
     Sim(sim::Args),
     Topo(topo::Args),
     Truth(truth::Args),
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Restore(args) => restore::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Topo(args) => topo::run(&args),
         Command::Truth(args) => truth::run(&args),

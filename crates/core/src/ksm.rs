@@ -16,7 +16,8 @@
 //!
 //! Reading order: [`memory`] (what a machine must offer), `tree`, `arena`,
 //! `item`, `stable` (the structures), [`smart`], [`advisor`], [`register`] (small
-//! rules), `scan` (the daemon's work), [`files`], [`check`].
+//! rules), `scan` (the daemon's work), [`files`], [`pace`] and [`plan`] (driving a
+//! kernel that does the merging itself), [`check`].
 //!
 //! The machine tells what happened ([`Ksm::enter`], [`Ksm::fork`],
 //! [`Ksm::exit`], [`Ksm::page_moved`], offlining) and gives ksmd its turns
@@ -43,6 +44,10 @@ pub mod saving;
 mod scan;
 
 pub mod files;
+
+pub mod pace;
+
+pub mod plan;
 
 pub mod check;
 

@@ -1,5 +1,6 @@
 //! Linux: topology from sysfs, measuring, recording, and the truth check's real runs.
 
+pub mod ksm;
 pub mod measure;
 pub mod merge;
 mod pagemap;

@@ -1,0 +1,75 @@
+//! `homenode restore`: the knobs of a driver that ended without putting them back.
+
+use crate::output;
+use anyhow::Result;
+use homenode_core::ksm::plan::text_of;
+use homenode_live::ksm::{Place, Restore, Restored, restore};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Put back the kernel's knobs after a crash.
+///
+/// `homenode merge drive --act` notes what a knob was before it changes it, and puts
+/// everything back at its end. Where it could not, as after SIGKILL, this does. A knob
+/// that somebody else has set since stays as it is. Knobs come back, pages don't: what
+/// is merged stays merged. Doing it again does nothing; while a driver lives it is
+/// refused. Needs root.
+///
+/// Exit codes: 0 done, or nothing to do; 2 bad usage; 3 something could not be put back.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode restore")]
+pub(crate) struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// A folder in place of / (for tests)
+    #[arg(long, value_name = "DIR", hide = true)]
+    root: Option<PathBuf>,
+}
+
+/// What was put back, as JSON.
+pub(crate) fn to_json(done: &Restored) -> serde_json::Value {
+    json!({
+        "restored": done.set.iter().map(|(f, v)| json!({"knob": f.name(), "value": text_of(*f, *v)})).collect::<Vec<_>>(),
+        "left": done.left.iter().map(|(f, _)| f.name()).collect::<Vec<_>>(),
+        "failed": done.failed.iter().map(|f| f.file.name()).collect::<Vec<_>>(),
+        "notes": done.sentences(),
+    })
+}
+
+/// Knobs and values on one line.
+pub(crate) fn to_text(done: &Restored) -> String {
+    let words: Vec<_> =
+        done.set.iter().map(|(f, v)| format!("{} {}", f.name(), text_of(*f, *v))).collect();
+    if words.is_empty() { "no knob had to be".to_owned() } else { words.join(", ") }
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    let place = args.root.as_deref().map_or_else(Place::here, Place::at);
+    let files = place.files();
+    let (json, text, code) = match restore(&place, &files)? {
+        Restore::Nothing => (
+            json!({"restored": [], "left": [], "failed": [], "notes": []}),
+            format!(
+                "nothing to restore: there is no journal in {}\n",
+                place.run_folder().display()
+            ),
+            0,
+        ),
+        Restore::Stale(why) => (
+            json!({"restored": [], "left": [], "failed": [], "notes": [why]}),
+            format!("nothing to restore: {why}\n"),
+            0,
+        ),
+        Restore::Done(done) => {
+            let mut text = format!("put back: {}\n", to_text(&done));
+            for line in done.sentences() {
+                text += &format!("{line}\n");
+            }
+            (to_json(&done), text, if done.journal.is_some() { 3 } else { 0 })
+        }
+    };
+    output::print(&if args.json { json.to_string() } else { text })?;
+    Ok(code)
+}

@@ -1,0 +1,143 @@
+//! The kernel's own same-page merging: its files, its daemon, who is registered,
+//! and a driver that puts everything back.
+//!
+//! ```text
+//!  core::ksm::pace ◀── readings ── files, ksmd's CPU time, /proc/PID/ksm_stat
+//!        │ orders
+//!        ▼
+//!  hold: rules first (core::ksm::plan), then the journal, then the knob
+//!        └─▶ at the end, after a panic, or by `restore`: back, but for what
+//!            somebody else has set since
+//! ```
+//!
+//! A driver holds one lock for the machine. Its journal is on disk before a knob
+//! is first written, so that also after SIGKILL [`restore`] knows what was there.
+//! Nothing of any process' contents is read here.
+//!
+//! Source: specs/merge-drive.md.
+
+mod act;
+mod error;
+mod hold;
+mod journal;
+mod launch;
+mod processes;
+mod reading;
+
+pub use act::{Act, Event, Outcome, act, look};
+pub use error::KsmError;
+pub use hold::{Failed, Hold, Restore, Restored, Set, restore};
+pub use launch::merging_others;
+pub use processes::{KsmStat, Registered, Scan, scan};
+pub use reading::{Seen, Watch, memory};
+
+use homenode_core::ksm::files::{FOLDER, File};
+use homenode_core::ksm::plan::{Shown, value_of};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Where /sys, /proc and /run are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    root: PathBuf,
+}
+
+impl Place {
+    /// This machine.
+    pub fn here() -> Self {
+        Self::at(Path::new("/"))
+    }
+    /// A folder that holds `sys`, `proc` and `run`.
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+    /// A path below the root, by its usual name.
+    pub(crate) fn path(&self, usual: &str) -> PathBuf {
+        self.root.join(usual.trim_start_matches('/'))
+    }
+    /// Where the journal is: `/run/homenode`, or `$XDG_RUNTIME_DIR/homenode` where
+    /// this is not root.
+    pub fn run_folder(&self) -> PathBuf {
+        // SAFETY: no arguments.
+        let root = unsafe { libc::geteuid() } == 0;
+        match std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
+            Some(own) if !root && self.root == Path::new("/") => {
+                PathBuf::from(own).join("homenode")
+            }
+            _ => self.path("/run/homenode"),
+        }
+    }
+    /// The files of merging.
+    pub fn files(&self) -> Folder {
+        Folder(self.path(FOLDER))
+    }
+}
+
+/// The files of merging: the kernel's, or those of a test.
+pub trait Files {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read(&self, file: File) -> io::Result<String>;
+    /// Write a text.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write(&self, file: File, text: &str) -> io::Result<()>;
+    /// Whether knobs may be written; writes nothing.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn writable(&self) -> io::Result<()>;
+    /// The numbers of all files that there are.
+    fn shown(&self) -> Shown {
+        File::ALL.into_iter().filter_map(|f| Some((f, value_of(f, &self.read(f).ok()?)?))).collect()
+    }
+    /// A file's number now.
+    fn value(&self, file: File) -> Option<u64> {
+        value_of(file, &self.read(file).ok()?)
+    }
+}
+
+impl<F: Files + ?Sized> Files for &F {
+    fn read(&self, file: File) -> io::Result<String> {
+        (**self).read(file)
+    }
+    fn write(&self, file: File, text: &str) -> io::Result<()> {
+        (**self).write(file, text)
+    }
+    fn writable(&self) -> io::Result<()> {
+        (**self).writable()
+    }
+}
+
+/// A folder with the files.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Files for Folder {
+    fn read(&self, file: File) -> io::Result<String> {
+        fs::read_to_string(self.0.join(file.name()))
+    }
+    fn write(&self, file: File, text: &str) -> io::Result<()> {
+        // In one call: the kernel takes each as a whole value.
+        let mut out =
+            fs::File::options().write(true).truncate(true).open(self.0.join(file.name()))?;
+        out.write_all(text.as_bytes())
+    }
+    fn writable(&self) -> io::Result<()> {
+        fs::File::options().write(true).open(self.0.join(File::Run.name())).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests;

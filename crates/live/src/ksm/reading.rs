@@ -1,0 +1,171 @@
+//! Readings over time: the counters, and ksmd's CPU time.
+
+use super::processes::{self, Scan, scan, stat_field};
+use super::{Files, KsmError, Place};
+use homenode_core::ksm::files::File;
+use homenode_core::ksm::pace::{Interval, Order, Reading};
+use homenode_core::ksm::plan::Shown;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The flag of kernel threads in field 9 of /proc/PID/stat.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+/// Looking for registered processes may take this part of the time.
+const SHARE_OF_SCANS: u32 = 100;
+
+/// MemAvailable and MemTotal in bytes.
+///
+/// # Errors
+/// [`KsmError::Read`].
+pub fn memory(place: &Place) -> Result<(u64, u64), KsmError> {
+    let path = place.path("/proc/meminfo");
+    let read = |source| KsmError::Read { path: path.clone(), source };
+    let text = fs::read_to_string(&path).map_err(read)?;
+    let field = |key: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(key))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    field("MemAvailable:")
+        .zip(field("MemTotal:"))
+        .ok_or_else(|| read(std::io::Error::other("it has no MemAvailable and MemTotal")))
+}
+
+/// The daemon's number; `None` if it can't be seen from here.
+pub(super) fn find_ksmd(place: &Place) -> Option<u32> {
+    processes::pids(place).ok()?.into_iter().find(|pid| {
+        let text = fs::read_to_string(place.path(&format!("/proc/{pid}/stat")));
+        text.is_ok_and(|t| {
+            t.contains(" (ksmd) ") && stat_field(&t, 9).is_some_and(|f| f & KERNEL_THREAD != 0)
+        })
+    })
+}
+
+/// Its CPU time in ns: exact where the scheduler tells, else in clock ticks.
+fn cpu_ns(place: &Place, ksmd: u32) -> Option<u64> {
+    let read = |name| fs::read_to_string(place.path(&format!("/proc/{ksmd}/{name}"))).ok();
+    let exact = || read("schedstat")?.split_ascii_whitespace().next()?.parse::<u64>().ok();
+    let ticks = || {
+        let text = read("stat")?;
+        // SAFETY: asks for a constant.
+        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
+        Some((stat_field(&text, 14)? + stat_field(&text, 15)?) * (1_000_000_000 / hz))
+    };
+    exact().filter(|ns| *ns > 0).or_else(ticks)
+}
+
+/// One look.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The files.
+    pub shown: Shown,
+    /// The counters.
+    pub reading: Reading,
+    /// Whether ksmd's CPU time is known.
+    pub cpu_known: bool,
+    /// Since the look before.
+    pub interval: Interval,
+    /// Since the first look.
+    pub whole: Interval,
+    /// Registered processes, or those that were asked for.
+    pub scan: Scan,
+    /// What was ordered upon it, and whether it was done.
+    pub order: Option<(Order, bool)>,
+}
+
+/// Looks at the kernel's merging over time.
+pub struct Watch {
+    place: Place,
+    /// These processes only; empty: all that are registered.
+    pids: Vec<u32>,
+    ksmd: Option<u32>,
+    began: Instant,
+    first: Option<Reading>,
+    last: Reading,
+    scan: Scan,
+    /// When the next scan may be.
+    next_scan: Duration,
+}
+
+impl Watch {
+    /// From now on; all processes that are registered, or these.
+    ///
+    /// # Errors
+    /// [`KsmError::NoKsm`]; [`KsmError::NoProcess`], [`KsmError::Unreadable`].
+    pub fn new(place: &Place, pids: Vec<u32>) -> Result<Self, KsmError> {
+        let files = place.files();
+        if files.read(File::Run).is_err() {
+            return Err(KsmError::NoKsm { folder: files.path().to_owned() });
+        }
+        let scan = if pids.is_empty() {
+            scan(place, true)?
+        } else {
+            processes::these(place, &pids, true)?
+        };
+        Ok(Self {
+            place: place.clone(),
+            pids,
+            ksmd: find_ksmd(place),
+            began: Instant::now(),
+            first: None,
+            last: Reading::default(),
+            scan,
+            next_scan: Duration::ZERO,
+        })
+    }
+
+    /// Whether ksmd can be seen.
+    pub fn sees_ksmd(&self) -> bool {
+        self.ksmd.is_some()
+    }
+    /// Processes as they were last looked at.
+    pub fn scan(&self) -> &Scan {
+        &self.scan
+    }
+
+    /// Looks now. Processes are looked for anew unless that takes too much of the time.
+    ///
+    /// # Errors
+    /// [`KsmError`] if files have gone.
+    pub fn look(&mut self, files: &impl Files) -> Result<Seen, KsmError> {
+        let at = self.began.elapsed();
+        if at >= self.next_scan {
+            let begin = Instant::now();
+            self.scan = if self.pids.is_empty() {
+                scan(&self.place, false)?
+            } else {
+                processes::these(&self.place, &self.pids, false)?
+            };
+            self.next_scan = at + begin.elapsed() * SHARE_OF_SCANS;
+        }
+        let shown = files.shown();
+        let count = |f| shown.get(&f).copied();
+        let profit = files.read(File::GeneralProfit).ok().and_then(|t| t.trim().parse().ok());
+        let cpu = self.ksmd.and_then(|pid| cpu_ns(&self.place, pid));
+        let of = |f| count(f).unwrap_or(0);
+        let reading = Reading {
+            at_ns: u64::try_from(at.as_nanos()).unwrap_or(u64::MAX),
+            ksmd_cpu_ns: cpu.unwrap_or(0),
+            pages_shared: of(File::PagesShared),
+            pages_sharing: of(File::PagesSharing),
+            pages_unshared: of(File::PagesUnshared),
+            pages_volatile: of(File::PagesVolatile),
+            ksm_zero_pages: of(File::KsmZeroPages),
+            full_scans: of(File::FullScans),
+            pages_scanned: count(File::PagesScanned),
+            general_profit: profit,
+            offered_pages: self.scan.anon_pages(),
+        };
+        let first = *self.first.get_or_insert(reading);
+        let last = if first == reading { reading } else { self.last };
+        self.last = reading;
+        Ok(Seen {
+            interval: Interval::between(&last, &reading),
+            whole: Interval::between(&first, &reading),
+            shown,
+            reading,
+            cpu_known: cpu.is_some(),
+            scan: self.scan.clone(),
+            order: None,
+        })
+    }
+}
