@@ -6,6 +6,7 @@
 
 mod hotloop;
 mod merge;
+mod merge_sim;
 mod off_cost;
 mod peers;
 mod quantum_error;
@@ -111,6 +112,11 @@ const BENCHES: &[Bench] = &[
         name: "merge-again",
         about: "second look after 1 % of the pages was written, beside a full one",
         run: merge::again,
+    },
+    Bench {
+        name: "merge-sim",
+        about: "visits and tree searches of simulated merging, beside a BTreeSet",
+        run: merge_sim::run,
     },
 ];
 
