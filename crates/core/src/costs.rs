@@ -209,6 +209,22 @@ cost_keys! {
     EventRead = "event_read", Nanoseconds, 0..=1_000_000_000, default 100_000, "a record of some 40 bytes, copied and decoded";
     /// Time in which the engine takes in one thing that was seen.
     EngineSeen = "engine_seen", Nanoseconds, 0..=1_000_000_000, default 200_000, "a few look-ups in ordered maps, and a share of each decision";
+    /// Time in which ksmd finds its next page, also one that it passes over: a walk of the
+    /// page table, a reference, its item. Source: specs/ksm.md#cost.
+    KsmVisit = "ksm_visit", Nanoseconds, 0..=1_000_000_000, default 300_000, "order of one page-table walk with its locks";
+    /// Time to checksum a page that the cache holds; reading it from memory is longer on
+    /// most machines and then counts instead. Source: specs/ksm.md#cost.
+    KsmChecksum = "ksm_checksum", Nanoseconds, 1..=1_000_000_000, default 300_000, "XXH64 at about 13 GB/s";
+    /// Time of one comparison of two pages beside reading their lines: the other's address
+    /// is looked up, the two are mapped, the first difference is found.
+    KsmCompare = "ksm_compare", Nanoseconds, 0..=1_000_000_000, default 100_000, "order of a page-table walk in cached tables";
+    /// Time to make one entry an entry of a merged page: protect it, flush, compare, replace.
+    KsmMerge = "ksm_merge", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "as migrate_page: the same steps without the copy";
+    /// Time to make one entry an entry of the page of zeroes.
+    KsmZero = "ksm_zero", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "as ksm_merge";
+    /// Share of the lines that ksmd displaces from the last-level cache which others read
+    /// again; 0: none. Source: specs/ksm.md#cost.
+    KsmDisplaced = "ksm_displaced", Ratio, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";
 }
 
 /// The costs of one machine.

@@ -4,11 +4,12 @@ use crate::engine::{Program, Simulation};
 use crate::kernel::{Ctx, Kernel, Mapping};
 use crate::memory::MemoryError;
 use crate::replay::{Charge, Player, Recording};
-use crate::space::Kind;
+use crate::space::{Holds, Kind};
 use crate::watch::Watch;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
-use homenode_core::scenario::{Map, Model, Order, Policy, Scenario, Step};
+use homenode_core::ksm::register::has_merge_any;
+use homenode_core::scenario::{Content, Map, Model, Order, Policy, Process, Scenario, Step};
 use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Impossible, Machine};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages};
@@ -33,12 +34,18 @@ pub struct Setup {
     pub fail_moves: u32,
     /// Leaves the tick's hook of balancing out, to measure what it costs.
     pub without_balancing: bool,
+    /// Keeps what pages hold, so that ksmd can merge equal ones. A scenario that may
+    /// merge has it without being asked.
+    pub contents: bool,
+    /// Files of `/sys/kernel/mm/ksm` by name with what is written to them, in this order,
+    /// before anything starts.
+    pub ksm: Vec<(String, String)>,
 }
 
 /// Why nothing can be simulated.
 #[derive(Debug)]
 pub enum SimError {
-    /// A knob's name or value.
+    /// A knob's or a file's name or value.
     Knob(KnobError),
     /// Memory that cannot be modelled or had.
     Memory(MemoryError),
@@ -74,6 +81,15 @@ impl Simulation {
     /// # Errors
     /// [`SimError`], if a knob is refused or the memory cannot be modelled.
     pub fn boot(machine: &Machine, setup: &Setup, pages: u64) -> Result<Self, SimError> {
+        Self::boot_with(machine, setup, pages, setup.contents)
+    }
+    /// The same, with contents or without them.
+    fn boot_with(
+        machine: &Machine,
+        setup: &Setup,
+        pages: u64,
+        contents: bool,
+    ) -> Result<Self, SimError> {
         let mut knobs = Knobs::new(setup.version);
         // With nothing to balance between, the kernel leaves it off at boot (SPEC §A.1).
         if machine.nodes.len() < 2 {
@@ -88,12 +104,22 @@ impl Simulation {
         for (name, value) in &setup.knobs {
             kernel.set_knob(machine, name, value, WriteAs::default(), 0).map_err(SimError::Knob)?;
         }
+        if contents {
+            kernel.memory.keep_contents().map_err(SimError::Memory)?;
+        }
+        let mut ctx = Ctx { task: usize::MAX, node: 0, cpu: 0, clock: 0 };
+        for (name, value) in &setup.ksm {
+            kernel.write_ksm(&mut ctx, name, value).map_err(SimError::Knob)?;
+        }
         if let Order::Quantum(q) = order {
             if q.0 == 0 || q.0 > 10_000_000 {
                 return Err(SimError::Scenario("a quantum is above 0 and at most 10 µs".into()));
             }
         }
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
+        if contents {
+            s.start_ksmd();
+        }
         if setup.without_balancing {
             s.set_without_balancing();
         }
@@ -129,8 +155,20 @@ impl Simulation {
                 maps.saturating_mul(1 + children.saturating_mul(slack))
             })
             .fold(0u64, u64::saturating_add);
-        let mut s = Self::boot(machine, setup, pages)?;
+        let contents = setup.contents || scenario.may_merge();
+        let mut s = Self::boot_with(machine, setup, pages, contents)?;
         for p in &scenario.processes {
+            if p.memory_merge && !has_merge_any(setup.version) {
+                return Err(SimError::Scenario(format!(
+                    "process '{}' has memory_merge, but Linux {} has no PR_SET_MEMORY_MERGE: \
+                     give its maps mergeable = true",
+                    p.name,
+                    setup.version.name()
+                )));
+            }
+            for image in images(p) {
+                s.kernel.image(image);
+            }
             s.add_process(p.clone());
         }
         s.plan(&scenario.actions);
@@ -154,7 +192,7 @@ impl Simulation {
         let space = s.kernel.new_space();
         let player =
             Player::new(recording.clone(), 0, charge.as_per_insn, charge.overlap, charge.rounds);
-        let id = s.new_task(process, space, 0, Program::Player(Box::new(player)), 0);
+        let id = s.new_task(process, space, 0, Program::Turns(Box::new(player)), 0);
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;
         s.kernel.numa_born(id, None, 1, 0);
@@ -200,6 +238,8 @@ impl Simulation {
             executable: false,
             huge: false,
             policy: Policy::Default,
+            holds: Holds::Own,
+            mergeable: false,
         };
         // Pages are numbered from the first block, so that an id is its own place.
         let m = Mapping { start: 0, pages, kind, name: "ids".into() };
@@ -245,10 +285,24 @@ impl Setup {
             knobs: scenario.knobs.clone(),
             model: scenario.model.clone(),
             seed: scenario.seed,
+            ksm: scenario.ksm.clone(),
+            contents: scenario.may_merge(),
             duration: scenario.duration.map(|d| d.0),
             ..Self::default()
         }
     }
+}
+
+/// The images of a process in the order in which they appear.
+fn images(p: &Process) -> impl Iterator<Item = &str> {
+    let fills = p.steps.iter().filter_map(|s| match s {
+        Step::Fill { content, .. } => Some(content),
+        _ => None,
+    });
+    p.maps.iter().map(|m| &m.content).chain(fills).filter_map(|c| match c {
+        Content::Image { name, .. } => Some(name.as_str()),
+        Content::Own | Content::Zero => None,
+    })
 }
 
 /// What a scenario says of the machine must be there.

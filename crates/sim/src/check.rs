@@ -14,10 +14,16 @@
 //! | words of blocks that no mapping has | zero |
 //! | pages allocated, freed and moved | pages in use per node |
 //! | moves that were reported | moves that were counted |
+//! | pages whose content is known, entries of merged frames | read-only |
+//! | frames that carry a stable node | each another one |
+//! | entries of the page of zeroes | what merging counts |
+//! | items, trees and lists of merging | `Ksm::faults` |
 
 use crate::engine::Simulation;
 use crate::lists::Lru;
-use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::content::{Content, Merged};
+use crate::kernel::merge::Looker;
+use crate::memory::{BLOCK, FRAME_ITEM, ZERO_FRAME};
 use crate::page::{OnList, State, Word};
 use crate::vmstat::Item;
 use crate::watch::Watch;
@@ -189,6 +195,8 @@ struct Count {
     rss: BTreeMap<usize, u64>,
     mappers: BTreeMap<u32, Vec<u32>>,
     swapped: u64,
+    /// Entries of the page of zeroes, by space.
+    zeroes: BTreeMap<usize, u64>,
 }
 
 fn recount(sim: &Simulation) -> Vec<String> {
@@ -227,6 +235,12 @@ fn recount(sim: &Simulation) -> Vec<String> {
                     found.push(format!("page {page} holds nothing but bits: {:#x}", w.0))
                 }
                 State::Swapped => c.swapped += u64::from(!block.file),
+                State::Present | State::ProtNone if m.is_zero_page(w) => {
+                    if w.writable() || !m.mappers(ZERO_FRAME).is_empty() {
+                        found.push(format!("page {page} may write to the page of zeroes"));
+                    }
+                    *c.zeroes.entry(number).or_default() += 1;
+                }
                 State::Present | State::ProtNone => {
                     *c.rss.entry(number).or_default() += 1;
                     if w.shared() {
@@ -265,8 +279,62 @@ fn recount(sim: &Simulation) -> Vec<String> {
     if frames != c.mappers.len() {
         found.push(format!("{frames} frames are in use, entries name {}", c.mappers.len()));
     }
+    contents(sim, &c, &mut found);
     against_counts(sim, &c, &mut found);
     found
+}
+
+/// What is kept of contents and merging, against the entries.
+fn contents(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
+    let k = &sim.kernel;
+    let m = &k.memory;
+    let Some(column) = m.contents.as_deref() else { return };
+    if column.lens() != (m.words.len(), m.nr_frames()) {
+        found.push(format!(
+            "contents reach {:?} pages and frames, of {} and {}",
+            column.lens(),
+            m.words.len(),
+            m.nr_frames()
+        ));
+    }
+    m.each_entry(|page, w, block| {
+        if w.resident() && !w.shared() {
+            let known = column.known(page) != Content::OWN;
+            if known && (w.writable() || block.file) {
+                found.push(format!("page {page} holds {:?} and may be written", m.content(page)));
+            }
+            if !known && column.is_armed(page) {
+                found.push(format!("page {page} is armed though nobody has looked"));
+            }
+        }
+        if w.shared() && m.is_merged(w.frame()) && w.writable() {
+            found.push(format!("page {page} may write to merged frame {}", w.frame()));
+        }
+    });
+    let mut nodes = std::collections::BTreeSet::new();
+    for &frame in c.mappers.keys() {
+        if column.merged(frame) != Merged::No && column.of_frame(frame) == Content::OWN {
+            found.push(format!("merged frame {frame} holds nothing known"));
+        }
+        if let Merged::Node(node) = column.merged(frame) {
+            if !nodes.insert(node) {
+                found.push(format!("two frames carry stable node {node}"));
+            }
+        }
+    }
+    let ksm = k.ksm();
+    let zeroes: u64 = c.zeroes.values().sum();
+    if ksm.counters().ksm_zero_pages != zeroes as i64 {
+        let counted = ksm.counters().ksm_zero_pages;
+        found.push(format!("{zeroes} entries map the page of zeroes, counted {counted}"));
+    }
+    for (&space, &n) in &c.zeroes {
+        let counted = k.mm_of(space).map_or(0, |mm| ksm.mm_stat(mm).zero_pages);
+        if counted != n as i64 {
+            found.push(format!("space {space} has {n} pages of zeroes, counted {counted}"));
+        }
+    }
+    found.extend(ksm.faults(&Looker(k)).into_iter().map(|f| format!("merging: {f}")));
 }
 
 /// Counts one page (or part of a huge one) in its zone, and an item on its list.

@@ -3,7 +3,33 @@
 use crate::engine::Simulation;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::vmstat::{Item, VmStat};
+use homenode_core::ksm::{Counters, Effort};
+use homenode_core::units::PAGE_SIZE;
 use xxhash_rust::xxh3::Xxh3;
+
+/// What merging has reached, and what it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeFigures {
+    /// The counters of `/sys/kernel/mm/ksm`.
+    pub counters: Counters,
+    /// `pages_volatile`.
+    pub pages_volatile: u64,
+    /// `stable_node_chains`.
+    pub stable_node_chains: u64,
+    /// `stable_node_dups`.
+    pub stable_node_dups: u64,
+    /// `general_profit`, in bytes.
+    pub general_profit: i64,
+    /// Memory that merging saves now: further entries of merged pages, and those of the
+    /// page of zeroes.
+    pub saved_bytes: u64,
+    /// Checksums, searches, comparisons.
+    pub effort: Effort,
+    /// Processor time of ksmd, in picoseconds.
+    pub ksmd_ran_ps: u64,
+    /// Bytes of pages that it has read.
+    pub read_bytes: u64,
+}
 
 /// Pages of one stretch of address space, for the picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +44,24 @@ impl Simulation {
     /// The counters.
     pub fn vmstat(&self) -> &VmStat {
         &self.kernel.stat
+    }
+    /// What merging has reached; `None` where no contents are kept.
+    pub fn merging(&self) -> Option<MergeFigures> {
+        self.kernel.memory.contents.as_ref()?;
+        let ksm = self.kernel.ksm();
+        let counters = *ksm.counters();
+        let saved = counters.pages_sharing + counters.ksm_zero_pages.max(0) as u64;
+        Some(MergeFigures {
+            counters,
+            pages_volatile: ksm.pages_volatile(),
+            stable_node_chains: ksm.stable_node_chains(),
+            stable_node_dups: ksm.stable_node_dups(),
+            general_profit: ksm.general_profit(),
+            saved_bytes: saved * PAGE_SIZE,
+            effort: *ksm.effort(),
+            ksmd_ran_ps: self.ksmd_ran(),
+            read_bytes: self.kernel.merging.lines * crate::load::LINE,
+        })
     }
     /// Pages moved, by place of the source and of the target.
     pub fn moved(&self) -> &[Vec<u64>] {
@@ -53,7 +97,7 @@ impl Simulation {
         let mut all = vec![Stretch::default(); n.max(1)];
         let total = self.kernel.memory.blocks.len() as u64 * 512;
         self.kernel.memory.each_entry(|page, w, _| {
-            if !w.resident() {
+            if !w.resident() || self.kernel.memory.is_zero_page(w) {
                 return;
             }
             let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
@@ -76,7 +120,7 @@ impl Simulation {
                     for i in start.max(first_vpn)..end.min(first_vpn + step) {
                         let page = first_page + (i - first_vpn) as u32;
                         let w = memory.word(page);
-                        if !w.resident() {
+                        if !w.resident() || memory.is_zero_page(w) {
                             continue;
                         }
                         let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
@@ -95,7 +139,10 @@ impl Simulation {
         let mut h = Xxh3::new();
         let mut put = |v: u64| h.update(&v.to_le_bytes());
         put(self.now);
-        for item in Item::ALL {
+        // Where nothing can be merged, the hash is what it was before that was simulated.
+        let merges = self.kernel.memory.contents.is_some();
+        let counted = |i: &&Item| merges || !matches!(i, Item::KsmSwpinCopy | Item::CowKsm);
+        for item in Item::ALL.iter().filter(counted) {
             for node in 0..self.kernel.memory.nodes.len() {
                 put(self.kernel.stat.of(node, *item));
             }
@@ -107,6 +154,19 @@ impl Simulation {
                 put(a[0]);
                 put(a[1]);
             }
+        }
+        if let Some(m) = self.merging() {
+            let (c, e) = (m.counters, m.effort);
+            for v in [c.pages_shared, c.pages_sharing, c.pages_unshared, c.rmap_items] {
+                put(v);
+            }
+            for v in [c.pages_scanned, c.pages_skipped, c.full_scans, c.ksm_zero_pages as u64] {
+                put(v);
+            }
+            put(e.checksums);
+            put(e.stable_comparisons + e.unstable_comparisons + e.verifications);
+            put(m.ksmd_ran_ps);
+            put(m.read_bytes);
         }
         self.kernel.memory.each_entry(|page, w, _| {
             put(u64::from(page));

@@ -8,6 +8,7 @@
 mod alloc;
 pub(crate) mod damon;
 mod fault;
+pub(crate) mod merge;
 mod migrate;
 mod mm;
 mod numa;
@@ -123,6 +124,8 @@ pub(crate) struct Kernel {
     pub(crate) probe: Option<Box<Probe>>,
     /// 3.8's limit on migrations per node.
     seed_limit: Vec<homenode_core::numa::scan::SeedRateLimit>,
+    /// Same-page merging.
+    pub(crate) merging: merge::Merging,
 }
 
 impl Kernel {
@@ -231,6 +234,7 @@ impl Kernel {
             watch: None,
             probe: None,
             seed_limit: vec![Default::default(); nr_nodes],
+            merging: merge::Merging::new(machine, knobs.version),
             knobs,
             model,
         })

@@ -30,6 +30,7 @@ pub mod vmstat;
 pub mod watch;
 
 mod build;
+mod content;
 mod engine;
 mod figures;
 mod hot;
@@ -48,6 +49,6 @@ mod tests;
 
 pub use build::{Setup, SimError};
 pub use engine::{PhaseFigures, ProcessFigures, Simulation};
-pub use figures::Stretch;
+pub use figures::{MergeFigures, Stretch};
 pub use memory::MemoryError;
 pub use overlap::Overlap;

@@ -160,7 +160,7 @@ impl SimMachine {
     /// Ends a program, as by a signal. False if it isn't there.
     pub fn end(&mut self, who: Who) -> bool {
         let Some(space) = self.space_of(who) else { return false };
-        self.sim.end_space(space);
+        self.sim.end_space(space, None);
         true
     }
     /// Binds a stretch of a program's memory to a node, without moving it.

@@ -3,10 +3,11 @@
 //! This room knows no policy, no time and no process beyond a number. It keeps
 //! one promise: what the columns say, the counts say too (a checker recounts).
 
+use crate::content::{Content, Contents, Merged};
 use crate::lists::{List, Lru};
 use crate::page::{
-    FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE, ZONE_SHIFT,
-    ZONES_MAX,
+    FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE,
+    ZONE_SHIFT, ZONES_MAX,
 };
 use crate::sweep::Members;
 use crate::table::{Table, prefetch};
@@ -20,6 +21,9 @@ pub(crate) const BLOCK: u32 = HUGE_PAGES as u32;
 pub(crate) const FRAME_ITEM: u32 = 1 << 31;
 /// Most pages of address space.
 pub(crate) const PAGES_MAX: u64 = 1 << 31;
+/// The frame that stands for the kernel's page of zeroes, where contents are kept. It is
+/// part of the kernel's image, so of no zone's managed pages, and knows no mappers.
+pub(crate) const ZERO_FRAME: u32 = 0;
 
 /// Why the simulated memory cannot be made or grown.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub enum MemoryError {
     Room(u64),
     /// More shared frames than a page's word can name.
     Frames,
+    /// More address spaces than merging can name.
+    Spaces,
     /// The host gave no memory for the columns.
     Host(std::io::Error),
 }
@@ -56,6 +62,11 @@ impl std::fmt::Display for MemoryError {
             Self::Frames => {
                 write!(f, "more than 2^27 pages (512 GiB) are shared between processes")
             }
+            Self::Spaces => write!(
+                f,
+                "more than 2^20 (1 Mi) processes are there at once, or gone and not yet cleaned \
+                 up by ksmd"
+            ),
             Self::Host(_) => write!(f, "the host gave no memory for the page columns"),
         }
     }
@@ -139,6 +150,8 @@ pub(crate) struct Memory {
     pub(crate) kept_young: BTreeSet<u32>,
     /// Sweeps made, for the benchmark's account.
     pub(crate) sweeps: u64,
+    /// What pages hold; `None` where nobody asks.
+    pub(crate) contents: Option<Box<Contents>>,
 }
 
 impl Memory {
@@ -174,7 +187,123 @@ impl Memory {
             nodes,
             kept_young: BTreeSet::new(),
             sweeps: 0,
+            contents: None,
         })
+    }
+
+    // ── Contents ───────────────────────────────────────────────────────────────
+
+    /// Keeps what pages hold, from the start. The page of zeroes lies where the kernel's
+    /// image does: in the lowest zone of the first node that has memory.
+    pub(crate) fn keep_contents(&mut self) -> Result<(), MemoryError> {
+        debug_assert!(self.blocks.is_empty() && self.frames.words.is_empty());
+        let column = Contents::new(self.words.len()).map_err(MemoryError::Host)?;
+        self.contents = Some(Box::new(column));
+        let frame = self.new_frame()?;
+        debug_assert_eq!(frame, ZERO_FRAME);
+        self.frames.words[frame as usize] = Word::mapped(0, false).0;
+        if let Some(c) = &mut self.contents {
+            c.set_frame(frame, Content::ZERO);
+        }
+        Ok(())
+    }
+    /// Whether an entry's frame is the page of zeroes.
+    #[inline]
+    pub(crate) fn is_zero_page(&self, w: Word) -> bool {
+        w.shared() && w.resident() && w.frame() == ZERO_FRAME && self.contents.is_some()
+    }
+    /// Whether a frame is a merged page.
+    #[inline]
+    pub(crate) fn is_merged(&self, frame: u32) -> bool {
+        self.contents.as_ref().is_some_and(|c| c.merged(frame) != Merged::No)
+    }
+    /// What an item holds.
+    #[inline]
+    pub(crate) fn content(&self, item: u32) -> Content {
+        match &self.contents {
+            None => Content::OWN,
+            Some(c) if item & FRAME_ITEM == 0 => c.of_page(item),
+            Some(c) => c.of_frame(item ^ FRAME_ITEM),
+        }
+    }
+    /// A private page holds this from now on. Unless that is the process's own, a page
+    /// that can be written is armed.
+    pub(crate) fn set_content(&mut self, page: u32, content: Content) {
+        let Some(c) = &mut self.contents else { return };
+        let w = Word(self.words[page as usize]);
+        debug_assert!(w.resident() && !w.shared());
+        let arm = content != Content::OWN && (w.writable() || c.is_armed(page));
+        c.set(page, content, arm);
+        if arm {
+            self.words[page as usize] = w.with_write(false).0;
+        }
+    }
+    /// Somebody looks at a private page: from now on the next write is seen.
+    pub(crate) fn look_at(&mut self, page: u32) {
+        let Some(c) = &mut self.contents else { return };
+        if c.known(page) == Content::OWN {
+            let fresh = c.fresh();
+            let w = Word(self.words[page as usize]);
+            c.set(page, fresh, w.writable());
+            self.words[page as usize] = w.with_write(false).0;
+        }
+    }
+    /// A write to a page that may not be written: if it is only armed, it can be written
+    /// from now on, and holds something of its own.
+    #[inline]
+    pub(crate) fn disarm_for_write(&mut self, page: u32) -> bool {
+        let Some(c) = &mut self.contents else { return false };
+        let w = Word(self.words[page as usize]);
+        if w.shared() || !c.is_armed(page) {
+            return false;
+        }
+        c.set(page, Content::OWN, false);
+        self.words[page as usize] = w.with_write(true).0;
+        true
+    }
+    /// A private page, not armed, was written.
+    pub(crate) fn written(&mut self, page: u32) {
+        if let Some(c) = &mut self.contents {
+            c.set(page, Content::OWN, false);
+        }
+    }
+    /// The entry of a private page may no longer be written, whoever looks at it.
+    pub(crate) fn forbid_write(&mut self, page: u32) {
+        let w = Word(self.words[page as usize]);
+        self.words[page as usize] = w.with_write(false).0;
+        if let Some(c) = &mut self.contents {
+            if !w.shared() {
+                c.disarm(page);
+            }
+        }
+    }
+    /// One entry maps the page of zeroes; it maps nothing before.
+    pub(crate) fn map_zero(&mut self, page: u32) {
+        debug_assert_eq!(self.words[page as usize], 0);
+        self.words[page as usize] =
+            Word::sharing(ZERO_FRAME, crate::page::PRESENT, false, true).0;
+    }
+    /// A frame of which nothing is known yet.
+    fn new_frame(&mut self) -> Result<u32, MemoryError> {
+        if let Some(f) = self.frames.free.pop() {
+            return Ok(f);
+        }
+        let f = self.frames.words.len() as u32;
+        if f >= FRAMES_MAX {
+            return Err(MemoryError::Frames);
+        }
+        self.frames.words.push(0);
+        self.frames.orders.push(0);
+        self.frames.file.push(false);
+        self.frames.maps.push(Vec::new());
+        if let Some(c) = &mut self.contents {
+            c.add_frame();
+        }
+        Ok(f)
+    }
+    /// Frames that there have been at once.
+    pub(crate) fn nr_frames(&self) -> usize {
+        self.frames.words.len()
     }
 
     /// The node's place of a zone.
@@ -319,7 +448,7 @@ impl Memory {
     /// Whether some entry of a base page has written to it.
     pub(crate) fn is_dirty(&self, item: u32) -> bool {
         if item & FRAME_ITEM == 0 {
-            self.word(item).writable()
+            self.word(item).writable() || self.contents.as_ref().is_some_and(|c| c.is_armed(item))
         } else {
             let maps = &self.frames.maps[(item ^ FRAME_ITEM) as usize];
             maps.iter().any(|&p| Word(self.words[p as usize]).writable())
@@ -368,7 +497,7 @@ impl Memory {
             any |= Word(*w).young();
             *w = Word(*w).with_young(false).0;
         }
-        if any {
+        if any && !(self.contents.is_some() && item == ZERO_FRAME | FRAME_ITEM) {
             self.kept_young.insert(item);
         }
     }
@@ -393,20 +522,7 @@ impl Memory {
     pub(crate) fn share(&mut self, page: u32) -> Result<u32, MemoryError> {
         let w = Word(self.words[page as usize]);
         debug_assert!(w.resident() && !w.shared() && self.pages_of(page) == 1);
-        let frame = match self.frames.free.pop() {
-            Some(f) => f,
-            None => {
-                let f = self.frames.words.len() as u32;
-                if f >= FRAMES_MAX {
-                    return Err(MemoryError::Frames);
-                }
-                self.frames.words.push(0);
-                self.frames.orders.push(0);
-                self.frames.file.push(false);
-                self.frames.maps.push(Vec::new());
-                f
-            }
-        };
+        let frame = self.new_frame()?;
         let i = frame as usize;
         let lru = self.lru_of(page);
         self.frames.words[i] = w.0;
@@ -415,6 +531,10 @@ impl Memory {
         self.words[page as usize] =
             Word::sharing(frame, w.0 & crate::page::STATE, w.writable(), w.young()).0;
         self.orders[page as usize] = 0;
+        if let Some(c) = &mut self.contents {
+            let content = c.pin_down(page);
+            c.set_frame(frame, content);
+        }
         if !self.kept_young.is_empty() && self.kept_young.remove(&page) {
             self.kept_young.insert(frame | FRAME_ITEM);
         }
@@ -441,6 +561,7 @@ impl Memory {
     }
     /// One entry less; true if it was the last, and the frame with its page is free.
     pub(crate) fn unmap_frame(&mut self, frame: u32, page: u32) -> bool {
+        debug_assert!(!(self.contents.is_some() && frame == ZERO_FRAME));
         let maps = &mut self.frames.maps[frame as usize];
         let at = maps.iter().position(|&p| p == page).expect("an entry maps its frame");
         maps.swap_remove(at);
@@ -473,6 +594,11 @@ impl Memory {
         if self.kept_young.contains(&item) {
             self.kept_young.insert(page);
         }
+        if let Some(c) = &mut self.contents {
+            debug_assert!(c.merged(frame) == Merged::No);
+            let content = c.of_frame(frame);
+            c.set(page, content, false);
+        }
         self.drop_frame(frame);
         if let Some(lru) = lru {
             let node = self.node_of(w.zone());
@@ -485,6 +611,9 @@ impl Memory {
         self.frames.words[i] = 0;
         self.frames.maps[i].clear();
         self.frames.free.push(frame);
+        if let Some(c) = &mut self.contents {
+            c.set_frame(frame, Content::OWN);
+        }
         self.forget_young(frame | FRAME_ITEM);
     }
 
@@ -649,8 +778,10 @@ impl Memory {
 
     /// Bytes of the host that hold per-page state in use, and all other bytes.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        let columns = self.blocks.len() as u64 * u64::from(BLOCK) * 8;
+        let each = if self.contents.is_some() { 16 } else { 8 };
+        let columns = self.blocks.len() as u64 * u64::from(BLOCK) * each;
         let frames = self.frames.words.capacity() * (4 + 4 + 1 + 24)
+            + self.contents.as_ref().map_or(0, |c| c.frame_bytes())
             + self.frames.maps.iter().map(|m| m.capacity() * 4).sum::<usize>();
         let ripe: usize = self.nodes.iter().flat_map(|n| &n.lists).map(List::bytes).sum();
         let other = frames + ripe + self.blocks.capacity() * size_of::<Block>();

@@ -19,13 +19,13 @@
 //! tasks, forks, thread starts and waits for an end are kept; other waiting is not
 //! in a recording.
 
-use crate::engine::{Program, Run, Simulation, Task};
+use crate::engine::{Program, Run, Simulation, Task, Turn};
 use crate::hot::KINDS;
 use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
 use crate::overlap::Overlap;
 use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
-use crate::space::Kind;
+use crate::space::{Holds, Kind};
 use homenode_core::scenario::Policy;
 use homenode_core::units::HUGE_PAGES;
 use std::collections::BTreeMap;
@@ -319,124 +319,227 @@ impl Simulation {
     }
 }
 
-/// Runs a replaying task until `end`.
-pub(crate) fn run(sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
-    let (mut sum, mut grains, mut parts) = ([0; KINDS], [0; KINDS], [0; KINDS]);
-    let mut in_page = [0; KINDS / 2];
-    for (n, zone) in in_page.iter_mut().zip(&sim.kernel.memory.zones) {
-        *n = sim.kernel.loads[zone.node].grains_in_page();
-    }
-    let mut floor = None;
-    while task.clock < end && task.run == Run::Runnable {
-        let latency = *sim.latency_from(task.cpu);
-        let parallelism = sim.parallelism;
-        let Program::Player(p) = &mut task.program else { break };
-        let recording = p.recording.clone();
-        let track = &recording.tracks[p.track];
-        let Some(row) = track.rows.get(p.at) else {
-            round_done(sim, task);
-            continue;
-        };
-        if p.compute == NOT_BEGUN {
-            p.compute = (u128::from(row.insns) * u128::from(p.attos) / 1_000_000) as u64;
+impl Turn for Player {
+    /// Charges rows until `end`.
+    fn turn(&mut self, sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
+        let (mut sum, mut grains, mut parts) = ([0; KINDS], [0; KINDS], [0; KINDS]);
+        let mut in_page = [0; KINDS / 2];
+        for (n, zone) in in_page.iter_mut().zip(&sim.kernel.memory.zones) {
+            *n = sim.kernel.loads[zone.node].grains_in_page();
         }
-        if p.compute > end - task.clock {
-            p.compute -= end - task.clock;
-            task.clock = end;
-            break;
-        }
-        task.clock += p.compute;
-        p.compute = NOT_BEGUN;
-        p.at += 1;
-        if row.what & 2 != 0 {
-            other(sim, id, task, track.others[row.number() as usize]);
-            continue;
-        }
-        let write = row.what & 1 != 0;
-        let Some(page) = find(sim, id, task, row.number(), write) else { break };
-        let w = sim.kernel.memory.words[page as usize];
-        let must = STATE | SHARED | if write { WRITE } else { 0 };
-        let zone = if (w ^ (PRESENT | WRITE)) & must == 0 {
-            sim.kernel.memory.words[page as usize] = w | YOUNG;
-            Word(w).zone()
-        } else {
-            let mut ctx = sim.ctx_for(id, task);
-            let served = sim.serve(&mut ctx, task.process, page, write);
-            task.clock = ctx.clock;
-            match served {
-                Ok(zone) => zone,
-                Err(why) => {
-                    sim.kill(task, why);
-                    break;
+        let mut floor = None;
+        let recording = self.recording.clone();
+        let track = &recording.tracks[self.track];
+        while task.clock < end && task.run == Run::Runnable {
+            let latency = *sim.latency_from(task.cpu);
+            let parallelism = sim.parallelism;
+            let Some(row) = track.rows.get(self.at) else {
+                self.round_done(sim, task);
+                continue;
+            };
+            if self.compute == NOT_BEGUN {
+                self.compute = (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64;
+            }
+            if self.compute > end - task.clock {
+                self.compute -= end - task.clock;
+                task.clock = end;
+                break;
+            }
+            task.clock += self.compute;
+            self.compute = NOT_BEGUN;
+            self.at += 1;
+            if row.what & 2 != 0 {
+                self.other(sim, id, task, track.others[row.number() as usize]);
+                continue;
+            }
+            let write = row.what & 1 != 0;
+            let Some(page) = self.find(sim, id, task, row.number(), write) else { break };
+            let w = sim.kernel.memory.words[page as usize];
+            let must = STATE | SHARED | if write { WRITE } else { 0 };
+            let zone = if (w ^ (PRESENT | WRITE)) & must == 0 {
+                sim.kernel.memory.words[page as usize] = w | YOUNG;
+                Word(w).zone()
+            } else {
+                let mut ctx = sim.ctx_of(id, task);
+                let served = sim.serve(&mut ctx, task.process, page, write);
+                task.clock = ctx.clock;
+                match served {
+                    Ok(zone) => zone,
+                    Err(why) => {
+                        sim.kill(task, why);
+                        break;
+                    }
                 }
+            };
+            let (r, wr) = (u64::from(row.reads), u64::from(row.writes));
+            // Lines of one page, close in time: where they are many, they share grains.
+            let shared = |lines: u64| lines.min(lines.div_ceil(PAGE_LINES) * in_page[zone]);
+            grains[zone * 2] += shared(r);
+            grains[zone * 2 + 1] += shared(wr);
+            parts[zone * 2 + 1] += if wr > in_page[zone] { 0 } else { wr };
+            task.clock += match self.overlap {
+                None => (r * latency[zone * 2] + wr * latency[zone * 2 + 1]) * 1000 / parallelism,
+                Some(o) => {
+                    let stream = row.what & 4 != 0;
+                    let floor = floor.get_or_insert_with(|| sim.floor_from(task.cpu, &o));
+                    let insns = if stream { 0 } else { u64::from(row.insns) };
+                    let time = |n, k: usize| {
+                        o.time(n, r + wr, insns, latency[k], floor[usize::from(stream)][k])
+                    };
+                    let misses =
+                        if r + wr == 0 { 0 } else { time(r, zone * 2) + time(wr, zone * 2 + 1) };
+                    let compute =
+                        (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64;
+                    misses.saturating_sub(o.hidden(compute, self.attos, stream))
+                }
+            };
+            sum[zone * 2] += r;
+            sum[zone * 2 + 1] += wr;
+            if let Some(pmu) = sim.pmu.as_deref_mut() {
+                let from = sim.machine.cpus[task.cpu].node;
+                task.clock += pmu.accesses((task.cpu, from), task.space, row.number(), r + wr);
             }
-        };
-        let (r, wr) = (u64::from(row.reads), u64::from(row.writes));
-        // Lines of one page, close in time: where they are many, they share grains.
-        let shared = |lines: u64| lines.min(lines.div_ceil(PAGE_LINES) * in_page[zone]);
-        grains[zone * 2] += shared(r);
-        grains[zone * 2 + 1] += shared(wr);
-        parts[zone * 2 + 1] += if wr > in_page[zone] { 0 } else { wr };
-        let Program::Player(p) = &task.program else { break };
-        task.clock += match p.overlap {
-            None => (r * latency[zone * 2] + wr * latency[zone * 2 + 1]) * 1000 / parallelism,
-            Some(o) => {
-                let stream = row.what & 4 != 0;
-                let floor = floor.get_or_insert_with(|| sim.floor_from(task.cpu, &o));
-                let insns = if stream { 0 } else { u64::from(row.insns) };
-                let time = |n, k: usize| {
-                    o.time(n, r + wr, insns, latency[k], floor[usize::from(stream)][k])
-                };
-                let misses =
-                    if r + wr == 0 { 0 } else { time(r, zone * 2) + time(wr, zone * 2 + 1) };
-                let compute = (u128::from(row.insns) * u128::from(p.attos) / 1_000_000) as u64;
-                misses.saturating_sub(o.hidden(compute, p.attos, stream))
-            }
-        };
-        sum[zone * 2] += r;
-        sum[zone * 2 + 1] += wr;
-        if let Some(pmu) = sim.pmu.as_deref_mut() {
-            let from = sim.machine.cpus[task.cpu].node;
-            task.clock += pmu.accesses((task.cpu, from), task.space, row.number(), r + wr);
         }
+        sim.account_lines(task, &sum, &grains, &parts);
     }
-    sim.account_lines(task, &sum, &grains, &parts);
 }
 
-/// The place of a virtual page; maps its surroundings if nothing is mapped there,
-/// and lifts a protection that the recorded program must have lifted.
-fn find(sim: &mut Simulation, id: usize, task: &mut Task, vpn: u64, write: bool) -> Option<u32> {
-    let changes = sim.kernel.space(task.space).changes;
-    let slot = vpn as usize % CACHE;
-    if let Program::Player(p) = &task.program {
-        let (page, state, place) = p.cache[slot];
+impl Player {
+    /// The place of a virtual page; maps its surroundings if nothing is mapped there,
+    /// and lifts a protection that the recorded program must have lifted.
+    fn find(
+        &mut self,
+        sim: &mut Simulation,
+        id: usize,
+        task: &mut Task,
+        vpn: u64,
+        write: bool,
+    ) -> Option<u32> {
+        let changes = sim.kernel.space(task.space).changes;
+        let slot = vpn as usize % CACHE;
+        let (page, state, place) = self.cache[slot];
         if page == (vpn << 1 | u64::from(write)) && state == changes {
             return Some(place);
         }
+        let space = task.space;
+        let mut at = sim.kernel.space(space).find(vpn);
+        if at.is_none() {
+            let (lo, hi) = (vpn & !(HUGE_PAGES - 1), (vpn | (HUGE_PAGES - 1)) + 1);
+            let vmas = &sim.kernel.space(space).vmas;
+            let start =
+                vmas.iter().filter(|v| v.end <= vpn).map(|v| v.end).max().unwrap_or(0).max(lo);
+            let end =
+                vmas.iter().filter(|v| v.start > vpn).map(|v| v.start).min().unwrap_or(hi).min(hi);
+            map(sim, id, task, start, end - start, [true, true, false], false, false);
+            at = sim.kernel.space(space).find(vpn);
+        }
+        let v = &mut sim.kernel.space_mut(space).vmas[at?];
+        if write && !v.kind.writable {
+            v.kind.writable = true;
+        }
+        v.kind.readable = true;
+        let file = v.kind.file;
+        let place = sim.kernel.space_mut(space).page(vpn, file)?;
+        let changes = sim.kernel.space(space).changes;
+        self.cache[slot] = (vpn << 1 | u64::from(write), changes, place);
+        Some(place)
     }
-    let space = task.space;
-    let mut at = sim.kernel.space(space).find(vpn);
-    if at.is_none() {
-        let (lo, hi) = (vpn & !(HUGE_PAGES - 1), (vpn | (HUGE_PAGES - 1)) + 1);
-        let vmas = &sim.kernel.space(space).vmas;
-        let start = vmas.iter().filter(|v| v.end <= vpn).map(|v| v.end).max().unwrap_or(0).max(lo);
-        let end =
-            vmas.iter().filter(|v| v.start > vpn).map(|v| v.start).min().unwrap_or(hi).min(hi);
-        map(sim, id, task, start, end - start, [true, true, false], false, false);
-        at = sim.kernel.space(space).find(vpn);
+
+    /// What is no access.
+    fn other(&mut self, sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
+        let space = task.space;
+        let mut ctx = sim.ctx_of(id, task);
+        match op {
+            // `map` and `remap` may not make the first pages of a space reappear later.
+            Op::Access { .. } => {}
+            Op::Map { page, pages, prot, file, shared } => {
+                map(sim, id, task, page, pages, prot, file, shared);
+                return;
+            }
+            Op::Unmap { page, pages } => sim.kernel.unmap(&mut ctx, space, page, page + pages),
+            Op::Discard { page, pages } => sim.kernel.discard(&mut ctx, space, page, page + pages),
+            Op::Protect { page, pages, prot: [r, w, x] } => {
+                sim.kernel.protect(&mut ctx, space, page, page + pages, r, w, x);
+            }
+            Op::Remap { page, pages, to } => {
+                if let Err(e) = sim.kernel.remap(&mut ctx, space, page, pages, to) {
+                    sim.memory_error.get_or_insert(e);
+                    task.run = Run::Ended;
+                }
+            }
+            Op::Exec => {
+                sim.kernel.numa_exec(id);
+                if let Err(e) = sim.kernel.exec_space(&mut ctx, space) {
+                    sim.memory_error.get_or_insert(e);
+                    task.run = Run::Ended;
+                }
+            }
+            Op::Exit => {
+                self.at = usize::MAX;
+            }
+            Op::Fork { child } | Op::Thread { child } => {
+                // A task that starts itself, be it through others, would do so for ever.
+                let (child_track, mut above) = (child as usize, self.above.clone());
+                above.push(self.track);
+                if child_track >= self.recording.tracks.len() || above.contains(&child_track) {
+                    return;
+                }
+                let mut player = Player::new(
+                    self.recording.clone(),
+                    child as usize,
+                    self.attos,
+                    self.overlap,
+                    self.rounds,
+                );
+                player.above = above;
+                let program = Program::Turns(Box::new(player));
+                let born = if matches!(op, Op::Fork { .. }) {
+                    sim.fork_task(id, task, program)
+                } else {
+                    Some(sim.thread_task(id, task, program))
+                };
+                if let Some(born) = born {
+                    sim.replayed.insert(child, born);
+                    sim.spread(born, false);
+                }
+                return;
+            }
+            Op::Wait { child } => {
+                let running = child
+                    .and_then(|c| sim.replayed.get(&c).copied())
+                    .filter(|&c| {
+                        c != id && sim.tasks[c].as_ref().is_some_and(|t| t.run != Run::Ended)
+                    })
+                    // Who waits for this task, be it in the end, is not waited for.
+                    .filter(|&c| !waits_for(sim, c, id));
+                if let Some(other) = running {
+                    task.waits_for = Some(other);
+                    task.run = Run::Waiting;
+                }
+            }
+        }
+        task.clock = ctx.clock;
     }
-    let v = &mut sim.kernel.space_mut(space).vmas[at?];
-    if write && !v.kind.writable {
-        v.kind.writable = true;
+
+    /// The track is at its end: again, or over.
+    fn round_done(&mut self, sim: &mut Simulation, task: &mut Task) {
+        if self.track != 0 {
+            task.run = Run::Ended;
+            return;
+        }
+        self.done += 1;
+        sim.round_ends.push(task.clock);
+        let over = match self.rounds {
+            Rounds::Count(n) => self.done >= n,
+            Rounds::Until(t) => task.clock >= t,
+        };
+        let empty = self.recording.tracks[0].begin >= self.recording.tracks[0].rows.len();
+        if over || empty {
+            task.run = Run::Ended;
+        } else {
+            self.at = self.recording.tracks[0].begin;
+        }
     }
-    v.kind.readable = true;
-    let file = v.kind.file;
-    let place = sim.kernel.space_mut(space).page(vpn, file)?;
-    let changes = sim.kernel.space(space).changes;
-    if let Program::Player(p) = &mut task.program {
-        p.cache[slot] = (vpn << 1 | u64::from(write), changes, place);
-    }
-    Some(place)
 }
 
 #[expect(clippy::too_many_arguments, reason = "what mmap takes")]
@@ -461,13 +564,15 @@ fn map(
         executable,
         huge: false,
         policy: Policy::Default,
+        holds: Holds::Own,
+        mergeable: false,
     };
     // Made again in a later round where one still stands, it keeps its pages: see the top.
     if !sim.round_ends.is_empty() && sim.kernel.space(task.space).is_mapped(page, page + pages) {
         return;
     }
     let policy = sim.kernel.numa[id].policy.clone();
-    let mut ctx = sim.ctx_for(id, task);
+    let mut ctx = sim.ctx_of(id, task);
     let mapping = Mapping { start: page, pages, kind, name: String::new() };
     let made = sim.kernel.map(&mut ctx, task.space, mapping, &policy);
     task.clock = ctx.clock;
@@ -475,74 +580,6 @@ fn map(
         sim.memory_error.get_or_insert(e);
         task.run = Run::Ended;
     }
-}
-
-/// What is no access.
-fn other(sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
-    let space = task.space;
-    let mut ctx = sim.ctx_for(id, task);
-    match op {
-        // `map` and `remap` may not make the first pages of a space reappear later.
-        Op::Access { .. } => {}
-        Op::Map { page, pages, prot, file, shared } => {
-            map(sim, id, task, page, pages, prot, file, shared);
-            return;
-        }
-        Op::Unmap { page, pages } => sim.kernel.unmap(&mut ctx, space, page, page + pages),
-        Op::Discard { page, pages } => sim.kernel.discard(&mut ctx, space, page, page + pages),
-        Op::Protect { page, pages, prot: [r, w, x] } => {
-            sim.kernel.protect(&mut ctx, space, page, page + pages, r, w, x);
-        }
-        Op::Remap { page, pages, to } => {
-            if let Err(e) = sim.kernel.remap(&mut ctx, space, page, pages, to) {
-                sim.memory_error.get_or_insert(e);
-                task.run = Run::Ended;
-            }
-        }
-        Op::Exec => {
-            sim.kernel.numa_exec(id);
-            sim.kernel.exec_space(&mut ctx, space);
-        }
-        Op::Exit => {
-            let Program::Player(p) = &mut task.program else { return };
-            p.at = usize::MAX;
-        }
-        Op::Fork { child } | Op::Thread { child } => {
-            let Program::Player(p) = &task.program else { return };
-            // A task that starts itself, be it through others, would do so for ever.
-            let (child_track, mut above) = (child as usize, p.above.clone());
-            above.push(p.track);
-            if child_track >= p.recording.tracks.len() || above.contains(&child_track) {
-                return;
-            }
-            let mut player =
-                Player::new(p.recording.clone(), child as usize, p.attos, p.overlap, p.rounds);
-            player.above = above;
-            let program = Program::Player(Box::new(player));
-            let born = if matches!(op, Op::Fork { .. }) {
-                sim.fork_task(id, task, program)
-            } else {
-                Some(sim.thread_task(id, task, program))
-            };
-            if let Some(born) = born {
-                sim.replayed.insert(child, born);
-                sim.spread(born);
-            }
-            return;
-        }
-        Op::Wait { child } => {
-            let running = child
-                .and_then(|c| sim.replayed.get(&c).copied())
-                .filter(|&c| c != id && sim.tasks[c].as_ref().is_some_and(|t| t.run != Run::Ended))
-                // Who waits for this task, be it in the end, is not waited for.
-                .filter(|&c| !waits_for(sim, c, id));
-            if let Some(other) = running {
-                task.waits_for = Some(other);
-                task.run = Run::Waiting;
-            }
-        }
-    }
-    task.clock = ctx.clock;
 }
 
 /// Whether a task waits for another's end, perhaps through others.
@@ -553,25 +590,4 @@ fn waits_for(sim: &Simulation, task: usize, other: usize) -> bool {
         at = next(t);
     }
     at.is_some()
-}
-
-/// The track is at its end: again, or over.
-fn round_done(sim: &mut Simulation, task: &mut Task) {
-    let Program::Player(p) = &mut task.program else { return };
-    if p.track != 0 {
-        task.run = Run::Ended;
-        return;
-    }
-    p.done += 1;
-    sim.round_ends.push(task.clock);
-    let over = match p.rounds {
-        Rounds::Count(n) => p.done >= n,
-        Rounds::Until(t) => task.clock >= t,
-    };
-    let empty = p.recording.tracks[0].begin >= p.recording.tracks[0].rows.len();
-    if over || empty {
-        task.run = Run::Ended;
-    } else {
-        p.at = p.recording.tracks[0].begin;
-    }
 }

@@ -4,6 +4,7 @@
 //! pages, as a page table does. Anonymous and file pages of one step live in
 //! separate blocks, so that a block has one kind of list.
 
+use crate::content::Content;
 use crate::memory::{BLOCK, Memory, MemoryError};
 use homenode_core::numa::scan::MmScan;
 use homenode_core::numa::window::{ScannedVma, VmaFacts, VmaScan};
@@ -21,6 +22,45 @@ pub(crate) struct Kind {
     pub(crate) executable: bool,
     pub(crate) huge: bool,
     pub(crate) policy: Policy,
+    /// What its pages hold after a first touch.
+    pub(crate) holds: Holds,
+    /// Its pages may be merged with equal ones.
+    pub(crate) mergeable: bool,
+}
+
+/// What the pages of a mapping hold after a first touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Each its own.
+    #[default]
+    Own,
+    /// Zeroes.
+    Zero,
+    /// Page `base` holds the first page of an image with so many different ones.
+    Image { image: u32, distinct: u64, base: u64 },
+}
+
+impl Holds {
+    /// What the page at `vpn` holds.
+    pub(crate) fn at(self, vpn: u64) -> Content {
+        match self {
+            Self::Own => Content::OWN,
+            Self::Zero => Content::ZERO,
+            Self::Image { image, distinct, base } => {
+                Content::image(image, vpn.wrapping_sub(base) % distinct.max(1))
+            }
+        }
+    }
+    /// The same for a mapping that has moved by so many pages.
+    pub(crate) fn moved(self, from: u64, to: u64) -> Self {
+        match self {
+            Self::Image { image, distinct, base } => {
+                let base = base.wrapping_add(to).wrapping_sub(from);
+                Self::Image { image, distinct, base }
+            }
+            same => same,
+        }
+    }
 }
 
 /// A mapping: virtual pages `start .. end`.
@@ -115,6 +155,10 @@ pub(crate) struct Space {
     pub(crate) turn: u64,
     /// Grows with every change of mappings, so that caches of them notice.
     pub(crate) changes: u64,
+    /// Its number for merging, where contents are kept.
+    pub(crate) mm: u32,
+    /// `PR_SET_MEMORY_MERGE`: whatever it maps may be merged.
+    pub(crate) merge_any: bool,
 }
 
 const RECENT: usize = 256;
@@ -131,6 +175,8 @@ impl Space {
             scan: MmScan::new(),
             turn: 0,
             changes: 0,
+            mm: u32::MAX,
+            merge_any: false,
         }
     }
     /// The place in `vmas` of the mapping that holds a virtual page.

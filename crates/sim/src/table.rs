@@ -43,6 +43,31 @@ impl DerefMut for Table {
     }
 }
 
+/// A column of zeroed words of 64 bits, as lazily committed.
+pub(crate) struct Wide(Table);
+
+impl Wide {
+    /// Reserves `len` words.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        Table::new(len * 2).map(Self)
+    }
+}
+
+impl Deref for Wide {
+    type Target = [u64];
+    #[inline]
+    fn deref(&self) -> &[u64] {
+        bytemuck::cast_slice(&self.0.map)
+    }
+}
+
+impl DerefMut for Wide {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        bytemuck::cast_slice_mut(&mut self.0.map)
+    }
+}
+
 /// Asks the processor to fetch `column[i]`; does nothing past the end or where
 /// there is no such instruction.
 #[inline(always)]

@@ -7,6 +7,7 @@ mod bench;
 mod checker;
 mod files;
 mod lists;
+mod merge;
 mod paths;
 mod replay;
 mod sampling;

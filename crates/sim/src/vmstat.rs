@@ -83,6 +83,10 @@ counters! {
     ThpFaultAlloc = "thp_fault_alloc";
     /// Huge pages split (events).
     ThpSplitPage = "thp_split_page";
+    /// Merged pages read back from the swap device as copies.
+    KsmSwpinCopy = "ksm_swpin_copy";
+    /// Merged pages copied because somebody wrote to them.
+    CowKsm = "cow_ksm";
 }
 
 const N: usize = Item::ALL.len();

@@ -153,6 +153,9 @@ impl Simulation {
                     c.swapped += u64::from(w.state() == State::Swapped);
                     continue;
                 }
+                if memory.is_zero_page(w) {
+                    continue;
+                }
                 let item = memory.item_of(page);
                 let of = memory.word(item);
                 let mappers = match item & FRAME_ITEM {

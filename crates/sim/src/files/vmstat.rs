@@ -55,6 +55,9 @@ fn group(item: Item, version: KernelVersion) -> Group {
         {
             Group::None
         }
+        Item::KsmSwpinCopy | Item::CowKsm if version == V3_8 => Group::None,
+        // Came a release after 5.18.
+        Item::CowKsm if version < V6_1 => Group::None,
         _ => Group::Events,
     }
 }

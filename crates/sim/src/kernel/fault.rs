@@ -1,10 +1,11 @@
 //! Faults: first touch, writes to read-only pages, pages on the swap device.
 
 use super::{Ctx, Fatal, Kernel};
+use crate::content::Content;
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, STAMP_UNSET, State, Word, YOUNG};
-use crate::space::wanted;
+use crate::space::{Holds, wanted};
 use crate::vmstat::Item;
 use homenode_core::scenario::Policy;
 use homenode_core::units::{HUGE_PAGES, NodeId};
@@ -30,9 +31,18 @@ impl Kernel {
                     let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
                     return Ok(self.memory.word(item).zone());
                 }
+                State::Present if self.memory.disarm_for_write(page) => {}
                 State::Present => self.write_fault(ctx, page)?,
                 State::ProtNone => self.hint_fault(ctx, page)?,
-                State::None => self.first_touch(ctx, page, write)?,
+                State::None => {
+                    self.first_touch(ctx, page, write)?;
+                    // What the mapping's pages hold is there by this very access: it must
+                    // not count as a write to it.
+                    if self.memory.contents.is_some() {
+                        self.memory.words[page as usize] |= YOUNG;
+                        return Ok(self.memory.word(page).zone());
+                    }
+                }
                 State::Swapped => self.swap_in(ctx, page, write)?,
             }
         }
@@ -105,8 +115,21 @@ impl Kernel {
         }
         let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
         self.install(at, page, zone, writable && (write || !file));
+        self.first_content(at, page, 1);
         ctx.clock += self.times.minor_fault;
         Ok(())
+    }
+    /// New pages of a mapping hold what it says.
+    fn first_content(&mut self, at: Place, page: u32, n: u32) {
+        if self.memory.contents.is_none() {
+            return;
+        }
+        let k = &self.space(at.space).vmas[at.vma].kind;
+        let holds = if k.file || k.shared { Holds::Own } else { k.holds };
+        let first = at.vpn - at.vpn % u64::from(n);
+        for i in 0..n {
+            self.memory.set_content(page + i, holds.at(first + u64::from(i)));
+        }
     }
 
     /// A write to a page that is mapped read-only.
@@ -123,7 +146,14 @@ impl Kernel {
         let w = Word(self.memory.words[page as usize]);
         if w.shared() && !shared {
             let frame = w.frame();
-            if self.memory.mappers(frame).len() > 1 {
+            if self.memory.is_zero_page(w) {
+                let mm = self.space(at.space).mm;
+                self.zero_to_own(ctx, at, page)?;
+                self.zero_pages_changed(mm, -1);
+                return Ok(());
+            }
+            // A merged page is never written, also not by its last mapper.
+            if self.memory.mappers(frame).len() > 1 || self.memory.is_merged(frame) {
                 return self.copy_on_write(ctx, at, page, frame);
             }
             self.memory.unshare(frame);
@@ -132,12 +162,14 @@ impl Kernel {
         self.memory.words[page as usize] = w.0;
         // The page is used on from here by one process: its past is forgotten.
         if !w.shared() {
+            self.memory.written(page);
             let item = self.memory.item_of(page);
             self.memory.set_word(item, self.memory.word(item).with_stamp(STAMP_UNSET));
         }
         ctx.clock += self.times.hint_fault;
         Ok(())
     }
+    /// An entry of a frame gets a copy that is written to.
     fn copy_on_write(
         &mut self,
         ctx: &mut Ctx,
@@ -145,20 +177,49 @@ impl Kernel {
         page: u32,
         frame: u32,
     ) -> Result<(), Fatal> {
+        let merged = self.memory.is_merged(frame);
+        if self.copy_frame(ctx, at, page, frame, true)? {
+            self.memory.set_content(page, Content::OWN);
+            self.count(ctx, Item::CowKsm, u64::from(merged));
+        }
+        Ok(())
+    }
+    /// An entry of a frame gets a copy; false if the frame is no longer there.
+    pub(super) fn copy_frame(
+        &mut self,
+        ctx: &mut Ctx,
+        at: Place,
+        page: u32,
+        frame: u32,
+        write: bool,
+    ) -> Result<bool, Fatal> {
         let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
         // Reclaim on the way may have taken the old page to the swap device.
         let still = Word(self.memory.words[page as usize]);
         if !(still.resident() && still.shared() && still.frame() == frame) {
             self.give(zone, 1);
-            return Ok(());
+            return Ok(false);
         }
         let old = self.memory.node_of(self.memory.word(frame | FRAME_ITEM).zone());
         if self.memory.unmap_frame(frame, page) {
             self.stat.add(old, Item::Pgfree, 1);
         }
         self.space_mut(at.space).rss -= 1;
-        self.install(at, page, zone, true);
+        self.install(at, page, zone, write);
         ctx.clock += self.times.minor_fault + self.times.page_copy;
+        Ok(true)
+    }
+    /// An entry of the page of zeroes gets a page of its own: zeroed, as at a first touch.
+    pub(super) fn zero_to_own(
+        &mut self,
+        ctx: &mut Ctx,
+        at: Place,
+        page: u32,
+    ) -> Result<(), Fatal> {
+        let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
+        self.install(at, page, zone, true);
+        self.memory.set_content(page, Content::OWN);
+        ctx.clock += self.times.minor_fault;
         Ok(())
     }
 
@@ -177,6 +238,13 @@ impl Kernel {
         self.count(ctx, Item::Pgmajfault, 1);
         self.memory.words[page as usize] = 0;
         self.install(at, page, zone, writable && (write || !file));
+        if let Some(c) = &self.memory.contents {
+            // Each side of what was merged reads a page of its own: only the one that
+            // comes first has the page of the swap cache itself.
+            let (held, copy) = (c.known(page), c.is_copy(page));
+            self.memory.set_content(page, held);
+            self.count(ctx, Item::KsmSwpinCopy, u64::from(copy));
+        }
         if !file {
             self.drop_slot();
             self.count(ctx, Item::Pswpin, 1);
@@ -196,6 +264,7 @@ fn let_huge(k: &mut Kernel, ctx: &mut Ctx, at: Place, head: u32) -> bool {
     // Reclaim can't have touched an empty block; nothing else runs meanwhile.
     k.memory.words[range].fill(Word::mapped(zone, true).with_young(false).0);
     k.memory.blocks[(head / BLOCK) as usize].huge = true;
+    k.first_content(at, head, BLOCK);
     k.memory.forget_young(head);
     let node = k.memory.node_of(zone);
     k.memory.enter_list(head, node, Lru::InactiveAnon);

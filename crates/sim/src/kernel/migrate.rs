@@ -73,6 +73,10 @@ impl Kernel {
                 let list = Word(self.memory.words[page]).on_list();
                 self.memory.words[page] = change(Word(self.memory.words[page])).with_list(list).0;
             }
+            // Its next write is a fault, whether somebody has looked at the page or not.
+            if let Entries::Accessible { read_only: true } = entries {
+                self.memory.forbid_write(item);
+            }
         }
         let (src, dst) = (self.memory.node_of(from), self.memory.node_of(zone));
         let lru = Lru::of(self.memory.is_file(item), active);
@@ -160,7 +164,9 @@ impl Kernel {
         let n = self.memory.pages_of(item);
         let covered = if n == 1 { 1 } else { (vpn / n * n + n).min(end) - vpn };
         let w = self.memory.word(item);
-        let resident = Word(self.memory.words[page as usize]).resident();
+        // The page of zeroes belongs to nobody, and stays where it is.
+        let entry = Word(self.memory.words[page as usize]);
+        let resident = entry.resident() && !self.memory.is_zero_page(entry);
         if !resident || self.memory.node_of(w.zone()) != from || from == to {
             ctx.clock += query;
             return (covered, Ordered::Absent);
@@ -192,7 +198,7 @@ impl Kernel {
     /// `move_pages` of one page to a node, as root asks for it; whether it moved.
     pub(crate) fn move_page_to(&mut self, ctx: &mut Ctx, page: u32, node: usize) -> bool {
         let w = Word(self.memory.words[page as usize]);
-        if !w.resident() {
+        if !w.resident() || self.memory.is_zero_page(w) {
             return false;
         }
         let item = self.memory.item_of(page);

@@ -22,7 +22,7 @@ pub(crate) struct Mapping {
 
 /// Time of a system call on mappings beside what it does per page: about that of
 /// a small `mmap` (assumed; no figure in a machine's file).
-const CALL: u64 = 1_000_000;
+pub(super) const CALL: u64 = 1_000_000;
 
 impl Kernel {
     /// A new address space; its number.
@@ -55,6 +55,8 @@ impl Kernel {
         self.unmap_quietly(ctx, space, m.start, m.start + m.pages);
         let policy_migrates = self.scannable(&m.kind.policy, task_policy);
         let (start, end, file) = (m.start, m.start + m.pages, m.kind.file);
+        let mut m = m;
+        self.merge_map(space, &mut m.kind)?;
         let Self { memory, spaces, .. } = self;
         let s = spaces[space].as_mut().expect("a task's space lives");
         s.reserve(memory, start, end, file)?;
@@ -139,6 +141,13 @@ impl Kernel {
                 self.memory.words[page as usize] = 0;
             }
             State::Present | State::ProtNone => {
+                if self.memory.is_zero_page(w) {
+                    self.memory.words[page as usize] = 0;
+                    let mm = self.space(space).mm;
+                    self.zero_pages_changed(mm, -1);
+                    ctx.clock += self.times.pte_scan;
+                    return;
+                }
                 self.space_mut(space).rss -= 1;
                 if w.shared() {
                     let zone = self.memory.word(self.memory.item_of(page)).zone();
@@ -207,7 +216,7 @@ impl Kernel {
                 if let Some(page) = self.space(space).place(vpn, file) {
                     let w = Word(self.memory.words[page as usize]);
                     if w.resident() {
-                        self.memory.words[page as usize] = w.with_write(false).0;
+                        self.memory.forbid_write(page);
                     }
                 }
             }
@@ -222,6 +231,7 @@ impl Kernel {
         parent: usize,
     ) -> Result<usize, MemoryError> {
         let child = self.new_space();
+        let mut zeroes = 0;
         let vmas = self.space(parent).vmas.clone();
         let scan = self.space(parent).scan.inherited();
         let turn = self.space(parent).turn;
@@ -242,9 +252,21 @@ impl Kernel {
                     // The entry is copied; each side reads a page of its own later.
                     let to = self.space(child).place(vpn, file).expect("reserved above");
                     self.memory.words[to as usize] = w.0;
+                    if let Some(c) = &mut self.memory.contents {
+                        // Both sides will read the same.
+                        c.pin_down(from);
+                        c.carry(from, to);
+                    }
                     if !file {
                         self.hold_slot_again();
                     }
+                    ctx.clock += self.times.pte_scan;
+                    continue;
+                }
+                if self.memory.is_zero_page(w) {
+                    let to = self.space(child).place(vpn, file).expect("reserved above");
+                    self.memory.map_zero(to);
+                    zeroes += 1;
                     ctx.clock += self.times.pte_scan;
                     continue;
                 }
@@ -262,9 +284,12 @@ impl Kernel {
                 ctx.clock += self.times.pte_scan;
             }
         }
+        let merge_any = self.space(parent).merge_any;
         let c = self.space_mut(child);
         c.scan = scan;
         c.turn = turn;
+        c.merge_any = merge_any;
+        self.merge_fork(parent, child, zeroes)?;
         Ok(child)
     }
 
@@ -278,7 +303,8 @@ impl Kernel {
         to: u64,
     ) -> Result<(), MemoryError> {
         ctx.clock += CALL;
-        if start == to || pages == 0 {
+        // What moves is unmerged first; without memory for that, nothing moves.
+        if start == to || pages == 0 || self.unmerge(ctx, space, start, start + pages).is_err() {
             return Ok(());
         }
         self.unmap_quietly(ctx, space, to, to + pages);
@@ -295,7 +321,8 @@ impl Kernel {
                 let Self { memory, spaces, .. } = self;
                 let s = spaces[space].as_mut().expect("a task's space lives");
                 s.reserve(memory, at, at + len, file)?;
-                s.insert(Vma { start: at, end: at + len, scan: None, ..v });
+                let kind = Kind { holds: v.kind.holds.moved(v.start, at), ..v.kind.clone() };
+                s.insert(Vma { start: at, end: at + len, scan: None, kind, ..v });
             }
             for i in 0..len {
                 let (Some(a), Some(b)) = (
@@ -328,6 +355,9 @@ impl Kernel {
                 self.split(from & !(BLOCK - 1));
             }
             let lru = self.memory.leave_list(from);
+            if let Some(c) = &mut self.memory.contents {
+                c.carry(from, to);
+            }
             let w = self.memory.word(from);
             self.memory.words[from as usize] = 0;
             self.memory.words[to as usize] = w.0;
@@ -341,6 +371,8 @@ impl Kernel {
         } else {
             if w.shared() && w.resident() {
                 self.memory.remap_frame(w.frame(), from, to);
+            } else if let Some(c) = &mut self.memory.contents {
+                c.carry(from, to);
             }
             self.memory.words[to as usize] = w.0;
             self.memory.words[from as usize] = 0;
@@ -348,17 +380,23 @@ impl Kernel {
     }
     /// Another program: nothing of the old mappings stays, and the space is new to
     /// the scan (SPEC §A.3).
-    pub(crate) fn exec_space(&mut self, ctx: &mut Ctx, space: usize) {
+    pub(crate) fn exec_space(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+    ) -> Result<(), MemoryError> {
         self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
         let now = Self::jiffies(ctx.clock);
         let slow_start = self.model.slow_start;
         self.space_mut(space).scan = MmScan::at_exec(slow_start, now);
+        self.merge_exec(space)
     }
 
     /// The last task of a space has gone: everything is freed.
     pub(crate) fn drop_space(&mut self, ctx: &mut Ctx, space: usize) {
         self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
         debug_assert_eq!(self.space(space).rss, 0);
+        self.merge_exit(space);
         self.spaces[space] = None;
     }
 

@@ -245,7 +245,7 @@ impl Kernel {
             looked += u64::from(n);
             for page in first as usize..(first + n) as usize {
                 let w = self.memory.words[page];
-                if w & STATE != PRESENT {
+                if w & STATE != PRESENT || self.memory.is_zero_page(Word(w)) {
                     continue;
                 }
                 let verdict = if file && w & WRITE != 0 {
@@ -264,7 +264,11 @@ impl Kernel {
                     let frame = Word(w).frame();
                     let zone = self.memory.word(frame | FRAME_ITEM).zone();
                     let mappers = self.memory.mappers(frame).len() as u32;
-                    pte_eligible(&self.pte(self.memory.node_of(zone), true, mappers), &range)
+                    // A merged page has no task that it belongs to: the scan passes it
+                    // over, in all versions. Source: SPEC §A.4.
+                    let ksm = self.memory.is_merged(frame);
+                    let facts = self.pte(self.memory.node_of(zone), true, mappers);
+                    pte_eligible(&PteFacts { ksm, ..facts }, &range)
                 };
                 if let PteVerdict::Mark { stamp_time } = verdict {
                     small += 1;

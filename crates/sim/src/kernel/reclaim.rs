@@ -336,16 +336,20 @@ impl Kernel {
             }
             let zone = self.memory.word(item).zone();
             let dirty = self.memory.is_dirty(item);
-            for &p in &pages {
+            let (held, merged) = (self.memory.content(item), self.memory.is_merged(frame));
+            for (i, &p) in pages.iter().enumerate() {
                 self.memory.unmap_frame(frame, p);
                 self.gone(p, file);
+                if let Some(c) = &mut self.memory.contents {
+                    c.swapped(p, held, merged && i > 0);
+                }
             }
             let at = self.memory.node_of(zone);
             self.stat.add(at, Item::Pgfree, 1);
             written = u64::from(!file || dirty);
         } else {
             let w = Word(self.memory.words[item as usize]);
-            written = u64::from(!file || w.writable());
+            written = u64::from(!file || self.memory.is_dirty(item));
             self.give(w.zone(), 1);
             self.gone(item, file);
         }

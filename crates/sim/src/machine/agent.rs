@@ -528,7 +528,7 @@ fn count_pages(
     let stop = stop.min(vpn + STEP);
     for page in first..first + (stop - vpn) as u32 {
         let w = Word(k.memory.words[page as usize]);
-        if w.resident() {
+        if w.resident() && !k.memory.is_zero_page(w) {
             let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
             let place = k.memory.node_of(k.memory.word(item).zone());
             *found.entry(place as u16).or_default() += 1;

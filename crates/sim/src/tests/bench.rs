@@ -6,7 +6,7 @@ use crate::engine::{Program, Simulation};
 use crate::kernel::{Ctx, Fatal, Mapping};
 use crate::memory::FRAME_ITEM;
 use crate::page::Word;
-use crate::space::Kind;
+use crate::space::{Holds, Kind};
 use crate::vmstat::Item;
 use homenode_core::scenario::Policy;
 use homenode_core::topology::Machine;
@@ -27,6 +27,8 @@ pub(super) fn kind() -> Kind {
         executable: false,
         huge: false,
         policy: Policy::Default,
+        holds: Holds::Own,
+        mergeable: false,
     }
 }
 

@@ -1,0 +1,218 @@
+//! What accesses cost now, and what they leave: counts, loads, figures for reports.
+
+use super::{Run, Simulation, Task};
+use crate::hot::{CostTable, Counts, KINDS};
+use crate::kernel::{Ctx, Fatal};
+use crate::latency::Latencies;
+use crate::overlap::{self, Overlap};
+use crate::page::{State, Word};
+use homenode_core::scenario::Step;
+
+/// What one process did, for reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFigures {
+    /// Its name.
+    pub name: String,
+    /// From its start to its end (or to the end of the run), in picoseconds.
+    pub time_ps: u64,
+    /// Whether it ended by itself.
+    pub ended: bool,
+    /// Whether memory ran out or an access was not allowed.
+    pub killed: Option<String>,
+    /// Processor time of its threads, in picoseconds.
+    pub ran_ps: u64,
+    /// Accesses by place of the node: reads and writes.
+    pub accesses: Vec<[u64; 2]>,
+    /// What its steps that access memory did, in the order of the steps.
+    pub phases: Vec<PhaseFigures>,
+    /// How long each first touch of a page took, direct reclaim included.
+    pub allocations: Latencies,
+}
+
+/// What the threads of a process did in one step that accesses memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhaseFigures {
+    /// The step's place among the process's steps, from 0.
+    pub step: usize,
+    /// Whether the step touches each page once, instead of following a pattern.
+    pub first_touch: bool,
+    /// Threads that took part.
+    pub threads: u64,
+    /// When the first thread began it and the last one ended it, in picoseconds.
+    pub span_ps: (u64, u64),
+    /// Time of all threads in it, in picoseconds.
+    pub time_ps: u64,
+    /// Accesses by place of the node: reads and writes.
+    pub accesses: Vec<[u64; 2]>,
+}
+
+impl PhaseFigures {
+    /// Accesses of all threads.
+    pub fn count(&self) -> u64 {
+        self.accesses.iter().flatten().sum()
+    }
+    /// Accesses of all threads per second, by their mean time: pmbench's score where the
+    /// step is its main part. 0 where no time has passed.
+    ///
+    /// Source: specs/pmbench.md#score.
+    pub fn per_second(&self) -> u64 {
+        let all = u128::from(self.count()) * u128::from(self.threads) * 1_000_000_000_000;
+        all.checked_div(u128::from(self.time_ps)).unwrap_or(0) as u64
+    }
+}
+
+impl Simulation {
+    /// Serves an access that is an event; the zone. A first touch's time goes into its
+    /// process's figures.
+    pub(crate) fn serve(
+        &mut self,
+        ctx: &mut Ctx,
+        process: usize,
+        page: u32,
+        write: bool,
+    ) -> Result<usize, Fatal> {
+        if Word(self.kernel.memory.words[page as usize]).state() != State::None {
+            return self.kernel.touch(ctx, page, write);
+        }
+        let before = ctx.clock;
+        let served = self.kernel.touch(ctx, page, write);
+        if served.is_ok() {
+            if process >= self.allocations.len() {
+                self.allocations.resize(process + 1, Latencies::default());
+            }
+            self.allocations[process].add(ctx.clock - before);
+        }
+        served
+    }
+    /// Adds what a task's accesses moved to its counts and to the load of the nodes.
+    pub(super) fn account(&mut self, task: &mut Task, counts: &mut Counts) {
+        let mut sum = [0; KINDS];
+        counts.drain_into(&mut sum);
+        // Each access is a line of its own, far from the last.
+        self.account_lines(task, &sum, &sum, &sum);
+    }
+    /// The same with lines by kind, the grains of the medium that they lie in, and how
+    /// many of those that are written are so in part only.
+    pub(crate) fn account_lines(
+        &mut self,
+        task: &mut Task,
+        sum: &[u64; KINDS],
+        grains: &[u64; KINDS],
+        parts: &[u64; KINDS],
+    ) {
+        for zone in 0..self.zones_used {
+            let (r, w) = (sum[zone * 2], sum[zone * 2 + 1]);
+            if r + w == 0 {
+                continue;
+            }
+            task.accesses[zone * 2] += r;
+            task.accesses[zone * 2 + 1] += w;
+            self.accesses += r + w;
+            let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
+            let write = zone * 2 + 1;
+            load.access(grains[zone * 2], grains[write], parts[write]);
+        }
+    }
+    pub(super) fn cost_table(&self, node: usize, compute: u64, cost: &mut CostTable) {
+        let latency = &self.latency[node];
+        for k in 0..self.zones_used * 2 {
+            cost[k] = latency[k] + compute;
+        }
+    }
+    /// Latencies that CPUs of a node see now, by kind.
+    pub(crate) fn latency_from(&self, cpu: usize) -> &CostTable {
+        &self.latency[self.cpus[cpu].node]
+    }
+    /// The least time of a line that CPUs of a node see now.
+    pub(crate) fn floor_from(&self, cpu: usize, o: &Overlap) -> overlap::Floor {
+        let base = &self.base[self.cpus[cpu].node];
+        let load = |k: usize| self.kernel.loads[self.kernel.memory.zones[k / 2].node].clone();
+        overlap::floor(o, base, self.latency_from(cpu), self.zones_used * 2, load)
+    }
+    /// Loads are measured, and the latencies of the next window follow.
+    pub(super) fn window(&mut self) {
+        let span = self.now - self.window_start;
+        self.window_start = self.now;
+        for load in &mut self.kernel.loads {
+            load.close(span);
+        }
+        for (table, base) in self.latency.iter_mut().zip(&self.base) {
+            for k in 0..self.zones_used * 2 {
+                let load = &self.kernel.loads[self.kernel.memory.zones[k / 2].node];
+                table[k] = load.apply(base[k]);
+            }
+        }
+    }
+
+    /// What each process did.
+    pub fn processes(&self) -> Vec<ProcessFigures> {
+        let nodes = self.machine.nodes.len();
+        let mut all: Vec<ProcessFigures> = self
+            .names
+            .iter()
+            .map(|name| ProcessFigures {
+                name: name.clone(),
+                ended: true,
+                accesses: vec![[0; 2]; nodes],
+                ..Default::default()
+            })
+            .collect();
+        let mut first = vec![u64::MAX; all.len()];
+        let mut last = vec![0; all.len()];
+        for t in self.tasks.iter().flatten().filter(|t| t.process != usize::MAX) {
+            let f = &mut all[t.process];
+            f.ended &= t.run == Run::Ended;
+            let end = if t.run == Run::Ended { t.ended } else { self.now };
+            first[t.process] = first[t.process].min(t.started);
+            last[t.process] = last[t.process].max(end);
+            f.ran_ps += t.ran;
+            if let Some(why) = t.killed {
+                f.killed.get_or_insert(match why {
+                    Fatal::Oom => "out of memory".to_owned(),
+                    Fatal::Segv => "segmentation fault".to_owned(),
+                });
+            }
+            for zone in 0..self.zones_used {
+                let node = self.kernel.memory.zones[zone].node;
+                f.accesses[node][0] += t.accesses[zone * 2];
+                f.accesses[node][1] += t.accesses[zone * 2 + 1];
+            }
+            let open = t.phase_until(t.clock.max(t.ended));
+            let mut phases = t.phases.clone();
+            phases.extend(open);
+            for (step, phase) in phases {
+                let steps = &self.processes[t.process].steps;
+                let at = f.phases.partition_point(|p| p.step < step);
+                if f.phases.get(at).is_none_or(|p| p.step != step) {
+                    let pattern = matches!(steps.get(step), Some(Step::Access { .. }));
+                    f.phases.insert(
+                        at,
+                        PhaseFigures {
+                            step,
+                            first_touch: !pattern,
+                            span_ps: (u64::MAX, 0),
+                            accesses: vec![[0; 2]; nodes],
+                            ..Default::default()
+                        },
+                    );
+                }
+                let sum = &mut f.phases[at];
+                sum.threads += 1;
+                sum.span_ps = (sum.span_ps.0.min(phase.from), sum.span_ps.1.max(phase.to));
+                sum.time_ps += phase.time;
+                for zone in 0..self.zones_used {
+                    let node = self.kernel.memory.zones[zone].node;
+                    sum.accesses[node][0] += phase.accesses[zone * 2];
+                    sum.accesses[node][1] += phase.accesses[zone * 2 + 1];
+                }
+            }
+        }
+        for (f, l) in all.iter_mut().zip(&self.allocations) {
+            f.allocations = l.clone();
+        }
+        for (p, f) in all.iter_mut().enumerate() {
+            f.time_ps = last[p].saturating_sub(first[p].min(last[p]));
+        }
+        all
+    }
+}
