@@ -169,6 +169,12 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::PmuSample
         | Cost::EventRead
         | Cost::EngineSeen => default_because(key, "not measured: homenode's own work"),
+        Cost::KsmVisit
+        | Cost::KsmChecksum
+        | Cost::KsmCompare
+        | Cost::KsmMerge
+        | Cost::KsmZero
+        | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
     }
 }
 

@@ -1,0 +1,229 @@
+//! One run of the experiment: from a point of the plan to its figures.
+
+use crate::reproduce::tiering::scaled;
+use crate::reproduce::vary::Vary;
+use anyhow::{Result, bail};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::scenario::{Again, Policy, Process, Scenario, Step, Until};
+use homenode_core::topology::Machine;
+use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, Picos};
+use homenode_report::stats;
+use homenode_sim::random::Stream;
+use homenode_sim::{Setup, Simulation};
+use std::collections::BTreeMap;
+
+/// Guests on each node, each on a CPU of its own.
+pub(super) const GUESTS: usize = 2;
+/// A guest's memory at full size.
+pub(super) const MEMORY: Bytes = Bytes(4 << 30);
+/// From one guest's start to the next one's.
+const BOOT: Picos = Picos(100_000_000_000);
+/// Rounds of the benchmark at 1:64; as much is measured at every scale.
+const ROUNDS: (u64, u64) = (500, 64);
+/// Passes of ksmd until merging has come to rest: items are made in the first, pages
+/// merged in the second, and the third finds nothing left to do.
+const PASSES: u64 = 3;
+/// ksmd's defaults: pages of a batch, and the time from one to the next at most, its
+/// sleep of 20 ms in ticks and the work of 100 searches.
+const BATCH: (u64, Picos) = (100, Picos(26_000_000_000));
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Point {
+    /// Original sizes over ours.
+    pub(super) factor: u64,
+    /// Nodes of the machine.
+    pub(super) nodes: usize,
+    /// Share of a guest's pages that are the image's, in thousandths.
+    pub(super) share: u64,
+    /// `merge_across_nodes`.
+    pub(super) across: bool,
+    /// A constant that is moved.
+    pub(super) vary: Option<Vary>,
+    pub(super) seed: u64,
+}
+
+/// What a run gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Outcome {
+    /// Mean time of an access of each guest, in ns.
+    pub(super) times: Vec<f64>,
+    /// Memory of all guests, in pages.
+    pub(super) pages: u64,
+    /// Pages that merging saves.
+    pub(super) saved: u64,
+    /// Searches of ksmd's trees, stable and unstable, and comparisons in them.
+    pub(super) searches: u64,
+    pub(super) comparisons: u64,
+    /// ksmd's share of one CPU while access times were taken, in thousandths.
+    pub(super) ksmd: f64,
+}
+
+impl Outcome {
+    /// Population standard deviation of the guests' access times, in per cent of
+    /// their average.
+    pub(super) fn deviation(&self) -> f64 {
+        stats::population_percent(&self.times)
+    }
+    pub(super) fn saved_percent(&self) -> f64 {
+        self.saved as f64 / self.pages.max(1) as f64 * 100.0
+    }
+    /// Comparisons of one search.
+    pub(super) fn each_search(&self) -> f64 {
+        self.comparisons as f64 / self.searches.max(1) as f64
+    }
+}
+
+/// What all runs have in common.
+pub(super) struct Bench {
+    /// By number of nodes.
+    pub(super) machines: BTreeMap<usize, Machine>,
+    pub(super) scenario: Scenario,
+}
+
+impl Bench {
+    /// The registered experiment.
+    ///
+    /// # Errors
+    /// A file that can't be read.
+    pub(super) fn new() -> Result<Self> {
+        let files = [
+            ("machines/xeon-e7-2.toml", include_str!("../../../../../machines/xeon-e7-2.toml")),
+            ("machines/xeon-e7-4.toml", include_str!("../../../../../machines/xeon-e7-4.toml")),
+            ("machines/xeon-e7-8.toml", include_str!("../../../../../machines/xeon-e7-8.toml")),
+        ];
+        let mut machines = BTreeMap::new();
+        for (name, text) in files {
+            let machine = homenode_config::parse_machine(name, text)?;
+            machines.insert(machine.nodes.len(), machine);
+        }
+        let file = homenode_config::parse_scenario(
+            "scenarios/reproduce/ksm.toml",
+            include_str!("../../../../../scenarios/reproduce/ksm.toml"),
+        )?;
+        Ok(Self { machines, scenario: file.scenario })
+    }
+    /// The machine with most nodes, which has every kind of link.
+    pub(super) fn largest(&self) -> &Machine {
+        self.machines.values().next_back().expect("there are three")
+    }
+
+    /// The guests of a machine in the order of their start.
+    fn guests(&self, p: &Point, machine: &Machine, settle: Picos) -> Vec<Process> {
+        let pages = (MEMORY.0 / PAGE_SIZE / p.factor).max(2);
+        // Both parts have a page at least: maps of nothing can't be made.
+        let image = (pages * p.share).div_ceil(1000).clamp(1, pages - 1);
+        let mut guests = Vec::new();
+        for (i, node) in machine.nodes.iter().enumerate() {
+            for cpu in machine.cpus_of(node.id).take(GUESTS) {
+                let mut guest = self.scenario.processes[0].clone();
+                guest.name = format!("guest{}", guests.len());
+                guest.cpus = vec![cpu];
+                guest.policy = bind(NodeId(i as u16));
+                guests.push(guest);
+            }
+        }
+        let mut stream = Stream::new(p.seed, "order of the guests' start");
+        for i in (1..guests.len()).rev() {
+            guests.swap(i, stream.below(i as u64 + 1) as usize);
+        }
+        let last = BOOT.0 * (guests.len() as u64 - 1);
+        for (i, guest) in guests.iter_mut().enumerate() {
+            guest.start = Picos(BOOT.0 * i as u64);
+            let rounds = (ROUNDS.0 * p.factor / ROUNDS.1).max(1);
+            for map in &mut guest.maps {
+                let size = if map.name == "image" { image } else { pages - image };
+                map.size = Pages(size).bytes();
+            }
+            let own = pages - image;
+            for step in &mut guest.steps {
+                match step {
+                    Step::Access { map, until: Until::Accesses(n), .. } => {
+                        *n = if map == "image" { image } else { own };
+                    }
+                    Step::Repeat { until: Again::Times(n), .. } => *n = rounds,
+                    // All of them begin to read at the same moment, about.
+                    Step::Sleep(t) => t.0 = settle.0 + last - guest.start.0,
+                    _ => {}
+                }
+            }
+        }
+        guests
+    }
+
+    /// Machine, scenario and setup of a point, and when merging is at rest.
+    fn prepare(&self, p: &Point) -> (Machine, Scenario, Setup, Picos) {
+        let mut machine = self.machines[&p.nodes].clone();
+        let mut scenario = self.scenario.clone();
+        if let Some(vary) = p.vary {
+            vary.apply(&mut machine, &mut scenario);
+        }
+        let pages = (MEMORY.0 / PAGE_SIZE / p.factor) * (GUESTS * p.nodes) as u64;
+        let settle = Picos(PASSES * (pages / BATCH.0 + 2) * BATCH.1.0);
+        scenario.processes = self.guests(p, &machine, settle);
+        let across = if p.across { "1" } else { "0" };
+        scenario.ksm = [("merge_across_nodes", across), ("run", "1")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
+        let mut setup = Setup::of(&scenario);
+        setup.version = KernelVersion::V3_8;
+        setup.seed = p.seed;
+        let last = BOOT.0 * (scenario.processes.len() as u64 - 1);
+        let rest = Picos(settle.0 + last);
+        (scaled::machine(&machine, p.factor), scenario, setup, rest)
+    }
+
+    /// Runs a point.
+    pub(super) fn run(&self, p: &Point) -> Result<Outcome> {
+        let (machine, scenario, setup, rest) = self.prepare(p);
+        let mut sim = Simulation::new(&machine, &scenario, &setup)?;
+        sim.run_until(rest.0);
+        let Some(before) = sim.merging() else { bail!("nothing may be merged") };
+        if before.counters.full_scans < PASSES {
+            bail!(
+                "ksmd has made {} passes where {PASSES} were to be over before access times are \
+                 taken",
+                before.counters.full_scans
+            );
+        }
+        let mut sim_end = sim.now();
+        let all = loop {
+            sim.run_until(sim_end);
+            if let Some(e) = sim.error() {
+                bail!("{e}");
+            }
+            let all = sim.processes();
+            if let Some((process, why)) = all.iter().find_map(|p| Some((p, p.killed.as_ref()?))) {
+                bail!("{} was killed: {why}", process.name);
+            }
+            if all.iter().all(|p| p.ended) || sim.idle() {
+                break all;
+            }
+            sim_end += 100_000_000_000;
+        };
+        let after = sim.merging().unwrap_or(before);
+        let times = all
+            .iter()
+            .map(|guest| {
+                let timed = guest.phases.iter().filter(|f| !f.first_touch);
+                let (time, count) =
+                    timed.fold((0, 0), |(t, n), f| (t + f.time_ps, n + f.count()));
+                time as f64 / count.max(1) as f64 / 1000.0
+            })
+            .collect();
+        let measured = sim.now().saturating_sub(rest.0).max(1);
+        Ok(Outcome {
+            times,
+            pages: all.len() as u64 * (MEMORY.0 / PAGE_SIZE / p.factor),
+            saved: before.saved_bytes / PAGE_SIZE,
+            searches: before.effort.stable_searches + before.effort.unstable_searches,
+            comparisons: before.effort.stable_comparisons + before.effort.unstable_comparisons,
+            ksmd: (after.ksmd_ran_ps - before.ksmd_ran_ps) as f64 / measured as f64 * 1000.0,
+        })
+    }
+}
+
+/// Memory of one node and of no other.
+fn bind(node: NodeId) -> Policy {
+    Policy::Bind { nodes: vec![node], balancing: false }
+}

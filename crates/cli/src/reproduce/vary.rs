@@ -1,0 +1,139 @@
+//! Constants that the sensitivity runs move, one at a time, by ±20 %.
+
+use homenode_core::costs::{Constant, Cost};
+use homenode_core::scenario::{Scenario, Step};
+use homenode_core::topology::{BANDWIDTH_BOUNDS, LATENCY_BOUNDS, Link, Machine};
+use homenode_core::units::Picos;
+
+/// One of the four constants of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::reproduce) enum OfLink {
+    ReadLatency,
+    WriteLatency,
+    ReadBandwidth,
+    WriteBandwidth,
+}
+
+/// A constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::reproduce) enum What {
+    /// Of the link in that place of the machine's list.
+    Link(usize, OfLink),
+    /// Of every link whose read latency is the machine's smallest, second smallest, …:
+    /// what a publication gives one figure for.
+    Links(usize, OfLink),
+    /// Of the machine as a whole.
+    Cost(Cost),
+    /// What a program computes between two accesses.
+    Compute,
+}
+
+/// A constant, moved by so many per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::reproduce) struct Vary {
+    pub(in crate::reproduce) what: What,
+    pub(in crate::reproduce) percent: i32,
+}
+
+impl Vary {
+    /// How far each constant is moved, down and up.
+    pub(in crate::reproduce) const STEPS: [i32; 2] = [-20, 20];
+
+    /// Moves it, within the bounds of its kind.
+    pub(in crate::reproduce) fn apply(self, machine: &mut Machine, scenario: &mut Scenario) {
+        let percent = (100 + self.percent) as u64;
+        let moved = |value: u64, (low, high): (u64, u64)| (value * percent / 100).clamp(low, high);
+        match self.what {
+            What::Link(i, which) => {
+                if let Some(link) = machine.links.get_mut(i) {
+                    let (constant, bounds) = of_link(link, which);
+                    constant.value = moved(constant.value, bounds);
+                }
+            }
+            What::Links(rank, which) => {
+                let Some(&latency) = latencies(machine).get(rank) else { return };
+                let alike = |l: &&mut Link| l.read_latency.value == latency;
+                for link in machine.links.iter_mut().filter(alike) {
+                    let (constant, bounds) = of_link(link, which);
+                    constant.value = moved(constant.value, bounds);
+                }
+            }
+            What::Cost(cost) => {
+                let value = moved(machine.costs.get(cost), cost.bounds());
+                let constant = Constant::assumed(value, "moved to see what depends on it");
+                machine.costs.0.insert(cost, constant);
+            }
+            What::Compute => {
+                for step in scenario.processes.iter_mut().flat_map(|p| &mut p.steps) {
+                    if let Step::Access { compute, .. } = step {
+                        *compute = Picos(compute.0 * percent / 100);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The read latencies of a machine's links, each once, in rising order.
+pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
+    let mut all: Vec<u64> = machine.links.iter().map(|l| l.read_latency.value).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn of_link(link: &mut Link, which: OfLink) -> (&mut Constant, (u64, u64)) {
+    match which {
+        OfLink::ReadLatency => (&mut link.read_latency, LATENCY_BOUNDS),
+        OfLink::WriteLatency => (&mut link.write_latency, LATENCY_BOUNDS),
+        OfLink::ReadBandwidth => (&mut link.read_bandwidth, BANDWIDTH_BOUNDS),
+        OfLink::WriteBandwidth => (&mut link.write_bandwidth, BANDWIDTH_BOUNDS),
+    }
+}
+
+impl OfLink {
+    const ALL: [Self; 4] =
+        [Self::ReadLatency, Self::WriteLatency, Self::ReadBandwidth, Self::WriteBandwidth];
+    /// Its key in a machine's file.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::ReadLatency => "read_latency",
+            Self::WriteLatency => "write_latency",
+            Self::ReadBandwidth => "read_bandwidth",
+            Self::WriteBandwidth => "write_bandwidth",
+        }
+    }
+}
+
+impl What {
+    /// Every constant of a machine, link by link, and the workload's.
+    pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
+        let links =
+            (0..machine.links.len()).flat_map(|i| OfLink::ALL.map(|w| Self::Link(i, w)));
+        let costs = Cost::ALL.iter().map(|&c| Self::Cost(c));
+        links.chain(costs).chain([Self::Compute]).collect()
+    }
+
+    /// Every constant of a machine in which all links of one kind are alike, and the
+    /// workload's.
+    pub(in crate::reproduce) fn by_kind(machine: &Machine) -> Vec<Self> {
+        let kinds = 0..latencies(machine).len();
+        let links = kinds.flat_map(|rank| OfLink::ALL.map(|w| Self::Links(rank, w)));
+        links.chain(Cost::ALL.iter().map(|&c| Self::Cost(c))).collect()
+    }
+
+    /// Its name: as in the machine's file.
+    pub(in crate::reproduce) fn name(self, machine: &Machine) -> String {
+        match self {
+            Self::Link(i, which) => {
+                let (from, to) = machine.links.get(i).map_or((0, 0), |l| (l.from.0, l.to.0));
+                format!("link {from} to {to}: {}", which.key())
+            }
+            Self::Links(0, which) => format!("local links: {}", which.key()),
+            Self::Links(1, which) => format!("links of one hop: {}", which.key()),
+            Self::Links(n, which) => format!("links of {n} hops: {}", which.key()),
+            Self::Cost(cost) => format!("cost: {}", cost.name()),
+            Self::Compute => "workload: compute".to_owned(),
+        }
+    }
+}
