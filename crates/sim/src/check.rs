@@ -19,10 +19,10 @@
 //! | entries of the page of zeroes | what merging counts |
 //! | items, trees and lists of merging | `Ksm::faults` |
 
-use crate::engine::Simulation;
-use crate::lists::Lru;
 use crate::content::{Content, Merged};
+use crate::engine::Simulation;
 use crate::kernel::merge::Looker;
+use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM, ZERO_FRAME};
 use crate::page::{OnList, State, Word};
 use crate::vmstat::Item;

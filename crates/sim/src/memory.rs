@@ -6,8 +6,8 @@
 use crate::content::{Content, Contents, Merged};
 use crate::lists::{List, Lru};
 use crate::page::{
-    FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE,
-    ZONE_SHIFT, ZONES_MAX,
+    FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE, ZONE_SHIFT,
+    ZONES_MAX,
 };
 use crate::sweep::Members;
 use crate::table::{Table, prefetch};
@@ -280,8 +280,7 @@ impl Memory {
     /// One entry maps the page of zeroes; it maps nothing before.
     pub(crate) fn map_zero(&mut self, page: u32) {
         debug_assert_eq!(self.words[page as usize], 0);
-        self.words[page as usize] =
-            Word::sharing(ZERO_FRAME, crate::page::PRESENT, false, true).0;
+        self.words[page as usize] = Word::sharing(ZERO_FRAME, crate::page::PRESENT, false, true).0;
     }
     /// A frame of which nothing is known yet.
     fn new_frame(&mut self) -> Result<u32, MemoryError> {

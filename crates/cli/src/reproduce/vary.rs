@@ -108,8 +108,7 @@ impl OfLink {
 impl What {
     /// Every constant of a machine, link by link, and the workload's.
     pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
-        let links =
-            (0..machine.links.len()).flat_map(|i| OfLink::ALL.map(|w| Self::Link(i, w)));
+        let links = (0..machine.links.len()).flat_map(|i| OfLink::ALL.map(|w| Self::Link(i, w)));
         let costs = Cost::ALL.iter().map(|&c| Self::Cost(c));
         links.chain(costs).chain([Self::Compute]).collect()
     }

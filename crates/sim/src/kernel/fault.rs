@@ -210,12 +210,7 @@ impl Kernel {
         Ok(true)
     }
     /// An entry of the page of zeroes gets a page of its own: zeroed, as at a first touch.
-    pub(super) fn zero_to_own(
-        &mut self,
-        ctx: &mut Ctx,
-        at: Place,
-        page: u32,
-    ) -> Result<(), Fatal> {
+    pub(super) fn zero_to_own(&mut self, ctx: &mut Ctx, at: Place, page: u32) -> Result<(), Fatal> {
         let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
         self.install(at, page, zone, true);
         self.memory.set_content(page, Content::OWN);

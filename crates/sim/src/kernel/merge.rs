@@ -18,9 +18,7 @@ use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError};
 use homenode_core::ksm::files::Written;
-use homenode_core::ksm::memory::{
-    BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn,
-};
+use homenode_core::ksm::memory::{BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn};
 use homenode_core::ksm::register::{self, Mapping};
 use homenode_core::ksm::{Ksm, Now, Step};
 use homenode_core::scenario::Content as Said;

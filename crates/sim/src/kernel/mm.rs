@@ -380,11 +380,7 @@ impl Kernel {
     }
     /// Another program: nothing of the old mappings stays, and the space is new to
     /// the scan (SPEC §A.3).
-    pub(crate) fn exec_space(
-        &mut self,
-        ctx: &mut Ctx,
-        space: usize,
-    ) -> Result<(), MemoryError> {
+    pub(crate) fn exec_space(&mut self, ctx: &mut Ctx, space: usize) -> Result<(), MemoryError> {
         self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
         let now = Self::jiffies(ctx.clock);
         let slow_start = self.model.slow_start;

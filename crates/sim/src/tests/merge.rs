@@ -660,7 +660,8 @@ fn a_step_fills_with_what_it_says_and_costs_a_touch() {
         let s = Scenario { ksm: ksm(files), knobs: knobs(&[NO_THP]), ..scenario(vec![p]) };
         simulate(&m, &s, &Setup::of(&s), 350 * MS)
     };
-    let run = [("pages_to_scan", "64"), ("sleep_millisecs", "4"), ("smart_scan", "0"), ("run", "1")];
+    let run =
+        [("pages_to_scan", "64"), ("sleep_millisecs", "4"), ("smart_scan", "0"), ("run", "1")];
     let long = || Do::Sleep(Picos::from_ms(1_000));
     let sim = of(vec![fill(image.clone()), long()], &run);
     let c = sim.merging().expect("kept").counters;

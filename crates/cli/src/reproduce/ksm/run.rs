@@ -18,14 +18,14 @@ pub(super) const GUESTS: usize = 2;
 pub(super) const MEMORY: Bytes = Bytes(4 << 30);
 /// From one guest's start to the next one's.
 const BOOT: Picos = Picos(100_000_000_000);
-/// Rounds of the benchmark at 1:64; as much is measured at every scale.
-const ROUNDS: (u64, u64) = (500, 64);
+/// Passes that are waited for in all: a batch may take longer than the usual.
+const SETTLED: u64 = PASSES + 1;
 /// Passes of ksmd until merging has come to rest: items are made in the first, pages
 /// merged in the second, and the third finds nothing left to do.
 const PASSES: u64 = 3;
-/// ksmd's defaults: pages of a batch, and the time from one to the next at most, its
-/// sleep of 20 ms in ticks and the work of 100 searches.
-const BATCH: (u64, Picos) = (100, Picos(26_000_000_000));
+/// ksmd's defaults: pages of a batch, and the time from one to the next, which is its
+/// sleep of 20 ms and the work of 100 visits, up to the next tick.
+const BATCH: (u64, Picos) = (100, Picos(24_000_000_000));
 
 /// A run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,9 +52,10 @@ pub(super) struct Outcome {
     pub(super) pages: u64,
     /// Pages that merging saves.
     pub(super) saved: u64,
-    /// Searches of ksmd's trees, stable and unstable, and comparisons in them.
-    pub(super) searches: u64,
-    pub(super) comparisons: u64,
+    /// Searches of ksmd's trees, the stable and the unstable ones, and comparisons in
+    /// them, until merging came to rest.
+    pub(super) searches: [u64; 2],
+    pub(super) comparisons: [u64; 2],
     /// ksmd's share of one CPU while access times were taken, in thousandths.
     pub(super) ksmd: f64,
 }
@@ -70,7 +71,12 @@ impl Outcome {
     }
     /// Comparisons of one search.
     pub(super) fn each_search(&self) -> f64 {
-        self.comparisons as f64 / self.searches.max(1) as f64
+        let sum = |x: &[u64; 2]| x[0] + x[1];
+        sum(&self.comparisons) as f64 / sum(&self.searches).max(1) as f64
+    }
+    /// The same of the stable trees (0) or the unstable ones (1).
+    pub(super) fn each_search_of(&self, kind: usize) -> f64 {
+        self.comparisons[kind] as f64 / self.searches[kind].max(1) as f64
     }
 }
 
@@ -109,7 +115,7 @@ impl Bench {
     }
 
     /// The guests of a machine in the order of their start.
-    fn guests(&self, p: &Point, machine: &Machine, settle: Picos) -> Vec<Process> {
+    fn guests(&self, p: &Point, machine: &Machine, pass: Picos) -> Vec<Process> {
         let pages = (MEMORY.0 / PAGE_SIZE / p.factor).max(2);
         // Both parts have a page at least: maps of nothing can't be made.
         let image = (pages * p.share).div_ceil(1000).clamp(1, pages - 1);
@@ -128,22 +134,26 @@ impl Bench {
             guests.swap(i, stream.below(i as u64 + 1) as usize);
         }
         let last = BOOT.0 * (guests.len() as u64 - 1);
+        let own = pages - image;
         for (i, guest) in guests.iter_mut().enumerate() {
             guest.start = Picos(BOOT.0 * i as u64);
-            let rounds = (ROUNDS.0 * p.factor / ROUNDS.1).max(1);
             for map in &mut guest.maps {
-                let size = if map.name == "image" { image } else { pages - image };
+                let size = if map.name == "image" { image } else { own };
                 map.size = Pages(size).bytes();
             }
-            let own = pages - image;
+            // All of them begin to read at the same moment, about.
+            let rest = Picos(SETTLED * pass.0 + last - guest.start.0);
+            let bursts = guest.steps.iter().rev().find_map(|s| match s {
+                Step::Repeat { until: Again::Times(n), .. } => Some(*n),
+                _ => None,
+            });
+            let mut sleeps = [rest, Picos(pass.0 / bursts.unwrap_or(1))].into_iter();
             for step in &mut guest.steps {
                 match step {
                     Step::Access { map, until: Until::Accesses(n), .. } => {
                         *n = if map == "image" { image } else { own };
                     }
-                    Step::Repeat { until: Again::Times(n), .. } => *n = rounds,
-                    // All of them begin to read at the same moment, about.
-                    Step::Sleep(t) => t.0 = settle.0 + last - guest.start.0,
+                    Step::Sleep(t) => *t = sleeps.next().unwrap_or(*t),
                     _ => {}
                 }
             }
@@ -159,8 +169,8 @@ impl Bench {
             vary.apply(&mut machine, &mut scenario);
         }
         let pages = (MEMORY.0 / PAGE_SIZE / p.factor) * (GUESTS * p.nodes) as u64;
-        let settle = Picos(PASSES * (pages / BATCH.0 + 2) * BATCH.1.0);
-        scenario.processes = self.guests(p, &machine, settle);
+        let pass = Picos((pages / BATCH.0 + 1) * BATCH.1.0);
+        scenario.processes = self.guests(p, &machine, pass);
         let across = if p.across { "1" } else { "0" };
         scenario.ksm = [("merge_across_nodes", across), ("run", "1")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -169,7 +179,7 @@ impl Bench {
         setup.version = KernelVersion::V3_8;
         setup.seed = p.seed;
         let last = BOOT.0 * (scenario.processes.len() as u64 - 1);
-        let rest = Picos(settle.0 + last);
+        let rest = Picos(SETTLED * pass.0 + last);
         (scaled::machine(&machine, p.factor), scenario, setup, rest)
     }
 
@@ -206,8 +216,7 @@ impl Bench {
             .iter()
             .map(|guest| {
                 let timed = guest.phases.iter().filter(|f| !f.first_touch);
-                let (time, count) =
-                    timed.fold((0, 0), |(t, n), f| (t + f.time_ps, n + f.count()));
+                let (time, count) = timed.fold((0, 0), |(t, n), f| (t + f.time_ps, n + f.count()));
                 time as f64 / count.max(1) as f64 / 1000.0
             })
             .collect();
@@ -216,8 +225,8 @@ impl Bench {
             times,
             pages: all.len() as u64 * (MEMORY.0 / PAGE_SIZE / p.factor),
             saved: before.saved_bytes / PAGE_SIZE,
-            searches: before.effort.stable_searches + before.effort.unstable_searches,
-            comparisons: before.effort.stable_comparisons + before.effort.unstable_comparisons,
+            searches: [before.effort.stable_searches, before.effort.unstable_searches],
+            comparisons: [before.effort.stable_comparisons, before.effort.unstable_comparisons],
             ksmd: (after.ksmd_ran_ps - before.ksmd_ran_ps) as f64 / measured as f64 * 1000.0,
         })
     }

@@ -1,0 +1,1 @@
+//! Made-up figures, on both sides of each conclusion.
