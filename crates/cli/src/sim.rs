@@ -1,5 +1,8 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+mod merging;
+mod processes;
+
 use crate::homenode::{self, Own, Runner, Source};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
@@ -8,10 +11,10 @@ use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
-use homenode_report::{Better, Caption, ComparisonTable, Figure, Group, ReplayRun, Report};
+use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
-use homenode_sim::{ProcessFigures, Setup, Simulation};
+use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -69,6 +72,8 @@ struct Run {
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
     own: Option<Own>,
+    /// What merging reached, where the scenario may merge.
+    merge: Option<MergeFigures>,
 }
 
 /// A column: its name, who moves pages there, and its runs, one for each seed.
@@ -150,6 +155,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
                 });
+                if let Some(m) = &run.merge {
+                    it["merge"] = merging::json(m);
+                }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
                 }
@@ -263,7 +271,8 @@ fn one(
     let mut run = figures(sim, sim.now(), shelves);
     homenode::add_moves(&mut run, own.as_ref());
     let files = sim.outcomes().to_vec();
-    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own })
+    let merge = sim.merging();
+    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own, merge })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
@@ -337,9 +346,10 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let own: Vec<Vec<Option<Own>>> =
         columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
     table.groups.splice(1..1, homenode::group(&own));
+    table.groups.extend(merging::group(columns));
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
-        table.groups.insert(1, by_process(scenario, shelves, columns));
+        table.groups.insert(1, processes::group(scenario, shelves, columns));
     }
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
@@ -353,6 +363,10 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     if !knobs.is_empty() {
         caption.notes.push(format!("knobs: {}", knobs.join(", ")));
     }
+    let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if !files.is_empty() {
+        caption.notes.push(format!("/sys/kernel/mm/ksm: {}", files.join(", ")));
+    }
     for source in columns.iter().filter_map(|c| c.source) {
         let set = homenode_sim::machine::knobs_for(source.of_core());
         let set: Vec<String> = set.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -362,6 +376,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         ));
         caption.notes.extend(homenode::notes(source));
     }
+    caption.notes.extend(homenode_config::notes(scenario));
     for r in columns.iter().flat_map(|c| &c.runs) {
         for p in &r.processes {
             if let Some(why) = &p.killed {
@@ -371,58 +386,4 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         }
     }
     Report { caption, table, picture: Vec::new() }
-}
-
-/// Time and place of accesses, process by process; the rate of its last pattern where it
-/// has phases to tell apart, and what allocations took where it allocates over and over.
-fn by_process(scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Group {
-    let runs = &columns[0].runs;
-    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
-    let mut figures = Vec::new();
-    for i in 0..count {
-        let name = &runs[0].processes[i].name;
-        let mut push =
-            |what: &str, unit: &str, better, precision, get: &dyn Fn(&ProcessFigures) -> f64| {
-                figures.push(Figure {
-                    name: format!("{name}: {what}"),
-                    unit: unit.into(),
-                    better,
-                    precision,
-                    samples: columns
-                        .iter()
-                        .map(|c| c.runs.iter().map(|r| get(&r.processes[i])).collect())
-                        .collect(),
-                });
-            };
-        push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);
-        if let Some(first) = shelves.first() {
-            push(&format!("accesses in {}", first.name), "%", Better::Neither, 2, &|p| {
-                let sum = |places: &mut dyn Iterator<Item = usize>| -> u64 {
-                    places.filter_map(|x| p.accesses.get(x)).map(|a| a[0] + a[1]).sum()
-                };
-                let all = sum(&mut (0..p.accesses.len()));
-                sum(&mut first.places.iter().copied()) as f64 * 100.0 / all.max(1) as f64
-            });
-        }
-        let steps = &scenario.processes[i].steps;
-        if steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier)) {
-            // The last pattern is the main part, as pmbench's is; what came before warms up.
-            let main = steps.iter().rposition(|s| matches!(s, Step::Access { .. }));
-            push("accesses", "1/s", Better::Higher, 0, &|p| {
-                let main = p.phases.iter().find(|f| Some(f.step) == main);
-                main.map_or(0.0, |f| f.per_second() as f64)
-            });
-        }
-        if steps.iter().any(|s| matches!(s, Step::Map { .. })) {
-            let us = |ps: u64| ps as f64 / 1e6;
-            push("allocations", "", Better::Neither, 0, &|p| p.allocations.count() as f64);
-            for (what, thousandths) in [("allocation p50", 500), ("allocation p99", 990)] {
-                push(what, "us", Better::Lower, 3, &|p| {
-                    us(p.allocations.percentile_ps(thousandths))
-                });
-            }
-            push("allocation max", "us", Better::Lower, 3, &|p| us(p.allocations.max_ps()));
-        }
-    }
-    Group { title: "processes".into(), figures }
 }

@@ -20,7 +20,9 @@ mod tree;
 mod list;
 mod quantity;
 
+mod guest;
 mod machine;
+mod notes;
 mod parts;
 mod scenario;
 mod truth;
@@ -29,6 +31,7 @@ mod write;
 pub use error::ConfigError;
 pub use list::{parse_list, write_list};
 pub use machine::{parse_machine, read_machine};
+pub use notes::notes;
 pub use parts::{AddNode, Part, PartError, Size, add_node, parse_add_node, shrink_dram};
 pub use quantity::{parse_size, parse_time, write_size, write_time};
 pub use scenario::{

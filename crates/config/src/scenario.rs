@@ -1,9 +1,11 @@
 //! Reading a scenario's file.
 
 use crate::ConfigError;
+use crate::guest::{self, Guest};
 use crate::machine::node_id;
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::knobs::Errno;
+use homenode_core::ksm::files::{FOLDER, File};
 use homenode_core::scenario::{
     Action, AdmissionChoice, Again, Content, FileOp, Map, Margin, Model, Order, Pattern, Policy,
     Process, Rights, Scenario, SlowStart, Step, Swap, TouchOrder, Until, names_in,
@@ -17,9 +19,10 @@ use std::path::{Path, PathBuf};
 /// A scenario with the file that it was read from, for errors that need its machine.
 #[derive(Clone, Debug)]
 pub struct ScenarioFile {
-    /// What the file says.
+    /// What the file says, guests written out as processes behind the other ones.
     pub scenario: Scenario,
     doc: Doc,
+    guests: Vec<Guest>,
 }
 
 impl ScenarioFile {
@@ -28,7 +31,18 @@ impl ScenarioFile {
     /// # Errors
     /// The first CPU or node of the scenario that the machine hasn't.
     pub fn check(&self, machine: &Machine) -> Result<(), ConfigError> {
-        check(&self.scenario, machine).map_err(|e| self.doc.error_at(&e.path, e.what))
+        check(&self.scenario, machine).map_err(|e| self.doc.error_at(self.place(&e.path), e.what))
+    }
+
+    /// Where in the file the thing at a path of the scenario stands.
+    fn place<'a>(&'a self, path: &'a [Seg]) -> &'a [Seg] {
+        let written = self.scenario.processes.len() - self.guests.len();
+        let [Seg::Key("process"), Seg::At(p), Seg::Key(key), ..] = path else { return path };
+        match (p.checked_sub(written).and_then(|g| self.guests.get(g)), *key) {
+            (Some(guest), "cpus") => &guest.cpus,
+            (Some(guest), _) => &guest.policy,
+            (None, _) => path,
+        }
     }
 
     /// The machine's file: relative to the scenario's own, unless absolute.
@@ -67,34 +81,50 @@ pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), Con
 
 fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
     let t = doc.root().table(&[
-        "name", "about", "machine", "duration", "seed", "knobs", "ksm", "model", "process", "at",
+        "name", "about", "machine", "duration", "seed", "knobs", "ksm", "model", "process",
+        "guest", "at",
     ])?;
-    let processes: Vec<Process> =
-        t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?;
+    let duration = t.opt("duration").map(|d| positive(&d)).transpose()?;
+    let mut processes: Vec<Process> = match t.opt("process") {
+        None if t.opt("guest").is_some() => Vec::new(),
+        _ => t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?,
+    };
+    let mut guests: Vec<Guest> = Vec::new();
+    for (at, c) in t.opt("guest").map_or(Ok(vec![]), |g| g.list())?.iter().enumerate() {
+        for guest in guest::guests(c, at, duration)? {
+            let name = &guest.process.name;
+            if processes.iter().any(|p| p.name == *name) {
+                return Err(c.any_table()?.get("name")?.error(format!(
+                    "a process or guest is named \"{name}\" already; names of guests are unique"
+                )));
+            }
+            processes.push(guest.process.clone());
+            guests.push(guest);
+        }
+    }
     if processes.is_empty() {
-        return Err(t.get("process")?.error("a scenario has at least one process"));
+        return Err(t.get("process")?.error("a scenario has at least one process or guest"));
     }
     let actions = match t.opt("at") {
         None => Vec::new(),
         Some(at) => at.list()?.iter().map(|a| action(a, &processes)).collect::<Result<_, _>>()?,
     };
-    let duration = t.opt("duration").map(|d| positive(&d)).transpose()?;
     let scenario = Scenario {
         name: t.get("name")?.text()?.to_owned(),
         about: t.get("about")?.text()?.to_owned(),
         machine: t.get("machine")?.text()?.to_owned(),
         knobs: t.opt("knobs").map_or(Ok(vec![]), |k| knobs(&k))?,
-        ksm: t.opt("ksm").map_or(Ok(vec![]), |k| knobs(&k))?,
+        ksm: t.opt("ksm").map_or(Ok(vec![]), |k| ksm(&k))?,
         model: t.opt("model").map_or(Ok(Model::default()), |m| model(&m))?,
         duration,
         seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
         processes,
         actions,
     };
-    Ok(ScenarioFile { scenario, doc })
+    Ok(ScenarioFile { scenario, doc, guests })
 }
 
-fn positive(c: &Cur<'_>) -> Result<Picos, ConfigError> {
+pub(crate) fn positive(c: &Cur<'_>) -> Result<Picos, ConfigError> {
     match c.time()? {
         Picos(0) => Err(c.error("0 is no span of time; write one such as \"1s\"")),
         t => Ok(t),
@@ -104,6 +134,34 @@ fn positive(c: &Cur<'_>) -> Result<Picos, ConfigError> {
 fn knobs(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
     let t = c.any_table()?;
     t.entries.iter().map(|e| Ok((e.key.clone(), value(&t.cur(e))?))).collect()
+}
+
+/// What is written to the files of `/sys/kernel/mm/ksm` before the run. Which of them a
+/// kernel has, and what it takes, is known once a kernel is chosen.
+///
+/// Source: specs/ksm.md#files.
+fn ksm(c: &Cur<'_>) -> Result<Vec<(String, String)>, ConfigError> {
+    let t = c.any_table()?;
+    let mut all = Vec::new();
+    for e in t.entries {
+        let at = t.cur(e);
+        let Some(file) = File::ALL.iter().find(|f| f.name() == e.key) else {
+            let names: Vec<&str> =
+                File::ALL.iter().filter(|f| !f.is_counter()).map(|f| f.name()).collect();
+            return Err(at.key_error(
+                e,
+                format!("{FOLDER} has no such file{}", crate::tree::suggestion(&e.key, &names)),
+            ));
+        };
+        if file.is_counter() {
+            return Err(at.key_error(
+                e,
+                "the kernel counts there; nothing can be written to it (read it with [[at]])",
+            ));
+        }
+        all.push((e.key.clone(), value(&at)?));
+    }
+    Ok(all)
 }
 
 /// What is written to a knob.
@@ -221,7 +279,7 @@ fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
 }
 
 fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
-    let t = c.table(&["name", "cpus", "start", "policy", "map", "step"])?;
+    let t = c.table(&["name", "cpus", "start", "policy", "memory_merge", "map", "step"])?;
     let cpus = t.get("cpus")?;
     let ids = cpus.numbers(MAX_CPUS - 1)?;
     let maps: Vec<Map> = t.get("map")?.list()?.iter().map(map).collect::<Result<_, _>>()?;
@@ -298,13 +356,15 @@ fn content(c: &Cur<'_>) -> Result<Content, ConfigError> {
         return Ok(if zero { Content::Zero } else { Content::Own });
     }
     let t = c.table(&["image", "distinct"])?;
-    Ok(Content::Image {
-        name: t.get("image")?.text()?.to_owned(),
-        distinct: t.opt("distinct").map(|d| d.int(1, u32::MAX.into()).map(Pages)).transpose()?,
-    })
+    Ok(Content::Image { name: t.get("image")?.text()?.to_owned(), distinct: distinct(&t)? })
 }
 
-fn policy_of(t: &Fields<'_>) -> Result<Policy, ConfigError> {
+/// How many different pages an image has.
+pub(crate) fn distinct(t: &Fields<'_>) -> Result<Option<Pages>, ConfigError> {
+    t.opt("distinct").map(|d| d.int(1, u32::MAX.into()).map(Pages)).transpose()
+}
+
+pub(crate) fn policy_of(t: &Fields<'_>) -> Result<Policy, ConfigError> {
     t.opt("policy").map_or(Ok(Policy::Default), |c| policy(&c))
 }
 

@@ -210,6 +210,11 @@ impl<'a> Cur<'a> {
         self.doc.error(self.val.span.start, &self.path, what)
     }
 
+    /// An error at the key of a field that this is the value of.
+    pub(crate) fn key_error(&self, e: &Entry, what: impl Into<String>) -> ConfigError {
+        self.doc.error(e.key_span.start, &self.path, what)
+    }
+
     fn expected(&self, what: &str) -> ConfigError {
         self.error(format!("expected {what}, found {}", self.val.what()))
     }

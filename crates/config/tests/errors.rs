@@ -1,10 +1,11 @@
 //! Bad files in, one sentence out.
 
 use expect_test::{Expect, expect};
-use homenode_config::{parse_machine, parse_scenario, read_machine, write_machine_file};
+use homenode_config::{notes, parse_machine, parse_scenario, read_machine, write_machine_file};
 
 const MACHINE: &str = include_str!("good-machine.toml");
 const SCENARIO: &str = include_str!("good-scenario.toml");
+const GUESTS: &str = include_str!("good-guests.toml");
 
 /// The good file with each pair's left side replaced by its right side once.
 fn changed(good: &str, changes: &[(&str, &str)]) -> String {
@@ -24,9 +25,13 @@ fn machines(cases: &[&[(&str, &str)]], expected: Expect) {
 }
 
 fn scenarios(cases: &[&[(&str, &str)]], expected: Expect) {
+    changed_scenarios(SCENARIO, cases, expected);
+}
+
+fn changed_scenarios(good: &str, cases: &[&[(&str, &str)]], expected: Expect) {
     let mut out = String::new();
     for case in cases {
-        let text = changed(SCENARIO, case);
+        let text = changed(good, case);
         let machine = parse_machine("box.toml", MACHINE).expect("it is good");
         let e = parse_scenario("run.toml", &text).and_then(|s| s.check(&machine));
         out += &format!("{}\n", e.expect_err("it was wrong"));
@@ -37,8 +42,10 @@ fn scenarios(cases: &[&[(&str, &str)]], expected: Expect) {
 #[test]
 fn the_good_files_are_good() {
     let machine = parse_machine("box.toml", MACHINE).unwrap_or_else(|e| panic!("{e}"));
-    let file = parse_scenario("run.toml", SCENARIO).unwrap_or_else(|e| panic!("{e}"));
-    file.check(&machine).unwrap_or_else(|e| panic!("{e}"));
+    for text in [SCENARIO, GUESTS] {
+        let file = parse_scenario("run.toml", text).unwrap_or_else(|e| panic!("{e}"));
+        file.check(&machine).unwrap_or_else(|e| panic!("{e}"));
+    }
 }
 
 #[test]
@@ -281,6 +288,188 @@ fn reads_and_writes_at_a_time() {
             run.toml:66:6: at[0].as: "somebody" is not known; allowed are root, root-without-caps, nobody
             run.toml:67:10: at[0].expect: "EACCESS" is not known; did you mean "EACCES"?
             run.toml:67:1: at[0].expects: unknown key; did you mean "expect"?
+        "#]],
+    );
+}
+
+#[test]
+fn contents_and_merging() {
+    const HEAP: &str = "size = \"64 MiB\"";
+    const TOUCH: &str = "do = \"touch\"\nmap = \"heap\"";
+    let with = |line: &str| format!("{HEAP}\n{line}");
+    let model = |lines: &str| format!("{lines}\n[model]");
+    let maps = [
+        "content = \"zeroes\"",
+        "content = 0",
+        "content = { image = \"a\", distinct = 0 }",
+        "content = { image = \"a\", distinct = 4294967296 }",
+        "content = { distinct = 4 }",
+        "content = { image = \"a\", distinkt = 4 }",
+        "mergeable = 1",
+        "mergable = true",
+    ]
+    .map(with);
+    let files = [
+        "[ksm]\nmerge_accross_nodes = 0",
+        "[ksm]\npages_shared = 0",
+        "[ksm]\nrun = [1]",
+        "ksm = 1",
+    ]
+    .map(model);
+    let mut cases: Vec<[(&str, &str); 1]> = maps.iter().map(|m| [(HEAP, m.as_str())]).collect();
+    cases.extend(files[..3].iter().map(|f| [("[model]", f.as_str())]));
+    cases.push([("seed = 7", "seed = 7\nksm = 1")]);
+    cases.push([(
+        "policy = { mode = \"bind\"",
+        "memory_merge = \"yes\"\npolicy = { mode = \"bind\"",
+    )]);
+    cases.push([(TOUCH, "do = \"fill\"\nmap = \"heap\"")]);
+    cases.push([(TOUCH, "do = \"fill\"\nmap = \"haep\"\ncontent = \"zero\"")]);
+    cases.push([(TOUCH, "do = \"madvise\"\nmap = \"heap\"\nadvice = \"merge\"")]);
+    cases.push([(TOUCH, "do = \"madvise\"\nmap = \"heap\"")]);
+    let cases: Vec<&[(&str, &str)]> = cases.iter().map(|c| &c[..]).collect();
+    scenarios(
+        &cases,
+        expect![[r#"
+            run.toml:28:11: process[0].map[0].content: "zeroes" is not known; allowed are own, zero
+            run.toml:28:11: process[0].map[0].content: expected a table, found a number
+            run.toml:28:37: process[0].map[0].content.distinct: 0 is out of range; a whole number from 1 to 4294967295 is allowed
+            run.toml:28:37: process[0].map[0].content.distinct: 4294967296 is out of range; a whole number from 1 to 4294967295 is allowed
+            run.toml:28:11: process[0].map[0].content: the key "image" is missing
+            run.toml:28:26: process[0].map[0].content.distinkt: unknown key; did you mean "distinct"?
+            run.toml:28:13: process[0].map[0].mergeable: expected true or false, found a number
+            run.toml:28:1: process[0].map[0].mergable: unknown key; did you mean "mergeable"?
+            run.toml:12:1: ksm.merge_accross_nodes: /sys/kernel/mm/ksm/ has no such file; did you mean "merge_across_nodes"?
+            run.toml:12:1: ksm.pages_shared: the kernel counts there; nothing can be written to it (read it with [[at]])
+            run.toml:12:7: ksm.run: a knob's value is a number, a text or true or false
+            run.toml:6:7: ksm: expected a table, found a number
+            run.toml:23:16: process[0].memory_merge: expected true or false, found a text
+            run.toml:35:1: process[0].step[0]: the key "content" is missing
+            run.toml:37:7: process[0].step[0].map: the process has no map "haep"; did you mean "heap"?
+            run.toml:38:10: process[0].step[0].advice: "merge" is not known; allowed are mergeable, unmergeable
+            run.toml:35:1: process[0].step[0]: the key "advice" is missing
+        "#]],
+    );
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    let asks = "content = \"zero\"\nmergeable = true";
+    let with = |more: &str| format!("size = \"64 MiB\"\n{more}\n");
+    let mut out = String::new();
+    for more in [
+        asks.to_owned(),
+        format!("shared = true\n{asks}"),
+        format!("file = true\n{asks}"),
+        "file = true\nshared = true\nmergeable = true".to_owned(),
+        "file = true\ncontent = { image = \"a\" }".to_owned(),
+        "shared = true".to_owned(),
+    ] {
+        let text = changed(SCENARIO, &[("size = \"64 MiB\"", with(&more).as_str())]);
+        let file = parse_scenario("run.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        out += &format!("{:?}: {:?}\n", more.replace('\n', ", "), notes(&file.scenario));
+    }
+    let step = "do = \"madvise\"\nmap = \"heap\"\nadvice = \"mergeable\"";
+    let text = changed(
+        SCENARIO,
+        &[
+            ("size = \"64 MiB\"", "size = \"64 MiB\"\nshared = true"),
+            ("do = \"touch\"\nmap = \"heap\"", step),
+        ],
+    );
+    let file = parse_scenario("run.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+    out += &format!("by a step: {:?}\n", notes(&file.scenario));
+    expect![[r#"
+        "content = \"zero\", mergeable = true": []
+        "shared = true, content = \"zero\", mergeable = true": ["the map heap of a is shared: MADV_MERGEABLE succeeds there and has no effect, and nobody looks at what its pages hold"]
+        "file = true, content = \"zero\", mergeable = true": ["the map heap of a is a file's: MADV_MERGEABLE succeeds there and has no effect, and nobody looks at what its pages hold"]
+        "file = true, shared = true, mergeable = true": ["the map heap of a is shared: MADV_MERGEABLE succeeds there and has no effect"]
+        "file = true, content = { image = \"a\" }": ["the map heap of a is a file's: nobody looks at what its pages hold"]
+        "shared = true": []
+        by a step: ["the map heap of a is shared: MADV_MERGEABLE succeeds there and has no effect"]
+    "#]].assert_eq(&out);
+}
+
+#[test]
+fn guests() {
+    const OWN: &str = "own = 367\n";
+    const MEMORY: &str = "memory = \"4 MiB\"";
+    const IDLE: &str = "do = \"idle\"";
+    changed_scenarios(
+        GUESTS,
+        &[
+            &[("count = 3", "count = 0")],
+            &[("count = 3", "count = 4097")],
+            &[("cpus = [\"0-1\", \"2\"]", "cpus = []")],
+            &[("cpus = [\"0-1\", \"2\"]", "cpus = [\"0-1\", \"9\"]")],
+            &[("cpus = \"3\"", "cpus = \"7\"")],
+            &[("node = [0, 1]", "node = [0, 7]")],
+            &[("node = [0, 1]", "node = [0, 7000]")],
+            &[("node = [0, 1]", "node = \"0\"")],
+            &[("node = [0, 1]", "node = [0, 1]\npolicy = \"local\"")],
+            &[("preferred\", node = 1", "preferred\", node = 2")],
+            &[(MEMORY, "")],
+            &[(MEMORY, "memory = \"4 MB\"")],
+            &[(MEMORY, "memory = \"16 KiB\"")],
+            &[("zero = 100", "zero = 101")],
+            &[("zero = 100", "zero = 1001")],
+            &[("zero = 100", "zero = 0.1")],
+            &[("zero = 100", "zero = 500"), (OWN, "")],
+            &[("share = 333, ", "")],
+            &[("distinct = 64", "distinct = 0")],
+            &[(", every = \"300ms\"", "")],
+            &[("every = \"300ms\"", "every = \"0ms\"")],
+            &[("name = \"data\"", "name = \"debian\"")],
+            &[("merge = \"prctl\"", "merge = \"on\"")],
+            &[("duration = \"10s\"\n", "")],
+            &[(IDLE, "do = \"idle\"\nrounds = 2")],
+            &[(IDLE, "do = \"bench\"")],
+            &[(IDLE, "")],
+            &[("rounds = 20", "rounds = 0")],
+            &[("write = 5", "write = 1001")],
+            &[("name = \"measured\"", "name = \"vm-1\"")],
+            &[("name = \"measured\"", "name = \"host\"")],
+            &[("{vm-2}", "{vm-3}")],
+            &[("{vm-2}", "{vm}")],
+            &[("apart = \"500ms\"", "apart = \"1000000s\""), ("count = 3", "count = 30")],
+            &[("huge = true", "hugh = true")],
+        ],
+        expect![[r#"
+            run.toml:24:9: guest[0].count: 0 is out of range; a whole number from 1 to 4096 is allowed
+            run.toml:24:9: guest[0].count: 4097 is out of range; a whole number from 1 to 4096 is allowed
+            run.toml:25:8: guest[0].cpus: empty; the guests take its entries in turn, so it has at least one
+            run.toml:25:16: guest[0].cpus[1]: CPU 9 is not in the machine; the machine "box" has CPUs 0-3
+            run.toml:38:8: guest[1].cpus: CPU 7 is not in the machine; the machine "box" has CPUs 0-3
+            run.toml:26:12: guest[0].node[1]: node 7 is not in the machine or has no memory; the machine "box" has memory on nodes 0-1
+            run.toml:26:12: guest[0].node[1]: 7000 is out of range; a whole number from 0 to 1023 is allowed
+            run.toml:26:8: guest[0].node: expected a whole number, found a text
+            run.toml:27:10: guest[0].policy: "node" already binds the guest's memory; give one of the two
+            run.toml:39:10: guest[1].policy: node 2 is not in the machine or has no memory; the machine "box" has memory on nodes 0-1
+            run.toml:22:1: guest[0]: the key "memory" is missing
+            run.toml:27:10: guest[0].memory: "4 MB" is no size; write it with B, KiB, MiB, GiB or TiB, such as "512 MiB"
+            run.toml:27:10: guest[0].memory: too small: 100 of 1000 for "zero" is less than one of its 4 pages
+            run.toml:30:7: guest[0].own: zero, image, own and volatile make 1001 thousandths; they make 1000 together, or "own" is left out and takes the rest
+            run.toml:28:8: guest[0].zero: 1001 is out of range; a whole number from 0 to 1000 is allowed, in thousandths
+            run.toml:28:8: guest[0].zero: 0.1 is no whole number; a whole number from 0 to 1000 is allowed, in thousandths
+            run.toml:22:1: guest[0]: zero, image and volatile make 1033 thousandths; at most 1000 are there, and "own" takes the rest
+            run.toml:29:9: guest[0].image: the key "share" is missing
+            run.toml:29:52: guest[0].image.distinct: 0 is out of range; a whole number from 1 to 4294967295 is allowed
+            run.toml:31:12: guest[0].volatile: the key "every" is missing
+            run.toml:31:35: guest[0].volatile.every: 0 is no span of time; write one such as "1s"
+            run.toml:43:53: guest[1].image[1].name: the image "debian" stands twice; give one entry with both shares
+            run.toml:42:9: guest[1].merge: "on" is not known; allowed are madvise, prctl, none
+            run.toml:21:1: guest[0]: an idle guest needs an end: its "time" or the scenario's "duration" is missing
+            run.toml:35:10: guest[0].rounds: an idle guest has no such key; one with do = "benchmark" has
+            run.toml:34:6: guest[0].do: "bench" is not known; allowed are idle, benchmark
+            run.toml:22:1: guest[0]: the key "do" is missing
+            run.toml:46:10: guest[1].rounds: 0 is out of range; a whole number from 1 to 9223372036854775807 is allowed
+            run.toml:48:9: guest[1].write: 1001 is out of range; a whole number from 0 to 1000 is allowed, in thousandths
+            run.toml:37:8: guest[1].name: a process or guest is named "vm-1" already; names of guests are unique
+            run.toml:37:8: guest[1].name: a process or guest is named "host" already; names of guests are unique
+            run.toml:53:8: at[0].read: no process is named "vm-3"; did you mean "vm-0"?
+            run.toml:53:8: at[0].read: no process is named "vm"; allowed are host, vm-0, vm-1, vm-2, measured
+            run.toml:22:1: guest[0]: guest 19 would start later than any time that can be told
+            run.toml:41:1: guest[1].hugh: unknown key; did you mean "huge"?
         "#]],
     );
 }

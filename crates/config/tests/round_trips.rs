@@ -112,6 +112,7 @@ fn machine() -> impl Strategy<Value = Machine> {
 
 const MACHINE: &str = include_str!("good-machine.toml");
 const SCENARIO: &str = include_str!("good-scenario.toml");
+const GUESTS: &str = include_str!("good-guests.toml");
 
 /// The text with some bytes replaced, kept UTF-8.
 fn damaged(text: &str, changes: &[(usize, u8)]) -> String {
@@ -151,10 +152,43 @@ proptest! {
         if let Ok(m) = &machine {
             prop_assert_eq!(m.check(), Ok(()));
         }
-        if let Ok(s) = parse_scenario("s", &damaged(SCENARIO, &changes)) {
-            if let Ok(m) = &machine {
+        for text in [SCENARIO, GUESTS] {
+            if let (Ok(s), Ok(m)) = (parse_scenario("s", &damaged(text, &changes)), &machine) {
                 let by_value = check(&s.scenario, m).is_ok();
                 prop_assert_eq!(by_value, s.check(m).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_guests_memory_is_divided_without_a_rest(
+        pages in 1000u64..1 << 30,
+        cuts in proptest::array::uniform3(0u64..=1000),
+        count in 1u64..5,
+    ) {
+        let mut cuts = cuts;
+        cuts.sort_unstable();
+        let [zero, image, volatile] = [cuts[0], cuts[1] - cuts[0], cuts[2] - cuts[1]];
+        let text = format!(
+            "name = \"g\"\nabout = \"\"\nmachine = \"m\"\n[[guest]]\nname = \"g\"\ncount = {count}\n\
+             cpus = \"0\"\nmemory = {}\nzero = {zero}\nimage = {{ name = \"i\", share = {image} }}\n\
+             volatile = {{ share = {volatile}, every = \"1s\" }}\ndo = \"idle\"\ntime = \"1s\"\n",
+            pages * 4096,
+        );
+        let file = parse_scenario("g", &text).expect("it is good");
+        prop_assert_eq!(file.scenario.processes.len() as u64, count);
+        for guest in &file.scenario.processes {
+            let of = |name: &str| {
+                guest.maps.iter().find(|m| m.name == name).map_or(0, |m| m.size.0 / 4096)
+            };
+            prop_assert_eq!(guest.maps.iter().map(|m| m.size.0).sum::<u64>(), pages * 4096);
+            let own = 1000 - cuts[2];
+            let parts =
+                [("zero", zero), ("image-i", image), ("volatile", volatile), ("own", own)];
+            for (name, share) in parts {
+                // Within a page of the exact share, and nothing where nothing was asked for.
+                prop_assert!((of(name) * 1000).abs_diff(pages * share) < 1000, "{name}");
+                prop_assert_eq!(of(name) > 0, share > 0);
             }
         }
     }

@@ -147,6 +147,95 @@ fn a_scenario_means_what_it_says() {
     assert_eq!(file.scenario, expected);
 }
 
+/// A process in few words.
+fn told(p: &Process) -> String {
+    let cpus: Vec<u32> = p.cpus.iter().map(|c| c.0).collect();
+    let mut out = format!(
+        "{} on {cpus:?} from {} merge_any={} {:?}\n",
+        p.name,
+        p.start.0 / 1_000_000_000,
+        p.memory_merge,
+        p.policy
+    );
+    for m in &p.maps {
+        out += &format!(
+            "  map {} {} huge={} mergeable={} {:?}\n",
+            m.name,
+            m.size.0 / 4096,
+            m.huge,
+            m.mergeable,
+            m.content
+        );
+    }
+    for s in &p.steps {
+        out += &format!("  {s:?}\n");
+    }
+    out
+}
+
+#[test]
+fn a_guest_means_what_it_says() {
+    let file = parse_scenario("run.toml", include_str!("good-guests.toml"))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let s = &file.scenario;
+    assert!(s.may_merge());
+    assert_eq!(s.ksm, [("run".into(), "1".into()), ("merge_across_nodes".into(), "0".into())]);
+    let processes: Vec<String> = s.processes[1..].iter().map(told).collect();
+    expect_test::expect![[r#"
+        vm-0 on [0, 1] from 1000 merge_any=false Bind { nodes: [NodeId(0)], balancing: false }
+          map zero 102 huge=false mergeable=true Zero
+          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) }
+          map own 376 huge=false mergeable=true Own
+          map volatile 205 huge=false mergeable=true Own
+          Touch { map: "zero" }
+          Touch { map: "image-debian" }
+          Touch { map: "own" }
+          Touch { map: "volatile" }
+          Sleep(Picos(300000000000))
+          Touch { map: "volatile" }
+          Repeat { steps: 2, until: Times(33) }
+          Sleep(Picos(100000000000))
+        vm-1 on [2] from 1500 merge_any=false Bind { nodes: [NodeId(1)], balancing: false }
+          map zero 102 huge=false mergeable=true Zero
+          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) }
+          map own 376 huge=false mergeable=true Own
+          map volatile 205 huge=false mergeable=true Own
+          Touch { map: "zero" }
+          Touch { map: "image-debian" }
+          Touch { map: "own" }
+          Touch { map: "volatile" }
+          Sleep(Picos(300000000000))
+          Touch { map: "volatile" }
+          Repeat { steps: 2, until: Times(33) }
+          Sleep(Picos(100000000000))
+        vm-2 on [0, 1] from 2000 merge_any=false Bind { nodes: [NodeId(0)], balancing: false }
+          map zero 102 huge=false mergeable=true Zero
+          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) }
+          map own 376 huge=false mergeable=true Own
+          map volatile 205 huge=false mergeable=true Own
+          Touch { map: "zero" }
+          Touch { map: "image-debian" }
+          Touch { map: "own" }
+          Touch { map: "volatile" }
+          Sleep(Picos(300000000000))
+          Touch { map: "volatile" }
+          Repeat { steps: 2, until: Times(33) }
+          Sleep(Picos(100000000000))
+        measured on [3] from 0 merge_any=true Preferred(NodeId(1))
+          map image-debian 5 huge=true mergeable=false Image { name: "debian", distinct: None }
+          map image-data 5 huge=true mergeable=false Image { name: "data", distinct: None }
+          Touch { map: "image-debian" }
+          Touch { map: "image-data" }
+          Sleep(Picos(5000000000000))
+          Barrier
+          Access { map: "image-debian", pattern: Sequential, write: 5, compute: Picos(0), until: Accesses(5) }
+          Access { map: "image-data", pattern: Sequential, write: 5, compute: Picos(0), until: Accesses(5) }
+          Sleep(Picos(10000000000))
+          Repeat { steps: 4, until: Times(20) }
+          Sleep(Picos(1000000000000))
+    "#]].assert_eq(&processes.concat());
+}
+
 #[test]
 fn an_expander_is_added_as_published() {
     let m = add_node(&machine("cascade-lake-pmem.toml"), Part::Cxl, Bytes(16 << 30))

@@ -269,6 +269,9 @@ fn recount(sim: &Simulation) -> Vec<String> {
         let item = frame | FRAME_ITEM;
         let mut named = c.mappers.get(&frame).cloned().unwrap_or_default();
         let mut mappers = m.mappers(frame).to_vec();
+        if mappers.iter().enumerate().any(|(i, &p)| m.mapper_at(p) != i) {
+            found.push(format!("a mapper of frame {frame} doesn't know its place: {mappers:?}"));
+        }
         named.sort_unstable();
         mappers.sort_unstable();
         if named != mappers || n != named.len() {

@@ -36,6 +36,7 @@
 //! Source: specs/files.md.
 
 mod action;
+mod ksm;
 mod node;
 mod process;
 mod vmstat;
@@ -45,9 +46,12 @@ pub use action::Outcome;
 use crate::engine::Simulation;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, Knob, KnobError, WriteAs};
+use homenode_core::ksm::files::File as KsmFile;
 use homenode_core::scenario::Rights;
 use homenode_core::tiering::watermarks::MarkKnobs;
 use homenode_core::topology::{Node, Zone};
+use homenode_core::units::Picos;
+use ksm::{ProcessView, Wrote};
 use node::{NodeView, Set};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,6 +89,10 @@ enum File {
     Tier(usize),
     NumaMaps(process::Id),
     Status(process::Id),
+    /// A file of same-page merging.
+    Ksm(KsmFile),
+    /// What merging has of a process.
+    KsmProcess(process::Id, ProcessView),
 }
 
 impl File {
@@ -92,10 +100,11 @@ impl File {
     const fn refusal(self) -> Option<Errno> {
         match self {
             Self::Knob(_) => None,
+            Self::Ksm(file) if !file.is_counter() => None,
             Self::Vmstat | Self::Zoneinfo => Some(Errno::Eio),
             // sysfs looks at the mode even for root.
-            Self::Node(..) | Self::Nodes(_) | Self::Tier(_) => Some(Errno::Eacces),
-            Self::NumaMaps(_) | Self::Status(_) => Some(Errno::Einval),
+            Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::Ksm(_) => Some(Errno::Eacces),
+            Self::NumaMaps(_) | Self::Status(_) | Self::KsmProcess(..) => Some(Errno::Einval),
         }
     }
 }
@@ -135,6 +144,13 @@ impl Simulation {
         if matches!(file, File::NumaMaps(_)) && who == Rights::Nobody {
             return Err(refused(path, Errno::Eacces, "the process is another user's"));
         }
+        if matches!(file, File::KsmProcess(..)) && who == Rights::Nobody {
+            return Err(refused(
+                path,
+                Errno::Eacces,
+                "its mode is 0400: only the owner may read it",
+            ));
+        }
         Ok(self.view(file))
     }
 
@@ -142,18 +158,25 @@ impl Simulation {
     ///
     /// # Errors
     /// [`FileError`]; nothing is then changed. EACCES at open, EPERM, EINVAL and
-    /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written.
+    /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written; EBUSY and
+    /// ENOMEM from merging, and EAGAIN where the writer would have to wait for memory that
+    /// is going offline.
     ///
-    /// Source: specs/files.md#rights, specs/knobs.md#sysctl.
+    /// Source: specs/files.md#rights, specs/knobs.md#sysctl, specs/files.md#ksm.
     pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
+        match self.write_timed(path, text, who)? {
+            Wrote::Done(_) => Ok(()),
+            Wrote::Waits => Err(ksm::would_wait(path)),
+        }
+    }
+
+    /// The same, with what it took.
+    fn write_timed(&mut self, path: &str, text: &str, who: Rights) -> Result<Wrote, FileError> {
         let file = self.open(path, who)?;
-        let File::Knob(knob) = file else {
-            let errno = match file.refusal() {
-                Some(errno) if who == Rights::Root => errno,
-                _ => Errno::Eacces,
-            };
+        if let Some(errno) = file.refusal() {
+            let errno = if who == Rights::Root { errno } else { Errno::Eacces };
             return Err(refused(path, errno, "this file is for reading only"));
-        };
+        }
         if who == Rights::Nobody {
             return Err(refused(
                 path,
@@ -161,10 +184,16 @@ impl Simulation {
                 "its mode is 0644: only root may write to it",
             ));
         }
-        let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
-        let name = knob.name();
-        let done = self.kernel.set_knob(&self.machine, &name, text, who, self.now);
-        done.map_err(|e| of_knob(path, e))
+        match file {
+            File::Ksm(file) => self.write_ksm(path, file, text),
+            File::Knob(knob) => {
+                let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
+                let done = self.kernel.set_knob(&self.machine, &knob.name(), text, who, self.now);
+                done.map(|()| Wrote::Done(Picos::ZERO)).map_err(|e| of_knob(path, e))
+            }
+            // All others have been refused.
+            _ => Ok(Wrote::Done(Picos::ZERO)),
+        }
     }
 
     /// The names in a folder, in the order of their bytes.
@@ -209,7 +238,11 @@ impl Simulation {
         for (pid, id) in self.pids() {
             all.insert(format!("/proc/{pid}/numa_maps"), File::NumaMaps(id));
             all.insert(format!("/proc/{pid}/status"), File::Status(id));
+            for view in ProcessView::ALL.into_iter().filter(|v| v.exists(version)) {
+                all.insert(format!("/proc/{pid}/{}", view.name()), File::KsmProcess(id, view));
+            }
         }
+        all.extend(ksm::all(version).map(|(path, file)| (path, File::Ksm(file))));
         all
     }
 
@@ -266,8 +299,8 @@ impl Simulation {
         let version = self.kernel.knobs.version;
         let with_path =
             |v: &KernelVersion| Knob::find(path, *v).is_some_and(|k| k.path(*v).is_some());
-        let with_file: Vec<KernelVersion> =
-            KernelVersion::ALL.into_iter().filter(with_path).collect();
+        let with_file: Vec<KernelVersion> = ksm::elsewhere(path)
+            .unwrap_or_else(|| KernelVersion::ALL.into_iter().filter(with_path).collect());
         let here = with_file.first().and_then(|v| Knob::find(path, *v)?.path(version));
         let why = if let Some(here) = here.filter(|here| here != path) {
             format!("Linux {version} has it as {here}")
@@ -296,6 +329,8 @@ impl Simulation {
             }
             File::NumaMaps(id) => self.numa_maps_text(id),
             File::Status(id) => self.status_text(id),
+            File::Ksm(file) => self.ksm_text(file),
+            File::KsmProcess(id, view) => self.ksm_process_text(id, view),
         }
     }
 

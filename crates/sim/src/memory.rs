@@ -444,6 +444,10 @@ impl Memory {
     pub(crate) fn mappers(&self, frame: u32) -> &[u32] {
         &self.frames.maps[frame as usize]
     }
+    /// Where an entry stands among the mappers of its frame.
+    pub(crate) fn mapper_at(&self, page: u32) -> usize {
+        self.orders[page as usize] as usize
+    }
     /// Whether some entry of a base page has written to it.
     pub(crate) fn is_dirty(&self, item: u32) -> bool {
         if item & FRAME_ITEM == 0 {
@@ -550,20 +554,29 @@ impl Memory {
     /// One more entry maps the frame.
     pub(crate) fn map_frame(&mut self, frame: u32, page: u32, state: u32, write: bool) {
         self.words[page as usize] = Word::sharing(frame, state, write, false).0;
-        self.frames.maps[frame as usize].push(page);
+        // An entry is on no list: where it stands among the mappers takes its number's place,
+        // so that one of very many is found at once.
+        let maps = &mut self.frames.maps[frame as usize];
+        self.orders[page as usize] = maps.len() as u32;
+        maps.push(page);
     }
     /// Another entry maps the frame in the place of `from`.
     pub(crate) fn remap_frame(&mut self, frame: u32, from: u32, to: u32) {
-        for p in self.frames.maps[frame as usize].iter_mut().filter(|p| **p == from) {
-            *p = to;
-        }
+        let at = self.orders[from as usize];
+        debug_assert_eq!(self.frames.maps[frame as usize][at as usize], from);
+        self.frames.maps[frame as usize][at as usize] = to;
+        self.orders[to as usize] = at;
     }
     /// One entry less; true if it was the last, and the frame with its page is free.
     pub(crate) fn unmap_frame(&mut self, frame: u32, page: u32) -> bool {
         debug_assert!(!(self.contents.is_some() && frame == ZERO_FRAME));
         let maps = &mut self.frames.maps[frame as usize];
-        let at = maps.iter().position(|&p| p == page).expect("an entry maps its frame");
-        maps.swap_remove(at);
+        let at = self.orders[page as usize];
+        debug_assert_eq!(maps[at as usize], page, "an entry maps its frame");
+        maps.swap_remove(at as usize);
+        if let Some(&moved) = maps.get(at as usize) {
+            self.orders[moved as usize] = at;
+        }
         self.words[page as usize] = 0;
         if !self.frames.maps[frame as usize].is_empty() {
             return false;

@@ -75,6 +75,8 @@ pub(crate) struct Vma {
     pub(crate) scan: Option<VmaScan>,
     /// Whether the scan may touch it: the kernel's answer for its policy and the task's.
     pub(crate) policy_migrates: bool,
+    /// Where its first page was in the columns when it was made; the others follow, mostly.
+    pub(crate) hint: u32,
 }
 
 impl Vma {
@@ -214,7 +216,8 @@ impl Space {
         let at = self.vmas.partition_point(|v| v.end <= vma.start);
         debug_assert!(self.vmas.get(at).is_none_or(|v| vma.end <= v.start));
         self.changes += 1;
-        self.vmas.insert(at, vma);
+        let hint = self.place(vma.start, vma.kind.file).unwrap_or(0);
+        self.vmas.insert(at, Vma { hint, ..vma });
         if at + 1 < self.vmas.len() && self.vmas[at].joins(&self.vmas[at + 1]) {
             self.vmas[at].end = self.vmas[at + 1].end;
             self.vmas.remove(at + 1);
@@ -232,6 +235,7 @@ impl Space {
                 let mut tail = self.vmas[i].clone();
                 self.vmas[i].end = vpn;
                 tail.start = vpn;
+                tail.hint = tail.hint.wrapping_add((vpn - self.vmas[i].start) as u32);
                 tail.scan = None;
                 self.vmas.insert(i + 1, tail);
             }
@@ -255,6 +259,17 @@ impl Space {
     pub(crate) fn place(&self, vpn: u64, file: bool) -> Option<u32> {
         let key = vpn / u64::from(BLOCK) * 2 + u64::from(file);
         Some(self.blocks.get(&key)? * BLOCK + (vpn % u64::from(BLOCK)) as u32)
+    }
+    /// The same for a page of an anonymous mapping, at once where the mapping lies in a row.
+    #[inline]
+    pub(crate) fn place_in(&self, memory: &Memory, v: &Vma, vpn: u64) -> Option<u32> {
+        let page = v.hint.wrapping_add((vpn - v.start) as u32);
+        let block = memory.blocks.get((page / BLOCK) as usize);
+        let same = |b: &crate::memory::Block| {
+            b.space == self.number + 1 && b.step == vpn / u64::from(BLOCK) && !b.file
+        };
+        let right = block.is_some_and(same) && u64::from(page % BLOCK) == vpn % u64::from(BLOCK);
+        if right { Some(page) } else { self.place(vpn, false) }
     }
     /// The steps from `first` to before `end` that have a block: first virtual page
     /// and its place in the columns.

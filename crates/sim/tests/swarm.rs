@@ -355,13 +355,82 @@ fn simulate(w: &World, order: Option<Order>) -> Result<Simulation, String> {
 struct Reached {
     /// The counters at the end.
     counters: Vec<u64>,
+    /// Pages that merging has reached: shared further, of zeroes, duplicates, skipped.
+    merged: [u64; 4],
     /// Writes and reads of files: those that were answered and those that were refused.
     answered: usize,
     refused: usize,
 }
 
+/// Lets a third of the worlds merge pages: contents, who may merge, ksmd's knobs before
+/// and in the middle of the run.
+fn let_merge(w: &mut World, seed: u64) {
+    let mut d = Draw(Stream::new(seed, "merge"));
+    let d = &mut d;
+    let today = w.setup.version >= KernelVersion::V6_12;
+    let content = |d: &mut Draw| match d.below(4) {
+        0 => Content::Own,
+        1 => Content::Zero,
+        _ => Content::Image {
+            name: d.of(&["a", "b"]).into(),
+            distinct: d.one_in(2).then(|| Pages(d.between(1, 64))),
+        },
+    };
+    for p in &mut w.scenario.processes {
+        p.memory_merge = today && d.one_in(4);
+        for m in &mut p.maps {
+            m.content = content(d);
+            m.mergeable = !d.one_in(3);
+        }
+        for _ in 0..d.below(4) {
+            let m = d.of(&p.maps);
+            let step = match d.below(3) {
+                0 => Step::Madvise { map: m.name.clone(), mergeable: d.one_in(2) },
+                _ if m.read_only => continue,
+                _ => Step::Fill { map: m.name.clone(), content: content(d) },
+            };
+            let at = d.below(p.steps.len() as u64 + 1) as usize;
+            p.steps.insert(at, step);
+        }
+    }
+    let mut knob = |d: &mut Draw| -> (&'static str, &'static str) {
+        match d.below(9) {
+            0 => ("run", d.of(&["0", "1", "1", "2"])),
+            1 => ("merge_across_nodes", d.of(&["0", "1"])),
+            2 => ("max_page_sharing", d.of(&["2", "5", "256"])),
+            3 => ("use_zero_pages", d.of(&["0", "1"])),
+            4 => ("sleep_millisecs", d.of(&["0", "4", "20"])),
+            5 => ("stable_node_chains_prune_millisecs", d.of(&["0", "2000"])),
+            6 if today => ("smart_scan", d.of(&["0", "1"])),
+            7 if today && d.one_in(3) => ("advisor_mode", d.of(&["none", "scan-time"])),
+            _ => ("pages_to_scan", d.of(&["0", "10", "300", "5000"])),
+        }
+    };
+    let mut before: Vec<(&str, &str)> = vec![("pages_to_scan", "1000"), ("sleep_millisecs", "4")];
+    // An advisor would refuse a later pages_to_scan.
+    before.extend((0..d.below(5)).map(|_| knob(d)).filter(|k| k.0 != "advisor_mode"));
+    before.push(("run", "1"));
+    w.setup.ksm = knobs(&before);
+    for _ in 0..d.below(6) {
+        let (name, text) = knob(d);
+        w.scenario.actions.push(Action {
+            at: Picos::from_ms(d.below(200)),
+            who: Rights::Root,
+            what: FileOp::Write {
+                path: format!("/sys/kernel/mm/ksm/{name}"),
+                text: text.into(),
+            },
+            expect: None,
+        });
+    }
+}
+
 fn run_seed(seed: u64) -> Result<Reached, String> {
-    let w = world(seed);
+    let mut w = world(seed);
+    if seed % 3 == 0 {
+        let_merge(&mut w, seed);
+    }
+    let w = w;
     let first = simulate(&w, None)?;
     let second = simulate(&w, None)?;
     if first.hash() != second.hash() {
@@ -371,6 +440,10 @@ fn run_seed(seed: u64) -> Result<Reached, String> {
     let (answered, refused): (Vec<_>, Vec<_>) = outcomes.partition(|r| r.is_ok());
     Ok(Reached {
         counters: Item::ALL.iter().map(|&item| first.vmstat().get(item)).collect(),
+        merged: first.merging().map_or([0; 4], |m| {
+            let c = m.counters;
+            [c.pages_sharing, c.ksm_zero_pages as u64, m.stable_node_dups, c.pages_skipped]
+        }),
         answered: answered.len(),
         refused: refused.len(),
     })
@@ -443,6 +516,10 @@ fn every_seed_keeps_what_must_hold() {
     for (i, item) in Item::ALL.iter().enumerate() {
         let sum: u64 = all.iter().map(|r| r.counters[i]).sum();
         assert!(!enough || sum > 0, "no seed reaches {}", item.name());
+    }
+    for (i, what) in ["sharing", "zeroes", "duplicates", "skipped"].into_iter().enumerate() {
+        let sum: u64 = all.iter().map(|r| r.merged[i]).sum();
+        assert!(!enough || sum > 0, "no seed reaches {what}");
     }
     let files = all.iter().fold((0, 0), |f, r| (f.0 + r.answered, f.1 + r.refused));
     assert!(!enough || files.0 > 100 && files.1 > 100, "answered and refused: {files:?}");

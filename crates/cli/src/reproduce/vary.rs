@@ -106,10 +106,12 @@ impl OfLink {
 }
 
 impl What {
-    /// Every constant of a machine, link by link, and the workload's.
+    /// Every constant of a machine, link by link, and the workload's, where nothing is
+    /// merged: what only ksmd pays can't matter there.
     pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
         let links = (0..machine.links.len()).flat_map(|i| OfLink::ALL.map(|w| Self::Link(i, w)));
-        let costs = Cost::ALL.iter().map(|&c| Self::Cost(c));
+        let pays = |c: &&Cost| !c.name().starts_with("ksm_");
+        let costs = Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c));
         links.chain(costs).chain([Self::Compute]).collect()
     }
 

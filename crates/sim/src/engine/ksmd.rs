@@ -39,7 +39,7 @@ impl Simulation {
     }
 
     /// Wakes ksmd where there is work for it, or its time to sleep has changed.
-    pub(super) fn heed_ksmd(&mut self) {
+    pub(crate) fn heed_ksmd(&mut self) {
         if let Some(e) = self.kernel.merging.trouble.take() {
             self.memory_error.get_or_insert(e);
         }

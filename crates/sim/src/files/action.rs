@@ -2,10 +2,12 @@
 //!
 //! Source: specs/files.md#actions.
 
+use super::ksm::Wrote;
 use super::{FileError, refused};
 use crate::engine::Simulation;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Action, FileOp, names_in};
+use homenode_core::units::Picos;
 
 /// What came of one [`Action`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +19,17 @@ pub struct Outcome {
     /// The text that was read (nothing for a write), or the error. `None` until the
     /// time has come, and for good if the run ends before.
     pub result: Option<Result<String, FileError>>,
+    /// What it took the one who wrote: 2 to merging's `run` copies every merged page.
+    /// The pages change at once, at the action's time.
+    pub took: Picos,
+    /// Whether the writer has begun and sleeps, since memory is going offline.
+    pub waits: bool,
 }
 
 impl Outcome {
     pub(crate) fn planned(action: Action) -> Self {
-        Self { path: action.what.path().to_owned(), action, result: None }
+        let path = action.what.path().to_owned();
+        Self { path, action, result: None, took: Picos::ZERO, waits: false }
     }
 
     /// The error that came, if one did.
@@ -32,6 +40,9 @@ impl Outcome {
     /// What went otherwise than expected, as a sentence for people; `None`: nothing.
     pub fn missed(&self) -> Option<String> {
         match (&self.result, self.action.expect) {
+            (None, _) if self.waits => {
+                Some("the run was over before memory was offline, for which it waited".to_owned())
+            }
             (None, _) => Some("the run was over before it".to_owned()),
             (Some(Ok(_)), None) => None,
             (Some(Ok(_)), Some(expected)) => {
@@ -54,20 +65,50 @@ impl Simulation {
 
     /// The time of an action has come.
     pub(crate) fn act(&mut self, number: usize) {
+        self.attempt(number);
+        // It may have been the one that others waited for.
+        self.act_again();
+        // Where all CPUs are idle nobody else looks after what was written.
+        self.heed_ksmd();
+    }
+
+    fn attempt(&mut self, number: usize) {
         let action = self.planned[number].action.clone();
         let path = self.with_pids(action.what.path());
+        let (mut took, mut waits) = (Picos::ZERO, false);
         let result = match (&path, &action.what) {
             (Err(e), _) => Err(e.clone()),
             (Ok(path), FileOp::Read { .. }) => self.read_file_as(path, action.who),
             (Ok(path), FileOp::Write { text, .. }) => {
-                self.write_file(path, text, action.who).map(|()| String::new())
+                self.write_timed(path, text, action.who).map(|wrote| {
+                    match wrote {
+                        Wrote::Done(time) => took = time,
+                        Wrote::Waits => waits = true,
+                    }
+                    String::new()
+                })
             }
         };
         let outcome = &mut self.planned[number];
         if let Ok(path) = path {
             outcome.path = path;
         }
-        outcome.result = Some(result);
+        outcome.took = took;
+        outcome.waits = waits;
+        outcome.result = (!waits).then_some(result);
+    }
+
+    /// Who waited for memory to be offline, or to stay, writes now, in the scenario's order.
+    /// Nothing happens as long as some is on its way out.
+    pub(crate) fn act_again(&mut self) {
+        if self.kernel.ksm().is_offlining() {
+            return;
+        }
+        for number in 0..self.planned.len() {
+            if self.planned[number].waits {
+                self.attempt(number);
+            }
+        }
     }
 
     /// A path with PIDs in the place of `{names}`.

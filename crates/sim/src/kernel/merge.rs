@@ -318,6 +318,11 @@ impl Kernel {
 
     // ── ksmd and its files ─────────────────────────────────────────────────────
 
+    /// The state of merging, for tests of what going offline does to it.
+    #[cfg(test)]
+    pub(crate) fn ksm_state(&mut self) -> &mut Ksm {
+        self.ksm_mut()
+    }
     /// Writes to a file of `/sys/kernel/mm/ksm` as root, on behalf of `ctx`.
     ///
     /// # Errors
@@ -370,11 +375,11 @@ impl Kernel {
     /// The entry at an address of a mergeable mapping, if it maps an anonymous page.
     fn merge_entry(&self, mm: MmId, vpn: Vpn) -> Option<u32> {
         let s = self.space(self.mm_space(mm)?);
-        let v = &s.vmas[s.find(vpn.0)?].kind;
-        if !v.mergeable || v.file {
+        let v = &s.vmas[s.find(vpn.0)?];
+        if !v.kind.mergeable || v.kind.file {
             return None;
         }
-        let page = s.place(vpn.0, false)?;
+        let page = s.place_in(&self.memory, v, vpn.0)?;
         let w = Word(self.memory.words[page as usize]);
         (w.resident() && !self.memory.is_zero_page(w)).then_some(page)
     }
@@ -401,7 +406,7 @@ impl Kernel {
             let mut vpn = v.start.max(from);
             while vpn < v.end {
                 let stop = ((vpn / step + 1) * step).min(v.end);
-                if let Some(page) = s.place(vpn, false) {
+                if let Some(page) = s.place_in(&self.memory, v, vpn) {
                     let words = &self.memory.words[page as usize..];
                     let words = &words[..(stop - vpn) as usize];
                     let found = words.iter().position(|&w| {

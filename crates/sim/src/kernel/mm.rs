@@ -60,7 +60,15 @@ impl Kernel {
         let Self { memory, spaces, .. } = self;
         let s = spaces[space].as_mut().expect("a task's space lives");
         s.reserve(memory, start, end, file)?;
-        s.insert(Vma { start, end, kind: m.kind, name: m.name, scan: None, policy_migrates });
+        s.insert(Vma {
+            start,
+            end,
+            kind: m.kind,
+            name: m.name,
+            scan: None,
+            policy_migrates,
+            hint: 0,
+        });
         Ok(())
     }
 

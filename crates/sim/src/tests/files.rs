@@ -16,6 +16,8 @@ use homenode_core::units::{NodeId, Pages, Picos};
 use proptest::prelude::*;
 use std::fmt::Write as _;
 
+mod merging;
+
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
 fn boot(machine: &Machine, version: KernelVersion) -> Simulation {
@@ -49,6 +51,15 @@ fn all_files(sim: &Simulation) -> Vec<String> {
     out
 }
 
+/// All that merging's files show.
+fn merging(sim: &Simulation) -> Vec<String> {
+    let folder = "/sys/kernel/mm/ksm";
+    let read = |name: &String| {
+        format!("{name}={}", sim.read_file(&format!("{folder}/{name}")).expect("a counter or knob"))
+    };
+    sim.list(folder).expect("every kernel has it").iter().map(read).collect()
+}
+
 /// Runs lines such as `nobody: write /proc/x = 2` or `read /proc/x` and adds what
 /// came of each: `ok`, the text, or the error.
 fn check(sim: &mut Simulation, lines: &str, expected: Expect) {
@@ -67,10 +78,11 @@ fn check(sim: &mut Simulation, lines: &str, expected: Expect) {
                 .and_then(|o| o.split_once(" = ").or_else(|| o.strip_suffix(" =").map(|p| (p, ""))))
                 .expect("a read or a write");
             let text = text.replace("\\n", "\n").replace("\\t", "\t").replace("\\s", " ");
-            let before = sim.kernel.knobs.clone();
+            let before = (sim.kernel.knobs.clone(), merging(sim));
             let done = sim.write_file(path, &text, who).map(|()| "ok\n".to_owned());
             if done.is_err() {
-                assert_eq!(before, sim.kernel.knobs, "{line}: refused, yet changed");
+                let after = (sim.kernel.knobs.clone(), merging(sim));
+                assert_eq!(before, after, "{line}: refused, yet changed");
             }
             done
         };
@@ -104,7 +116,7 @@ fn what_each_version_has() {
         before = now;
     }
     expect![[r#"
-        3.8: 29 files
+        3.8: 38 files
           + /proc/1000/numa_maps
           + /proc/1000/status
           + /proc/1001/numa_maps
@@ -133,8 +145,17 @@ fn what_each_version_has() {
           + /sys/devices/system/node/node1/vmstat
           + /sys/devices/system/node/online
           + /sys/devices/system/node/possible
+          + /sys/kernel/mm/ksm/full_scans
+          + /sys/kernel/mm/ksm/merge_across_nodes
+          + /sys/kernel/mm/ksm/pages_shared
+          + /sys/kernel/mm/ksm/pages_sharing
+          + /sys/kernel/mm/ksm/pages_to_scan
+          + /sys/kernel/mm/ksm/pages_unshared
+          + /sys/kernel/mm/ksm/pages_volatile
+          + /sys/kernel/mm/ksm/run
+          + /sys/kernel/mm/ksm/sleep_millisecs
           + /sys/kernel/mm/transparent_hugepage/enabled
-        5.18: 31 files
+        5.18: 45 files
           - /proc/sys/kernel/numa_balancing_scan_delay_ms
           - /proc/sys/kernel/numa_balancing_scan_period_max_ms
           - /proc/sys/kernel/numa_balancing_scan_period_min_ms
@@ -146,18 +167,37 @@ fn what_each_version_has() {
           + /sys/kernel/debug/sched/numa_balancing/scan_period_max_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_size_mb
+          + /sys/kernel/mm/ksm/max_page_sharing
+          + /sys/kernel/mm/ksm/stable_node_chains
+          + /sys/kernel/mm/ksm/stable_node_chains_prune_millisecs
+          + /sys/kernel/mm/ksm/stable_node_dups
+          + /sys/kernel/mm/ksm/use_zero_pages
           + /sys/kernel/mm/numa/demotion_enabled
-        6.1: 35 files
+        6.1: 53 files
+          + /proc/1000/ksm_merging_pages
+          + /proc/1000/ksm_stat
+          + /proc/1001/ksm_merging_pages
+          + /proc/1001/ksm_stat
           + /proc/sys/kernel/numa_balancing_promote_rate_limit_MBps
           + /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier4/nodelist
           + /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms
-        6.12: 37 files
+        6.12: 65 files
           - /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier37/nodelist
+          + /sys/kernel/mm/ksm/advisor_max_cpu
+          + /sys/kernel/mm/ksm/advisor_max_pages_to_scan
+          + /sys/kernel/mm/ksm/advisor_min_pages_to_scan
+          + /sys/kernel/mm/ksm/advisor_mode
+          + /sys/kernel/mm/ksm/advisor_target_scan_time
+          + /sys/kernel/mm/ksm/general_profit
+          + /sys/kernel/mm/ksm/ksm_zero_pages
+          + /sys/kernel/mm/ksm/pages_scanned
+          + /sys/kernel/mm/ksm/pages_skipped
+          + /sys/kernel/mm/ksm/smart_scan
           + /sys/kernel/mm/mempolicy/weighted_interleave/node0
           + /sys/kernel/mm/mempolicy/weighted_interleave/node1
-        7.3: 37 files
+        7.3: 65 files
     "#]]
     .assert_eq(&out);
 }
@@ -170,7 +210,9 @@ fn every_file_can_be_read_and_ends_its_last_line() {
             let text = sim.read_file(&path).unwrap_or_else(|e| panic!("{e}"));
             assert!(text.is_empty() || text.ends_with('\n'), "{version} {path}: {text:?}");
             // A kernel thread has no memory.
-            assert_eq!(text.is_empty(), path.ends_with("numa_maps"), "{version} {path}");
+            let of_memory = path.ends_with("numa_maps") || path.contains("/ksm_");
+            let of_memory = of_memory && path.starts_with("/proc/");
+            assert_eq!(text.is_empty(), of_memory, "{version} {path}");
         }
     }
 }
@@ -582,8 +624,10 @@ fn counters_by_version() {
           + oom_kill after pageoutrun
           + numa_huge_pte_updates after numa_pte_updates
           + thp_split_page after thp_fault_alloc
+          + ksm_swpin_copy after thp_split_page
         6.1:
           + pgpromote_candidate after pgpromote_success
+          + cow_ksm after ksm_swpin_copy
         6.12:
           + pgdemote_khugepaged after pgdemote_direct
         7.3:
