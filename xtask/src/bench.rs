@@ -12,7 +12,7 @@ mod peers;
 mod quantum_error;
 mod record_slowdown;
 mod scale;
-mod sensitivity_tiering;
+mod sensitivity;
 mod sim_speed;
 mod truth_mem;
 
@@ -101,7 +101,12 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "sensitivity-tiering",
         about: "signs and order of the tiering result, with each constant moved by 20 %",
-        run: sensitivity_tiering::run,
+        run: sensitivity::tiering,
+    },
+    Bench {
+        name: "sensitivity-ksm",
+        about: "signs and order of the merging result, with each constant moved by 20 %",
+        run: sensitivity::ksm,
     },
     Bench {
         name: "merge-estimate",

@@ -6,6 +6,7 @@
 //! | `changed --pages P` | visits of which each ends at the checksum gate: P pages, all changed since the visit before |
 //! | `merged --pages P` | visits of merged pages that are in their place |
 //! | `search --pages P --n N` | N searches of an unstable tree that holds P pages and grows by N |
+//! | `kernel --pages P` | P pages of 8 guests in the simulated kernel, a tenth of an image that all have, touched and then visited once by ksmd: time, and memory at its peak |
 //! | `limit --pages P --n N` | the same N contents in the same order: looked up in a sorted array of P, and put into a `BTreeSet` of P |
 //!
 //! `--stretches S` measures S times as much, one after the other. Seconds are those
@@ -14,10 +15,16 @@
 //! The machine below the rules is two columns: what each page holds, and which frame
 //! each address maps. A look-up of an address is one load, a comparison two.
 
+use homenode_core::costs::{Constant, Costs};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::ksm::memory::{BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn};
 use homenode_core::ksm::{Ksm, Now, Outcome, Step, Why};
-use homenode_core::units::NodeId;
+use homenode_core::scenario::{
+    Action, Content, FileOp, Map, Model, Policy, Process, Rights, Scenario, Step as ScenarioStep,
+};
+use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
+use homenode_core::units::{CpuId, NodeId, Pages, Picos};
+use homenode_sim::{Setup, Simulation};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,6 +277,115 @@ fn limit(pages: u64, n: u64, stretches: u64) {
     );
 }
 
+/// One node that holds everything, a CPU for each guest and one more.
+fn machine(pages: u64) -> Machine {
+    let c = |v| Constant::assumed(v, "the benchmark's machine: round figures of DRAM");
+    Machine {
+        name: "bench".into(),
+        about: "one node".into(),
+        nodes: vec![Node {
+            id: NodeId(0),
+            medium: Medium::Dram,
+            zones: vec![Zone {
+                kind: ZoneKind::Normal,
+                managed: Pages(pages + pages / 16 + 65_536),
+            }],
+        }],
+        cpus: (0..=GUESTS)
+            .map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0 })
+            .collect(),
+        caches: Vec::new(),
+        distances: vec![vec![10]],
+        links: vec![Link {
+            from: NodeId(0),
+            to: NodeId(0),
+            read_latency: c(100_000),
+            write_latency: c(100_000),
+            read_bandwidth: c(100_000),
+            write_bandwidth: c(100_000),
+        }],
+        costs: Costs::default(),
+    }
+}
+
+/// Guests of the simulated kernel.
+const GUESTS: u32 = 8;
+
+fn guest(i: u32, pages: u64) -> Process {
+    let map = |name: &str, pages, content| Map {
+        name: name.to_owned(),
+        size: Pages(pages).bytes(),
+        file: false,
+        shared: false,
+        read_only: false,
+        huge: false,
+        content,
+        mergeable: true,
+        policy: Policy::Default,
+    };
+    let image = Content::Image { name: "image".into(), distinct: None };
+    let touch = |name: &str| ScenarioStep::Touch { map: name.to_owned() };
+    let part = (pages / 10).max(1);
+    Process {
+        name: format!("guest{i}"),
+        cpus: vec![CpuId(i)],
+        start: Picos(0),
+        policy: Policy::Default,
+        memory_merge: false,
+        maps: vec![map("image", part, image), map("own", pages - part, Content::Own)],
+        steps: vec![touch("image"), touch("own"), ScenarioStep::Sleep(Picos(u64::MAX / 4))],
+    }
+}
+
+/// Kilobytes that the process has held at most; 0 where the kernel doesn't tell.
+fn peak_kb() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn kernel(pages: u64) {
+    let each = (pages / u64::from(GUESTS)).max(2);
+    let scenario = Scenario {
+        name: "guests".into(),
+        about: String::new(),
+        machine: String::new(),
+        knobs: Vec::new(),
+        ksm: [("sleep_millisecs", "0"), ("pages_to_scan", "10000")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
+        model: Model::default(),
+        duration: None,
+        seed: 1,
+        processes: (0..GUESTS).map(|i| guest(i, each)).collect(),
+        // ksmd begins once everything is there.
+        actions: vec![Action {
+            at: Picos(each * 1_000_000),
+            who: Rights::Root,
+            what: FileOp::Write { path: "/sys/kernel/mm/ksm/run".into(), text: "1".into() },
+            expect: None,
+        }],
+    };
+    let machine = machine(pages);
+    let mut sim =
+        Simulation::new(&machine, &scenario, &Setup::of(&scenario)).expect("a simulation");
+    let ((), touched) = timed(|| sim.run_until(each * 1_000_000));
+    let pass = |sim: &Simulation| sim.merging().expect("contents are kept").counters;
+    let ((), visited) = timed(|| {
+        while pass(&sim).full_scans < 1 {
+            let until = sim.now() + 10_000_000_000;
+            sim.run_until(until);
+        }
+    });
+    let counters = pass(&sim);
+    assert_eq!(counters.rmap_items, each * u64::from(GUESTS), "every page has an item");
+    println!(
+        "{{\"n\":{},\"touched\":[{touched:.6}],\"seconds\":[{visited:.6}],\"peak_kb\":{}}}",
+        counters.pages_scanned,
+        peak_kb()
+    );
+}
+
 fn main() {
     let mut words = std::env::args().skip(1);
     let what = words.next().unwrap_or_default();
@@ -287,9 +403,10 @@ fn main() {
         "changed" => changed(pages, stretches),
         "merged" => merged(pages, stretches),
         "search" => search(pages, n, stretches),
+        "kernel" => kernel(pages),
         "limit" => limit(pages, n, stretches),
         _ => {
-            eprintln!("mergeloop: changed, merged, search or limit");
+            eprintln!("mergeloop: changed, merged, search, kernel or limit");
             std::process::exit(2);
         }
     }

@@ -416,10 +416,7 @@ fn let_merge(w: &mut World, seed: u64) {
         w.scenario.actions.push(Action {
             at: Picos::from_ms(d.below(200)),
             who: Rights::Root,
-            what: FileOp::Write {
-                path: format!("/sys/kernel/mm/ksm/{name}"),
-                text: text.into(),
-            },
+            what: FileOp::Write { path: format!("/sys/kernel/mm/ksm/{name}"), text: text.into() },
             expect: None,
         });
     }

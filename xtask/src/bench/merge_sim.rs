@@ -85,6 +85,20 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     );
     let bytes = number(&changed, "bytes")? / number(&changed, "items")?;
     println!("  {bytes:.1} bytes an item");
+    // The whole simulated kernel: items, contents, words, lists, for 1 TiB of guests.
+    let guests = setting.pick(1u64 << 28, 1 << 14);
+    let kernel = program.call("kernel", &[("pages", guests)])?;
+    let through = rates(&kernel, "seconds")?;
+    let touched = rates(&kernel, "touched")?;
+    let peak = number(&kernel, "peak_kb")? * 1024.0;
+    println!(
+        "  {guests} pages of guests in the simulated kernel: touched at {}, visited at {}; {:.1} \
+         GiB at the peak, {:.1} bytes a page",
+        touched.shown(2),
+        through.shown(2),
+        peak / f64::from(1 << 30),
+        peak / guests as f64
+    );
     let slowest = visits.iter().map(Samples::median).fold(f64::INFINITY, f64::min);
     let (ours, peer) = (searches.median(), btree.median());
     Ok(Verdict {

@@ -23,7 +23,7 @@ use homenode_report::{
     stats,
 };
 use judge::{Findings, Pair, Row, Way};
-use run::{Bench, GUESTS, MEMORY, Outcome, Point};
+use run::{Bench, GUESTS, MEMORY, Outcome, Point, Unmerge};
 use std::collections::BTreeMap;
 
 pub(super) use sensitivity::table as sensitivity;
@@ -131,7 +131,7 @@ fn each(bench: &Bench, base: Point, seeds: u64) -> Vec<Point> {
 
 /// The point from which the others differ.
 const fn base(factor: u64) -> Point {
-    Point { factor, nodes: 2, share: 0, across: true, vary: None, seed: 1 }
+    Point { factor, nodes: 2, share: 0, across: true, vary: None, unmerge: None, seed: 1 }
 }
 
 /// Runs the experiment.
@@ -157,6 +157,10 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let (main, again) = (Point { share, ..main }, Point { share, ..again });
     runs.ensure("the table's share", &each(bench, main, seeds))?;
     runs.ensure("the other scale", &each(bench, again, seeds_again))?;
+    let apart = Unmerge::ALL.map(|unmerge| Point { unmerge: Some(unmerge), ..main });
+    let on_all = |p: &Point| bench.machines.keys().map(|&nodes| Point { nodes, ..*p }).collect();
+    let points: Vec<Point> = apart.iter().flat_map::<Vec<Point>, _>(on_all).collect();
+    runs.ensure("unmerged", &points)?;
     let at = Point { factor: plan.moved, ..main };
     let moved = sensitivity::run(&mut runs, at, &sensitivity::most_elastic(bench))?;
 
@@ -176,7 +180,12 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             format!("share of merged pages {}", percent(share)),
             table(&runs, &main, seeds),
         )],
-        surfaces: vec![surface(&findings.sweep), saved(&findings.sweep), moved.surface()],
+        surfaces: vec![
+            surface(&findings.sweep),
+            saved(&findings.sweep),
+            unmerged(&runs, &apart),
+            moved.surface(),
+        ],
         rows: rows(&runs, &main, seeds),
         conclusions: judge::judge(&findings),
         caption: caption(&runs, plan, &main),
@@ -225,6 +234,31 @@ fn saved(sweep: &[Row]) -> Surface {
         cells: cells(sweep, |w| w.saved),
         seed: None,
         digits: 2,
+    }
+}
+
+/// Where the image's pages lie once they are unmerged, and how fast they then are.
+fn unmerged(runs: &Runs<'_>, apart: &[Point]) -> Surface {
+    let nodes: Vec<usize> = runs.bench.machines.keys().copied().collect();
+    let all = |p: &Point, get: fn(&Outcome) -> f64| -> Vec<f64> {
+        nodes.iter().map(|&nodes| get(&runs.done[&Point { nodes, ..*p }])).collect()
+    };
+    let figures: [(&str, fn(&Outcome) -> f64); 3] = [
+        ("home %", |o| o.at_home / 10.0),
+        ("node 0 %", |o| o.at_first / 10.0),
+        ("ns", |o| stats::mean(&o.times)),
+    ];
+    let columns = figures.iter().flat_map(|f| nodes.iter().map(move |n| format!("{n}: {}", f.0)));
+    let name = |p: &Point| p.unmerge.map_or("", Unmerge::name).to_owned();
+    Surface {
+        title: "the image's pages after unmerging, by nodes: on the guest's own node, on node 0 \
+                where 2 is written to run, and the time of an access"
+            .into(),
+        rows: apart.iter().map(name).collect(),
+        columns: columns.collect(),
+        cells: apart.iter().map(|p| figures.iter().flat_map(|f| all(p, f.1)).collect()).collect(),
+        seed: None,
+        digits: 1,
     }
 }
 

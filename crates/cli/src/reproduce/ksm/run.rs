@@ -1,10 +1,12 @@
 //! One run of the experiment: from a point of the plan to its figures.
 
 use crate::reproduce::tiering::scaled;
-use crate::reproduce::vary::Vary;
+use crate::reproduce::vary::{Vary, latencies};
 use anyhow::{Result, bail};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Again, Policy, Process, Scenario, Step, Until};
+use homenode_core::scenario::{
+    Action, Again, FileOp, Pattern, Policy, Process, Rights, Scenario, Step, UnmergeTarget, Until,
+};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_report::stats;
@@ -27,6 +29,34 @@ const PASSES: u64 = 3;
 /// sleep of 20 ms and the work of 100 visits, up to the next tick.
 const BATCH: (u64, Picos) = (100, Picos(24_000_000_000));
 
+/// The simulated kernel's file that starts and stops ksmd.
+const RUN: &str = "/sys/kernel/mm/ksm/run";
+
+/// How merged pages come apart again, and for whom their copies are allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unmerge {
+    /// 2 is written to `run` on node 0; guests are bound by their process's policy.
+    Run,
+    /// The same; guests' mappings have a policy of their own.
+    RunMbind,
+    /// As `Run`, allocated as if the guest had asked.
+    RunHome,
+    /// The guests write to their pages.
+    Write,
+}
+
+impl Unmerge {
+    pub(super) const ALL: [Self; 4] = [Self::Run, Self::RunMbind, Self::RunHome, Self::Write];
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run=2, bound process",
+            Self::RunMbind => "run=2, bound mappings",
+            Self::RunHome => "run=2, copies at the guest's home",
+            Self::Write => "the guest writes, bound process",
+        }
+    }
+}
+
 /// A run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
@@ -40,6 +70,8 @@ pub(super) struct Point {
     pub(super) across: bool,
     /// A constant that is moved.
     pub(super) vary: Option<Vary>,
+    /// After merging everything is unmerged, and only the image's pages are read.
+    pub(super) unmerge: Option<Unmerge>,
     pub(super) seed: u64,
 }
 
@@ -58,6 +90,10 @@ pub(super) struct Outcome {
     pub(super) comparisons: [u64; 2],
     /// ksmd's share of one CPU while access times were taken, in thousandths.
     pub(super) ksmd: f64,
+    /// Share of what is read at the end on the guest's own node, and on node 0, in
+    /// thousandths.
+    pub(super) at_home: f64,
+    pub(super) at_first: f64,
 }
 
 impl Outcome {
@@ -143,16 +179,31 @@ impl Bench {
             }
             // All of them begin to read at the same moment, about.
             let rest = Picos(SETTLED * pass.0 + last - guest.start.0);
+            if let Some(unmerge) = p.unmerge {
+                guest.steps = after_unmerging(unmerge, rest, image);
+                if unmerge == Unmerge::RunMbind {
+                    for map in &mut guest.maps {
+                        map.policy = guest.policy.clone();
+                    }
+                    guest.policy = Policy::Default;
+                }
+                continue;
+            }
             let bursts = guest.steps.iter().rev().find_map(|s| match s {
                 Step::Repeat { until: Again::Times(n), .. } => Some(*n),
                 _ => None,
             });
+            // As long as ksmd's period, so that each burst sees one of its batches.
+            let read = pages * latencies(machine).first().copied().unwrap_or(1);
+            let rounds = BATCH.1.0.div_ceil(read.max(1));
             let mut sleeps = [rest, Picos(pass.0 / bursts.unwrap_or(1))].into_iter();
             for step in &mut guest.steps {
                 match step {
                     Step::Access { map, until: Until::Accesses(n), .. } => {
                         *n = if map == "image" { image } else { own };
                     }
+                    // The inner one of the two.
+                    Step::Repeat { steps: 2, until: Again::Times(n) } => *n = rounds,
                     Step::Sleep(t) => *t = sleeps.next().unwrap_or(*t),
                     _ => {}
                 }
@@ -180,6 +231,18 @@ impl Bench {
         setup.seed = p.seed;
         let last = BOOT.0 * (scenario.processes.len() as u64 - 1);
         let rest = Picos(SETTLED * pass.0 + last);
+        match p.unmerge {
+            None | Some(Unmerge::Write) => {}
+            Some(unmerge) => {
+                let what = FileOp::Write { path: RUN.into(), text: "2".into() };
+                // A moment after what is counted at rest.
+                let at = Picos(rest.0 + BATCH.1.0 / 2);
+                scenario.actions = vec![Action { at, who: Rights::Root, what, expect: None }];
+                if unmerge == Unmerge::RunHome {
+                    setup.model.unmerge_target = UnmergeTarget::Home;
+                }
+            }
+        }
         (scaled::machine(&machine, p.factor), scenario, setup, rest)
     }
 
@@ -215,11 +278,26 @@ impl Bench {
         let times = all
             .iter()
             .map(|guest| {
-                let timed = guest.phases.iter().filter(|f| !f.first_touch);
+                // Of what is read after unmerging only the last counts: the copies are made
+                // in what comes before.
+                let from =
+                    if p.unmerge.is_some() { guest.phases.len().saturating_sub(1) } else { 0 };
+                let timed = guest.phases[from..].iter().filter(|f| !f.first_touch);
                 let (time, count) = timed.fold((0, 0), |(t, n), f| (t + f.time_ps, n + f.count()));
                 time as f64 / count.max(1) as f64 / 1000.0
             })
             .collect();
+        // What is read last: by place of the node, which is its number here.
+        let (mut home, mut first, mut read) = (0, 0, 0);
+        for (guest, figures) in scenario.processes.iter().zip(&all) {
+            let node = machine.cpus.iter().find(|c| guest.cpus.contains(&c.id)).map(|c| c.node);
+            let Some(phase) = figures.phases.last() else { continue };
+            let on = |n: usize| phase.accesses.get(n).map_or(0, |a| a[0] + a[1]);
+            home += node.map_or(0, |n| on(n.index()));
+            first += on(0);
+            read += phase.count();
+        }
+        let share = |n: u64| n as f64 / read.max(1) as f64 * 1000.0;
         let measured = sim.now().saturating_sub(rest.0).max(1);
         Ok(Outcome {
             times,
@@ -228,8 +306,33 @@ impl Bench {
             searches: [before.effort.stable_searches, before.effort.unstable_searches],
             comparisons: [before.effort.stable_comparisons, before.effort.unstable_comparisons],
             ksmd: (after.ksmd_ran_ps - before.ksmd_ran_ps) as f64 / measured as f64 * 1000.0,
+            at_home: share(home),
+            at_first: share(first),
         })
     }
+}
+
+/// The guest fills its memory, waits until merging has come to rest and everything is
+/// unmerged, and reads the image once.
+fn after_unmerging(unmerge: Unmerge, rest: Picos, image: u64) -> Vec<Step> {
+    let map = |name: &str| name.to_owned();
+    let access = |write| Step::Access {
+        map: map("image"),
+        pattern: Pattern::Sequential,
+        write,
+        compute: Picos(0),
+        until: Until::Accesses(image),
+    };
+    let mut steps = vec![
+        Step::Touch { map: map("image") },
+        Step::Touch { map: map("own") },
+        Step::Sleep(Picos(rest.0 + BATCH.1.0)),
+    ];
+    if unmerge == Unmerge::Write {
+        steps.push(access(1000));
+    }
+    steps.push(access(0));
+    steps
 }
 
 /// Memory of one node and of no other.
