@@ -6,12 +6,13 @@
 
 mod hotloop;
 mod merge;
+mod merge_sim;
 mod off_cost;
 mod peers;
 mod quantum_error;
 mod record_slowdown;
 mod scale;
-mod sensitivity_tiering;
+mod sensitivity;
 mod sim_speed;
 mod truth_mem;
 
@@ -100,7 +101,12 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "sensitivity-tiering",
         about: "signs and order of the tiering result, with each constant moved by 20 %",
-        run: sensitivity_tiering::run,
+        run: sensitivity::tiering,
+    },
+    Bench {
+        name: "sensitivity-ksm",
+        about: "signs and order of the merging result, with each constant moved by 20 %",
+        run: sensitivity::ksm,
     },
     Bench {
         name: "merge-estimate",
@@ -111,6 +117,11 @@ const BENCHES: &[Bench] = &[
         name: "merge-again",
         about: "second look after 1 % of the pages was written, beside a full one",
         run: merge::again,
+    },
+    Bench {
+        name: "merge-sim",
+        about: "visits and tree searches of simulated merging, beside a BTreeSet",
+        run: merge_sim::run,
     },
 ];
 

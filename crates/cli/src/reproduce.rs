@@ -1,11 +1,17 @@
 //! `homenode reproduce`: a seed's table, with our figures beside it.
 
+mod vary;
+
+mod ksm;
 mod tiering;
 
+use crate::progress::Progress;
 use crate::{output, parallel};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use homenode_core::scenario::Margin;
 use homenode_report::Reproduction;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -19,7 +25,7 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   homenode reproduce tiering --quick")]
 pub(crate) struct Args {
-    /// Which: tiering, or all
+    /// Which: tiering, ksm, or all
     #[arg(value_name = "NAME")]
     name: String,
     /// Fewer points, so that it takes a minute
@@ -31,17 +37,17 @@ pub(crate) struct Args {
     /// Sizes are divided by this [default: 64, with --quick 256]
     #[arg(long, value_name = "FACTOR")]
     scale: Option<NonZeroUsize>,
-    /// Another machine than the experiment's
+    /// tiering: another machine than the experiment's
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
     /// Runs at once; the CPUs' number unless given. The results don't depend on it
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// tiering: only move every constant by ±20 % (--quick: the most elastic ones), and
-    /// print the table as a page of Markdown, with --json in one JSON object
+    /// Only move every constant by ±20 % (--quick: the most elastic ones), and print the
+    /// table as a page of Markdown, with --json in one JSON object
     #[arg(long)]
     sensitivity: bool,
-    /// How far above high kswapd aims while tiering is on
+    /// tiering: how far above high kswapd aims while tiering is on
     #[arg(long, value_name = "MARGIN", value_enum, default_value = "kernel")]
     margin: MarginName,
     /// Print one JSON object per name
@@ -80,16 +86,54 @@ struct Asked<'a> {
     margin: Margin,
 }
 
-type Experiment = fn(&Asked<'_>) -> Result<Reproduction>;
+/// An experiment.
+struct Experiment {
+    name: &'static str,
+    run: fn(&Asked<'_>) -> Result<Reproduction>,
+    /// With every constant moved: JSON, and a page.
+    sensitivity: fn(&Asked<'_>) -> Result<(Value, String)>,
+}
 
-/// All experiments by name.
-const EXPERIMENTS: &[(&str, Experiment)] = &[("tiering", tiering::run)];
+/// All of them.
+const EXPERIMENTS: &[Experiment] = &[
+    Experiment { name: "tiering", run: tiering::run, sensitivity: tiering::sensitivity },
+    Experiment { name: "ksm", run: ksm::run, sensitivity: ksm::sensitivity },
+];
+
+/// Runs those of the points that haven't been, on `jobs` threads.
+///
+/// * `what` – what is said meanwhile, `length` – by which the longest run comes first,
+///   `label` – what an error of a point begins with.
+fn ensure<P: Copy + Ord + Sync, O: Send, K: Ord>(
+    jobs: usize,
+    what: &str,
+    points: &[P],
+    done: &mut BTreeMap<P, O>,
+    length: impl Fn(&P) -> K,
+    label: impl Fn(&P) -> String,
+    run: impl Fn(&P) -> Result<O> + Sync,
+) -> Result<()> {
+    let new: BTreeSet<P> = points.iter().filter(|p| !done.contains_key(p)).copied().collect();
+    let mut new: Vec<P> = new.into_iter().collect();
+    new.sort_by_key(|p| length(p));
+    let progress = Progress::new(new.len() as u64);
+    progress.say(&format!("{what}: {} runs", new.len()));
+    let results = parallel::map(jobs, &new, |p| {
+        let result = run(p);
+        progress.advance(1);
+        result
+    });
+    for (p, result) in new.into_iter().zip(results) {
+        done.insert(p, result.with_context(|| label(&p))?);
+    }
+    Ok(())
+}
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let wanted: Vec<_> =
-        EXPERIMENTS.iter().filter(|e| args.name == "all" || args.name == e.0).collect();
+        EXPERIMENTS.iter().filter(|e| args.name == "all" || args.name == e.name).collect();
     if wanted.is_empty() {
-        let names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.0).collect();
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
         bail!(
             "nothing named \"{}\" can be reproduced; there are {} and all",
             args.name,
@@ -105,16 +149,16 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         margin: args.margin.margin(),
     };
     if args.sensitivity {
-        if args.name != "tiering" {
-            bail!("--sensitivity belongs to tiering, not to \"{}\"", args.name);
-        }
-        let (json, page) = tiering::sensitivity(&asked)?;
+        let [one] = wanted[..] else {
+            bail!("--sensitivity moves the constants of one experiment; name it instead of all");
+        };
+        let (json, page) = (one.sensitivity)(&asked)?;
         output::print(&if args.json { json.to_string() } else { page })?;
         return Ok(0);
     }
     let mut code = 0;
-    for (_, experiment) in wanted {
-        let result = experiment(&asked)?;
+    for experiment in wanted {
+        let result = (experiment.run)(&asked)?;
         let mut text = if args.json { result.to_json() } else { result.to_text(output::width()) };
         if args.json {
             text.push('\n');

@@ -24,7 +24,7 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce slow",
         expect![[r#"
-        homenode: nothing named "slow" can be reproduced; there are tiering and all
+        homenode: nothing named "slow" can be reproduced; there are tiering, ksm and all
     "#]],
     );
     refused(
@@ -42,7 +42,19 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce all --sensitivity",
         expect![[r#"
-        homenode: --sensitivity belongs to tiering, not to "all"
+        homenode: --sensitivity moves the constants of one experiment; name it instead of all
+    "#]],
+    );
+    refused(
+        "reproduce ksm --machine MACHINES/small.toml",
+        expect![[r#"
+        homenode: --machine MACHINES/small.toml: ksm runs on three machines of its own, with 2, 4 and 8 nodes
+    "#]],
+    );
+    refused(
+        "reproduce ksm --scale 5000",
+        expect![[r#"
+        homenode: --scale 5000: of guests that small no share can be merged that means anything; the largest factor is 4096
     "#]],
     );
     for line in ["reproduce tiering --scale 0", "reproduce tiering --seeds 0", "reproduce"] {

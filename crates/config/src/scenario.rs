@@ -8,7 +8,7 @@ use homenode_core::knobs::Errno;
 use homenode_core::ksm::files::{FOLDER, File};
 use homenode_core::scenario::{
     Action, AdmissionChoice, Again, Content, FileOp, Map, Margin, Model, Order, Pattern, Policy,
-    Process, Rights, Scenario, SlowStart, Step, Swap, TouchOrder, Until, names_in,
+    Process, Rights, Scenario, SlowStart, Step, Swap, TouchOrder, UnmergeTarget, Until, names_in,
 };
 use homenode_core::topology::{MAX_CPUS, MAX_NODES, Machine};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -235,8 +235,15 @@ fn file_path(c: &Cur<'_>, processes: &[Process]) -> Result<String, ConfigError> 
 }
 
 fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
-    let t =
-        c.table(&["admission", "margin", "slow_start", "hot_page_selection", "swap", "order"])?;
+    let t = c.table(&[
+        "admission",
+        "margin",
+        "slow_start",
+        "hot_page_selection",
+        "swap",
+        "order",
+        "unmerge_target",
+    ])?;
     let mut m = Model::default();
     if let Some(c) = t.opt("admission") {
         m.admission = c.word(&[("a", AdmissionChoice::A), ("b", AdmissionChoice::B)])?;
@@ -247,6 +254,10 @@ fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
             ("posted-quarter", Margin::PostedQuarter),
             ("kernel", Margin::Kernel),
         ])?;
+    }
+    if let Some(c) = t.opt("unmerge_target") {
+        m.unmerge_target =
+            c.word(&[("caller", UnmergeTarget::Caller), ("home", UnmergeTarget::Home)])?;
     }
     if let Some(c) = t.opt("slow_start") {
         m.slow_start = c.word(&[("seed", SlowStart::Seed), ("today", SlowStart::Today)])?;

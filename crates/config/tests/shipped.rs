@@ -8,7 +8,7 @@ use homenode_core::costs::Origin;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
     Action, AdmissionChoice, Content, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process,
-    Rights, Scenario, SlowStart, Step, Swap, Until,
+    Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
 };
 use homenode_core::topology::{Machine, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -96,6 +96,7 @@ fn a_scenario_means_what_it_says() {
             admission: AdmissionChoice::B,
             margin: Margin::SeedQuarter,
             slow_start: SlowStart::Seed,
+            unmerge_target: UnmergeTarget::Caller,
             hot_page_selection: false,
             swap: Swap::Device(Pages(16_384)),
             order: Order::Quantum(Picos::from_us(10)),
@@ -299,4 +300,18 @@ fn dram_shrinks_exactly_and_from_the_top() {
     for bad in [0, 4096, (192 << 30) + 1] {
         assert!(shrink_dram(&m, Bytes(bad)).is_err());
     }
+}
+
+#[test]
+fn unmerging_allocates_for_whom_the_scenario_says() {
+    let text = include_str!("good-scenario.toml");
+    let of = |word: &str| {
+        let text = text.replace("[model]\n", &format!("[model]\nunmerge_target = \"{word}\"\n"));
+        parse_scenario("run.toml", &text).map(|file| file.scenario.model.unmerge_target)
+    };
+    assert_eq!(of("home").expect("it is read"), UnmergeTarget::Home);
+    assert_eq!(of("caller").expect("it is read"), UnmergeTarget::Caller);
+    let refused = of("nobody").expect_err("no such word").to_string();
+    assert!(refused.contains("run.toml:8:18: model.unmerge_target"), "{refused}");
+    assert!(refused.contains("caller") && refused.contains("home"), "{refused}");
 }

@@ -115,6 +115,8 @@ pub struct Model {
     pub swap: Swap,
     /// How threads of several CPUs are ordered.
     pub order: Order,
+    /// Whose node unmerging allocates at.
+    pub unmerge_target: UnmergeTarget,
 }
 
 impl Default for Model {
@@ -126,6 +128,7 @@ impl Default for Model {
             hot_page_selection: true,
             swap: Swap::None,
             order: Order::Quantum(Picos::from_us(10)),
+            unmerge_target: UnmergeTarget::Caller,
         }
     }
 }
@@ -137,6 +140,17 @@ pub enum AdmissionChoice {
     A,
     /// Stop above `high` and wake demotion.
     B,
+}
+
+/// For whom a page is allocated that unmerging gives back.
+///
+/// Source: specs/ksm.md#unmerge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmergeTarget {
+    /// For the task that unmerges, by the mapping's policy or else by its own: kernels.
+    Caller,
+    /// As if a task of the address space had faulted: what the seed S4 misses.
+    Home,
 }
 
 /// How far above the high watermark kswapd aims while tiering is on.

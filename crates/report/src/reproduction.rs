@@ -30,6 +30,8 @@ pub struct Reproduction {
     pub conclusions: Vec<Conclusion>,
     /// What was run on what, and what stays off.
     pub caption: Caption,
+    /// Digits behind the point of the seed's figures and ours.
+    pub digits: usize,
 }
 
 /// One figure beside the seed's.
@@ -99,6 +101,8 @@ pub struct Surface {
     pub cells: Vec<Vec<f64>>,
     /// The seed's figure, where it has one to mark.
     pub seed: Option<f64>,
+    /// Digits behind the point.
+    pub digits: usize,
 }
 
 impl Surface {
@@ -129,7 +133,7 @@ impl Surface {
                     .iter()
                     .map(|v| {
                         let star = self.seed.is_some_and(|seed| *v >= seed);
-                        format!("{v:8.1}{}", if star { "*" } else { " " })
+                        format!("{v:8.*}{}", self.digits, if star { "*" } else { " " })
                     })
                     .collect();
                 Line::Cells(String::new(), name.clone(), cells)
@@ -196,7 +200,7 @@ impl Reproduction {
     }
 
     fn beside(&self, width: usize) -> String {
-        let number = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.2}"));
+        let number = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.*}", self.digits));
         let rows = self
             .rows
             .iter()

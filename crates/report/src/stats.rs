@@ -26,6 +26,18 @@ pub fn stddev(x: &[f64]) -> f64 {
     (x.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (x.len() - 1) as f64).sqrt()
 }
 
+/// Standard deviation of a whole population (n) in per cent of its mean; 0 of nothing
+/// or where the mean is 0.
+///
+/// Example: 100 and 104 are 2 away from their mean of 102 each: 1.96 %.
+pub fn population_percent(x: &[f64]) -> f64 {
+    let m = mean(x);
+    if x.is_empty() || m == 0.0 {
+        return 0.0;
+    }
+    (x.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / x.len() as f64).sqrt() / m * 100.0
+}
+
 /// The best `percent` of the samples, at least one: the lowest, or the highest.
 pub fn best(x: &[f64], percent: usize, lowest: bool) -> Vec<f64> {
     let mut sorted = x.to_vec();

@@ -25,6 +25,7 @@ fn reproduction() -> Reproduction {
         columns: vec!["linear".into(), "scattered".into()],
         cells: vec![vec![120.0, 95.9], vec![90.0, 80.0], vec![10.0, 99.0]],
         seed: Some(95.9),
+        digits: 1,
     };
     Reproduction {
         name: "tiering".into(),
@@ -42,6 +43,7 @@ fn reproduction() -> Reproduction {
             Conclusion { text: "2. It is quiet.".into(), holds: false },
         ],
         caption: Caption { machine: "m: a machine".into(), ..Caption::default() },
+        digits: 2,
     }
 }
 

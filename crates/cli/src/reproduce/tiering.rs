@@ -11,12 +11,11 @@
 //! working set: what stands in for them is registered in
 //! `scenarios/reproduce/tiering.toml`.
 //!
-//! Reading order: [`scaled`] (what shrinks), [`vary`] (what is moved), [`mod@run`] (one
+//! Reading order: [`scaled`] (what shrinks), [`super::vary`] (what is moved), [`mod@run`] (one
 //! run), [`mod@sensitivity`] (constants moved), [`judge`] (the conclusions), and here the
 //! plan and the table.
 
-mod scaled;
-mod vary;
+pub(super) mod scaled;
 
 mod judge;
 mod run;
@@ -25,16 +24,14 @@ mod sensitivity;
 mod tests;
 
 use super::Asked;
-use crate::parallel;
-use crate::progress::Progress;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use homenode_report::{
     Better, Caption, ComparisonTable, Figure, Group, Reproduced, Reproduction, Scale, Surface,
     stats,
 };
 use judge::{Beside, Findings, Gains, Neighbour};
 use run::{Bench, Kernel, Outcome, Point, TOUCHES, Width};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(super) use sensitivity::table as sensitivity;
 
@@ -113,22 +110,13 @@ struct Runs<'a> {
 impl Runs<'_> {
     /// Runs those of the points that haven't been.
     fn ensure(&mut self, what: &str, points: &[Point]) -> Result<()> {
-        let new: BTreeSet<Point> =
-            points.iter().filter(|p| !self.done.contains_key(p)).copied().collect();
         // The longest first, so that no thread begins one while the others are done.
-        let mut new: Vec<Point> = new.into_iter().collect();
-        new.sort_by_key(|p| (p.factor, p.percent));
-        let progress = Progress::new(new.len() as u64);
-        progress.say(&format!("tiering, {what}: {} runs", new.len()));
-        let results = parallel::map(self.jobs, &new, |p| {
-            let result = self.bench.run(p);
-            progress.advance(1);
-            result.with_context(|| format!("{what}, seed {}", p.seed))
-        });
-        for (p, result) in new.into_iter().zip(results) {
-            self.done.insert(p, result?);
-        }
-        Ok(())
+        let length = |p: &Point| (p.factor, p.percent);
+        let label = |p: &Point| format!("{what}, seed {}", p.seed);
+        let what = format!("tiering, {what}");
+        super::ensure(self.jobs, &what, points, &mut self.done, length, label, |p| {
+            self.bench.run(p)
+        })
     }
     fn get(&self, p: &Point) -> &Outcome {
         &self.done[p]
@@ -239,6 +227,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
         rows: rows(&runs, plan, base, beside(base), &findings),
         conclusions: judge::judge(&findings),
         caption: caption(&runs, plan, Point { percent: best, ..base }),
+        digits: 2,
     })
 }
 
@@ -277,6 +266,7 @@ fn surface(runs: &Runs<'_>, plan: &Plan, cells: &[Vec<Point>], best: u64) -> Sur
         columns: TOUCHES.map(|t| t.1.to_owned()).to_vec(),
         cells: cells.iter().map(|row| row.iter().map(gain).collect()).collect(),
         seed: Some(SEED_GAIN),
+        digits: 1,
     }
 }
 

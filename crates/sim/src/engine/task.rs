@@ -151,7 +151,8 @@ impl Simulation {
             }
             _ => 1000 + id as u32 - self.helpers,
         };
-        self.kernel.numa.push(TaskNuma::new(pid, space));
+        let node = self.cpus.get(cpu).map_or(0, |c| c.node);
+        self.kernel.numa.push(TaskNuma::new(pid, space, node));
         self.tasks.push(Some(Box::new(Task {
             process,
             space,

@@ -22,7 +22,7 @@ use homenode_core::ksm::files::Written;
 use homenode_core::ksm::memory::{BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn};
 use homenode_core::ksm::register::{self, Mapping};
 use homenode_core::ksm::{Ksm, Now, Step};
-use homenode_core::scenario::Content as Said;
+use homenode_core::scenario::{Content as Said, UnmergeTarget};
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, PAGE_SIZE, Pages};
 use std::cell::Cell;
@@ -658,8 +658,16 @@ impl Memory for Merger<'_> {
             return Ok(());
         }
         let at: Place = k.place(entry).map_err(|_| BreakError::NoMemory)?;
+        // For the task that unmerges, as kernels do, or for one of the space's own.
+        let mut whose = *ctx;
+        if k.model.unmerge_target == UnmergeTarget::Home {
+            if let Some(id) = k.numa.iter().rposition(|n| n.space == space) {
+                (whose.task, whose.node) = (id, k.numa[id].node);
+            }
+        }
         if zero {
-            k.zero_to_own(ctx, at, entry).map_err(no_memory)?;
+            k.zero_to_own(&mut whose, at, entry).map_err(no_memory)?;
+            ctx.clock = whose.clock;
             k.memory.set_content(entry, Content::ZERO);
             return Ok(());
         }
@@ -667,7 +675,9 @@ impl Memory for Merger<'_> {
         // 6.12 asks for a copy that is not written to; earlier kernels write.
         let kind = &k.space(space).vmas[at.vma].kind;
         let write = kind.writable && k.knobs.version < KernelVersion::V6_12;
-        if k.copy_frame(ctx, at, entry, w.frame(), write).map_err(no_memory)? {
+        let copied = k.copy_frame(&mut whose, at, entry, w.frame(), write);
+        ctx.clock = whose.clock;
+        if copied.map_err(no_memory)? {
             k.memory.written(entry);
             k.memory.set_content(entry, content);
             k.count(ctx, Item::CowKsm, 1);

@@ -35,6 +35,8 @@ use homenode_core::units::{HUGE_PAGES, Pages};
 pub(crate) struct TaskNuma {
     pub(crate) pid: u32,
     pub(crate) space: usize,
+    /// Place of its CPU's node.
+    pub(crate) node: usize,
     pub(crate) policy: Policy,
     /// Turns of the task's own policy.
     pub(crate) turn: u64,
@@ -49,10 +51,11 @@ pub(crate) struct TaskNuma {
 }
 
 impl TaskNuma {
-    pub(crate) fn new(pid: u32, space: usize) -> Self {
+    pub(crate) fn new(pid: u32, space: usize, node: usize) -> Self {
         Self {
             pid,
             space,
+            node,
             policy: Policy::Default,
             turn: 0,
             scan: TaskScan::default(),

@@ -1,7 +1,7 @@
 //! One run of the experiment: from a point of the plan to its figures.
 
 use super::scaled;
-use super::vary::Vary;
+use crate::reproduce::vary::Vary;
 use anyhow::{Context, Result, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{

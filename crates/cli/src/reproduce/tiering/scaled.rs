@@ -38,7 +38,7 @@ use homenode_core::units::{Bytes, PAGE_SIZE, Pages, Picos};
 const SCAN_SIZE_MB: u64 = 10;
 
 /// The machine with a fraction of the memory in every zone, at least a page.
-pub(super) fn machine(full: &Machine, factor: u64) -> Machine {
+pub(in crate::reproduce) fn machine(full: &Machine, factor: u64) -> Machine {
     let mut m = full.clone();
     for zone in m.nodes.iter_mut().flat_map(|n| &mut n.zones) {
         zone.managed = Pages((zone.managed.0 / factor).max(1));

@@ -6,9 +6,9 @@
 
 use super::judge::{self, Moved};
 use super::run::{Bench, Kernel, Point};
-use super::vary::{Vary, What};
 use super::{Runs, base, each, times};
 use crate::reproduce::Asked;
+use crate::reproduce::vary::{Vary, What};
 use anyhow::Result;
 use homenode_report::Surface;
 use serde_json::{Value, json};
@@ -117,6 +117,7 @@ impl Sensitivity {
             columns: Vary::STEPS.map(|s| format!("{s:+} %")).to_vec(),
             cells: rows.iter().map(|r| r.gains.to_vec()).collect(),
             seed: None,
+            digits: 1,
         }
     }
     /// As a page of the documentation.

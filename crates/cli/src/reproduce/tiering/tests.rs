@@ -1,9 +1,10 @@
 //! The whole pipeline, tiny: figures mean nothing at this scale, but every part runs.
 
-use super::vary::{Vary, What};
 use super::*;
+use crate::reproduce::vary::{Vary, What};
 use expect_test::expect;
 use homenode_core::scenario::Margin;
+use std::collections::BTreeSet;
 
 fn tiny() -> Plan {
     Plan {

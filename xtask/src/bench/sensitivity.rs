@@ -1,4 +1,4 @@
-//! Which constants the tiering result hangs on: each moved by ±20 %.
+//! Which constants a reproduced result hangs on: each moved by ±20 %.
 
 use std::fs;
 use std::process::Command;
@@ -9,13 +9,31 @@ use serde_json::Value;
 use super::{Setting, Verdict};
 use crate::workspace::text_of;
 
-/// Where the table is published.
-const PAGE: &str = "docs/sensitivity-tiering.md";
+/// A result.
+struct Subject {
+    /// What `homenode reproduce` calls it.
+    name: &'static str,
+    /// Where the table is published.
+    page: &'static str,
+    /// The figure that is shown, and its key in homenode's JSON.
+    figure: &'static str,
+    key: &'static str,
+}
 
-pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
+pub(super) fn tiering(setting: &Setting<'_>) -> Result<Verdict> {
+    let page = "docs/sensitivity-tiering.md";
+    run(setting, &Subject { name: "tiering", page, figure: "gain", key: "gain" })
+}
+
+pub(super) fn ksm(setting: &Setting<'_>) -> Result<Verdict> {
+    let page = "docs/sensitivity-ksm.md";
+    run(setting, &Subject { name: "ksm", page, figure: "deviation across 2 nodes", key: "nominal" })
+}
+
+fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
     let homenode = setting.ws.homenode(setting.profile)?;
     let mut command = Command::new(&homenode);
-    command.args(["reproduce", "tiering", "--sensitivity", "--json"]);
+    command.args(["reproduce", subject.name, "--sensitivity", "--json"]);
     if setting.tiny {
         command.args(["--quick", "--scale", "4096"]);
     }
@@ -33,9 +51,10 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
         bail!("no constant was moved");
     }
     println!(
-        "  {constants} constants, each moved by -20 % and +20 %: gain {:.1} % with none moved, \
-         {:.1} to {:.1} % with one",
-        number("gain")?,
+        "  {constants} constants, each moved by -20 % and +20 %: {} {:.2} % with none \
+         moved, {:.2} to {:.2} % with one",
+        subject.figure,
+        number(subject.key)?,
         number("least")?,
         number("most")?
     );
@@ -43,18 +62,19 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     println!("  most elastic: {}", top.join(", "));
     if !setting.tiny {
         let page = found["page"].as_str().context("`page` is missing from homenode's JSON")?;
-        let path = setting.ws.root.join(PAGE);
+        let path = setting.ws.root.join(subject.page);
         let beside = path.with_extension("md.new");
         fs::write(&beside, page).with_context(|| format!("can't write {}", beside.display()))?;
         fs::rename(&beside, &path).with_context(|| format!("can't write {}", path.display()))?;
-        println!("  the table is in {PAGE}");
+        println!("  the table is in {}", subject.page);
         // What --quick moves has to be what matters most, in whatever order.
         let (mut moves, mut top) = (names("quick_moves"), top);
         moves.sort_unstable();
         top.sort_unstable();
         if moves != top {
             println!(
-                "  note: `homenode reproduce tiering --quick` moves others: {}",
+                "  note: `homenode reproduce {} --quick` moves others: {}",
+                subject.name,
                 moves.join(", ")
             );
         }

@@ -7,7 +7,7 @@ use homenode_core::units::Picos;
 
 /// One of the four constants of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum OfLink {
+pub(in crate::reproduce) enum OfLink {
     ReadLatency,
     WriteLatency,
     ReadBandwidth,
@@ -16,33 +16,44 @@ pub(super) enum OfLink {
 
 /// A constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
+pub(in crate::reproduce) enum What {
     /// Of the link in that place of the machine's list.
     Link(usize, OfLink),
+    /// Of every link whose read latency is the machine's smallest, second smallest, …:
+    /// what a publication gives one figure for.
+    Links(usize, OfLink),
     /// Of the machine as a whole.
     Cost(Cost),
-    /// What pmbench computes between two accesses.
+    /// What a program computes between two accesses.
     Compute,
 }
 
 /// A constant, moved by so many per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Vary {
-    pub(super) what: What,
-    pub(super) percent: i32,
+pub(in crate::reproduce) struct Vary {
+    pub(in crate::reproduce) what: What,
+    pub(in crate::reproduce) percent: i32,
 }
 
 impl Vary {
     /// How far each constant is moved, down and up.
-    pub(super) const STEPS: [i32; 2] = [-20, 20];
+    pub(in crate::reproduce) const STEPS: [i32; 2] = [-20, 20];
 
     /// Moves it, within the bounds of its kind.
-    pub(super) fn apply(self, machine: &mut Machine, scenario: &mut Scenario) {
+    pub(in crate::reproduce) fn apply(self, machine: &mut Machine, scenario: &mut Scenario) {
         let percent = (100 + self.percent) as u64;
         let moved = |value: u64, (low, high): (u64, u64)| (value * percent / 100).clamp(low, high);
         match self.what {
             What::Link(i, which) => {
                 if let Some(link) = machine.links.get_mut(i) {
+                    let (constant, bounds) = of_link(link, which);
+                    constant.value = moved(constant.value, bounds);
+                }
+            }
+            What::Links(rank, which) => {
+                let Some(&latency) = latencies(machine).get(rank) else { return };
+                let alike = |l: &&mut Link| l.read_latency.value == latency;
+                for link in machine.links.iter_mut().filter(alike) {
                     let (constant, bounds) = of_link(link, which);
                     constant.value = moved(constant.value, bounds);
                 }
@@ -63,6 +74,14 @@ impl Vary {
     }
 }
 
+/// The read latencies of a machine's links, each once, in rising order.
+pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
+    let mut all: Vec<u64> = machine.links.iter().map(|l| l.read_latency.value).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 fn of_link(link: &mut Link, which: OfLink) -> (&mut Constant, (u64, u64)) {
     match which {
         OfLink::ReadLatency => (&mut link.read_latency, LATENCY_BOUNDS),
@@ -72,32 +91,48 @@ fn of_link(link: &mut Link, which: OfLink) -> (&mut Constant, (u64, u64)) {
     }
 }
 
+impl OfLink {
+    const ALL: [Self; 4] =
+        [Self::ReadLatency, Self::WriteLatency, Self::ReadBandwidth, Self::WriteBandwidth];
+    /// Its key in a machine's file.
+    const fn key(self) -> &'static str {
+        match self {
+            Self::ReadLatency => "read_latency",
+            Self::WriteLatency => "write_latency",
+            Self::ReadBandwidth => "read_bandwidth",
+            Self::WriteBandwidth => "write_bandwidth",
+        }
+    }
+}
+
 impl What {
-    /// Every constant of a machine and the workload's.
-    pub(super) fn all(machine: &Machine) -> Vec<Self> {
-        use OfLink::{ReadBandwidth, ReadLatency, WriteBandwidth, WriteLatency};
-        let links = (0..machine.links.len()).flat_map(|i| {
-            [ReadLatency, WriteLatency, ReadBandwidth, WriteBandwidth].map(|w| Self::Link(i, w))
-        });
-        // Nothing is merged here: what only ksmd pays can't matter.
+    /// Every constant of a machine, link by link, and the workload's, where nothing is
+    /// merged: what only ksmd pays can't matter there.
+    pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
+        let links = (0..machine.links.len()).flat_map(|i| OfLink::ALL.map(|w| Self::Link(i, w)));
         let pays = |c: &&Cost| !c.name().starts_with("ksm_");
         let costs = Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c));
         links.chain(costs).chain([Self::Compute]).collect()
     }
 
+    /// Every constant of a machine in which all links of one kind are alike, and the
+    /// workload's.
+    pub(in crate::reproduce) fn by_kind(machine: &Machine) -> Vec<Self> {
+        let kinds = 0..latencies(machine).len();
+        let links = kinds.flat_map(|rank| OfLink::ALL.map(|w| Self::Links(rank, w)));
+        links.chain(Cost::ALL.iter().map(|&c| Self::Cost(c))).collect()
+    }
+
     /// Its name: as in the machine's file.
-    pub(super) fn name(self, machine: &Machine) -> String {
+    pub(in crate::reproduce) fn name(self, machine: &Machine) -> String {
         match self {
             Self::Link(i, which) => {
                 let (from, to) = machine.links.get(i).map_or((0, 0), |l| (l.from.0, l.to.0));
-                let key = match which {
-                    OfLink::ReadLatency => "read_latency",
-                    OfLink::WriteLatency => "write_latency",
-                    OfLink::ReadBandwidth => "read_bandwidth",
-                    OfLink::WriteBandwidth => "write_bandwidth",
-                };
-                format!("link {from} to {to}: {key}")
+                format!("link {from} to {to}: {}", which.key())
             }
+            Self::Links(0, which) => format!("local links: {}", which.key()),
+            Self::Links(1, which) => format!("links of one hop: {}", which.key()),
+            Self::Links(n, which) => format!("links of {n} hops: {}", which.key()),
             Self::Cost(cost) => format!("cost: {}", cost.name()),
             Self::Compute => "workload: compute".to_owned(),
         }

@@ -1,0 +1,355 @@
+//! The seed S4: same-page merging with trees per node, and how far the access times of
+//! guests on 2, 4 and 8 nodes then lie apart.
+//!
+//! Guests that have a share of their pages in common are bound to the nodes. Merging
+//! across nodes leaves a merged page in one guest's frame, so that one node's guests
+//! read it near and all others far; with a tree per node everybody reads at home. The
+//! seed gives the deviation of the access times, not the share: it is swept, and the
+//! table is made where two nodes deviate by what the seed says.
+//!
+//! Reading order: [`mod@run`] (one run), [`judge`] (the conclusions),
+//! [`mod@sensitivity`] (constants moved), and here the plan and the table.
+
+mod judge;
+mod run;
+mod sensitivity;
+#[cfg(test)]
+mod tests;
+
+use super::Asked;
+use anyhow::{Result, bail};
+use homenode_report::{
+    Better, Caption, ComparisonTable, Figure, Group, Reproduced, Reproduction, Scale, Surface,
+    stats,
+};
+use judge::{Findings, Pair, Row, Way};
+use run::{Bench, GUESTS, MEMORY, Outcome, Point, Unmerge};
+use std::collections::BTreeMap;
+
+pub(super) use sensitivity::table as sensitivity;
+
+/// The seed's table: nodes, deviation in per cent with merge_across_nodes 1 and 0.
+const SEED: [(usize, f64, f64); 3] = [(2, judge::SEED_TWO, 1.0), (4, 1.6, 0.32), (8, 1.7, 0.018)];
+/// Beyond this the image is a handful of pages.
+const FACTOR_MAX: u64 = 4096;
+
+/// What is run.
+struct Plan {
+    /// The table's scale, and the one at which signs and order are checked again.
+    factors: [u64; 2],
+    /// Seeds at each of them.
+    seeds: [u64; 2],
+    /// Scale of the moved constants.
+    moved: u64,
+    /// Shares that are swept, in thousandths.
+    shares: &'static [u64],
+}
+
+impl Plan {
+    fn new(asked: &Asked<'_>) -> Result<Self> {
+        if let Some(path) = asked.machine {
+            bail!(
+                "--machine {}: ksm runs on three machines of its own, with 2, 4 and 8 nodes",
+                path.display()
+            );
+        }
+        let mut plan = if asked.quick {
+            Self { factors: [512, 1024], seeds: [2, 1], moved: 1024, shares: &[25, 100, 400] }
+        } else {
+            Self {
+                factors: [64, 256],
+                seeds: [3, 2],
+                moved: 1024,
+                shares: &[10, 25, 50, 100, 200, 400, 800],
+            }
+        };
+        if let Some(scale) = asked.scale {
+            if scale > FACTOR_MAX {
+                bail!(
+                    "--scale {scale}: of guests that small no share can be merged that means \
+                     anything; the largest factor is {FACTOR_MAX}"
+                );
+            }
+            plan.factors = [scale, if scale >= 1024 { scale / 2 } else { scale * 4 }];
+            plan.moved = plan.moved.max(scale);
+        }
+        if let Some(seeds) = asked.seeds {
+            plan.seeds = [seeds; 2];
+        }
+        Ok(plan)
+    }
+}
+
+/// Results of points, each run once.
+struct Runs<'a> {
+    bench: &'a Bench,
+    jobs: usize,
+    done: BTreeMap<Point, Outcome>,
+}
+
+impl Runs<'_> {
+    /// Runs those of the points that haven't been.
+    fn ensure(&mut self, what: &str, points: &[Point]) -> Result<()> {
+        let length = |p: &Point| (p.factor, std::cmp::Reverse(p.nodes));
+        let label = |p: &Point| format!("{what}, {} nodes, seed {}", p.nodes, p.seed);
+        let what = format!("ksm, {what}");
+        super::ensure(self.jobs, &what, points, &mut self.done, length, label, |p| {
+            self.bench.run(p)
+        })
+    }
+    /// A figure of each seed.
+    fn samples(&self, p: &Point, seeds: u64, get: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+        (1..=seeds).map(|seed| get(&self.done[&Point { seed, ..*p }])).collect()
+    }
+    fn way(&self, p: &Point, seeds: u64) -> Way {
+        let mean = |get: &dyn Fn(&Outcome) -> f64| stats::mean(&self.samples(p, seeds, get));
+        Way {
+            deviation: mean(&Outcome::deviation),
+            saved: mean(&Outcome::saved_percent),
+            comparisons: mean(&Outcome::each_search),
+        }
+    }
+    /// All machines at a point's share and scale.
+    fn row(&self, base: &Point, seeds: u64) -> Row {
+        let pairs = self.bench.machines.keys().map(|&nodes| {
+            let way = |across| self.way(&Point { nodes, across, ..*base }, seeds);
+            Pair { nodes, across: way(true), within: way(false) }
+        });
+        Row { share: base.share, pairs: pairs.collect() }
+    }
+}
+
+/// Points on all machines, both ways, with so many seeds.
+fn each(bench: &Bench, base: Point, seeds: u64) -> Vec<Point> {
+    let ways = |nodes: usize| [true, false].map(|across| (nodes, across));
+    let all = bench.machines.keys().flat_map(|&n| ways(n));
+    all.flat_map(|(nodes, across)| {
+        (1..=seeds).map(move |seed| Point { nodes, across, seed, ..base })
+    })
+    .collect()
+}
+
+/// The point from which the others differ.
+const fn base(factor: u64) -> Point {
+    Point { factor, nodes: 2, share: 0, across: true, vary: None, unmerge: None, seed: 1 }
+}
+
+/// Runs the experiment.
+pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
+    let plan = Plan::new(asked)?;
+    reproduce(&plan, &Bench::new()?, asked.jobs)
+}
+
+fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
+    let mut runs = Runs { bench, jobs, done: BTreeMap::new() };
+    let [seeds, seeds_again] = plan.seeds;
+    let [main, again] = plan.factors.map(base);
+    let points = plan.shares.iter().flat_map(|&share| each(bench, Point { share, ..main }, seeds));
+    runs.ensure("shares", &points.collect::<Vec<_>>())?;
+    let sweep: Vec<Row> =
+        plan.shares.iter().map(|&share| runs.row(&Point { share, ..main }, seeds)).collect();
+
+    let two: Vec<(u64, f64)> =
+        sweep.iter().map(|r| (r.share, r.pairs[0].across.deviation)).collect();
+    let found = judge::share_at(&two, judge::SEED_TWO);
+    // Where it arises nowhere, the table is made in the middle, and a conclusion says so.
+    let share = found.map_or(plan.shares[plan.shares.len() / 2], |s| s.round() as u64);
+    let (main, again) = (Point { share, ..main }, Point { share, ..again });
+    runs.ensure("the table's share", &each(bench, main, seeds))?;
+    runs.ensure("the other scale", &each(bench, again, seeds_again))?;
+    let apart = Unmerge::ALL.map(|unmerge| Point { unmerge: Some(unmerge), ..main });
+    let on_all = |p: &Point| bench.machines.keys().map(|&nodes| Point { nodes, ..*p }).collect();
+    let points: Vec<Point> = apart.iter().flat_map::<Vec<Point>, _>(on_all).collect();
+    runs.ensure("unmerged", &points)?;
+    let at = Point { factor: plan.moved, ..main };
+    let moved = sensitivity::run(&mut runs, at, &sensitivity::most_elastic(bench))?;
+
+    let findings = Findings {
+        found,
+        table: vec![
+            (main.factor, runs.row(&main, seeds)),
+            (again.factor, runs.row(&again, seeds_again)),
+        ],
+        sweep,
+        moved: moved.moved.clone(),
+    };
+    Ok(Reproduction {
+        name: "ksm".into(),
+        machine: "xeon-e7-2, xeon-e7-4, xeon-e7-8".into(),
+        tables: vec![(
+            format!("share of merged pages {}", percent(share)),
+            table(&runs, &main, seeds),
+        )],
+        surfaces: vec![
+            surface(&findings.sweep),
+            saved(&findings.sweep),
+            unmerged(&runs, &apart),
+            moved.surface(),
+        ],
+        rows: rows(&runs, &main, seeds),
+        conclusions: judge::judge(&findings),
+        caption: caption(&runs, plan, &main),
+        digits: 3,
+    })
+}
+
+/// Thousandths as per cent.
+fn percent(share: u64) -> String {
+    format!("{:.1} %", share as f64 / 10.0)
+}
+
+fn columns(row: Option<&Row>) -> Vec<String> {
+    let pairs = row.map(|r| r.pairs.as_slice()).unwrap_or_default();
+    let across = pairs.iter().map(|p| format!("{} nodes, 1", p.nodes));
+    across.chain(pairs.iter().map(|p| format!("{} nodes, 0", p.nodes))).collect()
+}
+
+fn cells(rows: &[Row], get: fn(&Way) -> f64) -> Vec<Vec<f64>> {
+    let one = |r: &Row| {
+        let across = r.pairs.iter().map(|p| get(&p.across));
+        across.chain(r.pairs.iter().map(|p| get(&p.within))).collect()
+    };
+    rows.iter().map(one).collect()
+}
+
+/// Deviation by share, nodes and knob.
+fn surface(sweep: &[Row]) -> Surface {
+    Surface {
+        title: "deviation of the guests' access times [%] by share of merged pages, nodes and \
+                merge_across_nodes"
+            .into(),
+        rows: sweep.iter().map(|r| percent(r.share)).collect(),
+        columns: columns(sweep.first()),
+        cells: cells(sweep, |w| w.deviation),
+        seed: Some(judge::SEED_TWO),
+        digits: 3,
+    }
+}
+
+fn saved(sweep: &[Row]) -> Surface {
+    Surface {
+        title: "memory saved [% of all guests'], likewise".into(),
+        rows: sweep.iter().map(|r| percent(r.share)).collect(),
+        columns: columns(sweep.first()),
+        cells: cells(sweep, |w| w.saved),
+        seed: None,
+        digits: 2,
+    }
+}
+
+/// Where the image's pages lie once they are unmerged, and how fast they then are.
+fn unmerged(runs: &Runs<'_>, apart: &[Point]) -> Surface {
+    let nodes: Vec<usize> = runs.bench.machines.keys().copied().collect();
+    let all = |p: &Point, get: fn(&Outcome) -> f64| -> Vec<f64> {
+        nodes.iter().map(|&nodes| get(&runs.done[&Point { nodes, ..*p }])).collect()
+    };
+    let figures: [(&str, fn(&Outcome) -> f64); 3] = [
+        ("home %", |o| o.at_home / 10.0),
+        ("node 0 %", |o| o.at_first / 10.0),
+        ("ns", |o| stats::mean(&o.times)),
+    ];
+    let columns = figures.iter().flat_map(|f| nodes.iter().map(move |n| format!("{n}: {}", f.0)));
+    let name = |p: &Point| p.unmerge.map_or("", Unmerge::name).to_owned();
+    Surface {
+        title: "the image's pages after unmerging, by nodes: on the guest's own node, on node 0 \
+                where 2 is written to run, and the time of an access"
+            .into(),
+        rows: apart.iter().map(name).collect(),
+        columns: columns.collect(),
+        cells: apart.iter().map(|p| figures.iter().flat_map(|f| all(p, f.1)).collect()).collect(),
+        seed: None,
+        digits: 1,
+    }
+}
+
+/// What is behind the deviations, at the table's share.
+fn table(runs: &Runs<'_>, p: &Point, seeds: u64) -> ComparisonTable {
+    let figure = |name: &str, unit: &str, better, precision, get: fn(&Outcome) -> f64| {
+        let of = |nodes: usize| Figure {
+            name: format!("{nodes} nodes{name}"),
+            unit: unit.into(),
+            better,
+            precision,
+            samples: [true, false]
+                .map(|across| runs.samples(&Point { nodes, across, ..*p }, seeds, get))
+                .to_vec(),
+        };
+        runs.bench.machines.keys().map(|&n| of(n)).collect::<Vec<_>>()
+    };
+    let group = |title: &str, figures| Group { title: title.into(), figures };
+    let times = |o: &Outcome| stats::mean(&o.times);
+    let nearest = |o: &Outcome| o.times.iter().copied().fold(f64::INFINITY, f64::min);
+    let farthest = |o: &Outcome| o.times.iter().copied().fold(0.0, f64::max);
+    ComparisonTable {
+        columns: vec!["across-1".into(), "across-0".into()],
+        groups: vec![
+            group("deviation", figure("", "%", Better::Lower, 3, Outcome::deviation)),
+            group("access, mean of the guests", figure("", "ns", Better::Lower, 2, times)),
+            group("access, nearest guest", figure("", "ns", Better::Lower, 2, nearest)),
+            group("access, farthest guest", figure("", "ns", Better::Lower, 2, farthest)),
+            group(
+                "memory saved, of all guests'",
+                figure("", "%", Better::Higher, 2, Outcome::saved_percent),
+            ),
+            group(
+                "comparisons of a search",
+                figure("", "", Better::Lower, 2, Outcome::each_search),
+            ),
+            group(
+                "comparisons of a search of a stable tree",
+                figure("", "", Better::Lower, 2, |o| o.each_search_of(0)),
+            ),
+            group(
+                "comparisons of a search of an unstable tree",
+                figure("", "", Better::Lower, 2, |o| o.each_search_of(1)),
+            ),
+            group("ksmd, of one CPU", figure("", "‰", Better::Neither, 1, |o| o.ksmd)),
+        ],
+    }
+}
+
+/// Our figures beside the seed's.
+fn rows(runs: &Runs<'_>, p: &Point, seeds: u64) -> Vec<Reproduced> {
+    let row = |nodes: usize, across: bool, seed: f64| {
+        let knob = u8::from(across);
+        let name = format!("deviation, merge_across_nodes={knob}, {nodes} nodes [%]");
+        let ours = runs.samples(&Point { nodes, across, ..*p }, seeds, Outcome::deviation);
+        Reproduced::new(&name, Some(seed), &ours, None, None)
+    };
+    let across = SEED.iter().map(|&(nodes, seed, _)| row(nodes, true, seed));
+    across.chain(SEED.iter().map(|&(nodes, _, seed)| row(nodes, false, seed))).collect()
+}
+
+fn caption(runs: &Runs<'_>, plan: &Plan, p: &Point) -> Caption {
+    let machine = runs.bench.largest();
+    let names: Vec<&str> = runs.bench.machines.values().map(|m| m.name.as_str()).collect();
+    Caption {
+        machine: format!("{}; the last one is {}", names.join(", "), machine.about),
+        workload: format!(
+            "{}: {}; {GUESTS} guests a node of {} each at full size",
+            runs.bench.scenario.name,
+            runs.bench.scenario.about,
+            crate::nodes::size(MEMORY)
+        ),
+        kernel: "Linux 3.8 with the seed's series; ksmd as it boots, 100 pages every 20 ms".into(),
+        scales: vec![Scale { what: "memory".into(), factor: p.factor }],
+        loops: 1,
+        seeds: (1..=plan.seeds[0]).collect(),
+        notes: vec![
+            "the share of merged pages is read off the surface: the seed does not give it; its \
+             2 nodes, merge_across_nodes=1 agree by that choice and by nothing else"
+                .into(),
+            "all pages of the image end in frames of one node, that of the guest which ksmd \
+             visits second: its guests read them near, all others far"
+                .into(),
+            "what is left with merge_across_nodes=0 comes from ksmd alone: it reads pages, which \
+             loads its memory's node, displaces lines of its CPU's last-level cache, and takes \
+             processor time where no CPU is idle (specs/ksm.md, section 16); all nodes' latencies \
+             are alike here, and no two real ones are"
+                .into(),
+            "ksmd's rate stays while memory shrinks: it comes round more often than at full size"
+                .into(),
+        ],
+        warnings: Vec::new(),
+    }
+}

@@ -1,0 +1,255 @@
+//! What follows from the figures: the seed's conclusions, each with the figures that
+//! decide. Nothing here knows where the figures come from.
+#![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
+
+use homenode_report::Conclusion;
+use std::collections::BTreeSet;
+
+/// With a tree per node the deviation is at most this part of the one across nodes, by
+/// number of nodes.
+pub(super) const AT_MOST: [(usize, f64, &str); 3] = [
+    (2, 1.0, "at most that across nodes at 2 nodes"),
+    (4, 0.25, "a quarter at 4"),
+    (8, 0.1, "a tenth at 8"),
+];
+/// The seed's deviation of two nodes across, in per cent.
+pub(super) const SEED_TWO: f64 = 1.4;
+/// Growth of the deviation within nodes counts beyond this part of the one across.
+pub(super) const NO_GROWTH: f64 = 0.01;
+
+/// One way of merging on one machine, on average over the seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Way {
+    /// Deviation of access times, in per cent of their average.
+    pub(super) deviation: f64,
+    /// Memory saved, in per cent of all guests'.
+    pub(super) saved: f64,
+    /// Comparisons of a search.
+    pub(super) comparisons: f64,
+}
+
+/// Both ways on one machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Pair {
+    pub(super) nodes: usize,
+    /// `merge_across_nodes` = 1.
+    pub(super) across: Way,
+    /// 0.
+    pub(super) within: Way,
+}
+
+/// All machines at one share of merged pages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Row {
+    /// In thousandths.
+    pub(super) share: u64,
+    /// By rising number of nodes.
+    pub(super) pairs: Vec<Pair>,
+}
+
+/// One constant moved, at the table's share.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Moved {
+    pub(super) name: String,
+    pub(super) percent: i32,
+    pub(super) row: Row,
+}
+
+/// Everything that is judged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Findings {
+    /// The share at which two nodes deviate by the seed's figure across, in thousandths.
+    pub(super) found: Option<f64>,
+    /// Scales with the row at the table's share, the main one first.
+    pub(super) table: Vec<(u64, Row)>,
+    /// The shares swept.
+    pub(super) sweep: Vec<Row>,
+    pub(super) moved: Vec<Moved>,
+}
+
+/// Where a figure that rises with the share comes to `target`, in thousandths: between
+/// two shares on a straight line, `None` where it never does.
+///
+/// * `figures` – by rising share, in thousandths.
+pub(super) fn share_at(figures: &[(u64, f64)], target: f64) -> Option<f64> {
+    figures.windows(2).find_map(|w| {
+        let [(s0, d0), (s1, d1)] = [w[0], w[1]];
+        (d0 <= target && target <= d1 && d1 > d0)
+            .then(|| s0 as f64 + (target - d0) / (d1 - d0) * (s1 - s0) as f64)
+    })
+}
+
+/// Which bound on the deviation within nodes is broken.
+fn beyond(row: &Row) -> Vec<String> {
+    let pairs = row.pairs.iter();
+    pairs
+        .filter_map(|p| {
+            let (_, part, _) = AT_MOST.iter().find(|a| a.0 == p.nodes)?;
+            // Written so that what is no number is beyond.
+            let holds = p.within.deviation <= p.across.deviation * part;
+            (!holds).then(|| {
+                format!(
+                    "{} nodes: {:.3} % within and {:.3} % across",
+                    p.nodes, p.within.deviation, p.across.deviation
+                )
+            })
+        })
+        .collect()
+}
+
+/// Where the deviation within nodes grows with the nodes.
+fn growth(row: &Row) -> Vec<String> {
+    let pairs = row.pairs.windows(2);
+    pairs
+        .filter(|w| {
+            let most = w[0].within.deviation + w[1].across.deviation * NO_GROWTH;
+            !(w[1].within.deviation <= most)
+        })
+        .map(|w| {
+            format!(
+                "{:.3} % within {} nodes, {:.3} % within {}",
+                w[0].within.deviation, w[0].nodes, w[1].within.deviation, w[1].nodes
+            )
+        })
+        .collect()
+}
+
+fn not_below(row: &Row, what: &str, of: fn(&Way) -> f64) -> Vec<String> {
+    let pairs = row.pairs.iter();
+    pairs
+        .filter(|p| !(of(&p.within) < of(&p.across)))
+        .map(|p| {
+            let (within, across) = (of(&p.within), of(&p.across));
+            format!("{} nodes: {what} {within:.2} within and {across:.2} across", p.nodes)
+        })
+        .collect()
+}
+
+/// Signs and order of one row; what is wrong with them.
+pub(super) fn signs(row: &Row) -> Vec<String> {
+    let mut wrong = beyond(row);
+    wrong.extend(growth(row));
+    wrong.extend(not_below(row, "saved", |w| w.saved));
+    wrong.extend(not_below(row, "comparisons", |w| w.comparisons));
+    if row.pairs.is_empty() {
+        wrong.push("no machine".to_owned());
+    }
+    wrong
+}
+
+fn because(mut wrong: Vec<String>) -> String {
+    if wrong.is_empty() {
+        return String::new();
+    }
+    let more = wrong.len().saturating_sub(4);
+    wrong.truncate(4);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!(": {}{more}", wrong.join("; "))
+}
+
+fn each(row: &Row, shown: impl Fn(&Pair) -> String) -> String {
+    let all: Vec<String> = row.pairs.iter().map(shown).collect();
+    all.join(", ")
+}
+
+/// The conclusions.
+pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
+    let mut all = Vec::new();
+    let mut say = |holds: bool, text: String| all.push(Conclusion { text, holds });
+    let Some((_, main)) = f.table.first() else { return all };
+    let percent = |share: u64| format!("{:.1} %", share as f64 / 10.0);
+
+    say(
+        f.found.is_some(),
+        match f.found {
+            Some(share) => format!(
+                "0. Two nodes across deviate by the seed's {SEED_TWO} % at some share of merged \
+                 pages: at {:.2} %.",
+                share / 10.0
+            ),
+            None => format!("0. Two nodes across deviate by the seed's {SEED_TWO} % at no share."),
+        },
+    );
+
+    let bounds = AT_MOST.map(|a| a.2).join(", ");
+    let mut wrong = Vec::new();
+    for row in f.sweep.iter().chain([main]) {
+        let at = percent(row.share);
+        wrong.extend(beyond(row).into_iter().map(|w| format!("at {at}, {w}")));
+    }
+    let shares: Vec<String> = f.sweep.iter().map(|r| percent(r.share)).collect();
+    say(
+        wrong.is_empty(),
+        format!(
+            "1. At equal share of merged pages, access times deviate less with a tree per node: \
+             {bounds} ({} nodes: {} across, {} within; and at {}){}.",
+            each(main, |p| p.nodes.to_string()),
+            each(main, |p| format!("{:.2} %", p.across.deviation)),
+            each(main, |p| format!("{:.3} %", p.within.deviation)),
+            shares.join(", "),
+            because(wrong),
+        ),
+    );
+
+    let wrong = growth(main);
+    say(
+        wrong.is_empty(),
+        format!(
+            "2. With a tree per node the deviation does not grow with the nodes: {}{}.",
+            each(main, |p| format!("{:.3} % ({} nodes)", p.within.deviation, p.nodes)),
+            because(wrong),
+        ),
+    );
+    let wrong = not_below(main, "saved", |w| w.saved);
+    say(
+        wrong.is_empty(),
+        format!(
+            "3. It saves less memory: {}{}.",
+            each(main, |p| {
+                let less = (1.0 - p.within.saved / p.across.saved) * 100.0;
+                format!(
+                    "{:.2} % of the guests' instead of {:.2} % with {} nodes ({less:.0} % less)",
+                    p.within.saved, p.across.saved, p.nodes
+                )
+            }),
+            because(wrong),
+        ),
+    );
+    let wrong = not_below(main, "comparisons", |w| w.comparisons);
+    say(
+        wrong.is_empty(),
+        format!(
+            "4. Its searches take fewer comparisons: {}{}.",
+            each(main, |p| {
+                format!(
+                    "{:.2} a search instead of {:.2} with {} nodes",
+                    p.within.comparisons, p.across.comparisons, p.nodes
+                )
+            }),
+            because(wrong),
+        ),
+    );
+    let mut wrong = Vec::new();
+    for (factor, row) in &f.table {
+        wrong.extend(signs(row).into_iter().map(|w| format!("at 1:{factor}: {w}")));
+    }
+    for m in &f.moved {
+        let w = signs(&m.row);
+        wrong.extend(w.into_iter().map(|w| format!("{} {:+} %: {w}", m.name, m.percent)));
+    }
+    let scales: Vec<String> = f.table.iter().map(|t| format!("1:{}", t.0)).collect();
+    let constants: BTreeSet<&str> = f.moved.iter().map(|m| m.name.as_str()).collect();
+    say(
+        wrong.is_empty(),
+        format!(
+            "5. All of this is so at two scales ({}) and with each of {} constants moved by ±20 %{}.",
+            scales.join(", "),
+            constants.len(),
+            because(wrong),
+        ),
+    );
+    all
+}
+
+#[cfg(test)]
+mod tests;
