@@ -43,7 +43,7 @@ impl KsmStat {
         stat
     }
     /// Whether pages of it can meet those of others.
-    fn is_registered(&self) -> bool {
+    pub fn is_registered(&self) -> bool {
         self.merge_any == Some(true)
             || self.mergeable == Some(true)
             || self.rmap_items > 0

@@ -102,7 +102,7 @@ impl Facts {
     fn verdict(&self) -> String {
         let (r, mib) = (&self.seen.reading, |b: u64| show::mib(b as i64));
         if !self.users.is_empty() {
-            return "Don't: processes of different users are registered, and each could find out by timing which pages the others have.".to_owned();
+            return "Don't: processes of different users would meet, and each could find out by timing which pages the others have.".to_owned();
         }
         if let Some(e) = &self.expected {
             let text = format!(
@@ -112,10 +112,13 @@ impl Facts {
                 e.wall_ns as f64 / 1e9,
                 self.goal.cpu_percent
             );
+            let registered = self.seen.scan.processes.iter().all(|p| p.stat.is_registered());
+            let how = match registered {
+                true => " They are registered already: --act --registered.",
+                false => " They would have to be launched by --act, or register themselves.",
+            };
             return if e.pays {
-                format!(
-                    "It pays: {text}. These processes would have to be launched by --act, or register themselves."
-                )
+                format!("It pays: {text}.{how}")
             } else {
                 format!(
                     "It does not pay: {text}; {} are asked for (--worth).",
