@@ -241,7 +241,7 @@ value = 2
             (
                 "time = \"2s\" }",
                 "time = \"500ms\" }",
-                "p.toml:15:41: case[0].process[0].step[1]: one pass is",
+                "p.toml:16:38: case[0].process[0].step[1]: one pass is",
             ),
             ("start = \"1s\"", "start = \"3s\"", "and there are 3 of them"),
             ("cpus = \"0\"", "cpus = \"0-1\"", "one thread"),
