@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Knob, Knobs};
+use homenode_core::ksm::files::File;
 
 /// A knob and its value, not yet checked.
 pub(crate) type Setting = (String, String);
@@ -10,6 +11,17 @@ pub(crate) type Setting = (String, String);
 /// What every command says about `--set`.
 pub(crate) const HELP: &str = "A knob of the simulated kernel, by the kernel's name or path, such \
 as numa_balancing=2, scan_size_mb=512 or vm.swappiness=10; may be given several times";
+
+/// What `sim` says of it.
+pub(crate) const HELP_SIM: &str = "A knob of the simulated kernel, by the kernel's name or path, \
+such as numa_balancing=2, scan_size_mb=512 or vm.swappiness=10, or a file of same-page merging, \
+such as merge_across_nodes=0; may be given several times";
+
+/// Files of same-page merging, which are no knobs of the table, and the other settings.
+pub(crate) fn split(settings: &[Setting], version: KernelVersion) -> (Vec<Setting>, Vec<Setting>) {
+    let of_merging = |s: &Setting| File::find(&s.0, version).is_some_and(|f| !f.is_counter());
+    settings.iter().cloned().partition(of_merging)
+}
 
 /// Splits `knob=value`.
 pub(crate) fn parse(text: &str) -> Result<Setting, String> {

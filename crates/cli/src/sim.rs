@@ -11,6 +11,7 @@ use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
+use homenode_core::units::Picos;
 use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
@@ -35,12 +36,13 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
-  homenode sim scenarios/tiering-gauss.toml --engine --source damon")]
+  homenode sim scenarios/tiering-gauss.toml --engine --source damon
+  homenode sim scenarios/merge-guests.toml --set merge_across_nodes=0")]
 pub(crate) struct Args {
     /// The scenario's TOML
     #[arg(value_name = "SCENARIO.toml")]
     scenario: PathBuf,
-    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
+    #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP_SIM)]
     set: Vec<Setting>,
     /// Runs, each with its own seed: the scenario's and those after it
     #[arg(long, value_name = "N", default_value = "1")]
@@ -97,8 +99,10 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let mut setup = Setup::of(&scenario);
     // The scenario's own first, so that an error names the right source.
     knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
-    knobs::check(&args.set, setup.version)?;
-    setup.knobs.extend(args.set.iter().cloned());
+    let (ksm, set) = knobs::split(&args.set, setup.version);
+    knobs::check(&set, setup.version)?;
+    setup.knobs.extend(set);
+    setup.ksm.extend(ksm);
 
     let shelves = nodes::shelves(&machine, setup.version);
     let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
@@ -156,7 +160,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                     "processes": processes,
                 });
                 if let Some(m) = &run.merge {
-                    it["merge"] = merging::json(m);
+                    it["merge"] = merging::json(m, column.setup.version);
                 }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
@@ -220,6 +224,9 @@ fn file_text(o: &Outcome, run: &str) -> String {
     let came = match (&o.result, o.missed()) {
         (_, Some(missed)) => format!(": {missed}"),
         (Some(Err(e)), None) => format!(": {}, as expected", e.errno.name()),
+        (_, None) if o.took > Picos::ZERO => {
+            format!(": done, in {} ms of the writer's time", o.took.0 as f64 / 1e9)
+        }
         (_, None) if matches!(o.action.what, FileOp::Write { .. }) => ": done".to_owned(),
         (_, None) => String::new(),
     };
@@ -247,6 +254,7 @@ fn file_json(o: &Outcome) -> Value {
         FileOp::Write { text, .. } => {
             it["op"] = json!("write");
             it["value"] = json!(text);
+            it["took_ns"] = json!(o.took.as_ns());
         }
     }
     it
@@ -346,11 +354,12 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let own: Vec<Vec<Option<Own>>> =
         columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
     table.groups.splice(1..1, homenode::group(&own));
-    table.groups.extend(merging::group(columns));
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
         table.groups.insert(1, processes::group(scenario, shelves, columns));
     }
+    let counters = table.groups.len() - 1;
+    table.groups.splice(counters..counters, merging::group(columns));
     let mut caption = Caption {
         machine: format!("{}: {}", machine.name, machine.about),
         workload: format!("{}: {}", scenario.name, scenario.about),

@@ -200,7 +200,7 @@ fn files_that_are_something_else() {
     );
     f.check("sim MACHINES/small.toml", expect![[r#"
         exit 2
-        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, model, process, at
+        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, ksm, model, process, guest, at
     "#]]);
 }
 
@@ -455,6 +455,133 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
     );
 }
 
+/// Guests on two nodes, and what `--set` makes of their merging.
+fn with_guests(f: &Folder) {
+    let text = r#"
+name = "pair"
+about = "a test's"
+machine = "MACHINES/small-two-sockets.toml"
+duration = "2s"
+
+[ksm]
+pages_to_scan = 1000
+run = 1
+
+[[process]]
+name = "shm"
+cpus = "1"
+
+[[process.map]]
+name = "shared"
+size = "64 KiB"
+shared = true
+mergeable = true
+
+[[process.step]]
+do = "touch"
+map = "shared"
+
+[[guest]]
+name = "vm"
+count = 2
+cpus = ["0", "2"]
+node = [0, 1]
+memory = "4 MiB"
+image = { name = "debian", share = 500 }
+do = "benchmark"
+settle = "1s"
+rounds = 3
+time = "2s"
+
+[[at]]
+time = "1500ms"
+read = "/proc/{vm-1}/ksm_merging_pages"
+
+[[at]]
+time = "1900ms"
+write = "/sys/kernel/mm/ksm/run"
+value = 2
+"#;
+    f.write("pair.toml", &text.replace("MACHINES", &repository("machines")));
+}
+
+#[test]
+fn guests_are_merged_and_files_say_so() {
+    let f = Folder::new("guests");
+    with_guests(&f);
+    f.check(
+        "sim pair.toml",
+        expect![[r#"
+        exit 0
+                                                                pair
+        time [s]                                   2.0000 (   0.00%)
+        accesses [M/s]                              0.004 (   0.00%)
+        accesses in node 0 (dram) [%]               31.38 (   0.00%)
+        accesses in node 1 (dram) [%]               68.62
+        pages promoted                                  0
+        pages demoted                                   0
+        moved [MB]                                    0.0
+        spent on moving [MB/s]                        0.0
+        processes
+        shm: time [s]                              0.0000 (   0.00%)
+        shm: accesses in node 0 (dram) [%]         100.00
+        vm-0: time [s]                             2.0000 (   0.00%)
+        vm-0: accesses in node 0 (dram) [%]         62.50
+        vm-0: accesses [1/s]                      8294215 (   0.00%)
+        vm-1: time [s]                             2.0000 (   0.00%)
+        vm-1: accesses in node 0 (dram) [%]          0.00
+        vm-1: accesses [1/s]                     11049436 (   0.00%)
+        merge
+        saved [MiB]                                   0.0 (   0.00%)
+        pages_scanned                               54248
+        pages_skipped                               33280
+        checksums                                   12288 (   0.00%)
+        comparisons                                179327 (   0.00%)
+        comparisons in a stable search               8.23 (   0.00%)
+        comparisons in an unstable search            8.82 (   0.00%)
+        ksmd: processor time [s]                 0.078125 (   0.00%)
+        ksmd: read [MiB]                             77.8 (   0.00%)
+        vmstat
+        numa_hit                                     3088
+        numa_local                                   2576
+        numa_other                                    512
+        pgalloc                                      3088
+        pgfree                                       1040
+        pgfault                                      2064
+        cow_ksm                                      1024
+
+        machine: small-two-sockets: two nodes of 256 MiB with two CPUs each; small enough for tests
+        workload: pair: a test's
+        kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
+        seed: 1
+        note: /sys/kernel/mm/ksm: pages_to_scan=1000, run=1
+        note: the map shared of shm is shared: MADV_MERGEABLE succeeds there and has no effect
+        hash of seed 1: 34d13835dbfcf973
+
+        at 1500ms: read /proc/1004/ksm_merging_pages
+        512
+
+        at 1900ms: write "2" to /sys/kernel/mm/ksm/run: done, in 0.8192 ms of the writer's time
+    "#]],
+    );
+    let json = f.json("sim pair.toml --json");
+    let run = &json["runs"][0];
+    // The unmerge at the end took a copy a page that was merged.
+    assert_eq!(run["merge"]["pages_shared"], 0);
+    assert!(run["files"][1]["took_ns"].as_u64().expect("a time") > 0);
+    assert_eq!(run["files"][0]["text"], "512\n");
+    let json = f.json("sim pair.toml --json --set merge_across_nodes=0");
+    assert_eq!(json["runs"][0]["files"][0]["text"], "0\n", "they are on two nodes");
+    f.check("sim pair.toml --set run=7", expect![[r#"
+        exit 2
+        homenode: pair.toml: knob run: "7" is refused (EINVAL); allowed are 0 (stop), 1 (merge), 2 (unmerge everything)
+    "#]]);
+    f.check("sim pair.toml --set sleep_milisecs=7", expect![[r#"
+        exit 2
+        homenode: --set sleep_milisecs=7: Linux 6.12 has no knob "sleep_milisecs"; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+    "#]]);
+}
+
 /// A small run that reads and writes the kernel's files; `more` goes below it.
 fn with_files(f: &Folder, more: &str) {
     let text = r#"
@@ -566,6 +693,7 @@ fn what_the_kernels_files_answer_is_printed() {
             "op": "write",
             "path": "/proc/sys/kernel/numa_balancing",
             "time_ns": 10000000,
+            "took_ns": 0,
             "value": "4"
           },
           {
@@ -576,6 +704,7 @@ fn what_the_kernels_files_answer_is_printed() {
             "op": "write",
             "path": "/sys/kernel/mm/numa/demotion_enabled",
             "time_ns": 10000000,
+            "took_ns": 0,
             "value": "true"
           },
           {
@@ -611,7 +740,7 @@ expect = "EPERM"
 
 [[at]]
 time = "11ms"
-read = "/sys/kernel/mm/ksm/run"
+read = "/sys/kernel/mm/zswap/run"
 expect = "EACCES"
 
 [[at]]
@@ -632,13 +761,13 @@ read = "/proc/vmstat"
 
         at 11ms: write "2" to /proc/sys/kernel/numa_balancing: EPERM was expected, but it succeeded
 
-        at 11ms: read /sys/kernel/mm/ksm/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are mempolicy, numa, transparent_hugepage
+        at 11ms: read /sys/kernel/mm/zswap/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are ksm, mempolicy, numa, transparent_hugepage
 
         at 1s: read /proc/vmstat: the run was over before it
         homenode: s.toml: not as the scenario expects:
           at 11ms: write "5" to /proc/sys/kernel/numa_balancing: it failed: EINVAL: "5" is refused; allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)
           at 11ms: write "2" to /proc/sys/kernel/numa_balancing: EPERM was expected, but it succeeded
-          at 11ms: read /sys/kernel/mm/ksm/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are mempolicy, numa, transparent_hugepage
+          at 11ms: read /sys/kernel/mm/zswap/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are ksm, mempolicy, numa, transparent_hugepage
           at 1s: read /proc/vmstat: the run was over before it
     "#]].assert_eq(&below_the_table(&f, "sim s.toml"));
     let out = f.run("sim s.toml --json");

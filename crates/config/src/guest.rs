@@ -103,13 +103,20 @@ pub(crate) fn guests(
             };
             let turn = |n: usize| (i % n as u64) as usize;
             let (cpu_at, ids) = &cpus[turn(cpus.len())];
-            let (key, node_at, policy) = match &home {
-                Home::Policy(policy) => ("policy", None, policy.clone()),
+            // QEMU binds a guest's memory itself (mbind), so that whoever makes a page there,
+            // also the kernel while it unmerges, makes it at home.
+            let (key, node_at, task, bound) = match &home {
+                Home::Policy(policy) => ("policy", None, policy.clone(), Policy::Default),
                 Home::Nodes(nodes) => {
                     let (node_at, node) = nodes[turn(nodes.len())];
-                    ("node", node_at, Policy::Bind { nodes: vec![node], balancing: false })
+                    let bound = Policy::Bind { nodes: vec![node], balancing: false };
+                    ("node", node_at, Policy::Default, bound)
                 }
             };
+            let mut maps = maps.clone();
+            for map in &mut maps {
+                map.policy = bound.clone();
+            }
             let start = apart.0.checked_mul(i).and_then(|a| start.0.checked_add(a));
             let start = start.ok_or_else(|| {
                 t.error(format!("guest {i} would start later than any time that can be told"))
@@ -119,9 +126,9 @@ pub(crate) fn guests(
                 name: count.map_or_else(|| name.to_owned(), |_| format!("{name}-{i}")),
                 cpus: ids.iter().copied().map(CpuId).collect(),
                 start: Picos(start),
-                policy,
+                policy: task,
                 memory_merge: matches!(merge, Merge::Prctl),
-                maps: maps.clone(),
+                maps,
                 steps: steps.clone(),
             };
             Ok(Guest { process, cpus: segs("cpus", *cpu_at), policy: segs(key, node_at) })

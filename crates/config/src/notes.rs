@@ -7,7 +7,7 @@ use homenode_core::scenario::{Content, Map, Process, Scenario, Step};
 /// Linux's `madvise(MADV_MERGEABLE)` succeeds on mappings that it ignores, so these are
 /// no errors here either; a table without any merging should not come as a surprise.
 ///
-/// Source: specs/ksm.md#registration.
+/// Source: specs/ksm.md#registration, specs/exceptions/private-file-maps.md.
 pub fn notes(scenario: &Scenario) -> Vec<String> {
     scenario.processes.iter().flat_map(|p| p.maps.iter().filter_map(|m| note(p, m))).collect()
 }
@@ -23,13 +23,17 @@ fn note(process: &Process, map: &Map) -> Option<String> {
         (_, true) => "shared",
         (true, false) => "a file's",
     };
+    // Linux would merge the copies that writes have made of a file's pages.
+    let ignored = match map.shared {
+        true => "MADV_MERGEABLE succeeds there and has no effect",
+        false => "its private pages count as the file's here, so that none is merged",
+    };
+    let unseen = "nobody looks at what its pages hold";
     let why = match (asked, told) {
         (false, false) => return None,
-        (true, false) => "MADV_MERGEABLE succeeds there and has no effect",
-        (false, true) => "nobody looks at what its pages hold",
-        (true, true) => {
-            "MADV_MERGEABLE succeeds there and has no effect, and nobody looks at what its pages hold"
-        }
+        (true, false) => ignored.to_owned(),
+        (false, true) => unseen.to_owned(),
+        (true, true) => format!("{ignored}, and {unseen}"),
     };
     Some(format!("the map {} of {} is {what}: {why}", map.name, process.name))
 }

@@ -382,7 +382,7 @@ fn what_has_no_effect_is_told() {
     expect![[r#"
         "content = \"zero\", mergeable = true": []
         "shared = true, content = \"zero\", mergeable = true": ["the map heap of a is shared: MADV_MERGEABLE succeeds there and has no effect, and nobody looks at what its pages hold"]
-        "file = true, content = \"zero\", mergeable = true": ["the map heap of a is a file's: MADV_MERGEABLE succeeds there and has no effect, and nobody looks at what its pages hold"]
+        "file = true, content = \"zero\", mergeable = true": ["the map heap of a is a file's: its private pages count as the file's here, so that none is merged, and nobody looks at what its pages hold"]
         "file = true, shared = true, mergeable = true": ["the map heap of a is shared: MADV_MERGEABLE succeeds there and has no effect"]
         "file = true, content = { image = \"a\" }": ["the map heap of a is a file's: nobody looks at what its pages hold"]
         "shared = true": []

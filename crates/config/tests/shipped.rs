@@ -160,12 +160,13 @@ fn told(p: &Process) -> String {
     );
     for m in &p.maps {
         out += &format!(
-            "  map {} {} huge={} mergeable={} {:?}\n",
+            "  map {} {} huge={} mergeable={} {:?} {:?}\n",
             m.name,
             m.size.0 / 4096,
             m.huge,
             m.mergeable,
-            m.content
+            m.content,
+            m.policy
         );
     }
     for s in &p.steps {
@@ -183,11 +184,11 @@ fn a_guest_means_what_it_says() {
     assert_eq!(s.ksm, [("run".into(), "1".into()), ("merge_across_nodes".into(), "0".into())]);
     let processes: Vec<String> = s.processes[1..].iter().map(told).collect();
     expect_test::expect![[r#"
-        vm-0 on [0, 1] from 1000 merge_any=false Bind { nodes: [NodeId(0)], balancing: false }
-          map zero 102 huge=false mergeable=true Zero
-          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) }
-          map own 376 huge=false mergeable=true Own
-          map volatile 205 huge=false mergeable=true Own
+        vm-0 on [0, 1] from 1000 merge_any=false Default
+          map zero 102 huge=false mergeable=true Zero Bind { nodes: [NodeId(0)], balancing: false }
+          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) } Bind { nodes: [NodeId(0)], balancing: false }
+          map own 376 huge=false mergeable=true Own Bind { nodes: [NodeId(0)], balancing: false }
+          map volatile 205 huge=false mergeable=true Own Bind { nodes: [NodeId(0)], balancing: false }
           Touch { map: "zero" }
           Touch { map: "image-debian" }
           Touch { map: "own" }
@@ -196,11 +197,11 @@ fn a_guest_means_what_it_says() {
           Touch { map: "volatile" }
           Repeat { steps: 2, until: Times(33) }
           Sleep(Picos(100000000000))
-        vm-1 on [2] from 1500 merge_any=false Bind { nodes: [NodeId(1)], balancing: false }
-          map zero 102 huge=false mergeable=true Zero
-          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) }
-          map own 376 huge=false mergeable=true Own
-          map volatile 205 huge=false mergeable=true Own
+        vm-1 on [2] from 1500 merge_any=false Default
+          map zero 102 huge=false mergeable=true Zero Bind { nodes: [NodeId(1)], balancing: false }
+          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) } Bind { nodes: [NodeId(1)], balancing: false }
+          map own 376 huge=false mergeable=true Own Bind { nodes: [NodeId(1)], balancing: false }
+          map volatile 205 huge=false mergeable=true Own Bind { nodes: [NodeId(1)], balancing: false }
           Touch { map: "zero" }
           Touch { map: "image-debian" }
           Touch { map: "own" }
@@ -209,11 +210,11 @@ fn a_guest_means_what_it_says() {
           Touch { map: "volatile" }
           Repeat { steps: 2, until: Times(33) }
           Sleep(Picos(100000000000))
-        vm-2 on [0, 1] from 2000 merge_any=false Bind { nodes: [NodeId(0)], balancing: false }
-          map zero 102 huge=false mergeable=true Zero
-          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) }
-          map own 376 huge=false mergeable=true Own
-          map volatile 205 huge=false mergeable=true Own
+        vm-2 on [0, 1] from 2000 merge_any=false Default
+          map zero 102 huge=false mergeable=true Zero Bind { nodes: [NodeId(0)], balancing: false }
+          map image-debian 341 huge=false mergeable=true Image { name: "debian", distinct: Some(Pages(64)) } Bind { nodes: [NodeId(0)], balancing: false }
+          map own 376 huge=false mergeable=true Own Bind { nodes: [NodeId(0)], balancing: false }
+          map volatile 205 huge=false mergeable=true Own Bind { nodes: [NodeId(0)], balancing: false }
           Touch { map: "zero" }
           Touch { map: "image-debian" }
           Touch { map: "own" }
@@ -223,8 +224,8 @@ fn a_guest_means_what_it_says() {
           Repeat { steps: 2, until: Times(33) }
           Sleep(Picos(100000000000))
         measured on [3] from 0 merge_any=true Preferred(NodeId(1))
-          map image-debian 5 huge=true mergeable=false Image { name: "debian", distinct: None }
-          map image-data 5 huge=true mergeable=false Image { name: "data", distinct: None }
+          map image-debian 5 huge=true mergeable=false Image { name: "debian", distinct: None } Default
+          map image-data 5 huge=true mergeable=false Image { name: "data", distinct: None } Default
           Touch { map: "image-debian" }
           Touch { map: "image-data" }
           Sleep(Picos(5000000000000))

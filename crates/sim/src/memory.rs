@@ -535,7 +535,8 @@ impl Memory {
             Word::sharing(frame, w.0 & crate::page::STATE, w.writable(), w.young()).0;
         self.orders[page as usize] = 0;
         if let Some(c) = &mut self.contents {
-            let content = c.pin_down(page);
+            // What files hold is nobody's question here.
+            let content = if self.frames.file[i] { Content::OWN } else { c.pin_down(page) };
             c.set_frame(frame, content);
         }
         if !self.kept_young.is_empty() && self.kept_young.remove(&page) {

@@ -393,7 +393,7 @@ fn let_merge(w: &mut World, seed: u64) {
             p.steps.insert(at, step);
         }
     }
-    let mut knob = |d: &mut Draw| -> (&'static str, &'static str) {
+    let knob = |d: &mut Draw| -> (&'static str, &'static str) {
         match d.below(9) {
             0 => ("run", d.of(&["0", "1", "1", "2"])),
             1 => ("merge_across_nodes", d.of(&["0", "1"])),
@@ -409,6 +409,28 @@ fn let_merge(w: &mut World, seed: u64) {
     let mut before: Vec<(&str, &str)> = vec![("pages_to_scan", "1000"), ("sleep_millisecs", "4")];
     // An advisor would refuse a later pages_to_scan.
     before.extend((0..d.below(5)).map(|_| knob(d)).filter(|k| k.0 != "advisor_mode"));
+    if d.one_in(8) {
+        // Two sleep on merged pages while a third one needs the memory.
+        let all: u64 = w.machine.nodes.iter().map(|n| n.managed().0).sum();
+        let image = Content::Image { name: "a".into(), distinct: None };
+        let m = Map { content: image, mergeable: true, ..map("m", all / 16) };
+        let rest = Step::Sleep(Picos::from_ms(1_500));
+        let read = access("m", Pattern::Sequential, 0, Until::Accesses(all / 16));
+        let cpu = w.machine.cpus[0].id.0;
+        let sleeper = process("sleeper", &[cpu], vec![m], vec![touch("m"), rest, read]);
+        let often = access("m", Pattern::Uniform, 300, Until::Accesses(100_000));
+        let big = vec![map("m", all * 19 / 20)];
+        let presses = vec![touch("m"), often.clone(), often];
+        let presser = process("presser", &[cpu], big, presses);
+        let late = Process { start: Picos::from_ms(100), ..presser };
+        w.scenario.processes = vec![sleeper.clone(), sleeper, late];
+        w.scenario.actions.clear();
+        w.scenario.model.swap = Swap::Device(Pages(1 << 16));
+        w.setup.model.swap = w.scenario.model.swap;
+        w.setup.duration = Some(3_000_000_000_000);
+        before.retain(|k| !["run", "pages_to_scan", "sleep_millisecs"].contains(&k.0));
+        before.extend([("pages_to_scan", "5000"), ("sleep_millisecs", "4")]);
+    }
     before.push(("run", "1"));
     w.setup.ksm = knobs(&before);
     for _ in 0..d.below(6) {

@@ -1,61 +1,96 @@
-//! What merging reached, as a group of the table and as JSON.
+//! The table's section on same-page merging, and the same as JSON.
 
 use super::{Column, Run};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::ksm::files::File;
 use homenode_report::{Better, Figure, Group};
 use homenode_sim::MergeFigures;
 use serde_json::{Value, json};
 
-/// What merging reached by the end of the run, and what it took; none where nothing may merge.
-pub(super) fn group(columns: &[Column]) -> Option<Group> {
-    columns[0].runs.first()?.merge?;
-    let mut figures = Vec::new();
-    let mut push = |name: &str, unit: &str, better, get: &dyn Fn(&MergeFigures) -> f64| {
-        let of = |r: &Run| r.merge.as_ref().map_or(0.0, get);
-        figures.push(Figure {
-            name: name.into(),
-            unit: unit.into(),
-            better,
-            precision: if unit == "s" { 6 } else { usize::from(unit == "MiB") },
-            samples: columns.iter().map(|c| c.runs.iter().map(of).collect()).collect(),
-        });
-    };
-    let (neither, lower) = (Better::Neither, Better::Lower);
-    push("saved", "MiB", Better::Higher, &|m| m.saved_bytes as f64 / (1 << 20) as f64);
-    push("pages_shared", "", neither, &|m| m.counters.pages_shared as f64);
-    push("pages_sharing", "", neither, &|m| m.counters.pages_sharing as f64);
-    push("pages_unshared", "", neither, &|m| m.counters.pages_unshared as f64);
-    push("pages_volatile", "", neither, &|m| m.pages_volatile as f64);
-    push("ksm_zero_pages", "", neither, &|m| m.counters.ksm_zero_pages as f64);
-    push("full_scans", "", neither, &|m| m.counters.full_scans as f64);
-    push("pages_scanned", "", neither, &|m| m.counters.pages_scanned as f64);
-    push("checksums", "", lower, &|m| m.effort.checksums as f64);
-    push("comparisons", "", lower, &|m| comparisons(m) as f64);
-    push("ksmd: processor time", "s", lower, &|m| m.ksmd_ran_ps as f64 / 1e12);
-    push("ksmd: read", "MiB", lower, &|m| m.read_bytes as f64 / (1 << 20) as f64);
-    Some(Group { title: "merge".into(), figures })
+/// What the kernel counts, by the names of its files.
+fn counter(m: &MergeFigures, file: File) -> Option<i64> {
+    let c = &m.counters;
+    Some(match file {
+        File::PagesShared => c.pages_shared as i64,
+        File::PagesSharing => c.pages_sharing as i64,
+        File::PagesUnshared => c.pages_unshared as i64,
+        File::PagesVolatile => m.pages_volatile as i64,
+        File::KsmZeroPages => c.ksm_zero_pages,
+        File::StableNodeChains => m.stable_node_chains as i64,
+        File::StableNodeDups => m.stable_node_dups as i64,
+        File::PagesScanned => c.pages_scanned as i64,
+        File::PagesSkipped => c.pages_skipped as i64,
+        File::FullScans => c.full_scans as i64,
+        File::GeneralProfit => m.general_profit,
+        _ => return None,
+    })
 }
 
+/// All counters that a kernel has.
+fn counters(version: KernelVersion) -> impl Iterator<Item = File> {
+    File::ALL.into_iter().filter(move |f| f.is_counter() && f.exists(version))
+}
+
+fn per(all: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { all as f64 / of as f64 }
+}
+
+/// All comparisons.
 fn comparisons(m: &MergeFigures) -> u64 {
     m.effort.stable_comparisons + m.effort.unstable_comparisons + m.effort.verifications
 }
 
-/// The counters by the kernel's names, then what it took.
-pub(super) fn json(m: &MergeFigures) -> Value {
-    let (c, e) = (&m.counters, &m.effort);
-    json!({
+/// The section; `None` where nothing may merge. Of the counters, those that are 0 in all
+/// runs are left out.
+pub(super) fn group(columns: &[Column]) -> Option<Group> {
+    columns[0].runs.first()?.merge?;
+    let figure = |name: &str, unit: &str, better, precision, get: &dyn Fn(&MergeFigures) -> f64| {
+        let of = |r: &Run| r.merge.as_ref().map_or(0.0, get);
+        Figure {
+            name: name.into(),
+            unit: unit.into(),
+            better,
+            precision,
+            samples: columns.iter().map(|c| c.runs.iter().map(of).collect()).collect(),
+        }
+    };
+    let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+    let (neither, lower) = (Better::Neither, Better::Lower);
+    let mut figures = vec![figure("saved", "MiB", Better::Higher, 1, &|m| mib(m.saved_bytes))];
+    let is_there = |f: &Figure| f.samples.iter().flatten().any(|x| *x != 0.0);
+    let counted = counters(columns[0].setup.version)
+        .map(|f| figure(f.name(), "", neither, 0, &|m| counter(m, f).unwrap_or(0) as f64));
+    figures.extend(counted.filter(is_there));
+    figures.push(figure("checksums", "", lower, 0, &|m| m.effort.checksums as f64));
+    figures.push(figure("comparisons", "", lower, 0, &|m| comparisons(m) as f64));
+    // The depth of the trees, which a tree per node lessens.
+    for (name, get) in SEARCHES {
+        figures.push(figure(name, "", lower, 2, &|m| {
+            let (all, searches) = get(m);
+            per(all, searches)
+        }));
+    }
+    figures.push(figure("ksmd: processor time", "s", lower, 6, &|m| m.ksmd_ran_ps as f64 / 1e12));
+    figures.push(figure("ksmd: read", "MiB", lower, 1, &|m| mib(m.read_bytes)));
+    Some(Group { title: "merge".into(), figures })
+}
+
+/// Comparisons and searches.
+type Searches = fn(&MergeFigures) -> (u64, u64);
+
+const SEARCHES: [(&str, Searches); 2] = [
+    ("comparisons in a stable search", |m| (m.effort.stable_comparisons, m.effort.stable_searches)),
+    ("comparisons in an unstable search", |m| {
+        (m.effort.unstable_comparisons, m.effort.unstable_searches)
+    }),
+];
+
+/// The counters that a kernel has by its names, then what it took.
+pub(super) fn json(m: &MergeFigures, version: KernelVersion) -> Value {
+    let e = &m.effort;
+    let mut it = json!({
         "saved_bytes": m.saved_bytes,
-        "pages_shared": c.pages_shared,
-        "pages_sharing": c.pages_sharing,
-        "pages_unshared": c.pages_unshared,
-        "pages_volatile": m.pages_volatile,
-        "pages_scanned": c.pages_scanned,
-        "pages_skipped": c.pages_skipped,
-        "full_scans": c.full_scans,
-        "ksm_zero_pages": c.ksm_zero_pages,
-        "stable_node_chains": m.stable_node_chains,
-        "stable_node_dups": m.stable_node_dups,
-        "general_profit": m.general_profit,
-        "rmap_items": c.rmap_items,
+        "rmap_items": m.counters.rmap_items,
         "effort": {
             "checksums": e.checksums,
             "stable_searches": e.stable_searches,
@@ -68,5 +103,9 @@ pub(super) fn json(m: &MergeFigures) -> Value {
         },
         "ksmd_cpu_time_ns": m.ksmd_ran_ps as f64 / 1000.0,
         "ksmd_read_bytes": m.read_bytes,
-    })
+    });
+    for file in counters(version) {
+        it[file.name()] = json!(counter(m, file));
+    }
+    it
 }

@@ -221,9 +221,9 @@ impl Kernel {
     /// A page comes back from the swap device, or a dropped page of a file is read.
     fn swap_in(&mut self, ctx: &mut Ctx, page: u32, write: bool) -> Result<(), Fatal> {
         let at = self.place(page)?;
-        let (readable, writable, file) = {
+        let (readable, writable, file, shared) = {
             let k = &self.space(at.space).vmas[at.vma].kind;
-            (k.readable, k.writable, k.file)
+            (k.readable, k.writable, k.file, k.shared)
         };
         if write && !writable || !write && !readable {
             return Err(Fatal::Segv);
@@ -237,6 +237,7 @@ impl Kernel {
             // Each side of what was merged reads a page of its own: only the one that
             // comes first has the page of the swap cache itself.
             let (held, copy) = (c.known(page), c.is_copy(page));
+            let held = if file || shared { Content::OWN } else { held };
             self.memory.set_content(page, held);
             self.count(ctx, Item::KsmSwpinCopy, u64::from(copy));
         }

@@ -624,7 +624,8 @@ impl Memory for Merger<'_> {
         let w = Word(self.k.memory.words[entry as usize]);
         let (k, ctx) = (&mut *self.k, &mut self.ctx);
         let zero = k.memory.is_zero_page(w);
-        if !zero && !(w.resident() && w.shared() && k.memory.is_merged(w.frame())) {
+        let merged = w.resident() && w.shared() && k.memory.is_merged(w.frame());
+        if !zero && !merged {
             return Ok(());
         }
         let at: Place = k.place(entry).map_err(|_| BreakError::NoMemory)?;

@@ -260,7 +260,7 @@ impl Kernel {
                     // The entry is copied; each side reads a page of its own later.
                     let to = self.space(child).place(vpn, file).expect("reserved above");
                     self.memory.words[to as usize] = w.0;
-                    if let Some(c) = &mut self.memory.contents {
+                    if let Some(c) = self.memory.contents.as_mut().filter(|_| !file) {
                         // Both sides will read the same.
                         c.pin_down(from);
                         c.carry(from, to);
