@@ -129,30 +129,39 @@ fn world(seed: u64) -> (Machine, Scenario, Setup) {
     let n = d.between(1, 4);
     let share = all * d.of(&[1, 2, 5]) / (8 * n);
     let mut guests: Vec<Process> = (0..n).map(|i| draw_guest(&mut d, &machine, i, share)).collect();
-    if d.one_in(4) {
-        // One that nothing is merged of, and that is so large that guests are swapped out;
-        // then it goes, and they come back.
-        let mut hog = map("hog", all * d.of(&[7, 8, 10]) / 8);
+    let pressed = d.one_in(4);
+    if pressed {
+        // One that nothing is merged of, and that is so large that guests which rest are
+        // swapped out; then it goes, and they come back.
+        let mut hog = map("hog", all * d.of(&[10, 12, 14]) / 8);
         hog.huge = d.one_in(4);
-        let again = access("hog", Pattern::Sequential, 300, for_ms(d.between(5, 25)));
+        let again = access("hog", Pattern::Sequential, 300, for_ms(d.between(20, 45)));
         let cpu = d.of(&machine.cpus).id.0;
         let mut hog = process("hog", &[cpu], vec![hog], vec![touch("hog"), again]);
-        hog.start = Picos::from_ms(d.between(10, 50));
-        guests.push(hog);
-        for g in &mut guests[..n as usize] {
-            let map = g.maps[0].name.clone();
-            g.steps.push(access(&map, Pattern::Sequential, 10, Until::Accesses(1500)));
-            g.steps.push(Step::Sleep(Picos::from_ms(20)));
-            g.steps.push(access(&map, Pattern::Sequential, 10, Until::Accesses(1500)));
+        hog.start = Picos::from_ms(d.between(30, 50));
+        for g in &mut guests {
+            g.start = Picos::from_ms(d.below(5));
+            let first = &mut g.maps[0];
+            (first.file, first.shared, first.mergeable) = (false, false, true);
+            first.content = Content::Image { name: "base".into(), distinct: Some(Pages(200)) };
+            first.size = Pages(d.between(300, 900)).bytes();
+            let back = access("m0", Pattern::Sequential, 10, Until::Accesses(1500));
+            let rest = [Step::Sleep(Picos::from_ms(d.between(60, 90))), back];
+            g.steps.splice(1..1, rest);
         }
+        guests.push(hog);
     }
     let mut s = scenario(guests);
     s.seed = seed;
-    s.duration = Some(Picos::from_ms(d.between(60, 160)));
+    let least = if pressed { 150 } else { 60 };
+    s.duration = Some(Picos::from_ms(d.between(least, 200)));
     s.knobs = knobs(&[("scan_delay_ms", "8"), ("scan_period_min_ms", "8")]);
     s.knobs.push(("numa_balancing".into(), d.of(&["0", "0", "1", "2", "3"]).into()));
     s.knobs.push(("transparent_hugepage".into(), d.of(&["never", "always"]).into()));
     s.model.swap = d.of(&[Swap::None, Swap::Device(Pages(300)), Swap::Device(Pages(1 << 15))]);
+    if pressed {
+        s.model.swap = Swap::Device(Pages(1 << 16));
+    }
     let mut version = d.of(&[
         KernelVersion::V6_12,
         KernelVersion::V6_12,
