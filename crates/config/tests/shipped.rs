@@ -312,6 +312,6 @@ fn unmerging_allocates_for_whom_the_scenario_says() {
     assert_eq!(of("home").expect("it is read"), UnmergeTarget::Home);
     assert_eq!(of("caller").expect("it is read"), UnmergeTarget::Caller);
     let refused = of("nobody").expect_err("no such word").to_string();
-    assert!(refused.contains("run.toml:8:18: model.unmerge_target"), "{refused}");
+    assert!(refused.contains("run.toml:12:18: model.unmerge_target"), "{refused}");
     assert!(refused.contains("caller") && refused.contains("home"), "{refused}");
 }

@@ -28,6 +28,9 @@ use std::collections::BTreeMap;
 
 pub(super) use sensitivity::table as sensitivity;
 
+/// A figure of a run.
+type Get = fn(&Outcome) -> f64;
+
 /// The seed's table: nodes, deviation in per cent with merge_across_nodes 1 and 0.
 const SEED: [(usize, f64, f64); 3] = [(2, judge::SEED_TWO, 1.0), (4, 1.6, 0.32), (8, 1.7, 0.018)];
 /// Beyond this the image is a handful of pages.
@@ -240,10 +243,10 @@ fn saved(sweep: &[Row]) -> Surface {
 /// Where the image's pages lie once they are unmerged, and how fast they then are.
 fn unmerged(runs: &Runs<'_>, apart: &[Point]) -> Surface {
     let nodes: Vec<usize> = runs.bench.machines.keys().copied().collect();
-    let all = |p: &Point, get: fn(&Outcome) -> f64| -> Vec<f64> {
+    let all = |p: &Point, get: Get| -> Vec<f64> {
         nodes.iter().map(|&nodes| get(&runs.done[&Point { nodes, ..*p }])).collect()
     };
-    let figures: [(&str, fn(&Outcome) -> f64); 3] = [
+    let figures: [(&str, Get); 3] = [
         ("home %", |o| o.at_home / 10.0),
         ("node 0 %", |o| o.at_first / 10.0),
         ("ns", |o| stats::mean(&o.times)),
@@ -264,7 +267,7 @@ fn unmerged(runs: &Runs<'_>, apart: &[Point]) -> Surface {
 
 /// What is behind the deviations, at the table's share.
 fn table(runs: &Runs<'_>, p: &Point, seeds: u64) -> ComparisonTable {
-    let figure = |name: &str, unit: &str, better, precision, get: fn(&Outcome) -> f64| {
+    let figure = |name: &str, unit: &str, better, precision, get: Get| {
         let of = |nodes: usize| Figure {
             name: format!("{nodes} nodes{name}"),
             unit: unit.into(),
