@@ -51,7 +51,7 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce ksm --machine MACHINES/small.toml",
         expect![[r#"
-        homenode: --machine MACHINES/small.toml: ksm runs on three machines of its own, with 2, 4 and 8 nodes
+        homenode: --machine: ksm runs on three machines of its own, with 2, 4 and 8 nodes
     "#]],
     );
     refused(

@@ -89,7 +89,7 @@ fn a_tiny_reproduction_prints_every_part() {
         deviation, merge_across_nodes=0, 8 nodes [%]  0.018  0.020   0.000     -   -
 
         holds  0. Two nodes across deviate by the seed's 1.4 % at some share of merged pages: at 6.87 %.
-        holds  1. At equal share of merged pages, access times deviate less with a tree per node: at most that across nodes at 2 nodes, a quarter at 4, a tenth at 8 (2, 4, 8 nodes: 1.42 %, 1.18 %, 1.71 % across, 0.028 %, 0.025 %, 0.020 % within; and at 5.0 %, 20.0 %).
+        holds  1. At equal share of merged pages, access times deviate less with a tree per node: at most that across nodes at 2 nodes, a quarter at 4, a tenth at 8 (2, 4, 8 nodes: 1.42 %, 1.18 %, 1.71 % across, 0.028 %, 0.025 %, 0.020 % within; so it is at 5.0 %, 20.0 %).
         holds  2. With a tree per node the deviation does not grow with the nodes: 0.028 % (2 nodes), 0.025 % (4 nodes), 0.020 % (8 nodes).
         holds  3. It saves less memory: 3.52 % of the guests' instead of 5.27 % with 2 nodes (33 % less), 3.52 % of the guests' instead of 6.15 % with 4 nodes (43 % less), 3.52 % of the guests' instead of 6.59 % with 8 nodes (47 % less).
         holds  4. Its searches take fewer comparisons: 4.58 a search instead of 5.45 with 2 nodes, 4.72 a search instead of 6.21 with 4 nodes, 4.84 a search instead of 6.82 with 8 nodes.
