@@ -6,6 +6,8 @@
 
 #[path = "support/held.rs"]
 mod held;
+// A turn without the knobs is for tests of commands.
+#[allow(dead_code)]
 #[path = "support/ksm.rs"]
 mod ksm;
 
