@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 /// Put back the kernel's knobs after a crash.
 ///
-/// `homenode merge drive --act` notes what a knob was before it changes it, and puts
-/// everything back at its end. Where it could not, as after SIGKILL, this does. A knob
-/// that somebody else has set since stays as it is. Knobs come back, pages don't: what
+/// `homenode merge drive --act` and `homenode truth merge` note what a knob was before
+/// they change it, and put everything back at their end. Where they could not, as after
+/// SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
+/// a check, which has KSM to itself, can't tell, so all of its knobs come back. Knobs come back, pages don't: what
 /// is merged stays merged. Doing it again does nothing; while a driver lives it is
 /// refused. Needs root.
 ///

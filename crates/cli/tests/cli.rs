@@ -1140,6 +1140,7 @@ fn merge_estimates_have_the_promised_json() {
     );
     let e = f.json(&line);
     let text = f.run(&format!("merge estimate --pid {}", sleeper.id()));
+    let unregistered = f.run(&format!("merge estimate --registered --pid {}", sleeper.id()));
     sleeper.kill().and_then(|()| sleeper.wait()).expect("it ends");
     for key in ["pages_scanned", "distinct", "zero", "volatile"] {
         assert!(e[key].is_u64(), "{key} in {e}");
@@ -1157,6 +1158,8 @@ fn merge_estimates_have_the_promised_json() {
     assert_eq!(e["costs"]["source"], "latencies of machine `small-two-sockets`");
     let text = String::from_utf8(text.stdout).expect("text");
     assert!(text.contains("Leave merging off") && text.contains("latencies assumed"), "{text}");
+    let text = String::from_utf8(unregistered.stdout).expect("text");
+    assert!(text.contains("none of these processes has memory that is registered"), "{text}");
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! `homenode truth merge` on this machine's own KSM: all cases, once.
 //!
-//! It says 'skipped: no KSM' where there is none, no root, or others use it. The command
-//! takes the lock that all tests of merging take.
+//! It says 'skipped: no KSM' where there is none, no root, or others use it.
 
+// Its other half holds the knobs, which the command does here.
+#[allow(dead_code)]
+#[path = "../../live/tests/support/ksm.rs"]
+mod ksm;
+
+use ksm::Turn;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
@@ -44,6 +49,10 @@ fn knobs() -> Vec<(String, String)> {
 // One test: the knobs of one machine are looked at before and after.
 #[test]
 fn real_simulated_and_estimated_agree() {
+    let _turn = match Turn::take() {
+        Ok(turn) => turn,
+        Err(why) => return println!("skipped: {why}"),
+    };
     let before = knobs();
     let all = run(&["--json"]);
     if let Some(why) = skipped(&all) {
@@ -78,6 +87,92 @@ fn real_simulated_and_estimated_agree() {
     let code = child.wait().expect("it ends").code();
     assert_eq!(knobs(), before);
     assert!(!sent.success() || code == Some(2) || code == Some(0), "{code:?}");
+}
+
+/// Runs a check until it has changed what ksmd does, then `meanwhile`; ends it by SIGKILL.
+fn killed(before: &[(String, String)], meanwhile: impl FnOnce(u32)) {
+    let start = || {
+        command(&["--case", "crowd"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("it runs")
+    };
+    let mut child = start();
+    let began = Instant::now();
+    let run = || std::fs::read_to_string("/sys/kernel/mm/ksm/run").unwrap_or_default();
+    let speed = || knobs().into_iter().find(|(name, _)| name == "pages_to_scan");
+    let was = before.iter().find(|(name, _)| name == "pages_to_scan").cloned();
+    // Looked at often: a pass is over in milliseconds.
+    while run().trim() != "1" || speed() == was {
+        assert!(began.elapsed() < Duration::from_secs(60), "ksmd was never asked to work");
+        // Where others' tests register memory for a moment it refuses.
+        if child.try_wait().expect("our child").is_some() {
+            child = start();
+        }
+    }
+    // Stopped, so that it does not end meanwhile.
+    // SAFETY: a process that this test has started.
+    unsafe { libc::kill(child.id() as i32, libc::SIGSTOP) };
+    meanwhile(child.id());
+    child.kill().expect("our child");
+    child.wait().expect("it ends");
+}
+
+fn told(output: &Output) -> (Option<i32>, String) {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn killed_it_leaves_what_restore_needs() {
+    let _turn = match Turn::take() {
+        Ok(turn) => turn,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let homenode = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+        told(&command.args(args).output().expect("it runs"))
+    };
+    let before = knobs();
+    killed(&before, |pid| {
+        // It is the only one: neither a driver nor a second check comes in between.
+        let sentence = format!("process {pid} is driving the kernel's merging already");
+        for args in [
+            &["merge", "drive", "--act", "--across-users", "--", "true"][..],
+            &["truth", "merge"],
+            &["restore"],
+        ] {
+            let (code, text) = homenode(args);
+            assert_eq!((code, text.contains(&sentence)), (Some(3), true), "{args:?}: {text}");
+        }
+    });
+    assert_ne!(knobs(), before);
+    for args in
+        [&["merge", "drive", "--act", "--across-users", "--", "true"][..], &["truth", "merge"]]
+    {
+        let (code, text) = homenode(args);
+        assert!(text.contains("`homenode restore` does that") && code == Some(3), "{text}");
+    }
+    let (code, text) = homenode(&["restore"]);
+    assert!(
+        text.starts_with("put back: ") && text.contains("pages_to_scan") && code == Some(0),
+        "{text}"
+    );
+    assert_eq!(knobs(), before);
+    let (code, text) = homenode(&["restore"]);
+    assert!(text.starts_with("nothing to restore") && code == Some(0), "{text}");
+    // Pages of the dead that are still merged are in nobody's way, once all have ended.
+    let began = Instant::now();
+    let again = loop {
+        let again = homenode(&["truth", "merge", "--case", "copies"]);
+        let waits = again.1.contains("registered memory") && began.elapsed().as_secs() < 60;
+        if !waits {
+            break again;
+        }
+    };
+    assert_eq!(again.0, Some(0), "{}", again.1);
+    assert_eq!(knobs(), before);
 }
 
 #[test]

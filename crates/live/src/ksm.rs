@@ -12,11 +12,14 @@
 //!
 //! A driver holds one lock for the machine. Its journal is on disk before a knob
 //! is first written, so that also after SIGKILL [`restore`] knows what was there.
+//! [`Hold`] is how `merge drive` holds them; [`Alone`] is a hold by which all of
+//! merging is one's own, for truth checks and tests, and may be written at will.
 //! Nothing of any process' contents is read here.
 //!
 //! Source: specs/merge-drive.md.
 
 mod act;
+mod alone;
 mod error;
 mod hold;
 mod journal;
@@ -25,8 +28,10 @@ mod processes;
 mod reading;
 
 pub use act::{Act, Event, Outcome, act, look};
+pub use alone::{Alone, WriteError};
 pub use error::KsmError;
 pub use hold::{Failed, Hold, Restore, Restored, Set, restore};
+pub(crate) use launch::Signals;
 pub use launch::merging_others;
 pub use processes::{KsmStat, Registered, Scan, scan};
 pub use reading::{Seen, Watch, memory};

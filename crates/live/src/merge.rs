@@ -571,6 +571,15 @@ impl<'a> Run<'a> {
             })
             .collect();
         processes.sort_by_key(|p| p.pid);
+        if self.registered {
+            notes.push(match processes.iter().filter(|p| p.pages_scanned > 0).count() {
+                0 => "none of these processes has memory that is registered for merging: ksmd looks at nothing of theirs".to_owned(),
+                n => format!(
+                    "only memory that is registered for merging was looked at: {n} of {} processes have some",
+                    processes.len()
+                ),
+            });
+        }
         if self.pages_unread > 0 {
             notes.push(format!(
                 "{} pages were left out that several processes map: reading them would end their sharing, and their frames are hidden (they need CAP_SYS_ADMIN and /proc/kpageflags)",

@@ -13,7 +13,7 @@ use held::Held;
 use homenode_live::merge::{
     Changes, Ended, Estimate, MergeError, Options, Progress, SharedPages, Targets, estimate,
 };
-use ksm::Ksm;
+use ksm::{Ksm, Turn};
 use std::process::Command;
 use std::time::Duration;
 
@@ -220,6 +220,26 @@ fn against_ksmd(ksm: &Ksm, held: &[&Held], options: &Options) -> Estimate {
     assert_near("pages_sharing", ours.across.pages_sharing, found.1, 1);
     ksm.stop();
     ours
+}
+
+#[test]
+fn only_what_is_registered_counts_where_that_is_asked() {
+    // ksmd must not meet this in another test.
+    let _turn = match Turn::take() {
+        Ok(turn) => turn,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let (a, b) = (start("merge copies=3000/100"), start("copies=3000/100"));
+    let all = look(&[&a, &b], &options());
+    let of = |held: &Held| look(&[held], &Options { registered: true, ..options() });
+    let (first, second) = (of(&a), of(&b));
+    assert!(first.pages_scanned >= 3000 && all.pages_scanned >= 6000, "{first:?} {all:?}");
+    assert_eq!((second.pages_scanned, second.across.pages_sharing), (0, 0));
+    assert!(second.notes.iter().any(|n| n.starts_with("none of these")), "{second:?}");
+    let both = look(&[&a, &b], &Options { registered: true, ..options() });
+    assert_eq!(both.processes.iter().filter(|p| p.pages_scanned > 0).count(), 1, "{both:?}");
+    assert!(both.notes.iter().any(|n| n.ends_with("1 of 2 processes have some")), "{both:?}");
+    assert!((2900..all.across.pages_sharing).contains(&both.across.pages_sharing), "{both:?}");
 }
 
 #[test]

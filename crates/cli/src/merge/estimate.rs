@@ -21,6 +21,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   homenode merge estimate --all
+  homenode merge estimate --all --registered
   homenode merge estimate --cgroup machine.slice --again 10
   homenode merge estimate --pid 4711 --pid 4712 --json --machine this.toml")]
 #[command(group(clap::ArgGroup::new("whose").required(true)))]
@@ -34,6 +35,10 @@ pub(super) struct Args {
     /// All processes
     #[arg(long, group = "whose")]
     all: bool,
+    /// Only memory that is registered for merging already, by madvise or prctl: what ksmd
+    /// looks at today
+    #[arg(long)]
+    registered: bool,
     /// Look again after so many seconds: what changed between is too volatile to merge
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     again: Option<Duration>,
@@ -110,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         },
         max_page_sharing: args.max_page_sharing,
         use_zero_pages: args.use_zero_pages.map(|v| v == 1),
-        registered: false,
+        registered: args.registered,
     };
     let estimate = {
         let progress = Progress::new(1000);

@@ -23,8 +23,7 @@ use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow};
 use homenode_config::{MergeCase, MergePlan, parse_truth_merge};
 use homenode_core::kernel::KernelVersion;
-use homenode_live::truth::merge::{Kernel, KsmError, registered};
-use std::time::Duration;
+use homenode_live::truth::merge::{Kernel, registered};
 use table::{Check, Outcome};
 
 /// The registered cases, part of the command so that nobody changes them before a run.
@@ -41,7 +40,8 @@ const HOLD: &str = "hold";
 /// all counters of merging must be equal. Where it applies, `homenode merge estimate`
 /// must come within 1 % of what ksmd reached. The cases were registered beforehand
 /// (truth/merge.toml). Needs root and a kernel with KSM that nobody uses meanwhile; its
-/// knobs are put back at the end. Exit code 1 where something differs, 3 where the
+/// knobs are put back at the end, and by `homenode restore` should it be killed. Refused
+/// while `homenode merge drive --act` or another check is at work. Exit code 1 where something differs, 3 where the
 /// kernel has no KSM.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
@@ -105,7 +105,8 @@ fn nearest(release: &str) -> KernelVersion {
 fn check(plan: &MergePlan, here: String, version: KernelVersion) -> Result<Check> {
     let progress = Progress::new(plan.cases.len() as u64);
     // Nobody else may be in the counters: refused if so, before anything is changed.
-    let kernel = Kernel::take(Duration::from_secs(60)).map_err(lack)?;
+    let (kernel, notes) = Kernel::take()?;
+    notes.iter().for_each(|note| eprintln!("homenode: {note}"));
     let mut check = Check {
         kernel: here,
         rules: version,
@@ -130,11 +131,6 @@ fn gives_huge_pages() -> bool {
     text.is_ok_and(|t| !t.contains("[never]"))
 }
 
-/// No KSM to be had is something that the system lacks.
-fn lack(e: KsmError) -> anyhow::Error {
-    anyhow!(Lacks(crate::failure::sentence(&anyhow::Error::new(e))))
-}
-
 /// Whether nobody has registered memory, now that a case's processes are gone.
 fn alone() -> Result<()> {
     match registered().first() {
@@ -146,7 +142,7 @@ fn alone() -> Result<()> {
 }
 
 fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outcome> {
-    kernel.reset();
+    kernel.reset()?;
     let early = case.estimate.filter(|look| look.at < case.passes);
     let mut estimate = early.map(|look| look::early(kernel, case, look)).transpose()?;
     let mut side = real::Real::new(kernel, case)?;

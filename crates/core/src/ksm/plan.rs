@@ -7,7 +7,8 @@
 //!
 //! Example: `pages_to_scan` was 100, ours are 526 and 263. If it shows 263 it is
 //! set back to 100; if it shows 1000 somebody else has set it, and it stays; if
-//! it shows 100 there is nothing to do.
+//! it shows 100 there is nothing to do. Of one who has merging to himself *any*
+//! value is ours: 1000 is set back to 100 then, too.
 //!
 //! Source: specs/merge-drive.md.
 
@@ -171,6 +172,46 @@ impl Unmerging {
     }
 }
 
+/// Which values of a knob are ours.
+///
+/// Source: specs/merge-drive.md#alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ours {
+    /// These.
+    These(BTreeSet<u64>),
+    /// Whatever it shows: nobody else was to write it.
+    Any,
+}
+
+impl Ours {
+    /// Whether this value is.
+    pub fn contains(&self, value: u64) -> bool {
+        match self {
+            Self::These(values) => values.contains(&value),
+            Self::Any => true,
+        }
+    }
+    /// These are, too.
+    pub fn add(&mut self, values: &[u64]) {
+        match self {
+            Self::These(ours) => ours.extend(values),
+            Self::Any => {}
+        }
+    }
+    /// From now on only this one is, unless any is.
+    pub fn only(&mut self, value: u64) {
+        if let Self::These(ours) = self {
+            *ours = [value].into();
+        }
+    }
+}
+
+impl FromIterator<u64> for Ours {
+    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
+        Self::These(values.into_iter().collect())
+    }
+}
+
 /// A knob that is to be set back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -179,7 +220,7 @@ pub struct Kept {
     /// What it was.
     pub old: u64,
     /// What it is if nobody else wrote it.
-    pub ours: BTreeSet<u64>,
+    pub ours: Ours,
 }
 
 /// Why a knob is not set back.
@@ -222,7 +263,7 @@ pub struct Undo {
 pub fn undo(kept: &[Kept], shown: &Shown, room: bool) -> Undo {
     let mut plan = Undo::default();
     let find = |file| kept.iter().find(|k| k.file == file);
-    let is_ours = |k: &Kept| shown.get(&k.file).is_some_and(|now| k.ours.contains(now));
+    let is_ours = |k: &Kept| shown.get(&k.file).is_some_and(|now| k.ours.contains(*now));
     let advisor_now = shown.get(&File::AdvisorMode).copied().unwrap_or(0);
     let advisor = find(File::AdvisorMode);
     // An advisor of ours has moved pages_to_scan, and ends with it at its default.
@@ -247,7 +288,7 @@ pub fn undo(kept: &[Kept], shown: &Shown, room: bool) -> Undo {
                 wanted.insert(k.file, k.old);
             }
             Some(now) if now == k.old => {}
-            Some(now) if !k.ours.contains(&now) => plan.left.push((k.file, Left::Theirs { now })),
+            Some(now) if !k.ours.contains(now) => plan.left.push((k.file, Left::Theirs { now })),
             Some(_) => {
                 wanted.insert(k.file, k.old);
             }

@@ -107,8 +107,37 @@ pub enum KsmError {
         /// How many.
         count: usize,
     },
+    /// It works for others.
+    #[error(
+        "KSM is at work for others (run {run}, pages_shared {pages_shared}), whose pages would \
+         count among ours; nothing was changed"
+    )]
+    Busy {
+        /// The knob.
+        run: u64,
+        /// The counter.
+        pages_shared: u64,
+    },
+    /// Others have registered memory for merging.
+    #[error(
+        "process {pid} ({name}){} registered memory for merging, which would count among ours; \
+         nothing was changed",
+        if *others > 0 { format!(" and {others} more") } else { String::new() }
+    )]
+    Registered {
+        /// The first of them.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// How many more.
+        others: usize,
+    },
     /// Another driver is at work.
-    #[error("process {pid} is driving the kernel's merging already; nothing was changed")]
+    #[error(
+        "{} is driving the kernel's merging already (`homenode merge drive --act` and `homenode \
+         truth merge` do, one at a time); nothing was changed",
+        if *pid == 0 { "another process".to_owned() } else { format!("process {pid}") }
+    )]
     Driven {
         /// Its number; 0 if not known.
         pid: u32,

@@ -6,7 +6,7 @@ use super::{Files, KsmError, Place, memory};
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::PAGES_TO_SCAN;
 use homenode_core::ksm::files::{File, Written};
-use homenode_core::ksm::plan::{self, Kept, Left, Unmerging, text_of};
+use homenode_core::ksm::plan::{self, Kept, Left, Ours, Unmerging, text_of};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -89,6 +89,8 @@ pub struct Hold<F: Files> {
     path: PathBuf,
     journal: Journal,
     over: bool,
+    /// Whether all that is merged is ours.
+    alone: bool,
     _lock: fs::File,
 }
 
@@ -121,7 +123,8 @@ impl<F: Files> Hold<F> {
         let pid = std::process::id();
         let owner = (pid, start_of(place, pid).unwrap_or(0));
         let journal = Journal { boot, owner, kept: BTreeMap::new() };
-        let hold = Self { files, place: place.clone(), path, journal, over: false, _lock: lock };
+        let place = place.clone();
+        let hold = Self { files, place, path, journal, over: false, alone: false, _lock: lock };
         Ok((hold, notes))
     }
 
@@ -135,16 +138,38 @@ impl<F: Files> Hold<F> {
         let now = self.files.value(file);
         let kept = &mut self.journal.kept;
         if let Some(old) = now {
-            let entry = kept.entry(file).or_insert_with(|| Kept { file, old, ours: [].into() });
-            entry.ours.extend(values);
+            let none = || Ours::These([].into());
+            let entry = kept.entry(file).or_insert_with(|| Kept { file, old, ours: none() });
+            entry.ours.add(values);
         }
         self.journal.save(&self.path)
+    }
+
+    /// Notes that every knob that there is may show anything by our doing. On disk
+    /// when this returns; nothing is noted again for any later write. From then on
+    /// everything that is merged is ours, too, and unmerged at the end.
+    pub(super) fn claim(&mut self) -> Result<(), KsmError> {
+        for (file, old) in self.files.shown().into_iter().filter(|(f, _)| !f.is_counter()) {
+            let kept = Kept { file, old, ours: Ours::Any };
+            self.journal.kept.entry(file).or_insert(kept).ours = Ours::Any;
+        }
+        self.journal.save(&self.path)?;
+        self.alone = true;
+        Ok(())
+    }
+    /// Whether a knob is noted, whatever is written to it.
+    pub(super) fn is_claimed(&self, file: File) -> bool {
+        self.journal.kept.get(&file).is_some_and(|k| k.ours == Ours::Any)
+    }
+    /// What is noted.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Kept> {
+        self.journal.kept.values()
     }
 
     /// From now on it is this value that is ours.
     fn settle(&mut self, file: File, value: u64) {
         if let Some(kept) = self.journal.kept.get_mut(&file) {
-            kept.ours = [value].into();
+            kept.ours.only(value);
         }
     }
 
@@ -156,7 +181,7 @@ impl<F: Files> Hold<F> {
         let shown = self.files.shown();
         let now = shown.get(&file).copied();
         if let (Some(kept), Some(now)) = (self.journal.kept.get(&file), now) {
-            if !kept.ours.contains(&now) && !kept.ours.is_empty() {
+            if !kept.ours.contains(now) && kept.ours != Ours::These([].into()) {
                 return Ok(Set::Theirs { now });
             }
         }
@@ -177,7 +202,7 @@ impl<F: Files> Hold<F> {
             // It has what it had, by our doing or before.
             let unchanged = now.filter(|now| self.files.value(file) == Some(*now));
             if let (Some(kept), Some(now)) = (self.journal.kept.get_mut(&file), unchanged) {
-                kept.ours.insert(now);
+                kept.ours.add(&[now]);
             }
             return Err(e);
         }
@@ -267,6 +292,10 @@ impl<F: Files> Hold<F> {
 
     fn put_back(&mut self) -> Restored {
         self.over = true;
+        if self.alone {
+            // A failure is told by the knobs that can't be put back then.
+            let _ = unmerge(&self.files);
+        }
         put_back(&self.place, &self.files, &mut self.journal, &self.path)
     }
 }
@@ -282,7 +311,7 @@ impl<F: Files> Drop for Hold<F> {
 }
 
 /// Unmerges everything, also where `run` is 2 already and something has merged since.
-fn unmerge(files: &impl Files) -> io::Result<()> {
+pub(super) fn unmerge(files: &impl Files) -> io::Result<()> {
     if files.value(File::Run) == Some(2) {
         files.write(File::Run, "0")?;
     }

@@ -10,14 +10,18 @@
 //! ```
 //!
 //! By line: this boot, the driver by number and start time, each knob with its old
-//! value and those of ours, a checksum of all before. Numbers only; it is written
-//! beside and renamed, and can be read by its owner only.
+//! value and those of ours, a checksum of all before. It is written beside and
+//! renamed, and can be read by its owner only.
+//!
+//! `run 0 any` in place of ours means that whatever the knob shows is ours. A
+//! homenode that does not know the word calls such a journal damaged and touches
+//! nothing; journals without it are as they always were, hence the same version.
 
 use super::{KsmError, Place};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::ksm::files::File;
-use homenode_core::ksm::plan::Kept;
-use std::collections::{BTreeMap, BTreeSet};
+use homenode_core::ksm::plan::{Kept, Ours};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
@@ -26,6 +30,8 @@ use std::path::{Path, PathBuf};
 
 const HEAD: &str = "homenode ksm ";
 const VERSION: &str = "1";
+/// Every value is ours.
+const ANY: &str = "any";
 
 /// What a journal says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +63,13 @@ impl Journal {
         );
         for k in self.kept.values() {
             let _ = write!(text, "{} {}", k.file.name(), k.old);
-            for value in &k.ours {
-                let _ = write!(text, " {value}");
+            match &k.ours {
+                Ours::These(values) => values.iter().for_each(|v| {
+                    let _ = write!(text, " {v}");
+                }),
+                Ours::Any => {
+                    let _ = write!(text, " {ANY}");
+                }
             }
             text.push('\n');
         }
@@ -95,6 +106,10 @@ impl Journal {
             .ok_or_else(|| (at, "two numbers are expected".to_owned()))?;
         let mut kept = BTreeMap::new();
         for (at, line) in lines {
+            let (line, any) = match line.strip_suffix(ANY).and_then(|l| l.strip_suffix(' ')) {
+                Some(rest) => (rest, true),
+                None => (line, false),
+            };
             let mut words = line.split(' ');
             let name = words.next().unwrap_or_default();
             let file = KernelVersion::ALL
@@ -106,7 +121,11 @@ impl Journal {
             let numbers = numbers.unwrap_or_default();
             let (old, ours) =
                 numbers.split_first().ok_or_else(|| (at, "numbers are expected".to_owned()))?;
-            let ours: BTreeSet<u64> = ours.iter().copied().collect();
+            let ours = match (any, ours) {
+                (false, ours) => ours.iter().copied().collect(),
+                (true, []) => Ours::Any,
+                (true, _) => return Err((at, format!("either numbers or `{ANY}`"))),
+            };
             kept.insert(file, Kept { file, old: *old, ours });
         }
         Ok(Self { boot, owner, kept })
@@ -229,6 +248,24 @@ mod tests {
     }
 
     #[test]
+    fn one_of_whom_everything_is_says_so_in_a_word() {
+        let mut journal = journal();
+        let run = Kept { file: File::Run, old: 2, ours: Ours::Any };
+        journal.kept.insert(File::Run, run);
+        let text = journal.to_text();
+        assert!(text.contains("\nrun 2 any\npages_to_scan 100 263 526\n"), "{text}");
+        assert_eq!(Journal::parse(&text), Ok(journal));
+    }
+
+    #[test]
+    fn journals_from_before_that_word_are_read() {
+        let text = "homenode ksm 1\nboot 4c1f7a52-5f5d-4a8e-9a5e-0d6f0c1b2a39\nowner 4711 184467\n\
+                    run 0 1\npages_to_scan 100 263 526\nadvisor_mode 1\nend 81e79e8bb1ca9620\n";
+        assert_eq!(Journal::parse(text), Ok(journal()));
+        assert_eq!(journal().to_text(), text);
+    }
+
+    #[test]
     fn no_part_and_no_other_version_of_it_is_believed() {
         let text = journal().to_text();
         for end in 0..text.len() {
@@ -251,6 +288,9 @@ mod tests {
         );
         assert_eq!(wrong(&format!("{head}run\n")), (4, "numbers are expected".into()));
         assert_eq!(wrong(&format!("{head}run 0 x\n")), (4, "numbers are expected".into()));
+        assert_eq!(wrong(&format!("{head}run any\n")), (4, "numbers are expected".into()));
+        assert_eq!(wrong(&format!("{head}run 0 any 1\n")), (4, "numbers are expected".into()));
+        assert_eq!(wrong(&format!("{head}run 0 1 any\n")), (4, "either numbers or `any`".into()));
         assert_eq!(wrong("homenode ksm 1\nowner 1 2\n"), (2, "`boot ` is expected here".into()));
     }
 }

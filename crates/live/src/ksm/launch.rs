@@ -106,14 +106,14 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c
 }
 
 /// Catches SIGINT, SIGTERM and SIGHUP until it is dropped.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     old: Vec<(i32, libc::sigaction)>,
     seen: u32,
 }
 
 impl Signals {
     /// From now on.
-    pub(super) fn catch() -> Self {
+    pub(crate) fn catch() -> Self {
         COUNT.store(0, SeqCst);
         let old = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|signal| {
             // SAFETY: the handler only stores to atomics; zeroed sigactions are valid.
@@ -133,7 +133,7 @@ impl Signals {
     }
     /// A signal that has come since the last call, and whether the terminal sent it to
     /// everybody in the foreground.
-    pub(super) fn arrived(&mut self) -> Option<(i32, bool)> {
+    pub(crate) fn arrived(&mut self) -> Option<(i32, bool)> {
         let count = COUNT.load(SeqCst);
         if count == self.seen {
             return None;

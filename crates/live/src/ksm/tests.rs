@@ -15,6 +15,8 @@ struct Fake {
     log: RefCell<Vec<String>>,
     /// A knob that refuses, and how.
     refuses: Cell<Option<(File, i32)>>,
+    /// A knob whose text nobody understands.
+    garbled: Cell<Option<File>>,
     /// Unmerging ends with ENOMEM when half is done.
     no_memory: Cell<bool>,
     /// A merged page of processes that have gone, which no counter tells.
@@ -29,6 +31,7 @@ impl Fake {
             shown: RefCell::new(File::ALL.into_iter().map(number).collect()),
             log: RefCell::default(),
             refuses: Cell::default(),
+            garbled: Cell::default(),
             no_memory: Cell::default(),
             ghost: Cell::default(),
         }
@@ -50,6 +53,7 @@ impl Files for Fake {
         let shown = self.shown.borrow();
         let value = shown.get(&file).ok_or(io::Error::from_raw_os_error(libc::ENOENT))?;
         Ok(match (file, value) {
+            _ if self.garbled.get() == Some(file) => "?\n".to_owned(),
             (File::AdvisorMode, 0) => "[none] scan-time\n".to_owned(),
             (File::AdvisorMode, _) => "none [scan-time]\n".to_owned(),
             _ => format!("{value}\n"),
@@ -134,6 +138,120 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// All knobs, by name.
+fn knobs(files: &Fake) -> Vec<(File, u64)> {
+    files.shown().into_iter().filter(|(f, _)| !f.is_counter()).collect()
+}
+
+#[test]
+fn one_who_is_alone_notes_all_knobs_once_and_writes_what_he_likes() {
+    let (folder, files) = (Folder::new("alone"), Fake::new());
+    files.put(&[(File::AdvisorMode, 1), (File::PagesToScan, 812), (File::SleepMillisecs, 33)]);
+    let before = knobs(&files);
+    let (alone, notes) = Alone::take(&folder.place(), &files).unwrap();
+    assert!(notes.is_empty());
+    assert_eq!(files.log(), "advisor_mode=none, run=2");
+    let journal = folder.text();
+    for (file, old) in &before {
+        assert!(journal.contains(&format!("\n{} {old} any\n", file.name())), "{journal}");
+    }
+    // What the kernel refuses reaches it, and nothing is noted for it.
+    files.put(&[(File::PagesShared, 5), (File::PagesSharing, 9)]);
+    let error = alone.write("merge_across_nodes", "0").unwrap_err();
+    assert_eq!(error.source.raw_os_error(), Some(libc::EBUSY));
+    assert_eq!(error.to_string(), "/sys/kernel/mm/ksm/merge_across_nodes: \"0\" was refused");
+    assert_eq!(files.log(), "merge_across_nodes=0");
+    alone.write("no_such", "0").unwrap_err();
+    alone.write("run", "1").unwrap();
+    alone.write("pages_to_scan", "4711").unwrap();
+    assert_eq!((folder.text(), alone.read("pages_to_scan").as_deref()), (journal, Some("4711")));
+    // Between two cases: as after the beginning.
+    files.log();
+    alone.reset().unwrap();
+    assert_eq!(files.log(), "advisor_mode=none, run=2, pages_to_scan=812");
+    alone.write("max_page_sharing", "3").unwrap();
+    alone.write("advisor_mode", "scan-time").unwrap();
+    alone.write("run", "1").unwrap();
+    files.put(&[(File::PagesShared, 5), (File::PagesSharing, 9)]);
+    let restored = alone.restore();
+    assert!(restored.sentences().is_empty() && !folder.journal().exists());
+    files.put(&[(File::PagesToScan, 812)]);
+    assert_eq!((knobs(&files), files.get(File::PagesShared)), (before, 0));
+}
+
+#[test]
+fn a_knob_that_can_t_be_noted_is_not_written() {
+    let (folder, files) = (Folder::new("unknown"), Fake::new());
+    files.garbled.set(Some(File::SmartScan));
+    let (alone, _) = Alone::take(&folder.place(), &files).unwrap();
+    files.log();
+    let error = alone.write("smart_scan", "0").unwrap_err();
+    assert!(error.source.to_string().contains("not known"), "{error}");
+    assert_eq!(files.log(), "");
+    // A reset that fails says so, and sets the rest.
+    alone.write("pages_to_scan", "7").unwrap();
+    alone.write("sleep_millisecs", "0").unwrap();
+    files.refuses.set(Some((File::PagesToScan, libc::EIO)));
+    let error = alone.reset().unwrap_err();
+    assert!(matches!(error, KsmError::Write { name: "pages_to_scan", .. }), "{error}");
+    assert_eq!(files.get(File::SleepMillisecs), 20);
+    files.refuses.set(None);
+}
+
+#[test]
+fn one_who_was_alone_and_was_killed_is_restored() {
+    let (folder, files) = (Folder::new("alone-killed"), Fake::new());
+    let (place, before) = (folder.place(), knobs(&files));
+    let (alone, _) = Alone::take(&place, &files).unwrap();
+    let error = Hold::take(&place, &files).unwrap_err();
+    assert!(error.to_string().contains("is driving the kernel's merging already"), "{error}");
+    for (name, value) in [("pages_to_scan", "4711"), ("max_page_sharing", "3"), ("run", "1")] {
+        alone.write(name, value).unwrap();
+    }
+    files.put(&[(File::PagesShared, 5), (File::PagesSharing, 9)]);
+    kill(alone.into_hold());
+    files.log();
+    for error in [Alone::take(&place, &files).err(), Hold::take(&place, &files).err()] {
+        let text = error.expect("a journal is there").to_string();
+        assert!(text.contains("`homenode restore` does that. Nothing was changed"), "{text}");
+    }
+    assert_eq!(files.log(), "");
+    let Restore::Done(restored) = restore(&place, &files).unwrap() else { panic!("no journal") };
+    assert!(restored.sentences().is_empty());
+    assert_eq!((knobs(&files), folder.journal().exists()), (before, false));
+}
+
+#[test]
+fn nobody_is_alone_beside_others() {
+    let (folder, files) = (Folder::new("others"), Fake::new());
+    let refused = |expected: &str| {
+        let error = Alone::take(&folder.place(), &files).err().expect("refused");
+        assert!(error.to_string().contains(expected) && error.is_lack(), "{error}");
+        assert_eq!((files.log().as_str(), folder.journal().exists()), ("", false));
+    };
+    files.put(&[(File::Run, 5)]);
+    refused("memory is going offline");
+    files.put(&[(File::Run, 1)]);
+    refused("KSM is at work for others (run 1, pages_shared 0)");
+    files.put(&[(File::Run, 0), (File::PagesShared, 3)]);
+    refused("(run 0, pages_shared 3)");
+    // Where all can be asked, and nobody is registered, these are of the dead.
+    folder.process(std::process::id(), 5);
+    fs::write(folder.0.join(format!("proc/{}/ksm_stat", std::process::id())), "").unwrap();
+    refused("(run 0, pages_shared 3)");
+    fs::create_dir_all(folder.0.join("proc/37")).unwrap();
+    let ksmd = format!("37 (ksmd) S 2 0 0 0 -1 2097216 {}\n", "0 ".repeat(40));
+    fs::write(folder.0.join("proc/37/stat"), ksmd).unwrap();
+    drop(Alone::take(&folder.place(), &files).unwrap());
+    assert_eq!((files.get(File::PagesShared), files.get(File::Run)), (0, 0));
+    files.log();
+    folder.process(4711, 1000);
+    fs::write(folder.0.join("proc/4711/status"), "Uid:\t0\t0\t0\t0\n").unwrap();
+    fs::write(folder.0.join("proc/4711/comm"), "guest\n").unwrap();
+    fs::write(folder.0.join("proc/4711/ksm_stat"), "ksm_rmap_items 7\n").unwrap();
+    refused("process 4711 (guest) registered memory for merging");
 }
 
 /// Ends without restoring, as SIGKILL would have it.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Reading order: [`hold`] is what runs in such a process, [`Holder`] the other end of
-//! the pipe, [`Kernel`] the knobs: one holder of them at a time on a machine, and every
-//! one as it was when they are done.
+//! the pipe, [`Kernel`] the knobs, held as [`crate::ksm`] holds them: by one at a time on
+//! a machine, every one as it was when they are done, by `homenode restore` if need be.
 
 mod hold;
 mod holder;
@@ -17,7 +17,7 @@ mod kernel;
 
 pub use hold::{MAPS, hold};
 pub use holder::{Held, Holder, Order};
-pub use kernel::{Kernel, KsmError, WriteError, registered};
+pub use kernel::{Kernel, registered};
 
 /// What a page holds, as bytes are made of it.
 ///

@@ -1,90 +1,99 @@
-//! The kernel's own merging, for whoever holds it: one at a time on a machine,
-//! and with every knob as it was when they are done, also after a panic.
+//! The kernel's own merging, for tests that let ksmd run: one after another on a
+//! machine, and with every knob as it was when they are done, also after a panic.
+//!
+//! Two locks. The one of `homenode_live::ksm` refuses at once whoever comes second, as
+//! commands should, and goes to whoever drives: a test that runs such a command can't
+//! hold it. So tests have one more, for which they wait for each other.
 
-use std::fs::{self, File};
+use homenode_live::ksm::{Alone, Folder, KsmError, Place, Restore, restore};
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const FOLDER: &str = "/sys/kernel/mm/ksm";
-
-/// Knobs that are kept, in the order in which they can be written: an advisor
-/// forbids `pages_to_scan`, so it comes last; `run` is apart.
-const KNOBS: [&str; 11] = [
-    "pages_to_scan",
-    "sleep_millisecs",
-    "max_page_sharing",
-    "merge_across_nodes",
-    "stable_node_chains_prune_millisecs",
-    "use_zero_pages",
-    "smart_scan",
-    "advisor_max_cpu",
-    "advisor_max_pages_to_scan",
-    "advisor_min_pages_to_scan",
-    "advisor_target_scan_time",
-];
-
-/// The kernel's merging, ours alone until dropped.
-pub(crate) struct Ksm {
-    saved: Vec<(&'static str, String)>,
-    advisor: Option<String>,
-    run: String,
+/// This machine's merging, not to be had by any other test until dropped. Nothing is
+/// held of it: commands can be run that do.
+pub(crate) struct Turn {
     _lock: File,
 }
 
-fn read(name: &str) -> Option<String> {
-    fs::read_to_string(Path::new(FOLDER).join(name)).ok().map(|t| t.trim().to_owned())
+impl Turn {
+    /// Waits for the lock; `Err` says why there is nothing to be had: no KSM, no root,
+    /// it is at work for others, or a driver has ended without restoring.
+    pub(crate) fn take() -> Result<Self, String> {
+        let lock = wait()?;
+        // Asks for all that a command would ask for. A journal that is there already is
+        // not ours: nothing is restored from it.
+        hold().map(drop)?;
+        Ok(Self { _lock: lock })
+    }
 }
 
-fn write(name: &str, value: &str) -> bool {
-    fs::write(Path::new(FOLDER).join(name), value).is_ok()
+impl Drop for Turn {
+    /// What a command left that a failing test has killed.
+    fn drop(&mut self) {
+        let place = Place::here();
+        match restore(&place, &place.files()) {
+            Ok(Restore::Done(done)) => done.sentences().iter().for_each(|s| eprintln!("{s}")),
+            Ok(_) => {}
+            Err(e) => eprintln!("{e}"),
+        }
+    }
+}
+
+fn wait() -> Result<File, String> {
+    let path = std::env::temp_dir().join("homenode-ksm.lock");
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|e| format!("no lock for KSM: {}: {e}", path.display()))?;
+    // SAFETY: the descriptor is open; the lock goes with it.
+    while unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(lock)
+}
+
+fn hold() -> Result<Alone<Folder>, String> {
+    let place = Place::here();
+    let began = Instant::now();
+    loop {
+        match Alone::take(&place, place.files()) {
+            Ok((alone, _)) => return Ok(alone),
+            // Other tests launch programs that are registered, without letting ksmd run.
+            Err(KsmError::Registered { .. }) if began.elapsed() < Duration::from_secs(20) => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            Err(e) => return Err(format!("no KSM to be had: {e}")),
+        }
+    }
+}
+
+/// The kernel's merging, ours alone until dropped.
+pub(crate) struct Ksm {
+    // Before the lock, which others wait for.
+    alone: Alone<Folder>,
+    _lock: File,
 }
 
 impl Ksm {
-    /// Waits for the lock; `Err` says why there is nothing to be had: no KSM, no
-    /// root, or it is at work for others.
+    /// Waits for other tests; `Err` says why there is nothing to be had.
     pub(crate) fn take() -> Result<Self, String> {
-        let run = read("run").ok_or("no KSM")?;
-        if !write("run", &run) {
-            return Err("no KSM: its knobs can't be written (not root)".to_owned());
-        }
         // SAFETY: asks whether this process is merged as a whole; takes no pointer.
         if unsafe { libc::prctl(68, 0, 0, 0, 0) } < 0 {
             return Err("no KSM for processes as a whole (Linux 6.4 has it)".to_owned());
         }
-        let path = std::env::temp_dir().join("homenode-ksm.lock");
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(|e| format!("no lock for KSM: {}: {e}", path.display()))?;
-        // SAFETY: the descriptor is open; the lock goes with it.
-        while unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
-            thread::sleep(Duration::from_millis(10));
-        }
-        // Read only now: the one before has restored them.
-        let run = read("run").ok_or("no KSM")?;
-        if run == "1" || read("pages_shared").is_none_or(|n| n != "0") {
-            return Err("no KSM to be had: it is at work for others".to_owned());
-        }
-        let saved = KNOBS.iter().filter_map(|name| Some((*name, read(name)?))).collect();
-        let advisor = read("advisor_mode").and_then(|text| {
-            let from = text.find('[')? + 1;
-            Some(text[from..text.find(']')?].to_owned())
-        });
-        let ksm = Self { saved, advisor, run, _lock: lock };
-        if ksm.advisor.is_some() {
-            write("advisor_mode", "none");
-        }
-        write("run", "2");
-        Ok(ksm)
+        let lock = wait()?;
+        Ok(Self { alone: hold()?, _lock: lock })
     }
 
     /// Sets a knob.
     pub(crate) fn set(&self, name: &str, value: u64) {
-        assert!(write(name, &value.to_string()), "{name} can't be set to {value}");
+        if let Err(e) = self.alone.write(name, &value.to_string()) {
+            panic!("{e}: {}", e.source);
+        }
     }
 
     /// As fast as it goes, every page in every pass.
@@ -94,13 +103,13 @@ impl Ksm {
         self.set("merge_across_nodes", 1);
         // Not in older kernels.
         for name in ["smart_scan", "use_zero_pages"] {
-            write(name, "0");
+            let _ = self.alone.write(name, "0");
         }
     }
 
     /// A counter; 0 where the kernel has none of that name.
     pub(crate) fn counter(&self, name: &str) -> u64 {
-        read(name).and_then(|v| v.parse().ok()).unwrap_or(0)
+        self.alone.read(name).and_then(|v| v.parse().ok()).unwrap_or(0)
     }
 
     /// Lets it run until shared and sharing pages stay as they are over a pass, at
@@ -134,25 +143,5 @@ impl Ksm {
     /// Stops it where it is.
     pub(crate) fn stop(&self) {
         self.set("run", 0);
-    }
-}
-
-impl Drop for Ksm {
-    fn drop(&mut self) {
-        // Limits can be changed only while nothing is merged.
-        write("run", "2");
-        for (name, value) in &self.saved {
-            if read(name).as_ref() != Some(value) && !write(name, value) {
-                eprintln!("{FOLDER}/{name} could not be set back to {value}");
-            }
-        }
-        if let Some(advisor) = &self.advisor {
-            write("advisor_mode", advisor);
-        }
-        // Switching the advisor off and on sets the speed anew.
-        if let Some((name, value)) = self.saved.iter().find(|(n, _)| *n == "pages_to_scan") {
-            write(name, value);
-        }
-        write("run", &self.run);
     }
 }

@@ -113,6 +113,24 @@ fn what_is_ours_goes_back_and_the_rest_stays() {
 }
 
 #[test]
+fn of_one_who_is_alone_everything_is_ours() {
+    use File::{AdvisorMode, MaxPageSharing, PagesShared, PagesToScan, Run, SleepMillisecs};
+    let any = |file, old| Kept { file, old, ours: Ours::Any };
+    let k = [any(Run, 0), any(PagesToScan, 100), any(SleepMillisecs, 20), any(AdvisorMode, 0)];
+    check(&k, &[(Run, 1), (PagesToScan, 4711)], true, "run=0, pages_to_scan=100");
+    check(&k, &[], true, "");
+    // An advisor that was switched on has moved pages_to_scan.
+    let now = [(AdvisorMode, 1), (PagesToScan, 100), (SleepMillisecs, 0)];
+    check(&k, &now, true, "advisor_mode=none, pages_to_scan=100, sleep_millisecs=20");
+    // One that was on chooses it.
+    let k = [any(PagesToScan, 812), any(AdvisorMode, 1), any(MaxPageSharing, 256), any(Run, 2)];
+    let now = [(PagesToScan, 7), (MaxPageSharing, 2), (Run, 1), (PagesShared, 5)];
+    check(&k, &now, true, "run=2, max_page_sharing=256, advisor_mode=scan-time");
+    let left = "run=0, advisor_mode=scan-time, run NoRoom, max_page_sharing NoRoom";
+    check(&k, &now, false, left);
+}
+
+#[test]
 fn limits_need_everything_unmerged() {
     use File::{MaxPageSharing, MergeAcrossNodes, PagesShared, Run};
     let k = [kept(MergeAcrossNodes, 1, &[0]), kept(Run, 0, &[0, 1, 2])];
@@ -168,6 +186,9 @@ fn every_plan_is_one_that_the_rules_accept_and_is_done_after_one_try() {
             if draw(3) > 0 {
                 let ours = [values[draw(values.len())], values[draw(values.len())]];
                 k.push(kept(*file, values[draw(values.len())], &ours));
+                if draw(4) == 0 {
+                    k.last_mut().unwrap().ours = Ours::Any;
+                }
             }
         }
         let room = draw(2) == 0;
@@ -193,7 +214,7 @@ fn every_plan_is_one_that_the_rules_accept_and_is_done_after_one_try() {
             }
             if let Some((_, Left::Theirs { now: theirs })) = left {
                 assert_eq!(after[&entry.file], *theirs, "{k:?} {now:?} {plan:?}");
-                assert!(!entry.ours.contains(theirs));
+                assert!(!entry.ours.contains(*theirs));
             }
         }
     }
