@@ -227,7 +227,7 @@ fn one_who_was_alone_and_was_killed_is_restored() {
 fn nobody_is_alone_beside_others() {
     let (folder, files) = (Folder::new("others"), Fake::new());
     let refused = |expected: &str| {
-        let error = Alone::take(&folder.place(), &files).err().expect("refused");
+        let Err(error) = Alone::take(&folder.place(), &files) else { panic!("not refused") };
         assert!(error.to_string().contains(expected) && error.is_lack(), "{error}");
         assert_eq!((files.log().as_str(), folder.journal().exists()), ("", false));
     };
