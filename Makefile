@@ -2,14 +2,16 @@
 # missing first, so that they work from a clean checkout.
 SETUP := sh xtask/setup.sh
 
-.PHONY: help run build test bench install-deps
+.PHONY: help run build test test-vm vm-deps bench install-deps
 
 help:
 	@echo 'make run            install what is missing, build, and show the main job on real input'
 	@echo 'make test           what CI runs'
+	@echo 'make test-vm        tests on real kernels in emulated machines of several nodes'
 	@echo 'make bench          every benchmark beside its peer; one: cargo xtask bench NAME'
 	@echo 'make build          build the homenode command into target/release'
 	@echo 'make install-deps   only install what is missing'
+	@echo 'make vm-deps        the same for test-vm'
 
 run:
 	@$(SETUP) run cargo xtask demo
@@ -21,8 +23,15 @@ build:
 test:
 	@$(SETUP) all cargo run --locked --quiet --profile ci --package xtask -- ci
 
+# Kernels of Debian are downloaded once; `cargo xtask vm` has the parts of it.
+test-vm:
+	@$(SETUP) vm cargo run --locked --quiet --profile ci --package xtask -- vm test
+
 bench:
 	@$(SETUP) all cargo xtask bench
 
 install-deps:
 	@$(SETUP) all
+
+vm-deps:
+	@$(SETUP) vm

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Installs what is missing, by apt, then runs the rest of its command line.
 #
-#   sh xtask/setup.sh run|all [COMMAND...]
+#   sh xtask/setup.sh run|all|vm [COMMAND...]
 #
 # `run` is what building and the demo need; `all` adds what tests and benchmarks
-# need. Nothing is asked of apt when nothing is missing. Exit 3: the system
+# need, `vm` what guests need. Nothing is asked of apt when nothing is missing. Exit 3: the system
 # lacks something that could not be installed.
 set -u
 
@@ -17,8 +17,8 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 level=${1:-}
 case $level in
-run | all) shift ;;
-*) say "usage: sh xtask/setup.sh run|all [COMMAND...]"; exit 2 ;;
+run | all | vm) shift ;;
+*) say "usage: sh xtask/setup.sh run|all|vm [COMMAND...]"; exit 2 ;;
 esac
 
 # cargo and pip keep their downloads below HOME, so it has to exist and take files.
@@ -81,6 +81,10 @@ if [ "$level" = all ]; then
     if ! have python3; then packages="$packages python3"; fi
     if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then packages="$packages python3-venv"; fi
     if ! have valgrind; then packages="$packages valgrind"; fi
+fi
+if [ "$level" = vm ]; then
+    if ! have qemu-system-x86_64; then packages="$packages qemu-system-x86"; fi
+    if ! have busybox; then packages="$packages busybox-static"; fi
 fi
 
 if [ -n "$packages" ] || [ $need_rust = yes ]; then

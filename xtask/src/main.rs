@@ -9,6 +9,7 @@ mod ci;
 mod demo;
 mod scenarios;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -55,13 +56,13 @@ fn main() -> ExitCode {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &args[..]),
     };
-    let takes_arguments = matches!(chore, "bench");
+    let takes_arguments = matches!(chore, "bench" | "vm");
     if !takes_arguments && !rest.is_empty() {
         return usage(&format!("`{chore}` takes no arguments, got `{}`", rest.join(" ")));
     }
     let ending = match chore {
         "help" | "--help" | "-h" => {
-            print!("{USAGE}");
+            print!("{USAGE}{}", vm::USAGE);
             return ExitCode::SUCCESS;
         }
         "build" => in_workspace(|ws| ws.build(Profile::Release).map(|()| Ending::Done)),
@@ -70,6 +71,10 @@ fn main() -> ExitCode {
         "tidy" => in_workspace(tidy::run),
         "bench" => match bench::Options::parse(rest) {
             Ok(options) => in_workspace(|ws| bench::run(ws, &options)),
+            Err(message) => return usage(&message),
+        },
+        "vm" => match vm::Options::parse(rest) {
+            Ok(options) => in_workspace(|ws| vm::run(ws, &options)),
             Err(message) => return usage(&message),
         },
         other => return usage(&format!("there is no chore `{other}`")),
@@ -89,6 +94,6 @@ fn in_workspace(chore: impl FnOnce(&Workspace) -> Result<Ending>) -> Result<Endi
 }
 
 fn usage(message: &str) -> ExitCode {
-    eprintln!("xtask: {message}\n\n{USAGE}");
+    eprintln!("xtask: {message}\n\n{USAGE}{}", vm::USAGE);
     ExitCode::from(2)
 }

@@ -28,6 +28,7 @@ const ARROWS: &[(&str, Rooms)] = &[
     ("homenode-machine", Rooms::These(&["homenode-core"])),
     ("homenode-sim", Rooms::These(&["homenode-core", "homenode-machine", "homenode-trace"])),
     ("homenode-cli", Rooms::All),
+    ("homenode-guest", Rooms::These(&["homenode-core", "homenode-live"])),
     ("xtask", Rooms::These(&[])),
 ];
 

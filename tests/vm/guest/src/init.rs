@@ -1,0 +1,166 @@
+//! The first program of a guest: mounts what programs expect, runs what the
+//! kernel's command line asks for, and powers off.
+//!
+//! | word of the command line | what happens |
+//! |---|---|
+//! | `homenode.tests=a,b` | each test in a process of its own, results to the port |
+//! | `homenode.shell` | a shell on the console |
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{TESTS, Test};
+
+/// File systems: what, where, type.
+const MOUNTS: &[(&str, &str, &str)] = &[
+    ("proc", "/proc", "proc"),
+    ("sysfs", "/sys", "sysfs"),
+    ("devtmpfs", "/dev", "devtmpfs"),
+    ("tmpfs", "/tmp", "tmpfs"),
+    ("debugfs", "/sys/kernel/debug", "debugfs"),
+    ("tracefs", "/sys/kernel/tracing", "tracefs"),
+    ("cgroup2", "/sys/fs/cgroup", "cgroup2"),
+];
+
+/// Does everything; never comes back to the kernel, which would panic.
+pub(crate) fn run() -> ! {
+    for (what, at, kind) in MOUNTS {
+        if let Err(error) = mount(what, at, kind) {
+            // A kernel without one of the later ones is still of use.
+            eprintln!("can't mount {kind} at {at}: {error}");
+        }
+    }
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let mut words = line.split_whitespace();
+    if words.clone().any(|word| word == "homenode.shell") {
+        shell();
+    } else if let Some(names) = words.find_map(|word| word.strip_prefix("homenode.tests=")) {
+        if let Err(error) = tests(names) {
+            eprintln!("results can't be told: {error}");
+        }
+    } else {
+        eprintln!("the kernel's command line has neither homenode.tests= nor homenode.shell");
+    }
+    power_off()
+}
+
+fn mount(what: &str, at: &str, kind: &str) -> io::Result<()> {
+    fs::create_dir_all(at)?;
+    let text = |word: &str| CString::new(word).map_err(io::Error::other);
+    let (what, at, kind) = (text(what)?, text(at)?, text(kind)?);
+    // SAFETY: three strings that outlive the call, and no data.
+    let r = unsafe { libc::mount(what.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn power_off() -> ! {
+    // SAFETY: no memory is involved; nothing is left to be written to any disk.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF);
+    }
+    // A machine that can't: the kernel then panics, which ends the guest as well.
+    std::process::exit(1)
+}
+
+fn shell() {
+    println!("homenode's guest: `homenode --help`, `homenode-guest --list`; `exit` powers off");
+    let mut command = Command::new("/bin/busybox");
+    // A session with the console as its terminal, so that Ctrl-C reaches programs.
+    command.args(["setsid", "-c", "/bin/sh", "-l"]);
+    command.env("HOME", "/").env("PATH", "/bin").env("TERM", "linux").env("PS1", "guest:\\w# ");
+    if let Err(error) = command.status() {
+        eprintln!("no shell: {error}");
+    }
+}
+
+/// Runs the named tests and tells the port about each.
+fn tests(names: &str) -> io::Result<()> {
+    let mut port = port()?;
+    let mut tell = |value: Value| {
+        // One write for each line: the reader never sees half of one for long.
+        port.write_all(format!("{value}\n").as_bytes())
+    };
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    tell(json!({"guest": release.trim()}))?;
+    for name in names.split(',').filter(|name| !name.is_empty()) {
+        let Some(test) = TESTS.iter().find(|test| test.name == name) else {
+            tell(json!({"test": name, "verdict": "failed", "why": "there is no such test"}))?;
+            continue;
+        };
+        tell(json!({"begin": name, "limit_s": test.limit.as_secs()}))?;
+        if test.hangs {
+            // As a stuck kernel would: nobody in here notices.
+            eprintln!("{name}: this line is the last thing on the console");
+            thread::sleep(Duration::from_secs(86_400));
+        }
+        let begun = Instant::now();
+        let mut result = in_process(test);
+        result["test"] = json!(name);
+        result["ms"] = json!(begun.elapsed().as_millis() as u64);
+        tell(result)?;
+    }
+    tell(json!({"end": true}))
+}
+
+/// The port by its name; devices may still be appearing.
+fn port() -> io::Result<File> {
+    for _ in 0..100 {
+        for entry in fs::read_dir("/sys/class/virtio-ports").into_iter().flatten().flatten() {
+            let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
+            if name.trim() == "homenode" {
+                let device = format!("/dev/{}", entry.file_name().to_string_lossy());
+                return OpenOptions::new().write(true).open(device);
+            }
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Err(io::Error::other("no virtio port has the name homenode"))
+}
+
+/// A test in a process of its own: a crash or a hang is that test's alone.
+fn in_process(test: &Test) -> Value {
+    let failed = |why: String| json!({"verdict": "failed", "why": why});
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--test", test.name]).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env("PATH", "/bin").env("HOME", "/").process_group(0);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return failed(format!("it can't be started: {error}")),
+    };
+    let output = child.stdout.take();
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(mut output) = output {
+            let _ = output.read_to_string(&mut text);
+        }
+        text
+    });
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if begun.elapsed() > test.limit => {
+                // SAFETY: a signal to the group that the child leads.
+                unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+                let _ = child.wait();
+                return failed(format!("not done after {} s: ended", test.limit.as_secs()));
+            }
+            Ok(None) => thread::sleep(Duration::from_millis(20)),
+            Err(error) => return failed(format!("it can't be waited for: {error}")),
+        }
+    };
+    let text = reader.join().unwrap_or_default();
+    match (status.signal(), serde_json::from_str(text.trim())) {
+        (Some(signal), _) => failed(format!("ended by signal {signal}")),
+        (None, Ok(result)) => result,
+        (None, Err(_)) => failed(format!("it told nothing ({status})")),
+    }
+}

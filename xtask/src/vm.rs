@@ -1,0 +1,654 @@
+//! Real kernels on emulated machines of several nodes.
+//!
+//! ```text
+//! tests/vm/topologies/*.toml ──▶ topology ──▶ QEMU's arguments ─┐
+//! tests/vm/kernels.toml ──▶ kernels ──▶ vmlinuz (cached) ───────┼─▶ guest ──▶ table
+//! homenode, homenode-guest, busybox ──▶ initramfs ──────────────┘
+//! ```
+//!
+//! The whole matrix of topologies and tests runs on one kernel, and on the others
+//! the topology that is marked `smoke`. One guest takes one of this machine's CPUs,
+//! so as many run side by side as there are CPUs.
+
+mod guest;
+mod initramfs;
+mod kernels;
+mod topology;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::workspace::{Profile, Workspace, cache_folder, must_run, not_run, text_of};
+use crate::{Ending, Lacks};
+use guest::{Told, Verdict};
+use initramfs::Archive;
+use kernels::{Cached, Kernel};
+use topology::Topology;
+
+pub(crate) const USAGE: &str = "\
+  vm list                topologies, kernels and tests of the guests
+  vm fetch [KERNEL...]   download kernels anew, of all or of these
+  vm boot TOPOLOGY       a guest with a shell on this terminal
+        --kernel K       another than the one that everything runs on
+  vm test [NAME...]      tests in guests: all, or these
+        --kernel K       only on this kernel, there all of them
+        --topology T     only on this machine
+        --jobs N         guests side by side; one for each CPU unless told
+        --json           each result as one JSON line
+";
+
+/// What has to end badly for the apparatus to be believed.
+const CANARIES: [&str; 2] = ["canary-fails", "canary-hangs"];
+
+/// Built with CI's profile, so that nothing is built twice there.
+const PROFILE: Profile = Profile::Ci;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Options {
+    List,
+    Fetch { kernels: Vec<String> },
+    Boot { topology: String, kernel: Option<String> },
+    Test(Tests),
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tests {
+    names: Vec<String>,
+    kernel: Option<String>,
+    topology: Option<String>,
+    jobs: Option<usize>,
+    json: bool,
+}
+
+impl Options {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let (what, rest) = args.split_first().ok_or("vm: list, fetch, boot or test?")?;
+        let mut tests = Tests::default();
+        let mut rest = rest.iter();
+        while let Some(word) = rest.next() {
+            let mut value = || rest.next().cloned().ok_or_else(|| format!("{word} needs a value"));
+            match (word.as_str(), what.as_str()) {
+                ("--kernel", "boot" | "test") => tests.kernel = Some(value()?),
+                ("--topology", "test") => tests.topology = Some(value()?),
+                ("--jobs", "test") => {
+                    let text = value()?;
+                    let jobs = text.parse().ok().filter(|&n: &usize| n > 0);
+                    tests.jobs =
+                        Some(jobs.ok_or_else(|| format!("--jobs: a number from 1, not `{text}`"))?);
+                }
+                ("--json", "test") => tests.json = true,
+                (word, _) if word.starts_with('-') => {
+                    return Err(format!("vm {what} has no option `{word}`"));
+                }
+                _ => tests.names.push(word.clone()),
+            }
+        }
+        match (what.as_str(), tests.names.len()) {
+            ("list", 0) => Ok(Self::List),
+            ("fetch", _) => Ok(Self::Fetch { kernels: tests.names }),
+            ("boot", 1) => Ok(Self::Boot { topology: tests.names.remove(0), kernel: tests.kernel }),
+            ("boot", n) => {
+                Err(format!("vm boot takes one topology, not {n}: `vm list` shows them"))
+            }
+            ("test", _) => Ok(Self::Test(tests)),
+            ("list", _) => Err("vm list takes no arguments".to_owned()),
+            (other, _) => Err(format!("there is no `vm {other}`")),
+        }
+    }
+}
+
+pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
+    let all = All::load(ws)?;
+    match options {
+        Options::List => list(ws, &all),
+        Options::Fetch { kernels } => fetch(&all, kernels),
+        Options::Boot { topology, kernel } => boot(ws, &all, topology, kernel.as_deref()),
+        Options::Test(tests) => test(ws, &all, tests),
+    }
+}
+
+/// What there is in the tree, and where downloads are.
+struct All {
+    topologies: Vec<Topology>,
+    kernels: Vec<Kernel>,
+    cache: PathBuf,
+}
+
+impl All {
+    fn load(ws: &Workspace) -> Result<Self> {
+        let folder = ws.root.join("tests/vm/topologies");
+        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
+            .with_context(|| format!("can't read {}", folder.display()))?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "toml"))
+            .collect();
+        paths.sort();
+        let topologies = paths.iter().map(|p| Topology::read(p)).collect::<Result<_>>()?;
+        let kernels = kernels::table(&ws.root)?;
+        let cache = cache_folder()?.join("vm");
+        fs::create_dir_all(&cache).with_context(|| format!("can't make {}", cache.display()))?;
+        Ok(Self { topologies, kernels, cache })
+    }
+
+    fn topology(&self, name: &str) -> Result<&Topology> {
+        let found = self.topologies.iter().find(|topology| topology.name == name);
+        found.with_context(|| {
+            format!(
+                "there is no topology `{name}`; there are {}",
+                names(&self.topologies, |t| &t.name)
+            )
+        })
+    }
+
+    fn kernel(&self, name: &str) -> Result<&Kernel> {
+        let found = self.kernels.iter().find(|kernel| kernel.name == name);
+        found.with_context(|| {
+            format!("there is no kernel `{name}`; there are {}", names(&self.kernels, |k| &k.name))
+        })
+    }
+
+    /// The kernel that everything runs on.
+    fn main_kernel(&self) -> Result<&Kernel> {
+        self.kernels.iter().find(|k| k.whole).context("no kernel has matrix = \"all\"")
+    }
+}
+
+fn names<T>(of: &[T], name: impl Fn(&T) -> &String) -> String {
+    of.iter().map(|one| name(one).as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn list(ws: &Workspace, all: &All) -> Result<Ending> {
+    println!("topologies");
+    for t in &all.topologies {
+        println!("  {:<16} {:>5} MiB  {}", t.name, t.memory_mib(), t.about);
+    }
+    println!("kernels");
+    for k in &all.kernels {
+        let there = match kernels::cached(&all.cache, k) {
+            Some(cached) => format!("{} from {}, cached", cached.version, cached.suite),
+            None => format!("not downloaded yet; looked for in {}", k.suites.join(", ")),
+        };
+        let matrix = if k.whole { "all tests" } else { "smoke test" };
+        println!("  {:<16} {matrix:<10} {there}", k.name);
+    }
+    println!("tests");
+    for (name, about) in tests_of(&guest_program(ws)?)? {
+        println!("  {name:<16} {about}");
+    }
+    Ok(Ending::Done)
+}
+
+fn fetch(all: &All, wanted: &[String]) -> Result<Ending> {
+    let chosen: Vec<&Kernel> = if wanted.is_empty() {
+        all.kernels.iter().collect()
+    } else {
+        wanted.iter().map(|name| all.kernel(name)).collect::<Result<_>>()?
+    };
+    for kernel in chosen {
+        match kernels::fetch(&all.cache, kernel) {
+            Ok(_) => {}
+            Err(why) if kernel.may_lack => println!("{why:#}"),
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn boot(ws: &Workspace, all: &All, topology: &str, kernel: Option<&str>) -> Result<Ending> {
+    let topology = all.topology(topology)?;
+    let kernel = kernel.map_or_else(|| all.main_kernel(), |name| all.kernel(name))?;
+    let tools = Tools::find()?;
+    let cached = kernels::have(&all.cache, kernel)?;
+    let base = base(ws, &tools)?;
+    let folder = ws.folder("vm")?.join(format!("boot.{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let image = initramfs(&base, topology, &folder)?;
+    println!("{}, {}: Ctrl-A X ends it at once", topology.about, cached.version);
+    let mut command = guest::qemu(topology, &cached.image, &image, "homenode.shell");
+    command.args(["-serial", "mon:stdio"]);
+    let ended = command.status().map_err(|e| not_run(&command, e));
+    fs::remove_dir_all(&folder)?;
+    if ended?.success() { Ok(Ending::Done) } else { Ok(Ending::Failed) }
+}
+
+/// Programs that must be here already.
+struct Tools {
+    busybox: PathBuf,
+}
+
+impl Tools {
+    fn find() -> Result<Self> {
+        let mut missing = Vec::new();
+        let on_path = |name: &str| {
+            std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+                .map(|folder| folder.join(name))
+                .find(|path| path.is_file())
+        };
+        if !cfg!(target_arch = "x86_64") {
+            bail!(Lacks("guests are x86-64 machines that run programs of this one".to_owned()));
+        }
+        if on_path(guest::QEMU).is_none() {
+            missing.push("qemu-system-x86");
+        }
+        let busybox = on_path("busybox");
+        if busybox.is_none() {
+            missing.push("busybox-static");
+        }
+        match (busybox, missing.is_empty()) {
+            (Some(busybox), true) => Ok(Self { busybox }),
+            _ => bail!(Lacks(format!(
+                "guests need the packages {}: `make vm-deps` installs them",
+                missing.join(", ")
+            ))),
+        }
+    }
+}
+
+fn guest_program(ws: &Workspace) -> Result<PathBuf> {
+    must_run(
+        ws.cargo().args(["build", "--locked", "--quiet", "--profile", PROFILE.name()]).args([
+            "--package",
+            "homenode-guest",
+            "--package",
+            "homenode-cli",
+        ]),
+    )?;
+    Ok(ws.target.join(PROFILE.name()).join("homenode-guest"))
+}
+
+/// Names and descriptions of the tests, as the guest's program knows them.
+fn tests_of(program: &Path) -> Result<Vec<(String, String)>> {
+    let text = text_of(Command::new(program).arg("--list"))?;
+    let row = |line: &str| {
+        let (name, about) = line.split_once('\t')?;
+        Some((name.to_owned(), about.to_owned()))
+    };
+    text.lines().map(row).collect::<Option<_>>().context("homenode-guest --list printed no table")
+}
+
+/// What all guests have in common.
+fn base(ws: &Workspace, tools: &Tools) -> Result<Vec<u8>> {
+    let program = guest_program(ws)?;
+    let mut archive = Archive::default();
+    for folder in ["/proc", "/sys", "/tmp", "/etc"] {
+        archive.folder(folder);
+    }
+    archive.console();
+    archive.program("/init", &program)?;
+    archive.link("/bin/homenode-guest", "/init");
+    archive.program("/bin/homenode", &ws.target.join(PROFILE.name()).join("homenode"))?;
+    archive.program("/bin/busybox", &tools.busybox)?;
+    // Every command of busybox by its name, as scripts and people expect.
+    for applet in text_of(Command::new(&tools.busybox).arg("--list"))?.lines() {
+        if applet != "busybox" {
+            archive.link(&format!("/bin/{applet}"), "busybox");
+        }
+    }
+    Ok(archive.finish())
+}
+
+/// The base and, after it, what differs: the topology that was asked for.
+fn initramfs(base: &[u8], topology: &Topology, folder: &Path) -> Result<PathBuf> {
+    let mut own = Archive::default();
+    own.file("/topology.json", format!("{}\n", topology.to_json()).as_bytes());
+    let path = folder.join("initramfs");
+    fs::write(&path, [base, &own.finish()].concat())
+        .with_context(|| format!("can't write {}", path.display()))?;
+    Ok(path)
+}
+
+/// One guest to be run.
+struct Plan<'a> {
+    kernel: &'a Kernel,
+    image: PathBuf,
+    topology: &'a Topology,
+    tests: Vec<String>,
+}
+
+/// Which guests: every topology on the kernel that has the whole matrix or is asked
+/// for by name, elsewhere those marked `smoke`.
+fn matrix<'a>(
+    all: &'a All,
+    options: &Tests,
+    kernels: &[(&'a Kernel, Cached)],
+    tests: &[String],
+) -> Vec<Plan<'a>> {
+    let mut plans = Vec::new();
+    for (kernel, cached) in kernels {
+        let every = kernel.whole || options.kernel.is_some() || options.topology.is_some();
+        let wanted = |t: &&Topology| options.topology.as_ref().is_none_or(|name| *name == t.name);
+        for topology in all.topologies.iter().filter(wanted).filter(|t| every || t.smoke) {
+            let plan =
+                |tests: Vec<String>| Plan { kernel, image: cached.image.clone(), topology, tests };
+            plans.push(plan(tests.to_vec()));
+            // In a guest of their own, which they take with them.
+            if kernel.whole && topology.smoke && options.names.is_empty() {
+                plans.push(plan(CANARIES.map(str::to_owned).to_vec()));
+            }
+        }
+    }
+    plans
+}
+
+/// A row of the table.
+#[derive(Debug)]
+struct Row {
+    test: String,
+    verdict: Verdict,
+    facts: String,
+    seconds: Option<f64>,
+}
+
+fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
+    let tools = Tools::find()?;
+    let known: Vec<String> =
+        tests_of(&guest_program(ws)?)?.into_iter().map(|(name, _)| name).collect();
+    if let Some(name) = options.names.iter().find(|name| !known.contains(name)) {
+        bail!("there is no test `{name}`; there are {}", known.join(", "));
+    }
+    let tests: Vec<String> = if options.names.is_empty() {
+        known.into_iter().filter(|name| !CANARIES.contains(&name.as_str())).collect()
+    } else {
+        options.names.clone()
+    };
+    if let Some(name) = &options.topology {
+        all.topology(name)?;
+    }
+    let chosen: Vec<&Kernel> = match &options.kernel {
+        Some(name) => vec![all.kernel(name)?],
+        None => all.kernels.iter().collect(),
+    };
+    let mut kernels = Vec::new();
+    let mut lacking = Vec::new();
+    for kernel in chosen {
+        match kernels::have(&all.cache, kernel) {
+            Ok(cached) => kernels.push((kernel, cached)),
+            Err(why) if kernel.may_lack => lacking.push(format!("skipped: {why:#}")),
+            Err(why) => return Err(why),
+        }
+    }
+    let plans = matrix(all, options, &kernels, &tests);
+    let base = base(ws, &tools)?;
+    let folder = ws.folder("vm")?;
+    let jobs =
+        options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into));
+    let waiting = Mutex::new(plans.iter().collect::<std::collections::VecDeque<_>>());
+    let counts = Mutex::new([0u32; 3]);
+    let next = || waiting.lock().ok()?.pop_front();
+    let work = || -> Result<()> {
+        while let Some(plan) = next() {
+            let rows = run_guest(plan, &base, &folder, options.json)?;
+            if let Ok(mut counts) = counts.lock() {
+                for row in &rows {
+                    counts[match row.verdict {
+                        Verdict::Passed => 0,
+                        Verdict::Failed(_) => 1,
+                        Verdict::Skipped(_) => 2,
+                    }] += 1;
+                }
+            }
+        }
+        Ok(())
+    };
+    let results: Vec<Result<()>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.min(plans.len())).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| bail!("a guest's thread panicked")))
+            .collect()
+    });
+    results.into_iter().collect::<Result<()>>()?;
+    for line in &lacking {
+        println!("{line}");
+    }
+    let [passed, failed, skipped] =
+        counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if passed + failed + skipped == 0 {
+        bail!("no guest runs any of this");
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    Ok(if failed == 0 { Ending::Done } else { Ending::Failed })
+}
+
+/// Runs one guest and prints its part of the table at once.
+fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Row>> {
+    let canaries = plan.tests == CANARIES;
+    let name = format!(
+        "{}.{}{}",
+        plan.kernel.name,
+        plan.topology.name,
+        if canaries { ".canaries" } else { "" }
+    );
+    let folder = folder.join(name);
+    fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+    let image = initramfs(base, plan.topology, &folder)?;
+    let left = guest::run(plan.topology, &plan.image, &image, &plan.tests, &folder)?;
+    let rows = if canaries { canary_rows(&left.told, &left.ending) } else { rows(plan, &left) };
+    let release = left.release.as_deref().unwrap_or("came to nothing");
+    let mut text = format!(
+        "{} ({release}), {}: {:.0} s\n",
+        plan.kernel.name,
+        plan.topology.name,
+        left.took.as_secs_f64()
+    );
+    for row in &rows {
+        text.push_str(&line(row));
+        if json {
+            let (verdict, why) = match &row.verdict {
+                Verdict::Passed => ("passed", None),
+                Verdict::Failed(why) => ("failed", Some(why)),
+                Verdict::Skipped(why) => ("skipped", Some(why)),
+            };
+            text.push_str(&format!(
+                "{}\n",
+                json!({
+                    "kernel": plan.kernel.name,
+                    "release": left.release,
+                    "topology": plan.topology.name,
+                    "test": row.test,
+                    "verdict": verdict,
+                    "why": why,
+                    "facts": row.facts,
+                })
+            ));
+        }
+    }
+    if !canaries && left.ending != guest::Ending::Done {
+        text.push_str(&tail(&left.console));
+    }
+    // One piece, so that guests side by side don't mix their lines.
+    print!("{text}");
+    Ok(rows)
+}
+
+/// What was told, and a failure for each test that was to come.
+fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Row> {
+    let told = |test: &String| left.told.iter().find(|told| told.test == *test);
+    plan.tests
+        .iter()
+        .map(|test| match told(test) {
+            Some(Told { verdict, facts, ms, .. }) => Row {
+                test: test.clone(),
+                verdict: verdict.clone(),
+                facts: if facts.is_null() { String::new() } else { facts.to_string() },
+                seconds: Some(*ms as f64 / 1000.0),
+            },
+            None => {
+                let why = match &left.ending {
+                    guest::Ending::Hung { during } if during.as_ref() == Some(test) => {
+                        "the guest hung in it and was ended"
+                    }
+                    guest::Ending::Died { during } if during.as_ref() == Some(test) => {
+                        "the guest ended in it"
+                    }
+                    guest::Ending::Hung { .. } => "the guest hung before it and was ended",
+                    guest::Ending::Died { .. } => "the guest ended before it",
+                    guest::Ending::Done => "the guest told nothing about it",
+                };
+                Row {
+                    test: test.clone(),
+                    verdict: Verdict::Failed(why.to_owned()),
+                    facts: String::new(),
+                    seconds: None,
+                }
+            }
+        })
+        .collect()
+}
+
+/// Canaries have to fail and to hang; anything else is a failure of ours.
+fn canary_rows(told: &[Told], ending: &guest::Ending) -> Vec<Row> {
+    let [fails, hangs] = CANARIES;
+    let failed = matches!(told, [Told { test, verdict: Verdict::Failed(_), .. }] if test == fails);
+    let hung = matches!(ending, guest::Ending::Hung { during: Some(test) } if test == hangs);
+    let row = |name: &str, well: bool, facts: &str, why: String| Row {
+        test: name.to_owned(),
+        verdict: if well { Verdict::Passed } else { Verdict::Failed(why) },
+        facts: if well { facts.to_owned() } else { String::new() },
+        seconds: None,
+    };
+    vec![
+        row(fails, failed, "failed, as it has to", format!("it didn't fail: {told:?}")),
+        row(hangs, hung, "hung and was ended, as it has to", format!("it didn't hang: {ending:?}")),
+    ]
+}
+
+fn line(row: &Row) -> String {
+    let (verdict, text) = match &row.verdict {
+        Verdict::Passed => ("passed", &row.facts),
+        Verdict::Failed(why) => ("FAILED", why),
+        Verdict::Skipped(why) => ("skipped", why),
+    };
+    let seconds = row.seconds.map_or(String::new(), |s| format!("{s:.1} s"));
+    format!("  {:<16} {verdict:<8}{seconds:>8}  {text}\n", row.test)
+}
+
+/// The end of a console, for people.
+fn tail(console: &Path) -> String {
+    const LINES: usize = 40;
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = &lines[lines.len().saturating_sub(LINES)..];
+    let mut out = format!("  its console ends ({}):\n", console.display());
+    for line in shown {
+        out.push_str(&format!("  | {}\n", line.trim_end()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<Options, String> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&words)
+    }
+
+    #[test]
+    fn arguments_are_understood_or_refused() {
+        assert_eq!(options("list"), Ok(Options::List));
+        assert_eq!(
+            options("boot two-nodes --kernel 6.1"),
+            Ok(Options::Boot { topology: "two-nodes".into(), kernel: Some("6.1".into()) })
+        );
+        let tests = Tests {
+            names: vec!["topology".into()],
+            kernel: None,
+            topology: Some("four-nodes".into()),
+            jobs: Some(1),
+            json: true,
+        };
+        assert_eq!(
+            options("test topology --topology four-nodes --jobs 1 --json"),
+            Ok(Options::Test(tests))
+        );
+        for wrong in ["", "start", "boot", "boot a b", "list x", "test --jobs 0", "test --kernel"] {
+            assert!(options(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(options("boot a --json"), Err("vm boot has no option `--json`".to_owned()));
+    }
+
+    fn told(test: &str, verdict: Verdict) -> Told {
+        Told { test: test.to_owned(), verdict, facts: json!(null), ms: 0 }
+    }
+
+    #[test]
+    fn a_canary_that_lives_is_a_failure() {
+        let hung = guest::Ending::Hung { during: Some("canary-hangs".to_owned()) };
+        let failed = told("canary-fails", Verdict::Failed("always".to_owned()));
+        let verdicts = |told: &[Told], ending: &guest::Ending| -> Vec<bool> {
+            let rows = canary_rows(told, ending);
+            rows.iter().map(|row| row.verdict == Verdict::Passed).collect()
+        };
+        assert_eq!(verdicts(std::slice::from_ref(&failed), &hung), [true, true]);
+        assert_eq!(verdicts(&[told("canary-fails", Verdict::Passed)], &hung), [false, true]);
+        assert_eq!(verdicts(&[failed], &guest::Ending::Done), [true, false]);
+        assert_eq!(verdicts(&[], &guest::Ending::Hung { during: None }), [false, false]);
+    }
+
+    #[test]
+    fn a_test_that_nobody_told_about_has_failed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let kernels = kernels::table(&root).unwrap();
+        let topology = Topology::read(&root.join("tests/vm/topologies/two-nodes.toml")).unwrap();
+        let plan = Plan {
+            kernel: &kernels[0],
+            image: PathBuf::new(),
+            topology: &topology,
+            tests: ["a", "b", "c"].map(str::to_owned).to_vec(),
+        };
+        let left = guest::Left {
+            release: None,
+            told: vec![told("a", Verdict::Passed)],
+            ending: guest::Ending::Died { during: Some("b".to_owned()) },
+            took: std::time::Duration::ZERO,
+            console: PathBuf::new(),
+        };
+        let rows = rows(&plan, &left);
+        assert_eq!(rows[0].verdict, Verdict::Passed);
+        assert_eq!(rows[1].verdict, Verdict::Failed("the guest ended in it".to_owned()));
+        assert_eq!(rows[2].verdict, Verdict::Failed("the guest ended before it".to_owned()));
+    }
+
+    #[test]
+    fn the_matrix_is_whole_on_one_kernel_only() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folder = root.join("tests/vm/topologies");
+        let read = |name: &str| Topology::read(&folder.join(format!("{name}.toml"))).unwrap();
+        let all = All {
+            topologies: vec![read("two-nodes"), read("four-nodes")],
+            kernels: kernels::table(&root).unwrap(),
+            cache: PathBuf::new(),
+        };
+        let cached =
+            || Cached { image: PathBuf::new(), version: String::new(), suite: String::new() };
+        let kernels: Vec<(&Kernel, Cached)> = all.kernels.iter().map(|k| (k, cached())).collect();
+        let shown = |options: &Tests| -> Vec<String> {
+            matrix(&all, options, &kernels, &["topology".to_owned()])
+                .iter()
+                .map(|p| format!("{} {} {}", p.kernel.name, p.topology.name, p.tests.join(",")))
+                .collect()
+        };
+        assert_eq!(
+            shown(&Tests::default()),
+            [
+                "6.12 two-nodes topology",
+                "6.12 two-nodes canary-fails,canary-hangs",
+                "6.12 four-nodes topology",
+                "6.1 two-nodes topology",
+                "newest two-nodes topology",
+            ]
+        );
+        let one = Tests { topology: Some("four-nodes".into()), ..Tests::default() };
+        assert_eq!(shown(&one).len(), 3);
+    }
+}

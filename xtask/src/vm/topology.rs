@@ -1,0 +1,395 @@
+//! A guest's machine as data: `tests/vm/topologies/NAME.toml`, and what QEMU has
+//! to be told to show it.
+//!
+//! ```text
+//! [[node]] cpus = 2, memory_mib = 768      -object memory-backend-ram,id=m0,size=768M
+//!                                          -numa node,nodeid=0,memdev=m0,cpus=0-1
+//! distances = [[10, 21], [21, 10]]         -numa dist,src=0,dst=1,val=21
+//! [hmat] latency_ns = [[80, 140]]          -numa hmat-lb,initiator=0,target=1,...,latency=140
+//! ```
+//!
+//! CPUs are numbered through the nodes in their order. Everything is checked
+//! here, since QEMU's own messages name its options and not our file.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use toml_edit::{DocumentMut, Item, Table};
+
+/// QEMU's numbers of nodes end here; ours could be fewer.
+const NODES_MAX: usize = 128;
+
+/// A machine to be emulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Topology {
+    /// Name of the file without its ending.
+    pub(crate) name: String,
+    /// One line for people.
+    pub(crate) about: String,
+    /// Whether it is booted with every kernel.
+    pub(crate) smoke: bool,
+    pub(crate) nodes: Vec<Node>,
+    /// `distances[i][j]` as the kernel shows them: 10 to itself, more to others.
+    pub(crate) distances: Vec<Vec<u64>>,
+    pub(crate) hmat: Option<Hmat>,
+    /// Nodes by memory tier, fastest first.
+    pub(crate) tiers: Vec<Vec<u64>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) cpus: u64,
+    pub(crate) memory_mib: u64,
+    /// The node with CPUs from which HMAT says this memory is reached.
+    pub(crate) initiator: Option<u64>,
+}
+
+/// The firmware's table of latencies and bandwidths; rows are nodes with CPUs in
+/// their order, columns all nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hmat {
+    pub(crate) latency_ns: Vec<Vec<u64>>,
+    pub(crate) bandwidth_mbps: Vec<Vec<u64>>,
+}
+
+impl Topology {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("can't read {}", path.display()))?;
+        Self::parse(&name, &text).with_context(|| path.display().to_string())
+    }
+
+    /// From a file's text; errors name the key.
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
+        let document: DocumentMut = text.parse()?;
+        let top = document.as_table();
+        known_keys(top, "", &["about", "smoke", "distances", "tiers", "node", "hmat"])?;
+        let tables = top
+            .get("node")
+            .and_then(Item::as_array_of_tables)
+            .context("node: at least one [[node]] is needed")?;
+        let nodes: Vec<Node> = tables
+            .iter()
+            .enumerate()
+            .map(|(i, table)| node(table).with_context(|| format!("[[node]] {i}")))
+            .collect::<Result<_>>()?;
+        let hmat = match top.get("hmat") {
+            None => None,
+            Some(item) => {
+                let table = item.as_table().context("hmat: a table is needed")?;
+                known_keys(table, "hmat.", &["latency_ns", "bandwidth_mbps"])?;
+                Some(Hmat {
+                    latency_ns: rows(table, "latency_ns")?,
+                    bandwidth_mbps: rows(table, "bandwidth_mbps")?,
+                })
+            }
+        };
+        let topology = Self {
+            name: name.to_owned(),
+            about: string(top, "about")?,
+            smoke: top
+                .get("smoke")
+                .map_or(Some(false), Item::as_bool)
+                .context("smoke: true or false is needed")?,
+            distances: rows(top, "distances")?,
+            tiers: if top.contains_key("tiers") { rows(top, "tiers")? } else { vec![] },
+            nodes,
+            hmat,
+        };
+        topology.check()?;
+        Ok(topology)
+    }
+
+    fn check(&self) -> Result<()> {
+        let n = self.nodes.len();
+        ensure!((1..=NODES_MAX).contains(&n), "node: 1 to {NODES_MAX} nodes are possible, not {n}");
+        ensure!(self.nodes[0].cpus > 0, "[[node]] 0: cpus: the kernel boots on a CPU of node 0");
+        square(&self.distances, n, n).context("distances")?;
+        for (i, row) in self.distances.iter().enumerate() {
+            for (j, &d) in row.iter().enumerate() {
+                let fits = if i == j { d == 10 } else { (11..=254).contains(&d) };
+                ensure!(fits, "distances[{i}][{j}]: {d}; 10 to itself, 11 to 254 to others");
+            }
+        }
+        let initiators = self.initiators();
+        for (i, node) in self.nodes.iter().enumerate() {
+            let at = || format!("[[node]] {i}: initiator");
+            match node.initiator {
+                Some(of) => {
+                    ensure!(self.hmat.is_some(), "{}: it belongs to HMAT: [hmat] is missing", at());
+                    ensure!(node.cpus == 0, "{}: a node with CPUs is its own", at());
+                    ensure!(initiators.contains(&(of as usize)), "{}: node {of} has no CPU", at());
+                }
+                None => ensure!(
+                    node.cpus > 0 || self.hmat.is_none(),
+                    "{}: a node without CPUs needs one where there is HMAT",
+                    at()
+                ),
+            }
+        }
+        if let Some(hmat) = &self.hmat {
+            square(&hmat.latency_ns, initiators.len(), n).context("hmat.latency_ns")?;
+            square(&hmat.bandwidth_mbps, initiators.len(), n).context("hmat.bandwidth_mbps")?;
+        }
+        if !self.tiers.is_empty() {
+            let named: Vec<u64> = self.tiers.iter().flatten().copied().collect();
+            let all: BTreeSet<u64> = named.iter().copied().collect();
+            ensure!(
+                named.len() == n && all == (0..n as u64).collect(),
+                "tiers: every node has to be in exactly one"
+            );
+        }
+        Ok(())
+    }
+
+    /// Places of the nodes that have CPUs.
+    fn initiators(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|&i| self.nodes[i].cpus > 0).collect()
+    }
+
+    fn cpus(&self) -> u64 {
+        self.nodes.iter().map(|node| node.cpus).sum()
+    }
+
+    pub(crate) fn memory_mib(&self) -> u64 {
+        self.nodes.iter().map(|node| node.memory_mib).sum()
+    }
+
+    /// Each node's CPUs: numbered through.
+    fn cpu_numbers(&self) -> Vec<Vec<u64>> {
+        let mut next = 0;
+        self.nodes
+            .iter()
+            .map(|node| {
+                let first = next;
+                next += node.cpus;
+                (first..next).collect()
+            })
+            .collect()
+    }
+
+    /// What QEMU is told, from `-machine` on: CPUs, memory, nodes, distances, HMAT.
+    ///
+    /// `mem-merge=off`: else QEMU registers the guest's memory with the host's own
+    /// same-page merging. CPUs of one node share a socket where all nodes have
+    /// equally many, so that no last-level cache spans two nodes. `cx16=off`: QEMU 7.2
+    /// leaves rubbish in the flags after `cmpxchg16b`, and an interrupt right behind
+    /// it makes the kernel crash, about one boot in three; without it kernels do the
+    /// same by other means.
+    pub(crate) fn qemu_args(&self) -> Vec<String> {
+        let mut args: Vec<String> = Vec::new();
+        let mut add = |option: &str, value: String| args.extend([option.to_owned(), value]);
+        let hmat = if self.hmat.is_some() { "on" } else { "off" };
+        add("-machine", format!("q35,hmat={hmat},mem-merge=off"));
+        add("-cpu", "max,cx16=off".to_owned());
+        let with_cpus: Vec<u64> =
+            self.nodes.iter().map(|node| node.cpus).filter(|&n| n > 0).collect();
+        let cpus = self.cpus();
+        let (sockets, cores) = if with_cpus.iter().all(|&n| n == with_cpus[0]) {
+            (with_cpus.len() as u64, with_cpus[0])
+        } else {
+            (cpus, 1)
+        };
+        add("-smp", format!("cpus={cpus},sockets={sockets},cores={cores},threads=1"));
+        add("-m", format!("{}M", self.memory_mib()));
+        for (i, (node, numbers)) in self.nodes.iter().zip(self.cpu_numbers()).enumerate() {
+            add("-object", format!("memory-backend-ram,id=m{i},size={}M", node.memory_mib));
+            let mut value = format!("node,nodeid={i},memdev=m{i}");
+            if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
+                let _ = write!(value, ",cpus={first}-{last}");
+            }
+            if self.hmat.is_some() {
+                let _ = write!(value, ",initiator={}", node.initiator.unwrap_or(i as u64));
+            }
+            add("-numa", value);
+        }
+        for (i, row) in self.distances.iter().enumerate() {
+            for (j, d) in row.iter().enumerate().filter(|&(j, _)| j != i) {
+                add("-numa", format!("dist,src={i},dst={j},val={d}"));
+            }
+        }
+        if let Some(hmat) = &self.hmat {
+            for (row, &from) in self.initiators().iter().enumerate() {
+                for to in 0..self.nodes.len() {
+                    let pair =
+                        format!("hmat-lb,initiator={from},target={to},hierarchy=memory,data-type=");
+                    let latency = hmat.latency_ns[row][to];
+                    let bandwidth = hmat.bandwidth_mbps[row][to];
+                    add("-numa", format!("{pair}access-latency,latency={latency}"));
+                    add("-numa", format!("{pair}access-bandwidth,bandwidth={bandwidth}M"));
+                }
+            }
+        }
+        args
+    }
+
+    /// What the guest is told, to hold it against what its kernel shows.
+    pub(crate) fn to_json(&self) -> Value {
+        let nodes: Vec<Value> = self
+            .nodes
+            .iter()
+            .zip(self.cpu_numbers())
+            .map(|(node, cpus)| json!({"cpus": cpus, "memory_mib": node.memory_mib}))
+            .collect();
+        json!({
+            "name": self.name,
+            "nodes": nodes,
+            "distances": self.distances,
+            "tiers": self.tiers,
+        })
+    }
+}
+
+fn node(table: &Table) -> Result<Node> {
+    known_keys(table, "", &["cpus", "memory_mib", "initiator"])?;
+    let memory_mib = whole(table, "memory_mib")?.context("memory_mib is missing")?;
+    ensure!((64..=1 << 20).contains(&memory_mib), "memory_mib: 64 to 1048576, not {memory_mib}");
+    let cpus = whole(table, "cpus")?.unwrap_or(0);
+    ensure!(cpus <= 64, "cpus: 0 to 64, not {cpus}");
+    Ok(Node { cpus, memory_mib, initiator: whole(table, "initiator")? })
+}
+
+fn known_keys(table: &Table, prefix: &str, known: &[&str]) -> Result<()> {
+    match table.iter().find(|(key, _)| !known.contains(key)) {
+        Some((key, _)) => {
+            bail!("{prefix}{key}: there is no such key; there are {}", known.join(", "))
+        }
+        None => Ok(()),
+    }
+}
+
+fn string(table: &Table, key: &str) -> Result<String> {
+    let text = table.get(key).and_then(Item::as_str);
+    text.map(str::to_owned).with_context(|| format!("{key}: a text is needed"))
+}
+
+fn whole(table: &Table, key: &str) -> Result<Option<u64>> {
+    table
+        .get(key)
+        .map(|item| {
+            item.as_integer()
+                .and_then(|n| u64::try_from(n).ok())
+                .with_context(|| format!("{key}: a whole number from 0 is needed"))
+        })
+        .transpose()
+}
+
+fn rows(table: &Table, key: &str) -> Result<Vec<Vec<u64>>> {
+    let row = |value: &toml_edit::Value| -> Option<Vec<u64>> {
+        value.as_array()?.iter().map(|v| u64::try_from(v.as_integer()?).ok()).collect()
+    };
+    table
+        .get(key)
+        .and_then(Item::as_array)
+        .and_then(|rows| rows.iter().map(row).collect())
+        .with_context(|| {
+            format!("{key}: rows of whole numbers are needed, as in [[10, 21], [21, 10]]")
+        })
+}
+
+fn square(rows: &[Vec<u64>], height: usize, width: usize) -> Result<()> {
+    ensure!(
+        rows.len() == height && rows.iter().all(|row| row.len() == width),
+        "{height} rows of {width} numbers are needed"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: &str = "\
+about = \"slow\"
+distances = [[10, 40], [40, 10]]
+tiers = [[0], [1]]
+[[node]]
+cpus = 2
+memory_mib = 512
+[[node]]
+memory_mib = 1536
+initiator = 0
+[hmat]
+latency_ns = [[80, 400]]
+bandwidth_mbps = [[102400, 20480]]
+";
+
+    #[test]
+    fn a_slow_node_becomes_qemus_arguments() {
+        let topology = Topology::parse("slow", SLOW).unwrap();
+        let text = topology.qemu_args().join(" ");
+        let want = "-machine q35,hmat=on,mem-merge=off -cpu max,cx16=off \
+            -smp cpus=2,sockets=1,cores=2,threads=1 -m 2048M \
+            -object memory-backend-ram,id=m0,size=512M \
+            -numa node,nodeid=0,memdev=m0,cpus=0-1,initiator=0 \
+            -object memory-backend-ram,id=m1,size=1536M \
+            -numa node,nodeid=1,memdev=m1,initiator=0 \
+            -numa dist,src=0,dst=1,val=40 -numa dist,src=1,dst=0,val=40 \
+            -numa hmat-lb,initiator=0,target=0,hierarchy=memory,data-type=access-latency,latency=80 \
+            -numa hmat-lb,initiator=0,target=0,hierarchy=memory,data-type=access-bandwidth,bandwidth=102400M \
+            -numa hmat-lb,initiator=0,target=1,hierarchy=memory,data-type=access-latency,latency=400 \
+            -numa hmat-lb,initiator=0,target=1,hierarchy=memory,data-type=access-bandwidth,bandwidth=20480M";
+        assert_eq!(text, want);
+        assert_eq!(
+            topology.to_json().to_string(),
+            r#"{"distances":[[10,40],[40,10]],"name":"slow","nodes":[{"cpus":[0,1],"memory_mib":512},{"cpus":[],"memory_mib":1536}],"tiers":[[0],[1]]}"#
+        );
+    }
+
+    #[test]
+    fn nodes_with_unequal_cpus_get_a_socket_for_each_cpu() {
+        let text = "about = \"odd\"\ndistances = [[10, 21], [21, 10]]\n\
+            [[node]]\ncpus = 1\nmemory_mib = 256\n[[node]]\ncpus = 3\nmemory_mib = 256\n";
+        let text = Topology::parse("odd", text).unwrap().qemu_args().join(" ");
+        assert!(text.contains("-smp cpus=4,sockets=4,cores=1,threads=1"), "{text}");
+        assert!(text.contains("nodeid=1,memdev=m1,cpus=1-3 "), "{text}");
+        assert!(text.contains("hmat=off") && !text.contains("initiator"), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_key() {
+        let says = |from: &str, to: &str| {
+            let text = SLOW.replacen(from, to, 1);
+            assert_ne!(text, SLOW, "`{from}` stands nowhere");
+            format!("{:#}", Topology::parse("slow", &text).unwrap_err())
+        };
+        let cases = [
+            ("[[10, 40], [40, 10]]", "[[10, 40]]", "distances: 2 rows of 2 numbers"),
+            ("[[10, 40], [40, 10]]", "[[10, 10], [40, 10]]", "distances[0][1]: 10; 10 to itself"),
+            ("[[10, 40], [40, 10]]", "3", "distances: rows of whole numbers are needed"),
+            ("tiers = [[0], [1]]", "tiers = [[0], [0]]", "tiers: every node"),
+            ("cpus = 2", "cpus = 0", "[[node]] 0: cpus: the kernel boots"),
+            ("cpus = 2", "cpu = 2", "[[node]] 0: cpu: there is no such key"),
+            ("memory_mib = 512", "", "[[node]] 0: memory_mib is missing"),
+            ("memory_mib = 512", "memory_mib = 3", "[[node]] 0: memory_mib: 64 to"),
+            ("initiator = 0", "initiator = 1", "[[node]] 1: initiator: node 1 has no CPU"),
+            ("initiator = 0", "", "[[node]] 1: initiator: a node without CPUs needs one"),
+            ("[[80, 400]]", "[[80]]", "hmat.latency_ns: 1 rows of 2 numbers"),
+            ("bandwidth_mbps", "bandwidth", "hmat.bandwidth: there is no such key"),
+            ("about = \"slow\"", "", "about: a text is needed"),
+        ];
+        for (from, to, want) in cases {
+            let got = says(from, to);
+            assert!(got.contains(want), "`{from}` -> `{to}`: {got}");
+        }
+    }
+
+    #[test]
+    fn every_file_in_the_tree_is_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vm/topologies");
+        let mut smoke = 0;
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let topology = Topology::read(&entry.unwrap().path()).unwrap();
+            smoke += usize::from(topology.smoke);
+            names.push(topology.name);
+        }
+        names.sort();
+        assert_eq!(names, ["four-nodes", "slow-node", "small-fast-node", "two-nodes"]);
+        assert_eq!(smoke, 1, "one topology runs on every kernel");
+    }
+}
