@@ -1,7 +1,7 @@
 //! One guest from its start to its end.
 //!
-//! The guest writes JSON lines to a virtio port, which QEMU writes to a file; its
-//! console goes to another:
+//! The guest writes JSON lines to its second serial line, which QEMU writes to a
+//! file; the first is its console and goes to another:
 //!
 //! ```text
 //! {"guest":"6.12.95+deb12-cloud-amd64"}             it came up
@@ -118,8 +118,8 @@ impl Log {
         }
     }
 
-    fn patience(&self) -> Duration {
-        self.running.as_ref().map_or(SILENCE, |(_, limit)| *limit + GRACE)
+    fn patience(&self, grace: Duration) -> Duration {
+        self.running.as_ref().map_or(SILENCE, |(_, limit)| *limit + grace)
     }
 
     fn during(&self) -> Option<String> {
@@ -159,18 +159,22 @@ pub(crate) fn run(
     let mut command =
         qemu(topology, image, initramfs, &format!("homenode.tests={}", tests.join(",")));
     command.arg("-serial").arg(format!("file:{}", console.display()));
-    command.args(["-device", "virtio-serial-pci"]);
-    command.arg("-chardev").arg(format!("file,id=results,path={}", results.display()));
-    command.args(["-device", "virtserialport,chardev=results,name=homenode"]);
+    command.arg("-serial").arg(format!("file:{}", results.display()));
     let words = fs::File::create(folder.join("qemu.txt"))?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
     let begun = Instant::now();
     let mut child = command.spawn().map_err(|e| not_run(&command, e))?;
-    let (log, ending) = watch(&mut child, &results)?;
+    let watched = watch(&mut child, &results, GRACE);
+    if watched.is_err() {
+        // It may be gone already, which is as well.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let (log, ending) = watched?;
     Ok(Left { release: log.release, told: log.told, ending, took: begun.elapsed(), console })
 }
 
-fn watch(child: &mut Child, results: &Path) -> Result<(Log, Ending)> {
+fn watch(child: &mut Child, results: &Path, grace: Duration) -> Result<(Log, Ending)> {
     let mut lines = 0;
     let mut heard = Instant::now();
     loop {
@@ -188,7 +192,7 @@ fn watch(child: &mut Child, results: &Path) -> Result<(Log, Ending)> {
             lines = log.lines;
             heard = Instant::now();
         }
-        if heard.elapsed() > log.patience() {
+        if heard.elapsed() > log.patience(grace) {
             child.kill().context("can't end QEMU")?;
             child.wait()?;
             let during = log.during();
@@ -218,11 +222,11 @@ noise
         assert_eq!(log.told[0].facts["n"], 2);
         assert_eq!(log.told[1].verdict, Verdict::Skipped("one node".to_owned()));
         assert_eq!(log.during().as_deref(), Some("c"));
-        assert_eq!(log.patience(), Duration::from_secs(40));
+        assert_eq!(log.patience(GRACE), Duration::from_secs(30) + GRACE);
         let log = Log::of(&format!("{text}ict\":\"odd\",\"why\":\"no\"}}\n{{\"end\":true}}\n"));
         assert_eq!(log.told[2].verdict, Verdict::Failed("no".to_owned()));
         assert!(log.ended);
-        assert_eq!(log.patience(), SILENCE);
+        assert_eq!(log.patience(GRACE), SILENCE);
     }
 
     fn shell(script: &str) -> Child {
@@ -234,15 +238,16 @@ noise
         let results = std::env::temp_dir().join(format!("homenode-vm-{}", std::process::id()));
         fs::write(&results, "{\"begin\":\"stuck\",\"limit_s\":0}\n").unwrap();
         let mut child = shell("exec sleep 600");
+        let grace = Duration::from_millis(300);
         let begun = Instant::now();
-        let (_, ending) = watch(&mut child, &results).unwrap();
+        let (_, ending) = watch(&mut child, &results, grace).unwrap();
         assert_eq!(ending, Ending::Hung { during: Some("stuck".to_owned()) });
-        assert!(begun.elapsed() >= GRACE);
+        assert!(begun.elapsed() >= grace);
         assert!(child.try_wait().unwrap().is_some(), "it still runs");
-        let (_, ending) = watch(&mut shell("exit 0"), &results).unwrap();
+        let (_, ending) = watch(&mut shell("exit 0"), &results, grace).unwrap();
         assert_eq!(ending, Ending::Died { during: Some("stuck".to_owned()) });
         fs::write(&results, "{\"end\":true}\n").unwrap();
-        let (_, ending) = watch(&mut shell("exit 0"), &results).unwrap();
+        let (_, ending) = watch(&mut shell("exit 0"), &results, grace).unwrap();
         assert_eq!(ending, Ending::Done);
         fs::remove_file(&results).unwrap();
     }

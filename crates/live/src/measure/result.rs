@@ -4,7 +4,9 @@ use super::rounds::{Kernel, LinkSeries, Migration, Samples, sweep_point};
 use super::stats::{Series, whole, within};
 use crate::sysfs::{CacheShape, Topology};
 use homenode_core::costs::{Constant, Cost, Costs, Origin};
-use homenode_core::topology::{Cache, LOCAL_DISTANCE, Link, Machine};
+use homenode_core::topology::{
+    BANDWIDTH_BOUNDS, Cache, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, Machine,
+};
 use homenode_core::units::NodeId;
 
 /// Latency in picoseconds and bandwidth in MB/s that are assumed where not one
@@ -14,7 +16,19 @@ const BANDWIDTH_ASSUMED: u64 = 15_000;
 
 pub(super) fn machine(topology: &Topology, samples: &Samples) -> Machine {
     let costs =
-        Cost::ALL.iter().map(|&key| (key, within(key, cost(key, topology, samples)))).collect();
+        Cost::ALL.iter().map(|&key| (key, within(key.bounds(), cost(key, topology, samples))));
+    let costs = costs.collect();
+    let mut links = links(topology, samples);
+    for link in &mut links {
+        for (constant, bounds) in [
+            (&mut link.read_latency, LATENCY_BOUNDS),
+            (&mut link.write_latency, LATENCY_BOUNDS),
+            (&mut link.read_bandwidth, BANDWIDTH_BOUNDS),
+            (&mut link.write_bandwidth, BANDWIDTH_BOUNDS),
+        ] {
+            *constant = within(bounds, constant.clone());
+        }
+    }
     Machine {
         name: name(topology),
         about: about(topology, samples),
@@ -22,7 +36,7 @@ pub(super) fn machine(topology: &Topology, samples: &Samples) -> Machine {
         cpus: topology.cpus.clone(),
         caches: caches(topology, samples),
         distances: topology.distances.clone(),
-        links: links(topology, samples),
+        links,
         costs: Costs(costs),
     }
 }
@@ -553,7 +567,10 @@ fn caches(topology: &Topology, s: &Samples) -> Vec<Cache> {
     let shapes = &topology.caches;
     shapes
         .iter()
-        .map(|c| c.with_latency(cache_latency(shapes, c, topology.virtual_machine, s)))
+        .map(|c| {
+            let latency = cache_latency(shapes, c, topology.virtual_machine, s);
+            c.with_latency(within(LATENCY_BOUNDS, latency))
+        })
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! Medians and quartiles of repeated measurements, and the clock around them.
 
-use homenode_core::costs::{Constant, Cost, Origin};
+use homenode_core::costs::{Constant, Origin};
 use std::time::{Duration, Instant};
 
 /// Samples of one quantity, one for each round.
@@ -66,13 +66,19 @@ pub(super) fn whole(x: f64) -> u64 {
     x.round().max(0.0) as u64
 }
 
-/// `c` within the bounds of `key`; says so where that changed it.
-pub(super) fn within(key: Cost, mut c: Constant) -> Constant {
-    let (low, high) = key.bounds();
+/// `c` with value and spread within `bounds`, as a machine's file may have them; says
+/// so where that changed one. A clock that stands still over a batch, as an emulated
+/// one may, gives rates without end.
+pub(super) fn within(bounds: (u64, u64), mut c: Constant) -> Constant {
+    let (low, high) = bounds;
     let value = c.value.clamp(low, high);
     if value != c.value {
         c.method = format!("{}; {} was outside the bounds", c.method, c.value);
         c.value = value;
+    }
+    if let Some(spread) = c.spread.filter(|&spread| spread > high) {
+        c.method = format!("{}; its spread of {spread} was outside the bounds", c.method);
+        c.spread = Some(high);
     }
     c
 }
@@ -142,6 +148,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_core::costs::Cost;
 
     #[test]
     fn quartiles_of_known_samples() {
@@ -167,9 +174,13 @@ mod tests {
     #[test]
     fn values_beyond_the_bounds_are_said_to_be() {
         let c = Constant::assumed(0, "nothing");
-        let c = within(Cost::MinorFault, c);
+        let c = within(Cost::MinorFault.bounds(), c);
         assert_eq!(c.value, 1);
         assert!(c.method.contains("outside"));
+        let odd: Series = [10.0, 20.0, 30.0, 1e12].into_iter().collect();
+        let c = within((1, 1_000), odd.measured("odd".into()).unwrap());
+        assert_eq!((c.value, c.spread), (25, Some(1_000)));
+        assert!(c.method.contains("its spread of 125"), "{}", c.method);
     }
 
     #[test]
