@@ -22,7 +22,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::workspace::{Profile, Workspace, cache_folder, must_run, not_run, text_of};
 use crate::{Ending, Lacks};
@@ -40,7 +40,7 @@ pub(crate) const USAGE: &str = "\
         --kernel K       only on this kernel, there all of them
         --topology T     only on this machine
         --jobs N         guests side by side; one for each CPU unless told
-        --json           each result as one JSON line
+        --json           each result as one JSON line, and nothing else
 ";
 
 /// What has to end badly for the apparatus to be believed.
@@ -251,16 +251,15 @@ impl Tools {
     }
 }
 
+/// Builds one of our programs and says where it is.
+fn built(ws: &Workspace, package: &str, program: &str) -> Result<PathBuf> {
+    let profile = ["build", "--locked", "--quiet", "--profile", PROFILE.name()];
+    must_run(ws.cargo().args(profile).args(["--package", package]))?;
+    Ok(ws.target.join(PROFILE.name()).join(program))
+}
+
 fn guest_program(ws: &Workspace) -> Result<PathBuf> {
-    must_run(
-        ws.cargo().args(["build", "--locked", "--quiet", "--profile", PROFILE.name()]).args([
-            "--package",
-            "homenode-guest",
-            "--package",
-            "homenode-cli",
-        ]),
-    )?;
-    Ok(ws.target.join(PROFILE.name()).join("homenode-guest"))
+    built(ws, "homenode-guest", "homenode-guest")
 }
 
 /// Names and descriptions of the tests, as the guest's program knows them.
@@ -283,7 +282,7 @@ fn base(ws: &Workspace, tools: &Tools) -> Result<Vec<u8>> {
     archive.console();
     archive.program("/init", &program)?;
     archive.link("/bin/homenode-guest", "/init");
-    archive.program("/bin/homenode", &ws.target.join(PROFILE.name()).join("homenode"))?;
+    archive.program("/bin/homenode", &built(ws, "homenode-cli", "homenode")?)?;
     archive.program("/bin/busybox", &tools.busybox)?;
     // Every command of busybox by its name, as scripts and people expect.
     for applet in text_of(Command::new(&tools.busybox).arg("--list"))?.lines() {
@@ -342,7 +341,7 @@ fn matrix<'a>(
 struct Row {
     test: String,
     verdict: Verdict,
-    facts: String,
+    facts: Value,
     seconds: Option<f64>,
 }
 
@@ -406,14 +405,19 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
     });
     results.into_iter().collect::<Result<()>>()?;
     for line in &lacking {
-        println!("{line}");
+        eprintln!("{line}");
     }
     let [passed, failed, skipped] =
         counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     if passed + failed + skipped == 0 {
         bail!("no guest runs any of this");
     }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    let sum = format!("{passed} passed, {failed} failed, {skipped} skipped");
+    if options.json {
+        eprintln!("{sum}");
+    } else {
+        println!("{sum}");
+    }
     Ok(if failed == 0 { Ending::Done } else { Ending::Failed })
 }
 
@@ -432,36 +436,19 @@ fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<
     let left = guest::run(plan.topology, &plan.image, &image, &plan.tests, &folder)?;
     let rows = if canaries { canary_rows(&left.told, &left.ending) } else { rows(plan, &left) };
     let release = left.release.as_deref().unwrap_or("came to nothing");
-    let mut text = format!(
-        "{} ({release}), {}: {:.0} s\n",
-        plan.kernel.name,
-        plan.topology.name,
-        left.took.as_secs_f64()
-    );
-    for row in &rows {
-        text.push_str(&line(row));
-        if json {
-            let (verdict, why) = match &row.verdict {
-                Verdict::Passed => ("passed", None),
-                Verdict::Failed(why) => ("failed", Some(why)),
-                Verdict::Skipped(why) => ("skipped", Some(why)),
-            };
-            text.push_str(&format!(
-                "{}\n",
-                json!({
-                    "kernel": plan.kernel.name,
-                    "release": left.release,
-                    "topology": plan.topology.name,
-                    "test": row.test,
-                    "verdict": verdict,
-                    "why": why,
-                    "facts": row.facts,
-                })
-            ));
+    let mut text = String::new();
+    if json {
+        for row in &rows {
+            text.push_str(&json_line(plan, left.release.as_deref(), row));
         }
+    } else {
+        let (kernel, topology) = (&plan.kernel.name, &plan.topology.name);
+        let seconds = left.took.as_secs_f64();
+        text.push_str(&format!("{kernel} ({release}), {topology}: {seconds:.0} s\n"));
+        rows.iter().for_each(|row| text.push_str(&line(row)));
     }
     if !canaries && left.ending != guest::Ending::Done {
-        text.push_str(&tail(&left.console));
+        eprint!("{}", tail(&left.console));
     }
     // One piece, so that guests side by side don't mix their lines.
     print!("{text}");
@@ -477,7 +464,7 @@ fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Row> {
             Some(Told { verdict, facts, ms, .. }) => Row {
                 test: test.clone(),
                 verdict: verdict.clone(),
-                facts: if facts.is_null() { String::new() } else { facts.to_string() },
+                facts: facts.clone(),
                 seconds: Some(*ms as f64 / 1000.0),
             },
             None => {
@@ -495,7 +482,7 @@ fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Row> {
                 Row {
                     test: test.clone(),
                     verdict: Verdict::Failed(why.to_owned()),
-                    facts: String::new(),
+                    facts: Value::Null,
                     seconds: None,
                 }
             }
@@ -511,7 +498,7 @@ fn canary_rows(told: &[Told], ending: &guest::Ending) -> Vec<Row> {
     let row = |name: &str, well: bool, facts: &str, why: String| Row {
         test: name.to_owned(),
         verdict: if well { Verdict::Passed } else { Verdict::Failed(why) },
-        facts: if well { facts.to_owned() } else { String::new() },
+        facts: if well { json!(facts) } else { Value::Null },
         seconds: None,
     };
     vec![
@@ -520,9 +507,33 @@ fn canary_rows(told: &[Told], ending: &guest::Ending) -> Vec<Row> {
     ]
 }
 
+fn json_line(plan: &Plan<'_>, release: Option<&str>, row: &Row) -> String {
+    let (verdict, why) = match &row.verdict {
+        Verdict::Passed => ("passed", None),
+        Verdict::Failed(why) => ("failed", Some(why)),
+        Verdict::Skipped(why) => ("skipped", Some(why)),
+    };
+    let value = json!({
+        "kernel": plan.kernel.name,
+        "release": release,
+        "topology": plan.topology.name,
+        "test": row.test,
+        "verdict": verdict,
+        "why": why,
+        "seconds": row.seconds,
+        "facts": row.facts,
+    });
+    format!("{value}\n")
+}
+
 fn line(row: &Row) -> String {
+    let facts = match &row.facts {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
     let (verdict, text) = match &row.verdict {
-        Verdict::Passed => ("passed", &row.facts),
+        Verdict::Passed => ("passed", &facts),
         Verdict::Failed(why) => ("FAILED", why),
         Verdict::Skipped(why) => ("skipped", why),
     };

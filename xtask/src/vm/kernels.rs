@@ -138,7 +138,7 @@ pub(crate) fn fetch(cache: &Path, kernel: &Kernel) -> Result<Cached> {
 fn fetch_from(cache: &Path, kernel: &Kernel, mirror: &str, suite: &str) -> Result<()> {
     let apt = Apt::set_up(cache, mirror, suite)?;
     let (package, version) = apt.resolve(kernel)?;
-    println!("kernel {}: {package} {version} from {suite}", kernel.name);
+    eprintln!("kernel {}: {package} {version} from {suite}", kernel.name);
     let work = cache.join(format!("fetch.{}", std::process::id()));
     let done = apt
         .download(&package, &work)
@@ -171,7 +171,7 @@ impl Apt {
         } else if fs::read_dir(TRUSTED_PARTS).is_ok_and(|mut parts| parts.next().is_some()) {
             String::new()
         } else {
-            println!("no keys of Debian's archive here: packages are checked by hash only");
+            eprintln!("no keys of Debian's archive here: packages are checked by hash only");
             "trusted=yes ".to_owned()
         };
         // Only the list of packages: no translations, no icons.

@@ -36,7 +36,7 @@ pub(crate) fn as_asked(asked: &Asked) -> Result<Outcome> {
     );
     let mut managed_mib = Vec::new();
     for (node, asked) in seen.nodes.iter().zip(&asked.nodes) {
-        let mib = node.managed().0 * PAGE_SIZE >> 20;
+        let mib = (node.managed().0 * PAGE_SIZE) >> 20;
         let least = asked.memory_mib * (100 - KERNELS_SHARE) / 100;
         ensure!(
             (least..=asked.memory_mib).contains(&mib),
@@ -61,7 +61,7 @@ pub(crate) fn as_asked(asked: &Asked) -> Result<Outcome> {
         ensure!(shown == *want, "memory tiers {tiers:?}, expected {want:?}");
     }
     let tiers = tiers.map(|tiers| {
-        let name = |(tier, nodes): (u32, Vec<u32>)| (format!("memory_tier{tier}"), json!(nodes));
+        let name = |(tier, nodes): Tier| (format!("memory_tier{tier}"), json!(nodes));
         tiers.into_iter().map(name).collect::<serde_json::Map<_, _>>()
     });
     Ok(Outcome::Passed(json!({
@@ -72,8 +72,11 @@ pub(crate) fn as_asked(asked: &Asked) -> Result<Outcome> {
     })))
 }
 
-/// Tiers by number with their nodes; `None` where the kernel shows none.
-fn tiers() -> Result<Option<Vec<(u32, Vec<u32>)>>> {
+/// A tier's number and its nodes.
+type Tier = (u32, Vec<u32>);
+
+/// Tiers by number; `None` where the kernel shows none.
+fn tiers() -> Result<Option<Vec<Tier>>> {
     let Ok(entries) = fs::read_dir("/sys/devices/virtual/memory_tiering") else { return Ok(None) };
     let mut tiers = Vec::new();
     for entry in entries {
