@@ -27,7 +27,6 @@ Usage: cargo xtask CHORE
   bench [NAME...]        each benchmark beside its peer
         --json           ends each with {\"name\",\"ours\",\"peer\",\"unit\",\"ratio\",\"goal\",\"pass\"}
         --tiny           seconds instead of minutes; goals are not judged
-  help
 ";
 
 /// How a chore ended, when nothing kept it from running.
@@ -50,6 +49,18 @@ impl std::fmt::Display for Lacks {
 
 impl std::error::Error for Lacks {}
 
+/// The same: what was asked for doesn't exist.
+#[derive(Debug)]
+struct Misused(String);
+
+impl std::fmt::Display for Misused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misused {}
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (chore, rest) = match args.split_first() {
@@ -62,7 +73,7 @@ fn main() -> ExitCode {
     }
     let ending = match chore {
         "help" | "--help" | "-h" => {
-            print!("{USAGE}{}", vm::USAGE);
+            println!("{USAGE}{}  help", vm::USAGE);
             return ExitCode::SUCCESS;
         }
         "build" => in_workspace(|ws| ws.build(Profile::Release).map(|()| Ending::Done)),
@@ -84,7 +95,13 @@ fn main() -> ExitCode {
         Ok(Ending::Failed) => ExitCode::from(1),
         Err(error) => {
             eprintln!("xtask {chore}: {error:#}");
-            ExitCode::from(if error.is::<Lacks>() { 3 } else { 1 })
+            if error.is::<Misused>() {
+                ExitCode::from(2)
+            } else if error.is::<Lacks>() {
+                ExitCode::from(3)
+            } else {
+                ExitCode::from(1)
+            }
         }
     }
 }
@@ -94,6 +111,6 @@ fn in_workspace(chore: impl FnOnce(&Workspace) -> Result<Ending>) -> Result<Endi
 }
 
 fn usage(message: &str) -> ExitCode {
-    eprintln!("xtask: {message}\n\n{USAGE}{}", vm::USAGE);
+    eprintln!("xtask: {message}\n\n{USAGE}{}  help", vm::USAGE);
     ExitCode::from(2)
 }

@@ -25,13 +25,13 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::workspace::{Profile, Workspace, cache_folder, must_run, not_run, text_of};
-use crate::{Ending, Lacks};
+use crate::{Ending, Lacks, Misused};
 use guest::{Told, Verdict};
 use initramfs::Archive;
 use kernels::{Cached, Kernel};
 use topology::Topology;
 
-pub(crate) const USAGE: &str = "\
+pub(crate) const USAGE: &str = "  \
   vm list                topologies, kernels and tests of the guests
   vm fetch [KERNEL...]   download kernels anew, of all or of these
   vm boot TOPOLOGY       a guest with a shell on this terminal
@@ -139,25 +139,22 @@ impl All {
 
     fn topology(&self, name: &str) -> Result<&Topology> {
         let found = self.topologies.iter().find(|topology| topology.name == name);
-        found.with_context(|| {
-            format!(
-                "there is no topology `{name}`; there are {}",
-                names(&self.topologies, |t| &t.name)
-            )
-        })
+        found.ok_or_else(|| unknown("topology", name, &names(&self.topologies, |t| &t.name)))
     }
 
     fn kernel(&self, name: &str) -> Result<&Kernel> {
         let found = self.kernels.iter().find(|kernel| kernel.name == name);
-        found.with_context(|| {
-            format!("there is no kernel `{name}`; there are {}", names(&self.kernels, |k| &k.name))
-        })
+        found.ok_or_else(|| unknown("kernel", name, &names(&self.kernels, |k| &k.name)))
     }
 
     /// The kernel that everything runs on.
     fn main_kernel(&self) -> Result<&Kernel> {
         self.kernels.iter().find(|k| k.whole).context("no kernel has matrix = \"all\"")
     }
+}
+
+fn unknown(what: &str, name: &str, there: &str) -> anyhow::Error {
+    anyhow::Error::new(Misused(format!("there is no {what} `{name}`; there are {there}")))
 }
 
 fn names<T>(of: &[T], name: impl Fn(&T) -> &String) -> String {
@@ -350,7 +347,7 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
     let known: Vec<String> =
         tests_of(&guest_program(ws)?)?.into_iter().map(|(name, _)| name).collect();
     if let Some(name) = options.names.iter().find(|name| !known.contains(name)) {
-        bail!("there is no test `{name}`; there are {}", known.join(", "));
+        return Err(unknown("test", name, &known.join(", ")));
     }
     let tests: Vec<String> = if options.names.is_empty() {
         known.into_iter().filter(|name| !CANARIES.contains(&name.as_str())).collect()
