@@ -7,6 +7,7 @@
 //! truth: predicted beside measured, on the measured machine
 //! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
 //! processes ─▶ merge estimate ─▶ what same-page merging would save
+//! /proc, /sys ─▶ doctor ─▶ what this kernel and machine offer
 //! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! the file, line and key; 3 the system lacks something.
 #![forbid(unsafe_code)]
 
+mod doctor;
 mod measure;
 mod merge;
 mod record;
@@ -58,6 +60,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Doctor(doctor::Args),
     Measure(measure::Args),
     Merge(merge::Args),
     Record(record::Args),
@@ -76,6 +79,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Doctor(args) => doctor::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Record(args) => record::run(&args),

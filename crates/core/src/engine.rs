@@ -21,6 +21,7 @@
 //!
 //! Source: specs/engine.md#engine.
 
+pub mod choice;
 pub mod order;
 pub mod seen;
 

@@ -4,6 +4,7 @@ pub mod ksm;
 pub mod measure;
 pub mod merge;
 mod pagemap;
+pub mod probe;
 pub mod record;
 pub mod sysfs;
 pub mod truth;

@@ -1,0 +1,272 @@
+//! `homenode doctor` as its users meet it, and that it changes nothing: every system call
+//! of it is looked at.
+
+use serde_json::Value;
+use std::ffi::CString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HOMENODE: &str = env!("CARGO_BIN_EXE_homenode");
+
+/// Another machine's files, laid out from the fixtures of `live`.
+fn machine(name: &str, test: &str) -> PathBuf {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../live/tests/fixtures/probe");
+    let text = fs::read_to_string(fixtures.join(name)).expect("a fixture");
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{test}"));
+    let _ = fs::remove_dir_all(&root);
+    for part in text.split("\n== ").skip(1) {
+        let (path, rest) = part.split_once('\n').unwrap_or((part, ""));
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
+        fs::write(path, format!("{}\n", rest.trim_end_matches('\n'))).expect("a file");
+    }
+    root
+}
+
+fn doctor(args: &[&str]) -> String {
+    let out = Command::new(HOMENODE).arg("doctor").args(args).output().expect("it runs");
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&doctor(&[&["--json"], args].concat())).expect("one JSON object")
+}
+
+#[test]
+fn a_machine_without_heat_is_told_so_and_what_to_get() {
+    let root = machine("one-node-6.18.txt", "text");
+    let text = doctor(&["--root", root.to_str().expect("a plain path")]);
+    let expected = expect_test::expect![[r#""#]];
+    expected.assert_eq(&text);
+    assert!(text.lines().all(|l| l.chars().count() <= 100));
+}
+
+#[test]
+fn json_has_the_choice_its_row_and_what_is_missing() {
+    let root = machine("slow-node-6.12.txt", "json");
+    let v = json(&["--root", root.to_str().expect("a plain path")]);
+    assert_eq!(v["choice"]["source"], "damon");
+    assert_eq!(v["choice"]["why"]["name"], "best");
+    assert_eq!(v["nodes"]["list"][1]["tier"], 84);
+    assert_eq!(v["sources"][0]["offered"], true);
+    assert_eq!(v["sources"][0]["decides"]["heat"]["quality"], "degraded");
+    assert_eq!(v["sources"][1]["decides"]["cold"]["quality"], "unavailable");
+    assert_eq!(v["sources"][2]["lacks"][0]["name"], "perf_unseen");
+    assert_eq!(v["weighted_interleave"]["weights"]["0"], 3);
+    assert_eq!(v["pages"]["pagemap_scan"], Value::Null);
+    let advice = v["advice"].as_array().expect("a list");
+    assert!(advice.iter().any(|a| a["how"].as_str().is_some_and(|h| h.contains("demotion"))));
+}
+
+#[test]
+fn an_empty_folder_is_looked_at_too() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor-empty");
+    fs::create_dir_all(&root).expect("a folder");
+    let text = doctor(&["--root", root.to_str().expect("a plain path")]);
+    assert!(text.contains("residency only"), "{text}");
+}
+
+/// As another user, the same machine with fewer rights.
+#[test]
+fn without_privilege_it_says_what_it_could_not_see() {
+    use std::os::unix::process::CommandExt as _;
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("not root: the other tests are this one");
+        return;
+    }
+    // The build's folder may be closed to others: a copy that everybody can run.
+    let folder = std::env::temp_dir().join(format!("homenode-doctor-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let copy = folder.join("homenode");
+    fs::copy(HOMENODE, &copy).expect("a copy");
+    let out = Command::new(&copy)
+        .args(["doctor", "--json"])
+        .current_dir("/")
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .expect("it runs");
+    let _ = fs::remove_dir_all(&folder);
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    let v: Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!(v["rights"]["euid"], 65_534);
+    assert_eq!(v["rights"]["capabilities"]["CAP_SYS_ADMIN"], false);
+    assert!(v["advice"][0]["what"].as_str().is_some_and(|w| w.contains("other users")), "{v}");
+    let names = |i: usize| -> Vec<&str> {
+        let lacks = v["sources"][i]["lacks"].as_array().expect("a list");
+        lacks.iter().filter_map(|l| l["name"].as_str()).collect()
+    };
+    assert!(names(0).contains(&"not_admin") && names(1).contains(&"no_bpf"), "{v}");
+    // DAMON's files are for root only, where there are any.
+    if Path::new("/sys/kernel/mm/damon/admin/kdamonds/0").exists() {
+        let unseen = v["unseen"].to_string();
+        assert!(unseen.contains("/kdamonds/0/state"), "{unseen}");
+    }
+}
+
+// ── Every system call ──────────────────────────────────────────────────────────
+
+/// A system call at its beginning.
+struct Call {
+    nr: i64,
+    args: [u64; 6],
+    /// The second argument as a path, for openat.
+    path: String,
+}
+
+/// A text of the traced process.
+fn text_at(pid: i32, address: u64) -> String {
+    use std::os::unix::fs::FileExt as _;
+    let mut bytes = [0_u8; 256];
+    let read = fs::File::open(format!("/proc/{pid}/mem"))
+        .and_then(|f| f.read_at(&mut bytes, address))
+        .unwrap_or(0);
+    let end = bytes[..read].iter().position(|b| *b == 0).unwrap_or(read);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// Runs a command and tells of each system call after its exec, in all of its threads.
+fn trace(args: &[&str], mut each: impl FnMut(&Call)) {
+    let words: Vec<CString> = args.iter().map(|a| CString::new(*a).expect("no zero")).collect();
+    let mut pointers: Vec<*const libc::c_char> = words.iter().map(|w| w.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    let null = CString::new("/dev/null").expect("no zero");
+    // SAFETY: the child makes system calls only, with what was allocated before.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: as above; the pointers are to texts that end in zero.
+        unsafe {
+            libc::dup2(libc::open(null.as_ptr(), libc::O_WRONLY), 1);
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+            libc::raise(libc::SIGSTOP);
+            libc::execv(pointers[0], pointers.as_ptr());
+            libc::_exit(127);
+        }
+    }
+    let mut status = 0;
+    // SAFETY: our child; the status is a local.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    let options =
+        libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
+    let options = options | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_EXITKILL;
+    // SAFETY: a stopped child that asked to be traced.
+    unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, child, 0, options) };
+    // SAFETY: as above.
+    unsafe { libc::ptrace(libc::PTRACE_SYSCALL, child, 0, 0) };
+    let mut begun = false;
+    loop {
+        // SAFETY: any child or thread of the trace; tests of this file fork nothing else
+        // while it runs, since it waits for this one's thread group.
+        let pid = unsafe { libc::waitpid(child, &mut status, libc::__WALL) };
+        assert!(pid > 0, "the trace has ended without its process");
+        if libc::WIFEXITED(status) {
+            assert_eq!(libc::WEXITSTATUS(status), 0, "the command failed under the trace");
+            assert!(begun, "it was never executed");
+            return;
+        }
+        assert!(libc::WIFSTOPPED(status), "ended by a signal");
+        let event = status >> 16;
+        assert!(
+            event == 0 || event == libc::PTRACE_EVENT_EXEC,
+            "it starts threads or processes, which this trace does not follow"
+        );
+        begun |= event == libc::PTRACE_EVENT_EXEC;
+        if begun && libc::WSTOPSIG(status) == libc::SIGTRAP | 0x80 {
+            // SAFETY: all zeros is a valid structure, which the call fills.
+            let mut info: libc::ptrace_syscall_info = unsafe { std::mem::zeroed() };
+            let size = size_of::<libc::ptrace_syscall_info>();
+            // SAFETY: a stopped tracee and a local of the size that is told.
+            let told = unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, &mut info) };
+            assert!(told > 0, "Linux 5.3 tells of system calls");
+            if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
+                // SAFETY: `op` says that this part is meant.
+                let entry = unsafe { info.u.entry };
+                let nr = entry.nr as i64;
+                let path = match nr {
+                    libc::SYS_openat => text_at(pid, entry.args[1]),
+                    _ => String::new(),
+                };
+                each(&Call { nr, args: entry.args, path });
+            }
+        }
+        let signal = match libc::WSTOPSIG(status) {
+            s if s == libc::SIGTRAP | 0x80 || s == libc::SIGTRAP || s == libc::SIGSTOP => 0,
+            s => s,
+        };
+        // SAFETY: a stopped tracee.
+        unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, signal) };
+    }
+}
+
+/// Why a call could change something outside of the process; `None` if it can't.
+fn changes(call: &Call) -> Option<String> {
+    let a = &call.args;
+    let name = |n: &str| Some(format!("{n}({a:x?})"));
+    let writes = |flags: u64| {
+        let flags = flags as i32;
+        let creates = libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
+        flags & libc::O_ACCMODE != libc::O_RDONLY || flags & creates != 0
+    };
+    match call.nr {
+        libc::SYS_openat if writes(a[2]) => Some(format!("openat({}, {:#x})", call.path, a[2])),
+        // Standard output and error only.
+        libc::SYS_write | libc::SYS_writev if a[0] > 2 => name("write"),
+        // With nodes pages would move.
+        libc::SYS_move_pages if a[3] != 0 => name("move_pages"),
+        // PAGEMAP_SCAN reads (its flags are not set), the others ask a terminal.
+        libc::SYS_ioctl if !matches!(a[1] as u32, 0xc060_6610 | 0x5401 | 0x5413) => name("ioctl"),
+        libc::SYS_prlimit64 if a[2] != 0 => name("prlimit64"),
+        libc::SYS_prctl if a[0] != libc::PR_SET_NAME as u64 => name("prctl"),
+        // The address of a structure, whose bit 0 of flags says that it is off: perf.rs.
+        libc::SYS_perf_event_open if a[1] != 0 => name("perf_event_open"),
+        libc::SYS_bpf => name("bpf"),
+        libc::SYS_setrlimit | libc::SYS_pwrite64 | libc::SYS_sendto => name("a write"),
+        libc::SYS_mount | libc::SYS_umount2 | libc::SYS_unshare | libc::SYS_setns => name("mount"),
+        libc::SYS_mkdirat | libc::SYS_unlinkat | libc::SYS_renameat2 | libc::SYS_linkat => {
+            name("a change of folders")
+        }
+        libc::SYS_fchmodat | libc::SYS_fchownat | libc::SYS_ftruncate | libc::SYS_utimensat => {
+            name("a change of files")
+        }
+        libc::SYS_kill | libc::SYS_tgkill | libc::SYS_tkill | libc::SYS_ptrace => name("a signal"),
+        libc::SYS_mbind | libc::SYS_set_mempolicy | libc::SYS_migrate_pages => name("a policy"),
+        libc::SYS_process_madvise | libc::SYS_process_vm_writev => name("others' memory"),
+        libc::SYS_sched_setaffinity | libc::SYS_setpriority => name("a priority"),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open if writes(a[1]) => name("open"),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_creat | libc::SYS_unlink | libc::SYS_rename | libc::SYS_mkdir => {
+            name("a change of folders")
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn no_system_call_changes_anything() {
+    let mut opened = 0;
+    let mut perf = 0;
+    let mut bad = Vec::new();
+    trace(&[HOMENODE, "doctor"], |call| {
+        opened += usize::from(call.nr == libc::SYS_openat);
+        perf += usize::from(call.nr == libc::SYS_perf_event_open);
+        bad.extend(changes(call));
+    });
+    assert_eq!(bad, [""; 0]);
+    // It was looked at indeed.
+    assert!(opened > 20 && perf >= 1, "{opened} files, {perf} events");
+}
+
+/// The check is no blind one: a command that writes is found out.
+#[test]
+fn a_command_that_writes_is_found_out() {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor-written");
+    let script = format!("echo 1 > {}", out.display());
+    let mut bad = Vec::new();
+    trace(&["/bin/sh", "-c", &script], |call| bad.extend(changes(call)));
+    assert!(bad.iter().any(|b| b.contains("doctor-written")), "{bad:?}");
+}

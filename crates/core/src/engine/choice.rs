@@ -1,0 +1,587 @@
+//! What a source of heat can tell, what a machine lacks for it, and which one is used.
+//!
+//! ```text
+//!  facts of a machine ──▶ lacks(source) ──▶ offered or not, and how to get it
+//!                    └──▶ cell(decision, source): the matrix, as it is here
+//!                    └──▶ choose: the offered source that decides best what is open here
+//! ```
+//!
+//! [`MATRIX`] is the one table of what each source can decide; `ARCHITECTURE.md` shows it.
+//! Two of its rows part the sources: what is *cold* matters where a slow node could take it,
+//! *who* accesses matters where several nodes have CPUs. A row counts 2 where a source is
+//! exact and 1 where it is degraded; of equals the one that stands first in
+//! [`PREFERENCE`] is taken.
+//!
+//! Worked example: two sockets and no slow node. Cold memory has nowhere to go, so that row
+//! does not count. Who accesses does: DAMON counts 1 there, samples of a PMU 2. The PMU is
+//! used, if it can be opened.
+//!
+//! Source: specs/sources.md#choice (DESIGN Live).
+
+use super::seen::Source;
+use std::fmt;
+
+/// Something that the engine decides, or has to know for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decision {
+    /// Begin to sample a process.
+    Sample,
+    /// How hot memory is.
+    Heat,
+    /// What is cold on a fast node.
+    Cold,
+    /// Which node accesses it.
+    Accessor,
+    /// Where it is.
+    Place,
+    /// Whether a node has room.
+    Room,
+    /// Benefit against cost.
+    Benefit,
+}
+
+impl Decision {
+    /// All of them, in the matrix's order.
+    pub const ALL: [Self; 7] = [
+        Self::Sample,
+        Self::Heat,
+        Self::Cold,
+        Self::Accessor,
+        Self::Place,
+        Self::Room,
+        Self::Benefit,
+    ];
+    /// A short name for JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sample => "sample",
+            Self::Heat => "heat",
+            Self::Cold => "cold",
+            Self::Accessor => "accessor",
+            Self::Place => "place",
+            Self::Room => "room",
+            Self::Benefit => "benefit",
+        }
+    }
+    /// For people, without marks of any text format.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Sample => "begin to sample a process (its CPU time, /proc)",
+            Self::Heat => "how hot memory is",
+            Self::Cold => "what is cold on a fast node",
+            Self::Accessor => "which node accesses it",
+            Self::Place => "where it is (move_pages asked, Look)",
+            Self::Room => "whether a node has room (/proc/zoneinfo)",
+            Self::Benefit => "benefit against cost",
+        }
+    }
+}
+
+/// How well a source answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Quality {
+    /// Not at all: the verdict is `Unknown`.
+    Unavailable,
+    /// With a known weakness.
+    Degraded,
+    /// As the kernel itself knows it.
+    Exact,
+}
+
+impl Quality {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Degraded => "degraded",
+            Self::Exact => "exact",
+        }
+    }
+}
+
+/// One field of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// How well.
+    pub quality: Quality,
+    /// What to know about it; may be empty.
+    pub note: &'static str,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.quality, self.note) {
+            (q, "") => f.write_str(q.name()),
+            (Quality::Exact, note) => write!(f, "exact {note}"),
+            (q, note) => write!(f, "{}: {note}", q.name()),
+        }
+    }
+}
+
+const fn exact(note: &'static str) -> Cell {
+    Cell { quality: Quality::Exact, note }
+}
+const fn degraded(note: &'static str) -> Cell {
+    Cell { quality: Quality::Degraded, note }
+}
+const NOT: Cell = Cell { quality: Quality::Unavailable, note: "" };
+
+const BY_CPUS: Cell = degraded("node of the process's CPUs, if it is one");
+const UNLOADED: Cell = degraded("unloaded latencies of the machine's file");
+
+/// Rows as [`Decision::ALL`], columns as [`Source::ALL`].
+pub const MATRIX: [[Cell; 4]; 7] = [
+    [exact(""), exact(""), exact(""), exact("")],
+    [
+        degraded("regions; a lower bound from 200 accesses a second and page on"),
+        degraded("what the scan marks; a lower bound from 250 on"),
+        degraded("one access in 10,007"),
+        NOT,
+    ],
+    [
+        exact("within a region"),
+        degraded("only what several threads use"),
+        degraded("by silence"),
+        NOT,
+    ],
+    [BY_CPUS, exact(""), exact(""), BY_CPUS],
+    [exact("when asked"), exact(""), exact("when asked"), exact("when asked")],
+    [exact(""), exact(""), exact(""), exact("")],
+    [UNLOADED, UNLOADED, UNLOADED, NOT],
+];
+
+/// Which source wins where several decide equally well: DAMON's cost is bounded by its
+/// regions, a PMU disturbs nothing of memory management, and with hint faults the kernel
+/// moves pages too.
+pub const PREFERENCE: [Source; 3] = [Source::Damon, Source::Pmu, Source::HintFault];
+
+/// The matrix's field for a machine that offers everything and has several nodes.
+pub fn at_best(decision: Decision, source: Source) -> Cell {
+    MATRIX[decision as usize][source as usize]
+}
+
+/// Whether something is so, as far as it could be seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Known {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+    /// It could not be seen, for want of privilege or of a file that tells.
+    #[default]
+    Unseen,
+}
+
+impl Known {
+    /// From what was seen.
+    pub const fn from_bool(is: bool) -> Self {
+        if is { Self::Yes } else { Self::No }
+    }
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Unseen => "unseen",
+        }
+    }
+}
+
+/// What a machine has for DAMON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DamonFacts {
+    /// `/sys/kernel/mm/damon/admin`.
+    pub sysfs: Known,
+    /// Operations for virtual address spaces.
+    pub vaddr: Known,
+    /// Whether its files may be written.
+    pub may: Known,
+    /// Slots that somebody has made in sysfs.
+    pub slots: u32,
+    /// kdamonds of others that run, in a slot or not.
+    pub running: u32,
+    /// Whether a kernel module has DAMON for itself (`DAMON_RECLAIM`, `DAMON_LRU_SORT`,
+    /// `DAMON_STAT`).
+    pub module: bool,
+}
+
+/// What a machine has for watching NUMA hint faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HintFacts {
+    /// `CONFIG_NUMA_BALANCING`.
+    pub built: Known,
+    /// `kernel.numa_balancing`, a bit field; `None` where it can't be read.
+    pub mode: Option<u32>,
+    /// The kernel's own BTF.
+    pub btf: Known,
+    /// `CONFIG_BPF_SYSCALL`.
+    pub bpf: Known,
+    /// Whether programs may be loaded.
+    pub may: Known,
+    /// Whether a function to watch is there.
+    pub function: Known,
+}
+
+/// What became of opening an event that samples addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sampling {
+    /// It opened, and was closed again.
+    Opens,
+    /// No PMU here tells addresses.
+    NoDevice,
+    /// Refused for want of privilege.
+    Refused,
+    /// Refused with another error number.
+    Failed(i32),
+    /// It wasn't tried.
+    #[default]
+    Unseen,
+}
+
+/// What is known of a machine before a source is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Nodes with memory.
+    pub memory_nodes: u32,
+    /// Those of them below the top tier.
+    pub slow_nodes: u32,
+    /// Nodes with CPUs.
+    pub cpu_nodes: u32,
+    /// DAMON.
+    pub damon: DamonFacts,
+    /// Hint faults.
+    pub hints: HintFacts,
+    /// Samples.
+    pub pmu: Sampling,
+}
+
+/// Bit of `numa_balancing`: pages go where they are accessed from.
+const NORMAL: u32 = 1;
+
+/// Something that a source would need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lack {
+    /// The kernel is built without this option.
+    NotBuilt(&'static str),
+    /// Whether the kernel is built with this option could not be seen.
+    BuiltUnseen(&'static str),
+    /// DAMON's files may not be written.
+    NotAdmin,
+    /// Somebody else's kdamonds.
+    SlotTaken {
+        /// Slots.
+        slots: u32,
+        /// Running ones.
+        running: u32,
+    },
+    /// A kernel module has DAMON.
+    ModuleHolds,
+    /// `kernel.numa_balancing` can't be read.
+    ModeUnseen,
+    /// `kernel.numa_balancing` is 0.
+    BalancingOff,
+    /// One node with memory: no page is marked that one thread uses, and none can move.
+    OneNode,
+    /// Only slow nodes are scanned, and there is none.
+    NothingSlow,
+    /// BPF programs may not be loaded.
+    NoBpf,
+    /// No function of the kernel is known where a hint fault can be watched.
+    NoFunction,
+    /// No PMU that tells addresses.
+    NoPmu,
+    /// perf refuses.
+    PerfRefused,
+    /// perf failed with this error number.
+    PerfFailed(i32),
+    /// perf was not asked.
+    PerfUnseen,
+}
+
+impl Lack {
+    /// A short name for JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotBuilt(_) => "not_built",
+            Self::BuiltUnseen(_) => "built_unseen",
+            Self::NotAdmin => "not_admin",
+            Self::SlotTaken { .. } => "slot_taken",
+            Self::ModuleHolds => "module_holds",
+            Self::ModeUnseen => "mode_unseen",
+            Self::BalancingOff => "balancing_off",
+            Self::OneNode => "one_node",
+            Self::NothingSlow => "nothing_slow",
+            Self::NoBpf => "no_bpf",
+            Self::NoFunction => "no_function",
+            Self::NoPmu => "no_pmu",
+            Self::PerfRefused => "perf_refused",
+            Self::PerfFailed(_) => "perf_failed",
+            Self::PerfUnseen => "perf_unseen",
+        }
+    }
+    /// How to get it, for people.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::NotBuilt("CONFIG_DAMON_VADDR") => {
+                "boot a kernel with CONFIG_DAMON_VADDR=y; stock Debian 6.12 and newer have it"
+            }
+            Self::NotBuilt(_) => "boot a kernel that has it",
+            Self::BuiltUnseen(_) => {
+                "run it as root, or install the kernel's configuration as /boot/config-RELEASE"
+            }
+            Self::NotAdmin => "run it as root of the machine itself, with /sys writable",
+            Self::SlotTaken { .. } => {
+                "end the other user of DAMON (damo stop; 0 into \
+                 /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds): homenode never stops one that \
+                 it didn't start"
+            }
+            Self::ModuleHolds => {
+                "switch the module off: N into /sys/module/damon_*/parameters/enabled, or boot \
+                 without damon_reclaim.enabled, damon_lru_sort.enabled, damon_stat.enabled"
+            }
+            Self::ModeUnseen => "mount /proc so that /proc/sys/kernel/numa_balancing can be read",
+            Self::BalancingOff => {
+                "sysctl kernel.numa_balancing=1 (3 with a slow node), or boot with \
+                 numa_balancing=enable; the kernel then moves pages itself"
+            }
+            Self::OneNode => "nothing to get: there is no other node",
+            Self::NothingSlow => "sysctl kernel.numa_balancing=1",
+            Self::NoBpf => {
+                "run it as root of the machine itself, or with CAP_BPF and CAP_PERFMON (setcap \
+                 cap_bpf,cap_perfmon+ep), and without lockdown=confidentiality"
+            }
+            Self::NoFunction => "tell us the kernel's release: its functions have other names",
+            Self::NoPmu => {
+                "run on bare metal, or let the hypervisor pass a PMU with PEBS or IBS through \
+                 (libvirt: cpu mode host-passthrough, pmu state on)"
+            }
+            Self::PerfRefused => {
+                "run it as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0"
+            }
+            Self::PerfFailed(_) => "see what perf mem record says on this machine",
+            Self::PerfUnseen => "run it on the machine itself",
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt(option) => write!(f, "the kernel is built without {option}"),
+            Self::BuiltUnseen(option) => {
+                write!(f, "can't see whether the kernel is built with {option}")
+            }
+            Self::NotAdmin => f.write_str("DAMON's files may not be written"),
+            Self::SlotTaken { slots, running } => write!(
+                f,
+                "DAMON belongs to somebody else: {slots} kdamond slot{}, {running} running",
+                if *slots == 1 { "" } else { "s" }
+            ),
+            Self::ModuleHolds => f.write_str("a kernel module has DAMON for itself"),
+            Self::ModeUnseen => f.write_str("kernel.numa_balancing can't be read"),
+            Self::BalancingOff => f.write_str("kernel.numa_balancing is 0: nothing is marked"),
+            Self::OneNode => f.write_str("only one node has memory: hint faults tell too little"),
+            Self::NothingSlow => f.write_str(
+                "kernel.numa_balancing marks memory of slow nodes only, and there is none",
+            ),
+            Self::NoBpf => f.write_str("BPF programs may not be loaded"),
+            Self::NoFunction => {
+                f.write_str("no function is known where this kernel handles hint faults")
+            }
+            Self::NoPmu => f.write_str("no PMU here samples addresses of memory accesses"),
+            Self::PerfRefused => f.write_str("perf refuses samples of memory accesses"),
+            Self::PerfFailed(errno) => {
+                write!(f, "opening samples of memory accesses failed with error {errno}")
+            }
+            Self::PerfUnseen => f.write_str("samples of memory accesses were not tried"),
+        }
+    }
+}
+
+/// What is missing for a source here; empty: it is offered.
+///
+/// What could not be seen is missing too: nothing is chosen on a guess. Residency lacks
+/// nothing.
+pub fn lacks(source: Source, facts: &Facts) -> Vec<Lack> {
+    let mut out = Vec::new();
+    let built = |is: Known, option, out: &mut Vec<Lack>| match is {
+        Known::Yes => {}
+        Known::No => out.push(Lack::NotBuilt(option)),
+        Known::Unseen => out.push(Lack::BuiltUnseen(option)),
+    };
+    match source {
+        Source::Damon => {
+            let d = &facts.damon;
+            built(d.sysfs, "CONFIG_DAMON_SYSFS", &mut out);
+            built(d.vaddr, "CONFIG_DAMON_VADDR", &mut out);
+            if d.may != Known::Yes {
+                out.push(Lack::NotAdmin);
+            }
+            if d.slots > 0 || d.running > 0 {
+                out.push(Lack::SlotTaken { slots: d.slots, running: d.running });
+            }
+            if d.module {
+                out.push(Lack::ModuleHolds);
+            }
+        }
+        Source::HintFault => {
+            let h = &facts.hints;
+            built(h.built, "CONFIG_NUMA_BALANCING", &mut out);
+            match h.mode {
+                // On one node no setting of it would help.
+                _ if facts.memory_nodes < 2 => out.push(Lack::OneNode),
+                _ if h.built == Known::No => {}
+                None => out.push(Lack::ModeUnseen),
+                Some(0) => out.push(Lack::BalancingOff),
+                Some(m) if m & NORMAL == 0 && facts.slow_nodes == 0 => {
+                    out.push(Lack::NothingSlow);
+                }
+                Some(_) => {}
+            }
+            built(h.bpf, "CONFIG_BPF_SYSCALL", &mut out);
+            built(h.btf, "CONFIG_DEBUG_INFO_BTF", &mut out);
+            if h.may != Known::Yes {
+                out.push(Lack::NoBpf);
+            }
+            if h.built != Known::No && h.function == Known::No {
+                out.push(Lack::NoFunction);
+            }
+        }
+        Source::Pmu => match facts.pmu {
+            Sampling::Opens => {}
+            Sampling::NoDevice => out.push(Lack::NoPmu),
+            Sampling::Refused => out.push(Lack::PerfRefused),
+            Sampling::Failed(errno) => out.push(Lack::PerfFailed(errno)),
+            Sampling::Unseen => out.push(Lack::PerfUnseen),
+        },
+        Source::Residency => {}
+    }
+    out
+}
+
+/// The matrix's field on this machine: unavailable where the source is not offered, and
+/// exact where there is nothing to tell apart.
+pub fn cell(decision: Decision, source: Source, facts: &Facts) -> Cell {
+    if !lacks(source, facts).is_empty() {
+        return Cell { quality: Quality::Unavailable, note: "not offered here" };
+    }
+    let scans_all = facts.hints.mode.is_some_and(|m| m & NORMAL != 0);
+    match (decision, source) {
+        (Decision::Cold, Source::HintFault) if !scans_all => {
+            Cell { quality: Quality::Unavailable, note: "only slow nodes are scanned" }
+        }
+        (Decision::Accessor, _) if facts.cpu_nodes == 1 => exact("since one node has all CPUs"),
+        (Decision::Place, _) if facts.memory_nodes == 1 => exact("since one node has all memory"),
+        _ => at_best(decision, source),
+    }
+}
+
+/// What a source changes for others while it is in use.
+pub const fn disturbs(source: Source) -> &'static str {
+    match source {
+        Source::Damon => {
+            "clears accessed bits of the pages that it samples: reclaim still learns of them \
+             through the folio's young flag, MGLRU's walks and idle page tracking may miss them; \
+             a kernel thread checks up to 1000 regions every 5 ms"
+        }
+        Source::HintFault => {
+            "nothing that the kernel's balancing doesn't already do: it marks pages inaccessible, \
+             takes the faults, and moves pages and threads by its own rules; a BPF program runs \
+             at each such fault of every process"
+        }
+        Source::Pmu => {
+            "nothing of memory management: one counter of each CPU, which other users of perf \
+             then share by turns, and an interrupt for every few samples"
+        }
+        Source::Residency => {
+            "nothing: page tables are read, with the process's mmap lock held for reading"
+        }
+    }
+}
+
+/// Why a source was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// No source of heat is offered.
+    NoHeat,
+    /// It is the only one that is.
+    OnlyOne,
+    /// It decides best what is open here: points, and those of the next one.
+    Best {
+        /// Its points.
+        points: u32,
+        /// Of the next best.
+        next: u32,
+        /// Whether what is cold counted.
+        cold: bool,
+        /// Whether who accesses counted.
+        accessor: bool,
+    },
+}
+
+/// Which source is used, why, and what the others lack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The source; [`Source::Residency`] is none of heat.
+    pub source: Source,
+    /// Why.
+    pub why: Because,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            Because::NoHeat => f.write_str("residency only: no source of heat is offered here"),
+            Because::OnlyOne => {
+                write!(f, "{}: the only source of heat that is offered here", self.source.name())
+            }
+            Because::Best { points, next, cold, accessor } => {
+                let open = match (cold, accessor) {
+                    (true, true) => "there is a slow node and several nodes have CPUs",
+                    (true, false) => "there is a slow node",
+                    (false, true) => "several nodes have CPUs",
+                    (false, false) => "only heat is to be told here",
+                };
+                let than = match points.cmp(&next) {
+                    std::cmp::Ordering::Greater => {
+                        format!("it decides most ({points} points, the next one {next})")
+                    }
+                    _ => format!("of equals ({points} points) it costs or disturbs least"),
+                };
+                write!(f, "{}: {open}, and {than}", self.source.name())
+            }
+        }
+    }
+}
+
+/// Which source homenode uses on a machine, by the matrix.
+///
+/// Source: specs/sources.md#choice.
+pub fn choose(facts: &Facts) -> Choice {
+    let (cold, accessor) = (facts.slow_nodes > 0, facts.cpu_nodes > 1);
+    let points = |source| -> u32 {
+        Decision::ALL
+            .into_iter()
+            .filter(|d| match d {
+                Decision::Cold => cold,
+                Decision::Accessor => accessor,
+                _ => true,
+            })
+            .map(|d| cell(d, source, facts).quality as u32)
+            .sum()
+    };
+    let mut offered: Vec<(u32, Source)> = PREFERENCE
+        .into_iter()
+        .filter(|s| lacks(*s, facts).is_empty())
+        .map(|s| (points(s), s))
+        .collect();
+    // Stable: of equals the preferred one stays first.
+    offered.sort_by_key(|(points, _)| std::cmp::Reverse(*points));
+    match offered[..] {
+        [] => Choice { source: Source::Residency, why: Because::NoHeat },
+        [(_, source)] => Choice { source, why: Because::OnlyOne },
+        [(points, source), (next, _), ..] => {
+            Choice { source, why: Because::Best { points, next, cold, accessor } }
+        }
+    }
+}

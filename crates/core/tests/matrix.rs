@@ -1,0 +1,29 @@
+//! ARCHITECTURE.md shows the matrix that the core has.
+
+use homenode_core::engine::choice::{Decision, MATRIX};
+use homenode_core::engine::seen::Source;
+
+const PAGE: &str = include_str!("../../../ARCHITECTURE.md");
+
+#[test]
+fn architecture_shows_the_matrix() {
+    let plain = |line: &str| line.replace('`', "");
+    let at = PAGE.lines().position(|l| l.starts_with("| decision |")).expect("the matrix");
+    let shown: Vec<String> =
+        PAGE.lines().skip(at).take_while(|l| l.starts_with('|')).map(plain).collect();
+    let names = Source::ALL.map(Source::name).join(" | ");
+    let mut expected = vec![format!("| decision | {names} |"), "|---|---|---|---|---|".to_owned()];
+    expected.extend(
+        Decision::ALL.iter().zip(MATRIX).map(|(d, row)| {
+            format!("| {} | {} |", d.title(), row.map(|c| c.to_string()).join(" | "))
+        }),
+    );
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn columns_stand_in_the_order_of_the_sources() {
+    // MATRIX is indexed by the number of a decision and a source.
+    assert!(Decision::ALL.iter().enumerate().all(|(i, d)| *d as usize == i));
+    assert!(Source::ALL.iter().enumerate().all(|(i, s)| *s as usize == i));
+}
