@@ -38,7 +38,88 @@ fn json(args: &[&str]) -> Value {
 fn a_machine_without_heat_is_told_so_and_what_to_get() {
     let root = machine("one-node-6.18.txt", "text");
     let text = doctor(&["--root", root.to_str().expect("a plain path")]);
-    let expected = expect_test::expect![[r#""#]];
+    let expected = expect_test::expect![[r#"
+        Linux 6.18.44
+
+        machine
+          processor           Intel(R) Xeon(R) Processor in a virtual machine
+          node 0              23.3 GiB, CPUs 0-1, tier 4, distances 10
+                              sysfs shows no caches
+
+        heat
+          homenode would use  residency only: no source of heat is offered here
+          damon               not offered: the kernel is built without CONFIG_DAMON_VADDR; DAMON belongs to
+                              somebody else: 1 kdamond slot, 1 running
+                              in use: clears accessed bits of the pages that it samples: reclaim still
+                              learns of them through the folio's young flag, MGLRU's walks and idle page
+                              tracking may miss them; a kernel thread checks up to 1000 regions every 5 ms
+          hint-fault          not offered: only one node has memory: hint faults tell too little
+                              in use: nothing that the kernel's balancing doesn't already do: it marks pages
+                              inaccessible, takes the faults, and moves pages and threads by its own rules;
+                              a BPF program runs at each such fault of every process
+          pmu                 not offered: no PMU here samples addresses of memory accesses
+                              in use: nothing of memory management: one counter of each CPU, which other
+                              users of perf then share by turns, and an interrupt for every few samples
+          residency           offered: where pages are, without heat
+                              in use: nothing: page tables are read, with the process's mmap lock held for
+                              reading
+
+        what could be decided here
+          damon               nothing: it is not offered
+          hint-fault          nothing: it is not offered
+          pmu                 nothing: it is not offered
+          residency           begin to sample a process (its CPU time, /proc): exact
+                              how hot memory is: unavailable
+                              what is cold on a fast node: unavailable
+                              which node accesses it: exact since one node has all CPUs
+                              where it is (move_pages asked, Look): exact since one node has all memory
+                              whether a node has room (/proc/zoneinfo): exact
+                              benefit against cost: unavailable
+
+        what the kernel has for it
+          DAMON               sysfs yes, virtual address spaces no, physical memory yes
+                              kdamond 0 of somebody else runs on paddr, PID 77
+          hint faults         built yes, kernel.numa_balancing 0, promotion limit 65536 MB/s
+                              functions to watch: task_numa_fault, numa_migrate_check, mpol_misplaced
+          tracepoints         unseen, as tracefs is not mounted or not readable
+          BTF                 /sys/kernel/btf/vmlinux, 4 bytes; BPF built yes
+          PMU                 breakpoint, msr, software, tracepoint, uprobe
+                              hardware cycles: not tried
+          pages               PAGEMAP_SCAN not tried; move_pages as a question not tried; numa_maps yes
+                              soft-dirty bits no
+                              clear_refs yes: it clears accessed bits, which misleads reclaim; idle page
+                              bitmap no; MGLRU not built
+          configuration       /boot/config-6.18.44
+
+        the kernel's own placement
+          demotion            off
+          weighted interleave node 0: 1, made by the kernel
+          KSM                 run 0, merge_across_nodes 1, pages_sharing 0, 0 processes registered
+
+        rights
+          user                effective UID 0
+          capabilities        CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_SYS_NICE,
+                              CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF
+          limits              perf_event_paranoid 2, kptr_restrict 0, unprivileged_bpf_disabled 2, Yama's
+                              ptrace_scope none, lockdown none
+          RLIMIT_MEMLOCK      not asked
+          surroundings        the machine's own user namespace, kernel threads seen, /sys writable, signs of
+                              a container: /.dockerenv
+
+        what is missing, and how to get it
+          damon               the kernel is built without CONFIG_DAMON_VADDR: boot a kernel with
+                              CONFIG_DAMON_VADDR=y; stock Debian 6.12 and newer have it
+                              DAMON belongs to somebody else: 1 kdamond slot, 1 running: end the other user
+                              of DAMON (damo stop; 0 into /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds):
+                              homenode never stops one that it didn't start
+          hint-fault          only one node has memory: hint faults tell too little: nothing to get: there
+                              is no other node
+          pmu                 no PMU here samples addresses of memory accesses: run on bare metal, or let
+                              the hypervisor pass a PMU with PEBS or IBS through (libvirt: cpu mode
+                              host-passthrough, pmu state on)
+          besides             tracefs is not to be seen: tracepoints of migration can't be listed: as root:
+                              mount -t tracefs tracefs /sys/kernel/tracing
+    "#]];
     expected.assert_eq(&text);
     assert!(text.lines().all(|l| l.chars().count() <= 100));
 }
@@ -71,6 +152,7 @@ fn an_empty_folder_is_looked_at_too() {
 /// As another user, the same machine with fewer rights.
 #[test]
 fn without_privilege_it_says_what_it_could_not_see() {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
@@ -82,6 +164,10 @@ fn without_privilege_it_says_what_it_could_not_see() {
     fs::create_dir_all(&folder).expect("a folder");
     let copy = folder.join("homenode");
     fs::copy(HOMENODE, &copy).expect("a copy");
+    for path in [&folder, &copy] {
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(path, all).expect("open to everybody");
+    }
     let out = Command::new(&copy)
         .args(["doctor", "--json"])
         .current_dir("/")

@@ -304,7 +304,8 @@ fn rights(found: &Findings, page: &mut Page) {
     page.line("user", &format!("effective UID {}", or(r.euid, "unseen")));
     let (has, not): (Vec<_>, Vec<_>) = CAPABILITIES.into_iter().partition(|(_, b)| r.has(*b));
     let names = |caps: &[(&str, u32)]| list(&caps.iter().map(|c| c.0).collect::<Vec<_>>());
-    page.line("capabilities", &format!("{}; without {}", names(&has), names(&not)));
+    let without = if not.is_empty() { String::new() } else { format!("; without {}", names(&not)) };
+    page.line("capabilities", &format!("{}{without}", names(&has)));
     page.line(
         "limits",
         &format!(
