@@ -22,7 +22,15 @@ fn all() -> Facts {
         may: Known::Yes,
         function: Known::Yes,
     };
-    Facts { memory_nodes: 2, slow_nodes: 0, cpu_nodes: 2, damon, hints, pmu: Sampling::Opens }
+    Facts {
+        memory_nodes: 2,
+        slow_nodes: 0,
+        lower_nodes: 0,
+        cpu_nodes: 2,
+        damon,
+        hints,
+        pmu: Sampling::Opens,
+    }
 }
 
 #[test]
@@ -80,7 +88,10 @@ fn each_lack_is_found() {
     assert_eq!(hints(|f| f.hints.mode = Some(0)), [Lack::BalancingOff]);
     assert_eq!(hints(|f| f.hints.mode = None), [Lack::ModeUnseen]);
     assert_eq!(hints(|f| f.hints.mode = Some(2)), [Lack::NothingSlow]);
-    assert_eq!(hints(|f| (f.hints.mode, f.slow_nodes) = (Some(2), 1)), []);
+    assert_eq!(hints(|f| (f.hints.mode, f.lower_nodes) = (Some(2), 1)), []);
+    // Slow, but 6.1 has nodes without CPUs in its top tier.
+    let same_tier = hints(|f| (f.hints.mode, f.slow_nodes) = (Some(2), 1));
+    assert_eq!(same_tier, [Lack::NothingSlow]);
     assert_eq!(hints(|f| f.memory_nodes = 1), [Lack::OneNode]);
     assert_eq!(hints(|f| f.hints.may = Known::No), [Lack::NoBpf]);
     assert_eq!(hints(|f| f.hints.function = Known::No), [Lack::NoFunction]);
@@ -105,12 +116,12 @@ fn each_lack_is_found() {
 #[test]
 fn the_row_is_the_machine_s_own() {
     let of = |d, s, f: Facts| cell(d, s, &f).to_string();
-    let one = Facts { cpu_nodes: 1, memory_nodes: 2, slow_nodes: 1, ..all() };
+    let one = Facts { cpu_nodes: 1, slow_nodes: 1, lower_nodes: 1, ..all() };
     assert_eq!(of(Decision::Accessor, Source::Damon, one), "exact since one node has all CPUs");
     let slow_only = Facts { hints: HintFacts { mode: Some(2), ..all().hints }, ..one };
     assert_eq!(
         of(Decision::Cold, Source::HintFault, slow_only),
-        "unavailable: only slow nodes are scanned"
+        "unavailable: only lower tiers are scanned"
     );
     let none = Facts { pmu: Sampling::NoDevice, ..all() };
     for d in Decision::ALL {

@@ -179,13 +179,13 @@ impl Probe {
             Err(_) => (BTreeSet::from([0]), BTreeSet::from([0])),
         };
         let top = self.tiers.values().next();
-        let slow = memory.iter().filter(|n| match top {
-            Some(top) => !top.contains(n),
-            // Without tiers: memory that no CPU is near to.
-            None => !cpus.contains(n),
-        });
+        // Kernels without tiers take memory that no CPU is near to for slow; 6.1 has tiers,
+        // and such a node in the top one, unless a driver says otherwise.
+        let lower = |n: &&u32| top.map_or(!cpus.contains(n), |top| !top.contains(n));
+        let slow = |n: &&u32| lower(n) || !cpus.contains(n);
         Facts {
-            slow_nodes: count(slow.count()),
+            slow_nodes: count(memory.iter().filter(slow).count()),
+            lower_nodes: count(memory.iter().filter(lower).count()),
             memory_nodes: count(memory.len()),
             cpu_nodes: count(cpus.len()),
             damon: DamonFacts {
@@ -193,7 +193,7 @@ impl Probe {
                 vaddr: self.damon.vaddr,
                 may: self.rights.may_write_sys(),
                 slots: count(self.damon.slots.len()),
-                running: count(self.damon.running()),
+                running: count(self.damon.running().saturating_sub(self.damon.modules.len())),
                 module: !self.damon.modules.is_empty(),
             },
             hints: HintFacts {

@@ -4,7 +4,7 @@
 //! next one are what it holds. The calls' answers are given by the test.
 
 use expect_test::{Expect, expect};
-use homenode_core::engine::choice::{Known, Sampling, choose, lacks};
+use homenode_core::engine::choice::{Known, Lack, Sampling, choose, lacks};
 use homenode_core::engine::seen::Source;
 use homenode_live::probe::{Calls, Event, FilesOnly, Probe, ThisKernel, look};
 use proptest::prelude::*;
@@ -220,11 +220,27 @@ fn a_slow_node_uses_damon() {
     let tree = tree.with("sys/module/damon_reclaim/parameters/enabled", "Y\n");
     let p = look(&tree.0, &calls);
     assert_eq!(choose(&p.facts()).source, Source::Pmu);
+    // Its thread is not somebody else's as well.
+    let tree = tree.with("proc/56/comm", "kdamond.0\n");
+    assert_eq!(lacks(Source::Damon, &look(&tree.0, &calls).facts()), [Lack::ModuleHolds]);
     // Without a configuration the kernel's functions tell of virtual address spaces.
     let tree = tree.without("boot");
     assert_eq!(look(&tree.0, &calls).damon.vaddr, Known::Yes);
     let tree = tree.without("proc/kallsyms");
     assert_eq!(look(&tree.0, &calls).damon.vaddr, Known::Unseen);
+}
+
+#[test]
+fn a_node_without_cpus_is_slow_whatever_its_tier() {
+    let tiers = "sys/devices/virtual/memory_tiering";
+    let tree = Tree::fixture("slow-node-6.12.txt")
+        .with(&format!("{tiers}/memory_tier4/nodelist"), "0-1\n")
+        .without(&format!("{tiers}/memory_tier84"));
+    let facts = look(&tree.0, &FilesOnly).facts();
+    assert_eq!((facts.slow_nodes, facts.lower_nodes), (1, 0));
+    assert!(lacks(Source::HintFault, &facts).contains(&Lack::NothingSlow));
+    let facts = look(&tree.without(tiers).0, &FilesOnly).facts();
+    assert_eq!((facts.slow_nodes, facts.lower_nodes), (1, 1));
 }
 
 #[test]

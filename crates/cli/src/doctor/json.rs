@@ -99,6 +99,7 @@ pub(super) fn json(found: &Findings) -> String {
         "config": p.config.from,
         "nodes": nodes(found),
         "slow_nodes": found.facts.slow_nodes,
+        "lower_tier_nodes": found.facts.lower_nodes,
         "tiers": p.tiers.iter().map(|(t, n)| (t.to_string(), json!(n))).collect::<Map<_, _>>(),
         "choice": choice(found),
         "sources": Source::ALL.map(|s| source(found, s)),

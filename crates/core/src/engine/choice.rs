@@ -198,7 +198,7 @@ pub struct DamonFacts {
     pub may: Known,
     /// Slots that somebody has made in sysfs.
     pub slots: u32,
-    /// kdamonds of others that run, in a slot or not.
+    /// kdamonds of others that run, in a slot or not; those of modules don't count.
     pub running: u32,
     /// Whether a kernel module has DAMON for itself (`DAMON_RECLAIM`, `DAMON_LRU_SORT`,
     /// `DAMON_STAT`).
@@ -243,8 +243,10 @@ pub enum Sampling {
 pub struct Facts {
     /// Nodes with memory.
     pub memory_nodes: u32,
-    /// Those of them below the top tier.
+    /// Those of them that are below the top tier or have no CPU.
     pub slow_nodes: u32,
+    /// Those of them that the kernel itself has below its top tier.
+    pub lower_nodes: u32,
     /// Nodes with CPUs.
     pub cpu_nodes: u32,
     /// DAMON.
@@ -282,7 +284,7 @@ pub enum Lack {
     BalancingOff,
     /// One node with memory: no page is marked that one thread uses, and none can move.
     OneNode,
-    /// Only slow nodes are scanned, and there is none.
+    /// Only lower tiers are scanned, and there is none.
     NothingSlow,
     /// BPF programs may not be loaded.
     NoBpf,
@@ -336,8 +338,8 @@ impl Lack {
                  it didn't start"
             }
             Self::ModuleHolds => {
-                "switch the module off: N into /sys/module/damon_*/parameters/enabled, or boot \
-                 without damon_reclaim.enabled, damon_lru_sort.enabled, damon_stat.enabled"
+                "switch the module off (stock Debian 7.3 has damon_stat on): N into \
+                 /sys/module/damon_*/parameters/enabled, or boot with damon_stat.enabled=N"
             }
             Self::ModeUnseen => "mount /proc so that /proc/sys/kernel/numa_balancing can be read",
             Self::BalancingOff => {
@@ -382,7 +384,7 @@ impl fmt::Display for Lack {
             Self::BalancingOff => f.write_str("kernel.numa_balancing is 0: nothing is marked"),
             Self::OneNode => f.write_str("only one node has memory: hint faults tell too little"),
             Self::NothingSlow => f.write_str(
-                "kernel.numa_balancing marks memory of slow nodes only, and there is none",
+                "kernel.numa_balancing marks memory of lower tiers only, and this kernel has none",
             ),
             Self::NoBpf => f.write_str("BPF programs may not be loaded"),
             Self::NoFunction => {
@@ -433,7 +435,7 @@ pub fn lacks(source: Source, facts: &Facts) -> Vec<Lack> {
                 _ if h.built == Known::No => {}
                 None => out.push(Lack::ModeUnseen),
                 Some(0) => out.push(Lack::BalancingOff),
-                Some(m) if m & NORMAL == 0 && facts.slow_nodes == 0 => {
+                Some(m) if m & NORMAL == 0 && facts.lower_nodes == 0 => {
                     out.push(Lack::NothingSlow);
                 }
                 Some(_) => {}
@@ -468,7 +470,7 @@ pub fn cell(decision: Decision, source: Source, facts: &Facts) -> Cell {
     let scans_all = facts.hints.mode.is_some_and(|m| m & NORMAL != 0);
     match (decision, source) {
         (Decision::Cold, Source::HintFault) if !scans_all => {
-            Cell { quality: Quality::Unavailable, note: "only slow nodes are scanned" }
+            Cell { quality: Quality::Unavailable, note: "only lower tiers are scanned" }
         }
         (Decision::Accessor, _) if facts.cpu_nodes == 1 => exact("since one node has all CPUs"),
         (Decision::Place, _) if facts.memory_nodes == 1 => exact("since one node has all memory"),
