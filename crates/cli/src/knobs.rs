@@ -27,19 +27,24 @@ pub(crate) fn split(settings: &[Setting], version: KernelVersion) -> (Vec<Settin
 pub(crate) fn parse(text: &str) -> Result<Setting, String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("write knob=value, such as numa_balancing=2; knobs are {}", names())),
+        _ => Err(format!(
+            "write knob=value, such as numa_balancing=2; knobs are {}",
+            names().join(", ")
+        )),
     }
 }
 
 /// Whether a kernel takes these values; the error names the knob, the value and what
-/// is allowed.
-pub(crate) fn check(settings: &[Setting], version: KernelVersion) -> Result<()> {
+/// is allowed. `others` are the names that `--set` takes beside knobs.
+pub(crate) fn check(settings: &[Setting], others: &[&str], version: KernelVersion) -> Result<()> {
     let mut knobs = Knobs::new(version);
     for (name, value) in settings {
         if Knob::find(name, version).is_none() {
+            let (known, mut all) = (names(), others.to_vec());
+            all.extend(known.iter().map(String::as_str));
             return Err(anyhow!(
-                "--set {name}={value}: Linux {version} has no knob {name:?}; knobs are {}",
-                names()
+                "--set {name}={value}: Linux {version} has no knob {name:?}{}",
+                homenode_config::suggestion(name, &all)
             ));
         }
         knobs.set(name, value).map_err(|e| anyhow!("--set {name}={value}: {e}"))?;
@@ -47,11 +52,17 @@ pub(crate) fn check(settings: &[Setting], version: KernelVersion) -> Result<()> 
     Ok(())
 }
 
-fn names() -> String {
+/// The names of merging's files that can be written.
+pub(crate) fn files_of_merging(version: KernelVersion) -> Vec<&'static str> {
+    let writable = |f: &File| f.exists(version) && !f.is_counter();
+    File::ALL.into_iter().filter(writable).map(File::name).collect()
+}
+
+fn names() -> Vec<String> {
     let known = Knob::ALL.into_iter().filter(|k| k.handler(KernelVersion::default()).is_some());
     let mut all: Vec<String> = known.map(Knob::name).collect();
     all.push("weighted_interleave/nodeN".into());
-    all.join(", ")
+    all
 }
 
 /// The same for the knobs of a scenario's file.

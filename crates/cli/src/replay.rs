@@ -104,7 +104,7 @@ fn time(text: &str) -> Result<Picos, String> {
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let mut setup = Setup { seed: 1, ..Setup::default() };
-    knobs::check(&args.set, setup.version)?;
+    knobs::check(&args.set, &[], setup.version)?;
     if let Some((name, value)) =
         args.set.iter().find(|(k, _)| Knob::find(k, setup.version) == Some(Knob::NumaBalancing))
     {

@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     // The scenario's own first, so that an error names the right source.
     knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
     let (ksm, set) = knobs::split(&args.set, setup.version);
-    knobs::check(&set, setup.version)?;
+    knobs::check(&set, &knobs::files_of_merging(setup.version), setup.version)?;
     setup.knobs.extend(set);
     setup.ksm.extend(ksm);
 

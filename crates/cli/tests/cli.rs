@@ -249,7 +249,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("sim SCENARIOS/zipf.toml --set numa_balance=1", expect![[r#"
         exit 2
-        homenode: --set numa_balance=1: Linux 6.12 has no knob "numa_balance"; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+        homenode: --set numa_balance=1: Linux 6.12 has no knob "numa_balance"; did you mean "numa_balancing"?
     "#]]);
     f.check("sim SCENARIOS/zipf.toml --set numa_balancing", expect![[r#"
         exit 2
@@ -267,7 +267,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("replay toy.parquet --machine MACHINES/small.toml --set vm.frob=1", expect![[r#"
         exit 2
-        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; allowed are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
     "#]]);
     f.check(
         "replay toy.parquet --machine MACHINES/small.toml --set kernel.numa_balancing=1",
@@ -578,7 +578,7 @@ fn guests_are_merged_and_files_say_so() {
     "#]]);
     f.check("sim pair.toml --set sleep_milisecs=7", expect![[r#"
         exit 2
-        homenode: --set sleep_milisecs=7: Linux 6.12 has no knob "sleep_milisecs"; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+        homenode: --set sleep_milisecs=7: Linux 6.12 has no knob "sleep_milisecs"; did you mean "sleep_millisecs"?
     "#]]);
 }
 

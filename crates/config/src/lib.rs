@@ -38,6 +38,7 @@ pub use quantity::{parse_size, parse_time, write_size, write_time};
 pub use scenario::{
     Misfit, ScenarioFile, check, parse_scenario, read_scenario, read_scenario_and_machine,
 };
+pub use tree::suggestion;
 pub use truth::{TruthPlan, TruthProgram, parse_truth};
 pub use truth_merge::{MergeCase, MergeLook, MergePlan, parse_truth_merge};
 pub use write::{write_machine, write_machine_file};

@@ -349,8 +349,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `; did you mean "x"?` where one name is near, and what is allowed otherwise.
-pub(crate) fn suggestion(found: &str, allowed: &[&str]) -> String {
+/// The end of an error about a name that is none of `allowed`: `; did you mean "x"?`
+/// where one is near, and all of them otherwise.
+pub fn suggestion(found: &str, allowed: &[&str]) -> String {
     let near = allowed
         .iter()
         .map(|a| (distance(found, a), *a))
