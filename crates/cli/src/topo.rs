@@ -6,14 +6,14 @@ use homenode_core::costs::{Costs, Shown, Unit};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::{Firmware, Tiers, list_format};
 use homenode_core::topology::Machine;
-use homenode_live::sysfs;
+use homenode_live::{probe, sysfs};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Show a machine's nodes, CPUs, distances and memory tiers.
 ///
-/// Without a file: this machine, as sysfs shows it. With one: that machine, with its
-/// latencies, and the tiers that Linux makes of them.
+/// Without a file: this machine, as sysfs shows it, with its kernel's tiers. With one: that
+/// machine, with its latencies, and the tiers that Linux makes of them.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode topo --machine machines/sapphire-rapids-cxl.toml")]
@@ -21,19 +21,35 @@ pub(crate) struct Args {
     /// A machine TOML in place of this machine
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// Another machine's files in place of this one's: a folder with `proc` and `sys`
+    #[arg(long, value_name = "FOLDER", hide = true, default_value = "/")]
+    root: PathBuf,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    let (machine, firmware) = match &args.machine {
-        Some(path) => (homenode_config::read_machine(path)?, Firmware::Hmat),
-        // sysfs tells no latencies: tiers are what the drivers make of them.
-        None => (this_machine()?, Firmware::Silent),
-    };
     let version = KernelVersion::default();
-    let tiers = Tiers::new(&machine, firmware, version);
+    let (machine, tiers) = match &args.machine {
+        Some(path) => {
+            let machine = homenode_config::read_machine(path)?;
+            let tiers = Tiers::new(&machine, Firmware::Hmat, version);
+            (machine, tiers)
+        }
+        None => {
+            let machine = this_machine(&args.root)?;
+            let shown = probe::memory_tiers(&args.root);
+            // A kernel before tiers: what the drivers of today's make of it, since sysfs
+            // tells no latencies.
+            let tiers = if shown.is_empty() {
+                Tiers::new(&machine, Firmware::Silent, version)
+            } else {
+                Tiers::shown(&machine, &shown, version)
+            };
+            (machine, tiers)
+        }
+    };
     output::print(&if args.json {
         to_json(&machine, &tiers)
     } else {
@@ -42,8 +58,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn this_machine() -> Result<Machine> {
-    let t = sysfs::read_topology(Path::new("/"))?;
+fn this_machine(root: &Path) -> Result<Machine> {
+    let t = sysfs::read_topology(root)?;
     let mut about = t.model.unwrap_or_else(|| "unnamed processor".into());
     if t.virtual_machine {
         about.push_str(" in a virtual machine");

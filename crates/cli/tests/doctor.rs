@@ -35,6 +35,31 @@ fn json(args: &[&str]) -> Value {
 }
 
 #[test]
+fn topo_shows_the_kernels_own_tiers() {
+    let root = machine("slow-node-6.12.txt", "topo");
+    let run = |more: &[&str]| {
+        let root = root.to_str().expect("a plain path");
+        let args = [&["topo", "--root", root], more].concat();
+        let out = Command::new(HOMENODE).args(args).output().expect("it runs");
+        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    };
+    let json: Value = serde_json::from_str(&run(&["--json"])).expect("one JSON object");
+    let tiers: Vec<_> =
+        json["nodes"].as_array().expect("nodes").iter().map(|n| &n["tier"]).collect();
+    expect_test::expect!["[Number(4), Number(84)]"].assert_eq(&format!("{tiers:?}"));
+    let text = run(&[]);
+    let nodes: Vec<&str> =
+        text.lines().filter(|l| l.starts_with("node") || l.starts_with("memory_tier")).collect();
+    expect_test::expect![[r#"
+        node 0   dram    32.4 GiB  tier 4, top    CPUs 0-7
+        node 1   dram    61.0 GiB  tier 84        CPUs none
+        memory_tier4: nodes 0
+        memory_tier84: nodes 1
+        node 0 demotes to node 1"#]].assert_eq(&nodes.join("\n"));
+}
+
+#[test]
 fn a_machine_without_heat_is_told_so_and_what_to_get() {
     let root = machine("one-node-6.18.txt", "text");
     let text = doctor(&["--root", root.to_str().expect("a plain path")]);

@@ -235,6 +235,12 @@ fn flag(text: &str) -> Option<bool> {
     }
 }
 
+/// Memory tiers by number, the smallest the fastest, with their nodes, as the kernel below
+/// `root` shows them; empty where it tells none.
+pub fn memory_tiers(root: &Path) -> BTreeMap<u32, Vec<u32>> {
+    read_tiers(&Root::new(root))
+}
+
 fn read_tiers(files: &Root) -> BTreeMap<u32, Vec<u32>> {
     const FOLDER: &str = "sys/devices/virtual/memory_tiering";
     files

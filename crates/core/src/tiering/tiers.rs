@@ -85,8 +85,11 @@ pub fn abstract_distance(reference: &Perf, perf: &Perf) -> Option<u64> {
 
 /// The tier of an abstract distance.
 pub const fn tier_of(adist: u64) -> u64 {
-    adist >> 7
+    adist >> TIER_SHIFT
 }
+
+/// Bits of abstract distance within a tier.
+const TIER_SHIFT: u32 = 7;
 
 /// What the kernel knows about the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +164,18 @@ impl Tiers {
             // No tier with a CPU: nothing is slow.
             .map_or(u64::MAX, |(tier, _)| *tier);
         Self { by_tier, top, adist, version }
+    }
+
+    /// Tiers as a kernel shows them, each with its nodes.
+    pub fn shown(
+        machine: &Machine,
+        tiers: &BTreeMap<u32, Vec<u32>>,
+        version: KernelVersion,
+    ) -> Self {
+        let of = |n: NodeId| tiers.iter().find(|(_, nodes)| nodes.contains(&n.0.into()));
+        let distance = |n: NodeId| of(n).map(|(tier, _)| (n, u64::from(*tier) << TIER_SHIFT));
+        let adist = machine.nodes.iter().filter_map(|n| distance(n.id)).collect();
+        Self::from_distances(machine, adist, version)
     }
 
     /// Abstract distance of a node with memory.
