@@ -85,7 +85,7 @@ impl Symbols {
             true => Known::from_bool(self.found.contains(name)),
         }
     }
-    /// Those of [`HINT_FUNCTIONS`] that are there.
+    /// The functions that hint faults pass through, as far as they are there.
     pub fn hint_functions(&self) -> Vec<&'static str> {
         HINT_FUNCTIONS.into_iter().filter(|f| self.found.contains(f)).collect()
     }
