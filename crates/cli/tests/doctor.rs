@@ -56,7 +56,8 @@ fn topo_shows_the_kernels_own_tiers() {
         node 1   dram    61.0 GiB  tier 84        CPUs none
         memory_tier4: nodes 0
         memory_tier84: nodes 1
-        node 0 demotes to node 1"#]].assert_eq(&nodes.join("\n"));
+        node 0 demotes to node 1"#]]
+    .assert_eq(&nodes.join("\n"));
 }
 
 #[test]
