@@ -65,6 +65,8 @@ fn estimates(pages: usize, looks: usize) -> String {
     let mut in_order: Vec<usize> = Vec::new();
     // A new process for each round of ksmd, which leaves merged pages behind.
     for _ in 0..looks {
+        // Before it is registered: what is registered would count as somebody else's.
+        let ksm = Ksm::take();
         let held = start(&plan);
         let (runs, next) = present(held.pids[0]);
         in_order.push(next);
@@ -76,7 +78,7 @@ fn estimates(pages: usize, looks: usize) -> String {
             scanned = e.pages_scanned;
             bytes = e.looks.peak_bytes / e.distinct.max(1);
         }
-        match Ksm::take() {
+        match ksm {
             Ok(ksm) => {
                 ksm.full_speed();
                 ksm.set("max_page_sharing", 256);
