@@ -39,6 +39,12 @@ impl Vary {
     /// How far each constant is moved, down and up.
     pub(in crate::reproduce) const STEPS: [i32; 2] = [-20, 20];
 
+    /// Each of the constants, moved down and up.
+    pub(in crate::reproduce) fn each(constants: &[What]) -> Vec<Self> {
+        let both = |what| Self::STEPS.map(|percent| Self { what, percent });
+        constants.iter().copied().flat_map(both).collect()
+    }
+
     /// Moves it, within the bounds of its kind.
     pub(in crate::reproduce) fn apply(self, machine: &mut Machine, scenario: &mut Scenario) {
         let percent = (100 + self.percent) as u64;

@@ -45,10 +45,7 @@ pub(super) fn most_elastic(bench: &Bench) -> Vec<What> {
 /// Moves constants at a point.
 pub(super) fn run(runs: &mut Runs<'_>, at: Point, constants: &[What]) -> Result<Sensitivity> {
     let at = Point { vary: None, seed: 1, ..at };
-    let varied: Vec<Vary> = constants
-        .iter()
-        .flat_map(|&what| Vary::STEPS.map(|percent| Vary { what, percent }))
-        .collect();
+    let varied = Vary::each(constants);
     let points: Vec<Point> = varied
         .iter()
         .map(|&v| Some(v))

@@ -44,10 +44,7 @@ pub(super) fn most_elastic(bench: &Bench) -> Vec<What> {
 
 /// Moves constants at a point.
 pub(super) fn run(runs: &mut Runs<'_>, at: Point, constants: &[What]) -> Result<Sensitivity> {
-    let varied: Vec<Vary> = constants
-        .iter()
-        .flat_map(|&what| Vary::STEPS.map(|percent| Vary { what, percent }))
-        .collect();
+    let varied = Vary::each(constants);
     let points: Vec<Point> = varied
         .iter()
         .map(|&v| Some(v))
