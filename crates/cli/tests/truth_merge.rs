@@ -7,9 +7,8 @@
 #[path = "../../live/tests/support/ksm.rs"]
 mod ksm;
 
-use ksm::Turn;
+use ksm::{Turn, knobs};
 use serde_json::Value;
-use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -27,23 +26,6 @@ fn run(args: &[&str]) -> Output {
 fn skipped(output: &Output) -> Option<String> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code() == Some(3)).then_some(text)
-}
-
-/// All knobs of this machine, by name.
-fn knobs() -> Vec<(String, String)> {
-    let folder = Path::new("/sys/kernel/mm/ksm");
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let counts = name.starts_with("pages_") && name != "pages_to_scan"
-            || ["full_scans", "general_profit", "ksm_zero_pages"].contains(&name.as_str())
-            || name.starts_with("stable_node_") && !name.contains("prune");
-        if !counts {
-            found.push((name, std::fs::read_to_string(entry.path()).unwrap_or_default()));
-        }
-    }
-    found.sort();
-    found
 }
 
 // One test: the knobs of one machine are looked at before and after.

@@ -13,7 +13,7 @@ use held::Held;
 use homenode_live::merge::{
     Changes, Ended, Estimate, MergeError, Options, Progress, SharedPages, Targets, estimate,
 };
-use ksm::{Ksm, Turn};
+use ksm::{Ksm, Turn, knobs};
 use std::process::Command;
 use std::time::Duration;
 
@@ -349,20 +349,6 @@ fn ksmd_merges_forked_children_as_was_estimated() {
 
 #[test]
 fn knobs_are_restored_when_a_holder_panics() {
-    let all = || -> Vec<(String, String)> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/sys/kernel/mm/ksm").into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let counts = name.starts_with("pages_") && name != "pages_to_scan"
-                || ["full_scans", "general_profit", "ksm_zero_pages"].contains(&name.as_str())
-                || name.starts_with("stable_node_") && !name.contains("prune");
-            if !counts {
-                found.push((name, std::fs::read_to_string(entry.path()).unwrap_or_default()));
-            }
-        }
-        found.sort();
-        found
-    };
     let ksm = match Ksm::take() {
         Ok(ksm) => ksm,
         Err(why) => return println!("skipped: {why}"),
@@ -377,8 +363,8 @@ fn knobs_are_restored_when_a_holder_panics() {
     });
     assert!(result.is_err());
     let ksm = Ksm::take().expect("it was there a moment ago");
-    let during: Vec<_> = all().into_iter().filter(|(name, _)| name != "run").collect();
+    let during: Vec<_> = knobs().into_iter().filter(|(name, _)| name != "run").collect();
     drop(ksm);
-    let after: Vec<_> = all().into_iter().filter(|(name, _)| name != "run").collect();
+    let after: Vec<_> = knobs().into_iter().filter(|(name, _)| name != "run").collect();
     assert_eq!(during, after);
 }

@@ -145,3 +145,20 @@ impl Ksm {
         self.set("run", 0);
     }
 }
+
+/// All knobs of this machine, by name.
+pub(crate) fn knobs() -> Vec<(String, String)> {
+    let folder = "/sys/kernel/mm/ksm";
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let counts = name.starts_with("pages_") && name != "pages_to_scan"
+            || ["full_scans", "general_profit", "ksm_zero_pages"].contains(&name.as_str())
+            || name.starts_with("stable_node_") && !name.contains("prune");
+        if !counts {
+            found.push((name, std::fs::read_to_string(entry.path()).unwrap_or_default()));
+        }
+    }
+    found.sort();
+    found
+}
