@@ -173,12 +173,7 @@ impl Engine {
     /// The next order that is ready; `None` until the next [`Self::handle`].
     pub fn poll(&mut self) -> Option<Order> {
         let order = self.out.pop_front()?;
-        let pages: u64 = match &order.act {
-            Act::Look { spans, .. } | Act::Move { spans, .. } => {
-                spans.iter().map(|s| s.pages().0).sum()
-            }
-            _ => 0,
-        };
+        let pages: u64 = order.act.spans().iter().map(|s| s.pages().0).sum();
         self.ledger.ordered.entry(order.why).or_default().add(pages);
         match order.act {
             Act::Move { .. } => {

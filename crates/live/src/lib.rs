@@ -1,9 +1,16 @@
-//! Linux: topology from sysfs, measuring, recording, and the truth check's real runs.
+//! Linux: topology from sysfs, measuring, recording, the truth check's real runs, and a
+//! machine that the engine drives.
 
+pub mod heat;
 pub mod ksm;
+pub mod machine;
 pub mod measure;
+pub mod memory;
 pub mod merge;
+pub mod mover;
 mod pagemap;
+pub mod people;
+pub mod places;
 pub mod probe;
 pub mod record;
 pub mod sysfs;

@@ -22,7 +22,7 @@ use crate::build::SimError;
 use crate::engine::Simulation;
 use crate::vmstat::Item;
 use agent::Agent;
-use homenode_core::engine::order::{Act, Evidence, Order};
+use homenode_core::engine::order::{Act, Order};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::knobs::KnobError;
 use homenode_core::scenario::{Policy, Process};
@@ -81,15 +81,6 @@ pub fn knobs_for(source: Source) -> Vec<(String, String)> {
     all.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
-/// What is never told with a source. Where pages are can be looked up with any.
-pub fn lacks_of(source: Source) -> Vec<Evidence> {
-    match source {
-        Source::Damon => vec![Evidence::Cpu],
-        Source::HintFault | Source::Pmu => Vec::new(),
-        Source::Residency => vec![Evidence::Heat, Evidence::Cpu],
-    }
-}
-
 impl SimMachine {
     /// Starts homenode on a simulated machine.
     ///
@@ -108,7 +99,7 @@ impl SimMachine {
         Agent::start(&mut sim, source, seed);
         let caps = Caps {
             source,
-            lacks: lacks_of(source),
+            lacks: source.lacks().to_vec(),
             moves: true,
             affinity: false,
             knobs: true,

@@ -82,6 +82,13 @@ impl Act {
             Self::SetKnob { .. } => None,
         }
     }
+    /// The spans that it names; none where it names none.
+    pub fn spans(&self) -> &[Span] {
+        match self {
+            Self::Look { spans, .. } | Self::Move { spans, .. } => spans,
+            _ => &[],
+        }
+    }
 }
 
 impl fmt::Display for Act {

@@ -3,7 +3,7 @@
 //! Every variant is something that some live source can show; a simulated machine
 //! shows no more than that. Times are the machine's clock in picoseconds since boot.
 
-use super::order::{Fails, OrderId};
+use super::order::{Evidence, Fails, OrderId};
 use crate::tiering::watermarks::ZoneMarks;
 use crate::units::{NodeId, Pages, Picos};
 use std::fmt;
@@ -66,6 +66,14 @@ impl Source {
             Self::HintFault => "hint-fault",
             Self::Pmu => "pmu",
             Self::Residency => "residency",
+        }
+    }
+    /// What is never told with it. Where pages are can be looked up with any.
+    pub const fn lacks(self) -> &'static [Evidence] {
+        match self {
+            Self::Damon => &[Evidence::Cpu],
+            Self::HintFault | Self::Pmu => &[],
+            Self::Residency => &[Evidence::Heat, Evidence::Cpu],
         }
     }
 }

@@ -1,0 +1,423 @@
+//! Linux as a machine that the engine drives.
+//!
+//! ```text
+//!            wait, submit
+//! engine ◀───────────────▶ LiveMachine ──▶ People   who is there        /proc
+//!                              │           Memory   nodes' free pages   /proc/zoneinfo
+//!                              │           Places   where pages are     numa_maps, move_pages, …
+//!                              │           Heat     what is accessed    DAMON, hint faults, samples
+//!                              │           Mover    moves pages         move_pages
+//!                              └─ Clock
+//! ```
+//!
+//! This file is only the order in which they are asked; what each of them reads is its
+//! own affair, and each can be replaced by a test's. What is lost, late or gone is told
+//! in [`Seen`], not as an error: only a source that broke for good is one.
+//!
+//! Without a [`Mover`] nothing can change where pages are: so do `observe` and `advise`
+//! use it.
+//!
+//! Source: specs/live.md#machine.
+
+mod clock;
+#[cfg(test)]
+mod tests;
+
+pub use clock::{BootClock, Clock};
+
+use homenode_core::engine::order::{Act, Fails, Order, OrderId};
+use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::{Errno, KnobError};
+use homenode_core::topology;
+use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_machine::{ApplyError, Caps, KnobOp, Machine, ObserveError};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+/// Most pages that an order may name: 64 MiB, as on the simulated machine.
+const MOST_PAGES: u64 = 16_384;
+/// Orders that may wait.
+const MOST_ORDERS: usize = 1024;
+/// Processes are read anew after this time at the earliest.
+const PEOPLE_EVERY: Picos = Picos::from_ms(100);
+
+/// A whole address space, as a span: what [`Seen::Resident`] of a census names.
+pub const WHOLE: Span = Span { start: 0, end: 1 << 52 };
+
+/// A process as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    /// Which.
+    pub who: Who,
+    /// What people call it: a guest's domain, or the command's name. Safe to print.
+    pub name: String,
+    /// Processor time of all its threads.
+    pub ran: Picos,
+    /// Node of the CPUs on which its living threads ran last, if it is one.
+    pub node: Option<NodeId>,
+    /// Resident pages.
+    pub resident: Pages,
+}
+
+/// Who is there.
+pub trait People {
+    /// Reads all processes that are asked for; those that ended while they were read are
+    /// left out. In the order of their PIDs.
+    ///
+    /// # Errors
+    /// What makes all of it impossible, as /proc that is gone.
+    fn look(&mut self) -> io::Result<Vec<Person>>;
+    /// Whether it still lives, under that start.
+    fn lives(&self, who: Who) -> bool;
+}
+
+/// The nodes' memory.
+pub trait Memory {
+    /// All nodes that are there now, with their zones; one that went offline is not told.
+    ///
+    /// # Errors
+    /// What makes all of it impossible.
+    fn look(&mut self) -> io::Result<Vec<(NodeId, Vec<ZoneSeen>)>>;
+}
+
+/// Where pages are.
+pub trait Places {
+    /// Pages of the process by node. `None` if it is gone or can't be asked.
+    fn census(&mut self, who: Who) -> Option<BTreeMap<NodeId, Pages>>;
+    /// Pages of a span by node, holes left out however large they are. `None` if the
+    /// process is gone.
+    fn within(&mut self, who: Who, span: Span) -> Option<BTreeMap<NodeId, Pages>>;
+}
+
+/// What is accessed.
+pub trait Heat {
+    /// Which source it is.
+    fn source(&self) -> Source;
+    /// Begins to sample a process; one that is gone or can't be sampled is passed over.
+    fn watch(&mut self, who: Who);
+    /// Stops sampling it.
+    fn unwatch(&mut self, who: Who);
+    /// What it has to tell since the last time, oldest first; loss and silence too.
+    ///
+    /// # Errors
+    /// A sentence for people, if it broke for good.
+    fn take(&mut self, now: Picos, out: &mut Vec<Seen>) -> Result<(), String>;
+    /// A descriptor that can be read when there is much to be taken.
+    fn wakes(&self) -> Option<RawFd> {
+        None
+    }
+    /// Puts back what it set up. Also done when it is dropped; here with what failed.
+    ///
+    /// # Errors
+    /// A sentence for people: what is not as it was, and what to do.
+    fn close(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// No source of heat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoHeat;
+
+impl Heat for NoHeat {
+    fn source(&self) -> Source {
+        Source::Residency
+    }
+    fn watch(&mut self, _: Who) {}
+    fn unwatch(&mut self, _: Who) {}
+    fn take(&mut self, _: Picos, _: &mut Vec<Seen>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What became of pages that were to be moved; with those moved it adds up to those named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Pages that are on their target now and weren't before.
+    pub moved: Pages,
+    /// The others by cause.
+    pub fails: Fails,
+}
+
+/// Moves pages.
+pub trait Mover {
+    /// Moves those pages of the spans that are on `from` to `to`.
+    fn carry(&mut self, who: Who, spans: &[Span], from: NodeId, to: NodeId) -> Carried;
+}
+
+/// Everything that a live machine is made of.
+pub struct Parts {
+    /// Nodes, CPUs, links and costs, as far as they are known.
+    pub topology: topology::Machine,
+    /// Whose knobs' files there are.
+    pub version: KernelVersion,
+    /// The folder that holds `proc` and `sys`: `/`.
+    pub root: PathBuf,
+    /// The clock.
+    pub clock: Box<dyn Clock>,
+    /// Who is there.
+    pub people: Box<dyn People>,
+    /// Nodes' memory.
+    pub memory: Box<dyn Memory>,
+    /// Where pages are.
+    pub places: Box<dyn Places>,
+    /// What is accessed.
+    pub heat: Box<dyn Heat>,
+    /// What moves pages; without it nothing is moved.
+    pub mover: Option<Box<dyn Mover>>,
+    /// Whether each look also tells where the pages of every process are.
+    pub census: bool,
+    /// Most of one CPU's time that looking at processes may take, in thousandths: after a
+    /// look that took long it is waited accordingly. 0 is no bound.
+    pub permille: u32,
+}
+
+/// Linux, as the engine sees it.
+pub struct LiveMachine {
+    parts: Parts,
+    caps: Caps,
+    known: BTreeMap<Who, Person>,
+    orders: VecDeque<Order>,
+    /// When processes are looked at next.
+    people_at: Option<Picos>,
+    /// When the source spoke last.
+    spoke: Picos,
+    /// Time that the machine had been suspended for by then.
+    suspended: Picos,
+}
+
+impl LiveMachine {
+    /// A machine of these parts.
+    pub fn new(parts: Parts) -> Self {
+        let source = parts.heat.source();
+        let caps = Caps {
+            source,
+            lacks: source.lacks().to_vec(),
+            moves: parts.mover.is_some(),
+            affinity: false,
+            knobs: false,
+            most_pages: MOST_PAGES,
+        };
+        let (spoke, suspended) = (parts.clock.now(), parts.clock.suspended());
+        Self {
+            parts,
+            caps,
+            known: BTreeMap::new(),
+            orders: VecDeque::new(),
+            people_at: None,
+            spoke,
+            suspended,
+        }
+    }
+    /// The processes that were there at the last look, with their names.
+    pub fn people(&self) -> impl Iterator<Item = &Person> {
+        self.known.values()
+    }
+    /// Ends the source and puts back what it set up.
+    ///
+    /// # Errors
+    /// A sentence for people: what is not as it was, and what to do.
+    pub fn close(mut self) -> Result<(), String> {
+        self.parts.heat.close()
+    }
+
+    /// Time for which the machine slept is time in which nothing was told.
+    fn heed_sleep(&mut self, out: &mut Vec<Seen>) {
+        let suspended = self.parts.clock.suspended();
+        // The two clocks are not read at the same moment.
+        if suspended.0 > self.suspended.0 + Picos::from_ms(50).0 {
+            out.push(Seen::Stale { since: self.spoke });
+            self.suspended = suspended;
+        }
+    }
+
+    fn look(&mut self, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+        let now = self.parts.clock.now();
+        if self.people_at.is_none_or(|at| at <= now) {
+            self.look_at_people(out)?;
+            let took = self.parts.clock.now().saturating_sub(now);
+            let pause = match self.parts.permille {
+                0 => Picos::ZERO,
+                share => Picos(took.0.saturating_mul(1000) / u64::from(share)),
+            };
+            self.people_at = Some(Picos(now.0.saturating_add(pause.0.max(PEOPLE_EVERY.0))));
+        }
+        let nodes = self.parts.memory.look();
+        let nodes = nodes.map_err(|e| ObserveError::Source(format!("zones can't be read: {e}")))?;
+        out.extend(nodes.into_iter().map(|(node, zones)| Seen::Node { node, zones, load: None }));
+        let before = out.len();
+        let taken = self.parts.heat.take(self.parts.clock.now(), out);
+        if out.len() > before {
+            self.spoke = self.parts.clock.now();
+        }
+        taken.map_err(ObserveError::Source)
+    }
+
+    fn look_at_people(&mut self, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+        let people = self.parts.people.look();
+        let people =
+            people.map_err(|e| ObserveError::Source(format!("processes can't be read: {e}")))?;
+        let found: BTreeMap<Who, Person> = people.into_iter().map(|p| (p.who, p)).collect();
+        let before = std::mem::replace(&mut self.known, found);
+        for who in before.into_keys().filter(|who| !self.known.contains_key(who)) {
+            self.parts.heat.unwatch(who);
+            out.push(Seen::Gone { who });
+        }
+        for p in self.known.values() {
+            let (who, ran, node, resident) = (p.who, p.ran, p.node, p.resident);
+            out.push(Seen::Task { who, ran, node, resident });
+        }
+        if self.parts.census {
+            for &who in self.known.keys() {
+                let Some(found) = self.parts.places.census(who) else { continue };
+                tell(who, WHOLE, found, &self.parts.topology, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what waits, until that time; at least one order.
+    fn work(&mut self, until: Picos, out: &mut Vec<Seen>) {
+        while let Some(order) = self.orders.pop_front() {
+            self.carry_out(order, out);
+            if self.parts.clock.now() >= until {
+                break;
+            }
+        }
+    }
+    fn carry_out(&mut self, order: Order, out: &mut Vec<Seen>) {
+        let begun = self.parts.clock.now();
+        let named: Pages = order.act.spans().iter().map(|s| s.pages()).sum();
+        let (mut tried, mut carried) = (Pages::ZERO, Carried::default());
+        match order.act {
+            Act::Watch { who } => self.parts.heat.watch(who),
+            Act::Unwatch { who } => self.parts.heat.unwatch(who),
+            Act::Look { who, spans } => {
+                for span in spans {
+                    let Some(found) = self.parts.places.within(who, span) else { break };
+                    tell(who, span, found, &self.parts.topology, out);
+                }
+                (tried, carried.moved) = (named, named);
+            }
+            Act::Move { who, spans, from, to } => {
+                tried = named;
+                carried = match &mut self.parts.mover {
+                    Some(mover) if self.parts.people.lives(who) => {
+                        mover.carry(who, &spans, from, to)
+                    }
+                    _ => Carried {
+                        moved: Pages::ZERO,
+                        fails: Fails { gone: named, ..Fails::default() },
+                    },
+                };
+            }
+            // Refused before.
+            Act::Affine { .. } | Act::SetKnob { .. } => {}
+        }
+        let took = self.parts.clock.now().saturating_sub(begun);
+        out.push(done(order.id, tried, carried, took));
+    }
+
+    fn check(&self, order: &Order) -> Result<(), ApplyError> {
+        let act = &order.act;
+        match act {
+            Act::Affine { .. } | Act::SetKnob { .. } => return Err(ApplyError::Unable),
+            Act::Move { .. } if self.parts.mover.is_none() => return Err(ApplyError::Unable),
+            Act::Move { from, to, .. } => {
+                let there = |id: &NodeId| {
+                    let node = self.parts.topology.nodes.iter().find(|n| n.id == *id);
+                    node.is_some_and(|n| n.managed().0 > 0)
+                };
+                if !there(from) || !there(to) {
+                    return Err(ApplyError::NoNode);
+                }
+            }
+            _ => {}
+        }
+        if matches!(act, Act::Look { .. } | Act::Move { .. }) {
+            let spans = act.spans();
+            let rising = spans.windows(2).all(|w| w[0].end <= w[1].start);
+            let empty = spans.is_empty() || spans.iter().any(|s| s.end <= s.start);
+            let pages = spans.iter().fold(0u64, |sum, s| sum.saturating_add(s.pages().0));
+            let many = matches!(act, Act::Move { .. }) && pages > self.caps.most_pages;
+            if !rising || empty || many {
+                return Err(ApplyError::BadSpan);
+            }
+        }
+        match act.who() {
+            Some(who) if !self.parts.people.lives(who) => Err(ApplyError::NoProcess),
+            _ if self.orders.len() >= MOST_ORDERS => Err(ApplyError::Full),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One report per node that has pages, or one with none.
+fn tell(
+    who: Who,
+    span: Span,
+    found: BTreeMap<NodeId, Pages>,
+    machine: &topology::Machine,
+    out: &mut Vec<Seen>,
+) {
+    if found.is_empty() {
+        let on = machine.nodes.first().map_or(NodeId(0), |n| n.id);
+        out.push(Seen::Resident { who, span, on, pages: Pages::ZERO });
+    }
+    out.extend(found.into_iter().map(|(on, pages)| Seen::Resident { who, span, on, pages }));
+}
+
+fn done(order: OrderId, tried: Pages, carried: Carried, took: Picos) -> Seen {
+    Seen::Done { order, tried, moved: carried.moved, fails: carried.fails, took }
+}
+
+impl Machine for LiveMachine {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+    fn topology(&self) -> &topology::Machine {
+        &self.parts.topology
+    }
+    fn now(&self) -> Picos {
+        self.parts.clock.now()
+    }
+    /// Looking takes time of its own: the clock is somewhat beyond `until` afterwards.
+    fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+        self.work(until, out);
+        self.parts.clock.sleep(until, self.parts.heat.wakes());
+        self.heed_sleep(out);
+        self.look(out)
+    }
+    fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+        self.check(order)?;
+        self.orders.push_back(order.clone());
+        Ok(())
+    }
+    fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {
+        let (knob, given) = match op {
+            KnobOp::Read(knob) => (knob, None),
+            KnobOp::Write(knob, text) => (knob, Some(text.to_owned())),
+        };
+        let name = knob.name();
+        let fail = |errno, allowed: String| {
+            Err(KnobError { knob: name.clone(), given: given.clone(), errno, allowed })
+        };
+        let Some(path) = knob.path(self.parts.version) else {
+            return fail(Errno::Enoent, "this kernel has no such knob".to_owned());
+        };
+        if given.is_some() {
+            return fail(Errno::Eperm, "nothing is written to this machine's knobs".to_owned());
+        }
+        let below = self.parts.root.join(path.trim_start_matches('/'));
+        match std::fs::read_to_string(&below) {
+            Ok(text) => Ok(text),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fail(Errno::Enoent, format!("there is no {path}"))
+            }
+            Err(e) => fail(Errno::Eacces, format!("{path} can't be read: {e}")),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The order in which a machine asks its parts, with parts made for it.
+
+use super::*;
+use homenode_core::engine::order::{Benefit, Reason};
+use homenode_core::topology::{Cpu, Medium, Node, Zone, ZoneKind};
+use homenode_core::units::CpuId;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What the test lets happen, and what the machine did.
+#[derive(Default)]
+struct World {
+    now: Cell<u64>,
+    asleep: Cell<u64>,
+    people: RefCell<Vec<Person>>,
+    /// Time that a look at the people takes.
+    look_takes: Cell<u64>,
+    heat: RefCell<Vec<Seen>>,
+    did: RefCell<Vec<String>>,
+}
+
+struct Fake(Rc<World>);
+
+impl Clock for Fake {
+    fn now(&self) -> Picos {
+        Picos(self.0.now.get())
+    }
+    fn suspended(&self) -> Picos {
+        Picos(self.0.asleep.get())
+    }
+    fn sleep(&self, until: Picos, _: Option<RawFd>) {
+        self.0.now.set(self.0.now.get().max(until.0));
+    }
+}
+impl People for Fake {
+    fn look(&mut self) -> io::Result<Vec<Person>> {
+        self.0.now.set(self.0.now.get() + self.0.look_takes.get());
+        self.0.did.borrow_mut().push("people".to_owned());
+        Ok(self.0.people.borrow().clone())
+    }
+    fn lives(&self, who: Who) -> bool {
+        self.0.people.borrow().iter().any(|p| p.who == who)
+    }
+}
+impl Memory for Fake {
+    fn look(&mut self) -> io::Result<Vec<(NodeId, Vec<ZoneSeen>)>> {
+        Ok(vec![(NodeId(0), Vec::new())])
+    }
+}
+impl Places for Fake {
+    fn census(&mut self, _: Who) -> Option<BTreeMap<NodeId, Pages>> {
+        Some(BTreeMap::from([(NodeId(0), Pages(7)), (NodeId(1), Pages(2))]))
+    }
+    fn within(&mut self, who: Who, _: Span) -> Option<BTreeMap<NodeId, Pages>> {
+        self.0.people.borrow().iter().any(|p| p.who == who).then(BTreeMap::new)
+    }
+}
+impl Heat for Fake {
+    fn source(&self) -> Source {
+        Source::Damon
+    }
+    fn watch(&mut self, who: Who) {
+        self.0.did.borrow_mut().push(format!("watch {who}"));
+    }
+    fn unwatch(&mut self, who: Who) {
+        self.0.did.borrow_mut().push(format!("unwatch {who}"));
+    }
+    fn take(&mut self, _: Picos, out: &mut Vec<Seen>) -> Result<(), String> {
+        out.append(&mut self.0.heat.borrow_mut());
+        Ok(())
+    }
+}
+impl Mover for Fake {
+    fn carry(&mut self, _: Who, spans: &[Span], _: NodeId, _: NodeId) -> Carried {
+        let all: Pages = spans.iter().map(|s| s.pages()).sum();
+        Carried { moved: all, fails: Fails::default() }
+    }
+}
+
+const ONE: Who = Who { pid: 10, start: 5 };
+
+fn person(who: Who) -> Person {
+    let (ran, node) = (Picos::from_ms(3), Some(NodeId(0)));
+    Person { who, name: "one".to_owned(), ran, node, resident: Pages(9) }
+}
+
+fn topology() -> topology::Machine {
+    let node = |id| Node {
+        id: NodeId(id),
+        medium: Medium::Dram,
+        zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1000) }],
+    };
+    topology::Machine {
+        name: "two".into(),
+        about: String::new(),
+        nodes: vec![node(0), node(1)],
+        cpus: vec![Cpu { id: CpuId(0), node: NodeId(0), core: 0, llc: 0 }],
+        caches: Vec::new(),
+        distances: vec![vec![10, 20], vec![20, 10]],
+        links: Vec::new(),
+        costs: Default::default(),
+    }
+}
+
+fn machine(world: &Rc<World>, moves: bool) -> LiveMachine {
+    let fake = || Fake(Rc::clone(world));
+    LiveMachine::new(Parts {
+        topology: topology(),
+        version: KernelVersion::default(),
+        root: PathBuf::from("/nowhere"),
+        clock: Box::new(fake()),
+        people: Box::new(fake()),
+        memory: Box::new(fake()),
+        places: Box::new(fake()),
+        heat: Box::new(fake()),
+        mover: moves.then(|| Box::new(fake()) as Box<dyn Mover>),
+        census: false,
+        permille: 10,
+    })
+}
+
+fn order(id: u64, act: Act) -> Order {
+    Order { id: OrderId(id), act, expect: Benefit::default(), why: Reason::SourceNeeds }
+}
+
+fn span(start: u64, end: u64) -> Span {
+    Span { start, end }
+}
+
+#[test]
+fn an_order_is_reported_once_before_what_is_seen_next() {
+    let world = Rc::new(World { people: vec![person(ONE)].into(), ..World::default() });
+    let mut m = machine(&world, true);
+    let spans = vec![span(1, 4), span(6, 7)];
+    m.submit(&order(1, Act::Watch { who: ONE })).unwrap();
+    m.submit(&order(2, Act::Look { who: ONE, spans: spans.clone() })).unwrap();
+    m.submit(&order(3, Act::Move { who: ONE, spans, from: NodeId(0), to: NodeId(1) })).unwrap();
+    let mut seen = Vec::new();
+    m.wait(Picos::from_ms(1), &mut seen).unwrap();
+    let reports: Vec<_> = seen
+        .iter()
+        .filter_map(|s| match s {
+            Seen::Done { order, tried, moved, .. } => Some((order.0, tried.0, moved.0)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reports, [(1, 0, 0), (2, 4, 4), (3, 4, 4)]);
+    assert!(matches!(seen.last(), Some(Seen::Node { .. })));
+    assert!(seen.iter().any(|s| matches!(s, Seen::Task { who: ONE, .. })));
+    let before = seen.len();
+    m.wait(Picos::from_ms(2), &mut seen).unwrap();
+    assert_eq!(seen.len() - before, 1, "processes are not read again so soon: {seen:?}");
+}
+
+#[test]
+fn who_ended_is_told_once_and_no_longer_sampled() {
+    let world = Rc::new(World { people: vec![person(ONE)].into(), ..World::default() });
+    let mut m = machine(&world, true);
+    m.wait(Picos::from_ms(1), &mut Vec::new()).unwrap();
+    let all = || vec![span(1, 4)];
+    m.submit(&order(1, Act::Move { who: ONE, spans: all(), from: NodeId(0), to: NodeId(1) }))
+        .unwrap();
+    // Under the same number lives another one.
+    let other = Who { pid: 10, start: 900 };
+    *world.people.borrow_mut() = vec![person(other)];
+    let mut seen = Vec::new();
+    m.wait(Picos::from_ms(200), &mut seen).unwrap();
+    let Some(Seen::Done { moved, fails, .. }) = seen.first() else { panic!("{seen:?}") };
+    assert_eq!((moved.0, fails.gone.0), (0, 3));
+    assert_eq!(seen.iter().filter(|s| **s == Seen::Gone { who: ONE }).count(), 1);
+    assert!(world.did.borrow().contains(&format!("unwatch {ONE}")));
+    assert!(seen.iter().any(|s| matches!(s, Seen::Task { who, .. } if *who == other)));
+    let again = m.submit(&order(2, Act::Look { who: ONE, spans: all() }));
+    assert_eq!(again, Err(ApplyError::NoProcess));
+}
+
+#[test]
+fn what_makes_no_sense_or_would_change_something_is_refused() {
+    let world = Rc::new(World { people: vec![person(ONE)].into(), ..World::default() });
+    let m = &mut machine(&world, true);
+    let mv = |spans: Vec<Span>, to| Act::Move { who: ONE, spans, from: NodeId(0), to: NodeId(to) };
+    let cases = [
+        (mv(vec![], 1), ApplyError::BadSpan),
+        (mv(vec![span(4, 4)], 1), ApplyError::BadSpan),
+        (mv(vec![span(4, 6), span(5, 7)], 1), ApplyError::BadSpan),
+        (mv(vec![span(0, MOST_PAGES + 1)], 1), ApplyError::BadSpan),
+        (mv(vec![span(0, u64::MAX), WHOLE], 1), ApplyError::BadSpan),
+        (mv(vec![span(4, 6)], 9), ApplyError::NoNode),
+        (Act::Affine { who: ONE, node: NodeId(0) }, ApplyError::Unable),
+        (Act::Watch { who: Who { pid: 1, start: 1 } }, ApplyError::NoProcess),
+    ];
+    for (act, expected) in cases {
+        assert_eq!(m.submit(&order(1, act.clone())), Err(expected), "{act}");
+    }
+    for n in 0..MOST_ORDERS as u64 {
+        m.submit(&order(n, Act::Watch { who: ONE })).unwrap();
+    }
+    assert_eq!(m.submit(&order(9999, Act::Watch { who: ONE })), Err(ApplyError::Full));
+    let mut still = machine(&world, false);
+    assert!(!still.caps().moves);
+    assert_eq!(still.submit(&order(1, mv(vec![span(4, 6)], 1))), Err(ApplyError::Unable));
+}
+
+#[test]
+fn a_look_that_takes_long_is_paid_for_by_waiting() {
+    let world = Rc::new(World { people: vec![person(ONE)].into(), ..World::default() });
+    world.look_takes.set(Picos::from_ms(400).0);
+    let mut m = machine(&world, false);
+    for ms in (0..100_000).step_by(500) {
+        m.wait(Picos::from_ms(ms), &mut Vec::new()).unwrap();
+    }
+    // 1 % of 100 s is 1 s: looks of 0.4 s every 40 s.
+    assert_eq!(world.did.borrow().iter().filter(|d| *d == "people").count(), 3);
+}
+
+#[test]
+fn time_in_suspend_is_told_as_silence() {
+    let world = Rc::new(World { people: vec![person(ONE)].into(), ..World::default() });
+    world.heat.borrow_mut().push(Seen::Lost { events: 3 });
+    let mut m = machine(&world, false);
+    m.wait(Picos::from_ms(10), &mut Vec::new()).unwrap();
+    world.now.set(Picos::from_secs(3600).0);
+    world.asleep.set(Picos::from_secs(3500).0);
+    let mut seen = Vec::new();
+    m.wait(Picos::from_secs(3601), &mut seen).unwrap();
+    assert_eq!(seen[0], Seen::Stale { since: Picos::from_ms(10) });
+    seen.clear();
+    m.wait(Picos::from_secs(3602), &mut seen).unwrap();
+    assert!(!seen.iter().any(|s| matches!(s, Seen::Stale { .. })), "told once: {seen:?}");
+}
+
+#[test]
+fn a_census_names_the_whole_address_space() {
+    let world = Rc::new(World { people: vec![person(ONE)].into(), ..World::default() });
+    let mut m = machine(&world, false);
+    m.parts.census = true;
+    let mut seen = Vec::new();
+    m.wait(Picos::from_ms(1), &mut seen).unwrap();
+    let told: Vec<_> = seen
+        .iter()
+        .filter_map(|s| match s {
+            Seen::Resident { span, on, pages, .. } if *span == WHOLE => Some((on.0, pages.0)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [(0, 7), (1, 2)]);
+}
+
+#[test]
+fn knobs_are_read_and_never_written() {
+    let world = Rc::new(World::default());
+    let mut m = machine(&world, false);
+    let read = m.knob(KnobOp::Read(homenode_core::knobs::Knob::Swappiness)).unwrap_err();
+    assert_eq!((read.errno, read.given), (Errno::Enoent, None));
+    let wrote = m.knob(KnobOp::Write(homenode_core::knobs::Knob::Swappiness, "1")).unwrap_err();
+    assert_eq!(wrote.errno, Errno::Eperm);
+}

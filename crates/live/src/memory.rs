@@ -1,0 +1,1 @@
+//! Nodes' memory: /proc/zoneinfo.
