@@ -11,7 +11,7 @@ use crate::ksm;
 use crate::memory::Memory;
 
 /// Runs `homenode ARGS --json` and returns what it printed.
-fn homenode(args: &[&str]) -> Result<Value> {
+pub(crate) fn homenode(args: &[&str]) -> Result<Value> {
     let mut command = Command::new("/bin/homenode");
     let output = command.args(args).arg("--json").output().context("can't run homenode")?;
     let words = String::from_utf8_lossy(&output.stderr);

@@ -12,6 +12,7 @@
 
 mod asked;
 mod commands;
+mod doctor;
 mod init;
 mod ksm;
 mod memory;
@@ -74,6 +75,11 @@ const TESTS: &[Test] = &[
         "measure",
         "homenode measures every pair of nodes, and moves between them",
         commands::measure,
+    ),
+    test(
+        "doctor",
+        "what homenode says a kernel offers is what happens if one tries",
+        doctor::told_as_tried,
     ),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
