@@ -64,13 +64,7 @@ impl Process {
         }
     }
 
-    pub(super) fn task(
-        &mut self,
-        now: Picos,
-        ran: Picos,
-        node: Option<NodeId>,
-        resident: Pages,
-    ) {
+    pub(super) fn task(&mut self, now: Picos, ran: Picos, node: Option<NodeId>, resident: Pages) {
         // Processor time that falls is a reading in the middle of a thread's end.
         self.last = (now, self.last.1.max(ran));
         self.node = node;
