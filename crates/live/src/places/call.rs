@@ -1,9 +1,13 @@
-//! `move_pages`: the one place that calls it.
+//! `move_pages`: the one place that calls it, to ask and to move.
 
+use homenode_core::units::NodeId;
 use std::io;
 
 /// A status that the kernel did not write: it gave up before it came there.
 pub(crate) const UNTOLD: i32 = i32::MIN;
+
+// Of the kernel's interface: pages that nobody else maps.
+const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 
 /// Asks on which node each address is. A status is a node, or a negative errno: ENOENT
 /// for what is not in memory, EFAULT for the zero page and where nothing is mapped.
@@ -15,6 +19,25 @@ pub(crate) const UNTOLD: i32 = i32::MIN;
 /// ESRCH: the process is gone. EPERM: it may not be asked. ENOSYS: no such call.
 pub(crate) fn query(pid: u32, addresses: &[usize], status: &mut Vec<i32>) -> io::Result<()> {
     call(pid, addresses, None, status, 0).map(|_| ())
+}
+
+/// Moves pages to a node, but for those that several processes map. Reclaims there before
+/// it gives up. A status is the node where the page is now, or a negative errno.
+///
+/// Returns how many were left, as far as the kernel counts them: those that failed, and
+/// those behind them, of which it then has told nothing ([`UNTOLD`]).
+///
+/// # Errors
+/// As [`query`]; EACCES: the process' cpuset forbids the node; ENODEV: it is not there;
+/// ENOMEM: no room, and nothing is told of the pages of that batch and those behind.
+pub(crate) fn send(
+    pid: u32,
+    addresses: &[usize],
+    to: NodeId,
+    status: &mut Vec<i32>,
+) -> io::Result<u64> {
+    let targets = vec![i32::from(to.0); addresses.len()];
+    call(pid, addresses, Some(&targets), status, MPOL_MF_MOVE)
 }
 
 fn call(
