@@ -99,7 +99,7 @@ pub(super) fn stat_field(text: &str, n: usize) -> Option<u64> {
 }
 
 /// When a process was started, in clock ticks since boot; `None` if it is gone.
-pub(super) fn start_of(place: &Place, pid: u32) -> Option<u64> {
+pub(crate) fn start_of(place: &Place, pid: u32) -> Option<u64> {
     stat_field(&fs::read_to_string(place.path(&format!("/proc/{pid}/stat"))).ok()?, 22)
 }
 
