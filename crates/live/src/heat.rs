@@ -1,3 +1,4 @@
 //! Sources of heat.
 
 pub mod damon;
+pub mod samples;
