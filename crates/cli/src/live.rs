@@ -22,7 +22,10 @@ use homenode_core::engine::seen::Source;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::Machine;
-use homenode_core::units::{NodeId, Picos};
+use homenode_core::units::NodeId;
+use homenode_live::heat::damon::Damon;
+use homenode_live::heat::samples::Samples;
+use homenode_live::ksm::Place;
 use homenode_live::machine::{BootClock, Heat, LiveMachine, NoHeat, Parts};
 use homenode_live::memory::Zoneinfo;
 use homenode_live::people::{Proc, Targets};
@@ -99,8 +102,6 @@ pub(crate) struct Opened {
     pub(crate) source: Source,
     /// Why; a sentence.
     pub(crate) why: String,
-    /// Processor time that the source took in the kernel so far, where it can be told.
-    pub(crate) spent: Spent,
     /// Processes of other users that could not be asked where their pages are.
     pub(crate) refused: Box<dyn Fn() -> u64>,
 }
@@ -202,7 +203,6 @@ pub(crate) const fn disturbs(source: Source) -> &'static str {
 /// A source that is set up and watches nobody yet.
 pub(crate) struct Ready {
     heat: Box<dyn Heat>,
-    spent: Spent,
     /// [`Source::Residency`] also where the chosen one could not be had.
     pub(crate) source: Source,
     /// Why; a sentence.
@@ -219,12 +219,11 @@ pub(crate) struct Ready {
 pub(crate) fn set_up(found: &Found, chosen: Chosen, named: bool) -> Result<Ready> {
     let Chosen { source, why } = chosen;
     match heat(found, source) {
-        Ok((heat, spent)) => Ok(Ready { heat, spent, source, why }),
+        Ok(heat) => Ok(Ready { heat, source, why }),
         Err(why) if named => bail!(Lacks(format!("{} can't be used: {why}", source.name()))),
         Err(why) => {
             let why = format!("residency only: {} was chosen, but {why}", source.name());
-            let heat = Box::new(NoHeat);
-            Ok(Ready { heat, spent: nothing(), source: Source::Residency, why })
+            Ok(Ready { heat: Box::new(NoHeat), source: Source::Residency, why })
         }
     }
 }
@@ -252,23 +251,39 @@ impl Ready {
             permille: ask.permille,
         });
         let refused = Box::new(move || refused.load(std::sync::atomic::Ordering::Relaxed));
-        Ok(Opened { machine, source: self.source, why: self.why, spent: self.spent, refused })
+        Ok(Opened { machine, source: self.source, why: self.why, refused })
     }
-}
-
-/// Processor time so far, if it is known.
-pub(crate) type Spent = Box<dyn Fn() -> Option<Picos>>;
-
-fn nothing() -> Spent {
-    Box::new(|| None)
 }
 
 /// A source, set up; or a sentence why it can't be had.
-fn heat(_found: &Found, source: Source) -> Result<(Box<dyn Heat>, Spent), String> {
+fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {
+    let text = |e: &dyn std::error::Error| sentence_of(e);
     match source {
-        Source::Residency => Ok((Box::new(NoHeat), nothing())),
-        other => Err(format!("this homenode is built without {}", other.name())),
+        Source::Residency => Ok(Box::new(NoHeat)),
+        Source::Damon => match Damon::open(&Place::at(&found.root)) {
+            Ok(damon) => Ok(Box::new(damon)),
+            Err(e) => Err(text(&e)),
+        },
+        Source::Pmu => match Samples::open(&found.probe.pmu) {
+            Ok(samples) => Ok(Box::new(samples)),
+            Err(e) => Err(text(&e)),
+        },
+        Source::HintFault => Err("this homenode is built without it".to_owned()),
     }
+}
+
+/// An error with what caused it.
+fn sentence_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        let one = e.to_string();
+        if !text.contains(&one) {
+            text = format!("{text}: {one}");
+        }
+        cause = e.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Processes that DAMON watches where everybody was asked for: it has 1000 regions in all,
 /// and ten for a process tell something.
 const MOST_DAMON: usize = 100;
+/// Time between two looks where a source tells something, or where programs come and go.
+const STEP: Picos = Picos::from_secs(1);
 /// How often signals and the program's end are looked for.
 const SLICE: Duration = Duration::from_millis(50);
 /// Most of one CPU's time for looking at processes, in thousandths, where looks come more
@@ -124,6 +126,9 @@ fn period(text: &str) -> Result<Picos, String> {
     if period < Picos::from_ms(100) {
         return Err("a period is 100ms at least: looking takes time too".to_owned());
     }
+    if period > Picos::from_secs(24 * 3600) {
+        return Err("a period is a day at most (86400s)".to_owned());
+    }
     Ok(period)
 }
 
@@ -151,7 +156,10 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             Targets::Tree(program.pid())
         }
     };
-    let permille = if ready.source == Source::Residency { 0 } else { PERMILLE };
+    let permille = match ready.source {
+        Source::Residency => 0,
+        _ => PERMILLE,
+    };
     let opened = match ready.open(&found, Ask { targets, census: true, permille }) {
         Ok(opened) => opened,
         Err(e) => return not_opened(e, &mut stop),
@@ -181,7 +189,7 @@ fn observe(
     stop: &mut Stop,
     file: Option<Writer>,
 ) -> Result<u8> {
-    let Opened { machine, source, why, spent, refused } = opened;
+    let Opened { machine, source, why, refused } = opened;
     let heat = source != Source::Residency;
     let cpu_nodes = found.machine.cpus.iter().map(|c| c.node).collect::<BTreeSet<_>>().len();
     let order = match args.sort {
@@ -204,11 +212,14 @@ fn observe(
         _ => usize::MAX,
     };
     let ends = !args.all && args.cgroup.is_none();
+    // What a program starts may be over soon.
+    let often = heat || stop.program.is_some();
+    let step = if often { STEP.min(args.period) } else { args.period };
     let own = own_time(&args.root);
     let began = machine.now();
-    let mut course = Course::new(machine, view, args.period, sampled, ends);
-    let until = args.length.map(|length| began + length);
-    let wakes = matches!(source, Source::HintFault | Source::Pmu);
+    let mut course = Course::new(machine, view, args.period, step, sampled, ends);
+    let until = args.length.map(|length| Picos(began.0.saturating_add(length.0)));
+    let wakes = heat;
     let turn = loop {
         let turn = {
             let mut pause = |m: &LiveMachine, at: Picos| wait(m, at, until, wakes, stop);
@@ -227,7 +238,7 @@ fn observe(
     if let Some(line) = show::ending(&turn) {
         shower.say(line)?;
     }
-    let kernel = spent();
+    let kernel = course.machine.source_spent();
     let own = own_time(&args.root).saturating_sub(own);
     shower.say(&summary(&course.totals(), refused(), time, own, kernel, source))?;
     if let (Some((bytes, rows)), Some(path)) = (shower.finish()?, &args.output) {

@@ -9,13 +9,10 @@
 
 use super::sampled::{Change, Sampled};
 use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
-use homenode_core::engine::seen::{Seen, Source, Who};
+use homenode_core::engine::seen::{Seen, Who};
 use homenode_core::units::Picos;
 use homenode_core::view::{Row, Totals, View};
 use homenode_machine::{Machine, ObserveError};
-
-/// Time between two looks where a source tells something.
-const STEP: Picos = Picos::from_secs(1);
 
 /// What observing is made of.
 pub(super) struct Course<M> {
@@ -23,6 +20,8 @@ pub(super) struct Course<M> {
     view: View,
     sampled: Sampled,
     period: Picos,
+    /// Time between two looks, at most a period.
+    step: Picos,
     /// End of the running period.
     next: Picos,
     ids: u64,
@@ -47,12 +46,31 @@ pub(super) enum Turn {
 }
 
 impl<M: Machine> Course<M> {
+    /// * `step` – time between two looks.
     /// * `most` – processes that are watched at a time.
     /// * `ends` – whether it ends with the last process.
-    pub(super) fn new(machine: M, view: View, period: Picos, most: usize, ends: bool) -> Self {
+    pub(super) fn new(
+        machine: M,
+        view: View,
+        period: Picos,
+        step: Picos,
+        most: usize,
+        ends: bool,
+    ) -> Self {
         let next = machine.now() + period;
         let sampled = Sampled::new(most);
-        Self { machine, view, sampled, period, next, ids: 0, met: false, ends, seen: Vec::new() }
+        Self {
+            machine,
+            view,
+            sampled,
+            period,
+            step,
+            next,
+            ids: 0,
+            met: false,
+            ends,
+            seen: Vec::new(),
+        }
     }
 
     /// Looks until the period is over.
@@ -64,15 +82,13 @@ impl<M: Machine> Course<M> {
         pause: &mut dyn FnMut(&M, Picos) -> Option<()>,
         names: &dyn Fn(&M, &mut dyn FnMut(Who, &str)),
     ) -> Turn {
-        let heat = self.machine.caps().source != Source::Residency;
         loop {
             let now = self.machine.now();
             if self.met && now >= self.next {
                 break;
             }
             // The first look is made at once: who is there now is to be watched.
-            let step = if heat { now + STEP } else { self.next };
-            let until = if self.met { step.min(self.next) } else { now };
+            let until = if self.met { (now + self.step).min(self.next) } else { now };
             if pause(&self.machine, until).is_none() {
                 self.look(self.machine.now(), names);
                 return Turn::Stopped;
