@@ -2,6 +2,7 @@
 //! machine that the engine drives.
 
 pub mod heat;
+mod journal;
 pub mod ksm;
 pub mod machine;
 pub mod measure;
@@ -13,6 +14,7 @@ pub mod people;
 pub mod places;
 pub mod probe;
 pub mod record;
+pub mod signals;
 pub mod sysfs;
 pub mod truth;
 pub mod workload;

@@ -44,8 +44,8 @@ const MOST_ORDERS: usize = 1024;
 /// Processes are read anew after this time at the earliest.
 const PEOPLE_EVERY: Picos = Picos::from_ms(100);
 
-/// A whole address space, as a span: what [`Seen::Resident`] of a census names.
-pub const WHOLE: Span = Span { start: 0, end: 1 << 52 };
+/// [`Span::WHOLE`].
+pub const WHOLE: Span = Span::WHOLE;
 
 /// A process as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +107,11 @@ pub trait Heat {
     fn take(&mut self, now: Picos, out: &mut Vec<Seen>) -> Result<(), String>;
     /// A descriptor that can be read when there is much to be taken.
     fn wakes(&self) -> Option<RawFd> {
+        None
+    }
+    /// Processor time that threads of the kernel took for it so far; `None` if there are
+    /// none.
+    fn spent(&self) -> Option<Picos> {
         None
     }
     /// Puts back what it set up. Also done when it is dropped; here with what failed.
@@ -215,6 +220,10 @@ impl LiveMachine {
     /// The processes that were there at the last look, with their names.
     pub fn people(&self) -> impl Iterator<Item = &Person> {
         self.known.values()
+    }
+    /// Processor time that the kernel's threads took for the source so far, if it has any.
+    pub fn source_spent(&self) -> Option<Picos> {
+        self.parts.heat.spent()
     }
     /// Ends the source and puts back what it set up.
     ///

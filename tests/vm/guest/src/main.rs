@@ -12,6 +12,7 @@
 
 mod asked;
 mod commands;
+mod damon;
 mod doctor;
 mod init;
 mod ksm;
@@ -80,6 +81,11 @@ const TESTS: &[Test] = &[
         "doctor",
         "what homenode says a kernel offers is what happens if one tries",
         doctor::told_as_tried,
+    ),
+    test(
+        "damon-heat",
+        "DAMON tells which of two processes is hot, and leaves no slot",
+        damon::heat,
     ),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
