@@ -12,11 +12,18 @@
 
 mod asked;
 mod commands;
+mod conform;
 mod damon;
 mod doctor;
 mod init;
 mod ksm;
+mod load;
 mod memory;
+mod offline;
+mod orders;
+mod places;
+mod stage;
+mod told;
 mod topology;
 
 use std::process::ExitCode;
@@ -87,6 +94,29 @@ const TESTS: &[Test] = &[
         "DAMON tells which of two processes is hot, and leaves no slot",
         damon::heat,
     ),
+    test(
+        "conformance",
+        "the bodies about orders hold on this kernel as they do on the simulated one",
+        conform::machine,
+    ),
+    test(
+        "conformance-engine",
+        "the bodies about the engine, with heat that is the truth: what it orders is carried out",
+        conform::engine,
+    ),
+    test("places", "homenode finds pages on every node where they are", places::as_counted),
+    test("places-sparse", "a mapping of 1 TiB costs what is in it", places::sparse),
+    test(
+        "places-refused",
+        "another user's process is passed over and counted",
+        places::unprivileged,
+    ),
+    test(
+        "move-orders",
+        "huge, shared and bound pages, and a full node: what moves, and why the rest does not",
+        orders::orders,
+    ),
+    test("node-offline", "a node's memory goes while homenode looks", offline::offline),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
@@ -120,6 +150,13 @@ fn main() -> ExitCode {
             None => {
                 eprintln!("there is no test `{name}`; --list shows them");
                 ExitCode::from(2)
+            }
+        },
+        ["--load", ref args @ ..] => match load::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("a load: {error:#}");
+                ExitCode::FAILURE
             }
         },
         _ => {
