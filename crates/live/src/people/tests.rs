@@ -235,6 +235,13 @@ fn the_node_is_that_of_all_its_threads_if_it_is_one() {
     assert_eq!(nodes(), [Some(1), Some(1), None], "CPU 9 is on no node that is known");
     cpus([0, 2]);
     assert_eq!(nodes(), [Some(1), None, None]);
+    // Those two are asked first, whoever else is there; and all, once they are together.
+    fake.write("13/task/15/stat", "rubbish");
+    assert_eq!(nodes(), [Some(1), None, None]);
+    cpus([2, 1]);
+    assert_eq!(nodes(), [Some(1), Some(1), None]);
+    cpus([0, 2]);
+    assert_eq!(nodes(), [Some(1), None, None]);
     // A thread that ended says nothing more.
     let over = Line { state: 'X', cpu: 1, vsize: 0, ..LINE };
     fake.write("13/task/14/stat", &over.text(14));
