@@ -9,10 +9,10 @@
 //!
 //! A look reads one file per process, `stat`, and of what was there before no other. It
 //! holds everything that changes: processor time, resident pages, the name, the CPU. Here
-//! (Zen 4) it takes 9.1 µs to open, read and close it, 4.5 µs if it is held open, which
-//! needs 4 KiB of the kernel's memory and a descriptor each: not worth it, since 100
-//! processes every 5 s take 0.02 % of a CPU as it is. `status` would take 14 µs, `schedstat`
-//! 6 µs more for each thread.
+//! it takes 9.1 µs to open, read and close it, 13 µs with all the rest of a look. Held open
+//! it would be 4.5 µs less, for 4 KiB of the kernel's memory and a descriptor each: not
+//! worth it, since 100 processes every 5 s take 0.03 % of a CPU as it is. `status` would
+//! take 14 µs, `schedstat` 6 µs more for each thread.
 //!
 //! Processor time is `stat`'s, in ticks of 10 ms: the scheduler's own sum over all threads,
 //! those that ended included, rounded down (by less than two ticks, once: it does not grow).
@@ -20,6 +20,8 @@
 //!
 //! Source: specs/live.md#people.
 
+#[cfg(test)]
+pub(crate) mod corpus;
 mod error;
 pub(crate) mod find;
 pub(crate) mod name;
@@ -97,6 +99,18 @@ struct Known {
     name: String,
     /// Ticks when it was first seen.
     first: u64,
+    /// Two of its threads that were on different nodes: asked first.
+    apart: Option<[u32; 2]>,
+}
+
+/// What the threads of a process have in common.
+struct Threads {
+    /// Resident pages of the system's size.
+    rss: u64,
+    /// Where all of them ran last.
+    node: Option<NodeId>,
+    /// Two of them that show that there is no such node.
+    apart: Option<[u32; 2]>,
 }
 
 impl Proc {
@@ -195,11 +209,10 @@ impl Proc {
     }
 
     fn person(&mut self, pid: u32, stat: &Stat) -> io::Result<Option<Person>> {
-        let (resident, node) = match self.threads(pid, stat)? {
-            Some(found) => found,
-            None => return Ok(None),
-        };
-        let known = match self.known.remove(&pid).filter(|k| k.start == stat.start) {
+        let before = self.known.remove(&pid).filter(|k| k.start == stat.start);
+        let apart = before.as_ref().and_then(|k| k.apart);
+        let Some(threads) = self.threads(pid, stat, apart)? else { return Ok(None) };
+        let mut known = match before {
             Some(known) if known.comm == stat.comm => known,
             before => {
                 // Not there for a user who may not ask, or any more: the name will do.
@@ -209,15 +222,17 @@ impl Proc {
                     comm: stat.comm.clone(),
                     name: name::name_of(&cmdline, &stat.comm),
                     first: before.map_or(stat.ticks, |k| k.first),
+                    apart: None,
                 }
             }
         };
+        known.apart = threads.apart;
         let ran = self.ran(known.first, stat.ticks);
         let name = known.name.clone();
         self.known.insert(pid, known);
         let who = Who { pid, start: stat.start };
-        let resident = Pages(resident.saturating_mul(self.page));
-        Ok(Some(Person { who, name, ran, node, resident }))
+        let resident = Pages(threads.rss.saturating_mul(self.page));
+        Ok(Some(Person { who, name, ran, node: threads.node, resident }))
     }
 
     /// Processor time; of what was used before the process was first seen, a day at most.
@@ -227,35 +242,54 @@ impl Proc {
         Picos(picos(first).min(BEFORE.0).saturating_add(since))
     }
 
-    /// Resident pages, and the node of the CPUs on which its threads ran last; `None` if it
-    /// has no memory any more.
-    fn threads(&self, pid: u32, stat: &Stat) -> io::Result<Option<(u64, Option<NodeId>)>> {
+    /// What its threads have in common; `None` if it has no memory any more.
+    ///
+    /// * `apart` – two threads that were on different nodes before.
+    fn threads(
+        &self,
+        pid: u32,
+        stat: &Stat,
+        apart: Option<[u32; 2]>,
+    ) -> io::Result<Option<Threads>> {
         let over = !stat.has_memory();
         if over && (stat.is_kernel() || stat.threads <= 1) {
             return Ok(None);
         }
+        let home = |stat: &Stat| self.homes.get(&stat.cpu).copied();
         if !over && (self.homes.is_empty() || stat.threads <= 1) {
-            let node = self.home.or_else(|| self.homes.get(&stat.cpu).copied());
-            return Ok(Some((stat.rss, node)));
+            let node = self.home.or_else(|| home(stat));
+            return Ok(Some(Threads { rss: stat.rss, node, apart: None }));
+        }
+        if let Some([one, other]) = apart.filter(|_| !over) {
+            let (one, other) = (self.thread(pid, one)?, self.thread(pid, other)?);
+            if one.zip(other).is_some_and(|(one, other)| home(&one) != home(&other)) {
+                return Ok(Some(Threads { rss: stat.rss, node: None, apart }));
+            }
         }
         // A leader that ended has no memory to show, but its threads have.
         let mut rss = (!over).then_some(stat.rss);
-        let mut on = BTreeSet::new();
+        let mut first: Option<(u32, Option<NodeId>)> = None;
         for (tid, _) in unless_gone(find::all(&self.file(pid, "task")))?.unwrap_or_default() {
-            let file = self.file(pid, "task").join(tid.to_string()).join("stat");
-            let thread = match unless_gone(Stat::read(&file))?.flatten() {
-                Some(thread) if thread.has_memory() && !thread.is_over() => thread,
-                _ => continue,
-            };
-            rss.get_or_insert(thread.rss);
-            on.insert(self.homes.get(&thread.cpu).copied());
+            let Some(thread) = self.thread(pid, tid)? else { continue };
+            let rss = *rss.get_or_insert(thread.rss);
+            if self.homes.is_empty() {
+                return Ok(Some(Threads { rss, node: self.home, apart: None }));
+            }
+            let (before, node) = *first.get_or_insert((tid, home(&thread)));
             // That they are spread is known by two of them.
-            if on.len() > 1 || self.homes.is_empty() {
-                break;
+            if node != home(&thread) {
+                return Ok(Some(Threads { rss, node: None, apart: Some([before, tid]) }));
             }
         }
-        let one = on.first().copied().flatten().filter(|_| on.len() == 1);
-        Ok(rss.map(|rss| (rss, self.home.or(one))))
+        let node = first.and_then(|(_, node)| node);
+        Ok(rss.map(|rss| Threads { rss, node, apart: None }))
+    }
+
+    /// A thread that runs or may.
+    fn thread(&self, pid: u32, tid: u32) -> io::Result<Option<Stat>> {
+        let file = self.file(pid, "task").join(tid.to_string()).join("stat");
+        let thread = unless_gone(Stat::read(&file))?.flatten();
+        Ok(thread.filter(|thread| thread.has_memory() && !thread.is_over()))
     }
 
     fn file(&self, pid: u32, name: &str) -> PathBuf {
@@ -306,7 +340,8 @@ impl People for Proc {
     fn lives(&self, who: Who) -> bool {
         let stat = Stat::read(&self.file(who.pid, "stat")).ok().flatten();
         stat.filter(|stat| stat.start == who.start).is_some_and(|stat| {
-            stat.has_memory() || self.threads(who.pid, &stat).is_ok_and(|found| found.is_some())
+            stat.has_memory()
+                || self.threads(who.pid, &stat, None).is_ok_and(|found| found.is_some())
         })
     }
 }
@@ -328,14 +363,16 @@ fn is_everyones(error: &io::Error) -> bool {
 /// Our own number below there; `None` if that is no kernel's.
 fn own_number(root: &Path, proc: &Path) -> Result<Option<u32>, PeopleError> {
     let ours = std::process::id();
-    match fs::read_link(proc.join("self")) {
+    let link = proc.join("self");
+    match fs::read_link(&link) {
         Ok(number) if number == Path::new(&ours.to_string()) => Ok(Some(ours)),
         Err(_) if !proc.is_dir() => {
             let source = ErrorKind::NotFound.into();
             Err(PeopleError::Proc { path: proc.to_owned(), source })
         }
-        // A test's folder has none; neither has another namespace that we are not in.
-        Err(_) if root != Path::new("/") => Ok(None),
+        // A test's folder has none. That of a namespace in which we have no number has one
+        // that leads nowhere.
+        Err(_) if root != Path::new("/") && fs::symlink_metadata(&link).is_err() => Ok(None),
         _ => Err(PeopleError::Namespace { path: proc.to_owned() }),
     }
 }
@@ -354,10 +391,14 @@ fn named(proc: &Path, pid: u32) -> Result<Who, PeopleError> {
         return Err(PeopleError::NoMemory { pid, name });
     }
     let status = fs::read(folder.join("status")).unwrap_or_default();
-    let status = String::from_utf8_lossy(&status);
-    let of = status.lines().find_map(|l| l.strip_prefix("Tgid:")).map(|v| v.trim().parse());
-    match of {
-        Some(Ok(of)) if of != pid => Err(PeopleError::Thread { pid, of }),
+    match process_of(&String::from_utf8_lossy(&status)) {
+        Some(of) if of != pid => Err(PeopleError::Thread { pid, of }),
         _ => Ok(Who { pid, start: stat.start }),
     }
+}
+
+/// Whose thread `/proc/PID/status` is of: a thread has a folder too, though no listing
+/// shows it.
+fn process_of(status: &str) -> Option<u32> {
+    status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
