@@ -13,6 +13,9 @@
 //!
 //! Source: specs/live.md#people.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
