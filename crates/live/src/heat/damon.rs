@@ -23,6 +23,8 @@ mod kernel;
 mod record;
 mod seats;
 mod slot;
+#[cfg(test)]
+mod tests;
 mod wake;
 
 pub use error::DamonError;
@@ -115,7 +117,7 @@ impl Damon {
             return Err(DamonError::Theirs);
         }
         damon.kept = Some(kept);
-        // If it fails, dropping takes down what there is.
+        // If it fails, dropping removes the journal.
         slot::make(&*damon.kernel, me)?;
         Ok(damon)
     }

@@ -60,10 +60,19 @@ pub(super) fn count(files: &(impl Files + ?Sized)) -> Option<u64> {
     number(files, "nr_kdamonds")
 }
 
-/// Makes the slot, off, with `me` as its only target. If a write is refused, what was
-/// made is for the caller to take down.
+/// Makes the slot, off, with `me` as its only target. If a write is refused nothing is
+/// left.
 pub(super) fn make(files: &(impl Files + ?Sized), me: u32) -> Result<(), DamonError> {
     write(files, "nr_kdamonds", "1")?;
+    let made = set_up(files, me);
+    // Nobody had the time to do anything with it.
+    if made.is_err() && count(files) == Some(1) && !is_on(files) {
+        write(files, "nr_kdamonds", "0")?;
+    }
+    made
+}
+
+fn set_up(files: &(impl Files + ?Sized), me: u32) -> Result<(), DamonError> {
     write(files, "0/contexts/nr_contexts", "1")?;
     // The mark first: what is not marked is nobody's.
     seat(files, &[me])?;
