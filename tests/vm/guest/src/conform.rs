@@ -38,6 +38,11 @@ pub(crate) fn engine(asked: &Asked) -> Result<Outcome> {
     if asked.nodes.iter().all(|node| !node.cpus.is_empty()) {
         return Ok(Outcome::Skipped("no slow node: nothing is promoted".to_owned()));
     }
+    // What the allocator takes from a zone it takes below the mark of a smaller one, and
+    // the mark is held by one of them.
+    if stage::nodes(asked).is_some_and(|(fast, _)| fast == 0) {
+        return Ok(Outcome::Skipped("the fast node has several zones".to_owned()));
+    }
     all(asked, &bodies, |spans| Box::new(Told::new(Rc::clone(spans))))
 }
 
