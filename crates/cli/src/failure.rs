@@ -1,5 +1,6 @@
 //! What a failure is told as, and which exit code it has.
 
+use homenode_live::heat::damon::DamonError;
 use homenode_live::ksm::KsmError;
 use homenode_live::measure::MeasureError;
 use homenode_live::merge::MergeError;
@@ -38,6 +39,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         e.is::<Lacks>()
             || e.is::<MeasureError>()
             || e.is::<TopologyError>()
+            || e.is::<DamonError>()
             || e.downcast_ref::<RecordError>().is_some_and(RecordError::is_lack)
             || e.downcast_ref::<KsmError>().is_some_and(KsmError::is_lack)
             || e.downcast_ref::<MergeError>().is_some_and(MergeError::is_lack)

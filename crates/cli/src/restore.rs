@@ -1,8 +1,10 @@
-//! `homenode restore`: the knobs of a driver that ended without putting them back.
+//! `homenode restore`: what a homenode that ended without putting it back has changed:
+//! KSM's knobs, and DAMON's slot.
 
 use crate::output;
 use anyhow::Result;
 use homenode_core::ksm::plan::text_of;
+use homenode_live::heat::damon;
 use homenode_live::ksm::{Place, Restore, Restored, restore};
 use serde_json::json;
 use std::path::PathBuf;
@@ -14,7 +16,8 @@ use std::path::PathBuf;
 /// SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
 /// a check, which has KSM to itself, can't tell, so all of its knobs come back. Knobs come back, pages don't: what
 /// is merged stays merged. Doing it again does nothing; while a driver lives it is
-/// refused. Needs root.
+/// refused. A slot of DAMON that a homenode left is taken down, if it still is as that one
+/// made it. Needs root.
 ///
 /// Exit codes: 0 done, or nothing to do; 2 bad usage; 3 something could not be put back.
 #[derive(clap::Args)]
@@ -48,29 +51,58 @@ pub(crate) fn to_text(done: &Restored) -> String {
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let place = args.root.as_deref().map_or_else(Place::here, Place::at);
-    let files = place.files();
-    let (json, text, code) = match restore(&place, &files)? {
-        Restore::Nothing => (
+    // Both are tried, whatever becomes of the other.
+    let slot = damon::restore(&place);
+    let knobs = restore(&place, &place.files());
+    let (mut json, mut text, code) = match knobs {
+        Ok(Restore::Nothing) => (
             json!({"restored": [], "left": [], "failed": [], "notes": []}),
-            format!(
-                "nothing to restore: there is no journal in {}\n",
-                place.run_folder().display()
-            ),
+            match slot {
+                Ok(damon::Restored::Nothing) => format!(
+                    "nothing to restore: there is no journal in {}\n",
+                    place.run_folder().display()
+                ),
+                _ => String::new(),
+            },
             0,
         ),
-        Restore::Stale(why) => (
+        Ok(Restore::Stale(why)) => (
             json!({"restored": [], "left": [], "failed": [], "notes": [why]}),
             format!("nothing to restore: {why}\n"),
             0,
         ),
-        Restore::Done(done) => {
+        Ok(Restore::Done(done)) => {
             let mut text = format!("put back: {}\n", to_text(&done));
             for line in done.sentences() {
                 text += &format!("{line}\n");
             }
             (to_json(&done), text, if done.journal.is_some() { 3 } else { 0 })
         }
+        Err(e) => {
+            // What became of the other is told all the same.
+            match slot {
+                Ok(done) => say(&done).iter().for_each(|(_, note)| eprintln!("{note}")),
+                Err(other) => eprintln!("{}", other.sentence()),
+            }
+            return Err(e.into());
+        }
     };
+    let told = slot.as_ref().ok().and_then(say);
+    if let Some((_, note)) = &told {
+        text += &format!("{note}\n");
+    }
+    json["damon"] = told.map_or(json!(null), |(slot, note)| json!({"slot": slot, "note": note}));
     output::print(&if args.json { json.to_string() } else { text })?;
+    slot?;
     Ok(code)
+}
+
+/// What became of DAMON's slot: a word, and a sentence; `None` if there was no journal.
+fn say(done: &damon::Restored) -> Option<(&'static str, &str)> {
+    match done {
+        damon::Restored::Nothing => None,
+        damon::Restored::Stale(note) => Some(("gone", note)),
+        damon::Restored::Done(note) => Some(("taken_down", note)),
+        damon::Restored::Left(note) => Some(("left", note)),
+    }
 }

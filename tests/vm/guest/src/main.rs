@@ -13,6 +13,7 @@
 mod asked;
 mod commands;
 mod conform;
+mod damon;
 mod init;
 mod ksm;
 mod load;
@@ -105,6 +106,11 @@ const TESTS: &[Test] = &[
         orders::orders,
     ),
     test("node-offline", "a node's memory goes while homenode looks", offline::offline),
+    test(
+        "damon-heat",
+        "DAMON tells which of two processes is hot, and leaves no slot",
+        damon::heat,
+    ),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
