@@ -93,6 +93,7 @@ const TESTS: &[Test] = &[
         "the bodies about the engine, with heat that is the truth: what it orders is carried out",
         conform::engine,
     ),
+    test("conformance-damon", "the same, with heat that DAMON tells", conform::by_damon),
     test("places", "homenode finds pages on every node where they are", places::as_counted),
     test("places-sparse", "a mapping of 1 TiB costs what is in it", places::sparse),
     test(

@@ -101,7 +101,10 @@ fn set_knobs() -> Result<Vec<(String, String)>> {
 
 impl LiveStage {
     /// * `heat` – makes what the engine is to see of accesses.
-    pub(crate) fn new(asked: &Asked, heat: impl FnOnce(&Spans) -> Box<dyn Heat>) -> Result<Self> {
+    pub(crate) fn new(
+        asked: &Asked,
+        heat: impl FnOnce(&Spans) -> Result<Box<dyn Heat>>,
+    ) -> Result<Self> {
         let (fast, slow) = nodes(asked).context("one node")?;
         let before = set_knobs()?;
         let machine = machine(asked)?;
@@ -116,7 +119,7 @@ impl LiveStage {
             clock: Box::new(BootClock::start()),
             memory: Box::new(Zoneinfo::new(root)),
             places: Box::new(ThisKernel::new("/")),
-            heat: heat(&spans),
+            heat: heat(&spans)?,
             mover: Some(Box::new(MovePages::new("/"))),
             census: false,
             permille: 0,
