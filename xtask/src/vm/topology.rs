@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) memory_mib: u64,
     /// The node with CPUs from which HMAT says this memory is reached.
     pub(crate) initiator: Option<u64>,
+    /// Whether the memory is a DIMM that is plugged, and can go.
+    pub(crate) plugged: bool,
 }
 
 /// The firmware's table of latencies and bandwidths; rows are nodes with CPUs in
@@ -108,6 +110,11 @@ impl Topology {
         let n = self.nodes.len();
         ensure!((1..=NODES_MAX).contains(&n), "node: 1 to {NODES_MAX} nodes are possible, not {n}");
         ensure!(self.nodes[0].cpus > 0, "[[node]] 0: cpus: the kernel boots on a CPU of node 0");
+        for (i, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.plugged) {
+            // HMAT tells of memory that is there at the boot.
+            let fits = node.cpus == 0 && self.hmat.is_none();
+            ensure!(fits, "[[node]] {i}: plugged: without CPUs and without [hmat] only");
+        }
         square(&self.distances, n, n).context("distances")?;
         for (i, row) in self.distances.iter().enumerate() {
             for (j, &d) in row.iter().enumerate() {
@@ -195,10 +202,20 @@ impl Topology {
             (cpus, 1)
         };
         add("-smp", format!("cpus={cpus},sockets={sockets},cores={cores},threads=1"));
-        add("-m", format!("{}M", self.memory_mib()));
+        let plugged = self.nodes.iter().filter(|node| node.plugged);
+        let (dimms, later) = plugged.fold((0, 0), |(n, mib), node| (n + 1, mib + node.memory_mib));
+        if dimms == 0 {
+            add("-m", format!("{}M", self.memory_mib()));
+        } else {
+            let at_boot = self.memory_mib() - later;
+            add("-m", format!("{at_boot}M,slots={dimms},maxmem={}M", self.memory_mib()));
+        }
         for (i, (node, numbers)) in self.nodes.iter().zip(self.cpu_numbers()).enumerate() {
             add("-object", format!("memory-backend-ram,id=m{i},size={}M", node.memory_mib));
-            let mut value = format!("node,nodeid={i},memdev=m{i}");
+            let mut value = format!("node,nodeid={i}");
+            if !node.plugged {
+                let _ = write!(value, ",memdev=m{i}");
+            }
             if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
                 let _ = write!(value, ",cpus={first}-{last}");
             }
@@ -206,6 +223,9 @@ impl Topology {
                 let _ = write!(value, ",initiator={}", node.initiator.unwrap_or(i as u64));
             }
             add("-numa", value);
+            if node.plugged {
+                add("-device", format!("pc-dimm,id=d{i},memdev=m{i},node={i}"));
+            }
         }
         for (i, row) in self.distances.iter().enumerate() {
             for (j, d) in row.iter().enumerate().filter(|&(j, _)| j != i) {
@@ -245,12 +265,16 @@ impl Topology {
 }
 
 fn node(table: &Table) -> Result<Node> {
-    known_keys(table, "", &["cpus", "memory_mib", "initiator"])?;
+    known_keys(table, "", &["cpus", "memory_mib", "initiator", "plugged"])?;
     let memory_mib = whole(table, "memory_mib")?.context("memory_mib is missing")?;
     ensure!((64..=1 << 20).contains(&memory_mib), "memory_mib: 64 to 1048576, not {memory_mib}");
     let cpus = whole(table, "cpus")?.unwrap_or(0);
     ensure!(cpus <= 64, "cpus: 0 to 64, not {cpus}");
-    Ok(Node { cpus, memory_mib, initiator: whole(table, "initiator")? })
+    let plugged = table.get("plugged").map_or(Some(false), Item::as_bool);
+    let plugged = plugged.context("plugged: true or false is needed")?;
+    // A kernel takes memory in blocks of that size.
+    ensure!(!plugged || memory_mib % 128 == 0, "memory_mib: DIMMs of 128 MiB each: {memory_mib}");
+    Ok(Node { cpus, memory_mib, initiator: whole(table, "initiator")?, plugged })
 }
 
 fn known_keys(table: &Table, prefix: &str, known: &[&str]) -> Result<()> {

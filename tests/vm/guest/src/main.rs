@@ -12,10 +12,17 @@
 
 mod asked;
 mod commands;
+mod conform;
 mod damon;
 mod init;
 mod ksm;
+mod load;
 mod memory;
+mod offline;
+mod orders;
+mod places;
+mod stage;
+mod told;
 mod topology;
 
 use std::process::ExitCode;
@@ -77,6 +84,30 @@ const TESTS: &[Test] = &[
         commands::measure,
     ),
     test(
+        "conformance",
+        "the bodies about orders hold on this kernel as they do on the simulated one",
+        conform::machine,
+    ),
+    test(
+        "conformance-engine",
+        "the bodies about the engine, with heat that is the truth: what it orders is carried out",
+        conform::engine,
+    ),
+    test("conformance-damon", "the same, with heat that DAMON tells", conform::by_damon),
+    test("places", "homenode finds pages on every node where they are", places::as_counted),
+    test("places-sparse", "a mapping of 1 TiB costs what is in it", places::sparse),
+    test(
+        "places-refused",
+        "another user's process is passed over and counted",
+        places::unprivileged,
+    ),
+    test(
+        "move-orders",
+        "huge, shared and bound pages, and a full node: what moves, and why the rest does not",
+        orders::orders,
+    ),
+    test("node-offline", "a node's memory goes while homenode looks", offline::offline),
+    test(
         "damon-heat",
         "DAMON tells which of two processes is hot, and leaves no slot",
         damon::heat,
@@ -114,6 +145,13 @@ fn main() -> ExitCode {
             None => {
                 eprintln!("there is no test `{name}`; --list shows them");
                 ExitCode::from(2)
+            }
+        },
+        ["--load", ref args @ ..] => match load::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("a load: {error:#}");
+                ExitCode::FAILURE
             }
         },
         _ => {

@@ -2,6 +2,7 @@
 //! they are.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +15,7 @@ pub(crate) const PAGE: usize = 4096;
 
 // Numbers of the kernel's interface.
 const MPOL_DEFAULT: libc::c_int = 0;
+const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_BIND: libc::c_int = 2;
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 const MPOL_MF_MOVE_ALL: libc::c_int = 1 << 2;
@@ -27,6 +29,9 @@ pub(crate) enum Whose {
     All,
 }
 
+/// Pages behind one's memory that nobody can touch, so that nothing else lies there.
+const GUARD: usize = 1024;
+
 /// Private anonymous memory in 4 KiB pages, all of them on one node at first.
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -36,21 +41,18 @@ pub(crate) struct Memory {
 impl Memory {
     /// `fill(page)` gives each page's contents: eight bytes, repeated.
     pub(crate) fn on(node: usize, pages: usize, fill: impl Fn(usize) -> u64) -> Result<Self> {
-        // SAFETY: a new private mapping at an address of the kernel's choice.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                pages * PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        ensure!(start != libc::MAP_FAILED, "no memory: {}", io::Error::last_os_error());
-        let start = NonNull::new(start.cast()).context("memory at address 0")?;
-        let memory = Self { start, pages };
-        memory.advise(libc::MADV_NOHUGEPAGE).context("MADV_NOHUGEPAGE")?;
+        Self::advised(node, pages, libc::MADV_NOHUGEPAGE, fill)
+    }
+
+    /// As [`Memory::on`], in pages of the size that the advice brings.
+    pub(crate) fn advised(
+        node: usize,
+        pages: usize,
+        advice: libc::c_int,
+        fill: impl Fn(usize) -> u64,
+    ) -> Result<Self> {
+        let memory = Self::reserve(pages).context("no memory")?;
+        memory.advise(advice).context("madvise")?;
         memory.policy(MPOL_BIND, Some(node)).context("mbind")?;
         for page in 0..pages {
             memory.write(page, fill(page));
@@ -62,6 +64,47 @@ impl Memory {
         Ok(memory)
     }
 
+    /// Memory on a node as far as there is room, and beyond it elsewhere.
+    pub(crate) fn preferring(node: usize, pages: usize) -> Result<Self> {
+        let memory = Self::reserve(pages).context("no memory")?;
+        memory.advise(libc::MADV_NOHUGEPAGE).context("MADV_NOHUGEPAGE")?;
+        memory.policy(MPOL_PREFERRED, Some(node)).context("mbind")?;
+        (0..pages).for_each(|page| memory.touch(page));
+        Ok(memory)
+    }
+
+    /// Memory of which nothing is touched yet, on a huge page's boundary.
+    pub(crate) fn reserve(pages: usize) -> io::Result<Self> {
+        const HUGE: usize = 2 << 20;
+        let bytes = pages * PAGE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let all = bytes + GUARD * PAGE + HUGE;
+        // SAFETY: a new private mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(ptr::null_mut(), all, libc::PROT_NONE, kind, -1, 0) };
+        let Some(start) = NonNull::new(start).filter(|s| s.as_ptr() != libc::MAP_FAILED) else {
+            return Err(io::Error::last_os_error());
+        };
+        let skip = start.as_ptr() as usize;
+        let skip = skip.next_multiple_of(HUGE) - skip;
+        // SAFETY: still inside of what was mapped, by the room added for it.
+        let start = unsafe { start.cast::<u8>().add(skip) };
+        let modes = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the same; what is around it stays shut.
+        let r = unsafe { libc::mprotect(start.as_ptr().cast(), bytes, modes) };
+        if r == 0 { Ok(Self { start, pages }) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Number of its first page.
+    pub(crate) fn first(&self) -> u64 {
+        self.start.as_ptr() as u64 / PAGE as u64
+    }
+
+    /// Ties some pages to a node; those that are elsewhere stay there.
+    pub(crate) fn bind(&self, pages: Range<usize>, node: usize) -> io::Result<()> {
+        assert!(pages.start < pages.end && pages.end <= self.pages);
+        policy(self.at(pages.start), pages.len(), MPOL_BIND, Some(node))
+    }
+
     pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         // SAFETY: our own mapping; no advice given here drops contents.
         let r = unsafe { libc::madvise(self.start.as_ptr().cast(), self.pages * PAGE, advice) };
@@ -69,20 +112,7 @@ impl Memory {
     }
 
     fn policy(&self, mode: libc::c_int, node: Option<usize>) -> io::Result<()> {
-        let mask = node.map_or(0u64, |node| 1 << node);
-        // SAFETY: the mask outlives the call; the kernel reads one bit less than told.
-        let r = unsafe {
-            libc::syscall(
-                libc::SYS_mbind,
-                self.start.as_ptr(),
-                self.pages * PAGE,
-                mode,
-                if node.is_some() { &raw const mask } else { ptr::null() },
-                if node.is_some() { 65 } else { 0 },
-                0,
-            )
-        };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        policy(self.start.as_ptr(), self.pages, mode, node)
     }
 
     /// Gives a page new contents.
@@ -91,6 +121,12 @@ impl Memory {
             // SAFETY: inside of the mapping, aligned, and nobody holds a reference.
             unsafe { self.at(page).cast::<u64>().add(i).write_volatile(word) };
         }
+    }
+
+    /// Touches a page.
+    pub(crate) fn touch(&self, page: usize) {
+        // SAFETY: inside of the mapping, and nobody holds a reference.
+        unsafe { self.at(page).write_volatile(1) };
     }
 
     /// Whether a page still holds what was written.
@@ -118,30 +154,62 @@ impl Memory {
     }
 
     fn call(&self, pages: &[usize], to: Option<usize>, flag: libc::c_int) -> io::Result<Vec<i32>> {
-        let addresses: Vec<*mut u8> = pages.iter().map(|&page| self.at(page)).collect();
-        let to: Option<Vec<i32>> = to.map(|node| vec![node as i32; pages.len()]);
-        let mut status = vec![i32::MIN; pages.len()];
-        // SAFETY: three arrays of the same length, which outlive the call.
-        let r = unsafe {
-            libc::syscall(
-                libc::SYS_move_pages,
-                0,
-                addresses.len(),
-                addresses.as_ptr(),
-                to.as_ref().map_or(ptr::null(), |nodes| nodes.as_ptr()),
-                status.as_mut_ptr(),
-                flag,
-            )
-        };
-        // A positive number counts pages that stayed; their status says why.
-        if r >= 0 { Ok(status) } else { Err(io::Error::last_os_error()) }
+        let addresses: Vec<usize> = pages.iter().map(|&page| self.at(page) as usize).collect();
+        move_pages(0, &addresses, to, flag)
     }
+}
+
+/// Each page's node, or a negative errno, of any process.
+pub(crate) fn nodes_of(pid: u32, pages: Range<u64>) -> io::Result<Vec<i32>> {
+    let addresses: Vec<usize> = pages.map(|page| page as usize * PAGE).collect();
+    move_pages(pid, &addresses, None, 0)
+}
+
+fn move_pages(
+    pid: u32,
+    addresses: &[usize],
+    to: Option<usize>,
+    flag: libc::c_int,
+) -> io::Result<Vec<i32>> {
+    let to: Option<Vec<i32>> = to.map(|node| vec![node as i32; addresses.len()]);
+    let mut status = vec![i32::MIN; addresses.len()];
+    // SAFETY: three arrays of the same length, which outlive the call.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid,
+            addresses.len(),
+            addresses.as_ptr(),
+            to.as_ref().map_or(ptr::null(), |nodes| nodes.as_ptr()),
+            status.as_mut_ptr(),
+            flag,
+        )
+    };
+    // A positive number counts pages that stayed; their status says why.
+    if r >= 0 { Ok(status) } else { Err(io::Error::last_os_error()) }
+}
+
+fn policy(start: *mut u8, pages: usize, mode: libc::c_int, node: Option<usize>) -> io::Result<()> {
+    let mask = node.map_or(0u64, |node| 1 << node);
+    // SAFETY: the mask outlives the call; the kernel reads one bit less than told.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            start,
+            pages * PAGE,
+            mode,
+            if node.is_some() { &raw const mask } else { ptr::null() },
+            if node.is_some() { 65 } else { 0 },
+            0,
+        )
+    };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows from it.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.pages * PAGE) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), (self.pages + GUARD) * PAGE) };
     }
 }
 

@@ -1,0 +1,71 @@
+//! A program that the stage runs: this one, executed once more.
+//!
+//! ```text
+//! homenode-guest --load PAGES NODE BUSY_MS
+//!   ──▶ number of its first page, once all of them are touched
+//!   ◀── bind FIRST PAGES NODE     ──▶ done
+//! ```
+//!
+//! It writes to all of its pages, over and over, until it has used that much processor
+//! time, and then sleeps until its input ends.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::memory::Memory;
+
+/// Runs until the input ends.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    let number = |i: usize| -> Result<usize> {
+        args.get(i).and_then(|text| text.parse().ok()).context("--load PAGES NODE BUSY_MS")
+    };
+    let (pages, node, busy) = (number(0)?, number(1)?, Duration::from_millis(number(2)? as u64));
+    let memory = Memory::on(node, pages, |page| page as u64)?;
+    println!("{}", memory.first());
+    io::stdout().flush()?;
+    let mut orders = io::stdin().lines();
+    let until = cpu_time() + busy;
+    loop {
+        let working = cpu_time() < until;
+        if working {
+            (0..pages).for_each(|page| memory.touch(page));
+        }
+        if working && !waits() {
+            continue;
+        }
+        let Some(order) = orders.next() else { return Ok(()) };
+        obey(&memory, &order?)?;
+        println!("done");
+        io::stdout().flush()?;
+    }
+}
+
+fn obey(memory: &Memory, order: &str) -> Result<()> {
+    let words: Vec<&str> = order.split(' ').collect();
+    let number = |i: usize| words.get(i).and_then(|word| word.parse::<u64>().ok());
+    match (words[0], number(1), number(2), number(3)) {
+        ("bind", Some(first), Some(pages), Some(node)) => {
+            ensure!(first >= memory.first(), "not its memory: {order}");
+            let first = (first - memory.first()) as usize;
+            memory.bind(first..first + pages as usize, node as usize).context("mbind")
+        }
+        _ => anyhow::bail!("no such order: {order}"),
+    }
+}
+
+/// Whether there is something to be read, or the input has ended.
+fn waits() -> bool {
+    let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor in an array of one, which outlives the call.
+    unsafe { libc::poll(&mut poll, 1, 0) > 0 }
+}
+
+/// Processor time of this process.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills it.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
