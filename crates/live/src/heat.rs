@@ -1,1 +1,3 @@
 //! Sources of heat.
+
+pub mod hints;

@@ -12,6 +12,7 @@
 
 mod asked;
 mod commands;
+mod hints;
 mod init;
 mod ksm;
 mod memory;
@@ -75,6 +76,12 @@ const TESTS: &[Test] = &[
         "homenode measures every pair of nodes, and moves between them",
         commands::measure,
     ),
+    test(
+        "hint-faults",
+        "hint faults of who is watched are seen with page and nodes; overruns are counted",
+        hints::faults,
+    ),
+    test("hint-ages", "under tiering, faults of slow pages tell how long ago", hints::ages),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -60,6 +61,26 @@ impl Memory {
         let there = memory.nodes()?;
         ensure!(there.iter().all(|&n| n == node as i32), "bound to node {node}, on {there:?}");
         Ok(memory)
+    }
+
+    /// Where a page is.
+    pub(crate) fn address(&self, page: usize) -> usize {
+        self.at(page) as usize
+    }
+
+    /// After a fork, in the child: copies of all pages, on that node.
+    pub(crate) fn again(&self, node: usize) -> Result<()> {
+        self.policy(MPOL_BIND, Some(node)).context("mbind")?;
+        for page in 0..self.pages {
+            self.write_one(page, 1);
+        }
+        self.policy(MPOL_DEFAULT, None).context("mbind back")
+    }
+
+    /// Writes one word of a page.
+    pub(crate) fn write_one(&self, page: usize, word: u64) {
+        // SAFETY: inside of the mapping, aligned; other threads write to it by the same means.
+        unsafe { AtomicU64::from_ptr(self.at(page).cast()) }.store(word, Ordering::Relaxed);
     }
 
     pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
@@ -137,6 +158,9 @@ impl Memory {
         if r >= 0 { Ok(status) } else { Err(io::Error::last_os_error()) }
     }
 }
+
+// SAFETY: it is a mapping, which all threads see alike; several threads use it by atomics.
+unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
