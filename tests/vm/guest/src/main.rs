@@ -14,6 +14,7 @@ mod asked;
 mod commands;
 mod conform;
 mod damon;
+mod hints;
 mod init;
 mod ksm;
 mod load;
@@ -112,6 +113,12 @@ const TESTS: &[Test] = &[
         "DAMON tells which of two processes is hot, and leaves no slot",
         damon::heat,
     ),
+    test(
+        "hint-faults",
+        "hint faults of who is watched are seen with page and nodes; overruns are counted",
+        hints::faults,
+    ),
+    test("hint-ages", "under tiering, faults of slow pages tell how long ago", hints::ages),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
