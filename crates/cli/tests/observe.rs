@@ -257,7 +257,10 @@ fn what_is_not_there_is_said_before_anything_is_done() {
         ("-- ./no-such-program".to_owned(), 2, "./no-such-program: can't be started"),
         ("--all --root /no/such/root".to_owned(), 3, "/no/such/root"),
     ];
-    for (line, code, says) in cases {
+    let others = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/small-two-sockets.toml");
+    let another = (!Path::new("/sys/devices/system/node/node1").exists())
+        .then(|| (format!("--pid {pid} --machine {others}"), 2, "the file of another machine"));
+    for (line, code, says) in cases.into_iter().chain(another) {
         let out = run(&line);
         let text = err(&out);
         assert_eq!(out.status.code(), Some(code), "{line}: {text}");

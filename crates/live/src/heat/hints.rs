@@ -198,6 +198,9 @@ impl Heat for Hints {
         self.loaded.as_ref().map(Loaded::wakes)
     }
 
+    fn spent(&self) -> Option<Picos> {
+        Self::spent(self)
+    }
     fn close(&mut self) -> Result<(), String> {
         self.loaded = None;
         self.watched.clear();

@@ -19,6 +19,7 @@ mod init;
 mod ksm;
 mod load;
 mod memory;
+mod observe;
 mod offline;
 mod orders;
 mod places;
@@ -119,6 +120,11 @@ const TESTS: &[Test] = &[
         hints::faults,
     ),
     test("hint-ages", "under tiering, faults of slow pages tell how long ago", hints::ages),
+    test(
+        "observe",
+        "homenode observe tells where a process has its memory, and by DAMON how hot it is",
+        observe::observe,
+    ),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
