@@ -14,6 +14,15 @@ RUST_WANTED=1.85
 say() { printf 'homenode: %s\n' "$*" >&2; }
 lack() { say "$*"; exit 3; }
 have() { command -v "$1" >/dev/null 2>&1; }
+have_header() { printf '#include <%s>\n' "$1" | cc -E - >/dev/null 2>&1; }
+# As crates/live/build.rs looks for it; Debian has a number in the name of some.
+have_clang() {
+    for name in "${CLANG:-clang}" clang-21 clang-20 clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do
+        if have "$name"; then return 0; fi
+        if [ -n "${CLANG:-}" ]; then return 1; fi
+    done
+    return 1
+}
 
 level=${1:-}
 case $level in
@@ -77,6 +86,12 @@ if ! have cc; then packages="$packages gcc libc6-dev"; fi
 if ! [ -e /etc/ssl/certs/ca-certificates.crt ]; then packages="$packages ca-certificates"; fi
 if ! have "qemu-$(uname -m)"; then packages="$packages qemu-user"; fi
 if ! have sqlite3; then packages="$packages sqlite3"; fi
+# For libbpf and the BPF programs of crates/live.
+if ! have make; then packages="$packages make"; fi
+if ! have pkg-config; then packages="$packages pkg-config"; fi
+if ! have_clang; then packages="$packages clang"; fi
+if ! have_header libelf.h; then packages="$packages libelf-dev"; fi
+if ! have_header zlib.h; then packages="$packages zlib1g-dev"; fi
 if [ "$level" = all ]; then
     if ! have python3; then packages="$packages python3"; fi
     if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then packages="$packages python3-venv"; fi

@@ -24,6 +24,7 @@ use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::Machine;
 use homenode_core::units::NodeId;
 use homenode_live::heat::damon::Damon;
+use homenode_live::heat::hints::Hints;
 use homenode_live::heat::samples::Samples;
 use homenode_live::ksm::Place;
 use homenode_live::machine::{BootClock, Heat, LiveMachine, NoHeat, Parts};
@@ -268,7 +269,10 @@ fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {
             Ok(samples) => Ok(Box::new(samples)),
             Err(e) => Err(text(&e)),
         },
-        Source::HintFault => Err("this homenode is built without it".to_owned()),
+        Source::HintFault => match Hints::open() {
+            Ok(hints) => Ok(Box::new(hints)),
+            Err(e) => Err(text(&e)),
+        },
     }
 }
 

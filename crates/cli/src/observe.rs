@@ -140,13 +140,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let named = args.source.named();
     let chosen = live::choose(&found, named)?;
     let tiers = tiers(&found);
-    let file = match &args.output {
-        Some(path) => Some(Writer::create(path, &about(args, &chosen, &tiers))?),
-        None => None,
-    };
     // Caught before anything is set up: from here on there is something to take down.
     let mut stop = Stop::new();
     let ready = live::set_up(&found, chosen, named.is_some())?;
+    let file = match &args.output {
+        Some(path) => Some(Writer::create(path, &about(args, &ready, &tiers))?),
+        None => None,
+    };
     let targets = match (&args.cgroup, args.command.is_empty()) {
         _ if args.all => Targets::All,
         (Some(path), _) => Targets::Cgroup(path.clone()),
@@ -289,11 +289,11 @@ fn tiers(found: &Found) -> BTreeMap<NodeId, u64> {
     nodes.map(|n| (n.id, found.tiers.tier(n.id).unwrap_or(first))).collect()
 }
 
-fn about(args: &Args, chosen: &live::Chosen, tiers: &BTreeMap<NodeId, u64>) -> observation::About {
+fn about(args: &Args, ready: &live::Ready, tiers: &BTreeMap<NodeId, u64>) -> observation::About {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     observation::About {
-        source: chosen.source,
-        why: chosen.why.clone(),
+        source: ready.source,
+        why: ready.why.clone(),
         period: args.period,
         tiers: tiers.clone(),
         began_unix_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),

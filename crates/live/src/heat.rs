@@ -1,4 +1,5 @@
 //! Sources of heat.
 
 pub mod damon;
+pub mod hints;
 pub mod samples;

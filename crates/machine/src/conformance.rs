@@ -55,6 +55,10 @@ pub trait Stage {
     fn moved(&mut self) -> Pages;
     /// A node's zones.
     fn zones(&mut self, node: NodeId) -> Vec<ZoneSeen>;
+    /// How many times longer than on a quick machine it may take that something is noticed.
+    fn patience(&self) -> u64 {
+        1
+    }
     /// Free pages that a kernel may take or give at any time for itself.
     fn noise(&self) -> Pages {
         Pages::ZERO
@@ -217,8 +221,8 @@ pub fn exits_and_replacements<S: Stage>(stage: &mut S) -> Result<(), Finding> {
 /// What was found instead.
 pub fn slow_start<S: Stage>(stage: &mut S) -> Result<(), Finding> {
     let (fast, slow) = stage.nodes();
-    let delay = Picos::from_ms(300);
-    let (slice, interval) = (Picos::from_ms(20), Picos::from_ms(100));
+    let ms = |ms| Picos::from_ms(ms) * stage.patience();
+    let (delay, slice, interval) = (ms(300), ms(20), ms(100));
     let settings = Settings { start_delay: delay, interval, ..eager() };
     let mut engine = engine(stage, settings);
     let short = stage.start(Load { pages: 64, on: fast, busy: ALWAYS }).0;

@@ -2,8 +2,11 @@
 //! they assert of the simulated one.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use homenode_live::heat::damon::Damon;
+use homenode_live::ksm::Place;
 use homenode_live::machine::{Heat, NoHeat};
 use homenode_machine::conformance::{
     Finding, counters_add_up, exits_and_replacements, moved_pages_are_there,
@@ -13,6 +16,7 @@ use serde_json::json;
 
 use crate::Outcome;
 use crate::asked::Asked;
+use crate::damon;
 use crate::stage::{self, LiveStage};
 use crate::told::{Spans, Told};
 
@@ -25,35 +29,59 @@ pub(crate) fn machine(asked: &Asked) -> Result<Outcome> {
         ("partial_failures_add_up", partial_failures_add_up),
         ("exits_and_replacements", exits_and_replacements),
     ];
-    all(asked, &bodies, |_| Box::new(NoHeat))
+    all(asked, &bodies, |_| Ok(Box::new(NoHeat)))
 }
 
-/// The bodies about the engine, on a machine with a slow node.
-pub(crate) fn engine(asked: &Asked) -> Result<Outcome> {
-    let bodies: [(&str, Body); 3] = [
-        ("slow_start", slow_start),
-        ("promotion_stops_at_the_mark", promotion_stops_at_the_mark),
-        ("counters_add_up", counters_add_up),
-    ];
+/// The bodies about the engine.
+const OF_THE_ENGINE: [(&str, Body); 3] = [
+    ("slow_start", slow_start),
+    ("promotion_stops_at_the_mark", promotion_stops_at_the_mark),
+    ("counters_add_up", counters_add_up),
+];
+
+/// Why the bodies about the engine have no stage here.
+fn no_stage(asked: &Asked) -> Option<String> {
     if asked.nodes.iter().all(|node| !node.cpus.is_empty()) {
-        return Ok(Outcome::Skipped("no slow node: nothing is promoted".to_owned()));
+        return Some("no slow node: nothing is promoted".to_owned());
     }
-    all(asked, &bodies, |spans| Box::new(Told::new(Rc::clone(spans))))
+    // What the allocator takes from a zone it takes below the mark of a smaller one, and
+    // the mark is held by one of them.
+    let several = stage::nodes(asked).is_some_and(|(fast, _)| fast == 0);
+    several.then(|| "the fast node has several zones".to_owned())
+}
+
+/// With heat that is the truth.
+pub(crate) fn engine(asked: &Asked) -> Result<Outcome> {
+    match no_stage(asked) {
+        Some(why) => Ok(Outcome::Skipped(why)),
+        None => all(asked, &OF_THE_ENGINE, |spans| Ok(Box::new(Told::new(Rc::clone(spans))))),
+    }
+}
+
+/// With this kernel's DAMON.
+pub(crate) fn by_damon(asked: &Asked) -> Result<Outcome> {
+    let _off = damon::Module::off()?;
+    match no_stage(asked).or_else(damon::lacks) {
+        Some(why) => Ok(Outcome::Skipped(why)),
+        None => all(asked, &OF_THE_ENGINE, |_| Ok(Box::new(Damon::open(&Place::here())?))),
+    }
 }
 
 fn all(
     asked: &Asked,
     bodies: &[(&str, Body)],
-    heat: impl Fn(&Spans) -> Box<dyn Heat>,
+    heat: impl Fn(&Spans) -> Result<Box<dyn Heat>>,
 ) -> Result<Outcome> {
     let Some((fast, slow)) = stage::nodes(asked) else {
         return Ok(Outcome::Skipped("one node: nowhere to move to".to_owned()));
     };
+    let mut took = Vec::new();
     for (name, body) in bodies {
+        let begun = Instant::now();
         let mut stage = LiveStage::new(asked, &heat)?;
         let found = body(&mut stage);
         ensure!(found.is_ok(), "{name}: {}", found.err().unwrap_or_default());
+        took.push(json!([name, begun.elapsed().as_millis() as u64]));
     }
-    let names: Vec<&str> = bodies.iter().map(|(name, _)| *name).collect();
-    Ok(Outcome::Passed(json!({"bodies": names, "nodes": [fast, slow]})))
+    Ok(Outcome::Passed(json!({"bodies_ms": took, "nodes": [fast, slow]})))
 }

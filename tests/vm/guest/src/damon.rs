@@ -125,10 +125,10 @@ fn knob(name: &str) -> Result<String> {
 }
 
 /// `damon_stat`, which has DAMON for itself on new kernels, off until this is dropped.
-struct Module(Option<&'static str>);
+pub(crate) struct Module(Option<&'static str>);
 
 impl Module {
-    fn off() -> Result<Self> {
+    pub(crate) fn off() -> Result<Self> {
         const ENABLED: &str = "/sys/module/damon_stat/parameters/enabled";
         match fs::read_to_string(ENABLED).map(|t| t.trim() == "Y") {
             Ok(true) => {
@@ -156,7 +156,7 @@ impl Drop for Module {
 }
 
 /// Whether the kernel has what DAMON needs; else the reason why not.
-fn lacks() -> Option<String> {
+pub(crate) fn lacks() -> Option<String> {
     match Damon::open(&Place::here()) {
         Err(DamonError::Lacking { lacks })
             if lacks.iter().any(|l| matches!(l, Lack::NotBuilt(_))) =>

@@ -15,10 +15,12 @@ mod commands;
 mod conform;
 mod damon;
 mod doctor;
+mod hints;
 mod init;
 mod ksm;
 mod load;
 mod memory;
+mod observe;
 mod offline;
 mod orders;
 mod places;
@@ -104,6 +106,7 @@ const TESTS: &[Test] = &[
         "the bodies about the engine, with heat that is the truth: what it orders is carried out",
         conform::engine,
     ),
+    test("conformance-damon", "the same, with heat that DAMON tells", conform::by_damon),
     test("places", "homenode finds pages on every node where they are", places::as_counted),
     test("places-sparse", "a mapping of 1 TiB costs what is in it", places::sparse),
     test(
@@ -117,6 +120,17 @@ const TESTS: &[Test] = &[
         orders::orders,
     ),
     test("node-offline", "a node's memory goes while homenode looks", offline::offline),
+    test(
+        "hint-faults",
+        "hint faults of who is watched are seen with page and nodes; overruns are counted",
+        hints::faults,
+    ),
+    test("hint-ages", "under tiering, faults of slow pages tell how long ago", hints::ages),
+    test(
+        "observe",
+        "homenode observe tells where a process has its memory, and by DAMON how hot it is",
+        observe::observe,
+    ),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),

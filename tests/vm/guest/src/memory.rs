@@ -4,6 +4,7 @@
 use std::io;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -103,6 +104,26 @@ impl Memory {
     pub(crate) fn bind(&self, pages: Range<usize>, node: usize) -> io::Result<()> {
         assert!(pages.start < pages.end && pages.end <= self.pages);
         policy(self.at(pages.start), pages.len(), MPOL_BIND, Some(node))
+    }
+
+    /// Where a page is.
+    pub(crate) fn address(&self, page: usize) -> usize {
+        self.at(page) as usize
+    }
+
+    /// After a fork, in the child: copies of all pages, on that node.
+    pub(crate) fn again(&self, node: usize) -> Result<()> {
+        self.policy(MPOL_BIND, Some(node)).context("mbind")?;
+        for page in 0..self.pages {
+            self.write_one(page, 1);
+        }
+        self.policy(MPOL_DEFAULT, None).context("mbind back")
+    }
+
+    /// Writes one word of a page.
+    pub(crate) fn write_one(&self, page: usize, word: u64) {
+        // SAFETY: inside of the mapping, aligned; other threads write to it by the same means.
+        unsafe { AtomicU64::from_ptr(self.at(page).cast()) }.store(word, Ordering::Relaxed);
     }
 
     pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
@@ -205,6 +226,9 @@ fn policy(start: *mut u8, pages: usize, mode: libc::c_int, node: Option<usize>) 
     };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+// SAFETY: it is a mapping, which all threads see alike; several threads use it by atomics.
+unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {

@@ -92,7 +92,7 @@ pub(crate) fn offline(asked: &Asked) -> Result<Outcome> {
         }
     }
     let id = NodeId(node as u16);
-    let mut stage = LiveStage::new(asked, |_| Box::new(NoHeat))?;
+    let mut stage = LiveStage::new(asked, |_| Ok(Box::new(NoHeat)))?;
     let (who, span) = stage.start(Load { pages: PAGES, on: id, busy: Picos::ZERO });
     let mut kernel = ThisKernel::new("/");
     let mut look = |when: &str, stage: &mut LiveStage| -> Result<(u64, bool)> {

@@ -35,8 +35,11 @@ use crate::asked::Asked;
 use crate::memory;
 use crate::told::{self, Spans};
 
-/// Kernel's own balancing, which would move pages on its own account.
-const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+/// Knobs while a stage stands, put back afterwards: no balancing by the kernel, which would
+/// move pages on its own account; and short lists of CPUs, whose pages are free but don't
+/// count as such (since Linux 6.7 they grow to an eighth of a zone).
+const KNOBS: [(&str, &str); 2] =
+    [("kernel/numa_balancing", "0"), ("vm/percpu_pagelist_high_fraction", "2000")];
 
 /// A program that runs.
 struct Running {
@@ -54,7 +57,8 @@ pub(crate) struct LiveStage {
     running: BTreeMap<Who, Running>,
     /// Where they have their memory.
     spans: Spans,
-    balancing: Option<String>,
+    /// Knobs as they were.
+    before: Vec<(String, String)>,
 }
 
 /// Programs of the stage, but not the stage itself.
@@ -71,20 +75,38 @@ impl People for Programs {
     }
 }
 
-/// The two nodes between which pages go: the first, and one without CPUs if there is one.
+/// The two nodes between which pages go. If one is without CPUs it is the slow one, and the
+/// fast one the last that has some: node 0 has small zones beside its large one.
 pub(crate) fn nodes(asked: &Asked) -> Option<(usize, usize)> {
     let slow = asked.nodes.iter().position(|node| node.cpus.is_empty());
-    (asked.nodes.len() > 1).then_some((0, slow.unwrap_or(1)))
+    let fast = asked.nodes.iter().rposition(|node| !node.cpus.is_empty())?;
+    match slow {
+        Some(slow) => Some((fast, slow)),
+        None => (fast > 0).then_some((0, 1)),
+    }
+}
+
+/// Sets [`KNOBS`] that this kernel has; what they held before.
+fn set_knobs() -> Result<Vec<(String, String)>> {
+    let mut before = Vec::new();
+    for (name, value) in KNOBS {
+        let path = format!("/proc/sys/{name}");
+        if let Ok(text) = fs::read_to_string(&path) {
+            fs::write(&path, value).with_context(|| path.clone())?;
+            before.push((path, text));
+        }
+    }
+    Ok(before)
 }
 
 impl LiveStage {
     /// * `heat` – makes what the engine is to see of accesses.
-    pub(crate) fn new(asked: &Asked, heat: impl FnOnce(&Spans) -> Box<dyn Heat>) -> Result<Self> {
+    pub(crate) fn new(
+        asked: &Asked,
+        heat: impl FnOnce(&Spans) -> Result<Box<dyn Heat>>,
+    ) -> Result<Self> {
         let (fast, slow) = nodes(asked).context("one node")?;
-        let balancing = fs::read_to_string(BALANCING).ok();
-        if balancing.is_some() {
-            fs::write(BALANCING, "0").context(BALANCING)?;
-        }
+        let before = set_knobs()?;
         let machine = machine(asked)?;
         let root = Path::new("/");
         let spans = Spans::default();
@@ -97,7 +119,7 @@ impl LiveStage {
             clock: Box::new(BootClock::start()),
             memory: Box::new(Zoneinfo::new(root)),
             places: Box::new(ThisKernel::new("/")),
-            heat: heat(&spans),
+            heat: heat(&spans)?,
             mover: Some(Box::new(MovePages::new("/"))),
             census: false,
             permille: 0,
@@ -109,7 +131,7 @@ impl LiveStage {
             cpus: asked.nodes[fast].cpus.clone(),
             running: BTreeMap::new(),
             spans,
-            balancing,
+            before,
         })
     }
 
@@ -168,8 +190,8 @@ impl Drop for LiveStage {
     fn drop(&mut self) {
         let all: Vec<Who> = self.running.keys().copied().collect();
         all.into_iter().for_each(|who| self.end(who));
-        if let Some(before) = &self.balancing {
-            let _ = fs::write(BALANCING, before.trim());
+        for (path, value) in &self.before {
+            let _ = fs::write(path, value.trim());
         }
     }
 }
@@ -217,6 +239,10 @@ impl Stage for LiveStage {
     }
     fn moved(&mut self) -> Pages {
         Pages(sure(vmstat("pgmigrate_success")))
+    }
+    /// Emulated, and beside other guests.
+    fn patience(&self) -> u64 {
+        4
     }
     /// Page tables of what is started, the lists of CPUs, whatever else runs.
     fn noise(&self) -> Pages {

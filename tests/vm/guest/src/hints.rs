@@ -1,0 +1,357 @@
+//! NUMA hint faults, as homenode's BPF program sees them.
+//!
+//! ```text
+//! node 0   CPUs: the watched process and another one, which touch their pages
+//! node 1   their pages at first; the kernel brings them to node 0
+//! ```
+//!
+//! Source: specs/live.md#hint-fault.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::json;
+
+use homenode_core::engine::seen::{Seen, Who};
+use homenode_core::units::{NodeId, Picos};
+use homenode_live::heat::hints::Hints;
+use homenode_live::machine::Heat;
+
+use crate::Outcome;
+use crate::asked::Asked;
+use crate::memory::{Memory, PAGE};
+
+const MODE: &str = "/proc/sys/kernel/numa_balancing";
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+/// How the kernel scans, and what makes a test of seconds rather than minutes of it.
+const QUICK: [(&str, &str); 3] =
+    [("scan_delay_ms", "100"), ("scan_period_min_ms", "200"), ("scan_period_max_ms", "500")];
+
+/// How long something may take; many times what it does.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+fn write(path: impl AsRef<Path>, value: &str) -> Result<()> {
+    let path = path.as_ref();
+    fs::write(path, value).with_context(|| format!("{} = {value}", path.display()))
+}
+
+fn begin(mode: &str) -> Result<()> {
+    for (name, value) in QUICK {
+        write(Path::new("/sys/kernel/debug/sched/numa_balancing").join(name), value)?;
+    }
+    write(MODE, mode)
+}
+
+/// A process that touches pages of its own until it is ended.
+struct Toucher {
+    who: Who,
+    /// Its pages.
+    pages: std::ops::Range<u64>,
+}
+
+impl Toucher {
+    /// `count` pages on node `on`, touched by one thread on each of the nodes `from`.
+    fn new(asked: &Asked, from: &[usize], on: usize, count: usize) -> Result<Self> {
+        let cpus = from.iter().map(|&node| asked.nodes[node].cpus.clone()).collect::<Vec<_>>();
+        ensure!(cpus.iter().all(|cpus| !cpus.is_empty()), "a node without CPUs: {from:?}");
+        // The child has the same memory at the same place; the parent's goes.
+        let memory = Memory::on(on, count, |_| 1)?;
+        let first = memory.address(0) as u64 / PAGE as u64;
+        // SAFETY: this process has one thread; the child leaves by _exit.
+        let pid = unsafe { libc::fork() };
+        ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+        if pid == 0 {
+            touch(&memory, on, &cpus, count);
+        }
+        let pid = pid as u32;
+        Ok(Self { who: Who { pid, start: start(pid)? }, pages: first..first + count as u64 })
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(self.who.pid as i32, signal) };
+    }
+}
+
+impl Drop for Toucher {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+        let mut status = 0;
+        // SAFETY: the kernel writes one number into a local.
+        unsafe { libc::waitpid(self.who.pid as i32, &mut status, 0) };
+    }
+}
+
+/// What the child does. Never returns.
+fn touch(parents: &Memory, on: usize, cpus: &[Vec<u32>], count: usize) -> ! {
+    // SAFETY: it takes numbers only. The child is to end if its parent is ended.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // Shared with the parent until it is written: written anew on its node.
+    let own = parents.again(on).is_ok();
+    thread::scope(|scope| {
+        for cpus in cpus {
+            scope.spawn(move || {
+                if own && pin(cpus) {
+                    loop {
+                        for page in 0..count {
+                            parents.write_one(page, page as u64);
+                        }
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            });
+        }
+    });
+    // SAFETY: nothing of the parent's is to be run by its copy.
+    unsafe { libc::_exit(1) }
+}
+
+fn pin(cpus: &[u32]) -> bool {
+    // SAFETY: all zeros is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus {
+        // SAFETY: CPU_SET checks the number against the set's size.
+        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    }
+    // SAFETY: a local of the size that is given.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) == 0 }
+}
+
+/// Field 22 of `/proc/PID/stat`.
+fn start(pid: u32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = text.rsplit_once(") ").context("no name in stat")?.1;
+    fields.split(' ').nth(19).context("stat is short")?.parse().context("field 22")
+}
+
+/// A field of /proc/vmstat.
+fn vmstat(name: &str) -> Result<u64> {
+    let text = fs::read_to_string("/proc/vmstat")?;
+    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+    line.with_context(|| format!("no {name}"))?.trim().parse().context(name.to_owned())
+}
+
+/// Programs that are loaded into the kernel.
+fn programs() -> Result<usize> {
+    const BPF_PROG_GET_NEXT_ID: libc::c_long = 11;
+    let (mut id, mut count) = (0_u32, 0);
+    loop {
+        let mut attr = [id, 0, 0];
+        // SAFETY: the kernel reads and writes the first two words of a local of that size.
+        let r = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_PROG_GET_NEXT_ID,
+                attr.as_mut_ptr(),
+                size_of::<[u32; 3]>(),
+            )
+        };
+        if r < 0 {
+            let error = std::io::Error::last_os_error();
+            ensure!(error.raw_os_error() == Some(libc::ENOENT), "BPF_PROG_GET_NEXT_ID: {error}");
+            return Ok(count);
+        }
+        (id, count) = (attr[1], count + 1);
+    }
+}
+
+/// Whether the descriptor can be read within that time.
+fn readable(fd: i32, within: Duration) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor in an array of one, which outlives the call.
+    unsafe { libc::poll(&mut poll, 1, within.as_millis() as i32) == 1 }
+}
+
+fn take(hints: &mut Hints, out: &mut Vec<Seen>) -> Result<()> {
+    hints.take(Picos::ZERO, out).map_err(|e| anyhow!(e))
+}
+
+pub(crate) fn faults(asked: &Asked) -> Result<Outcome> {
+    let with_cpus = asked.nodes.iter().filter(|n| !n.cpus.is_empty()).count();
+    if with_cpus < 2 {
+        return Ok(Outcome::Skipped("one node with CPUs: all faults are its own".to_owned()));
+    }
+    begin("1")?;
+    write(STATS, "1")?;
+    let before = programs()?;
+    let mut hints = Hints::open().map_err(anyhow::Error::from)?;
+    ensure!(programs()? == before + 1, "{} programs, not one more", programs()?);
+    let (seen, other) = right(&mut hints, asked)?;
+    let (told, lost) = overrun(&mut hints, asked)?;
+    let spent = hints.spent().context("no time spent, though the kernel counts it")?;
+    ensure!(spent > Picos::ZERO, "the program has taken no time");
+    drop(hints);
+    gone(before)?;
+    killed(before)?;
+    write(STATS, "0")?;
+    write(MODE, "0")?;
+    let closed = Hints::open().err().context("it opens although balancing is off")?;
+    Ok(Outcome::Passed(json!({
+        "pages": seen, "vmstat_of_all": other, "told_at_once": told, "lost": lost,
+        "when_off": closed.to_string(),
+    })))
+}
+
+/// Each page of the watched process is seen, first on node 1 and from node 0; the other
+/// process is not.
+fn right(hints: &mut Hints, asked: &Asked) -> Result<(usize, u64)> {
+    const PAGES: usize = 2000;
+    let hint_faults = vmstat("numa_hint_faults")?;
+    let all = || anyhow::Ok(vmstat("numa_hint_faults")? - hint_faults);
+    let watched = Toucher::new(asked, &[0], 1, PAGES)?;
+    let _other = Toucher::new(asked, &[0], 1, PAGES)?;
+    // A PID that was another's before.
+    hints.watch(Who { pid: watched.who.pid, start: watched.who.start - 1 });
+    hints.watch(watched.who);
+    // Forgotten again: the PID is somebody else's by then.
+    hints.unwatch(Who { pid: watched.who.pid, start: watched.who.start - 1 });
+    let begun = Instant::now();
+    let mut first = BTreeMap::new();
+    // The scan passes over what it has seen of late: not each page comes in a test's time.
+    // And the other process has to have had its faults too.
+    while first.len() < PAGES * 9 / 10 || all()? < 3 * PAGES as u64 / 2 {
+        let (n, all) = (first.len(), all()?);
+        ensure!(begun.elapsed() < PATIENCE, "{n} of {PAGES} pages were seen, {all} hint faults");
+        thread::sleep(Duration::from_millis(50));
+        let mut seen = Vec::new();
+        take(hints, &mut seen)?;
+        for one in seen {
+            let Seen::Fault { who, vpn, from, on, after } = one else { bail!("{one:?}") };
+            ensure!(who == watched.who, "{who} is not watched, {} is", watched.who);
+            ensure!(from == NodeId(0), "a fault from {from:?}, where its CPUs are not");
+            ensure!(after.is_none(), "a time without tiering: {after:?}");
+            if watched.pages.contains(&vpn) {
+                first.entry(vpn).or_insert(on);
+            }
+        }
+    }
+    let wrong = first.values().filter(|on| **on != NodeId(1)).count();
+    ensure!(wrong == 0, "{wrong} pages were not on node 1 at their first fault");
+    Ok((first.len(), all()?))
+}
+
+/// Nobody reads: the descriptor wakes, the ring overflows, and what did not fit is counted.
+fn overrun(hints: &mut Hints, asked: &Asked) -> Result<(usize, u64)> {
+    // Of 16384 records the ring leaves one free, to tell full from empty.
+    const RING: usize = 16_383;
+    let mut rest = Vec::new();
+    take(hints, &mut rest)?;
+    // Two threads on two nodes: no page is passed over.
+    let toucher = Toucher::new(asked, &[0, 1], 1, RING.div_ceil(2))?;
+    let fd = hints.wakes().context("nothing wakes")?;
+    ensure!(!readable(fd, Duration::ZERO), "it wakes although nothing happened");
+    hints.watch(toucher.who);
+    ensure!(readable(fd, PATIENCE), "half a ring of faults woke nobody");
+    let enough = vmstat("numa_hint_faults")? + RING as u64;
+    let begun = Instant::now();
+    while vmstat("numa_hint_faults")? < enough {
+        ensure!(begun.elapsed() < PATIENCE, "{} hint faults", vmstat("numa_hint_faults")?);
+        thread::sleep(Duration::from_millis(20));
+    }
+    toucher.signal(libc::SIGSTOP);
+    // Both threads have to have stopped.
+    thread::sleep(Duration::from_millis(500));
+    let mut seen = Vec::new();
+    take(hints, &mut seen)?;
+    let faults = seen.iter().filter(|s| matches!(s, Seen::Fault { .. })).count();
+    let Some(Seen::Lost { events }) = seen.last() else { bail!("no loss after {faults} faults") };
+    ensure!(faults == RING, "{faults} faults were told, the ring holds {RING}");
+    ensure!(*events > 0, "an overrun of nothing");
+    ensure!(!readable(fd, Duration::ZERO), "it wakes although all was taken");
+    let from: std::collections::BTreeSet<u16> = seen
+        .iter()
+        .filter_map(|s| if let Seen::Fault { from, .. } = s { Some(from.0) } else { None })
+        .collect();
+    ensure!(from == [0, 1].into(), "two threads on two nodes, but faults from {from:?}");
+    let mut more = Vec::new();
+    take(hints, &mut more)?;
+    ensure!(more.is_empty(), "{} more, though it is stopped: {:?}", more.len(), more.first());
+    Ok((faults, *events))
+}
+
+/// The kernel takes programs away some time after the last descriptor is closed.
+fn gone(before: usize) -> Result<()> {
+    let begun = Instant::now();
+    while programs()? != before {
+        ensure!(begun.elapsed() < PATIENCE, "{} programs stay, not {before}", programs()?);
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// A process that is killed leaves nothing.
+fn killed(before: usize) -> Result<()> {
+    // SAFETY: this process has one thread; the child is killed.
+    let pid = unsafe { libc::fork() };
+    ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let _hints = Hints::open();
+        loop {
+            thread::sleep(Duration::from_secs(1));
+        }
+    }
+    let begun = Instant::now();
+    while programs()? != before + 1 && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let there = programs()?;
+    let mut status = 0;
+    // SAFETY: our own child; the kernel writes one number into a local.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        libc::waitpid(pid, &mut status, 0);
+    }
+    ensure!(there == before + 1, "{there} programs while the child watches, {before} before");
+    gone(before)
+}
+
+/// Under tiering a slow page's fault tells how long ago it was marked.
+pub(crate) fn ages(asked: &Asked) -> Result<Outcome> {
+    let slow = asked.tiers.get(1).and_then(|tier| tier.first());
+    let Some(&slow) = slow else {
+        return Ok(Outcome::Skipped("no slow tier was asked for".to_owned()));
+    };
+    let tiers = fs::read_dir("/sys/devices/virtual/memory_tiering").context("tiers")?;
+    let tiers =
+        tiers.flatten().filter(|t| t.file_name().to_string_lossy().starts_with("memory_tier"));
+    if tiers.count() < 2 {
+        return Ok(Outcome::Skipped("this kernel has all nodes in one tier".to_owned()));
+    }
+    const PAGES: usize = 2000;
+    begin("2")?;
+    let begun = Instant::now();
+    let mut hints = Hints::open().map_err(anyhow::Error::from)?;
+    let watched = Toucher::new(asked, &[0], slow as usize, PAGES)?;
+    hints.watch(watched.who);
+    let (mut aged, mut most, mut others) = (0, 0, 0);
+    while aged < PAGES / 2 {
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "{aged} pages of {PAGES} had an age, {others} had none"
+        );
+        thread::sleep(Duration::from_millis(50));
+        let mut seen = Vec::new();
+        take(&mut hints, &mut seen)?;
+        // A page can't have been marked before its process began.
+        let elapsed = begun.elapsed().as_millis() as u64 + 1000;
+        for one in seen {
+            let Seen::Fault { from, on, after, .. } = one else { bail!("{one:?}") };
+            ensure!(from == NodeId(0), "a fault from {from:?}, where its CPUs are not");
+            match after {
+                Some(after) => {
+                    ensure!(on == NodeId(slow as u16), "an age on the fast node {on:?}");
+                    ensure!(after.as_ms() <= elapsed, "{} ms, of {elapsed}", after.as_ms());
+                    ensure!(after > Picos::ZERO, "a tick was not added");
+                    (aged, most) = (aged + 1, after.as_ms().max(most));
+                }
+                None => others += 1,
+            }
+        }
+    }
+    write(MODE, "0")?;
+    Ok(Outcome::Passed(json!({"aged": aged, "without": others, "ms_max": most})))
+}

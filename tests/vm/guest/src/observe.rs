@@ -1,0 +1,104 @@
+//! `homenode observe` on a machine of several nodes: a process whose memory is on the last
+//! one, written all the time.
+//!
+//! Source: specs/observe.md.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::asked::Asked;
+use crate::damon::Module;
+
+/// Pages of the process.
+const PAGES: u64 = 8192;
+
+/// The process; killed when dropped.
+struct Busy(Child);
+
+impl Busy {
+    fn on(node: usize) -> Result<Self> {
+        let own = std::env::current_exe().context("our own file")?;
+        // More processor time than is observed; it ends with its input.
+        let args = ["--load".to_owned(), PAGES.to_string(), node.to_string(), "600000".to_owned()];
+        let mut command = Command::new(own);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut busy = Self(command.spawn().context("a process with memory")?);
+        let told = busy.0.stdout.take().context("its output")?;
+        let mut line = String::new();
+        BufReader::new(told).read_line(&mut line)?;
+        ensure!(!line.is_empty(), "it ended before all of its memory was there");
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The rows of a process that is observed for some periods of two seconds.
+fn rows(pid: u32, source: &str) -> Result<Vec<Value>> {
+    let pid = pid.to_string();
+    let output = Command::new("/bin/homenode")
+        .args(["observe", "--pid", &pid, "--source", source])
+        .args(["--period", "2s", "--for", "8s", "--json"])
+        .output()
+        .context("can't run homenode")?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "observe by {source}: {}: {words}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows: Vec<Value> =
+        text.lines().map(serde_json::from_str).collect::<Result<_, _>>().context("JSON lines")?;
+    ensure!(!rows.is_empty(), "observe by {source} told nothing: {words}");
+    Ok(rows)
+}
+
+/// Whether doctor offers a source.
+fn offers(source: &str) -> Result<bool> {
+    let output = Command::new("/bin/homenode").args(["doctor", "--json"]).output()?;
+    let found: Value = serde_json::from_slice(&output.stdout).context("doctor's JSON")?;
+    let all = found["sources"].as_array().context("doctor's sources")?;
+    Ok(all.iter().any(|s| s["source"] == source && s["offered"] == true))
+}
+
+pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
+    let Some(node) = asked.nodes.len().checked_sub(1).filter(|n| *n > 0) else {
+        return Ok(Outcome::Skipped("one node: all memory is there".to_owned()));
+    };
+    let busy = Busy::on(node)?;
+    let pid = busy.0.id();
+    for row in rows(pid, "residency")? {
+        let resident = row["resident_bytes"].as_u64().context("resident_bytes")?;
+        let by_node = row["resident_bytes_by_node"].as_object().context("by node")?;
+        let on = |n: &str| by_node.get(n).and_then(Value::as_u64).unwrap_or(0);
+        let sum: u64 = by_node.values().filter_map(Value::as_u64).sum();
+        ensure!(sum == resident, "nodes hold {sum} of {resident}: {row}");
+        ensure!(on(&node.to_string()) >= PAGES * 4096, "its memory is on node {node}: {row}");
+        ensure!(row["heat"].is_null(), "residency has no heat: {row}");
+        let Some(at) = row["cpu_node"].as_u64() else { continue };
+        let local = row["local_percent"].as_f64().context("local_percent")?;
+        let here = on(&at.to_string()) as f64 * 100.0 / resident as f64;
+        ensure!((local - here).abs() < 0.2, "{here} % are on node {at}: {row}");
+    }
+    // New kernels have DAMON for a module of their own from the boot on.
+    let module = Module::off()?;
+    if !offers("damon")? {
+        return Ok(Outcome::Passed(json!({"damon": "not offered"})));
+    }
+    let rows = rows(pid, "damon")?;
+    let heat = rows.iter().rev().find(|r| r["heat"]["accesses_per_second"].as_f64() > Some(0.0));
+    let heat = &heat.with_context(|| format!("DAMON told no heat: {rows:?}"))?["heat"];
+    let touched = heat["touched_bytes"].as_u64().context("touched_bytes")?;
+    ensure!(touched >= PAGES * 4096 / 4, "all of it is written all the time: {heat}");
+    let slots = fs::read_to_string("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds")?;
+    ensure!(slots.trim() == "0", "{slots} slots are left");
+    drop(module);
+    Ok(Outcome::Passed(json!({"damon": heat})))
+}
