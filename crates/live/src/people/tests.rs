@@ -58,9 +58,12 @@ impl Fake {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("homenode-people-{}-{number}", std::process::id());
-        let root = std::env::temp_dir().join(name);
-        fs::create_dir_all(root.join("proc")).unwrap();
-        Self(root)
+        // In memory where there is such a folder: a disk may take long for thousands.
+        let make = |base: PathBuf| {
+            let root = base.join(&name);
+            fs::create_dir_all(root.join("proc")).map(|()| Self(root))
+        };
+        make("/dev/shm".into()).or_else(|_| make(std::env::temp_dir())).unwrap()
     }
     fn write(&self, name: &str, text: &str) {
         let path = self.0.join("proc").join(name);
