@@ -81,6 +81,9 @@ const TESTS: &[Test] = &[
         "DAMON tells which of two processes is hot, and leaves no slot",
         damon::heat,
     ),
+    test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
+    test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
+    test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
