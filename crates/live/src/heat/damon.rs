@@ -255,7 +255,8 @@ impl Damon {
             *seen = self.kernel.ran(*thread).unwrap_or(*seen).max(*seen);
         }
         let since = now_ns.saturating_sub(self.spoke);
-        if !self.wanted.is_empty() && self.spoke > 0 && since > SILENCE && !self.silent {
+        // Before the thread was started there is nothing to be silent.
+        if !self.seats.is_empty() && since > SILENCE && !self.silent {
             self.silent = true;
             out.push(Seen::Stale { since: now.saturating_sub(Picos::from_ns(since)) });
         }

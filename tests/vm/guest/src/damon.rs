@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::process::Command;
 use std::ptr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +22,7 @@ use homenode_core::units::Picos;
 use homenode_live::heat::damon::{Damon, DamonError};
 use homenode_live::ksm::Place;
 use homenode_live::machine::{BootClock, Clock, Heat};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::asked::Asked;
@@ -37,7 +39,12 @@ const JOURNAL: &str = "/run/homenode/damon.journal";
 enum Habit {
     Hot,
     Cold,
+    /// Hot until [`SIGNAL`] comes, then another program.
+    Changing,
 }
+
+/// A file whose being there says that it is time for another program.
+const SIGNAL: &str = "/tmp/damon-exec";
 
 /// A process with memory at `at`; killed when dropped.
 struct Child {
@@ -68,6 +75,10 @@ impl Child {
                 for page in 0..BYTES / PAGE {
                     // SAFETY: inside of the mapping, which is this process's alone.
                     unsafe { base.add(page * PAGE).write_volatile(1) };
+                }
+                if habit == Habit::Changing && fs::exists(SIGNAL).is_ok_and(|there| there) {
+                    use std::os::unix::process::CommandExt;
+                    let _ = Command::new("/bin/busybox").args(["sleep", "1000"]).exec();
                 }
                 if habit == Habit::Cold {
                     // SAFETY: waits for a signal, of which none comes but the last.
@@ -122,6 +133,10 @@ fn start_of(pid: i32) -> Result<u64> {
 fn knob(name: &str) -> Result<String> {
     let text = fs::read_to_string(format!("{KDAMONDS}/{name}")).with_context(|| name.to_owned())?;
     Ok(text.trim().to_owned())
+}
+
+fn set(name: &str, value: &str) -> Result<()> {
+    fs::write(format!("{KDAMONDS}/{name}"), value).with_context(|| format!("{name} = {value}"))
 }
 
 /// `damon_stat`, which has DAMON for itself on new kernels, off until this is dropped.
@@ -225,7 +240,7 @@ impl Watch {
             }
             let right = |(child, habit): &(&Child, Habit)| {
                 last.get(&(child.pid as u32)).is_some_and(|&heat| match habit {
-                    Habit::Hot => heat >= 50,
+                    Habit::Hot | Habit::Changing => heat >= 50,
                     Habit::Cold => heat <= 10,
                 })
             };
@@ -235,6 +250,16 @@ impl Watch {
         }
         bail!("heat by process is {last:?} after {} s", PATIENCE.as_secs())
     }
+}
+
+/// Waits until it is so.
+fn wait_for(what: &str, is: impl Fn() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !is()? {
+        ensure!(begun.elapsed() < PATIENCE, "{what}: not after {} s", PATIENCE.as_secs());
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn no_slot() -> Result<()> {
@@ -262,4 +287,200 @@ pub(crate) fn heat(_: &Asked) -> Result<Outcome> {
     Ok(Outcome::Passed(json!({
         "heat": two, "lost": watch.lost, "stale": watch.stale, "thread_ms": spent.as_ms(),
     })))
+}
+
+/// Who is told in the last looks, until all of `want` are, and nobody of `not`.
+fn told(watch: &mut Watch, want: &[Who], not: &[Who]) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let seen = watch.take()?;
+        let has = |w: &Who| seen.iter().any(|s| matches!(s, Seen::Region { who, .. } if who == w));
+        if want.iter().all(has) && !not.iter().any(has) {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "{want:?} and not {not:?}: {seen:?}");
+    }
+}
+
+/// The greatest age among a process's regions, in aggregations.
+fn age_of(watch: &mut Watch, child: &Child) -> Result<u64> {
+    let (who, begun) = (child.who()?, Instant::now());
+    while begun.elapsed() < PATIENCE {
+        let ages = watch.take()?.into_iter().filter_map(|s| match s {
+            Seen::Region { who: of, age, .. } if of == who => Some(age.as_ms() / 100),
+            _ => None,
+        });
+        if let Some(age) = ages.max() {
+            return Ok(age);
+        }
+    }
+    bail!("process {} is not told", child.pid)
+}
+
+pub(crate) fn targets(_: &Asked) -> Result<Outcome> {
+    if let Some(why) = lacks() {
+        return Ok(Outcome::Skipped(why));
+    }
+    let _module = Module::off()?;
+    let mut watch = Watch::open()?;
+    // One after another, each with those before it.
+    let first = Child::with(Habit::Cold)?;
+    watch.damon.watch(first.who()?);
+    watch.until(&[(&first, Habit::Cold)])?;
+    let second = Child::with(Habit::Hot)?;
+    watch.damon.watch(second.who()?);
+    watch.until(&[(&first, Habit::Cold), (&second, Habit::Hot)])?;
+    wait_for_age(&mut watch, &first, 10)?;
+    let before = age_of(&mut watch, &first)?;
+    let third = Child::with(Habit::Hot)?;
+    watch.damon.watch(third.who()?);
+    let all = [(&first, Habit::Cold), (&second, Habit::Hot), (&third, Habit::Hot)];
+    let three = watch.until(&all)?;
+    let after = age_of(&mut watch, &first)?;
+    ensure!(after >= before, "the ages of who was there fell from {before} to {after}");
+    let thread = knob("0/pid")?;
+
+    // One ends, unnoticed by who watches; another takes its place.
+    second.end();
+    let fourth = Child::with(Habit::Changing)?;
+    watch.damon.watch(fourth.who()?);
+    let rest = [(&first, Habit::Cold), (&third, Habit::Hot), (&fourth, Habit::Hot)];
+    watch.until(&rest)?;
+    ensure!(knob("0/pid")? == thread, "DAMON's thread is another one");
+
+    // Another program in the same process, which is watched on.
+    let who = fourth.who()?;
+    fs::write(SIGNAL, "")?;
+    wait_for("exec", || {
+        Ok(fs::read_to_string(format!("/proc/{}/comm", who.pid))?.trim() == "busybox")
+    })?;
+    let begun = Instant::now();
+    loop {
+        let seen = watch.take()?;
+        let there = seen.iter().any(|s| matches!(s, Seen::Region { who: w, .. } if *w == who));
+        if there && heat_of(&seen, who, fourth.at).is_none_or(|heat| heat == 0) {
+            break;
+        }
+        ensure!(begun.elapsed() < PATIENCE, "after exec: {seen:?}");
+    }
+    fs::remove_file(SIGNAL)?;
+
+    // All end: nothing breaks, and whoever comes then is watched.
+    let gone = [first.who()?, third.who()?, who];
+    for child in [&first, &third, &fourth] {
+        child.end();
+    }
+    for _ in 0..10 {
+        watch.take()?;
+    }
+    ensure!(knob("0/state")? == "off", "DAMON's thread runs for nobody");
+    let last = Child::with(Habit::Hot)?;
+    watch.damon.watch(last.who()?);
+    told(&mut watch, &[last.who()?], &gone)?;
+    let (lost, stale) = (watch.lost, watch.stale);
+    ensure!(lost == 0, "{lost} lost");
+    drop(watch);
+    no_slot()?;
+    Ok(Outcome::Passed(json!({"heat": three, "age": [before, after], "stale": stale})))
+}
+
+fn wait_for_age(watch: &mut Watch, child: &Child, age: u64) -> Result<()> {
+    let begun = Instant::now();
+    while age_of(watch, child)? < age {
+        ensure!(begun.elapsed() < PATIENCE, "nothing becomes old");
+    }
+    Ok(())
+}
+
+/// A homenode that watches until it is killed.
+fn homenode(child: &Child) -> Result<Child> {
+    let who = child.who()?;
+    let pid = fork(|| {
+        let mut watch = match Watch::open() {
+            Ok(watch) => watch,
+            Err(e) => return eprintln!("the watching child: {e:#}"),
+        };
+        watch.damon.watch(who);
+        while watch.take().is_ok() {}
+    })?;
+    let homenode = Child { pid, at: 0 };
+    wait_for("the thread", || Ok(knob("0/state").is_ok_and(|s| s == "on")))?;
+    Ok(homenode)
+}
+
+fn restore() -> Result<Value> {
+    let output = Command::new("/bin/homenode").args(["restore", "--json"]).output()?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "homenode restore: {}: {words}", output.status);
+    let value: Value = serde_json::from_slice(&output.stdout).context("no JSON")?;
+    Ok(value["damon"]["slot"].clone())
+}
+
+pub(crate) fn restores(_: &Asked) -> Result<Outcome> {
+    if let Some(why) = lacks() {
+        return Ok(Outcome::Skipped(why));
+    }
+    let _module = Module::off()?;
+    let child = Child::with(Habit::Hot)?;
+    let first = homenode(&child)?;
+    let refused = Damon::open(&Place::here()).err();
+    ensure!(
+        matches!(&refused, Some(DamonError::Driven { pid }) if *pid == first.pid as u32),
+        "beside another homenode: {refused:?}"
+    );
+    first.end();
+    ensure!(knob("0/state")? == "on", "the slot went with its owner");
+    let refused = Damon::open(&Place::here()).err();
+    ensure!(matches!(refused, Some(DamonError::Unfinished { .. })), "after it: {refused:?}");
+    let slot = restore()?;
+    ensure!(slot == "taken_down", "restored: {slot}");
+    no_slot()?;
+    ensure!(restore()?.is_null(), "restored twice");
+
+    // Somebody else has set up a slot in its place.
+    homenode(&child)?.end();
+    set("0/state", "off")?;
+    set("nr_kdamonds", "0")?;
+    set("nr_kdamonds", "1")?;
+    set("0/contexts/nr_contexts", "1")?;
+    let slot = restore()?;
+    ensure!(slot == "left", "another's slot: {slot}");
+    ensure!(knob("nr_kdamonds")? == "1", "another's slot was taken down");
+    set("nr_kdamonds", "0")?;
+    no_slot()?;
+    // The journal went: one can begin anew.
+    drop(Damon::open(&Place::here())?);
+    no_slot()?;
+    Ok(Outcome::Passed(json!({})))
+}
+
+pub(crate) fn others(_: &Asked) -> Result<Outcome> {
+    if let Some(why) = lacks() {
+        return Ok(Outcome::Skipped(why));
+    }
+    let _module = Module::off()?;
+    let child = Child::with(Habit::Cold)?;
+    set("nr_kdamonds", "1")?;
+    set("0/contexts/nr_contexts", "1")?;
+    set("0/contexts/0/operations", "vaddr")?;
+    set("0/contexts/0/targets/nr_targets", "1")?;
+    set("0/contexts/0/targets/0/pid_target", &child.pid.to_string())?;
+    for (state, running) in [("off", 0), ("on", 1)] {
+        if state == "on" {
+            set("0/state", "on")?;
+        }
+        let thread = knob("0/pid")?;
+        let refused = Damon::open(&Place::here()).err();
+        let Some(DamonError::Lacking { lacks }) = &refused else {
+            bail!("beside a slot that is {state}: {refused:?}");
+        };
+        ensure!(lacks[..] == [Lack::SlotTaken { slots: 1, running }], "{state}: {lacks:?}");
+        ensure!(knob("0/state")? == state && knob("0/pid")? == thread, "it was touched");
+        let target = knob("0/contexts/0/targets/0/pid_target")?;
+        ensure!(target == child.pid.to_string(), "its target is {target}");
+    }
+    set("0/state", "off")?;
+    set("nr_kdamonds", "0")?;
+    no_slot()?;
+    Ok(Outcome::Passed(json!({})))
 }

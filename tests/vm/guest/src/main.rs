@@ -131,6 +131,9 @@ const TESTS: &[Test] = &[
         "homenode observe tells where a process has its memory, and by DAMON how hot it is",
         observe::observe,
     ),
+    test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
+    test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
+    test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
