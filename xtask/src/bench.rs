@@ -7,6 +7,7 @@
 mod hotloop;
 mod merge;
 mod merge_sim;
+mod observe_cost;
 mod off_cost;
 mod peers;
 mod quantum_error;
@@ -122,6 +123,11 @@ const BENCHES: &[Bench] = &[
         name: "merge-sim",
         about: "visits and tree searches of simulated merging, beside a BTreeSet",
         run: merge_sim::run,
+    },
+    Bench {
+        name: "observe-cost",
+        about: "looking at 100 processes every 5 s, beside memtierd's looks at the same ones",
+        run: observe_cost::run,
     },
 ];
 

@@ -61,6 +61,57 @@ impl LibCacheSim {
     }
 }
 
+/// memtierd, built in the cache folder by the versions and hashes of `bench/peers/memtierd`.
+pub(super) struct Memtierd(PathBuf);
+
+impl Memtierd {
+    /// Builds it unless these very files were built before.
+    pub(super) fn build(ws: &Workspace) -> Result<Self> {
+        let from = ws.root.join("bench/peers/memtierd");
+        let folder = cache_folder()?.join("memtierd");
+        fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+        let program = folder.join("memtierd");
+        let names = ["go.mod", "go.sum", "memtierd.go"];
+        let same = |name: &&str| {
+            let (ours, built) = (fs::read(from.join(name)), fs::read(folder.join(name)));
+            ours.is_ok_and(|ours| built.is_ok_and(|built| built == ours))
+        };
+        if !program.exists() || !names.iter().all(same) {
+            println!("  building memtierd in {}", folder.display());
+            // Removed first, so that an interrupted build is made anew.
+            let _ = fs::remove_file(&program);
+            for name in names {
+                fs::copy(from.join(name), folder.join(name))
+                    .with_context(|| format!("can't copy {name} to {}", folder.display()))?;
+            }
+            let mut go = Command::new("go");
+            go.current_dir(&folder).args(["build", "-mod=readonly", "-o", "memtierd"]);
+            text_of(go.arg("github.com/intel/memtierd/cmd/memtierd"))
+                .context("memtierd could not be built: is there network, and Go 1.22 or newer?")?;
+        }
+        Ok(Self(program))
+    }
+
+    /// Tracks what these processes write, and moves nothing. It ends with its input.
+    pub(super) fn tracking(&self, folder: &Path, pids: &[u32], every_ms: u64) -> Result<Command> {
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        // Its own defaults, but for how often.
+        let text = format!(
+            "policy:\n  name: age\n  config: |\n    intervalms: {every_ms}\n    pidwatcher:\n      \
+             name: pidlist\n      config: |\n        pids: [{}]\n    tracker:\n      \
+             name: softdirty\n      config: |\n        pagesinregion: 512\n        \
+             maxcountperregion: 1\n        scanintervalms: {every_ms}\n        \
+             regionsupdatems: 10000\n",
+            pids.join(", ")
+        );
+        let file = folder.join("memtierd.yaml");
+        fs::write(&file, text).with_context(|| format!("can't write {}", file.display()))?;
+        let mut command = Command::new(&self.0);
+        command.args(["-config", path_text(&file)?, "-prompt"]);
+        Ok(command)
+    }
+}
+
 /// Instructions of a whole run, counted by valgrind's callgrind.
 pub(super) fn instructions(command: &Command, folder: &Path) -> Result<u64> {
     let out = folder.join("callgrind.out");
