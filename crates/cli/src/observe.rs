@@ -211,7 +211,8 @@ fn observe(
         (Source::Damon, true) => MOST_DAMON,
         _ => usize::MAX,
     };
-    let ends = !args.all && args.cgroup.is_none();
+    // A program ends it by its own end, which comes after that of its memory.
+    let ends = !args.pid.is_empty();
     // What a program starts may be over soon.
     let often = heat || stop.program.is_some();
     let step = if often { STEP.min(args.period) } else { args.period };
@@ -251,7 +252,7 @@ fn observe(
     if let Err(why) = closed {
         bail!(crate::failure::Lacks(why));
     }
-    let code = stop.program.as_ref().map(|p| p.code());
+    let code = stop.program.as_mut().map(|p| if p.is_over() { p.code() } else { None });
     if code == Some(None) {
         eprintln!("homenode: the program goes on, not observed any more");
     }

@@ -151,7 +151,7 @@ fn a_program_that_a_signal_ends_or_that_is_over_at_once_has_its_code() {
 
 #[test]
 fn it_ends_with_the_last_of_the_named() {
-    let mut short = Command::new("sleep").arg("0.5").spawn().expect("something of ours");
+    let mut short = Command::new("sleep").arg("4").spawn().expect("something of ours");
     let line = format!("--pid {} --source residency --period 200ms", short.id());
     let out = run(&line);
     short.wait().expect("it has ended");
