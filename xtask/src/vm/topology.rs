@@ -343,6 +343,34 @@ bandwidth_mbps = [[102400, 20480]]
 ";
 
     #[test]
+    fn memory_that_is_plugged_comes_beside_what_is_there_at_the_boot() {
+        let text = r#"about = "x"
+            distances = [[10, 20], [20, 10]]
+            [[node]]
+            cpus = 1
+            memory_mib = 512
+            [[node]]
+            memory_mib = 256
+            plugged = true"#;
+        let args = Topology::parse("x", text).unwrap().qemu_args().join(" ");
+        for want in [
+            "-m 512M,slots=1,maxmem=768M",
+            "-numa node,nodeid=0,memdev=m0,cpus=0-0",
+            "-numa node,nodeid=1 -device pc-dimm,id=d1,memdev=m1,node=1",
+        ] {
+            assert!(args.contains(want), "{want}: {args}");
+        }
+        for (wrong, key) in [("256", "memory_mib"), ("true", "plugged")] {
+            let with = if wrong == "256" { "100" } else { "7" };
+            let error = Topology::parse("x", &text.replace(wrong, with)).unwrap_err();
+            assert!(format!("{error:#}").contains(key), "{error:#}");
+        }
+        let busy = text.replace("plugged = true", "plugged = true\ncpus = 1");
+        let error = format!("{:#}", Topology::parse("x", &busy).unwrap_err());
+        assert!(error.contains("plugged: without CPUs"), "{error}");
+    }
+
+    #[test]
     fn a_slow_node_becomes_qemus_arguments() {
         let topology = Topology::parse("slow", SLOW).unwrap();
         let text = topology.qemu_args().join(" ");
@@ -413,7 +441,10 @@ bandwidth_mbps = [[102400, 20480]]
             names.push(topology.name);
         }
         names.sort();
-        assert_eq!(names, ["four-nodes", "slow-node", "small-fast-node", "two-nodes"]);
+        assert_eq!(
+            names,
+            ["four-nodes", "plugged-node", "slow-node", "small-fast-node", "two-nodes"]
+        );
         assert_eq!(smoke, 1, "one topology runs on every kernel");
     }
 }

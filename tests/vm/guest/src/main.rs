@@ -59,6 +59,11 @@ const fn test(name: &'static str, about: &'static str, run: fn(&Asked) -> Result
     Test { name, about, limit: Duration::from_secs(240), hangs: false, run }
 }
 
+/// A test that waits for a minute for what homenode decides.
+const fn long(test: Test) -> Test {
+    Test { limit: Duration::from_secs(600), ..test }
+}
+
 const TESTS: &[Test] = &[
     test(
         "topology",
@@ -101,12 +106,12 @@ const TESTS: &[Test] = &[
         "the bodies about orders hold on this kernel as they do on the simulated one",
         conform::machine,
     ),
-    test(
+    long(test(
         "conformance-engine",
         "the bodies about the engine, with heat that is the truth: what it orders is carried out",
         conform::engine,
-    ),
-    test("conformance-damon", "the same, with heat that DAMON tells", conform::by_damon),
+    )),
+    long(test("conformance-damon", "the same, with heat that DAMON tells", conform::by_damon)),
     test("places", "homenode finds pages on every node where they are", places::as_counted),
     test("places-sparse", "a mapping of 1 TiB costs what is in it", places::sparse),
     test(

@@ -249,7 +249,7 @@ impl Stage for LiveStage {
         Pages(200)
     }
     fn spare(&self) -> Pages {
-        Pages(2000)
+        Pages(1000)
     }
     fn zones(&mut self, node: NodeId) -> Vec<ZoneSeen> {
         let text = sure(fs::read_to_string("/proc/zoneinfo").context("/proc/zoneinfo"));
