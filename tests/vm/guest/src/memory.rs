@@ -12,6 +12,7 @@ use crate::Outcome;
 use crate::asked::Asked;
 
 pub(crate) const PAGE: usize = 4096;
+const HUGE: usize = 2 << 20;
 
 // Numbers of the kernel's interface.
 const MPOL_DEFAULT: libc::c_int = 0;
@@ -30,6 +31,8 @@ pub(crate) enum Whose {
 
 /// Private anonymous memory in 4 KiB pages, all of them on one node at first.
 pub(crate) struct Memory {
+    mapped: *mut u8,
+    bytes: usize,
     start: NonNull<u8>,
     pages: usize,
 }
@@ -37,11 +40,22 @@ pub(crate) struct Memory {
 impl Memory {
     /// `fill(page)` gives each page's contents: eight bytes, repeated.
     pub(crate) fn on(node: usize, pages: usize, fill: impl Fn(usize) -> u64) -> Result<Self> {
+        let memory = Self::bare(pages)?;
+        memory.advise(libc::MADV_NOHUGEPAGE).context("MADV_NOHUGEPAGE")?;
+        memory.bound(node, |page| memory.write(page, fill(page)))?;
+        let there = memory.nodes()?;
+        ensure!(there.iter().all(|&n| n == node as i32), "bound to node {node}, on {there:?}");
+        Ok(memory)
+    }
+
+    /// Room for pages, none of them there yet. Begins where a huge page may.
+    pub(crate) fn bare(pages: usize) -> Result<Self> {
+        let bytes = pages * PAGE + HUGE;
         // SAFETY: a new private mapping at an address of the kernel's choice.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                pages * PAGE,
+                bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -49,32 +63,22 @@ impl Memory {
             )
         };
         ensure!(start != libc::MAP_FAILED, "no memory: {}", io::Error::last_os_error());
-        let start = NonNull::new(start.cast()).context("memory at address 0")?;
-        let memory = Self { start, pages };
-        memory.advise(libc::MADV_NOHUGEPAGE).context("MADV_NOHUGEPAGE")?;
-        memory.policy(MPOL_BIND, Some(node)).context("mbind")?;
-        for page in 0..pages {
-            memory.write(page, fill(page));
-        }
-        // Where pages go later is the test's affair, not the policy's.
-        memory.policy(MPOL_DEFAULT, None).context("mbind back")?;
-        let there = memory.nodes()?;
-        ensure!(there.iter().all(|&n| n == node as i32), "bound to node {node}, on {there:?}");
-        Ok(memory)
+        let mapped = start.cast::<u8>();
+        let start = NonNull::new(mapped.wrapping_add(mapped.align_offset(HUGE)));
+        Ok(Self { mapped, bytes, start: start.context("memory at address 0")?, pages })
+    }
+
+    /// Lets `touch` use each page while all are bound to the node. Where they go later is
+    /// the test's affair, not the policy's.
+    pub(crate) fn bound(&self, node: usize, touch: impl Fn(usize)) -> Result<()> {
+        self.policy(MPOL_BIND, Some(node)).context("mbind")?;
+        (0..self.pages).for_each(touch);
+        self.policy(MPOL_DEFAULT, None).context("mbind back")
     }
 
     /// Where a page is.
     pub(crate) fn address(&self, page: usize) -> usize {
         self.at(page) as usize
-    }
-
-    /// After a fork, in the child: copies of all pages, on that node.
-    pub(crate) fn again(&self, node: usize) -> Result<()> {
-        self.policy(MPOL_BIND, Some(node)).context("mbind")?;
-        for page in 0..self.pages {
-            self.write_one(page, 1);
-        }
-        self.policy(MPOL_DEFAULT, None).context("mbind back")
     }
 
     /// Writes one word of a page.
@@ -165,7 +169,7 @@ unsafe impl Sync for Memory {}
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows from it.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.pages * PAGE) };
+        unsafe { libc::munmap(self.mapped.cast(), self.bytes) };
     }
 }
 
