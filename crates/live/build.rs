@@ -21,7 +21,8 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
     let out = PathBuf::from(variable("OUT_DIR")).join("hints.bpf.o");
     let include = variable("DEP_BPF_INCLUDE");
-    let done = Command::new(clang())
+    let clang = clang();
+    let done = Command::new(&clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
         // No path of the machine that builds goes into the object.
         .arg("-fdebug-compilation-dir=.")
@@ -33,7 +34,7 @@ fn main() {
     match done {
         Ok(status) if status.success() => {}
         Ok(status) => lack(&format!("clang could not compile {SOURCE} ({status}); see above")),
-        Err(error) => lack(&format!("clang can't be run: {error}")),
+        Err(error) => lack(&format!("{clang} can't be run: {error}; `make build` installs clang")),
     }
 }
 

@@ -106,7 +106,7 @@ fn a_machine_without_heat_is_told_so_and_what_to_get() {
           DAMON               sysfs yes, virtual address spaces no, physical memory yes
                               kdamond 0 of somebody else runs on paddr, PID 77
           hint faults         built yes, kernel.numa_balancing 0, promotion limit 65536 MB/s
-                              functions to watch: task_numa_fault, numa_migrate_check, mpol_misplaced
+                              functions to watch: mpol_misplaced
           tracepoints         unseen, as tracefs is not mounted or not readable
           BTF                 /sys/kernel/btf/vmlinux, 4 bytes; BPF built yes
           PMU                 breakpoint, msr, software, tracepoint, uprobe

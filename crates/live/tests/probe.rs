@@ -161,7 +161,7 @@ fn two_sockets_use_samples_and_without_them_hint_faults() {
     assert_eq!((loads[0].kind, loads[0].config, loads[0].config1), (4, 0x1cd, 3));
     assert_eq!((loads[0].precise, loads[0].period), (2, 10_007));
     assert_eq!(p.hints.tracepoints, ["migrate/mm_migrate_pages", "sched/sched_move_numa"]);
-    assert_eq!(p.hints.functions, ["task_numa_fault", "mpol_misplaced"]);
+    assert_eq!(p.hints.functions, ["mpol_misplaced"]);
     assert_eq!((p.damon.sysfs, p.damon.vaddr), (Known::No, Known::No));
     let (pid, name, stat) = &p.ksm.registered[0];
     assert_eq!((*pid, name.as_str(), stat.merging_pages), (812, "qemu-system-x86", 90_112));

@@ -52,8 +52,8 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 const TIERS_EVERY: Picos = Picos::from_secs(5);
 
 /// The machine's own namespaces have these numbers (`proc(5)`, `include/linux/proc_ns.h`).
-const FIRST: [(&str, &str, u64); 2] =
-    [("pid", "PIDs", 0xeffffffc), ("time", "times since boot", 0xeffffffa)];
+const FIRST: [(&str, &str, &str, u64); 2] =
+    [("pid", "PID", "PIDs", 0xeffffffc), ("time", "time", "times since boot", 0xeffffffa)];
 /// Bits of capabilities: CAP_SYS_ADMIN alone, or CAP_PERFMON and CAP_BPF.
 const ADMIN: u64 = 1 << 21;
 const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
@@ -232,9 +232,9 @@ fn mode(root: &Path) -> Result<u32, HintsError> {
 }
 
 fn look_at_namespaces(root: &Path) -> Result<(), HintsError> {
-    for (what, differs, first) in FIRST {
+    for (file, what, differs, first) in FIRST {
         // A kernel without such namespaces has one for all.
-        let found = fs::metadata(root.join("proc/self/ns").join(what));
+        let found = fs::metadata(root.join("proc/self/ns").join(file));
         if found.is_ok_and(|f| f.ino() != first) {
             return Err(HintsError::Namespace { what, differs });
         }

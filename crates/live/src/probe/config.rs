@@ -63,9 +63,9 @@ pub(super) fn read_config(root: &Root, release: Option<&str>) -> Config {
     Config::default()
 }
 
-/// Functions at which a hint fault can be watched, best first.
-pub(super) const HINT_FUNCTIONS: [&str; 3] =
-    ["task_numa_fault", "numa_migrate_check", "mpol_misplaced"];
+/// Functions at which a hint fault can be watched with its address, best first
+/// (specs/live.md#hint-fault).
+pub(super) const HINT_FUNCTIONS: [&str; 1] = ["mpol_misplaced"];
 /// A function that only a kernel with DAMON's virtual address spaces has.
 const VADDR_FUNCTION: &str = "damon_va_prepare_access_checks";
 

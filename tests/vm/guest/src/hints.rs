@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,10 +58,15 @@ struct Toucher {
 impl Toucher {
     /// `count` pages on node `on`, touched by one thread on each of the nodes `from`.
     fn new(asked: &Asked, from: &[usize], on: usize, count: usize) -> Result<Self> {
+        Self::with(asked, from, on, count, libc::MADV_NOHUGEPAGE)
+    }
+
+    fn with(asked: &Asked, from: &[usize], on: usize, count: usize, advice: i32) -> Result<Self> {
         let cpus = from.iter().map(|&node| asked.nodes[node].cpus.clone()).collect::<Vec<_>>();
         ensure!(cpus.iter().all(|cpus| !cpus.is_empty()), "a node without CPUs: {from:?}");
-        // The child has the same memory at the same place; the parent's goes.
-        let memory = Memory::on(on, count, |_| 1)?;
+        // The child has the same room at the same place, and fills it.
+        let memory = Memory::reserve(count)?;
+        memory.advise(advice).context("madvise")?;
         let first = memory.address(0) as u64 / PAGE as u64;
         // SAFETY: this process has one thread; the child leaves by _exit.
         let pid = unsafe { libc::fork() };
@@ -87,18 +94,17 @@ impl Drop for Toucher {
 }
 
 /// What the child does. Never returns.
-fn touch(parents: &Memory, on: usize, cpus: &[Vec<u32>], count: usize) -> ! {
+fn touch(memory: &Memory, on: usize, cpus: &[Vec<u32>], count: usize) -> ! {
     // SAFETY: it takes numbers only. The child is to end if its parent is ended.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    // Shared with the parent until it is written: written anew on its node.
-    let own = parents.again(on).is_ok();
+    let own = memory.bound(on, |page| memory.write_one(page, 1)).is_ok();
     thread::scope(|scope| {
         for cpus in cpus {
             scope.spawn(move || {
                 if own && pin(cpus) {
                     loop {
                         for page in 0..count {
-                            parents.write_one(page, page as u64);
+                            memory.write_one(page, page as u64);
                         }
                         thread::sleep(Duration::from_millis(5));
                     }
@@ -182,17 +188,21 @@ pub(crate) fn faults(asked: &Asked) -> Result<Outcome> {
     ensure!(programs()? == before + 1, "{} programs, not one more", programs()?);
     let (seen, other) = right(&mut hints, asked)?;
     let (told, lost) = overrun(&mut hints, asked)?;
+    let huge = huge(&mut hints, asked)?;
+    switched_off(&mut hints)?;
     let spent = hints.spent().context("no time spent, though the kernel counts it")?;
     ensure!(spent > Picos::ZERO, "the program has taken no time");
     drop(hints);
     gone(before)?;
     killed(before)?;
+    let refused = [refused(inside_a_namespace)?, refused(as_nobody)?];
+    gone(before)?;
     write(STATS, "0")?;
     write(MODE, "0")?;
     let closed = Hints::open().err().context("it opens although balancing is off")?;
     Ok(Outcome::Passed(json!({
         "pages": seen, "vmstat_of_all": other, "told_at_once": told, "lost": lost,
-        "when_off": closed.to_string(),
+        "huge_pages": huge, "refused": refused, "when_off": closed.to_string(),
     })))
 }
 
@@ -271,6 +281,99 @@ fn overrun(hints: &mut Hints, asked: &Asked) -> Result<(usize, u64)> {
     take(hints, &mut more)?;
     ensure!(more.is_empty(), "{} more, though it is stopped: {:?}", more.len(), more.first());
     Ok((faults, *events))
+}
+
+/// A huge page's fault is told once, as its first page.
+fn huge(hints: &mut Hints, asked: &Asked) -> Result<usize> {
+    const HUGE: u64 = 512;
+    const PAGES: usize = 16;
+    let many = PAGES * HUGE as usize;
+    let toucher = Toucher::with(asked, &[0], 1, many, libc::MADV_HUGEPAGE)?;
+    hints.watch(toucher.who);
+    let begun = Instant::now();
+    let mut first = BTreeMap::new();
+    while first.len() < PAGES / 2 {
+        ensure!(begun.elapsed() < PATIENCE, "{} of {PAGES} huge pages were seen", first.len());
+        thread::sleep(Duration::from_millis(50));
+        let mut seen = Vec::new();
+        take(hints, &mut seen)?;
+        for one in seen {
+            let Seen::Fault { vpn, on, .. } = one else { bail!("{one:?}") };
+            if toucher.pages.contains(&vpn) {
+                ensure!(vpn % HUGE == 0, "page {vpn:#x} is within a huge page");
+                first.entry(vpn).or_insert(on);
+            }
+        }
+    }
+    ensure!(first.values().all(|on| *on == NodeId(1)), "not on node 1 at first: {first:?}");
+    Ok(first.len())
+}
+
+/// Somebody switches balancing off: silence is told once, and not any more when it is on.
+fn switched_off(hints: &mut Hints) -> Result<()> {
+    let mut at = |mode: &str, ms: u64| -> Result<Vec<Seen>> {
+        write(MODE, mode)?;
+        let mut seen = Vec::new();
+        hints.take(Picos::from_ms(ms), &mut seen).map_err(|e| anyhow!(e))?;
+        seen.retain(|s| !matches!(s, Seen::Fault { .. }));
+        Ok(seen)
+    };
+    let told = [at("1", 10)?, at("0", 20)?, at("0", 30)?, at("1", 40)?];
+    let silence = vec![Seen::Stale { since: Picos::from_ms(10) }];
+    ensure!(told == [vec![], silence, vec![], vec![]], "on, off, off, on: {told:?}");
+    Ok(())
+}
+
+/// What is said to a process that has been through `first`, before anything is loaded.
+fn refused(first: fn() -> bool) -> Result<String> {
+    let (mut read, mut write) = UnixStream::pair().context("socketpair")?;
+    // SAFETY: this process has one thread; the child leaves by _exit.
+    let pid = unsafe { libc::fork() };
+    ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let said = match (first(), Hints::open()) {
+            (true, Err(error)) => error.to_string(),
+            (true, Ok(_)) => "it opens".to_owned(),
+            (false, _) => "that can't be tried".to_owned(),
+        };
+        let _ = write.write_all(said.as_bytes());
+        // SAFETY: nothing of the parent's is to be run by its copy.
+        unsafe { libc::_exit(0) }
+    }
+    drop(write);
+    let mut said = String::new();
+    read.read_to_string(&mut said).context("the child said nothing")?;
+    let mut status = 0;
+    // SAFETY: our own child; the kernel writes one number into a local.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    let expected = ["namespace", "CAP_BPF"].iter().any(|word| said.contains(word));
+    ensure!(expected, "{said}");
+    Ok(said)
+}
+
+/// Goes on as a child in a PID namespace of its own.
+fn inside_a_namespace() -> bool {
+    // SAFETY: it takes numbers only; the next child is in the new namespace.
+    let pid = unsafe {
+        if libc::unshare(libc::CLONE_NEWPID) != 0 {
+            return false;
+        }
+        libc::fork()
+    };
+    if pid > 0 {
+        let mut status = 0;
+        // SAFETY: our own child; the kernel writes one number into a local.
+        unsafe {
+            libc::waitpid(pid, &mut status, 0);
+            libc::_exit(0)
+        }
+    }
+    pid == 0
+}
+
+fn as_nobody() -> bool {
+    // SAFETY: it takes numbers only.
+    unsafe { libc::setresuid(65534, 65534, 65534) == 0 }
 }
 
 /// The kernel takes programs away some time after the last descriptor is closed.

@@ -54,15 +54,18 @@ impl Memory {
     ) -> Result<Self> {
         let memory = Self::reserve(pages).context("no memory")?;
         memory.advise(advice).context("madvise")?;
-        memory.policy(MPOL_BIND, Some(node)).context("mbind")?;
-        for page in 0..pages {
-            memory.write(page, fill(page));
-        }
-        // Where pages go later is the test's affair, not the policy's.
-        memory.policy(MPOL_DEFAULT, None).context("mbind back")?;
+        memory.bound(node, |page| memory.write(page, fill(page)))?;
         let there = memory.nodes()?;
         ensure!(there.iter().all(|&n| n == node as i32), "bound to node {node}, on {there:?}");
         Ok(memory)
+    }
+
+    /// Lets `touch` use each page while all are bound to the node. Where they go later is
+    /// the test's affair, not the policy's.
+    pub(crate) fn bound(&self, node: usize, touch: impl Fn(usize)) -> Result<()> {
+        self.policy(MPOL_BIND, Some(node)).context("mbind")?;
+        (0..self.pages).for_each(touch);
+        self.policy(MPOL_DEFAULT, None).context("mbind back")
     }
 
     /// Memory on a node as far as there is room, and beyond it elsewhere.
@@ -109,15 +112,6 @@ impl Memory {
     /// Where a page is.
     pub(crate) fn address(&self, page: usize) -> usize {
         self.at(page) as usize
-    }
-
-    /// After a fork, in the child: copies of all pages, on that node.
-    pub(crate) fn again(&self, node: usize) -> Result<()> {
-        self.policy(MPOL_BIND, Some(node)).context("mbind")?;
-        for page in 0..self.pages {
-            self.write_one(page, 1);
-        }
-        self.policy(MPOL_DEFAULT, None).context("mbind back")
     }
 
     /// Writes one word of a page.
