@@ -12,6 +12,17 @@
 //! vain, at no less cost. damo drives DAMON for virtual address spaces and has nothing to
 //! look with where the kernel lacks that (CONFIG_DAMON_VADDR).
 //!
+//! On the machine it was written on (two cores of a shared virtual machine, one node, Linux
+//! 6.18), residency only:
+//!
+//! | processes | homenode | memtierd |
+//! |---|---|---|
+//! | 100 of 10 MiB | 0.23 %, 8.7 MiB | 0.97 %, 11.7 MiB |
+//! | 1,000 of 1 MiB | 1.25 %, 10.7 MiB | 4.52 %, 28.2 MiB |
+//!
+//! That is 60 µs a process and look: `stat`, `status` and a row of JSON. With 10,000 the first
+//! look took 1.3 s of one CPU, since every name is read then, and each further one 0.5 s.
+//!
 //! The processor time is the scheduler's own sum, in ticks of 10 ms, of all that was begun in
 //! the measured time, the tool's own start included.
 
