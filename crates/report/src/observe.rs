@@ -136,13 +136,13 @@ impl ObserveTable {
             add("LOCAL%", 80, Box::new(move |r| percent(r.local)));
         }
         if tiers.len() > 1 {
-            for tier in tiers.iter().copied() {
+            for &tier in &tiers {
                 let of = move |r: &Row| part(&r.by_tier, &tier);
                 add(&format!("TIER{tier}"), 75, Box::new(of));
             }
         }
         if several && self.tiers.len() != tiers.len() {
-            for node in self.tiers.keys().copied() {
+            for &node in self.tiers.keys() {
                 add(&format!("NODE{node}"), 50, Box::new(move |r| part(&r.by_node, &node)));
             }
         }

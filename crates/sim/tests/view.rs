@@ -12,9 +12,8 @@ use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use homenode_core::view::{Row, Settings, View};
 use homenode_machine::Machine as _;
-use homenode_sim::Setup;
-use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, knobs_for};
+use homenode_sim::{Setup, Simulation};
 
 /// DRAM with a CPU and an expander.
 fn topology() -> Topology {

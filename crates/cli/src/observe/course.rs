@@ -32,6 +32,11 @@ pub(super) struct Course<M> {
     seen: Vec<Seen>,
 }
 
+/// Says what people call the processes that a machine saw last.
+pub(super) type Names<'a, M> = &'a dyn Fn(&M, Named<'_>);
+/// Takes a process and its name.
+type Named<'a> = &'a mut dyn FnMut(Who, &str);
+
 /// How a period came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -80,7 +85,7 @@ impl<M: Machine> Course<M> {
     pub(super) fn period(
         &mut self,
         pause: &mut dyn FnMut(&M, Picos) -> Option<()>,
-        names: &dyn Fn(&M, &mut dyn FnMut(Who, &str)),
+        names: Names<'_, M>,
     ) -> Turn {
         loop {
             let now = self.machine.now();
@@ -129,11 +134,7 @@ impl<M: Machine> Course<M> {
         (self.view.len(), self.sampled.len())
     }
 
-    fn look(
-        &mut self,
-        until: Picos,
-        names: &dyn Fn(&M, &mut dyn FnMut(Who, &str)),
-    ) -> Option<Turn> {
+    fn look(&mut self, until: Picos, names: Names<'_, M>) -> Option<Turn> {
         self.seen.clear();
         let waited = self.machine.wait(until, &mut self.seen);
         self.view.handle(self.machine.now(), &self.seen);
