@@ -140,9 +140,11 @@ pub(crate) fn qemu(topology: &Topology, image: &Path, initramfs: &Path, append: 
     command.arg("-kernel").arg(image).arg("-initrd").arg(initramfs);
     // Stalls that a busy host causes are no news; a panic ends the guest.
     let quiet = "console=ttyS0 panic=-1 loglevel=4 nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
+    // On a busy host the kernel finds the timer too slow at the boot, and panics.
+    let busy = "no_timer_check";
     // Memory that is plugged is to be used, for what can move away again.
     let plugged = "memhp_default_state=online_movable";
-    command.arg("-append").arg(format!("{quiet} {plugged} {append}"));
+    command.arg("-append").arg(format!("{quiet} {busy} {plugged} {append}"));
     command
 }
 
