@@ -47,7 +47,7 @@ impl Blocks {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if !name.strip_prefix("memory").is_some_and(|n| n.parse::<u32>().is_ok()) {
+            if name.strip_prefix("memory").is_none_or(|n| n.parse::<u32>().is_err()) {
                 continue;
             }
             let state = PathBuf::from(format!("/sys/devices/system/memory/{name}/state"));
