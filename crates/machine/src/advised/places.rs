@@ -195,9 +195,7 @@ impl Places {
         let mut kept: BTreeMap<u64, Piece> = BTreeMap::new();
         for (start, piece) in std::mem::take(&mut self.pieces) {
             match kept.last_entry() {
-                Some(mut last)
-                    if last.get().end == start && last.get().moved == piece.moved =>
-                {
+                Some(mut last) if last.get().end == start && last.get().moved == piece.moved => {
                     let last = last.get_mut();
                     last.end = piece.end;
                     for (node, count) in piece.told {

@@ -73,8 +73,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..64u64, prop::option::of(0..3u16)).prop_map(|(p, n)| Step::Kernel(p, n)),
         (0..64u64, 1..20u64).prop_map(|(a, n)| Step::Look(a, (a + n).min(64))),
         (0..64u64).prop_map(Step::Fault),
-        (0..64u64, 1..30u64, 0..3u16, 0..3u16)
-            .prop_map(|(a, n, f, t)| Step::Order(a, (a + n).min(64), f, t)),
+        (0..64u64, 1..30u64, 0..3u16, 0..3u16).prop_map(|(a, n, f, t)| Step::Order(
+            a,
+            (a + n).min(64),
+            f,
+            t
+        )),
     ];
     prop::collection::vec(step, 1..60)
 }
