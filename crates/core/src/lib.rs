@@ -6,11 +6,12 @@
 //! call the same ones.
 //!
 //! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
-//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], and the [`engine`] on top of them.
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], and the [`engine`] on top of them; last [`advice`].
 #![forbid(unsafe_code)]
 
 pub mod units;
 
+pub mod advice;
 pub mod costs;
 pub mod engine;
 pub mod kernel;
