@@ -3,6 +3,7 @@
 
 pub mod heat;
 pub mod ksm;
+pub mod links;
 pub mod machine;
 pub mod measure;
 pub mod memory;
