@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn this_machine(root: &Path) -> Result<Machine> {
+pub(crate) fn this_machine(root: &Path) -> Result<Machine> {
     let t = sysfs::read_topology(root)?;
     let mut about = t.model.unwrap_or_else(|| "unnamed processor".into());
     if t.virtual_machine {

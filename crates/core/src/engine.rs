@@ -27,7 +27,7 @@ pub mod seen;
 
 mod budget;
 mod decide;
-mod heat;
+pub(crate) mod heat;
 mod ledger;
 mod nodes;
 mod process;

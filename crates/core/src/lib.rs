@@ -6,7 +6,8 @@
 //! call the same ones.
 //!
 //! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
-//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], and the [`engine`] on top of them; last [`advice`].
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], the [`engine`] on top of
+//! them, and the [`view`], which decides nothing and says what is where; last [`advice`].
 #![forbid(unsafe_code)]
 
 pub mod units;
@@ -21,3 +22,4 @@ pub mod numa;
 pub mod scenario;
 pub mod tiering;
 pub mod topology;
+pub mod view;

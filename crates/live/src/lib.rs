@@ -14,6 +14,7 @@ pub mod people;
 pub mod places;
 pub mod probe;
 pub mod record;
+pub mod signals;
 pub mod sysfs;
 pub mod truth;
 pub mod workload;

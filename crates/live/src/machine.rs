@@ -44,8 +44,8 @@ const MOST_ORDERS: usize = 1024;
 /// Processes are read anew after this time at the earliest.
 const PEOPLE_EVERY: Picos = Picos::from_ms(100);
 
-/// A whole address space, as a span: what [`Seen::Resident`] of a census names.
-pub const WHOLE: Span = Span { start: 0, end: 1 << 52 };
+/// [`Span::WHOLE`].
+pub const WHOLE: Span = Span::WHOLE;
 
 /// A process as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

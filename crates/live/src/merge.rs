@@ -293,7 +293,7 @@ pub fn estimate(
         return Err(MergeError::PageSize { bytes });
     }
     let (processes, left_out) = who::find(targets)?;
-    let memory_nodes = nodes::with_memory(Path::new("/"));
+    let memory_nodes = crate::places::with_memory(Path::new("/"));
     let source = nodes::source(&memory_nodes);
     let mut run = Run::new(processes, options, source.as_ref())?;
     if left_out > 0 {

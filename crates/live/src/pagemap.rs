@@ -43,6 +43,8 @@ pub(crate) const WRITTEN: u64 = 1 << 1;
 pub(crate) const PRESENT: u64 = 1 << 3;
 /// The shared page of zeros.
 pub(crate) const PFNZERO: u64 = 1 << 5;
+/// Part of a huge page that is mapped as a whole.
+pub(crate) const HUGE: u64 = 1 << 6;
 /// Written since soft-dirty was last cleared.
 pub(crate) const SOFT_DIRTY: u64 = 1 << 7;
 

@@ -1,1 +1,298 @@
 //! Where pages are.
+//!
+//! ```text
+//! census   one node with memory ── /proc/PID/status ─────────────────▶ pages
+//!          several              ── /proc/PID/numa_maps, line by line ─▶ pages by node
+//! within   pages in memory      ── PAGEMAP_SCAN (6.7), else pagemap
+//!            └▶ their nodes     ── move_pages without a target ───────▶ pages by node
+//! ```
+//!
+//! Counted is what is mapped and in memory: neither what is swapped out nor the page of
+//! zeros. A huge page is asked for once. Holes cost nothing: before Linux 6.7 a large
+//! mapping is counted by numa_maps, and only what the span cuts is read page by page.
+//!
+//! A process that is gone, or may not be asked, is `None`; the latter are counted
+//! ([`ThisKernel::refused`]).
+//!
+//! Source: specs/live.md#places.
+
+pub(crate) mod call;
+pub(crate) mod numa_maps;
+pub(crate) mod present;
+#[cfg(test)]
+mod tests;
+
+use crate::machine::Places;
+use crate::sysfs;
+use homenode_core::engine::seen::{Span, Who};
+use homenode_core::units::{NodeId, Pages};
+use present::Piece;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Pages by node.
+type ByNode = BTreeMap<NodeId, Pages>;
+
+/// Addresses that are asked for at once. The kernel takes its lock anew every 16.
+const BATCH: usize = 4096;
+/// Before Linux 6.7: mapped pages of a span up to which all of them are read one by one,
+/// 4 GiB and about 5 ms. Beyond, numa_maps is read as well, which walks the whole process.
+const READ_MAX: u64 = 1 << 20;
+
+/// Nodes with memory, as `sys/devices/system/node/has_memory` below a root lists them;
+/// node 0 where it lists none.
+pub(crate) fn with_memory(root: &Path) -> Vec<u16> {
+    std::fs::read_to_string(root.join("sys/devices/system/node/has_memory"))
+        .ok()
+        .and_then(|text| sysfs::parse_list(&text))
+        .map(|list| list.into_iter().filter_map(|n| u16::try_from(n).ok()).collect::<Vec<_>>())
+        .filter(|list| !list.is_empty())
+        .unwrap_or_else(|| vec![0])
+}
+
+/// The files of processes, below a root.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) root: PathBuf,
+}
+
+impl Files {
+    /// Opens a file of a process. It stays that of the process, and of its present address
+    /// space, whoever gets the number later: where [`Self::lives`] holds afterwards, it is
+    /// the file of whom we mean.
+    pub(crate) fn open(&self, who: Who, name: &str) -> io::Result<File> {
+        File::open(self.root.join(format!("proc/{}/{name}", who.pid)))
+    }
+    /// Whether the number still is that process'.
+    pub(crate) fn lives(&self, who: Who) -> bool {
+        let path = self.root.join(format!("proc/{}/stat", who.pid));
+        std::fs::read(path).is_ok_and(|stat| start(&stat) == Some(who.start))
+    }
+}
+
+/// Field 22 of /proc/PID/stat; the second one may hold blanks, brackets and any byte.
+fn start(stat: &[u8]) -> Option<u64> {
+    let behind = stat.iter().rposition(|b| *b == b')')? + 1;
+    let rest = std::str::from_utf8(&stat[behind..]).ok()?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The kernel that we run on.
+#[derive(Debug)]
+pub struct ThisKernel {
+    files: Files,
+    /// Whether it knows PAGEMAP_SCAN, as far as was seen.
+    scans: bool,
+    refused: Arc<AtomicU64>,
+}
+
+impl ThisKernel {
+    /// * `root` – the folder that holds `proc` and `sys`: `/`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        let files = Files { root: root.into() };
+        Self { files, scans: true, refused: Arc::default() }
+    }
+    /// How often a process could not be asked, since it is another user's: a counter that
+    /// goes on counting when this has been handed over.
+    pub fn refused(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.refused)
+    }
+
+    /// What was found, if it was that process that was asked.
+    fn told(&self, who: Who, found: io::Result<ByNode>) -> Option<ByNode> {
+        match found {
+            Ok(found) => self.files.lives(who).then_some(found),
+            Err(e) => {
+                if e.kind() == io::ErrorKind::PermissionDenied {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                }
+                None
+            }
+        }
+    }
+
+    fn try_census(&self, who: Who) -> io::Result<ByNode> {
+        let mut found = ByNode::new();
+        if let [only] = with_memory(&self.files.root)[..] {
+            let status = io::read_to_string(self.files.open(who, "status")?)?;
+            add(&mut found, NodeId(only), resident(&status));
+            return Ok(found);
+        }
+        numa_maps::each(BufReader::new(self.files.open(who, "numa_maps")?), |line| {
+            line.nodes.iter().for_each(|&(node, pages)| add(&mut found, node, pages));
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    fn try_within(&mut self, who: Who, span: Span) -> io::Result<ByNode> {
+        let nodes = with_memory(&self.files.root);
+        let pagemap = self.files.open(who, "pagemap")?;
+        if self.scans {
+            let only = if let [only] = nodes[..] { Some(NodeId(only)) } else { None };
+            let mut asked = Asked::new(who.pid, only);
+            match present::scan(&pagemap, span, |piece| asked.add(piece)) {
+                Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => self.scans = false,
+                got => return got.and_then(|()| asked.done()),
+            }
+        }
+        let mut asked = Asked::new(who.pid, None);
+        let (mapped, mut found) = self.mapped(who, span)?;
+        for (part, take) in mapped {
+            match take {
+                Take::Add => present::read(&pagemap, part, |piece| asked.add(piece))?,
+                Take::Less => {
+                    let mut rest = Asked::new(who.pid, None);
+                    present::read(&pagemap, part, |piece| rest.add(piece))?;
+                    for (node, pages) in rest.done()? {
+                        let left = found.entry(node).or_default();
+                        *left = left.saturating_sub(pages);
+                    }
+                }
+            }
+        }
+        asked.done()?.into_iter().for_each(|(node, pages)| add(&mut found, node, pages));
+        found.retain(|_, pages| pages.0 > 0);
+        Ok(found)
+    }
+
+    /// Before Linux 6.7: what of a span is to be read page by page, and the pages of
+    /// mappings of which the kernel has told them as a whole.
+    fn mapped(&self, who: Who, span: Span) -> io::Result<(Vec<(Span, Take)>, ByNode)> {
+        let all = present::mappings(self.files.open(who, "maps")?, span)?;
+        let part = |m: &Span| Span { start: m.start.max(span.start), end: m.end.min(span.end) };
+        let mut found = ByNode::new();
+        let mut totals = BTreeMap::new();
+        if all.iter().map(|m| part(m).pages()).sum::<Pages>().0 > READ_MAX {
+            let file = BufReader::new(self.files.open(who, "numa_maps")?);
+            let note = |line: numa_maps::Line| {
+                totals.insert(line.start, line.nodes);
+                if line.start < span.end {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            };
+            // A kernel without nodes has no such file: then it takes as long as it takes.
+            numa_maps::each(file, note).or_else(|e| match e.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(e),
+            })?;
+        }
+        let mut parts = Vec::new();
+        for mapping in &all {
+            let inside = part(mapping);
+            let outside = [
+                Span { start: mapping.start, end: inside.start },
+                Span { start: inside.end, end: mapping.end },
+            ];
+            match totals.get(&mapping.start) {
+                Some(nodes) if nodes.is_empty() => {}
+                Some(nodes) if mapping.pages().0 - inside.pages().0 <= inside.pages().0 => {
+                    nodes.iter().for_each(|&(node, pages)| add(&mut found, node, pages));
+                    let outside = outside.into_iter().filter(|s| s.start < s.end);
+                    parts.extend(outside.map(|s| (s, Take::Less)));
+                }
+                _ => parts.push((inside, Take::Add)),
+            }
+        }
+        Ok((parts, found))
+    }
+}
+
+/// What pages that are read one by one are for.
+#[derive(Clone, Copy)]
+enum Take {
+    /// They are of the span.
+    Add,
+    /// They are of a mapping that was counted as a whole, and not of the span.
+    Less,
+}
+
+fn add(to: &mut ByNode, node: NodeId, pages: Pages) {
+    if pages.0 > 0 {
+        *to.entry(node).or_default() += pages;
+    }
+}
+
+/// `VmRSS` and `HugetlbPages` of a text as /proc/PID/status has it; neither is there
+/// where there is no address space. VmRSS is up to some dozens of pages a CPU late.
+fn resident(status: &str) -> Pages {
+    let kib = |key: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    Pages((kib("VmRSS").unwrap_or(0).saturating_add(kib("HugetlbPages").unwrap_or(0))) / 4)
+}
+
+/// Asks for the nodes of pages, in batches.
+struct Asked {
+    pid: u32,
+    /// The one node that there is: nothing is asked.
+    only: Option<NodeId>,
+    addresses: Vec<usize>,
+    /// How many pages each of them stands for.
+    pages: Vec<u64>,
+    status: Vec<i32>,
+    found: ByNode,
+    failed: io::Result<()>,
+}
+
+impl Asked {
+    fn new(pid: u32, only: Option<NodeId>) -> Self {
+        Self {
+            pid,
+            only,
+            addresses: Vec::new(),
+            pages: Vec::new(),
+            status: Vec::new(),
+            found: ByNode::new(),
+            failed: Ok(()),
+        }
+    }
+    fn add(&mut self, piece: Piece) {
+        if let Some(only) = self.only {
+            return add(&mut self.found, only, Pages(piece.pages));
+        }
+        self.addresses.push((piece.page << 12) as usize);
+        self.pages.push(piece.pages);
+        if self.addresses.len() >= BATCH {
+            self.ask();
+        }
+    }
+    fn ask(&mut self) {
+        if self.failed.is_ok() {
+            self.failed = call::query(self.pid, &self.addresses, &mut self.status);
+            for (&status, &pages) in self.status.iter().zip(&self.pages) {
+                // Those that went away between, and the page of zeros, have no node.
+                if let Ok(node) = u16::try_from(status) {
+                    add(&mut self.found, NodeId(node), Pages(pages));
+                }
+            }
+        }
+        self.addresses.clear();
+        self.pages.clear();
+    }
+    fn done(mut self) -> io::Result<ByNode> {
+        if !self.addresses.is_empty() {
+            self.ask();
+        }
+        self.failed.map(|()| self.found)
+    }
+}
+
+impl Places for ThisKernel {
+    fn census(&mut self, who: Who) -> Option<ByNode> {
+        let found = self.try_census(who);
+        self.told(who, found)
+    }
+    fn within(&mut self, who: Who, span: Span) -> Option<ByNode> {
+        let found = self.try_within(who, span);
+        self.told(who, found)
+    }
+}

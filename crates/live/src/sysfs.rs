@@ -16,6 +16,7 @@
 //! (one node, distances 10 and 20), and said in [`Topology::notes`]. What
 //! contradicts itself is an error.
 
+use crate::memory;
 use homenode_core::costs::Constant;
 use homenode_core::topology::{
     Cache, Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, Zone, ZoneKind,
@@ -299,49 +300,6 @@ fn cpu_homes(
     Ok(homes)
 }
 
-/// What one zone of `/proc/zoneinfo` says.
-struct ZoneView {
-    node: u32,
-    kind: ZoneKind,
-    present: u64,
-    managed: u64,
-}
-
-/// The zones of `/proc/zoneinfo` that can hold ordinary memory.
-fn parse_zoneinfo(text: &str) -> Option<Vec<ZoneView>> {
-    let mut out: Vec<ZoneView> = Vec::new();
-    let mut current = None;
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("Node ") {
-            let (node, zone) = rest.split_once(',')?;
-            let zone = zone.trim().strip_prefix("zone")?.trim();
-            let kind = match zone {
-                "DMA" => Some(ZoneKind::Dma),
-                "DMA32" => Some(ZoneKind::Dma32),
-                "Normal" | "HighMem" => Some(ZoneKind::Normal),
-                "Movable" => Some(ZoneKind::Movable),
-                // Device memory is not for allocation.
-                _ => None,
-            };
-            current = match kind {
-                Some(kind) => {
-                    out.push(ZoneView { node: digits(node.trim())?, kind, present: 0, managed: 0 });
-                    Some(out.len() - 1)
-                }
-                None => None,
-            };
-        } else if let Some(i) = current {
-            let mut words = line.split_ascii_whitespace();
-            match (words.next(), words.next()) {
-                (Some("present"), Some(v)) => out[i].present = v.parse().ok()?,
-                (Some("managed"), Some(v)) => out[i].managed = v.parse().ok()?,
-                _ => {}
-            }
-        }
-    }
-    Some(out)
-}
-
 /// `MemTotal` of a meminfo file, in pages.
 fn mem_total(text: &str) -> Option<u64> {
     let line = text.lines().find(|l| l.contains("MemTotal:"))?;
@@ -367,22 +325,23 @@ fn read_nodes(
     let total = tree.optional("proc/meminfo").and_then(|f| mem_total(&f.text));
 
     if let Some(file) = tree.optional("proc/zoneinfo") {
-        let views = parse_zoneinfo(&file.text).ok_or_else(|| file.bad("zones of nodes"))?;
+        let views = memory::parse(&file.text).ok_or_else(|| file.bad("zones of nodes"))?;
         let mut room = BTreeMap::new();
-        for v in &views {
-            let Some(node) = nodes.iter_mut().find(|n| n.id.index() == v.node as usize) else {
+        // Device memory is not for allocation.
+        for (v, kind) in views.iter().filter_map(|v| Some((v, v.kind?))) {
+            let Some(node) = nodes.iter_mut().find(|n| n.id == v.node) else {
                 let what = format!("node {} has zones but is not online", v.node);
                 return Err(TopologyError::Contradiction { path: file.path, what });
             };
             if v.managed == 0 {
                 continue;
             }
-            match node.zones.iter_mut().find(|z| z.kind == v.kind) {
+            match node.zones.iter_mut().find(|z| z.kind == kind) {
                 Some(z) => z.managed += Pages(v.managed),
-                None => node.zones.push(Zone { kind: v.kind, managed: Pages(v.managed) }),
+                None => node.zones.push(Zone { kind, managed: Pages(v.managed) }),
             }
             node.zones.sort_by_key(|z| z.kind);
-            *room.entry((v.node, v.kind)).or_insert(0) += v.present;
+            *room.entry((v.node, kind)).or_insert(0) += v.present;
         }
         if let Some(total) = total {
             grow_lazy_zone(&mut nodes, &room, total, notes);
@@ -415,7 +374,7 @@ fn read_nodes(
 /// holds all memory, the difference can only be that zone's.
 fn grow_lazy_zone(
     nodes: &mut [Node],
-    room: &BTreeMap<(u32, ZoneKind), u64>,
+    room: &BTreeMap<(NodeId, ZoneKind), u64>,
     total: u64,
     notes: &mut Vec<String>,
 ) {
@@ -433,7 +392,7 @@ fn grow_lazy_zone(
     };
     let id = node.id;
     let spare = |z: &Zone| {
-        let present = room.get(&(id.0.into(), z.kind)).copied().unwrap_or(0);
+        let present = room.get(&(id, z.kind)).copied().unwrap_or(0);
         present.saturating_sub(z.managed.0)
     };
     if let Some(zone) = node.zones.iter_mut().max_by_key(|z| spare(z)) {

@@ -16,6 +16,7 @@ mod cell;
 mod comparison;
 mod measured;
 mod merge;
+mod observe;
 mod picture;
 mod reproduction;
 
@@ -24,6 +25,7 @@ pub use cell::Better;
 pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};
 pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
 pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
+pub use observe::{ObserveOrder, ObserveTable};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};
 pub use reproduction::{Conclusion, Reproduced, Reproduction, Surface};
 

@@ -39,6 +39,7 @@ mod read;
 mod write;
 
 pub mod model;
+pub mod observation;
 pub mod program;
 pub mod wire;
 

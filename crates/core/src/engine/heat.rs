@@ -18,7 +18,7 @@ use crate::units::{NodeId, Picos};
 use std::collections::BTreeMap;
 
 /// Thousandths of an access per page and second.
-pub(super) type Rate = u64;
+pub(crate) type Rate = u64;
 
 const SECOND: u128 = 1_000_000_000_000;
 /// No memory is accessed more often than this: a line takes a nanosecond, a page has 64.
@@ -44,7 +44,7 @@ fn mix(old: u64, x: u64, dt: Picos, half: Picos) -> u64 {
 /// bound; `None` without checks.
 ///
 /// Source: specs/engine.md#heat.
-pub(super) fn region_rate(accessed: u32, checks: u32, every: Picos) -> Option<Rate> {
+pub(crate) fn region_rate(accessed: u32, checks: u32, every: Picos) -> Option<Rate> {
     let time = u128::from(checks) * u128::from(every.0);
     (time > 0)
         .then(|| narrow(u128::from(accessed.min(checks)) * 1000 * SECOND / time).min(MOST_RATE))
@@ -54,14 +54,14 @@ pub(super) fn region_rate(accessed: u32, checks: u32, every: Picos) -> Option<Ra
 /// a microsecond nothing is told apart: the fault itself takes as long.
 ///
 /// Source: specs/engine.md#heat.
-pub(super) fn fault_rate(after: Picos) -> Rate {
+pub(crate) fn fault_rate(after: Picos) -> Rate {
     narrow(1000 * SECOND / u128::from(after.0.max(1_000_000)))
 }
 
 /// Rate of `milli` thousandths of accesses to `pages` pages in `time`.
 ///
 /// Source: specs/engine.md#heat.
-pub(super) fn count_rate(milli: u64, pages: u64, time: Picos) -> Rate {
+pub(crate) fn count_rate(milli: u64, pages: u64, time: Picos) -> Rate {
     let over = u128::from(pages.max(1)) * u128::from(time.0.max(1));
     narrow(u128::from(milli) * SECOND / over).min(MOST_RATE)
 }

@@ -33,6 +33,8 @@ pub struct Span {
 }
 
 impl Span {
+    /// A whole address space: what [`Seen::Resident`] of a census names.
+    pub const WHOLE: Self = Self { start: 0, end: 1 << 52 };
     /// Its pages, mapped or not.
     pub const fn pages(self) -> Pages {
         Pages(self.end.saturating_sub(self.start))

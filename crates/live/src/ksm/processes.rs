@@ -1,6 +1,9 @@
 //! Who is registered for merging, and what it does to them: /proc/PID/ksm_stat.
 
 use super::{KsmError, Place};
+use crate::people::find::all;
+use crate::people::name::printable;
+use crate::people::stat::Stat;
 use homenode_core::ksm::plan::Users;
 use std::fs;
 use std::io;
@@ -92,28 +95,18 @@ impl Scan {
     }
 }
 
-/// Field `n` (from 3) of a /proc/PID/stat, whose second may hold blanks and brackets.
-pub(super) fn stat_field(text: &str, n: usize) -> Option<u64> {
-    let rest = &text[text.rfind(')')? + 1..];
-    rest.split_ascii_whitespace().nth(n - 3)?.parse().ok()
-}
-
 /// When a process was started, in clock ticks since boot; `None` if it is gone.
 pub(super) fn start_of(place: &Place, pid: u32) -> Option<u64> {
-    stat_field(&fs::read_to_string(place.path(&format!("/proc/{pid}/stat"))).ok()?, 22)
+    Some(Stat::read(&place.path(&format!("/proc/{pid}/stat"))).ok()??.start)
 }
 
 /// The numbers in /proc.
 pub(super) fn pids(place: &Place) -> Result<Vec<u32>, KsmError> {
     let path = place.path("/proc");
-    let folder = match fs::read_dir(&path) {
-        Ok(folder) => folder,
-        Err(source) => return Err(KsmError::Read { path, source }),
-    };
-    let mut pids: Vec<u32> =
-        folder.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-    pids.sort_unstable();
-    Ok(pids)
+    match all(&path) {
+        Ok(found) => Ok(found.into_iter().map(|(pid, _)| pid).collect()),
+        Err(source) => Err(KsmError::Read { path, source }),
+    }
 }
 
 fn describe(place: &Place, pid: u32, stat: KsmStat) -> Option<Registered> {
@@ -126,12 +119,12 @@ fn describe(place: &Place, pid: u32, stat: KsmStat) -> Option<Registered> {
         let line = status.lines().find_map(|l| l.strip_prefix(key))?;
         line.split_ascii_whitespace().nth(n)?.parse::<u64>().ok()
     };
-    let name = text("comm").unwrap_or_default();
+    let comm = text("comm").unwrap_or_default();
     Some(Registered {
         pid,
-        start: stat_field(&text("stat")?, 22)?,
+        start: start_of(place, pid)?,
         uid: u32::try_from(field("Uid:", 1)?).ok()?,
-        name: name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+        name: printable(comm.trim_end()),
         anon_pages: field("RssAnon:", 0).unwrap_or(0) / 4,
         stat,
     })
@@ -234,9 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_counted_behind_the_name() {
-        assert_eq!(stat_field("1 (a) b) S 2 0", 4), Some(2));
-        assert_eq!(stat_field("1 (a", 4), None);
+    fn we_began_at_some_time() {
         assert!(start_of(&Place::here(), std::process::id()).is_some());
     }
 }

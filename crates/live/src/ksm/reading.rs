@@ -1,15 +1,14 @@
 //! Readings over time: the counters, and ksmd's CPU time.
 
-use super::processes::{self, Scan, scan, stat_field};
+use super::processes::{self, Scan, scan};
 use super::{Files, KsmError, Place};
+use crate::people::stat::{Stat, tick_ns};
 use homenode_core::ksm::files::File;
 use homenode_core::ksm::pace::{Interval, Order, Reading};
 use homenode_core::ksm::plan::Shown;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The flag of kernel threads in field 9 of /proc/PID/stat.
-const KERNEL_THREAD: u64 = 0x0020_0000;
 /// Looking for registered processes may take this part of the time.
 const SHARE_OF_SCANS: u32 = 100;
 
@@ -33,10 +32,8 @@ pub fn memory(place: &Place) -> Result<(u64, u64), KsmError> {
 /// The daemon's number; `None` if it can't be seen from here.
 pub(super) fn find_ksmd(place: &Place) -> Option<u32> {
     processes::pids(place).ok()?.into_iter().find(|pid| {
-        let text = fs::read_to_string(place.path(&format!("/proc/{pid}/stat")));
-        text.is_ok_and(|t| {
-            t.contains(" (ksmd) ") && stat_field(&t, 9).is_some_and(|f| f & KERNEL_THREAD != 0)
-        })
+        let stat = Stat::read(&place.path(&format!("/proc/{pid}/stat"))).ok().flatten();
+        stat.is_some_and(|stat| stat.comm == b"ksmd" && stat.is_kernel())
     })
 }
 
@@ -45,10 +42,8 @@ fn cpu_ns(place: &Place, ksmd: u32) -> Option<u64> {
     let read = |name| fs::read_to_string(place.path(&format!("/proc/{ksmd}/{name}"))).ok();
     let exact = || read("schedstat")?.split_ascii_whitespace().next()?.parse::<u64>().ok();
     let ticks = || {
-        let text = read("stat")?;
-        // SAFETY: asks for a constant.
-        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
-        Some((stat_field(&text, 14)? + stat_field(&text, 15)?) * (1_000_000_000 / hz))
+        let stat = Stat::read(&place.path(&format!("/proc/{ksmd}/stat"))).ok()??;
+        Some(stat.ticks.saturating_mul(tick_ns()))
     };
     exact().filter(|ns| *ns > 0).or_else(ticks)
 }

@@ -130,7 +130,7 @@ impl Folder {
         let folder = self.0.join(format!("proc/{pid}"));
         fs::create_dir_all(&folder).unwrap();
         let zeros = "0 ".repeat(17);
-        fs::write(folder.join("stat"), format!("{pid} (x) S 1 {zeros}{start} 0\n")).unwrap();
+        fs::write(folder.join("stat"), format!("{pid} (x) S 1 {zeros}{start} {zeros}\n")).unwrap();
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::read::{Stop, may_read};
 use super::{MergeError, Targets};
+use crate::people::find::{all, cgroup_folder, of_cgroup};
+use crate::people::name::name_of;
+use crate::people::stat::Stat;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A process, so named that a reused number is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,18 +96,16 @@ fn list(targets: &Targets) -> Result<Vec<Process>, MergeError> {
             }
         }
         Targets::Cgroup(path) => {
-            for pid in of_cgroup(&cgroup_folder(path)?)? {
+            let folder = cgroup_folder(Path::new("/"), path)
+                .ok_or_else(|| MergeError::NoCgroup { path: path.clone() })?;
+            let pids =
+                of_cgroup(&folder).map_err(|(path, source)| MergeError::Cgroup { path, source })?;
+            for pid in pids {
                 found.extend(describe(pid).filter(|p| p.pid != ours && p.pages > 0));
             }
         }
         Targets::All => {
-            let folder = fs::read_dir("/proc").map_err(MergeError::Proc)?;
-            let mut pids: Vec<u32> = folder
-                .flatten()
-                .filter_map(|e| e.file_name().to_str().and_then(|n| n.parse().ok()))
-                .collect();
-            pids.sort_unstable();
-            for pid in pids {
+            for (pid, _) in all(Path::new("/proc")).map_err(MergeError::Proc)? {
                 // Kernel threads have no pages.
                 found.extend(describe(pid).filter(|p| p.pid != ours && p.pages > 0));
             }
@@ -114,56 +114,13 @@ fn list(targets: &Targets) -> Result<Vec<Process>, MergeError> {
     Ok(found)
 }
 
-/// The folder of a cgroup, which may be named from the root of its hierarchy.
-fn cgroup_folder(path: &Path) -> Result<PathBuf, MergeError> {
-    let relative = path.strip_prefix("/").unwrap_or(path);
-    [PathBuf::from(path), Path::new("/sys/fs/cgroup").join(relative)]
-        .into_iter()
-        .find(|p| p.join("cgroup.procs").is_file())
-        .ok_or_else(|| MergeError::NoCgroup { path: path.to_owned() })
-}
-
-/// Processes of a cgroup and of all below it.
-fn of_cgroup(folder: &Path) -> Result<BTreeSet<u32>, MergeError> {
-    let failed = |source| MergeError::Cgroup { path: folder.to_owned(), source };
-    let mut pids = BTreeSet::new();
-    match fs::read_to_string(folder.join("cgroup.procs")) {
-        Ok(text) => pids.extend(text.lines().filter_map(|l| l.trim().parse::<u32>().ok())),
-        // A threaded cgroup's processes are listed further up.
-        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(pids),
-        Err(e) => return Err(failed(e)),
-    }
-    for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            pids.extend(of_cgroup(&entry.path())?);
-        }
-    }
-    Ok(pids)
-}
-
 /// What /proc says about a process; `None` if it is gone.
 fn describe(pid: u32) -> Option<Process> {
     let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
-    let text = |name: &str| read(name).map(|t| String::from_utf8_lossy(&t).into_owned());
-    let start = start_time(&text("stat")?)?;
-    let words = read("cmdline").unwrap_or_default();
-    let words: Vec<&[u8]> = words.split(|b| *b == 0).collect();
-    let name = guest_name(&words)
-        .or_else(|| text("comm").map(|c| c.trim_end().to_owned()))
-        .unwrap_or_default();
-    Some(Process { pid, start, name: printable(&name), pages: anon_pages(&text("status")?) })
-}
-
-/// A name that does nothing to a terminal.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-/// Field 22 of /proc/PID/stat; the second one may hold blanks and brackets.
-fn start_time(stat: &str) -> Option<u64> {
-    let rest = &stat[stat.rfind(')')? + 1..];
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    let stat = Stat::parse(&read("stat")?)?;
+    let name = name_of(&read("cmdline").unwrap_or_default(), &stat.comm);
+    let pages = anon_pages(&String::from_utf8_lossy(&read("status")?));
+    Some(Process { pid, start: stat.start, name, pages })
 }
 
 /// `RssAnon:     123 kB` of /proc/PID/status, in pages; 0 where there is none.
@@ -175,77 +132,14 @@ fn anon_pages(status: &str) -> u64 {
         .map_or(0, |kib| kib / 4)
 }
 
-/// The name of a QEMU guest: `-name guest=web,debug-threads=on` or `-name web`,
-/// with commas in it doubled. libvirt writes the domain's name there.
-fn guest_name(words: &[&[u8]]) -> Option<String> {
-    let program = String::from_utf8_lossy(words.first()?).into_owned();
-    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-    if !["qemu", "kvm"].iter().any(|p| program.starts_with(p)) {
-        return None;
-    }
-    let at = words.iter().position(|w| *w == b"-name" || *w == b"--name")?;
-    let value = String::from_utf8_lossy(words.get(at + 1)?).into_owned();
-    // Doubled commas are commas; no name holds the stand-in.
-    let value = value.replace(",,", "\u{1}");
-    let mut parts = value.split(',');
-    let first = parts.next()?;
-    let name = match first.split_once('=') {
-        None => first,
-        Some(("guest", name)) => name,
-        Some(_) => parts.find_map(|p| p.strip_prefix("guest="))?,
-    };
-    Some(name.replace('\u{1}', ",")).filter(|n| !n.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn guests_are_named_by_their_domains() {
-        let name = |line: &str| guest_name(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
-        let qemu = "/usr/bin/qemu-system-x86_64";
-        let check = |line: &str, expected: Option<&str>| {
-            assert_eq!(name(line).as_deref(), expected, "{line}");
-        };
-        check(&format!("{qemu} -name guest=web-1,debug-threads=on -m 1G"), Some("web-1"));
-        check(&format!("{qemu} -m 1G -name plain"), Some("plain"));
-        check(&format!("{qemu} -name debug-threads=on,guest=x"), Some("x"));
-        check(&format!("{qemu} -name a,,b,process=p"), Some("a,b"));
-        check("kvm -name guest=k", Some("k"));
-        check(&format!("{qemu} -m 1G -name"), None);
-        check(&format!("{qemu} -name debug-threads=on"), None);
-        check("find / -name guest=x", None);
-        check("", None);
-    }
-
-    #[test]
-    fn start_times_stand_behind_the_last_bracket() {
-        let rest = (3..30).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
-        assert_eq!(start_time(&format!("7 (a) b (c)) {rest}")), Some(22));
-        assert_eq!(start_time("7 (a"), None);
+    fn anonymous_pages_are_told_in_kib() {
         assert_eq!(anon_pages("Name: x\nRssAnon:\t    4100 kB\nRssFile: 8 kB\n"), 1025);
-    }
-
-    #[test]
-    fn control_characters_do_not_reach_a_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb"), "a?[2Jb");
-    }
-
-    #[test]
-    fn a_cgroup_is_all_below_it() {
-        let folder = std::env::temp_dir().join(format!("homenode-cgroup-{}", std::process::id()));
-        fs::create_dir_all(folder.join("a/b")).unwrap();
-        fs::create_dir_all(folder.join("no-procs")).unwrap();
-        fs::write(folder.join("cgroup.procs"), "12\n3\n").unwrap();
-        fs::write(folder.join("a/cgroup.procs"), "").unwrap();
-        fs::write(folder.join("a/b/cgroup.procs"), "4\n12\n").unwrap();
-        let pids: Vec<u32> =
-            of_cgroup(&cgroup_folder(&folder).unwrap()).unwrap().into_iter().collect();
-        fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(pids, [3, 4, 12]);
-        let error = cgroup_folder(Path::new("/no/such/cgroup")).unwrap_err();
-        assert!(error.to_string().contains("/no/such/cgroup"), "{error}");
+        assert_eq!(anon_pages("Name: x\n"), 0);
     }
 
     #[test]

@@ -1,0 +1,286 @@
+//! What was told of one process.
+
+use super::pages::{Marks, Spans};
+use super::{Heat, Row};
+use crate::engine::heat::{count_rate, fault_rate, region_rate};
+use crate::engine::seen::{Source, Span, Who};
+use crate::units::{NodeId, Pages, Picos};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) gone: bool,
+    /// When its processor time was told, and what it was: before this period, and now.
+    before: (Picos, Picos),
+    last: (Picos, Picos),
+    node: Option<NodeId>,
+    resident: Pages,
+    on: BTreeMap<NodeId, Pages>,
+    /// Whether the next census replaces the one that is known.
+    anew: bool,
+    /// When its source spoke last, or it was first seen.
+    told: Picos,
+    heard: Heard,
+}
+
+/// What its source told in this period.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    words: u64,
+    /// Regions: aggregations, and where the last region ended.
+    passes: u64,
+    at: u64,
+    spans: Spans,
+    /// Accesses a second of all regions in thousandths, and pages of the hot ones, over all
+    /// aggregations.
+    rates: u128,
+    hot: u128,
+    /// Whether a region was accessed in every check.
+    full: bool,
+    marks: Marks,
+    hot_marks: Marks,
+    /// Faults with and without a time, local ones, and whether one had a time at all.
+    faults: u64,
+    untimed: u64,
+    local: u64,
+    /// Accesses that samples stand for, by node of the CPU.
+    accesses: BTreeMap<NodeId, u64>,
+}
+
+impl Process {
+    pub(super) fn new(now: Picos, ran: Picos) -> Self {
+        Self {
+            name: String::new(),
+            gone: false,
+            before: (now, ran),
+            last: (now, ran),
+            node: None,
+            resident: Pages::ZERO,
+            on: BTreeMap::new(),
+            anew: true,
+            told: now,
+            heard: Heard::default(),
+        }
+    }
+
+    pub(super) fn task(&mut self, now: Picos, ran: Picos, node: Option<NodeId>, resident: Pages) {
+        // Processor time that falls is a reading in the middle of a thread's end.
+        self.last = (now, self.last.1.max(ran));
+        self.node = node;
+        self.resident = resident;
+        self.anew = true;
+    }
+
+    pub(super) fn census(&mut self, on: NodeId, pages: Pages) {
+        // The same node twice: the next one has begun.
+        if self.anew || self.on.contains_key(&on) {
+            self.on.clear();
+            self.anew = false;
+        }
+        self.on.insert(on, pages);
+    }
+
+    pub(super) fn region(
+        &mut self,
+        now: Picos,
+        span: Span,
+        accessed: u32,
+        checks: u32,
+        every: Picos,
+        hot: u64,
+    ) {
+        let Some(rate) = region_rate(accessed, checks, every) else { return };
+        if span.start >= span.end {
+            return;
+        }
+        self.told = now;
+        let h = &mut self.heard;
+        h.words += 1;
+        // Addresses rise within an aggregation.
+        if h.passes == 0 || span.start < h.at {
+            h.passes += 1;
+        }
+        h.at = span.end;
+        let pages = u128::from(span.pages().0);
+        h.rates = h.rates.saturating_add(u128::from(rate) * pages);
+        if rate >= hot {
+            h.hot = h.hot.saturating_add(pages);
+        }
+        h.full |= accessed >= checks;
+        if accessed > 0 {
+            h.spans.add(span);
+        }
+    }
+
+    pub(super) fn fault(
+        &mut self,
+        now: Picos,
+        vpn: u64,
+        from: NodeId,
+        on: NodeId,
+        after: Option<Picos>,
+        hot: u64,
+    ) {
+        self.told = now;
+        let h = &mut self.heard;
+        h.words += 1;
+        h.local += u64::from(from == on);
+        h.marks.mark(vpn, Some(on));
+        match after.map(fault_rate) {
+            Some(rate) => {
+                h.faults += 1;
+                h.rates = h.rates.saturating_add(rate.into());
+                if rate >= hot {
+                    h.hot_marks.mark(vpn, Some(on));
+                }
+            }
+            None => h.untimed += 1,
+        }
+    }
+
+    pub(super) fn sample(&mut self, now: Picos, vpn: u64, from: NodeId, period: u64) {
+        self.told = now;
+        let h = &mut self.heard;
+        h.words += 1;
+        h.marks.mark(vpn, None);
+        let sum = h.accesses.entry(from).or_default();
+        *sum = sum.saturating_add(period);
+    }
+
+    /// The row of a period of that length; the next one begins.
+    pub(super) fn row(
+        &mut self,
+        who: Who,
+        now: Picos,
+        time: Picos,
+        source: Source,
+        tiers: &BTreeMap<NodeId, u64>,
+    ) -> Row {
+        let by_node = self.by_node(tiers);
+        let resident = match by_node.is_empty() {
+            true => self.resident,
+            false => by_node.values().copied().fold(Pages::ZERO, add),
+        };
+        let first = tiers.values().min().copied().unwrap_or(0);
+        let mut by_tier = BTreeMap::new();
+        for (node, pages) in &by_node {
+            let sum = by_tier.entry(*tiers.get(node).unwrap_or(&first)).or_default();
+            *sum = add(*sum, *pages);
+        }
+        let here = |node| by_node.get(&node).map_or(0, |p| p.0);
+        let local = self.node.and_then(|node| permille(here(node), resident.0));
+        let local = local.filter(|_| !by_node.is_empty());
+        let heat = self.heard.heat(source, time, resident, &by_node, self.node);
+        let word = if source == Source::Residency { self.last.0 } else { self.told };
+        let row = Row {
+            who,
+            name: self.name.clone(),
+            cpu: self.cpu(),
+            node: self.node,
+            resident,
+            local,
+            heat,
+            by_node,
+            by_tier,
+            age: now.saturating_sub(word),
+            gone: self.gone,
+        };
+        self.before = self.last;
+        self.heard = Heard::default();
+        row
+    }
+
+    /// Where nothing told it and only one node has memory, all is there.
+    fn by_node(&self, tiers: &BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, Pages> {
+        let mut nodes = tiers.keys();
+        match (nodes.next(), nodes.next()) {
+            (Some(only), None) if self.on.is_empty() => BTreeMap::from([(*only, self.resident)]),
+            _ => self.on.iter().filter(|(_, p)| p.0 > 0).map(|(n, p)| (*n, *p)).collect(),
+        }
+    }
+
+    fn cpu(&self) -> Option<u32> {
+        let time = self.last.0.saturating_sub(self.before.0);
+        let ran = self.last.1.saturating_sub(self.before.1);
+        permille(ran.0, time.0)
+    }
+}
+
+impl Heard {
+    fn heat(
+        &self,
+        source: Source,
+        time: Picos,
+        resident: Pages,
+        by_node: &BTreeMap<NodeId, Pages>,
+        node: Option<NodeId>,
+    ) -> Option<Heat> {
+        if self.words == 0 {
+            return None;
+        }
+        let only = match by_node.len() {
+            1 => by_node.keys().next().copied(),
+            _ => None,
+        };
+        let all_there = |touched: Pages| only.map(|n| BTreeMap::from([(n, touched)]));
+        match source {
+            Source::Damon => {
+                let passes = u128::from(self.passes.max(1));
+                let touched = self.spans.pages().min(resident);
+                Some(Heat {
+                    rate: narrow(self.rates / passes),
+                    at_least: self.full,
+                    touched,
+                    touched_by_node: all_there(touched),
+                    hot: Some(Pages(narrow(self.hot / passes)).min(resident)),
+                    // All of it is on one node: local if that is where it runs.
+                    local: only.zip(node).map(|(on, at)| if on == at { 1000 } else { 0 }),
+                })
+            }
+            Source::HintFault => {
+                let touched = self.marks.pages();
+                let words = self.faults + self.untimed;
+                // One access in this period, where no time was told.
+                let untimed = u128::from(self.untimed) * u128::from(count_rate(1000, 1, time));
+                let mean = self.rates.saturating_add(untimed) / u128::from(words.max(1));
+                Some(Heat {
+                    rate: narrow(mean.saturating_mul(u128::from(touched.0))),
+                    at_least: true,
+                    touched,
+                    touched_by_node: self.marks.by_node(),
+                    hot: (self.faults > 0).then(|| self.hot_marks.pages()),
+                    local: permille(self.local, words),
+                })
+            }
+            Source::Pmu => {
+                let all = self.accesses.values().fold(0u64, |sum, n| sum.saturating_add(*n));
+                let from = |n| self.accesses.get(&n).copied().unwrap_or(0);
+                let touched = self.marks.pages();
+                Some(Heat {
+                    rate: count_rate(all.saturating_mul(1000), 1, time),
+                    at_least: false,
+                    touched,
+                    touched_by_node: all_there(touched),
+                    hot: None,
+                    local: only.and_then(|on| permille(from(on), all)),
+                })
+            }
+            Source::Residency => None,
+        }
+    }
+}
+
+/// Thousandths, rounded down; `None` of nothing.
+fn permille(part: u64, whole: u64) -> Option<u32> {
+    let share = u128::from(part) * 1000 / u128::from(std::num::NonZeroU64::new(whole)?.get());
+    Some(u32::try_from(share).unwrap_or(u32::MAX))
+}
+
+fn narrow(v: u128) -> u64 {
+    u64::try_from(v).unwrap_or(u64::MAX)
+}
+
+fn add(a: Pages, b: Pages) -> Pages {
+    Pages(a.0.saturating_add(b.0))
+}

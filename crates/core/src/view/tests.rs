@@ -1,0 +1,289 @@
+//! What is told, and the rows that it makes: stories of one, two and three nodes.
+
+use super::*;
+use crate::costs::Costs;
+use crate::kernel::KernelVersion;
+use crate::tiering::tiers::Firmware;
+use crate::topology::{Cpu, Medium, Node, Zone, ZoneKind};
+use crate::units::CpuId;
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+/// Nodes of DRAM with a CPU each, and one of an expander behind them.
+fn machine(dram: u16, cxl: u16) -> Machine {
+    let node = |id| Node {
+        id: NodeId(id),
+        medium: if id < dram { Medium::Dram } else { Medium::Cxl },
+        zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1 << 20) }],
+    };
+    let cpu = |id| Cpu { id: CpuId(id), node: NodeId(id as u16), core: id, llc: id };
+    let all = usize::from(dram + cxl);
+    Machine {
+        name: "test".into(),
+        about: String::new(),
+        nodes: (0..dram + cxl).map(node).collect(),
+        cpus: (0..u32::from(dram)).map(cpu).collect(),
+        caches: Vec::new(),
+        distances: vec![vec![10; all]; all],
+        links: Vec::new(),
+        costs: Costs::default(),
+    }
+}
+
+fn view(source: Source, m: &Machine) -> View {
+    let tiers = Tiers::new(m, Firmware::Silent, KernelVersion::default());
+    View::new(Settings::default(), source, m, &tiers)
+}
+
+const A: Who = Who { pid: 10, start: 5 };
+const B: Who = Who { pid: 11, start: 7 };
+
+fn s(seconds: u64) -> Picos {
+    Picos::from_secs(seconds)
+}
+fn task(who: Who, ran_ms: u64, node: Option<u16>, resident: u64) -> Seen {
+    let (ran, node) = (Picos::from_ms(ran_ms), node.map(NodeId));
+    Seen::Task { who, ran, node, resident: Pages(resident) }
+}
+fn census(who: Who, on: u16, pages: u64) -> Seen {
+    Seen::Resident { who, span: Span::WHOLE, on: NodeId(on), pages: Pages(pages) }
+}
+fn region(who: Who, start: u64, end: u64, accessed: u32) -> Seen {
+    let (span, every) = (Span { start, end }, Picos::from_ms(5));
+    Seen::Region { who, span, accessed, checks: 20, every, age: s(1) }
+}
+fn fault(who: Who, vpn: u64, from: u16, on: u16, after_ms: Option<u64>) -> Seen {
+    let after = after_ms.map(Picos::from_ms);
+    Seen::Fault { who, vpn, from: NodeId(from), on: NodeId(on), after }
+}
+
+fn show(rows: &[Row]) -> String {
+    let nodes = |by: &BTreeMap<NodeId, Pages>| {
+        let all: Vec<String> = by.iter().map(|(n, p)| format!("{n}:{}", p.0)).collect();
+        all.join(",")
+    };
+    let mut out = String::new();
+    for r in rows {
+        let tiers: Vec<String> = r.by_tier.iter().map(|(t, p)| format!("{t}:{}", p.0)).collect();
+        out += &format!(
+            "{}{} {} cpu {:?} on {:?} resident {} [{}] tiers [{}] local {:?} age {} ms\n",
+            r.who,
+            if r.gone { " gone" } else { "" },
+            r.name,
+            r.cpu,
+            r.node.map(|n| n.0),
+            r.resident.0,
+            nodes(&r.by_node),
+            tiers.join(","),
+            r.local,
+            r.age.as_ms()
+        );
+        if let Some(h) = &r.heat {
+            out += &format!(
+                "  {}{}/s touched {} [{}] hot {:?} local {:?}\n",
+                if h.at_least { ">=" } else { "" },
+                h.rate / 1000,
+                h.touched.0,
+                h.touched_by_node.as_ref().map_or("?".into(), nodes),
+                h.hot.map(|p| p.0),
+                h.local
+            );
+        }
+    }
+    out
+}
+
+fn check(rows: &[Row], expected: Expect) {
+    expected.assert_eq(&show(rows));
+}
+
+// specs/observe.md#view: the worked example of the module.
+#[test]
+fn a_period_of_two_nodes_with_damon() {
+    let mut v = view(Source::Damon, &machine(2, 0));
+    v.handle(s(1), &[task(A, 500, Some(0), 4000)]);
+    v.name(A, "web");
+    check(
+        &v.rows(s(1)),
+        expect![[r#"
+            10@5 web cpu None on Some(0) resident 4000 [] tiers [] local None age 0 ms
+        "#]],
+    );
+    let seen = [
+        task(A, 2000, Some(0), 4000),
+        census(A, 0, 3000),
+        census(A, 1, 1000),
+        region(A, 100, 1100, 20),
+        region(A, 5000, 9000, 0),
+    ];
+    v.handle(s(6), &seen);
+    check(
+        &v.rows(s(6)),
+        expect![[r#"
+            10@5 web cpu Some(300) on Some(0) resident 4000 [0:3000,1:1000] tiers [4:4000] local Some(750) age 0 ms
+              >=200000/s touched 1000 [?] hot Some(1000) local None
+        "#]],
+    );
+    v.handle(s(11), &[task(A, 2000, None, 4000), census(A, 1, 4000)]);
+    check(
+        &v.rows(s(11)),
+        expect![[r#"
+            10@5 web cpu Some(0) on None resident 4000 [1:4000] tiers [4:4000] local None age 5000 ms
+        "#]],
+    );
+}
+
+// Two aggregations in one period: their mean; touched is their union.
+#[test]
+fn several_aggregations_are_taken_together() {
+    let mut v = view(Source::Damon, &machine(1, 0));
+    v.handle(s(0), &[task(A, 0, Some(0), 900)]);
+    v.handle(s(1), &[region(A, 0, 100, 20), region(A, 100, 200, 0)]);
+    v.handle(s(2), &[region(A, 0, 100, 0), region(A, 100, 200, 1)]);
+    check(
+        &v.rows(s(5)),
+        expect![[r#"
+            10@5  cpu None on Some(0) resident 900 [0:900] tiers [4:900] local Some(1000) age 3000 ms
+              >=10500/s touched 200 [0:200] hot Some(100) local Some(1000)
+        "#]],
+    );
+}
+
+#[test]
+fn regions_reach_over_holes_but_no_more_is_touched_than_there_is() {
+    let mut v = view(Source::Damon, &machine(1, 0));
+    v.handle(s(0), &[task(A, 0, Some(0), 50), region(A, 0, 1 << 40, 3)]);
+    let rows = v.rows(s(5));
+    let heat = rows[0].heat.as_ref().unwrap();
+    assert_eq!((heat.touched, heat.hot), (Pages(50), Some(Pages(50))));
+}
+
+#[test]
+fn hint_faults_tell_node_and_time() {
+    let mut v = view(Source::HintFault, &machine(1, 1));
+    let seen = [
+        task(A, 0, Some(0), 300),
+        census(A, 0, 200),
+        census(A, 1, 100),
+        fault(A, 1, 0, 1, Some(4)),
+        fault(A, 2, 0, 1, Some(1000)),
+        fault(A, 2, 0, 0, None),
+        fault(B, 2, 0, 0, None),
+    ];
+    v.handle(s(0), &seen);
+    check(
+        &v.rows(s(5)),
+        expect![[r#"
+            10@5  cpu None on Some(0) resident 300 [0:200,1:100] tiers [4:200,22:100] local Some(666) age 5000 ms
+              >=167/s touched 2 [0:1,1:1] hot Some(1) local Some(333)
+        "#]],
+    );
+    assert_eq!(v.totals().unknown, 1, "nobody has spoken of {B}");
+}
+
+#[test]
+fn samples_stand_for_their_period() {
+    let sample = |vpn, from| Seen::Sample { who: A, vpn, from: NodeId(from), period: 10_007 };
+    let seen = [task(A, 0, None, 300), census(A, 1, 300), sample(1, 0), sample(1, 1), sample(9, 1)];
+    let mut v = view(Source::Pmu, &machine(2, 0));
+    v.handle(s(0), &seen);
+    check(
+        &v.rows(s(5)),
+        expect![[r#"
+            10@5  cpu None on None resident 300 [1:300] tiers [4:300] local None age 5000 ms
+              6004/s touched 2 [1:2] hot None local Some(666)
+        "#]],
+    );
+}
+
+// A process ends: one last row. Its PID is another's: two rows, then one.
+#[test]
+fn who_ends_has_a_last_row() {
+    let again = Who { pid: A.pid, start: 99 };
+    let mut v = view(Source::Residency, &machine(1, 0));
+    v.handle(s(0), &[task(A, 0, Some(0), 5), task(B, 0, Some(0), 6)]);
+    v.rows(s(0));
+    v.handle(s(1), &[task(A, 250, Some(0), 5), task(B, 0, Some(0), 6)]);
+    v.handle(s(1), &[Seen::Gone { who: B }, Seen::Gone { who: B }, task(B, 9, None, 6)]);
+    v.handle(s(2), &[task(again, 0, Some(0), 8), task(A, 9000, None, 7)]);
+    check(
+        &v.rows(s(5)),
+        expect![[r#"
+            10@5 gone  cpu Some(250) on Some(0) resident 5 [0:5] tiers [4:5] local Some(1000) age 4000 ms
+            10@99  cpu None on Some(0) resident 8 [0:8] tiers [4:8] local Some(1000) age 3000 ms
+            11@7 gone  cpu Some(0) on Some(0) resident 6 [0:6] tiers [4:6] local Some(1000) age 4000 ms
+        "#]],
+    );
+    assert_eq!(v.rows(s(6)).len(), 1);
+    let t = v.totals();
+    assert_eq!((t.processes, t.ended, t.unknown, t.periods, v.len()), (3, 2, 2, 3, 1));
+}
+
+#[test]
+fn loss_and_silence_are_counted_and_a_word_ends_silence() {
+    let mut v = view(Source::Damon, &machine(1, 0));
+    v.handle(s(0), &[task(A, 0, None, 5), Seen::Lost { events: 7 }, Seen::Stale { since: s(0) }]);
+    v.handle(s(1), &[Seen::Stale { since: s(1) }, Seen::Lost { events: u64::MAX }]);
+    assert_eq!((v.totals().lost, v.totals().stale), (u64::MAX, 2));
+    assert_eq!(v.silent(), Some(s(0)));
+    v.handle(s(2), &[region(A, 0, 1, 0)]);
+    assert_eq!(v.silent(), None);
+}
+
+fn word() -> impl Strategy<Value = Seen> {
+    let who = (0..3u32, 0..2u64).prop_map(|(pid, start)| Who { pid, start });
+    (who, 0..8u8, any::<u64>(), any::<u64>(), 0..4u16, any::<u32>()).prop_map(
+        |(who, kind, x, y, n, k)| match kind {
+            0 | 1 => Seen::Task {
+                who,
+                ran: Picos(x),
+                node: (n < 3).then_some(NodeId(n)),
+                resident: Pages(y),
+            },
+            2 => Seen::Gone { who },
+            3 => {
+                let span = Span { start: x, end: y };
+                let (checks, every, age) = (k / 7, Picos(y), Picos(x));
+                Seen::Region { who, span, accessed: k, checks, every, age }
+            }
+            4 => {
+                let after = (k % 2 == 0).then_some(Picos(y));
+                Seen::Fault { who, vpn: x, from: NodeId(n), on: NodeId(k as u16), after }
+            }
+            5 => Seen::Sample { who, vpn: x, from: NodeId(n), period: y },
+            6 => Seen::Lost { events: x },
+            _ => Seen::Resident { who, span: Span::WHOLE, on: NodeId(n), pages: Pages(y) },
+        },
+    )
+}
+
+proptest! {
+    // Whatever is told, in whatever order: no panic, and the sums agree.
+    #[test]
+    fn sums_agree(words in prop::collection::vec((any::<u64>(), word()), 0..60), source in 0..4usize) {
+        let mut v = view(Source::ALL[source], &machine(2, 1));
+        for (i, (now, word)) in words.into_iter().enumerate() {
+            v.handle(Picos(now), &[word]);
+            if i % 7 != 0 {
+                continue;
+            }
+            for r in v.rows(Picos(now)) {
+                let sum = |it: &mut dyn Iterator<Item = &Pages>| {
+                    it.fold(0u64, |sum, p| sum.saturating_add(p.0))
+                };
+                prop_assert_eq!(r.by_node.is_empty(), r.by_tier.is_empty());
+                if !r.by_node.is_empty() {
+                    prop_assert_eq!(sum(&mut r.by_node.values()), r.resident.0);
+                    prop_assert_eq!(sum(&mut r.by_tier.values()), r.resident.0);
+                }
+                prop_assert!(r.local.is_none_or(|l| l <= 1000));
+                let Some(h) = r.heat else { continue };
+                prop_assert!(h.local.is_none_or(|l| l <= 1000));
+                prop_assert!(h.hot.is_none_or(|hot| hot <= h.touched));
+                if let Some(by) = h.touched_by_node {
+                    prop_assert_eq!(sum(&mut by.values()), h.touched.0);
+                }
+            }
+        }
+    }
+}

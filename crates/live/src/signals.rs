@@ -1,0 +1,71 @@
+//! Signals while something is driven or observed: noted, so that what was set up can be put
+//! back, and handed on to the program that was started for it.
+
+use std::process::Child;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// The last signal, how many came, and whether the terminal sent it (bit 31).
+static SIGNAL: AtomicU32 = AtomicU32::new(0);
+static COUNT: AtomicU32 = AtomicU32::new(0);
+const TERMINAL: u32 = 1 << 31;
+
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid pointer with SA_SIGINFO.
+    let from_kernel = unsafe { !info.is_null() && (*info).si_code == libc::SI_KERNEL };
+    SIGNAL.store(signal as u32 | if from_kernel { TERMINAL } else { 0 }, SeqCst);
+    COUNT.fetch_add(1, SeqCst);
+}
+
+/// Catches SIGINT, SIGTERM and SIGHUP until it is dropped.
+pub struct Signals {
+    old: Vec<(i32, libc::sigaction)>,
+    seen: u32,
+}
+
+impl Signals {
+    /// From now on.
+    pub fn catch() -> Self {
+        COUNT.store(0, SeqCst);
+        let old = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|signal| {
+            // SAFETY: the handler only stores to atomics; zeroed sigactions are valid.
+            unsafe {
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = on_signal
+                    as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void)
+                    as usize;
+                new.sa_flags = libc::SA_SIGINFO;
+                libc::sigemptyset(&mut new.sa_mask);
+                let mut old: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, &new, &mut old);
+                (signal, old)
+            }
+        });
+        Self { old: old.into(), seen: 0 }
+    }
+    /// A signal that has come since the last call, and whether the terminal sent it to
+    /// everybody in the foreground.
+    pub fn arrived(&mut self) -> Option<(i32, bool)> {
+        let count = COUNT.load(SeqCst);
+        if count == self.seen {
+            return None;
+        }
+        self.seen = count;
+        let signal = SIGNAL.load(SeqCst);
+        Some(((signal & !TERMINAL) as i32, signal & TERMINAL != 0))
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (signal, old) in &self.old {
+            // SAFETY: `old` is what sigaction gave.
+            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
+        }
+    }
+}
+
+/// Sends a signal to our own child, which has not been waited for.
+pub fn forward(child: &Child, signal: i32) {
+    // SAFETY: a child that was not waited for keeps its number.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
