@@ -240,6 +240,11 @@ fn balancing(facts: &Facts) -> Option<Opinion> {
         };
         return Opinion::leave(BALANCING, now, why);
     }
+    if new == 0 && f.up.0 > 0 && facts.slow().next().is_none() {
+        let why = "homenode would move pages from nodes that this kernel counts to its fastest \
+                   tier, where it looks for no hot pages";
+        return Opinion::leave(BALANCING, now, why);
+    }
     if new == 0 {
         return Opinion::leave(BALANCING, now, "the kernel looks for such pages already");
     }

@@ -66,6 +66,16 @@ fn where_nothing_would_move_nothing_is_switched() {
 }
 
 #[test]
+fn a_slow_node_that_the_kernel_takes_for_fast_is_named() {
+    // 6.1 puts a node without CPUs into the top tier, unless a driver knows better.
+    let mut f = tiered();
+    f.nodes[1].slow = false;
+    f.found.up = Pages(10);
+    let [Opinion::Leave(l)] = &consider(&f)[..] else { panic!("left") };
+    assert!(l.why.contains("counts to its fastest tier"), "{}", l.why);
+}
+
+#[test]
 fn without_heat_nothing_is_said_on_a_guess() {
     let mut f = tiered();
     // Even if somebody counted pages.
