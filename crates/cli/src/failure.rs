@@ -3,6 +3,7 @@
 use homenode_live::ksm::KsmError;
 use homenode_live::measure::MeasureError;
 use homenode_live::merge::MergeError;
+use homenode_live::people::PeopleError;
 use homenode_live::record::RecordError;
 use homenode_live::sysfs::TopologyError;
 
@@ -41,6 +42,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             || e.downcast_ref::<RecordError>().is_some_and(RecordError::is_lack)
             || e.downcast_ref::<KsmError>().is_some_and(KsmError::is_lack)
             || e.downcast_ref::<MergeError>().is_some_and(MergeError::is_lack)
+            || e.downcast_ref::<PeopleError>().is_some_and(PeopleError::is_lack)
     });
     if lacks { 3 } else { 2 }
 }

@@ -8,6 +8,7 @@
 //! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
 //! processes ─▶ merge estimate ─▶ what same-page merging would save
 //! /proc, /sys ─▶ doctor ─▶ what this kernel and machine offer
+//! processes ─▶ observe ─▶ where their memory is, how hot, over time
 //! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
 //! ```
 //!
@@ -19,6 +20,7 @@
 mod doctor;
 mod measure;
 mod merge;
+mod observe;
 mod record;
 mod replay;
 mod reproduce;
@@ -31,6 +33,7 @@ mod workload;
 mod failure;
 mod homenode;
 mod knobs;
+mod live;
 mod nodes;
 mod output;
 mod parallel;
@@ -63,6 +66,7 @@ enum Command {
     Doctor(doctor::Args),
     Measure(measure::Args),
     Merge(merge::Args),
+    Observe(observe::Args),
     Record(record::Args),
     Replay(replay::Args),
     Reproduce(reproduce::Args),
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Observe(args) => observe::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),

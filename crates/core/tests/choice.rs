@@ -103,6 +103,7 @@ fn each_lack_is_found() {
 
     for (pmu, lack) in [
         (Sampling::NoDevice, Lack::NoPmu),
+        (Sampling::OwnForm, Lack::PmuForm),
         (Sampling::Refused, Lack::PerfRefused),
         (Sampling::Failed(95), Lack::PerfFailed(95)),
         (Sampling::Unseen, Lack::PerfUnseen),

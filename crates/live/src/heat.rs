@@ -1,1 +1,4 @@
 //! Sources of heat.
+
+pub mod damon;
+pub mod samples;

@@ -33,6 +33,7 @@ pub use error::KsmError;
 pub use hold::{Failed, Hold, Restore, Restored, Set, restore};
 pub(crate) use launch::Signals;
 pub use launch::merging_others;
+pub(crate) use processes::start_of;
 pub use processes::{KsmStat, Registered, Scan, scan};
 pub use reading::{Seen, Watch, memory};
 

@@ -109,6 +109,11 @@ pub trait Heat {
     fn wakes(&self) -> Option<RawFd> {
         None
     }
+    /// Processor time that threads of the kernel took for it so far; `None` if there are
+    /// none.
+    fn spent(&self) -> Option<Picos> {
+        None
+    }
     /// Puts back what it set up. Also done when it is dropped; here with what failed.
     ///
     /// # Errors
@@ -215,6 +220,10 @@ impl LiveMachine {
     /// The processes that were there at the last look, with their names.
     pub fn people(&self) -> impl Iterator<Item = &Person> {
         self.known.values()
+    }
+    /// Processor time that the kernel's threads took for the source so far, if it has any.
+    pub fn source_spent(&self) -> Option<Picos> {
+        self.parts.heat.spent()
     }
     /// Ends the source and puts back what it set up.
     ///

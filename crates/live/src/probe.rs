@@ -24,6 +24,9 @@ mod root;
 pub use calls::{Calls, FilesOnly, ThisKernel};
 pub use config::{Config, Symbols};
 pub use damon::{Damon, Slot};
+#[cfg(test)]
+pub(crate) use perf::SAMPLE;
+pub(crate) use perf::open_group;
 pub use perf::{Event, Pmu, Tried, meaning};
 pub use rights::{CAPABILITIES, Rights};
 

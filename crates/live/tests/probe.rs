@@ -159,7 +159,7 @@ fn two_sockets_use_samples_and_without_them_hint_faults() {
     let loads = calls.asked.borrow()[1].clone();
     assert_eq!(loads.len(), 1);
     assert_eq!((loads[0].kind, loads[0].config, loads[0].config1), (4, 0x1cd, 3));
-    assert_eq!((loads[0].precise, loads[0].samples), (2, true));
+    assert_eq!((loads[0].precise, loads[0].period), (2, 10_007));
     assert_eq!(p.hints.tracepoints, ["migrate/mm_migrate_pages", "sched/sched_move_numa"]);
     assert_eq!(p.hints.functions, ["task_numa_fault", "mpol_misplaced"]);
     assert_eq!((p.damon.sysfs, p.damon.vaddr), (Known::No, Known::No));
@@ -190,8 +190,8 @@ fn an_auxiliary_event_leads_the_loads() {
     let calls = Answers { perf: [(4, Ok(()))].into(), ..Answers::default() };
     assert_eq!(look(&tree.0, &calls).pmu.sampling, Sampling::Opens);
     let group = calls.asked.borrow()[1].clone();
-    let shape: Vec<_> = group.iter().map(|e| (e.config, e.samples, e.precise)).collect();
-    assert_eq!(shape, [(0x8203, false, 0), (0x1cd, true, 2)]);
+    let shape: Vec<_> = group.iter().map(|e| (e.config, e.period, e.precise)).collect();
+    assert_eq!(shape, [(0x8203, 0, 0), (0x1cd, 10_007, 2)]);
 }
 
 #[test]

@@ -229,6 +229,8 @@ pub enum Sampling {
     Opens,
     /// No PMU here tells addresses.
     NoDevice,
+    /// The only one that opens has samples in a form that homenode does not read.
+    OwnForm,
     /// Refused for want of privilege.
     Refused,
     /// Refused with another error number.
@@ -292,6 +294,8 @@ pub enum Lack {
     NoFunction,
     /// No PMU that tells addresses.
     NoPmu,
+    /// A PMU whose samples are in a form that homenode does not read.
+    PmuForm,
     /// perf refuses.
     PerfRefused,
     /// perf failed with this error number.
@@ -316,6 +320,7 @@ impl Lack {
             Self::NoBpf => "no_bpf",
             Self::NoFunction => "no_function",
             Self::NoPmu => "no_pmu",
+            Self::PmuForm => "pmu_form",
             Self::PerfRefused => "perf_refused",
             Self::PerfFailed(_) => "perf_failed",
             Self::PerfUnseen => "perf_unseen",
@@ -357,6 +362,7 @@ impl Lack {
                 "run on bare metal, or let the hypervisor pass a PMU with PEBS or IBS through \
                  (libvirt: cpu mode host-passthrough, pmu state on)"
             }
+            Self::PmuForm => "none: homenode would have to learn it",
             Self::PerfRefused => {
                 "run it as root or with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0"
             }
@@ -391,6 +397,9 @@ impl fmt::Display for Lack {
                 f.write_str("no function is known where this kernel handles hint faults")
             }
             Self::NoPmu => f.write_str("no PMU here samples addresses of memory accesses"),
+            Self::PmuForm => {
+                f.write_str("the PMU writes its samples in a form that homenode does not read")
+            }
             Self::PerfRefused => f.write_str("perf refuses samples of memory accesses"),
             Self::PerfFailed(errno) => {
                 write!(f, "opening samples of memory accesses failed with error {errno}")
@@ -452,6 +461,7 @@ pub fn lacks(source: Source, facts: &Facts) -> Vec<Lack> {
         Source::Pmu => match facts.pmu {
             Sampling::Opens => {}
             Sampling::NoDevice => out.push(Lack::NoPmu),
+            Sampling::OwnForm => out.push(Lack::PmuForm),
             Sampling::Refused => out.push(Lack::PerfRefused),
             Sampling::Failed(errno) => out.push(Lack::PerfFailed(errno)),
             Sampling::Unseen => out.push(Lack::PerfUnseen),

@@ -3,6 +3,7 @@
 use super::journal::{self, Journal};
 use super::processes::start_of;
 use super::{Files, KsmError, Place, memory};
+use crate::journal::lives;
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::PAGES_TO_SCAN;
 use homenode_core::ksm::files::{File, Written};
@@ -377,15 +378,7 @@ fn put_back(
 }
 
 fn boot(place: &Place) -> Result<String, KsmError> {
-    let path = place.path("/proc/sys/kernel/random/boot_id");
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(text.trim().to_owned()),
-        Err(source) => Err(KsmError::Read { path, source }),
-    }
-}
-
-fn lives(place: &Place, owner: (u32, u64)) -> bool {
-    start_of(place, owner.0) == Some(owner.1)
+    crate::journal::boot(place).map_err(|(path, source)| KsmError::Read { path, source })
 }
 
 fn stale(path: &std::path::Path) -> String {

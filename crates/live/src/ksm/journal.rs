@@ -18,14 +18,13 @@
 //! nothing; journals without it are as they always were, hence the same version.
 
 use super::{KsmError, Place};
+use crate::journal::{self, Head, Wrong};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::ksm::files::File;
 use homenode_core::ksm::plan::{Kept, Ours};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const HEAD: &str = "homenode ksm ";
@@ -49,18 +48,10 @@ pub(super) fn path(place: &Place) -> PathBuf {
     place.run_folder().join("ksm.journal")
 }
 
-/// FNV-1a of 64 bits: enough to tell a file that was cut or edited.
-fn checksum(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
 impl Journal {
     fn to_text(&self) -> String {
-        let mut text = format!(
-            "{HEAD}{VERSION}\nboot {}\nowner {} {}\n",
-            self.boot, self.owner.0, self.owner.1
-        );
+        let head = Head { boot: self.boot.clone(), owner: self.owner };
+        let mut text = head.to_text(&format!("{HEAD}{VERSION}"));
         for k in self.kept.values() {
             let _ = write!(text, "{} {}", k.file.name(), k.old);
             match &k.ours {
@@ -73,37 +64,11 @@ impl Journal {
             }
             text.push('\n');
         }
-        let sum = checksum(&text);
-        let _ = writeln!(text, "end {sum:016x}");
-        text
+        journal::seal(&text)
     }
 
-    fn parse(text: &str) -> Result<Self, (usize, String)> {
-        let cut = || (text.lines().count().max(1), "it ends too early".to_owned());
-        let body_end = text.rfind("end ").filter(|at| *at == 0 || text.as_bytes()[at - 1] == b'\n');
-        let (body, end) = text.split_at(body_end.ok_or_else(cut)?);
-        let sum = end.strip_prefix("end ").and_then(|e| e.strip_suffix('\n')).ok_or_else(cut)?;
-        if sum.len() != 16 || u64::from_str_radix(sum, 16) != Ok(checksum(body)) {
-            return Err((text.lines().count(), "its checksum is wrong".to_owned()));
-        }
-        let mut lines = body.lines().enumerate().map(|(i, l)| (i + 1, l));
-        let mut next = |what: &str| {
-            let (at, line) = lines.next().ok_or_else(cut)?;
-            match line.strip_prefix(what) {
-                Some(rest) => Ok((at, rest)),
-                None => Err((at, format!("`{what}` is expected here"))),
-            }
-        };
-        let (at, rest) = next(HEAD)?;
-        if rest != VERSION {
-            return Err((at, "another version of homenode wrote it".to_owned()));
-        }
-        let boot = next("boot ")?.1.to_owned();
-        let (at, owner) = next("owner ")?;
-        let owner = owner
-            .split_once(' ')
-            .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)))
-            .ok_or_else(|| (at, "two numbers are expected".to_owned()))?;
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let (Head { boot, owner }, lines) = Head::parse(journal::unseal(text)?, HEAD, VERSION)?;
         let mut kept = BTreeMap::new();
         for (at, line) in lines {
             let (line, any) = match line.strip_suffix(ANY).and_then(|l| l.strip_suffix(' ')) {
@@ -136,38 +101,19 @@ impl Journal {
     /// # Errors
     /// [`KsmError::Damaged`] if it is not what was written.
     pub(super) fn load(path: &Path) -> Result<Option<Self>, KsmError> {
-        let text = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                return Err(KsmError::Journal {
-                    what: "read the journal",
-                    path: path.to_owned(),
-                    source,
-                });
-            }
-        };
-        Self::parse(&String::from_utf8_lossy(&text))
-            .map(Some)
-            .map_err(|(line, what)| KsmError::Damaged { journal: path.to_owned(), line, what })
+        let failed =
+            |source| KsmError::Journal { what: "read the journal", path: path.to_owned(), source };
+        let Some(text) = journal::load(path).map_err(failed)? else { return Ok(None) };
+        Self::parse(&text).map(Some).map_err(|(line, what)| KsmError::Damaged {
+            journal: path.to_owned(),
+            line,
+            what,
+        })
     }
 
     /// Puts it on disk, in place of the one before, and waits until it is there.
     pub(super) fn save(&self, path: &Path) -> Result<(), KsmError> {
-        let beside = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut file = fs::File::options()
-                .create(true)
-                .truncate(true)
-                .write(true)
-                .mode(0o600)
-                .open(&beside)?;
-            file.write_all(self.to_text().as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, path)?;
-            sync_folder(path)
-        };
-        write().map_err(|source| KsmError::Journal {
+        journal::save(path, &self.to_text()).map_err(|source| KsmError::Journal {
             what: "write the journal",
             path: path.to_owned(),
             source,
@@ -175,49 +121,22 @@ impl Journal {
     }
 }
 
-fn sync_folder(path: &Path) -> io::Result<()> {
-    fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-}
-
 /// Removes it; one that is not there is no error.
 pub(super) fn remove(path: &Path) -> Result<(), KsmError> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.and_then(|()| sync_folder(path)).map_err(|source| KsmError::Journal {
-            what: "remove the journal",
-            path: path.to_owned(),
-            source,
-        }),
-    }
+    journal::remove(path).map_err(|source| KsmError::Journal {
+        what: "remove the journal",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The lock of the one driver; it goes with the file.
 pub(super) fn lock(place: &Place) -> Result<Option<fs::File>, KsmError> {
-    use std::os::fd::AsRawFd;
-    let folder = place.run_folder();
-    let path = folder.join("ksm.lock");
-    let failed = |source: io::Error| KsmError::Journal {
-        what: match source.kind() {
-            io::ErrorKind::PermissionDenied => "take the lock (it needs root)",
-            _ => "take the lock",
-        },
-        path: path.clone(),
+    journal::lock(place, "ksm").map_err(|(what, path, source)| KsmError::Journal {
+        what,
+        path,
         source,
-    };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-    let file = fs::File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed)?;
-    // SAFETY: the descriptor is open.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(Some(file));
-    }
-    let e = io::Error::last_os_error();
-    if e.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(failed(e)) }
+    })
 }
 
 #[cfg(test)]
@@ -278,7 +197,7 @@ mod tests {
             let changed = String::from_utf8(bytes).unwrap();
             assert!(Journal::parse(&changed).is_err(), "{changed}");
         }
-        let sealed = |body: &str| format!("{body}end {:016x}\n", checksum(body));
+        let sealed = journal::seal;
         let wrong = |body: &str| Journal::parse(&sealed(body)).unwrap_err();
         assert_eq!(wrong("homenode ksm 2\n").1, "another version of homenode wrote it");
         let head = "homenode ksm 1\nboot x\nowner 1 2\n";

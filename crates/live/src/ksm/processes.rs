@@ -96,7 +96,7 @@ impl Scan {
 }
 
 /// When a process was started, in clock ticks since boot; `None` if it is gone.
-pub(super) fn start_of(place: &Place, pid: u32) -> Option<u64> {
+pub(crate) fn start_of(place: &Place, pid: u32) -> Option<u64> {
     Some(Stat::read(&place.path(&format!("/proc/{pid}/stat"))).ok()??.start)
 }
 

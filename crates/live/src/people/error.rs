@@ -90,3 +90,15 @@ pub enum PeopleError {
         path: PathBuf,
     },
 }
+
+impl PeopleError {
+    /// Whether the system or a privilege is lacking, rather than what was asked for.
+    pub const fn is_lack(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Cgroup { .. } | Self::Proc { .. } => true,
+            Self::Namespace { .. } => true,
+            Self::NoProcess { .. } | Self::Thread { .. } => false,
+            Self::NoMemory { .. } | Self::NoCgroup { .. } => false,
+        }
+    }
+}

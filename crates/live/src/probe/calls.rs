@@ -1,10 +1,11 @@
 //! System calls that tell what the files don't. None changes anything: events are
 //! opened switched off and closed at once, page tables are read.
 
-use super::perf::Event;
+use super::perf::{Event, open_group};
 use crate::pagemap::{self, PRESENT, Query};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 /// What is asked by calls; `None` each time if it isn't asked, as for files of another
@@ -50,61 +51,7 @@ impl Calls for FilesOnly {
 pub struct ThisKernel;
 
 fn errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
-/// `struct perf_event_attr` of the kernel's interface as far as its second published
-/// size, which all kernels take.
-#[repr(C)]
-#[derive(Default)]
-struct PerfEventAttr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    config1: u64,
-    config2: u64,
-}
-
-/// Flag bits of the structure: off until switched on; not in the kernel; not in the
-/// hypervisor; where the two bits of precision begin.
-const DISABLED: u64 = 1 << 0;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const PRECISE_SHIFT: u32 = 15;
-/// Parts of a sample: thread, time, address, CPU, where the data came from.
-const SAMPLE: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 15;
-/// A prime, as `specs/sources.md#pmu` has it.
-const SAMPLE_PERIOD: u64 = 10_007;
-/// The descriptor is closed by exec.
-const CLOEXEC: libc::c_ulong = 1 << 3;
-
-fn open_event(event: &Event, leader: i32) -> Result<OwnedFd, i32> {
-    let attr = PerfEventAttr {
-        kind: event.kind,
-        size: size_of::<PerfEventAttr>() as u32,
-        config: event.config,
-        config1: event.config1,
-        config2: event.config2,
-        sample_period: if event.samples { SAMPLE_PERIOD } else { 0 },
-        sample_type: if event.samples { SAMPLE } else { 0 },
-        flags: DISABLED
-            | if event.user_only { EXCLUDE_KERNEL | EXCLUDE_HV } else { 0 }
-            | u64::from(event.precise & 3) << PRECISE_SHIFT,
-        ..PerfEventAttr::default()
-    };
-    // SAFETY: the structure is a local of the size that it names; this thread on any CPU.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attr, 0, -1, leader, CLOEXEC) };
-    match i32::try_from(fd) {
-        // SAFETY: a new descriptor that nobody else knows.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(errno()),
-    }
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 /// A page that is in memory and was written since it was mapped.
@@ -122,15 +69,13 @@ fn whole_page(bytes: &[u8]) -> u64 {
 
 impl Calls for ThisKernel {
     fn perf_open(&self, group: &[Event]) -> Option<Result<(), i32>> {
-        let mut open: Vec<OwnedFd> = Vec::new();
-        for event in group {
-            let leader = open.first().map_or(-1, AsRawFd::as_raw_fd);
-            match open_event(event, leader) {
-                Ok(fd) => open.push(fd),
-                Err(errno) => return Some(Err(errno)),
-            }
-        }
-        Some(Ok(()))
+        // SAFETY: no arguments.
+        let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
+        // Those that sample are opened as they are used: for all processes of a CPU.
+        let cpu = group.iter().any(|e| e.period > 0).then_some(cpu);
+        // An interface that is younger than the kernel is the only error without a number.
+        let number = |e: io::Error| e.raw_os_error().unwrap_or(libc::E2BIG);
+        Some(open_group(group, cpu, 0).map(drop).map_err(number))
     }
     fn pagemap_scan(&self) -> Option<Result<(), i32>> {
         let bytes = own_page();

@@ -10,7 +10,9 @@
 use super::calls::Calls;
 use super::root::Root;
 use homenode_core::engine::choice::Sampling;
+use perf_event::{Builder, Counter, SampleFlag};
 use std::collections::BTreeMap;
+use std::io;
 
 /// An event as `perf_event_open(2)` takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +29,59 @@ pub struct Event {
     pub precise: u8,
     /// Whether the kernel's own accesses are left out, which some PMUs can't.
     pub user_only: bool,
-    /// Whether addresses are sampled; else it is only counted.
-    pub samples: bool,
+    /// One access in so many is sampled with its address; 0 is none, it is only counted.
+    pub period: u64,
+    /// Whether samples go in a form of the PMU's own into an area of their own, which
+    /// homenode does not read.
+    pub aux: bool,
+}
+
+/// A prime, as `specs/sources.md#pmu` has it.
+const SAMPLE_PERIOD: u64 = 10_007;
+/// Parts of a sample.
+pub(crate) const SAMPLE: SampleFlag =
+    SampleFlag::TID.union(SampleFlag::TIME).union(SampleFlag::ADDR).union(SampleFlag::PERIOD);
+
+impl perf_event::events::Event for Event {
+    fn update_attrs(self, attr: &mut perf_event_open_sys::bindings::perf_event_attr) {
+        attr.type_ = self.kind;
+        attr.config = self.config;
+        attr.config1 = self.config1;
+        attr.config2 = self.config2;
+    }
+}
+
+/// Opens events as one group, the first leading, switched off: for the probe and for
+/// sampling alike. A sample tells thread, time, address and period.
+///
+/// * `cpu` – for all processes of that CPU; else for the calling thread.
+/// * `wake` – bytes in the ring at which its reader is woken.
+pub(crate) fn open_group(
+    group: &[Event],
+    cpu: Option<usize>,
+    wake: usize,
+) -> io::Result<Vec<Counter>> {
+    let mut open: Vec<Counter> = Vec::new();
+    for event in group {
+        let mut builder = Builder::new(*event);
+        match cpu {
+            Some(cpu) => builder.any_pid().one_cpu(cpu),
+            None => builder.observe_self().any_cpu(),
+        };
+        builder.exclude_kernel(event.user_only).exclude_hv(event.user_only);
+        // A guest would have to help with exact samples of it.
+        builder.exclude_guest(event.precise > 0);
+        builder.attrs_mut().set_precise_ip((event.precise & 3).into());
+        if event.period > 0 {
+            builder.sample_period(event.period).wakeup_watermark(wake).sample(SAMPLE);
+        }
+        let opened = match open.first_mut() {
+            None => builder.build()?,
+            Some(leader) => builder.build_with_group(leader)?,
+        };
+        open.push(opened);
+    }
+    Ok(open)
 }
 
 /// An event that was tried.
@@ -36,6 +89,8 @@ pub struct Event {
 pub struct Tried {
     /// Its name, as perf has it: `cpu/mem-loads/`.
     pub name: String,
+    /// What is opened together, the leader first.
+    pub group: Vec<Event>,
     /// The error number with which opening it failed, if it did.
     pub error: Option<i32>,
 }
@@ -120,7 +175,8 @@ fn candidates(root: &Root, device: &str) -> Vec<Candidate> {
         config2,
         precise,
         user_only: true,
-        samples: true,
+        period: SAMPLE_PERIOD,
+        aux: false,
     };
     let mut out = Vec::new();
     // AMD: every tagged instruction; addresses are part of the sample.
@@ -132,7 +188,7 @@ fn candidates(root: &Root, device: &str) -> Vec<Candidate> {
     // Arm's statistical profiling.
     if device.starts_with("arm_spe") {
         let config = assemble("load_filter=1", &formats).unwrap_or_default();
-        out.push((format!("{device}//"), vec![event(config, 0)]));
+        out.push((format!("{device}//"), vec![Event { aux: true, ..event(config, 0) }]));
     }
     // Intel: loads above a latency, by PEBS. Where there is an auxiliary event it has to
     // lead the group.
@@ -140,7 +196,7 @@ fn candidates(root: &Root, device: &str) -> Vec<Candidate> {
     if let Some(loads) = terms("mem-loads").and_then(|t| assemble(&t, &formats)) {
         let mut group = Vec::new();
         if let Some(aux) = terms("mem-loads-aux").and_then(|t| assemble(&t, &formats)) {
-            group.push(Event { samples: false, ..event(aux, 0) });
+            group.push(Event { period: 0, ..event(aux, 0) });
         }
         group.push(event(loads, 2));
         out.push((format!("{device}/mem-loads/"), group));
@@ -157,7 +213,7 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Pmu {
     let mut unseen = false;
     for (name, group) in out.devices.iter().flat_map(|d| candidates(root, d)) {
         match calls.perf_open(&group) {
-            Some(done) => out.tried.push(Tried { name, error: done.err() }),
+            Some(done) => out.tried.push(Tried { name, group, error: done.err() }),
             None => unseen = true,
         }
     }
@@ -167,8 +223,10 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Pmu {
 
 fn sum_up(tried: &[Tried], unseen: bool) -> Sampling {
     let refused = |e: i32| e == libc::EACCES || e == libc::EPERM;
-    if tried.iter().any(|t| t.error.is_none()) {
-        return Sampling::Opens;
+    let mut open = tried.iter().filter(|t| t.error.is_none()).peekable();
+    if open.peek().is_some() {
+        let read = open.any(|t| !t.group.iter().any(|e| e.aux));
+        return if read { Sampling::Opens } else { Sampling::OwnForm };
     }
     match tried.iter().filter_map(|t| t.error).next() {
         Some(_) if tried.iter().filter_map(|t| t.error).any(refused) => Sampling::Refused,
@@ -227,11 +285,14 @@ mod tests {
 
     #[test]
     fn one_that_opens_is_enough_and_privilege_is_the_first_reason() {
-        let t = |error| Tried { name: "x".into(), error };
+        let t = |error| Tried { name: "x".into(), group: vec![], error };
         assert_eq!(sum_up(&[t(Some(2)), t(None)], false), Sampling::Opens);
         assert_eq!(sum_up(&[t(Some(2)), t(Some(13))], false), Sampling::Refused);
         assert_eq!(sum_up(&[t(Some(95))], true), Sampling::Failed(95));
         assert_eq!(sum_up(&[], true), Sampling::Unseen);
+        let spe = Tried { group: vec![Event { aux: true, ..Event::default() }], ..t(None) };
+        assert_eq!(sum_up(std::slice::from_ref(&spe), false), Sampling::OwnForm);
+        assert_eq!(sum_up(&[spe, t(None)], false), Sampling::Opens);
         assert_eq!(sum_up(&[], false), Sampling::NoDevice);
     }
 

@@ -12,6 +12,7 @@
 
 mod asked;
 mod commands;
+mod damon;
 mod init;
 mod ksm;
 mod memory;
@@ -74,6 +75,11 @@ const TESTS: &[Test] = &[
         "measure",
         "homenode measures every pair of nodes, and moves between them",
         commands::measure,
+    ),
+    test(
+        "damon-heat",
+        "DAMON tells which of two processes is hot, and leaves no slot",
+        damon::heat,
     ),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {

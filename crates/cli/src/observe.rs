@@ -1,0 +1,369 @@
+//! `homenode observe`: where memory is, how hot it is, and how near; process by process.
+//!
+//! ```text
+//! live::open ─▶ Machine ─▶ course: looks, periods ─▶ core::view rows ─▶ show
+//! ```
+//!
+//! Source: specs/observe.md#observe.
+
+mod course;
+mod program;
+mod sampled;
+mod show;
+
+use crate::live::{self, Ask, Found, Opened, SourceArg};
+use crate::output;
+use anyhow::{Result, bail};
+use clap::ArgGroup;
+use course::{Course, Turn};
+use homenode_core::engine::choice::lacks;
+use homenode_core::engine::seen::Source;
+use homenode_core::units::{NodeId, Picos};
+use homenode_core::view::{Settings, View};
+use homenode_live::machine::LiveMachine;
+use homenode_live::people::{PeopleError, Targets};
+use homenode_machine::Machine;
+use homenode_report::{ObserveOrder, ObserveTable};
+use homenode_trace::observation::{self, Writer};
+use program::{Program, Stop};
+use show::{About, Shower};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Processes that DAMON watches where everybody was asked for: it has 1000 regions in all,
+/// and ten for a process tell something.
+const MOST_DAMON: usize = 100;
+/// Time between two looks where a source tells something, or where programs come and go.
+const STEP: Picos = Picos::from_secs(1);
+/// How often signals and the program's end are looked for.
+const SLICE: Duration = Duration::from_millis(50);
+/// Most of one CPU's time for looking at processes, in thousandths, where looks come more
+/// often than periods.
+const PERMILLE: u32 = 5;
+
+/// Show where processes' memory is and how hot it is, over time.
+///
+/// A row per process and period: share of a CPU, resident memory by tier and node, the share
+/// of it on the node where the process runs; and with a source of heat, accesses a second,
+/// memory touched and hot, and the share of local accesses. Libvirt guests go by their
+/// domain's name. On a terminal the table is redrawn in place. Beside CMD, which is observed
+/// with all that it starts until it ends, everything goes to standard error.
+///
+/// The source is the one that `homenode doctor` would use; where there is none, it is
+/// 'residency only'. Observing changes nothing but what the source disturbs, which is
+/// printed; what a source sets up is taken down at the end, also after a signal.
+///
+/// Exit codes: 0 done; 2 bad usage, or processes that are not there; 3 the system lacks
+/// something; with CMD its own, or 128 and the signal that ended it.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode observe --pid 4711
+  homenode observe --cgroup system.slice/db.service --period 1s --for 60s --json
+  homenode observe --all -o today.parquet
+  homenode observe -- make -j8")]
+#[command(group(ArgGroup::new("who").required(true).args(["pid", "cgroup", "all", "command"])))]
+pub(crate) struct Args {
+    /// Processes; may be given several times
+    #[arg(long, value_name = "P", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Vec<u32>,
+    /// All processes of a cgroup and of those below it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// All processes
+    #[arg(long)]
+    all: bool,
+    /// Time between rows
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = period)]
+    period: Picos,
+    /// How long; without it until Ctrl-C, or until nobody is left
+    #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "command")]
+    length: Option<Picos>,
+    /// Where heat comes from
+    #[arg(long, value_name = "SOURCE", default_value = "auto")]
+    source: SourceArg,
+    /// A machine's file, whose latencies make tiers where the kernel shows none
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Processes in a table; else as many as fit, or 20
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    top: Option<u32>,
+    /// Which come first; else the hottest, or without heat the largest
+    #[arg(long, value_name = "ORDER")]
+    sort: Option<SortArg>,
+    /// All rows go to this file too, as Parquet; at any time it is whole up to some rows
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print a JSON object a row, and all else to standard error
+    #[arg(long)]
+    json: bool,
+    /// A folder with another machine's proc and sys, in place of /
+    #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
+    root: PathBuf,
+    /// The program to be observed, with its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Which processes come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SortArg {
+    /// Most memory
+    Resident,
+    /// Most accesses a second
+    Heat,
+    /// Most processor time
+    Cpu,
+}
+
+fn time(text: &str) -> Result<Picos, String> {
+    homenode_config::parse_time(text)
+}
+
+fn period(text: &str) -> Result<Picos, String> {
+    let period = time(text)?;
+    if period < Picos::from_ms(100) {
+        return Err("a period is 100ms at least: looking takes time too".to_owned());
+    }
+    if period > Picos::from_secs(24 * 3600) {
+        return Err("a period is a day at most (86400s)".to_owned());
+    }
+    Ok(period)
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    if let Some(path) = &args.output {
+        output::check_output(path)?;
+    }
+    let found = live::look(&args.root, args.machine.as_deref())?;
+    let named = args.source.named();
+    let chosen = live::choose(&found, named)?;
+    let tiers = tiers(&found);
+    let file = match &args.output {
+        Some(path) => Some(Writer::create(path, &about(args, &chosen, &tiers))?),
+        None => None,
+    };
+    // Caught before anything is set up: from here on there is something to take down.
+    let mut stop = Stop::new();
+    let ready = live::set_up(&found, chosen, named.is_some())?;
+    let targets = match (&args.cgroup, args.command.is_empty()) {
+        _ if args.all => Targets::All,
+        (Some(path), _) => Targets::Cgroup(path.clone()),
+        (None, true) => Targets::Pids(args.pid.clone()),
+        (None, false) => {
+            let program = stop.program.insert(Program::start(&args.command)?);
+            Targets::Tree(program.pid())
+        }
+    };
+    let permille = match ready.source {
+        Source::Residency => 0,
+        _ => PERMILLE,
+    };
+    let opened = match ready.open(&found, Ask { targets, census: true, permille }) {
+        Ok(opened) => opened,
+        Err(e) => return not_opened(e, &mut stop),
+    };
+    observe(args, &found, opened, tiers, &mut stop, file)
+}
+
+/// A program may be over before anybody could look.
+fn not_opened(error: anyhow::Error, stop: &mut Stop) -> Result<u8> {
+    let Some(program) = &mut stop.program else { return Err(error) };
+    let gone =
+        |e: &PeopleError| matches!(e, PeopleError::NoProcess { .. } | PeopleError::NoMemory { .. });
+    if !error.downcast_ref::<PeopleError>().is_some_and(gone) {
+        eprintln!("homenode: the program goes on, not observed");
+        return Err(error);
+    }
+    eprintln!("homenode: the program ended before it could be looked at");
+    program.wait();
+    Ok(program.code().unwrap_or(0))
+}
+
+fn observe(
+    args: &Args,
+    found: &Found,
+    opened: Opened,
+    tiers: BTreeMap<NodeId, u64>,
+    stop: &mut Stop,
+    file: Option<Writer>,
+) -> Result<u8> {
+    let Opened { machine, source, why, refused } = opened;
+    let heat = source != Source::Residency;
+    let cpu_nodes = found.machine.cpus.iter().map(|c| c.node).collect::<BTreeSet<_>>().len();
+    let order = match args.sort {
+        Some(SortArg::Heat) => ObserveOrder::Heat,
+        None if heat => ObserveOrder::Heat,
+        Some(SortArg::Cpu) => ObserveOrder::Cpu,
+        Some(SortArg::Resident) | None => ObserveOrder::Resident,
+    };
+    let (form, term) = show::form(args.json, stop.program.is_some());
+    let most = args.top.map(|n| n as usize);
+    let table = ObserveTable { tiers, cpu_nodes, heat, order };
+    let mut shower = Shower::new(form, term, table, source.name(), most, file);
+    for line in heading(args, found, source, &why) {
+        shower.say(&line)?;
+    }
+    let view = View::new(Settings::default(), source, &found.machine, &found.tiers);
+    let sampled = match (source, args.all) {
+        (Source::Residency, _) => 0,
+        (Source::Damon, true) => MOST_DAMON,
+        _ => usize::MAX,
+    };
+    let ends = !args.all && args.cgroup.is_none();
+    // What a program starts may be over soon.
+    let often = heat || stop.program.is_some();
+    let step = if often { STEP.min(args.period) } else { args.period };
+    let own = own_time(&args.root);
+    let began = machine.now();
+    let mut course = Course::new(machine, view, args.period, step, sampled, ends);
+    let until = args.length.map(|length| Picos(began.0.saturating_add(length.0)));
+    let wakes = heat;
+    let turn = loop {
+        let turn = {
+            let mut pause = |m: &LiveMachine, at: Picos| wait(m, at, until, wakes, stop);
+            course.period(&mut pause, &|m, tell| m.people().for_each(|p| tell(p.who, &p.name)))
+        };
+        let rows = course.rows();
+        let now = course.machine.now();
+        let silent = course.silent().map(|since| now.saturating_sub(since));
+        let (since, totals, len) = (now.saturating_sub(began), course.totals(), course.len());
+        shower.rows(&rows, &About { since, totals, len, silent })?;
+        if turn != Turn::Over || !shower.is_read() {
+            break turn;
+        }
+    };
+    let time = course.machine.now().saturating_sub(began);
+    if let Some(line) = show::ending(&turn) {
+        shower.say(line)?;
+    }
+    let kernel = course.machine.source_spent();
+    let own = own_time(&args.root).saturating_sub(own);
+    shower.say(&summary(&course.totals(), refused(), time, own, kernel, source))?;
+    if let (Some((bytes, rows)), Some(path)) = (shower.finish()?, &args.output) {
+        shower.say(&format!("{}: {rows} rows, {bytes} bytes", path.display()))?;
+    }
+    let closed = course.machine.close();
+    if let Turn::Broken(Some(why)) = turn {
+        bail!(crate::failure::Lacks(format!("{} broke: {why}", source.name())));
+    }
+    if let Err(why) = closed {
+        bail!(crate::failure::Lacks(why));
+    }
+    let code = stop.program.as_ref().map(|p| p.code());
+    if code == Some(None) {
+        eprintln!("homenode: the program goes on, not observed any more");
+    }
+    Ok(code.flatten().unwrap_or(0))
+}
+
+/// Waits until that time, or leaves it to the machine where its source wakes it; `None` if
+/// it is to stop.
+fn wait(
+    machine: &LiveMachine,
+    at: Picos,
+    until: Option<Picos>,
+    wakes: bool,
+    stop: &mut Stop,
+) -> Option<()> {
+    loop {
+        let now = machine.now();
+        if stop.wanted() || until.is_some_and(|until| now >= until) {
+            return None;
+        }
+        // A source that wakes is asked now, and the machine sleeps in its stead.
+        if now >= at || wakes && until.is_none_or(|until| until >= at) {
+            return Some(());
+        }
+        let at = until.map_or(at, |until| until.min(at));
+        let left = Duration::from_nanos(at.saturating_sub(now).as_ns());
+        std::thread::sleep(left.min(SLICE));
+    }
+}
+
+/// Nodes with memory, with their tiers; one that has none counts to the fastest.
+fn tiers(found: &Found) -> BTreeMap<NodeId, u64> {
+    let first = found.tiers.iter().next().map_or(0, |(tier, _)| tier);
+    let nodes = found.machine.nodes.iter().filter(|n| n.managed().0 > 0);
+    nodes.map(|n| (n.id, found.tiers.tier(n.id).unwrap_or(first))).collect()
+}
+
+fn about(args: &Args, chosen: &live::Chosen, tiers: &BTreeMap<NodeId, u64>) -> observation::About {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    observation::About {
+        source: chosen.source,
+        why: chosen.why.clone(),
+        period: args.period,
+        tiers: tiers.clone(),
+        began_unix_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// What stands above everything: the source, why, what it disturbs; where there is none, how
+/// to get one.
+fn heading(args: &Args, found: &Found, source: Source, why: &str) -> Vec<String> {
+    let mut out = vec![format!("source   {why}"), format!("disturbs {}", live::disturbs(source))];
+    if source == Source::Residency && args.source == SourceArg::Auto {
+        for source in [Source::Damon, Source::HintFault, Source::Pmu] {
+            if let Some(lack) = lacks(source, &found.facts).first() {
+                out.push(format!("for heat {}: {lack}; {}", source.name(), lack.remedy()));
+            }
+        }
+    }
+    if source == Source::Damon && args.all {
+        out.push(format!(
+            "sampled  the {MOST_DAMON} processes with most CPU time: DAMON has 1000 regions for \
+             all of them"
+        ));
+    }
+    out
+}
+
+/// What it was, in a few lines.
+fn summary(
+    totals: &homenode_core::view::Totals,
+    refused: u64,
+    time: Picos,
+    own: Picos,
+    kernel: Option<Picos>,
+    source: Source,
+) -> String {
+    let share = |part: Picos| part.0 as f64 * 100.0 / time.0.max(1) as f64;
+    let mut out = format!(
+        "observed {:.1} s in {} period{}: {} process{}, {} ended",
+        time.as_secs_f64(),
+        totals.periods,
+        if totals.periods == 1 { "" } else { "s" },
+        totals.processes,
+        if totals.processes == 1 { "" } else { "es" },
+        totals.ended
+    );
+    if source != Source::Residency {
+        out += &format!(
+            "; {} events lost, {} silent {} times",
+            totals.lost,
+            source.name(),
+            totals.stale
+        );
+    }
+    out += &format!("; it cost {:.2} % of one CPU ({:.3} s)", share(own), own.as_secs_f64());
+    if let Some(kernel) = kernel {
+        out += &format!(", and in the kernel {:.2} % for {}", share(kernel), source.name());
+    }
+    if refused > 0 {
+        out += &format!(
+            ". Where pages are could not be asked {refused} times, of other users' processes: run \
+             it as root or with CAP_SYS_PTRACE"
+        );
+    }
+    out
+}
+
+/// Our own processor time so far.
+fn own_time(root: &Path) -> Picos {
+    // Nanoseconds of the main thread, which does everything here.
+    let text = std::fs::read_to_string(root.join("proc/self/schedstat")).unwrap_or_default();
+    let ns = text.split_ascii_whitespace().next().and_then(|v| v.parse().ok());
+    Picos(ns.unwrap_or(0u64).saturating_mul(1000))
+}

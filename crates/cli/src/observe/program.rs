@@ -1,0 +1,89 @@
+//! The program that is started to be observed.
+
+use anyhow::{Context, Result};
+use homenode_live::signals::{Signals, forward};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+
+/// A program, and what became of it.
+pub(super) struct Program {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Program {
+    pub(super) fn start(command: &[OsString]) -> Result<Self> {
+        let child = Command::new(&command[0])
+            .args(&command[1..])
+            .spawn()
+            .with_context(|| format!("{}: can't be started", command[0].to_string_lossy()))?;
+        Ok(Self { child, ended: None })
+    }
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+    /// Whether it is over. A status that can't be had is one too: it would never come.
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = match self.child.try_wait() {
+                Ok(status) => status,
+                Err(_) => Some(ExitStatus::from_raw(0)),
+            };
+        }
+        self.ended.is_some()
+    }
+    /// Waits for its end.
+    pub(super) fn wait(&mut self) {
+        while !self.is_over() {
+            if let Ok(status) = self.child.wait() {
+                self.ended = Some(status);
+            }
+        }
+    }
+    fn forward(&mut self, signal: i32) {
+        if !self.is_over() {
+            forward(&self.child, signal);
+        }
+    }
+    /// Its code, or what a shell makes of a signal; `None` while it runs.
+    pub(super) fn code(&self) -> Option<u8> {
+        let status = self.ended?;
+        let of_signal = |s: i32| 128u8.saturating_add(u8::try_from(s).unwrap_or(0));
+        Some(match (status.code(), status.signal()) {
+            (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+            (None, Some(signal)) => of_signal(signal),
+            (None, None) => u8::MAX,
+        })
+    }
+}
+
+/// Who may want to stop: signals, and the program by ending.
+pub(super) struct Stop {
+    signals: Signals,
+    heard: u32,
+    pub(super) program: Option<Program>,
+}
+
+impl Stop {
+    /// Catches signals from now on.
+    pub(super) fn new() -> Self {
+        Self { signals: Signals::catch(), heard: 0, program: None }
+    }
+    /// Whether it is to be stopped. A program gets the first signal, unless the terminal
+    /// has sent it to both, and is observed until it ends; the second one ends observing.
+    pub(super) fn wanted(&mut self) -> bool {
+        let over = self.program.as_mut().is_some_and(Program::is_over);
+        let Some((signal, terminal)) = self.signals.arrived() else { return over };
+        self.heard += 1;
+        match &mut self.program {
+            Some(program) if self.heard == 1 => {
+                if !terminal {
+                    program.forward(signal);
+                }
+                over
+            }
+            _ => true,
+        }
+    }
+}

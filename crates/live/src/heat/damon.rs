@@ -1,0 +1,340 @@
+//! DAMON as a source of heat: a kdamond of our own over the watched processes.
+//!
+//! ```text
+//!  watch ─▶ seats ─▶ sysfs: targets, on, commit ─▶ kdamond ─┐ each 100 ms, per target and
+//!                                                           │ region: damon_aggregated
+//!  take ◀── regions by target ◀── blocks ◀── perf's ring ◀──┘
+//! ```
+//!
+//! Regions come by the tracepoint `damon_aggregated`, bound to the kdamond's thread, not
+//! by `tried_regions`: it names the target, and costs no folder per region. Nothing of it
+//! outlives this process. What does is the slot in sysfs, which is journaled before it is
+//! made, carries a mark, and is taken down by [`Heat::close`], by dropping, or by
+//! [`restore`]. Where anybody has a slot none is made.
+//!
+//! The tests play the kernel; guests have real ones.
+//!
+//! Source: specs/live.md#damon.
+
+mod blocks;
+mod error;
+mod journal;
+mod kernel;
+mod record;
+mod seats;
+mod slot;
+mod wake;
+
+pub use error::DamonError;
+pub use journal::Restored;
+
+use crate::ksm::Place;
+use crate::machine::Heat;
+use crate::probe::{self, FilesOnly};
+use blocks::{Block, Blocks};
+use homenode_core::engine::choice;
+use homenode_core::engine::seen::{Seen, Source, Span, Who};
+use homenode_core::units::{PAGE_SIZE, Picos};
+use kernel::{Folder, Kernel, Real, Tap, Told};
+use seats::Seat;
+use slot::{AGGREGATE_US, Heard, SAMPLE_US, UPDATE_US};
+use std::collections::BTreeSet;
+use std::os::fd::RawFd;
+
+/// Checks of an aggregation.
+const CHECKS: u32 = (AGGREGATE_US / SAMPLE_US) as u32;
+/// Nanoseconds of silence that are told: ten aggregations.
+const SILENCE: u64 = 10 * AGGREGATE_US * 1000;
+/// Nanoseconds between two changes of the targets: one update of the regions and some.
+/// Each change begins the kernel's waiting for the update anew.
+const BETWEEN: u64 = (UPDATE_US + UPDATE_US / 2) * 1000;
+/// How often targets are told again where one ended meanwhile.
+const TRIES: u32 = 8;
+
+/// DAMON, with a slot of its own.
+pub struct Damon {
+    kernel: Box<dyn Kernel>,
+    me: u32,
+    /// While the slot is there.
+    kept: Option<journal::Kept>,
+    wake: Option<wake::Wake>,
+    wanted: BTreeSet<Who>,
+    /// As the kernel's thread has them; empty while there is none.
+    seats: Vec<Seat>,
+    tap: Option<Box<dyn Tap>>,
+    blocks: Blocks,
+    /// DAMON's thread, and its time when last looked.
+    thread: Option<(u32, Picos)>,
+    /// Time of the threads before.
+    spent: Picos,
+    /// From when on targets may be told again, `CLOCK_MONOTONIC` in nanoseconds.
+    may_tell: u64,
+    /// The last word, or the start if there was none.
+    spoke: u64,
+    /// Whether silence was told.
+    silent: bool,
+}
+
+impl Damon {
+    /// Makes a slot. Nobody is watched, and no thread runs, until [`Heat::watch`].
+    ///
+    /// # Errors
+    /// [`DamonError`]; what is lacking is told before anything is changed.
+    pub fn open(place: &Place) -> Result<Self, DamonError> {
+        // First: a homenode's slot is not somebody else's.
+        journal::look(place)?;
+        let found = probe::look(&place.path("/"), &FilesOnly);
+        let lacks = choice::lacks(Source::Damon, &found.facts());
+        if !lacks.is_empty() {
+            return Err(DamonError::Lacking { lacks });
+        }
+        Self::begin(place, Box::new(Real::find(place)?))
+    }
+
+    fn begin(place: &Place, kernel: Box<dyn Kernel>) -> Result<Self, DamonError> {
+        let me = std::process::id();
+        let kept = journal::Kept::begin(place, (me, kernel.start_of(me).unwrap_or(0)))?;
+        let mut damon = Self {
+            kernel,
+            me,
+            kept: None,
+            wake: wake::Wake::new().ok(),
+            wanted: BTreeSet::new(),
+            seats: Vec::new(),
+            tap: None,
+            blocks: Blocks::default(),
+            thread: None,
+            spent: Picos::ZERO,
+            may_tell: 0,
+            spoke: 0,
+            silent: false,
+        };
+        // Somebody may have been quicker.
+        if slot::count(&*damon.kernel) != Some(0) {
+            kept.end()?;
+            return Err(DamonError::Theirs);
+        }
+        damon.kept = Some(kept);
+        // If it fails, dropping takes down what there is.
+        slot::make(&*damon.kernel, me)?;
+        Ok(damon)
+    }
+
+    /// Processor time of DAMON's threads for us so far.
+    fn all_spent(&self) -> Picos {
+        let now = self.thread.map_or(Picos::ZERO, |(thread, seen)| {
+            self.kernel.ran(thread).unwrap_or(Picos::ZERO).max(seen)
+        });
+        Picos(self.spent.0.saturating_add(now.0))
+    }
+
+    /// Those that live, each under its start.
+    fn bury(&mut self) {
+        let kernel = &self.kernel;
+        self.wanted.retain(|who| kernel.start_of(who.pid) == Some(who.start));
+    }
+
+    fn ends(&mut self) {
+        self.spent = self.all_spent();
+        (self.thread, self.tap) = (None, None);
+        self.seats.clear();
+        self.blocks = Blocks::default();
+    }
+
+    /// Makes DAMON's targets those that are wanted.
+    fn settle(&mut self) -> Result<(), DamonError> {
+        for _ in 0..TRIES {
+            if !slot::is_marked(&*self.kernel, self.me) {
+                return Err(DamonError::Theirs);
+            }
+            let on = slot::is_on(&*self.kernel);
+            if !on && !self.seats.is_empty() {
+                self.ends();
+            }
+            self.bury();
+            if self.wanted.is_empty() {
+                slot::stop(&*self.kernel)?;
+                self.ends();
+                return Ok(());
+            }
+            let next = seats::plan(&self.seats, &self.wanted);
+            if on && seats::same(&next, &self.seats) {
+                return Ok(());
+            }
+            let now = self.kernel.now_ns();
+            if on && now < self.may_tell {
+                return Ok(());
+            }
+            let pids: Vec<u32> = next.iter().map(|s| s.who.map_or(self.me, |w| w.pid)).collect();
+            slot::seat(&*self.kernel, &pids)?;
+            let heard = if on { slot::commit(&*self.kernel)? } else { slot::start(&*self.kernel)? };
+            if heard == Heard::Gone {
+                continue;
+            }
+            self.seats = next;
+            let now = self.kernel.now_ns();
+            self.may_tell = now.saturating_add(BETWEEN);
+            if !on {
+                (self.spoke, self.silent) = (now, false);
+                self.listen()?;
+            }
+            // A PID may have changed hands before it was told: then its seat is nobody's.
+            let before = self.wanted.len();
+            self.bury();
+            if self.wanted.len() == before {
+                return Ok(());
+            }
+        }
+        Err(DamonError::Restless)
+    }
+
+    /// Listens to the thread that was started.
+    fn listen(&mut self) -> Result<(), DamonError> {
+        let Some(thread) = slot::thread(&*self.kernel) else { return Ok(()) };
+        self.thread = Some((thread, Picos::ZERO));
+        let tap = match self.kernel.tap(thread) {
+            Ok(tap) => tap,
+            // It has ended already: noticed the next time.
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+            Err(e) => return Err(DamonError::Perf(e)),
+        };
+        if let (Some(wake), Some(fd)) = (&self.wake, tap.fd()) {
+            // Without it the ring is emptied at each look only.
+            let _ = wake.also(fd);
+        }
+        self.tap = Some(tap);
+        Ok(())
+    }
+
+    /// When there will be something to do.
+    fn wake_up(&self) {
+        let Some(wake) = &self.wake else { return };
+        let open = !seats::same(&seats::plan(&self.seats, &self.wanted), &self.seats);
+        let idle = self.seats.is_empty() && self.wanted.is_empty();
+        wake.at((open && !idle).then_some(if self.seats.is_empty() { 0 } else { self.may_tell }));
+    }
+
+    /// Takes what the thread has told.
+    fn hear(&mut self, now: Picos, out: &mut Vec<Seen>) {
+        let mut told = Vec::new();
+        if let Some(tap) = &mut self.tap {
+            tap.drain(&mut told);
+        }
+        let mut lost = 0u64;
+        for one in told {
+            match one {
+                Told::Region(record) => self.blocks.push(record),
+                Told::Lost(n) => {
+                    self.blocks.gap();
+                    lost = lost.saturating_add(n);
+                }
+            }
+        }
+        if lost > 0 {
+            out.push(Seen::Lost { events: lost });
+        }
+        let now_ns = self.kernel.now_ns();
+        for (target, block) in self.blocks.take() {
+            let seat = usize::try_from(target).ok().and_then(|i| self.seats.get_mut(i));
+            let Some(seat) = seat else { continue };
+            let quiet = seat.quiet;
+            seat.quiet = quiet.saturating_sub(block.of);
+            // What was in a full ring for long is no news.
+            let old = now_ns.saturating_sub(block.at) > SILENCE;
+            let Some(who) = seat.who else { continue };
+            if !old {
+                (self.spoke, self.silent) = (self.spoke.max(block.at), false);
+            }
+            if !old && quiet == 0 && self.wanted.contains(&who) {
+                tell(who, &block, out);
+            }
+        }
+        if let Some((thread, seen)) = &mut self.thread {
+            *seen = self.kernel.ran(*thread).unwrap_or(*seen).max(*seen);
+        }
+        let since = now_ns.saturating_sub(self.spoke);
+        if !self.wanted.is_empty() && self.spoke > 0 && since > SILENCE && !self.silent {
+            self.silent = true;
+            out.push(Seen::Stale { since: now.saturating_sub(Picos::from_ns(since)) });
+        }
+    }
+
+    fn take_down(&mut self) -> Result<(), DamonError> {
+        self.ends();
+        let Some(kept) = self.kept.take() else { return Ok(()) };
+        match slot::count(&*self.kernel) {
+            None | Some(0) => kept.end(),
+            Some(_) if slot::is_marked(&*self.kernel, self.me) => {
+                slot::remove(&*self.kernel)?;
+                kept.end()
+            }
+            Some(_) => {
+                kept.end()?;
+                Err(DamonError::Theirs)
+            }
+        }
+    }
+}
+
+/// A target's regions.
+fn tell(who: Who, block: &Block, out: &mut Vec<Seen>) {
+    // DAMON's thread sleeps for at least the interval: under load it takes longer.
+    let nominal = SAMPLE_US * 1000;
+    let every = block.took.map_or(nominal, |t| t / u64::from(CHECKS));
+    let every = Picos::from_ns(every.clamp(nominal, 10 * nominal));
+    out.extend(block.regions.iter().map(|r| {
+        let span = Span { start: r.start / PAGE_SIZE, end: r.end.div_ceil(PAGE_SIZE) };
+        let accessed = u32::try_from(r.accesses).unwrap_or(u32::MAX).min(CHECKS);
+        let age = r.age.saturating_mul(u64::from(CHECKS)).saturating_mul(SAMPLE_US * 1_000_000);
+        Seen::Region { who, span, accessed, checks: CHECKS, every, age: Picos(age) }
+    }));
+}
+
+impl Heat for Damon {
+    fn source(&self) -> Source {
+        Source::Damon
+    }
+    /// It begins with the next [`Heat::take`], for which [`Heat::wakes`] rings: so all
+    /// that begin together are told to the kernel at once.
+    fn watch(&mut self, who: Who) {
+        self.wanted.insert(who);
+        self.wake_up();
+    }
+    fn unwatch(&mut self, who: Who) {
+        self.wanted.remove(&who);
+        self.wake_up();
+    }
+    fn take(&mut self, now: Picos, out: &mut Vec<Seen>) -> Result<(), String> {
+        self.hear(now, out);
+        let settled = self.settle();
+        self.wake_up();
+        settled.map_err(|e| e.sentence())
+    }
+    fn wakes(&self) -> Option<RawFd> {
+        self.wake.as_ref().map(wake::Wake::fd)
+    }
+    fn spent(&self) -> Option<Picos> {
+        Some(self.all_spent())
+    }
+    fn close(&mut self) -> Result<(), String> {
+        self.take_down().map_err(|e| e.sentence())
+    }
+}
+
+impl Drop for Damon {
+    fn drop(&mut self) {
+        if let Err(e) = self.take_down() {
+            eprintln!("homenode: {}", e.sentence());
+        }
+    }
+}
+
+/// Takes down the slot of a homenode that ended without doing so. Doing it again does
+/// nothing.
+///
+/// # Errors
+/// [`DamonError`] while that homenode lives, if the journal is damaged, or if the slot
+/// can't be taken down.
+pub fn restore(place: &Place) -> Result<Restored, DamonError> {
+    journal::restore(place, &Folder::at(place))
+}

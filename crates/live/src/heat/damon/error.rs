@@ -1,0 +1,151 @@
+//! What can go wrong with DAMON.
+
+use homenode_core::engine::choice::Lack;
+use std::io;
+use std::path::PathBuf;
+
+/// Why DAMON is not used, or what is not as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum DamonError {
+    /// Something that it needs isn't there.
+    #[error("DAMON can't be used here, nothing was changed: {}", sentences(lacks))]
+    Lacking {
+        /// What.
+        lacks: Vec<Lack>,
+    },
+    /// The tracepoint isn't there.
+    #[error(
+        "DAMON tells its regions by a tracepoint, and {} can't be read; nothing was changed. \
+         Where tracefs is not mounted: mount -t tracefs tracefs /sys/kernel/tracing (it needs \
+         root, and a kernel that is not locked down to confidentiality)",
+        path.display()
+    )]
+    NoTrace {
+        /// Its description.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The tracepoint says something else than it did.
+    #[error(
+        "{}: {what}: this kernel's DAMON tells its regions in another way; nothing was changed. \
+         Tell us the kernel's release",
+        path.display()
+    )]
+    OddTrace {
+        /// Its description.
+        path: PathBuf,
+        /// What is missing.
+        what: String,
+    },
+    /// The kernel refuses to pass its events on.
+    #[error(
+        "the kernel does not pass DAMON's regions on (perf_event_open of damon:damon_aggregated): \
+         it needs root or CAP_PERFMON in the machine's own namespaces"
+    )]
+    Perf(#[source] io::Error),
+    /// Another homenode is at work.
+    #[error(
+        "{} uses DAMON already (one homenode at a time can); nothing was changed",
+        if *pid == 0 { "another homenode".to_owned() } else { format!("homenode, process {pid},") }
+    )]
+    Driven {
+        /// Its number; 0 if not known.
+        pid: u32,
+    },
+    /// One has ended without taking its slot down.
+    #[error(
+        "{}: process {pid} used DAMON and ended without taking its slot down; `homenode restore` \
+         does that. Nothing was changed",
+        journal.display()
+    )]
+    Unfinished {
+        /// The journal.
+        journal: PathBuf,
+        /// Whose it is.
+        pid: u32,
+    },
+    /// The journal is not what was written.
+    #[error(
+        "{}:{line}: {what}: this journal is damaged, and whose slot there is can't be told. \
+         Nothing was changed. Look at `grep -r . /sys/kernel/mm/damon/admin`; if nobody uses \
+         DAMON, write off into kdamonds/0/state and 0 into kdamonds/nr_kdamonds, and remove the \
+         journal",
+        journal.display()
+    )]
+    Damaged {
+        /// The journal.
+        journal: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The journal or its lock could not be read or written.
+    #[error("can't {what} {}", path.display())]
+    Journal {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file can't be read.
+    #[error("can't read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of DAMON can't be written.
+    #[error("can't write {value} to DAMON's {name}{}", busy(source))]
+    Write {
+        /// The file, below `/sys/kernel/mm/damon/admin/kdamonds`.
+        name: String,
+        /// The value.
+        value: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The slot is not as it was left.
+    #[error(
+        "DAMON's slot 0 is not as homenode left it: somebody else has set it up, and it was not \
+         touched. See what damo status says"
+    )]
+    Theirs,
+    /// Targets end faster than they can be told.
+    #[error("DAMON does not start: processes end faster than they can be named to it")]
+    Restless,
+}
+
+fn sentences(lacks: &[Lack]) -> String {
+    let all: Vec<String> = lacks.iter().map(|l| format!("{l} ({})", l.remedy())).collect();
+    all.join("; ")
+}
+
+/// What a refusal means.
+fn busy(e: &io::Error) -> &'static str {
+    match e.raw_os_error() {
+        Some(libc::EBUSY) => ": somebody else, perhaps a kernel module, has DAMON for itself",
+        _ => "",
+    }
+}
+
+impl DamonError {
+    /// With its causes, on one line.
+    pub fn sentence(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(e) = cause {
+            text += &format!(": {e}");
+            cause = e.source();
+        }
+        text
+    }
+}

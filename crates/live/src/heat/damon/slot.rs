@@ -1,0 +1,176 @@
+//! A kdamond's slot in sysfs: made, named targets, switched, taken down.
+//!
+//! ```text
+//! kdamonds/nr_kdamonds         1       written only while it is 0, and 0 at the end
+//! kdamonds/0/state             on, off, commit
+//! kdamonds/0/pid               DAMON's thread; -1 for none
+//! kdamonds/0/contexts/0/operations                   vaddr
+//! kdamonds/0/contexts/0/monitoring_attrs/…           intervals, numbers of regions
+//! kdamonds/0/contexts/0/targets/0/pid_target         homenode itself: the slot's mark
+//! kdamonds/0/contexts/0/targets/1/pid_target …       who is watched
+//! ```
+//!
+//! Writing `nr_kdamonds` or `nr_targets` throws away what was below. No scheme is set up:
+//! regions come by the tracepoint.
+//!
+//! Source: specs/live.md#damon.
+
+use super::error::DamonError;
+use super::kernel::Files;
+use std::io;
+
+/// Microseconds between two checks.
+pub(super) const SAMPLE_US: u64 = 5_000;
+/// Microseconds of an aggregation.
+pub(super) const AGGREGATE_US: u64 = 100_000;
+/// Microseconds after which regions are fitted to the mappings.
+pub(super) const UPDATE_US: u64 = 1_000_000;
+/// Fewest and most regions.
+const REGIONS: (u64, u64) = (10, 1000);
+
+/// What is the same in every slot of ours.
+fn settings() -> [(&'static str, String); 6] {
+    [
+        ("operations", "vaddr".to_owned()),
+        ("monitoring_attrs/intervals/sample_us", SAMPLE_US.to_string()),
+        ("monitoring_attrs/intervals/aggr_us", AGGREGATE_US.to_string()),
+        ("monitoring_attrs/intervals/update_us", UPDATE_US.to_string()),
+        ("monitoring_attrs/nr_regions/min", REGIONS.0.to_string()),
+        ("monitoring_attrs/nr_regions/max", REGIONS.1.to_string()),
+    ]
+}
+
+const CONTEXT: &str = "0/contexts/0";
+const STATE: &str = "0/state";
+
+fn write(files: &(impl Files + ?Sized), name: &str, value: &str) -> Result<(), DamonError> {
+    files.write(name, value).map_err(|source| DamonError::Write {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        source,
+    })
+}
+
+fn number(files: &(impl Files + ?Sized), name: &str) -> Option<u64> {
+    files.read(name).ok()?.parse().ok()
+}
+
+/// Slots that there are.
+pub(super) fn count(files: &(impl Files + ?Sized)) -> Option<u64> {
+    number(files, "nr_kdamonds")
+}
+
+/// Makes the slot, off, with `me` as its only target. If a write is refused, what was
+/// made is for the caller to take down.
+pub(super) fn make(files: &(impl Files + ?Sized), me: u32) -> Result<(), DamonError> {
+    write(files, "nr_kdamonds", "1")?;
+    write(files, "0/contexts/nr_contexts", "1")?;
+    // The mark first: what is not marked is nobody's.
+    seat(files, &[me])?;
+    for (name, value) in settings() {
+        write(files, &format!("{CONTEXT}/{name}"), &value)?;
+    }
+    Ok(())
+}
+
+/// Whether it is the slot that process `me` has made: one slot, with our mark and our
+/// settings.
+pub(super) fn is_of(files: &(impl Files + ?Sized), me: u32) -> bool {
+    is_marked(files, me)
+        && settings().iter().all(|(name, value)| {
+            files.read(&format!("{CONTEXT}/{name}")).is_ok_and(|now| now == *value)
+        })
+}
+
+/// The same without the settings, as it is while it is being made.
+pub(super) fn is_marked(files: &(impl Files + ?Sized), me: u32) -> bool {
+    count(files) == Some(1)
+        && number(files, "0/contexts/nr_contexts") == Some(1)
+        && number(files, &format!("{CONTEXT}/targets/0/pid_target")) == Some(me.into())
+}
+
+/// Names the targets. DAMON's thread hears of it with [`start`] or [`commit`].
+pub(super) fn seat(files: &(impl Files + ?Sized), pids: &[u32]) -> Result<(), DamonError> {
+    let nr = format!("{CONTEXT}/targets/nr_targets");
+    if number(files, &nr) != Some(pids.len() as u64) {
+        write(files, &nr, &pids.len().to_string())?;
+    }
+    for (i, pid) in pids.iter().enumerate() {
+        write(files, &format!("{CONTEXT}/targets/{i}/pid_target"), &pid.to_string())?;
+    }
+    Ok(())
+}
+
+/// Whether DAMON's thread runs.
+pub(super) fn is_on(files: &(impl Files + ?Sized)) -> bool {
+    files.read(STATE).is_ok_and(|s| s == "on")
+}
+
+/// DAMON's thread.
+pub(super) fn thread(files: &(impl Files + ?Sized)) -> Option<u32> {
+    files.read("0/pid").ok()?.parse().ok()
+}
+
+/// What became of telling DAMON about its targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It watches them.
+    Yes,
+    /// One of them is gone; 6.12 ends the thread then, later ones refuse.
+    Gone,
+}
+
+fn tell(files: &(impl Files + ?Sized), word: &str) -> Result<Heard, DamonError> {
+    match write(files, STATE, word) {
+        Ok(()) if is_on(files) => Ok(Heard::Yes),
+        Ok(()) => Ok(Heard::Gone),
+        Err(DamonError::Write { source, .. })
+            if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)) =>
+        {
+            Ok(Heard::Gone)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start(files: &(impl Files + ?Sized)) -> Result<Heard, DamonError> {
+    tell(files, "on")
+}
+
+/// Tells the running thread its targets, those at the same place as before with the
+/// regions that they have.
+pub(super) fn commit(files: &(impl Files + ?Sized)) -> Result<Heard, DamonError> {
+    tell(files, "commit")
+}
+
+/// Ends the thread, if it runs.
+pub(super) fn stop(files: &(impl Files + ?Sized)) -> Result<(), DamonError> {
+    if !is_on(files) {
+        return Ok(());
+    }
+    match write(files, STATE, "off") {
+        // It may end by itself meanwhile.
+        Err(e) if is_on(files) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the slot down. Only for one that is ours.
+pub(super) fn remove(files: &(impl Files + ?Sized)) -> Result<(), DamonError> {
+    stop(files)?;
+    for _ in 0..50 {
+        match write(files, "nr_kdamonds", "0") {
+            // The thread is ending still.
+            Err(DamonError::Write { source, .. }) if is_busy(&source) => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+    write(files, "nr_kdamonds", "0")
+}
+
+fn is_busy(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(libc::EBUSY)
+}

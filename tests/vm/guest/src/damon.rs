@@ -1,0 +1,265 @@
+//! DAMON through `homenode-live`, on a real kernel.
+//!
+//! ```text
+//! this test ──fork──▶ hot    32 MiB, written all the time ┐ the same addresses in both:
+//!           ──fork──▶ cold   32 MiB, written once         ┘ only the process tells them apart
+//! ```
+//!
+//! Source: specs/live.md#damon.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use homenode_core::engine::choice::Lack;
+use homenode_core::engine::seen::{Seen, Who};
+use homenode_core::units::Picos;
+use homenode_live::heat::damon::{Damon, DamonError};
+use homenode_live::ksm::Place;
+use homenode_live::machine::{BootClock, Clock, Heat};
+use serde_json::json;
+
+use crate::Outcome;
+use crate::asked::Asked;
+
+const BYTES: usize = 32 << 20;
+const PAGE: usize = 4096;
+/// How long anything may take; many times what it does.
+const PATIENCE: Duration = Duration::from_secs(90);
+const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+const JOURNAL: &str = "/run/homenode/damon.journal";
+
+/// What a child does with its memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Habit {
+    Hot,
+    Cold,
+}
+
+/// A process with memory at `at`; killed when dropped.
+struct Child {
+    pid: i32,
+    at: u64,
+}
+
+impl Child {
+    /// Maps the memory here, so that each child has it at the same place.
+    fn with(habit: Habit) -> Result<Self> {
+        // SAFETY: a new private mapping at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        ensure!(at != libc::MAP_FAILED, "no memory: {}", io::Error::last_os_error());
+        // SAFETY: our own mapping; the advice drops nothing.
+        unsafe { libc::madvise(at, BYTES, libc::MADV_NOHUGEPAGE) };
+        let base: *mut u8 = at.cast();
+        let pid = fork(|| {
+            loop {
+                for page in 0..BYTES / PAGE {
+                    // SAFETY: inside of the mapping, which is this process's alone.
+                    unsafe { base.add(page * PAGE).write_volatile(1) };
+                }
+                if habit == Habit::Cold {
+                    // SAFETY: waits for a signal, of which none comes but the last.
+                    unsafe { libc::pause() };
+                }
+            }
+        });
+        // SAFETY: the mapping above, which nothing here refers to any more.
+        unsafe { libc::munmap(at, BYTES) };
+        Ok(Self { pid: pid?, at: at as u64 })
+    }
+
+    fn who(&self) -> Result<Who> {
+        Ok(Who { pid: self.pid as u32, start: start_of(self.pid)? })
+    }
+
+    fn end(&self) {
+        // SAFETY: signals and waits for a child that was not waited for, or is nobody's.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, ptr::null_mut(), 0);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Runs `f` in a new process, which ends if `f` does.
+fn fork(f: impl FnOnce()) -> Result<i32> {
+    // SAFETY: this program has one thread, so that the child may do anything.
+    match unsafe { libc::fork() } {
+        -1 => bail!("no process: {}", io::Error::last_os_error()),
+        0 => {
+            f();
+            // SAFETY: ends the child, without what the parent does at its end.
+            unsafe { libc::_exit(0) }
+        }
+        pid => Ok(pid),
+    }
+}
+
+fn start_of(pid: i32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    rest.split_whitespace().nth(19).and_then(|n| n.parse().ok()).context("no start in stat")
+}
+
+fn knob(name: &str) -> Result<String> {
+    let text = fs::read_to_string(format!("{KDAMONDS}/{name}")).with_context(|| name.to_owned())?;
+    Ok(text.trim().to_owned())
+}
+
+/// `damon_stat`, which has DAMON for itself on new kernels, off until this is dropped.
+struct Module(Option<&'static str>);
+
+impl Module {
+    fn off() -> Result<Self> {
+        const ENABLED: &str = "/sys/module/damon_stat/parameters/enabled";
+        match fs::read_to_string(ENABLED).map(|t| t.trim() == "Y") {
+            Ok(true) => {
+                let refused = Damon::open(&Place::here()).err();
+                let Some(DamonError::Lacking { lacks }) = refused else {
+                    bail!("with damon_stat on: {refused:?} and not a lack");
+                };
+                ensure!(lacks.contains(&Lack::ModuleHolds), "with damon_stat on: {lacks:?}");
+                fs::write(ENABLED, "N").context("damon_stat off")?;
+                Ok(Self(Some(ENABLED)))
+            }
+            _ => Ok(Self(None)),
+        }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            if let Err(e) = fs::write(path, "Y") {
+                eprintln!("damon_stat can't be switched on again: {e}");
+            }
+        }
+    }
+}
+
+/// Whether the kernel has what DAMON needs; else the reason why not.
+fn lacks() -> Option<String> {
+    match Damon::open(&Place::here()) {
+        Err(DamonError::Lacking { lacks })
+            if lacks.iter().any(|l| matches!(l, Lack::NotBuilt(_))) =>
+        {
+            Some(lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join(", "))
+        }
+        _ => None,
+    }
+}
+
+/// Hundredths of checks that found an access in the mapping at `at`, weighed by pages.
+fn heat_of(seen: &[Seen], who: Who, at: u64) -> Option<u64> {
+    let (first, last) = (at / PAGE as u64, (at + BYTES as u64) / PAGE as u64);
+    let (mut hits, mut checks) = (0u64, 0u64);
+    for one in seen {
+        if let Seen::Region { who: of, span, accessed, checks: of_checks, .. } = one {
+            let pages = span.end.min(last).saturating_sub(span.start.max(first));
+            if *of == who {
+                hits += pages * u64::from(*accessed);
+                checks += pages * u64::from(*of_checks);
+            }
+        }
+    }
+    (hits * 100).checked_div(checks)
+}
+
+/// A source under observation.
+struct Watch {
+    damon: Damon,
+    clock: BootClock,
+    lost: u64,
+    stale: u64,
+}
+
+impl Watch {
+    fn open() -> Result<Self> {
+        let damon = Damon::open(&Place::here())?;
+        Ok(Self { damon, clock: BootClock::start(), lost: 0, stale: 0 })
+    }
+    fn take(&mut self) -> Result<Vec<Seen>> {
+        let until = self.clock.now() + Picos::from_ms(200);
+        self.clock.sleep(until, self.damon.wakes());
+        let mut out = Vec::new();
+        self.damon.take(self.clock.now(), &mut out).map_err(anyhow::Error::msg)?;
+        for one in &out {
+            match one {
+                Seen::Lost { events } => self.lost += events,
+                Seen::Stale { .. } => self.stale += 1,
+                _ => {}
+            }
+        }
+        Ok(out)
+    }
+    /// Until each child has the heat that is wanted, 50 or more of a hundred where hot and
+    /// 10 or less where cold; the last ones.
+    fn until(&mut self, want: &[(&Child, Habit)]) -> Result<BTreeMap<u32, u64>> {
+        let begun = Instant::now();
+        let mut last = BTreeMap::new();
+        while begun.elapsed() < PATIENCE {
+            let seen = self.take()?;
+            for (child, _) in want {
+                let who = child.who()?;
+                if let Some(heat) = heat_of(&seen, who, child.at) {
+                    last.insert(who.pid, heat);
+                }
+            }
+            let right = |(child, habit): &(&Child, Habit)| {
+                last.get(&(child.pid as u32)).is_some_and(|&heat| match habit {
+                    Habit::Hot => heat >= 50,
+                    Habit::Cold => heat <= 10,
+                })
+            };
+            if want.iter().all(right) {
+                return Ok(last);
+            }
+        }
+        bail!("heat by process is {last:?} after {} s", PATIENCE.as_secs())
+    }
+}
+
+fn no_slot() -> Result<()> {
+    ensure!(knob("nr_kdamonds")? == "0", "a slot is left");
+    ensure!(!fs::exists(JOURNAL)?, "a journal is left");
+    Ok(())
+}
+
+pub(crate) fn heat(_: &Asked) -> Result<Outcome> {
+    if let Some(why) = lacks() {
+        return Ok(Outcome::Skipped(why));
+    }
+    let _module = Module::off()?;
+    let (hot, cold) = (Child::with(Habit::Hot)?, Child::with(Habit::Cold)?);
+    ensure!(hot.at == cold.at, "the two have their memory at different places");
+    let mut watch = Watch::open()?;
+    ensure!(knob("nr_kdamonds")? == "1" && knob("0/state")? == "off", "a slot that is off");
+    watch.damon.watch(cold.who()?);
+    watch.damon.watch(hot.who()?);
+    let two = watch.until(&[(&hot, Habit::Hot), (&cold, Habit::Cold)])?;
+    let spent = watch.damon.spent().context("no thread")?;
+    ensure!(spent > Picos::ZERO, "DAMON's thread took no time");
+    watch.damon.close().map_err(anyhow::Error::msg)?;
+    no_slot()?;
+    Ok(Outcome::Passed(json!({
+        "heat": two, "lost": watch.lost, "stale": watch.stale, "thread_ms": spent.as_ms(),
+    })))
+}
