@@ -136,7 +136,8 @@ fn nothing_to_move_is_said_and_why() {
 
         what homenode would move (it was not moved)
           nothing: one node has memory
-    "#]].assert_eq(&a.to_text(60, Glyphs::Ascii));
+    "#]]
+    .assert_eq(&a.to_text(60, Glyphs::Ascii));
 }
 
 #[test]
