@@ -206,24 +206,11 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
     if ledger.stale > 0 {
         warnings.push(format!("the source fell silent {} times", ledger.stale));
     }
-    let mut notes = vec![
-        "nothing was moved and no knob was set. Pages that are busy, pinned or bound would stay, \
-         which shows only when it is tried"
-            .to_owned(),
-        format!(
-            "what a move saves: accesses of {} that it is taken to stay as hot, times the \
-             difference of unloaded latencies; less where misses overlap. A page that makes room \
-             carries its share of what the pair saves",
-            homenode_config::write_time(settings.horizon)
-        ),
-        format!(
-            "homenode's budgets: {:.1} % of one CPU, {} MB/s moved; a process is looked at after \
-             {} of its CPU time",
-            f64::from(settings.cpu_permille) / 10.0,
-            settings.moved_mbps.0,
-            homenode_config::write_time(settings.start_delay)
-        ),
-    ];
+    let one_node = l.machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2;
+    let mut notes = vec!["nothing was moved and no knob was set".to_owned()];
+    if !one_node {
+        notes.extend(caveats(l.source, &settings));
+    }
     notes.extend(l.notes);
     let nothing = l
         .outcome
@@ -243,11 +230,39 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
         knobs: knobs.into_iter().filter_map(knob).collect(),
         left: left.into_iter().filter_map(stays).collect(),
         effects,
-        constants: constants(&l.machine, &settings),
+        constants: if one_node { Vec::new() } else { constants(&l.machine, &settings) },
         notes,
     };
     advice.sort();
     advice
+}
+
+/// What to keep in mind of the figures.
+fn caveats(source: Source, settings: &Settings) -> Vec<String> {
+    let mut out = vec![
+        "pages that are busy, pinned or bound would stay, which shows only when it is tried".into(),
+        format!(
+            "what a move saves: accesses within {}, for which memory is taken to stay as hot as it \
+             is, times the difference of unloaded latencies; less where misses overlap. A page \
+             that makes room carries its share of what the pair saves",
+            homenode_config::write_time(settings.horizon)
+        ),
+        format!(
+            "homenode's budgets: {:.1} % of one CPU, {} MB/s moved; a process is looked at after \
+             {} of its CPU time",
+            f64::from(settings.cpu_permille) / 10.0,
+            settings.moved_mbps.0,
+            homenode_config::write_time(settings.start_delay)
+        ),
+    ];
+    if source == Source::Damon {
+        out.push(
+            "DAMON tells at most 200 accesses a second and page: of hotter memory the savings are \
+             a lower bound"
+                .into(),
+        );
+    }
+    out
 }
 
 /// Why nothing would move.

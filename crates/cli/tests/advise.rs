@@ -146,7 +146,82 @@ fn here_it_says_what_there_is_to_say() {
     let v: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
     assert_eq!(v["moves"].as_array().map(Vec::len), Some(0), "{v}");
     assert_eq!(v["sum"]["pages"], 0);
-    assert!(!v["constants"].as_array().expect("a list").is_empty());
+    assert!(v["constants"].is_array() && v["left"].is_array(), "{v}");
+}
+
+/// Another machine's files: a socket and an expander, as firmware tells them, and one
+/// process, which has what a real one has in its `stat`.
+fn two_nodes(at: &Path, pid: u32) {
+    let put = |name: &str, text: &str| {
+        let path = at.join(name);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    };
+    let node = "sys/devices/system/node";
+    put(&format!("{node}/online"), "0-1\n");
+    put("sys/devices/system/cpu/online", "0-3\n");
+    let mut zones = String::new();
+    for (id, tier, cpus, distance, ns, mbps) in
+        [(0, 4, "0-3", "10 20", 90, 100_000), (1, 22, "", "20 10", 250, 30_000)]
+    {
+        put(&format!("{node}/node{id}/cpulist"), &format!("{cpus}\n"));
+        put(&format!("{node}/node{id}/distance"), &format!("{distance}\n"));
+        let access = format!("{node}/node{id}/access1/initiators");
+        put(&format!("{access}/node0/uevent"), "");
+        for way in ["read", "write"] {
+            put(&format!("{access}/{way}_latency"), &format!("{ns}\n"));
+            put(&format!("{access}/{way}_bandwidth"), &format!("{mbps}\n"));
+        }
+        put(&format!("sys/kernel/mm/mempolicy/weighted_interleave/node{id}"), "1\n");
+        let tiers = "sys/devices/virtual/memory_tiering";
+        put(&format!("{tiers}/memory_tier{tier}/nodelist"), &format!("{id}\n"));
+        zones += &format!("Node {id}, zone   Normal\n  pages free     50000\n");
+        for (name, pages) in [("boost", 0), ("min", 1000), ("low", 1250), ("high", 1500)] {
+            zones += &format!("        {name:<8} {pages}\n");
+        }
+        for (name, pages) in [("promo", 1750), ("spanned", 262_144), ("present", 262_144)] {
+            zones += &format!("        {name:<8} {pages}\n");
+        }
+        zones += "        managed  262144\n        protection: (0, 0, 0, 0)\n";
+    }
+    put("proc/zoneinfo", &zones);
+    put("proc/sys/kernel/osrelease", "6.12.9-two\n");
+    put("proc/sys/kernel/numa_balancing", "1\n");
+    put("proc/sys/vm/zone_reclaim_mode", "1\n");
+    put("sys/kernel/mm/numa/demotion_enabled", "false\n");
+    for name in ["stat", "cmdline", "comm", "status"] {
+        let text = fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        put(&format!("proc/{pid}/{name}"), &text);
+    }
+}
+
+#[test]
+fn a_machine_of_two_nodes_without_heat_gets_what_needs_no_heat() {
+    let at = folder("two");
+    let s = Sleeper::new();
+    two_nodes(&at, s.0.id());
+    let line = format!("--pid {} --root {} --for 1s", s.0.id(), at.display());
+    let page = text(&run(&at, &line));
+    for part in [
+        "nothing: residency only: where pages are is known",
+        "evidence that is missing: cpu, heat",
+        "for heat damon: ",
+        "kernel.numa_balancing = 1: what is accessed, and from where, is not known",
+        "demotion_enabled = false: what is hot and what is cold is not known",
+        "echo 7 > /sys/kernel/mm/mempolicy/weighted_interleave/node0",
+        "echo 2 > /sys/kernel/mm/mempolicy/weighted_interleave/node1",
+        "undo  echo 1 > /proc/sys/vm/zone_reclaim_mode",
+        "node 0 to node 1: 250 ns, 30000 MB/s, quoted: firmware's figure (HMAT)",
+    ] {
+        // Folded lines as one.
+        let flat = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&part), "{part} is not in {page}");
+    }
+    assert!(!page.contains("ASSUMED"), "{page}");
+    // A source that is named and lacks something is an error, before anything is set up.
+    let out = run(&at, &format!("{line} --source damon"));
+    assert_eq!(out.status.code(), Some(3), "{}", text(&out));
 }
 
 #[test]

@@ -325,7 +325,7 @@ fn promote_limit(facts: &Facts) -> Option<Opinion> {
     let known: Option<Vec<u64>> = facts.slow().map(|n| n.write_bandwidth).collect();
     let Some(least) = known.and_then(|all| all.into_iter().min()) else {
         let why = "a tenth of the slow nodes' write bandwidth is the kernel's rule of thumb, and \
-                   that bandwidth is not known; a file by homenode measure has it";
+                   that bandwidth is not known or only assumed; a file by homenode measure has it";
         return Opinion::leave(LIMIT, now, why);
     };
     let tenth = u32::try_from(least / 10).unwrap_or(u32::MAX).max(1);
@@ -368,8 +368,8 @@ fn interleave(facts: &Facts) -> Option<Opinion> {
     };
     let known: Option<Vec<u64>> = nodes.iter().map(|n| n.bandwidth.filter(|b| *b > 0)).collect();
     let Some(known) = known else {
-        let why = "weights follow bandwidths, which are not known; a file by homenode measure has \
-                   them";
+        let why = "weights follow bandwidths, which are not known or only assumed; a file by \
+                   homenode measure has them";
         return Opinion::leave(INTERLEAVE, show(&now), why);
     };
     let then: Vec<u32> = weights(&known).into_iter().map(u32::from).collect();

@@ -100,13 +100,6 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
                 .to_owned(),
         );
     }
-    if source == Source::Damon {
-        notes.push(
-            "DAMON tells at most 200 accesses a second and page: of hotter memory the savings are \
-             a lower bound"
-                .to_owned(),
-        );
-    }
     let code = match &stop.program {
         None => 0,
         Some(program) => program.code().unwrap_or_else(|| {

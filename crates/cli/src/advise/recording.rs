@@ -9,7 +9,6 @@ use homenode_core::engine::seen::Source;
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Policy;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
-use homenode_core::units::Picos;
 use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::replay::Rounds;
@@ -50,14 +49,14 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     let tiers = Tiers::new(machine, Firmware::Hmat, setup.version);
     let mut facts = facts::booted(machine, &tiers, &Knobs::new(setup.version));
     facts.found = facts::found(&outcome);
-    let mut notes = recorded.target.notes.clone();
-    notes.push(format!(
-        "simulated: {} looped for {} of virtual time under Linux {}'s rules, knobs as at boot; \
-         while homenode looks, balancing is as its source needs it",
+    // The rest of what there is to say of the machine stands below the effect.
+    let notes = vec![format!(
+        "simulated: {} looped for {:.1} s of virtual time under Linux {}'s rules, knobs as at \
+         boot; while homenode looks, balancing is as its source needs it",
         recorded.name(),
-        homenode_config::write_time(Picos(outcome.looked.0)),
+        outcome.looked.as_secs_f64(),
         setup.version
-    ));
+    )];
     Ok(Looked {
         machine: machine.clone(),
         source,
