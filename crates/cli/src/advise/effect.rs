@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn columns_are_the_knobs_as_they_are_as_suggested_and_homenode() {
-        let node = |id, slow, mbps| NodeFacts {
+        let node = |id, slow: bool, mbps| NodeFacts {
             id: NodeId(id),
             cpus: !slow,
             memory: true,
