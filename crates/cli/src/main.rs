@@ -8,6 +8,7 @@
 //! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
 //! processes ─▶ merge estimate ─▶ what same-page merging would save
 //! /proc, /sys ─▶ doctor ─▶ what this kernel and machine offer
+//! processes ─▶ advise ─▶ what homenode would move and set; does neither
 //! processes ─▶ observe ─▶ where their memory is, how hot, over time
 //! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
 //! ```
@@ -17,6 +18,7 @@
 //! the file, line and key; 3 the system lacks something.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod doctor;
 mod measure;
 mod merge;
@@ -63,6 +65,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Advise(advise::Args),
     Doctor(doctor::Args),
     Measure(measure::Args),
     Merge(merge::Args),
@@ -83,6 +86,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Advise(args) => advise::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Merge(args) => merge::run(&args),

@@ -7,7 +7,7 @@
 //! Source: specs/observe.md#observe.
 
 mod course;
-mod program;
+pub(crate) mod program;
 mod sampled;
 mod show;
 

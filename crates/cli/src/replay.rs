@@ -1,8 +1,8 @@
 //! `homenode replay`: a recorded program on another machine.
 
 pub(crate) mod load;
-mod play;
-mod target;
+pub(crate) mod play;
+pub(crate) mod target;
 
 use crate::homenode::{self, Source};
 use crate::knobs::{self, Setting};
@@ -91,7 +91,7 @@ enum Mode {
     Homenode,
 }
 
-fn add_node(text: &str) -> Result<AddNode, String> {
+pub(crate) fn add_node(text: &str) -> Result<AddNode, String> {
     parse_add_node(text).map_err(|e| e.to_string())
 }
 

@@ -34,7 +34,7 @@ mod process;
 mod pump;
 mod settings;
 
-pub use ledger::{Known, Ledger, Moved, Tally, Verdict, Why};
+pub use ledger::{Known, Ledger, Moved, Stretch, Tally, Verdict, Why};
 pub use settings::Settings;
 
 use crate::costs::Cost;
@@ -210,6 +210,16 @@ impl Engine {
             watched: p.watched.is_some(),
             spans: p.map.len(),
             grain: p.grain,
+        })
+    }
+
+    /// What is known of a process's memory, by rising addresses; nothing of one that is
+    /// not sampled.
+    pub fn stretches(&self, who: Who) -> impl Iterator<Item = Stretch> + '_ {
+        let scales = self.settings.scales();
+        self.processes.get(&who).into_iter().flat_map(|p| p.map.iter()).map(move |(span, cell)| {
+            let on = cell.place.as_ref().map(|p| p.on.clone());
+            Stretch { span, heat: scales.heat(cell, self.now), on }
         })
     }
 

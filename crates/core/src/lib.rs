@@ -7,11 +7,12 @@
 //!
 //! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
 //! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], the [`engine`] on top of
-//! them, and the [`view`], which decides nothing and says what is where.
+//! them, and the [`view`], which decides nothing and says what is where; last [`advice`].
 #![forbid(unsafe_code)]
 
 pub mod units;
 
+pub mod advice;
 pub mod costs;
 pub mod engine;
 pub mod kernel;

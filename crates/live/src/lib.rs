@@ -4,6 +4,7 @@
 pub mod heat;
 mod journal;
 pub mod ksm;
+pub mod links;
 pub mod machine;
 pub mod measure;
 pub mod memory;

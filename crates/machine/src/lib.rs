@@ -4,15 +4,17 @@
 //! one, Linux another. The engine never sees which.
 //!
 //! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
-//! it says and does, as a seed tells it. [`conformance`] holds what every machine must
-//! do, as tests that are written once.
+//! it says and does, as a seed tells it; [`Advised`] moves nothing and tells as if it did.
+//! [`conformance`] holds what every machine must do, as tests that are written once.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
 
+mod advised;
 mod drive;
 mod faulty;
 
+pub use advised::{Advised, Wish};
 pub use drive::drive;
 pub use faulty::{FaultPlan, Faulty, Injected};
 

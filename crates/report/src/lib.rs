@@ -6,11 +6,12 @@
 //!
 //! Reading order: [`stats`], [`MeasuredTable`] (mmtests' layout),
 //! [`ComparisonTable`] (`homenode replay`), [`heat_picture`], [`Caption`],
-//! [`Report`], [`Reproduction`] (`homenode reproduce`).
+//! [`Report`], [`Reproduction`] (`homenode reproduce`), [`Advice`] (`homenode advise`).
 #![forbid(unsafe_code)]
 
 pub mod stats;
 
+mod advise;
 mod caption;
 mod cell;
 mod comparison;
@@ -20,6 +21,9 @@ mod observe;
 mod picture;
 mod reproduction;
 
+pub use advise::{
+    Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, verdict_text,
+};
 pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};

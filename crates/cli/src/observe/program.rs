@@ -7,24 +7,24 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 
 /// A program, and what became of it.
-pub(super) struct Program {
+pub(crate) struct Program {
     child: Child,
     ended: Option<ExitStatus>,
 }
 
 impl Program {
-    pub(super) fn start(command: &[OsString]) -> Result<Self> {
+    pub(crate) fn start(command: &[OsString]) -> Result<Self> {
         let child = Command::new(&command[0])
             .args(&command[1..])
             .spawn()
             .with_context(|| format!("{}: can't be started", command[0].to_string_lossy()))?;
         Ok(Self { child, ended: None })
     }
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
     /// Whether it is over. A status that can't be had is one too: it would never come.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = match self.child.try_wait() {
                 Ok(status) => status,
@@ -34,7 +34,7 @@ impl Program {
         self.ended.is_some()
     }
     /// Waits for its end.
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         while !self.is_over() {
             if let Ok(status) = self.child.wait() {
                 self.ended = Some(status);
@@ -47,7 +47,7 @@ impl Program {
         }
     }
     /// Its code, or what a shell makes of a signal; `None` while it runs.
-    pub(super) fn code(&self) -> Option<u8> {
+    pub(crate) fn code(&self) -> Option<u8> {
         let status = self.ended?;
         let of_signal = |s: i32| 128u8.saturating_add(u8::try_from(s).unwrap_or(0));
         Some(match (status.code(), status.signal()) {
@@ -59,20 +59,20 @@ impl Program {
 }
 
 /// Who may want to stop: signals, and the program by ending.
-pub(super) struct Stop {
+pub(crate) struct Stop {
     signals: Signals,
     heard: u32,
-    pub(super) program: Option<Program>,
+    pub(crate) program: Option<Program>,
 }
 
 impl Stop {
     /// Catches signals from now on.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { signals: Signals::catch(), heard: 0, program: None }
     }
     /// Whether it is to be stopped. A program gets the first signal, unless the terminal
     /// has sent it to both, and is observed until it ends; the second one ends observing.
-    pub(super) fn wanted(&mut self) -> bool {
+    pub(crate) fn wanted(&mut self) -> bool {
         let over = self.program.as_mut().is_some_and(Program::is_over);
         let Some((signal, terminal)) = self.signals.arrived() else { return over };
         self.heard += 1;

@@ -19,18 +19,18 @@ const MAP_ANONYMOUS: u64 = 0x20;
 const STRETCHES: usize = 96;
 
 /// A recording, ready to be replayed.
-pub(super) struct Loaded {
-    pub(super) header: Header,
-    pub(super) recording: Arc<Recording>,
+pub(crate) struct Loaded {
+    pub(crate) header: Header,
+    pub(crate) recording: Arc<Recording>,
     /// Ranges of virtual pages, by rising address, of equally many touched pages.
-    pub(super) ranges: Vec<(u64, u64)>,
+    pub(crate) ranges: Vec<(u64, u64)>,
     /// Lines that each range had fetched from memory in one round.
-    pub(super) heat: Vec<u64>,
+    pub(crate) heat: Vec<u64>,
 }
 
 impl Loaded {
     /// Command and slice, for captions.
-    pub(super) fn workload(&self) -> String {
+    pub(crate) fn workload(&self) -> String {
         let h = &self.header;
         let mut text = h.command.join(" ");
         if let Some(slice) = record::slice(&h.slice) {
@@ -45,7 +45,7 @@ impl Loaded {
     }
     /// The share of the program's native run that the rows stand for, in instructions;
     /// `None` where nobody knows how many the whole program has.
-    pub(super) fn share(&self) -> Option<f64> {
+    pub(crate) fn share(&self) -> Option<f64> {
         let whole =
             !matches!(self.header.ended, Ended::SliceFull | Ended::Interrupted | Ended::Unknown);
         let all = self.header.totals.insns;
@@ -57,7 +57,7 @@ impl Loaded {
 ///
 /// # Errors
 /// What the reader says, or that there is nothing in it to replay.
-pub(super) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded> {
+pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded> {
     let reader = Reader::open(path)?;
     let header = reader.header().clone();
     let mut recording = Recording::new(header.tasks.len());
@@ -129,6 +129,6 @@ pub(crate) fn op(row: &Row) -> Op {
 }
 
 /// Opens a recording for its header, so that a bad file is told at once.
-pub(super) fn check(path: &Path) -> Result<()> {
+pub(crate) fn check(path: &Path) -> Result<()> {
     Reader::open(path).map(drop).with_context(|| format!("can't replay {}", path.display()))
 }

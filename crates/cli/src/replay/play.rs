@@ -14,32 +14,32 @@ use homenode_sim::{Overlap, Setup, Simulation, Stretch};
 
 /// A configuration: a column of the table.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(crate) struct Column {
     /// Its name; two header rows at the first `-`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its own knobs, before those of the command line.
-    pub(super) knobs: Vec<(String, String)>,
+    pub(crate) knobs: Vec<(String, String)>,
     /// Policy of all tasks.
-    pub(super) policy: Policy,
+    pub(crate) policy: Policy,
     /// homenode moves pages, and this is what it sees.
-    pub(super) source: Option<Source>,
+    pub(crate) source: Option<Source>,
 }
 
 /// What a run left.
-pub(super) struct Played {
-    pub(super) run: ReplayRun,
+pub(crate) struct Played {
+    pub(crate) run: ReplayRun,
     /// When each round ended, in picoseconds.
-    pub(super) ends: Vec<u64>,
-    pub(super) hash: u64,
+    pub(crate) ends: Vec<u64>,
+    pub(crate) hash: u64,
     /// Where pages were when most of them were resident: in the first and the last round.
-    pub(super) first: Vec<Stretch>,
-    pub(super) last: Vec<Stretch>,
+    pub(crate) first: Vec<Stretch>,
+    pub(crate) last: Vec<Stretch>,
     /// Most pages in use at any time.
-    pub(super) peak: Pages,
+    pub(crate) peak: Pages,
     /// Processor time of all tasks, in picoseconds.
-    pub(super) ran: u64,
+    pub(crate) ran: u64,
     /// What homenode did and used, where it runs.
-    pub(super) own: Option<Own>,
+    pub(crate) own: Option<Own>,
 }
 
 /// How often a run is looked at where nobody knows how long a round is.
@@ -54,7 +54,7 @@ const HANG: u64 = 120_000_000_000_000;
 ///
 /// # Errors
 /// Where the run can't be set up, a process is killed, or nothing goes on.
-pub(super) fn play(
+pub(crate) fn play(
     machine: &Machine,
     setup: &Setup,
     loaded: &Loaded,
@@ -137,25 +137,25 @@ const STEPS: u32 = 12;
 
 /// How misses overlap on this machine, where its file knows a core's window; files of
 /// before have one parallelism for all.
-pub(super) fn overlap(machine: &Machine) -> Option<Overlap> {
+pub(crate) fn overlap(machine: &Machine) -> Option<Overlap> {
     machine.costs.0.contains_key(&Cost::ReorderWindow).then(|| Overlap::of(machine))
 }
 
 /// What one instruction takes, misses apart.
-pub(super) struct Calibration {
+pub(crate) struct Calibration {
     /// In attoseconds (10^-18 s).
-    pub(super) as_per_insn: u64,
+    pub(crate) as_per_insn: u64,
     /// Time of a round on the unmodified machine, in picoseconds.
-    pub(super) round: u64,
+    pub(crate) round: u64,
     /// Most pages in use.
-    pub(super) peak: Pages,
-    pub(super) notes: Vec<String>,
-    pub(super) warnings: Vec<String>,
+    pub(crate) peak: Pages,
+    pub(crate) notes: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Runs one round on the unmodified machine with free instructions, to see what is left
 /// of the native time for them; then with them, until the native time comes out.
-pub(super) fn calibrate(
+pub(crate) fn calibrate(
     machine: &Machine,
     setup: &Setup,
     loaded: &Loaded,

@@ -9,10 +9,10 @@ use homenode_core::topology::{Machine, Medium, Zone};
 use homenode_core::units::{Bytes, NodeId, Pages};
 
 /// A machine and how it came about.
-pub(super) struct Target {
-    pub(super) machine: Machine,
-    pub(super) notes: Vec<String>,
-    pub(super) warnings: Vec<String>,
+pub(crate) struct Target {
+    pub(crate) machine: Machine,
+    pub(crate) notes: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What `--dram` asks for.
@@ -38,7 +38,7 @@ pub(crate) fn parse_dram(text: &str) -> Result<Dram, String> {
 }
 
 /// Changes a machine for a program of `memory` pages.
-pub(super) fn build(
+pub(crate) fn build(
     this: &Machine,
     memory: Pages,
     dram: Dram,
@@ -141,7 +141,7 @@ fn marks<'a>(
 /// whole numbers: shares of 32, at least 1, divided by what divides them all.
 ///
 /// `None` where there is nothing to interleave between.
-pub(super) fn interleave(machine: &Machine) -> Option<Policy> {
+pub(crate) fn interleave(machine: &Machine) -> Option<Policy> {
     let from = machine.cpus.first()?.node;
     let links: Vec<(NodeId, u64)> = machine
         .nodes

@@ -1,7 +1,7 @@
 //! What was decided, done and spent.
 
 use super::order::{Evidence, Fails, Reason};
-use super::seen::Who;
+use super::seen::{Span, Who};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
@@ -215,4 +215,15 @@ pub struct Known {
     pub spans: usize,
     /// Pages of an address range that one sample stands for.
     pub grain: u64,
+}
+
+/// A stretch of a process's memory as the engine knows it, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Where.
+    pub span: Span,
+    /// Accesses per page and second, in thousandths.
+    pub heat: u64,
+    /// Pages by node, rising; `None` where nobody has looked.
+    pub on: Option<Vec<(NodeId, u64)>>,
 }

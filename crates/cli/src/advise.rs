@@ -1,0 +1,347 @@
+//! `homenode advise`: what homenode would do, and which knobs it would set. Does neither.
+//!
+//! ```text
+//! processes ─▶ live machine ─┐               ┌─▶ moves, what stays, why
+//!                            ├─▶ course ─▶ Outcome
+//! recording ─▶ simulated one ┘      (Advised)└─▶ facts ─▶ core::advice ─▶ knobs
+//!                                                              │
+//! recording ─▶ replay under the knobs now and then ◀───────────┘
+//! ```
+//!
+//! Source: specs/advise.md.
+
+mod course;
+mod effect;
+mod facts;
+mod here;
+mod recording;
+
+use crate::live::SourceArg;
+use crate::replay::target::{Dram, parse_dram};
+use crate::{homenode, output};
+use anyhow::{Result, bail};
+use course::Outcome;
+use effect::Recorded;
+use homenode_config::AddNode;
+use homenode_core::advice::{self, Facts, Opinion, Suggestion};
+use homenode_core::costs::{Cost, Origin, Shown, Unit};
+use homenode_core::engine::Settings;
+use homenode_core::engine::seen::Source;
+use homenode_core::topology::Machine;
+use homenode_core::units::{PAGE_SIZE, Picos};
+use homenode_report::{
+    Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, Report, verdict_text,
+};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Links whose constants are printed; larger machines have them in their file.
+const MOST_LINKS: usize = 16;
+
+/// Say what homenode would move, why, and what it would save; and which knobs to set.
+///
+/// The engine looks at processes for a while and decides as if it acted, but nothing is
+/// moved and no knob is written: it is told that its moves succeeded and goes on from there.
+/// Printed are the moves with what they would save against what they cost, what would stay
+/// where it is and why, and which of the kernel's own knobs one would set otherwise, each
+/// with its reason, its risk, and lines for a shell to do and undo it. Looking disturbs what
+/// the source of heat disturbs. Where no heat is known, nothing is said on a guess.
+///
+/// With recordings, each is replayed on the machine of --machine under the knobs as they
+/// are, as suggested, and under homenode. Without processes that simulated machine is the
+/// one that is advised.
+///
+/// Exit codes: 0 done; 2 bad usage, or processes that are not there; 3 the system lacks
+/// something; with CMD its own, or 128 and the signal that ended it.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode advise --pid 4711 --machine this.toml
+  homenode advise --all --for 60s --json
+  homenode advise --machine this.toml -- ./build-and-test
+  homenode advise --recording sort.parquet --machine this.toml --add-node cxl:half")]
+pub(crate) struct Args {
+    /// Processes; may be given several times
+    #[arg(long, value_name = "P", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..),
+          conflicts_with_all = ["cgroup", "all", "command"])]
+    pid: Vec<u32>,
+    /// All processes of a cgroup and of those below it
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["all", "command"])]
+    cgroup: Option<PathBuf>,
+    /// All processes
+    #[arg(long, conflicts_with = "command")]
+    all: bool,
+    /// How long it looks; 30s unless given, with CMD until that ends
+    #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "command")]
+    length: Option<Picos>,
+    /// Where heat comes from
+    #[arg(long, value_name = "SOURCE", default_value = "auto")]
+    source: SourceArg,
+    /// This machine's file, by `homenode measure`; without it latencies are firmware's, or
+    /// assumed
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// A recording, by `homenode record mem`, on which the effect is simulated; may be given
+    /// several times
+    #[arg(long, value_name = "FILE", requires = "machine")]
+    recording: Vec<PathBuf>,
+    /// Replay the recordings with a published part beside the machine's first node with
+    /// CPUs, as `homenode replay` does
+    #[arg(long, value_name = "PART:SIZE", value_parser = crate::replay::add_node,
+          requires = "recording")]
+    add_node: Option<AddNode>,
+    /// Replay the recordings with so much DRAM, as `homenode replay` does
+    #[arg(long, value_name = "SIZE", value_parser = parse_dram, requires = "recording")]
+    dram: Option<Dram>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// A folder with another machine's proc and sys, in place of /
+    #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
+    root: PathBuf,
+    /// The program to be looked at, with its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn time(text: &str) -> Result<Picos, String> {
+    match homenode_config::parse_time(text)? {
+        Picos(0) => Err("0 is no span of time; write one such as 30s".into()),
+        t => Ok(t),
+    }
+}
+
+impl Args {
+    fn names_processes(&self) -> bool {
+        !self.pid.is_empty() || self.cgroup.is_some() || self.all || !self.command.is_empty()
+    }
+    fn span(&self) -> Picos {
+        self.length.unwrap_or(Picos::from_secs(30))
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8> {
+    if !args.names_processes() && args.recording.is_empty() {
+        bail!(
+            "name the processes to look at with --pid, --cgroup or --all, start a program with \
+             -- CMD, or give a --recording with the --machine that it is replayed on"
+        );
+    }
+    // What can be told to be wrong is told before half a minute's work.
+    let mut recorded = Vec::new();
+    if let (Some(path), false) = (&args.machine, args.recording.is_empty()) {
+        let this = homenode_config::read_machine(path)?;
+        for file in &args.recording {
+            recorded.push(Recorded::read(file, &this, args.dram, args.add_node)?);
+        }
+    }
+    let (advised, code) = if args.names_processes() {
+        here::look(args)?
+    } else {
+        (recording::look(args, &recorded[0])?, 0)
+    };
+    let suggestions = advice::advise(&advised.facts);
+    let mut effects = Vec::new();
+    let source = match advised.source {
+        Source::HintFault => homenode::Source::HintFault,
+        Source::Pmu => homenode::Source::Pmu,
+        Source::Damon | Source::Residency => homenode::Source::Damon,
+    };
+    for r in &recorded {
+        effects.push(effect::effect(r, &advised.facts, &suggestions, source, args.span())?);
+    }
+    let advice = assemble(advised, effects);
+    let (width, glyphs) = (output::width(), output::glyphs());
+    let text = if args.json { advice.to_json() } else { advice.to_text(width, glyphs) };
+    // The program's own output stays its own.
+    if args.command.is_empty() {
+        output::print(&text)?;
+    } else {
+        eprintln!("{}", text.trim_end_matches('\n'));
+    }
+    Ok(code)
+}
+
+/// A machine that was looked at.
+struct Looked {
+    machine: Machine,
+    source: Source,
+    source_notes: Vec<String>,
+    outcome: Outcome,
+    facts: Facts,
+    /// Why nothing moves, where that is known beforehand.
+    nothing: Option<String>,
+    notes: Vec<String>,
+    warnings: Vec<String>,
+}
+
+fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
+    let settings = Settings::default();
+    let seconds = |ps: u128| ps as f64 / 1e12;
+    let ledger = &l.outcome.ledger;
+    let moves = l.outcome.moves.iter().map(|(&(who, from, to, why), s)| AdviceMove {
+        pid: who.pid,
+        name: l.outcome.names.get(&who).cloned().unwrap_or_default(),
+        from: from.0,
+        to: to.0,
+        why: why.name().to_owned(),
+        orders: s.orders,
+        pages: s.pages,
+        bytes: s.pages.saturating_mul(PAGE_SIZE),
+        heat: s.heat as f64 / 1000.0 / s.pages.max(1) as f64,
+        saves: seconds(s.saves),
+        costs: seconds(s.costs),
+    });
+    let rest = ledger.verdicts.iter().filter_map(|(&verdict, tally)| {
+        let (name, text) = verdict_text(verdict)?;
+        let bytes = l.outcome.mean(tally.pages).saturating_mul(PAGE_SIZE);
+        Some(AdviceRest { verdict: name, bytes, text: text.to_owned() })
+    });
+    let (knobs, left): (Vec<_>, Vec<_>) =
+        advice::consider(&l.facts).into_iter().partition(|o| matches!(o, Opinion::Set(_)));
+    let mut warnings = assumed(&l.machine);
+    warnings.extend(l.warnings);
+    if ledger.lost > 0 {
+        warnings.push(format!("{} events of the source were lost", ledger.lost));
+    }
+    if ledger.stale > 0 {
+        warnings.push(format!("the source fell silent {} times", ledger.stale));
+    }
+    let one_node = l.machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2;
+    let mut notes = vec!["nothing was moved and no knob was set".to_owned()];
+    if !one_node {
+        notes.extend(caveats(l.source, &settings));
+    }
+    notes.extend(l.notes);
+    let nothing = l
+        .outcome
+        .moves
+        .is_empty()
+        .then(|| l.nothing.clone().unwrap_or_else(|| nothing(&l.outcome, l.source, &settings)));
+    let mut advice = Advice {
+        machine: format!("{}: {}", l.machine.name, l.machine.about),
+        source: l.source.name().to_owned(),
+        source_notes: l.source_notes,
+        looked_seconds: l.outcome.looked.as_secs_f64(),
+        horizon_seconds: settings.horizon.as_secs_f64(),
+        warnings,
+        moves: moves.collect(),
+        rest: rest.collect(),
+        nothing,
+        knobs: knobs.into_iter().filter_map(knob).collect(),
+        left: left.into_iter().filter_map(stays).collect(),
+        effects,
+        constants: if one_node { Vec::new() } else { constants(&l.machine, &settings) },
+        notes,
+    };
+    advice.sort();
+    advice
+}
+
+/// What to keep in mind of the figures.
+fn caveats(source: Source, settings: &Settings) -> Vec<String> {
+    let mut out = vec![
+        "pages that are busy, pinned or bound would stay, which shows only when it is tried".into(),
+        format!(
+            "what a move saves: accesses within {}, for which memory is taken to stay as hot as it \
+             is, times the difference of unloaded latencies; less where misses overlap. A page \
+             that makes room carries its share of what the pair saves",
+            homenode_config::write_time(settings.horizon)
+        ),
+        format!(
+            "homenode's budgets: {:.1} % of one CPU, {} MB/s moved; a process is looked at after \
+             {} of its CPU time",
+            f64::from(settings.cpu_permille) / 10.0,
+            settings.moved_mbps.0,
+            homenode_config::write_time(settings.start_delay)
+        ),
+    ];
+    if source == Source::Damon {
+        out.push(
+            "DAMON tells at most 200 accesses a second and page: of hotter memory the savings are \
+             a lower bound"
+                .into(),
+        );
+    }
+    out
+}
+
+/// Why nothing would move.
+fn nothing(outcome: &Outcome, source: Source, settings: &Settings) -> String {
+    if outcome.names.is_empty() {
+        return "nobody was there to be looked at".to_owned();
+    }
+    if source == Source::Residency {
+        return format!(
+            "residency only: where pages are is known, how often they are accessed is not, and \
+             nothing is said on a guess; evidence that is missing: {}",
+            course::missing(source)
+        );
+    }
+    if outcome.ledger.watched == 0 {
+        return format!(
+            "no process has run for more than {} of CPU time, after which it is looked at",
+            homenode_config::write_time(settings.start_delay)
+        );
+    }
+    if !outcome.knows_heat() {
+        return format!("{} has told nothing yet; look for longer", source.name());
+    }
+    "nothing that was seen in use would pay for a move".to_owned()
+}
+
+fn knob(opinion: Opinion) -> Option<AdviceKnob> {
+    let Opinion::Set(s) = opinion else { return None };
+    let (to_do, to_undo) = (s.to_do(), s.to_undo());
+    let Suggestion { knob, now, then, why, when_not, .. } = s;
+    let (knob, when_not) = (knob.to_owned(), when_not.to_owned());
+    Some(AdviceKnob { knob, now, then, why, when_not, to_do, to_undo })
+}
+
+fn stays(opinion: Opinion) -> Option<AdviceLeft> {
+    let Opinion::Leave(l) = opinion else { return None };
+    Some(AdviceLeft { knob: l.knob.to_owned(), now: l.now, why: l.why })
+}
+
+/// What is said loudly: constants that nobody measured.
+fn assumed(machine: &Machine) -> Vec<String> {
+    let all = machine.links.len();
+    let n = machine.links.iter().filter(|l| l.read_latency.origin == Origin::Assumed).count();
+    if n == 0 || machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2 {
+        return Vec::new();
+    }
+    let which = if n == all { "all".to_owned() } else { format!("{n} of {all}") };
+    vec![format!(
+        "ASSUMED, not measured: {which} latencies between nodes (see constants). Savings are as \
+         good as they are, and their order may be wrong too; homenode measure makes a file of \
+         this machine for --machine"
+    )]
+}
+
+fn constants(machine: &Machine, settings: &Settings) -> Vec<AdviceConstant> {
+    let mut out: Vec<AdviceConstant> = Vec::new();
+    for l in machine.links.iter().take(MOST_LINKS) {
+        let shown = Shown(l.read_latency.value, Unit::Nanoseconds);
+        out.push(AdviceConstant {
+            name: format!("node {} to node {}", l.from, l.to),
+            value: format!("{shown} ns, {} MB/s", l.read_bandwidth.value),
+            origin: l.read_latency.origin.name().to_owned(),
+            method: l.read_latency.method.clone(),
+        });
+    }
+    for cost in [Cost::MigratePage, Cost::PageCopy] {
+        let c = machine.costs.constant(cost);
+        out.push(AdviceConstant {
+            name: cost.name().to_owned(),
+            value: format!("{} ns", Shown(c.value, Unit::Nanoseconds)),
+            origin: c.origin.name().to_owned(),
+            method: c.method,
+        });
+    }
+    out.push(AdviceConstant {
+        name: "asking where a page is".to_owned(),
+        value: format!("{} ns", Shown(settings.look_page.0, Unit::Nanoseconds)),
+        origin: Origin::Assumed.name().to_owned(),
+        method: "83 ms for 1 GiB, on another machine".to_owned(),
+    });
+    out
+}

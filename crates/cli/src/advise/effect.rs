@@ -1,0 +1,263 @@
+//! The simulated effect: a recording under the knobs as they are, as suggested, and under
+//! homenode.
+//!
+//! Source: specs/advise.md#effect.
+
+use crate::homenode::{self, Source};
+use crate::knobs::Setting;
+use crate::nodes;
+use crate::replay::load::{self, Loaded};
+use crate::replay::play::{self, Calibration, Played};
+use crate::replay::target::{self, Dram, Target};
+use anyhow::{Result, anyhow};
+use homenode_config::{AddNode, Size};
+use homenode_core::advice::{Facts, Suggestion};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::Knobs;
+use homenode_core::scenario::Policy;
+use homenode_core::topology::Machine;
+use homenode_core::units::{NodeId, Picos};
+use homenode_report::{Better, Caption, ComparisonTable, Figure, Report};
+use homenode_sim::Setup;
+use homenode_sim::replay::{Charge, Rounds};
+use std::path::Path;
+
+/// A recording, what its instructions cost, and the machine that it is replayed on.
+pub(super) struct Recorded {
+    pub(super) loaded: Loaded,
+    pub(super) calibrated: Calibration,
+    pub(super) target: Target,
+    pub(super) version: KernelVersion,
+}
+
+impl Recorded {
+    /// Reads a recording and calibrates it on the machine of the file; then that machine
+    /// is changed as asked.
+    pub(super) fn read(
+        path: &Path,
+        this: &Machine,
+        dram: Option<Dram>,
+        add: Option<AddNode>,
+    ) -> Result<Self> {
+        let setup = setup(&[("numa_balancing".into(), "0".into())]);
+        load::check(path)?;
+        let loaded = load::load(path, &mut |_, _| {})?;
+        let shelves = nodes::shelves(this, setup.version);
+        let calibrated = play::calibrate(this, &setup, &loaded, &shelves)?;
+        let half = add.is_some_and(|a| a.size == Size::Half);
+        let dram = dram.unwrap_or(if half { Dram::Half } else { Dram::All });
+        let knobs = Knobs::new(setup.version);
+        let margin = setup.model.margin;
+        let target = target::build(this, calibrated.peak, dram, add, &knobs, margin)?;
+        Ok(Self { loaded, calibrated, target, version: setup.version })
+    }
+    /// What the program is charged, for so much virtual time or so many rounds.
+    pub(super) fn charge(&self, rounds: Rounds, policy: Policy) -> Charge {
+        let overlap = play::overlap(&self.target.machine);
+        Charge { as_per_insn: self.calibrated.as_per_insn, rounds, policy, overlap }
+    }
+    /// Its program's name.
+    pub(super) fn name(&self) -> &str {
+        self.loaded.header.command.first().map_or("program", String::as_str)
+    }
+}
+
+/// One run with these knobs.
+pub(super) fn setup(knobs: &[Setting]) -> Setup {
+    Setup { seed: 1, knobs: knobs.to_vec(), ..Setup::default() }
+}
+
+/// Knobs that the simulated kernel has, as they are.
+fn present(facts: &Facts) -> Vec<Setting> {
+    let mut out: Vec<Setting> = Vec::new();
+    let mut set = |name: &str, value: Option<String>| {
+        out.extend(value.map(|v| (name.to_owned(), v)));
+    };
+    set("numa_balancing", facts.balancing.map(|m| (m & 3).to_string()));
+    set("demotion_enabled", facts.demotion.map(|d| d.to_string()));
+    let limit = facts.promote_limit.map(|l| l.to_string());
+    set("numa_balancing_promote_rate_limit_MBps", limit);
+    out
+}
+
+/// The same with what is suggested.
+fn suggested(facts: &Facts, all: &[Suggestion]) -> Vec<Setting> {
+    let mut out = present(facts);
+    for s in all {
+        let name = s.knob.strip_prefix("kernel.").unwrap_or(s.knob);
+        if let Some(knob) = out.iter_mut().find(|(k, _)| k == name) {
+            knob.1.clone_from(&s.then);
+        }
+    }
+    out
+}
+
+/// Interleaving as suggested, for a program that asks for it.
+fn interleaved(all: &[Suggestion]) -> Option<Policy> {
+    let s = all.iter().find(|s| s.knob == "weighted_interleave")?;
+    let weight = |w: &homenode_core::advice::Write| {
+        let node = w.file.rsplit_once("/node")?.1.parse().ok()?;
+        Some((NodeId(node), w.then.parse().ok()?))
+    };
+    Some(Policy::WeightedInterleave(s.writes.iter().filter_map(weight).collect()))
+}
+
+struct Column {
+    name: String,
+    knobs: Vec<Setting>,
+    policy: Policy,
+    source: Option<Source>,
+}
+
+fn columns(facts: &Facts, all: &[Suggestion], source: Source) -> Vec<Column> {
+    let column = |name: &str, knobs, policy, source| {
+        let name = name.to_owned();
+        Column { name, knobs, policy, source }
+    };
+    let now = present(facts);
+    let then = suggested(facts, all);
+    let mut out = vec![column("present-knobs", now.clone(), Policy::Default, None)];
+    if then != now {
+        out.push(column("suggested-knobs", then.clone(), Policy::Default, None));
+    }
+    if let Some(policy) = interleaved(all) {
+        out.push(column("weighted-interleave", then, policy, None));
+    }
+    let own = homenode_sim::machine::knobs_for(source.of_core());
+    out.push(column(&source.column(), own, Policy::Default, Some(source)));
+    out
+}
+
+/// Replays a recording under each, as often as the first one manages in `span`.
+pub(super) fn effect(
+    recorded: &Recorded,
+    facts: &Facts,
+    all: &[Suggestion],
+    source: Source,
+    span: Picos,
+) -> Result<Report> {
+    let columns = columns(facts, all, source);
+    let machine = &recorded.target.machine;
+    let shelves = nodes::shelves(machine, recorded.version);
+    let look = (recorded.calibrated.round / 16).max(1_000_000_000);
+    let mut played: Vec<Played> = Vec::new();
+    for c in &columns {
+        let rounds = match played.first() {
+            None => Rounds::Until(span.0),
+            Some(first) => Rounds::Count(first.ends.len() as u64),
+        };
+        let charge = recorded.charge(rounds, c.policy.clone());
+        let (setup, loaded) = (setup(&c.knobs), &recorded.loaded);
+        let one =
+            play::play(machine, &setup, loaded, &charge, &shelves, c.source, look, &|_, _| {});
+        played.push(one.map_err(|e| anyhow!("column {}: {e:#}", c.name))?);
+    }
+    Ok(report(recorded, &columns, &played, span))
+}
+
+fn report(recorded: &Recorded, columns: &[Column], played: &[Played], span: Picos) -> Report {
+    let shelves = nodes::shelves(&recorded.target.machine, recorded.version);
+    let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
+    let runs: Vec<(&str, Vec<_>)> =
+        columns.iter().zip(played).map(|(c, p)| (c.name.as_str(), vec![p.run.clone()])).collect();
+    let mut table = ComparisonTable::replay(&tiers, &runs);
+    // Counters of the kernel are for `replay`; here it is the effect.
+    table.groups.truncate(1);
+    if let Some(main) = table.groups.first_mut() {
+        let mean = |p: &Played| p.run.time_ns as f64 / 1e9 / p.ends.len().max(1) as f64;
+        main.figures.insert(
+            1,
+            Figure {
+                name: "time of a round, mean".into(),
+                unit: "s".into(),
+                better: Better::Lower,
+                precision: 4,
+                samples: played.iter().map(|p| vec![mean(p)]).collect(),
+            },
+        );
+    }
+    let mut notes = recorded.target.notes.clone();
+    for c in columns {
+        let set: Vec<String> = c.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let policy = match &c.policy {
+            Policy::WeightedInterleave(w) => {
+                let all: Vec<String> = w.iter().map(|(n, w)| format!("node {n} {w}")).collect();
+                format!(", all tasks under MPOL_WEIGHTED_INTERLEAVE: {}", all.join(", "))
+            }
+            _ => String::new(),
+        };
+        notes.push(format!("{}: {}{policy}", c.name.replacen('-', " ", 1), set.join(" ")));
+    }
+    notes.push(format!(
+        "the recording is looped to {} of virtual time at least in the first column, and as often \
+         in the others; homenode replay shows more of it",
+        homenode_config::write_time(span)
+    ));
+    if let Some(source) = columns.iter().find_map(|c| c.source) {
+        notes.extend(homenode::notes(source));
+    }
+    let mut warnings = recorded.calibrated.warnings.clone();
+    warnings.extend(recorded.target.warnings.iter().cloned());
+    let machine = &recorded.target.machine;
+    let caption = Caption {
+        machine: format!("{}: {}", machine.name, machine.about),
+        workload: recorded.loaded.workload(),
+        kernel: format!("Linux {}'s rules; {}", recorded.version, crate::sim::KERNEL),
+        scales: Vec::new(),
+        loops: played.first().map_or(0, |p| p.ends.len() as u64),
+        seeds: vec![1],
+        notes,
+        warnings,
+    };
+    Report { caption, table, picture: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homenode_core::advice::{Found, NodeFacts, advise};
+    use homenode_core::units::Pages;
+
+    #[test]
+    fn columns_are_the_knobs_as_they_are_as_suggested_and_homenode() {
+        let node = |id, slow: bool, mbps| NodeFacts {
+            id: NodeId(id),
+            cpus: !slow,
+            memory: true,
+            slow,
+            bandwidth: Some(mbps),
+            write_bandwidth: Some(mbps),
+            weight: Some(1),
+        };
+        let found = Found { heat: true, up: Pages(9), room: Pages(9), ..Found::default() };
+        let facts = Facts {
+            nodes: vec![node(0, false, 100_000), node(1, true, 30_000)],
+            balancing: Some(1),
+            demotion: Some(false),
+            promote_limit: Some(65_536),
+            found,
+            ..Facts::default()
+        };
+        let all = columns(&facts, &advise(&facts), Source::Damon);
+        let shown: Vec<String> = all
+            .iter()
+            .map(|c| {
+                let set: Vec<String> = c.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                format!("{}: {}", c.name, set.join(" "))
+            })
+            .collect();
+        let limit = "numa_balancing_promote_rate_limit_MBps";
+        assert_eq!(
+            shown,
+            [
+                format!("present-knobs: numa_balancing=1 demotion_enabled=false {limit}=65536"),
+                format!("suggested-knobs: numa_balancing=3 demotion_enabled=true {limit}=3000"),
+                format!("weighted-interleave: numa_balancing=3 demotion_enabled=true {limit}=3000"),
+                "homenode-damon: numa_balancing=0".to_owned(),
+            ]
+        );
+        let weights = vec![(NodeId(0), 7), (NodeId(1), 2)];
+        assert_eq!(all[2].policy, Policy::WeightedInterleave(weights));
+        assert_eq!(columns(&facts, &[], Source::Pmu).len(), 2);
+    }
+}

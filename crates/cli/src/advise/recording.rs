@@ -1,0 +1,76 @@
+//! A recorded program on a simulated machine, advised as a live one is.
+
+use super::effect::{Recorded, setup};
+use super::{Args, Looked, course, facts};
+use crate::live::SourceArg;
+use anyhow::{Result, anyhow};
+use homenode_core::engine::Settings;
+use homenode_core::engine::seen::Source;
+use homenode_core::knobs::Knobs;
+use homenode_core::scenario::Policy;
+use homenode_core::tiering::tiers::{Firmware, Tiers};
+use homenode_sim::Simulation;
+use homenode_sim::machine::{SimMachine, knobs_for};
+use homenode_sim::replay::Rounds;
+
+/// Lets the engine look at the recorded program.
+pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
+    let source = match args.source {
+        SourceArg::Auto => Source::Damon,
+        other => other.named().unwrap_or(Source::Damon),
+    };
+    let machine = &recorded.target.machine;
+    let charge = recorded.charge(Rounds::Until(args.span().0), Policy::Default);
+    let setup = setup(&knobs_for(source));
+    let loaded = &recorded.loaded.recording;
+    let sim = Simulation::replay(machine, &setup, loaded, recorded.name(), &charge)?;
+    let sim = SimMachine::new(sim, source)?;
+    let name = recorded.name().to_owned();
+    // Every process in it is the program's.
+    let (sim, mut outcome, result) = course::run(
+        sim,
+        Settings::default(),
+        setup.version,
+        Some(args.span()),
+        &|_, _| {},
+        &mut || false,
+    );
+    result.map_err(|e| anyhow!("{e}"))?;
+    if let Some(e) = sim.simulation().error() {
+        return Err(anyhow!("{e}"));
+    }
+    let all: Vec<_> = outcome.moves.keys().map(|way| way.0).collect();
+    outcome.names.extend(all.into_iter().map(|who| (who, name.clone())));
+    if outcome.names.is_empty() {
+        // Nobody's pages move, but somebody was there.
+        let nobody = homenode_core::engine::seen::Who { pid: 0, start: 0 };
+        outcome.names.insert(nobody, name);
+    }
+    let tiers = Tiers::new(machine, Firmware::Hmat, setup.version);
+    let mut facts = facts::booted(machine, &tiers, &Knobs::new(setup.version));
+    facts.found = facts::found(&outcome);
+    // The rest of what there is to say of the machine stands below the effect.
+    let notes = vec![format!(
+        "simulated: {} looped for {:.1} s of virtual time under Linux {}'s rules, knobs as at \
+         boot; while homenode looks, balancing is as its source needs it",
+        recorded.name(),
+        outcome.looked.as_secs_f64(),
+        setup.version
+    )];
+    Ok(Looked {
+        machine: machine.clone(),
+        source,
+        source_notes: vec!["of a simulated machine, as --recording without processes asks".into()],
+        nothing: one_node(machine),
+        outcome,
+        facts,
+        notes,
+        warnings: recorded.calibrated.warnings.clone(),
+    })
+}
+
+/// What is said where there is but one node with memory.
+pub(super) fn one_node(machine: &homenode_core::topology::Machine) -> Option<String> {
+    (machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2)
+        .then(|| "one node has memory: there is nowhere to move to".to_owned())
+}

@@ -1,0 +1,302 @@
+//! `homenode advise` as its users meet it: here, with nobody to look at, on a simulated
+//! machine; and its manual page.
+
+use homenode_trace::{Header, Kind, Native, Row, Task, Totals, Writer};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("advise-{name}"));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a folder for the test");
+    path
+}
+
+fn run(at: &Path, line: &str) -> Output {
+    let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+    Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .arg("advise")
+        .args(line.split_whitespace().map(|w| w.replace("MACHINES", machines)))
+        .current_dir(at)
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .expect("the command runs")
+}
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// A program that lives until the test is done with it.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("100").spawn().expect("sleep is there"))
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const PAGES: u64 = 8 * 1024;
+
+/// A program of 32 MiB that is touched once, and whose last eighth is hot.
+fn recording(path: &Path) {
+    let mut w = Writer::create(path).expect("a recording");
+    let row = Row {
+        kind: Kind::Access,
+        task: 0,
+        insns: 1000,
+        page: 0,
+        pages: 1,
+        reads: 0,
+        writes: 0,
+        arg: 3,
+    };
+    let start = 0x7_0000;
+    // Readable and writable; private and anonymous.
+    let map = Row { kind: Kind::Map, page: start, pages: PAGES, arg: 3 | 0x22 << 32, ..row };
+    w.push(map).expect("a row");
+    let (mut insns, mut lines) = (1000, 0);
+    for i in 0..PAGES {
+        w.push(Row { page: start + i, writes: 8, ..row }).expect("a row");
+        (insns, lines) = (insns + 1000, lines + 8);
+    }
+    for i in 0..PAGES * 16 {
+        let page = start + PAGES * 7 / 8 + i * 7919 % (PAGES / 8);
+        w.push(Row { page, reads: 40, insns: 5000, ..row }).expect("a row");
+        (insns, lines) = (insns + 5000, lines + 40);
+    }
+    let totals = Totals { insns, read_misses: lines, ..Totals::default() };
+    let header = Header {
+        command: vec!["toy".into()],
+        complete: true,
+        ended: homenode_trace::Ended::Exit(0),
+        native: Some(Native { runs: 3, user_ns: 400_000_000, ..Native::default() }),
+        totals,
+        pages_touched: PAGES,
+        tasks: vec![Task { name: "toy".into(), totals, ..Task::default() }],
+        ..Header::default()
+    };
+    w.finish(&header).expect("a whole recording");
+}
+
+#[test]
+fn bad_input_is_told_before_any_work() {
+    let at = folder("bad");
+    let cases = [
+        ("", 2, "name the processes to look at"),
+        ("--pid 1 --all", 2, "cannot be used with"),
+        ("--pid 0", 2, "invalid value"),
+        ("--pid 4194304 --for 1s", 2, "4194304"),
+        ("--cgroup no/such/group --for 1s", 2, "no/such/group"),
+        ("--all --for 0", 2, "0"),
+        ("--all --for 0s", 2, "no span of time"),
+        ("--all --source guess", 2, "invalid value"),
+        ("--recording r.parquet", 2, "--machine"),
+        ("--recording r.parquet --machine nowhere.toml", 2, "nowhere.toml"),
+        ("--recording r.parquet --machine MACHINES/small.toml", 2, "r.parquet"),
+        ("--pid 1 --dram half", 2, "--recording"),
+        ("--pid 1 --machine nowhere.toml", 2, "nowhere.toml"),
+        ("-- no-such-program-of-ours", 2, "no-such-program-of-ours"),
+    ];
+    for (line, code, part) in cases {
+        let out = run(&at, line);
+        let text = text(&out);
+        assert_eq!(out.status.code(), Some(code), "{line}: {text}");
+        assert!(text.contains(part), "{line}: {text}");
+        assert!(!text.contains("panicked"), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_machine_that_is_another_ones_is_refused() {
+    let at = folder("other");
+    let s = Sleeper::new();
+    let file = "MACHINES/sapphire-rapids-cxl.toml";
+    let out = run(&at, &format!("--pid {} --machine {file} --for 1s", s.0.id()));
+    let text = text(&out);
+    match out.status.code() {
+        Some(0) => println!("skipped: this machine has the same nodes as {file}"),
+        code => {
+            assert_eq!(code, Some(2), "{text}");
+            assert!(text.contains("another machine"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn here_it_says_what_there_is_to_say() {
+    let at = folder("here");
+    let s = Sleeper::new();
+    let out = run(&at, &format!("--pid {} --for 1s", s.0.id()));
+    let page = text(&out);
+    assert_eq!(out.status.code(), Some(0), "{page}");
+    assert!(page.contains("what homenode would move (it was not moved)"), "{page}");
+    // It sleeps: with one node there is nowhere to go, with more nothing is known or in use.
+    assert!(page.contains("nothing: "), "{page}");
+    let out = run(&at, &format!("--pid {} --for 1s --json", s.0.id()));
+    let v: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert_eq!(v["moves"].as_array().map(Vec::len), Some(0), "{v}");
+    assert_eq!(v["sum"]["pages"], 0);
+    assert!(v["constants"].is_array() && v["left"].is_array(), "{v}");
+}
+
+/// Another machine's files: a socket and an expander, as firmware tells them, and one
+/// process, which has what a real one has in its `stat`.
+fn two_nodes(at: &Path, pid: u32) {
+    let put = |name: &str, text: &str| {
+        let path = at.join(name);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    };
+    let node = "sys/devices/system/node";
+    put(&format!("{node}/online"), "0-1\n");
+    put("sys/devices/system/cpu/online", "0-3\n");
+    let mut zones = String::new();
+    for (id, tier, cpus, distance, ns, mbps) in
+        [(0, 4, "0-3", "10 20", 90, 100_000), (1, 22, "", "20 10", 250, 30_000)]
+    {
+        put(&format!("{node}/node{id}/cpulist"), &format!("{cpus}\n"));
+        put(&format!("{node}/node{id}/distance"), &format!("{distance}\n"));
+        let access = format!("{node}/node{id}/access1/initiators");
+        put(&format!("{access}/node0/uevent"), "");
+        for way in ["read", "write"] {
+            put(&format!("{access}/{way}_latency"), &format!("{ns}\n"));
+            put(&format!("{access}/{way}_bandwidth"), &format!("{mbps}\n"));
+        }
+        put(&format!("sys/kernel/mm/mempolicy/weighted_interleave/node{id}"), "1\n");
+        let tiers = "sys/devices/virtual/memory_tiering";
+        put(&format!("{tiers}/memory_tier{tier}/nodelist"), &format!("{id}\n"));
+        zones += &format!("Node {id}, zone   Normal\n  pages free     50000\n");
+        for (name, pages) in [("boost", 0), ("min", 1000), ("low", 1250), ("high", 1500)] {
+            zones += &format!("        {name:<8} {pages}\n");
+        }
+        for (name, pages) in [("promo", 1750), ("spanned", 262_144), ("present", 262_144)] {
+            zones += &format!("        {name:<8} {pages}\n");
+        }
+        zones += "        managed  262144\n        protection: (0, 0, 0, 0)\n";
+    }
+    put("proc/zoneinfo", &zones);
+    put("proc/sys/kernel/osrelease", "6.12.9-two\n");
+    put("proc/sys/kernel/numa_balancing", "1\n");
+    put("proc/sys/vm/zone_reclaim_mode", "1\n");
+    put("sys/kernel/mm/numa/demotion_enabled", "false\n");
+    for name in ["stat", "cmdline", "comm", "status"] {
+        let text = fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        put(&format!("proc/{pid}/{name}"), &text);
+    }
+}
+
+#[test]
+fn a_machine_of_two_nodes_without_heat_gets_what_needs_no_heat() {
+    let at = folder("two");
+    let s = Sleeper::new();
+    two_nodes(&at, s.0.id());
+    let line = format!("--pid {} --root {} --for 1s", s.0.id(), at.display());
+    let page = text(&run(&at, &line));
+    for part in [
+        "nothing: residency only: where pages are is known",
+        "evidence that is missing: cpu, heat",
+        "for heat damon: ",
+        "kernel.numa_balancing = 1: what is accessed, and from where, is not known",
+        "demotion_enabled = false: what is hot and what is cold is not known",
+        "echo 7 > /sys/kernel/mm/mempolicy/weighted_interleave/node0",
+        "echo 2 > /sys/kernel/mm/mempolicy/weighted_interleave/node1",
+        "undo  echo 1 > /proc/sys/vm/zone_reclaim_mode",
+        "node 0 to node 1: 250 ns, 30000 MB/s, quoted: firmware's figure (HMAT)",
+    ] {
+        // Folded lines as one.
+        let flat = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&part), "{part} is not in {page}");
+    }
+    assert!(!page.contains("ASSUMED"), "{page}");
+    // A source that is named and lacks something is an error, before anything is set up.
+    let out = run(&at, &format!("{line} --source damon"));
+    assert_eq!(out.status.code(), Some(3), "{}", text(&out));
+}
+
+#[test]
+fn a_program_is_looked_at_until_it_ends_and_its_code_is_handed_on() {
+    let at = folder("cmd");
+    fs::write(at.join("end"), "echo its own words; sleep 1; exit 7\n").expect("a script");
+    let out = run(&at, "-- sh end");
+    assert_eq!(out.status.code(), Some(7), "{}", text(&out));
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "its own words\n");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("what homenode would move"));
+}
+
+#[test]
+fn a_recording_is_advised_on_its_machine_with_the_effect_beside() {
+    let at = folder("recording");
+    recording(&at.join("toy.parquet"));
+    let line = "--recording toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 8s";
+    let out = run(&at, &format!("{line} --json"));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out));
+    let v: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    // A thousand pages are hot and lie where they were touched last: on the expander.
+    let up: u64 = v["moves"]
+        .as_array()
+        .expect("moves")
+        .iter()
+        .filter(|m| m["why"] == "hot")
+        .filter_map(|m| m["pages"].as_u64())
+        .sum();
+    assert!((900..2500).contains(&up), "{up} pages up: {v}");
+    assert!(v["sum"]["net"].as_f64().expect("a number") > 0.0, "{v}");
+    let knobs: Vec<&str> =
+        v["knobs"].as_array().expect("knobs").iter().filter_map(|k| k["knob"].as_str()).collect();
+    assert!(knobs.contains(&"kernel.numa_balancing"), "{knobs:?}");
+    let columns: Vec<&str> = v["effects"][0]["table"]["columns"]
+        .as_array()
+        .expect("columns")
+        .iter()
+        .filter_map(|c| c.as_str())
+        .collect();
+    assert_eq!(columns.first(), Some(&"present-knobs"));
+    assert_eq!(columns.get(1), Some(&"suggested-knobs"));
+    assert_eq!(columns.last(), Some(&"homenode-damon"));
+    // The same words for people; and again the same.
+    let page = text(&run(&at, line));
+    for part in ["in use on a slow node", "not if: ", "undo  echo 1 > /proc", "simulated effect"] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert_eq!(page, text(&run(&at, line)), "it repeats");
+    // Without heat nothing is said on a guess.
+    let page = text(&run(&at, &format!("{line} --source residency")));
+    assert!(page.contains("residency only") && page.contains("cpu, heat"), "{page}");
+    assert!(!page.contains("kernel.numa_balancing: 1 ->"), "{page}");
+}
+
+#[test]
+fn the_manual_page_has_every_option() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/homenode-advise.1");
+    let page = fs::read_to_string(path).expect("the page is there");
+    let options = |text: &str, mark: &str| {
+        text.split(mark)
+            .skip(1)
+            .map(|rest| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect())
+            .filter(|name: &String| !name.is_empty())
+            .collect::<BTreeSet<String>>()
+    };
+    let out = run(&folder("man"), "--help");
+    let help = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(help.contains("Example:\n  homenode advise"), "{help}");
+    // Options begin a line of their own; the text speaks of others' options too.
+    let begins: String = help
+        .lines()
+        .filter(|l| l.trim_start().starts_with('-'))
+        .map(|l| format!(" {}\n", l.trim_start().trim_start_matches("-h, ")))
+        .collect();
+    let mut real = options(&begins, " --");
+    real.remove("help");
+    assert_eq!(real, options(&page, "Fl -"));
+}
