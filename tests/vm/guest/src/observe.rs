@@ -68,10 +68,33 @@ fn offers(source: &str) -> Result<bool> {
     Ok(all.iter().any(|s| s["source"] == source && s["offered"] == true))
 }
 
+/// The kernel's balancing, off until this is dropped: it would move the memory to where the
+/// process runs, within seconds.
+struct Still(Option<String>);
+
+impl Still {
+    const KNOB: &'static str = "/proc/sys/kernel/numa_balancing";
+
+    fn now() -> Result<Self> {
+        let Ok(before) = fs::read_to_string(Self::KNOB) else { return Ok(Self(None)) };
+        fs::write(Self::KNOB, "0").context("numa_balancing off")?;
+        Ok(Self(Some(before)))
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        if let Some(Err(e)) = self.0.as_ref().map(|before| fs::write(Self::KNOB, before.trim())) {
+            eprintln!("numa_balancing can't be set back: {e}");
+        }
+    }
+}
+
 pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
     let Some(node) = asked.nodes.len().checked_sub(1).filter(|n| *n > 0) else {
         return Ok(Outcome::Skipped("one node: all memory is there".to_owned()));
     };
+    let _still = Still::now()?;
     let busy = Busy::on(node)?;
     let pid = busy.0.id();
     for row in rows(pid, "residency")? {
