@@ -122,7 +122,7 @@ const TESTS: &[Test] = &[
     test("hint-ages", "under tiering, faults of slow pages tell how long ago", hints::ages),
     test(
         "observe",
-        "homenode observe tells where a process has its memory, and by DAMON how hot it is",
+        "homenode observe tells where a process has its memory, and what DAMON says of it",
         observe::observe,
     ),
     test("canary-fails", "has to fail, so that silence means something", canary),
