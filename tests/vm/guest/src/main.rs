@@ -133,7 +133,7 @@ const TESTS: &[Test] = &[
     test("hint-ages", "under tiering, faults of slow pages tell how long ago", hints::ages),
     test(
         "observe",
-        "homenode observe tells where a process has its memory, and by DAMON how hot it is",
+        "homenode observe tells where a process has its memory, and what DAMON says of it",
         observe::observe,
     ),
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
