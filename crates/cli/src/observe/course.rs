@@ -179,3 +179,155 @@ impl<M: Machine> Course<M> {
         taken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homenode_core::engine::order::Evidence;
+    use homenode_core::engine::seen::{Source, Span};
+    use homenode_core::kernel::KernelVersion;
+    use homenode_core::knobs::KnobError;
+    use homenode_core::tiering::tiers::{Firmware, Tiers};
+    use homenode_core::topology::{self, Medium, Node, Zone, ZoneKind};
+    use homenode_core::units::{NodeId, Pages};
+    use homenode_core::view::Settings;
+    use homenode_machine::{ApplyError, Caps, KnobOp};
+
+    /// A machine that tells at each wait what its script says.
+    struct Scripted {
+        caps: Caps,
+        topology: topology::Machine,
+        now: Picos,
+        script: Vec<Result<Vec<Seen>, ObserveError>>,
+        /// What it was asked to do.
+        did: Vec<String>,
+        full: bool,
+    }
+
+    impl Machine for Scripted {
+        fn caps(&self) -> &Caps {
+            &self.caps
+        }
+        fn topology(&self) -> &topology::Machine {
+            &self.topology
+        }
+        fn now(&self) -> Picos {
+            self.now
+        }
+        fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
+            let carries_out = until == self.now && !self.did.is_empty();
+            self.now = self.now.max(until);
+            self.did.push(format!("look at {} ms", self.now.as_ms()));
+            if carries_out || self.script.is_empty() {
+                return Ok(());
+            }
+            out.extend(self.script.remove(0)?);
+            Ok(())
+        }
+        fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
+            self.did.push(format!("{:?}", order.act));
+            if std::mem::take(&mut self.full) { Err(ApplyError::Full) } else { Ok(()) }
+        }
+        fn knob(&mut self, _: KnobOp<'_>) -> Result<String, KnobError> {
+            unreachable!("observing sets no knobs")
+        }
+    }
+
+    const ONE: Who = Who { pid: 1, start: 0 };
+
+    fn task(ms: u64) -> Seen {
+        let (ran, node) = (Picos::from_ms(ms), Some(NodeId(0)));
+        Seen::Task { who: ONE, ran, node, resident: Pages(9) }
+    }
+
+    fn course(script: Vec<Result<Vec<Seen>, ObserveError>>) -> Course<Scripted> {
+        let zones = vec![Zone { kind: ZoneKind::Normal, managed: Pages(100) }];
+        let topology = topology::Machine {
+            name: String::new(),
+            about: String::new(),
+            nodes: vec![Node { id: NodeId(0), medium: Medium::Dram, zones }],
+            cpus: Vec::new(),
+            caches: Vec::new(),
+            distances: vec![vec![10]],
+            links: Vec::new(),
+            costs: Default::default(),
+        };
+        let tiers = Tiers::new(&topology, Firmware::Silent, KernelVersion::default());
+        let view = View::new(Settings::default(), Source::Damon, &topology, &tiers);
+        let caps = Caps {
+            source: Source::Damon,
+            lacks: vec![Evidence::Cpu],
+            moves: false,
+            affinity: false,
+            knobs: false,
+            most_pages: 1,
+        };
+        let now = Picos::ZERO;
+        let machine = Scripted { caps, topology, now, script, did: Vec::new(), full: false };
+        Course::new(machine, view, Picos::from_ms(2500), Picos::from_secs(1), 10, true)
+    }
+
+    fn period(c: &mut Course<Scripted>) -> Turn {
+        c.period(&mut |_, _| Some(()), &|_, tell| tell(ONE, "web"))
+    }
+
+    // A look at once, then each second, then at the end of the period.
+    #[test]
+    fn who_is_there_is_watched_at_once_and_has_a_row_a_period() {
+        let region = Seen::Region {
+            who: ONE,
+            span: Span { start: 0, end: 4 },
+            accessed: 20,
+            checks: 20,
+            every: Picos::from_ms(5),
+            age: Picos::ZERO,
+        };
+        let mut c =
+            course(vec![Ok(vec![task(0)]), Ok(vec![]), Ok(vec![region]), Ok(vec![task(250)])]);
+        assert_eq!(period(&mut c), Turn::Over);
+        let did = [
+            "look at 0 ms",
+            "Watch { who: Who { pid: 1, start: 0 } }",
+            "look at 0 ms",
+            "look at 1000 ms",
+            "look at 2000 ms",
+            "look at 2500 ms",
+        ];
+        assert_eq!(c.machine.did, did);
+        let rows = c.rows();
+        assert_eq!((rows[0].name.as_str(), rows[0].cpu), ("web", Some(100)));
+        assert_eq!(rows[0].heat.as_ref().map(|h| h.rate), Some(4 * 200_000));
+        assert_eq!(c.len(), (1, 1));
+        assert_eq!(period(&mut c), Turn::Over);
+        assert_eq!(c.machine.now, Picos::from_ms(5000));
+    }
+
+    #[test]
+    fn who_could_not_be_watched_is_tried_again() {
+        let mut c = course(vec![Ok(vec![task(0)])]);
+        c.machine.full = true;
+        assert_eq!(period(&mut c), Turn::Over);
+        let tries = c.machine.did.iter().filter(|d| d.starts_with("Watch")).count();
+        assert_eq!((tries, c.len()), (2, (1, 1)));
+    }
+
+    #[test]
+    fn it_ends_when_it_is_told_when_nobody_is_left_and_when_the_source_breaks() {
+        let mut c = course(vec![Ok(vec![task(0)]), Ok(vec![Seen::Gone { who: ONE }])]);
+        assert_eq!(period(&mut c), Turn::Empty);
+        assert!(c.rows()[0].gone);
+        let mut c = course(vec![Ok(vec![task(0)])]);
+        let mut left = 3;
+        let mut pause = |_: &Scripted, _| {
+            left -= 1;
+            (left > 0).then_some(())
+        };
+        assert_eq!(c.period(&mut pause, &|_, _| ()), Turn::Stopped);
+        assert_eq!(c.rows().len(), 1);
+        let broken = ObserveError::Source("it broke".to_owned());
+        let mut c = course(vec![Ok(vec![task(0)]), Err(broken)]);
+        assert_eq!(period(&mut c), Turn::Broken(Some("it broke".to_owned())));
+        let mut c = course(vec![Err(ObserveError::Ended)]);
+        assert_eq!(period(&mut c), Turn::Broken(None));
+    }
+}
