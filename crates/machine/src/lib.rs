@@ -5,10 +5,12 @@
 //!
 //! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
 //! it says and does, as a seed tells it. [`conformance`] holds what every machine must
-//! do, as tests that are written once.
+//! do, as tests that are written once. [`endtoend`] does the same for kernels: what a
+//! simulated one does is held against a real one.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+pub mod endtoend;
 
 mod drive;
 mod faulty;
