@@ -28,7 +28,10 @@ const ARROWS: &[(&str, Rooms)] = &[
     ("homenode-machine", Rooms::These(&["homenode-core"])),
     ("homenode-sim", Rooms::These(&["homenode-core", "homenode-machine", "homenode-trace"])),
     ("homenode-cli", Rooms::All),
-    ("homenode-guest", Rooms::These(&["homenode-core", "homenode-live"])),
+    (
+        "homenode-guest",
+        Rooms::These(&["homenode-core", "homenode-live", "homenode-machine", "homenode-sim"]),
+    ),
     ("xtask", Rooms::These(&[])),
 ];
 

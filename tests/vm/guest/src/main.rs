@@ -12,8 +12,10 @@
 
 mod asked;
 mod commands;
+mod endtoend;
 mod init;
 mod ksm;
+mod load;
 mod memory;
 mod topology;
 
@@ -75,6 +77,20 @@ const TESTS: &[Test] = &[
         "homenode measures every pair of nodes, and moves between them",
         commands::measure,
     ),
+    test(
+        "slow-start",
+        "S0: bursts on a wrong node, on this kernel and on the simulated one",
+        endtoend::slow_start,
+    ),
+    Test {
+        // A dozen cases, each of which fills a node.
+        limit: Duration::from_secs(600),
+        ..test(
+            "tiering",
+            "S1: a hot set on the slow node, on this kernel and on the simulated one",
+            endtoend::tiering,
+        )
+    },
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
@@ -110,6 +126,13 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
+        // What end-to-end tests start.
+        ["--load", ref words @ ..] => {
+            if let Err(error) = load::run(words) {
+                eprintln!("{error:#}");
+            }
+            ExitCode::FAILURE
+        }
         _ => {
             eprintln!("usage: homenode-guest --list | --test NAME");
             ExitCode::from(2)

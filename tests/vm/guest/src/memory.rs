@@ -15,6 +15,7 @@ pub(crate) const PAGE: usize = 4096;
 // Numbers of the kernel's interface.
 const MPOL_DEFAULT: libc::c_int = 0;
 const MPOL_BIND: libc::c_int = 2;
+const MPOL_LOCAL: libc::c_int = 4;
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 const MPOL_MF_MOVE_ALL: libc::c_int = 1 << 2;
 
@@ -51,12 +52,12 @@ impl Memory {
         let start = NonNull::new(start.cast()).context("memory at address 0")?;
         let memory = Self { start, pages };
         memory.advise(libc::MADV_NOHUGEPAGE).context("MADV_NOHUGEPAGE")?;
-        memory.policy(MPOL_BIND, Some(node)).context("mbind")?;
+        bind_range(start.as_ptr() as usize, pages * PAGE, Some(node)).context("mbind")?;
         for page in 0..pages {
             memory.write(page, fill(page));
         }
         // Where pages go later is the test's affair, not the policy's.
-        memory.policy(MPOL_DEFAULT, None).context("mbind back")?;
+        bind_range(start.as_ptr() as usize, pages * PAGE, None).context("mbind back")?;
         let there = memory.nodes()?;
         ensure!(there.iter().all(|&n| n == node as i32), "bound to node {node}, on {there:?}");
         Ok(memory)
@@ -65,23 +66,6 @@ impl Memory {
     pub(crate) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         // SAFETY: our own mapping; no advice given here drops contents.
         let r = unsafe { libc::madvise(self.start.as_ptr().cast(), self.pages * PAGE, advice) };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    fn policy(&self, mode: libc::c_int, node: Option<usize>) -> io::Result<()> {
-        let mask = node.map_or(0u64, |node| 1 << node);
-        // SAFETY: the mask outlives the call; the kernel reads one bit less than told.
-        let r = unsafe {
-            libc::syscall(
-                libc::SYS_mbind,
-                self.start.as_ptr(),
-                self.pages * PAGE,
-                mode,
-                if node.is_some() { &raw const mask } else { ptr::null() },
-                if node.is_some() { 65 } else { 0 },
-                0,
-            )
-        };
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -143,6 +127,43 @@ impl Drop for Memory {
         // SAFETY: the mapping is ours, and nothing borrows from it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.pages * PAGE) };
     }
+}
+
+/// Binds a range of this process's memory to a node, or takes its policy away; moves
+/// nothing.
+pub(crate) fn bind_range(start: usize, bytes: usize, node: Option<usize>) -> io::Result<()> {
+    let mode = if node.is_some() { MPOL_BIND } else { MPOL_DEFAULT };
+    let mask = node.map_or(0u64, |node| 1 << node);
+    // SAFETY: the mask outlives the call; the kernel reads one bit less than told.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            start,
+            bytes,
+            mode,
+            if node.is_some() { &raw const mask } else { ptr::null() },
+            if node.is_some() { 65 } else { 0 },
+            0,
+        )
+    };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives this task the policy `MPOL_LOCAL`: with one of its own, whatever it is,
+/// balancing leaves its memory alone. Children inherit it.
+pub(crate) fn task_policy_local() -> io::Result<()> {
+    set_task_policy(MPOL_LOCAL)
+}
+
+/// Takes this task's policy away.
+pub(crate) fn task_policy_default() -> io::Result<()> {
+    set_task_policy(MPOL_DEFAULT)
+}
+
+fn set_task_policy(mode: libc::c_int) -> io::Result<()> {
+    // SAFETY: these modes take no mask.
+    let r = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, ptr::null::<u64>(), 0) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Pages moved from every node to every other are there, with their contents.
