@@ -159,16 +159,30 @@ fn until_ran<S: KernelStage>(stage: &mut S, who: &Started, ran: Picos) -> Result
     }
 }
 
-/// Pages of a stretch of a program by node.
+/// Looks at where pages are before some count as lost: one that is just being moved is
+/// nowhere for a moment.
+const LOOKS: u32 = 50;
+
+/// The pages of a stretch of a program by node: all of them.
 fn placed<S: KernelStage>(
     stage: &mut S,
     who: &Started,
     at: Option<u64>,
+    pages: u64,
 ) -> Result<BTreeMap<NodeId, Pages>, Finding> {
-    let Some(at) = at else { return Ok(BTreeMap::new()) };
+    let at = at.ok_or("the program has no such memory")?;
     let path = format!("/proc/{}/numa_maps", who.pid);
-    let text = stage.read(&path)?;
-    on_nodes(&text, at).ok_or_else(|| format!("{path} has no mapping at {at:x}:\n{text}"))
+    let mut there = BTreeMap::new();
+    for _ in 0..LOOKS {
+        let text = stage.read(&path)?;
+        let found = on_nodes(&text, at);
+        there = found.ok_or_else(|| format!("{path} has no mapping at {at:x}:\n{text}"))?;
+        if there.values().map(|p| p.0).sum::<u64>() == pages {
+            return Ok(there);
+        }
+        stage.pass()?;
+    }
+    Err(format!("{pages} pages at {at:x} were touched, {there:?} are there"))
 }
 
 /// Runs a body under knobs of its choice; afterwards they are what they were, and no
