@@ -6,9 +6,12 @@
 //! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
 //! it says and does, as a seed tells it; [`Advised`] moves nothing and tells as if it did.
 //! [`conformance`] holds what every machine must do, as tests that are written once.
+//! [`endtoend`] does the same for kernels: what a simulated one does is held against a
+//! real one.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+pub mod endtoend;
 
 mod advised;
 mod drive;

@@ -26,6 +26,7 @@ pub mod latency;
 pub mod machine;
 pub mod random;
 pub mod replay;
+pub mod twin;
 pub mod vmstat;
 pub mod watch;
 

@@ -260,6 +260,8 @@ impl Topology {
             "nodes": nodes,
             "distances": self.distances,
             "tiers": self.tiers,
+            "latency_ns": self.hmat.as_ref().map(|hmat| &hmat.latency_ns),
+            "bandwidth_mbps": self.hmat.as_ref().map(|hmat| &hmat.bandwidth_mbps),
         })
     }
 }
@@ -388,7 +390,7 @@ bandwidth_mbps = [[102400, 20480]]
         assert_eq!(text, want);
         assert_eq!(
             topology.to_json().to_string(),
-            r#"{"distances":[[10,40],[40,10]],"name":"slow","nodes":[{"cpus":[0,1],"memory_mib":512},{"cpus":[],"memory_mib":1536}],"tiers":[[0],[1]]}"#
+            r#"{"bandwidth_mbps":[[102400,20480]],"distances":[[10,40],[40,10]],"latency_ns":[[80,400]],"name":"slow","nodes":[{"cpus":[0,1],"memory_mib":512},{"cpus":[],"memory_mib":1536}],"tiers":[[0],[1]]}"#
         );
     }
 

@@ -235,6 +235,33 @@ impl Shares {
     }
 }
 
+/// What a pass of kswapd still scans once it has reclaimed its goal: nothing if one kind
+/// of lists is through; else the kind with less left stops, and the other is cut to the
+/// share of its target that the smaller one has had. Lists are in the order inactive
+/// anonymous, active anonymous, inactive file, active file.
+///
+/// Asked again it says nothing, as one kind is through then: so a pass ends soon after
+/// its goal.
+///
+/// * `targets` – what the pass was to scan of each list.
+/// * `left` – what it has not scanned of it yet.
+///
+/// Source: specs/tiering.md#rounds.
+pub fn after_goal(targets: [Pages; 4], left: [Pages; 4]) -> [Pages; 4] {
+    let (anon, file) = (left[0] + left[1], left[2] + left[3]);
+    if anon.0 == 0 || file.0 == 0 {
+        return [Pages(0); 4];
+    }
+    let (small, large, smaller) = if file > anon { (0, 2, anon) } else { (2, 0, file) };
+    let percent = (smaller.0 * 100 / (targets[small] + targets[small + 1]).0.max(1)).min(100);
+    let mut cut = [Pages(0); 4];
+    for list in large..large + 2 {
+        let scanned = targets[list].0.saturating_sub(left[list].0);
+        cut[list] = Pages((targets[list].0 * (100 - percent) / 100).saturating_sub(scanned));
+    }
+    cut
+}
+
 /// How scanning is shared between anonymous and file pages at `priority`.
 ///
 /// Source: specs/tiering.md#shares (SPEC §B.7).

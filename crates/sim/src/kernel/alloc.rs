@@ -5,7 +5,8 @@ use super::{Ctx, Kernel, Reclaimer};
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
-use homenode_core::units::{HUGE_PAGES, NodeId};
+use homenode_core::topology::ZoneKind;
+use homenode_core::units::{HUGE_PAGES, NodeId, Pages};
 
 /// The mark that a zone must stay above.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,16 @@ impl Kernel {
         self.memory.zones[zone].allocated += n;
         let node = self.memory.node_of(zone);
         self.stat.add(node, Item::Pgalloc, n);
+    }
+    /// Takes pages of a zone for good, as the kernel's own are; no more than are free.
+    pub(crate) fn take_for_good(&mut self, node: NodeId, kind: ZoneKind, pages: Pages) {
+        let place = self.place_of(node);
+        let zones = &self.memory.nodes[place].zones;
+        let found = zones.iter().copied().find(|&z| self.marks[z].kind == kind);
+        if let Some(zone) = found {
+            let free = self.memory.zones[zone].free;
+            self.take(zone, pages.0.min(free));
+        }
     }
     pub(super) fn give(&mut self, zone: usize, n: u64) {
         self.memory.zones[zone].free += n;

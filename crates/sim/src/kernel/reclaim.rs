@@ -8,9 +8,10 @@ use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{SWAPPED, Word};
 use crate::vmstat::Item;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::reclaim::{
-    Kswapd, ListFacts, LruCosts, Reference, Round, SWAP_CLUSTER_MAX, Shares, check_references,
-    inactive_is_low, scan_goal, shares, stays_active,
+    Kswapd, ListFacts, LruCosts, Reference, Round, SWAP_CLUSTER_MAX, Shares, after_goal,
+    check_references, inactive_is_low, scan_goal, shares, stays_active,
 };
 use homenode_core::tiering::watermarks::is_balanced;
 use homenode_core::units::Pages;
@@ -30,7 +31,10 @@ pub(crate) struct KswapdState {
 #[derive(Clone, Debug)]
 struct Pass {
     goal: u64,
+    targets: [u64; 4],
     left: [u64; 4],
+    /// The goal was reached, and what is left was cut.
+    cut: bool,
     scanned: u64,
     reclaimed: u64,
     started_anon: bool,
@@ -125,7 +129,8 @@ impl Kernel {
         });
         let zones = self.memory.nodes[node].zones.iter();
         let goal = scan_goal(zones.map(|&z| self.marks[z].high)).0;
-        Pass { goal, left, scanned: 0, reclaimed: 0, started_anon: facts.can_reclaim_anon }
+        let started_anon = facts.can_reclaim_anon;
+        Pass { goal, targets: left, left, cut: false, scanned: 0, reclaimed: 0, started_anon }
     }
     /// One batch of a pass; false when the pass is over.
     fn step(&mut self, ctx: &mut Ctx, node: usize, pass: &mut Pass, who: Reclaimer) -> bool {
@@ -155,6 +160,12 @@ impl Kernel {
             }
         }
         debug_assert!(pass.started_anon || lru.file());
+        // Before 6.1 the rest was scanned once it was cut.
+        let ends = !pass.cut || self.knobs.version >= KernelVersion::V6_1;
+        if who == Reclaimer::Kswapd && pass.reclaimed >= pass.goal && ends {
+            pass.left = after_goal(pass.targets.map(Pages), pass.left.map(Pages)).map(|p| p.0);
+            pass.cut = true;
+        }
         true
     }
     /// A whole pass over a node, for direct reclaim; pages reclaimed.

@@ -98,13 +98,14 @@ pub(crate) struct Proc {
     pub(crate) who: Who,
     pub(crate) space: usize,
     ran: u64,
-    node: Option<NodeId>,
+    /// The node of all its tasks; `None` if they run on several.
+    pub(crate) node: Option<NodeId>,
     rss: u64,
 }
 
 impl Proc {
     /// Processor time of all its threads, in picoseconds.
-    pub(super) fn ran(&self) -> u64 {
+    pub(crate) fn ran(&self) -> u64 {
         self.ran
     }
 }

@@ -13,6 +13,9 @@ pub(crate) struct Asked {
     pub(crate) distances: Vec<Vec<u32>>,
     /// Nodes by tier, fastest first; empty if the file doesn't say.
     pub(crate) tiers: Vec<Vec<u32>>,
+    /// What HMAT says, rows for nodes with CPUs in their order; empty without HMAT.
+    pub(crate) latency_ns: Vec<Vec<u32>>,
+    pub(crate) bandwidth_mbps: Vec<Vec<u32>>,
 }
 
 pub(crate) struct Node {
@@ -43,12 +46,18 @@ impl Asked {
                 .context("nodes: cpus and memory_mib")?,
             distances: rows(&value["distances"]).context("distances")?,
             tiers: rows(&value["tiers"]).context("tiers")?,
+            latency_ns: rows_if_any(&value["latency_ns"]).context("latency_ns")?,
+            bandwidth_mbps: rows_if_any(&value["bandwidth_mbps"]).context("bandwidth_mbps")?,
         })
     }
 }
 
 fn rows(value: &Value) -> Option<Vec<Vec<u32>>> {
     value.as_array()?.iter().map(numbers).collect()
+}
+
+fn rows_if_any(value: &Value) -> Option<Vec<Vec<u32>>> {
+    if value.is_null() { Some(Vec::new()) } else { rows(value) }
 }
 
 fn numbers(value: &Value) -> Option<Vec<u32>> {
@@ -62,12 +71,14 @@ mod tests {
     #[test]
     fn what_the_host_writes_is_read() {
         let text = r#"{"name":"x","nodes":[{"cpus":[0,1],"memory_mib":512},{"cpus":[],"memory_mib":64}],
-            "distances":[[10,40],[40,10]],"tiers":[[0],[1]]}"#;
+            "distances":[[10,40],[40,10]],"tiers":[[0],[1]],"latency_ns":[[80,400]],"bandwidth_mbps":null}"#;
         let asked = Asked::parse(text).unwrap();
         assert_eq!(asked.nodes[0].cpus, [0, 1]);
         assert_eq!(asked.nodes[1].memory_mib, 64);
         assert_eq!(asked.distances, [[10, 40], [40, 10]]);
         assert_eq!(asked.tiers, [[0], [1]]);
+        assert_eq!(asked.latency_ns, [[80, 400]]);
+        assert!(asked.bandwidth_mbps.is_empty());
         let error = Asked::parse(r#"{"nodes":[],"distances":[["x"]],"tiers":[]}"#);
         assert_eq!(error.err().unwrap().to_string(), "distances");
     }

@@ -15,6 +15,7 @@ mod commands;
 mod conform;
 mod damon;
 mod doctor;
+mod endtoend;
 mod hints;
 mod init;
 mod ksm;
@@ -139,6 +140,17 @@ const TESTS: &[Test] = &[
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
     test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
     test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),
+    test(
+        "slow-start",
+        "S0: bursts on a wrong node, on this kernel and on the simulated one",
+        endtoend::slow_start,
+    ),
+    // A dozen cases, each of which fills a node.
+    long(test(
+        "tiering",
+        "S1: a hot set on the slow node, on this kernel and on the simulated one",
+        endtoend::tiering,
+    )),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
@@ -174,16 +186,22 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
-        ["--load", ref args @ ..] => match load::run(args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("a load: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        ["--load", ref args @ ..] => child("a load", load::run(args)),
+        ["--program", ref args @ ..] => child("a program", endtoend::program::run(args)),
         _ => {
             eprintln!("usage: homenode-guest --list | --test NAME");
             ExitCode::from(2)
+        }
+    }
+}
+
+/// How a process ends that a test started.
+fn child(what: &str, done: Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{what}: {error:#}");
+            ExitCode::FAILURE
         }
     }
 }

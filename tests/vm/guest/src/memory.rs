@@ -18,6 +18,7 @@ pub(crate) const PAGE: usize = 4096;
 const MPOL_DEFAULT: libc::c_int = 0;
 const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_BIND: libc::c_int = 2;
+const MPOL_LOCAL: libc::c_int = 4;
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 const MPOL_MF_MOVE_ALL: libc::c_int = 1 << 2;
 
@@ -229,6 +230,30 @@ impl Drop for Memory {
         // SAFETY: the mapping is ours, and nothing borrows from it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), (self.pages + GUARD) * PAGE) };
     }
+}
+
+/// Binds a range of this process's memory to a node, or takes its policy away; moves
+/// nothing.
+pub(crate) fn bind_range(start: usize, bytes: usize, node: Option<usize>) -> io::Result<()> {
+    let mode = if node.is_some() { MPOL_BIND } else { MPOL_DEFAULT };
+    policy(start as *mut u8, bytes / PAGE, mode, node)
+}
+
+/// Gives this task the policy `MPOL_LOCAL`: with one of its own, whatever it is,
+/// balancing leaves its memory alone. Children inherit it.
+pub(crate) fn task_policy_local() -> io::Result<()> {
+    set_task_policy(MPOL_LOCAL)
+}
+
+/// Takes this task's policy away.
+pub(crate) fn task_policy_default() -> io::Result<()> {
+    set_task_policy(MPOL_DEFAULT)
+}
+
+fn set_task_policy(mode: libc::c_int) -> io::Result<()> {
+    // SAFETY: these modes take no mask.
+    let r = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, ptr::null::<u64>(), 0) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Pages moved from every node to every other are there, with their contents.

@@ -169,3 +169,19 @@ proptest::proptest! {
         }
     }
 }
+
+/// Source: specs/tiering.md#rounds.
+#[test]
+fn a_pass_of_kswapd_ends_at_its_goal() {
+    let pages = |n: [u64; 4]| n.map(Pages);
+    // One kind of lists only: over.
+    let anon = pages([50_000, 0, 0, 0]);
+    assert_eq!(after_goal(anon, pages([40_000, 0, 0, 0])), pages([0; 4]));
+    // Half of the anonymous lists is left, and more of the files': those go on to half.
+    let targets = pages([1000, 1000, 4000, 4000]);
+    let cut = after_goal(targets, pages([500, 500, 3000, 3500]));
+    assert_eq!(cut, pages([0, 0, 1000, 1500]));
+    assert_eq!(after_goal(targets, cut), pages([0; 4]));
+    // The other kind is ahead already.
+    assert_eq!(after_goal(targets, pages([900, 900, 1000, 900])), pages([0, 0, 0, 0]));
+}

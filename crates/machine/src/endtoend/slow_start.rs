@@ -1,0 +1,117 @@
+//! S0: a burst of processor time on the wrong node.
+//!
+//! ```text
+//!   node `memory`        node `cpu`
+//!   all its pages  ◀──── the only thread, for 0.5 s or 3 s
+//!
+//!   0.5 s   never sampled: nothing is marked, nothing moves
+//!   3 s     sampled once the delay is over: pages and thread end on one node
+//! ```
+//!
+//! Source: specs/end-to-end.md#s0, specs/numa.md#slow-start-today
+
+use super::{At, Counters, Figures, Finding, KernelStage, Program, Runs};
+use super::{hold, placed, under, until_ran};
+use homenode_core::knobs::Knob;
+use homenode_core::units::{NodeId, Pages, Picos};
+
+/// Pages of the burst's memory: few enough that one scan marks all of them.
+pub const PAGES: u64 = 2048;
+/// What may be left behind: a page that was on its way to a list, for one.
+const LEFT_BEHIND: u64 = PAGES / 10;
+/// A long burst goes on for so much longer at most, until what was marked has faulted: a
+/// first scan may come late on a busy host.
+const GRACE: Picos = Picos::from_ms(3000);
+/// Between two looks meanwhile.
+const STEP: Picos = Picos::from_ms(250);
+/// Processor time after which sampling may begin, in milliseconds: the kernel's default.
+const DELAY_MS: u64 = 1000;
+
+/// A burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// How much processor time.
+    pub burst: Picos,
+    /// Where its memory lies.
+    pub memory: NodeId,
+    /// Where its thread begins, on another node.
+    pub cpu: NodeId,
+    /// Whether the thread may go elsewhere.
+    pub free: bool,
+}
+
+impl Case {
+    /// A short name.
+    pub fn name(&self) -> String {
+        let free = if self.free { ", free" } else { "" };
+        format!("{} ms{free}", self.burst.0 / Picos::from_ms(1).0)
+    }
+}
+
+/// Runs a burst on a machine with balancing on and default delays.
+///
+/// # Errors
+/// What this machine did that no kernel does.
+pub fn s0<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
+    let text = |n: u64| n.to_string();
+    let knobs = [
+        (Knob::ScanDelayMs, text(DELAY_MS)),
+        (Knob::ScanPeriodMinMs, text(1000)),
+        (Knob::ScanPeriodMaxMs, text(60_000)),
+        (Knob::ScanSizeMb, text(256)),
+        (Knob::TransparentHugepage, "never".to_owned()),
+        (Knob::NumaBalancing, text(1)),
+    ];
+    under(stage, &knobs, |stage| burst(stage, case))
+}
+
+fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
+    let short = case.burst <= Picos::from_ms(DELAY_MS);
+    let before = Counters::of(stage)?;
+    let who = stage.start(&Program {
+        name: "burst",
+        hot: PAGES,
+        cold: 0,
+        on: At::First(case.memory),
+        huge: false,
+        runs: if case.free { Runs::From(case.cpu) } else { Runs::Pinned(case.cpu) },
+        busy: if short { case.burst } else { case.burst + GRACE },
+    })?;
+    until_ran(stage, &who, case.burst)?;
+    let (mut ran, mut last) = (case.burst, 0);
+    while !short && ran < case.burst + GRACE - STEP {
+        let now = Counters::of(stage)?.grown(&before, "numa_hint_faults");
+        if now >= PAGES - LEFT_BEHIND && now == last {
+            break;
+        }
+        (last, ran) = (now, ran + STEP);
+        until_ran(stage, &who, ran)?;
+    }
+    let there = placed(stage, &who, who.hot, PAGES)?;
+    let node = stage.cpu_node(&who)?;
+    let mut figures = Counters::of(stage)?.since(&before);
+    let on = |n: NodeId| there.get(&n).copied().unwrap_or_default();
+    let here = on(node);
+    figures.insert("with_thread", here.0);
+    figures.insert("where_put", on(case.memory).0);
+    let all = Pages(PAGES);
+    let one = |name| figures.get(name).copied().unwrap_or(0);
+    let (marked, faults) = (one("pte_updates"), one("hint_faults"));
+    hold!(case.free || node == case.cpu, "pinned to node {}, it ran on {node}", case.cpu);
+    if short {
+        hold!(marked == 0, "{marked} entries were marked within the delay");
+        hold!(faults == 0, "{faults} hint faults within the delay");
+        hold!(on(case.memory) == all, "pages moved within the delay: {there:?}");
+        return Ok(figures);
+    }
+    hold!(marked > 0, "after {} nothing has been marked", case.name());
+    hold!(faults > 0, "{marked} entries were marked, and nothing has faulted");
+    hold!(faults <= marked, "{faults} hint faults of {marked} entries that were marked");
+    hold!(
+        here.0 >= PAGES - LEFT_BEHIND,
+        "the thread is on node {node}, its pages are on {there:?}"
+    );
+    let (migrated, came) = (one("pages_migrated"), (all - on(case.memory)).0);
+    hold!(migrated >= came, "{came} pages came, {migrated} were counted");
+    Ok(figures)
+}

@@ -1,0 +1,330 @@
+//! The kernel's own mechanisms, end to end: the bodies of `homenode-machine` on this
+//! kernel, and on a simulated one with the same nodes, zones and version.
+//!
+//! ```text
+//!  zoneinfo, topology.json ──▶ twin ──▶ figures ─┐
+//!                                                ├─▶ compare ──▶ differences
+//!  programs, /proc, /sys ──▶ this kernel ──▶ figures
+//! ```
+//!
+//! Source: specs/end-to-end.md
+
+pub(crate) mod program;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use homenode_core::costs::{Constant, Costs};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::scenario::Model;
+use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
+use homenode_core::units::{CpuId, NodeId, Pages, Picos};
+use homenode_machine::endtoend::slow_start::{self, s0};
+use homenode_machine::endtoend::tiering::{self, s1};
+use homenode_machine::endtoend::{
+    Figures, Finding, KernelStage, Program, Runs, Started, compare, zones,
+};
+use homenode_sim::twin::Twin;
+use serde_json::{Map, Value, json};
+
+use crate::Outcome;
+use crate::asked::Asked;
+use crate::memory::task_policy_local;
+use crate::topology::release;
+use program::Load;
+
+/// How often a running program is looked at. A guess: looking costs processor time.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What the simulated kernel doesn't have is switched off here meanwhile: files and what
+/// is written to them, where there are such files.
+const QUIET: &[(&str, &str)] = &[
+    // The lists are the active and inactive ones.
+    ("/sys/kernel/mm/lru_gen/enabled", "n"),
+    // Free pages that CPUs keep for themselves, thousands of them: as few as can be.
+    ("/proc/sys/vm/percpu_pagelist_high_fraction", "1000"),
+    // Marks that rise for a while after memory was fragmented, compaction ahead of need.
+    ("/proc/sys/vm/watermark_boost_factor", "0"),
+    ("/proc/sys/vm/compaction_proactiveness", "0"),
+    // A fault that finds no huge page takes a small one and reclaims nothing.
+    ("/sys/kernel/mm/transparent_hugepage/defrag", "never"),
+];
+
+/// This kernel.
+struct Real<'a> {
+    asked: &'a Asked,
+    version: KernelVersion,
+    loads: Vec<Load>,
+    before: Vec<(&'static str, String)>,
+}
+
+impl<'a> Real<'a> {
+    fn new(asked: &'a Asked) -> Result<Self> {
+        // This process waits and simulates; whatever it uses, nobody samples it.
+        task_policy_local().context("set_mempolicy")?;
+        let version = match release()? {
+            (6, 0..=5) => KernelVersion::V6_1,
+            (6, _) => KernelVersion::V6_12,
+            _ => KernelVersion::V7_3,
+        };
+        let mut real = Self { asked, version, loads: Vec::new(), before: Vec::new() };
+        for &(path, text) in QUIET {
+            let Ok(old) = fs::read_to_string(path) else { continue };
+            fs::write(path, text).with_context(|| format!("{path} = {text}"))?;
+            // Words to choose from have the chosen one in brackets.
+            let chosen = old.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+            let old = chosen.map_or(old.trim(), |(word, _)| word).to_owned();
+            real.before.push((path, old));
+        }
+        Ok(real)
+    }
+
+    /// The kernel's caches are empty, and what is free lies together.
+    fn tidy(&self) -> Result<()> {
+        for (path, text) in
+            [("/proc/sys/vm/drop_caches", "3"), ("/proc/sys/vm/compact_memory", "1")]
+        {
+            fs::write(path, text).with_context(|| format!("{path} = {text}"))?;
+        }
+        Ok(())
+    }
+
+    fn cpus_of(&self, node: NodeId) -> &[u32] {
+        self.asked.nodes.get(node.index()).map_or(&[], |node| &node.cpus)
+    }
+
+    fn load(&self, who: &Started) -> Result<&Load, Finding> {
+        let found = self.loads.iter().find(|load| load.pid() == who.pid);
+        found.ok_or_else(|| format!("process {} was not started here", who.pid))
+    }
+}
+
+impl Drop for Real<'_> {
+    fn drop(&mut self) {
+        for (path, old) in self.before.iter().rev() {
+            if let Err(error) = fs::write(path, old) {
+                eprintln!("{path} could not be put back to {old:?}: {error}");
+            }
+        }
+    }
+}
+
+impl KernelStage for Real<'_> {
+    fn version(&self) -> KernelVersion {
+        self.version
+    }
+    fn read(&mut self, path: &str) -> Result<String, Finding> {
+        if ["/proc/vmstat", "/proc/zoneinfo"].contains(&path) {
+            // What CPUs have counted for themselves joins the sums: reading this does it. A
+            // kernel that refuses does so by itself within a second.
+            let _ = fs::read_to_string("/proc/sys/vm/stat_refresh");
+        }
+        fs::read_to_string(path).map_err(|e| format!("{path} can't be read: {e}"))
+    }
+    fn write(&mut self, path: &str, text: &str) -> Result<(), Finding> {
+        fs::write(path, text).map_err(|e| format!("{path} = {text} is refused: {e}"))
+    }
+    fn list(&mut self, folder: &str) -> Result<Vec<String>, Finding> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(format!("{folder} can't be listed: {e}")),
+        };
+        Ok(entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
+    }
+    fn start(&mut self, program: &Program) -> Result<Started, Finding> {
+        let all: Vec<u32> = self.asked.nodes.iter().flat_map(|n| n.cpus.clone()).collect();
+        let (node, free) = match program.runs {
+            Runs::Pinned(node) => (node, false),
+            Runs::From(node) => (node, true),
+        };
+        let first = self.cpus_of(node).get(..1).ok_or(format!("node {node} has no CPU"))?;
+        let later = if free { &all[..] } else { first };
+        let load = Load::start(program, first, later).map_err(|e| format!("{e:#}"))?;
+        let started = Started { pid: load.pid(), hot: load.hot, cold: load.cold };
+        self.loads.push(load);
+        Ok(started)
+    }
+    fn ran(&mut self, who: &Started) -> Result<Picos, Finding> {
+        self.load(who)?;
+        let path = format!("/proc/{}/schedstat", who.pid);
+        let text = self.read(&path)?;
+        let ns = text.split(' ').next().and_then(|n| n.parse().ok());
+        ns.map(Picos::from_ns).ok_or_else(|| format!("{path} holds {text:?}"))
+    }
+    fn cpu_node(&mut self, who: &Started) -> Result<NodeId, Finding> {
+        self.load(who)?;
+        let path = format!("/proc/{}/stat", who.pid);
+        let text = self.read(&path)?;
+        // Behind the name in brackets, which may hold anything, comes the third field;
+        // the CPU is the 39th.
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let cpu: Option<u32> = fields.split_whitespace().nth(36).and_then(|n| n.parse().ok());
+        let node = |cpu| self.asked.nodes.iter().position(|node| node.cpus.contains(&cpu));
+        let node = cpu.and_then(node).ok_or_else(|| format!("{path} holds {text:?}"))?;
+        Ok(NodeId(node as u16))
+    }
+    fn pass(&mut self) -> Result<(), Finding> {
+        thread::sleep(LOOK);
+        Ok(())
+    }
+    fn end_all(&mut self) {
+        self.loads.clear();
+    }
+}
+
+/// The simulated kernel on this machine as it is now: what is in use is in use there too.
+fn twin(real: &mut Real<'_>) -> Result<Twin> {
+    let text = real.read("/proc/zoneinfo").map_err(anyhow::Error::msg)?;
+    let kind = |name: &str| match name {
+        "DMA" => Ok(ZoneKind::Dma),
+        "DMA32" => Ok(ZoneKind::Dma32),
+        "Normal" => Ok(ZoneKind::Normal),
+        "Movable" => Ok(ZoneKind::Movable),
+        other => bail!("zone {other}: homenode doesn't know it"),
+    };
+    let mut by_node: BTreeMap<NodeId, Vec<Zone>> = BTreeMap::new();
+    let mut used = Vec::new();
+    for zone in zones(&text) {
+        let kind = kind(&zone.name)?;
+        by_node.entry(zone.node).or_default().push(Zone { kind, managed: Pages(zone.managed) });
+        used.push((zone.node, kind, Pages(zone.managed.saturating_sub(zone.free))));
+    }
+    let machine = machine(real.asked, by_node);
+    machine.check().map_err(|e| anyhow::anyhow!("this machine is impossible: {e}"))?;
+    Twin::boot(&machine, real.version, Model::default(), &used).context("a simulated kernel")
+}
+
+/// The machine that was asked for, with the zones that the kernel made of it.
+fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Machine {
+    let constant = |n: u32| Constant::assumed(n.into(), "as the guest's firmware tells it");
+    let ids = 0..asked.nodes.len();
+    let node = |i| NodeId(i as u16);
+    let mut cpus: Vec<Cpu> = Vec::new();
+    let mut links = Vec::new();
+    let with_cpus = asked.nodes.iter().enumerate().filter(|(_, n)| !n.cpus.is_empty());
+    for (row, (from, asked_node)) in with_cpus.enumerate() {
+        let cpu = |&id: &u32| Cpu { id: CpuId(id), node: node(from), core: id, llc: from as u32 };
+        cpus.extend(asked_node.cpus.iter().map(cpu));
+        for to in ids.clone() {
+            // Without HMAT all memory is alike but for the way to it.
+            let far = if from == to { 80 } else { 140 };
+            let of = |table: &[Vec<u32>]| table.get(row).and_then(|row| row.get(to)).copied();
+            let ns = of(&asked.latency_ns).unwrap_or(far);
+            let mbps = of(&asked.bandwidth_mbps).unwrap_or(100_000);
+            links.push(Link {
+                from: node(from),
+                to: node(to),
+                read_latency: constant(ns * 1000),
+                write_latency: constant(ns * 1000),
+                read_bandwidth: constant(mbps),
+                write_bandwidth: constant(mbps),
+            });
+        }
+    }
+    Machine {
+        name: "guest".to_owned(),
+        about: "the guest in which this runs".to_owned(),
+        nodes: ids
+            .map(|i| Node {
+                id: node(i),
+                medium: Medium::Dram,
+                zones: zones.remove(&node(i)).unwrap_or_default(),
+            })
+            .collect(),
+        cpus,
+        caches: Vec::new(),
+        distances: asked.distances.clone(),
+        links,
+        costs: Costs::default(),
+    }
+}
+
+/// Collects what the cases found.
+#[derive(Default)]
+struct Report {
+    facts: Map<String, Value>,
+    wrong: Vec<String>,
+}
+
+impl Report {
+    /// A case with what both kernels did; figures that it leaves open are only shown.
+    fn case(
+        &mut self,
+        name: &str,
+        open: &[&str],
+        real: Result<Figures, Finding>,
+        twin: Result<Figures, Finding>,
+    ) {
+        for (which, found) in [("real", &real), ("simulated", &twin)] {
+            if let Err(finding) = found {
+                self.wrong.push(format!("{name}: the {which} kernel: {finding}"));
+            }
+        }
+        if let (Ok(real), Ok(twin)) = (&real, &twin) {
+            let differences = compare(real, twin, open).into_iter();
+            self.wrong.extend(differences.map(|d| format!("{name}: {d}")));
+        }
+        // What is 0 on both says nothing that the name doesn't.
+        let (real, twin) = (real.unwrap_or_default(), twin.unwrap_or_default());
+        let both = real.iter().map(|(figure, n)| (figure, (n, twin.get(figure).unwrap_or(&0))));
+        let shown = both.filter(|(_, (a, b))| **a > 0 || **b > 0);
+        let facts: Map<String, Value> =
+            shown.map(|(figure, (a, b))| ((*figure).to_owned(), json!([a, b]))).collect();
+        self.facts.insert(name.to_owned(), Value::Object(facts));
+    }
+
+    fn outcome(self) -> Result<Outcome> {
+        if self.wrong.is_empty() {
+            return Ok(Outcome::Passed(json!({"real_and_simulated": self.facts})));
+        }
+        bail!("{}; figures, real and simulated: {}", self.wrong.join("; "), json!(self.facts))
+    }
+}
+
+/// S0: bursts on a wrong node.
+pub(crate) fn slow_start(asked: &Asked) -> Result<Outcome> {
+    let mut nodes = (0..asked.nodes.len()).filter(|&n| !asked.nodes[n].cpus.is_empty());
+    let (Some(memory), Some(cpu)) = (nodes.next(), nodes.next()) else {
+        return Ok(Outcome::Skipped("one node with CPUs: none is the wrong one".to_owned()));
+    };
+    let (memory, cpu) = (NodeId(memory as u16), NodeId(cpu as u16));
+    let mut real = Real::new(asked)?;
+    let mut report = Report::default();
+    for (ms, free) in [(500, false), (3000, false), (3000, true)] {
+        let case = slow_start::Case { burst: Picos::from_ms(ms), memory, cpu, free };
+        let mut twin = twin(&mut real)?;
+        let found = s0(&mut real, &case);
+        report.case(&case.name(), &[], found, s0(&mut twin, &case));
+    }
+    report.outcome()
+}
+
+/// S1: a hot set on the slow node.
+pub(crate) fn tiering(asked: &Asked) -> Result<Outcome> {
+    let fast = asked.nodes.iter().position(|node| !node.cpus.is_empty());
+    let slow = asked.nodes.iter().position(|node| node.cpus.is_empty());
+    let (Some(fast), Some(slow)) = (fast, slow) else {
+        return Ok(Outcome::Skipped("no node is without CPUs: none is slow".to_owned()));
+    };
+    let (fast, slow) = (NodeId(fast as u16), NodeId(slow as u16));
+    let mut real = Real::new(asked)?;
+    let mut report = Report::default();
+    // Without demotion kswapd fails, 16 times and for good: those cases come last.
+    for demotion in [true, false] {
+        for huge in [false, true] {
+            for mode in [0, 1, 2] {
+                let case = tiering::Case { mode, demotion, huge, fast, slow };
+                real.tidy()?;
+                let mut twin = twin(&mut real)?;
+                let found = s1(&mut real, &case);
+                report.case(&case.name(), case.open(), found, s1(&mut twin, &case));
+            }
+        }
+    }
+    report.outcome()
+}
