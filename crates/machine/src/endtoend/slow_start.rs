@@ -48,6 +48,14 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Figures that may differ: where a thread is free, it may come to its memory as well as
+    /// that to it.
+    pub fn open(&self) -> &'static [&'static str] {
+        if self.free { &["pages_migrated", "where_put"] } else { &[] }
+    }
+}
+
 /// Runs a burst on a machine with balancing on and default delays.
 ///
 /// # Errors

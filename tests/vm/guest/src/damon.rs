@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::asked::Asked;
+use crate::memory::Forget;
 
 const BYTES: usize = 32 << 20;
 const PAGE: usize = 4096;
@@ -70,8 +71,10 @@ impl Child {
         // SAFETY: our own mapping; the advice drops nothing.
         unsafe { libc::madvise(at, BYTES, libc::MADV_NOHUGEPAGE) };
         let base: *mut u8 = at.cast();
+        let forget = Forget::new()?;
         let pid = fork(|| {
             loop {
+                forget.all();
                 for page in 0..BYTES / PAGE {
                     // SAFETY: inside of the mapping, which is this process's alone.
                     unsafe { base.add(page * PAGE).write_volatile(1) };

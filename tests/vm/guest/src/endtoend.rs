@@ -299,7 +299,7 @@ pub(crate) fn slow_start(asked: &Asked) -> Result<Outcome> {
         let case = slow_start::Case { burst: Picos::from_ms(ms), memory, cpu, free };
         let mut twin = twin(&mut real)?;
         let found = s0(&mut real, &case);
-        report.case(&case.name(), &[], found, s0(&mut twin, &case));
+        report.case(&case.name(), case.open(), found, s0(&mut twin, &case));
     }
     report.outcome()
 }

@@ -97,7 +97,8 @@ impl Drop for Toucher {
 fn touch(memory: &Memory, on: usize, cpus: &[Vec<u32>], count: usize) -> ! {
     // SAFETY: it takes numbers only. The child is to end if its parent is ended.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let own = memory.bound(on, |page| memory.write_one(page, 1)).is_ok();
+    // The thread that waits faults too, on its stack.
+    let own = pin(&cpus[0]) && memory.bound(on, |page| memory.write_one(page, 1)).is_ok();
     thread::scope(|scope| {
         for cpus in cpus {
             scope.spawn(move || {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::memory::Memory;
+use crate::memory::{Forget, Memory};
 
 /// Runs until the input ends.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
@@ -25,12 +25,14 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let memory = Memory::on(node, pages, |page| page as u64)?;
     println!("{}", memory.first());
     io::stdout().flush()?;
+    let forget = Forget::new()?;
     let mut orders = io::stdin().lines();
     let until = cpu_time() + busy;
     loop {
         let working = cpu_time() < until;
         if working {
             (0..pages).for_each(|page| memory.touch(page));
+            forget.all();
         }
         if working && !waits() {
             continue;

@@ -10,6 +10,7 @@
 //! through `homenode-live`: one of the two has to notice if the other is wrong.
 //! Emulation says nothing about speed: no test looks at time.
 
+mod advise;
 mod asked;
 mod commands;
 mod conform;
@@ -137,6 +138,7 @@ const TESTS: &[Test] = &[
         "homenode observe tells where a process has its memory, and what DAMON says of it",
         observe::observe,
     ),
+    test("advise", "what would be moved is said, and nothing is", advise::nothing_is_moved),
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
     test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
     test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),

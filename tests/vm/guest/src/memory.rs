@@ -256,6 +256,28 @@ fn set_task_policy(mode: libc::c_int) -> io::Result<()> {
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Makes the CPU forget the translations that it keeps, as happens all the time where more
+/// than one program runs. An emulated CPU that runs nothing else keeps all of them, and
+/// while it does it sets no page's accessed bit again: DAMON then sees nothing.
+pub(crate) struct Forget(Memory);
+
+impl Forget {
+    /// More than the kernel would invalidate one by one (33).
+    const PAGES: usize = 64;
+
+    pub(crate) fn new() -> Result<Self> {
+        let memory = Memory::reserve(Self::PAGES).context("no memory")?;
+        memory.advise(libc::MADV_NOHUGEPAGE).context("MADV_NOHUGEPAGE")?;
+        Ok(Self(memory))
+    }
+
+    pub(crate) fn all(&self) {
+        (0..Self::PAGES).for_each(|page| self.0.touch(page));
+        // Giving them back is what counts; a failure only leaves translations as they are.
+        let _ = self.0.advise(libc::MADV_DONTNEED);
+    }
+}
+
 /// Pages moved from every node to every other are there, with their contents.
 pub(crate) fn moves(asked: &Asked) -> Result<Outcome> {
     let nodes = asked.nodes.len();

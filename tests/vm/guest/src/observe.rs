@@ -18,10 +18,14 @@ use crate::damon::Module;
 const PAGES: u64 = 8192;
 
 /// The process; killed when dropped.
-struct Busy(Child);
+pub(crate) struct Busy(Child);
 
 impl Busy {
-    fn on(node: usize) -> Result<Self> {
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn on(node: usize) -> Result<Self> {
         let own = std::env::current_exe().context("our own file")?;
         // More processor time than is observed; it ends with its input.
         let args = ["--load".to_owned(), PAGES.to_string(), node.to_string(), "600000".to_owned()];
@@ -61,7 +65,7 @@ fn rows(pid: u32, source: &str) -> Result<Vec<Value>> {
 }
 
 /// Whether doctor offers a source.
-fn offers(source: &str) -> Result<bool> {
+pub(crate) fn offers(source: &str) -> Result<bool> {
     let output = Command::new("/bin/homenode").args(["doctor", "--json"]).output()?;
     let found: Value = serde_json::from_slice(&output.stdout).context("doctor's JSON")?;
     let all = found["sources"].as_array().context("doctor's sources")?;
@@ -70,12 +74,12 @@ fn offers(source: &str) -> Result<bool> {
 
 /// The kernel's balancing, off until this is dropped: it would move the memory to where the
 /// process runs, within seconds.
-struct Still(Option<String>);
+pub(crate) struct Still(Option<String>);
 
 impl Still {
     const KNOB: &'static str = "/proc/sys/kernel/numa_balancing";
 
-    fn now() -> Result<Self> {
+    pub(crate) fn now() -> Result<Self> {
         let Ok(before) = fs::read_to_string(Self::KNOB) else { return Ok(Self(None)) };
         fs::write(Self::KNOB, "0").context("numa_balancing off")?;
         Ok(Self(Some(before)))
@@ -96,7 +100,7 @@ pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
     };
     let _still = Still::now()?;
     let busy = Busy::on(node)?;
-    let pid = busy.0.id();
+    let pid = busy.pid();
     for row in rows(pid, "residency")? {
         let resident = row["resident_bytes"].as_u64().context("resident_bytes")?;
         let by_node = row["resident_bytes_by_node"].as_object().context("by node")?;

@@ -18,6 +18,8 @@
 use super::error::DamonError;
 use super::kernel::Files;
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 /// Microseconds between two checks.
 pub(super) const SAMPLE_US: u64 = 5_000;
@@ -129,8 +131,22 @@ pub(super) enum Heard {
     Gone,
 }
 
+/// The kernel answers EBUSY for good where a module has DAMON, and for a moment where
+/// somebody just looks at its files: their one lock is only tried.
+const BUSY_TRIES: u32 = 10;
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
 fn tell(files: &(impl Files + ?Sized), word: &str) -> Result<Heard, DamonError> {
-    match write(files, STATE, word) {
+    let busy = |told: &Result<(), DamonError>| matches!(told, Err(DamonError::Write { source, .. }) if source.raw_os_error() == Some(libc::EBUSY));
+    let mut told = write(files, STATE, word);
+    for _ in 1..BUSY_TRIES {
+        if !busy(&told) {
+            break;
+        }
+        thread::sleep(BUSY_PAUSE);
+        told = write(files, STATE, word);
+    }
+    match told {
         Ok(()) if is_on(files) => Ok(Heard::Yes),
         Ok(()) => Ok(Heard::Gone),
         Err(DamonError::Write { source, .. })

@@ -32,7 +32,10 @@ impl Folder {
     }
     /// A process, with 7 as its start.
     fn process(&self, pid: u32) {
-        self.put(&format!("proc/{pid}/stat"), &format!("{pid} (x) S{} 7{}\n", " 0".repeat(18), " 0".repeat(30)));
+        self.put(
+            &format!("proc/{pid}/stat"),
+            &format!("{pid} (x) S{} 7{}\n", " 0".repeat(18), " 0".repeat(30)),
+        );
     }
     fn place(&self) -> Place {
         Place::at(&self.0)

@@ -1,0 +1,89 @@
+//! `homenode advise` on a machine of several nodes: a process whose memory is on the slow
+//! node, written all the time. What would be moved is said, and nothing is.
+//!
+//! Source: specs/advise.md.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::asked::Asked;
+use crate::commands::homenode;
+use crate::damon::Module;
+use crate::observe::{Busy, Still, offers};
+
+/// Files that advice is about, where there are such files.
+const KNOBS: &[&str] = &[
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/numa_balancing_promote_rate_limit_MBps",
+    "/proc/sys/vm/zone_reclaim_mode",
+    "/sys/kernel/mm/numa/demotion_enabled",
+    "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
+];
+/// A guest's CPU may keep translations and with them accessed bits to itself, so that DAMON
+/// sees nothing: it is looked so often.
+const LOOKS: usize = 4;
+
+fn knobs() -> Vec<Option<String>> {
+    KNOBS.iter().map(|path| fs::read_to_string(path).ok()).collect()
+}
+
+/// Pages of a process by node, as numa_maps has them.
+fn by_node(pid: u32) -> Result<Vec<u64>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/numa_maps")).context("numa_maps")?;
+    let mut pages = Vec::new();
+    for word in text.split_whitespace() {
+        let Some((node, n)) = word.strip_prefix('N').and_then(|w| w.split_once('=')) else {
+            continue;
+        };
+        let (Ok(node), Ok(n)) = (node.parse::<usize>(), n.parse::<u64>()) else { continue };
+        if pages.len() <= node {
+            pages.resize(node + 1, 0);
+        }
+        pages[node] += n;
+    }
+    Ok(pages)
+}
+
+pub(crate) fn nothing_is_moved(asked: &Asked) -> Result<Outcome> {
+    let Some(slow) = asked.nodes.iter().position(|node| node.cpus.is_empty()) else {
+        return Ok(Outcome::Skipped("no slow node: heat alone moves nothing".to_owned()));
+    };
+    let _still = Still::now()?;
+    let module = Module::off()?;
+    let heat = offers("damon")?;
+    let busy = Busy::on(slow)?;
+    let (pid, before) = (busy.pid().to_string(), (by_node(busy.pid())?, knobs()));
+    let ask = ["advise", "--pid", &pid, "--for", "15s"];
+    let mut told = homenode(&ask)?;
+    let wished = |told: &Value| told["sum"]["pages"].as_u64().unwrap_or(0);
+    for _ in 1..LOOKS {
+        if !heat || wished(&told) > 0 {
+            break;
+        }
+        told = homenode(&ask)?;
+    }
+    let after = (by_node(busy.pid())?, knobs());
+    ensure!(after == before, "something was changed: {before:?}, then {after:?}");
+    drop(module);
+    if !heat {
+        ensure!(told["source"] == "residency" && wished(&told) == 0, "without heat: {told}");
+        return Ok(Outcome::Passed(json!({"source": told["source"], "why": told["nothing"]})));
+    }
+    ensure!(wished(&told) > 0, "nothing would be moved: {told}");
+    let moves = told["moves"].as_array().context("moves")?;
+    for way in moves {
+        ensure!(way["from"] == slow && way["to"] != slow, "wrong way: {way}");
+        ensure!(way["saves"].as_f64() > way["costs"].as_f64(), "not worth it: {way}");
+    }
+    // What the engine would do the kernel could do itself: tiering is the knob for it.
+    let knobs = told["knobs"].as_array().context("knobs")?;
+    let balancing =
+        knobs.iter().find(|k| k["knob"].as_str().is_some_and(|k| k.ends_with("numa_balancing")));
+    ensure!(balancing.is_some(), "no word of numa_balancing: {knobs:?}");
+    Ok(Outcome::Passed(
+        json!({"would_move": told["sum"], "numa_balancing": balancing.map(|b| &b["then"])}),
+    ))
+}
