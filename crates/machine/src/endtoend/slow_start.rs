@@ -50,9 +50,9 @@ impl Case {
 
 impl Case {
     /// Figures that may differ: where a thread is free, it may come to its memory as well as
-    /// that to it.
+    /// that to it, and before anything of it is marked.
     pub fn open(&self) -> &'static [&'static str] {
-        if self.free { &["pages_migrated", "where_put"] } else { &[] }
+        if self.free { &["pte_updates", "hint_faults", "pages_migrated", "where_put"] } else { &[] }
     }
 }
 
@@ -112,8 +112,11 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
         hold!(on(case.memory) == all, "pages moved within the delay: {there:?}");
         return Ok(figures);
     }
-    hold!(marked > 0, "after {} nothing has been marked", case.name());
-    hold!(faults > 0, "{marked} entries were marked, and nothing has faulted");
+    // A free thread may have come home before the first scan, which then passes it over.
+    if node != case.memory {
+        hold!(marked > 0, "after {} nothing has been marked", case.name());
+        hold!(faults > 0, "{marked} entries were marked, and nothing has faulted");
+    }
     hold!(faults <= marked, "{faults} hint faults of {marked} entries that were marked");
     hold!(
         here.0 >= PAGES - LEFT_BEHIND,

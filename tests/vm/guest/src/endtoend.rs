@@ -311,6 +311,9 @@ pub(crate) fn tiering(asked: &Asked) -> Result<Outcome> {
     let (Some(fast), Some(slow)) = (fast, slow) else {
         return Ok(Outcome::Skipped("no node is without CPUs: none is slow".to_owned()));
     };
+    if asked.tiers.len() < 2 {
+        return Ok(Outcome::Skipped("no slow tier was asked for".to_owned()));
+    }
     let (fast, slow) = (NodeId(fast as u16), NodeId(slow as u16));
     let mut real = Real::new(asked)?;
     let mut report = Report::default();

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::memory::{task_policy_default, task_policy_local};
 use crate::{TESTS, Test};
 
 /// File systems: what, where, type.
@@ -88,6 +89,9 @@ fn shell() {
 
 /// Runs the named tests and tells [`PORT`] about each.
 fn tests(names: &str) -> io::Result<()> {
+    // Balancing leaves a task with a policy of its own alone: what the kernel counts is
+    // then the tests' and not ours.
+    task_policy_local()?;
     let mut port = OpenOptions::new().write(true).open(PORT)?;
     let mut tell = |value: Value| {
         port.write_all(format!("{value}\n").as_bytes())?;
@@ -124,6 +128,8 @@ fn in_process(test: &Test) -> Value {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--test", test.name]).stdin(Stdio::null()).stdout(Stdio::piped());
     command.env("PATH", "/bin").env("HOME", "/").process_group(0);
+    // SAFETY: one system call in the new process, which is safe there.
+    unsafe { command.pre_exec(task_policy_default) };
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return failed(format!("it can't be started: {error}")),
