@@ -171,7 +171,7 @@ impl Engine {
             self.wait_for(at.map(|(a, b)| a.max(b)));
             return false;
         }
-        let (mut spans, mut named, mut pages, mut saves) = (BTreeMap::new(), 0, 0, 0u128);
+        let (mut spans, mut named, mut costs, mut saves) = (BTreeMap::new(), 0, 0u128, 0u128);
         while named < limit {
             let Some(p) = queue.front_mut().filter(|p| same(p)) else { break };
             let busy = self.processes.get(&who).is_none_or(|x| x.is_busy(p.span));
@@ -183,18 +183,19 @@ impl Engine {
             let part = len.min(limit - named);
             let share = |v: u128| v * u128::from(part) / u128::from(len);
             let head = Span { start: p.span.start, end: p.span.start + part };
-            let (s, n) = (share(p.saves), share(u128::from(p.pages)));
-            let n = u64::try_from(n).unwrap_or(u64::MAX);
+            let s = share(p.saves);
             spans.insert(head.start, head.end);
             named += part;
-            pages += n;
+            costs += share(u128::from(p.pages) * u128::from(self.per_page));
             saves += s;
             if part == len {
                 queue.pop_front();
             } else {
                 p.span.start = head.end;
                 p.saves -= s;
-                p.pages -= n;
+                // Rounded up: what is left must not cost more for each page than the whole.
+                let n = (u128::from(p.pages) * u128::from(part)).div_ceil(u128::from(len));
+                p.pages = p.pages.saturating_sub(u64::try_from(n).unwrap_or(u64::MAX));
             }
         }
         if spans.is_empty() {
@@ -207,7 +208,7 @@ impl Engine {
         self.nodes.expect(to, named);
         let expect = Benefit {
             saves: Picos(u64::try_from(saves).unwrap_or(u64::MAX)),
-            costs: Picos(price(pages)),
+            costs: Picos(u64::try_from(costs).unwrap_or(u64::MAX)),
             over: self.settings.horizon,
         };
         let act = Act::Move { who, spans: join(&spans), from, to };
