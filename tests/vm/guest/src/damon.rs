@@ -71,8 +71,9 @@ impl Child {
         // SAFETY: our own mapping; the advice drops nothing.
         unsafe { libc::madvise(at, BYTES, libc::MADV_NOHUGEPAGE) };
         let base: *mut u8 = at.cast();
-        let forget = Forget::new()?;
         let pid = fork(|| {
+            // The child's own, so that the parent's mappings stay as they are.
+            let Ok(forget) = Forget::new() else { return };
             loop {
                 forget.all();
                 for page in 0..BYTES / PAGE {

@@ -72,6 +72,18 @@ const TESTS: &[Test] = &[
         "what homenode reads from sysfs is the machine that was asked for",
         topology::as_asked,
     ),
+    // Before all that fills nodes: a kswapd that has failed 16 times in a row, as it does
+    // where it must not demote, leaves its node alone from then on.
+    test(
+        "slow-start",
+        "S0: bursts on a wrong node, on this kernel and on the simulated one",
+        endtoend::slow_start,
+    ),
+    long(test(
+        "tiering",
+        "S1: a hot set on the slow node, on this kernel and on the simulated one",
+        endtoend::tiering,
+    )),
     test("move-pages", "pages go from every node to every other, and stay there", memory::moves),
     test(
         "ksm-per-node",
@@ -142,17 +154,6 @@ const TESTS: &[Test] = &[
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
     test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
     test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),
-    test(
-        "slow-start",
-        "S0: bursts on a wrong node, on this kernel and on the simulated one",
-        endtoend::slow_start,
-    ),
-    // A dozen cases, each of which fills a node.
-    long(test(
-        "tiering",
-        "S1: a hot set on the slow node, on this kernel and on the simulated one",
-        endtoend::tiering,
-    )),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
