@@ -233,9 +233,11 @@ fn right(hints: &mut Hints, asked: &Asked) -> Result<(usize, u64)> {
         for one in seen {
             let Seen::Fault { who, vpn, from, on, after } = one else { bail!("{one:?}") };
             ensure!(who == watched.who, "{who} is not watched, {} is", watched.who);
-            ensure!(from == NodeId(0), "a fault from {from:?}, where its CPUs are not");
+            // Its stack it may have used before it was pinned.
+            let own = watched.pages.contains(&vpn);
+            ensure!(from == NodeId(0) || !own, "a fault from {from:?}, where its CPUs are not");
             ensure!(after.is_none(), "a time without tiering: {after:?}");
-            if watched.pages.contains(&vpn) {
+            if own {
                 first.entry(vpn).or_insert(on);
             }
         }
@@ -443,8 +445,9 @@ pub(crate) fn ages(asked: &Asked) -> Result<Outcome> {
         // A page can't have been marked before its process began.
         let elapsed = begun.elapsed().as_millis() as u64 + 1000;
         for one in seen {
-            let Seen::Fault { from, on, after, .. } = one else { bail!("{one:?}") };
-            ensure!(from == NodeId(0), "a fault from {from:?}, where its CPUs are not");
+            let Seen::Fault { vpn, from, on, after, .. } = one else { bail!("{one:?}") };
+            let own = watched.pages.contains(&vpn);
+            ensure!(from == NodeId(0) || !own, "a fault from {from:?}, where its CPUs are not");
             match after {
                 Some(after) => {
                     ensure!(on == NodeId(slow as u16), "an age on the fast node {on:?}");
