@@ -1,8 +1,10 @@
 //! `homenode advise` as its users meet it: here, with nobody to look at, on a simulated
 //! machine; and its manual page.
 
+#[path = "support/man.rs"]
+mod man;
+
 use homenode_trace::{Header, Kind, Native, Row, Task, Totals, Writer};
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -278,15 +280,7 @@ fn a_recording_is_advised_on_its_machine_with_the_effect_beside() {
 
 #[test]
 fn the_manual_page_has_every_option() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/homenode-advise.1");
-    let page = fs::read_to_string(path).expect("the page is there");
-    let options = |text: &str, mark: &str| {
-        text.split(mark)
-            .skip(1)
-            .map(|rest| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect())
-            .filter(|name: &String| !name.is_empty())
-            .collect::<BTreeSet<String>>()
-    };
+    let page = man::page("homenode-advise.1");
     let out = run(&folder("man"), "--help");
     let help = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(help.contains("Example:\n  homenode advise"), "{help}");
@@ -296,7 +290,7 @@ fn the_manual_page_has_every_option() {
         .filter(|l| l.trim_start().starts_with('-'))
         .map(|l| format!(" {}\n", l.trim_start().trim_start_matches("-h, ")))
         .collect();
-    let mut real = options(&begins, " --");
+    let mut real = man::options(&begins, " --");
     real.remove("help");
-    assert_eq!(real, options(&page, "Fl -"));
+    assert_eq!(real, man::options(&page, "Fl -"));
 }

@@ -12,10 +12,13 @@ mod held;
 #[allow(dead_code)]
 #[path = "../../live/tests/support/ksm.rs"]
 mod ksm;
+#[path = "support/man.rs"]
+mod man;
 
 use expect_test::{Expect, expect};
 use ksm::Turn;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -476,25 +479,17 @@ fn an_advisor_is_switched_off_meanwhile() {
 
 #[test]
 fn the_manual_page_has_every_option() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/homenode-merge.1");
-    let page = fs::read_to_string(path).expect("the page is there");
-    let options = |text: &str, mark: &str| {
-        text.split(mark)
-            .skip(1)
-            .map(|rest| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect())
-            .filter(|name: &String| !name.is_empty())
-            .collect::<std::collections::BTreeSet<String>>()
-    };
-    let mut real = std::collections::BTreeSet::new();
+    let page = man::page("homenode-merge.1");
+    let mut real = BTreeSet::new();
     for line in ["merge drive --help", "merge estimate --help", "restore --help"] {
         let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
             .args(line.split(' '))
             .output()
             .expect("the command runs");
-        real.extend(options(&String::from_utf8_lossy(&out.stdout), " --"));
+        real.extend(man::options(&String::from_utf8_lossy(&out.stdout), " --"));
     }
     real.remove("help");
-    let told = options(&page, "Fl -");
+    let told = man::options(&page, "Fl -");
     assert_eq!(real, told);
     assert!(page.contains(".Sh WHAT MERGING LEAKS"));
 }

@@ -3,6 +3,9 @@
 //!
 //! Source: specs/observe.md.
 
+#[path = "support/man.rs"]
+mod man;
+
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -340,17 +343,9 @@ fn on_a_terminal_the_table_is_redrawn_in_place() {
 
 #[test]
 fn the_manual_page_has_every_option() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/homenode-observe.1");
-    let page = fs::read_to_string(path).expect("the page is there");
-    let options = |text: &str, mark: &str| {
-        text.split(mark)
-            .skip(1)
-            .map(|rest| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect())
-            .filter(|name: &String| !name.is_empty())
-            .collect::<BTreeSet<String>>()
-    };
+    let page = man::page("homenode-observe.1");
     let out = run("--help");
-    let mut real = options(&String::from_utf8_lossy(&out.stdout), " --");
+    let mut real = man::options(&String::from_utf8_lossy(&out.stdout), " --");
     real.remove("help");
-    assert_eq!(real, options(&page, "Fl -"));
+    assert_eq!(real, man::options(&page, "Fl -"));
 }
