@@ -31,7 +31,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError};
 use homenode_core::topology;
 use homenode_core::units::{NodeId, Pages, Picos};
-use homenode_machine::{ApplyError, Caps, KnobOp, Machine, ObserveError};
+use homenode_machine::{ApplyError, Caps, KnobOp, Machine, ObserveError, sound};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
@@ -335,26 +335,7 @@ impl LiveMachine {
         match act {
             Act::Affine { .. } | Act::SetKnob { .. } => return Err(ApplyError::Unable),
             Act::Move { .. } if self.parts.mover.is_none() => return Err(ApplyError::Unable),
-            Act::Move { from, to, .. } => {
-                let there = |id: &NodeId| {
-                    let node = self.parts.topology.nodes.iter().find(|n| n.id == *id);
-                    node.is_some_and(|n| n.managed().0 > 0)
-                };
-                if !there(from) || !there(to) {
-                    return Err(ApplyError::NoNode);
-                }
-            }
-            _ => {}
-        }
-        if matches!(act, Act::Look { .. } | Act::Move { .. }) {
-            let spans = act.spans();
-            let rising = spans.windows(2).all(|w| w[0].end <= w[1].start);
-            let empty = spans.is_empty() || spans.iter().any(|s| s.end <= s.start);
-            let pages = spans.iter().fold(0u64, |sum, s| sum.saturating_add(s.pages().0));
-            let many = matches!(act, Act::Move { .. }) && pages > self.caps.most_pages;
-            if !rising || empty || many {
-                return Err(ApplyError::BadSpan);
-            }
+            _ => sound(act, &self.parts.topology, self.caps.most_pages)?,
         }
         match act.who() {
             Some(who) if !self.parts.people.lives(who) => Err(ApplyError::NoProcess),

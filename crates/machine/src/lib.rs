@@ -21,11 +21,11 @@ pub use advised::{Advised, Wish};
 pub use drive::drive;
 pub use faulty::{FaultPlan, Faulty, Injected};
 
-use homenode_core::engine::order::{Evidence, Order};
+use homenode_core::engine::order::{Act, Evidence, Order};
 use homenode_core::engine::seen::{Seen, Source};
 use homenode_core::knobs::{Knob, KnobError};
 use homenode_core::topology;
-use homenode_core::units::Picos;
+use homenode_core::units::{NodeId, Picos};
 use std::fmt;
 
 /// What a machine offers. Fixed for its life.
@@ -93,6 +93,34 @@ impl fmt::Display for ApplyError {
 }
 
 impl std::error::Error for ApplyError {}
+
+/// Whether what is ordered makes sense on a machine, whoever it is about: both nodes of a
+/// move have memory; spans are there, not empty, rise and don't overlap; and a move names no
+/// more than `most_pages`.
+///
+/// # Errors
+/// [`ApplyError::NoNode`], then [`ApplyError::BadSpan`].
+pub fn sound(act: &Act, machine: &topology::Machine, most_pages: u64) -> Result<(), ApplyError> {
+    if let Act::Move { from, to, .. } = act {
+        let there = |id: &NodeId| {
+            machine.nodes.iter().find(|n| n.id == *id).is_some_and(|n| n.managed().0 > 0)
+        };
+        if !there(from) || !there(to) {
+            return Err(ApplyError::NoNode);
+        }
+    }
+    if matches!(act, Act::Look { .. } | Act::Move { .. }) {
+        let spans = act.spans();
+        let rising = spans.windows(2).all(|w| w[0].end <= w[1].start);
+        let empty = spans.is_empty() || spans.iter().any(|s| s.end <= s.start);
+        let pages = spans.iter().fold(0u64, |sum, s| sum.saturating_add(s.pages().0));
+        let many = matches!(act, Act::Move { .. }) && pages > most_pages;
+        if !rising || empty || many {
+            return Err(ApplyError::BadSpan);
+        }
+    }
+    Ok(())
+}
 
 /// Reading or writing a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use homenode_core::knobs::KnobError;
 use homenode_core::scenario::{Policy, Process};
 use homenode_core::topology;
 use homenode_core::units::{NodeId, Pages, Picos};
-use homenode_machine::{ApplyError, Caps, KnobOp, Machine, ObserveError};
+use homenode_machine::{ApplyError, Caps, KnobOp, Machine, ObserveError, sound};
 use std::collections::BTreeMap;
 
 /// Most pages that an order may name: 64 MiB, a quarter of a second of moving.
@@ -196,34 +196,15 @@ impl SimMachine {
         ObserveError::Ended
     }
     fn check(&self, order: &Order) -> Result<usize, ApplyError> {
-        let (who, spans, nodes) = match &order.act {
-            Act::Watch { who } | Act::Unwatch { who } => (who, None, None),
-            Act::Look { who, spans } => (who, Some(spans), None),
-            Act::Move { who, spans, from, to } => (who, Some(spans), Some((*from, *to))),
+        let who = match &order.act {
             Act::Affine { .. } => return Err(ApplyError::Unable),
             Act::SetKnob { .. } => return Ok(usize::MAX),
+            Act::Watch { who }
+            | Act::Unwatch { who }
+            | Act::Look { who, .. }
+            | Act::Move { who, .. } => who,
         };
-        if let Some((from, to)) = nodes {
-            let there = |id| {
-                let node = self.sim.machine.nodes.iter().find(|n| n.id == id);
-                node.is_some_and(|n| n.managed().0 > 0)
-            };
-            if !there(from) || !there(to) {
-                return Err(ApplyError::NoNode);
-            }
-        }
-        if let Some(spans) = spans {
-            let rising = spans.windows(2).all(|w| w[0].end <= w[1].start);
-            let pages: u64 = spans.iter().map(|s| s.pages().0).sum();
-            let moves = nodes.is_some();
-            if spans.is_empty()
-                || !rising
-                || spans.iter().any(|s| s.end <= s.start)
-                || (moves && pages > self.caps.most_pages)
-            {
-                return Err(ApplyError::BadSpan);
-            }
-        }
+        sound(&order.act, &self.sim.machine, self.caps.most_pages)?;
         self.space_of(*who).ok_or(ApplyError::NoProcess)
     }
 }
