@@ -149,9 +149,12 @@ impl Damon {
             if !slot::is_marked(&*self.kernel, self.me) {
                 return Err(DamonError::Theirs);
             }
-            let on = slot::is_on(&*self.kernel);
+            let on = slot::is_on(&*self.kernel)?;
             if !on && !self.seats.is_empty() {
                 self.ends();
+            }
+            if on && self.tap.is_none() && !self.seats.is_empty() {
+                self.listen()?;
             }
             self.bury();
             if self.wanted.is_empty() {

@@ -134,9 +134,17 @@ fn start_of(pid: i32) -> Result<u64> {
     rest.split_whitespace().nth(19).and_then(|n| n.parse().ok()).context("no start in stat")
 }
 
+/// One of DAMON's files; its lock may be taken for a moment.
 fn knob(name: &str) -> Result<String> {
-    let text = fs::read_to_string(format!("{KDAMONDS}/{name}")).with_context(|| name.to_owned())?;
-    Ok(text.trim().to_owned())
+    let begun = Instant::now();
+    loop {
+        match fs::read_to_string(format!("{KDAMONDS}/{name}")) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            read => return Ok(read.with_context(|| name.to_owned())?.trim().to_owned()),
+        }
+    }
 }
 
 fn set(name: &str, value: &str) -> Result<()> {

@@ -40,6 +40,16 @@ fn damon_starts() -> Result<bool> {
     if !Path::new(KDAMONDS).exists() {
         return Ok(false);
     }
+    let begun = Instant::now();
+    // The lock of these files may be taken for a moment, and the kernel's thread ends a moment
+    // later than it is told to.
+    let at_last = |name: &str, value: &str| -> Result<()> {
+        while fs::write(format!("{KDAMONDS}/{name}"), value).is_err() {
+            ensure!(begun.elapsed() < Duration::from_secs(20), "{value} into {name} is refused");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    };
     let try_it = || -> Result<bool> {
         write(&format!("{KDAMONDS}/nr_kdamonds"), "1")?;
         let slot = format!("{KDAMONDS}/0");
@@ -52,17 +62,12 @@ fn damon_starts() -> Result<bool> {
         write(&format!("{context}/targets/0/pid_target"), &std::process::id().to_string())?;
         let on = fs::write(format!("{slot}/state"), "on").is_ok();
         if on {
-            write(&format!("{slot}/state"), "off")?;
+            at_last("0/state", "off")?;
         }
         Ok(on)
     };
     let found = try_it();
-    let begun = Instant::now();
-    // The kernel's thread ends a moment later than it is told to.
-    while fs::write(format!("{KDAMONDS}/nr_kdamonds"), "0").is_err() {
-        ensure!(begun.elapsed() < Duration::from_secs(20), "the kdamond does not end");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    at_last("nr_kdamonds", "0")?;
     found
 }
 

@@ -179,7 +179,7 @@ pub(super) fn restore(place: &Place, files: &impl Files) -> Result<Restored, Dam
         )));
     }
     // While it is being made it has the mark, but is off still.
-    if slot::is_of(files, pid) || (slot::is_marked(files, pid) && !slot::is_on(files)) {
+    if slot::is_of(files, pid) || (slot::is_marked(files, pid) && !slot::is_on(files)?) {
         slot::remove(files)?;
         remove(&path)?;
         return Ok(Restored::Done(format!(

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 
 /// DAMON's own part of sysfs.
-const FOLDER: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+pub(super) const FOLDER: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 /// Where the tracepoint describes itself, wherever tracefs is mounted.
 const FORMATS: [&str; 2] = [
     "/sys/kernel/tracing/events/damon/damon_aggregated/format",

@@ -16,8 +16,9 @@
 //! Source: specs/live.md#damon.
 
 use super::error::DamonError;
-use super::kernel::Files;
+use super::kernel::{FOLDER, Files};
 use std::io;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -45,8 +46,24 @@ fn settings() -> [(&'static str, String); 6] {
 const CONTEXT: &str = "0/contexts/0";
 const STATE: &str = "0/state";
 
+/// `state`, `pid` and `nr_kdamonds` have one lock, which is only tried, also for reading:
+/// the kernel answers EBUSY for a moment while its own thread looks for what it is told, or
+/// somebody at its files; and for good where a module has DAMON.
+const BUSY_TRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+fn patiently<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..BUSY_TRIES {
+        match f() {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => thread::sleep(BUSY_PAUSE),
+            done => return done,
+        }
+    }
+    f()
+}
+
 fn write(files: &(impl Files + ?Sized), name: &str, value: &str) -> Result<(), DamonError> {
-    files.write(name, value).map_err(|source| DamonError::Write {
+    patiently(|| files.write(name, value)).map_err(|source| DamonError::Write {
         name: name.to_owned(),
         value: value.to_owned(),
         source,
@@ -68,7 +85,7 @@ pub(super) fn make(files: &(impl Files + ?Sized), me: u32) -> Result<(), DamonEr
     write(files, "nr_kdamonds", "1")?;
     let made = set_up(files, me);
     // Nobody had the time to do anything with it.
-    if made.is_err() && count(files) == Some(1) && !is_on(files) {
+    if made.is_err() && count(files) == Some(1) && matches!(is_on(files), Ok(false)) {
         write(files, "nr_kdamonds", "0")?;
     }
     made
@@ -112,14 +129,21 @@ pub(super) fn seat(files: &(impl Files + ?Sized), pids: &[u32]) -> Result<(), Da
     Ok(())
 }
 
-/// Whether DAMON's thread runs.
-pub(super) fn is_on(files: &(impl Files + ?Sized)) -> bool {
-    files.read(STATE).is_ok_and(|s| s == "on")
+/// Whether DAMON's thread runs. A lock that stays taken is no answer.
+pub(super) fn is_on(files: &(impl Files + ?Sized)) -> Result<bool, DamonError> {
+    match patiently(|| files.read(STATE)) {
+        Ok(text) => Ok(text == "on"),
+        Err(source) if source.raw_os_error() == Some(libc::EBUSY) => {
+            Err(DamonError::Read { path: Path::new(FOLDER).join(STATE), source })
+        }
+        // There is no slot any more.
+        Err(_) => Ok(false),
+    }
 }
 
-/// DAMON's thread.
+/// DAMON's thread, if there is one.
 pub(super) fn thread(files: &(impl Files + ?Sized)) -> Option<u32> {
-    files.read("0/pid").ok()?.parse().ok()
+    patiently(|| files.read("0/pid")).ok()?.parse().ok()
 }
 
 /// What became of telling DAMON about its targets.
@@ -131,24 +155,9 @@ pub(super) enum Heard {
     Gone,
 }
 
-/// The kernel answers EBUSY for good where a module has DAMON, and for a moment where
-/// somebody just looks at its files: their one lock is only tried.
-const BUSY_TRIES: u32 = 10;
-const BUSY_PAUSE: Duration = Duration::from_millis(20);
-
 fn tell(files: &(impl Files + ?Sized), word: &str) -> Result<Heard, DamonError> {
-    let busy = |told: &Result<(), DamonError>| matches!(told, Err(DamonError::Write { source, .. }) if source.raw_os_error() == Some(libc::EBUSY));
-    let mut told = write(files, STATE, word);
-    for _ in 1..BUSY_TRIES {
-        if !busy(&told) {
-            break;
-        }
-        thread::sleep(BUSY_PAUSE);
-        told = write(files, STATE, word);
-    }
-    match told {
-        Ok(()) if is_on(files) => Ok(Heard::Yes),
-        Ok(()) => Ok(Heard::Gone),
+    match write(files, STATE, word) {
+        Ok(()) => Ok(if is_on(files)? { Heard::Yes } else { Heard::Gone }),
         Err(DamonError::Write { source, .. })
             if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)) =>
         {
@@ -171,31 +180,19 @@ pub(super) fn commit(files: &(impl Files + ?Sized)) -> Result<Heard, DamonError>
 
 /// Ends the thread, if it runs.
 pub(super) fn stop(files: &(impl Files + ?Sized)) -> Result<(), DamonError> {
-    if !is_on(files) {
+    if !is_on(files)? {
         return Ok(());
     }
     match write(files, STATE, "off") {
         // It may end by itself meanwhile.
-        Err(e) if is_on(files) => Err(e),
+        Err(e) if is_on(files)? => Err(e),
         _ => Ok(()),
     }
 }
 
-/// Takes the slot down. Only for one that is ours.
+/// Takes the slot down. Only for one that is ours. While the thread is ending the kernel is
+/// busy.
 pub(super) fn remove(files: &(impl Files + ?Sized)) -> Result<(), DamonError> {
     stop(files)?;
-    for _ in 0..50 {
-        match write(files, "nr_kdamonds", "0") {
-            // The thread is ending still.
-            Err(DamonError::Write { source, .. }) if is_busy(&source) => {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
-            done => return done,
-        }
-    }
     write(files, "nr_kdamonds", "0")
-}
-
-fn is_busy(e: &io::Error) -> bool {
-    e.raw_os_error() == Some(libc::EBUSY)
 }

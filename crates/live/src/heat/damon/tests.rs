@@ -305,6 +305,47 @@ fn silence_is_told_once_and_a_thread_that_was_switched_off_begins_again() {
     fake.0.borrow_mut().refuses = None;
 }
 
+// The lock of `state` and `pid` is only tried by the kernel, also where they are read: EBUSY
+// says neither that the thread is off nor that DAMON is somebody else's.
+#[test]
+fn a_lock_that_is_taken_for_a_moment_says_nothing() {
+    let (folder, fake) = (Folder::new(), Fake::new(Commit::Ends));
+    let mut damon = open(&folder, &fake);
+    fake.0.borrow_mut().busy = 3;
+    damon.watch(fake.born(10, true));
+    take(&mut damon);
+    damon.watch(fake.born(20, true));
+    fake.passes(1600);
+    take(&mut damon);
+    fake.aggregates(13);
+    check(
+        &take(&mut damon),
+        expect![[r#"
+            10: 20/20 each 5.50 ms, 300 ms
+            20: 20/20 each 5.50 ms, 300 ms
+        "#]],
+    );
+    damon.close().unwrap();
+    let log = fake.log();
+    let states: Vec<&str> = log.lines().filter(|l| l.contains("state")).collect();
+    assert_eq!(states, ["0/state = on", "0/state = commit", "0/state = off"]);
+    assert!(log.ends_with("nr_kdamonds = 0\n") && !folder.has_journal());
+}
+
+// For good, it is an error, which names the file.
+#[test]
+fn a_lock_that_stays_taken_is_told() {
+    let (folder, fake) = (Folder::new(), Fake::new(Commit::Ends));
+    let mut damon = open(&folder, &fake);
+    damon.watch(fake.born(10, true));
+    fake.0.borrow_mut().busy = u32::MAX;
+    let told = damon.take(Picos::ZERO, &mut Vec::new()).unwrap_err();
+    assert!(told.starts_with("can't read /sys/kernel/mm/damon/admin/kdamonds/0/state"), "{told}");
+    fake.0.borrow_mut().busy = 0;
+    damon.close().unwrap();
+    assert!(!folder.has_journal());
+}
+
 #[test]
 fn what_was_lost_is_told_and_nothing_made_up_for_it() {
     let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));

@@ -4,7 +4,7 @@ use super::super::kernel::{Files, Kernel, Tap, Told};
 use super::super::record::Record;
 use homenode_core::engine::seen::Who;
 use homenode_core::units::Picos;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::RawFd;
@@ -39,6 +39,9 @@ pub(super) struct State {
     pub(super) hot: BTreeSet<u32>,
     /// A file that refuses.
     pub(super) refuses: Option<(&'static str, i32)>,
+    /// So often its lock is found taken before it is free: then that begins anew.
+    pub(super) busy: u32,
+    tried: Cell<u32>,
     commit: Commit,
     now: u64,
     thread: u32,
@@ -58,6 +61,8 @@ impl Fake {
             living: [(std::process::id(), 7)].into(),
             hot: BTreeSet::new(),
             refuses: None,
+            busy: 0,
+            tried: Cell::new(0),
             commit,
             now: 1000 * MS,
             thread: 900,
@@ -221,13 +226,29 @@ impl State {
     }
 }
 
+impl State {
+    /// Whether the lock of such a file is taken now.
+    fn is_locked(&self, name: &str) -> bool {
+        let tried = self.tried.get();
+        let locked = tried < self.busy && ["0/state", "0/pid"].contains(&name);
+        self.tried.set(if locked { tried + 1 } else { 0 });
+        locked
+    }
+}
+
 impl Files for Fake {
     fn read(&self, name: &str) -> io::Result<String> {
+        if self.0.borrow().is_locked(name) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         let found = self.0.borrow().files.get(name).cloned();
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
     }
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let mut s = self.0.borrow_mut();
+        if s.is_locked(name) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         s.write(name, text).map_err(io::Error::from_raw_os_error)?;
         s.log.push(format!("{name} = {text}"));
         Ok(())
