@@ -2,19 +2,20 @@
 //!
 //! ```text
 //! machine ──Seen──▶ handle ──▶ one record per process ──▶ rows, once a period
-//!                              CPU time · pages by node · what its source tells
+//!     ▲                        CPU time · pages by node · what its source tells
+//!     └──Look── ask, before rows: on which nodes is what was accessed?
 //! ```
 //!
 //! Like the engine it has no clock and knows no machine: each call says what time it is,
 //! so that a simulated machine's rows are made by the same code. What nobody told is
 //! `None`, never a guess.
 //!
-//! | source     | accesses a second                              | touched pages     | local accesses |
-//! |------------|------------------------------------------------|-------------------|----------------|
-//! | DAMON      | pages · accessed / (checks · every), mean of its aggregations: at least | union of regions, at most what is resident | unknown, but with all pages on one node |
-//! | hint fault | mean of 1 / after over faults · touched pages: at least | pages that faulted | faults with CPU and page on one node |
-//! | PMU        | samples · period / time                        | pages sampled     | as with DAMON  |
-//! | residency  | unknown                                        | unknown           | unknown        |
+//! | source     | accesses a second                              | touched pages     | they by node | local accesses |
+//! |------------|------------------------------------------------|-------------------|--------------|----------------|
+//! | DAMON      | pages · accessed / (checks · every), mean of its aggregations: at least | union of regions, at most what is resident | by asking | by asking |
+//! | hint fault | mean of 1 / after over faults · touched pages: at least | pages that faulted | told | faults with CPU and page on one node |
+//! | PMU        | samples · period / time                        | pages sampled     | by asking    | unknown, but with all pages on one node |
+//! | residency  | unknown                                        | unknown           | unknown      | unknown        |
 //!
 //! Worked example: a process ran 1.5 s in a period of 5 s, and its CPUs are of node 0;
 //! 3000 of its 4000 pages are there. Its share is 300 thousandths of one CPU, 750
@@ -24,10 +25,12 @@
 //! Source: specs/observe.md#view.
 
 mod pages;
+mod places;
 mod process;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::order::Act;
 use crate::engine::seen::{Seen, Source, Span, Who};
 use crate::tiering::tiers::Tiers;
 use crate::topology::Machine;
@@ -76,11 +79,14 @@ pub struct Heat {
     pub at_least: bool,
     /// Pages accessed at all, as far as it was told.
     pub touched: Pages,
-    /// They by node, where the source tells or all of the process is on one.
+    /// They by node, where the source or an answer told: see [`View::ask`]. Their sum is
+    /// `touched`.
     pub touched_by_node: Option<BTreeMap<NodeId, Pages>>,
     /// Pages accessed at [`Settings::hot`] or above; `None` where the source tells no rate
     /// of a page.
     pub hot: Option<Pages>,
+    /// They by node, as above.
+    pub hot_by_node: Option<BTreeMap<NodeId, Pages>>,
     /// Share of the accesses told that were to memory of the CPU's node, in thousandths.
     pub local: Option<u32>,
 }
@@ -112,7 +118,7 @@ pub struct Totals {
     pub lost: u64,
     /// Times that the source fell silent.
     pub stale: u64,
-    /// Words about processes that are not there.
+    /// Words about processes that are not there, and answers that nobody asked for.
     pub unknown: u64,
 }
 
@@ -175,6 +181,30 @@ impl View {
         }
     }
 
+    /// What to ask of the machine before [`Self::rows`]: on which nodes what was accessed
+    /// in this period is, where the source did not tell that itself. One order per process
+    /// with memory on several nodes; the answers go to [`Self::handle`]. Rows without them
+    /// say so.
+    ///
+    /// * `most` – pages asked for, about; more where more regions were told of. What is
+    ///   longer is looked at in pieces that stand for the rest.
+    pub fn ask(&mut self, most: Pages) -> Vec<Act> {
+        if !matches!(self.source, Source::Damon | Source::Pmu) || self.tiers.len() < 2 {
+            return Vec::new();
+        }
+        let open: Vec<(Who, u64)> =
+            self.processes.iter_mut().map(|(who, p)| (*who, p.open(self.source))).collect();
+        let all = open.iter().map(|(_, n)| u128::from(*n)).sum::<u128>().max(1);
+        let mut out = Vec::new();
+        for (who, pages) in open.into_iter().filter(|(_, n)| *n > 0) {
+            let share = (u128::from(most.0) * u128::from(pages)).div_ceil(all);
+            let share = u64::try_from(share).unwrap_or(u64::MAX);
+            let spans = self.processes.get_mut(&who).map_or(Vec::new(), |p| p.ask(share));
+            out.push(Act::Look { who, spans });
+        }
+        out
+    }
+
     /// One row per process, in the order of their PIDs, about the time since the last call;
     /// those that ended in it a last time. A new period begins.
     ///
@@ -182,9 +212,9 @@ impl View {
     pub fn rows(&mut self, now: Picos) -> Vec<Row> {
         self.now = self.now.max(now);
         let time = self.now.saturating_sub(self.since.unwrap_or(self.now));
-        let (now, source, tiers) = (self.now, self.source, &self.tiers);
-        let rows = self.processes.iter_mut().map(|(who, p)| p.row(*who, now, time, source, tiers));
-        let rows = rows.collect();
+        let (now, source, hot, tiers) = (self.now, self.source, self.settings.hot, &self.tiers);
+        let row = |(who, p): (&Who, &mut Process)| p.row(*who, now, time, source, hot, tiers);
+        let rows = self.processes.iter_mut().map(row).collect();
         self.processes.retain(|_, p| !p.gone);
         self.since = Some(self.now);
         self.totals.periods += 1;
@@ -222,19 +252,24 @@ impl View {
             Seen::Sample { who, vpn, from, period } => {
                 self.told(who, |p| p.sample(now, vpn, from, period));
             }
-            Seen::Resident { who, span, on, pages } if span == Span::WHOLE => {
-                match self.processes.get_mut(&who).filter(|p| !p.gone) {
-                    Some(p) => p.census(on, pages),
-                    None => self.totals.unknown += 1,
-                }
+            Seen::Resident { who, span, on, pages } => {
+                let p = self.processes.get_mut(&who).filter(|p| !p.gone);
+                let known = p.is_some_and(|p| match span {
+                    Span::WHOLE => {
+                        p.census(on, pages);
+                        true
+                    }
+                    span => p.place(span, on, pages),
+                });
+                self.totals.unknown += u64::from(!known);
             }
             Seen::Lost { events } => self.totals.lost = self.totals.lost.saturating_add(events),
             Seen::Stale { since } => {
                 self.totals.stale += 1;
                 self.silent.get_or_insert(since);
             }
-            // What parts of it are where, the nodes' room, and orders: not asked for here.
-            Seen::Resident { .. } | Seen::Node { .. } | Seen::Done { .. } => {}
+            // The nodes' room, and what became of orders: not asked for here.
+            Seen::Node { .. } | Seen::Done { .. } => {}
         }
     }
 

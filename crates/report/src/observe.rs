@@ -117,9 +117,9 @@ impl ObserveTable {
     }
 
     /// The first one is the PID; the name comes behind it.
-    fn columns(&self) -> Vec<Column<'_>> {
-        let mut out: Vec<Column<'_>> = Vec::new();
-        let mut add = |title: &str, weight, cell: Box<dyn Fn(&Row) -> String>| {
+    fn columns<'a>(&'a self) -> Vec<Column<'a>> {
+        let mut out: Vec<Column<'a>> = Vec::new();
+        let mut add = |title: &str, weight, cell: Box<dyn Fn(&Row) -> String + 'a>| {
             out.push(Column { title: title.to_owned(), weight, cell });
         };
         let percent = |v: Option<u32>| v.map_or("-".to_owned(), |v| tenths(v.into()));
@@ -155,8 +155,14 @@ impl ObserveTable {
             let touched = |r: &Row| r.heat.as_ref().map_or("-".to_owned(), |h| size(h.touched));
             let hot = |r: &Row| r.heat.as_ref().and_then(|h| h.hot).map_or("-".to_owned(), size);
             add("ACC/S", 85, Box::new(rate));
-            add("TOUCHED", 78, Box::new(touched));
+            add("TOUCHED", 71, Box::new(touched));
             add("HOT", 70, Box::new(hot));
+            if tiers.len() > 1 {
+                for &tier in &tiers {
+                    let of = move |r: &Row| self.hot(r, tier).map_or("-".to_owned(), size);
+                    add(&format!("HOT{tier}"), 72, Box::new(of));
+                }
+            }
             if several {
                 let local = move |r: &Row| percent(r.heat.as_ref().and_then(|h| h.local));
                 add("ACC.LOCAL%", 60, Box::new(local));
@@ -164,6 +170,14 @@ impl ObserveTable {
         }
         add("AGE", 40, Box::new(age));
         out
+    }
+
+    /// Hot memory of a tier, if it is known.
+    fn hot(&self, r: &Row, tier: u64) -> Option<Pages> {
+        let by_node = r.heat.as_ref()?.hot_by_node.as_ref()?;
+        let first = self.tiers.values().min();
+        let of = |node: &NodeId| self.tiers.get(node).or(first) == Some(&tier);
+        Some(Pages(by_node.iter().filter(|(n, _)| of(n)).map(|(_, p)| p.0).sum()))
     }
 
     /// One row as a JSON object on one line.
@@ -189,6 +203,7 @@ impl ObserveTable {
                 "touched_bytes": bytes(h.touched),
                 "touched_bytes_by_node": h.touched_by_node.as_ref().map(by_node),
                 "hot_bytes": h.hot.map(bytes),
+                "hot_bytes_by_node": h.hot_by_node.as_ref().map(by_node),
                 "local_percent": percent(h.local),
             })
         });
@@ -313,7 +328,13 @@ mod tests {
                 at_least: rate > 5000,
                 touched: Pages(3),
                 touched_by_node: None,
-                hot: Some(Pages(0)),
+                hot: Some(Pages(on[0].min(9) + on[1].min(700))),
+                hot_by_node: (pid != 41).then(|| {
+                    BTreeMap::from([
+                        (NodeId(0), Pages(on[0].min(9))),
+                        (NodeId(2), Pages(on[1].min(700))),
+                    ])
+                }),
                 local: Some(250),
             }),
             age: Picos::from_ms(u64::from(pid) * 10),
@@ -336,11 +357,11 @@ mod tests {
     #[test]
     fn a_wide_table_has_it_all() {
         expect![[r#"
-             PID  NAME                           CPU%  ON  RESIDENT  LOCAL%  TIER4  TIER22   ACC/S  TOUCHED  HOT  ACC.LOCAL%   AGE
-               7  web                             0.7   -      1.1G     0.0   400K    1.1G  >=1.2M      12K    0        25.0
-            1234  db                            123.4   0      4.0P    99.9   4.0P    308K    >=99      12K    0        25.0  12 s
-              41  build (ended)                   4.1   -      2.3M   100.0   2.3M       0     0.1      12K    0        25.0
-              40  a name that is too long for~    4.0   0         0     0.0      0       0       -        -    -           -
+             PID  NAME                           CPU%  ON  RESIDENT  LOCAL%  TIER4  TIER22   ACC/S  TOUCHED   HOT  HOT4  HOT22  ACC.LOCAL%   AGE
+               7  web                             0.7   -      1.1G     0.0   400K    1.1G  >=1.2M      12K  2.7M   36K   2.7M        25.0
+            1234  db                            123.4   0      4.0P    99.9   4.0P    308K    >=99      12K  344K   36K   308K        25.0  12 s
+              41  build (ended)                   4.1   -      2.3M   100.0   2.3M       0     0.1      12K   36K     -      -        25.0
+              40  a name that is too long for~    4.0   0         0     0.0      0       0       -        -     -     -      -           -
         "#]]
         .assert_eq(&table(ObserveOrder::Heat).to_text(&rows(), 160, 10));
     }
@@ -364,7 +385,7 @@ mod tests {
         "#]]
         .assert_eq(&t.to_text(&rows(), 5, 3));
         expect![[r#"
-            PID  NAME      CPU%  ON  RESIDENT  LOCAL%  TIER4  TIER22  ACC/S  TOUCHED  HOT
+            PID  NAME      CPU%  RESIDENT  LOCAL%  TIER4  TIER22  ACC/S  HOT4  HOT22
         "#]]
         .assert_eq(&t.to_text(&[], 80, 3));
     }
@@ -401,7 +422,7 @@ mod tests {
             .map(|r| t.to_json(r, 3, 15_000, 1_700_000_000_000, "damon"))
             .collect();
         expect![[r#"
-            {"age_ms":70,"cpu_node":null,"cpu_percent":0.7,"gone":false,"heat":{"accesses_per_second":1234567.89,"at_least":true,"hot_bytes":0,"local_percent":25.0,"touched_bytes":12288,"touched_bytes_by_node":null},"local_percent":0.0,"name":"web","period":3,"pid":7,"resident_bytes":1229209600,"resident_bytes_by_node":{"0":409600,"2":1228800000},"resident_bytes_by_tier":{"22":1228800000,"4":409600},"since_ms":15000,"source":"damon","start_ticks":1,"unix_ms":1700000000000}
+            {"age_ms":70,"cpu_node":null,"cpu_percent":0.7,"gone":false,"heat":{"accesses_per_second":1234567.89,"at_least":true,"hot_bytes":2904064,"hot_bytes_by_node":{"0":36864,"2":2867200},"local_percent":25.0,"touched_bytes":12288,"touched_bytes_by_node":null},"local_percent":0.0,"name":"web","period":3,"pid":7,"resident_bytes":1229209600,"resident_bytes_by_node":{"0":409600,"2":1228800000},"resident_bytes_by_tier":{"22":1228800000,"4":409600},"since_ms":15000,"source":"damon","start_ticks":1,"unix_ms":1700000000000}
             {"age_ms":400,"cpu_node":0,"cpu_percent":4.0,"gone":false,"heat":null,"local_percent":0.0,"name":"a name that is too long for any column","period":3,"pid":40,"resident_bytes":0,"resident_bytes_by_node":{"0":0,"2":0},"resident_bytes_by_tier":{"22":0,"4":0},"since_ms":15000,"source":"damon","start_ticks":1,"unix_ms":1700000000000}
         "#]].assert_eq(&(lines.join("\n") + "\n"));
     }

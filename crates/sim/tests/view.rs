@@ -104,9 +104,27 @@ fn observe(source: Source, periods: u64) -> (Who, View, Vec<Row>) {
             m.wait(until, &mut seen).expect("the program runs");
             view.handle(m.now(), &seen);
         }
+        ask(&mut m, &mut view, period);
         rows = view.rows(m.now());
     }
     (who, view, rows)
+}
+
+/// Asks what the view wants to know, and waits for the answers.
+fn ask(m: &mut SimMachine, view: &mut View, period: u64) {
+    let mut open = 0;
+    for (i, act) in view.ask(Pages(1 << 16)).into_iter().enumerate() {
+        let id = OrderId(period * 1000 + i as u64);
+        let (expect, why) = (Benefit::default(), Reason::SourceNeeds);
+        m.submit(&Order { id, act, expect, why }).expect("it is there");
+        open += 1;
+    }
+    while open > 0 {
+        let mut seen: Vec<Seen> = Vec::new();
+        m.wait(m.now() + Picos::from_ms(10), &mut seen).expect("the program runs");
+        view.handle(m.now(), &seen);
+        open -= seen.iter().filter(|s| matches!(s, Seen::Done { .. })).count();
+    }
 }
 
 fn row(rows: &[Row], who: Who) -> &Row {
@@ -114,7 +132,7 @@ fn row(rows: &[Row], who: Who) -> &Row {
 }
 
 #[test]
-fn damon_shows_how_much_is_hot() {
+fn damon_shows_how_much_is_hot_and_where() {
     let (who, view, rows) = observe(Source::Damon, 5);
     let r = row(&rows, who);
     assert_eq!(r.resident, Pages(3600));
@@ -126,6 +144,11 @@ fn damon_shows_how_much_is_hot() {
     assert!((500..1500).contains(&heat.touched.0), "{heat:?}");
     assert!(heat.hot.is_some_and(|hot| (300..1200).contains(&hot.0)), "{heat:?}");
     assert!(heat.rate > 1000 * 10 * 300, "{heat:?}");
+    // It has told addresses; the pages there are on the expander.
+    let hot = heat.hot_by_node.as_ref().expect("it was asked for");
+    assert_eq!(hot.values().copied().sum::<Pages>(), heat.hot.unwrap(), "{heat:?}");
+    assert!(hot[&NodeId(1)].0 * 10 >= heat.hot.unwrap().0 * 8, "{heat:?}");
+    assert!(heat.local.is_some_and(|l| l <= 200), "it runs on the other node: {heat:?}");
     assert!(r.age < Picos::from_secs(1));
     assert_eq!((view.totals().processes, view.totals().unknown), (1, 0));
 }
@@ -146,6 +169,8 @@ fn samples_show_the_mapping_that_is_accessed() {
     let heat = row(&rows, who).heat.as_ref().expect("there are samples");
     assert!(heat.touched.0 > 100 && heat.touched.0 <= 600, "{heat:?}");
     assert!(!heat.at_least && heat.rate > 0 && heat.hot.is_none());
+    let all = std::collections::BTreeMap::from([(NodeId(1), heat.touched)]);
+    assert_eq!(heat.touched_by_node, Some(all), "only the expander's are accessed");
 }
 
 #[test]

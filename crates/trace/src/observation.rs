@@ -41,7 +41,7 @@ use std::sync::Arc;
 /// Key of the metadata that say what was observed, as JSON.
 pub const KEY: &str = "homenode.observation";
 /// Version of the columns.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Rows that are held in memory at most.
 const GROUP_ROWS: usize = 16 * 1024;
 
@@ -267,7 +267,7 @@ fn values(tiers: &BTreeMap<NodeId, u64>, at: At, row: &Row) -> Vec<(String, Valu
     let of = |by: Option<&BTreeMap<NodeId, Pages>>, n| {
         bytes(by.map(|by| by.get(&n).copied().unwrap_or(Pages::ZERO)))
     };
-    let mut out: Vec<(String, Value)> = Vec::with_capacity(20 + 3 * tiers.len());
+    let mut out: Vec<(String, Value)> = Vec::with_capacity(20 + 4 * tiers.len());
     let mut add = |name: &str, value| out.push((name.to_owned(), value));
     add("period", Value::Large(Some(at.period)));
     add("since_ms", Value::Large(Some(at.since.as_ms())));
@@ -296,6 +296,10 @@ fn values(tiers: &BTreeMap<NodeId, u64>, at: At, row: &Row) -> Vec<(String, Valu
         add(&format!("touched_node{node}_bytes"), of(by, *node));
     }
     add("hot_bytes", bytes(heat.and_then(|h| h.hot)));
+    for node in tiers.keys() {
+        let by = heat.and_then(|h| h.hot_by_node.as_ref());
+        add(&format!("hot_node{node}_bytes"), of(by, *node));
+    }
     add("local_accesses_permille", small(heat.and_then(|h| h.local)));
     add("age_ms", Value::Large(Some(row.age.as_ms())));
     out
@@ -414,6 +418,7 @@ mod tests {
                 touched: Pages(3),
                 touched_by_node: Some(BTreeMap::from([(NodeId(2), Pages(3))])),
                 hot: None,
+                hot_by_node: None,
                 local: Some(0),
             }),
             age: Picos::from_ms(7),

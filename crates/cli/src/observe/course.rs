@@ -3,6 +3,7 @@
 //! ```text
 //! |──── period ────|──── period ────|──      a row each at the ends
 //! |──|──|──|──|──|─|──|──|──                 a look each second, where a source tells
+//!                 ?│                         where is what was accessed?
 //! ```
 //!
 //! It knows no machine: the simulated one is observed by the same code.
@@ -10,9 +11,18 @@
 use super::sampled::{Change, Sampled};
 use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
 use homenode_core::engine::seen::{Seen, Who};
-use homenode_core::units::Picos;
+use homenode_core::units::{Pages, Picos};
 use homenode_core::view::{Row, Totals, View};
 use homenode_machine::{Machine, ObserveError};
+use std::collections::BTreeSet;
+
+/// Pages whose place is asked for, a second: at a quarter of a microsecond each, 0.2 % of
+/// one CPU.
+const ASKED_PER_SECOND: u64 = 8192;
+/// And at most in one go.
+const MOST_ASKED: u64 = 1 << 16;
+/// How long it is waited for answers; a wait and at most so many.
+const ANSWERS: (Picos, u32) = (Picos::from_ms(10), 5);
 
 /// What observing is made of.
 pub(super) struct Course<M> {
@@ -96,6 +106,7 @@ impl<M: Machine> Course<M> {
             let until = if self.met { (now + self.step).min(self.next) } else { now };
             if pause(&self.machine, until).is_none() {
                 self.look(self.machine.now(), names);
+                self.ask();
                 return Turn::Stopped;
             }
             if let Some(end) = self.look(until, names) {
@@ -109,6 +120,7 @@ impl<M: Machine> Course<M> {
                 return Turn::Empty;
             }
         }
+        self.ask();
         let changes = self.sampled.exchange();
         self.order(changes);
         // A period that came late makes the next one shorter, or is left out.
@@ -165,19 +177,52 @@ impl<M: Machine> Course<M> {
     fn order(&mut self, changes: Vec<Change>) -> bool {
         let mut taken = false;
         for change in changes {
-            self.ids += 1;
             let act = match change {
                 Change::Watch(who) => Act::Watch { who },
                 Change::Unwatch(who) => Act::Unwatch { who },
             };
-            let (id, expect, why) = (OrderId(self.ids), Benefit::default(), Reason::SourceNeeds);
-            match (self.machine.submit(&Order { id, act, expect, why }), change) {
-                (Ok(()), _) => taken = true,
-                (Err(_), Change::Watch(who)) => self.sampled.failed(who),
-                (Err(_), Change::Unwatch(_)) => {}
+            match (self.submit(act), change) {
+                (Some(_), _) => taken = true,
+                (None, Change::Watch(who)) => self.sampled.failed(who),
+                (None, Change::Unwatch(_)) => {}
             }
         }
         taken
+    }
+
+    /// An order's number, if it was taken.
+    fn submit(&mut self, act: Act) -> Option<OrderId> {
+        self.ids += 1;
+        let (id, expect, why) = (OrderId(self.ids), Benefit::default(), Reason::SourceNeeds);
+        self.machine.submit(&Order { id, act, expect, why }).ok().map(|()| id)
+    }
+
+    /// Asks where what was accessed in this period is. Who can't be asked, or has not
+    /// answered in time, has a row without it; what breaks here breaks at the next look too.
+    fn ask(&mut self) {
+        let most = (self.period.as_ms() * ASKED_PER_SECOND / 1000).clamp(1, MOST_ASKED);
+        let acts = self.view.ask(Pages(most));
+        let mut open: BTreeSet<OrderId> =
+            acts.into_iter().filter_map(|act| self.submit(act)).collect();
+        let (pause, times) = ANSWERS;
+        for _ in 0..times {
+            if open.is_empty() {
+                return;
+            }
+            self.seen.clear();
+            let until = self.machine.now() + pause;
+            let waited = self.machine.wait(until, &mut self.seen);
+            self.view.handle(self.machine.now(), &self.seen);
+            self.sampled.see(&self.seen);
+            for seen in &self.seen {
+                if let Seen::Done { order, .. } = seen {
+                    open.remove(order);
+                }
+            }
+            if waited.is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -193,6 +238,7 @@ mod tests {
     use homenode_core::units::{NodeId, Pages};
     use homenode_core::view::Settings;
     use homenode_machine::{ApplyError, Caps, KnobOp};
+    use std::collections::BTreeMap;
 
     /// A machine that tells at each wait what its script says.
     struct Scripted {
@@ -241,18 +287,30 @@ mod tests {
         Seen::Task { who: ONE, ran, node, resident: Pages(9) }
     }
 
-    fn course(script: Vec<Result<Vec<Seen>, ObserveError>>) -> Course<Scripted> {
+    /// A machine of so many nodes.
+    fn topology(nodes: u16) -> topology::Machine {
         let zones = vec![Zone { kind: ZoneKind::Normal, managed: Pages(100) }];
-        let topology = topology::Machine {
+        let node = |id| Node { id: NodeId(id), medium: Medium::Dram, zones: zones.clone() };
+        topology::Machine {
             name: String::new(),
             about: String::new(),
-            nodes: vec![Node { id: NodeId(0), medium: Medium::Dram, zones }],
+            nodes: (0..nodes).map(node).collect(),
             cpus: Vec::new(),
             caches: Vec::new(),
-            distances: vec![vec![10]],
+            distances: vec![vec![10; nodes.into()]; nodes.into()],
             links: Vec::new(),
             costs: Default::default(),
-        };
+        }
+    }
+
+    fn course(script: Vec<Result<Vec<Seen>, ObserveError>>) -> Course<Scripted> {
+        on(topology(1), script)
+    }
+
+    fn on(
+        topology: topology::Machine,
+        script: Vec<Result<Vec<Seen>, ObserveError>>,
+    ) -> Course<Scripted> {
         let tiers = Tiers::new(&topology, Firmware::Silent, KernelVersion::default());
         let view = View::new(Settings::default(), Source::Damon, &topology, &tiers);
         let caps = Caps {
@@ -301,6 +359,40 @@ mod tests {
         assert_eq!(c.len(), (1, 1));
         assert_eq!(period(&mut c), Turn::Over);
         assert_eq!(c.machine.now, Picos::from_ms(5000));
+    }
+
+    // On several nodes what was accessed is asked for before the rows are made; the answer
+    // comes with the next wait, or some waits later, and if it doesn't, without it.
+    #[test]
+    fn at_the_end_of_a_period_it_is_asked_where_the_hot_memory_is() {
+        let span = Span { start: 0, end: 4 };
+        let (every, age) = (Picos::from_ms(5), Picos::ZERO);
+        let told = || {
+            let hot = Seen::Region { who: ONE, span, accessed: 20, checks: 20, every, age };
+            Ok(vec![task(250), hot])
+        };
+        let answer = Seen::Resident { who: ONE, span, on: NodeId(1), pages: Pages(4) };
+        let done = Seen::Done {
+            order: OrderId(2),
+            tried: Pages(4),
+            moved: Pages(4),
+            fails: Default::default(),
+            took: Picos::ZERO,
+        };
+        let none = || Ok(Vec::new());
+        let script =
+            vec![Ok(vec![task(0)]), none(), none(), told(), none(), Ok(vec![answer, done]), told()];
+        let mut c = on(topology(2), script);
+        assert_eq!(period(&mut c), Turn::Over);
+        let asked = "Look { who: Who { pid: 1, start: 0 }, spans: [Span { start: 0, end: 4 }] }";
+        assert_eq!(c.machine.did[6..], [asked, "look at 2510 ms", "look at 2520 ms"]);
+        let there = Some(BTreeMap::from([(NodeId(1), Pages(4))]));
+        assert_eq!(c.rows()[0].heat.as_ref().map(|h| h.hot_by_node.clone()), Some(there));
+        // Nobody answers: no longer than 50 ms is it waited.
+        let before = c.machine.now;
+        assert_eq!(period(&mut c), Turn::Over);
+        assert!(c.machine.now <= before + c.period + Picos::from_ms(50));
+        assert_eq!(c.rows()[0].heat.as_ref().map(|h| h.hot_by_node.clone()), Some(None));
     }
 
     #[test]

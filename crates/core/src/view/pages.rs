@@ -78,6 +78,27 @@ impl Marks {
     pub(super) fn pages(&self) -> Pages {
         self.blocks.values().map(count).sum()
     }
+    /// Those whose node is not known, as stretches in rising order.
+    pub(super) fn runs(&self) -> Vec<Span> {
+        let mut out: Vec<Span> = Vec::new();
+        for ((block, _), bits) in self.blocks.iter().filter(|((_, on), _)| on.is_none()) {
+            for bit in 0..BLOCK {
+                if bits[(bit / 64) as usize] >> (bit % 64) & 1 == 0 {
+                    continue;
+                }
+                let vpn = block * BLOCK + bit;
+                // The very last page number has no end, and no machine has it.
+                if vpn == u64::MAX {
+                    continue;
+                }
+                match out.last_mut().filter(|s| s.end == vpn) {
+                    Some(last) => last.end += 1,
+                    None => out.push(Span { start: vpn, end: vpn + 1 }),
+                }
+            }
+        }
+        out
+    }
 }
 
 fn count(bits: &[u64; 8]) -> Pages {
@@ -131,6 +152,12 @@ mod tests {
         marks.mark(7, None);
         assert_eq!(marks.by_node(), None, "of one page nobody knows");
         assert_eq!(marks.pages(), Pages(6));
+        assert_eq!(marks.runs(), [Span { start: 7, end: 8 }]);
+        for vpn in [8, 511, 512, 513, u64::MAX - 1, u64::MAX] {
+            marks.mark(vpn, None);
+        }
+        let runs = [(7, 9), (511, 514), (u64::MAX - 1, u64::MAX)];
+        assert_eq!(marks.runs(), runs.map(|(start, end)| Span { start, end }));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What was told of one process.
 
 use super::pages::{Marks, Spans};
+use super::places::{Places, share, split};
 use super::{Heat, Row};
 use crate::engine::heat::{count_rate, fault_rate, region_rate};
 use crate::engine::seen::{Source, Span, Who};
@@ -38,6 +39,8 @@ struct Heard {
     hot: u128,
     /// Whether a region was accessed in every check.
     full: bool,
+    /// Regions of the last aggregation, or the pages sampled, and where they are.
+    places: Places,
     marks: Marks,
     hot_marks: Marks,
     /// Faults with and without a time, local ones, and whether one had a time at all.
@@ -100,8 +103,10 @@ impl Process {
         // Addresses rise within an aggregation.
         if h.passes == 0 || span.start < h.at {
             h.passes += 1;
+            h.places.begin();
         }
         h.at = span.end;
+        h.places.add(span, rate);
         let pages = u128::from(span.pages().0);
         h.rates = h.rates.saturating_add(u128::from(rate) * pages);
         if rate >= hot {
@@ -148,6 +153,31 @@ impl Process {
         *sum = sum.saturating_add(period);
     }
 
+    /// Pages whose place is to be asked for: none where all of it is on one node, or the
+    /// source tells nodes itself.
+    pub(super) fn open(&mut self, source: Source) -> u64 {
+        if self.gone || self.on.values().filter(|p| p.0 > 0).count() == 1 {
+            return 0;
+        }
+        if source == Source::Pmu {
+            self.heard.places.begin();
+            for span in self.heard.marks.runs() {
+                self.heard.places.add(span, 1);
+            }
+        }
+        self.heard.places.pages()
+    }
+
+    /// Which of them, about `most`.
+    pub(super) fn ask(&mut self, most: u64) -> Vec<Span> {
+        self.heard.places.ask(most)
+    }
+
+    /// Whether that was asked for.
+    pub(super) fn place(&mut self, span: Span, on: NodeId, pages: Pages) -> bool {
+        self.heard.places.answer(span, on, pages)
+    }
+
     /// The row of a period of that length; the next one begins.
     pub(super) fn row(
         &mut self,
@@ -155,6 +185,7 @@ impl Process {
         now: Picos,
         time: Picos,
         source: Source,
+        hot: u64,
         tiers: &BTreeMap<NodeId, u64>,
     ) -> Row {
         let by_node = self.by_node(tiers);
@@ -171,7 +202,7 @@ impl Process {
         let here = |node| by_node.get(&node).map_or(0, |p| p.0);
         let local = self.node.and_then(|node| permille(here(node), resident.0));
         let local = local.filter(|_| !by_node.is_empty());
-        let heat = self.heard.heat(source, time, resident, &by_node, self.node);
+        let heat = self.heard.heat(source, time, hot, resident, &by_node, self.node);
         let word = if source == Source::Residency { self.last.0 } else { self.told };
         let row = Row {
             who,
@@ -212,6 +243,7 @@ impl Heard {
         &self,
         source: Source,
         time: Picos,
+        hot: u64,
         resident: Pages,
         by_node: &BTreeMap<NodeId, Pages>,
         node: Option<NodeId>,
@@ -223,19 +255,29 @@ impl Heard {
             1 => by_node.keys().next().copied(),
             _ => None,
         };
-        let all_there = |touched: Pages| only.map(|n| BTreeMap::from([(n, touched)]));
+        // By the answers, where there is something to ask.
+        let split = |pages: Pages, rate: u64| match only {
+            Some(n) => split(pages, &BTreeMap::from([(n, 1)])),
+            None => split(pages, &self.places.at_least(rate)),
+        };
         match source {
             Source::Damon => {
                 let passes = u128::from(self.passes.max(1));
                 let touched = self.spans.pages().min(resident);
+                let very = Pages(narrow(self.hot / passes)).min(resident);
+                let accesses = match only {
+                    Some(n) => BTreeMap::from([(n, 1)]),
+                    None => self.places.accesses(),
+                };
+                let at = node.filter(|_| !accesses.is_empty());
                 Some(Heat {
                     rate: narrow(self.rates / passes),
                     at_least: self.full,
                     touched,
-                    touched_by_node: all_there(touched),
-                    hot: Some(Pages(narrow(self.hot / passes)).min(resident)),
-                    // All of it is on one node: local if that is where it runs.
-                    local: only.zip(node).map(|(on, at)| if on == at { 1000 } else { 0 }),
+                    touched_by_node: split(touched, 1),
+                    hot: Some(very),
+                    hot_by_node: split(very, hot),
+                    local: at.map(|at| share(1000, at, &accesses) as u32),
                 })
             }
             Source::HintFault => {
@@ -250,6 +292,7 @@ impl Heard {
                     touched,
                     touched_by_node: self.marks.by_node(),
                     hot: (self.faults > 0).then(|| self.hot_marks.pages()),
+                    hot_by_node: self.hot_marks.by_node().filter(|_| self.faults > 0),
                     local: permille(self.local, words),
                 })
             }
@@ -261,8 +304,9 @@ impl Heard {
                     rate: count_rate(all.saturating_mul(1000), 1, time),
                     at_least: false,
                     touched,
-                    touched_by_node: all_there(touched),
+                    touched_by_node: split(touched, 1),
                     hot: None,
+                    hot_by_node: None,
                     local: only.and_then(|on| permille(from(on), all)),
                 })
             }

@@ -80,12 +80,13 @@ fn show(rows: &[Row]) -> String {
         );
         if let Some(h) = &r.heat {
             out += &format!(
-                "  {}{}/s touched {} [{}] hot {:?} local {:?}\n",
+                "  {}{}/s touched {} [{}] hot {:?} [{}] local {:?}\n",
                 if h.at_least { ">=" } else { "" },
                 h.rate / 1000,
                 h.touched.0,
                 h.touched_by_node.as_ref().map_or("?".into(), nodes),
                 h.hot.map(|p| p.0),
+                h.hot_by_node.as_ref().map_or("?".into(), nodes),
                 h.local
             );
         }
@@ -121,7 +122,7 @@ fn a_period_of_two_nodes_with_damon() {
         &v.rows(s(6)),
         expect![[r#"
             10@5 web cpu Some(300) on Some(0) resident 4000 [0:3000,1:1000] tiers [4:4000] local Some(750) age 0 ms
-              >=200000/s touched 1000 [?] hot Some(1000) local None
+              >=200000/s touched 1000 [?] hot Some(1000) [?] local None
         "#]],
     );
     v.handle(s(11), &[task(A, 2000, None, 4000), census(A, 1, 4000)]);
@@ -131,6 +132,90 @@ fn a_period_of_two_nodes_with_damon() {
             10@5 web cpu Some(0) on None resident 4000 [1:4000] tiers [4:4000] local None age 5000 ms
         "#]],
     );
+}
+
+fn place(who: Who, start: u64, end: u64, on: u16, pages: u64) -> Seen {
+    Seen::Resident { who, span: Span { start, end }, on: NodeId(on), pages: Pages(pages) }
+}
+
+// DAMON tells no nodes: they are asked for, of the last aggregation's regions; what was told
+// is divided as the answers say. 100 · 200/s on node 1, 300 · 10/s of which a third on node 0.
+#[test]
+fn where_it_is_hot_is_asked_for() {
+    let mut v = view(Source::Damon, &machine(1, 1));
+    let told = [
+        task(A, 0, Some(0), 4000),
+        census(A, 0, 1000),
+        census(A, 1, 3000),
+        region(A, 700, 900, 20),
+        region(A, 100, 200, 20),
+        region(A, 300, 500, 0),
+        region(A, 500, 800, 1),
+    ];
+    v.handle(s(0), &told);
+    let spans = [(100, 200), (500, 800)].map(|(start, end)| Span { start, end }).to_vec();
+    assert_eq!(v.ask(Pages(10_000)), [Act::Look { who: A, spans }]);
+    let answers =
+        [place(A, 100, 200, 1, 100), place(A, 500, 800, 0, 100), place(A, 500, 800, 1, 200)];
+    v.handle(s(1), &answers);
+    v.handle(s(1), &[place(A, 100, 201, 1, 100)]);
+    check(
+        &v.rows(s(5)),
+        expect![[r#"
+        10@5  cpu None on Some(0) resident 4000 [0:1000,1:3000] tiers [4:1000,22:3000] local Some(250) age 5000 ms
+          >=31500/s touched 500 [0:125,1:375] hot Some(300) [0:75,1:225] local Some(43)
+    "#]],
+    );
+    assert_eq!(v.totals().unknown, 1, "nobody asked for that");
+    assert_eq!(v.ask(Pages(10_000)), [], "nothing was accessed since");
+}
+
+// Shares of what may be asked for follow what was accessed.
+#[test]
+fn what_is_asked_for_is_bounded_over_all_processes() {
+    let mut v = view(Source::Damon, &machine(2, 0));
+    for (who, end) in [(A, 30_000), (B, 10_000)] {
+        v.handle(s(0), &[task(who, 0, Some(0), end), region(who, 0, end, 20)]);
+        v.handle(s(0), &[census(who, 0, 5), census(who, 1, end - 5)]);
+    }
+    let asked = v.ask(Pages(400)).into_iter().map(|act| {
+        let pages: u64 = act.spans().iter().map(|s| s.pages().0).sum();
+        (act.who(), act.spans().len(), pages)
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), [(Some(A), 5, 300), (Some(B), 2, 100)]);
+}
+
+#[test]
+fn samples_are_asked_for_page_by_page() {
+    let sample = |vpn| Seen::Sample { who: A, vpn, from: NodeId(0), period: 10_000 };
+    let mut v = view(Source::Pmu, &machine(2, 0));
+    v.handle(s(0), &[task(A, 0, None, 300), sample(1), sample(2), sample(9)]);
+    let spans = [(1, 3), (9, 10)].map(|(start, end)| Span { start, end }).to_vec();
+    assert_eq!(v.ask(Pages(100)), [Act::Look { who: A, spans }]);
+    v.handle(s(0), &[place(A, 1, 3, 0, 2), place(A, 9, 10, 1, 1)]);
+    let rows = v.rows(s(5));
+    let heat = rows[0].heat.as_ref().unwrap();
+    let by_node = [(0, 2), (1, 1)].map(|(n, p)| (NodeId(n), Pages(p)));
+    assert_eq!(heat.touched_by_node, Some(BTreeMap::from(by_node)));
+}
+
+// One node, hint faults (they tell it themselves), no source, a process that has ended.
+#[test]
+fn nothing_is_asked_for_that_is_known_or_that_nobody_wants() {
+    let told = [task(A, 0, Some(0), 9), census(A, 0, 9), region(A, 0, 9, 20)];
+    for source in Source::ALL {
+        let mut v = view(source, &machine(2, 0));
+        v.handle(s(0), &told);
+        v.handle(s(0), &[fault(A, 1, 0, 1, None)]);
+        v.handle(s(0), &[Seen::Sample { who: A, vpn: 3, from: NodeId(0), period: 1 }]);
+        assert_eq!(v.ask(Pages(100)), [], "{source:?}");
+    }
+    let mut v = view(Source::Damon, &machine(2, 0));
+    v.handle(s(0), &[told[0].clone(), told[2].clone(), Seen::Gone { who: A }]);
+    assert_eq!(v.ask(Pages(100)), []);
+    let mut v = view(Source::Damon, &machine(1, 0));
+    v.handle(s(0), &[told[0].clone(), told[2].clone()]);
+    assert_eq!(v.ask(Pages(100)), []);
 }
 
 // Two aggregations in one period: their mean; touched is their union.
@@ -144,7 +229,7 @@ fn several_aggregations_are_taken_together() {
         &v.rows(s(5)),
         expect![[r#"
             10@5  cpu None on Some(0) resident 900 [0:900] tiers [4:900] local Some(1000) age 3000 ms
-              >=10500/s touched 200 [0:200] hot Some(100) local Some(1000)
+              >=10500/s touched 200 [0:200] hot Some(100) [0:100] local Some(1000)
         "#]],
     );
 }
@@ -175,7 +260,7 @@ fn hint_faults_tell_node_and_time() {
         &v.rows(s(5)),
         expect![[r#"
             10@5  cpu None on Some(0) resident 300 [0:200,1:100] tiers [4:200,22:100] local Some(666) age 5000 ms
-              >=167/s touched 2 [0:1,1:1] hot Some(1) local Some(333)
+              >=167/s touched 2 [0:1,1:1] hot Some(1) [1:1] local Some(333)
         "#]],
     );
     assert_eq!(v.totals().unknown, 1, "nobody has spoken of {B}");
@@ -191,7 +276,7 @@ fn samples_stand_for_their_period() {
         &v.rows(s(5)),
         expect![[r#"
             10@5  cpu None on None resident 300 [1:300] tiers [4:300] local None age 5000 ms
-              6004/s touched 2 [1:2] hot None local Some(666)
+              6004/s touched 2 [1:2] hot None [?] local Some(666)
         "#]],
     );
 }
@@ -267,6 +352,21 @@ proptest! {
             if i % 7 != 0 {
                 continue;
             }
+            // Some are answered, not all of them with the truth.
+            for (k, act) in v.ask(Pages(now % 5000)).into_iter().enumerate() {
+                if k % 3 == 2 {
+                    continue;
+                }
+                let who = act.who().unwrap();
+                let mut after = 0;
+                for span in act.spans() {
+                    prop_assert!(after <= span.start && span.start < span.end);
+                    after = span.end;
+                    let pages = Pages(if k == 0 { span.pages().0 } else { now });
+                    let on = NodeId((span.start % 3) as u16);
+                    v.handle(Picos(now), &[Seen::Resident { who, span: *span, on, pages }]);
+                }
+            }
             for r in v.rows(Picos(now)) {
                 let sum = |it: &mut dyn Iterator<Item = &Pages>| {
                     it.fold(0u64, |sum, p| sum.saturating_add(p.0))
@@ -282,6 +382,9 @@ proptest! {
                 prop_assert!(h.hot.is_none_or(|hot| hot <= h.touched));
                 if let Some(by) = h.touched_by_node {
                     prop_assert_eq!(sum(&mut by.values()), h.touched.0);
+                }
+                if let Some(by) = h.hot_by_node {
+                    prop_assert_eq!(sum(&mut by.values()), h.hot.map_or(0, |p| p.0));
                 }
             }
         }

@@ -41,7 +41,8 @@ fn write(path: impl AsRef<Path>, value: &str) -> Result<()> {
     fs::write(path, value).with_context(|| format!("{} = {value}", path.display()))
 }
 
-fn begin(mode: &str) -> Result<()> {
+/// Balancing in that mode, with scans in quick succession.
+pub(crate) fn begin(mode: &str) -> Result<()> {
     for (name, value) in QUICK {
         write(Path::new("/sys/kernel/debug/sched/numa_balancing").join(name), value)?;
     }
@@ -49,7 +50,7 @@ fn begin(mode: &str) -> Result<()> {
 }
 
 /// A process that touches pages of its own until it is ended.
-struct Toucher {
+pub(crate) struct Toucher {
     who: Who,
     /// Its pages.
     pages: std::ops::Range<u64>,
@@ -57,8 +58,12 @@ struct Toucher {
 
 impl Toucher {
     /// `count` pages on node `on`, touched by one thread on each of the nodes `from`.
-    fn new(asked: &Asked, from: &[usize], on: usize, count: usize) -> Result<Self> {
+    pub(crate) fn new(asked: &Asked, from: &[usize], on: usize, count: usize) -> Result<Self> {
         Self::with(asked, from, on, count, libc::MADV_NOHUGEPAGE)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.who.pid
     }
 
     fn with(asked: &Asked, from: &[usize], on: usize, count: usize, advice: i32) -> Result<Self> {

@@ -150,6 +150,11 @@ const TESTS: &[Test] = &[
         "homenode observe tells where a process has its memory, and what DAMON says of it",
         observe::observe,
     ),
+    test(
+        "observe-hints",
+        "homenode observe by hint faults tells on which nodes memory was accessed",
+        observe::by_hint_faults,
+    ),
     test("advise", "what would be moved is said, and nothing is", advise::nothing_is_moved),
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
     test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),

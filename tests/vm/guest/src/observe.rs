@@ -3,6 +3,7 @@
 //!
 //! Source: specs/observe.md.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::asked::Asked;
 use crate::damon::Module;
+use crate::hints::{self, Toucher};
 
 /// Pages of the process.
 const PAGES: u64 = 8192;
@@ -119,15 +121,53 @@ pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
     if !offers("damon")? {
         return Ok(Outcome::Passed(json!({"damon": "not offered"})));
     }
-    let rows = rows(pid, "damon")?;
-    let touched = |row: &&Value| row["heat"]["touched_bytes"].as_u64();
-    let hottest = rows.iter().max_by_key(touched).context("no rows")?;
+    let told = rows(pid, "damon")?;
+    let hot = |row: &&Value| row["heat"]["hot_bytes"].as_u64();
+    let hottest = told.iter().max_by_key(hot).context("no rows")?;
     let heat = &hottest["heat"];
-    // How much is not asked for: an emulated CPU on which nothing else runs sets a page's
-    // accessed bit again only when it has forgotten the page, and DAMON may see nothing.
-    ensure!(heat["accesses_per_second"].is_f64(), "DAMON told nothing: {rows:?}");
+    ensure!(heat["accesses_per_second"].is_f64(), "DAMON told nothing: {told:?}");
+    ensure!(hot(&hottest) >= Some(PAGES * 4096 / 2), "nearly all of it is hot: {told:?}");
+    // DAMON tells addresses: where they are was asked for.
+    for name in ["touched", "hot"] {
+        let by_node = sums(&heat[format!("{name}_bytes_by_node")]);
+        let all = heat[format!("{name}_bytes")].as_u64().context("bytes")?;
+        ensure!(by_node.values().sum::<u64>() == all, "{name}: {by_node:?} of {all}: {hottest}");
+        let there = by_node.get(&node.to_string()).copied().unwrap_or(0);
+        ensure!(there >= all / 4 * 3, "{name}: node {node} has it: {hottest}");
+    }
     let slots = fs::read_to_string("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds")?;
     ensure!(slots.trim() == "0", "{slots} slots are left");
     drop(module);
     Ok(Outcome::Passed(json!({"damon": heat})))
+}
+
+/// Bytes by node, or nothing where they are not known.
+fn sums(by_node: &Value) -> BTreeMap<String, u64> {
+    let all = by_node.as_object().into_iter().flatten();
+    all.filter_map(|(node, bytes)| Some((node.clone(), bytes.as_u64()?))).collect()
+}
+
+/// The same by the kernel's hint faults, while it balances: they tell the page's node. Two
+/// threads touch the same pages from two nodes, so that there are faults all the time.
+pub(crate) fn by_hint_faults(asked: &Asked) -> Result<Outcome> {
+    let with_cpus = asked.nodes.iter().enumerate().filter(|(_, n)| !n.cpus.is_empty());
+    let [one, other, ..] = with_cpus.map(|(node, _)| node).collect::<Vec<_>>()[..] else {
+        return Ok(Outcome::Skipped("one node with CPUs: memory that is there stays".to_owned()));
+    };
+    hints::begin("1")?;
+    let told = (|| {
+        ensure!(offers("hint-fault")?, "doctor does not offer hint faults");
+        let toucher = Toucher::new(asked, &[one, other], one, 2000)?;
+        rows(toucher.pid(), "hint-fault")
+    })();
+    fs::write(Still::KNOB, "0").context("numa_balancing off")?;
+    let rows = told?;
+    let touched = |row: &&Value| row["heat"]["touched_bytes"].as_u64();
+    let most = rows.iter().max_by_key(touched).context("no rows")?;
+    let all = touched(&most).context("no hint fault was told")?;
+    let heat = &most["heat"];
+    let by_node = sums(&heat["touched_bytes_by_node"]);
+    ensure!(all > 0 && by_node.values().sum::<u64>() == all, "{by_node:?} of {all}: {most}");
+    ensure!(heat["at_least"] == true && heat["local_percent"].is_f64(), "{most}");
+    Ok(Outcome::Passed(json!({"most": heat})))
 }
