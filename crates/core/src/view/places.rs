@@ -48,15 +48,17 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// What was accessed earlier in the period no longer counts.
+    /// What was accessed earlier in the period no longer counts; unless it was asked for
+    /// already: what is told meanwhile does not take its place.
     pub(super) fn begin(&mut self) {
-        self.stretches.clear();
-        self.pieces.clear();
+        if self.pieces.is_empty() {
+            self.stretches.clear();
+        }
     }
 
     /// A stretch behind those before.
     pub(super) fn add(&mut self, span: Span, rate: u64) {
-        if rate > 0 && self.stretches.len() < MOST {
+        if rate > 0 && self.stretches.len() < MOST && self.pieces.is_empty() {
             self.stretches.push(Stretch { span, rate });
         }
     }
@@ -185,8 +187,19 @@ mod tests {
         assert_eq!(p.at_least(1), by(&[(0, 14), (1, 6)]));
         assert_eq!(p.at_least(50), by(&[(0, 4), (1, 6)]));
         assert_eq!(p.accesses(), by(&[(0, 10 * 5 + 4 * 100), (1, 600)]));
+        // Another aggregation, before the answers have come.
         p.begin();
-        assert_eq!((p.pages(), p.at_least(1).len()), (0, 0));
+        p.add(span(0, 1000), 9);
+        assert_eq!(p.at_least(1), by(&[(0, 14), (1, 6)]));
+    }
+
+    #[test]
+    fn only_the_last_aggregation_is_asked_for() {
+        let mut p = Places::default();
+        p.add(span(0, 10), 5);
+        p.begin();
+        p.add(span(4, 6), 5);
+        assert_eq!((p.pages(), p.ask(20)), (2, vec![span(4, 6)]));
     }
 
     //  |  ■■  |  ■■  |  ■■  |  ■■  |     256 of 1024 pages: four pieces of 64

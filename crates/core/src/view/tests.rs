@@ -159,12 +159,14 @@ fn where_it_is_hot_is_asked_for() {
         [place(A, 100, 200, 1, 100), place(A, 500, 800, 0, 100), place(A, 500, 800, 1, 200)];
     v.handle(s(1), &answers);
     v.handle(s(1), &[place(A, 100, 201, 1, 100)]);
+    // An aggregation that ends meanwhile counts as the others do, but was not asked for.
+    v.handle(s(1), &[region(A, 100, 200, 20), region(A, 300, 800, 0)]);
     check(
         &v.rows(s(5)),
         expect![[r#"
-        10@5  cpu None on Some(0) resident 4000 [0:1000,1:3000] tiers [4:1000,22:3000] local Some(250) age 5000 ms
-          >=31500/s touched 500 [0:125,1:375] hot Some(300) [0:75,1:225] local Some(43)
-    "#]],
+            10@5  cpu None on Some(0) resident 4000 [0:1000,1:3000] tiers [4:1000,22:3000] local Some(250) age 4000 ms
+              >=27666/s touched 500 [0:125,1:375] hot Some(233) [0:58,1:175] local Some(43)
+        "#]],
     );
     assert_eq!(v.totals().unknown, 1, "nobody asked for that");
     assert_eq!(v.ask(Pages(10_000)), [], "nothing was accessed since");
