@@ -67,9 +67,10 @@ pub(crate) fn nothing_is_moved(asked: &Asked) -> Result<Outcome> {
     }
     let after = (by_node(busy.pid())?, knobs());
     ensure!(after.1 == before.1, "knobs were changed: {before:?}, then {after:?}");
-    // On the other nodes are libraries, which reclaim may take.
+    // On the other nodes are libraries, which reclaim may take; and where those are full a
+    // page of its stack may come to the slow one.
     let there = |on: &[u64]| on.get(slow).copied().unwrap_or(0);
-    ensure!(there(&after.0) == there(&before.0), "pages went: {before:?}, then {after:?}");
+    ensure!(there(&after.0) >= there(&before.0), "pages went: {before:?}, then {after:?}");
     drop(module);
     if !heat {
         ensure!(told["source"] == "residency" && wished(&told) == 0, "without heat: {told}");

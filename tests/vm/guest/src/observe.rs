@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -66,6 +66,24 @@ fn rows(pid: u32, source: &str) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
+/// Times that it is observed: on a busy host the guest's kernel may not come to look at the
+/// process within one.
+const LOOKS: usize = 5;
+
+/// The row that has most of something, looked for until it has enough.
+fn most(pid: u32, source: &str, of: &str, enough: u64) -> Result<Value> {
+    let bytes = |row: &Value| row["heat"][of].as_u64().unwrap_or(0);
+    let mut found = Value::Null;
+    for _ in 0..LOOKS {
+        let told = rows(pid, source)?;
+        found = told.into_iter().chain([found]).max_by_key(bytes).unwrap_or_default();
+        if bytes(&found) >= enough {
+            return Ok(found);
+        }
+    }
+    bail!("{of} of {enough} bytes were not told by {source}, at most: {found}")
+}
+
 /// Whether doctor offers a source.
 pub(crate) fn offers(source: &str) -> Result<bool> {
     let output = Command::new("/bin/homenode").args(["doctor", "--json"]).output()?;
@@ -121,12 +139,10 @@ pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
     if !offers("damon")? {
         return Ok(Outcome::Passed(json!({"damon": "not offered"})));
     }
-    let told = rows(pid, "damon")?;
-    let hot = |row: &&Value| row["heat"]["hot_bytes"].as_u64();
-    let hottest = told.iter().max_by_key(hot).context("no rows")?;
+    // Nearly all of it is hot.
+    let hottest = most(pid, "damon", "hot_bytes", PAGES * 4096 / 2)?;
     let heat = &hottest["heat"];
-    ensure!(heat["accesses_per_second"].is_f64(), "DAMON told nothing: {told:?}");
-    ensure!(hot(&hottest) >= Some(PAGES * 4096 / 2), "nearly all of it is hot: {told:?}");
+    ensure!(heat["accesses_per_second"].is_f64(), "no rate: {hottest}");
     // DAMON tells addresses: where they are was asked for.
     for name in ["touched", "hot"] {
         let by_node = sums(&heat[format!("{name}_bytes_by_node")]);
@@ -158,16 +174,13 @@ pub(crate) fn by_hint_faults(asked: &Asked) -> Result<Outcome> {
     let told = (|| {
         ensure!(offers("hint-fault")?, "doctor does not offer hint faults");
         let toucher = Toucher::new(asked, &[one, other], one, 2000)?;
-        rows(toucher.pid(), "hint-fault")
+        most(toucher.pid(), "hint-fault", "touched_bytes", 4096)
     })();
     fs::write(Still::KNOB, "0").context("numa_balancing off")?;
-    let rows = told?;
-    let touched = |row: &&Value| row["heat"]["touched_bytes"].as_u64();
-    let most = rows.iter().max_by_key(touched).context("no rows")?;
-    let all = touched(&most).context("no hint fault was told")?;
+    let most = told?;
     let heat = &most["heat"];
-    let by_node = sums(&heat["touched_bytes_by_node"]);
-    ensure!(all > 0 && by_node.values().sum::<u64>() == all, "{by_node:?} of {all}: {most}");
+    let (all, by_node) = (heat["touched_bytes"].as_u64(), sums(&heat["touched_bytes_by_node"]));
+    ensure!(Some(by_node.values().sum::<u64>()) == all, "{by_node:?} of {all:?}: {most}");
     ensure!(heat["at_least"] == true && heat["local_percent"].is_f64(), "{most}");
     Ok(Outcome::Passed(json!({"most": heat})))
 }
