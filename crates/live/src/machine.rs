@@ -87,9 +87,13 @@ pub trait Memory {
 pub trait Places {
     /// Pages of the process by node. `None` if it is gone or can't be asked.
     fn census(&mut self, who: Who) -> Option<BTreeMap<NodeId, Pages>>;
-    /// Pages of a span by node, holes left out however large they are. `None` if the
-    /// process is gone.
-    fn within(&mut self, who: Who, span: Span) -> Option<BTreeMap<NodeId, Pages>>;
+    /// Pages of each span by node, holes left out however large they are. `None` if the
+    /// process is gone or can't be asked.
+    fn within_each(&mut self, who: Who, spans: &[Span]) -> Option<Vec<BTreeMap<NodeId, Pages>>>;
+    /// Of one span.
+    fn within(&mut self, who: Who, span: Span) -> Option<BTreeMap<NodeId, Pages>> {
+        self.within_each(who, &[span])?.pop()
+    }
 }
 
 /// What is accessed.
@@ -305,8 +309,8 @@ impl LiveMachine {
             Act::Watch { who } => self.parts.heat.watch(who),
             Act::Unwatch { who } => self.parts.heat.unwatch(who),
             Act::Look { who, spans } => {
-                for span in spans {
-                    let Some(found) = self.parts.places.within(who, span) else { break };
+                let found = self.parts.places.within_each(who, &spans).unwrap_or_default();
+                for (span, found) in spans.into_iter().zip(found) {
                     tell(who, span, found, &self.parts.topology, out);
                 }
                 (tried, carried.moved) = (named, named);

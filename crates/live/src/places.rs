@@ -104,7 +104,7 @@ impl ThisKernel {
     }
 
     /// What was found, if it was that process that was asked.
-    fn told(&self, who: Who, found: io::Result<ByNode>) -> Option<ByNode> {
+    fn told<T>(&self, who: Who, found: io::Result<T>) -> Option<T> {
         match found {
             Ok(found) => self.files.lives(who).then_some(found),
             Err(e) => {
@@ -130,25 +130,42 @@ impl ThisKernel {
         Ok(found)
     }
 
-    fn try_within(&mut self, who: Who, span: Span) -> io::Result<ByNode> {
+    fn try_within(&mut self, who: Who, spans: &[Span]) -> io::Result<Vec<ByNode>> {
         let nodes = with_memory(&self.files.root);
+        let only = if let [only] = nodes[..] { Some(NodeId(only)) } else { None };
         let pagemap = self.files.open(who, "pagemap")?;
-        if self.scans {
-            let only = if let [only] = nodes[..] { Some(NodeId(only)) } else { None };
+        let mut found = Vec::with_capacity(spans.len());
+        for &span in spans.iter().take_while(|_| self.scans) {
             let mut asked = Asked::new(who.pid, only);
             match present::scan(&pagemap, span, |piece| asked.add(piece)) {
-                Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => self.scans = false,
-                got => return got.and_then(|()| asked.done()),
+                Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => break,
+                got => found.push(got.and_then(|()| asked.done())?),
             }
         }
+        let rest = &spans[found.len()..];
+        let (Some(first), Some(last)) = (rest.first(), rest.last()) else { return Ok(found) };
+        // The kernel doesn't know the call.
+        self.scans = false;
+        let all = Span { start: first.start, end: last.end };
+        let maps = present::mappings(self.files.open(who, "maps")?, all)?;
+        for &span in rest {
+            found.push(self.read_span(who, &pagemap, &maps, span)?);
+        }
+        Ok(found)
+    }
+
+    /// Before Linux 6.7.
+    ///
+    /// * `maps` – the process's mappings, as far as they reach into any of the spans.
+    fn read_span(&self, who: Who, pagemap: &File, maps: &[Span], span: Span) -> io::Result<ByNode> {
         let mut asked = Asked::new(who.pid, None);
-        let (mapped, mut found) = self.mapped(who, span)?;
+        let (mapped, mut found) = self.mapped(who, maps, span)?;
         for (part, take) in mapped {
             match take {
-                Take::Add => present::read(&pagemap, part, |piece| asked.add(piece))?,
+                Take::Add => present::read(pagemap, part, |piece| asked.add(piece))?,
                 Take::Less => {
                     let mut rest = Asked::new(who.pid, None);
-                    present::read(&pagemap, part, |piece| rest.add(piece))?;
+                    present::read(pagemap, part, |piece| rest.add(piece))?;
                     for (node, pages) in rest.done()? {
                         let left = found.entry(node).or_default();
                         *left = left.saturating_sub(pages);
@@ -163,8 +180,15 @@ impl ThisKernel {
 
     /// Before Linux 6.7: what of a span is to be read page by page, and the pages of
     /// mappings of which the kernel has told them as a whole.
-    fn mapped(&self, who: Who, span: Span) -> io::Result<(Vec<(Span, Take)>, ByNode)> {
-        let all = present::mappings(self.files.open(who, "maps")?, span)?;
+    fn mapped(
+        &self,
+        who: Who,
+        maps: &[Span],
+        span: Span,
+    ) -> io::Result<(Vec<(Span, Take)>, ByNode)> {
+        // Both in rising order.
+        let behind = maps.partition_point(|m| m.start < span.end);
+        let all = &maps[maps.partition_point(|m| m.end <= span.start).min(behind)..behind];
         let part = |m: &Span| Span { start: m.start.max(span.start), end: m.end.min(span.end) };
         let mut found = ByNode::new();
         let mut totals = BTreeMap::new();
@@ -185,7 +209,7 @@ impl ThisKernel {
             })?;
         }
         let mut parts = Vec::new();
-        for mapping in &all {
+        for mapping in all {
             let inside = part(mapping);
             let outside = [
                 Span { start: mapping.start, end: inside.start },
@@ -291,8 +315,8 @@ impl Places for ThisKernel {
         let found = self.try_census(who);
         self.told(who, found)
     }
-    fn within(&mut self, who: Who, span: Span) -> Option<ByNode> {
-        let found = self.try_within(who, span);
+    fn within_each(&mut self, who: Who, spans: &[Span]) -> Option<Vec<ByNode>> {
+        let found = self.try_within(who, spans);
         self.told(who, found)
     }
 }

@@ -51,8 +51,9 @@ impl Places for Fake {
     fn census(&mut self, _: Who) -> Option<BTreeMap<NodeId, Pages>> {
         Some(BTreeMap::from([(NodeId(0), Pages(7)), (NodeId(1), Pages(2))]))
     }
-    fn within(&mut self, who: Who, _: Span) -> Option<BTreeMap<NodeId, Pages>> {
-        self.0.people.borrow().iter().any(|p| p.who == who).then(BTreeMap::new)
+    fn within_each(&mut self, who: Who, spans: &[Span]) -> Option<Vec<BTreeMap<NodeId, Pages>>> {
+        let there = self.0.people.borrow().iter().any(|p| p.who == who);
+        there.then(|| spans.iter().map(|_| BTreeMap::new()).collect())
     }
 }
 impl Heat for Fake {

@@ -84,6 +84,23 @@ fn what_was_touched_is_counted_and_nothing_else() {
     }
 }
 
+#[test]
+fn many_spans_at_once_are_each_counted() {
+    let own = Own::map(100 * 1000);
+    (0..1000).for_each(|i| (0..i % 65).for_each(|p| own.write(i * 100 + p)));
+    let spans: Vec<Span> = (0..1000).map(|i| own.span(i * 100..i * 100 + 64)).collect();
+    for (name, mut kernel) in ways() {
+        let begun = std::time::Instant::now();
+        let found = kernel.within_each(me(), &spans).unwrap();
+        println!("{name}: 1000 spans took {:?}", begun.elapsed());
+        let pages: Vec<u64> = found.iter().map(sum).collect();
+        assert_eq!(pages, (0..1000).map(|i| i % 65).collect::<Vec<_>>(), "{name}");
+        assert_eq!(kernel.within_each(me(), &[]), Some(Vec::new()), "{name}");
+        let nobody = Who { pid: me().pid, start: me().start + 1 };
+        assert_eq!(kernel.within_each(nobody, &spans), None, "{name}");
+    }
+}
+
 /// A look at 100 pages in 1 TiB goes through no more than those: on the older way half
 /// of it would already be a gigabyte of zeros.
 #[test]
