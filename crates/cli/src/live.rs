@@ -27,7 +27,7 @@ use homenode_live::heat::damon::Damon;
 use homenode_live::heat::hints::Hints;
 use homenode_live::heat::samples::Samples;
 use homenode_live::ksm::Place;
-use homenode_live::machine::{BootClock, Heat, LiveMachine, NoHeat, Parts};
+use homenode_live::machine::{BootClock, Heat, LiveMachine, NoHeat, Pace, Parts};
 use homenode_live::memory::Zoneinfo;
 use homenode_live::people::{Proc, Targets};
 use homenode_live::places::ThisKernel;
@@ -92,8 +92,8 @@ pub(crate) struct Ask {
     pub(crate) targets: Targets,
     /// Whether each look also tells where all pages are.
     pub(crate) census: bool,
-    /// Most of one CPU's time for looking at processes, in thousandths; 0 is no bound.
-    pub(crate) permille: u32,
+    /// How often processes are looked at.
+    pub(crate) pace: Pace,
 }
 
 /// A machine that is being looked at. Ends with [`LiveMachine::close`].
@@ -249,7 +249,7 @@ impl Ready {
             heat: self.heat,
             mover: None,
             census: ask.census,
-            permille: ask.permille,
+            pace: ask.pace,
         });
         let refused = Box::new(move || refused.load(std::sync::atomic::Ordering::Relaxed));
         Ok(Opened { machine, source: self.source, why: self.why, refused })

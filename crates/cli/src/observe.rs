@@ -20,7 +20,7 @@ use homenode_core::engine::choice::lacks;
 use homenode_core::engine::seen::Source;
 use homenode_core::units::{NodeId, Picos};
 use homenode_core::view::{Settings, View};
-use homenode_live::machine::LiveMachine;
+use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::{PeopleError, Targets};
 use homenode_machine::Machine;
 use homenode_report::{ObserveOrder, ObserveTable};
@@ -156,11 +156,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             Targets::Tree(program.pid())
         }
     };
-    let permille = match ready.source {
-        Source::Residency => 0,
-        _ => PERMILLE,
+    let pace = match ready.source {
+        Source::Residency => Pace::UNBOUND,
+        // At the end of each period processes are looked at in any case: a little less, since
+        // a look is a little late.
+        _ => Pace { permille: PERMILLE, longest: Picos(args.period.0 / 10 * 9) },
     };
-    let opened = match ready.open(&found, Ask { targets, census: true, permille }) {
+    let opened = match ready.open(&found, Ask { targets, census: true, pace }) {
         Ok(opened) => opened,
         Err(e) => return not_opened(e, &mut stop),
     };

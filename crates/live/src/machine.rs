@@ -179,9 +179,34 @@ pub struct Parts {
     pub mover: Option<Box<dyn Mover>>,
     /// Whether each look also tells where the pages of every process are.
     pub census: bool,
-    /// Most of one CPU's time that looking at processes may take, in thousandths: after a
-    /// look that took long it is waited accordingly. 0 is no bound.
+    /// How often processes are looked at.
+    pub pace: Pace,
+}
+
+/// How often processes are looked at, where the machine is looked at more often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Most of one CPU's time that it may take, in thousandths: after a look that took long
+    /// it is waited accordingly. 0 is no bound.
     pub permille: u32,
+    /// But no longer than this.
+    pub longest: Picos,
+}
+
+impl Pace {
+    /// Whenever the machine is looked at.
+    pub const UNBOUND: Self = Self { permille: 0, longest: Picos::ZERO };
+
+    /// So much of one CPU's time, however long it is waited for that.
+    pub const fn at_most(permille: u32) -> Self {
+        Self { permille, longest: Picos(u64::MAX) }
+    }
+
+    /// From the beginning of a look that took so long to the next.
+    fn pause(self, took: Picos) -> Picos {
+        let share = took.0.saturating_mul(1000).checked_div(self.permille.into()).unwrap_or(0);
+        Picos(share.min(self.longest.0).max(PEOPLE_EVERY.0))
+    }
 }
 
 /// Linux, as the engine sees it.
@@ -252,11 +277,8 @@ impl LiveMachine {
         if self.people_at.is_none_or(|at| at <= now) {
             self.look_at_people(out)?;
             let took = self.parts.clock.now().saturating_sub(now);
-            let pause = match self.parts.permille {
-                0 => Picos::ZERO,
-                share => Picos(took.0.saturating_mul(1000) / u64::from(share)),
-            };
-            self.people_at = Some(Picos(now.0.saturating_add(pause.0.max(PEOPLE_EVERY.0))));
+            let pause = self.parts.pace.pause(took);
+            self.people_at = Some(Picos(now.0.saturating_add(pause.0)));
         }
         let nodes = self.parts.memory.look();
         let nodes = nodes.map_err(|e| ObserveError::Source(format!("zones can't be read: {e}")))?;

@@ -9,7 +9,7 @@ use homenode_core::engine::Settings;
 use homenode_core::engine::choice::lacks;
 use homenode_core::engine::seen::{Source, Who};
 use homenode_live::links::links;
-use homenode_live::machine::LiveMachine;
+use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::{PeopleError, Targets};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
         let program = stop.program.insert(Program::start(&args.command)?);
         Targets::Tree(program.pid())
     };
-    let opened = match ready.open(&found, Ask { targets, census: false, permille: PERMILLE }) {
+    let pace = Pace::at_most(PERMILLE);
+    let opened = match ready.open(&found, Ask { targets, census: false, pace }) {
         Ok(opened) => opened,
         Err(e) => return Err(not_opened(e, &mut stop)),
     };

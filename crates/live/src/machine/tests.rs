@@ -116,7 +116,7 @@ fn machine(world: &Rc<World>, moves: bool) -> LiveMachine {
         heat: Box::new(fake()),
         mover: moves.then(|| Box::new(fake()) as Box<dyn Mover>),
         census: false,
-        permille: 10,
+        pace: Pace { permille: 10, longest: Picos::from_secs(60) },
     })
 }
 
@@ -211,7 +211,14 @@ fn a_look_that_takes_long_is_paid_for_by_waiting() {
         m.wait(Picos::from_ms(ms), &mut Vec::new()).unwrap();
     }
     // 1 % of 100 s is 1 s: looks of 0.4 s every 40 s.
-    assert_eq!(world.did.borrow().iter().filter(|d| *d == "people").count(), 3);
+    let looks = || world.did.borrow().iter().filter(|d| *d == "people").count();
+    assert_eq!(looks(), 3);
+    // But every ten seconds, if that is wanted; the one before is waited for still.
+    m.parts.pace.longest = Picos::from_secs(10);
+    for ms in (100_000..200_000).step_by(500) {
+        m.wait(Picos::from_ms(ms), &mut Vec::new()).unwrap();
+    }
+    assert_eq!(looks(), 3 + 8);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::watermarks::ZoneMarks;
 use homenode_core::topology::{Link, Machine, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
-use homenode_live::machine::{BootClock, Heat, LiveMachine, Parts, People, Person};
+use homenode_live::machine::{BootClock, Heat, LiveMachine, Pace, Parts, People, Person};
 use homenode_live::memory::Zoneinfo;
 use homenode_live::mover::MovePages;
 use homenode_live::people::{Proc, Targets};
@@ -122,7 +122,7 @@ impl LiveStage {
             heat: heat(&spans)?,
             mover: Some(Box::new(MovePages::new("/"))),
             census: false,
-            permille: 0,
+            pace: Pace::UNBOUND,
         };
         Ok(Self {
             machine: LiveMachine::new(parts),
