@@ -232,7 +232,8 @@ fn observe(
         let now = course.machine.now();
         let silent = course.silent().map(|since| now.saturating_sub(since));
         let (since, totals, len) = (now.saturating_sub(began), course.totals(), course.len());
-        shower.rows(&rows, &About { since, totals, len, silent })?;
+        let last = turn != Turn::Over;
+        shower.rows(&rows, &About { since, totals, len, silent, last })?;
         if turn != Turn::Over || !shower.is_read() {
             break turn;
         }
@@ -243,7 +244,8 @@ fn observe(
     }
     let kernel = course.machine.source_spent();
     let own = own_time(&args.root).saturating_sub(own);
-    shower.say(&summary(&course.totals(), refused(), time, own, kernel, source))?;
+    let (totals, periods) = (course.totals(), shower.periods());
+    shower.say(&summary(&totals, periods, refused(), time, own, kernel, source))?;
     if let (Some((bytes, rows)), Some(path)) = (shower.finish()?, &args.output) {
         shower.say(&format!("{}: {rows} rows, {bytes} bytes", path.display()))?;
     }
@@ -326,6 +328,7 @@ fn heading(args: &Args, found: &Found, source: Source, why: &str) -> Vec<String>
 /// What it was, in a few lines.
 fn summary(
     totals: &homenode_core::view::Totals,
+    periods: u64,
     refused: u64,
     time: Picos,
     own: Picos,
@@ -336,8 +339,8 @@ fn summary(
     let mut out = format!(
         "observed {:.1} s in {} period{}: {} process{}, {} ended",
         time.as_secs_f64(),
-        totals.periods,
-        if totals.periods == 1 { "" } else { "s" },
+        periods,
+        if periods == 1 { "" } else { "s" },
         totals.processes,
         if totals.processes == 1 { "" } else { "es" },
         totals.ended

@@ -141,6 +141,24 @@ fn a_program_is_observed_with_its_children_until_it_ends() {
     assert!(names.contains("sh") && names.contains("sleep"), "{names:?} in {text}");
 }
 
+// The end may be noticed in the period after the one in which the last process went.
+#[test]
+fn no_table_is_empty_at_the_end() {
+    for length in ["0.31", "0.4", "0.49"] {
+        let out = Command::new(HOMENODE)
+            .args(["observe", "--source", "residency", "--period", "100ms", "--"])
+            .args(["sleep", length])
+            .output()
+            .expect("the command runs");
+        let text = err(&out);
+        let tables: Vec<&str> = text.split("period ").skip(1).collect();
+        assert!(!tables.is_empty(), "{text}");
+        let last = tables[tables.len() - 1].split("\nobserved").next().unwrap_or_default();
+        assert!(last.lines().filter(|l| l.contains("sleep")).count() == 1, "{text}");
+        assert!(text.contains(&format!("in {} periods", tables.len())), "{text}");
+    }
+}
+
 #[test]
 fn a_program_that_a_signal_ends_or_that_is_over_at_once_has_its_code() {
     for (program, code) in [("kill -9 $$", 137), ("exit 0", 0), ("exit 255", 255)] {

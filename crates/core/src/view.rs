@@ -108,8 +108,6 @@ impl Default for Settings {
 /// What was counted from the beginning on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Times that rows were asked for.
-    pub periods: u64,
     /// Processes.
     pub processes: u64,
     /// Those of them that ended.
@@ -217,7 +215,6 @@ impl View {
         let rows = self.processes.iter_mut().map(row).collect();
         self.processes.retain(|_, p| !p.gone);
         self.since = Some(self.now);
-        self.totals.periods += 1;
         rows
     }
 

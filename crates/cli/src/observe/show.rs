@@ -58,6 +58,8 @@ pub(super) struct About {
     pub(super) len: (usize, usize),
     /// For how long the source has been silent.
     pub(super) silent: Option<Picos>,
+    /// Whether it is the last period, which was cut short.
+    pub(super) last: bool,
 }
 
 impl Shower {
@@ -102,11 +104,20 @@ impl Shower {
         !self.unread || self.file.is_some()
     }
 
+    /// Periods that were shown.
+    pub(super) const fn periods(&self) -> u64 {
+        self.period
+    }
+
     /// The rows of a period.
     ///
     /// # Errors
     /// A terminal, pipe or file that can't be written.
     pub(super) fn rows(&mut self, rows: &[Row], about: &About) -> Result<()> {
+        // The end was noticed only after the period in which everybody went.
+        if about.last && rows.is_empty() && self.period > 0 {
+            return Ok(());
+        }
         self.period += 1;
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
