@@ -111,15 +111,16 @@ impl Damon {
             spoke: 0,
             silent: false,
         };
-        // Somebody may have been quicker.
-        if slot::count(&*damon.kernel) != Some(0) {
-            kept.end()?;
-            return Err(DamonError::Theirs);
-        }
         damon.kept = Some(kept);
-        // If it fails, dropping removes the journal.
-        slot::make(&*damon.kernel, me)?;
-        Ok(damon)
+        match slot::make(&*damon.kernel, me) {
+            Err(DamonError::Theirs) => {
+                // Somebody was quicker: there is nothing of ours to be taken down.
+                damon.kept.take().map_or(Ok(()), journal::Kept::end)?;
+                Err(DamonError::Theirs)
+            }
+            // If it fails, dropping removes the journal.
+            made => made.map(|()| damon),
+        }
     }
 
     /// Processor time of DAMON's threads for us so far.

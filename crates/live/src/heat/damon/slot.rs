@@ -63,11 +63,11 @@ fn patiently<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 fn write(files: &(impl Files + ?Sized), name: &str, value: &str) -> Result<(), DamonError> {
-    patiently(|| files.write(name, value)).map_err(|source| DamonError::Write {
-        name: name.to_owned(),
-        value: value.to_owned(),
-        source,
-    })
+    patiently(|| files.write(name, value)).map_err(|source| refused(name, value, source))
+}
+
+fn refused(name: &str, value: &str, source: io::Error) -> DamonError {
+    DamonError::Write { name: name.to_owned(), value: value.to_owned(), source }
 }
 
 fn number(files: &(impl Files + ?Sized), name: &str) -> Option<u64> {
@@ -82,7 +82,16 @@ pub(super) fn count(files: &(impl Files + ?Sized)) -> Option<u64> {
 /// Makes the slot, off, with `me` as its only target. If a write is refused nothing is
 /// left.
 pub(super) fn make(files: &(impl Files + ?Sized), me: u32) -> Result<(), DamonError> {
-    write(files, "nr_kdamonds", "1")?;
+    const NR: &str = "nr_kdamonds";
+    // Each time anew: writing throws away what somebody has made meanwhile.
+    let made = patiently(|| match count(files) {
+        Some(0) => files.write(NR, "1"),
+        _ => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+    });
+    match made {
+        Err(e) if e.raw_os_error() == Some(libc::EEXIST) => return Err(DamonError::Theirs),
+        made => made.map_err(|source| refused(NR, "1", source))?,
+    }
     let made = set_up(files, me);
     // Nobody had the time to do anything with it.
     if made.is_err() && count(files) == Some(1) && matches!(is_on(files), Ok(false)) {

@@ -243,6 +243,13 @@ fn a_slot_of_somebody_else_is_not_touched() {
     assert!(!folder.has_journal());
     assert_eq!(fake.log(), "");
     fake.write("nr_kdamonds", "0").unwrap();
+    // Somebody is quicker, and the kernel busy with that: it is not asked again.
+    fake.log();
+    fake.0.borrow_mut().quicker = true;
+    let refused = Damon::begin(&folder.place(), Box::new(fake.clone())).err();
+    assert!(matches!(refused, Some(DamonError::Theirs)), "{refused:?}");
+    assert_eq!((fake.log().as_str(), folder.has_journal()), ("", false));
+    fake.write("nr_kdamonds", "0").unwrap();
     // Somebody makes one over ours while that is off.
     let mut damon = open(&folder, &fake);
     fake.write("nr_kdamonds", "2").unwrap();
