@@ -35,7 +35,7 @@ use crate::engine::seen::{Seen, Source, Span, Who};
 use crate::tiering::tiers::Tiers;
 use crate::topology::Machine;
 use crate::units::{NodeId, Pages, Picos};
-use process::Process;
+use process::{Process, add};
 use std::collections::BTreeMap;
 
 /// Processes that have ended and whose late news is known to be late.
@@ -89,6 +89,22 @@ pub struct Heat {
     pub hot_by_node: Option<BTreeMap<NodeId, Pages>>,
     /// Share of the accesses told that were to memory of the CPU's node, in thousandths.
     pub local: Option<u32>,
+}
+
+/// Pages by node as pages by tier, with the same sum.
+///
+/// * `tiers` – of the nodes; one without tier counts to the fastest.
+pub fn by_tier(
+    by_node: &BTreeMap<NodeId, Pages>,
+    tiers: &BTreeMap<NodeId, u64>,
+) -> BTreeMap<u64, Pages> {
+    let first = tiers.values().min().copied().unwrap_or(0);
+    let mut out = BTreeMap::new();
+    for (node, pages) in by_node {
+        let sum = out.entry(*tiers.get(node).unwrap_or(&first)).or_default();
+        *sum = add(*sum, *pages);
+    }
+    out
 }
 
 /// What counts as hot.

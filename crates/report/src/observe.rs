@@ -12,7 +12,7 @@
 //! Source: specs/observe.md#table.
 
 use homenode_core::units::{NodeId, Pages};
-use homenode_core::view::Row;
+use homenode_core::view::{Row, by_tier};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,7 +159,13 @@ impl ObserveTable {
             add("HOT", 70, Box::new(hot));
             if tiers.len() > 1 {
                 for &tier in &tiers {
-                    let of = move |r: &Row| self.hot(r, tier).map_or("-".to_owned(), size);
+                    let of = move |r: &Row| {
+                        let by_node = r.heat.as_ref().and_then(|h| h.hot_by_node.as_ref());
+                        by_node.map_or("-".to_owned(), |by| {
+                            let pages = by_tier(by, &self.tiers).get(&tier).copied();
+                            size(pages.unwrap_or_default())
+                        })
+                    };
                     add(&format!("HOT{tier}"), 72, Box::new(of));
                 }
             }
@@ -170,14 +176,6 @@ impl ObserveTable {
         }
         add("AGE", 40, Box::new(age));
         out
-    }
-
-    /// Hot memory of a tier, if it is known.
-    fn hot(&self, r: &Row, tier: u64) -> Option<Pages> {
-        let by_node = r.heat.as_ref()?.hot_by_node.as_ref()?;
-        let first = self.tiers.values().min();
-        let of = |node: &NodeId| self.tiers.get(node).or(first) == Some(&tier);
-        Some(Pages(by_node.iter().filter(|(n, _)| of(n)).map(|(_, p)| p.0).sum()))
     }
 
     /// One row as a JSON object on one line.

@@ -147,12 +147,9 @@ impl<M: Machine> Course<M> {
     }
 
     fn look(&mut self, until: Picos, names: Names<'_, M>) -> Option<Turn> {
-        self.seen.clear();
-        let waited = self.machine.wait(until, &mut self.seen);
-        self.view.handle(self.machine.now(), &self.seen);
+        let waited = self.take(until);
         let view = &mut self.view;
         names(&self.machine, &mut |who, name| view.name(who, name));
-        self.sampled.see(&self.seen);
         match waited {
             Ok(()) => {}
             Err(ObserveError::Ended) => return Some(Turn::Broken(None)),
@@ -161,15 +158,20 @@ impl<M: Machine> Course<M> {
         let changes = self.sampled.fill();
         if self.order(changes) {
             // Orders are carried out when it is waited.
-            self.seen.clear();
-            let now = self.machine.now();
-            if let Err(ObserveError::Source(text)) = self.machine.wait(now, &mut self.seen) {
+            if let Err(ObserveError::Source(text)) = self.take(self.machine.now()) {
                 return Some(Turn::Broken(Some(text)));
             }
-            self.view.handle(self.machine.now(), &self.seen);
-            self.sampled.see(&self.seen);
         }
         None
+    }
+
+    /// Waits until that time and takes in what was seen.
+    fn take(&mut self, until: Picos) -> Result<(), ObserveError> {
+        self.seen.clear();
+        let waited = self.machine.wait(until, &mut self.seen);
+        self.view.handle(self.machine.now(), &self.seen);
+        self.sampled.see(&self.seen);
+        waited
     }
 
     /// Whether any order was taken. One that isn't is for a process that has just ended, or
@@ -209,11 +211,7 @@ impl<M: Machine> Course<M> {
             if open.is_empty() {
                 return;
             }
-            self.seen.clear();
-            let until = self.machine.now() + pause;
-            let waited = self.machine.wait(until, &mut self.seen);
-            self.view.handle(self.machine.now(), &self.seen);
-            self.sampled.see(&self.seen);
+            let waited = self.take(self.machine.now() + pause);
             for seen in &self.seen {
                 if let Seen::Done { order, .. } = seen {
                     open.remove(order);

@@ -2,7 +2,7 @@
 
 use super::pages::{Marks, Spans};
 use super::places::{Places, share, split};
-use super::{Heat, Row};
+use super::{Heat, Row, by_tier};
 use crate::engine::heat::{count_rate, fault_rate, region_rate};
 use crate::engine::seen::{Source, Span, Who};
 use crate::units::{NodeId, Pages, Picos};
@@ -193,12 +193,6 @@ impl Process {
             true => self.resident,
             false => by_node.values().copied().fold(Pages::ZERO, add),
         };
-        let first = tiers.values().min().copied().unwrap_or(0);
-        let mut by_tier = BTreeMap::new();
-        for (node, pages) in &by_node {
-            let sum = by_tier.entry(*tiers.get(node).unwrap_or(&first)).or_default();
-            *sum = add(*sum, *pages);
-        }
         let here = |node| by_node.get(&node).map_or(0, |p| p.0);
         let local = self.node.and_then(|node| permille(here(node), resident.0));
         let local = local.filter(|_| !by_node.is_empty());
@@ -212,8 +206,8 @@ impl Process {
             resident,
             local,
             heat,
+            by_tier: by_tier(&by_node, tiers),
             by_node,
-            by_tier,
             age: now.saturating_sub(word),
             gone: self.gone,
         };
@@ -255,20 +249,15 @@ impl Heard {
             1 => by_node.keys().next().copied(),
             _ => None,
         };
-        // By the answers, where there is something to ask.
-        let split = |pages: Pages, rate: u64| match only {
-            Some(n) => split(pages, &BTreeMap::from([(n, 1)])),
-            None => split(pages, &self.places.at_least(rate)),
-        };
+        // By the answers, where there was something to ask.
+        let shares = |asked| only.map_or(asked, |n| BTreeMap::from([(n, 1)]));
+        let split = |pages, rate| split(pages, &shares(self.places.at_least(rate)));
         match source {
             Source::Damon => {
                 let passes = u128::from(self.passes.max(1));
                 let touched = self.spans.pages().min(resident);
                 let very = Pages(narrow(self.hot / passes)).min(resident);
-                let accesses = match only {
-                    Some(n) => BTreeMap::from([(n, 1)]),
-                    None => self.places.accesses(),
-                };
+                let accesses = shares(self.places.accesses());
                 let at = node.filter(|_| !accesses.is_empty());
                 Some(Heat {
                     rate: narrow(self.rates / passes),
@@ -325,6 +314,6 @@ fn narrow(v: u128) -> u64 {
     u64::try_from(v).unwrap_or(u64::MAX)
 }
 
-fn add(a: Pages, b: Pages) -> Pages {
+pub(super) fn add(a: Pages, b: Pages) -> Pages {
     Pages(a.0.saturating_add(b.0))
 }

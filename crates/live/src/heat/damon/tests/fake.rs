@@ -231,9 +231,6 @@ impl State {
         }
         Ok(())
     }
-}
-
-impl State {
     /// Whether the lock of such a file is taken now.
     fn is_locked(&self, name: &str) -> bool {
         let tried = self.tried.get();
