@@ -1,6 +1,9 @@
 //! `homenode doctor` as its users meet it, and that it changes nothing: every system call
 //! of it is looked at.
 
+#[path = "../../live/tests/support/program.rs"]
+mod program;
+
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs;
@@ -189,11 +192,8 @@ fn without_privilege_it_says_what_it_could_not_see() {
     let folder = std::env::temp_dir().join(format!("homenode-doctor-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     let copy = folder.join("homenode");
-    fs::copy(HOMENODE, &copy).expect("a copy");
-    for path in [&folder, &copy] {
-        let all = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(path, all).expect("open to everybody");
-    }
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("open to everybody");
+    program::copied(Path::new(HOMENODE), &copy);
     let out = Command::new(&copy)
         .args(["doctor", "--json"])
         .current_dir("/")

@@ -14,6 +14,8 @@ mod held;
 mod ksm;
 #[path = "support/man.rs"]
 mod man;
+#[path = "../../live/tests/support/program.rs"]
+mod program;
 
 use expect_test::{Expect, expect};
 use ksm::Turn;
@@ -336,9 +338,7 @@ fn the_programs_code_is_passed_on_and_knobs_are_back() {
     assert_eq!(m.run("merge drive --act -- sh killed").status.code(), Some(137));
     assert_eq!((m.knobs(), m.journal().exists()), (before.clone(), false));
     // An interpreter that is not there is found out late, and all is put back.
-    m.write("rubbish", "#!/no/such/interpreter\n");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(m.0.join("rubbish"), mode).expect("a program");
+    program::script("#!/no/such/interpreter\n", &m.0.join("rubbish"));
     let out = m.run("merge drive --act -- ./rubbish");
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(

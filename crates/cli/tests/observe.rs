@@ -5,6 +5,8 @@
 
 #[path = "support/man.rs"]
 mod man;
+#[path = "../../live/tests/support/program.rs"]
+mod program;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
@@ -208,7 +210,7 @@ fn all_of_them_and_more_than_fit() {
 fn a_guest_goes_by_its_domain() {
     let folder = Folder::new("guest");
     let (qemu, script) = (folder.file("qemu-system-x86_64"), folder.file("script"));
-    fs::copy("/bin/sh", &qemu).expect("a copy");
+    program::copied(Path::new("/bin/sh"), &qemu);
     fs::write(&script, "sleep 100 & wait\n").expect("a script");
     let mut command = Command::new(&qemu);
     // A group of its own, so that the sleep behind it ends with it.

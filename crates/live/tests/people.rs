@@ -2,6 +2,9 @@
 //!
 //! Wherever this machine can't show something, the test says so and why.
 
+#[path = "support/program.rs"]
+mod program;
+
 use homenode_core::engine::seen::Who;
 use homenode_core::topology::Cpu;
 use homenode_core::units::NodeId;
@@ -11,7 +14,6 @@ use homenode_live::sysfs::read_topology;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -238,8 +240,7 @@ fn again(test: &str, place: &str, script: &str) -> bool {
     }
     // Where everybody may run it.
     let copy = std::env::temp_dir().join(format!("homenode-{test}-{}", std::process::id()));
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    program::copied(&std::env::current_exe().unwrap(), &copy);
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(&copy).args([test, "--exact", "--nocapture"]);
     let output = command.env(PLACE, place).output();

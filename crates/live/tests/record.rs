@@ -1,6 +1,9 @@
 //! Real programs, recorded. Skipped, with the reason printed, where QEMU's user mode
 //! or a compiler is not there.
 
+#[path = "support/program.rs"]
+mod program;
+
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::Bytes;
@@ -176,8 +179,7 @@ fn a_pipeline_with_its_children_and_a_script() {
     let out = folder.file("out");
     let text =
         format!("#!/bin/sh\nseq 300 | sort -r | uniq > {}\n(exit 7)\nexit 3\n", out.display());
-    fs::write(&script, text).expect("a script");
-    make_executable(&script);
+    program::script(&text, &script);
     let (s, h, rows) = recorded(&options(&folder, &plugin, &[script.to_str().expect("a name")]));
     assert_eq!((s.ended, s.complete), (Ended::Exit(3), true));
     let names: Vec<&str> = h.tasks.iter().filter_map(|t| t.name.rsplit('/').next()).collect();
@@ -191,11 +193,6 @@ fn a_pipeline_with_its_children_and_a_script() {
     assert!(waits.len() >= 3 && !waits.contains(&u64::MAX), "{waits:?}");
     assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.arg == 7));
     assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.task == 0 && r.arg == 3));
-}
-
-fn make_executable(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
 #[test]
@@ -399,7 +396,7 @@ fn programs_that_cannot_be_recorded_are_told() {
     let name = file.to_str().expect("a name").to_owned();
     fs::write(&file, "hello").expect("a file");
     assert!(tell(&[&name]).contains("chmod"));
-    make_executable(&file);
+    program::script("hello", &file);
     assert!(tell(&[&name]).contains("neither an ELF program nor a script"));
     fs::write(&file, "#!/no/interpreter\n").expect("a file");
     assert!(tell(&[&name]).contains("/no/interpreter"));
