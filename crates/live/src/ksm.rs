@@ -35,7 +35,8 @@ pub(crate) use launch::Signals;
 pub use launch::merging_others;
 pub(crate) use processes::start_of;
 pub use processes::{KsmStat, Registered, Scan, scan};
-pub use reading::{Seen, Watch, memory};
+pub(crate) use reading::find_ksmd;
+pub use reading::{Seen, Sleep, Watch, memory};
 
 use homenode_core::ksm::files::{FOLDER, File};
 use homenode_core::ksm::plan::{Shown, value_of};

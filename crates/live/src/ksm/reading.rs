@@ -30,7 +30,7 @@ pub fn memory(place: &Place) -> Result<(u64, u64), KsmError> {
 }
 
 /// The daemon's number; `None` if it can't be seen from here.
-pub(super) fn find_ksmd(place: &Place) -> Option<u32> {
+pub(crate) fn find_ksmd(place: &Place) -> Option<u32> {
     processes::pids(place).ok()?.into_iter().find(|pid| {
         let stat = Stat::read(&place.path(&format!("/proc/{pid}/stat"))).ok().flatten();
         stat.is_some_and(|stat| stat.comm == b"ksmd" && stat.is_kernel())
@@ -46,6 +46,31 @@ fn cpu_ns(place: &Place, ksmd: u32) -> Option<u64> {
         Some(stat.ticks.saturating_mul(tick_ns()))
     };
     exact().filter(|ns| *ns > 0).or_else(ticks)
+}
+
+/// Whether ksmd sleeps, and how often it has gone to sleep of its own accord.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    /// It sleeps: it waits neither for a CPU nor for a lock.
+    pub now: bool,
+    /// `voluntary_ctxt_switches`: waiting for a lock counts too.
+    pub times: u64,
+}
+
+impl Sleep {
+    /// Of the process of that number; `None` if it is gone.
+    pub(crate) fn of(place: &Place, ksmd: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(place.path(&format!("/proc/{ksmd}/status"))).ok()?)
+    }
+
+    /// Of a text as `/proc/PID/status` has it.
+    fn parse(status: &str) -> Option<Self> {
+        let field = |key: &str| Some(status.lines().find_map(|l| l.strip_prefix(key))?.trim());
+        Some(Self {
+            now: field("State:")?.starts_with('S'),
+            times: field("voluntary_ctxt_switches:")?.parse().ok()?,
+        })
+    }
 }
 
 /// One look.
@@ -162,5 +187,26 @@ impl Watch {
             scan: self.scan.clone(),
             order: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ksmd_sleeps_or_works() {
+        let text = |state: &str, times: &str| format!("Name:\tksmd\nState:\t{state}\n{times}");
+        let times = "voluntary_ctxt_switches:\t25452\nnonvoluntary_ctxt_switches:\t58468\n";
+        let now = |state| Sleep::parse(&text(state, times)).map(|s| (s.now, s.times));
+        assert_eq!(now("S (sleeping)"), Some((true, 25_452)));
+        // Waiting for a lock it is in the middle of its work.
+        assert_eq!(now("D (disk sleep)"), Some((false, 25_452)));
+        assert_eq!(now("R (running)"), Some((false, 25_452)));
+        for text in
+            [text("S (sleeping)", ""), text("S", "voluntary_ctxt_switches: x"), String::new()]
+        {
+            assert_eq!(Sleep::parse(&text), None, "{text}");
+        }
     }
 }

@@ -210,6 +210,10 @@ impl Own {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // A child that another thread forks would map these pages too, until its exec, and
+        // who looks meanwhile would take them for shared. Where the kernel refuses, that.
+        // SAFETY: the mapping just made.
+        unsafe { libc::madvise(start, pages * PAGE, libc::MADV_DONTFORK) };
         Ok(Self { start: start.cast(), pages })
     }
     pub(super) fn page(&self, i: usize) -> u64 {

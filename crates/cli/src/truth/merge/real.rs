@@ -6,6 +6,7 @@ use homenode_config::MergeCase;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Again, Content, Process, Step, Until};
 use homenode_core::units::Pages;
+use homenode_live::ksm::Sleep;
 use homenode_live::truth::merge::{Holder, Kernel, Order, registered};
 use std::process::Command;
 use std::time::Duration;
@@ -316,6 +317,9 @@ impl Side for Real<'_> {
     fn wait(&mut self) -> Result<()> {
         std::thread::sleep(Duration::from_millis(1));
         Ok(())
+    }
+    fn sleep(&mut self) -> Option<Sleep> {
+        self.kernel.sleep()
     }
 }
 

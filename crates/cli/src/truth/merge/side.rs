@@ -4,14 +4,16 @@
 //! batch; the sleep behind it lasts a day. So `run` = 1 makes exactly one pass, if ksmd
 //! waits for it. It may still be in the sleep of the pass before: a change of
 //! `sleep_millisecs` wakes it, and with `run` = 0 it then goes to wait. A write of `run`
-//! waits for a pass that is under way. Hence: wake it; `run` = 1; look for the pass;
-//! `run` = 0; if there was none, again.
+//! waits for a pass that is under way. Hence: wake it; `run` = 1; wait until it has been
+//! awake and sleeps again (on a busy machine it gets a CPU late, ksmd being nicer than
+//! others), or where that can't be seen for a while; `run` = 0; if there was no pass, again.
 //!
 //! Source: specs/ksm.md#pass (SPEC §E.2).
 
 use anyhow::{Result, bail};
 use homenode_config::MergeCase;
 use homenode_core::scenario::{Action, FileOp};
+use homenode_live::ksm::Sleep;
 
 /// Programs and a ksmd.
 pub(super) trait Side {
@@ -27,6 +29,8 @@ pub(super) trait Side {
     fn stats(&mut self) -> Result<Vec<(String, String)>>;
     /// Waits a little, less than what a pass takes.
     fn wait(&mut self) -> Result<()>;
+    /// Whether ksmd sleeps; `None` where that can't be seen.
+    fn sleep(&mut self) -> Option<Sleep>;
 }
 
 /// A number of this side, before which pass.
@@ -81,8 +85,10 @@ const KNOBS: [(&str, &str); 7] = [
 const SLEEPS: [&str; 2] = ["86400000", "86400001"];
 /// How often ksmd is woken for a pass before it is sure that it has nothing to do.
 const WAKES: u32 = 5;
-/// How often a pass is looked for after each.
+/// How often a pass is looked for after each, where ksmd can't be seen.
 const LOOKS: u32 = 40;
+/// How often where it can be, until it sleeps: half a minute at least.
+const PATIENCE: u32 = 30_000;
 
 /// Runs a case; a row per pass.
 pub(super) fn run(side: &mut dyn Side, case: &MergeCase) -> Result<Vec<Row>> {
@@ -180,12 +186,12 @@ fn pass(side: &mut dyn Side, sleep: &mut usize) -> Result<i64> {
         *sleep = 1 - *sleep;
         set(side, "sleep_millisecs", SLEEPS[*sleep])?;
         side.wait()?;
+        let asleep = side.sleep();
         set(side, "run", "1")?;
-        for _ in 0..LOOKS {
-            if scans(side)? != before {
-                break;
-            }
+        let mut looks = 0;
+        while scans(side)? == before && !has_slept(side, asleep, looks)? {
             side.wait()?;
+            looks += 1;
         }
         set(side, "run", "0")?;
         let done = scans(side)?.unwrap_or(0) - before.unwrap_or(0);
@@ -197,4 +203,13 @@ fn pass(side: &mut dyn Side, sleep: &mut usize) -> Result<i64> {
         }
     }
     Ok(0)
+}
+
+/// Whether ksmd has done what it was woken for, as far as can be told after so many looks.
+fn has_slept(side: &mut dyn Side, before: Option<Sleep>, looks: u32) -> Result<bool> {
+    let Some((before, now)) = before.zip(side.sleep()) else { return Ok(looks >= LOOKS) };
+    if looks >= PATIENCE {
+        bail!("ksmd has not come to its work for half a minute: others leave it no CPU");
+    }
+    Ok(now.now && now.times > before.times)
 }

@@ -9,6 +9,7 @@ use homenode_config::{MergeCase, parse_machine};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Policy, Process, Rights, Scenario, Step};
 use homenode_core::units::{CpuId, Picos};
+use homenode_live::ksm::Sleep;
 use homenode_sim::{Setup, Simulation};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -141,5 +142,9 @@ impl Side for Simulated {
             );
         }
         self.run_until(next)
+    }
+    /// A look is longer than what keeps it from its CPU here.
+    fn sleep(&mut self) -> Option<Sleep> {
+        None
     }
 }

@@ -1,7 +1,7 @@
 //! The kernel's own merging for a truth check: ours alone, with every knob as it was
 //! when it is done, also after a signal. How it is held is in [`crate::ksm`].
 
-use crate::ksm::{Alone, Folder, KsmError, Place, Signals, WriteError, scan};
+use crate::ksm::{Alone, Folder, KsmError, Place, Signals, Sleep, WriteError, find_ksmd, scan};
 use std::cell::{Cell, RefCell};
 
 /// Processes that have registered memory for merging, by number and name, as far as the
@@ -18,6 +18,7 @@ pub struct Kernel {
     alone: Alone<Folder>,
     signals: RefCell<Signals>,
     interrupted: Cell<bool>,
+    ksmd: Option<u32>,
 }
 
 impl Kernel {
@@ -31,7 +32,8 @@ impl Kernel {
         let place = Place::here();
         let signals = RefCell::new(Signals::catch());
         let (alone, notes) = Alone::take(&place, place.files())?;
-        Ok((Self { alone, signals, interrupted: Cell::new(false) }, notes))
+        let ksmd = find_ksmd(&place);
+        Ok((Self { alone, signals, interrupted: Cell::new(false), ksmd }, notes))
     }
 
     /// A file's text without its end; `None` where this kernel has none of that name.
@@ -54,6 +56,11 @@ impl Kernel {
     /// [`KsmError::Write`] if a knob refused.
     pub fn reset(&self) -> Result<(), KsmError> {
         self.alone.reset()
+    }
+
+    /// Whether ksmd sleeps; `None` where it can't be seen, as in another PID namespace.
+    pub fn sleep(&self) -> Option<Sleep> {
+        Sleep::of(&Place::here(), self.ksmd?)
     }
 
     /// Whether a signal asked to end.
