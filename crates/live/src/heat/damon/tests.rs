@@ -453,7 +453,7 @@ fn a_journal_without_a_slot_or_of_an_earlier_boot_is_thrown_away() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
     /// Whoever comes and goes: nobody is told another's memory (`check` looks), nobody
     /// who isn't watched is told, and at the end all who live are.
     #[test]
@@ -464,32 +464,34 @@ proptest! {
         let commit = if ends { Commit::Ends } else { Commit::Refuses };
         let (folder, fake) = (Folder::new(), Fake::new(commit));
         let mut damon = open(&folder, &fake);
-        let mut watched = BTreeSet::new();
-        let look = |damon: &mut Damon, watched: &BTreeSet<u32>| -> BTreeSet<u32> {
+        // Whoever has the PID: who comes after a dead one is another.
+        let mut watched = BTreeMap::new();
+        let look = |damon: &mut Damon, watched: &BTreeMap<u32, Who>| -> BTreeSet<u32> {
             let mut told = BTreeSet::new();
             for one in take(damon) {
                 let Seen::Region { who, span, .. } = one else { continue };
                 assert_eq!(span.start >> 8, u64::from(who.pid), "another's memory");
-                assert!(watched.contains(&who.pid), "{who} is not watched");
+                assert_eq!(watched.get(&who.pid), Some(&who), "who is not watched");
                 told.insert(who.pid);
             }
             told
         };
         for (what, pid) in steps {
-            let who = Who { pid, start: 7 };
             match what {
                 0 => {
-                    damon.watch(fake.born(pid, pid % 2 == 0));
-                    watched.insert(pid);
+                    let who = fake.born(pid, pid % 2 == 0);
+                    damon.watch(who);
+                    if let Some(dead) = watched.insert(pid, who).filter(|was| *was != who) {
+                        damon.unwatch(dead);
+                    }
                 }
-                1 => {
-                    damon.unwatch(who);
-                    watched.remove(&pid);
-                }
-                2 => {
-                    fake.dies(pid);
-                    damon.unwatch(who);
-                    watched.remove(&pid);
+                1 | 2 => {
+                    if what == 2 {
+                        fake.dies(pid);
+                    }
+                    if let Some(who) = watched.remove(&pid) {
+                        damon.unwatch(who);
+                    }
                 }
                 3 => fake.aggregates(pid - 9),
                 _ => fake.dies(pid),
@@ -500,9 +502,9 @@ proptest! {
         }
         // All that live are told once things have settled.
         let living: BTreeSet<u32> = watched
-            .iter()
-            .copied()
-            .filter(|pid| fake.0.borrow().living.contains_key(pid))
+            .values()
+            .filter(|who| fake.0.borrow().living.get(&who.pid) == Some(&who.start))
+            .map(|who| who.pid)
             .collect();
         for _ in 0..20 {
             fake.aggregates(3);

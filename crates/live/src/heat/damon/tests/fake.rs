@@ -25,7 +25,7 @@ pub(super) enum Commit {
 /// A target of the thread.
 #[derive(Clone, Copy)]
 struct Target {
-    pid: u32,
+    who: Who,
     /// Whose memory its regions are fitted to: those of a place stay until the update.
     fitted: Option<u32>,
 }
@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) log: Vec<String>,
     /// Starts by PID.
     pub(super) living: BTreeMap<u32, u64>,
+    /// The last one who had a PID, also if he is dead.
+    last: BTreeMap<u32, u64>,
     pub(super) hot: BTreeSet<u32>,
     /// A file that refuses.
     pub(super) refuses: Option<(&'static str, i32)>,
@@ -61,6 +63,7 @@ impl Fake {
             files: [("nr_kdamonds".to_owned(), "0".to_owned())].into(),
             log: Vec::new(),
             living: [(std::process::id(), 7)].into(),
+            last: BTreeMap::new(),
             hot: BTreeSet::new(),
             refuses: None,
             busy: 0,
@@ -74,13 +77,16 @@ impl Fake {
             told: Vec::new(),
         })))
     }
+    /// Who lives under that PID, if need be another than those who died.
     pub(super) fn born(&self, pid: u32, hot: bool) -> Who {
         let mut s = self.0.borrow_mut();
-        s.living.insert(pid, 7);
+        let next = s.last.get(&pid).map_or(7, |start| start + 1);
+        let start = *s.living.entry(pid).or_insert(next);
+        s.last.insert(pid, start);
         if hot {
             s.hot.insert(pid);
         }
-        Who { pid, start: 7 }
+        Who { pid, start }
     }
     pub(super) fn dies(&self, pid: u32) {
         self.0.borrow_mut().living.remove(&pid);
@@ -136,11 +142,12 @@ impl State {
             self.update_at = self.now + 1000 * MS;
         }
         for (i, target) in self.targets.iter_mut().enumerate() {
-            if update && self.living.contains_key(&target.pid) {
-                target.fitted = Some(target.pid);
+            let Who { pid, start } = target.who;
+            if update && self.living.get(&pid) == Some(&start) {
+                target.fitted = Some(pid);
             }
             let Some(of) = target.fitted else { continue };
-            let hot = self.hot.contains(&target.pid) && target.pid == of;
+            let hot = self.hot.contains(&pid) && pid == of;
             for (from, to, accesses) in [(0, 16, if hot { 20 } else { 0 }), (16, 20, 0)] {
                 let page = Fake::page_of(of);
                 self.told.push(Told::Region(Record {
@@ -205,7 +212,9 @@ impl State {
     }
     fn command(&mut self, word: &str) -> Result<(), i32> {
         let named = self.named();
-        let all = named.iter().all(|pid| self.living.contains_key(pid));
+        let living = |pid: &u32| Some(Who { pid: *pid, start: *self.living.get(pid)? });
+        let found: Vec<Who> = named.iter().filter_map(living).collect();
+        let all = found.len() == named.len();
         match (word, self.on()) {
             ("on", true) => return Err(libc::EBUSY),
             ("on", false) if !all => return Err(libc::EINVAL),
@@ -215,16 +224,16 @@ impl State {
                 self.put("0/state", "on");
                 self.put("0/pid", &thread);
                 self.update_at = self.now + 1000 * MS;
-                let fit = |pid| Target { pid, fitted: Some(pid) };
-                self.targets = named.into_iter().map(fit).collect();
+                let fit = |who: Who| Target { who, fitted: Some(who.pid) };
+                self.targets = found.into_iter().map(fit).collect();
             }
             ("off", true) => self.off(),
             ("commit", true) if all => {
                 self.update_at = self.now + 1000 * MS;
                 let old = std::mem::take(&mut self.targets);
                 let fitted = |i: usize| old.get(i).and_then(|t| t.fitted);
-                let seat = |(i, pid)| Target { pid, fitted: fitted(i) };
-                self.targets = named.into_iter().enumerate().map(seat).collect();
+                let seat = |(i, who)| Target { who, fitted: fitted(i) };
+                self.targets = found.into_iter().enumerate().map(seat).collect();
             }
             ("commit", true) if self.commit == Commit::Ends => self.off(),
             _ => return Err(libc::EINVAL),
