@@ -82,11 +82,16 @@ pub struct Heat {
     /// They by node, where the source or an answer told: see [`View::ask`]. Their sum is
     /// `touched`.
     pub touched_by_node: Option<BTreeMap<NodeId, Pages>>,
+    /// By how much one of these may be off where only pieces were looked at: in 19 of 20
+    /// cases by no more. 0 where all of it was; `None` as they.
+    pub touched_error: Option<Pages>,
     /// Pages accessed at [`Settings::hot`] or above; `None` where the source tells no rate
     /// of a page.
     pub hot: Option<Pages>,
     /// They by node, as above.
     pub hot_by_node: Option<BTreeMap<NodeId, Pages>>,
+    /// By how much one of these may be off, as above.
+    pub hot_error: Option<Pages>,
     /// Share of the accesses told that were to memory of the CPU's node, in thousandths.
     pub local: Option<u32>,
 }

@@ -12,7 +12,7 @@
 //! Source: specs/observe.md#table.
 
 use homenode_core::units::{NodeId, Pages};
-use homenode_core::view::{Row, by_tier};
+use homenode_core::view::{self, Row, by_tier};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,10 +160,12 @@ impl ObserveTable {
             if tiers.len() > 1 {
                 for &tier in &tiers {
                     let of = move |r: &Row| {
-                        let by_node = r.heat.as_ref().and_then(|h| h.hot_by_node.as_ref());
+                        let heat = r.heat.as_ref();
+                        let by_node = heat.and_then(|h| h.hot_by_node.as_ref());
                         by_node.map_or("-".to_owned(), |by| {
                             let pages = by_tier(by, &self.tiers).get(&tier).copied();
-                            size(pages.unwrap_or_default())
+                            let about = if heat.is_some_and(is_rough) { "~" } else { "" };
+                            format!("{about}{}", size(pages.unwrap_or_default()))
                         })
                     };
                     add(&format!("HOT{tier}"), 72, Box::new(of));
@@ -200,8 +202,10 @@ impl ObserveTable {
                 "at_least": h.at_least,
                 "touched_bytes": bytes(h.touched),
                 "touched_bytes_by_node": h.touched_by_node.as_ref().map(by_node),
+                "touched_error_bytes": h.touched_error.map(bytes),
                 "hot_bytes": h.hot.map(bytes),
                 "hot_bytes_by_node": h.hot_by_node.as_ref().map(by_node),
+                "hot_error_bytes": h.hot_error.map(bytes),
                 "local_percent": percent(h.local),
             })
         });
@@ -226,6 +230,12 @@ impl ObserveTable {
         })
         .to_string()
     }
+}
+
+/// Whether where its hot memory is may be off by more than a tenth of it.
+fn is_rough(heat: &view::Heat) -> bool {
+    let tenth = heat.hot.map_or(0, |p| p.0 / 10);
+    heat.hot_error.is_some_and(|error| error.0 > tenth)
 }
 
 /// For how long nothing was told: seconds, where there are any.
@@ -326,6 +336,7 @@ mod tests {
                 at_least: rate > 5000,
                 touched: Pages(3),
                 touched_by_node: None,
+                touched_error: None,
                 hot: Some(Pages(on[0].min(9) + on[1].min(700))),
                 hot_by_node: (pid != 41).then(|| {
                     BTreeMap::from([
@@ -333,6 +344,7 @@ mod tests {
                         (NodeId(2), Pages(on[1].min(700))),
                     ])
                 }),
+                hot_error: (pid != 41).then_some(Pages(u64::from(pid))),
                 local: Some(250),
             }),
             age: Picos::from_ms(u64::from(pid) * 10),
@@ -357,7 +369,7 @@ mod tests {
         expect![[r#"
              PID  NAME                           CPU%  ON  RESIDENT  LOCAL%  TIER4  TIER22   ACC/S  TOUCHED   HOT  HOT4  HOT22  ACC.LOCAL%   AGE
                7  web                             0.7   -      1.1G     0.0   400K    1.1G  >=1.2M      12K  2.7M   36K   2.7M        25.0
-            1234  db                            123.4   0      4.0P    99.9   4.0P    308K    >=99      12K  344K   36K   308K        25.0  12 s
+            1234  db                            123.4   0      4.0P    99.9   4.0P    308K    >=99      12K  344K  ~36K  ~308K        25.0  12 s
               41  build (ended)                   4.1   -      2.3M   100.0   2.3M       0     0.1      12K   36K     -      -        25.0
               40  a name that is too long for~    4.0   0         0     0.0      0       0       -        -     -     -      -           -
         "#]]
@@ -420,7 +432,7 @@ mod tests {
             .map(|r| t.to_json(r, 3, 15_000, 1_700_000_000_000, "damon"))
             .collect();
         expect![[r#"
-            {"age_ms":70,"cpu_node":null,"cpu_percent":0.7,"gone":false,"heat":{"accesses_per_second":1234567.89,"at_least":true,"hot_bytes":2904064,"hot_bytes_by_node":{"0":36864,"2":2867200},"local_percent":25.0,"touched_bytes":12288,"touched_bytes_by_node":null},"local_percent":0.0,"name":"web","period":3,"pid":7,"resident_bytes":1229209600,"resident_bytes_by_node":{"0":409600,"2":1228800000},"resident_bytes_by_tier":{"22":1228800000,"4":409600},"since_ms":15000,"source":"damon","start_ticks":1,"unix_ms":1700000000000}
+            {"age_ms":70,"cpu_node":null,"cpu_percent":0.7,"gone":false,"heat":{"accesses_per_second":1234567.89,"at_least":true,"hot_bytes":2904064,"hot_bytes_by_node":{"0":36864,"2":2867200},"hot_error_bytes":28672,"local_percent":25.0,"touched_bytes":12288,"touched_bytes_by_node":null,"touched_error_bytes":null},"local_percent":0.0,"name":"web","period":3,"pid":7,"resident_bytes":1229209600,"resident_bytes_by_node":{"0":409600,"2":1228800000},"resident_bytes_by_tier":{"22":1228800000,"4":409600},"since_ms":15000,"source":"damon","start_ticks":1,"unix_ms":1700000000000}
             {"age_ms":400,"cpu_node":0,"cpu_percent":4.0,"gone":false,"heat":null,"local_percent":0.0,"name":"a name that is too long for any column","period":3,"pid":40,"resident_bytes":0,"resident_bytes_by_node":{"0":0,"2":0},"resident_bytes_by_tier":{"22":0,"4":0},"since_ms":15000,"source":"damon","start_ticks":1,"unix_ms":1700000000000}
         "#]].assert_eq(&(lines.join("\n") + "\n"));
     }

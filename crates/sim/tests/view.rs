@@ -10,7 +10,7 @@ use homenode_core::scenario::{Content, Map, Pattern, Policy, Process, Step, Unti
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
-use homenode_core::view::{Row, Settings, View};
+use homenode_core::view::{Heat, Row, Settings, View};
 use homenode_machine::Machine as _;
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::{Setup, Simulation};
@@ -59,8 +59,8 @@ fn map(name: &str, pages: u64, on: u16) -> Map {
     }
 }
 
-/// 600 hot pages on the expander, 3000 cold ones in DRAM.
-fn process() -> Process {
+/// 600 hot pages with that policy, 3000 cold ones in DRAM.
+fn process(policy: Policy) -> Process {
     let touch = |map: &str| Step::Touch { map: map.into() };
     let access = Step::Access {
         map: "hot".into(),
@@ -77,13 +77,18 @@ fn process() -> Process {
         start: Picos(0),
         policy: Policy::Default,
         memory_merge: false,
-        maps: vec![map("hot", 600, 1), map("cold", 3000, 0)],
+        maps: vec![Map { policy, ..map("hot", 600, 1) }, map("cold", 3000, 0)],
         steps: vec![touch("cold"), touch("hot"), scanned, access],
     }
 }
 
 /// A machine that is observed for some periods of a second; the rows of the last.
 fn observe(source: Source, periods: u64) -> (Who, View, Vec<Row>) {
+    observe_in(source, periods, Policy::Preferred(NodeId(1)), Pages(1 << 16))
+}
+
+/// Hot memory with that policy; asking for so many pages at the end of a period.
+fn observe_in(source: Source, periods: u64, policy: Policy, most: Pages) -> (Who, View, Vec<Row>) {
     let topology = topology();
     let mut knobs = knobs_for(source);
     knobs.push(("scan_delay_ms".into(), "0".into()));
@@ -92,7 +97,7 @@ fn observe(source: Source, periods: u64) -> (Who, View, Vec<Row>) {
     let mut m = SimMachine::new(sim, source).expect("a source");
     let tiers = Tiers::new(&topology, Firmware::Silent, KernelVersion::default());
     let mut view = View::new(Settings::default(), source, &topology, &tiers);
-    let (who, _) = m.spawn(process(), None);
+    let (who, _) = m.spawn(process(policy), None);
     let act = Act::Watch { who };
     let (expect, why) = (Benefit::default(), Reason::SourceNeeds);
     m.submit(&Order { id: OrderId(1), act, expect, why }).expect("it is there");
@@ -104,16 +109,16 @@ fn observe(source: Source, periods: u64) -> (Who, View, Vec<Row>) {
             m.wait(until, &mut seen).expect("the program runs");
             view.handle(m.now(), &seen);
         }
-        ask(&mut m, &mut view, period);
+        ask(&mut m, &mut view, period, most);
         rows = view.rows(m.now());
     }
     (who, view, rows)
 }
 
 /// Asks what the view wants to know, and waits for the answers.
-fn ask(m: &mut SimMachine, view: &mut View, period: u64) {
+fn ask(m: &mut SimMachine, view: &mut View, period: u64, most: Pages) {
     let mut open = 0;
-    for (i, act) in view.ask(Pages(1 << 16)).into_iter().enumerate() {
+    for (i, act) in view.ask(most).into_iter().enumerate() {
         let id = OrderId(period * 1000 + i as u64);
         let (expect, why) = (Benefit::default(), Reason::SourceNeeds);
         m.submit(&Order { id, act, expect, why }).expect("it is there");
@@ -148,9 +153,26 @@ fn damon_shows_how_much_is_hot_and_where() {
     let hot = heat.hot_by_node.as_ref().expect("it was asked for");
     assert_eq!(hot.values().copied().sum::<Pages>(), heat.hot.unwrap(), "{heat:?}");
     assert!(hot[&NodeId(1)].0 * 10 >= heat.hot.unwrap().0 * 8, "{heat:?}");
+    assert_eq!(heat.hot_error, Some(Pages(0)), "each page was looked at");
     assert!(heat.local.is_some_and(|l| l <= 200), "it runs on the other node: {heat:?}");
     assert!(r.age < Picos::from_secs(1));
     assert_eq!((view.totals().processes, view.totals().unknown), (1, 0));
+}
+
+// Few pages stand for all: less is known, which is told, and it is not wrong by more.
+#[test]
+fn what_is_looked_at_in_part_says_how_far_it_may_be_off() {
+    let look = |most| {
+        let both = Policy::Interleave(vec![NodeId(0), NodeId(1)]);
+        let (who, _, rows) = observe_in(Source::Damon, 5, both, Pages(most));
+        row(&rows, who).heat.clone().expect("DAMON has told")
+    };
+    let (all, part) = (look(1 << 16), look(30));
+    let on = |h: &Heat| h.touched_by_node.as_ref().expect("asked for")[&NodeId(1)].0;
+    let error = part.touched_error.expect("asked for").0;
+    assert_eq!(all.touched_error, Some(Pages(0)));
+    assert!(on(&part).abs_diff(on(&all)) <= error, "{part:?} but {all:?}");
+    assert!(0 < error && error < part.touched.0, "{part:?}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ use std::sync::Arc;
 /// Key of the metadata that say what was observed, as JSON.
 pub const KEY: &str = "homenode.observation";
 /// Version of the columns.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Rows that are held in memory at most.
 const GROUP_ROWS: usize = 16 * 1024;
 
@@ -295,11 +295,13 @@ fn values(tiers: &BTreeMap<NodeId, u64>, at: At, row: &Row) -> Vec<(String, Valu
         let by = heat.and_then(|h| h.touched_by_node.as_ref());
         add(&format!("touched_node{node}_bytes"), of(by, *node));
     }
+    add("touched_error_bytes", bytes(heat.and_then(|h| h.touched_error)));
     add("hot_bytes", bytes(heat.and_then(|h| h.hot)));
     for node in tiers.keys() {
         let by = heat.and_then(|h| h.hot_by_node.as_ref());
         add(&format!("hot_node{node}_bytes"), of(by, *node));
     }
+    add("hot_error_bytes", bytes(heat.and_then(|h| h.hot_error)));
     add("local_accesses_permille", small(heat.and_then(|h| h.local)));
     add("age_ms", Value::Large(Some(row.age.as_ms())));
     out
@@ -417,8 +419,10 @@ mod tests {
                 at_least: true,
                 touched: Pages(3),
                 touched_by_node: Some(BTreeMap::from([(NodeId(2), Pages(3))])),
+                touched_error: Some(Pages(1)),
                 hot: Some(Pages(2)),
                 hot_by_node: Some(BTreeMap::from([(NodeId(2), Pages(2))])),
+                hot_error: Some(Pages::ZERO),
                 local: Some(0),
             }),
             age: Picos::from_ms(7),
@@ -475,8 +479,8 @@ mod tests {
         let (groups, rows) = read(&path);
         assert_eq!(groups, 1);
         expect_test::expect![[r#"
-            {period: 1, since_ms: 5000, unix_ms: 2023-11-14 22:13:20.000 +00:00, pid: 7, start_ticks: 18446744073709551615, name: "a "b"é", gone: false, cpu_permille: 2500, cpu_node: 0, resident_bytes: 122880, local_permille: 333, node0_bytes: 40960, node2_bytes: 81920, tier4_bytes: 40960, tier22_bytes: 81920, accesses_per_second: 1.5, accesses_at_least: true, touched_bytes: 12288, touched_node0_bytes: 0, touched_node2_bytes: 12288, hot_bytes: 8192, hot_node0_bytes: 0, hot_node2_bytes: 8192, local_accesses_permille: 0, age_ms: 7}
-            {period: 1, since_ms: 5000, unix_ms: 2023-11-14 22:13:20.000 +00:00, pid: 4294967295, start_ticks: 18446744073709551615, name: "a "b"é", gone: true, cpu_permille: null, cpu_node: 0, resident_bytes: 122880, local_permille: 333, node0_bytes: null, node2_bytes: null, tier4_bytes: null, tier22_bytes: null, accesses_per_second: null, accesses_at_least: null, touched_bytes: null, touched_node0_bytes: null, touched_node2_bytes: null, hot_bytes: null, hot_node0_bytes: null, hot_node2_bytes: null, local_accesses_permille: null, age_ms: 7}
+            {period: 1, since_ms: 5000, unix_ms: 2023-11-14 22:13:20.000 +00:00, pid: 7, start_ticks: 18446744073709551615, name: "a "b"é", gone: false, cpu_permille: 2500, cpu_node: 0, resident_bytes: 122880, local_permille: 333, node0_bytes: 40960, node2_bytes: 81920, tier4_bytes: 40960, tier22_bytes: 81920, accesses_per_second: 1.5, accesses_at_least: true, touched_bytes: 12288, touched_node0_bytes: 0, touched_node2_bytes: 12288, touched_error_bytes: 4096, hot_bytes: 8192, hot_node0_bytes: 0, hot_node2_bytes: 8192, hot_error_bytes: 0, local_accesses_permille: 0, age_ms: 7}
+            {period: 1, since_ms: 5000, unix_ms: 2023-11-14 22:13:20.000 +00:00, pid: 4294967295, start_ticks: 18446744073709551615, name: "a "b"é", gone: true, cpu_permille: null, cpu_node: 0, resident_bytes: 122880, local_permille: 333, node0_bytes: null, node2_bytes: null, tier4_bytes: null, tier22_bytes: null, accesses_per_second: null, accesses_at_least: null, touched_bytes: null, touched_node0_bytes: null, touched_node2_bytes: null, touched_error_bytes: null, hot_bytes: null, hot_node0_bytes: null, hot_node2_bytes: null, hot_error_bytes: null, local_accesses_permille: null, age_ms: 7}
         "#]]
         .assert_eq(&(rows.join("\n") + "\n"));
         assert_eq!(folder.names(), ["o.parquet"]);

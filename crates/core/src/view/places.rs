@@ -8,13 +8,14 @@
 //! ```
 //!
 //! A source that tells addresses does not tell nodes. All pages of a process are asked for
-//! where they are few enough; else evenly spread pieces of each stretch stand for it.
+//! where they are few enough; else evenly spread pieces of each stretch stand for it. How far
+//! that may be off is told by how much pieces next to each other differ.
 //!
 //! Source: specs/observe.md#places.
 
 use crate::engine::seen::Span;
 use crate::units::{NodeId, Pages};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages of a piece where a stretch is too long to be asked for as a whole.
 const PIECE: u64 = 64;
@@ -105,6 +106,33 @@ impl Places {
         self.sums(|s| s.rate.into())
     }
 
+    /// Of so many pages in the stretches at that rate or above: by how much a node's part
+    /// may be off, two standard errors. 0 where all of them were asked for.
+    ///
+    /// A piece stands for its part of a stretch. How much parts differ from their pieces is
+    /// not known; that pieces differ from those next to them is, and is taken for it, as is
+    /// usual where samples are evenly spread. One piece alone says nothing: it may be wrong
+    /// by half its part.
+    pub(super) fn error(&self, pages: Pages, rate: u64) -> Pages {
+        let mut parts = Vec::new();
+        for pieces in self.pieces.chunk_by(|a, b| a.of == b.of) {
+            let stretch = &self.stretches[pieces[0].of];
+            if stretch.rate >= rate {
+                let whole = u128::from(stretch.span.pages().0);
+                let part = whole / pieces.len() as u128;
+                parts.extend(pieces.iter().map(|p| (p, part)));
+            }
+        }
+        let all = parts.iter().fold(0u128, |sum, (_, part)| sum.saturating_add(*part));
+        let nodes: BTreeSet<NodeId> =
+            parts.iter().flat_map(|(p, _)| p.on.keys().copied()).collect();
+        let errors = nodes.into_iter().map(|node| variance(&parts, node).isqrt());
+        // In pages, twice, in the proportion in which they were divided.
+        let two = errors.max().unwrap_or(0).saturating_mul(2) / ONE;
+        let part = u128::from(pages.0).saturating_mul(two).checked_div(all).unwrap_or(0);
+        Pages(u64::try_from(part).unwrap_or(u64::MAX)).min(pages)
+    }
+
     fn sums(&self, weight: impl Fn(&Stretch) -> u128) -> BTreeMap<NodeId, u128> {
         let mut out = BTreeMap::new();
         for pieces in self.pieces.chunk_by(|a, b| a.of == b.of) {
@@ -125,6 +153,33 @@ impl Places {
         out.retain(|_, sum| *sum > 0);
         out
     }
+}
+
+/// One, of shares of a piece.
+const ONE: u128 = 1 << 10;
+
+/// Of the pages that pieces and the parts for which they stand have on a node, squared, in
+/// [`ONE`]s.
+fn variance(parts: &[(&Piece, u128)], node: NodeId) -> u128 {
+    let share = |piece: &Piece| {
+        let (on, all) = (piece.on.get(&node).map_or(0, |p| p.0), piece.span.pages().0);
+        u128::from(on.min(all)) * ONE / u128::from(all.max(1))
+    };
+    let mut sum = 0u128;
+    for (i, (piece, part)) in parts.iter().enumerate() {
+        let unseen = part.saturating_sub(piece.span.pages().0.into());
+        if unseen == 0 {
+            continue;
+        }
+        let here = share(piece);
+        let sides = [i.checked_sub(1), Some(i + 1)].map(|j| parts.get(j?).map(|(p, _)| share(p)));
+        let squares = sides.into_iter().flatten().map(|there| here.abs_diff(there).pow(2) / 2);
+        let (count, all) = squares.fold((0, 0), |(n, all), square| (n + 1, all + square));
+        let one = all.checked_div(count).unwrap_or(ONE * ONE / 4);
+        // Of the part only what was not looked at can be otherwise.
+        sum = sum.saturating_add(part.saturating_mul(unseen).saturating_mul(one));
+    }
+    sum
 }
 
 /// Pages in proportion to the shares; their sum is `pages`. `None` without any share,
@@ -165,6 +220,8 @@ pub(super) fn share(whole: u64, node: NodeId, shares: &BTreeMap<NodeId, u128>) -
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
 
     fn span(start: u64, end: u64) -> Span {
         Span { start, end }
@@ -236,6 +293,77 @@ mod tests {
         assert_eq!(parts, [(0, 2), (1, 2), (2, 6)].map(|(n, p)| (NodeId(n), Pages(p))).into());
         assert_eq!(share(1000, NodeId(1), &by(&[(0, 1), (1, 2)])), 666);
         assert_eq!(share(1000, NodeId(7), &by(&[])), 0);
+    }
+
+    #[test]
+    fn what_was_looked_at_as_a_whole_is_not_off() {
+        let mut p = Places::default();
+        p.add(span(0, 10), 5);
+        p.add(span(90, 190), 100);
+        p.ask(110);
+        p.answer(span(0, 10), NodeId(0), Pages(10));
+        p.answer(span(90, 190), NodeId(1), Pages(50));
+        assert_eq!((p.error(Pages(110), 1), p.error(Pages(0), 1)), (Pages(0), Pages(0)));
+    }
+
+    #[test]
+    fn pieces_that_differ_tell_how_far_it_may_be_off() {
+        let off = |on: [u16; 4], rate| {
+            let mut p = Places::default();
+            p.add(span(1000, 2024), 1);
+            for (span, node) in p.ask(256).into_iter().zip(on) {
+                p.answer(span, NodeId(node), Pages(64));
+            }
+            p.error(Pages(1024), rate).0
+        };
+        // All alike: nothing says that it is otherwise anywhere.
+        assert_eq!(off([0, 0, 0, 0], 1), 0);
+        // Two of four parts have a neighbour that differs; each time another one.
+        assert!(off([0, 0, 1, 1], 1) < off([0, 1, 1, 0], 1));
+        assert!(off([0, 1, 1, 0], 1) < off([0, 1, 0, 1], 1));
+        // Nothing is as hot as that.
+        assert_eq!(off([0, 1, 0, 1], 2), 0);
+        // One piece alone: half of what was not looked at, and a bit.
+        let mut p = Places::default();
+        p.add(span(0, 1000), 1);
+        let asked = p.ask(1);
+        p.answer(asked[0], NodeId(0), Pages(1));
+        assert_eq!(p.error(Pages(1000), 1), Pages(999));
+        assert_eq!(p.error(Pages(10), 1), Pages(9), "of what it is divided for");
+    }
+
+    // Memory that lies on two nodes in runs of some length: what was told is off by more
+    // than it says seldom, as it says, and what it says is not much more than that.
+    #[test]
+    fn it_is_as_far_off_as_it_says() {
+        let (mut within, mut told, mut was) = (0, 0u64, 0u64);
+        let mut runner = TestRunner::deterministic();
+        for longest in [20u64, 200, 2000, 20_000].repeat(100) {
+            let runs = prop::collection::vec(1..=longest, 1..40_000);
+            let runs = runs.new_tree(&mut runner).expect("there are some").current();
+            let mut nodes: Vec<u16> = Vec::new();
+            for (i, run) in runs.into_iter().enumerate() {
+                nodes.resize((nodes.len() as u64 + run).min(40_000) as usize, (i % 2) as u16);
+            }
+            let all = nodes.len() as u64;
+            let mut p = Places::default();
+            p.add(span(0, all), 1);
+            for span in p.ask(2048) {
+                let part = &nodes[span.start as usize..span.end as usize];
+                let there = part.iter().filter(|n| **n == 1).count() as u64;
+                p.answer(span, NodeId(1), Pages(there));
+                p.answer(span, NodeId(0), Pages(part.len() as u64 - there));
+            }
+            let real = nodes.iter().filter(|n| **n == 1).count() as u64;
+            let found = split(Pages(all), &p.at_least(1)).expect("somewhere");
+            let off = found.get(&NodeId(1)).map_or(0, |p| p.0).abs_diff(real);
+            let error = p.error(Pages(all), 1).0;
+            within += u32::from(off <= error);
+            (told, was) = (told + error, was + off);
+        }
+        assert!(within >= 380, "{within} of 400");
+        // Twice the deviation is two and a half times what one is off on average.
+        assert!(told < 5 * was, "{told} and {was}");
     }
 
     proptest! {

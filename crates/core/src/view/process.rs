@@ -252,26 +252,35 @@ impl Heard {
         // By the answers, where there was something to ask.
         let shares = |asked| only.map_or(asked, |n| BTreeMap::from([(n, 1)]));
         let split = |pages, rate| split(pages, &shares(self.places.at_least(rate)));
+        let error = |pages, rate| match only {
+            Some(_) => Pages::ZERO,
+            None => self.places.error(pages, rate),
+        };
         match source {
             Source::Damon => {
                 let passes = u128::from(self.passes.max(1));
                 let touched = self.spans.pages().min(resident);
                 let very = Pages(narrow(self.hot / passes)).min(resident);
+                let (on, very_on) = (split(touched, 1), split(very, hot));
                 let accesses = shares(self.places.accesses());
                 let at = node.filter(|_| !accesses.is_empty());
                 Some(Heat {
                     rate: narrow(self.rates / passes),
                     at_least: self.full,
                     touched,
-                    touched_by_node: split(touched, 1),
+                    touched_error: on.as_ref().map(|_| error(touched, 1)),
+                    touched_by_node: on,
                     hot: Some(very),
-                    hot_by_node: split(very, hot),
+                    hot_error: very_on.as_ref().map(|_| error(very, hot)),
+                    hot_by_node: very_on,
                     local: at.map(|at| share(1000, at, &accesses) as u32),
                 })
             }
             Source::HintFault => {
                 let touched = self.marks.pages();
                 let words = self.faults + self.untimed;
+                let on = self.marks.by_node();
+                let very_on = self.hot_marks.by_node().filter(|_| self.faults > 0);
                 // One access in this period, where no time was told.
                 let untimed = u128::from(self.untimed) * u128::from(count_rate(1000, 1, time));
                 let mean = self.rates.saturating_add(untimed) / u128::from(words.max(1));
@@ -279,9 +288,11 @@ impl Heard {
                     rate: narrow(mean.saturating_mul(u128::from(touched.0))),
                     at_least: true,
                     touched,
-                    touched_by_node: self.marks.by_node(),
+                    touched_error: on.as_ref().map(|_| Pages::ZERO),
+                    touched_by_node: on,
                     hot: (self.faults > 0).then(|| self.hot_marks.pages()),
-                    hot_by_node: self.hot_marks.by_node().filter(|_| self.faults > 0),
+                    hot_error: very_on.as_ref().map(|_| Pages::ZERO),
+                    hot_by_node: very_on,
                     local: permille(self.local, words),
                 })
             }
@@ -289,12 +300,15 @@ impl Heard {
                 let all = self.accesses.values().fold(0u64, |sum, n| sum.saturating_add(*n));
                 let from = |n| self.accesses.get(&n).copied().unwrap_or(0);
                 let touched = self.marks.pages();
+                let on = split(touched, 1);
                 Some(Heat {
                     rate: count_rate(all.saturating_mul(1000), 1, time),
                     at_least: false,
                     touched,
-                    touched_by_node: split(touched, 1),
+                    touched_error: on.as_ref().map(|_| error(touched, 1)),
+                    touched_by_node: on,
                     hot: None,
+                    hot_error: None,
                     hot_by_node: None,
                     local: only.and_then(|on| permille(from(on), all)),
                 })

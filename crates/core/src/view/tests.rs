@@ -62,6 +62,11 @@ fn show(rows: &[Row]) -> String {
         let all: Vec<String> = by.iter().map(|(n, p)| format!("{n}:{}", p.0)).collect();
         all.join(",")
     };
+    let placed = |by: &Option<BTreeMap<NodeId, Pages>>, error: Option<Pages>| {
+        assert_eq!(by.is_some(), error.is_some());
+        let off = error.filter(|e| e.0 > 0).map_or(String::new(), |e| format!(" +-{}", e.0));
+        by.as_ref().map_or("?".into(), |by| nodes(by) + &off)
+    };
     let mut out = String::new();
     for r in rows {
         let tiers: Vec<String> = r.by_tier.iter().map(|(t, p)| format!("{t}:{}", p.0)).collect();
@@ -84,9 +89,9 @@ fn show(rows: &[Row]) -> String {
                 if h.at_least { ">=" } else { "" },
                 h.rate / 1000,
                 h.touched.0,
-                h.touched_by_node.as_ref().map_or("?".into(), nodes),
+                placed(&h.touched_by_node, h.touched_error),
                 h.hot.map(|p| p.0),
-                h.hot_by_node.as_ref().map_or("?".into(), nodes),
+                placed(&h.hot_by_node, h.hot_error),
                 h.local
             );
         }
@@ -382,6 +387,9 @@ proptest! {
                 let Some(h) = r.heat else { continue };
                 prop_assert!(h.local.is_none_or(|l| l <= 1000));
                 prop_assert!(h.hot.is_none_or(|hot| hot <= h.touched));
+                prop_assert_eq!(h.touched_by_node.is_some(), h.touched_error.is_some());
+                prop_assert!(h.touched_error.is_none_or(|error| error <= h.touched));
+                prop_assert!(h.hot_error.is_none_or(|error| Some(error) <= h.hot));
                 if let Some(by) = h.touched_by_node {
                     prop_assert_eq!(sum(&mut by.values()), h.touched.0);
                 }
