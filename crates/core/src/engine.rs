@@ -33,6 +33,7 @@ mod nodes;
 mod process;
 mod pump;
 mod settings;
+mod span;
 
 pub use ledger::{Known, Ledger, Moved, Stretch, Tally, Verdict, Why};
 pub use settings::Settings;
@@ -47,7 +48,8 @@ use nodes::Nodes;
 use order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
 use process::Process;
 use pump::Open;
-use seen::{Seen, Source, Who};
+use seen::{Seen, Source};
+use span::Who;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Processes that have ended and whose late news is known to be late.

@@ -21,7 +21,8 @@ use super::ledger::{Verdict, Why};
 use super::nodes::saving;
 use super::order::{Evidence, Reason};
 use super::process::Process;
-use super::seen::{Source, Span, Who};
+use super::seen::Source;
+use super::span::{Span, Who};
 use crate::units::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! What was decided, done and spent.
 
 use super::order::{Evidence, Fails, Reason};
-use super::seen::{Span, Who};
+use super::span::{Span, Who};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! What the engine wants done, why, and what it expects from it.
 
-use super::seen::{Span, Who};
+use super::span::{Span, Who};
 use crate::knobs::Knob;
 use crate::units::{NodeId, Pages, Picos};
 use std::fmt;

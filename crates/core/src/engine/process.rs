@@ -3,7 +3,8 @@
 use super::heat::{self, Cell, Map, Place, Scales};
 use super::order::{Act, Benefit, Evidence, Fails, Reason};
 use super::pump::Open;
-use super::seen::{Source, Span, Who};
+use super::seen::Source;
+use super::span::{Span, Who};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
 use crate::scenario::SlowStart;

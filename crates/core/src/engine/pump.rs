@@ -8,7 +8,7 @@ use super::Engine;
 use super::decide::{LookPiece, Piece};
 use super::order::{Act, Benefit, Evidence, Reason};
 use super::process::overlaps;
-use super::seen::{Span, Who};
+use super::span::{Span, Who};
 use crate::units::{NodeId, Picos};
 use std::collections::{BTreeMap, VecDeque};
 
