@@ -1,10 +1,10 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
 use super::heat::{self, Cell, Map, Place, Scales};
+use super::open::Open;
 use super::order::{Act, Benefit, Evidence, Fails, Reason};
-use super::pump::Open;
 use super::seen::Source;
-use super::span::{Span, Who};
+use super::span::{Span, Who, overlaps};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
 use crate::scenario::SlowStart;
@@ -68,11 +68,6 @@ impl Process {
     pub(super) fn look_pages(&self) -> u64 {
         LOOK_PAGES.max(self.grain)
     }
-}
-
-/// Whether a span overlaps one of those, kept as end by start.
-pub(super) fn overlaps(spans: &BTreeMap<u64, u64>, span: Span) -> bool {
-    spans.range(..span.end).next_back().is_some_and(|(_, end)| *end > span.start)
 }
 
 impl Settings {

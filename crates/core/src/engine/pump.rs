@@ -5,42 +5,12 @@
 //! room first; what waits goes up when that one is done.
 
 use super::Engine;
-use super::decide::{LookPiece, Piece};
+use super::open::Open;
 use super::order::{Act, Benefit, Evidence, Reason};
-use super::process::overlaps;
-use super::span::{Span, Who};
+use super::plan::{LookPiece, Piece};
+use super::span::{Span, overlaps};
 use crate::units::{NodeId, Picos};
 use std::collections::{BTreeMap, VecDeque};
-
-/// An order that has not reported yet.
-#[derive(Clone, Debug)]
-pub(super) struct Open {
-    pub(super) who: Who,
-    pub(super) spans: Vec<Span>,
-    /// From and to, if it moves pages.
-    pub(super) between: Option<(NodeId, NodeId)>,
-    /// Pages that it names.
-    pub(super) named: u64,
-    /// Processor time that was set aside for it.
-    pub(super) cost: u64,
-    pub(super) why: Reason,
-}
-
-impl Open {
-    pub(super) fn watch(who: Who) -> Self {
-        Self {
-            who,
-            spans: Vec::new(),
-            between: None,
-            named: 0,
-            cost: 0,
-            why: Reason::SlowStartOver,
-        }
-    }
-    fn leaves(&self, node: NodeId) -> bool {
-        self.between.is_some_and(|(from, _)| from == node)
-    }
-}
 
 impl Engine {
     /// Most pages of one move.

@@ -9,6 +9,7 @@
 //! other for them.
 
 use crate::units::Pages;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A process: its PID and when it started, so that a reused PID is another process.
@@ -46,4 +47,9 @@ impl Span {
     pub const fn holds(self, vpn: u64) -> bool {
         self.start <= vpn && vpn < self.end
     }
+}
+
+/// Whether a span overlaps one of those, kept as end by start.
+pub(super) fn overlaps(spans: &BTreeMap<u64, u64>, span: Span) -> bool {
+    spans.range(..span.end).next_back().is_some_and(|(_, end)| *end > span.start)
 }

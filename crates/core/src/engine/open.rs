@@ -1,0 +1,43 @@
+//! An order between its giving and its report: what it holds, and what its report is
+//! about.
+//!
+//! ```text
+//! pump ─────── moves, looks ──┐         ┌──▶ budgets and room are given back
+//!                             ├─▶ Open ─┤
+//! process ─── begin to watch ─┘    ▲    └──▶ process: what its spans are from now on
+//!                              Seen::Done
+//! ```
+
+use super::order::Reason;
+use super::span::{Span, Who};
+use crate::units::NodeId;
+
+/// An order that has not reported yet.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub(super) who: Who,
+    pub(super) spans: Vec<Span>,
+    /// From and to, if it moves pages.
+    pub(super) between: Option<(NodeId, NodeId)>,
+    /// Pages that it names.
+    pub(super) named: u64,
+    /// Processor time that was set aside for it.
+    pub(super) cost: u64,
+    pub(super) why: Reason,
+}
+
+impl Open {
+    pub(super) fn watch(who: Who) -> Self {
+        Self {
+            who,
+            spans: Vec::new(),
+            between: None,
+            named: 0,
+            cost: 0,
+            why: Reason::SlowStartOver,
+        }
+    }
+    pub(super) fn leaves(&self, node: NodeId) -> bool {
+        self.between.is_some_and(|(from, _)| from == node)
+    }
+}

@@ -1,0 +1,56 @@
+//! What the last decision wants done, as far as it is not ordered yet.
+//!
+//! ```text
+//!            ┌─ up     by the node that it goes to, hottest first ──┐
+//! decide ──▶ ├─ down   by the node that it leaves, coldest first ───┼──▶ pump
+//!            └─ looks  most worth knowing first ────────────────────┘
+//! ```
+//!
+//! The next decision throws it away and fills it anew.
+
+use super::order::Reason;
+use super::span::{Span, Who};
+use crate::units::NodeId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A stretch to be moved.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) who: Who,
+    pub(super) span: Span,
+    pub(super) from: NodeId,
+    pub(super) to: NodeId,
+    /// Its pages on `from`, as far as is known.
+    pub(super) pages: u64,
+    /// What moving it is expected to save, in picoseconds.
+    pub(super) saves: u128,
+    pub(super) why: Reason,
+}
+
+/// A stretch to be looked at.
+#[derive(Clone, Debug)]
+pub(super) struct LookPiece {
+    pub(super) who: Who,
+    pub(super) span: Span,
+    /// What knowing it may save at most.
+    pub(super) saves: u128,
+}
+
+/// What the last decision wants done, as far as it is not ordered yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    /// By the node that they go to.
+    pub(super) up: BTreeMap<NodeId, VecDeque<Piece>>,
+    /// By the node that they leave.
+    pub(super) down: BTreeMap<NodeId, VecDeque<Piece>>,
+    pub(super) looks: VecDeque<LookPiece>,
+}
+
+impl Plan {
+    pub(super) fn forget(&mut self, who: Who) {
+        for queue in self.up.values_mut().chain(self.down.values_mut()) {
+            queue.retain(|p| p.who != who);
+        }
+        self.looks.retain(|l| l.who != who);
+    }
+}
