@@ -19,7 +19,8 @@
 
 use crate::ConfigError;
 use crate::machine::node_id;
-use crate::scenario::{policy_of, positive};
+use crate::map::distinct;
+use crate::policy::policy_of;
 use crate::tree::{Cur, Fields, Kind, Seg};
 use homenode_core::scenario::{Again, Content, Map, Pattern, Policy, Process, Step, Until};
 use homenode_core::topology::MAX_CPUS;
@@ -193,15 +194,14 @@ fn mix(t: &Fields<'_>) -> Result<(Vec<Part>, Option<Picos>), ConfigError> {
                 "the image \"{image}\" stands twice; give one entry with both shares"
             )));
         }
-        let content =
-            Content::Image { name: image.to_owned(), distinct: crate::scenario::distinct(&t)? };
+        let content = Content::Image { name: image.to_owned(), distinct: distinct(&t)? };
         parts.push(part(&name, share(&t.get("share")?)?, content));
     }
     let (mut rewritten, mut every) = (0, None);
     if let Some(c) = t.opt("volatile") {
         let t = c.table(&["share", "every"])?;
         rewritten = share(&t.get("share")?)?;
-        every = Some(positive(&t.get("every")?)?);
+        every = Some(t.get("every")?.positive_time()?);
     }
     let declared: u64 = parts.iter().map(|p| p.share).sum::<u64>() + rewritten;
     let own = match t.opt("own") {
@@ -265,7 +265,7 @@ fn steps(
     duration: Option<Picos>,
 ) -> Result<Vec<Step>, ConfigError> {
     let benchmark = t.get("do")?.word(&[("idle", false), ("benchmark", true)])?;
-    let time = t.opt("time").map(|c| positive(&c)).transpose()?;
+    let time = t.opt("time").map(|c| c.positive_time()).transpose()?;
     let mut steps: Vec<Step> = maps.iter().map(|m| Step::Touch { map: m.name.clone() }).collect();
     if !benchmark {
         for key in ["settle", "rounds", "pause", "write"] {
@@ -282,11 +282,11 @@ fn steps(
         return Ok(steps);
     }
     if let Some(c) = t.opt("settle") {
-        rest(&mut steps, positive(&c)?, every);
+        rest(&mut steps, c.positive_time()?, every);
     }
     let rounds = t.opt("rounds").map_or(Ok(1), |c| c.int(1, i64::MAX as u64))?;
     let write = t.opt("write").map_or(Ok(0), |c| c.thousandths(0, WHOLE))?;
-    let pause = t.opt("pause").map(|c| positive(&c)).transpose()?;
+    let pause = t.opt("pause").map(|c| c.positive_time()).transpose()?;
     let begin = steps.len();
     steps.push(Step::Barrier);
     if every.is_some() {

@@ -20,24 +20,29 @@ mod tree;
 mod list;
 mod quantity;
 
+mod files;
+mod fit;
 mod guest;
 mod machine;
+mod map;
 mod notes;
 mod parts;
+mod policy;
+mod process;
 mod scenario;
+mod step;
 mod truth;
 mod truth_merge;
 mod write;
 
 pub use error::ConfigError;
+pub use fit::{Misfit, check};
 pub use list::{parse_list, write_list};
 pub use machine::{parse_machine, read_machine};
 pub use notes::notes;
 pub use parts::{AddNode, Part, PartError, Size, add_node, parse_add_node, shrink_dram};
 pub use quantity::{parse_size, parse_time, write_size, write_time};
-pub use scenario::{
-    Misfit, ScenarioFile, check, parse_scenario, read_scenario, read_scenario_and_machine,
-};
+pub use scenario::{ScenarioFile, parse_scenario, read_scenario, read_scenario_and_machine};
 pub use tree::suggestion;
 pub use truth::{TruthPlan, TruthProgram, parse_truth};
 pub use truth_merge::{MergeCase, MergeLook, MergePlan, parse_truth_merge};

@@ -316,6 +316,14 @@ impl<'a> Cur<'a> {
         }
     }
 
+    /// A span of time: one above 0.
+    pub(crate) fn positive_time(&self) -> Result<Picos, ConfigError> {
+        match self.time()? {
+            Picos(0) => Err(self.error("0 is no span of time; write one such as \"1s\"")),
+            t => Ok(t),
+        }
+    }
+
     pub(crate) fn numbers(&self, high: u32) -> Result<Vec<u32>, ConfigError> {
         crate::list::parse_list(self.text()?, high).map_err(|e| self.error(e))
     }

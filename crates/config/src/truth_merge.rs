@@ -6,7 +6,8 @@
 //! processes beside the kernel's ksmd as in simulation.
 
 use crate::ConfigError;
-use crate::scenario::{action, ksm, process};
+use crate::files::{action, ksm};
+use crate::process::process;
 use crate::tree::{Cur, Doc, Seg};
 use homenode_core::scenario::{
     Action, Again, FileOp, Map, Pattern, Process, Rights, Scenario, Step, Until,

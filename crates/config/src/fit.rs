@@ -1,0 +1,114 @@
+//! Whether a machine has the CPUs and nodes that a scenario names, and a process the maps
+//! that its steps do.
+//!
+//! ```text
+//! scenario ──▶ check ◀── machine
+//!                │
+//!                └──▶ Misfit: process[1].cpus, "CPU 9 is not in the machine; …"
+//! ```
+//!
+//! It looks at the two as values, so that a scenario made by a program is checked too.
+//! Where a file says so is added by whoever has read the file.
+
+use crate::tree::Seg;
+use homenode_core::scenario::{Policy, Scenario, Step};
+use homenode_core::topology::Machine;
+use homenode_core::units::{CpuId, NodeId};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What of a scenario a machine hasn't got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    pub(crate) path: Vec<Seg>,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Misfit {}
+
+/// Whether a scenario's CPUs, nodes and maps are there.
+///
+/// A policy names nodes with memory only.
+///
+/// # Errors
+/// The first that is not. [`crate::ScenarioFile::check`] adds the place in the file.
+pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
+    use Seg::{At, Key};
+    let cpus: BTreeSet<CpuId> = machine.cpus.iter().map(|c| c.id).collect();
+    let with_memory: BTreeSet<NodeId> =
+        machine.nodes.iter().filter(|n| !n.zones.is_empty()).map(|n| n.id).collect();
+    let sets = |kind: &str, all: &[u32]| {
+        format!("; the machine \"{}\" has {kind} {}", machine.name, crate::write_list(all))
+    };
+    let cpu_list: Vec<u32> = cpus.iter().map(|c| c.0).collect();
+    let node_list: Vec<u32> = with_memory.iter().map(|n| n.0.into()).collect();
+    let nodes_fit = |policy: &Policy, path: &[Seg]| {
+        let named: Vec<NodeId> = match policy {
+            Policy::Default | Policy::Local => return Ok(()),
+            Policy::Bind { nodes, .. } | Policy::Interleave(nodes) => nodes.clone(),
+            Policy::Preferred(n) => vec![*n],
+            Policy::WeightedInterleave(w) => w.iter().map(|(n, _)| *n).collect(),
+        };
+        match named.iter().find(|n| !with_memory.contains(n)) {
+            None => Ok(()),
+            Some(n) => Err(Misfit {
+                path: path.to_vec(),
+                what: format!(
+                    "node {n} is not in the machine or has no memory{}",
+                    sets("memory on nodes", &node_list)
+                ),
+            }),
+        }
+    };
+    for (p, process) in scenario.processes.iter().enumerate() {
+        let path = |rest: &[Seg]| [&[Key("process"), At(p)], rest].concat();
+        if let Some(c) = process.cpus.iter().find(|c| !cpus.contains(c)) {
+            return Err(Misfit {
+                path: path(&[Key("cpus")]),
+                what: format!("CPU {c} is not in the machine{}", sets("CPUs", &cpu_list)),
+            });
+        }
+        nodes_fit(&process.policy, &path(&[Key("policy")]))?;
+        for (m, map) in process.maps.iter().enumerate() {
+            nodes_fit(&map.policy, &path(&[Key("map"), At(m), Key("policy")]))?;
+        }
+        for (s, step) in process.steps.iter().enumerate() {
+            let named = match step {
+                Step::Touch { map }
+                | Step::Initialize { map, .. }
+                | Step::Map { map }
+                | Step::Access { map, .. }
+                | Step::Fill { map, .. }
+                | Step::Madvise { map, .. }
+                | Step::Unmap { map }
+                | Step::Mbind { map, .. }
+                | Step::MovePages { map, .. } => Some(map),
+                Step::Sleep(_) | Step::Fork | Step::Wait | Step::Barrier | Step::Repeat { .. } => {
+                    None
+                }
+            };
+            if let Some(map) = named.filter(|n| process.maps.iter().all(|m| m.name != **n)) {
+                return Err(Misfit {
+                    path: path(&[Key("step"), At(s), Key("map")]),
+                    what: format!("the process has no map \"{map}\""),
+                });
+            }
+            match step {
+                Step::Mbind { policy, .. } => {
+                    nodes_fit(policy, &path(&[Key("step"), At(s), Key("policy")]))?;
+                }
+                Step::MovePages { to, .. } => {
+                    nodes_fit(&Policy::Preferred(*to), &path(&[Key("step"), At(s), Key("to")]))?;
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! `[[process.step]]`: what a process does, one thing after another.
+//!
+//! ```text
+//! do = "access"     says which other keys there are
+//! map = "heap"      one of the process's maps
+//! pattern = "zipf"  says which shape it has: here "theta"
+//! theta = 990
+//! time = "2s"       or "accesses"
+//! ```
+
+use crate::ConfigError;
+use crate::machine::node_id;
+use crate::map::content;
+use crate::policy::policy;
+use crate::tree::{Cur, Fields};
+use homenode_core::scenario::{Again, Pattern, Step, TouchOrder, Until};
+use homenode_core::units::Picos;
+
+/// A step of a process that has these maps.
+pub(crate) fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
+    let what = c.any_table()?.get("do")?.word(&[
+        ("touch", 0),
+        ("access", 1),
+        ("sleep", 2),
+        ("fork", 3),
+        ("wait", 4),
+        ("unmap", 5),
+        ("mbind", 6),
+        ("move_pages", 7),
+        ("initialize", 8),
+        ("barrier", 9),
+        ("map", 10),
+        ("repeat", 11),
+        ("fill", 12),
+        ("madvise", 13),
+    ])?;
+    let map = |t: &Fields<'_>| {
+        let c = t.get("map")?;
+        let name = c.text()?;
+        if maps.contains(&name) {
+            return Ok(name.to_owned());
+        }
+        Err(c.error(format!(
+            "the process has no map \"{name}\"{}",
+            crate::tree::suggestion(name, maps)
+        )))
+    };
+    Ok(match what {
+        0 => Step::Touch { map: map(&c.table(&["do", "map"])?)? },
+        1 => access(c, map)?,
+        2 => Step::Sleep(c.table(&["do", "time"])?.get("time")?.positive_time()?),
+        3 => {
+            c.table(&["do"])?;
+            Step::Fork
+        }
+        4 => {
+            c.table(&["do"])?;
+            Step::Wait
+        }
+        8 => {
+            let t = c.table(&["do", "map", "order"])?;
+            let order = t.opt("order").map_or(Ok(TouchOrder::Linear), |c| {
+                c.word(&[
+                    ("linear", TouchOrder::Linear),
+                    ("middle-first", TouchOrder::MiddleFirst),
+                    ("scattered", TouchOrder::Scattered),
+                ])
+            })?;
+            Step::Initialize { map: map(&t)?, order }
+        }
+        9 => {
+            c.table(&["do"])?;
+            Step::Barrier
+        }
+        10 => Step::Map { map: map(&c.table(&["do", "map"])?)? },
+        11 => {
+            let t = c.table(&["do", "steps", "times", "until"])?;
+            let until = match (t.opt("times"), t.opt("until")) {
+                (Some(n), None) => Again::Times(n.int(1, i64::MAX as u64)?),
+                (None, Some(time)) => Again::Until(time.positive_time()?),
+                (Some(_), Some(c)) => {
+                    return Err(c.error(
+                        "steps are repeated so many \"times\" or \"until\" a time, not both",
+                    ));
+                }
+                (None, None) => {
+                    return Err(t.error(
+                        "a repeating step says how long: \"times\" or \"until\" (since the \
+                         process's start) is missing",
+                    ));
+                }
+            };
+            Step::Repeat { steps: t.get("steps")?.int(1, u32::MAX.into())? as u32, until }
+        }
+        12 => {
+            let t = c.table(&["do", "map", "content"])?;
+            Step::Fill { map: map(&t)?, content: content(&t.get("content")?)? }
+        }
+        13 => {
+            let t = c.table(&["do", "map", "advice"])?;
+            let advice = t.get("advice")?.word(&[("mergeable", true), ("unmergeable", false)])?;
+            Step::Madvise { map: map(&t)?, mergeable: advice }
+        }
+        5 => Step::Unmap { map: map(&c.table(&["do", "map"])?)? },
+        6 => {
+            let t = c.table(&["do", "map", "policy"])?;
+            Step::Mbind { map: map(&t)?, policy: policy(&t.get("policy")?)? }
+        }
+        _ => {
+            let t = c.table(&["do", "map", "to"])?;
+            Step::MovePages { map: map(&t)?, to: node_id(&t.get("to")?)? }
+        }
+    })
+}
+
+fn access<'a>(
+    c: &Cur<'a>,
+    map: impl Fn(&Fields<'a>) -> Result<String, ConfigError>,
+) -> Result<Step, ConfigError> {
+    const ALL: &[&str] = &[
+        "do",
+        "map",
+        "pattern",
+        "write",
+        "compute",
+        "accesses",
+        "time",
+        "sd",
+        "theta",
+        "size",
+        "share",
+        "every",
+        "deviation",
+        "alpha",
+        "stride",
+    ];
+    let t = c.table(ALL)?;
+    let kind = t.get("pattern")?.word(&[
+        ("uniform", 0),
+        ("gauss", 1),
+        ("zipf", 2),
+        ("sequential", 3),
+        ("hot-spot", 4),
+        ("normal", 5),
+        ("normal_ih", 6),
+        ("pareto", 7),
+        ("linear", 8),
+    ])?;
+    // pmbench's shape is 1 where it isn't given, in the unit of the pattern.
+    let shape = |key, unit: u64, high: u64| t.opt(key).map_or(Ok(unit), |c| c.int(1, high));
+    let (pattern, own): (Pattern, &[&str]) = match kind {
+        0 => (Pattern::Uniform, &[]),
+        1 => (Pattern::Gauss { sd: t.get("sd")?.thousandths(1, 1000)? }, &["sd"]),
+        2 => (Pattern::Zipf { theta: t.get("theta")?.thousandths(1, 2000)? }, &["theta"]),
+        3 => (Pattern::Sequential, &[]),
+        5 => {
+            let deviation = shape("deviation", 1, 1 << 31)? as u32;
+            (Pattern::Normal { deviation }, &["deviation"])
+        }
+        6 => (Pattern::NormalIh, &[]),
+        7 => (Pattern::Pareto { alpha: shape("alpha", 1000, 10_000)? as u32 }, &["alpha"]),
+        8 => (Pattern::Linear { stride: shape("stride", 1, 1 << 31)? as u32 }, &["stride"]),
+        _ => (
+            Pattern::HotSpot {
+                size: t.get("size")?.thousandths(1, 1000)?,
+                share: t.get("share")?.thousandths(0, 1000)?,
+                every: t.get("every")?.positive_time()?,
+            },
+            &["size", "share", "every"],
+        ),
+    };
+    for key in ["sd", "theta", "size", "share", "every", "deviation", "alpha", "stride"] {
+        if let Some(c) = t.opt(key).filter(|_| !own.contains(&key)) {
+            return Err(c.error("this pattern has no such key"));
+        }
+    }
+    let until = match (t.opt("accesses"), t.opt("time")) {
+        (Some(n), None) => Until::Accesses(n.int(1, i64::MAX as u64)?),
+        (None, Some(time)) => Until::Time(time.positive_time()?),
+        (Some(_), Some(c)) => {
+            return Err(
+                c.error("an access step ends after \"accesses\" or after \"time\", not both")
+            );
+        }
+        (None, None) => {
+            return Err(
+                t.error("an access step says when it ends: \"accesses\" or \"time\" is missing")
+            );
+        }
+    };
+    Ok(Step::Access {
+        map: map(&t)?,
+        pattern,
+        write: t.opt("write").map_or(Ok(0), |w| w.thousandths(0, 1000))?,
+        compute: t.opt("compute").map_or(Ok(Picos::ZERO), |c| c.time())?,
+        until,
+    })
+}
