@@ -21,9 +21,9 @@ pub(crate) use numa::TaskNuma;
 pub(crate) use reclaim::KswapdState;
 
 use crate::load::Load;
-use crate::machine::ring::Probe;
 use crate::memory::{Memory, MemoryError};
 use crate::random::Stream;
+use crate::ring::Probe;
 use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;

@@ -42,6 +42,7 @@ mod memory;
 mod overlap;
 mod page;
 mod program;
+mod ring;
 mod space;
 mod sweep;
 mod table;

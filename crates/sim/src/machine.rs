@@ -16,7 +16,6 @@
 //! Source: specs/sources.md.
 
 pub(crate) mod agent;
-pub(crate) mod ring;
 
 use crate::build::SimError;
 use crate::engine::Simulation;

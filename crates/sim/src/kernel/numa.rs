@@ -4,9 +4,9 @@ use super::alloc::Mark;
 use super::migrate::Entries;
 use super::{Ctx, Fatal, Kernel};
 use crate::lists::Lru;
-use crate::machine::ring::FaultSeen;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
+use crate::ring::FaultSeen;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::numa::faults::{

@@ -10,12 +10,12 @@
 //! seen  ──▶ burn the time of thinking about it
 //! ```
 
-use super::ring::{Pmu, Probe};
 use crate::engine::{Program, Run, Simulation};
 use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
 use crate::kernel::{Ctx, Kernel, Ordered, TICK};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
+use crate::ring::{PERIOD, Pmu, Probe};
 use homenode_core::costs::Cost;
 use homenode_core::engine::order::{Act, Fails, OrderId};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
@@ -471,8 +471,7 @@ impl Agent {
                     }
                     for s in samples {
                         let Some(&who) = self.watched.get(&s.space) else { continue };
-                        let period = super::ring::PERIOD;
-                        seen.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period });
+                        seen.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period: PERIOD });
                     }
                 }
             }

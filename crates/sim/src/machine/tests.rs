@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::build::Setup;
+use crate::ring;
 use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::engine::order::{Benefit, OrderId, Reason};
 use homenode_core::scenario::{Content, Map, Pattern, Policy, Process, Step, Until};
