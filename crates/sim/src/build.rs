@@ -1,9 +1,9 @@
 //! From data to a simulation: a machine, a scenario, knobs.
 
-use crate::engine::{Program, Simulation};
 use crate::kernel::{Ctx, Kernel, Mapping};
 use crate::memory::MemoryError;
 use crate::replay::{Charge, Player, Recording};
+use crate::simulation::{Program, Simulation};
 use crate::space::{Holds, Kind};
 use crate::watch::Watch;
 use homenode_core::kernel::KernelVersion;
@@ -268,13 +268,6 @@ impl Simulation {
     /// Takes the onlooker back.
     pub fn unwatch(&mut self) -> Option<Box<dyn Watch>> {
         self.kernel.watch.take()
-    }
-    /// Writes a knob in the middle of a run.
-    ///
-    /// # Errors
-    /// [`KnobError`], with nothing changed.
-    pub fn set_knob(&mut self, name: &str, value: &str) -> Result<(), KnobError> {
-        self.kernel.set_knob(name, value, WriteAs::default(), self.now)
     }
 }
 

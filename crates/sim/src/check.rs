@@ -21,12 +21,12 @@
 //! | items, trees and lists of merging | `Ksm::faults` |
 
 use crate::content::{Content, Merged};
-use crate::engine::Simulation;
 use crate::kernel::hotplug::BlockState;
 use crate::kernel::merge::Looker;
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM, ZERO_FRAME};
 use crate::page::{OnList, State, Word};
+use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use crate::watch::Watch;
 use homenode_core::scenario::{AdmissionChoice, Margin, Swap};

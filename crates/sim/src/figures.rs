@@ -1,7 +1,7 @@
 //! What a run leaves: counters, moves, residency, and one hash of it all.
 
-use crate::engine::Simulation;
 use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::simulation::Simulation;
 use crate::vmstat::{Item, VmStat};
 use homenode_core::ksm::{Counters, Effort};
 use homenode_core::units::PAGE_SIZE;

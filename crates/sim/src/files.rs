@@ -45,7 +45,7 @@ mod vmstat;
 pub use action::Outcome;
 pub(crate) use block::Writer;
 
-use crate::engine::Simulation;
+use crate::simulation::Simulation;
 use block::{BlockView, Job};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, Knob, KnobError, WriteAs};

@@ -43,6 +43,7 @@ mod overlap;
 mod page;
 mod program;
 mod ring;
+mod simulation;
 mod space;
 mod sweep;
 mod table;
@@ -50,7 +51,7 @@ mod table;
 mod tests;
 
 pub use build::{Setup, SimError};
-pub use engine::{PhaseFigures, ProcessFigures, Simulation};
 pub use figures::{MergeFigures, Stretch};
 pub use memory::MemoryError;
 pub use overlap::Overlap;
+pub use simulation::{PhaseFigures, ProcessFigures, Simulation};

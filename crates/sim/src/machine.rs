@@ -18,7 +18,7 @@
 pub(crate) mod agent;
 
 use crate::build::SimError;
-use crate::engine::Simulation;
+use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use agent::Agent;
 use homenode_core::engine::order::{Act, Order};

@@ -19,12 +19,12 @@
 //! tasks, forks, thread starts and waits for an end are kept; other waiting is not
 //! in a recording.
 
-use crate::engine::{Program, Run, Simulation, Task, Turn};
 use crate::hot::KINDS;
 use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
 use crate::overlap::Overlap;
 use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
+use crate::simulation::{Program, Run, Simulation, Task, Turn};
 use crate::space::{Holds, Kind};
 use homenode_core::scenario::Policy;
 use homenode_core::units::HUGE_PAGES;

@@ -11,7 +11,7 @@
 //! Source: specs/end-to-end.md#twin
 
 use crate::build::{Setup, SimError};
-use crate::engine::Simulation;
+use crate::simulation::Simulation;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Content, Map, Model, Pattern, Policy, Process, Rights, Step, Until};
 use homenode_core::topology::{Machine, ZoneKind};

@@ -1,76 +1,12 @@
 //! ksmd: a task of nice 5 that merges pages in batches and sleeps between them.
 
-use super::{Event, Program, Run, SLICE, Simulation, Task};
+use crate::kernel::TICK;
 use crate::load::LINE;
+use crate::simulation::{Cpu, Event, Run, Simulation, Task};
 use homenode_core::costs::Cost;
 use homenode_core::ksm::Step;
 
-/// The fair scheduler's weights of nice 5, ksmd's, and of nice 0.
-///
-/// Source: specs/ksm.md#pass for the nice value; the weights are the kernel's table.
-const WEIGHT: u64 = 335;
-const WEIGHT_NICE_0: u64 = 1024;
-
-/// Where ksmd is.
-pub(super) struct Ksmd {
-    task: usize,
-    /// When its sleep between two batches ends; `None` while it works or waits for work.
-    nap: Option<u64>,
-    /// Lines that it has read since the last tick, by the last-level cache of its CPU.
-    read: std::collections::BTreeMap<u32, u64>,
-}
-
 impl Simulation {
-    /// ksmd begins; it waits for work.
-    pub(crate) fn start_ksmd(&mut self) {
-        let task = self.helper(Program::Ksmd);
-        self.ksmd = Some(Ksmd { task, nap: None, read: Default::default() });
-    }
-    /// Processor time of ksmd in picoseconds.
-    pub(crate) fn ksmd_ran(&self) -> u64 {
-        self.ksmd.as_ref().map_or(0, |k| self.task(k.task).ran)
-    }
-    /// How long a task keeps a CPU that others wait for.
-    pub(super) fn slice(&self, id: usize) -> u64 {
-        if self.is_ksmd(id) { SLICE * WEIGHT / WEIGHT_NICE_0 } else { SLICE }
-    }
-    pub(super) fn is_ksmd(&self, id: usize) -> bool {
-        self.ksmd.as_ref().is_some_and(|k| k.task == id)
-    }
-
-    /// Wakes ksmd where there is work for it, or its time to sleep has changed.
-    pub(crate) fn heed_ksmd(&mut self) {
-        if let Some(e) = self.kernel.merging.trouble.take() {
-            self.memory_error.get_or_insert(e);
-        }
-        let wakes = std::mem::take(&mut self.kernel.merging.wakes);
-        let Some(k) = &self.ksmd else { return };
-        if k.nap.is_some() && wakes.sleep || k.nap.is_none() && wakes.work {
-            self.wake_ksmd();
-        }
-    }
-    /// The sleep that was to last until now is over.
-    pub(super) fn ksmd_slept(&mut self, time: u64) {
-        if self.ksmd.as_ref().is_some_and(|k| k.nap == Some(time)) {
-            self.wake_ksmd();
-        }
-    }
-    /// Puts ksmd on a CPU: where it ran last if that is idle, else the next idle one in
-    /// turn, else the next in turn of those with the fewest tasks, which it then shares.
-    fn wake_ksmd(&mut self) {
-        let Some(k) = &mut self.ksmd else { return };
-        k.nap = None;
-        let id = k.task;
-        if self.task(id).run != Run::Sleeping {
-            return;
-        }
-        let (last, n) = (self.task(id).cpu, self.cpus.len());
-        let busy = |i: usize| self.cpus[i].queue.len();
-        let next = (0..n).map(|i| (last + i) % n).min_by_key(|&i| busy(i));
-        self.task_mut(id).cpu = next.unwrap_or(last);
-        self.enqueue(id, false);
-    }
-
     /// ksmd's turn: pages until `end` or until its batch is done.
     pub(super) fn run_ksmd(&mut self, task: &mut Task, end: u64) {
         let latency = *self.latency_from(task.cpu);
@@ -100,7 +36,7 @@ impl Simulation {
             // The timer ends at a tick.
             let ticks = self.kernel.ksm().sleep_jiffies();
             if ticks > 0 {
-                nap = Some((ctx.clock / super::TICK + ticks) * super::TICK);
+                nap = Some((ctx.clock / TICK + ticks) * TICK);
                 task.run = Run::Sleeping;
                 break;
             }
@@ -126,7 +62,7 @@ impl Simulation {
         let Some(k) = &mut self.ksmd else { return };
         let share = self.machine.costs.get(Cost::KsmDisplaced);
         for (llc, lines) in std::mem::take(&mut k.read) {
-            let runs = |(i, c): (usize, &super::Cpu)| {
+            let runs = |(i, c): (usize, &Cpu)| {
                 let id = *c.queue.front()?;
                 let here = self.machine.cpus[i].llc == llc && self.task(id).space != usize::MAX;
                 here.then_some((i, id))

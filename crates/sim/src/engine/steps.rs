@@ -1,13 +1,12 @@
 //! Tasks that are made of operations on pages: their turn, and the steps of a scenario
 //! that make the operations.
 
-use super::task::Filling;
-use super::{Event, Program, Run, Simulation, Task};
 use crate::hot::{self, Counts, KINDS, OP_PAGE, OP_WRITE};
 use crate::kernel::Kernel;
 use crate::memory::BLOCK;
 use crate::program::Access;
 use crate::random::Stream;
+use crate::simulation::{Event, Filling, Program, Run, Simulation, Task};
 use crate::space::Holds;
 use homenode_core::scenario::{Again, Step, Until};
 

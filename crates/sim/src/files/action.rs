@@ -4,7 +4,7 @@
 
 use super::ksm::Wrote;
 use super::{FileError, refused};
-use crate::engine::Simulation;
+use crate::simulation::Simulation;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Action, FileOp, names_in};
 use homenode_core::units::Picos;

@@ -9,9 +9,9 @@
 
 use super::node::zone_name;
 use super::{FileError, refused};
-use crate::engine::{Program, Run, Simulation, Task};
 use crate::kernel::Ctx;
 use crate::kernel::hotplug::{BlockState, block_bytes};
+use crate::simulation::{Program, Run, Simulation, Task};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use std::collections::VecDeque;

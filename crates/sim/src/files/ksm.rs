@@ -9,8 +9,8 @@
 use super::block::Job;
 use super::process::Id;
 use super::{FileError, of_knob, refused};
-use crate::engine::Simulation;
 use crate::kernel::Ctx;
+use crate::simulation::Simulation;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::files::{FOLDER, File, Written};

@@ -5,8 +5,8 @@
 
 use super::vmstat::text;
 use super::zones_of;
-use crate::engine::Simulation;
 use crate::lists::Lru;
+use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::list_format;

@@ -5,9 +5,9 @@
 //!
 //! Source: specs/files.md#processes.
 
-use crate::engine::{Program, Run, Simulation};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{OnList, State, Word};
+use crate::simulation::{Program, Run, Simulation};
 use crate::space::{Space, Vma};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Policy;

@@ -8,8 +8,8 @@
 //!
 //! Source: specs/files.md#vmstat (SPEC §B.6).
 
-use crate::engine::Simulation;
 use crate::lists::Lru;
+use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::topology::ZoneKind;

@@ -10,12 +10,12 @@
 //! seen  ──▶ burn the time of thinking about it
 //! ```
 
-use crate::engine::{Program, Run, Simulation};
 use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
 use crate::kernel::{Ctx, Kernel, Ordered, TICK};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
 use crate::ring::{PERIOD, Pmu, Probe};
+use crate::simulation::{Program, Run, Simulation};
 use homenode_core::costs::Cost;
 use homenode_core::engine::order::{Act, Fails, OrderId};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};

@@ -2,10 +2,10 @@
 
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::engine::{Program, Simulation};
 use crate::kernel::{Ctx, Fatal, Mapping};
 use crate::memory::FRAME_ITEM;
 use crate::page::Word;
+use crate::simulation::{Program, Simulation};
 use crate::space::{Holds, Kind};
 use crate::vmstat::Item;
 use homenode_core::scenario::Policy;

@@ -3,8 +3,8 @@
 use super::bench::{Bench, kind};
 use super::support::{self, cxl, dram, for_ms, machine, map, pmem, process, scenario, touch};
 use crate::build::Setup;
-use crate::engine::Simulation;
 use crate::files::Outcome;
+use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use expect_test::{Expect, expect};
@@ -998,7 +998,7 @@ fn a_fork_shares_pages() {
     b.fill(page, 64);
     let child = b.fork();
     let process = b.sim.add_program("child");
-    let task = b.sim.new_task(process, child, 0, crate::engine::Program::Ended, 0);
+    let task = b.sim.new_task(process, child, 0, crate::simulation::Program::Ended, 0);
     b.sim.tasks[task].as_mut().expect("just made").parent = Some(2);
     b.fill(page, 3);
     check(

@@ -3,7 +3,7 @@
 use super::support::*;
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::engine::Simulation;
+use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use crate::watch::Watch;
 use homenode_core::scenario::*;

@@ -3,7 +3,7 @@
 use super::support::*;
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::engine::{ProcessFigures, Simulation};
+use crate::simulation::{ProcessFigures, Simulation};
 use crate::vmstat::Item;
 use homenode_core::scenario::*;
 use homenode_core::topology::Machine;

@@ -67,13 +67,13 @@ pub(crate) struct Task {
     pub(crate) run: Run,
     pub(crate) program: Program,
     /// Operations being worked through, from `at`.
-    pub(super) ops: Vec<u32>,
-    pub(super) at: usize,
+    pub(crate) ops: Vec<u32>,
+    pub(crate) at: usize,
     /// Computing before each access, in picoseconds.
-    pub(super) compute: u64,
-    pub(super) deadline: u64,
+    pub(crate) compute: u64,
+    pub(crate) deadline: u64,
     /// What it writes, if that is said.
-    pub(super) filling: Option<Filling>,
+    pub(crate) filling: Option<Filling>,
     pub(crate) parent: Option<usize>,
     pub(crate) children: usize,
     /// The task whose end this one waits for.
@@ -91,11 +91,11 @@ pub(crate) struct Task {
 
 /// A step that writes a content of its own choice.
 #[derive(Clone, Copy)]
-pub(super) struct Filling {
-    pub(super) holds: Holds,
+pub(crate) struct Filling {
+    pub(crate) holds: Holds,
     /// The mapping's first page in the columns and its address.
-    pub(super) first: u32,
-    pub(super) vpn: u64,
+    pub(crate) first: u32,
+    pub(crate) vpn: u64,
 }
 
 /// What one task did in one of its steps.
@@ -122,10 +122,10 @@ impl Task {
         }
         Some((step, p))
     }
-    pub(super) fn begin_phase(&mut self, step: usize) {
+    pub(crate) fn begin_phase(&mut self, step: usize) {
         self.phase = Some((step, self.clock, self.accesses));
     }
-    pub(super) fn end_phase(&mut self) {
+    pub(crate) fn end_phase(&mut self) {
         if let Some((step, p)) = self.phase_until(self.clock) {
             self.phases.insert(step, p);
             self.phase = None;
@@ -211,7 +211,7 @@ impl Simulation {
         self.start_process(number);
         first
     }
-    pub(super) fn start_process(&mut self, number: usize) {
+    pub(crate) fn start_process(&mut self, number: usize) {
         let mut p = self.processes[number].clone();
         // A policy of nodes without memory is refused: the program goes on without.
         p.policy = self.kernel.settable(&p.policy).unwrap_or_default();
@@ -254,7 +254,7 @@ impl Simulation {
         }
     }
     /// Makes a mapping of a scenario, above all others.
-    pub(super) fn map(&mut self, ctx: &mut Ctx, space: usize, m: &Map, policy: &Policy) {
+    pub(crate) fn map(&mut self, ctx: &mut Ctx, space: usize, m: &Map, policy: &Policy) {
         let start = self.kernel.space(space).above();
         let pages = Pages::holding(m.size).0;
         let mapping = Mapping {
@@ -350,7 +350,7 @@ impl Simulation {
         }
     }
     /// What a task's end means for its space, its parent and the run.
-    pub(super) fn task_ended(&mut self, id: usize) {
+    pub(crate) fn task_ended(&mut self, id: usize) {
         let task = self.task(id);
         let (space, clock, parent) = (task.space, task.clock, task.parent);
         let mut ctx = self.ctx_of(id, task);

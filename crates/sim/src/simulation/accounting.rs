@@ -85,7 +85,7 @@ impl Simulation {
         served
     }
     /// Adds what a task's accesses moved to its counts and to the load of the nodes.
-    pub(super) fn account(&mut self, task: &mut Task, counts: &mut Counts) {
+    pub(crate) fn account(&mut self, task: &mut Task, counts: &mut Counts) {
         let mut sum = [0; KINDS];
         counts.drain_into(&mut sum);
         // Each access is a line of its own, far from the last.
@@ -113,7 +113,7 @@ impl Simulation {
             load.access(grains[zone * 2], grains[write], parts[write]);
         }
     }
-    pub(super) fn cost_table(&self, node: usize, compute: u64, cost: &mut CostTable) {
+    pub(crate) fn cost_table(&self, node: usize, compute: u64, cost: &mut CostTable) {
         let latency = &self.latency[node];
         for k in 0..self.zones_used * 2 {
             cost[k] = latency[k] + compute;
@@ -130,7 +130,7 @@ impl Simulation {
         overlap::floor(o, base, self.latency_from(cpu), self.zones_used * 2, load)
     }
     /// Loads are measured, and the latencies of the next window follow.
-    pub(super) fn window(&mut self) {
+    pub(crate) fn window(&mut self) {
         let span = self.now - self.window_start;
         self.window_start = self.now;
         for load in &mut self.kernel.loads {
