@@ -42,41 +42,18 @@ mod node;
 mod process;
 mod vmstat;
 
-pub use action::Outcome;
-pub(crate) use block::Writer;
+pub use crate::simulation::{FileError, Outcome};
 
-use crate::simulation::Simulation;
-use block::{BlockView, Job};
+use crate::simulation::{Job, Simulation};
+use block::BlockView;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::{Errno, Knob, KnobError, WriteAs};
+use homenode_core::knobs::{Errno, Knob, WriteAs};
 use homenode_core::ksm::files::File as KsmFile;
 use homenode_core::scenario::Rights;
-use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Node, Zone};
 use homenode_core::units::Picos;
 use ksm::{ProcessView, Wrote};
 use node::{NodeView, Set};
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// Why a file could not be opened, read or written; its `Display` is for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileError {
-    /// The path as it was given.
-    pub path: String,
-    /// What the kernel answers.
-    pub errno: Errno,
-    /// Why, and what to do.
-    pub why: String,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.path, self.errno.name(), self.why)
-    }
-}
-
-impl std::error::Error for FileError {}
 
 /// A file: what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,10 +128,10 @@ impl Simulation {
         let file = self.open(path, who)?;
         // Where the memory of a process lies is for its owner, which is root here.
         if matches!(file, File::NumaMaps(_)) && who == Rights::Nobody {
-            return Err(refused(path, Errno::Eacces, "the process is another user's"));
+            return Err(FileError::new(path, Errno::Eacces, "the process is another user's"));
         }
         if matches!(file, File::KsmProcess(..)) && who == Rights::Nobody {
-            return Err(refused(
+            return Err(FileError::new(
                 path,
                 Errno::Eacces,
                 "its mode is 0400: only the owner may read it",
@@ -163,42 +140,18 @@ impl Simulation {
         Ok(self.view(file))
     }
 
-    /// Writes a text to a file from its start, in one piece.
+    /// Writes a text to a file from its start, in one piece; what it took, or what is
+    /// still to be done.
     ///
-    /// What takes the kernel time (memory that goes offline) is done at once, at the
-    /// present moment of virtual time; an [`homenode_core::scenario::Action`] takes its
-    /// time.
-    ///
-    /// # Errors
-    /// [`FileError`]; nothing is then changed. EACCES at open, EPERM, EINVAL and
-    /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written; EBUSY and
-    /// ENOMEM from merging, and EAGAIN where the writer would have to wait for memory that
-    /// is going offline; EINVAL, EBUSY and EINTR for memory that does not go offline (pages
-    /// that had left it by then stay where they are).
-    ///
-    /// Source: specs/files.md#rights, specs/knobs.md#sysctl, specs/files.md#ksm,
-    /// specs/files.md#blocks.
-    pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
-        match self.write_timed(path, text, who)? {
-            Wrote::Done(_) => {
-                // Nobody else may look before time goes on.
-                self.heed_ksmd();
-                Ok(())
-            }
-            Wrote::Waits => Err(ksm::would_wait(path)),
-            Wrote::Begins(job) => self.finish_now(job),
-        }
-    }
-
-    /// The same, with what it took.
+    /// Source: specs/files.md#rights.
     fn write_timed(&mut self, path: &str, text: &str, who: Rights) -> Result<Wrote, FileError> {
         let file = self.open(path, who)?;
         if let Some(errno) = file.refusal() {
             let errno = if who == Rights::Root { errno } else { Errno::Eacces };
-            return Err(refused(path, errno, "this file is for reading only"));
+            return Err(FileError::new(path, errno, "this file is for reading only"));
         }
         if who == Rights::Nobody {
-            return Err(refused(
+            return Err(FileError::new(
                 path,
                 Errno::Eacces,
                 "its mode is 0644: only root may write to it",
@@ -209,7 +162,7 @@ impl Simulation {
             File::Knob(knob) => {
                 let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
                 let done = self.kernel.set_knob(&knob.name(), text, who, self.now);
-                done.map(|()| Wrote::Done(Picos::ZERO)).map_err(|e| of_knob(path, e))
+                done.map(|()| Wrote::Done(Picos::ZERO)).map_err(|e| FileError::of_knob(path, e))
             }
             File::Block(block, view) => Job::parse(path, block, view, text).map(Wrote::Begins),
             // All others have been refused.
@@ -225,7 +178,7 @@ impl Simulation {
         let files = self.files();
         match self.find(&files, folder, Rights::Root)? {
             Found::Folder(path) => Ok(names(&files, &path)),
-            Found::File(_) => Err(refused(folder, Errno::Enotdir, "this is a file")),
+            Found::File(_) => Err(FileError::new(folder, Errno::Enotdir, "this is a file")),
         }
     }
 
@@ -279,7 +232,7 @@ impl Simulation {
     fn open(&self, path: &str, who: Rights) -> Result<File, FileError> {
         match self.find(&self.files(), path, who)? {
             Found::File(file) => Ok(file),
-            Found::Folder(_) => Err(refused(path, Errno::Eisdir, "this is a folder")),
+            Found::Folder(_) => Err(FileError::new(path, Errno::Eisdir, "this is a folder")),
         }
     }
 
@@ -291,13 +244,13 @@ impl Simulation {
         who: Rights,
     ) -> Result<Found, FileError> {
         if !path.starts_with('/') {
-            return Err(refused(path, Errno::Enoent, "a path begins with a slash"));
+            return Err(FileError::new(path, Errno::Enoent, "a path begins with a slash"));
         }
         let mut at = String::new();
         let mut file = None;
         for name in path.split('/').skip(1) {
             if file.is_some() {
-                return Err(refused(path, Errno::Enotdir, &format!("{at} is a file")));
+                return Err(FileError::new(path, Errno::Enotdir, &format!("{at} is a file")));
             }
             match name {
                 // A second slash, or one at the end.
@@ -310,7 +263,7 @@ impl Simulation {
             }
             if at == DEBUGFS && who == Rights::Nobody {
                 let why = format!("only root may enter {DEBUGFS}");
-                return Err(refused(path, Errno::Eacces, &why));
+                return Err(FileError::new(path, Errno::Eacces, &why));
             }
             let above = at.len();
             at.push('/');
@@ -343,7 +296,7 @@ impl Simulation {
             let above = if above.is_empty() { "/" } else { above };
             format!("the simulated kernel has no such file; in {above} there are {there}")
         };
-        refused(path, Errno::Enoent, &why)
+        FileError::new(path, Errno::Enoent, &why)
     }
 
     fn view(&self, file: File) -> String {
@@ -374,31 +327,6 @@ impl Simulation {
         };
         text + "\n"
     }
-
-    /// What the marks of all zones are computed from now.
-    fn mark_knobs(&self) -> MarkKnobs {
-        let all: Vec<Zone> = self.machine.nodes.iter().flat_map(zones_of).collect();
-        MarkKnobs::new(&self.kernel.knobs, self.kernel.model.margin, &all)
-    }
-}
-
-/// The zones of a node that the kernel has, lowest first.
-fn zones_of(node: &Node) -> Vec<Zone> {
-    node.zones.iter().filter(|z| z.managed.0 > 0).copied().collect()
-}
-
-fn refused(path: &str, errno: Errno, why: &str) -> FileError {
-    FileError { path: path.to_owned(), errno, why: why.to_owned() }
-}
-
-fn of_knob(path: &str, e: KnobError) -> FileError {
-    let why = match &e.given {
-        Some(text) => {
-            format!("{:?} is refused; {}", text.trim_end_matches('\n'), e.allowed)
-        }
-        None => e.allowed,
-    };
-    FileError { path: path.to_owned(), errno: e.errno, why }
 }
 
 fn is_folder(files: &BTreeMap<String, File>, path: &str) -> bool {

@@ -14,9 +14,9 @@
 
 mod accounting;
 mod daemons;
+mod outcome;
 mod task;
 
-use crate::files::{Outcome, Writer};
 use crate::hot::{CostTable, KINDS};
 use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
@@ -34,6 +34,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 pub use accounting::{PhaseFigures, ProcessFigures};
 pub(crate) use daemons::Ksmd;
+pub use outcome::{FileError, Outcome};
+pub(crate) use outcome::{Job, Writer};
 pub(crate) use task::{Filling, Program, Run, Task, Turn};
 
 /// How long a task keeps a CPU that others wait for: the fair scheduler's base

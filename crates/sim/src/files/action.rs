@@ -1,63 +1,54 @@
-//! Reads and writes at given times, and what came of them.
+//! Writes from outside of virtual time, and reads and writes at given times of it: who
+//! makes them, how long they take, and what came of them.
 //!
-//! Source: specs/files.md#actions.
+//! ```text
+//! write_file ──▶ done at once ◀───────────────────┐
+//! act ─────────▶ done at once, or                 │
+//!                waits until memory is offline ───┤ act_again
+//!                a job for the writer's task ─────┘
+//! ```
+//!
+//! In a scenario a task of its own makes a write that takes the kernel time: an ordinary
+//! one, on the CPU that has the fewest when it begins, which pays for moving the pages as a
+//! shell's `echo` does. Several wait for each other, as the kernel's lock has it.
+//!
+//! Source: specs/files.md#actions, specs/files.md#blocks.
 
-use super::ksm::Wrote;
-use super::{FileError, refused};
-use crate::simulation::Simulation;
+use super::ksm::{Wrote, would_wait};
+use crate::kernel::Ctx;
+use crate::simulation::{FileError, Job, Outcome, Program, Run, Simulation, Task};
 use homenode_core::knobs::Errno;
-use homenode_core::scenario::{Action, FileOp, names_in};
+use homenode_core::scenario::{FileOp, Rights, names_in};
 use homenode_core::units::Picos;
 
-/// What came of one [`Action`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// What was asked for.
-    pub action: Action,
-    /// The path that was opened: PIDs in the place of names.
-    pub path: String,
-    /// The text that was read (nothing for a write), or the error. `None` until the
-    /// time has come and the kernel has answered, and for good if the run ends before.
-    pub result: Option<Result<String, FileError>>,
-    /// What it took the one who wrote: 2 to merging's `run` copies every merged page.
-    /// The pages change at once, at the action's time.
-    pub took: Picos,
-    /// Whether the writer has begun and sleeps, since memory is going offline.
-    pub waits: bool,
-}
-
-impl Outcome {
-    pub(crate) fn planned(action: Action) -> Self {
-        let path = action.what.path().to_owned();
-        Self { path, action, result: None, took: Picos::ZERO, waits: false }
-    }
-
-    /// The error that came, if one did.
-    pub fn errno(&self) -> Option<Errno> {
-        self.result.as_ref().and_then(|r| r.as_ref().err()).map(|e| e.errno)
-    }
-
-    /// What went otherwise than expected, as a sentence for people; `None`: nothing.
-    pub fn missed(&self) -> Option<String> {
-        match (&self.result, self.action.expect) {
-            (None, _) if self.waits => {
-                Some("the run was over before memory was offline, for which it waited".to_owned())
+impl Simulation {
+    /// Writes a text to a file from its start, in one piece.
+    ///
+    /// What takes the kernel time (memory that goes offline) is done at once, at the
+    /// present moment of virtual time; an [`homenode_core::scenario::Action`] takes its
+    /// time.
+    ///
+    /// # Errors
+    /// [`FileError`]; nothing is then changed. EACCES at open, EPERM, EINVAL and
+    /// ERANGE from the knob, EACCES, EIO or EINVAL for what can't be written; EBUSY and
+    /// ENOMEM from merging, and EAGAIN where the writer would have to wait for memory that
+    /// is going offline; EINVAL, EBUSY and EINTR for memory that does not go offline (pages
+    /// that had left it by then stay where they are).
+    ///
+    /// Source: specs/files.md#rights, specs/knobs.md#sysctl, specs/files.md#ksm,
+    /// specs/files.md#blocks.
+    pub fn write_file(&mut self, path: &str, text: &str, who: Rights) -> Result<(), FileError> {
+        match self.write_timed(path, text, who)? {
+            Wrote::Done(_) => {
+                // Nobody else may look before time goes on.
+                self.heed_ksmd();
+                Ok(())
             }
-            (None, _) => Some("the run was over before it".to_owned()),
-            (Some(Ok(_)), None) => None,
-            (Some(Ok(_)), Some(expected)) => {
-                Some(format!("{} was expected, but it succeeded", expected.name()))
-            }
-            (Some(Err(e)), None) => Some(format!("it failed: {}: {}", e.errno.name(), e.why)),
-            (Some(Err(e)), Some(expected)) if e.errno == expected => None,
-            (Some(Err(e)), Some(expected)) => {
-                Some(format!("{} was expected, but {}: {}", expected.name(), e.errno.name(), e.why))
-            }
+            Wrote::Waits => Err(would_wait(path)),
+            Wrote::Begins(job) => self.finish_now(job),
         }
     }
-}
 
-impl Simulation {
     /// What came of the scenario's reads and writes so far, in its order.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.planned
@@ -98,7 +89,7 @@ impl Simulation {
         outcome.waits = waits;
         outcome.result = (!waits && begins.is_none()).then_some(result);
         if let Some(job) = begins {
-            self.finish_later(job.of(number));
+            self.finish_later(Job { outcome: Some(number), ..job });
         }
     }
 
@@ -115,13 +106,61 @@ impl Simulation {
         }
     }
 
+    /// A write of a scenario: the writer's task is woken for it.
+    fn finish_later(&mut self, job: Job) {
+        self.writer.jobs.push_back(job);
+        let id = match self.writer.task {
+            Some(id) => id,
+            None => {
+                let id = self.helper(Program::Writer);
+                self.writer.task = Some(id);
+                id
+            }
+        };
+        if self.tasks[id].as_ref().is_some_and(|t| t.run == Run::Sleeping) {
+            self.spread(id, false);
+        }
+    }
+    /// A write from outside of virtual time: those that wait come first, all at once.
+    fn finish_now(&mut self, job: Job) -> Result<(), FileError> {
+        self.writer.jobs.push_back(job);
+        let cpu = self.machine.cpus.first().map_or(0, |c| c.id.0);
+        let node = self.machine.cpus.first().and_then(|c| self.machine.position(c.node));
+        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now };
+        loop {
+            let done = self.go_on(&mut ctx, u64::MAX).unwrap_or(Ok(()));
+            if self.writer.jobs.is_empty() {
+                return done;
+            }
+        }
+    }
+
+    /// The writer's turn.
+    pub(crate) fn run_writer(&mut self, task: &mut Task, end: u64) {
+        let mut ctx = self.ctx_of(usize::MAX, task);
+        ctx.clock = task.clock;
+        while ctx.clock < end && !self.writer.jobs.is_empty() {
+            self.go_on(&mut ctx, end);
+        }
+        if self.writer.jobs.is_empty() {
+            task.run = Run::Sleeping;
+        }
+        task.clock = ctx.clock;
+    }
+    /// The first job, and then those that waited for it.
+    fn go_on(&mut self, ctx: &mut Ctx, end: u64) -> Option<Result<(), FileError>> {
+        let done = self.work_on(ctx, end)?;
+        self.act_again();
+        Some(done)
+    }
+
     /// A path with PIDs in the place of `{names}`.
     fn with_pids(&self, path: &str) -> Result<String, FileError> {
         let mut out = path.to_owned();
         for name in names_in(path) {
             let Some(pid) = self.pid_of(name) else {
                 let why = format!("no process named \"{name}\" has started yet");
-                return Err(refused(path, Errno::Enoent, &why));
+                return Err(FileError::new(path, Errno::Enoent, &why));
             };
             out = out.replace(&format!("{{{name}}}"), &pid.to_string());
         }

@@ -1,20 +1,16 @@
-//! Blocks of memory: `/sys/devices/system/memory`, and the task that writes there.
+//! Blocks of memory: `/sys/devices/system/memory`, and what a write there asks for.
 //!
-//! A write of `offline` is answered when the block is offline or will not be. In a
-//! scenario a task of its own makes the write: an ordinary one, on the CPU that has the
-//! fewest when it begins, which pays for moving the pages as a shell's `echo` does.
-//! Several wait for each other, as the kernel's lock has it.
+//! A write of `offline` is answered when the block is offline or will not be: it is a
+//! [`Job`], at which somebody works for as long as it takes (`action` says who).
 //!
 //! Source: specs/files.md#blocks.
 
 use super::node::zone_name;
-use super::{FileError, refused};
 use crate::kernel::Ctx;
 use crate::kernel::hotplug::{BlockState, block_bytes};
-use crate::simulation::{Program, Run, Simulation, Task};
+use crate::simulation::{FileError, Job, Simulation};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
-use std::collections::VecDeque;
 
 /// A file in a block's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,28 +43,6 @@ impl BlockView {
     }
 }
 
-/// A write that takes the kernel time.
-#[derive(Clone, Debug)]
-pub(super) struct Job {
-    path: String,
-    block: usize,
-    /// What the block is to be.
-    online: bool,
-    /// To be what it is already is no error.
-    lenient: bool,
-    /// The action whose outcome it is.
-    outcome: Option<usize>,
-}
-
-/// The task that writes, and what it has to write.
-#[derive(Default)]
-pub(crate) struct Writer {
-    task: Option<usize>,
-    jobs: VecDeque<Job>,
-    /// The first job has begun.
-    begun: bool,
-}
-
 impl Job {
     /// What a text asks of a block.
     pub(super) fn parse(
@@ -89,14 +63,10 @@ impl Job {
             _ => Err("online or offline is allowed"),
         };
         let online = online.map_err(|allowed| {
-            refused(path, Errno::Einval, &format!("{word:?} is refused; {allowed}"))
+            FileError::new(path, Errno::Einval, &format!("{word:?} is refused; {allowed}"))
         })?;
         let lenient = view == BlockView::Online;
         Ok(Self { path: path.to_owned(), block, online, lenient, outcome: None })
-    }
-    /// The write is that of an action.
-    pub(super) fn of(self, outcome: usize) -> Self {
-        Self { outcome: Some(outcome), ..self }
     }
     fn failed(&self, errno: Errno) -> FileError {
         let why = match errno {
@@ -112,7 +82,7 @@ impl Job {
             _ if self.online => "the block is online",
             _ => "the block is offline",
         };
-        refused(&self.path, errno, why)
+        FileError::new(&self.path, errno, why)
     }
 }
 
@@ -147,50 +117,8 @@ impl Simulation {
         format!("{:x}\n", block_bytes(self.kernel.hotplug.block_pages))
     }
 
-    /// A write of a scenario: the writer's task is woken for it.
-    pub(super) fn finish_later(&mut self, job: Job) {
-        self.writer.jobs.push_back(job);
-        let id = match self.writer.task {
-            Some(id) => id,
-            None => {
-                let id = self.helper(Program::Writer);
-                self.writer.task = Some(id);
-                id
-            }
-        };
-        if self.tasks[id].as_ref().is_some_and(|t| t.run == Run::Sleeping) {
-            self.spread(id, false);
-        }
-    }
-    /// A write from outside of virtual time: those that wait come first, all at once.
-    pub(super) fn finish_now(&mut self, job: Job) -> Result<(), FileError> {
-        self.writer.jobs.push_back(job);
-        let cpu = self.machine.cpus.first().map_or(0, |c| c.id.0);
-        let node = self.machine.cpus.first().and_then(|c| self.machine.position(c.node));
-        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now };
-        loop {
-            let done = self.work_on(&mut ctx, u64::MAX).unwrap_or(Ok(()));
-            if self.writer.jobs.is_empty() {
-                return done;
-            }
-        }
-    }
-
-    /// The writer's turn.
-    pub(crate) fn run_writer(&mut self, task: &mut Task, end: u64) {
-        let mut ctx = self.ctx_of(usize::MAX, task);
-        ctx.clock = task.clock;
-        while ctx.clock < end && !self.writer.jobs.is_empty() {
-            self.work_on(&mut ctx, end);
-        }
-        if self.writer.jobs.is_empty() {
-            task.run = Run::Sleeping;
-        }
-        task.clock = ctx.clock;
-    }
-
     /// Works on the first job until `end`; what came of it, once it is done.
-    fn work_on(&mut self, ctx: &mut Ctx, end: u64) -> Option<Result<(), FileError>> {
+    pub(super) fn work_on(&mut self, ctx: &mut Ctx, end: u64) -> Option<Result<(), FileError>> {
         let job = self.writer.jobs.front()?.clone();
         let answer = if self.writer.begun {
             self.kernel.offline_run(ctx, &mut self.machine, end)?
@@ -215,8 +143,6 @@ impl Simulation {
         if let Some(outcome) = job.outcome {
             self.planned[outcome].result = Some(result.clone().map(|()| String::new()));
         }
-        // Who waited for this writes now.
-        self.act_again();
         Some(result)
     }
 }

@@ -6,11 +6,9 @@
 //!
 //! Source: specs/files.md#ksm.
 
-use super::block::Job;
 use super::process::Id;
-use super::{FileError, of_knob, refused};
 use crate::kernel::Ctx;
-use crate::simulation::Simulation;
+use crate::simulation::{FileError, Job, Simulation};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::files::{FOLDER, File, Written};
@@ -103,7 +101,7 @@ impl Simulation {
         if let Some(trouble) = self.kernel.merging.trouble.take() {
             self.memory_error.get_or_insert(trouble);
         }
-        match done.map_err(|e| of_knob(path, e))? {
+        match done.map_err(|e| FileError::of_knob(path, e))? {
             Written::Done { .. } => Ok(Wrote::Done(Picos(ctx.clock - self.now))),
             Written::Waits => Ok(Wrote::Waits),
         }
@@ -113,5 +111,5 @@ impl Simulation {
 /// What somebody gets who can't wait.
 pub(super) fn would_wait(path: &str) -> FileError {
     let why = "memory is going offline: a writer sleeps until that is over; write again then";
-    refused(path, Errno::Eagain, why)
+    FileError::new(path, Errno::Eagain, why)
 }

@@ -4,13 +4,13 @@
 //! Source: specs/files.md#zoneinfo, specs/files.md#nodes.
 
 use super::vmstat::text;
-use super::zones_of;
 use crate::lists::Lru;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::list_format;
-use homenode_core::topology::ZoneKind;
+use homenode_core::tiering::watermarks::MarkKnobs;
+use homenode_core::topology::{Node, Zone, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId, PAGE_SIZE};
 use std::fmt::Write as _;
 
@@ -75,7 +75,18 @@ pub(super) const fn zone_name(kind: ZoneKind) -> &'static str {
     }
 }
 
+/// The zones of a node that the kernel has, lowest first.
+fn zones_of(node: &Node) -> Vec<Zone> {
+    node.zones.iter().filter(|z| z.managed.0 > 0).copied().collect()
+}
+
 impl Simulation {
+    /// What the marks of all zones are computed from now.
+    pub(super) fn mark_knobs(&self) -> MarkKnobs {
+        let all: Vec<Zone> = self.machine.nodes.iter().flat_map(zones_of).collect();
+        MarkKnobs::new(&self.kernel.knobs, self.kernel.model.margin, &all)
+    }
+
     /// Source: specs/files.md#zoneinfo.
     pub(super) fn zoneinfo_text(&self) -> String {
         let mut out = String::new();
