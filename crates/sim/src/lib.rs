@@ -30,6 +30,7 @@ pub mod twin;
 pub mod vmstat;
 pub mod watch;
 
+mod agent;
 mod build;
 mod content;
 mod engine;

@@ -15,12 +15,10 @@
 //!
 //! Source: specs/sources.md.
 
-pub(crate) mod agent;
-
 use crate::build::SimError;
 use crate::simulation::Simulation;
+use crate::simulation::agent::Agent;
 use crate::vmstat::Item;
-use agent::Agent;
 use homenode_core::engine::order::{Act, Order};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::knobs::KnobError;
@@ -94,7 +92,7 @@ impl SimMachine {
                     .into(),
             ));
         }
-        let (seed, limit) = (sim.seed(), sim.limit().unwrap_or(u64::MAX));
+        let (seed, limit) = (sim.seed, sim.duration.unwrap_or(u64::MAX));
         Agent::start(&mut sim, source, seed);
         let caps = Caps {
             source,

@@ -13,6 +13,7 @@
 //! (`accounting`). Who has the next turn, and what he does with it, the `engine` knows.
 
 mod accounting;
+pub(crate) mod agent;
 mod daemons;
 mod outcome;
 mod task;
@@ -21,9 +22,9 @@ use crate::hot::{CostTable, KINDS};
 use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
 use crate::load::WINDOW;
-use crate::machine::agent::Agent;
 use crate::memory::MemoryError;
 use crate::ring::Pmu;
+use agent::Agent;
 use homenode_core::costs::Cost;
 use homenode_core::knobs::{KnobError, WriteAs};
 use homenode_core::scenario::{Action, Order, Process};

@@ -1,7 +1,6 @@
 //! The kernel's and homenode's own tasks: how they begin, who wakes them, and where.
-//!
-//! Source: specs/ksm.md#pass for ksmd's.
 
+use super::agent::Job;
 use super::{Event, Program, Run, SLICE, Simulation};
 use std::collections::BTreeMap;
 
@@ -33,14 +32,56 @@ impl Simulation {
         self.task_mut(id).run = Run::Sleeping;
         id
     }
+    /// Processor time of a task, in picoseconds.
+    pub(crate) fn ran_of(&self, task: usize) -> u64 {
+        self.tasks[task].as_ref().map_or(0, |t| t.ran)
+    }
     /// Wakes a helper on the least loaded CPU, unless it is awake.
     pub(crate) fn wake_helper(&mut self, id: usize) {
         if self.task(id).run == Run::Sleeping {
             self.spread(id, true);
         }
     }
+    /// Sets homenode's timer; whether it still means that time is asked when it has come.
     pub(crate) fn at_look_around(&mut self, time: u64) {
         self.at(time, Event::LookAround);
+    }
+
+    // ── homenode ───────────────────────────────────────────────────────────────
+
+    /// A ring that is half full wakes its reader, once until it has read.
+    pub(crate) fn heed_rings(&mut self) {
+        let half = self.kernel.probe.as_ref().is_some_and(|p| p.ring.is_half_full())
+            || self.pmu.as_ref().is_some_and(|p| p.ring.is_half_full());
+        let Some(agent) = self.agent.as_mut().filter(|_| half) else { return };
+        if agent.jobs.iter().any(|j| matches!(j, Job::LookAround)) {
+            return;
+        }
+        agent.jobs.push_back(Job::LookAround);
+        let task = agent.task;
+        self.wake_helper(task);
+    }
+    /// homenode's timer has fired.
+    pub(crate) fn look_around(&mut self, time: u64) {
+        let Some(agent) = self.agent.as_mut().filter(|a| a.look_at == Some(time)) else { return };
+        agent.look_at = None;
+        agent.jobs.push_back(Job::LookAround);
+        let task = agent.task;
+        self.wake_helper(task);
+    }
+    /// DAMON's timer has fired.
+    pub(crate) fn wake_damon(&mut self) {
+        if let Some(kdamond) = self.agent.as_ref().and_then(|a| a.kdamond) {
+            self.wake_helper(kdamond);
+        }
+    }
+    /// Lets homenode look around now.
+    pub(crate) fn look_now(&mut self) {
+        let now = self.now;
+        if let Some(agent) = &mut self.agent {
+            agent.look_at = Some(now);
+        }
+        self.look_around(now);
     }
 
     // ── ksmd ───────────────────────────────────────────────────────────────────

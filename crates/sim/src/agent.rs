@@ -1,0 +1,183 @@
+//! homenode's task inside the simulated machine: what it reads, what it carries out,
+//! and what both cost there.
+//!
+//! The engine itself runs outside of virtual time; this task stands for it. It works
+//! jobs off in order, each in as many turns as it takes, like any other program:
+//!
+//! ```text
+//! timer ──▶ look around ──▶ burn the time of reading ──▶ what was seen
+//! order ──▶ watch, look, move …  page by page        ──▶ Done
+//! seen  ──▶ burn the time of thinking about it
+//! ```
+//!
+//! `look` is what it sees. What it has still to do, and to tell, the simulation keeps.
+
+mod look;
+
+use crate::kernel::damon::Damon;
+use crate::kernel::{Ctx, Ordered};
+use crate::ring::{Pmu, Probe};
+use crate::simulation::agent::{Agent, Job, Prices, Task, Work};
+use crate::simulation::{Program, Simulation};
+use homenode_core::costs::Cost;
+use homenode_core::engine::seen::{Seen, Source};
+use homenode_core::units::Pages;
+use look::count_pages;
+use std::collections::{BTreeMap, VecDeque};
+
+impl Agent {
+    /// homenode starts on a machine, with a source of heat.
+    pub(crate) fn start(sim: &mut Simulation, source: Source, seed: u64) {
+        let costs = sim.machine.costs.clone();
+        let price = |c| costs.time(c).0;
+        let prices = Prices {
+            query: price(Cost::PageQuery),
+            proc_read: price(Cost::ProcRead),
+            zoneinfo: price(Cost::ZoneinfoRead),
+            region: price(Cost::DamonRegion),
+            event: price(Cost::EventRead),
+            seen: price(Cost::EngineSeen),
+        };
+        let task = sim.helper(Program::Homenode);
+        let (mut kdamond, mut damon) = (None, None);
+        match source {
+            Source::Damon => {
+                damon = Some(Damon::new(seed, price(Cost::DamonCheck)));
+                kdamond = Some(sim.helper(Program::Kdamond));
+            }
+            Source::HintFault => {
+                sim.kernel.probe = Some(Box::new(Probe::new(price(Cost::HintProbe))));
+            }
+            Source::Pmu => {
+                let cpus = sim.machine.cpus.len();
+                sim.pmu = Some(Box::new(Pmu::new(cpus, price(Cost::PmuSample))));
+            }
+            Source::Residency => {}
+        }
+        sim.agent = Some(Box::new(Self {
+            task,
+            kdamond,
+            source,
+            prices,
+            jobs: VecDeque::new(),
+            out: Vec::new(),
+            look_at: None,
+            known: BTreeMap::new(),
+            read_at: None,
+            watched: BTreeMap::new(),
+            damon,
+            damon_runs: false,
+        }));
+    }
+
+    /// Works until the context's clock reaches `end`; true once there is nothing to do.
+    pub(crate) fn work(&mut self, sim: &mut Simulation, ctx: &mut Ctx, end: u64) -> bool {
+        while ctx.clock < end {
+            let Some(mut job) = self.jobs.pop_front() else { return true };
+            match &mut job {
+                Job::LookAround => {
+                    let (left, then) = self.look(sim);
+                    job = Job::Burn { left, then };
+                }
+                Job::Burn { left, then } => {
+                    let part = (*left).min(end - ctx.clock);
+                    *left -= part;
+                    ctx.clock += part;
+                    if *left == 0 {
+                        self.out.append(then);
+                        continue;
+                    }
+                }
+                Job::Order(work) => {
+                    let before = ctx.clock;
+                    let finished = self.carry_out(sim, ctx, work);
+                    work.took += ctx.clock - before;
+                    if finished {
+                        self.out.push(work.done());
+                        continue;
+                    }
+                }
+            }
+            self.jobs.push_front(job);
+        }
+        self.jobs.is_empty()
+    }
+
+    /// One step of an order; true once it is finished.
+    fn carry_out(&mut self, sim: &mut Simulation, ctx: &mut Ctx, work: &mut Work) -> bool {
+        if sim.kernel.spaces.get(work.space).is_none_or(Option::is_none)
+            && !matches!(work.task, Task::SetKnob { .. } | Task::Unwatch)
+        {
+            work.nobody_left();
+            return true;
+        }
+        let space = work.space;
+        match &mut work.task {
+            Task::Watch => {
+                ctx.clock += self.prices.proc_read;
+                self.watch(sim, space, work.who);
+                true
+            }
+            Task::Unwatch => {
+                ctx.clock += self.prices.proc_read;
+                self.unwatch(sim, space);
+                true
+            }
+            Task::SetKnob { knob, value } => {
+                ctx.clock += self.prices.proc_read;
+                // What it says is in the knob afterwards; an order has no better word.
+                let _ = sim.set_knob(&knob.name(), value);
+                true
+            }
+            Task::Look { spans, at, vpn, found } => {
+                let Some(&span) = spans.get(*at) else { return true };
+                if *vpn < span.end {
+                    let (next, looked) = count_pages(&sim.kernel, space, *vpn, span.end, found);
+                    ctx.clock += looked * self.prices.query;
+                    *vpn = next;
+                    return false;
+                }
+                let on = |place: u16| sim.kernel.memory.node_id(usize::from(place));
+                let report = |on, pages| Seen::Resident { who: work.who, span, on, pages };
+                if found.is_empty() {
+                    let first = sim.kernel.memory.zones.first().map_or(0, |z| z.node as u16);
+                    self.out.push(report(on(first), Pages(0)));
+                }
+                for (place, pages) in std::mem::take(found) {
+                    self.out.push(report(on(place), Pages(pages)));
+                }
+                *at += 1;
+                *vpn = spans.get(*at).map_or(0, |s| s.start);
+                *at == spans.len()
+            }
+            Task::Move { spans, from, to, at, vpn, moved, fails, .. } => {
+                let Some(&span) = spans.get(*at) else { return true };
+                let own = sim.policy_of(space);
+                let stop = span.end;
+                let nodes = (*from, *to);
+                let (n, answer) = sim.kernel.move_ordered(
+                    ctx,
+                    space,
+                    (*vpn, stop),
+                    nodes,
+                    &own,
+                    self.prices.query,
+                );
+                let pages = Pages(n);
+                match answer {
+                    Ordered::Moved => *moved += n,
+                    Ordered::Absent => fails.absent += pages,
+                    Ordered::Busy => fails.busy += pages,
+                    Ordered::NoRoom => fails.no_room += pages,
+                    Ordered::Forbidden => fails.forbidden += pages,
+                }
+                *vpn += n;
+                if *vpn >= stop {
+                    *at += 1;
+                    *vpn = spans.get(*at).map_or(0, |s| s.start);
+                }
+                *at == spans.len()
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What homenode sees: whom it watches through which source, and what is to be read in
+//! `/proc` of processes and zones.
+//!
+//! ```text
+//! /proc ─────────────────────────────▶ Gone, Task, Node
+//! regions, faults, samples, by source ─▶ Region, Fault, Sample, Lost
+//! page tables, asked ─────────────────▶ counts by node
+//! ```
+//!
+//! Source: specs/sources.md.
+
+use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
+use crate::kernel::{Ctx, Kernel, TICK};
+use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::page::Word;
+use crate::ring::PERIOD;
+use crate::simulation::agent::Agent;
+use crate::simulation::{Run, Simulation};
+use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
+use homenode_core::units::{NodeId, Pages, Picos};
+use std::collections::BTreeMap;
+
+/// Pages looked at in one step of a job: some ten microseconds.
+const STEP: u64 = 32;
+/// Processes are read anew after this time at the earliest: 100 ms. A timer that only
+/// waits for a budget wakes more often than they change.
+const PROC_EVERY: u64 = 100_000_000_000;
+/// Picoseconds of a clock tick, the unit of a process's start.
+const CLOCK_TICK: u64 = 10_000_000_000;
+
+/// A process as `/proc` shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Proc {
+    pub(crate) who: Who,
+    pub(crate) space: usize,
+    ran: u64,
+    /// The node of all its tasks; `None` if they run on several.
+    pub(crate) node: Option<NodeId>,
+    rss: u64,
+}
+
+impl Proc {
+    /// Processor time of all its threads, in picoseconds.
+    pub(crate) fn ran(&self) -> u64 {
+        self.ran
+    }
+}
+
+impl Agent {
+    pub(super) fn watch(&mut self, sim: &mut Simulation, space: usize, who: Who) {
+        self.watched.insert(space, who);
+        if let Some(probe) = &mut sim.kernel.probe {
+            probe.watched.insert(space);
+        }
+        if let Some(pmu) = &mut sim.pmu {
+            pmu.watched.insert(space);
+        }
+        if let (Some(damon), Some(kdamond)) = (&mut self.damon, self.kdamond) {
+            damon.add(&sim.kernel, space);
+            if !self.damon_runs {
+                self.damon_runs = true;
+                sim.wake_helper(kdamond);
+            }
+        }
+    }
+    pub(super) fn unwatch(&mut self, sim: &mut Simulation, space: usize) {
+        self.watched.remove(&space);
+        if let Some(probe) = &mut sim.kernel.probe {
+            probe.watched.remove(&space);
+        }
+        if let Some(pmu) = &mut sim.pmu {
+            pmu.watched.remove(&space);
+        }
+        if let Some(damon) = &mut self.damon {
+            damon.remove(space);
+        }
+    }
+
+    /// DAMON's thread has its turn; when it wants the next, if it does.
+    pub(crate) fn damon_look(&mut self, kernel: &mut Kernel, ctx: &mut Ctx) -> Option<u64> {
+        let damon = self.damon.as_mut()?;
+        damon.look(kernel, ctx);
+        self.damon_runs = !damon.idle();
+        self.damon_runs.then_some(ctx.clock + SAMPLE)
+    }
+
+    /// Who lives, who has ended; what reading it takes.
+    fn read_procs(&mut self, sim: &mut Simulation, seen: &mut Vec<Seen>) -> u64 {
+        let procs = sim.procs();
+        let known = procs.iter().map(|p| (p.who, p.space)).collect();
+        let before = std::mem::replace(&mut self.known, known);
+        for (who, space) in before {
+            if !self.known.contains_key(&who) {
+                self.unwatch(sim, space);
+                seen.push(Seen::Gone { who });
+            }
+        }
+        for proc in &procs {
+            // In nanoseconds, as `schedstat` has it.
+            let ran = Picos(proc.ran / 1000 * 1000);
+            let (who, node, resident) = (proc.who, proc.node, Pages(proc.rss));
+            seen.push(Seen::Task { who, ran, node, resident });
+        }
+        self.prices.proc_read * procs.len() as u64
+    }
+    /// Everything that is to be seen now, and what reading it takes.
+    pub(super) fn look(&mut self, sim: &mut Simulation) -> (u64, Vec<Seen>) {
+        let p = self.prices;
+        let (mut cost, mut seen) = (0, Vec::new());
+        if self.read_at.is_none_or(|at| at + PROC_EVERY <= sim.now) {
+            self.read_at = Some(sim.now);
+            cost += self.read_procs(sim, &mut seen);
+        }
+        for (place, node) in sim.machine.nodes.iter().enumerate() {
+            cost += p.zoneinfo;
+            let zones = sim.zones_seen(place);
+            seen.push(Seen::Node { node: node.id, zones, load: None });
+        }
+        match self.source {
+            Source::Damon => {
+                let told = self.damon.as_mut().map(Damon::take).unwrap_or_default();
+                for (space, regions) in told {
+                    let Some(&who) = self.watched.get(&space) else { continue };
+                    for r in regions {
+                        cost += p.region;
+                        seen.push(Seen::Region {
+                            who,
+                            span: Span { start: r.start, end: r.end },
+                            accessed: r.accessed,
+                            checks: CHECKS,
+                            every: Picos(SAMPLE),
+                            age: Picos(u64::from(r.age) * u64::from(CHECKS) * SAMPLE),
+                        });
+                    }
+                }
+            }
+            Source::HintFault => {
+                if let Some(probe) = &mut sim.kernel.probe {
+                    let (faults, lost) = probe.ring.drain();
+                    cost += p.event * faults.len() as u64;
+                    if lost > 0 {
+                        seen.push(Seen::Lost { events: lost });
+                    }
+                    for f in faults {
+                        let Some(&who) = self.watched.get(&f.space) else { continue };
+                        // Both ends were read from a clock that goes by ticks.
+                        let after = f.after_ms.map(|ms| Picos(Picos::from_ms(ms.into()).0 + TICK));
+                        seen.push(Seen::Fault { who, vpn: f.vpn, from: f.from, on: f.on, after });
+                    }
+                }
+            }
+            Source::Pmu => {
+                if let Some(pmu) = &mut sim.pmu {
+                    let (samples, lost) = pmu.ring.drain();
+                    cost += p.event * samples.len() as u64;
+                    if lost > 0 {
+                        seen.push(Seen::Lost { events: lost });
+                    }
+                    for s in samples {
+                        let Some(&who) = self.watched.get(&s.space) else { continue };
+                        seen.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period: PERIOD });
+                    }
+                }
+            }
+            Source::Residency => {}
+        }
+        (cost, seen)
+    }
+}
+
+/// Counts pages in memory from `vpn` on by place of their node: where it stopped, and
+/// how many it looked at. Stretches that no page table reaches cost nothing.
+pub(super) fn count_pages(
+    k: &Kernel,
+    space: usize,
+    vpn: u64,
+    end: u64,
+    found: &mut BTreeMap<u16, u64>,
+) -> (u64, u64) {
+    let s = k.space(space);
+    let Some(v) = s.find(vpn).map(|v| &s.vmas[v]) else {
+        let next = s.vmas.partition_point(|v| v.end <= vpn);
+        return (s.vmas.get(next).map_or(end, |v| v.start.min(end)), 0);
+    };
+    let step = u64::from(BLOCK);
+    let stop = end.min(v.end).min((vpn / step + 1) * step);
+    let Some(first) = s.place(vpn, v.kind.file) else { return (stop, 0) };
+    let stop = stop.min(vpn + STEP);
+    for page in first..first + (stop - vpn) as u32 {
+        let w = Word(k.memory.words[page as usize]);
+        if w.resident() && !k.memory.is_zero_page(w) {
+            let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
+            let place = k.memory.node_of(k.memory.word(item).zone());
+            *found.entry(place as u16).or_default() += 1;
+        }
+    }
+    (stop, stop - vpn)
+}
+
+impl Simulation {
+    /// Living processes in the order of their address spaces.
+    pub(crate) fn procs(&self) -> Vec<Proc> {
+        let mut all: BTreeMap<usize, Proc> = BTreeMap::new();
+        for (id, t) in self.tasks.iter().enumerate() {
+            let Some(t) = t.as_deref().filter(|t| t.process != usize::MAX) else { continue };
+            if self.kernel.spaces.get(t.space).is_none_or(Option::is_none) {
+                continue;
+            }
+            let node = self.machine.cpus[t.cpu].node;
+            let who = Who { pid: self.kernel.numa[id].pid, start: t.started / CLOCK_TICK };
+            let rss = self.kernel.space(t.space).rss;
+            // The lowest number is that of the thread group.
+            let new = Proc { who, space: t.space, ran: 0, node: None, rss };
+            let first = !all.contains_key(&t.space);
+            let p = all.entry(t.space).or_insert(new);
+            p.ran += t.ran;
+            if first {
+                p.node = Some(node);
+            } else if t.run != Run::Ended && p.node != Some(node) {
+                p.node = None;
+            }
+        }
+        all.into_values().collect()
+    }
+    /// The policy of a space's tasks, as `numa_maps` shows it.
+    pub(crate) fn policy_of(&self, space: usize) -> homenode_core::scenario::Policy {
+        let own = self.tasks.iter().position(|t| t.as_deref().is_some_and(|t| t.space == space));
+        own.map(|id| self.kernel.numa[id].policy.clone()).unwrap_or_default()
+    }
+    /// A node's zones as `/proc/zoneinfo` shows them.
+    pub(crate) fn zones_seen(&self, place: usize) -> Vec<ZoneSeen> {
+        let zones = &self.kernel.memory.nodes[place].zones;
+        let zone = |&z: &usize| ZoneSeen {
+            free: Pages(self.kernel.memory.zones[z].free),
+            marks: self.kernel.marks[z],
+        };
+        zones.iter().map(zone).collect()
+    }
+    /// Pages of a stretch by node.
+    pub(crate) fn placed(&self, space: usize, span: Span) -> BTreeMap<NodeId, Pages> {
+        let (mut vpn, mut found) = (span.start, BTreeMap::new());
+        while vpn < span.end {
+            vpn = count_pages(&self.kernel, space, vpn, span.end, &mut found).0;
+        }
+        let on = |place: u16| self.kernel.memory.node_id(usize::from(place));
+        found.into_iter().map(|(place, pages)| (on(place), Pages(pages))).collect()
+    }
+}

@@ -1,0 +1,203 @@
+//! homenode as the simulation keeps it: what its task has to do, what it has seen and not
+//! told yet, whom it watches.
+//!
+//! ```text
+//! order ──▶ Job ─┐                                     ┌──▶ out ──▶ deliver
+//! timer ──▶ Job ─┴▶ jobs, worked off by `agent`: Seen ─┘
+//! ```
+//!
+//! Here nothing takes time and nothing is looked at; that is `agent`'s.
+
+use crate::kernel::damon::Damon;
+use homenode_core::engine::order::{Act, Fails, OrderId};
+use homenode_core::engine::seen::{Seen, Source, Span, Who};
+use homenode_core::knobs::Knob;
+use homenode_core::topology::Machine;
+use homenode_core::units::{NodeId, Pages, Picos};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What homenode's own work takes, in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prices {
+    pub(crate) query: u64,
+    pub(crate) proc_read: u64,
+    pub(crate) zoneinfo: u64,
+    pub(crate) region: u64,
+    pub(crate) event: u64,
+    pub(crate) seen: u64,
+}
+
+/// An order that is being carried out.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) order: OrderId,
+    pub(crate) who: Who,
+    pub(crate) space: usize,
+    pub(crate) task: Task,
+    /// Processor time so far.
+    pub(crate) took: u64,
+}
+
+/// What an order asks for, and how far it has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    Watch,
+    Unwatch,
+    Look {
+        spans: Vec<Span>,
+        at: usize,
+        vpn: u64,
+        /// Pages of the present span by node.
+        found: BTreeMap<u16, u64>,
+    },
+    Move {
+        spans: Vec<Span>,
+        from: usize,
+        to: usize,
+        at: usize,
+        vpn: u64,
+        tried: u64,
+        moved: u64,
+        fails: Fails,
+    },
+    SetKnob {
+        knob: Knob,
+        value: String,
+    },
+}
+
+/// What homenode's task has to do, in order.
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    LookAround,
+    /// Takes time and then tells something.
+    Burn {
+        left: u64,
+        then: Vec<Seen>,
+    },
+    Order(Box<Work>),
+}
+
+/// homenode on a simulated machine.
+pub(crate) struct Agent {
+    /// Its task.
+    pub(crate) task: usize,
+    /// DAMON's, where that is the source.
+    pub(crate) kdamond: Option<usize>,
+    pub(crate) source: Source,
+    pub(crate) prices: Prices,
+    pub(crate) jobs: VecDeque<Job>,
+    /// Seen and not delivered yet.
+    pub(crate) out: Vec<Seen>,
+    /// When it looks around next.
+    pub(crate) look_at: Option<u64>,
+    pub(crate) known: BTreeMap<Who, usize>,
+    /// When processes were read last.
+    pub(crate) read_at: Option<u64>,
+    pub(crate) watched: BTreeMap<usize, Who>,
+    pub(crate) damon: Option<Damon>,
+    /// Whether DAMON's timer runs.
+    pub(crate) damon_runs: bool,
+}
+
+impl Agent {
+    pub(crate) fn has_word(&self) -> bool {
+        !self.out.is_empty()
+    }
+    /// Orders that are not finished.
+    pub(crate) fn waiting(&self) -> usize {
+        self.jobs.iter().filter(|j| matches!(j, Job::Order(_))).count()
+    }
+    /// Whether there is nothing to carry out.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+    /// Hands over what was seen; thinking about it takes time, before all else.
+    pub(crate) fn deliver(&mut self, out: &mut Vec<Seen>) {
+        let n = self.out.len() as u64;
+        out.append(&mut self.out);
+        if n > 0 && self.prices.seen > 0 {
+            self.jobs.push_front(Job::Burn { left: n * self.prices.seen, then: Vec::new() });
+        }
+    }
+    /// Takes an order, which has been checked.
+    pub(crate) fn order(&mut self, id: OrderId, act: &Act, space: usize, places: &Machine) {
+        let place = |n: NodeId| places.position(n).expect("checked");
+        let first = |spans: &[Span]| spans.first().map_or(0, |s| s.start);
+        let (who, task) = match act {
+            Act::Watch { who } => (*who, Task::Watch),
+            Act::Unwatch { who } => (*who, Task::Unwatch),
+            Act::Look { who, spans } => (
+                *who,
+                Task::Look {
+                    vpn: first(spans),
+                    spans: spans.clone(),
+                    at: 0,
+                    found: BTreeMap::new(),
+                },
+            ),
+            Act::Move { who, spans, from, to } => (
+                *who,
+                Task::Move {
+                    vpn: first(spans),
+                    tried: spans.iter().map(|s| s.pages().0).sum(),
+                    spans: spans.clone(),
+                    from: place(*from),
+                    to: place(*to),
+                    at: 0,
+                    moved: 0,
+                    fails: Fails::default(),
+                },
+            ),
+            Act::SetKnob { knob, value } => {
+                let nobody = Who { pid: 0, start: 0 };
+                (nobody, Task::SetKnob { knob: *knob, value: value.clone() })
+            }
+            Act::Affine { .. } => unreachable!("refused before"),
+        };
+        let work = Work { order: id, who, space, task, took: 0 };
+        self.jobs.push_back(Job::Order(Box::new(work)));
+    }
+    /// The machine has stopped: what is still to be carried out finds nobody.
+    pub(crate) fn finish(&mut self) {
+        for job in std::mem::take(&mut self.jobs) {
+            match job {
+                Job::Order(mut work) => {
+                    work.nobody_left();
+                    self.out.push(work.done());
+                }
+                Job::Burn { then, .. } => self.out.extend(then),
+                Job::LookAround => {}
+            }
+        }
+        let gone: Vec<Who> = std::mem::take(&mut self.known).into_keys().collect();
+        self.out.extend(gone.into_iter().map(|who| Seen::Gone { who }));
+    }
+}
+
+impl Work {
+    /// The process has ended: what is left of the order finds nobody.
+    pub(crate) fn nobody_left(&mut self) {
+        if let Task::Move { spans, at, tried, moved, fails, .. } = &mut self.task {
+            fails.gone += Pages(*tried - *moved - fails.all().0);
+            *at = spans.len();
+        }
+    }
+    pub(crate) fn done(&self) -> Seen {
+        let (tried, moved, fails) = match &self.task {
+            Task::Move { tried, moved, fails, .. } => (*tried, *moved, *fails),
+            Task::Look { spans, .. } => {
+                let all: u64 = spans.iter().map(|s| s.pages().0).sum();
+                (all, all, Fails::default())
+            }
+            _ => (0, 0, Fails::default()),
+        };
+        Seen::Done {
+            order: self.order,
+            tried: Pages(tried),
+            moved: Pages(moved),
+            fails,
+            took: Picos(self.took),
+        }
+    }
+}
