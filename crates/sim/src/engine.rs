@@ -24,6 +24,7 @@ use crate::kernel::TICK;
 use crate::load::WINDOW;
 use crate::simulation::{Event, Program, Run, Simulation, Task};
 use homenode_core::scenario::Order;
+use std::cmp::Reverse;
 
 impl Simulation {
     /// Runs until all programs have ended or the duration is over.
@@ -35,7 +36,8 @@ impl Simulation {
     pub fn run_until(&mut self, stop: u64) {
         while !self.idle() && self.now < stop && !self.speaks {
             self.due();
-            let limit = self.next_event().min(stop);
+            let next_event = self.events.peek().map_or(u64::MAX, |Reverse((t, ..))| *t);
+            let limit = next_event.min(stop);
             match self.order {
                 Order::Quantum(q) => {
                     if self.cpus.iter().all(|c| c.queue.is_empty()) {
@@ -179,7 +181,11 @@ impl Simulation {
 
     /// Handles everything that is due now.
     fn due(&mut self) {
-        while let Some((time, event)) = self.take_due() {
+        while let Some(&Reverse((time, _, event))) = self.events.peek() {
+            if time > self.now {
+                return;
+            }
+            self.events.pop();
             match event {
                 Event::Tick => {
                     self.tick();

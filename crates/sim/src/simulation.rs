@@ -82,7 +82,8 @@ pub struct Simulation {
     pub(crate) cpus: Vec<Cpu>,
     /// CPU number → place in `cpus`.
     cpu_at: BTreeMap<u32, usize>,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// What is set down to happen (`at`), by time and by when it was set down.
+    pub(crate) events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     stamp: u64,
     pub(crate) now: u64,
     window_start: u64,
@@ -205,17 +206,6 @@ impl Simulation {
     pub(crate) fn at(&mut self, time: u64, event: Event) {
         self.stamp += 1;
         self.events.push(Reverse((time, self.stamp, event)));
-    }
-    /// When the next thing happens.
-    pub(crate) fn next_event(&self) -> u64 {
-        self.events.peek().map_or(u64::MAX, |Reverse((t, ..))| *t)
-    }
-    /// The next thing that is due by now, with its time.
-    pub(crate) fn take_due(&mut self) -> Option<(u64, Event)> {
-        if self.next_event() > self.now {
-            return None;
-        }
-        self.events.pop().map(|Reverse((time, _, event))| (time, event))
     }
     pub(crate) fn task_mut(&mut self, id: usize) -> &mut Task {
         self.tasks[id].as_mut().expect("a task is put back after its turn")
