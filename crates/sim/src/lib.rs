@@ -9,12 +9,15 @@
 //!                          │ asks
 //!                          ▼
 //!                        rules of the core
+//!
+//! engine ──▶ files, agent, replay's turns ──▶ simulation ──▶ kernel
 //! ```
 //!
 //! Reading order: [`Setup`] and [`Simulation`] say what goes in and what comes out;
-//! `engine` is time and CPUs, `hot` the loop of ordinary accesses, `kernel` what
-//! happens at an event, `memory` and `page` what memory is, `lists` how it is
-//! ordered.
+//! `simulation` is what there is at a moment of time, `engine` who has the next turn,
+//! `files` and `agent` (homenode's task) what works on it meanwhile, `hot` the loop of
+//! ordinary accesses, `kernel` what happens at an event, `memory` and `page` what memory
+//! is, `lists` how it is ordered.
 //!
 //! A run is single-threaded and the same on every machine: integers, ordered
 //! maps, labelled random streams.

@@ -2,15 +2,16 @@
 //! them, the tasks, what is to happen when.
 //!
 //! ```text
-//! build ───▶ Simulation: machine, kernel, tasks, queues, events
-//!              ▲                ▲                    ▲
-//!              │ reads, writes  │ works its jobs     │ lets tasks run, does what is due
-//!            files            agent ◀── asks ──── engine ── asks ──▶ files
+//! build ──▶ Simulation: machine, kernel, tasks, queues, events
+//!             ▲     ▲          ▲
+//!             │   files      agent      what is read and written; homenode's jobs
+//!             │     ▲          ▲
+//!             └── engine ──────┘        who has the next turn, what is due
 //! ```
 //!
 //! Here is what is, and what may happen to it at any time: a task begins, waits for a CPU,
 //! ends (`task`); a daemon is woken (`daemons`); accesses cost something and are counted
-//! (`accounting`). Who has the next turn, and what he does with it, the `engine` knows.
+//! (`accounting`). `agent` and `outcome` are data that others work on.
 
 mod accounting;
 pub(crate) mod agent;
