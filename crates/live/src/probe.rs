@@ -17,6 +17,7 @@
 mod calls;
 mod config;
 mod damon;
+mod event;
 mod perf;
 mod rights;
 mod root;
@@ -24,10 +25,11 @@ mod root;
 pub use calls::{Calls, FilesOnly, ThisKernel};
 pub use config::{Config, Symbols};
 pub use damon::{Damon, Slot};
+pub use event::Event;
 #[cfg(test)]
-pub(crate) use perf::SAMPLE;
-pub(crate) use perf::open_group;
-pub use perf::{Event, Pmu, Tried, meaning};
+pub(crate) use event::SAMPLE;
+pub(crate) use event::open_group;
+pub use perf::{Pmu, Tried, meaning};
 pub use rights::{CAPABILITIES, Rights};
 
 use crate::ksm::{KsmStat, Place, scan};

@@ -1,7 +1,7 @@
 //! System calls that tell what the files don't. None changes anything: events are
 //! opened switched off and closed at once, page tables are read.
 
-use super::perf::{Event, open_group};
+use super::event::{Event, open_group};
 use crate::pagemap::{self, PRESENT, Query};
 use std::fs::File;
 use std::io;

@@ -8,81 +8,13 @@
 //! config 0x1cd; `ldlat=3` with `config1:0-15` makes config1 3.
 
 use super::calls::Calls;
+use super::event::Event;
 use super::root::Root;
 use homenode_core::engine::choice::Sampling;
-use perf_event::{Builder, Counter, SampleFlag};
 use std::collections::BTreeMap;
-use std::io;
-
-/// An event as `perf_event_open(2)` takes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Event {
-    /// The PMU's number.
-    pub kind: u32,
-    /// Which event, as the PMU's format has it.
-    pub config: u64,
-    /// More of it.
-    pub config1: u64,
-    /// More of it.
-    pub config2: u64,
-    /// How exact the address must be, 0 to 3.
-    pub precise: u8,
-    /// Whether the kernel's own accesses are left out, which some PMUs can't.
-    pub user_only: bool,
-    /// One access in so many is sampled with its address; 0 is none, it is only counted.
-    pub period: u64,
-    /// Whether samples go in a form of the PMU's own into an area of their own, which
-    /// homenode does not read.
-    pub aux: bool,
-}
 
 /// A prime, as `specs/sources.md#pmu` has it.
 const SAMPLE_PERIOD: u64 = 10_007;
-/// Parts of a sample.
-pub(crate) const SAMPLE: SampleFlag =
-    SampleFlag::TID.union(SampleFlag::TIME).union(SampleFlag::ADDR).union(SampleFlag::PERIOD);
-
-impl perf_event::events::Event for Event {
-    fn update_attrs(self, attr: &mut perf_event_open_sys::bindings::perf_event_attr) {
-        attr.type_ = self.kind;
-        attr.config = self.config;
-        attr.config1 = self.config1;
-        attr.config2 = self.config2;
-    }
-}
-
-/// Opens events as one group, the first leading, switched off: for the probe and for
-/// sampling alike. A sample tells thread, time, address and period.
-///
-/// * `cpu` – for all processes of that CPU; else for the calling thread.
-/// * `wake` – bytes in the ring at which its reader is woken.
-pub(crate) fn open_group(
-    group: &[Event],
-    cpu: Option<usize>,
-    wake: usize,
-) -> io::Result<Vec<Counter>> {
-    let mut open: Vec<Counter> = Vec::new();
-    for event in group {
-        let mut builder = Builder::new(*event);
-        match cpu {
-            Some(cpu) => builder.any_pid().one_cpu(cpu),
-            None => builder.observe_self().any_cpu(),
-        };
-        builder.exclude_kernel(event.user_only).exclude_hv(event.user_only);
-        // A guest would have to help with exact samples of it.
-        builder.exclude_guest(event.precise > 0);
-        builder.attrs_mut().set_precise_ip((event.precise & 3).into());
-        if event.period > 0 {
-            builder.sample_period(event.period).wakeup_watermark(wake).sample(SAMPLE);
-        }
-        let opened = match open.first_mut() {
-            None => builder.build()?,
-            Some(leader) => builder.build_with_group(leader)?,
-        };
-        open.push(opened);
-    }
-    Ok(open)
-}
 
 /// An event that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
