@@ -21,8 +21,10 @@
 //! of its threads. Time that a task spends waiting is not in a recording, but for the
 //! order of a child's end and its parent's wait.
 
+mod child;
 mod drain;
 mod error;
+mod interrupt;
 mod native;
 mod program;
 mod run;

@@ -1,54 +1,13 @@
-//! Running children and taking their times.
+//! The program by itself, for its times.
 
-use super::{RecordError, run};
+use super::RecordError;
+use super::child::{end_group, reap};
+use super::interrupt::interrupted;
 use homenode_trace::Native;
-use std::io;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How a child ended and what it took.
-pub(super) struct Done {
-    /// As `wait4` gives it.
-    pub(super) status: i32,
-    pub(super) user_ns: u64,
-    pub(super) sys_ns: u64,
-    pub(super) max_rss_bytes: u64,
-}
-
-fn ns(t: libc::timeval) -> u64 {
-    u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(t.tv_usec).unwrap_or(0) * 1_000
-}
-
-/// Looks whether a child has ended, or waits for it.
-pub(super) fn reap(child: &Child, wait: bool) -> Result<Option<Done>, RecordError> {
-    let pid = child.id() as libc::pid_t;
-    let mut status = 0;
-    // SAFETY: an all-zero rusage is a valid one.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    loop {
-        let flags = if wait { 0 } else { libc::WNOHANG };
-        // SAFETY: both pointers are to locals.
-        let got = unsafe { libc::wait4(pid, &mut status, flags, &mut usage) };
-        if got == pid {
-            return Ok(Some(Done {
-                status,
-                user_ns: ns(usage.ru_utime),
-                sys_ns: ns(usage.ru_stime),
-                max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
-            }));
-        }
-        if got == 0 {
-            return Ok(None);
-        }
-        let source = io::Error::last_os_error();
-        if source.kind() != io::ErrorKind::Interrupted {
-            return Err(RecordError::System { what: "wait for the program", source });
-        }
-    }
-}
-
-/// Runs the command once, to its end. `None` where it was interrupted.
+/// Runs the command once, to its end. An error where it was interrupted.
 pub(super) fn once(command: &mut Command) -> Result<Native, RecordError> {
     let start = Instant::now();
     let child = command
@@ -64,8 +23,8 @@ pub(super) fn once(command: &mut Command) -> Result<Native, RecordError> {
                 max_rss_bytes: done.max_rss_bytes,
             });
         }
-        if run::interrupted() {
-            run::end_group(child.id());
+        if interrupted() {
+            end_group(child.id());
             reap(&child, true)?;
             return Err(RecordError::Interrupted);
         }

@@ -1,7 +1,9 @@
 //! The course of a recording.
 
+use super::child::{Done, end_group, reap};
 use super::drain::Drain;
-use super::native::{self, Done};
+use super::interrupt::{ONE, Signals, interrupted};
+use super::native;
 use super::program::{self, Resolved};
 use super::{Mark, Options, Progress, RecordError, Summary};
 use homenode_trace::{Ended, Header, Native, Slice, Totals, Writer, wire};
@@ -14,8 +16,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// How long a program's children may be silent after its own end, before they
@@ -23,47 +23,6 @@ use std::time::{Duration, Instant};
 const LINGER: Duration = Duration::from_secs(3);
 /// What the pipe holds, if the system allows: time for the writer to write.
 const PIPE_BYTES: i32 = 1 << 20;
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Signals belong to the process: one recording at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
-extern "C" fn on_signal(_: i32) {
-    INTERRUPTED.store(true, SeqCst);
-}
-
-pub(super) fn interrupted() -> bool {
-    INTERRUPTED.load(SeqCst)
-}
-
-/// Catches SIGINT and SIGTERM until it is dropped.
-struct Signals([(i32, libc::sigaction); 2]);
-
-impl Signals {
-    fn catch() -> Self {
-        INTERRUPTED.store(false, SeqCst);
-        // SAFETY: the handler only stores to an atomic; zeroed sigactions are valid.
-        unsafe {
-            let mut new: libc::sigaction = std::mem::zeroed();
-            new.sa_sigaction = on_signal as extern "C" fn(i32) as usize;
-            libc::sigemptyset(&mut new.sa_mask);
-            Self([libc::SIGINT, libc::SIGTERM].map(|s| {
-                let mut old: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(s, &new, &mut old);
-                (s, old)
-            }))
-        }
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for (s, old) in &self.0 {
-            // SAFETY: `old` is what sigaction gave.
-            unsafe { libc::sigaction(*s, old, std::ptr::null_mut()) };
-        }
-    }
-}
 
 /// A private folder with the pipe and the shared count.
 struct Folder(PathBuf);
@@ -124,12 +83,6 @@ fn stdin(options: &Options) -> Result<Stdio, RecordError> {
     let file =
         File::open(path).map_err(|source| RecordError::Read { path: path.clone(), source })?;
     Ok(file.into())
-}
-
-/// Ends a process group: politely, then not.
-pub(super) fn end_group(pid: u32) {
-    // SAFETY: signals to a group that we started.
-    unsafe { libc::kill(-(pid as i32), libc::SIGKILL) };
 }
 
 /// A command in a group of its own, so that a terminal's Ctrl-C comes to us alone,
@@ -272,7 +225,7 @@ fn follow(
             end_all(run, drain);
         }
         if done.is_none() {
-            done = native::reap(&run.child, false)?;
+            done = reap(&run.child, false)?;
             heard = Instant::now();
             if read == Some(0) && done.is_none() {
                 // Nobody has the pipe open yet, or its owner is between two images.
@@ -369,7 +322,7 @@ pub(super) fn record(
         Ok(o) => o,
         Err(e) => {
             end_all(&run, &drain);
-            let _ = native::reap(&run.child, true);
+            let _ = reap(&run.child, true);
             return Err(e);
         }
     };
@@ -461,7 +414,7 @@ fn plan_slice(
         let followed = follow(&mut run, &mut drain, &mut nowhere, &mut |_| {});
         if !matches!(&followed, Ok(o) if o.ended != Ended::Interrupted) {
             end_all(&run, &drain);
-            let _ = native::reap(&run.child, true);
+            let _ = reap(&run.child, true);
             followed?;
             return Err(RecordError::Interrupted);
         }
