@@ -11,7 +11,7 @@
 //! Here is what journals have in common: this boot, whose it is by number and start
 //! time, a checksum of all before it, and that it is written beside and renamed, for its
 //! owner only. One lock beside each journal says that its owner lives; it goes with the
-//! process.
+//! process. A `Kind` says how a journal differs from others: KSM's and DAMON's are two.
 
 use crate::ksm::{Place, start_of};
 use std::fs;
@@ -20,8 +20,236 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Why a journal can't be read or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It is not what was written.
+    #[error("{}:{line}: {what}: this journal is damaged, {remedy}", path.display())]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+        /// What that means, and what to do about it.
+        remedy: &'static str,
+    },
+    /// The journal, its lock, or this boot's id could not be read or written.
+    #[error("can't {what} {}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl JournalError {
+    /// For `map_err`: what was tried, with which file.
+    fn of(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { what, path: path.to_owned(), source }
+    }
+}
+
 /// What is wrong with a journal: the line, from 1, and what.
 pub(crate) type Wrong = (usize, String);
+
+/// What tells one kind of journal from the others.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// A word, for its first line and for its files: `NAME.journal` and `NAME.lock`.
+    pub(crate) name: &'static str,
+    /// Of the lines of its own.
+    pub(crate) version: &'static str,
+    /// What is said of a damaged one after a comma: what it means, and what to do.
+    pub(crate) remedy: &'static str,
+}
+
+/// What all of them begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The boot's id.
+    pub(crate) boot: String,
+    /// Whose it is and when that process was started, in clock ticks since boot.
+    pub(crate) owner: (u32, u64),
+}
+
+/// How it stands with a journal's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// It was of an earlier boot, and what the journal tells of went with that.
+    OfEarlierBoot,
+    /// The process is there, under that start.
+    Lives,
+    /// It has ended without removing its journal.
+    Ended,
+}
+
+impl Head {
+    /// Of this boot.
+    ///
+    /// * `owner` – the process, and when it was started.
+    pub(crate) fn new(place: &Place, owner: (u32, u64)) -> Result<Self, JournalError> {
+        Ok(Self { boot: boot(place)?, owner })
+    }
+    /// How it stands with the owner now.
+    pub(crate) fn owner_now(&self, place: &Place) -> Result<Owner, JournalError> {
+        let (pid, start) = self.owner;
+        Ok(if self.boot != boot(place)? {
+            Owner::OfEarlierBoot
+        } else if start_of(place, pid) == Some(start) {
+            Owner::Lives
+        } else {
+            Owner::Ended
+        })
+    }
+}
+
+impl Kind {
+    /// Where it is.
+    pub(crate) fn path(&self, place: &Place) -> PathBuf {
+        place.run_folder().join(format!("{}.journal", self.name))
+    }
+
+    /// Its text; `lines` are those of its own.
+    pub(crate) fn to_text(&self, head: &Head, lines: &str) -> String {
+        let (pid, start) = head.owner;
+        let (first, version, boot) = (self.first(), self.version, &head.boot);
+        seal(&format!("{first}{version}\nboot {boot}\nowner {pid} {start}\n{lines}"))
+    }
+
+    /// What its first line is, before the version.
+    fn first(&self) -> String {
+        format!("homenode {} ", self.name)
+    }
+
+    /// Reads the text as far as all of them are alike; the lines that follow come with
+    /// their numbers.
+    pub(crate) fn parse<'t>(
+        &self,
+        text: &'t str,
+    ) -> Result<(Head, impl Iterator<Item = (usize, &'t str)> + use<'t>), Wrong> {
+        let body = unseal(text)?;
+        let mut lines = body.lines().enumerate().map(|(i, l)| (i + 1, l));
+        let mut next = |what: &str| {
+            let (at, line) = lines
+                .next()
+                .ok_or_else(|| (body.lines().count() + 1, "it ends too early".to_owned()))?;
+            match line.strip_prefix(what) {
+                Some(rest) => Ok((at, rest)),
+                None => Err((at, format!("`{what}` is expected here"))),
+            }
+        };
+        let (at, version) = next(&self.first())?;
+        if version != self.version {
+            return Err((at, "another version of homenode wrote it".to_owned()));
+        }
+        let boot = next("boot ")?.1.to_owned();
+        let (at, owner) = next("owner ")?;
+        let owner = owner
+            .split_once(' ')
+            .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)))
+            .ok_or_else(|| (at, "two numbers are expected".to_owned()))?;
+        Ok((Head { boot, owner }, lines))
+    }
+
+    /// Reads one; `None` where there is none.
+    ///
+    /// * `parse` – reads all of its text, in which odd bytes are marks.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] if it is not what was written.
+    pub(crate) fn load<T>(
+        &self,
+        path: &Path,
+        parse: impl FnOnce(&str) -> Result<T, Wrong>,
+    ) -> Result<Option<T>, JournalError> {
+        let bytes = match fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(JournalError::of("read the journal", path))?,
+        };
+        parse(&String::from_utf8_lossy(&bytes)).map(Some).map_err(|(line, what)| {
+            JournalError::Damaged { path: path.to_owned(), line, what, remedy: self.remedy }
+        })
+    }
+
+    /// The number of the process whose it is, while that one has the lock; 0 if the
+    /// journal does not tell.
+    pub(crate) fn pid(&self, place: &Place) -> u32 {
+        let owner = |text: &str| self.parse(text).map(|(head, _)| head.owner.0);
+        self.load(&self.path(place), owner).ok().flatten().unwrap_or(0)
+    }
+
+    /// The lock of the one owner; `None` while somebody else has it. It goes with the file.
+    pub(crate) fn lock(&self, place: &Place) -> Result<Option<fs::File>, JournalError> {
+        let folder = place.run_folder();
+        let path = folder.join(format!("{}.lock", self.name));
+        let failed = |e: io::Error| {
+            let what = match e.kind() {
+                io::ErrorKind::PermissionDenied => "take the lock (it needs root)",
+                _ => "take the lock",
+            };
+            JournalError::of(what, &path)(e)
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
+        let file = fs::File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(Some(file));
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(failed(e)) }
+    }
+}
+
+/// Puts it on disk, in place of the one before, and waits until it is there.
+pub(crate) fn save(path: &Path, text: &str) -> Result<(), JournalError> {
+    let beside = path.with_extension("new");
+    let put = || {
+        let mut file = fs::File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        sync_folder(path)
+    };
+    put().map_err(JournalError::of("write the journal", path))
+}
+
+/// Removes it; one that is not there is no error.
+pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done
+            .and_then(|()| sync_folder(path))
+            .map_err(JournalError::of("remove the journal", path)),
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// This boot's id.
+fn boot(place: &Place) -> Result<String, JournalError> {
+    let path = place.path("/proc/sys/kernel/random/boot_id");
+    let text = fs::read_to_string(&path).map_err(JournalError::of("read", &path))?;
+    Ok(text.trim().to_owned())
+}
 
 /// FNV-1a of 64 bits: enough to tell a file that was cut or edited.
 fn checksum(text: &str) -> u64 {
@@ -35,7 +263,7 @@ pub(crate) fn seal(body: &str) -> String {
 }
 
 /// The text before its last line, if that is right.
-pub(crate) fn unseal(text: &str) -> Result<&str, Wrong> {
+fn unseal(text: &str) -> Result<&str, Wrong> {
     let cut = || (text.lines().count().max(1), "it ends too early".to_owned());
     let body_end = text.rfind("end ").filter(|at| *at == 0 || text.as_bytes()[at - 1] == b'\n');
     let (body, end) = text.split_at(body_end.ok_or_else(cut)?);
@@ -44,132 +272,4 @@ pub(crate) fn unseal(text: &str) -> Result<&str, Wrong> {
         return Err((text.lines().count(), "its checksum is wrong".to_owned()));
     }
     Ok(body)
-}
-
-/// What all of them begin with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    /// The boot's id.
-    pub(crate) boot: String,
-    /// Whose it is and when that process was started, in clock ticks since boot.
-    pub(crate) owner: (u32, u64),
-}
-
-impl Head {
-    /// `first` is the first line: what the journal is of, and its version.
-    pub(crate) fn to_text(&self, first: &str) -> String {
-        format!("{first}\nboot {}\nowner {} {}\n", self.boot, self.owner.0, self.owner.1)
-    }
-
-    /// Reads it; the lines that follow come back with their numbers.
-    pub(crate) fn parse<'t>(
-        body: &'t str,
-        what: &str,
-        version: &str,
-    ) -> Result<(Self, impl Iterator<Item = (usize, &'t str)>), Wrong> {
-        let mut lines = body.lines().enumerate().map(|(i, l)| (i + 1, l));
-        let mut next = |what: &str| {
-            let (at, line) = lines
-                .next()
-                .ok_or_else(|| (body.lines().count() + 1, "it ends too early".to_owned()))?;
-            match line.strip_prefix(what) {
-                Some(rest) => Ok((at, rest)),
-                None => Err((at, format!("`{what}` is expected here"))),
-            }
-        };
-        let (at, rest) = next(what)?;
-        if rest != version {
-            return Err((at, "another version of homenode wrote it".to_owned()));
-        }
-        let boot = next("boot ")?.1.to_owned();
-        let (at, owner) = next("owner ")?;
-        let owner = owner
-            .split_once(' ')
-            .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)))
-            .ok_or_else(|| (at, "two numbers are expected".to_owned()))?;
-        Ok((Self { boot, owner }, lines))
-    }
-}
-
-/// Its text, odd bytes as marks; `None` where there is none.
-pub(crate) fn load(path: &Path) -> io::Result<Option<String>> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
-/// Puts it on disk, in place of the one before, and waits until it is there.
-pub(crate) fn save(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file =
-        fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    sync_folder(path)
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-}
-
-/// Removes it; one that is not there is no error.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.and_then(|()| sync_folder(path)),
-    }
-}
-
-/// The lock of the one owner, `NAME.lock` in the folder of journals; `None` while
-/// somebody else has it. It goes with the file.
-///
-/// # Errors
-/// What was tried, with which file, and what the system said.
-pub(crate) fn lock(
-    place: &Place,
-    name: &str,
-) -> Result<Option<fs::File>, (&'static str, PathBuf, io::Error)> {
-    let folder = place.run_folder();
-    let path = folder.join(format!("{name}.lock"));
-    let failed = |e: io::Error| {
-        let what = match e.kind() {
-            io::ErrorKind::PermissionDenied => "take the lock (it needs root)",
-            _ => "take the lock",
-        };
-        (what, path.clone(), e)
-    };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-    let file = fs::File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed)?;
-    // SAFETY: the descriptor is open.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(Some(file));
-    }
-    let e = io::Error::last_os_error();
-    if e.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(failed(e)) }
-}
-
-/// This boot's id.
-///
-/// # Errors
-/// The file, and what the system said.
-pub(crate) fn boot(place: &Place) -> Result<String, (PathBuf, io::Error)> {
-    let path = place.path("/proc/sys/kernel/random/boot_id");
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(text.trim().to_owned()),
-        Err(e) => Err((path, e)),
-    }
-}
-
-/// Whether the process is there, under that start.
-pub(crate) fn lives(place: &Place, owner: (u32, u64)) -> bool {
-    start_of(place, owner.0) == Some(owner.1)
 }

@@ -2,7 +2,7 @@
 //! machine that the engine drives.
 
 pub mod heat;
-mod journal;
+pub mod journal;
 pub mod ksm;
 pub mod links;
 pub mod machine;

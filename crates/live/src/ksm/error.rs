@@ -1,5 +1,6 @@
 //! What can go wrong while the kernel's merging is driven.
 
+use crate::journal::JournalError;
 use homenode_core::knobs::KnobError;
 use homenode_core::ksm::plan::Unmerging;
 use std::collections::BTreeSet;
@@ -154,33 +155,9 @@ pub enum KsmError {
         /// Whose it is.
         pid: u32,
     },
-    /// The journal is not what was written.
-    #[error(
-        "{}:{line}: {what}: this journal is damaged, and old values are not guessed. Nothing was \
-         changed. Look at `grep . /sys/kernel/mm/ksm/*` (the kernel's defaults are run 0, \
-         pages_to_scan 100, sleep_millisecs 20, merge_across_nodes 1, advisor_mode none), set by \
-         hand what is wrong, and remove the journal",
-        journal.display()
-    )]
-    Damaged {
-        /// The journal.
-        journal: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// The journal or its lock could not be read or written.
-    #[error("can't {what} {}", path.display())]
-    Journal {
-        /// What was tried.
-        what: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The kernel would refuse.
     #[error("{0}; nothing was changed")]
     Refused(KnobError),

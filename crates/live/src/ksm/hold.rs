@@ -1,9 +1,9 @@
 //! Knobs that are held: written by the rules, journaled before, put back after.
 
-use super::journal::{self, Journal};
+use super::journal::{Journal, KIND};
 use super::processes::start_of;
 use super::{Files, KsmError, Place, memory};
-use crate::journal::lives;
+use crate::journal::{self, Head, Owner};
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::PAGES_TO_SCAN;
 use homenode_core::ksm::files::{File, Written};
@@ -102,28 +102,24 @@ impl<F: Files> Hold<F> {
     /// # Errors
     /// [`KsmError`] if another driver lives, or one ended without restoring.
     pub fn take(place: &Place, files: F) -> Result<(Self, Vec<String>), KsmError> {
-        let path = journal::path(place);
-        let lock = journal::lock(place)?;
-        let (found, boot, mut notes) = (Journal::load(&path), boot(place)?, Vec::new());
-        let Some(lock) = lock else {
-            let pid = found.ok().flatten().map_or(0, |j| j.owner.0);
-            return Err(KsmError::Driven { pid });
+        let path = KIND.path(place);
+        let Some(lock) = KIND.lock(place)? else {
+            return Err(KsmError::Driven { pid: KIND.pid(place) });
         };
-        if let Some(old) = found? {
-            if old.boot == boot {
-                let pid = old.owner.0;
-                return Err(if lives(place, old.owner) {
-                    KsmError::Driven { pid }
-                } else {
-                    KsmError::Unfinished { journal: path, pid }
-                });
+        let mut notes = Vec::new();
+        if let Some(old) = Journal::load(&path)? {
+            let pid = old.head.owner.0;
+            match old.head.owner_now(place)? {
+                Owner::Lives => return Err(KsmError::Driven { pid }),
+                Owner::Ended => return Err(KsmError::Unfinished { journal: path, pid }),
+                Owner::OfEarlierBoot => {}
             }
             journal::remove(&path)?;
             notes.push(stale(&path));
         }
         let pid = std::process::id();
-        let owner = (pid, start_of(place, pid).unwrap_or(0));
-        let journal = Journal { boot, owner, kept: BTreeMap::new() };
+        let head = Head::new(place, (pid, start_of(place, pid).unwrap_or(0)))?;
+        let journal = Journal { head, kept: BTreeMap::new() };
         let place = place.clone();
         let hold = Self { files, place, path, journal, over: false, alone: false, _lock: lock };
         Ok((hold, notes))
@@ -143,7 +139,7 @@ impl<F: Files> Hold<F> {
             let entry = kept.entry(file).or_insert_with(|| Kept { file, old, ours: none() });
             entry.ours.add(values);
         }
-        self.journal.save(&self.path)
+        Ok(self.journal.save(&self.path)?)
     }
 
     /// Notes that every knob that there is may show anything by our doing. On disk
@@ -288,7 +284,7 @@ impl<F: Files> Hold<F> {
     /// As if another process had it.
     #[cfg(test)]
     pub(super) fn disown(&mut self, owner: (u32, u64)) {
-        self.journal.owner = owner;
+        self.journal.head.owner = owner;
     }
 
     fn put_back(&mut self) -> Restored {
@@ -377,10 +373,6 @@ fn put_back(
     done
 }
 
-fn boot(place: &Place) -> Result<String, KsmError> {
-    crate::journal::boot(place).map_err(|(path, source)| KsmError::Read { path, source })
-}
-
 fn stale(path: &std::path::Path) -> String {
     format!(
         "{}: this journal is of an earlier boot, since when the knobs are the kernel's own again: thrown away",
@@ -406,22 +398,22 @@ pub enum Restore {
 /// # Errors
 /// [`KsmError`] while that driver lives, or if the journal is damaged.
 pub fn restore(place: &Place, files: &impl Files) -> Result<Restore, KsmError> {
-    let path = journal::path(place);
+    let path = KIND.path(place);
     if !path.exists() && !place.run_folder().exists() {
         return Ok(Restore::Nothing);
     }
-    let lock = journal::lock(place)?;
-    let found = Journal::load(&path);
-    let Some(_lock) = lock else {
-        return Err(KsmError::Driven { pid: found.ok().flatten().map_or(0, |j| j.owner.0) });
+    let Some(_lock) = KIND.lock(place)? else {
+        return Err(KsmError::Driven { pid: KIND.pid(place) });
     };
-    let Some(mut journal) = found? else { return Ok(Restore::Nothing) };
-    if journal.boot != boot(place)? {
-        journal::remove(&path)?;
-        return Ok(Restore::Stale(stale(&path)));
-    }
-    if lives(place, journal.owner) && journal.owner.0 != std::process::id() {
-        return Err(KsmError::Driven { pid: journal.owner.0 });
+    let Some(mut journal) = Journal::load(&path)? else { return Ok(Restore::Nothing) };
+    let pid = journal.head.owner.0;
+    match journal.head.owner_now(place)? {
+        Owner::OfEarlierBoot => {
+            journal::remove(&path)?;
+            return Ok(Restore::Stale(stale(&path)));
+        }
+        Owner::Lives if pid != std::process::id() => return Err(KsmError::Driven { pid }),
+        Owner::Lives | Owner::Ended => {}
     }
     if let Err(source) = files.writable() {
         let folder = place.files().path().to_owned();

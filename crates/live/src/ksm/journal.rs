@@ -17,41 +17,38 @@
 //! homenode that does not know the word calls such a journal damaged and touches
 //! nothing; journals without it are as they always were, hence the same version.
 
-use super::{KsmError, Place};
-use crate::journal::{self, Head, Wrong};
+use crate::journal::{self, Head, JournalError, Kind, Wrong};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::ksm::files::File;
 use homenode_core::ksm::plan::{Kept, Ours};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-const HEAD: &str = "homenode ksm ";
-const VERSION: &str = "1";
+/// The journal of the one driver.
+pub(super) static KIND: Kind = Kind {
+    name: "ksm",
+    version: "1",
+    remedy: "and old values are not guessed. Nothing was changed. Look at \
+             `grep . /sys/kernel/mm/ksm/*` (the kernel's defaults are run 0, pages_to_scan 100, \
+             sleep_millisecs 20, merge_across_nodes 1, advisor_mode none), set by hand what is \
+             wrong, and remove the journal",
+};
 /// Every value is ours.
 const ANY: &str = "any";
 
 /// What a journal says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Journal {
-    /// The boot's id.
-    pub(super) boot: String,
-    /// The driver and when it was started, in clock ticks since boot.
-    pub(super) owner: (u32, u64),
+    /// The boot, and the driver.
+    pub(super) head: Head,
     /// The knobs.
     pub(super) kept: BTreeMap<File, Kept>,
 }
 
-/// Where it is.
-pub(super) fn path(place: &Place) -> PathBuf {
-    place.run_folder().join("ksm.journal")
-}
-
 impl Journal {
     fn to_text(&self) -> String {
-        let head = Head { boot: self.boot.clone(), owner: self.owner };
-        let mut text = head.to_text(&format!("{HEAD}{VERSION}"));
+        let mut text = String::new();
         for k in self.kept.values() {
             let _ = write!(text, "{} {}", k.file.name(), k.old);
             match &k.ours {
@@ -64,11 +61,11 @@ impl Journal {
             }
             text.push('\n');
         }
-        journal::seal(&text)
+        KIND.to_text(&self.head, &text)
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        let (Head { boot, owner }, lines) = Head::parse(journal::unseal(text)?, HEAD, VERSION)?;
+        let (head, lines) = KIND.parse(text)?;
         let mut kept = BTreeMap::new();
         for (at, line) in lines {
             let (line, any) = match line.strip_suffix(ANY).and_then(|l| l.strip_suffix(' ')) {
@@ -93,50 +90,21 @@ impl Journal {
             };
             kept.insert(file, Kept { file, old: *old, ours });
         }
-        Ok(Self { boot, owner, kept })
+        Ok(Self { head, kept })
     }
 
     /// Reads one; `None` where there is none.
     ///
     /// # Errors
-    /// [`KsmError::Damaged`] if it is not what was written.
-    pub(super) fn load(path: &Path) -> Result<Option<Self>, KsmError> {
-        let failed =
-            |source| KsmError::Journal { what: "read the journal", path: path.to_owned(), source };
-        let Some(text) = journal::load(path).map_err(failed)? else { return Ok(None) };
-        Self::parse(&text).map(Some).map_err(|(line, what)| KsmError::Damaged {
-            journal: path.to_owned(),
-            line,
-            what,
-        })
+    /// [`JournalError::Damaged`] if it is not what was written.
+    pub(super) fn load(path: &Path) -> Result<Option<Self>, JournalError> {
+        KIND.load(path, Self::parse)
     }
 
     /// Puts it on disk, in place of the one before, and waits until it is there.
-    pub(super) fn save(&self, path: &Path) -> Result<(), KsmError> {
-        journal::save(path, &self.to_text()).map_err(|source| KsmError::Journal {
-            what: "write the journal",
-            path: path.to_owned(),
-            source,
-        })
+    pub(super) fn save(&self, path: &Path) -> Result<(), JournalError> {
+        journal::save(path, &self.to_text())
     }
-}
-
-/// Removes it; one that is not there is no error.
-pub(super) fn remove(path: &Path) -> Result<(), KsmError> {
-    journal::remove(path).map_err(|source| KsmError::Journal {
-        what: "remove the journal",
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// The lock of the one driver; it goes with the file.
-pub(super) fn lock(place: &Place) -> Result<Option<fs::File>, KsmError> {
-    journal::lock(place, "ksm").map_err(|(what, path, source)| KsmError::Journal {
-        what,
-        path,
-        source,
-    })
 }
 
 #[cfg(test)]
@@ -148,8 +116,10 @@ mod tests {
             (file, Kept { file, old, ours: ours.iter().copied().collect() })
         };
         Journal {
-            boot: "4c1f7a52-5f5d-4a8e-9a5e-0d6f0c1b2a39".into(),
-            owner: (4711, 184_467),
+            head: Head {
+                boot: "4c1f7a52-5f5d-4a8e-9a5e-0d6f0c1b2a39".into(),
+                owner: (4711, 184_467),
+            },
             kept: [
                 kept(File::Run, 0, &[1]),
                 kept(File::PagesToScan, 100, &[526, 263]),

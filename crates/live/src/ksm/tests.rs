@@ -2,6 +2,7 @@
 //! made to fail. What the kernel itself does is in `crates/cli/tests/drive.rs`.
 
 use super::*;
+use crate::journal::JournalError;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::ksm::Ksm;
 use homenode_core::ksm::plan::{Left, predict, text_of};
@@ -383,8 +384,17 @@ fn a_damaged_journal_is_not_believed() {
             restore(&folder.place(), &files).unwrap_err(),
             Hold::take(&folder.place(), &files).unwrap_err(),
         ] {
-            assert!(matches!(error, KsmError::Damaged { .. }), "{error}");
-            assert!(error.to_string().contains("set by hand"), "{error}");
+            let KsmError::Journal(JournalError::Damaged { line, what, .. }) = &error else {
+                panic!("{error}")
+            };
+            let told = format!(
+                "{}:{line}: {what}: this journal is damaged, and old values are not guessed. \
+                 Nothing was changed. Look at `grep . /sys/kernel/mm/ksm/*` (the kernel's \
+                 defaults are run 0, pages_to_scan 100, sleep_millisecs 20, merge_across_nodes \
+                 1, advisor_mode none), set by hand what is wrong, and remove the journal",
+                folder.journal().display()
+            );
+            assert_eq!(error.to_string(), told);
         }
         assert_eq!((files.log().as_str(), folder.text().as_str()), ("", text));
     }

@@ -1,5 +1,6 @@
 //! What can go wrong with DAMON.
 
+use crate::journal::JournalError;
 use homenode_core::engine::choice::Lack;
 use std::io;
 use std::path::PathBuf;
@@ -66,33 +67,9 @@ pub enum DamonError {
         /// Whose it is.
         pid: u32,
     },
-    /// The journal is not what was written.
-    #[error(
-        "{}:{line}: {what}: this journal is damaged, and whose slot there is can't be told. \
-         Nothing was changed. Look at `grep -r . /sys/kernel/mm/damon/admin`; if nobody uses \
-         DAMON, write off into kdamonds/0/state and 0 into kdamonds/nr_kdamonds, and remove the \
-         journal",
-        journal.display()
-    )]
-    Damaged {
-        /// The journal.
-        journal: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// The journal or its lock could not be read or written.
-    #[error("can't {what} {}", path.display())]
-    Journal {
-        /// What was tried.
-        what: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// A file can't be read.
     #[error("can't read {}", path.display())]
     Read {

@@ -16,26 +16,27 @@
 use super::error::DamonError;
 use super::kernel::Files;
 use super::slot;
-use crate::journal::{self, Head, Wrong};
+use crate::journal::{self, Head, JournalError, Kind, Owner, Wrong};
 use crate::ksm::Place;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const HEAD: &str = "homenode damon ";
-const VERSION: &str = "1";
+static KIND: Kind = Kind {
+    name: "damon",
+    version: "1",
+    remedy: "and whose slot there is can't be told. Nothing was changed. Look at \
+             `grep -r . /sys/kernel/mm/damon/admin`; if nobody uses DAMON, write off into \
+             kdamonds/0/state and 0 into kdamonds/nr_kdamonds, and remove the journal",
+};
 const SLOT: &str = "slot 0";
 
-fn path(place: &Place) -> PathBuf {
-    place.run_folder().join("damon.journal")
-}
-
 fn to_text(head: &Head) -> String {
-    journal::seal(&format!("{}{SLOT}\n", head.to_text(&format!("{HEAD}{VERSION}"))))
+    KIND.to_text(head, &format!("{SLOT}\n"))
 }
 
 fn parse(text: &str) -> Result<Head, Wrong> {
-    let (head, mut lines) = Head::parse(journal::unseal(text)?, HEAD, VERSION)?;
+    let (head, mut lines) = KIND.parse(text)?;
     match lines.next() {
         Some((_, SLOT)) => {}
         Some((at, _)) => return Err((at, format!("`{SLOT}` is expected here"))),
@@ -47,27 +48,8 @@ fn parse(text: &str) -> Result<Head, Wrong> {
     }
 }
 
-fn load(path: &Path) -> Result<Option<Head>, DamonError> {
-    let failed =
-        |source| DamonError::Journal { what: "read the journal", path: path.to_owned(), source };
-    let Some(text) = journal::load(path).map_err(failed)? else { return Ok(None) };
-    parse(&text).map(Some).map_err(|(line, what)| DamonError::Damaged {
-        journal: path.to_owned(),
-        line,
-        what,
-    })
-}
-
-fn boot(place: &Place) -> Result<String, DamonError> {
-    journal::boot(place).map_err(|(path, source)| DamonError::Read { path, source })
-}
-
-fn lock(place: &Place) -> Result<Option<fs::File>, DamonError> {
-    journal::lock(place, "damon").map_err(|(what, path, source)| DamonError::Journal {
-        what,
-        path,
-        source,
-    })
+fn load(path: &Path) -> Result<Option<Head>, JournalError> {
+    KIND.load(path, parse)
 }
 
 /// Says whose the slot is that may be there, if it is a homenode's.
@@ -76,22 +58,23 @@ fn lock(place: &Place) -> Result<Option<fs::File>, DamonError> {
 /// [`DamonError::Driven`] while that homenode lives, [`DamonError::Unfinished`] if it
 /// ended without taking its slot down.
 pub(super) fn look(place: &Place) -> Result<(), DamonError> {
-    let path = path(place);
+    let path = KIND.path(place);
     let head = match load(&path) {
         Ok(Some(head)) => head,
         // Who may not read it will lack more.
-        Err(DamonError::Journal { source, .. })
+        Err(JournalError::System { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
         {
             return Ok(());
         }
         Ok(None) => return Ok(()),
-        Err(e) => return Err(e),
+        Err(e) => return Err(e.into()),
     };
-    match (head.boot == boot(place)?, journal::lives(place, head.owner)) {
-        (false, _) => Ok(()),
-        (true, true) => Err(DamonError::Driven { pid: head.owner.0 }),
-        (true, false) => Err(DamonError::Unfinished { journal: path, pid: head.owner.0 }),
+    let pid = head.owner.0;
+    match head.owner_now(place)? {
+        Owner::OfEarlierBoot => Ok(()),
+        Owner::Lives => Err(DamonError::Driven { pid }),
+        Owner::Ended => Err(DamonError::Unfinished { journal: path, pid }),
     }
 }
 
@@ -105,33 +88,19 @@ pub(super) struct Kept {
 impl Kept {
     /// Takes the lock and puts the journal on disk. One of an earlier boot is replaced.
     pub(super) fn begin(place: &Place, me: (u32, u64)) -> Result<Self, DamonError> {
-        let Some(lock) = lock(place)? else {
-            let pid = load(&path(place)).ok().flatten().map_or(0, |h| h.owner.0);
-            return Err(DamonError::Driven { pid });
+        let Some(lock) = KIND.lock(place)? else {
+            return Err(DamonError::Driven { pid: KIND.pid(place) });
         };
         // Again, now that nobody else can write it.
         look(place)?;
-        let path = path(place);
-        let head = Head { boot: boot(place)?, owner: me };
-        journal::save(&path, &to_text(&head)).map_err(|source| DamonError::Journal {
-            what: "write the journal",
-            path: path.clone(),
-            source,
-        })?;
+        let path = KIND.path(place);
+        journal::save(&path, &to_text(&Head::new(place, me)?))?;
         Ok(Self { path, _lock: lock })
     }
     /// The slot is down.
     pub(super) fn end(self) -> Result<(), DamonError> {
-        remove(&self.path)
+        Ok(journal::remove(&self.path)?)
     }
-}
-
-fn remove(path: &Path) -> Result<(), DamonError> {
-    journal::remove(path).map_err(|source| DamonError::Journal {
-        what: "remove the journal",
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// What restoring found.
@@ -150,30 +119,29 @@ pub enum Restored {
 
 /// As [`super::restore`], for any files.
 pub(super) fn restore(place: &Place, files: &impl Files) -> Result<Restored, DamonError> {
-    let path = path(place);
+    let path = KIND.path(place);
     if !path.exists() {
         return Ok(Restored::Nothing);
     }
-    let held = lock(place)?;
-    let found = load(&path);
-    if held.is_none() {
-        let pid = found.ok().flatten().map_or(0, |h| h.owner.0);
-        return Err(DamonError::Driven { pid });
-    }
-    let Some(head) = found? else { return Ok(Restored::Nothing) };
+    let Some(_lock) = KIND.lock(place)? else {
+        return Err(DamonError::Driven { pid: KIND.pid(place) });
+    };
+    let Some(head) = load(&path)? else { return Ok(Restored::Nothing) };
     let pid = head.owner.0;
-    if head.boot != boot(place)? {
-        remove(&path)?;
-        return Ok(Restored::Stale(format!(
-            "{}: this journal is of an earlier boot, whose slot of DAMON went with it: thrown away",
-            path.display()
-        )));
-    }
-    if journal::lives(place, head.owner) && pid != std::process::id() {
-        return Err(DamonError::Driven { pid });
+    match head.owner_now(place)? {
+        Owner::OfEarlierBoot => {
+            journal::remove(&path)?;
+            return Ok(Restored::Stale(format!(
+                "{}: this journal is of an earlier boot, whose slot of DAMON went with it: thrown \
+                 away",
+                path.display()
+            )));
+        }
+        Owner::Lives if pid != std::process::id() => return Err(DamonError::Driven { pid }),
+        Owner::Lives | Owner::Ended => {}
     }
     if matches!(slot::count(files), None | Some(0)) {
-        remove(&path)?;
+        journal::remove(&path)?;
         return Ok(Restored::Stale(format!(
             "DAMON has no slot any more that process {pid} left: the journal was thrown away"
         )));
@@ -181,12 +149,12 @@ pub(super) fn restore(place: &Place, files: &impl Files) -> Result<Restored, Dam
     // While it is being made it has the mark, but is off still.
     if slot::is_of(files, pid) || (slot::is_marked(files, pid) && !slot::is_on(files)?) {
         slot::remove(files)?;
-        remove(&path)?;
+        journal::remove(&path)?;
         return Ok(Restored::Done(format!(
             "DAMON's slot of process {pid}, which ended without doing so, was taken down"
         )));
     }
-    remove(&path)?;
+    journal::remove(&path)?;
     Ok(Restored::Left(format!(
         "DAMON's slots are not as process {pid} left them: somebody else has set them up since, \
          and they were not touched. If nobody uses DAMON: off into \

@@ -449,7 +449,16 @@ fn a_journal_without_a_slot_or_of_an_earlier_boot_is_thrown_away() {
     assert_eq!(fake.log(), "");
     folder.put("run/homenode/damon.journal", "homenode damon 1\n");
     let damaged = restore(&folder.place(), &fake).unwrap_err();
-    assert!(matches!(damaged, DamonError::Damaged { line: 1, .. }), "{damaged:?}");
+    assert_eq!(
+        damaged.sentence(),
+        format!(
+            "{}:1: it ends too early: this journal is damaged, and whose slot there is can't be \
+             told. Nothing was changed. Look at `grep -r . /sys/kernel/mm/damon/admin`; if nobody \
+             uses DAMON, write off into kdamonds/0/state and 0 into kdamonds/nr_kdamonds, and \
+             remove the journal",
+            folder.place().run_folder().join("damon.journal").display()
+        )
+    );
 }
 
 proptest! {
