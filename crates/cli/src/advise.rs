@@ -16,8 +16,8 @@ mod facts;
 mod here;
 mod recording;
 
-use crate::live::SourceArg;
 use crate::replay::target::{Dram, parse_dram};
+use crate::whom::{Means, Whom};
 use crate::{homenode, output};
 use anyhow::{Result, bail};
 use course::Outcome;
@@ -32,7 +32,6 @@ use homenode_core::units::{PAGE_SIZE, Picos};
 use homenode_report::{
     Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, Report, verdict_text,
 };
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Links whose constants are printed; larger machines have them in their file.
@@ -60,22 +59,13 @@ const MOST_LINKS: usize = 16;
   homenode advise --machine this.toml -- ./build-and-test
   homenode advise --recording sort.parquet --machine this.toml --add-node cxl:half")]
 pub(crate) struct Args {
-    /// Processes; may be given several times
-    #[arg(long, value_name = "P", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..),
-          conflicts_with_all = ["cgroup", "all", "command"])]
-    pid: Vec<u32>,
-    /// All processes of a cgroup and of those below it
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["all", "command"])]
-    cgroup: Option<PathBuf>,
-    /// All processes
-    #[arg(long, conflicts_with = "command")]
-    all: bool,
+    #[command(flatten)]
+    whom: Whom,
     /// How long it looks; 30s unless given, with CMD until that ends
     #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "command")]
     length: Option<Picos>,
-    /// Where heat comes from
-    #[arg(long, value_name = "SOURCE", default_value = "auto")]
-    source: SourceArg,
+    #[command(flatten)]
+    means: Means,
     /// This machine's file, by `homenode measure`; without it latencies are firmware's, or
     /// assumed
     #[arg(long, value_name = "FILE")]
@@ -95,12 +85,6 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// A folder with another machine's proc and sys, in place of /
-    #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
-    root: PathBuf,
-    /// The program to be looked at, with its arguments
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 fn time(text: &str) -> Result<Picos, String> {
@@ -111,16 +95,13 @@ fn time(text: &str) -> Result<Picos, String> {
 }
 
 impl Args {
-    fn names_processes(&self) -> bool {
-        !self.pid.is_empty() || self.cgroup.is_some() || self.all || !self.command.is_empty()
-    }
     fn span(&self) -> Picos {
         self.length.unwrap_or(Picos::from_secs(30))
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    if !args.names_processes() && args.recording.is_empty() {
+    if !args.whom.names_anybody() && args.recording.is_empty() {
         bail!(
             "name the processes to look at with --pid, --cgroup or --all, start a program with \
              -- CMD, or give a --recording with the --machine that it is replayed on"
@@ -134,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             recorded.push(Recorded::read(file, &this, args.dram, args.add_node)?);
         }
     }
-    let (advised, code) = if args.names_processes() {
+    let (advised, code) = if args.whom.names_anybody() {
         here::look(args)?
     } else {
         (recording::look(args, &recorded[0])?, 0)
@@ -153,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let (width, glyphs) = (output::width(), output::glyphs());
     let text = if args.json { advice.to_json() } else { advice.to_text(width, glyphs) };
     // The program's own output stays its own.
-    if args.command.is_empty() {
+    if args.whom.command.is_empty() {
         output::print(&text)?;
     } else {
         eprintln!("{}", text.trim_end_matches('\n'));

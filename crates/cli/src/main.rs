@@ -39,7 +39,9 @@ mod live;
 mod nodes;
 mod output;
 mod parallel;
+mod program;
 mod progress;
+mod whom;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -7,28 +7,25 @@
 //! Source: specs/observe.md#observe.
 
 mod course;
-pub(crate) mod program;
 mod sampled;
 mod show;
 
-use crate::live::{self, Ask, Found, Opened, SourceArg};
+use crate::live::{self, Ask, Found, Opened};
 use crate::output;
+use crate::program::Stop;
+use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
-use clap::ArgGroup;
 use course::{Course, Turn};
-use homenode_core::engine::choice::lacks;
 use homenode_core::engine::seen::Source;
 use homenode_core::units::{NodeId, Picos};
 use homenode_core::view::{Settings, View};
 use homenode_live::machine::{LiveMachine, Pace};
-use homenode_live::people::{PeopleError, Targets};
+use homenode_live::people::PeopleError;
 use homenode_machine::Machine;
 use homenode_report::{ObserveOrder, ObserveTable};
 use homenode_trace::observation::{self, Writer};
-use program::{Program, Stop};
 use show::{About, Shower};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -63,26 +60,19 @@ const PERMILLE: u32 = 5;
   homenode observe --cgroup system.slice/db.service --period 1s --for 60s --json
   homenode observe --all -o today.parquet
   homenode observe -- make -j8")]
-#[command(group(ArgGroup::new("who").required(true).args(["pid", "cgroup", "all", "command"])))]
+#[command(mut_group("who", |who| who.required(true)))]
+#[command(mut_arg("command", |c| c.help("The program to be observed, with its arguments")))]
 pub(crate) struct Args {
-    /// Processes; may be given several times
-    #[arg(long, value_name = "P", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
-    pid: Vec<u32>,
-    /// All processes of a cgroup and of those below it
-    #[arg(long, value_name = "PATH")]
-    cgroup: Option<PathBuf>,
-    /// All processes
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    whom: Whom,
     /// Time between rows
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = period)]
     period: Picos,
     /// How long; without it until Ctrl-C, or until nobody is left
     #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "command")]
     length: Option<Picos>,
-    /// Where heat comes from
-    #[arg(long, value_name = "SOURCE", default_value = "auto")]
-    source: SourceArg,
+    #[command(flatten)]
+    means: Means,
     /// A machine's file, whose latencies make tiers where the kernel shows none
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
@@ -98,12 +88,6 @@ pub(crate) struct Args {
     /// Print a JSON object a row, and all else to standard error
     #[arg(long)]
     json: bool,
-    /// A folder with another machine's proc and sys, in place of /
-    #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
-    root: PathBuf,
-    /// The program to be observed, with its arguments
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 /// Which processes come first.
@@ -136,8 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     if let Some(path) = &args.output {
         output::check_output(path)?;
     }
-    let found = live::look(&args.root, args.machine.as_deref())?;
-    let named = args.source.named();
+    let found = args.means.look(args.machine.as_deref())?;
+    let named = args.means.named();
     let chosen = live::choose(&found, named)?;
     let tiers = tiers(&found);
     // Caught before anything is set up: from here on there is something to take down.
@@ -147,15 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         Some(path) => Some(Writer::create(path, &about(args, &ready, &tiers))?),
         None => None,
     };
-    let targets = match (&args.cgroup, args.command.is_empty()) {
-        _ if args.all => Targets::All,
-        (Some(path), _) => Targets::Cgroup(path.clone()),
-        (None, true) => Targets::Pids(args.pid.clone()),
-        (None, false) => {
-            let program = stop.program.insert(Program::start(&args.command)?);
-            Targets::Tree(program.pid())
-        }
-    };
+    let targets = args.whom.targets(&mut stop)?;
     let pace = match ready.source {
         Source::Residency => Pace::UNBOUND,
         // At the end of each period processes are looked at in any case: a little less, since
@@ -208,17 +184,16 @@ fn observe(
         shower.say(&line)?;
     }
     let view = View::new(Settings::default(), source, &found.machine, &found.tiers);
-    let sampled = match (source, args.all) {
+    let sampled = match (source, args.whom.all) {
         (Source::Residency, _) => 0,
         (Source::Damon, true) => MOST_DAMON,
         _ => usize::MAX,
     };
-    // A program ends it by its own end, which comes after that of its memory.
-    let ends = !args.pid.is_empty();
+    let ends = args.whom.ends();
     // What a program starts may be over soon.
     let often = heat || stop.program.is_some();
     let step = if often { STEP.min(args.period) } else { args.period };
-    let own = own_time(&args.root);
+    let own = own_time(&args.means.root);
     let began = machine.now();
     let mut course = Course::new(machine, view, args.period, step, sampled, ends);
     let until = args.length.map(|length| Picos(began.0.saturating_add(length.0)));
@@ -243,7 +218,7 @@ fn observe(
         shower.say(line)?;
     }
     let kernel = course.machine.source_spent();
-    let own = own_time(&args.root).saturating_sub(own);
+    let own = own_time(&args.means.root).saturating_sub(own);
     let (totals, periods) = (course.totals(), shower.periods());
     shower.say(&summary(&totals, periods, refused(), time, own, kernel, source))?;
     if let (Some((bytes, rows)), Some(path)) = (shower.finish()?, &args.output) {
@@ -309,14 +284,8 @@ fn about(args: &Args, ready: &live::Ready, tiers: &BTreeMap<NodeId, u64>) -> obs
 /// to get one.
 fn heading(args: &Args, found: &Found, source: Source, why: &str) -> Vec<String> {
     let mut out = vec![format!("source   {why}"), format!("disturbs {}", live::disturbs(source))];
-    if source == Source::Residency && args.source == SourceArg::Auto {
-        for source in [Source::Damon, Source::HintFault, Source::Pmu] {
-            if let Some(lack) = lacks(source, &found.facts).first() {
-                out.push(format!("for heat {}: {lack}; {}", source.name(), lack.remedy()));
-            }
-        }
-    }
-    if source == Source::Damon && args.all {
+    out.extend(args.means.how_to_get(found, source));
+    if source == Source::Damon && args.whom.all {
         out.push(format!(
             "sampled  the {MOST_DAMON} processes with most CPU time: DAMON has 1000 regions for \
              all of them"

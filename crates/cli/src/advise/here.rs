@@ -2,15 +2,14 @@
 
 use super::{Args, Looked, course, facts};
 use crate::failure::Lacks;
-use crate::live::{self, Ask, Chosen, Found, SourceArg};
-use crate::observe::program::{Program, Stop};
+use crate::live::{self, Ask, Chosen};
+use crate::program::Stop;
 use anyhow::{Result, bail};
 use homenode_core::engine::Settings;
-use homenode_core::engine::choice::lacks;
 use homenode_core::engine::seen::{Source, Who};
 use homenode_live::links::links;
 use homenode_live::machine::{LiveMachine, Pace};
-use homenode_live::people::{PeopleError, Targets};
+use homenode_live::people::PeopleError;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -20,11 +19,11 @@ const PERMILLE: u32 = 5;
 
 /// Looks at the processes that were named, and what to exit with.
 pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
-    let mut found = live::look(&args.root, args.machine.as_deref())?;
+    let mut found = args.means.look(args.machine.as_deref())?;
     if found.machine.links.is_empty() {
-        found.machine.links = links(&args.root, &found.machine);
+        found.machine.links = links(&args.means.root, &found.machine);
     }
-    let named = args.source.named();
+    let named = args.means.named();
     let mut chosen = live::choose(&found, named)?;
     let nothing = super::recording::one_node(&found.machine);
     if nothing.is_some() {
@@ -35,16 +34,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     // Caught before anything is set up: from here on there is something to take down.
     let mut stop = Stop::new();
     let ready = live::set_up(&found, chosen, named.is_some())?;
-    let targets = if args.all {
-        Targets::All
-    } else if let Some(path) = &args.cgroup {
-        Targets::Cgroup(path.clone())
-    } else if args.command.is_empty() {
-        Targets::Pids(args.pid.clone())
-    } else {
-        let program = stop.program.insert(Program::start(&args.command)?);
-        Targets::Tree(program.pid())
-    };
+    let targets = args.whom.targets(&mut stop)?;
     let pace = Pace::at_most(PERMILLE);
     let opened = match ready.open(&found, Ask { targets, census: false, pace }) {
         Ok(opened) => opened,
@@ -52,17 +42,18 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     };
     let (source, why) = (opened.source, opened.why);
     let mut source_notes = vec![why, format!("disturbs: {}", live::disturbs(source))];
-    source_notes.extend(how_to_get(args, &found, source, nothing.is_some()));
+    if nothing.is_none() {
+        source_notes.extend(args.means.how_to_get(&found, source));
+    }
 
-    // Whoever was named may end; a cgroup, or the machine, goes on.
-    let ends = !args.all && args.cgroup.is_none() && args.command.is_empty();
+    let ends = args.whom.ends();
     let left = Cell::new(true);
     let names = |m: &LiveMachine, all: &mut BTreeMap<Who, String>| {
         all.extend(m.people().map(|p| (p.who, p.name.clone())));
         left.set(m.people().next().is_some());
     };
-    let length = if args.command.is_empty() { Some(args.span()) } else { args.length };
-    let one = nothing.is_some() && args.command.is_empty();
+    let length = if args.whom.command.is_empty() { Some(args.span()) } else { args.length };
+    let one = nothing.is_some() && args.whom.command.is_empty();
     let mut looks = 0;
     let (machine, outcome, result) = course::run(
         opened.machine,
@@ -91,7 +82,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
              it as root or with CAP_SYS_PTRACE"
         ));
     }
-    let mut facts = facts::live(&args.root, &found.probe, &found.machine, &found.tiers);
+    let mut facts = facts::live(&args.means.root, &found.probe, &found.machine, &found.tiers);
     facts.found = facts::found(&outcome);
     let mut notes = Vec::new();
     if source == Source::HintFault {
@@ -111,20 +102,6 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     let machine = found.machine.clone();
     let looked = Looked { machine, source, source_notes, outcome, facts, nothing, notes, warnings };
     Ok((looked, code))
-}
-
-/// Where there is no heat, how to get some.
-fn how_to_get(args: &Args, found: &Found, source: Source, one_node: bool) -> Vec<String> {
-    if source != Source::Residency || args.source != SourceArg::Auto || one_node {
-        return Vec::new();
-    }
-    [Source::Damon, Source::HintFault, Source::Pmu]
-        .into_iter()
-        .filter_map(|s| {
-            let lack = lacks(s, &found.facts).into_iter().next()?;
-            Some(format!("for heat {}: {lack}; {}", s.name(), lack.remedy()))
-        })
-        .collect()
 }
 
 /// A program may be over before anybody could look.

@@ -15,7 +15,7 @@ use homenode_sim::replay::Rounds;
 
 /// Lets the engine look at the recorded program.
 pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
-    let source = match args.source {
+    let source = match args.means.source {
         SourceArg::Auto => Source::Damon,
         other => other.named().unwrap_or(Source::Damon),
     };

@@ -1,4 +1,4 @@
-//! The program that is started to be observed.
+//! The program that is started to be looked at, and when looking ends.
 
 use anyhow::{Context, Result};
 use homenode_live::signals::{Signals, forward};
