@@ -3,11 +3,15 @@
 //! A case is one command line; `check` runs it in a folder of its own, with `DIR` for
 //! that folder in what it prints.
 
+#[path = "../../live/tests/support/until.rs"]
+mod until;
+
 use expect_test::{Expect, expect};
 use homenode_trace::{Header, Kind, Native, Row, Slice, Task, Totals, Writer};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use until::until;
 
 struct Folder(PathBuf);
 
@@ -1133,7 +1137,9 @@ fn merge_estimates_have_the_promised_json() {
     let mut sleeper =
         Command::new("sleep").arg("100").spawn().expect("something to look at, of ours");
     // It may not have become `sleep` yet.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    let comm = format!("/proc/{}/comm", sleeper.id());
+    let is = || fs::read_to_string(&comm).is_ok_and(|c| c == "sleep\n");
+    until("exec of sleep", || is().then_some(()));
     let line = format!(
         "merge estimate --pid {} --json --again 0.1 --machine MACHINES/small-two-sockets.toml",
         sleeper.id()

@@ -16,6 +16,8 @@ mod ksm;
 mod man;
 #[path = "../../live/tests/support/program.rs"]
 mod program;
+#[path = "../../live/tests/support/until.rs"]
+mod until;
 
 use expect_test::{Expect, expect};
 use ksm::Turn;
@@ -25,8 +27,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use until::until;
 
 /// Not a test of its own: what the processes below run as.
 #[test]
@@ -42,14 +43,6 @@ fn can_launch() -> bool {
         println!("skipped: no KSM for processes as a whole (Linux 6.4 has it)");
     }
     can
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < Duration::from_secs(120), "{what} did not happen");
-        sleep(Duration::from_millis(5));
-    }
 }
 
 fn kill(pid: u32, signal: i32) {
@@ -159,8 +152,7 @@ impl Machine {
         let child = command.stderr(Stdio::null()).spawn().expect("the command runs");
         let started = self.0.join("started");
         let pid = || fs::read_to_string(&started).ok()?.trim().parse::<u32>().ok();
-        until("the program's start", || pid().is_some());
-        (child, pid().expect("it has started"))
+        (child, until("the program's start", pid))
     }
 }
 
@@ -438,7 +430,7 @@ fn another_user_who_joins_ends_the_driving_but_not_the_program() {
     assert_ne!(m.knobs(), before);
     // SAFETY: no arguments.
     m.process(4711, unsafe { libc::geteuid() } + 1);
-    until("putting back", || !m.journal().exists());
+    until("putting back", || (!m.journal().exists()).then_some(()));
     assert_eq!(m.knobs(), before);
     assert!(Path::new(&format!("/proc/{program}")).exists());
     kill(driver.id(), libc::SIGTERM);
@@ -569,7 +561,7 @@ fn ksmd_merges_what_is_launched_and_is_put_back_after_a_crash() {
         let whole = &text[..text.rfind('\n').unwrap_or(0)];
         whole.lines().map(line).filter_map(|l| l["pages_sharing"].as_u64()).max()
     };
-    until("merging", || merging(pid) >= 2500 && told() >= Some(2000));
+    until("merging", || (merging(pid) >= 2500 && told() >= Some(2000)).then_some(()));
     assert_eq!(knob("merge_across_nodes"), "0");
     // Its input ends, so it does, and so does the driver.
     assert_eq!(driven.finish(), Some(0));
@@ -581,11 +573,12 @@ fn ksmd_merges_what_is_launched_and_is_put_back_after_a_crash() {
     // The same, but the driver is killed while pages are merged.
     let mut driven = Driven::start(&budget, "copies=3000/30");
     let pid = driven.program;
-    until("merging", || merging(pid) >= 2500);
+    until("merging", || (merging(pid) >= 2500).then_some(()));
     assert_ne!(knobs(), before);
     kill(driven.driver.id(), libc::SIGKILL);
     driven.driver.wait().expect("it ends");
-    until("the program's end", || !Path::new(&format!("/proc/{pid}")).exists());
+    let there = || Path::new(&format!("/proc/{pid}")).exists();
+    until("the program's end", || (!there()).then_some(()));
     assert_eq!(knob("run"), "1");
     let restore = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));

@@ -7,6 +7,8 @@
 mod man;
 #[path = "../../live/tests/support/program.rs"]
 mod program;
+#[path = "../../live/tests/support/until.rs"]
+mod until;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
@@ -17,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use until::until;
 
 const HOMENODE: &str = env!("CARGO_BIN_EXE_homenode");
 
@@ -50,14 +53,9 @@ impl Idle {
     }
     /// Waits until it is the program that it is to be.
     fn named(&self, comm: &str) {
-        for _ in 0..1000 {
-            let path = format!("/proc/{}/comm", self.0.id());
-            if fs::read_to_string(path).is_ok_and(|c| c.trim() == comm) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("it has not become {comm}");
+        let path = format!("/proc/{}/comm", self.0.id());
+        let is = || fs::read_to_string(&path).is_ok_and(|c| c.trim() == comm);
+        until(&format!("exec of {comm}"), || is().then_some(()));
     }
     fn pid(&self) -> u32 {
         self.0.id()

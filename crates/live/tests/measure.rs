@@ -1,10 +1,14 @@
 //! The whole measurement on this machine, on small buffers and in little time:
 //! that everything is there and legal, never how large a figure is.
 
+#[path = "support/until.rs"]
+mod until;
+
 use homenode_core::costs::{Constant, Cost, Origin};
 use homenode_core::topology::Machine;
 use homenode_live::measure::{Options, Progress, measure};
 use std::time::{Duration, Instant};
+use until::until;
 
 fn check(what: &str, c: &Constant) {
     assert!(c.value > 0, "{what}: {c:?}");
@@ -68,11 +72,7 @@ fn everything_is_measured_or_says_why_not() {
 
     // Nothing stays: no thread, no buffer. A joined thread's entry may outlive
     // it for a moment.
-    let patience = Instant::now() + Duration::from_secs(10);
-    while threads() > threads_before && Instant::now() < patience {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert!(threads() <= threads_before, "{} threads", threads());
+    until("the end of all threads", || (threads() <= threads_before).then_some(()));
     // The allocator may keep a little; the smallest buffer has 16 MiB.
     assert!(resident() < resident_before + (10 << 10), "{} KiB", resident());
 }

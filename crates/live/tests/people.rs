@@ -4,6 +4,8 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/until.rs"]
+mod until;
 
 use homenode_core::engine::seen::Who;
 use homenode_core::topology::Cpu;
@@ -18,7 +20,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use until::until;
 
 /// A shell with a process group of its own, which does what it is told and says when it
 /// has. All of the group is ended with it.
@@ -84,17 +87,6 @@ fn one(proc: &mut Proc) -> Person {
     assert_eq!(people.len(), 1, "{people:?}");
     people.remove(0)
 }
-/// Looks until it is so.
-fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never came to be so");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 fn signal(pid: u32, signal: i32) {
     // SAFETY: sends a signal to a process of this test.
     assert_eq!(unsafe { libc::kill(i32::try_from(pid).unwrap(), signal) }, 0);
@@ -114,7 +106,7 @@ fn a_process_ends_between_looks_and_during_one() {
     let who = one(&mut named).who;
     assert!(named.lives(who));
     signal(sleeper, libc::SIGKILL);
-    until(|| pids(&mut named).is_empty().then_some(()));
+    until("its end", || pids(&mut named).is_empty().then_some(()));
     assert!(!named.lives(who));
     // Whoever was there and is gone is left out, whatever was read of them by then.
     shell.tell("i=0; while [ $i -lt 300 ]; do /bin/true & i=$((i+1)); done; wait; echo over");
@@ -138,7 +130,7 @@ fn exec_leaves_the_process_and_changes_its_name() {
     let before = one(&mut named);
     assert_eq!(before.name, "sh");
     shell.tell("exec sleep 1000");
-    let after = until(|| Some(one(&mut named)).filter(|p| p.name != "sh"));
+    let after = until("exec", || Some(one(&mut named)).filter(|p| p.name != "sh"));
     assert_eq!((after.who, after.name.as_str()), (before.who, "sleep"));
     assert!(after.ran >= before.ran);
 }
@@ -149,14 +141,14 @@ fn who_is_stopped_is_there_and_who_waits_to_be_collected_is_not() {
     let mut named = proc(Targets::Pids(vec![child.id()]));
     let who = one(&mut named).who;
     signal(who.pid, libc::SIGSTOP);
-    until(|| {
+    until("its stop", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", who.pid)).unwrap();
         stat.contains(") T ").then_some(())
     });
     assert_eq!(one(&mut named).who, who);
     signal(who.pid, libc::SIGKILL);
     // Not collected yet: it has a folder, but no memory.
-    until(|| pids(&mut named).is_empty().then_some(()));
+    until("its end", || pids(&mut named).is_empty().then_some(()));
     assert!(Path::new(&format!("/proc/{}", who.pid)).exists() && !named.lives(who));
     let error = Proc::new(Path::new("/"), &Targets::Pids(vec![who.pid]), &cpus()).unwrap_err();
     assert!(matches!(error, PeopleError::NoMemory { .. }), "{error}");
@@ -350,7 +342,7 @@ fn thousands_of_processes_are_all_there() {
     }
     let sleepers = |people: &[Person]| people.iter().filter(|p| p.name == "sleep").count();
     // The last ones may still be about to become `sleep`.
-    until(|| (sleepers(&tree.look().unwrap()) == MANY).then_some(()));
+    until("exec of all", || (sleepers(&tree.look().unwrap()) == MANY).then_some(()));
     for what in ["first", "second", "third"] {
         let begun = cpu_time();
         let people = all.look().unwrap();
@@ -360,7 +352,7 @@ fn thousands_of_processes_are_all_there() {
         assert!(people.windows(2).all(|two| two[0].who < two[1].who));
     }
     drop(shell);
-    until(|| pids(&mut tree).is_empty().then_some(()));
+    until("the end of all", || pids(&mut tree).is_empty().then_some(()));
 }
 
 /// Of this thread.
@@ -397,14 +389,18 @@ fn a_cgroup_is_who_is_in_it_and_below() {
         both.sort_unstable();
         assert_eq!((pids(&mut name), pids(&mut folder)), (both.to_vec(), both.to_vec()));
         signal(a, libc::SIGKILL);
-        until(|| (pids(&mut folder) == [b]).then_some(()));
+        until("the end of one", || (pids(&mut folder) == [b]).then_some(()));
         drop(shell);
-        until(|| pids(&mut folder).is_empty().then_some(()));
+        until("the end of both", || pids(&mut folder).is_empty().then_some(()));
         Ok(())
     })();
     // Only when all who were in it are collected can it go.
-    until(|| (fs::remove_dir(&below).is_ok() || !below.exists()).then_some(()));
-    until(|| (fs::remove_dir(&top).is_ok() || !top.exists()).then_some(()));
+    until("the end of the inner one", || {
+        (fs::remove_dir(&below).is_ok() || !below.exists()).then_some(())
+    });
+    until("the end of the outer one", || {
+        (fs::remove_dir(&top).is_ok() || !top.exists()).then_some(())
+    });
     if let Err(e) = result {
         skipped(&format!("a cgroup of our own can't be used here: {e}"));
     }
@@ -440,7 +436,7 @@ fn the_node_is_where_its_threads_run() {
         unsafe { command.pre_exec(move || run_on(node, &all)) };
         let mut child = command.spawn().unwrap();
         let mut named = proc(Targets::Pids(vec![child.id()]));
-        let found = until(|| Some(one(&mut named)).filter(|p| p.name == "sleep"));
+        let found = until("exec", || Some(one(&mut named)).filter(|p| p.name == "sleep"));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.node, Some(node));
