@@ -40,7 +40,8 @@ fn real_simulated_and_estimated_agree() {
     if let Some(why) = skipped(&all) {
         return println!("skipped: no KSM to be had: {why}");
     }
-    let json: Value = serde_json::from_slice(&all.stdout).expect("one JSON object");
+    let json: Value = serde_json::from_slice(&all.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&all.stderr)));
     let cases = json["cases"].as_array().expect("a list");
     assert!(cases.len() >= 20);
     for case in cases.iter().filter(|c| c["pass"] != true) {

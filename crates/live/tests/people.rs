@@ -201,8 +201,9 @@ fn a_process_of_another_namespace_is_there_under_its_outer_number() {
     }
     let inner = shell.start("sleep 1000");
     let mut tree = proc(Targets::Tree(shell.pid()));
-    let people = tree.look().unwrap();
-    let sleeper = people.iter().find(|p| p.name == "sleep").expect("it is seen from outside");
+    let sleeper = until("exec, seen from outside", || {
+        tree.look().unwrap().into_iter().find(|p| p.name == "sleep")
+    });
     let outer = sleeper.who.pid;
     let status = fs::read_to_string(format!("/proc/{outer}/status")).unwrap();
     let numbers = status.lines().find_map(|l| l.strip_prefix("NSpid:")).unwrap();
