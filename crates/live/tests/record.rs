@@ -362,7 +362,7 @@ fn a_program_killed_in_the_middle_is_kept() {
     let mut killed = false;
     let start = Instant::now();
     let s = record(&o, &mut |p| {
-        assert!(start.elapsed() < Duration::from_secs(60));
+        assert!(start.elapsed() < Duration::from_secs(600), "it goes on and on");
         if let (false, Progress::Recording { rows, .. }) = (killed, p) {
             if rows > 20_000 {
                 let pid =
@@ -436,7 +436,8 @@ fn a_child_that_stays_behind_does_not_hold_the_recording() {
     o.native_runs = 0;
     let start = Instant::now();
     let s = record(&o, &mut |_| {}).expect("a recording");
-    assert!(start.elapsed() < Duration::from_secs(30));
+    // It would be there for ten minutes.
+    assert!(start.elapsed() < Duration::from_secs(300));
     let (h, _) = check(&o.output, &s);
     assert!(!h.complete && h.tasks.len() == 2, "{h:?}");
 }
