@@ -27,6 +27,7 @@ pub mod seen;
 
 mod budget;
 mod decide;
+mod estimate;
 pub(crate) mod heat;
 mod ledger;
 mod nodes;
@@ -221,9 +222,13 @@ impl Engine {
     /// not sampled.
     pub fn stretches(&self, who: Who) -> impl Iterator<Item = Stretch> + '_ {
         let scales = self.settings.scales();
-        self.processes.get(&who).into_iter().flat_map(|p| p.map.iter()).map(move |(span, cell)| {
-            let on = cell.place.as_ref().map(|p| p.on.clone());
-            Stretch { span, heat: scales.heat(cell, self.now), on }
+        self.processes.get(&who).into_iter().flat_map(move |p| {
+            let heats = estimate::heats(&p.map, self.now, &scales);
+            p.map.iter().zip(heats).map(|((span, cell), heat)| Stretch {
+                span,
+                heat,
+                on: cell.place.as_ref().map(|p| p.on.clone()),
+            })
         })
     }
 
@@ -246,7 +251,13 @@ impl Engine {
             Seen::Task { who, ran, node, resident } => self.see_task(who, ran, node, resident),
             Seen::Gone { who } => self.forget(who),
             Seen::Region { who, span, accessed, checks, every, age } => {
-                self.see_region(who, span, heat::region_rate(accessed, checks, every), age);
+                let rate = |n| heat::region_rate(n, checks, every);
+                let over = Picos(u64::from(checks).saturating_mul(every.0));
+                let told = rate(accessed).zip(rate(1)).map(|(rate, one)| {
+                    let one = one.saturating_mul(span.pages().0);
+                    heat::Told { rate, one, over, age }
+                });
+                self.see_region(who, span, told);
             }
             Seen::Fault { who, vpn, from, on, after } => self.see_fault(who, vpn, from, on, after),
             Seen::Sample { who, vpn, from, period } => self.see_sample(who, vpn, from, period),

@@ -16,6 +16,7 @@
 //! nobody sets it.
 
 use super::Engine;
+use super::estimate::{self, ONE};
 use super::heat::{Cell, Place, Rate};
 use super::ledger::{Verdict, Why};
 use super::nodes::saving;
@@ -75,7 +76,7 @@ impl Engine {
             self.judge_process(who, p, &mut all);
         }
         let fast = self.nodes.fast_nodes();
-        let mut short = false;
+        let (mut short, mut left_out) = (false, false);
         // Memory that was never looked for may be the better choice than a resident
         // that is in use. One that is not may go at once: looking for all of a large
         // process takes minutes.
@@ -87,10 +88,11 @@ impl Engine {
         for node in fast {
             let candidates = all.candidates.remove(&node).unwrap_or_default();
             let residents = all.residents.remove(&node).unwrap_or_default();
-            short |= self.plan_node(node, candidates, residents);
+            let want = self.plan_node(node, candidates, residents);
+            short |= want.residents;
+            left_out |= want.room;
         }
-        let mut looks = std::mem::take(&mut all.looks);
-        looks.sort_by_key(|l| (std::cmp::Reverse(l.saves), l.who, l.span));
+        let mut looks = by_what_they_tell(std::mem::take(&mut all.looks), left_out);
         if short && self.can_look() {
             all.hidden.sort_by_key(|h| (h.heat, h.look.who, h.look.span));
             looks.extend(all.hidden.into_iter().map(|h| h.look));
@@ -111,7 +113,11 @@ impl Engine {
             spans += p.map.len() as u64;
             match source {
                 // A source that has fallen silent says nothing by it; heat decays below.
-                Source::Pmu if !silent => p.map.fold_samples(p.folded, now, &scales),
+                Source::Pmu if !silent => {
+                    p.map.fill(p.resident.0, now);
+                    let watched = p.watched.unwrap_or(now);
+                    p.map.fold_samples(p.folded, watched, now, &scales);
+                }
                 Source::HintFault => p.map.fold_faults(now, self.settings.interval, &scales),
                 _ => {}
             }
@@ -138,8 +144,8 @@ impl Engine {
             return;
         }
         let scales = self.settings.scales();
-        for (span, cell) in p.map.iter() {
-            let heat = scales.heat(cell, self.now);
+        let heats = estimate::heats(&p.map, self.now, &scales);
+        for ((span, cell), heat) in p.map.iter().zip(heats) {
             if let Some(verdict) = self.judge(who, p, span, cell, heat, all) {
                 self.ledger.judge(verdict, span.pages().0);
             }
@@ -219,14 +225,17 @@ impl Engine {
         for &(on, pages) in &place.on {
             let fast = cpu.zip(home);
             let gain = fast.and_then(|(c, to)| Some((to, self.nodes.gain(c, on, to)?)));
+            let top = self.nodes.is_top(on);
+            let lead = if top { self.lead(p, span, cell) } else { Some(ONE) };
             let each = gain.map_or(0, |(_, g)| saving(heat, g, 1, horizon));
+            // What one side gains the other loses.
+            let each = (each * u128::from(lead.unwrap_or(ONE))) >> 32;
             let worth = each > u128::from(self.per_page);
             if let Some((to, _)) = gain.filter(|_| worth) {
-                let top = self.nodes.is_top(on);
                 let why = if top { Reason::NearItsCpus } else { Reason::Hot };
                 if self.now.saturating_sub(cell.at) > self.settings.fresh {
                     verdict = stay(Why::Stale);
-                } else if top && !self.is_settled(p, cell) {
+                } else if lead.is_none() {
                     verdict = stay(Why::Unsettled);
                 } else {
                     let piece = Piece { who, span, from: on, to, pages, saves: 0, why };
@@ -264,22 +273,22 @@ impl Engine {
         verdict
     }
 
-    /// Whether threads have been on their node long enough to move memory between
-    /// fast nodes after them. Samples and faults say so themselves, by their majority.
-    fn is_settled(&self, p: &Process, cell: &Cell) -> bool {
+    /// By what part of the accesses its node leads, as 2^-32; `None` where threads have
+    /// not been there long enough to move memory between fast nodes after them. Samples and
+    /// faults say so themselves, by their majority.
+    fn lead(&self, p: &Process, span: Span, cell: &Cell) -> Option<u64> {
         match cell.from {
-            Some((_, ahead)) if !self.lack(Evidence::Cpu) => ahead > 1,
-            _ => self.now.saturating_sub(p.node_since) >= self.settings.long,
+            Some(_) if !self.lack(Evidence::Cpu) => cell.lead(span.pages().0),
+            _ => (self.now.saturating_sub(p.node_since) >= self.settings.long).then_some(ONE),
         }
     }
 
-    /// Plans what goes up to a node and down from it; says whether there were too few
-    /// residents to make room.
+    /// Plans what goes up to a node and down from it; says what it was in want of.
     ///
     /// Source: specs/engine.md#decision, specs/engine.md#thrash.
-    fn plan_node(&mut self, node: NodeId, mut up: Vec<Candidate>, mut down: Vec<Resident>) -> bool {
+    fn plan_node(&mut self, node: NodeId, mut up: Vec<Candidate>, mut down: Vec<Resident>) -> Want {
         if up.is_empty() {
-            return false;
+            return Want::default();
         }
         up.sort_by(|a, b| {
             let key = |c: &Candidate| (c.piece.who, c.piece.span, c.piece.from);
@@ -294,7 +303,7 @@ impl Engine {
             for c in up {
                 self.ledger.judge(Verdict::Unknown { lacks: Evidence::Marks }, c.piece.pages);
             }
-            return false;
+            return Want::default();
         };
         let cost = u128::from(self.per_page);
         let mut below = self.nodes.down(node, most);
@@ -307,7 +316,7 @@ impl Engine {
         let mut loss: u128 = 0;
         let mut pairs: Vec<Piece> = Vec::new();
         let mut gain: u128 = 0;
-        let mut short = false;
+        let mut want = Want::default();
         let mut opened = lost == 0;
         let mut threshold = None;
         let queue = self.plan.up.entry(node).or_default();
@@ -349,7 +358,7 @@ impl Engine {
                 if residents.is_short(lost, &out) {
                     below = None;
                     residents.queue.clear();
-                    short = true;
+                    want.residents = true;
                 }
             }
             let most = rest.min(budget);
@@ -361,7 +370,8 @@ impl Engine {
                 n_pairs += n;
                 out.push(r.piece(node, below, n));
             }
-            short |= residents.queue.is_empty() && n_pairs < most;
+            want.residents |= residents.queue.is_empty() && n_pairs < most;
+            want.room |= n_pairs < most;
             if n_pairs > 0 {
                 gain = gain.saturating_add(times(c.each, n_pairs));
                 budget -= n_pairs;
@@ -392,7 +402,7 @@ impl Engine {
             queue.extend(pairs);
             self.plan.down.insert(node, out.into());
         }
-        short
+        want
     }
 
     /// Where cold memory may lie that no sample ever showed: beside what is known to
@@ -435,6 +445,39 @@ impl Engine {
             push(Span { start: end, end: end.saturating_add(block) });
         }
     }
+}
+
+/// What a plan was in want of.
+#[derive(Clone, Copy, Default)]
+struct Want {
+    /// Of residents whose place is known.
+    residents: bool,
+    /// Of room for all that would gain.
+    room: bool,
+}
+
+/// Looks in the order of what a page may save, as they cost by the page. Where there is no
+/// room for all that is hot, what is coldest tells as much: from both ends in turn, page
+/// for page.
+///
+/// Source: specs/engine.md#looking.
+fn by_what_they_tell(mut looks: Vec<LookPiece>, both_ends: bool) -> Vec<LookPiece> {
+    looks.sort_by_key(|l| {
+        let each = l.saves / u128::from(l.span.pages().0.max(1));
+        (std::cmp::Reverse(each), l.who, l.span)
+    });
+    if !both_ends {
+        return looks;
+    }
+    let mut out = Vec::with_capacity(looks.len());
+    let mut looks = VecDeque::from(looks);
+    let (mut hot, mut cold) = (0u64, 0u64);
+    while let Some(next) = if hot <= cold { looks.pop_front() } else { looks.pop_back() } {
+        let side = if hot <= cold { &mut hot } else { &mut cold };
+        *side = side.saturating_add(next.span.pages().0);
+        out.push(next);
+    }
+    out
 }
 
 /// Takes residents, coldest first, as long as there is room below.

@@ -40,6 +40,26 @@ fn mix(old: u64, x: u64, dt: Picos, half: Picos) -> u64 {
     if x >= old { x - decay(x - old, dt, half) } else { x + decay(old - x, dt, half) }
 }
 
+/// The average, and what one observation counts for in it, when `x` held for `dt` since.
+fn blend(old: (u64, u64), x: (u64, u64), dt: Picos, half: Picos) -> (u64, u64) {
+    let new = mix(old.0, x.0, dt, half);
+    let left = decay(old.0, dt, half).min(new);
+    let (from_old, from_x) = (decay(old.1, dt, half), x.1 - decay(x.1, dt, half));
+    (new, weighted((from_old, left), (from_x, new - left)))
+}
+
+/// The mean of two values, each with its weight; 0 without any.
+fn weighted(a: (u64, u64), b: (u64, u64)) -> u64 {
+    let all = u128::from(a.1) + u128::from(b.1);
+    let sum = (u128::from(a.0) * u128::from(a.1)).saturating_add(u128::from(b.0) * u128::from(b.1));
+    narrow(sum.checked_div(all).unwrap_or(0))
+}
+
+/// The mean of a short and a long average.
+pub(super) fn mean([a, b]: [Rate; 2]) -> Rate {
+    a / 2 + b / 2 + (a % 2 + b % 2) / 2
+}
+
 /// Rate of a DAMON region. Saturates at one access per check, so it is a lower
 /// bound; `None` without checks.
 ///
@@ -140,6 +160,13 @@ pub(super) struct Cell {
     pub(super) at: Picos,
     /// Since when the source would have told of accesses.
     pub(super) born: Picos,
+    /// Whether the source has told anything, be it silence that means something.
+    pub(super) told: bool,
+    /// Whether it was told as one: no part of it was observed more than another.
+    pub(super) whole: bool,
+    /// What one observation counts for in the short and in the long average, as rate times
+    /// pages: the mean over all that are in it, each as much as it is still worth.
+    pub(super) one: [u64; 2],
     /// What came since the last fold: accesses in thousandths (samples), or the sum
     /// of rates (faults).
     pub(super) sum: u64,
@@ -161,12 +188,34 @@ impl Cell {
             long: 0,
             at: now,
             born: now,
+            told: false,
+            whole: false,
+            one: [0; 2],
             sum: 0,
             nr: 0,
             from: None,
             place: None,
             trouble: Trouble::default(),
         }
+    }
+
+    /// What part of the short and the long average of its `pages` one observation is,
+    /// as 2^-32.
+    pub(super) fn weights(&self, pages: u64) -> [u64; 2] {
+        let weight = |one: u64, avg: Rate| {
+            let all = u128::from(avg) * u128::from(pages);
+            let part = (u128::from(one) << 32).checked_div(all);
+            narrow(part.unwrap_or(1 << 32).min(1 << 32))
+        };
+        [weight(self.one[0], self.short), weight(self.one[1], self.long)]
+    }
+
+    /// By what part of the observations of its `pages` the node that leads is ahead, as
+    /// 2^-32; `None` where it is by less than two standard deviations of chance.
+    pub(super) fn lead(&self, pages: u64) -> Option<u64> {
+        let ahead = u128::from(self.from?.1);
+        let weight = u128::from(self.weights(pages)[1]);
+        (ahead * ahead * weight >= 4 << 32).then(|| narrow((ahead * weight).min(1 << 32)))
     }
 
     /// Another vote for a node; the one that is ahead in the end has most of them,
@@ -178,6 +227,18 @@ impl Cell {
             _ => Some((node, 1)),
         };
     }
+}
+
+/// What is told of a stretch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) rate: Rate,
+    /// What one observation counts for, as rate times pages.
+    pub(super) one: u64,
+    /// For how long was counted.
+    pub(super) over: Picos,
+    /// For how long it has been so.
+    pub(super) age: Picos,
 }
 
 /// Time scales of a map.
@@ -195,26 +256,44 @@ impl Scales {
     ///
     /// Source: specs/engine.md#averages.
     pub(super) fn heat(&self, cell: &Cell, now: Picos) -> Rate {
-        let silent = now.saturating_sub(cell.at).saturating_sub(self.hold);
-        let short = decay(cell.short, silent, self.short);
-        let long = decay(cell.long, silent, self.long);
-        short / 2 + long / 2 + (short % 2 + long % 2) / 2
+        mean(self.averages(cell, now))
     }
 
-    fn update(&self, cell: &mut Cell, x: Rate, age: Picos, now: Picos, least: Picos) {
+    /// The short and the long average now.
+    pub(super) fn averages(&self, cell: &Cell, now: Picos) -> [Rate; 2] {
+        let silent = now.saturating_sub(cell.at).saturating_sub(self.hold);
+        [decay(cell.short, silent, self.short), decay(cell.long, silent, self.long)]
+    }
+
+    fn update(&self, cell: &mut Cell, told: Told, now: Picos, least: Picos) {
+        let Told { rate: x, one, over, age } = told;
+        cell.told = true;
         if cell.short == 0 && cell.long == 0 && cell.born == cell.at {
             // The first word: as if it had been so for its age.
             let known = u128::from(age.0.min(self.long.0));
             cell.short = x;
-            cell.long = narrow(u128::from(x) * known / u128::from(self.long.0.max(1)));
+            let long = |v: u64| narrow(u128::from(v) * known / u128::from(self.long.0.max(1)));
+            cell.long = long(x);
+            // As many words like this one as fit into its age, or what an average remembers.
+            let each = |half: Picos| {
+                let words = age.0.min(half.0.saturating_mul(2)) / over.0.max(1);
+                one / words.max(1)
+            };
+            cell.one = [each(self.short), long(each(self.long))];
             cell.born = cell.born.min(now.saturating_sub(age));
         } else {
             let dt = now.saturating_sub(cell.at).max(least);
-            cell.short = mix(cell.short, x, dt, self.short);
-            cell.long = mix(cell.long, x, dt, self.long);
+            let [short, long] = cell.one;
+            (cell.short, cell.one[0]) = blend((cell.short, short), (x, one), dt, self.short);
+            (cell.long, cell.one[1]) = blend((cell.long, long), (x, one), dt, self.long);
         }
         cell.at = now;
     }
+}
+
+/// What one of `nr` observations counts for, of which `pages` pages have the rate `x`.
+fn one_of(x: Rate, pages: u64, nr: u32) -> u64 {
+    narrow(u128::from(x) * u128::from(pages) / u128::from(nr.max(1)))
 }
 
 /// The memory of one process.
@@ -288,8 +367,11 @@ impl Map {
     }
 
     /// A region of one heat.
-    pub(super) fn region(&mut self, span: Span, x: Rate, age: Picos, now: Picos, t: &Scales) {
-        self.paint(span, now, |c| t.update(c, x, age, now, Picos::ZERO));
+    pub(super) fn region(&mut self, span: Span, told: Told, now: Picos, t: &Scales) {
+        self.paint(span, now, |c| {
+            c.whole = true;
+            t.update(c, told, now, Picos::ZERO);
+        });
     }
 
     /// The cell of a page, cut out in blocks of `grain`, a power of two.
@@ -310,13 +392,45 @@ impl Map {
         self.cells.get_mut(&span.start)
     }
 
-    /// Closes a window of samples: silence counts as no access.
-    pub(super) fn fold_samples(&mut self, since: Picos, now: Picos, t: &Scales) {
+    /// Closes a window of samples, which began at `since`: silence counts as no access, and
+    /// of what is new it has been heard since `watched`.
+    pub(super) fn fold_samples(&mut self, since: Picos, watched: Picos, now: Picos, t: &Scales) {
+        let window = now.saturating_sub(since);
         for (start, c) in &mut self.cells {
-            let window = now.saturating_sub(since);
-            let x = count_rate(c.sum, c.end - start, window);
-            t.update(c, x, window, now, Picos::ZERO);
+            let pages = c.end - start;
+            let x = count_rate(c.sum, pages, window);
+            if !c.told {
+                (c.born, c.at) = (c.born.min(watched), since);
+            }
+            let told = Told { rate: x, one: one_of(x, pages, c.nr), over: window, age: window };
+            t.update(c, told, now, Picos::ZERO);
             (c.sum, c.nr) = (0, 0);
+        }
+    }
+
+    /// Fills the gaps between what was told with memory of which nothing was, the shortest
+    /// first: a process has so many pages, and those that are not known must be somewhere.
+    ///
+    /// Source: specs/engine.md#memory.
+    pub(super) fn fill(&mut self, resident: u64, now: Picos) {
+        let mut known = 0u64;
+        let mut gaps = Vec::new();
+        let mut end = None;
+        for (&start, c) in &self.cells {
+            let pages = c.place.as_ref().map_or(c.end - start, Place::present);
+            known = known.saturating_add(pages);
+            if let Some(e) = end.filter(|e| *e < start) {
+                gaps.push((start - e, e));
+            }
+            end = Some(c.end);
+        }
+        gaps.sort_unstable();
+        for (pages, start) in gaps {
+            known = known.saturating_add(pages);
+            if known > resident {
+                return;
+            }
+            self.cells.insert(start, Cell::new(start + pages, now));
         }
     }
 
@@ -326,7 +440,8 @@ impl Map {
         for (start, c) in &mut self.cells {
             if c.nr > 0 {
                 let x = c.sum / (c.end - start).max(u64::from(c.nr));
-                t.update(c, x, least, now, least);
+                let one = one_of(x, c.end - start, c.nr);
+                t.update(c, Told { rate: x, one, over: least, age: least }, now, least);
                 (c.sum, c.nr) = (0, 0);
             }
         }
@@ -410,6 +525,13 @@ fn alike(a: &Cell, b: &Cell, shift: u32) -> bool {
 /// `b` begins where `a` ends and becomes part of it.
 fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     let (na, nb) = (a.end - a_start, b.end - b_start);
+    let share = |avg: Rate, pages: u64| narrow(u128::from(avg) * u128::from(pages));
+    a.one = [
+        weighted((a.one[0], share(a.short, na)), (b.one[0], share(b.short, nb))),
+        weighted((a.one[1], share(a.long, na)), (b.one[1], share(b.long, nb))),
+    ];
+    a.told |= b.told;
+    a.whole |= b.whole;
     let mean = |x: u64, y: u64| {
         narrow(
             (u128::from(x) * u128::from(na) + u128::from(y) * u128::from(nb)) / u128::from(na + nb),
@@ -467,7 +589,9 @@ mod tests {
     }
 
     fn region(map: &mut Map, start: u64, end: u64, rate: u64, now: u64) {
-        map.region(Span { start, end }, rate * 1000, at(100), at(now), &SCALES);
+        let over = Picos::from_ms(100);
+        let told = Told { rate: rate * 1000, one: 10_000 * (end - start), over, age: at(100) };
+        map.region(Span { start, end }, told, at(now), &SCALES);
     }
 
     // specs/engine.md#heat: the table above.

@@ -1,6 +1,6 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
-use super::heat::{self, Cell, Map, Place, Scales};
+use super::heat::{self, Cell, Map, Place, Scales, Told};
 use super::open::Open;
 use super::order::{Act, Benefit, Evidence, Fails, Reason};
 use super::seen::Source;
@@ -148,20 +148,14 @@ impl Engine {
         }
     }
 
-    pub(super) fn see_region(
-        &mut self,
-        who: Who,
-        span: Span,
-        rate: Option<heat::Rate>,
-        age: Picos,
-    ) {
+    pub(super) fn see_region(&mut self, who: Who, span: Span, told: Option<Told>) {
         let (now, scales) = (self.now, self.settings.scales());
         let Some(p) = self.sampled(who) else { return };
-        let Some(rate) = rate.filter(|_| span.start < span.end) else {
+        let Some(told) = told.filter(|_| span.start < span.end) else {
             self.ledger.unknown += 1;
             return;
         };
-        p.map.region(span, rate, age, now, &scales);
+        p.map.region(span, told, now, &scales);
         self.silent = false;
         self.bound(who);
     }

@@ -154,9 +154,15 @@ impl Engine {
             let share = |v: u128| v * u128::from(part) / u128::from(len);
             let head = Span { start: p.span.start, end: p.span.start + part };
             let s = share(p.saves);
+            let c = share(u128::from(p.pages) * u128::from(self.per_page));
+            if s <= c {
+                // Its pages are so far apart that none is to be expected here.
+                queue.pop_front();
+                continue;
+            }
             spans.insert(head.start, head.end);
             named += part;
-            costs += share(u128::from(p.pages) * u128::from(self.per_page));
+            costs += c;
             saves += s;
             if part == len {
                 queue.pop_front();

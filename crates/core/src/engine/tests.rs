@@ -2,4 +2,5 @@
 
 mod random;
 mod rig;
+mod sparse;
 mod stories;

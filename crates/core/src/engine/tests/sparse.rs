@@ -1,0 +1,123 @@
+//! Sources that show one access in ten thousand: what is chance, and what is not.
+
+use super::rig::{Rig, expander};
+use crate::engine::Settings;
+use crate::engine::seen::{Seen, Source, Who};
+use crate::units::{NodeId, Picos};
+
+/// Accesses that a sample stands for.
+const PERIOD: u64 = 10_007;
+const WHO: Who = Who { pid: 7, start: 100 };
+
+/// A process of 16384 pages, of which DRAM is full with the first 3880 and the others are
+/// on the expander, and a source that shows `rate` samples a second, by a fixed
+/// sequence of chance.
+struct Sparse {
+    rig: Rig,
+    rate: u64,
+    chance: u64,
+    second: u64,
+}
+
+impl Sparse {
+    const PAGES: u64 = 16_384;
+    const FAST: u64 = 3_880;
+
+    fn new(rate: u64, seed: u64) -> Self {
+        let m = expander(4_000, 40_000);
+        let mut rig = Rig::new(&m, Settings::default(), Source::Pmu, &[]);
+        let (fast, all) = (Self::FAST, Self::PAGES);
+        rig.line(&format!("map 7@100 0-{fast} on 0"));
+        rig.line(&format!("map 7@100 {fast}-{all} on 1"));
+        Self { rig, rate, chance: seed, second: 0 }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        // Knuth's generator; its upper bits are good enough.
+        self.chance = self
+            .chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.chance >> 33) % n
+    }
+
+    /// Lets seconds pass; `page` says which page an access goes to.
+    fn run(&mut self, seconds: u64, page: impl Fn(&mut Self) -> u64) {
+        for _ in 0..seconds * 10 {
+            self.rig.line("nodes");
+            self.rig.line("task 7@100 ran 2000 node 0");
+            let mut seen = Vec::new();
+            for _ in 0..self.rate / 10 {
+                let vpn = page(self);
+                seen.push(Seen::Sample { who: WHO, vpn, from: NodeId(0), period: PERIOD });
+            }
+            self.rig.tell(&seen);
+            self.second += 100;
+            self.rig.line(&format!("to {}", self.second));
+        }
+    }
+
+    fn moved(&self) -> u64 {
+        self.rig.engine.ledger().total().moved.0
+    }
+
+    /// What would be saved within the horizon if no access went to the expander.
+    fn all(&self) -> Picos {
+        Picos(self.rate * PERIOD * 185_000 * 10)
+    }
+}
+
+// specs/engine.md#estimate: every page is accessed as often as any other, so no move
+// gains anything, whatever was sampled; and nothing is promised.
+#[test]
+fn noise_moves_nothing_and_promises_nothing() {
+    for seed in 1..=4 {
+        let mut s = Sparse::new(900, seed);
+        s.run(20, |s| s.below(Sparse::PAGES));
+        let saves = s.rig.engine.ledger().saves;
+        assert!(s.moved() < Sparse::PAGES / 20, "seed {seed}: {} pages", s.moved());
+        assert!(
+            saves.0 < s.all().0 / 200,
+            "seed {seed}: {} of {} ns",
+            saves.as_ns(),
+            s.all().as_ns()
+        );
+    }
+}
+
+// specs/engine.md#estimate: 64 pages that get a third of all accesses, among others of
+// which each gets one now and then.
+#[test]
+fn a_hot_block_among_sparse_samples_is_found() {
+    for seed in 1..=4 {
+        let mut s = Sparse::new(300, seed);
+        let hot = 10_000..10_064;
+        let page = |s: &mut Sparse| match s.below(3) {
+            0 => 10_000 + s.below(64),
+            _ => s.below(Sparse::PAGES),
+        };
+        s.run(6, page);
+        let fast = s.rig.where_is("7@100", hot).first().filter(|(n, _)| *n == 0).map_or(0, |n| n.1);
+        assert!(fast >= 60, "seed {seed}: {fast} of 64 pages after 6 s");
+        // What is promised is not more than they save, a third of all, and not much less.
+        let saves = s.rig.engine.ledger().saves.0;
+        let third = s.all().0 / 3;
+        assert!((third / 4..third * 5 / 4).contains(&saves), "seed {seed}: {saves} of {third} ps");
+    }
+}
+
+// specs/engine.md#estimate: half of the memory is ten times as hot as the other. Few of
+// its pages were ever sampled when it is found: silence in a hot neighbourhood is no coldness.
+#[test]
+fn unsampled_pages_are_as_hot_as_their_neighbours() {
+    let mut s = Sparse::new(200, 5);
+    // The fast node holds half hot, half cold memory.
+    let hot = |s: &mut Sparse| match s.below(11) {
+        0 => 1_940 + s.below(Sparse::PAGES - 1_940),
+        _ => s.below(1_940),
+    };
+    s.run(10, hot);
+    let gone = s.rig.where_is("7@100", 0..1_900).into_iter().find(|(n, _)| *n == 1);
+    assert!(gone.is_none_or(|(_, n)| n < 100), "hot pages were demoted: {gone:?}");
+    assert_eq!(s.rig.engine.ledger().unknown, 0);
+}
