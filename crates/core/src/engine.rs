@@ -163,12 +163,15 @@ impl Engine {
         match self.next_decision {
             None => self.next_decision = Some(self.after(self.settings.interval)),
             Some(at) if at <= self.now => {
+                let mut wait = self.settings.interval;
                 if self.cpu.has() > 0 {
-                    self.decide();
+                    // Half of the budget is for what is decided then.
+                    let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
+                    wait = wait.max(Picos(self.decide().0.saturating_mul(2000) / share));
                 } else {
                     self.ledger.postponed += 1;
                 }
-                self.next_decision = Some(self.after(self.settings.interval));
+                self.next_decision = Some(self.after(wait));
             }
             Some(_) => {}
         }

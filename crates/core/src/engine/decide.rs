@@ -25,7 +25,7 @@ use super::plan::{LookPiece, Piece, Plan};
 use super::process::Process;
 use super::seen::Source;
 use super::span::{Span, Who};
-use crate::units::NodeId;
+use crate::units::{NodeId, Picos};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A stretch that would gain on another node.
@@ -63,13 +63,14 @@ struct Gathered {
 }
 
 impl Engine {
-    /// Decides anew what should be where; what the last decision had left is void.
+    /// Decides anew what should be where; what the last decision had left is void. Returns
+    /// what it cost.
     ///
     /// Source: specs/engine.md#decision.
-    pub(super) fn decide(&mut self) {
+    pub(super) fn decide(&mut self) -> Picos {
         self.ledger.decisions += 1;
         self.plan = Plan::default();
-        self.fold();
+        let spent = self.fold();
         let mut all = Gathered::default();
         let processes = std::mem::take(&mut self.processes);
         for (&who, p) in &processes {
@@ -102,10 +103,12 @@ impl Engine {
         }
         self.plan.looks = looks.into();
         self.processes = processes;
+        spent
     }
 
-    /// Closes the window of samples and takes alike neighbours together.
-    fn fold(&mut self) {
+    /// Closes the window of samples and takes alike neighbours together. Returns what the
+    /// decision costs by their number.
+    fn fold(&mut self) -> Picos {
         let (now, scales) = (self.now, self.settings.scales());
         let (limit, source, silent) = (self.limit(), self.source, self.silent);
         let mut spans = 0;
@@ -126,7 +129,9 @@ impl Engine {
                 self.ledger.coarsened += 1;
             }
         }
-        self.spend(self.settings.per_span.0.saturating_mul(spans));
+        let cost = self.settings.per_span.0.saturating_mul(spans);
+        self.spend(cost);
+        Picos(cost)
     }
 
     fn judge_process(&mut self, who: Who, p: &Process, all: &mut Gathered) {

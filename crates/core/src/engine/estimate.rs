@@ -57,9 +57,12 @@ fn both(a: u64, b: u64) -> u64 {
     u64::try_from(p).unwrap_or(ONE)
 }
 
-/// `a` of `b` as a share; `b` is not 0.
+/// `a` of `b` as a share; `b` is not 0. Of `b` the highest 32 bits count, so that a division
+/// of 64 bits will do: this is where the estimate's time goes.
 fn share(a: u128, b: u128) -> u64 {
-    u64::try_from((a.min(b) << 32) / b).unwrap_or(ONE)
+    let shift = 96u32.saturating_sub(b.leading_zeros());
+    let (a, b) = (a.min(b) >> shift, b >> shift);
+    ((a as u64) << 32) / b as u64
 }
 
 /// A stretch that the source has told about.
@@ -95,6 +98,8 @@ struct Sum {
     mass: u128,
     /// 1 / observations.
     weight: u64,
+    /// Of halves: the share of the first in the mass and in the prior, where there is any.
+    first: [Option<u64>; 2],
 }
 
 /// What halves of one size, with about as many observations, differ by.
@@ -114,6 +119,9 @@ impl Spread {
     /// As a share; what three standard deviations of chance explain does not count: a
     /// decision compares a hundred kinds of blocks, of which two would pass for less.
     fn share(self) -> u64 {
+        if self.beyond <= 0 {
+            return 0;
+        }
         let deviation = i128::try_from(self.doubt.isqrt()).unwrap_or(i128::MAX);
         // Of few squares, chance makes a large sum more often than a bell curve has it:
         // (3² - 1) / 6 of the skewness more.
@@ -196,11 +204,9 @@ fn spread_out(leaves: &[Leaf], nodes: &[Node], prior: &[u128], which: usize) -> 
         match *node {
             Node::Part { leaf, .. } => out[leaf] += heat[i],
             Node::Halves { bit, right } => {
-                let (a, b) = (sums[i + 1], sums[right]);
-                let prior = share_of(a.prior, b.prior);
-                let to_left = match (share_of(a.mass, b.mass), prior) {
+                let to_left = match (sums[i].first[0], sums[i].first[1]) {
                     (Some(m), Some(q)) => {
-                        let rho = spreads[class(bit, sums[i].weight)].share();
+                        let rho = spreads[class(bit, sums[i].weight)];
                         let trust = part(u128::from(sums[i].weight), ONE - rho);
                         // Of a single kind only: nothing is left to be shared out.
                         let by = match trust + u128::from(rho) {
@@ -238,14 +244,17 @@ fn gather(leaves: &[Leaf], nodes: &[Node], prior: &[u128], which: usize) -> Vec<
                     prior: part(prior[leaf].min(MOST_MASS), s),
                     mass: part(mass.min(MOST_MASS), s),
                     weight,
+                    ..Sum::default()
                 }
             }
             Node::Halves { right, .. } => {
                 let (a, b) = (sums[i + 1], sums[right]);
-                let weight = share_of(a.mass, b.mass).map_or(ONE, |m| {
+                let first = [share_of(a.mass, b.mass), share_of(a.prior, b.prior)];
+                let weight = first[0].map_or(ONE, |m| {
                     both(both(m, m), a.weight) + both(both(ONE - m, ONE - m), b.weight)
                 });
-                Sum { prior: a.prior + b.prior, mass: a.mass + b.mass, weight: weight.min(ONE) }
+                let (prior, mass) = (a.prior + b.prior, a.mass + b.mass);
+                Sum { prior, mass, weight: weight.min(ONE), first }
             }
         };
     }
@@ -260,14 +269,13 @@ fn class(bit: u32, weight: u64) -> usize {
     bit as usize * CLASSES + n as usize
 }
 
-fn compare(nodes: &[Node], sums: &[Sum]) -> Vec<Spread> {
+/// The spread of each class, as a share.
+fn compare(nodes: &[Node], sums: &[Sum]) -> Vec<u64> {
     let mut all = vec![Spread::default(); 64 * CLASSES];
     for (i, node) in nodes.iter().enumerate() {
         let Node::Halves { bit, right } = *node else { continue };
         let (a, b) = (sums[i + 1], sums[right]);
-        let (Some(m), Some(q)) = (share_of(a.mass, b.mass), share_of(a.prior, b.prior)) else {
-            continue;
-        };
+        let [Some(m), Some(q)] = sums[i].first else { continue };
         let d = m.abs_diff(q);
         let (m2, q2) = (ONE - m, ONE - q);
         let chance = both(both(both(q2, q2), both(m, m)), a.weight)
@@ -281,7 +289,7 @@ fn compare(nodes: &[Node], sums: &[Sum]) -> Vec<Spread> {
         s.doubt += part(2 * noise * noise, more);
         s.largest = s.largest.max(u64::try_from(part(noise, more)).unwrap_or(ONE));
     }
-    all
+    all.into_iter().map(Spread::share).collect()
 }
 
 #[cfg(test)]

@@ -121,3 +121,19 @@ fn unsampled_pages_are_as_hot_as_their_neighbours() {
     assert!(gone.is_none_or(|(_, n)| n < 100), "hot pages were demoted: {gone:?}");
     assert_eq!(s.rig.engine.ledger().unknown, 0);
 }
+
+// specs/engine.md#budgets: who has much to think about does so less often, and has as much
+// left to act as before.
+#[test]
+fn deciding_takes_half_of_the_budget_at_most() {
+    let mut s = Sparse::new(900, 1);
+    s.run(40, |s| s.below(Sparse::PAGES));
+    let ledger = s.rig.engine.ledger();
+    let settings = Settings::default();
+    let half = u64::from(settings.cpu_permille) * 40_000_000_000 / 2;
+    let seen = ledger.seen * settings.per_seen.0;
+    // A decision may be the last thing in these 40 s.
+    let one = Sparse::PAGES * settings.per_span.0;
+    assert!(ledger.observing.0 <= half + seen + one, "{:?} of {half}", ledger.observing);
+    assert!((10..39).contains(&ledger.decisions), "{}", ledger.decisions);
+}

@@ -441,10 +441,10 @@ fn budgets_bound_what_is_moved() {
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
                       look 7@100 (place_unknown) 0-100000: 13 orders, 100000 pages
-                      move 7@100 1->0 (hot) 0-7030: 19 orders, 7030 pages
-            4000 ms   move 7@100 1->0 (hot) 7030-10730: 10 orders, 3700 pages
-            5000 ms   move 7@100 1->0 (hot) 10730-14430: 10 orders, 3700 pages
-            6000 ms   move 7@100 1->0 (hot) 14430-18130: 10 orders, 3700 pages
+                      move 7@100 1->0 (hot) 0-6660: 18 orders, 6660 pages
+            4000 ms   move 7@100 1->0 (hot) 6660-10360: 10 orders, 3700 pages
+            5000 ms   move 7@100 1->0 (hot) 10360-14060: 10 orders, 3700 pages
+            6000 ms   move 7@100 1->0 (hot) 14060-17760: 10 orders, 3700 pages
         "#]],
     );
     let settings = Settings { cpu_permille: 1000, ..Settings::default() };
