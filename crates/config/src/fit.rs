@@ -79,21 +79,8 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
             nodes_fit(&map.policy, &path(&[Key("map"), At(m), Key("policy")]))?;
         }
         for (s, step) in process.steps.iter().enumerate() {
-            let named = match step {
-                Step::Touch { map }
-                | Step::Initialize { map, .. }
-                | Step::Map { map }
-                | Step::Access { map, .. }
-                | Step::Fill { map, .. }
-                | Step::Madvise { map, .. }
-                | Step::Unmap { map }
-                | Step::Mbind { map, .. }
-                | Step::MovePages { map, .. } => Some(map),
-                Step::Sleep(_) | Step::Fork | Step::Wait | Step::Barrier | Step::Repeat { .. } => {
-                    None
-                }
-            };
-            if let Some(map) = named.filter(|n| process.maps.iter().all(|m| m.name != **n)) {
+            let there = |name: &str| process.maps.iter().any(|m| m.name == name);
+            if let Some(map) = step.map().filter(|name| !there(name)) {
                 return Err(Misfit {
                     path: path(&[Key("step"), At(s), Key("map")]),
                     what: format!("the process has no map \"{map}\""),

@@ -381,6 +381,24 @@ pub enum TouchOrder {
     Scattered,
 }
 
+impl Step {
+    /// The mapping that it names, if it is about one.
+    pub fn map(&self) -> Option<&str> {
+        match self {
+            Self::Touch { map }
+            | Self::Initialize { map, .. }
+            | Self::Map { map }
+            | Self::Access { map, .. }
+            | Self::Fill { map, .. }
+            | Self::Madvise { map, .. }
+            | Self::Unmap { map }
+            | Self::Mbind { map, .. }
+            | Self::MovePages { map, .. } => Some(map),
+            Self::Sleep(_) | Self::Fork | Self::Wait | Self::Barrier | Self::Repeat { .. } => None,
+        }
+    }
+}
+
 /// How long steps are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {

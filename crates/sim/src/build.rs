@@ -347,19 +347,7 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
                     return no(format!("process '{}': step {i} repeats a fork", p.name));
                 }
             }
-            let map = match step {
-                Step::Touch { map }
-                | Step::Initialize { map, .. }
-                | Step::Map { map }
-                | Step::Access { map, .. }
-                | Step::Fill { map, .. }
-                | Step::Madvise { map, .. }
-                | Step::Unmap { map }
-                | Step::Mbind { map, .. }
-                | Step::MovePages { map, .. } => Some(map),
-                _ => None,
-            };
-            if let Some(m) = map.filter(|m| !named(m)) {
+            if let Some(m) = step.map().filter(|m| !named(m)) {
                 return no(format!("process '{}' has no map named '{m}'", p.name));
             }
             match step {
