@@ -58,7 +58,7 @@ fn both(a: u64, b: u64) -> u64 {
 }
 
 /// `a` of `b` as a share; `b` is not 0. Of `b` the highest 32 bits count, so that a division
-/// of 64 bits will do: this is where the estimate's time goes.
+/// of 64 bits will do.
 fn share(a: u128, b: u128) -> u64 {
     let shift = 96u32.saturating_sub(b.leading_zeros());
     let (a, b) = (a.min(b) >> shift, b >> shift);
