@@ -18,32 +18,47 @@
 //! slots a, –, c, –. If c is then put at the head (c:10), handing out gives a,
 //! then nothing: c's number 10 is not in 3 … 6.
 
-/// The lists of a node, as the kernel numbers them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Lru {
-    InactiveAnon,
-    ActiveAnon,
-    InactiveFile,
-    ActiveFile,
+pub(crate) use homenode_core::tiering::reclaim::Lru;
+
+/// Where an item stands: its list, and the flag that reclaim sets on a page which it finds
+/// used. An active page keeps the flag, so does one that moves to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) lru: Lru,
+    pub(crate) referenced: bool,
 }
 
-impl Lru {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::InactiveAnon, Self::ActiveAnon, Self::InactiveFile, Self::ActiveFile];
+impl Listed {
+    /// A new page: inactive, and nobody has looked at it yet.
+    pub(crate) const fn fresh(file: bool) -> Self {
+        Self { lru: Lru::of(file, false), referenced: false }
+    }
+    /// The same place without the flag, or with it.
+    pub(crate) const fn with(lru: Lru, referenced: bool) -> Self {
+        Self { lru, referenced }
+    }
+}
 
-    pub(crate) const fn of(file: bool, active: bool) -> Self {
-        match (file, active) {
-            (false, false) => Self::InactiveAnon,
-            (false, true) => Self::ActiveAnon,
-            (true, false) => Self::InactiveFile,
-            (true, true) => Self::ActiveFile,
-        }
+/// A member's number and its referenced flag, as the column of numbers holds them: the flag
+/// is the lowest bit, so that a sweep still compares plain numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank(pub(crate) u32);
+
+impl Rank {
+    /// Numbers below this one fit.
+    pub(crate) const NUMBERS: u32 = u32::MAX / 2;
+
+    #[inline]
+    pub(crate) const fn new(number: u32, referenced: bool) -> Self {
+        Self(number << 1 | referenced as u32)
     }
-    pub(crate) const fn active(self) -> bool {
-        matches!(self, Self::ActiveAnon | Self::ActiveFile)
+    #[inline]
+    pub(crate) const fn number(self) -> u32 {
+        self.0 >> 1
     }
-    pub(crate) const fn file(self) -> bool {
-        matches!(self, Self::InactiveFile | Self::ActiveFile)
+    #[inline]
+    pub(crate) const fn referenced(self) -> bool {
+        self.0 & 1 != 0
     }
 }
 
@@ -88,7 +103,7 @@ impl List {
     /// No number is left for another member.
     #[inline]
     pub(crate) fn exhausted(&self) -> bool {
-        self.head == u32::MAX
+        self.head == Rank::NUMBERS
     }
     /// The oldest ripe candidate. It is still a member if it is on this list and
     /// its number [`List::is_ripe`]: whoever left and came back has a new number.

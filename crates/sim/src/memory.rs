@@ -4,7 +4,7 @@
 //! one promise: what the columns say, the counts say too (a checker recounts).
 
 use crate::content::{Content, Contents, Merged};
-use crate::lists::{List, Lru};
+use crate::lists::{List, Listed, Lru, Rank};
 use crate::page::{
     FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE, ZONE_SHIFT,
     ZONES_MAX,
@@ -427,19 +427,19 @@ impl Memory {
         }
     }
     #[inline]
-    fn order(&self, item: u32) -> u32 {
-        if item & FRAME_ITEM == 0 {
+    fn rank(&self, item: u32) -> Rank {
+        Rank(if item & FRAME_ITEM == 0 {
             self.orders[item as usize]
         } else {
             self.frames.orders[(item ^ FRAME_ITEM) as usize]
-        }
+        })
     }
     #[inline]
-    fn set_order(&mut self, item: u32, number: u32) {
+    fn set_order(&mut self, item: u32, order: u32) {
         if item & FRAME_ITEM == 0 {
-            self.orders[item as usize] = number;
+            self.orders[item as usize] = order;
         } else {
-            self.frames.orders[(item ^ FRAME_ITEM) as usize] = number;
+            self.frames.orders[(item ^ FRAME_ITEM) as usize] = order;
         }
     }
     /// Whether an item belongs to a file.
@@ -538,7 +538,7 @@ impl Memory {
         debug_assert!(w.resident() && !w.shared() && self.pages_of(page) == 1);
         let frame = self.new_frame()?;
         let i = frame as usize;
-        let lru = self.lru_of(page);
+        let listed = self.listed(page);
         self.frames.words[i] = w.0;
         self.frames.file[i] = self.is_file(page);
         self.frames.maps[i] = vec![page];
@@ -556,10 +556,10 @@ impl Memory {
         // The frame enters its list anew: the kernel's page would stay where it
         // is, which an item that changes its number can't. Forks of a page that
         // is about to be reclaimed thus get one more round.
-        if let Some(lru) = lru {
+        if let Some(at) = listed {
             let node = self.node_of(w.zone());
-            self.nodes[node].lists[lru as usize].leave(1);
-            self.enter_list(frame | FRAME_ITEM, node, lru);
+            self.nodes[node].lists[at.lru as usize].leave(1);
+            self.enter_list(frame | FRAME_ITEM, node, at);
         }
         Ok(frame)
     }
@@ -608,7 +608,7 @@ impl Memory {
         let page = self.frames.maps[i][0];
         let entry = Word(self.words[page as usize]);
         let item = frame | FRAME_ITEM;
-        let lru = self.leave_list(item);
+        let listed = self.leave_list(item);
         let w = self.word(item);
         self.words[page as usize] = w
             .with_state(entry.0 & crate::page::STATE)
@@ -624,9 +624,9 @@ impl Memory {
             c.set(page, content, false);
         }
         self.drop_frame(frame);
-        if let Some(lru) = lru {
+        if let Some(at) = listed {
             let node = self.node_of(w.zone());
-            self.enter_list(page, node, lru);
+            self.enter_list(page, node, at);
         }
         page
     }
@@ -643,39 +643,33 @@ impl Memory {
 
     // ── Lists ──────────────────────────────────────────────────────────────────
 
-    /// The list that an item is on.
-    pub(crate) fn lru_of(&self, item: u32) -> Option<Lru> {
+    /// The list that an item is on, and its flag.
+    pub(crate) fn listed(&self, item: u32) -> Option<Listed> {
         let list = self.word(item).on_list();
-        (list != OnList::Isolated).then(|| Lru::of(self.is_file(item), list == OnList::Active))
+        let lru = Lru::of(self.is_file(item), list == OnList::Active);
+        (list != OnList::Isolated).then(|| Listed::with(lru, self.rank(item).referenced()))
     }
     /// Puts an isolated item at the head of a list of its node.
-    pub(crate) fn enter_list(&mut self, item: u32, node: usize, lru: Lru) {
-        self.enter_list_as(item, node, lru, false);
-    }
-    /// The same; an inactive item may carry the referenced flag.
-    pub(crate) fn enter_list_as(&mut self, item: u32, node: usize, lru: Lru, referenced: bool) {
+    pub(crate) fn enter_list(&mut self, item: u32, node: usize, at: Listed) {
+        let lru = at.lru;
         if self.nodes[node].lists[lru as usize].exhausted() {
             self.renumber(node, lru);
         }
         let pages = self.pages_of(item);
         let number = self.nodes[node].lists[lru as usize].enter(pages);
-        self.set_order(item, number);
-        let on = match (lru.active(), referenced) {
-            (true, _) => OnList::Active,
-            (false, true) => OnList::Referenced,
-            (false, false) => OnList::Inactive,
-        };
+        self.set_order(item, Rank::new(number, at.referenced).0);
+        let on = if lru.active() { OnList::Active } else { OnList::Inactive };
         self.set_word(item, self.word(item).with_list(on));
     }
-    /// Takes an item off its list, if it is on one; the list.
-    pub(crate) fn leave_list(&mut self, item: u32) -> Option<Lru> {
-        let lru = self.lru_of(item)?;
+    /// Takes an item off its list, if it is on one; where it stood.
+    pub(crate) fn leave_list(&mut self, item: u32) -> Option<Listed> {
+        let at = self.listed(item)?;
         let w = self.word(item);
         let node = self.node_of(w.zone());
         let pages = self.pages_of(item);
-        self.nodes[node].lists[lru as usize].leave(pages);
+        self.nodes[node].lists[at.lru as usize].leave(pages);
         self.set_word(item, w.with_list(OnList::Isolated));
-        Some(lru)
+        Some(at)
     }
     /// Takes the oldest member off a list; whether it carried the referenced flag.
     pub(crate) fn pop_tail(&mut self, node: usize, lru: Lru) -> Option<(u32, bool)> {
@@ -696,20 +690,20 @@ impl Memory {
             }
             // Still this list's, with the number that it ripened with? An item may
             // have become an entry of a frame, a part of a huge page, or free.
-            let w = self.word(item);
+            let (w, rank) = (self.word(item), self.rank(item));
             let on = w.on_list();
             let private = item & FRAME_ITEM == 0;
             let here = (!private || (!w.shared() && w.resident()))
                 && on != OnList::Isolated
                 && (on == OnList::Active) == lru.active()
-                && self.nodes[node].lists[lru as usize].is_ripe(self.order(item))
+                && self.nodes[node].lists[lru as usize].is_ripe(rank.number())
                 && self.node_of(w.zone()) == node
                 && self.is_file(item) == lru.file();
             if here {
                 let pages = self.pages_of(item);
                 self.nodes[node].lists[lru as usize].leave(pages);
                 self.set_word(item, w.with_list(OnList::Isolated));
-                return Some((item, on == OnList::Referenced));
+                return Some((item, rank.referenced()));
             }
         }
     }
@@ -722,21 +716,22 @@ impl Memory {
         let (from, slots) = list.open(wish);
         let window = slots.len() as u32;
         let mut found = false;
-        self.sweep(node, lru, from, window, |number, item| {
-            slots[(number - from) as usize] = item;
+        self.sweep(node, lru, from, window, |rank, item| {
+            slots[(rank.number() - from) as usize] = item;
             found = true;
         });
         if !found {
             // Everybody there has left: go on where the next member is.
             let mut next = None;
-            self.sweep(node, lru, from, u32::MAX - from, |number, _| {
+            self.sweep(node, lru, from, Rank::NUMBERS - from, |rank, _| {
+                let number = rank.number();
                 next = Some(next.map_or(number, |n: u32| n.min(number)));
             });
             list.go_on_at(next.expect("a list with members has a member above its base"));
         }
         self.nodes[node].lists[lru as usize] = list;
     }
-    /// Calls `take` with number and item of every member whose number lies in
+    /// Calls `take` with rank and item of every member whose number lies in
     /// `base … base + window`.
     fn sweep(
         &mut self,
@@ -744,16 +739,13 @@ impl Memory {
         lru: Lru,
         base: u32,
         window: u32,
-        mut take: impl FnMut(u32, u32),
+        mut take: impl FnMut(Rank, u32),
     ) {
         self.sweeps += 1;
-        let (list_mask, list) = if lru.active() {
-            (LIST, LIST_ACTIVE)
-        } else {
-            // The flag of a referenced page is the lower bit.
-            (LIST_INACTIVE, LIST_INACTIVE)
-        };
-        let mask = list_mask | ZONE | SHARED;
+        let list = if lru.active() { LIST_ACTIVE } else { LIST_INACTIVE };
+        // Ranks are twice the numbers, and one more with the flag.
+        let (base, window) = (Rank::new(base, false).0, Rank::new(window, false).0);
+        let mask = LIST | ZONE | SHARED;
         for &zone in &self.nodes[node].zones {
             let pattern = list | (zone as u32) << ZONE_SHIFT;
             let mut members = Members::new(mask, pattern, base, window);
@@ -767,14 +759,14 @@ impl Memory {
                 members.find(&words[at..end], &orders[at..end]);
                 for &i in members.found() {
                     let i = at + usize::from(i);
-                    take(orders[i], i as u32);
+                    take(Rank(orders[i]), i as u32);
                 }
             }
             for (f, &w) in self.frames.words.iter().enumerate() {
-                let number = self.frames.orders[f];
+                let rank = Rank(self.frames.orders[f]);
                 let mine = self.frames.file[f] == lru.file() && !self.frames.maps[f].is_empty();
-                if mine && w & mask == pattern && number.wrapping_sub(base) < window {
-                    take(number, f as u32 | FRAME_ITEM);
+                if mine && w & mask == pattern && rank.0.wrapping_sub(base) < window {
+                    take(rank, f as u32 | FRAME_ITEM);
                 }
             }
         }
@@ -782,12 +774,13 @@ impl Memory {
     /// Gives the members of a list the numbers 0, 1, 2 … in their order.
     fn renumber(&mut self, node: usize, lru: Lru) {
         let mut all = Vec::new();
-        self.sweep(node, lru, 0, u32::MAX, |number, item| {
-            all.push(u64::from(number) << 32 | u64::from(item));
+        self.sweep(node, lru, 0, Rank::NUMBERS, |rank, item| {
+            all.push(u64::from(rank.0) << 32 | u64::from(item));
         });
         all.sort_unstable();
         for (number, &member) in all.iter().enumerate() {
-            self.set_order(member as u32, number as u32);
+            let referenced = Rank((member >> 32) as u32).referenced();
+            self.set_order(member as u32, Rank::new(number as u32, referenced).0);
         }
         self.nodes[node].lists[lru as usize].renumbered(all.len() as u32);
     }

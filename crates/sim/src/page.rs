@@ -29,11 +29,9 @@ pub(crate) enum State {
 pub(crate) enum OnList {
     /// On none.
     Isolated,
-    /// Inactive, without the referenced flag.
+    /// On an inactive one.
     Inactive,
-    /// Inactive, referenced once.
-    Referenced,
-    /// Active.
+    /// On an active one.
     Active,
 }
 
@@ -47,8 +45,9 @@ pub(crate) const WRITE: u32 = 1 << WRITE_SHIFT;
 pub(crate) const YOUNG: u32 = 1 << 4;
 const LIST_SHIFT: u32 = 5;
 pub(crate) const LIST: u32 = 0b11 << LIST_SHIFT;
-/// List bits of the active list; an inactive page has the higher bit, whatever the lower.
+/// List bits of a page on an active list.
 pub(crate) const LIST_ACTIVE: u32 = 1 << LIST_SHIFT;
+/// The same on an inactive one.
 pub(crate) const LIST_INACTIVE: u32 = 2 << LIST_SHIFT;
 pub(crate) const ZONE_SHIFT: u32 = 7;
 pub(crate) const ZONE: u32 = 0xf << ZONE_SHIFT;
@@ -122,8 +121,7 @@ impl Word {
         match (self.0 & LIST) >> LIST_SHIFT {
             0 => OnList::Isolated,
             1 => OnList::Active,
-            2 => OnList::Inactive,
-            _ => OnList::Referenced,
+            _ => OnList::Inactive,
         }
     }
     #[inline]
@@ -152,7 +150,6 @@ impl Word {
             OnList::Isolated => 0,
             OnList::Active => 1,
             OnList::Inactive => 2,
-            OnList::Referenced => 3,
         };
         Self(self.0 & !LIST | l << LIST_SHIFT)
     }

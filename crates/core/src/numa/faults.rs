@@ -123,11 +123,14 @@ pub struct AccountedFault {
     pub private: bool,
 }
 
-/// Whether a fault is accounted at all: balancing is on, there is an address
-/// space, and under tiering the page is not on a slow node and carries a CPU
-/// that can exist. A failed promotion is not accounted either (SPEC §B.5).
+/// Whether a fault is accounted at all: balancing is on, there is an address space, and the
+/// page is not on a slow node, unless tiering is off and the page's last access was
+/// recorded. [5.18] only leaves failed promotions out.
 ///
-/// Source: specs/numa.md#accounting (SPEC §A.7).
+/// * `recorded_cpu_valid` – the page names a CPU that can exist; a page that nobody has
+///   faulted on yet does not.
+///
+/// Source: specs/numa.md#accounting.
 #[inline]
 pub fn is_accounted(
     mode: Mode,
@@ -140,10 +143,10 @@ pub fn is_accounted(
     if !mode.enabled() || !has_mm {
         return false;
     }
-    if !mode.tiering() || version < KernelVersion::V6_1 {
+    if version < KernelVersion::V6_1 {
         return !(failed_promotion && mode.tiering());
     }
-    mem_node_top_tier && recorded_cpu_valid && !failed_promotion
+    mem_node_top_tier || (!mode.tiering() && recorded_cpu_valid)
 }
 
 /// Place of *shared* in pairs of counters.

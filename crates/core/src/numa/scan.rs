@@ -192,7 +192,7 @@ pub enum WorkStart {
     Exiting,
     /// 7.3: cpusets leave the task one node only.
     SingleAllowedNode,
-    /// The gate was not armed: it is now, and nothing is scanned.
+    /// The gate was not armed: it is now, for after `scan_delay_ms`, and nothing is scanned.
     Armed,
     /// Another task of the address space has had this turn.
     GateClosed,
@@ -254,8 +254,12 @@ pub fn begin_work(
             mm.next_reset_jiffies = now + reset;
         }
     } else if mm.next_scan_jiffies == 0 {
-        mm.next_scan_jiffies = now + msecs_to_jiffies(u64::from(knobs.scan_delay_ms));
-        return WorkStart::Armed;
+        // Without a delay the gate is open at once, and the work goes on.
+        let delay = msecs_to_jiffies(u64::from(knobs.scan_delay_ms));
+        mm.next_scan_jiffies = now + delay;
+        if delay > 0 {
+            return WorkStart::Armed;
+        }
     }
     if now < mm.next_scan_jiffies {
         return WorkStart::GateClosed;
@@ -270,14 +274,26 @@ pub fn begin_work(
     if knobs.scan_size_mb == 0 { WorkStart::NoBudget } else { WorkStart::Scan }
 }
 
-/// Charges a finished scan to the stamp: 32 times the CPU time it took, so that
-/// scanning stays near 3 %. `cost_ns` is what ticks and switches accounted
-/// meanwhile. 3.8 does not do this.
+/// Charges a finished scan to the stamp: 32 times the CPU time that was accounted to the
+/// task meanwhile, so that scanning stays near 3 %. A task's time is accounted at ticks, and
+/// a scan begins right after one: a scan that is over before the next tick costs nothing.
+/// 3.8 does not do this.
 ///
-/// Source: specs/numa.md#scan-work (SPEC §A.4 step 10).
+/// Source: specs/numa.md#scan-work.
 #[inline]
-pub fn charge_scan(task: &mut TaskScan, cost_ns: u64) {
-    task.stamp_ns += 32 * cost_ns;
+pub fn charge_scan(task: &mut TaskScan, accounted_ns: u64, version: KernelVersion) {
+    if version > KernelVersion::V3_8 {
+        task.stamp_ns += 32 * accounted_ns;
+    }
+}
+
+/// The CPU time that is accounted to a task which runs from `began_ns` to `ended_ns` without
+/// a break, if it is looked up at both ends: by the ticks that fall between.
+///
+/// Source: specs/numa.md#scan-work.
+#[inline]
+pub const fn accounted_between(began_ns: u64, ended_ns: u64) -> u64 {
+    (ended_ns / TICK_NSEC - began_ns / TICK_NSEC) * TICK_NSEC
 }
 
 /// 3.8: a hint fault that moved nothing lengthens the period by ten ticks.

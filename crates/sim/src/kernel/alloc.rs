@@ -1,7 +1,7 @@
 //! Where a page comes from: fallback by distance, watermarks, and who is woken
 //! when there is none (SPEC §B.5).
 
-use super::{Ctx, Kernel, Reclaimer};
+use super::{Ctx, Kernel};
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
@@ -99,7 +99,6 @@ impl Kernel {
         }
         // A huge page is not worth reclaiming for: the fault falls back to a base page.
         if zone.is_none() && n < HUGE_PAGES {
-            self.stat.add(ctx.node, Item::Allocstall, 1);
             let mut fruitless = 0;
             while zone.is_none() && fruitless <= MAX_RECLAIM_RETRIES {
                 let got = self.direct_reclaim(ctx, &order);
@@ -120,24 +119,5 @@ impl Kernel {
         let near = if node == ctx.node { Item::NumaLocal } else { Item::NumaOther };
         self.stat.add(node, near, n);
         Some(zone)
-    }
-
-    /// Reclaims on behalf of a task that waits for memory; pages reclaimed.
-    pub(super) fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize]) -> u64 {
-        let mut reclaimed = 0;
-        for priority in (0..=12).rev() {
-            for &node in order {
-                reclaimed += self.shrink_node(ctx, node, priority, Reclaimer::Direct);
-            }
-            if reclaimed >= 32 {
-                break;
-            }
-        }
-        if reclaimed > 0 {
-            for &node in order {
-                self.kswapd[node].state.note_progress();
-            }
-        }
-        reclaimed
     }
 }

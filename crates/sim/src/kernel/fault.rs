@@ -2,7 +2,7 @@
 
 use super::{Ctx, Fatal, Kernel};
 use crate::content::Content;
-use crate::lists::Lru;
+use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, STAMP_UNSET, State, Word, YOUNG};
 use crate::space::{Holds, wanted};
@@ -85,8 +85,8 @@ impl Kernel {
         self.memory.words[page as usize] = Word::mapped(zone, write).0;
         self.memory.forget_young(page);
         let node = self.memory.node_of(zone);
-        let lru = Lru::of(self.memory.is_file(page), false);
-        self.memory.enter_list(page, node, lru);
+        let listed = Listed::fresh(self.memory.is_file(page));
+        self.memory.enter_list(page, node, listed);
         self.space_mut(at.space).rss += 1;
     }
 
@@ -263,7 +263,7 @@ fn let_huge(k: &mut Kernel, ctx: &mut Ctx, at: Place, head: u32) -> bool {
     k.first_content(at, head, BLOCK);
     k.memory.forget_young(head);
     let node = k.memory.node_of(zone);
-    k.memory.enter_list(head, node, Lru::InactiveAnon);
+    k.memory.enter_list(head, node, Listed::fresh(false));
     k.space_mut(at.space).rss += HUGE_PAGES;
     debug_assert_eq!(k.memory.words[head as usize] & crate::page::STATE, PRESENT);
     true

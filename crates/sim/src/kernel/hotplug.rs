@@ -20,7 +20,6 @@
 use super::alloc::Mark;
 use super::migrate::Entries;
 use super::{Ctx, Kernel, marks};
-use crate::lists::Lru;
 use crate::memory::{BLOCK, Memory};
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
@@ -295,11 +294,11 @@ impl Kernel {
             return;
         }
         let dst = self.memory.node_of(zone);
-        let active = self.memory.leave_list(item).is_some_and(Lru::active);
+        let at = self.isolated(item);
         let w = self.memory.word(item);
         let crosses = self.knobs.numa_balancing.tiering() && self.top[src] != self.top[dst];
         let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
-        self.move_item(ctx, item, zone, active, stamp, Entries::Keep);
+        self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         going.moved += n;
         going.no_room = false;
         self.hotplug.moved += n;

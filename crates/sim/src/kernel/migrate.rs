@@ -2,7 +2,7 @@
 
 use super::alloc::Mark;
 use super::{Ctx, Kernel};
-use crate::lists::Lru;
+use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{OnList, SHARED, Word};
 use crate::space::{Space, Vma};
@@ -36,13 +36,13 @@ pub(crate) enum Ordered {
 
 impl Kernel {
     /// Moves an isolated item to a zone in which its pages are already taken, gives
-    /// the old ones back and puts it at the head of a list there. Charges `ctx`.
+    /// the old ones back and puts it at the head of its list there. Charges `ctx`.
     pub(super) fn move_item(
         &mut self,
         ctx: &mut Ctx,
         item: u32,
         zone: usize,
-        active: bool,
+        at: Listed,
         stamp: u32,
         entries: Entries,
     ) {
@@ -79,8 +79,7 @@ impl Kernel {
             }
         }
         let (src, dst) = (self.memory.node_of(from), self.memory.node_of(zone));
-        let lru = Lru::of(self.memory.is_file(item), active);
-        self.memory.enter_list(item, dst, lru);
+        self.memory.enter_list(item, dst, at);
         self.stat.add(dst, Item::PgmigrateSuccess, n);
         self.loads[src].read += n * homenode_core::units::PAGE_SIZE;
         self.loads[dst].written += n * homenode_core::units::PAGE_SIZE;
@@ -95,6 +94,11 @@ impl Kernel {
                 watch.moved(item, src, dst, n);
             }
         }
+    }
+    /// Takes an item off its list; where it stood, and where it will stand on its new node.
+    pub(super) fn isolated(&mut self, item: u32) -> Listed {
+        let file = self.memory.is_file(item);
+        self.memory.leave_list(item).unwrap_or(Listed::fresh(file))
     }
     /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,
     /// or what the slower end's bandwidth allows if that is longer.
@@ -125,14 +129,14 @@ impl Kernel {
     /// Splits a huge page into its base pages. Each gets the list of the whole.
     pub(super) fn split(&mut self, head: u32) {
         let node = self.memory.node_of(self.memory.word(head).zone());
-        let lru = self.memory.leave_list(head);
+        let listed = self.memory.leave_list(head);
         let w = self.memory.word(head);
         self.memory.blocks[(head / BLOCK) as usize].huge = false;
         for page in head..head + BLOCK {
             debug_assert!(self.memory.words[page as usize] & SHARED == 0);
             self.memory.set_word(page, self.memory.word(page).with_stamp(w.stamp()));
-            if let Some(lru) = lru {
-                self.memory.enter_list(page, node, lru);
+            if let Some(at) = listed {
+                self.memory.enter_list(page, node, at);
             }
         }
         self.stat.add(node, Item::ThpSplitPage, 1);
@@ -191,11 +195,11 @@ impl Kernel {
             self.stat.add(to, Item::PgmigrateFail, n);
             return (covered, Ordered::NoRoom);
         };
-        let active = self.memory.leave_list(item).is_some_and(Lru::active);
+        let at = self.isolated(item);
         // A page that changes tier forgets who used it (SPEC §B.4).
         let crosses = self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to];
         let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
-        self.move_item(ctx, item, zone, active, stamp, Entries::Keep);
+        self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         (covered, Ordered::Moved)
     }
 
@@ -222,8 +226,8 @@ impl Kernel {
             self.stat.add(node, Item::PgmigrateFail, n);
             return false;
         };
-        let active = self.memory.leave_list(item).is_some_and(Lru::active);
-        self.move_item(ctx, item, zone, active, w.stamp(), Entries::Keep);
+        let at = self.isolated(item);
+        self.move_item(ctx, item, zone, at, w.stamp(), Entries::Keep);
         true
     }
 }

@@ -364,7 +364,7 @@ impl Kernel {
             if self.memory.blocks[(from / BLOCK) as usize].huge {
                 self.split(from & !(BLOCK - 1));
             }
-            let lru = self.memory.leave_list(from);
+            let listed = self.memory.leave_list(from);
             if let Some(c) = &mut self.memory.contents {
                 c.carry(from, to);
             }
@@ -374,9 +374,9 @@ impl Kernel {
             if !self.memory.kept_young.is_empty() && self.memory.kept_young.remove(&from) {
                 self.memory.kept_young.insert(to);
             }
-            if let Some(lru) = lru {
+            if let Some(at) = listed {
                 let node = self.memory.node_of(w.zone());
-                self.memory.enter_list(to, node, lru);
+                self.memory.enter_list(to, node, at);
             }
         } else {
             if w.shared() && w.resident() {

@@ -3,7 +3,6 @@
 use super::alloc::Mark;
 use super::migrate::Entries;
 use super::{Ctx, Fatal, Kernel};
-use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::ring::FaultSeen;
@@ -18,8 +17,8 @@ use homenode_core::numa::filter::{
 };
 use homenode_core::numa::period::{Limits, Since, adapt};
 use homenode_core::numa::scan::{
-    Birth, MmScan, TaskScan, TickOutcome, WorkFacts, WorkStart, begin_work, charge_scan, fork,
-    seed_back_off, tick,
+    Birth, MmScan, TaskScan, TickOutcome, WorkFacts, WorkStart, accounted_between, begin_work,
+    charge_scan, fork, seed_back_off, tick,
 };
 use homenode_core::numa::window::{
     PteFacts, PteVerdict, RangeFacts, ScanStep, ScanWork, Scanner, pmd_eligible, pte_eligible,
@@ -196,7 +195,8 @@ impl Kernel {
                 }
             }
         }
-        charge_scan(&mut self.numa[id].scan, (ctx.clock - began) / 1000);
+        let accounted = accounted_between(began / 1000, ctx.clock / 1000);
+        charge_scan(&mut self.numa[id].scan, accounted, self.knobs.version);
     }
     /// Makes the eligible entries of a range inaccessible; how many (a huge one
     /// counts all its pages).
@@ -446,7 +446,7 @@ impl Kernel {
         let promotion = mode.tiering() && !self.top[src] && self.top[dst];
         let mut moved = false;
         if let Verdict::Move { .. } = verdict {
-            let on_lru = self.memory.lru_of(item).is_some();
+            let on_lru = self.memory.listed(item).is_some();
             let refused = isolate(
                 executable && file && mappers > 1,
                 file && self.memory.is_dirty(item),
@@ -478,7 +478,7 @@ impl Kernel {
                 flags,
                 mem: now_on,
                 failed_promotion: promotion && flags & FaultFlags::FAILED != 0,
-                last_valid: timed || last.is_unset() || last_place.is_some(),
+                last_valid: last_place.is_some(),
             },
         );
         Ok(())
@@ -536,10 +536,10 @@ impl Kernel {
             let high = self.marks[zone].high.0 + self.marks[zone].reserve.0;
             watch.promoted(dst, n, free, high);
         }
-        let active = self.memory.leave_list(item).is_some_and(Lru::active);
+        let at = self.isolated(item);
         let read_only =
             self.knobs.version >= KernelVersion::V6_12 && n == 1 && item & FRAME_ITEM == 0;
-        self.move_item(ctx, item, zone, active, stamp, Entries::Accessible { read_only });
+        self.move_item(ctx, item, zone, at, stamp, Entries::Accessible { read_only });
         self.count(ctx, Item::NumaPagesMigrated, n);
         if promotion || (self.knobs.version == KernelVersion::V6_1 && crosses && self.top[dst]) {
             self.stat.add(dst, Item::PgpromoteSuccess, n);

@@ -1,17 +1,17 @@
 //! kswapd and direct reclaim on the classic lists: active and inactive, of Linux
-//! 6.12 with MGLRU off (SPEC §B.7).
+//! 6.12 with MGLRU off (specs/tiering.md#rounds).
 
 use super::alloc::Mark;
 use super::migrate::Entries;
 use super::{Ctx, Kernel, Reclaimer};
-use crate::lists::Lru;
+use crate::lists::{Listed, Lru};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{SWAPPED, Word};
 use crate::vmstat::Item;
-use homenode_core::kernel::KernelVersion;
+use homenode_core::scenario::Swap;
 use homenode_core::tiering::reclaim::{
-    Kswapd, ListFacts, LruCosts, Reference, Round, SWAP_CLUSTER_MAX, Shares, after_goal,
-    check_references, inactive_is_low, scan_goal, shares, stays_active,
+    Budget, DEF_PRIORITY, DirectRuns, Kswapd, ListFacts, LruCosts, MayDeactivate, Reference, Round,
+    SWAP_CLUSTER_MAX, check_references, scan_goal, shares, stays_active, trims_cache,
 };
 use homenode_core::tiering::watermarks::is_balanced;
 use homenode_core::units::Pages;
@@ -21,8 +21,9 @@ use homenode_core::units::Pages;
 pub(crate) struct KswapdState {
     pub(crate) state: Kswapd,
     pub(crate) costs: LruCosts,
-    /// Dropped pages of files came back lately: their active list must shrink.
-    file_refaults: bool,
+    /// Anonymous pages, and pages of files, came back since a round or a direct reclaim
+    /// ended: their active list must shrink.
+    refaults: [bool; 2],
     round: Round,
     pass: Option<Pass>,
 }
@@ -30,14 +31,33 @@ pub(crate) struct KswapdState {
 /// One pass over the lists of a node, cut into batches.
 #[derive(Clone, Debug)]
 struct Pass {
-    goal: u64,
-    targets: [u64; 4],
-    left: [u64; 4],
-    /// The goal was reached, and what is left was cut.
-    cut: bool,
+    who: Reclaimer,
+    goal: Pages,
+    budget: Budget,
+    may: MayDeactivate,
+    /// It goes for files alone, since they are plentiful.
+    cache_trim: bool,
+    /// It had budget for an active list that may not shrink.
+    found_frozen: bool,
     scanned: u64,
     reclaimed: u64,
-    started_anon: bool,
+}
+
+/// How the cold pages of one batch are demoted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demotion {
+    /// The first of the preferred targets to be asked, drawn once for the batch.
+    draw: Option<usize>,
+    /// A page found no room: the rest of the batch isn't tried.
+    no_room: bool,
+}
+
+/// What a reclaimer's batch came to, in pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    scanned: u64,
+    reclaimed: u64,
+    written: u64,
 }
 
 impl Kernel {
@@ -46,9 +66,12 @@ impl Kernel {
         is_balanced(self.zones_of(node), self.model.margin, self.wake_facts(node))
     }
     pub(crate) fn kswapd_start(&mut self, node: usize) {
+        self.kswapd[node].state.running = true;
+        self.begin_round(node);
+    }
+    fn begin_round(&mut self, node: usize) {
         self.stat.add(node, Item::Pageoutrun, 1);
         let k = &mut self.kswapd[node];
-        k.state.running = true;
         k.round = Round::default();
         k.pass = None;
     }
@@ -65,27 +88,33 @@ impl Kernel {
                 }
                 // Looking at the node and its lists is not free.
                 ctx.clock += self.times.reclaim_page;
-                let priority = self.kswapd[node].round.priority;
-                let pass = self.begin_pass(ctx, node, priority, Reclaimer::Kswapd);
+                if self.facts(node).ages_anon() {
+                    self.shrink_active(ctx, node, Lru::ActiveAnon, SWAP_CLUSTER_MAX);
+                }
+                let round = self.kswapd[node].round;
+                let spares_anon = !round.no_cache_trim;
+                let pass =
+                    self.begin_pass(node, round.priority, Reclaimer::Kswapd, false, spares_anon);
                 self.kswapd[node].pass = Some(pass);
             }
             let mut pass = self.kswapd[node].pass.take().expect("begun above");
-            if self.step(ctx, node, &mut pass, Reclaimer::Kswapd) {
+            if self.step(ctx, node, &mut pass) {
                 self.kswapd[node].pass = Some(pass);
                 continue;
             }
-            let balanced = self.balanced(node);
+            let version = self.knobs.version;
             let k = &mut self.kswapd[node];
-            let (goal, scanned) = (Pages(pass.goal), Pages(pass.scanned));
-            if k.round.pass_done(goal, scanned, Pages(pass.reclaimed), balanced) {
+            let (scanned, reclaimed) = (Pages(pass.scanned), Pages(pass.reclaimed));
+            if k.round.pass_done(pass.goal, scanned, reclaimed, pass.cache_trim, version) {
                 continue;
             }
             let round = k.round;
             k.state.round_done(&round);
-            k.round = Round::default();
-            if balanced || k.state.is_hopeless() {
+            k.refaults = [false; 2];
+            if self.kswapd[node].state.is_hopeless() || self.balanced(node) {
                 return self.kswapd_sleep(node);
             }
+            self.begin_round(node);
         }
         false
     }
@@ -93,120 +122,136 @@ impl Kernel {
         let k = &mut self.kswapd[node];
         k.state.running = false;
         k.pass = None;
-        k.file_refaults = false;
+        k.refaults = [false; 2];
         true
     }
 
     fn facts(&self, node: usize) -> ListFacts {
         let n = &self.memory.nodes[node];
         let marks = n.zones.iter().map(|&z| self.marks[z].high);
+        let demotes = self.knobs.demotion_enabled && !self.demote_any[node].is_empty();
+        let [anon_refaults, file_refaults] = self.kswapd[node].refaults;
         ListFacts {
-            can_reclaim_anon: self.swap_free > 0
-                || (self.knobs.demotion_enabled && !self.demote_any[node].is_empty()),
+            can_reclaim_anon: self.swap_free > 0 || demotes,
+            can_age_anon: demotes || self.model.swap != Swap::None,
             inactive_anon: Pages(n.on(Lru::InactiveAnon)),
             active_anon: Pages(n.on(Lru::ActiveAnon)),
             inactive_file: Pages(n.on(Lru::InactiveFile)),
             active_file: Pages(n.on(Lru::ActiveFile)),
             free: Pages(self.memory.free_of(node)),
             sum_high: marks.sum(),
-            file_refaults: self.kswapd[node].file_refaults,
+            anon_refaults,
+            file_refaults,
             swappiness: self.knobs.swappiness,
             costs: self.kswapd[node].costs,
         }
     }
-    fn begin_pass(&mut self, ctx: &mut Ctx, node: usize, priority: u32, who: Reclaimer) -> Pass {
-        let facts = self.facts(node);
-        if who == Reclaimer::Kswapd
-            && facts.can_reclaim_anon
-            && inactive_is_low(facts.inactive_anon, facts.active_anon)
-        {
-            self.shrink_active(ctx, node, Lru::ActiveAnon, SWAP_CLUSTER_MAX);
-        }
-        let share: Shares = shares(&facts, priority);
-        let left = Lru::ALL.map(|l| {
-            let size = Pages(self.memory.nodes[node].on(l));
-            share.target(l.file(), size, priority).0
-        });
-        let zones = self.memory.nodes[node].zones.iter();
-        let goal = scan_goal(zones.map(|&z| self.marks[z].high)).0;
-        let started_anon = facts.can_reclaim_anon;
-        Pass { goal, targets: left, left, cut: false, scanned: 0, reclaimed: 0, started_anon }
-    }
-    /// One batch of a pass; false when the pass is over.
-    fn step(&mut self, ctx: &mut Ctx, node: usize, pass: &mut Pass, who: Reclaimer) -> bool {
-        // The lists take turns: whichever has most left to do goes next.
-        let Some(lru) = Lru::ALL
-            .into_iter()
-            .filter(|&l| pass.left[l as usize] > 0)
-            .max_by_key(|&l| (pass.left[l as usize], std::cmp::Reverse(l)))
-        else {
-            return false;
-        };
-        let batch = pass.left[lru as usize].min(SWAP_CLUSTER_MAX);
-        pass.left[lru as usize] -= batch;
-        if lru.active() {
-            let inactive = Pages(self.memory.nodes[node].on(Lru::of(lru.file(), false)));
-            let active = Pages(self.memory.nodes[node].on(lru));
-            let refaults = lru.file() && self.kswapd[node].file_refaults;
-            if inactive_is_low(inactive, active) || refaults {
-                self.shrink_active(ctx, node, lru, batch);
-            }
-        } else {
-            let (scanned, reclaimed) = self.shrink_inactive(ctx, node, lru, batch, who);
-            pass.scanned += scanned;
-            pass.reclaimed += reclaimed;
-            if scanned == 0 {
-                pass.left[lru as usize] = 0;
-            }
-        }
-        debug_assert!(pass.started_anon || lru.file());
-        // Before 6.1 the rest was scanned once it was cut.
-        let ends = !pass.cut || self.knobs.version >= KernelVersion::V6_1;
-        if who == Reclaimer::Kswapd && pass.reclaimed >= pass.goal && ends {
-            pass.left = after_goal(pass.targets.map(Pages), pass.left.map(Pages)).map(|p| p.0);
-            pass.cut = true;
-        }
-        true
-    }
-    /// A whole pass over a node, for direct reclaim; pages reclaimed.
-    pub(super) fn shrink_node(
-        &mut self,
-        ctx: &mut Ctx,
+    fn begin_pass(
+        &self,
         node: usize,
         priority: u32,
         who: Reclaimer,
-    ) -> u64 {
-        let mut pass = self.begin_pass(ctx, node, priority, who);
-        while self.step(ctx, node, &mut pass, who) {
-            if pass.reclaimed >= SWAP_CLUSTER_MAX && who == Reclaimer::Direct {
-                break;
+        forced: bool,
+        spares_anon: bool,
+    ) -> Pass {
+        let facts = self.facts(node);
+        let may = if forced { MayDeactivate::FORCED } else { MayDeactivate::new(&facts) };
+        let cache_trim = trims_cache(&facts, priority, may, spares_anon);
+        let share = shares(&facts, priority, may, cache_trim);
+        let targets = Lru::ALL.map(|l| {
+            let size = Pages(self.memory.nodes[node].on(l));
+            share.target(l.file(), size, priority)
+        });
+        let zones = self.memory.nodes[node].zones.iter();
+        let goal = match who {
+            Reclaimer::Kswapd => scan_goal(zones.map(|&z| self.marks[z].high)),
+            Reclaimer::Direct => Pages(SWAP_CLUSTER_MAX),
+        };
+        let kswapd = who == Reclaimer::Kswapd;
+        let budget = Budget::new(targets, goal, kswapd, priority, self.knobs.version);
+        Pass { who, goal, budget, may, cache_trim, found_frozen: false, scanned: 0, reclaimed: 0 }
+    }
+    /// One batch of a pass; false when the pass is over.
+    fn step(&mut self, ctx: &mut Ctx, node: usize, pass: &mut Pass) -> bool {
+        let Some((lru, Pages(batch))) = pass.budget.next(Pages(pass.reclaimed)) else {
+            // Also where nothing anonymous was looked at: their lists are kept in proportion.
+            if self.facts(node).ages_anon() {
+                self.shrink_active(ctx, node, Lru::ActiveAnon, SWAP_CLUSTER_MAX);
+            }
+            if pass.reclaimed > 0 {
+                self.kswapd[node].state.note_progress();
+            }
+            return false;
+        };
+        if !lru.active() {
+            let done = self.shrink_inactive(ctx, node, lru, batch, pass.who);
+            pass.scanned += done.scanned;
+            pass.reclaimed += done.reclaimed;
+        } else if pass.may.of(lru) {
+            self.shrink_active(ctx, node, lru, batch);
+        } else {
+            pass.found_frozen = true;
+        }
+        true
+    }
+    /// Reclaims on behalf of a task that waits for memory; pages reclaimed.
+    pub(super) fn direct_reclaim(&mut self, ctx: &mut Ctx, order: &[usize]) -> u64 {
+        let mut runs = DirectRuns::default();
+        let mut found_frozen = false;
+        loop {
+            self.stat.add(ctx.node, Item::Allocstall, 1);
+            let mut reclaimed = 0;
+            for priority in (0..=DEF_PRIORITY).rev() {
+                for &node in order {
+                    let who = Reclaimer::Direct;
+                    let mut pass = self.begin_pass(node, priority, who, runs.forced, true);
+                    while self.step(ctx, node, &mut pass) {}
+                    reclaimed += pass.reclaimed;
+                    found_frozen |= pass.found_frozen;
+                }
+                if reclaimed >= SWAP_CLUSTER_MAX {
+                    break;
+                }
+            }
+            for &node in order {
+                self.kswapd[node].refaults = [false; 2];
+            }
+            if reclaimed > 0 || !runs.again(found_frozen, self.knobs.version) {
+                return reclaimed;
             }
         }
-        if pass.reclaimed > 0 {
-            self.kswapd[node].state.note_progress();
-        }
-        pass.reclaimed
     }
 
     /// Moves pages from the tail of an active list to the inactive one.
     fn shrink_active(&mut self, ctx: &mut Ctx, node: usize, lru: Lru, batch: u64) {
-        let mut looked = 0;
-        while looked < batch {
-            let Some((item, _)) = self.memory.pop_tail(node, lru) else { break };
+        let (mut looked, mut stayed) = (0, 0);
+        // What goes back to this list meanwhile isn't looked at twice.
+        for _ in 0..self.memory.nodes[node].members_on(lru) {
+            if looked >= batch {
+                break;
+            }
+            let Some((item, referenced)) = self.memory.pop_tail(node, lru) else { break };
             let n = self.memory.pages_of(item);
             looked += n;
             ctx.clock += self.times.reclaim_page;
             self.stat.add(node, Item::Pgrefill, n);
-            // Accessed bits are looked at, and cleared, for pages of files only: an
-            // anonymous page keeps its bit and shows it at the inactive tail.
-            let accessed = if lru.file() { self.memory.test_and_clear_young(item) } else { 0 };
-            if stays_active(accessed, lru.file() && self.executable(item)) {
-                self.memory.enter_list(item, node, lru);
+            let accessed = self.memory.test_and_clear_young(item);
+            let stays = stays_active(accessed, lru.file() && self.executable(item));
+            if stays {
+                stayed += n;
             } else {
                 self.stat.add(node, Item::Pgdeactivate, n);
-                self.memory.enter_list(item, node, Lru::of(lru.file(), false));
             }
+            let to = Lru::of(lru.file(), stays);
+            self.memory.enter_list(item, node, Listed::with(to, referenced));
         }
+        if stayed > 0 {
+            self.note_cost(node, lru.file(), 0, stayed);
+        }
+    }
+    fn note_cost(&mut self, node: usize, file: bool, nr_io: u64, nr_rotated: u64) {
+        let lists = Pages(Lru::ALL.into_iter().map(|l| self.memory.nodes[node].on(l)).sum());
+        self.kswapd[node].costs.note(file, nr_io, nr_rotated, lists, self.knobs.version);
     }
     fn executable(&self, item: u32) -> bool {
         let page = if item & FRAME_ITEM == 0 {
@@ -221,7 +266,7 @@ impl Kernel {
         self.space(at.space).vmas[at.vma].kind.executable
     }
 
-    /// Looks at pages at the tail of an inactive list: scanned and reclaimed.
+    /// Looks at pages at the tail of an inactive list.
     fn shrink_inactive(
         &mut self,
         ctx: &mut Ctx,
@@ -229,31 +274,38 @@ impl Kernel {
         lru: Lru,
         batch: u64,
         who: Reclaimer,
-    ) -> (u64, u64) {
-        let (mut scanned, mut reclaimed, mut written) = (0, 0, 0);
-        while scanned < batch {
+    ) -> Batch {
+        let mut done = Batch::default();
+        let mut demotion = Demotion::default();
+        // What goes back to this list meanwhile isn't looked at twice.
+        for _ in 0..self.memory.nodes[node].members_on(lru) {
+            if done.scanned >= batch {
+                break;
+            }
             let Some((item, referenced)) = self.memory.pop_tail(node, lru) else { break };
             let n = self.memory.pages_of(item);
-            scanned += n;
+            done.scanned += n;
             ctx.clock += self.times.reclaim_page;
             let accessed = self.memory.test_and_clear_young(item);
             let executable = lru.file() && accessed > 0 && self.executable(item);
+            let active = Lru::of(lru.file(), true);
             match check_references(accessed, referenced, executable) {
                 Reference::Activate => {
                     self.stat.add(node, Item::Pgactivate, n);
-                    self.memory.enter_list(item, node, Lru::of(lru.file(), true));
+                    self.memory.enter_list(item, node, Listed::with(active, true));
                 }
-                Reference::Keep => self.memory.enter_list_as(item, node, lru, true),
+                Reference::Keep => self.memory.enter_list(item, node, Listed::with(lru, true)),
                 Reference::Cold => {
-                    if self.demote(ctx, item, node, n, who) {
-                        reclaimed += n;
+                    if self.demote(ctx, item, node, n, who, &mut demotion) {
+                        done.reclaimed += n;
                     } else if let Some(wrote) = self.evict(ctx, item, node) {
                         // Of a huge page, one base page: the others are back on the list.
-                        reclaimed += 1;
-                        written += wrote;
+                        done.reclaimed += 1;
+                        done.written += wrote;
                     } else {
-                        // Nowhere to go: round again, as a page that can't be freed does.
-                        self.memory.enter_list(item, node, lru);
+                        // What can go nowhere is taken for a page in use.
+                        self.stat.add(node, Item::Pgactivate, n);
+                        self.memory.enter_list(item, node, Listed::with(active, false));
                     }
                 }
             }
@@ -262,16 +314,23 @@ impl Kernel {
             Reclaimer::Kswapd => (Item::PgscanKswapd, Item::PgstealKswapd),
             Reclaimer::Direct => (Item::PgscanDirect, Item::PgstealDirect),
         };
-        self.stat.add(node, scan, scanned);
-        self.stat.add(node, steal, reclaimed);
-        let lists = Pages(Lru::ALL.into_iter().map(|l| self.memory.nodes[node].on(l)).sum());
-        let version = self.knobs.version;
-        self.kswapd[node].costs.note(lru.file(), written, scanned - reclaimed, lists, version);
-        (scanned, reclaimed)
+        self.stat.add(node, scan, done.scanned);
+        self.stat.add(node, steal, done.reclaimed);
+        self.note_cost(node, lru.file(), done.written, done.scanned - done.reclaimed);
+        done
     }
     /// Moves a cold page to a slower node, if demotion is on and there is room.
-    fn demote(&mut self, ctx: &mut Ctx, item: u32, node: usize, n: u64, who: Reclaimer) -> bool {
-        if !self.knobs.demotion_enabled || self.demote_any[node].is_empty() {
+    fn demote(
+        &mut self,
+        ctx: &mut Ctx,
+        item: u32,
+        node: usize,
+        n: u64,
+        who: Reclaimer,
+        batch: &mut Demotion,
+    ) -> bool {
+        let off = !self.knobs.demotion_enabled || self.demote_any[node].is_empty();
+        if off || batch.no_room {
             return false;
         }
         if self.move_fails() {
@@ -281,7 +340,9 @@ impl Kernel {
         // The preferred targets first: among several one is drawn for each batch.
         let mut target = None;
         let first = self.demote_to[node].len();
-        let draw = if first > 1 { self.faults.below(first as u64) as usize } else { 0 };
+        let draw = *batch.draw.get_or_insert_with(|| {
+            if first > 1 { self.faults.below(first as u64) as usize } else { 0 }
+        });
         for i in 0..first {
             let to = self.demote_to[node][(draw + i) % first];
             target = target.or_else(|| self.take_quietly(to, n, Mark::Min));
@@ -300,6 +361,8 @@ impl Kernel {
         }
         let Some(zone) = target else {
             self.stat.add(node, Item::PgmigrateFail, n);
+            // A huge page is split and its parts are tried; a base page ends the batch.
+            batch.no_room = n == 1;
             return false;
         };
         // A page that changes tier forgets who used it (SPEC §B.4).
@@ -308,7 +371,8 @@ impl Kernel {
         } else {
             self.memory.word(item).stamp()
         };
-        self.move_item(ctx, item, zone, false, stamp, Entries::Accessible { read_only: false });
+        let at = Listed::fresh(self.memory.is_file(item));
+        self.move_item(ctx, item, zone, at, stamp, Entries::Accessible { read_only: false });
         let counter = match who {
             Reclaimer::Kswapd => Item::PgdemoteKswapd,
             Reclaimer::Direct => Item::PgdemoteDirect,
@@ -334,7 +398,7 @@ impl Kernel {
         }
         if self.memory.pages_of(item) > 1 {
             // Base pages from here on; the others of the huge page go back to the list.
-            self.memory.enter_list(item, node, Lru::InactiveAnon);
+            self.memory.enter_list(item, node, Listed::fresh(false));
             self.split(item);
             self.memory.leave_list(item);
         }
@@ -399,9 +463,7 @@ impl Kernel {
     }
     /// A page came back from the device: reclaim of its kind has cost something.
     pub(super) fn note_refault(&mut self, node: usize, file: bool) {
-        let lists = Pages(Lru::ALL.into_iter().map(|l| self.memory.nodes[node].on(l)).sum());
-        let version = self.knobs.version;
-        self.kswapd[node].costs.note(file, 1, 0, lists, version);
-        self.kswapd[node].file_refaults |= file;
+        self.note_cost(node, file, 1, 0);
+        self.kswapd[node].refaults[usize::from(file)] = true;
     }
 }

@@ -3,7 +3,7 @@
 use super::bench::{Bench, kind};
 use super::support::{cxl, dram, machine};
 use crate::kernel::Fatal;
-use crate::lists::Lru;
+use crate::lists::{Listed, Lru};
 use crate::page::{OnList, SWAPPED, Word, YOUNG};
 use crate::vmstat::Item;
 
@@ -58,7 +58,7 @@ fn each_kind_of_damage_is_found() {
     found(&b, "is on no list");
 
     let (mut b, p) = bench();
-    b.sim.kernel.memory.enter_list(p, 0, Lru::ActiveAnon);
+    b.sim.kernel.memory.enter_list(p, 0, Listed::with(Lru::ActiveAnon, false));
     found(&b, "InactiveAnon: OnOne { pages: 31");
 
     let (mut b, _) = bench();

@@ -1,7 +1,7 @@
 //! The order of lists against plain queues, one per list.
 
 use super::support::{cxl, dram, machine};
-use crate::lists::Lru;
+use crate::lists::{Listed, Lru, Rank};
 use crate::memory::{BLOCK, FRAME_ITEM, Memory};
 use crate::page::{PRESENT, Word};
 use proptest::prelude::*;
@@ -35,9 +35,11 @@ impl Model {
     fn enter(&mut self, item: u32, active: bool, referenced: bool) {
         let node = self.memory.node_of(self.memory.word(item).zone());
         let lru = Lru::of(self.memory.is_file(item), active);
-        self.memory.enter_list_as(item, node, lru, referenced);
-        let queue = self.queues.get_mut(&(node, lru)).expect("all lists are there");
-        queue.push_front((item, referenced && !active));
+        self.memory.enter_list(item, node, Listed::with(lru, referenced));
+        self.queue(node, lru).push_front((item, referenced));
+    }
+    fn queue(&mut self, node: usize, lru: Lru) -> &mut VecDeque<(u32, bool)> {
+        self.queues.get_mut(&(node, lru)).expect("all lists are there")
     }
     /// Takes an item off the model's queue.
     fn forget(&mut self, item: u32) {
@@ -63,7 +65,7 @@ impl Model {
                 let w = self.memory.word(item);
                 let zone = 1 - w.zone();
                 self.memory.set_word(item, w.with_zone(zone));
-                self.enter(item, what & 4 != 0, false);
+                self.enter(item, what & 4 != 0, what & 16 != 0);
             }
             _ => self.enter(item, what & 4 != 0, what & 8 != 0),
         }
@@ -96,20 +98,19 @@ impl Model {
                 let lru = Lru::ALL[(a >> 1) as usize % 4];
                 for i in 0..b % 24 {
                     let popped = self.memory.pop_tail(node, lru);
-                    let oldest = self.queues.get_mut(&(node, lru)).expect("there").pop_back();
+                    let oldest = self.queue(node, lru).pop_back();
                     assert_eq!(popped, oldest, "node {node} {lru:?}");
                     let Some((item, _)) = popped else { break };
                     self.then(item, b >> 3 ^ i);
                 }
             }
             8 if w.resident() && !w.shared() && !huge => {
-                let active = self.memory.lru_of(page).expect("on a list").active();
+                // The frame has the page's place and its flag.
+                let at = self.memory.listed(page).expect("on a list");
                 let frame = self.memory.share(page).expect("few frames");
                 self.forget(page);
                 let node = self.memory.node_of(w.zone());
-                let lru = Lru::of(self.memory.is_file(frame | FRAME_ITEM), active);
-                let queue = self.queues.get_mut(&(node, lru)).expect("there");
-                queue.push_front((frame | FRAME_ITEM, false));
+                self.queue(node, at.lru).push_front((frame | FRAME_ITEM, at.referenced));
                 // Another entry maps it too.
                 let other = b % (BLOCKS * BLOCK);
                 let empty = self.memory.words[other as usize] == 0
@@ -128,13 +129,11 @@ impl Model {
                     }
                 } else {
                     let item = frame | FRAME_ITEM;
-                    let active = self.memory.lru_of(item).expect("on a list").active();
-                    let file = self.memory.is_file(item);
+                    let at = self.memory.listed(item).expect("on a list");
                     let node = self.memory.node_of(self.memory.word(item).zone());
                     let page = self.memory.unshare(frame);
                     self.forget(item);
-                    let queue = self.queues.get_mut(&(node, Lru::of(file, active))).expect("there");
-                    queue.push_front((page, false));
+                    self.queue(node, at.lru).push_front((page, at.referenced));
                 }
             }
             10 if block < BLOCKS - 1 => {
@@ -147,11 +146,11 @@ impl Model {
             }
             11 if huge => {
                 let head = block * BLOCK;
-                let active = self.memory.lru_of(head).expect("on a list").active();
+                let at = self.memory.listed(head).expect("on a list");
                 self.leave(head);
                 self.memory.blocks[block as usize].huge = false;
                 for page in head..head + BLOCK {
-                    self.enter(page, active, false);
+                    self.enter(page, at.lru.active(), at.referenced);
                 }
             }
             _ => {}
@@ -192,7 +191,7 @@ proptest! {
         left in 0u32..600,
         ops in prop::collection::vec(any::<(u32, u32, u32)>(), 1..300),
     ) {
-        let mut m = Model::new(u32::MAX - left);
+        let mut m = Model::new(Rank::NUMBERS - left);
         for (op, a, b) in ops {
             m.step(op, a, b);
         }
@@ -202,7 +201,7 @@ proptest! {
 
 #[test]
 fn renumbering_keeps_the_order_also_of_what_was_harvested() {
-    let mut m = Model::new(u32::MAX - 100);
+    let mut m = Model::new(Rank::NUMBERS - 100);
     for page in 0..60 {
         m.memory.words[page] = Word::mapped(0, true).0;
         m.enter(page as u32, false, false);

@@ -509,8 +509,8 @@ fn arming_changes_nothing_but_what_merging_sees() {
     b.touch(first + 1, true).expect("allowed");
     assert_eq!(b.stat(Item::Pgfault), faults + 1, "an armed page has no fault");
     b.check();
-    let lru = b.sim.kernel.memory.lru_of(first + 2);
-    assert_eq!(lru, Some(Lru::InactiveAnon));
+    let at = b.sim.kernel.memory.listed(first + 2);
+    assert_eq!(at.map(|at| at.lru), Some(Lru::InactiveAnon));
     // Both sides of a fork hold the same, also what nobody has looked at.
     let child = b.fork();
     for i in 0..3 {

@@ -264,12 +264,40 @@ fn begin() {
     let open = WorkFacts { now_jiffies: 1250, ..facts };
     assert_eq!(begin_work(&mut t, &mut mm, open, &k, || 400), WorkStart::Scan);
     assert_eq!((t.period_ms, mm.next_scan_jiffies, t.stamp_ns), (400, 1350, 8_000_000));
-    charge_scan(&mut t, 1_000_000);
+    charge_scan(&mut t, 1_000_000, V3_8);
+    assert_eq!(t.stamp_ns, 8_000_000);
+    charge_scan(&mut t, 1_000_000, V6_12);
     assert_eq!(t.stamp_ns, 40_000_000);
     let mut k = k;
     k.scan_size_mb = 0;
     let open = WorkFacts { now_jiffies: 1350, ..facts };
     assert_eq!(begin_work(&mut t, &mut mm, open, &k, || 1), WorkStart::NoBudget);
+}
+
+// specs/numa.md#scan-work: a scan that no tick falls into is not charged; one that takes two
+// and a half ticks from a tick on is charged for two.
+#[test]
+fn ticks_account() {
+    let tick = 4_000_000;
+    assert_eq!(accounted_between(0, tick - 1), 0);
+    assert_eq!(accounted_between(7 * tick, 7 * tick + 5 * tick / 2), 2 * tick);
+    assert_eq!(accounted_between(tick - 1, tick), tick);
+}
+
+// specs/numa.md#scan-work: without a delay an unarmed gate doesn't cost a turn.
+#[test]
+fn no_delay_no_arming() {
+    let mut k = Knobs::new(V6_12);
+    k.scan_delay_ms = 0;
+    let (mut t, mut mm) = (TaskScan::default(), MmScan::new());
+    let facts = WorkFacts {
+        now_jiffies: 1000,
+        cpu_node: NodeId(0),
+        exiting: false,
+        single_allowed_node: false,
+    };
+    assert_eq!(begin_work(&mut t, &mut mm, facts, &k, || 400), WorkStart::Scan);
+    assert_eq!((t.period_ms, mm.next_scan_jiffies), (400, 1100));
 }
 
 proptest::proptest! {
