@@ -23,6 +23,7 @@
 mod compare;
 mod text;
 
+pub mod lists;
 pub mod slow_start;
 pub mod tiering;
 
@@ -51,6 +52,8 @@ pub(crate) use hold;
 /// Where a program's memory lies at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
+    /// Where the kernel puts it: it never has a policy.
+    Anywhere,
     /// It is put there, and has no policy from then on: the kernel may move it.
     First(NodeId),
     /// It is bound there and stays bound: what balancing leaves alone.
@@ -66,8 +69,18 @@ pub enum Runs {
     From(NodeId),
 }
 
+/// How long a program reads its hot stretch, after which it sleeps until it is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Over and over, until it has had so much processor time in all, touching included.
+    For(Picos),
+    /// Once from end to end whenever [`KernelStage::walk`] asks for it, at most so often.
+    /// In between it sleeps.
+    Walks(u32),
+}
+
 /// A program: two stretches of private anonymous memory, touched once; then it reads the
-/// pages of the first over and over, one after the other, and sleeps until it is ended.
+/// pages of the first, one after the other, and sleeps until it is ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Its name in findings.
@@ -82,8 +95,8 @@ pub struct Program {
     pub huge: bool,
     /// Where it runs.
     pub runs: Runs,
-    /// Processor time after which it sleeps, from its start on, touching included.
-    pub busy: Picos,
+    /// How long it reads.
+    pub reads: Reads,
 }
 
 /// A program that runs: its memory has been touched.
@@ -121,6 +134,13 @@ pub trait KernelStage {
     /// # Errors
     /// Where it ends before.
     fn start(&mut self, program: &Program) -> Result<Started, Finding>;
+    /// Lets a program that [`Reads::Walks`] read its hot stretch once, and waits until it is
+    /// through and sleeps. Each page's accessed bit is set then, unless reclaim has cleared
+    /// it since.
+    ///
+    /// # Errors
+    /// Where it has ended by itself, or has walked as often as it was to.
+    fn walk(&mut self, who: &Started) -> Result<(), Finding>;
     /// Processor time that a program has used.
     ///
     /// # Errors

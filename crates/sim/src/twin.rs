@@ -11,13 +11,13 @@
 //! Source: specs/end-to-end.md#twin
 
 use crate::build::{Setup, SimError};
-use crate::simulation::Simulation;
+use crate::simulation::{Run, Simulation};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Content, Map, Model, Pattern, Policy, Process, Rights, Step, Until};
 use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_machine::conformance::ALWAYS;
-use homenode_machine::endtoend::{At, Finding, KernelStage, Program, Runs, Started};
+use homenode_machine::endtoend::{At, Finding, KernelStage, Program, Reads, Runs, Started};
 
 /// Computing between two reads: as little as lets pages be read many times between two
 /// scans.
@@ -118,16 +118,18 @@ impl KernelStage for Twin {
         Ok(self.sim.list(folder).unwrap_or_default())
     }
     fn start(&mut self, program: &Program) -> Result<Started, Finding> {
-        let Program { name, hot, cold, on, huge, runs, busy } = *program;
+        let Program { name, hot, cold, on, huge, runs, reads } = *program;
         // No task here changes its CPU: one that may go anywhere stays as well.
         let (Runs::Pinned(node) | Runs::From(node)) = runs;
         let cpu = self.sim.machine.cpus_of(node).next();
         let cpu = cpu.ok_or_else(|| format!("node {node} has no CPU"))?;
-        let (At::First(to) | At::Bound(to)) = on;
-        let bound = Policy::Bind { nodes: vec![to], balancing: false };
+        let policy = match on {
+            At::Anywhere => Policy::Default,
+            At::First(to) | At::Bound(to) => Policy::Bind { nodes: vec![to], balancing: false },
+        };
         let stretches: Vec<(&str, u64)> =
             [("hot", hot), ("cold", cold)].into_iter().filter(|s| s.1 > 0).collect();
-        let maps = stretches.iter().map(|s| map(s.0, s.1, huge, &bound)).collect();
+        let maps = stretches.iter().map(|s| map(s.0, s.1, huge, &policy)).collect();
         let touch = |s: &(&str, u64)| Step::Touch { map: s.0.to_owned() };
         let mut steps: Vec<Step> = stretches.iter().map(touch).collect();
         if let At::First(_) = on {
@@ -135,14 +137,22 @@ impl KernelStage for Twin {
                 |s: &(&str, u64)| Step::Mbind { map: s.0.to_owned(), policy: Policy::Default };
             steps.extend(stretches.iter().map(free));
         }
-        if hot > 0 && busy > Picos::ZERO {
-            steps.push(Step::Access {
-                map: "hot".to_owned(),
-                pattern: Pattern::Sequential,
-                write: 0,
-                compute: COMPUTE,
-                until: Until::Time(busy),
-            });
+        let read = |until| Step::Access {
+            map: "hot".to_owned(),
+            pattern: Pattern::Sequential,
+            write: 0,
+            compute: COMPUTE,
+            until,
+        };
+        match reads {
+            Reads::For(busy) if hot > 0 && busy > Picos::ZERO => {
+                steps.push(read(Until::Time(busy)));
+            }
+            Reads::For(_) => {}
+            Reads::Walks(times) => {
+                let walk = [Step::Sleep(ALWAYS), read(Until::Accesses(hot))];
+                steps.extend((0..times).flat_map(|_| walk.clone()));
+            }
         }
         steps.push(Step::Sleep(ALWAYS));
         let first = self.sim.spawn(process(name, cpu, maps, steps));
@@ -165,6 +175,23 @@ impl KernelStage for Twin {
             self.run()?;
         }
         Err(format!("{name} does not touch its memory"))
+    }
+    fn walk(&mut self, who: &Started) -> Result<(), Finding> {
+        // A process's first task has its number.
+        let task = self.sim.kernel.numa.iter().position(|n| n.pid == who.pid);
+        let id = task.ok_or_else(|| format!("process {} is not there", who.pid))?;
+        let asleep = |sim: &Simulation| sim.task(id).run == Run::Sleeping;
+        if !asleep(&self.sim) {
+            return Err(format!("process {} does not wait to be asked", who.pid));
+        }
+        self.sim.enqueue(id, false);
+        for _ in 0..TOUCHES {
+            self.run()?;
+            if asleep(&self.sim) {
+                return Ok(());
+            }
+        }
+        Err(format!("process {} does not come to the end of its walk", who.pid))
     }
     fn ran(&mut self, who: &Started) -> Result<Picos, Finding> {
         let procs = self.sim.procs();

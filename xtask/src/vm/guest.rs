@@ -144,7 +144,10 @@ pub(crate) fn qemu(topology: &Topology, image: &Path, initramfs: &Path, append: 
                  rcupdate.rcu_cpu_stall_suppress=1";
     // Memory that is plugged is to be used, for what can move away again.
     let plugged = "memhp_default_state=online_movable";
-    command.arg("-append").arg(format!("{quiet} {plugged} {append}"));
+    // Files in a tmpfs would lie on the lists of anonymous pages, where a simulated kernel
+    // has nothing but its programs' memory; those in a ramfs lie on none.
+    let root = "rootfstype=ramfs";
+    command.arg("-append").arg(format!("{quiet} {plugged} {root} {append}"));
     command
 }
 

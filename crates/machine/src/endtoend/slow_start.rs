@@ -10,7 +10,7 @@
 //!
 //! Source: specs/end-to-end.md#s0, specs/numa.md#slow-start-today
 
-use super::{At, Counters, Figures, Finding, KernelStage, Program, Runs};
+use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs};
 use super::{hold, placed, under, until_ran};
 use homenode_core::knobs::Knob;
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -83,7 +83,7 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
         on: At::First(case.memory),
         huge: false,
         runs: if case.free { Runs::From(case.cpu) } else { Runs::Pinned(case.cpu) },
-        busy: if short { case.burst } else { case.burst + GRACE },
+        reads: Reads::For(if short { case.burst } else { case.burst + GRACE }),
     })?;
     until_ran(stage, &who, case.burst)?;
     let (mut ran, mut last) = (case.burst, 0);

@@ -21,7 +21,7 @@
 //! Source: specs/end-to-end.md#s1, specs/tiering.md#admission
 
 use super::text::{tiers_of, zones};
-use super::{At, Counters, Figures, Finding, KernelStage, Program, Runs, Started, ZoneNow};
+use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs, Started, ZoneNow};
 use super::{hold, placed, under, until_ran};
 use homenode_core::knobs::Knob;
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -113,17 +113,23 @@ pub fn s1<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding
 }
 
 /// Whether the kernel takes `slow` for slower than `fast`.
-fn tiered<S: KernelStage>(stage: &mut S, case: &Case) -> Result<bool, Finding> {
+pub(super) fn tiered<S: KernelStage>(
+    stage: &mut S,
+    (fast, slow): (NodeId, NodeId),
+) -> Result<bool, Finding> {
     let mut folders = Vec::new();
     for name in stage.list(TIERS)?.into_iter().filter(|n| n.starts_with("memory_tier")) {
         let list = stage.read(&format!("{TIERS}/{name}/nodelist"))?;
         folders.push((name, list));
     }
     let tiers = tiers_of(&folders);
-    Ok(matches!((tiers.get(&case.fast), tiers.get(&case.slow)), (Some(f), Some(s)) if f < s))
+    Ok(matches!((tiers.get(&fast), tiers.get(&slow)), (Some(f), Some(s)) if f < s))
 }
 
-fn zones_on<S: KernelStage>(stage: &mut S, node: NodeId) -> Result<Vec<ZoneNow>, Finding> {
+pub(super) fn zones_on<S: KernelStage>(
+    stage: &mut S,
+    node: NodeId,
+) -> Result<Vec<ZoneNow>, Finding> {
     let all = zones(&stage.read("/proc/zoneinfo")?);
     let mine: Vec<ZoneNow> = all.into_iter().filter(|z| z.node == node).collect();
     hold!(!mine.is_empty(), "node {node} has no zone with memory");
@@ -144,12 +150,12 @@ fn neighbour<S: KernelStage>(stage: &mut S, case: &Case, pages: u64) -> Result<S
         // What it grows by is too little for huge pages.
         huge: case.huge && pages > CHUNK,
         runs: Runs::Pinned(case.fast),
-        busy: Picos::ZERO,
+        reads: Reads::For(Picos::ZERO),
     })
 }
 
 fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
-    let tiered = tiered(stage, case)?;
+    let tiered = tiered(stage, (case.fast, case.slow))?;
     let before = Counters::of(stage)?;
     // The fast node down to its low marks: from here on allocations wake kswapd.
     let fill: u64 = zones_on(stage, case.fast)?.iter().map(|z| z.above(z.low)).sum();
@@ -178,7 +184,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
         on: At::First(case.slow),
         huge: case.huge,
         runs: Runs::Pinned(case.fast),
-        busy: crate::conformance::ALWAYS,
+        reads: Reads::For(crate::conformance::ALWAYS),
     })?;
     let mut until = stage.ran(&who)? + STRETCH * 2;
     until_ran(stage, &who, until)?;

@@ -23,6 +23,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Model;
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
+use homenode_machine::endtoend::lists::{self, lists};
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::tiering::{self, s1};
 use homenode_machine::endtoend::{
@@ -149,6 +150,11 @@ impl KernelStage for Real<'_> {
         self.loads.push(load);
         Ok(started)
     }
+    fn walk(&mut self, who: &Started) -> Result<(), Finding> {
+        let found = self.loads.iter_mut().find(|load| load.pid() == who.pid);
+        let load = found.ok_or_else(|| format!("process {} was not started here", who.pid))?;
+        load.walk().map_err(|e| format!("{e:#}"))
+    }
     fn ran(&mut self, who: &Started) -> Result<Picos, Finding> {
         self.load(who)?;
         let path = format!("/proc/{}/schedstat", who.pid);
@@ -180,6 +186,11 @@ impl KernelStage for Real<'_> {
 /// The simulated kernel on this machine as it is now: what is in use is in use there too.
 fn twin(real: &mut Real<'_>) -> Result<Twin> {
     let text = real.read("/proc/zoneinfo").map_err(anyhow::Error::msg)?;
+    twin_of(real, &text)
+}
+
+/// The same for a machine as it was when `zoneinfo` was read.
+fn twin_of(real: &Real<'_>, zoneinfo: &str) -> Result<Twin> {
     let kind = |name: &str| match name {
         "DMA" => Ok(ZoneKind::Dma),
         "DMA32" => Ok(ZoneKind::Dma32),
@@ -189,7 +200,7 @@ fn twin(real: &mut Real<'_>) -> Result<Twin> {
     };
     let mut by_node: BTreeMap<NodeId, Vec<Zone>> = BTreeMap::new();
     let mut used = Vec::new();
-    for zone in zones(&text) {
+    for zone in zones(zoneinfo) {
         let kind = kind(&zone.name)?;
         by_node.entry(zone.node).or_default().push(Zone { kind, managed: Pages(zone.managed) });
         used.push((zone.node, kind, Pages(zone.managed.saturating_sub(zone.free))));
@@ -304,17 +315,48 @@ pub(crate) fn slow_start(asked: &Asked) -> Result<Outcome> {
     report.outcome()
 }
 
-/// S1: a hot set on the slow node.
-pub(crate) fn tiering(asked: &Asked) -> Result<Outcome> {
+/// A node with CPUs and one of a slower tier; why there are none.
+fn fast_and_slow(asked: &Asked) -> Result<(NodeId, NodeId), String> {
     let fast = asked.nodes.iter().position(|node| !node.cpus.is_empty());
     let slow = asked.nodes.iter().position(|node| node.cpus.is_empty());
     let (Some(fast), Some(slow)) = (fast, slow) else {
-        return Ok(Outcome::Skipped("no node is without CPUs: none is slow".to_owned()));
+        return Err("no node is without CPUs: none is slow".to_owned());
     };
     if asked.tiers.len() < 2 {
-        return Ok(Outcome::Skipped("no slow tier was asked for".to_owned()));
+        return Err("no slow tier was asked for".to_owned());
     }
-    let (fast, slow) = (NodeId(fast as u16), NodeId(slow as u16));
+    Ok((NodeId(fast as u16), NodeId(slow as u16)))
+}
+
+/// kswapd on the active and inactive lists.
+pub(crate) fn lists_of(asked: &Asked) -> Result<Outcome> {
+    let (fast, slow) = match fast_and_slow(asked) {
+        Ok(nodes) => nodes,
+        Err(why) => return Ok(Outcome::Skipped(why)),
+    };
+    let case = lists::Case { fast, slow };
+    let mut real = Real::new(asked)?;
+    real.tidy()?;
+    // A simulated kernel's own memory would lie on the lists of the real one, untouched: it
+    // comes to be when the real one is through.
+    let before = real.read("/proc/zoneinfo").map_err(anyhow::Error::msg)?;
+    let found = lists(&mut real, &case);
+    let simulated = lists(&mut twin_of(&real, &before)?, &case);
+    if let (Ok(None), Ok(None)) = (&found, &simulated) {
+        return Ok(Outcome::Skipped("this kernel takes no node for slower".to_owned()));
+    }
+    let mut report = Report::default();
+    let some = |found: Result<Option<Figures>, Finding>| found.map(Option::unwrap_or_default);
+    report.case("walker and neighbour", &[], some(found), some(simulated));
+    report.outcome()
+}
+
+/// S1: a hot set on the slow node.
+pub(crate) fn tiering(asked: &Asked) -> Result<Outcome> {
+    let (fast, slow) = match fast_and_slow(asked) {
+        Ok(nodes) => nodes,
+        Err(why) => return Ok(Outcome::Skipped(why)),
+    };
     let mut real = Real::new(asked)?;
     let mut report = Report::default();
     // Without demotion kswapd fails, 16 times and for good: those cases come last.

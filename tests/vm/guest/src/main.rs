@@ -79,6 +79,11 @@ const TESTS: &[Test] = &[
         "S0: bursts on a wrong node, on this kernel and on the simulated one",
         endtoend::slow_start,
     ),
+    test(
+        "lists",
+        "kswapd's active and inactive lists, on this kernel and on the simulated one",
+        endtoend::lists_of,
+    ),
     long(test(
         "tiering",
         "S1: a hot set on the slow node, on this kernel and on the simulated one",

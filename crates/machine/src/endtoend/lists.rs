@@ -1,0 +1,138 @@
+//! kswapd on the active and inactive lists: a program that walks through more memory than
+//! its node has, and a neighbour for whom room has to be made there.
+//!
+//! ```text
+//!   fast node                                  slow node
+//!   ┌──────────────────────────────────┐      ┌──────────────────────────┐
+//!   │ most of the walker   │ neighbour │ ───▶ │ the rest of the walker,  │
+//!   │                      │ grows ◀── │      │ what kswapd has demoted  │
+//!   └──────────────────────────────────┘      └──────────────────────────┘
+//! ```
+//!
+//! In turns: the walker reads each of its pages once and sleeps; then the neighbour takes
+//! what is free down to below the low mark, and kswapd works until it rests. So kswapd
+//! finds every page of the walker accessed since it looked last, and nobody accesses one
+//! while it looks: what it does is a matter of its rules, not of who was faster.
+//!
+//! Its first turn finds new pages, which it passes over once; in later ones pages that have
+//! the referenced flag come to the active list, and go down again when the inactive one is
+//! low. No balancing: nothing comes back up.
+//!
+//! Source: specs/end-to-end.md#lists, specs/tiering.md#turns
+
+use super::tiering::{tiered, zones_on};
+use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs};
+use super::{hold, placed, under};
+use homenode_core::knobs::Knob;
+use homenode_core::units::{NodeId, Picos};
+
+/// How often the walker walks, and the neighbour grows after it.
+pub const TURNS: u32 = 6;
+/// The walker's memory is so many tenths of what is free on the fast node at first.
+const WALKER_TENTHS: u64 = 12;
+/// By which the neighbour goes below the low mark: kswapd has to come, nobody has to wait.
+const CHUNK: u64 = 256;
+/// kswapd rests when it has scanned nothing during so many looks.
+const QUIET: u32 = 20;
+/// Looks within which it has come to rest. Many times what it takes.
+const LOOKS: u32 = 3000;
+/// `min_free_kbytes` and `watermark_scale_factor`: marks near each other beside the node, so
+/// that a turn takes many batches and no single one decides the figures.
+const MIN_FREE_KB: u64 = 32_768;
+const SCALE_FACTOR: u64 = 100;
+
+/// On which nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The node with the CPUs.
+    pub fast: NodeId,
+    /// The node of a slower tier.
+    pub slow: NodeId,
+}
+
+/// Runs the turns. Where no tier is slower nothing can be demoted: `None`.
+///
+/// # Errors
+/// What this machine did that no kernel does.
+pub fn lists<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Option<Figures>, Finding> {
+    if !tiered(stage, (case.fast, case.slow))? {
+        return Ok(None);
+    }
+    let knobs = [
+        // Switching huge pages may change min_free_kbytes: first the one, then the other.
+        (Knob::TransparentHugepage, "never".to_owned()),
+        (Knob::MinFreeKbytes, MIN_FREE_KB.to_string()),
+        (Knob::WatermarkScaleFactor, SCALE_FACTOR.to_string()),
+        (Knob::DemotionEnabled, "true".to_owned()),
+        (Knob::NumaBalancing, "0".to_owned()),
+    ];
+    under(stage, &knobs, |stage| turns(stage, case)).map(Some)
+}
+
+fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
+    let before = Counters::of(stage)?;
+    let above_low = |stage: &mut S| -> Result<u64, Finding> {
+        Ok(zones_on(stage, case.fast)?.iter().map(|z| z.above(z.low)).sum())
+    };
+    let pages = above_low(stage)? * WALKER_TENTHS / 10;
+    let walker = stage.start(&Program {
+        name: "walker",
+        hot: pages,
+        cold: 0,
+        on: At::Anywhere,
+        huge: false,
+        runs: Runs::Pinned(case.fast),
+        reads: Reads::Walks(TURNS),
+    })?;
+    let filled = Counters::of(stage)?.grown(&before, "pgscan_kswapd");
+    for _ in 0..TURNS {
+        stage.walk(&walker)?;
+        let cold = above_low(stage)? + CHUNK;
+        stage.start(&Program {
+            name: "neighbour",
+            hot: 0,
+            cold,
+            on: At::Bound(case.fast),
+            huge: false,
+            runs: Runs::Pinned(case.fast),
+            reads: Reads::For(Picos::ZERO),
+        })?;
+        rest(stage)?;
+    }
+    let there = placed(stage, &walker, walker.hot, pages)?;
+    let now = Counters::of(stage)?;
+    let one = |name| now.grown(&before, name);
+    let (scanned, demoted) = (one("pgscan_kswapd"), one("pgdemote_kswapd"));
+    let moved = one("numa_pages_migrated") + one("numa_pte_updates");
+    let stalls = now.grown_all(&before, "allocstall");
+    hold!(filled == 0, "kswapd scanned {filled} pages while the slow node had room");
+    hold!(stalls == 0, "{stalls} allocations had to reclaim themselves");
+    hold!(moved == 0, "balancing is off, and {moved} pages were marked or moved");
+    hold!(demoted > 0, "the fast node is full, demotion is on, and nothing went down");
+    hold!(scanned >= demoted, "{demoted} pages went down, {scanned} were scanned");
+    let slow = there.get(&case.slow).map_or(0, |p| p.0);
+    hold!(slow > pages / 10, "of {pages} pages only {slow} are on the slow node");
+    Ok(Figures::from([
+        ("walker", pages),
+        ("lists_scanned", scanned),
+        ("lists_demoted", demoted),
+        ("lists_activated", one("pgactivate")),
+        ("lists_deactivated", one("pgdeactivate")),
+    ]))
+}
+
+/// Waits until kswapd has nothing more to do.
+fn rest<S: KernelStage>(stage: &mut S) -> Result<(), Finding> {
+    let (mut last, mut quiet) = (Counters::of(stage)?, 0);
+    for _ in 0..LOOKS {
+        stage.pass()?;
+        let now = Counters::of(stage)?;
+        let looked = now.grown(&last, "pgscan_kswapd") + now.grown(&last, "pgrefill");
+        quiet = if looked == 0 { quiet + 1 } else { 0 };
+        last = now;
+        if quiet == QUIET {
+            return Ok(());
+        }
+    }
+    Err("kswapd does not come to rest".to_owned())
+}
