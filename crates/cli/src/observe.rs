@@ -38,6 +38,8 @@ const STEP: Picos = Picos::from_secs(1);
 const SLICE: Duration = Duration::from_millis(50);
 /// Most of one CPU's time for looking at processes, in thousandths, where looks come more
 /// often than periods.
+///
+/// Source: specs/observe.md#cost.
 const PERMILLE: u32 = 5;
 
 /// Show where processes' memory is and how hot it is, over time.

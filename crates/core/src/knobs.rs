@@ -14,7 +14,7 @@
 //! assert_eq!(knobs.get("scan_size_mb").unwrap(), "128");
 //! ```
 //!
-//! Source: specs/knobs.md#table (SPEC §A.1, §B.1, §B.3, §B.5).
+//! Source: specs/knobs.md#table.
 
 mod parse;
 
@@ -487,7 +487,7 @@ pub struct Knobs {
 impl Knobs {
     /// The defaults of `version` on a machine with several nodes.
     ///
-    /// Source: specs/knobs.md#table (SPEC §A.1).
+    /// Source: specs/knobs.md#table.
     pub fn new(version: KernelVersion) -> Self {
         let seed = version == KernelVersion::V3_8;
         Self {

@@ -64,7 +64,7 @@ pub use scan::{Batch, Outcome, Step, Visit, Why};
 pub const ITEM_BYTES: i64 = 64;
 /// ksmd's nice value.
 ///
-/// Source: specs/ksm.md#pass (SPEC §E.2).
+/// Source: specs/ksm.md#pass.
 pub const NICE: i8 = 5;
 /// `pages_to_scan` unless written.
 pub const PAGES_TO_SCAN: u32 = 100;
@@ -73,7 +73,7 @@ pub const NODES_MAX: usize = 1024;
 
 /// What differs between kernels.
 ///
-/// Source: specs/ksm.md#versions (SPEC §E.3, §E.5).
+/// Source: specs/ksm.md#versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whose files there are.
@@ -276,7 +276,7 @@ impl Ksm {
     ///
     /// * `nr_nodes` – possible memory nodes (highest number + 1), 1 to [`NODES_MAX`].
     ///
-    /// Source: specs/ksm.md#files (SPEC §E.5).
+    /// Source: specs/ksm.md#files.
     pub fn new(version: KernelVersion, nr_nodes: usize) -> Self {
         Self::with(Rules::of(version), nr_nodes)
     }
@@ -345,14 +345,14 @@ impl Ksm {
     }
     /// `pages_volatile`: items that hang nowhere.
     ///
-    /// Source: specs/ksm.md#counters (SPEC §E.5).
+    /// Source: specs/ksm.md#counters.
     pub const fn pages_volatile(&self) -> u64 {
         let c = &self.counters;
         c.rmap_items.saturating_sub(c.pages_shared + c.pages_sharing + c.pages_unshared)
     }
     /// `general_profit` in bytes; may be negative.
     ///
-    /// Source: specs/ksm.md#counters (SPEC §E.5).
+    /// Source: specs/ksm.md#counters.
     pub const fn general_profit(&self) -> i64 {
         let c = &self.counters;
         profit(c.pages_sharing as i64 + c.ksm_zero_pages, c.rmap_items)
@@ -412,7 +412,7 @@ impl Ksm {
     /// visited last; while everything is unmerged (`run` = 2), to the end.
     /// Nothing changes where it is on the list. Returns whether ksmd is to be woken.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub fn enter(&mut self, mm: MmId) -> bool {
         let m = mm.0;
         assert!(m < 1 << 20, "address spaces are numbered by 20 bits, {m} is beyond");
@@ -433,7 +433,7 @@ impl Ksm {
     /// not. `zero_pages` of the entries that were copied map the page of zeroes
     /// by merging; they count again. Returns whether ksmd is to be woken.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2, §E.5).
+    /// Source: specs/ksm.md#registration.
     pub fn fork(&mut self, parent: MmId, child: MmId, zero_pages: u64) -> bool {
         let wakes = self.knows(parent) && self.enter(child);
         if zero_pages > 0 {
@@ -446,7 +446,7 @@ impl Ksm {
     /// `merge_any`, the state of `PR_SET_MEMORY_MERGE`, which survives.
     /// Returns whether ksmd is to be woken.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub fn exec(&mut self, old: MmId, new: MmId, merge_any: bool) -> bool {
         let wakes = merge_any && register::has_merge_any(self.rules.version) && self.enter(new);
         self.exit(old);
@@ -457,7 +457,7 @@ impl Ksm {
     /// has no items of it; else it is moved just behind the cursor, or stays if
     /// the cursor is in it, for ksmd to clean up.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub fn exit(&mut self, mm: MmId) {
         let m = mm.0;
         if !self.knows(mm) {
@@ -492,7 +492,7 @@ impl Ksm {
     /// A merged page was moved: its node stays where it is, only the number of
     /// its page changes. A later visit brings it to the right tree.
     ///
-    /// Source: specs/ksm.md#migration (SPEC §E.4).
+    /// Source: specs/ksm.md#migration.
     pub fn page_moved(&mut self, node: StableId, to: Page) {
         self.stable.set_page(node.0, to);
     }
@@ -505,7 +505,7 @@ impl Ksm {
     /// [`BreakError`]; the pages before it are unmerged. `madvise` reports
     /// missing memory as EAGAIN.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub fn unmerge<M: Memory>(
         &mut self,
         mem: &mut M,
@@ -536,7 +536,7 @@ impl Ksm {
 
     /// `run` = 2: unmerge everything, keep the registrations.
     ///
-    /// Source: specs/ksm.md#unmerge (SPEC §E.5).
+    /// Source: specs/ksm.md#unmerge.
     fn unmerge_all<M: Memory>(&mut self, mem: &mut M) -> Result<(), BreakError> {
         self.cursor = BETWEEN_PASSES;
         let mut m = self.first;
@@ -566,7 +566,7 @@ impl Ksm {
     /// Remove the stable nodes whose page is gone or no longer mapped, in every
     /// tree and on the migrate list; whether none is left.
     ///
-    /// Source: specs/ksm.md#switch (SPEC §E.5).
+    /// Source: specs/ksm.md#switch.
     fn remove_stable_nodes<M: Memory>(&mut self, mem: &mut M) -> bool {
         let mut all = true;
         for tree in 0..self.stable.roots.len() {
@@ -604,7 +604,7 @@ impl Ksm {
     /// Memory is going offline: ksmd and writers of `run`, `merge_across_nodes`
     /// and `max_page_sharing` wait until [`Ksm::offlined`] or [`Ksm::offline_cancelled`].
     ///
-    /// Source: specs/ksm.md#offline (SPEC §E.4).
+    /// Source: specs/ksm.md#offline.
     pub fn going_offline(&mut self) {
         self.settings.run |= 4;
     }
@@ -613,7 +613,7 @@ impl Ksm {
     ///
     /// * `is_gone` – whether a page's number lies in the range that went.
     ///
-    /// Source: specs/ksm.md#offline (SPEC §E.4).
+    /// Source: specs/ksm.md#offline.
     pub fn offlined(&mut self, is_gone: impl Fn(Page) -> bool) {
         let mut gone: Vec<u32> = Vec::new();
         let mut chains: Vec<u32> = Vec::new();
@@ -638,7 +638,7 @@ impl Ksm {
     }
     /// The memory stays. Waiters are to be woken.
     ///
-    /// Source: specs/ksm.md#offline (SPEC §E.4).
+    /// Source: specs/ksm.md#offline.
     pub fn offline_cancelled(&mut self) {
         self.settings.run &= !4;
     }
@@ -649,7 +649,7 @@ impl Ksm {
 
     /// Whether ksmd has anything to do.
     ///
-    /// Source: specs/ksm.md#pass (SPEC §E.2).
+    /// Source: specs/ksm.md#pass.
     pub const fn should_run(&self) -> bool {
         self.settings.run & 1 != 0 && !self.is_offlining() && self.first != NIL
     }

@@ -400,6 +400,8 @@ impl Step {
 }
 
 /// How long steps are repeated.
+///
+/// Source: specs/pmbench.md#steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
     /// So many rounds in all, the first one counted.

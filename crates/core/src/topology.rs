@@ -33,7 +33,7 @@ pub const LATENCY_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 pub const BANDWIDTH_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 
 /// What a node's memory is made of. Decides the default abstract distance, as
-/// the kernel's drivers do (SPEC §B.2).
+/// the kernel's drivers do (specs/tiering.md#tiers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Medium {
     /// Ordinary memory, onlined by the firmware's map.

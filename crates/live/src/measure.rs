@@ -31,8 +31,6 @@
 //! 20 ns. What this machine cannot measure is *assumed*, and `method` says why.
 //! Nothing is left behind: memory is unmapped, the affinity restored, no file
 //! and no setting is written but the switch that starts compaction.
-//!
-//! Source: issue 3, section "What a user gets", item 1.
 
 pub(crate) mod chase;
 pub(crate) mod cpus;

@@ -26,7 +26,7 @@
 //! 1 MiB beside; with a second look, or to split the saving among several
 //! processes, 4 bytes a page more.
 //!
-//! Source: issue 5, `homenode merge estimate`; SPEC §E.2 and §E.3.
+//! Source: specs/ksm.md#registration and specs/ksm.md#one-page.
 
 mod again;
 mod count;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 /// Bytes that the kernel keeps for each page that it looks at (an rmap item).
 ///
-/// Source: SPEC §E.1.
+/// Source: specs/ksm.md#structures.
 const ITEM_BYTES: u64 = 64;
 /// A saving below this share of the memory looked at, in thousandths, is not worth
 /// ksmd's time.

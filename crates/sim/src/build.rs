@@ -91,7 +91,8 @@ impl Simulation {
         contents: bool,
     ) -> Result<Self, SimError> {
         let mut knobs = Knobs::new(setup.version);
-        // With nothing to balance between, the kernel leaves it off at boot (SPEC §A.1).
+        // With nothing to balance between, the kernel leaves it off at boot
+        // (specs/knobs.md#table).
         if machine.nodes.len() < 2 {
             knobs.numa_balancing = Mode::OFF;
         }

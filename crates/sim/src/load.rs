@@ -13,6 +13,8 @@
 //! any textbook on queues). Half load gives 1.5, 0.8 gives 3, 0.95 gives 10.5,
 //! which is also about where published latency curves of DRAM and expanders turn
 //! up. Nothing here is fitted to a table that homenode reproduces.
+//!
+//! Source: specs/load.md#latency.
 
 /// How long a window is, in picoseconds.
 pub(crate) const WINDOW: u64 = 100_000_000;

@@ -67,7 +67,7 @@ pub struct SimMachine {
 /// Hint faults come from the kernel's own scan, which needs tiering on. A rate limit of
 /// 0 refuses its promotions; but a fast node with plenty of room (1 GiB or a sixteenth
 /// of it above the promo mark) still takes every page that faults, since the kernel
-/// asks for room before it asks for the rate (SPEC §B.4 steps 1 and 4).
+/// asks for room before it asks for the rate (specs/exceptions/numa-hint-source.md).
 pub fn knobs_for(source: Source) -> Vec<(String, String)> {
     let all: &[(&str, &str)] = match source {
         Source::HintFault => {

@@ -228,7 +228,7 @@ impl Space {
         }
     }
     /// Makes mappings begin at `start` and at `end`, and returns the places of
-    /// those between. A part begins anew with the scan (SPEC §A.3, last item).
+    /// those between. A part begins anew with the scan (specs/numa.md#new-mappings).
     pub(crate) fn carve(&mut self, start: u64, end: u64) -> std::ops::Range<usize> {
         for vpn in [start, end] {
             if let Some(i) = self.find(vpn).filter(|&i| self.vmas[i].start < vpn) {

@@ -16,7 +16,7 @@
 //! does not count. Who accesses does: DAMON counts 1 there, samples of a PMU 2. The PMU is
 //! used, if it can be opened.
 //!
-//! Source: specs/sources.md#choice (DESIGN Live).
+//! Source: specs/sources.md#choice.
 
 use super::seen::Source;
 use std::fmt;

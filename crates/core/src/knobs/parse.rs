@@ -8,7 +8,7 @@ use super::Errno;
 /// # Errors
 /// EINVAL for anything that is not a number, ERANGE beyond 64 bits.
 ///
-/// Source: specs/knobs.md#debugfs (SPEC §A.1).
+/// Source: specs/knobs.md#debugfs.
 pub fn parse_u64_auto(text: &str) -> Result<u64, Errno> {
     let s = strip(text);
     let (digits, base) = split_base(s);
@@ -21,7 +21,7 @@ pub fn parse_u64_auto(text: &str) -> Result<u64, Errno> {
 /// # Errors
 /// EINVAL for anything that is not a number, ERANGE beyond 64 bits.
 ///
-/// Source: specs/ksm.md#files (SPEC §E.5).
+/// Source: specs/ksm.md#files.
 pub fn parse_u64_decimal(text: &str) -> Result<u64, Errno> {
     whole(strip(text), 10)
 }
@@ -49,7 +49,7 @@ fn whole(digits: &str, base: u32) -> Result<u64, Errno> {
 /// # Errors
 /// EINVAL for everything that is not so, also for no text at all.
 ///
-/// Source: specs/knobs.md#sysctl (SPEC §B.1).
+/// Source: specs/knobs.md#sysctl.
 pub fn parse_sysctl_int(text: &str) -> Result<i64, Errno> {
     let blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r');
     let s = text.trim_start_matches(blank);
@@ -70,7 +70,7 @@ pub fn parse_sysctl_int(text: &str) -> Result<i64, Errno> {
 /// # Errors
 /// EINVAL for all other text.
 ///
-/// Source: specs/knobs.md#bool (SPEC §B.3).
+/// Source: specs/knobs.md#bool.
 pub fn parse_bool(text: &str, words: bool) -> Result<bool, Errno> {
     let mut letters = text.bytes().map(|b| b.to_ascii_lowercase());
     match letters.next() {

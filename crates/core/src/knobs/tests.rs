@@ -8,7 +8,7 @@ fn errno(k: &mut Knobs, name: &str, text: &str) -> Errno {
     e.errno
 }
 
-// SPEC §A.1 table: names, units, defaults, locations.
+// specs/knobs.md#table, specs/knobs.md#versions: names, units, defaults, locations.
 #[test]
 fn defaults_and_paths() {
     let mut rows = String::new();
@@ -45,7 +45,7 @@ fn defaults_and_paths() {
     assert_eq!(rows, expected);
 }
 
-// SPEC §F.1 S0: "knob in /proc/sys/kernel, ms, 0644, 1000": that surface, and the alias.
+// specs/seeds.md#s0: a file in /proc/sys/kernel, in ms, 1000 at first, and the alias.
 #[test]
 fn seed_knob_and_its_alias() {
     let mut old = Knobs::new(V3_8);
@@ -66,7 +66,8 @@ fn seed_knob_and_its_alias() {
     );
 }
 
-// SPEC §A.1: automatic base, garbage EINVAL, beyond u64 ERANGE, silently truncated to u32.
+// specs/knobs.md#debugfs: automatic base, garbage EINVAL, beyond u64 ERANGE, silently
+// truncated to u32.
 #[test]
 fn debugfs_numbers() {
     let mut k = Knobs::new(V6_12);
@@ -86,7 +87,7 @@ fn debugfs_numbers() {
     assert_eq!(k.scan_delay_ms, u32::MAX);
 }
 
-// SPEC §A.1 [3.8]: no limits, negative accepted into an unsigned.
+// specs/knobs.md#sysctl [3.8]: no limits, negative accepted into an unsigned.
 #[test]
 fn seed_sysctls_take_anything() {
     let mut k = Knobs::new(V3_8);
@@ -96,7 +97,8 @@ fn seed_sysctls_take_anything() {
     assert_eq!(errno(&mut k, "scan_period_max_ms", "x"), Errno::Einval);
 }
 
-// SPEC §B.1 write rules; §F.1 S1 "flags 0/1/2, backwards compatible"; §G.7.
+// specs/knobs.md#sysctl: what a write takes; specs/seeds.md#s1: bits compatible with the old
+// truth value; specs/exceptions/numa-balancing-4.md.
 #[test]
 fn bit_field() {
     let mut k = Knobs::new(V6_12);
@@ -123,7 +125,7 @@ fn bit_field() {
     assert!(k.numa_balancing.enabled() && !k.numa_balancing.tiering());
 }
 
-// SPEC §G.10, specs/exceptions/scan-size-zero.md.
+// specs/exceptions/scan-size-zero.md.
 #[test]
 fn scan_size_zero() {
     let mut k = Knobs::new(V6_12);
@@ -136,7 +138,7 @@ fn scan_size_zero() {
     assert_eq!(k.scan_size_mb, 0);
 }
 
-// SPEC §B.3: bool syntax by first letters; 7.3 also e and d.
+// specs/knobs.md#bool: syntax by first letters; 7.3 also e and d.
 #[test]
 fn demotion_enabled() {
     let mut k = Knobs::new(V6_12);
@@ -163,7 +165,7 @@ fn demotion_enabled() {
     assert!(!k.demotion_enabled);
 }
 
-// SPEC §B.5 bounds of watermark_scale_factor; §A.1 of the rate limit.
+// specs/knobs.md#table: bounds.
 #[test]
 fn bounds() {
     let mut k = Knobs::new(V6_1);
@@ -202,6 +204,7 @@ fn versions_without_a_knob() {
     assert!(text.ends_with("Linux 3.8 does not have it; 6.1, 6.12, 7.3 do"), "{text}");
 }
 
+// specs/knobs.md#words: a weight.
 #[test]
 fn interleave_weights() {
     let mut k = Knobs::new(V6_12);
@@ -216,6 +219,7 @@ fn interleave_weights() {
     assert_eq!(k.interleave_weight(NodeId(2)), 1);
 }
 
+// specs/knobs.md#words: a word.
 #[test]
 fn words() {
     let mut k = Knobs::new(V6_12);

@@ -66,7 +66,7 @@ impl Advisor {
     /// Everything learnt is forgotten, also when the running pass began: until
     /// the next one begins, time counts from boot.
     ///
-    /// Source: specs/ksm.md#advisor (SPEC §E.5).
+    /// Source: specs/ksm.md#advisor.
     pub fn switch(&mut self, mode: AdvisorMode) -> Option<u32> {
         if self.mode == mode {
             return None;
@@ -90,7 +90,7 @@ impl Advisor {
     ///
     /// * `pages` – the present `pages_to_scan`.
     ///
-    /// Source: specs/ksm.md#advisor (SPEC §E.5).
+    /// Source: specs/ksm.md#advisor.
     pub fn pass_ends(&mut self, pages: u32, now: &Now) -> u32 {
         if self.mode == AdvisorMode::None {
             return pages;

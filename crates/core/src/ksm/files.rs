@@ -7,7 +7,7 @@
 //! assert_eq!(File::find("smart_scan", KernelVersion::V6_1), None);
 //! ```
 //!
-//! Source: specs/ksm.md#files (SPEC §E.5).
+//! Source: specs/ksm.md#files.
 
 use super::advisor::AdvisorMode;
 use super::memory::{Memory, MmId};
@@ -138,7 +138,7 @@ impl File {
 
     /// Whether `version` has it.
     ///
-    /// Source: specs/ksm.md#versions (SPEC §E.5).
+    /// Source: specs/ksm.md#versions.
     pub fn exists(self, version: KernelVersion) -> bool {
         let since = match self {
             Self::SmartScan
@@ -207,7 +207,7 @@ impl Ksm {
     /// # Errors
     /// ENOENT where this kernel has no such file.
     ///
-    /// Source: specs/ksm.md#files, specs/ksm.md#counters (SPEC §E.5).
+    /// Source: specs/ksm.md#files, specs/ksm.md#counters.
     pub fn read(&self, name_or_path: &str) -> Result<String, KnobError> {
         let file = self.file(name_or_path, None)?;
         let (s, c, a) = (&self.settings, &self.counters, &self.advisor);
@@ -252,7 +252,7 @@ impl Ksm {
     /// [`KnobError`] with what the kernel's file answers. After a failed `run` = 2
     /// `run` is 0 and a part is unmerged; otherwise nothing has changed.
     ///
-    /// Source: specs/ksm.md#files, specs/ksm.md#switch (SPEC §E.5).
+    /// Source: specs/ksm.md#files, specs/ksm.md#switch.
     pub fn write<M: Memory>(
         &mut self,
         mem: &mut M,
@@ -353,7 +353,7 @@ impl Ksm {
         Ok(Written::Done { wakes })
     }
 
-    /// Source: specs/ksm.md#unmerge (SPEC §E.5).
+    /// Source: specs/ksm.md#unmerge.
     fn set_run<M: Memory>(&mut self, mem: &mut M, value: u8) -> Result<(), Errno> {
         if self.settings.run == value {
             return Ok(());
@@ -375,7 +375,7 @@ impl Ksm {
 
     /// Equality first, then sharing, then memory for the trees.
     ///
-    /// Source: specs/ksm.md#switch (SPEC §E.5).
+    /// Source: specs/ksm.md#switch.
     fn switch_across<M: Memory>(&mut self, mem: &mut M, across: bool) -> Result<(), Errno> {
         if self.settings.merge_across_nodes == across {
             return Ok(());
@@ -422,7 +422,7 @@ impl Ksm {
     ///
     /// Returns `None` where this kernel has no such file.
     ///
-    /// Source: specs/ksm.md#counters (SPEC §E.5).
+    /// Source: specs/ksm.md#counters.
     pub fn ksm_stat(&self, mm: MmId, merge_any: bool, mergeable: bool) -> Option<String> {
         let version = self.rules.version;
         if version < KernelVersion::V6_1 {

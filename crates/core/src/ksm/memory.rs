@@ -77,7 +77,7 @@ impl BreakError {
     }
     /// What `madvise(MADV_UNMERGEABLE)` answers.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub const fn madvise_errno(self) -> Errno {
         match self {
             Self::NoMemory => Errno::Eagain,

@@ -88,7 +88,7 @@ impl Reading {
     /// `general_profit`, or the same from the counters: saved bytes less those
     /// of items. May be negative.
     ///
-    /// Source: specs/ksm.md#counters (SPEC §E.5).
+    /// Source: specs/ksm.md#counters.
     pub fn profit(&self) -> i64 {
         self.general_profit.unwrap_or(self.saved_bytes() as i64 - self.items() as i64 * ITEM_BYTES)
     }

@@ -25,7 +25,7 @@ impl Mapping {
     /// Whether `MADV_MERGEABLE` (or `PR_SET_MEMORY_MERGE`) has an effect. Where
     /// it has none, the call succeeds all the same.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub const fn may_merge(&self) -> bool {
         !(self.shared
             || self.pfn_or_io
@@ -39,7 +39,7 @@ impl Mapping {
 
 /// Whether `prctl(PR_SET_MEMORY_MERGE)` exists.
 ///
-/// Source: specs/ksm.md#registration (SPEC §E.2).
+/// Source: specs/ksm.md#registration.
 pub fn has_merge_any(version: KernelVersion) -> bool {
     version >= KernelVersion::V6_12
 }

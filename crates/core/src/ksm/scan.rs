@@ -109,7 +109,7 @@ impl Ksm {
     /// What ksmd does between two sleeps: `pages_to_scan` pages, or what is left
     /// of the pass. Nothing while it should not run.
     ///
-    /// Source: specs/ksm.md#pass (SPEC §E.2).
+    /// Source: specs/ksm.md#pass.
     pub fn batch<M: Memory>(&mut self, mem: &mut M, now: &Now) -> Batch {
         let mut batch = Batch::default();
         if !self.should_run() {
@@ -131,14 +131,14 @@ impl Ksm {
     /// How long ksmd sleeps after a batch, in ticks. A write of
     /// `sleep_millisecs` ends it.
     ///
-    /// Source: specs/ksm.md#pass (SPEC §E.2).
+    /// Source: specs/ksm.md#pass.
     pub const fn sleep_jiffies(&self) -> u64 {
         msecs_to_jiffies(self.settings.sleep_millisecs as u64)
     }
 
     /// Visit the next page, or end the pass.
     ///
-    /// Source: specs/ksm.md#pass (SPEC §E.2).
+    /// Source: specs/ksm.md#pass.
     pub fn step<M: Memory>(&mut self, mem: &mut M, now: &Now) -> Step {
         if self.first == NIL {
             return Step::Idle;
@@ -229,7 +229,7 @@ impl Ksm {
 
     /// Whether smart scan passes the page over.
     ///
-    /// Source: specs/ksm.md#smart-scan (SPEC §E.3).
+    /// Source: specs/ksm.md#smart-scan.
     fn skips<M: Memory>(&mut self, mem: &M, item: u32, page: Page) -> bool {
         if !self.settings.smart_scan || mem.stable(page).is_some() {
             return false;
@@ -249,7 +249,7 @@ impl Ksm {
 
     /// What becomes of one page.
     ///
-    /// Source: specs/ksm.md#one-page (SPEC §E.3).
+    /// Source: specs/ksm.md#one-page.
     fn process<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page, now: &Now) -> Outcome {
         let own = self.node_of(mem, page);
         if let Some(node) = own {
@@ -361,7 +361,7 @@ impl Ksm {
     /// duplicate of the chain. `None`: something stale was met and removed, the
     /// search has to begin again.
     ///
-    /// Source: specs/ksm.md#chains (SPEC §E.3).
+    /// Source: specs/ksm.md#chains.
     fn meet<M: Memory>(&mut self, mem: &M, at: u32, prunes: bool, now: &Now) -> Option<Met> {
         if !self.stable.get(at).is_chain() {
             return self.live_page(mem, at).map(|page| Met { page, dup: at, at });
@@ -407,7 +407,7 @@ impl Ksm {
     /// Search the stable tree of the page's node. For a merged page that waits
     /// on the migrate list (`own`) it is also where it finds its new home.
     ///
-    /// Source: specs/ksm.md#one-page, specs/ksm.md#migration (SPEC §E.3, §E.4).
+    /// Source: specs/ksm.md#one-page, specs/ksm.md#migration.
     fn search_stable<M: Memory>(
         &mut self,
         mem: &mut M,
@@ -543,7 +543,7 @@ impl Ksm {
     /// Search the unstable tree of the page's node for an equal one to merge
     /// with; if there is none, the page is put into the tree.
     ///
-    /// Source: specs/ksm.md#one-page (SPEC §E.3).
+    /// Source: specs/ksm.md#one-page.
     fn search_unstable<M: Memory>(
         &mut self,
         mem: &mut M,

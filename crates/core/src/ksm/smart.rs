@@ -9,7 +9,7 @@ const YOUNG: u8 = 3;
 ///
 /// * `age` – earlier visits as an ordinary page, also skipped ones, up to 255.
 ///
-/// Source: specs/ksm.md#smart-scan (SPEC §E.3).
+/// Source: specs/ksm.md#smart-scan.
 pub const fn skips_granted(age: u8) -> u8 {
     match age {
         0..=3 => 1,
@@ -32,7 +32,7 @@ pub struct SmartVisit {
 
 /// Whether a visit at `age` with `skips` left is passed over.
 ///
-/// Source: specs/ksm.md#smart-scan (SPEC §E.3).
+/// Source: specs/ksm.md#smart-scan.
 pub const fn visit(age: u8, skips: u8) -> SmartVisit {
     let older = age.saturating_add(1);
     if age < YOUNG {

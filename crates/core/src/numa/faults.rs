@@ -24,7 +24,7 @@ pub const CPUPID_MASK: u32 = (1 << (PID_BITS + CPU_BITS)) - 1;
 
 /// The last accessor of a page: a CPU and the low bits of a PID, or *unset*.
 ///
-/// Source: specs/numa.md#cpupid (SPEC §A.7).
+/// Source: specs/numa.md#cpupid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CpuPid(u32);
 
@@ -221,7 +221,7 @@ impl TaskFaults {
     ///
     /// A shared fault between two active nodes of a group counts as local.
     ///
-    /// Source: specs/numa.md#accounting (SPEC §A.7).
+    /// Source: specs/numa.md#accounting.
     #[inline]
     pub fn account(&mut self, f: AccountedFault, group: Option<&GroupFaults>, nr_nodes: usize) {
         if self.nodes.is_empty() {
@@ -251,7 +251,7 @@ impl TaskFaults {
 
     /// Whether placement is to be tried now; if so, sets the next time.
     ///
-    /// Source: specs/numa.md#placement (SPEC §A.7).
+    /// Source: specs/numa.md#placement.
     #[inline]
     pub fn placement_due(&mut self, now_jiffies: u64, period_ms: u32) -> bool {
         if now_jiffies <= self.migrate_retry_jiffies {
@@ -265,7 +265,7 @@ impl TaskFaults {
     /// Moves the buffers into the averages, of the task and of its group, once
     /// per scan sequence; `None` if `task` has seen `mm_seq` already.
     ///
-    /// Source: specs/numa.md#placement (SPEC §A.7).
+    /// Source: specs/numa.md#placement.
     pub fn place(
         &mut self,
         task: &mut TaskScan,
@@ -312,7 +312,7 @@ impl TaskFaults {
     /// What `exec` drops: the averages. Buffers, locality counters and the
     /// preferred node stay.
     ///
-    /// Source: specs/numa.md#fork (SPEC §A.3).
+    /// Source: specs/numa.md#fork.
     pub fn exec(&mut self) {
         for n in &mut self.nodes {
             n.mem = [0; 2];
@@ -385,7 +385,7 @@ impl GroupFaults {
     }
     /// A node is active if three times its cpu faults exceed the largest node's.
     ///
-    /// Source: specs/numa.md#groups (SPEC §A.7).
+    /// Source: specs/numa.md#groups.
     #[inline]
     pub fn is_active(&self, node: NodeId) -> bool {
         self.cpu(node) * 3 > self.max_cpu
@@ -446,7 +446,7 @@ pub enum Join {
 
 /// The rule of joining. A task without a group founds one first, if `may_group`.
 ///
-/// Source: specs/numa.md#groups (SPEC §A.7).
+/// Source: specs/numa.md#groups.
 #[inline]
 pub fn join_rule(f: JoinFacts) -> Join {
     if !f.may_group || !f.running_matches || !f.other_group {

@@ -183,7 +183,7 @@ pub const FIRST_STAGE_SEQS: i32 = 4;
 /// * `tier` – step 2: asked for pages of slow nodes under tiering (6.1 and
 ///   later), see [`crate::tiering::promote::PromoteNode::decide`].
 ///
-/// Source: specs/numa.md#page-filter (SPEC §A.8; 3.8: §A.2 g).
+/// Source: specs/numa.md#page-filter; 3.8: specs/numa.md#slow-start-seed, g.
 #[inline]
 pub fn page_filter(
     f: &HintFault,
@@ -286,7 +286,7 @@ pub enum IsolateRefusal {
 ///
 /// * `room` – asked third: whether [`crate::tiering::watermarks::admit_node`] admits.
 ///
-/// Source: specs/numa.md#isolation (SPEC §A.8 last paragraph).
+/// Source: specs/numa.md#isolation.
 #[inline]
 pub fn isolate(
     shared_executable_file: bool,

@@ -18,7 +18,7 @@ pub const MAX_SCAN_MB_PER_S: u32 = 2560;
 /// else as the kernel's bit arithmetic does. 0 pages count as one window; so
 /// does everything with `size_mb` 0, where the kernel divides by zero.
 ///
-/// Source: specs/numa.md#periods (SPEC §A.5).
+/// Source: specs/numa.md#periods.
 #[inline]
 pub const fn nr_windows(rss: Pages, size_mb: u32) -> u64 {
     if size_mb == 0 {
@@ -63,7 +63,7 @@ pub struct Limits {
 impl Limits {
     /// The limits of a task with `rss` resident pages.
     ///
-    /// Source: specs/numa.md#periods (SPEC §A.5); 3.8 takes the knobs as they are.
+    /// Source: specs/numa.md#periods; 3.8 takes the knobs as they are.
     pub fn new(knobs: &Knobs, rss: Pages, group: Option<GroupScale>) -> Self {
         if knobs.version == KernelVersion::V3_8 {
             let min_ms = knobs.scan_period_min_ms;
@@ -114,7 +114,7 @@ pub struct Adapted {
 /// Surprises of the kernel that are kept: purely private, purely remote traffic
 /// doubles the period, and privacy is looked at before locality.
 ///
-/// Source: specs/numa.md#adaptive-period (SPEC §A.6).
+/// Source: specs/numa.md#adaptive-period.
 pub fn adapt(period_ms: u32, limits: Limits, s: Since, version: KernelVersion) -> Adapted {
     if s.local + s.shared == 0 || s.failed != 0 {
         return Adapted {
@@ -147,7 +147,7 @@ pub fn adapt(period_ms: u32, limits: Limits, s: Since, version: KernelVersion) -
 /// ([`Limits::start_ms`]). Only for tasks with fault statistics while balancing
 /// is on.
 ///
-/// Source: specs/numa.md#adaptive-period (SPEC §A.6, cross-node pull).
+/// Source: specs/numa.md#adaptive-period.
 #[inline]
 pub fn restarts_after_move(seq: i32, from: NodeId, to: NodeId, preferred: Option<NodeId>) -> bool {
     if from == to {

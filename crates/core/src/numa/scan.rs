@@ -97,7 +97,7 @@ pub enum TickOutcome {
 /// * `start_period_ms` – the period with which sampling starts
 ///   ([`super::period::Limits::start_ms`]); asked at the first trigger only.
 ///
-/// Source: specs/numa.md#slow-start-seed, specs/numa.md#slow-start-today (SPEC §A.2, §A.3).
+/// Source: specs/numa.md#slow-start-seed, specs/numa.md#slow-start-today.
 #[inline]
 pub fn tick(
     task: &mut TaskScan,
@@ -150,7 +150,7 @@ pub enum Birth {
 ///
 /// The child of [`Birth::Fork`] then takes [`MmScan::inherited`], and no preferred node.
 ///
-/// Source: specs/numa.md#fork (SPEC §A.2, §A.3).
+/// Source: specs/numa.md#fork.
 pub fn fork(
     birth: Birth,
     parent: &TaskScan,
@@ -221,7 +221,7 @@ pub struct WorkFacts {
 /// Begins the queued scan work: arms or takes the turn. Taking it replaces the
 /// gate at once, so that of several tasks one scans.
 ///
-/// Source: specs/numa.md#scan-work (SPEC §A.4 steps 1 to 4, §A.2 a and d).
+/// Source: specs/numa.md#scan-work, steps 1 to 4; specs/numa.md#slow-start-seed, a and d.
 pub fn begin_work(
     task: &mut TaskScan,
     mm: &mut MmScan,
@@ -298,7 +298,7 @@ pub const fn accounted_between(began_ns: u64, ended_ns: u64) -> u64 {
 
 /// 3.8: a hint fault that moved nothing lengthens the period by ten ticks.
 ///
-/// Source: specs/numa.md#slow-start-seed (SPEC §A.2 c).
+/// Source: specs/numa.md#slow-start-seed, c.
 #[inline]
 pub fn seed_back_off(task: &mut TaskScan, scan_period_max_ms: u32) {
     let step = crate::kernel::jiffies_to_msecs(10);
@@ -307,7 +307,7 @@ pub fn seed_back_off(task: &mut TaskScan, scan_period_max_ms: u32) {
 
 /// 3.8: the limit of 128 MB moved to a node in 100 ms, which also skips scans.
 ///
-/// Source: specs/numa.md#slow-start-seed (SPEC §A.2 e).
+/// Source: specs/numa.md#slow-start-seed, e.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeedRateLimit {
     window_end_jiffies: u64,

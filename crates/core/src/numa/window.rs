@@ -22,7 +22,7 @@ use crate::units::{HUGE_PAGES, NodeId};
 /// Why a VMA is passed over; [`SkipReason::name`] is the word that the
 /// tracepoint `sched_skip_vma_numa` prints.
 ///
-/// Source: specs/numa.md#skip-order (SPEC §A.4 step 6).
+/// Source: specs/numa.md#skip-order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SkipReason {
     /// Can't migrate, or its policy forbids it.
@@ -81,7 +81,7 @@ pub struct VmaFacts {
 /// one does, unless it was set with the balancing flag, which only bind and
 /// (after 6.1) preferred-many accept.
 ///
-/// Source: specs/numa.md#skip-order (SPEC §A.4 step 6).
+/// Source: specs/numa.md#skip-order.
 pub fn policy_migrates(policy: PolicyKind, version: KernelVersion) -> bool {
     if version == KernelVersion::V3_8 {
         // Its scan does not look at policies.
@@ -147,7 +147,7 @@ impl VmaScan {
     ///
     /// * `start_vpn` – the VMA's first page. * `nr_threads` – of the process.
     ///
-    /// Source: specs/numa.md#accessed (SPEC §A.4 step 7).
+    /// Source: specs/numa.md#accessed.
     #[inline]
     pub fn accessed(&self, mm: &MmScan, start_vpn: u64, pid: u32, nr_threads: u32) -> bool {
         mm.seq.wrapping_sub(self.start_seq) < 2
@@ -163,7 +163,7 @@ fn pid_window(scan_delay_ms: u32) -> u64 {
 
 /// The 6-bit hash of a PID in the windows of a VMA.
 ///
-/// Source: specs/numa.md#accessed (SPEC §A.4 step 7).
+/// Source: specs/numa.md#accessed.
 #[inline]
 pub const fn pid_hash(pid: u32) -> u32 {
     pid.wrapping_mul(0x61C8_8647) >> 26
@@ -240,7 +240,7 @@ enum At {
 ///            ▲───────────┘        ▲──────────────────────┘
 /// ```
 ///
-/// Source: specs/numa.md#scan-work (SPEC §A.4 steps 4 to 10).
+/// Source: specs/numa.md#scan-work, steps 4 to 10.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanWork {
     version: KernelVersion,
@@ -495,7 +495,7 @@ pub enum PteReason {
 /// Whether a page's heat is measured by time: tiering is on and its node is slow.
 /// Kernels before 6.1 have no such measure.
 ///
-/// Source: specs/tiering.md#access-time (SPEC §B.4).
+/// Source: specs/tiering.md#access-time.
 #[inline]
 pub fn uses_access_time(mode: Mode, top_tier: bool, version: KernelVersion) -> bool {
     mode.tiering() && !top_tier && version >= KernelVersion::V6_1
@@ -503,7 +503,7 @@ pub fn uses_access_time(mode: Mode, top_tier: bool, version: KernelVersion) -> b
 
 /// Whether an entry of a base page is marked.
 ///
-/// Source: specs/numa.md#pte (SPEC §A.4 last paragraph).
+/// Source: specs/numa.md#pte.
 #[inline]
 pub fn pte_eligible(p: &PteFacts, r: &RangeFacts) -> PteVerdict {
     use PteReason as R;
@@ -540,7 +540,7 @@ pub fn pte_eligible(p: &PteFacts, r: &RangeFacts) -> PteVerdict {
 
 /// Whether an entry of a huge page is marked. `zero_page`: it maps the huge zero page.
 ///
-/// Source: specs/numa.md#pte (SPEC §A.4 last paragraph): up to 6.12 fewer tests than for base pages.
+/// Source: specs/numa.md#pte: up to 6.12 fewer tests than for base pages.
 #[inline]
 pub fn pmd_eligible(p: &PteFacts, zero_page: bool, r: &RangeFacts) -> PteVerdict {
     if !p.present || zero_page {

@@ -10,7 +10,7 @@
 
 /// A value of `numa_balancing`.
 ///
-/// Source: specs/tiering.md#bits (SPEC §B.1).
+/// Source: specs/tiering.md#bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mode(u8);
 
@@ -77,7 +77,8 @@ pub struct ModeEffect {
 mod tests {
     use super::*;
 
-    // SPEC §B.1: 0 off, 1 normal, 2 tiering, 3 both; §F.1 S1 "1 behaves as old boolean".
+    // specs/tiering.md#bits: 0 off, 1 normal, 2 tiering, 3 both; specs/seeds.md#s1: 1 does what
+    // the truth value did.
     #[test]
     fn bits() {
         let bits = |v| {
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(Mode::from_raw(5), None);
     }
 
-    // SPEC §B.1 "Effect of a write": only tiering 0 to 1 resets; 2 to 3 does not.
+    // specs/tiering.md#bits: of all writes only tiering 0 to 1 resets; 2 to 3 does not.
     #[test]
     fn effect_of_a_write() {
         let e = |a, b| Mode::from_raw(a).unwrap().effect_of(Mode::from_raw(b).unwrap());

@@ -16,7 +16,7 @@ use crate::units::{NodeId, PAGE_SIZE, Pages};
 
 /// A time in ms in a page's 21 bits of last access; wraps after 2097 s.
 ///
-/// Source: specs/tiering.md#access-time (SPEC §B.4).
+/// Source: specs/tiering.md#access-time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccessTime(u32);
 
@@ -97,7 +97,7 @@ pub struct PromoteNode {
 impl PromoteNode {
     /// What switching tiering on does.
     ///
-    /// Source: specs/tiering.md#bits (SPEC §B.1).
+    /// Source: specs/tiering.md#bits.
     pub fn reset(&mut self, now_ms: u32) {
         self.threshold_ms = 0;
         self.threshold_base = self.nr_candidates;
@@ -116,7 +116,7 @@ impl PromoteNode {
     ///
     /// * `room` – what [`super::watermarks::has_plenty`] says of the node.
     ///
-    /// Source: specs/tiering.md#promotion (SPEC §B.4 steps 1 to 4).
+    /// Source: specs/tiering.md#promotion.
     #[inline]
     pub fn decide(
         &mut self,
@@ -146,7 +146,7 @@ impl PromoteNode {
 
     /// Adapts the threshold if its interval is over.
     ///
-    /// Source: specs/tiering.md#threshold (SPEC §B.4 step 2).
+    /// Source: specs/tiering.md#threshold.
     #[inline]
     pub fn adjust(&mut self, now_ms: u32, knobs: PromoteKnobs) {
         if now_ms.wrapping_sub(self.threshold_start_ms) <= knobs.scan_period_max_ms {
@@ -171,7 +171,7 @@ impl PromoteNode {
     /// Counts candidates and says whether the node's rate is used up. The first
     /// folio of a window is free, unless the rate is 0.
     ///
-    /// Source: specs/tiering.md#rate (SPEC §B.4 step 4).
+    /// Source: specs/tiering.md#rate.
     #[inline]
     pub fn is_limited(&mut self, now_ms: u32, nr_pages: Pages, knobs: PromoteKnobs) -> bool {
         self.nr_candidates = self.nr_candidates.wrapping_add(nr_pages.0);
@@ -186,7 +186,7 @@ impl PromoteNode {
 /// Free memory above the promo mark at which a node takes everything: 1 GiB or a
 /// sixteenth of what is present.
 ///
-/// Source: specs/tiering.md#promotion (SPEC §B.4 step 1).
+/// Source: specs/tiering.md#promotion, step 1.
 #[inline]
 pub fn plenty(present: Pages) -> Pages {
     Pages(((1u64 << 30) / PAGE_SIZE).max(present.0 / 16))

@@ -56,7 +56,7 @@ impl Lru {
 
 /// Pages that kswapd wants to scan in a pass: of each zone high, but at least a batch.
 ///
-/// Source: specs/tiering.md#rounds (SPEC §B.7).
+/// Source: specs/tiering.md#rounds.
 pub fn scan_goal(highs: impl IntoIterator<Item = Pages>) -> Pages {
     highs.into_iter().map(|h| Pages(h.0.max(SWAP_CLUSTER_MAX))).sum()
 }
@@ -136,7 +136,7 @@ impl Kswapd {
     }
     /// Whether a wake-up is heeded: not while running, nor balanced, nor hopeless.
     ///
-    /// Source: specs/tiering.md#kswapd (SPEC §B.5).
+    /// Source: specs/tiering.md#kswapd.
     pub const fn heeds_wakeup(&self, balanced: bool) -> bool {
         !self.running && !balanced && !self.is_hopeless()
     }
@@ -154,7 +154,7 @@ impl Kswapd {
 
 /// Whether an inactive list is short of its active one: then the active list shrinks.
 ///
-/// Source: specs/tiering.md#lists (SPEC §B.7).
+/// Source: specs/tiering.md#lists.
 #[inline]
 pub const fn inactive_is_low(inactive: Pages, active: Pages) -> bool {
     let gib = (inactive.0 + active.0) >> (30 - 12);
@@ -200,7 +200,7 @@ pub const fn check_references(
 /// executable pages of files that were accessed do. The accessed bits of every page that
 /// is looked at are cleared, of anonymous ones too; the referenced flag stays as it is.
 ///
-/// Source: specs/tiering.md#lists (SPEC §B.7).
+/// Source: specs/tiering.md#lists.
 #[inline]
 pub const fn stays_active(nr_accessed: u32, executable_file: bool) -> bool {
     nr_accessed > 0 && executable_file
@@ -220,7 +220,7 @@ impl LruCosts {
     /// not reclaimed. `all_lists` are the pages of all four lists; both costs are
     /// halved once they exceed a quarter of it.
     ///
-    /// Source: specs/tiering.md#shares (SPEC §B.7); 6.1 charges 1 a page of I/O and no rotation.
+    /// Source: specs/tiering.md#shares; 6.1 charges 1 a page of I/O and no rotation.
     pub fn note(
         &mut self,
         file: bool,
@@ -331,7 +331,7 @@ impl Shares {
 
     /// How many pages of a list of `size` are scanned at `priority`.
     ///
-    /// Source: specs/tiering.md#rounds (SPEC §B.7).
+    /// Source: specs/tiering.md#rounds.
     #[inline]
     pub const fn target(&self, file: bool, size: Pages, priority: u32) -> Pages {
         let part = if file { self.file } else { self.anon };

@@ -71,7 +71,7 @@ impl Perf {
 /// Abstract distance of memory with `perf`, against `reference`; `None` where
 /// a sum is 0 and nothing can be said. Truncates after each division.
 ///
-/// Source: specs/tiering.md#tiers (SPEC §B.2).
+/// Source: specs/tiering.md#tiers.
 pub fn abstract_distance(reference: &Perf, perf: &Perf) -> Option<u64> {
     if !reference.is_usable() || !perf.is_usable() {
         return None;
@@ -122,7 +122,7 @@ pub struct Tiers {
 impl Tiers {
     /// The tiers that `version` makes of `machine`.
     ///
-    /// Source: specs/tiering.md#tiers (SPEC §B.2).
+    /// Source: specs/tiering.md#tiers.
     pub fn new(machine: &Machine, firmware: Firmware, version: KernelVersion) -> Self {
         let with_memory = || machine.nodes.iter().filter(|n| n.managed().0 > 0);
         let reference = (version >= KernelVersion::V6_12 && firmware == Firmware::Hmat)
@@ -205,7 +205,7 @@ impl Tiers {
     /// nodes, in the allocator's order. The kernel chooses among them at random
     /// once per batch. Empty in the lowest tier.
     ///
-    /// Source: specs/tiering.md#demotion (SPEC §B.3).
+    /// Source: specs/tiering.md#demotion.
     pub fn demotion_targets(&self, machine: &Machine, node: NodeId) -> Vec<NodeId> {
         if self.version == KernelVersion::V3_8 {
             return Vec::new();
@@ -221,7 +221,7 @@ impl Tiers {
 
     /// Where else they may go: all nodes of all lower tiers, in the allocator's order.
     ///
-    /// Source: specs/tiering.md#demotion (SPEC §B.3).
+    /// Source: specs/tiering.md#demotion.
     pub fn demotion_fallback(&self, machine: &Machine, node: NodeId) -> Vec<NodeId> {
         let Some(t) = self.tier(node).filter(|_| self.version != KernelVersion::V3_8) else {
             return Vec::new();
@@ -267,7 +267,7 @@ fn best_perf(machine: &Machine, node: NodeId) -> Option<Perf> {
 /// Nodes of `among` in the order in which the allocator falls back from `from`:
 /// itself, then by distance, where a lower number and having CPUs count one each.
 ///
-/// Source: specs/tiering.md#demotion (SPEC §B.3).
+/// Source: specs/tiering.md#demotion.
 pub fn allocator_order(machine: &Machine, from: NodeId, among: &[NodeId]) -> Vec<NodeId> {
     let cost = |to: NodeId| {
         let distance = machine.distance(from, to).unwrap_or(u32::MAX - 2);

@@ -19,7 +19,7 @@ use crate::units::{Bytes, Pages};
 /// `min_free_kbytes` that the kernel computes from the memory that is not in
 /// movable zones, in kB: 128 to 262144.
 ///
-/// Source: specs/tiering.md#watermarks (SPEC §B.5).
+/// Source: specs/tiering.md#watermarks.
 pub fn min_free_kbytes(lowmem: Pages) -> u64 {
     let kb = lowmem.0 * 4;
     (kb * 16).isqrt().clamp(128, 262_144)
@@ -28,7 +28,7 @@ pub fn min_free_kbytes(lowmem: Pages) -> u64 {
 /// To what `min_free_kbytes` is raised while huge pages are used, in kB, for
 /// `nr_zones` populated zones that are not movable.
 ///
-/// Source: specs/tiering.md#watermarks (SPEC §B.5).
+/// Source: specs/tiering.md#watermarks.
 pub fn huge_page_min_free_kbytes(nr_zones: u64, lowmem: Pages) -> u64 {
     4 * (5632 * nr_zones).min(lowmem.0 / 20)
 }
@@ -100,7 +100,7 @@ impl MarkKnobs {
 
     /// Marks of the zones of one node.
     ///
-    /// Source: specs/tiering.md#watermarks (SPEC §B.5).
+    /// Source: specs/tiering.md#watermarks.
     pub fn node(&self, zones: &[Zone]) -> Vec<ZoneMarks> {
         zones
             .iter()
@@ -193,7 +193,7 @@ pub struct WakeFacts {
 ///   is on (the posted margin: only where it can demote).
 /// * Choice *a*: the marks are ignored down to min.
 ///
-/// Source: specs/tiering.md#admission (SPEC §B.5; seed S1 choices a and b).
+/// Source: specs/tiering.md#admission; specs/seeds.md#s1: choices a and b.
 #[inline]
 pub fn admit(
     free: Pages,
@@ -208,7 +208,7 @@ pub fn admit(
 
 /// Admission to a node: one zone that has room is enough.
 ///
-/// Source: specs/tiering.md#admission (SPEC §B.5).
+/// Source: specs/tiering.md#admission.
 #[inline]
 pub fn admit_node(
     zones: impl IntoIterator<Item = (Pages, ZoneMarks)>,
@@ -236,7 +236,7 @@ pub fn admit_node(
 /// Whether a node has so much room that everything is promoted to it: some zone
 /// has more than its promo mark and [`super::promote::plenty`] free.
 ///
-/// Source: specs/tiering.md#promotion (SPEC §B.4 step 1).
+/// Source: specs/tiering.md#promotion, step 1.
 #[inline]
 pub fn has_plenty(zones: impl IntoIterator<Item = (Pages, ZoneMarks)>, present: Pages) -> bool {
     let enough = super::promote::plenty(present);
@@ -246,7 +246,7 @@ pub fn has_plenty(zones: impl IntoIterator<Item = (Pages, ZoneMarks)>, present: 
 /// The mark at which kswapd regards a zone as balanced: promo while tiering is
 /// on (the posted margin: only where the node can demote), else high.
 ///
-/// Source: specs/tiering.md#kswapd (SPEC §B.5).
+/// Source: specs/tiering.md#kswapd.
 #[inline]
 pub fn balance_mark(m: &ZoneMarks, margin: Margin, wake: WakeFacts) -> Pages {
     if wake.tiering && (margin != Margin::PostedQuarter || wake.can_demote) {
@@ -259,7 +259,7 @@ pub fn balance_mark(m: &ZoneMarks, margin: Margin, wake: WakeFacts) -> Pages {
 /// Whether a node is balanced: some zone is above its mark. A node without
 /// zones is balanced.
 ///
-/// Source: specs/tiering.md#kswapd (SPEC §B.5).
+/// Source: specs/tiering.md#kswapd.
 #[inline]
 pub fn is_balanced(
     zones: impl IntoIterator<Item = (Pages, ZoneMarks)>,
@@ -278,7 +278,7 @@ pub fn is_balanced(
 
 /// MGLRU's early end of a round (6.12 and later): all zones are above the mark and 64 pages.
 ///
-/// Source: specs/tiering.md#kswapd (SPEC §B.5).
+/// Source: specs/tiering.md#kswapd.
 #[inline]
 pub fn mglru_aborts(
     zones: impl IntoIterator<Item = (Pages, ZoneMarks)>,

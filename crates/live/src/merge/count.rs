@@ -15,7 +15,7 @@
 //! Without forks and earlier merging that is `pages_sharing`. A frame that only
 //! forked processes map is not merged with itself.
 //!
-//! Source: SPEC §E.3, chains; E.3 step 4 for forked pages.
+//! Source: specs/ksm.md#chains; specs/ksm.md#one-page, step 4, for forked pages.
 
 use super::table::{Entry, Table};
 use super::{Flow, NodeSaving, Saving};
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn chains_follow_the_limit() {
-        // Vectors of SPEC §E.3: N identical, limit M, shared, sharing, unmerged.
+        // Vectors of specs/ksm.md#chains: N identical, limit M, shared, sharing, unmerged.
         for (n, m, shared, sharing, unmerged) in [
             (3, 2, 1, 1, 1),
             (4, 2, 2, 2, 0),

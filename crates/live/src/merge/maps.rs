@@ -7,7 +7,7 @@
 //! file, or by the kernel itself, which names them (`[vvar]`). Private mappings
 //! of files are looked at page by page: see [`super::pages`].
 //!
-//! Source: SPEC §E.2.
+//! Source: specs/ksm.md#registration.
 
 use std::io;
 

@@ -86,7 +86,7 @@ impl Simulation {
 
     /// Writes to a file of the folder, as who may open it for that.
     ///
-    /// Source: specs/files.md#ksm (SPEC §E.5).
+    /// Source: specs/files.md#ksm.
     pub(super) fn write_ksm(
         &mut self,
         path: &str,

@@ -6,7 +6,7 @@
 //! | of nodes: lists, promotions, [6.12] demotions | node's `vmstat`, `zoneinfo` |
 //! | events | – |
 //!
-//! Source: specs/files.md#vmstat (SPEC §B.6).
+//! Source: specs/files.md#vmstat.
 
 use crate::lists::Lru;
 use crate::simulation::Simulation;
@@ -28,7 +28,7 @@ enum Group {
     None,
 }
 
-/// Source: specs/files.md#versions (SPEC §B.6).
+/// Source: specs/files.md#versions.
 fn group(item: Item, version: KernelVersion) -> Group {
     use KernelVersion::{V3_8, V6_1, V6_12};
     match item {

@@ -1,5 +1,5 @@
 //! Where a page comes from: fallback by distance, watermarks, and who is woken
-//! when there is none (SPEC §B.5).
+//! when there is none (specs/tiering.md#allocation).
 
 use super::{Ctx, Kernel};
 use crate::vmstat::Item;

@@ -193,7 +193,7 @@ impl Kernel {
     }
     /// `prctl(PR_SET_MEMORY_MERGE, 1)`, where this kernel has it and contents are kept.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub(crate) fn set_merge_any(&mut self, space: usize) -> Result<(), MemoryError> {
         if self.memory.contents.is_none() || !register::has_merge_any(self.knobs.version) {
             return Ok(());
@@ -210,7 +210,7 @@ impl Kernel {
     /// # Errors
     /// `EAGAIN` without memory for the copies: the mappings stay mergeable.
     ///
-    /// Source: specs/ksm.md#registration (SPEC §E.2).
+    /// Source: specs/ksm.md#registration.
     pub(crate) fn madvise_merge(
         &mut self,
         ctx: &mut Ctx,
@@ -289,7 +289,7 @@ impl Kernel {
     /// Memory goes offline, has done so, or stays: ksmd rests meanwhile, and nodes whose
     /// page did not move away but was freed go.
     ///
-    /// Source: specs/ksm.md#offline (SPEC §E.4).
+    /// Source: specs/ksm.md#offline.
     pub(super) fn merge_notice(&mut self, notice: Notice) {
         match notice {
             Notice::GoingOffline => self.ksm_mut().going_offline(),

@@ -14,7 +14,7 @@ use homenode_core::scenario::Policy;
 pub(super) enum Entries {
     /// As they were.
     Keep,
-    /// Accessible, and read-only where `read_only` (SPEC §A.7: a private page that
+    /// Accessible, and read-only where `read_only` (specs/numa.md#hint-fault: a private page that
     /// a hint fault moved).
     Accessible { read_only: bool },
 }
@@ -113,7 +113,7 @@ impl Kernel {
     pub(super) fn take_quietly(&mut self, node: usize, n: u64, mark: Mark) -> Option<usize> {
         // A promotion is admitted where more than high and its own pages is free; an
         // allocation, as a demotion makes one, where more than its mark remains or is met
-        // by the last page (SPEC §B.5).
+        // by the last page (specs/tiering.md#allocation).
         let more = if mark == Mark::High { n } else { n - 1 };
         let zones = &self.memory.nodes[node].zones;
         let free = |z: usize| self.memory.zones[z].free;

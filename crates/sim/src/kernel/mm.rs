@@ -235,6 +235,10 @@ impl Kernel {
 
     /// A copy of an address space, as fork makes it: private pages become shared
     /// frames, read-only on both sides. The child's mappings begin anew with the scan.
+    ///
+    /// Where Linux does otherwise: specs/exceptions/fork-huge.md,
+    /// specs/exceptions/fork-order.md, specs/exceptions/fork-protnone.md,
+    /// specs/exceptions/shared-mappings.md, specs/exceptions/shared-swap.md.
     pub(crate) fn fork_space(
         &mut self,
         ctx: &mut Ctx,
@@ -389,7 +393,7 @@ impl Kernel {
         }
     }
     /// Another program: nothing of the old mappings stays, and the space is new to
-    /// the scan (SPEC §A.3).
+    /// the scan (specs/numa.md#fork).
     pub(crate) fn exec_space(&mut self, ctx: &mut Ctx, space: usize) -> Result<(), MemoryError> {
         self.unmap_quietly(ctx, space, 0, u64::MAX / PAGE_SIZE);
         let now = Self::jiffies(ctx.clock);

@@ -78,7 +78,7 @@ impl Kernel {
         let slow = self.model.slow_start;
         match of {
             None => {
-                // exec gives a new space; today its gate is unset (SPEC §A.2, §A.3).
+                // exec gives a new space; today its gate is unset (specs/numa.md#fork).
                 let mut launcher = MmScan::new();
                 let parent = TaskScan::default();
                 self.numa[id].scan =
@@ -122,7 +122,7 @@ impl Kernel {
         let users = self.space(self.numa[of].space).users + 1;
         self.numa_born(id, Some(of), users, now);
     }
-    /// Another program in the same task: SPEC §A.3.
+    /// Another program in the same task: specs/numa.md#fork.
     pub(crate) fn numa_exec(&mut self, id: usize) {
         self.leave_group(id);
         self.numa[id].faults.exec();
@@ -147,7 +147,7 @@ impl Kernel {
         let group = n.group.and_then(|g| self.groups.get(&g)).map(GroupFaults::scale);
         Limits::new(&self.knobs, Pages(rss), group)
     }
-    /// The tick of a running task: SPEC §A.2, §A.3.
+    /// The tick of a running task: specs/numa.md#slow-start-seed, specs/numa.md#slow-start-today.
     pub(crate) fn numa_tick(&mut self, ctx: &mut Ctx, id: usize) {
         if !self.knobs.numa_balancing.enabled() {
             return;
@@ -163,7 +163,7 @@ impl Kernel {
             self.scan_work(ctx, id);
         }
     }
-    /// One scan: SPEC §A.4.
+    /// One scan: specs/numa.md#scan-work.
     fn scan_work(&mut self, ctx: &mut Ctx, id: usize) {
         let now = Self::jiffies(ctx.clock);
         let start = self.limits(id).start_ms;
@@ -268,7 +268,7 @@ impl Kernel {
                     let zone = self.memory.word(frame | FRAME_ITEM).zone();
                     let mappers = self.memory.mappers(frame).len() as u32;
                     // A merged page has no task that it belongs to: the scan passes it
-                    // over, in all versions. Source: SPEC §A.4.
+                    // over, in all versions. Source: specs/numa.md#pte.
                     let ksm = self.memory.is_merged(frame);
                     let facts = self.pte(self.memory.node_of(zone), true, mappers);
                     pte_eligible(&PteFacts { ksm, ..facts }, &range)
@@ -324,7 +324,7 @@ impl Kernel {
         }
     }
 
-    /// An access to an entry that the scan has made inaccessible: SPEC §A.7, §A.8, §B.4.
+    /// An access to an entry that the scan has made inaccessible: specs/numa.md#hint-fault.
     pub(super) fn hint_fault(&mut self, ctx: &mut Ctx, page: u32) -> Result<(), Fatal> {
         let at = self.place(page)?;
         ctx.clock += self.times.hint_fault;
@@ -422,7 +422,7 @@ impl Kernel {
         let verdict = page_filter(
             &HintFault {
                 // Without hot-page selection slow pages pass the ordinary filter, as
-                // in 5.18 (SPEC §B.1 last paragraph).
+                // in 5.18 (specs/tiering.md#bits).
                 version: if hot_pages { version } else { version.min(KernelVersion::V5_18) },
                 ..fault
             },
@@ -635,7 +635,7 @@ impl Kernel {
             }
         }
     }
-    /// Placement: averages, the preferred node, the next period (SPEC §A.6, §A.7).
+    /// Placement: averages, the preferred node, the next period (specs/numa.md#placement).
     fn place_task(&mut self, ctx: &Ctx, id: usize, space: usize) {
         let seq = self.space(space).scan.seq;
         let wall = ctx.clock / 1000;

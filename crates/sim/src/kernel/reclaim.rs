@@ -365,7 +365,7 @@ impl Kernel {
             batch.no_room = n == 1;
             return false;
         };
-        // A page that changes tier forgets who used it (SPEC §B.4).
+        // A page that changes tier forgets who used it (specs/tiering.md#access-time).
         let stamp = if self.knobs.numa_balancing.tiering() {
             crate::page::STAMP_UNSET
         } else {

@@ -143,7 +143,8 @@ impl Simulation {
         now: u64,
     ) -> usize {
         let id = self.tasks.len();
-        // PIDs begin where a booted system's begin; the low bits matter (SPEC §A.7).
+        // PIDs begin where a booted system's begin; the low bits matter
+        // (specs/numa.md#cpupid).
         let pid = match program {
             Program::Homenode | Program::Kdamond | Program::Ksmd | Program::Writer => {
                 self.helpers += 1;
@@ -303,7 +304,7 @@ impl Simulation {
     ) -> Option<usize> {
         let mut ctx = self.ctx_of(id, task);
         ctx.clock = task.clock;
-        // The hook of balancing runs before the child's space is made (SPEC §A.3).
+        // The hook of balancing runs before the child's space is made (specs/numa.md#fork).
         let numa = self.kernel.numa_fork(id, ctx.clock);
         let space = match self.kernel.fork_space(&mut ctx, task.space) {
             Ok(s) => s,

@@ -358,7 +358,7 @@ fn who_may_do_what() {
     );
 }
 
-// ── Values (specs/knobs.md; SPEC §A.1, §B.1, §B.3, §B.5) ───────────────────────
+// ── Values (specs/knobs.md) ────────────────────────────────────────────────────
 
 #[test]
 fn the_bit_field() {
@@ -550,7 +550,7 @@ fn the_other_knobs() {
             read /sys/kernel/mm/numa/demotion_enabled -> true
         "#]],
     );
-    // SPEC §A.1 [3.8]: sysctls without limits, negative into an unsigned.
+    // specs/knobs.md#sysctl [3.8]: sysctls without limits, negative into an unsigned.
     check(
         &mut boot(&two(), KernelVersion::V3_8),
         "
@@ -574,7 +574,7 @@ fn the_other_knobs() {
     );
 }
 
-// SPEC §A.1: on by default only where there is something to balance between.
+// specs/knobs.md#table: on by default only where there is something to balance between.
 #[test]
 fn one_node_boots_with_balancing_off() {
     for (nodes, text) in [(vec![dram(4096, 1)], "0\n"), (vec![dram(4096, 1), dram(4096, 1)], "1\n")]
@@ -677,7 +677,8 @@ fn counters_by_version() {
     .assert_eq(&out);
 }
 
-// SPEC §B.5's vector of one zone of 1048576 pages, and [6.12]'s line of the mark.
+// specs/tiering.md#watermarks: the example of one zone of 1048576 pages, and [6.12]'s line of
+// the mark.
 #[test]
 fn zones_and_their_marks() {
     let m = machine(&[dram(1 << 20, 1)]);
@@ -883,7 +884,7 @@ fn a_machine_in_views() {
     );
 }
 
-// SPEC §B.2: 5.18 has no files of tiers, 6.1 ignores the HMAT, 6.12 heeds it.
+// specs/tiering.md#tiers: 5.18 has no files of tiers, 6.1 ignores the HMAT, 6.12 heeds it.
 #[test]
 fn tiers_by_version() {
     let m = machine(&[dram(4096, 1), dram(4096, 1), cxl(4096), pmem(4096)]);

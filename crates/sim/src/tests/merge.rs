@@ -1,4 +1,4 @@
-//! Same-page merging on the simulated kernel's own pages: the vectors of SPEC §E end to
+//! Same-page merging on the simulated kernel's own pages: the examples of specs/ksm.md end to
 //! end, first step by step and without time, then by ksmd's task.
 
 use super::bench::{Bench, kind};
@@ -101,7 +101,7 @@ fn vpn_of(b: &Bench, page: u32) -> u64 {
     block.step * u64::from(BLOCK) + u64::from(page % BLOCK)
 }
 
-// SPEC §E.3: two identical pages merge during the second full pass.
+// specs/ksm.md#one-page: two identical pages merge during the second full pass.
 #[test]
 fn two_equal_pages_merge_in_the_second_pass() {
     let mut b = bench(&[]);
@@ -119,7 +119,7 @@ fn two_equal_pages_merge_in_the_second_pass() {
     assert_eq!(b.sim.kernel.space(b.space).rss, 2);
 }
 
-// SPEC §E.3: a write to a merged page copies, even for its last mapper; counters follow
+// specs/ksm.md#one-page: a write to a merged page copies, even for its last mapper; counters follow
 // at the item's next visit.
 #[test]
 fn a_write_to_a_merged_page_copies_also_for_the_last() {
@@ -140,7 +140,7 @@ fn a_write_to_a_merged_page_copies_also_for_the_last() {
     assert_eq!(counts(&b)[..3], [0, 0, 2]);
 }
 
-// The old content restored in time merges again at once (SPEC §E.3: 6.12, not 7.3).
+// The old content restored in time merges again at once (specs/ksm.md#one-page: 6.12, not 7.3).
 #[test]
 fn an_old_content_restored_merges_again_at_once() {
     for (version, after) in
@@ -175,7 +175,7 @@ fn a_page_that_changes_between_two_visits_is_volatile() {
     assert_eq!(counts(&b)[..4], [0, 0, 2, 1]);
 }
 
-// SPEC §E.3: (300, 7) → 43, 257, 0; 1 chain, 43 dups; and the others.
+// specs/ksm.md#chains: (300, 7) → 43, 257, 0; 1 chain, 43 dups; and the others.
 #[test]
 fn a_limit_makes_chains() {
     for (n, limit, want) in [
@@ -192,7 +192,7 @@ fn a_limit_makes_chains() {
     }
 }
 
-// SPEC §E.3, step 1: a fork's child is attached at its first visit, with no gate.
+// specs/ksm.md#one-page, step 1: a fork's child is attached at its first visit, with no gate.
 #[test]
 fn a_forks_child_is_attached_at_its_first_visit() {
     let mut b = bench(&[]);
@@ -227,7 +227,7 @@ fn a_forks_child_is_attached_at_its_first_visit() {
     assert_eq!(counts(&b)[..2], [1, 1]);
 }
 
-// SPEC §E.4: measured on 6.12.
+// specs/ksm.md#migration: measured on 6.12.
 #[test]
 fn pages_that_move_find_their_tree_again() {
     let mut b = bench(&[("merge_across_nodes", "0")]);
@@ -267,7 +267,7 @@ fn pages_that_move_find_their_tree_again() {
     assert_eq!(counted(&b), [1, 3, 0, 0, 0]);
 }
 
-// SPEC §E.1: with a tree per node, pages merge with those of their node only.
+// specs/ksm.md#structures: with a tree per node, pages merge with those of their node only.
 #[test]
 fn trees_per_node_keep_pages_at_home() {
     let fill = |b: &mut Bench| {
@@ -319,7 +319,7 @@ fn unmerged_pages_land_where_the_writer_runs() {
     b.check();
 }
 
-// SPEC §E.3, step 2, and §E.5: zero pages.
+// specs/ksm.md#one-page, step 2, and specs/ksm.md#counters: zero pages.
 #[test]
 fn pages_of_zeroes_are_mapped_to_one_that_costs_nothing() {
     let mut b = bench(&[("use_zero_pages", "1")]);
@@ -359,7 +359,7 @@ fn pages_of_zeroes_are_mapped_to_one_that_costs_nothing() {
     assert_eq!(counts(&b)[..2], [1, 2]);
 }
 
-// SPEC §E.5: a swapped page comes back as a copy of its own, and merges again.
+// specs/ksm.md#cost, departures: a swapped page comes back as a copy of its own, and merges again.
 #[test]
 fn merged_pages_go_to_the_swap_device_and_come_back_apart() {
     let m = machine(&[dram(2048, 1)]);
@@ -418,7 +418,7 @@ fn unmergeable_gives_copies_back_or_says_that_it_cannot() {
     assert!(b.sim.kernel.space(space).vmas.iter().any(|v| v.kind.mergeable), "it stays so");
 }
 
-// mremap unmerges what it moves (SPEC §E.2); what it holds goes along.
+// mremap unmerges what it moves (specs/ksm.md#registration); what it holds goes along.
 #[test]
 fn mremap_unmerges_what_it_moves() {
     let mut b = bench(&[]);
@@ -438,7 +438,8 @@ fn mremap_unmerges_what_it_moves() {
     assert_eq!(counts(&b)[..3], [1, 1, 1]);
 }
 
-// SPEC §E.3, step 5: subpages of a huge page are visited singly, only an attempt splits.
+// specs/ksm.md#one-page, step 5: subpages of a huge page are visited singly, only an attempt
+// splits.
 #[test]
 fn only_an_attempt_splits_a_huge_page() {
     let mut s = setup(KernelVersion::V6_12, &[]);
@@ -524,7 +525,7 @@ fn arming_changes_nothing_but_what_merging_sees() {
     b.check();
 }
 
-// prctl: all that is mapped, and by children (SPEC §E.2).
+// prctl: all that is mapped, and by children (specs/ksm.md#registration).
 #[test]
 fn memory_merge_holds_for_all_mappings_and_children() {
     let mut b = bench(&[]);

@@ -178,7 +178,7 @@ fn a_huge_page_across_the_border_goes_whole() {
     b.check();
 }
 
-/// SPEC §E.4's hook, in its order.
+/// What specs/files.md#blocks tells, in its order.
 struct Told(Arc<Mutex<Vec<String>>>);
 impl Watch for Told {
     fn block(&mut self, node: usize, block: usize, going: bool, gone: bool) {
@@ -405,7 +405,7 @@ fn a_zone_gone_keeps_its_place() {
     b.check();
 }
 
-// ── Merging (SPEC §E.4, the seed's second problem) ─────────────────────────────
+// ── Merging (specs/ksm.md#migration; specs/seeds.md#s4, problem 2) ─────────────
 
 /// Nodes without a page, and nodes in another tree than their page's.
 fn astray(b: &Bench) -> (usize, usize) {

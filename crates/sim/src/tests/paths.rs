@@ -23,7 +23,7 @@ fn swap(machine: &Machine, pages: u64, knobs: &[(&str, &str)]) -> Bench {
     Bench::with(machine, Setup { model, knobs, ..Setup::default() })
 }
 
-// ── First touch and allocation (SPEC §B.5) ─────────────────────────────────────
+// ── First touch and allocation (specs/tiering.md#allocation) ───────────────────
 
 #[test]
 fn first_touch_falls_back_by_distance() {
@@ -36,7 +36,7 @@ fn first_touch_falls_back_by_distance() {
     assert_eq!(on[0], 1024 - low(&b, 0), "down to low");
     assert_eq!(on[1], 1900 - on[0], "then the next");
     assert_eq!(on[2], 0);
-    // A full fast node spills without waking its kswapd (SPEC §B.5).
+    // A full fast node spills without waking its kswapd (specs/tiering.md#allocation).
     assert!(b.sim.kernel.woken.is_empty());
     assert_eq!(b.stat(Item::NumaHit), on[0]);
     assert_eq!(b.stat(Item::NumaMiss), on[1]);
@@ -142,7 +142,7 @@ fn kswapd_stops_at_promo_with_tiering_and_at_high_without() {
     }
 }
 
-// SPEC §F.1 S1: kswapd aims a little above high, "e.g." high/4.
+// specs/seeds.md#s1: kswapd aims a little above high, "e.g." high/4.
 #[test]
 fn kswapd_aims_as_far_above_high_as_the_margin_says() {
     for margin in [Margin::Kernel, Margin::SeedQuarter, Margin::PostedQuarter] {
@@ -171,11 +171,11 @@ fn kswapd_aims_as_far_above_high_as_the_margin_says() {
     }
 }
 
-// SPEC §F.1 S1: a CPU with fast memory, and slow memory that is a node without CPU.
+// specs/seeds.md#s1: a CPU with fast memory, and slow memory that is a node without CPU.
 #[test]
 fn slow_memory_is_a_node_without_cpu_below_the_top_tier() {
     let b = Bench::new(&machine(&[dram(1024, 1), cxl(1024), dram(1024, 0), pmem(1024)]), &[]);
-    // DRAM without CPUs is of the top tier (SPEC §B.2).
+    // DRAM without CPUs is of the top tier (specs/tiering.md#tiers).
     assert_eq!(b.sim.kernel.top, [true, false, true, false]);
 }
 
@@ -578,7 +578,7 @@ fn a_shared_frame_moves_for_all_its_mappers() {
 
 // ── Versions ───────────────────────────────────────────────────────────────────
 
-// SPEC §B.5 [7.3]: the first try skips nodes whose kswapd is running.
+// specs/tiering.md#allocation [7.3]: the first try skips nodes whose kswapd is running.
 #[test]
 fn a_node_under_reclaim_is_skipped_by_7_3_only() {
     for (version, place) in [(KernelVersion::V6_12, 0), (KernelVersion::V7_3, 1)] {
@@ -592,7 +592,7 @@ fn a_node_under_reclaim_is_skipped_by_7_3_only() {
     }
 }
 
-// SPEC §B.3 [7.3]: turning demotion on clears "kswapd hopeless".
+// specs/tiering.md#demotion [7.3]: turning demotion on clears "kswapd hopeless".
 #[test]
 fn demotion_switched_on_gives_hope_in_7_3_only() {
     for (version, hopeless) in [(KernelVersion::V6_12, true), (KernelVersion::V7_3, false)] {
@@ -604,7 +604,7 @@ fn demotion_switched_on_gives_hope_in_7_3_only() {
     }
 }
 
-// SPEC §B.3: a demotion takes its target down to min, as any allocation does.
+// specs/tiering.md#demotion: a demotion takes its target down to min, as any allocation does.
 #[test]
 fn demotion_fills_its_target_to_min() {
     let m = machine(&[dram(1024, 1), cxl(256)]);

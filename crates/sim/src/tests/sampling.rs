@@ -50,7 +50,7 @@ fn fast(more: &[(&str, &str)]) -> Vec<(String, String)> {
     knobs(&[&FAST[..], more].concat())
 }
 
-// ── Slow start (SPEC §A.2, §A.3; §F.1 S0) ──────────────────────────────────────
+// ── Slow start (specs/numa.md#slow-start-today; specs/seeds.md#s0) ─────────────
 
 /// Whether anything is marked by the given times.
 fn marked_at(m: &Machine, s: &Scenario, times: &[u64]) -> Vec<bool> {
@@ -71,7 +71,7 @@ fn an_execed_program_is_first_scanned_after_two_seconds() {
     steps.push(uniform("m", 4000));
     let mut s = scenario(vec![process("p", &[0], maps, steps)]);
     s.knobs = knobs(&[NO_THP, ("numa_balancing", "1")]);
-    // SPEC §A.3: fork+exec 2004, HZ 250.
+    // specs/numa.md#slow-start-today: fork+exec 2004, HZ 250.
     assert_eq!(marked_at(&two_sockets(), &s, &[2003, 2009]), [false, true]);
 }
 
@@ -82,7 +82,7 @@ fn the_seeds_slow_start_has_no_wall_gate() {
     let mut s = scenario(vec![process("p", &[0], maps, steps)]);
     s.knobs = knobs(&[NO_THP, ("numa_balancing", "1")]);
     s.model.slow_start = SlowStart::Seed;
-    // SPEC §A.2: 1004.
+    // specs/numa.md#slow-start-seed: 1004.
     assert_eq!(marked_at(&two_sockets(), &s, &[1003, 1009]), [false, true]);
 }
 
@@ -97,7 +97,7 @@ fn a_forked_child_is_first_scanned_after_one_second() {
         let mut s = scenario(vec![process("p", &[0], maps, steps)]);
         s.knobs = knobs(&[NO_THP, ("numa_balancing", "1")]);
         s.model.slow_start = slow_start;
-        // SPEC §A.3: fork 1004; the fork is in the first microseconds.
+        // specs/numa.md#slow-start-today: fork 1004; the fork is in the first microseconds.
         let marked = marked_at(&two_sockets(), &s, &[1003, 1009]);
         assert_eq!(marked, [false, true], "{slow_start:?}");
     }
@@ -141,7 +141,7 @@ fn a_sleeper_is_never_scanned() {
     assert_eq!(marked_at(&two_sockets(), &s, &[3900]), [false]);
 }
 
-// ── Modes (SPEC §B.1, §B.5; §F.1 S1) ───────────────────────────────────────────
+// ── Modes (specs/tiering.md#bits; specs/seeds.md#s1) ───────────────────────────
 
 #[test]
 fn mode_1_brings_a_private_page_to_its_user() {
@@ -222,7 +222,7 @@ fn an_explicit_policy_is_not_scanned_until_it_is_taken_back() {
     assert_eq!(marked_at(&two_sockets(), &s, &[495, 700]), [false, true]);
 }
 
-// SPEC §A.4: an entry is eligible if it is "not a dirty file page".
+// specs/numa.md#pte: a dirty page of a file is not marked.
 #[test]
 fn dirty_file_pages_are_not_scanned() {
     for (write, marked) in [(1000, false), (0, true)] {
@@ -259,7 +259,7 @@ fn a_knob_written_in_the_middle_takes_effect() {
     assert!(sim.set_knob("numa_balancing", "4").is_err());
 }
 
-// ── Promotion: the seed's two choices (SPEC §B.5; §F.1 S1) ─────────────────────
+// ── Promotion: the seed's two choices (specs/tiering.md#admission) ─────────────
 
 #[derive(Default)]
 struct Log {

@@ -8,7 +8,7 @@
 //! node 1    a a        across:    a=a=a=a     1,3,0,0,0
 //! ```
 //!
-//! Source: SPEC §E.4, §E.5 (Linux 6.12).
+//! Source: specs/ksm.md#migration, specs/ksm.md#files (Linux 6.12).
 
 use std::fs;
 use std::path::PathBuf;

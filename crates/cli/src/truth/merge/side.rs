@@ -8,7 +8,7 @@
 //! awake and sleeps again (on a busy machine it gets a CPU late, ksmd being nicer than
 //! others), or where that can't be seen for a while; `run` = 0; if there was no pass, again.
 //!
-//! Source: specs/ksm.md#pass (SPEC §E.2).
+//! Source: specs/ksm.md#pass.
 
 use anyhow::{Result, bail};
 use homenode_config::MergeCase;

@@ -13,7 +13,7 @@ fn on() -> Advisor {
     a
 }
 
-// SPEC §E.5 vector: 500 pages, t = 20 s, 1 s of CPU, first pass: 1000.
+// specs/ksm.md#advisor: 500 pages, t = 20 s, 1 s of CPU, first pass: 1000.
 #[test]
 fn vector() {
     let mut a = on();
@@ -53,7 +53,7 @@ fn passes() {
     assert_eq!(seen, [75, 18, 10, 10]);
 }
 
-// SPEC §E.5: cap at max_cpu units, then at max_pages; advisor_min is no floor.
+// specs/ksm.md#advisor: cap at max_cpu units, then at max_pages; advisor_min is no floor.
 #[test]
 fn caps() {
     let mut a = on();
@@ -71,7 +71,7 @@ fn caps() {
     assert!(a.pass_ends(500, &at(20 * S, 400 * S)) < 500);
 }
 
-// SPEC §E.5: CPU time counts since boot at first; switched on in the middle of
+// specs/ksm.md#advisor: CPU time counts since boot at first; switched on in the middle of
 // a pass, so does the time.
 #[test]
 fn switched_on_in_the_middle() {
@@ -82,7 +82,7 @@ fn switched_on_in_the_middle() {
     assert_eq!(a.pass_ends(500, &at(1000 * S, 100 * S)), 750);
 }
 
-// SPEC §E.5: switching resets pages_to_scan; the same mode does nothing.
+// specs/ksm.md#advisor: switching resets pages_to_scan; the same mode does nothing.
 #[test]
 fn switch() {
     let mut a = on();

@@ -94,7 +94,7 @@ fn order() {
     assert_eq!(w.ksm.unstable_disorder(&w.host), 1);
 }
 
-// SPEC §F.1: tree pairs = possible node ids, from the first switch on.
+// specs/seeds.md#s4: tree pairs = possible node ids, from the first switch on.
 #[test]
 fn pairs_of_trees() {
     let mut w = World::new(Rules::of(KernelVersion::V6_12), 8);

@@ -1,4 +1,4 @@
-//! SPEC §E.5: every file, its parsing, its errors.
+//! specs/ksm.md#files: every file, its parsing, its errors.
 
 use super::host::{Host, World, check, check_on_all};
 use crate::kernel::KernelVersion::{self, V3_8, V5_18, V6_1, V6_12, V7_3};
@@ -135,7 +135,7 @@ fn writes() {
     assert_eq!(ksm.read("use_zero_pages").unwrap(), "1");
 }
 
-// SPEC §E.5: switching the advisor resets pages_to_scan to 100 or its minimum.
+// specs/ksm.md#advisor: switching the advisor resets pages_to_scan to 100 or its minimum.
 #[test]
 fn advisor_resets() {
     check(
@@ -159,7 +159,7 @@ fn advisor_at_the_end_of_a_pass() {
     assert_eq!(w.host.drains, 1);
 }
 
-// SPEC §E.2: a change of sleep_millisecs wakes ksmd, as does run.
+// specs/ksm.md#pass: a change of sleep_millisecs wakes ksmd, as does run.
 #[test]
 fn who_wakes() {
     let (mut ksm, mut host) = (Ksm::new(V6_12, 2), Host::default());
@@ -176,7 +176,7 @@ fn who_wakes() {
     assert_eq!(ksm.sleep_jiffies(), 6);
 }
 
-// SPEC §E.5: ksm_stat by version; the sum of profits exceeds general_profit by
+// specs/ksm.md#counters: ksm_stat by version; the sum of profits exceeds general_profit by
 // the shared pages.
 #[test]
 fn ksm_stat() {

@@ -1,4 +1,4 @@
-//! SPEC §E word by word: scripts in, text out. `counts` prints shared, sharing,
+//! specs/ksm.md word by word: scripts in, text out. `counts` prints shared, sharing,
 //! unshared, volatile; chains, dups.
 
 use super::host::{check, check_with};
@@ -9,7 +9,7 @@ fn check_on(version: KernelVersion, script: &str, expected: &str) {
     check_with(Rules::of(version), 2, script, expected);
 }
 
-// SPEC §E.3: two identical pages merge during the second full pass.
+// specs/ksm.md#one-page: two identical pages merge during the second full pass.
 #[test]
 fn two_pages_take_two_passes() {
     check(
@@ -27,7 +27,7 @@ fn two_pages_take_two_passes() {
     );
 }
 
-// SPEC §E.3: before 6.12 a newcomer merges on its first visit, today on its second.
+// specs/ksm.md#versions: before 6.12 a newcomer merges on its first visit, today on its second.
 #[test]
 fn newcomers() {
     let script = "proc A xx; pass 2; proc B x; pass 1; counts; pass 1; counts";
@@ -39,7 +39,7 @@ fn newcomers() {
     }
 }
 
-// SPEC §E.3, chains: N identical pages under limit M.
+// specs/ksm.md#chains: N identical pages under limit M.
 #[test]
 fn chains_vectors() {
     for (n, m, expected) in [
@@ -56,7 +56,7 @@ fn chains_vectors() {
     }
 }
 
-// SPEC §E.3: shared = q + [r >= 2], unshared = [r = 1], dups = shared if above 1.
+// specs/ksm.md#chains: shared = q + [r >= 2], unshared = [r = 1], dups = shared if above 1.
 #[test]
 fn chains_formula() {
     for m in 2..=6usize {
@@ -72,7 +72,7 @@ fn chains_formula() {
     }
 }
 
-// SPEC §E.3: a further duplicate goes to the head; a walk takes the first
+// specs/ksm.md#chains: a further duplicate goes to the head; a walk takes the first
 // candidate; after the interval it drops all stale ones and takes the fullest;
 // a chain of one collapses, but not by insertion.
 #[test]
@@ -124,7 +124,7 @@ fn chains_are_pruned() {
     check(&two(6, "proc D y; pass 1; jiffies 500; pass 1"), "0:4 0:5\n0:5 0:5");
 }
 
-// SPEC §E.3: candidates have between 0 and max_page_sharing items.
+// specs/ksm.md#chains: candidates have between 0 and max_page_sharing items.
 #[test]
 fn forks_go_over_the_limit() {
     check(
@@ -137,7 +137,7 @@ fn forks_go_over_the_limit() {
     );
 }
 
-// SPEC §E.3.1: a fork's child is attached at its first visit, without a gate.
+// specs/ksm.md#one-page, step 1: a fork's child is attached at its first visit, without a gate.
 #[test]
 fn forked_children() {
     check(
@@ -148,7 +148,7 @@ fn forked_children() {
          Attached
          1,3,0,0;0,0",
     );
-    // SPEC §E.3.4: an unmerged page that fork shares is the same page.
+    // specs/ksm.md#one-page, step 4: an unmerged page that fork shares is the same page.
     check(
         "proc A u; fork A B; pass 1; step; step; step; counts",
         "Inserted
@@ -158,7 +158,7 @@ fn forked_children() {
     );
 }
 
-// SPEC §E.2: fork inherits registration but no items; new slots go behind the
+// specs/ksm.md#registration: fork inherits registration but no items; new slots go behind the
 // cursor, between passes last; dead ones with items just behind it.
 #[test]
 fn order_of_address_spaces() {
@@ -192,7 +192,7 @@ fn order_of_address_spaces() {
     check("proc A aa; proc B b; pass 1; step; knob run 2; proc C c; list; pass 0", "Inserted\nABC");
 }
 
-// SPEC §E.5: after the exit of all sharers pages_shared stays until a visit.
+// specs/ksm.md#counters: after the exit of all sharers pages_shared stays until a visit.
 #[test]
 fn counters_lag_behind_exits() {
     check(
@@ -204,7 +204,7 @@ fn counters_lag_behind_exits() {
     );
 }
 
-// SPEC §E.2: floor(P / n) + 1 batches a pass; 0 never advances, nor an empty list.
+// specs/ksm.md#pass: floor(P / n) + 1 batches a pass; 0 never advances, nor an empty list.
 #[test]
 fn batches() {
     for (n, without_end) in [(5, 2), (10, 1), (11, 0), (1, 10), (3, 3), (100, 0)] {
@@ -217,7 +217,7 @@ fn batches() {
     check("proc A ab; knob run 0; batch 9; show full_scans", "9 without an end\n0");
 }
 
-// SPEC §E.2: an address space without mergeable mapping leaves the list, one
+// specs/ksm.md#pass: an address space without mergeable mapping leaves the list, one
 // without pages does not.
 #[test]
 fn who_stays_listed() {
@@ -228,7 +228,7 @@ fn who_stays_listed() {
     check("proc A ..; pass 2; list; show full_scans", "A\n2");
 }
 
-// SPEC §E.2: items for absent addresses are dropped on the way.
+// specs/ksm.md#pass: items for absent addresses are dropped on the way.
 #[test]
 fn absent_addresses() {
     check(
@@ -239,7 +239,7 @@ fn absent_addresses() {
     );
 }
 
-// SPEC §E.2: each item stays counted as unshared until its visit.
+// specs/ksm.md#pass: each item stays counted as unshared until its visit.
 #[test]
 fn unshared_until_visited() {
     check(
@@ -252,7 +252,7 @@ fn unshared_until_visited() {
     );
 }
 
-// SPEC §E.3.2: the checksum starts as 0, so a page hashing to 0 passes at once.
+// specs/ksm.md#one-page, step 2: the checksum starts as 0, so a page hashing to 0 passes at once.
 #[test]
 fn gate() {
     check("proc A HH; pass 1; counts", "1,1,0,0;0,0");
@@ -264,7 +264,7 @@ fn gate() {
     );
 }
 
-// SPEC §E.3: a write copies; the item keeps its checksum, so the old content
+// specs/ksm.md#one-page: a write copies; the item keeps its checksum, so the old content
 // restored in time merges again at once; 7.3 wiped it.
 #[test]
 fn old_content_restored() {
@@ -274,7 +274,7 @@ fn old_content_restored() {
     check_on(V7_3, script, "1,2,0,0;0,0\n1,2,0,0;0,0\n1,1,0,1;0,0\n1,2,0,0;0,0");
 }
 
-// SPEC §E.3.2: zero pages; the item is volatile and vanishes next pass.
+// specs/ksm.md#one-page, step 2: zero pages; the item is volatile and vanishes next pass.
 #[test]
 fn zero_pages() {
     check(
@@ -301,7 +301,7 @@ fn zero_pages() {
     check("knob use_zero_pages 1; proc A 00; pin A 0; pass 2; counts", "0,0,1,1;0,0");
 }
 
-// SPEC §E.3.5: a pair with one pinned is 0,0,1,1, whichever it is.
+// specs/ksm.md#one-page, step 5: a pair with one pinned is 0,0,1,1, whichever it is.
 #[test]
 fn pinned_pages() {
     for pinned in 0..2 {
@@ -315,14 +315,14 @@ fn pinned_pages() {
     );
 }
 
-// SPEC §E.3.5: two subpages of one huge page fail once, splitting it.
+// specs/ksm.md#one-page, step 5: two subpages of one huge page fail once, splitting it.
 #[test]
 fn huge_pages() {
     check("proc A xxab; huge A 0 4; pass 2; counts; pass 1; counts", "0,0,3,1;0,0\n1,1,2,0;0,0");
     check("proc A xa; proc B xb; huge A 0 2; huge B 0 2; pass 2; counts", "1,1,2,0;0,0");
 }
 
-// SPEC §E.3.3: a locked page is tried again next pass.
+// specs/ksm.md#one-page, step 3: a locked page is tried again next pass.
 #[test]
 fn locked_pages() {
     check(
@@ -331,7 +331,8 @@ fn locked_pages() {
     );
 }
 
-// SPEC §E.3.4: a page on the path that is gone, and one that now lives elsewhere.
+// specs/ksm.md#one-page, step 4: a page on the path that is gone, and one that now lives
+// elsewhere.
 #[test]
 fn unstable_obstacles() {
     check(
@@ -353,7 +354,7 @@ fn unstable_obstacles() {
     );
 }
 
-// SPEC §E.3, smart scan: processed in passes 1, 2, 3, 4, 6, 9, 14, 23, 32; a
+// specs/ksm.md#smart-scan: processed in passes 1, 2, 3, 4, 6, 9, 14, 23, 32; a
 // skip costs no budget and leaves the tree.
 #[test]
 fn smart_scan() {
@@ -373,7 +374,7 @@ fn smart_scan() {
     check_on(V6_1, "proc A u; visits A 0 9", "1,2,3,4,5,6,7,8,9");
 }
 
-// SPEC §E.3: 7.3 skips no item that is still marked stable; 6.12 may.
+// specs/ksm.md#versions: 7.3 skips no item that is still marked stable; 6.12 may.
 #[test]
 fn smart_scan_and_marked_stable() {
     let script = "knob smart_scan 1; proc A x; pass 4; proc B x; pass 4; counts; write A 0 q; step";
@@ -381,7 +382,7 @@ fn smart_scan_and_marked_stable() {
     check_on(V7_3, script, "1,1,0,0;0,0\nVolatile(Changed)");
 }
 
-// SPEC §E.1, §E.3: with merge_across_nodes 0 only pages of one node merge.
+// specs/ksm.md#structures: with merge_across_nodes 0 only pages of one node merge.
 #[test]
 fn trees_per_node() {
     check(
@@ -397,7 +398,7 @@ fn trees_per_node() {
 
 const TWO_AND_TWO: &str = "knob merge_across_nodes 0; proc A xx 0; proc B xx 1; pass 2; counts;";
 
-// SPEC §E.4, measured: node 0's page moved to 1; both moved across; across=1: nothing.
+// specs/ksm.md#migration, measured: node 0's page moved to 1; both moved across; across=1: nothing.
 #[test]
 fn moved_pages() {
     check(
@@ -414,7 +415,7 @@ fn moved_pages() {
     );
 }
 
-// SPEC §E.4, the table's other rows.
+// specs/ksm.md#migration, the table's other rows.
 #[test]
 fn homes_of_moved_pages() {
     // No twin: it is inserted.
@@ -471,7 +472,7 @@ fn homes_of_moved_pages() {
     );
 }
 
-// SPEC §E.4, F.1: pages that hot-remove has moved end in the right tree: the
+// specs/seeds.md#s4: pages that hot-remove has moved end in the right tree: the
 // seed's problem 2.
 #[test]
 fn hot_remove_rehomes() {
@@ -504,7 +505,7 @@ fn hot_remove_rehomes() {
     );
 }
 
-// SPEC §E.4: while memory goes offline ksmd and writers of three files wait.
+// specs/ksm.md#offline: while memory goes offline ksmd and writers of three files wait.
 #[test]
 fn offline_blocks() {
     check(
@@ -534,7 +535,7 @@ fn offline_blocks() {
     );
 }
 
-// SPEC §E.4: a chain whose duplicates have all gone with the memory goes, too.
+// specs/ksm.md#offline: a chain whose duplicates have all gone with the memory goes, too.
 #[test]
 fn offline_takes_chains() {
     check(
@@ -546,7 +547,7 @@ fn offline_takes_chains() {
     );
 }
 
-// SPEC §E.5: run=2 unmerges everything, keeps registrations, resets full_scans.
+// specs/ksm.md#unmerge: run=2 unmerges everything, keeps registrations, resets full_scans.
 #[test]
 fn unmerge() {
     check(
@@ -585,7 +586,7 @@ fn unmerge() {
     );
 }
 
-// SPEC §E.5, F.1: EBUSY in the order equality, sharing, memory; then run=2,
+// specs/ksm.md#switch: EBUSY in the order equality, sharing, memory; then run=2,
 // switch, run=1. The unmerged copies are beside the merged page, all on node 1.
 #[test]
 fn switching() {
@@ -611,7 +612,7 @@ fn switching() {
     );
 }
 
-// SPEC §E.5: EBUSY also for a node whose page is still mapped though no item
+// specs/ksm.md#switch: EBUSY also for a node whose page is still mapped though no item
 // hangs at it; a stale one goes. The seed's problem 1.
 #[test]
 fn stale_nodes_at_a_switch() {
@@ -663,7 +664,7 @@ fn the_seeds_first_patch_leaves_stale_nodes() {
     left_over(Rules::seed_patch_alone(), "1 stale");
 }
 
-// SPEC §E.5: success also empties the migrate list.
+// specs/ksm.md#switch: success also empties the migrate list.
 #[test]
 fn a_switch_empties_the_migrate_list() {
     check(
@@ -687,7 +688,7 @@ fn a_switch_empties_the_migrate_list() {
     );
 }
 
-// SPEC §E.2: prctl is not in 6.1; it survives exec, madvise does not.
+// specs/ksm.md#registration: prctl is not in 6.1; it survives exec, madvise does not.
 #[test]
 fn exec() {
     check("proc A xx; pass 2; exec A B any; list; pass 1; list; counts", "AB\nB\n0,0,0,0;0,0");
@@ -695,7 +696,7 @@ fn exec() {
     check_on(V6_1, "proc A xx; pass 2; exec A B any; list; pass 1; list", "A\n");
 }
 
-// SPEC §E.5: general_profit and the sum over processes differ by shared pages.
+// specs/ksm.md#counters: general_profit and the sum over processes differ by shared pages.
 #[test]
 fn profit() {
     check(

@@ -1,7 +1,7 @@
 use super::*;
 use KernelVersion::{V6_1, V6_12};
 
-// SPEC §A.7: 8 low pid bits and the CPU; private if unset or the bits match.
+// specs/numa.md#cpupid: 8 low pid bits and the CPU; private if unset or the bits match.
 #[test]
 fn cpupid() {
     let c = CpuPid::new(CpuId(8190), 0x1234);
@@ -16,7 +16,7 @@ fn cpupid() {
     assert!(c.has_valid_cpu(8191) && !c.has_valid_cpu(8190) && !CpuPid::UNSET.has_valid_cpu(4096));
 }
 
-// SPEC §A.7: collisions of strangers are 1/256 by design.
+// specs/numa.md#hint-fault: one stranger in 256 looks like the task itself.
 #[test]
 fn collisions() {
     let c = CpuPid::new(CpuId(0), 1000);
@@ -55,7 +55,7 @@ fn place(t: &mut TaskFaults, s: &mut TaskScan, seq: i32) -> Option<Placement> {
     t.place(s, seq, Runtime::first(47742), None)
 }
 
-// SPEC §A.7: avg := buf + (avg - avg/2); a residue of 1 never decays to 0.
+// specs/numa.md#placement: avg := buf + (avg - avg/2); a residue of 1 never decays to 0.
 #[test]
 fn decay() {
     let (mut t, mut s) = (TaskFaults::default(), TaskScan::default());
@@ -70,7 +70,7 @@ fn decay() {
     assert_eq!((t.local, t.remote, t.total), (5, 0, 1));
 }
 
-// SPEC §A.7: the strictly greatest memory faults, ties to the lowest id, all zero: none.
+// specs/numa.md#placement: strictly most memory faults, ties to the lowest id, all zero: none.
 #[test]
 fn preferred_node() {
     let (mut t, mut s) = (TaskFaults::default(), TaskScan::default());
@@ -83,7 +83,7 @@ fn preferred_node() {
     assert_eq!(place(&mut t, &mut s, 3).unwrap().max_node, Some(NodeId(2)));
 }
 
-// SPEC §A.7: cpu averages: (runtime·2^16/(period+1))·buf/(total+1).
+// specs/numa.md#placement: cpu averages: (runtime·2^16/(period+1))·buf/(total+1).
 #[test]
 fn cpu_weight() {
     let (mut t, mut s) = (TaskFaults::default(), TaskScan::default());
@@ -93,7 +93,7 @@ fn cpu_weight() {
     assert_eq!(t.nodes[0].cpu[PRIVATE], 0);
 }
 
-// SPEC §A.7: migrate_retry := J + min(HZ, J(period)/16).
+// specs/numa.md#placement: migrate_retry := J + min(HZ, J(period)/16).
 #[test]
 fn retry() {
     let mut t = TaskFaults::default();
@@ -103,7 +103,7 @@ fn retry() {
     assert_eq!(t.migrate_retry_jiffies, 1016 + 250);
 }
 
-// SPEC §A.7: TNF flags, and faults between active nodes of a group count as local.
+// specs/numa.md#accounting: flags, and faults between active nodes of a group count as local.
 #[test]
 fn locality() {
     let mut t = TaskFaults::default();
@@ -125,7 +125,7 @@ fn locality() {
     assert_eq!((g.active_nodes, g.is_active(NodeId(1))), (1, false));
 }
 
-// SPEC §A.3: exec drops averages, keeps buffers, counters and the preferred node.
+// specs/numa.md#fork: exec drops averages, keeps buffers, counters and the preferred node.
 #[test]
 fn exec() {
     let (mut t, mut s) = (TaskFaults::default(), TaskScan::default());
@@ -139,7 +139,7 @@ fn exec() {
     assert_eq!(t.preferred, Some(NodeId(0)));
 }
 
-// SPEC §A.7 groups: sums follow their members through placement, joining and leaving.
+// specs/numa.md#groups: sums follow their members through placement, joining and leaving.
 #[test]
 fn group_sums() {
     let mut tasks = [TaskFaults::default(), TaskFaults::default()];
@@ -156,7 +156,7 @@ fn group_sums() {
     assert_eq!((g.refs, g.mem(NodeId(1)), g.cpu(NodeId(1))), (1, 0, 0));
 }
 
-// SPEC §A.7 groups: the rule of joining.
+// specs/numa.md#groups: the rule of joining.
 #[test]
 fn join() {
     let f = JoinFacts {

@@ -32,7 +32,7 @@ fn stay(why: Why) -> Verdict {
     Verdict::Stay { why }
 }
 
-// SPEC §A.8 steps 0 to 3: only remote faults reach the exchange of cpupid.
+// specs/numa.md#page-filter, steps 0 to 3: only remote faults reach the exchange of cpupid.
 #[test]
 fn first_steps() {
     let local = HintFault { src: NodeId(1), ..fault() };
@@ -49,7 +49,8 @@ fn first_steps() {
     assert_eq!(decide(HintFault { version: V6_1, ..memoryless }, TASK, None), go(Why::NoGroup));
 }
 
-// SPEC §A.8 step 2, §B.1 [5.18]: slow pages ask the tier logic from 6.1 on.
+// specs/numa.md#page-filter, step 2; specs/tiering.md#bits [5.18]: slow pages ask the tier
+// logic from 6.1 on.
 #[test]
 fn tier_step() {
     let slow = HintFault { src_top_tier: false, mode: Mode::TIERING, ..fault() };
@@ -63,7 +64,7 @@ fn tier_step() {
     assert_eq!(decide(unset, TASK, None), stay(Why::StaleTime), "unset is invalid in step 4");
 }
 
-// SPEC §A.8 steps 5 to 8.
+// specs/numa.md#page-filter, steps 5 to 8.
 #[test]
 fn stages() {
     let unset = HintFault { last: Some(CpuPid::UNSET), last_node: None, ..fault() };
@@ -97,7 +98,7 @@ fn group(cpu: [u64; 2], mem: [u64; 2]) -> GroupFaults {
     GroupFaults { id: 1, refs: 2, nodes: vec![node(0), node(1)], active_nodes: 2, max_cpu: 0 }
 }
 
-// SPEC §A.8 steps 9 and 10: strict comparisons, src 0, dst 1.
+// specs/numa.md#page-filter, steps 9 and 10: strict comparisons, src 0, dst 1.
 #[test]
 fn groups() {
     let d = |cpu, mem| decide(fault(), TASK, Some(&group(cpu, mem)));
@@ -107,7 +108,8 @@ fn groups() {
     assert_eq!(d([10, 10], [4, 3]), stay(Why::GroupAgainst));
 }
 
-// SPEC §A.2 (g): 3.8 moves on the second fault from the same node, never on the first.
+// specs/numa.md#slow-start-seed, g: 3.8 moves on the second fault from the same
+// node, never on the first.
 #[test]
 fn seed() {
     let f = HintFault { version: V3_8, ..fault() };
@@ -119,7 +121,7 @@ fn seed() {
     assert!(Why::SecondStage.recorded_access());
 }
 
-// DESIGN: missing evidence is Unknown, never a guess.
+// specs/numa.md#page-filter, end: missing evidence is Unknown, never a guess.
 #[test]
 fn unknown() {
     let lacks = |e| Verdict::Unknown { lacks: e };
@@ -134,7 +136,7 @@ fn unknown() {
     assert_eq!(decide(local, no_seq, None), stay(Why::AlreadyLocal));
 }
 
-// SPEC §A.8 last paragraph: order of refusals.
+// specs/numa.md#isolation: order of refusals.
 #[test]
 fn isolation() {
     use IsolateRefusal as R;

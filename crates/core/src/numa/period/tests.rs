@@ -9,7 +9,7 @@ fn limits(rss_mib: u64) -> (u32, u32) {
     (l.min_ms, l.max_ms)
 }
 
-// SPEC §A.5 vectors (defaults).
+// specs/numa.md#periods: the table.
 #[test]
 fn limits_vectors() {
     assert_eq!(limits(0), (1000, 60000));
@@ -21,7 +21,8 @@ fn limits_vectors() {
     assert_eq!(limits(16 * 1024), (100, 937));
 }
 
-// SPEC §A.5: rounds up only if the size is a power of two (100 MB, 30000 pages: 1, not 2).
+// specs/numa.md#periods: rounds up only if the size is a power of two (100 MB, 30000 pages:
+// 1, not 2).
 #[test]
 fn windows() {
     assert_eq!(nr_windows(Pages(30000), 100), 1);
@@ -29,7 +30,7 @@ fn windows() {
     assert_eq!(nr_windows(Pages(u64::MAX >> 12), 0), 1);
 }
 
-// SPEC §A.5: floor = 1000 / (2560/size), 1000 from 2560 MB on.
+// specs/numa.md#periods: floor = 1000 / (2560/size), 1000 from 2560 MB on.
 #[test]
 fn floor() {
     for (size, floor) in
@@ -41,7 +42,8 @@ fn floor() {
     }
 }
 
-// SPEC §A.5: groups scale start and maximum by refs · (shared+1)/(private+shared+1), never down.
+// specs/numa.md#periods: groups scale start and maximum by refs · (shared+1)/(private+shared+1),
+// never down.
 #[test]
 fn groups() {
     let k = Knobs::new(V6_12);
@@ -61,7 +63,7 @@ fn vector(since: [u64; 5], limits: (u32, u32)) -> u32 {
     adapt(1000, l, Since { local, remote, failed, shared, private }, V6_12).period_ms
 }
 
-// SPEC §A.6 vectors at 1000 ms (local, remote, shared, private, failed).
+// specs/numa.md#adaptive-period: the table (local, remote, shared, private, failed).
 #[test]
 fn adaptation_vectors() {
     for (since, period) in [
@@ -77,8 +79,8 @@ fn adaptation_vectors() {
     }
 }
 
-// SPEC §A.6: privacy before locality, so remote but private traffic slows down too;
-// §G.8 keeps the doubling of purely private and remote traffic.
+// specs/numa.md#adaptive-period: privacy before locality, so remote but private traffic slows
+// down too; specs/seeds.md#open: purely private, remote faults keep doubling.
 #[test]
 fn surprises() {
     assert_eq!(vector([1, 99, 10, 90, 0], (100, 6000)), 1200);
@@ -91,8 +93,8 @@ fn surprises() {
     assert!(adapt(1000, l, s, V6_1).clear_locality);
 }
 
-// SPEC §B.1: mode 2 alone: only successful promotions are accounted, private and remote,
-// so each sequence doubles the period up to the maximum.
+// specs/tiering.md#bits: mode 2 alone: only successful promotions are accounted, private and
+// remote, so each sequence doubles the period up to the maximum.
 #[test]
 fn promotions_alone_double() {
     use crate::numa::faults::{AccountedFault, FaultFlags, Runtime, TaskFaults};
@@ -126,7 +128,7 @@ fn promotions_alone_double() {
     assert_eq!(seen, [2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]);
 }
 
-// SPEC §A.6 cross-node pull.
+// specs/numa.md#adaptive-period: a task that moves between nodes.
 #[test]
 fn pull() {
     let n = NodeId;

@@ -72,8 +72,8 @@ impl Burner {
     }
 }
 
-// SPEC §A.2 vector: CPU-bound, HZ 250: triggers at 1004, 1108, 1212 ms.
-// SPEC §F.1 S0: R <= 1000 ms nothing, the first tick above exactly one trigger;
+// specs/numa.md#slow-start-seed: CPU-bound, HZ 250: triggers at 1004, 1108, 1212 ms.
+// specs/seeds.md#s0: R <= 1000 ms nothing, the first tick above exactly one trigger;
 // the period starts as the delay and becomes the minimum at the first trigger.
 #[test]
 fn seed_triggers() {
@@ -86,7 +86,7 @@ fn seed_triggers() {
     assert_eq!((before.triggers.len(), before.task.period_ms), (0, 1000));
 }
 
-// SPEC §A.2: each new thread pays the full delay again; delay 0 triggers at the first tick.
+// specs/numa.md#slow-start-seed: each thread waits anew; delay 0 triggers at the first tick.
 #[test]
 fn seed_threads_and_delay_zero() {
     assert_eq!(Burner::new(V3_8, Birth::SharedMm, false).run_ms(1100).triggers, [1004]);
@@ -95,7 +95,7 @@ fn seed_threads_and_delay_zero() {
     assert_eq!(Burner::with(k, Birth::Fork, false).run_ms(100).triggers, [4]);
 }
 
-// SPEC §A.2: a later change of the knob does not alter tasks already forked.
+// specs/numa.md#slow-start-seed: a later change of the knob does not alter tasks that exist.
 #[test]
 fn seed_delay_is_taken_at_fork() {
     let mut b = Burner::new(V3_8, Birth::Fork, false);
@@ -103,7 +103,7 @@ fn seed_delay_is_taken_at_fork() {
     assert_eq!(b.run_ms(1100).triggers, [1004]);
 }
 
-// SPEC §A.2 (a): marks once scan work has run on another node than its first.
+// specs/numa.md#slow-start-seed, a: marks once scan work has run on another node than its first.
 #[test]
 fn seed_marks_after_second_node() {
     let (mut t, mut mm, k) = (TaskScan::default(), MmScan::new(), Knobs::new(V3_8));
@@ -123,7 +123,7 @@ fn seed_marks_after_second_node() {
     assert_eq!(work(0, 600), WorkStart::Scan);
 }
 
-// SPEC §A.2 (c), (d), (e).
+// specs/numa.md#slow-start-seed, c, d and e.
 #[test]
 fn seed_back_off_reset_and_throttle() {
     let mut t = TaskScan { period_ms: 100, ..Default::default() };
@@ -160,8 +160,8 @@ fn seed_back_off_reset_and_throttle() {
     assert!(!limit.is_over(27) && limit.take(27, 1));
 }
 
-// SPEC §A.3 vectors: fork 1004, 2012, 3020; fork+exec 2004, 3012; posix_spawn 2012, 3020.
-// SPEC §F.1 S0 comment: one scan per period after the delay.
+// specs/numa.md#slow-start-today: after fork, fork and exec, posix_spawn.
+// specs/seeds.md#s0: one scan per period after the delay.
 #[test]
 fn first_scans_today() {
     for v in [KernelVersion::V6_1, V6_12, KernelVersion::V7_3] {
@@ -171,7 +171,7 @@ fn first_scans_today() {
     }
 }
 
-// SPEC §G.2: the seed's slow start on a later kernel has no wall gate after exec either.
+// specs/seeds.md#open: the seed's slow start on a later kernel has no gate after exec either.
 #[test]
 fn seed_start_on_a_later_kernel() {
     let mut b = Burner::new(V6_12, Birth::Fork, true);
@@ -181,7 +181,7 @@ fn seed_start_on_a_later_kernel() {
     assert_eq!(MmScan::at_exec(SlowStart::Today, BOOT), MmScan::new());
 }
 
-// SPEC §F.1 S0: tasks of less than a second are never scanned.
+// specs/seeds.md#s0: tasks of less than a second are never scanned.
 #[test]
 fn short_tasks_pay_nothing() {
     for exec in [false, true] {
@@ -189,7 +189,8 @@ fn short_tasks_pay_nothing() {
     }
 }
 
-// SPEC §A.3: a trigger at a closed gate is spent, the next needs another period of CPU.
+// specs/numa.md#slow-start-today: a trigger at a closed gate is spent, the next needs another
+// period of CPU.
 #[test]
 fn closed_gate_spends_the_trigger() {
     let mut b = Burner::new(V6_12, Birth::Fork, false);
@@ -198,7 +199,8 @@ fn closed_gate_spends_the_trigger() {
     assert_eq!((b.spent.as_slice(), b.scans.as_slice()), (&[1004][..], &[2004][..]));
 }
 
-// SPEC §A.3: stamp += period, so a task that is behind catches up on successive ticks.
+// specs/numa.md#slow-start-today: stamp += period, so a task that is behind catches up on
+// successive ticks.
 #[test]
 fn catches_up() {
     let mm = MmScan { next_scan_jiffies: u64::MAX, ..Default::default() };
@@ -211,7 +213,8 @@ fn catches_up() {
     assert_eq!(tick(&mut t, &mm, SlowStart::Today, 5, cpu, || 0), TickOutcome::Nothing);
 }
 
-// SPEC §A.3: the single user's gate and sequence are pushed by each fork and by the first thread.
+// specs/numa.md#fork: the single user's gate and sequence are pushed by each fork and by the
+// first thread.
 #[test]
 fn fork_touches_the_parents_mm() {
     let p = TaskScan { period_ms: 1000, ..Default::default() };
@@ -227,7 +230,7 @@ fn fork_touches_the_parents_mm() {
     }
 }
 
-// SPEC §A.3: a thread's stamp is about two ticks and at most 60 µs; its period stays the delay.
+// specs/numa.md#fork: a thread's stamp is two ticks and 60 µs at most; its period stays the delay.
 #[test]
 fn thread_stamp() {
     let p = TaskScan { period_ms: 1000, ..Default::default() };
@@ -241,7 +244,7 @@ fn thread_stamp() {
     assert_eq!((b.triggers.as_slice(), b.task.period_ms), (&[1012][..], 1000));
 }
 
-// SPEC §A.4 steps 1 to 4.
+// specs/numa.md#scan-work, steps 1 to 4.
 #[test]
 fn begin() {
     let k = Knobs::new(V6_12);
@@ -309,7 +312,7 @@ proptest::proptest! {
         let b = Burner::with(k, Birth::Fork, false).run_ms(6000);
         let first = b.triggers.first().copied().unwrap_or(u64::MAX);
         proptest::prop_assert!(first > u64::from(delay));
-        // The floor of SPEC A.5 lifts today's period to at least 100 ms.
+        // The floor of specs/numa.md#periods lifts today's period to at least 100 ms.
         let period = if seed { u64::from(min) } else { u64::from(min.max(100)) };
         let bound = if seed { period } else { period.saturating_sub(4) };
         for w in b.triggers.windows(2) {

@@ -59,7 +59,7 @@ fn run(k: &Knobs, who: Scanner, mm: &mut MmScan, vmas: &mut [Vma]) -> String {
     }
 }
 
-// SPEC §A.4 step 6: order of the reasons and the tracepoint's words.
+// specs/numa.md#skip-order: order of the reasons and the tracepoint's words.
 #[test]
 fn skip_order() {
     let f = anon(0, 600).facts;
@@ -98,8 +98,8 @@ fn skip_order() {
     assert!(run(&knobs(V6_1, 256), WHO, &mut mm, &mut vmas).contains("4 scan 4000..4600"));
 }
 
-// SPEC §A.4 steps 5, 8, 10: the range is aligned to 2 MiB, the offset goes on, wraps, seq + 1.
-// SPEC §F.1 S0 comment: volume = size per period, offset wraps, seq + 1.
+// specs/numa.md#scan-work, steps 5, 6, 9: ranges end at 2 MiB, the offset goes on, wraps, seq + 1.
+// specs/seeds.md#s0: volume = size per period, offset wraps, seq + 1.
 #[test]
 fn offset_and_sequence() {
     let k = knobs(V6_12, 4); // 1024 pages
@@ -116,7 +116,7 @@ fn offset_and_sequence() {
     assert_eq!(run(&k, WHO, &mut mm, &mut fresh), "0 scan_delay\nseq 2 offset 0");
 }
 
-// SPEC §A.4 steps 4 and 8: ranges without changes cost only the eightfold budget.
+// specs/numa.md#scan-work, steps 4 and 6: ranges without changes cost only the eightfold budget.
 #[test]
 fn virtual_budget() {
     let k = knobs(V6_12, 2); // 512 pages, 4096 virtual
@@ -127,7 +127,7 @@ fn virtual_budget() {
     assert!(log.ends_with("seq 0 offset 4096"), "{log}");
 }
 
-// SPEC §A.2 (b), (f): 3.8 skips small VMAs, pays for changes only, and has no cap.
+// specs/numa.md#slow-start-seed, b, f: 3.8 skips small VMAs, pays for changes only, has no cap.
 #[test]
 fn seed_budget() {
     let k = knobs(V3_8, 2);
@@ -138,7 +138,7 @@ fn seed_budget() {
     assert!(log.ends_with("2 scan 1048576..1049088 left 0\nseq 0 offset 1049088"), "{log}");
 }
 
-// SPEC §A.4 step 6: seq_completed moves the offset past the VMA.
+// specs/numa.md#skip-order: seq_completed moves the offset past the VMA.
 #[test]
 fn completed() {
     let mut mm = MmScan { seq: 0, ..Default::default() };
@@ -150,7 +150,8 @@ fn completed() {
     );
 }
 
-// SPEC §A.4 steps 7 and 9: a VMA that this task does not use is left, then forced, one a scan.
+// specs/numa.md#accessed: a VMA that this task does not use is left, then forced, one a scan
+// (specs/numa.md#scan-work, steps 7 and 8).
 #[test]
 fn inactive_then_forced() {
     let old = VmaScan { start_seq: 0, prev_seq: 9, ..VmaScan::new(0, 0, 0) };
@@ -168,7 +169,7 @@ fn inactive_then_forced() {
     assert!(!run(&knobs(V6_1, 256), WHO, &mut mm, &mut vmas).contains("inactive"));
 }
 
-// SPEC §A.4 step 7: pid 1000 hashes to 61, and each of the four ways to count as a user.
+// specs/numa.md#accessed: pid 1000 hashes to 61, and each of the four ways to count as a user.
 #[test]
 fn accessed() {
     assert_eq!(pid_hash(1000), 61);
@@ -189,7 +190,7 @@ fn accessed() {
     assert!(!yes(VmaScan { prev_seq: 8, ..base }, &mm, 2));
 }
 
-// SPEC §A.4 step 6: the windows of PIDs shift every four delays, one shift per visit.
+// specs/numa.md#skip-order: the windows of PIDs shift every four delays, one shift per visit.
 #[test]
 fn pid_windows_shift() {
     let mut mm = MmScan { seq: 10, ..Default::default() };
@@ -202,7 +203,7 @@ fn pid_windows_shift() {
     assert_eq!((s.pids, s.pids_reset_jiffies), ([1 << 61, 0], 2250));
 }
 
-// SPEC §A.4 step 6: which policies migrate on fault.
+// specs/numa.md#skip-order: which policies migrate on fault.
 #[test]
 fn policies() {
     use PolicyKind as P;
@@ -213,7 +214,7 @@ fn policies() {
     }
 }
 
-// SPEC §A.4 last paragraph, in its order; §F.1 S1 "2 alone never samples fast tier".
+// specs/numa.md#pte, in its order; specs/seeds.md#s1: 2 alone never samples a fast node.
 #[test]
 fn pte() {
     use PteReason as R;

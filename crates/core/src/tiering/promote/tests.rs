@@ -15,7 +15,7 @@ const HOT: Verdict = Verdict::Move { to: TO, why: Why::Hot };
 const COLD: Verdict = Verdict::Stay { why: Why::Cold };
 const LIMITED: Verdict = Verdict::Stay { why: Why::RateLimited };
 
-// SPEC §B.4: ms modulo 2^21; after 2097 s an old page looks new.
+// specs/tiering.md#access-time: ms modulo 2^21; after 2097 s an old page looks new.
 #[test]
 fn access_time() {
     let t = AccessTime::new(5);
@@ -26,7 +26,7 @@ fn access_time() {
     assert_eq!(AccessTime::from_bits(u32::MAX).bits(), (1 << 21) - 1);
 }
 
-// SPEC §B.4 step 1: plenty of room promotes without looking at the time.
+// specs/tiering.md#promotion, step 1: plenty of room promotes without looking at the time.
 #[test]
 fn room() {
     let mut node = PromoteNode { threshold_ms: 500, ..Default::default() };
@@ -39,7 +39,7 @@ fn room() {
     assert_eq!(plenty(Pages(16 << 20)), Pages(1 << 20));
 }
 
-// SPEC §B.4 step 3: latency >= threshold is cold.
+// specs/tiering.md#promotion, step 3: latency >= threshold is cold.
 #[test]
 fn latency() {
     let mut node = PromoteNode { threshold_start_ms: 5000, ..Default::default() };
@@ -48,7 +48,7 @@ fn latency() {
     assert_eq!(node.nr_candidates, 1, "cold pages are no candidates");
 }
 
-// SPEC §B.4 defaults: 125 ms steps, 8 of them up to 2000.
+// specs/tiering.md#threshold: by default 125 ms steps, 8 of them up to 2000.
 #[test]
 fn threshold_climbs() {
     let mut node = PromoteNode::default();
@@ -64,7 +64,7 @@ fn threshold_climbs() {
     assert_eq!(node.threshold_ms, 0);
 }
 
-// SPEC §B.4 step 2: more than 1.1 of the reference lowers, at least to one step.
+// specs/tiering.md#threshold: more than 1.1 of the reference lowers, at least to one step.
 #[test]
 fn threshold_falls() {
     let k = PromoteKnobs { rate_limit_mbps: 1, ..K }; // 256 pages/s, 15360 a period
@@ -84,7 +84,7 @@ fn threshold_falls() {
     }
 }
 
-// SPEC §B.4 step 4: candidates count even if refused; a window's first folio is free; rate 0
+// specs/tiering.md#rate: candidates count even if refused; a window's first folio is free; rate 0
 // refuses all.
 #[test]
 fn rate() {
@@ -100,7 +100,7 @@ fn rate() {
     assert_eq!(hit(&mut node, 9000, 1, 1, none), LIMITED);
 }
 
-// SPEC §B.4: 32-bit shift: 16777216 MB/s is 0 pages, ...17 is 256.
+// specs/tiering.md#rate: 32-bit shift: 16777216 MB/s is 0 pages, ...17 is 256.
 #[test]
 fn rate_wraps() {
     let rate = |mbps| PromoteKnobs { rate_limit_mbps: mbps, ..K }.rate_pages();
@@ -108,7 +108,7 @@ fn rate_wraps() {
     assert_eq!([rate(16_777_216), rate(16_777_217)], [0, 256]);
 }
 
-// SPEC §B.1: switching tiering on resets threshold, base and start.
+// specs/tiering.md#bits: switching tiering on resets threshold, base and start.
 #[test]
 fn reset() {
     let mut node = PromoteNode {

@@ -1,7 +1,7 @@
 use super::*;
 use KernelVersion::{V6_1, V6_12};
 
-// SPEC §B.7: goal = sum over zones of max(high, 32).
+// specs/tiering.md#rounds: goal = sum over zones of max(high, 32).
 #[test]
 fn goal() {
     assert_eq!(scan_goal([Pages(4144), Pages(5)]), Pages(4176));
@@ -65,7 +65,7 @@ fn hopeless() {
     assert_eq!(k.failures, 0);
 }
 
-// SPEC §B.7: ratio = isqrt(10·GiB of both lists), 1 below 1 GiB.
+// specs/tiering.md#lists: ratio = isqrt(10·GiB of both lists), 1 below 1 GiB.
 #[test]
 fn inactive_low() {
     let low = |inactive, active| inactive_is_low(Pages(inactive), Pages(active));
@@ -77,7 +77,7 @@ fn inactive_low() {
     assert!(!low(0, 0));
 }
 
-// SPEC §B.7: the reference test of an inactive page.
+// specs/tiering.md#references: the reference test of an inactive page.
 #[test]
 fn references() {
     assert_eq!(check_references(0, true, true), Reference::Cold);
@@ -142,7 +142,7 @@ fn which_lists() {
     );
 }
 
-// SPEC §B.7: anon 60·(3T+1)/(T+a+1), file 140·(3T+1)/(T+f+1).
+// specs/tiering.md#shares: anon 60·(3T+1)/(T+a+1), file 140·(3T+1)/(T+f+1).
 #[test]
 fn by_cost() {
     assert_eq!(shares_of(&lists(), 12), Shares { anon: 60, file: 140, of: 200 });
@@ -168,7 +168,8 @@ fn the_last_pass_looks_at_everything() {
     assert_eq!(shares_of(&ListFacts { can_reclaim_anon: false, ..l }, 0), Shares::FILE_ONLY);
 }
 
-// SPEC §B.7: +32 a page of I/O, +1 a page rotated, halved beyond a quarter of the lists; 6.1.
+// specs/tiering.md#shares: +32 a page of I/O, +1 a page rotated, halved beyond a quarter of the
+// lists; 6.1.
 #[test]
 fn costs() {
     let mut c = LruCosts::default();

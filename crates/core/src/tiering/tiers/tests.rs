@@ -70,7 +70,7 @@ fn perf(latency: u64, bandwidth: u64) -> Perf {
     }
 }
 
-// SPEC §B.2 vectors.
+// specs/tiering.md#tiers: the examples.
 #[test]
 fn abstract_distances() {
     let reference = perf(1000, 1000);
@@ -90,7 +90,8 @@ fn abstract_distances() {
     assert_eq!((tier_of(ADIST_DRAM), tier_of(ADIST_KMEM)), (4, 22));
 }
 
-// SPEC §B.2: what makes a tier, by kernel; §F.1 S1 "CPU+fast memory node / slow node without CPU".
+// specs/tiering.md#tiers: what makes a tier, by kernel; specs/seeds.md#s1: a CPU with fast memory,
+// and slow memory as a node without CPUs.
 #[test]
 fn listings() {
     let m = two_and_two();
@@ -113,7 +114,8 @@ fn listings() {
     assert!(t.is_top(NodeId(77)), "no tier: top");
 }
 
-// SPEC §B.2: without HMAT or dax data a CPU-less DRAM node is in the same tier, always top.
+// specs/tiering.md#tiers: without HMAT or dax data a CPU-less DRAM node is in the same tier,
+// always top.
 #[test]
 fn bare_dram() {
     let m = machine(&[DRAM, BARE], &[&[10, 20], &[20, 10]], &[(100, 100), (300, 50)]);
@@ -126,7 +128,8 @@ fn bare_dram() {
     assert!(!Tiers::new(&m, Firmware::Silent, V5_18).is_top(NodeId(1)));
 }
 
-// SPEC §B.2: CPU nodes that differ by more than 10 %, or a zero among them, switch it off.
+// specs/tiering.md#tiers: CPU nodes that differ by more than 10 %, or a zero among them, switch
+// it off.
 #[test]
 fn algorithm_off() {
     let m = |second| {
@@ -146,7 +149,7 @@ fn algorithm_off() {
     }
 }
 
-// SPEC §B.2: top tier reaches down to the slowest tier that holds a CPU.
+// specs/tiering.md#tiers: top tier reaches down to the slowest tier that holds a CPU.
 #[test]
 fn slow_tier_with_cpu_is_top() {
     let m = two_and_two();
@@ -156,7 +159,8 @@ fn slow_tier_with_cpu_is_top() {
     assert_eq!(top, [true, true, true, false]);
 }
 
-// SPEC §B.3 worked examples: {0,1 DRAM; 2,3 PMEM} gives 0 to 2, 1 to 3; 1 to 0 to 2.
+// specs/tiering.md#demotion, the examples: {0,1 DRAM; 2,3 PMEM} gives 0 to 2, 1 to 3; HBM,
+// DRAM, PMEM gives 1 to 0 to 2.
 #[test]
 fn demotion_targets() {
     let m = two_and_two();
@@ -178,7 +182,8 @@ fn demotion_targets() {
     assert_eq!(t.demotion_fallback(&hbm, NodeId(1)), [NodeId(0), NodeId(2)]);
 }
 
-// SPEC §B.3: all nodes of the next tier at the best one's distance, in the allocator's order.
+// specs/tiering.md#demotion: all nodes of the next tier at the best one's distance, in the
+// allocator's order.
 #[test]
 fn several_targets() {
     let m = |d2, d3| {
@@ -194,7 +199,7 @@ fn several_targets() {
     assert_eq!(targets(&m(30, 30)), [NodeId(1), NodeId(2), NodeId(3)]);
 }
 
-// SPEC §B.3: distance, plus one each for a lower number and for having CPUs.
+// specs/tiering.md#demotion: distance, plus one each for a lower number and for having CPUs.
 #[test]
 fn order() {
     let m = machine(

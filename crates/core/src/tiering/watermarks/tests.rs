@@ -21,14 +21,15 @@ fn figures(m: ZoneMarks) -> [u64; 4] {
 const ON: WakeFacts = WakeFacts { tiering: true, can_demote: true };
 const OFF: WakeFacts = WakeFacts { tiering: false, can_demote: true };
 
-// SPEC §B.5 vectors: min/low/high/promo of one zone of 1048576 pages.
+// specs/tiering.md#watermarks: min/low/high/promo of one zone of 1048576 pages.
 #[test]
 fn vectors() {
     assert_eq!(figures(marks(8192, Margin::Kernel)), [2048, 3096, 4144, 5192]);
     assert_eq!(figures(marks(67584, Margin::Kernel)), [16896, 21120, 25344, 29568]);
 }
 
-// SPEC §B.5, §F.1 S1 "kswapd aims a little above high": the margins, 10 MiB = 2560 pages.
+// specs/tiering.md#watermarks; specs/seeds.md#s1: kswapd aims a little above high. The margins;
+// 10 MiB = 2560 pages.
 #[test]
 fn margins() {
     assert_eq!(marks(8192, Margin::SeedQuarter).promo, Pages(4144 + 1036));
@@ -36,7 +37,7 @@ fn margins() {
     assert_eq!(marks(67584, Margin::PostedQuarter).promo, Pages(25344 + 6336));
 }
 
-// SPEC §B.5: isqrt(16·lowmem kB) in 128..262144, raised for huge pages.
+// specs/tiering.md#watermarks: isqrt(16·lowmem kB) in 128..262144, raised for huge pages.
 #[test]
 fn min_free() {
     assert_eq!(min_free_kbytes(Pages(1_048_576)), 8192);
@@ -60,7 +61,8 @@ fn min_free() {
     assert_eq!(kb(&k), 5000);
 }
 
-// SPEC §B.5 "+reserve": the node's higher zones /256 for DMA and DMA32, /32 for NORMAL.
+// specs/tiering.md#watermarks, reserve: the node's higher zones /256 for DMA and DMA32, /32 for
+// NORMAL.
 #[test]
 fn reserves() {
     let zones = [
@@ -90,7 +92,8 @@ fn movable_only() {
     assert_eq!(figures(k.node(&zones)[0]), [128, 1128, 2128, 3128]);
 }
 
-// SPEC §B.5 admission, strict; §F.1 S1 "old mode stops above high mark; (b) chosen over (a)".
+// specs/tiering.md#admission, strict; specs/seeds.md#s1: the old mode stops at the high mark, (b)
+// is taken over (a).
 #[test]
 fn admission() {
     let m = marks(8192, Margin::Kernel);
@@ -108,7 +111,7 @@ fn admission() {
     assert_eq!(a(2049, 1, A, ON), wake(true));
 }
 
-// SPEC §B.5: some zone is enough; a zone's reserve counts.
+// specs/tiering.md#admission: some zone is enough; a zone's reserve counts.
 #[test]
 fn admission_to_a_node() {
     let m = marks(8192, Margin::Kernel);
@@ -120,8 +123,8 @@ fn admission_to_a_node() {
     assert!(!admit_node([], Pages(1), B, Margin::Kernel, ON).is_admitted());
 }
 
-// SPEC §B.5: balanced above promo with tiering on, above high otherwise; the posted mail only
-// where the node can demote; MGLRU's abort asks all zones.
+// specs/tiering.md#kswapd: balanced above promo with tiering on, above high otherwise; the posted
+// mail only where the node can demote; MGLRU's abort asks all zones.
 #[test]
 fn balance() {
     let m = marks(8192, Margin::Kernel);
@@ -135,7 +138,7 @@ fn balance() {
     assert!(is_balanced([], Margin::Kernel, ON));
 }
 
-// SPEC §B.4 step 1: more than promo and max(1 GiB, present/16) free.
+// specs/tiering.md#promotion, step 1: more than promo and max(1 GiB, present/16) free.
 #[test]
 fn plenty_of_room() {
     let m = marks(8192, Margin::Kernel);
@@ -143,7 +146,7 @@ fn plenty_of_room() {
     assert!(!p(5192 + 262_144) && p(5193 + 262_144));
 }
 
-// SPEC §F.1 S1 "woken on need, demotes cold": blocked promotion, wake, demotion, success.
+// specs/seeds.md#s1: woken on need, demotes what is cold: refusal, wake, demotion, success.
 #[test]
 fn blocked_promotion_succeeds_later() {
     let m = marks(8192, Margin::Kernel);
@@ -159,7 +162,7 @@ fn blocked_promotion_succeeds_later() {
     assert!(admit(free, &m, Pages(1), B, Margin::Kernel, ON).is_admitted());
 }
 
-// SPEC §F.1 S1 "under pressure promotion stops first": where an allocation still is
+// specs/seeds.md#s1: under pressure promotion stops first: where an allocation still is
 // above low (and min), a promotion is refused already.
 #[test]
 fn promotion_stops_before_allocation() {

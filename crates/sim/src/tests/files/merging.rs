@@ -1,4 +1,4 @@
-//! Same-page merging's files (specs/files.md#ksm; SPEC §E.5).
+//! Same-page merging's files (specs/files.md#ksm).
 
 use super::*;
 use crate::content::Content as Holds;
