@@ -6,6 +6,7 @@
 
 mod bench;
 mod ci;
+mod citations;
 mod demo;
 mod scenarios;
 mod tidy;
@@ -23,7 +24,8 @@ Usage: cargo xtask CHORE
   build                  the homenode command and its recorder, into target/release
   demo                   measure this machine, record sqlite3, replay it on a machine with a CXL node
   ci, prepush            what CI runs
-  tidy                   the tree: stray paths, stubs, big files, crate arrows, licences
+  tidy                   the tree: stray paths, stubs, big files, citations, crate arrows,
+                         licences
   bench [NAME...]        each benchmark beside its peer
         --json           ends each with {\"name\",\"ours\",\"peer\",\"unit\",\"ratio\",\"goal\",\"pass\"}
         --tiny           seconds instead of minutes; goals are not judged

@@ -1,6 +1,7 @@
-//! What no compiler checks: stray paths, unfinished places, big files, arrows
-//! between rooms, licences, and a core that touches nothing.
+//! What no compiler checks: stray paths, unfinished places, big files, citations
+//! that lead nowhere, arrows between rooms, licences, and a core that touches nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
@@ -8,6 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::Ending;
+use crate::citations;
 use crate::workspace::{Workspace, text_of};
 
 /// A larger file is data that belongs in a download or is made by a command.
@@ -109,6 +111,7 @@ fn check_tree(ws: &Workspace) -> Result<Vec<String>> {
     let names = text_of(Command::new("git").current_dir(&ws.root).args(git))
         .context("the list of tracked files comes from git")?;
     let mut found = Vec::new();
+    let (mut tracked, mut texts) = (BTreeSet::new(), BTreeMap::new());
     for name in names.split('\0').filter(|name| !name.is_empty()) {
         let path = ws.root.join(name);
         // A file that is deleted but not yet committed so isn't there to check.
@@ -116,6 +119,7 @@ fn check_tree(ws: &Workspace) -> Result<Vec<String>> {
         if !meta.is_file() {
             continue;
         }
+        tracked.insert(name.to_owned());
         if meta.len() > FILE_BYTES_MAX {
             found.push(format!("{name}: {} bytes, more than {FILE_BYTES_MAX}", meta.len()));
             continue;
@@ -124,9 +128,19 @@ fn check_tree(ws: &Workspace) -> Result<Vec<String>> {
         // Recordings and pictures are not text.
         if let Ok(text) = String::from_utf8(bytes) {
             found.extend(check_text(name, &text));
+            if !is_printed(name) && !name.ends_with(".lock") {
+                texts.insert(name.to_owned(), text);
+            }
         }
     }
+    found.extend(citations::check(&tracked, &texts));
     Ok(found)
+}
+
+/// What a program or a kernel printed is kept as it was printed.
+fn is_printed(name: &str) -> bool {
+    [".txt", ".snap", ".golden"].iter().any(|end| name.ends_with(end))
+        || name.contains("/fixtures/")
 }
 
 fn check_text(name: &str, text: &str) -> Vec<String> {
@@ -135,9 +149,7 @@ fn check_text(name: &str, text: &str) -> Vec<String> {
         return found;
     }
     let rust = name.ends_with(".rs");
-    // What a program or a kernel printed is kept as it was printed.
-    let printed = [".txt", ".snap", ".golden"].iter().any(|end| name.ends_with(end))
-        || name.contains("/fixtures/");
+    let printed = is_printed(name);
     for (index, line) in text.split('\n').enumerate() {
         let at = index + 1;
         if !printed && line.ends_with([' ', '\t', '\r']) {
