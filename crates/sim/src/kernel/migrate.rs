@@ -196,7 +196,7 @@ impl Kernel {
             return (covered, Ordered::NoRoom);
         };
         let at = self.isolated(item);
-        // A page that changes tier forgets who used it (SPEC §B.4).
+        // A page that changes tier forgets who used it (specs/tiering.md#access-time).
         let crosses = self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to];
         let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);

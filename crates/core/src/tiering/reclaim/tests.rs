@@ -111,7 +111,7 @@ fn shares_of(l: &ListFacts, priority: u32) -> Shares {
     shares(l, priority, may, trims_cache(l, priority, may, true))
 }
 
-// SPEC §B.7 shares, in their order.
+// specs/tiering.md#shares, in their order.
 #[test]
 fn which_lists() {
     let l = lists();
