@@ -15,9 +15,11 @@
 //!
 //! The first task starts again when it is through, in the memory that it has, as a
 //! server does the same job again: a mapping that is made again where one still
-//! stands keeps its pages. Children and threads run once for each time they are started. Between
-//! tasks, forks, thread starts and waits for an end are kept; other waiting is not
-//! in a recording.
+//! stands keeps its pages. Children and threads run once for each time they are started,
+//! and a round is over when the last of them has ended: a recording does not say that a
+//! task waited for its threads, and without this the next round would start more of them
+//! beside those of the rounds before. Between tasks, forks, thread starts and waits for a
+//! child's end are kept; other waiting is not in a recording.
 
 use crate::hot::KINDS;
 use crate::kernel::Mapping;
@@ -241,7 +243,7 @@ impl Recording {
     }
 }
 
-/// How long a replay goes on. It ends at the end of a round of the first task.
+/// How long a replay goes on. It ends at the end of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
     /// After so many rounds.
@@ -277,6 +279,8 @@ pub(crate) struct Player {
     overlap: Option<Overlap>,
     rounds: Rounds,
     pub(crate) done: u64,
+    /// The first task that this round may have started: tasks are numbered as they begin.
+    round_from: usize,
     /// Page → place: direct-mapped, valid for one state of the mappings.
     cache: Vec<(u64, u64, u32)>,
 }
@@ -303,13 +307,14 @@ impl Player {
             overlap,
             rounds,
             done: 0,
+            round_from: 0,
             cache,
         }
     }
 }
 
 impl Simulation {
-    /// Rounds that the recording's first task has completed, and when the last ended.
+    /// Rounds that are over, and when the last ended.
     pub fn rounds(&self) -> (u64, u64) {
         (self.round_ends.len() as u64, self.round_ends.last().copied().unwrap_or(0))
     }
@@ -334,7 +339,7 @@ impl Turn for Player {
             let latency = *sim.latency_from(task.cpu);
             let parallelism = sim.parallelism;
             let Some(row) = track.rows.get(self.at) else {
-                self.round_done(sim, task);
+                self.track_done(sim, id, task);
                 continue;
             };
             if self.compute == NOT_BEGUN {
@@ -521,12 +526,19 @@ impl Player {
         task.clock = ctx.clock;
     }
 
-    /// The track is at its end: again, or over.
-    fn round_done(&mut self, sim: &mut Simulation, task: &mut Task) {
+    /// The track is at its end: again when the whole round is, or over.
+    fn track_done(&mut self, sim: &mut Simulation, id: usize, task: &mut Task) {
         if self.track != 0 {
             task.run = Run::Ended;
             return;
         }
+        // Its turn comes again when that one has ended; then there may be another.
+        if let Some(other) = self.unfinished(sim, id, task) {
+            task.waits_for = Some(other);
+            task.run = Run::Waiting;
+            return;
+        }
+        self.round_from = sim.tasks.len();
         self.done += 1;
         sim.round_ends.push(task.clock);
         let over = match self.rounds {
@@ -539,6 +551,19 @@ impl Player {
         } else {
             self.at = self.recording.tracks[0].begin;
         }
+    }
+}
+
+impl Player {
+    /// A task of this round that has not ended. One that waits for this task, perhaps
+    /// through others, would be waited for without end.
+    fn unfinished(&self, sim: &Simulation, id: usize, task: &Task) -> Option<usize> {
+        (self.round_from..sim.tasks.len()).find(|&other| {
+            sim.tasks[other]
+                .as_ref()
+                .is_some_and(|t| other != id && t.process == task.process && t.run != Run::Ended)
+                && !waits_for(sim, other, id)
+        })
     }
 }
 

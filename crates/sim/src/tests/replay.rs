@@ -240,6 +240,31 @@ fn a_thread_shares_the_memory() {
     assert_eq!(s.rounds().0, 2);
 }
 
+/// The first task is through at once; the round is not, and the next one finds nobody of it.
+#[test]
+fn a_round_ends_with_the_last_of_its_tasks() {
+    let ms = |n: u64| n * 1_000_000 * NS;
+    for start in [|child| Op::Thread { child }, |child| Op::Fork { child }] {
+        let rows = [
+            (0, 0, map(PAGE, 4)),
+            (0, 0, write(PAGE, 4)),
+            (0, 0, start(1)),
+            (0, 0, start(2)),
+            (1, 4_000_000, read(PAGE, 4)),
+            // It computes for 3 ms and starts one of its own at the end.
+            (2, 12_000_000, start(3)),
+            (3, 8_000_000, read(PAGE, 4)),
+        ];
+        let s = run(&rows, 3);
+        let ends = s.round_ends();
+        let lengths = [ends[0], ends[1] - ends[0], ends[2] - ends[1]];
+        // What forks, faults and turns of 3 ms on one CPU add is far less than a millisecond.
+        assert!(lengths.iter().all(|l| (ms(5)..ms(6)).contains(l)), "{lengths:?}");
+        let ran: u64 = s.processes().iter().map(|p| p.ran_ps).sum();
+        assert!((3 * ms(6)..3 * ms(6) + ms(1)).contains(&ran), "{ran}");
+    }
+}
+
 #[test]
 fn exec_begins_with_an_empty_space_and_is_where_rounds_begin() {
     let rows = [
