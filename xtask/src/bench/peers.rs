@@ -112,12 +112,16 @@ impl Memtierd {
     }
 }
 
+/// Pipes for a debugger would stay behind in the temporary folder where valgrind is killed,
+/// or where its program is.
+const NO_PIPES: &str = "--vgdb=no";
+
 /// Instructions of a whole run, counted by valgrind's callgrind.
 pub(super) fn instructions(command: &Command, folder: &Path) -> Result<u64> {
     let out = folder.join("callgrind.out");
     let mut valgrind = Command::new("valgrind");
     valgrind
-        .args(["--quiet", "--tool=callgrind"])
+        .args(["--quiet", NO_PIPES, "--tool=callgrind"])
         .arg(format!("--callgrind-out-file={}", out.display()));
     under(&mut valgrind, command);
     text_of(&mut valgrind)?;
@@ -138,7 +142,7 @@ fn total_of(callgrind: &str) -> Option<u64> {
 pub(super) fn lackey_slice(command: &Command, at_most: Duration) -> Result<f64> {
     let mut valgrind = Command::new("valgrind");
     // Its log goes to stderr; the program's own output is of no use here.
-    valgrind.args(["--quiet", "--tool=lackey", "--trace-mem=yes"]);
+    valgrind.args(["--quiet", NO_PIPES, "--tool=lackey", "--trace-mem=yes"]);
     under(&mut valgrind, command);
     valgrind.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = valgrind.spawn().map_err(|e| not_run(&valgrind, e))?;

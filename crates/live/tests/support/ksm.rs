@@ -42,13 +42,9 @@ impl Drop for Turn {
 }
 
 fn wait() -> Result<File, String> {
-    let path = std::env::temp_dir().join("homenode-ksm.lock");
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|e| format!("no lock for KSM: {}: {e}", path.display()))?;
+    // What is shared is the lock too: a file of its own would have to stay behind.
+    let path = "/sys/kernel/mm/ksm/run";
+    let lock = File::open(path).map_err(|e| format!("no lock for KSM: {path}: {e}"))?;
     // SAFETY: the descriptor is open; the lock goes with it.
     while unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
         thread::sleep(Duration::from_millis(10));
