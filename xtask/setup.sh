@@ -83,6 +83,7 @@ find_rust || need_rust=yes
 
 packages=
 if ! have cc; then packages="$packages gcc libc6-dev"; fi
+if ! have objcopy; then packages="$packages binutils"; fi
 if ! [ -e /etc/ssl/certs/ca-certificates.crt ]; then packages="$packages ca-certificates"; fi
 if ! have "qemu-$(uname -m)"; then packages="$packages qemu-user"; fi
 if ! have sqlite3; then packages="$packages sqlite3"; fi

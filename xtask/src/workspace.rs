@@ -86,13 +86,20 @@ impl Workspace {
         command
     }
 
-    /// Builds every room, the recorder's shared library too.
+    /// Builds every room, the recorder's shared library too. What users run has its debug
+    /// lines beside it.
     pub(crate) fn build(&self, profile: Profile) -> Result<()> {
         must_run(
             self.cargo()
                 .args(["build", "--locked", "--workspace", "--exclude", "xtask"])
                 .args(["--profile", profile.name()]),
-        )
+        )?;
+        if profile == Profile::Release {
+            for name in ["homenode", "libhomenode_recorder.so"] {
+                split_debug_lines(&self.target.join(profile.name()), name)?;
+            }
+        }
+        Ok(())
     }
 
     /// The `homenode` command, built.
@@ -112,6 +119,38 @@ impl Workspace {
         fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
         Ok(folder)
     }
+}
+
+/// Moves a program's debug lines into `NAME.debug` beside it, to which it keeps a link:
+/// debuggers, perf and the backtraces of panics follow it where the file is there, and have
+/// the names of functions where it isn't.
+///
+/// Cargo can't do this by a profile: its split debug info keeps the lines in the program
+/// where they are all that there is, and stripping drops them.
+fn split_debug_lines(folder: &Path, name: &str) -> Result<()> {
+    let program = folder.join(name);
+    // Cargo puts the whole program there again at each build, or leaves it as it is.
+    if !text_of(Command::new("readelf").arg("-SW").arg(&program))?.contains(" .debug_line ") {
+        return Ok(());
+    }
+    let lines = format!("{name}.debug");
+    must_run(
+        Command::new("objcopy")
+            .current_dir(folder)
+            .args(["--only-keep-debug", "--compress-debug-sections", name])
+            .arg(&lines),
+    )?;
+    // A new file in place of the old one, which is cargo's own too and may be running.
+    let stripped = format!("{name}.stripped");
+    must_run(
+        Command::new("objcopy")
+            .current_dir(folder)
+            .arg("--strip-debug")
+            .arg(format!("--add-gnu-debuglink={lines}"))
+            .args([name, &stripped]),
+    )?;
+    fs::rename(folder.join(&stripped), &program)
+        .with_context(|| format!("can't put {} in its place", program.display()))
 }
 
 /// The cargo that runs us, so that one build is never made by two.
@@ -198,6 +237,35 @@ mod tests {
         command.args(["-batch", ":memory:", ".read a b.sql", "it's"]);
         assert_eq!(typed(&command), r"sqlite3 -batch :memory: '.read a b.sql' 'it'\''s'");
         assert_eq!(typed(Command::new("/opt/bin/cargo").arg("fmt")), "cargo fmt");
+    }
+
+    /// On a program of C that this system's compiler makes.
+    #[test]
+    fn debug_lines_go_beside_the_program() {
+        let folder = env::temp_dir().join(format!("xtask-split-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("p.c"), "int main(void) { return 7; }\n").unwrap();
+        must_run(Command::new("cc").current_dir(&folder).args(["-g", "-o", "p", "p.c"])).unwrap();
+        let sections = |name: &str| {
+            text_of(Command::new("readelf").current_dir(&folder).args(["-SW", name])).unwrap()
+        };
+        assert!(sections("p").contains(" .debug_line "));
+        let mut seen = Vec::new();
+        // The second time there is nothing to be done, and nothing is spoiled.
+        for _ in 0..2 {
+            split_debug_lines(&folder, "p").unwrap();
+            let both = [sections("p"), sections("p.debug")];
+            seen.push(
+                both.map(|s| {
+                    [".debug_line ", ".gnu_debuglink ", ".symtab "].map(|w| s.contains(w))
+                }),
+            );
+        }
+        let code = Command::new(folder.join("p")).status().unwrap().code();
+        let left = fs::read_dir(&folder).unwrap().count();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(seen, [[[false, true, true], [true, false, true]]; 2]);
+        assert_eq!((code, left), (Some(7), 3));
     }
 
     #[test]
