@@ -943,12 +943,17 @@ fn recordings_without_a_usable_native_time_say_so() {
 #[test]
 fn a_slice_has_its_share_of_the_native_time() {
     let f = Folder::new("slice");
-    recording(&f.0.join("toy.parquet"), |h| h.slice.skip_insns = h.totals.insns / 2);
+    // As `record` makes them: rows hold the slice's instructions, totals the whole run's.
+    recording(&f.0.join("toy.parquet"), |h| {
+        h.slice.skip_insns = h.totals.insns;
+        h.totals.insns *= 2;
+    });
     let json =
         f.json("replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms --json");
     let notes = json["caption"]["notes"].to_string();
     assert!(notes.contains("the slice has 50.0 % of the program's instructions"), "{notes}");
-    assert!(json["caption"]["workload"].as_str().expect("text").contains("to the end"));
+    let workload = json["caption"]["workload"].as_str().expect("text");
+    assert!(workload.contains("to the end; 0.66 G instructions"), "{workload}");
 }
 
 #[test]

@@ -20,7 +20,8 @@
 //! * `insns` counts instructions of that task since its previous row, so a
 //!   task's rows alone are its whole life. Rows of one task are in its own
 //!   order; rows of different tasks stand in the order in which they were sent,
-//!   which is near the order in which they happened.
+//!   which is near the order in which they happened. Of a slice ([`Header::slice`]) only
+//!   instructions within it count; rows from before it have 0.
 //! * A `fork` or `thread` row stands before every row of its child, an `exit`
 //!   row before the `wait` row that collects it.
 //! * Page faults are implied: a page's first `access` row after it was mapped,

@@ -64,17 +64,13 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
     let mut pages: HashMap<u64, u64> = HashMap::new();
     let mut batch = Batch::default();
     let mut batches = reader.batches();
-    let (mut rows, mut insns) = (0, 0);
+    let mut rows = 0;
     while batches.next_into(&mut batch)? {
         for row in batch.iter() {
             if row.kind == Kind::Access {
                 *pages.entry(row.page).or_default() += u64::from(row.reads) + u64::from(row.writes);
             }
-            // What ran before the slice has no accesses to go with it.
-            let before = insns;
-            insns += row.insns;
-            let inside = insns.saturating_sub(before.max(header.slice.skip_insns));
-            recording.push(row.task, inside, op(&row));
+            recording.push(row.task, row.insns, op(&row));
         }
         rows += batch.len() as u64;
         each(rows, reader.rows());
