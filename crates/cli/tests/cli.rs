@@ -940,6 +940,62 @@ fn recordings_without_a_usable_native_time_say_so() {
     assert!(said.contains("more than the native 0.000 s"), "{said}");
 }
 
+/// Bytes are flipped all over a recording, and it is cut short everywhere.
+#[test]
+fn a_damaged_recording_is_an_error_and_never_a_panic() {
+    let f = Folder::new("mutants");
+    let path = f.0.join("whole.parquet");
+    let mut w = Writer::create(&path).expect("a recording");
+    let start = 0x7_0000;
+    for i in 0..600u64 {
+        let page = start + i * i % 64;
+        let (reads, writes) = ((i % 9) as u32, (i % 2) as u32);
+        let (kind, arg) = (Kind::Access, 3);
+        let row = Row { kind, task: 0, insns: i * 77 % 1000, page, pages: 1, reads, writes, arg };
+        w.push(row).expect("a row");
+    }
+    let tasks = vec![Task { name: "toy".into(), ..Task::default() }];
+    let header = Header { command: vec!["toy".into()], complete: true, tasks, ..Header::default() };
+    w.finish(&header).expect("a whole recording");
+    let good = fs::read(&path).expect("the recording");
+    let replay = "replay RECORDING --machine MACHINES/small.toml --modes off --for 1us";
+    let advise = "advise --recording RECORDING --machine MACHINES/small.toml --for 1us";
+    let whole = f.run(&replay.replace("RECORDING", "whole.parquet"));
+    assert!(whole.status.success(), "{}", String::from_utf8_lossy(&whole.stderr));
+
+    let n = good.len();
+    let flipped = (0..n).step_by(n / 300).map(|at| {
+        let mut bad = good.clone();
+        bad[at] ^= if at % 2 == 0 { 0xff } else { 1 << (at % 8) };
+        (at, bad)
+    });
+    let cut = (0..n).step_by(n / 40).map(|at| (at, good[..at].to_vec()));
+    let (mut refused, mut harmless) = (0, 0);
+    for (i, (at, bad)) in flipped.chain(cut).enumerate() {
+        fs::write(f.0.join("bad.parquet"), &bad).expect("a file");
+        // They read alike: a few of them are enough for the second.
+        for line in [Some(replay), Some(advise).filter(|_| i % 8 == 0)].into_iter().flatten() {
+            let out = f.run(&line.replace("RECORDING", "bad.parquet"));
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(!said.contains("panicked"), "byte {at}: {said}");
+            match out.status.code() {
+                Some(2) => {
+                    assert!(said.contains("bad.parquet") && out.stdout.is_empty(), "{at}: {said}");
+                    refused += 1;
+                }
+                // Some bytes of the format mean nothing; then all is as it was.
+                Some(0) if line == replay => {
+                    assert_eq!(out.stdout, whole.stdout, "byte {at}");
+                    harmless += 1;
+                }
+                Some(0) => harmless += 1,
+                code => panic!("byte {at}: exit {code:?}: {said}"),
+            }
+        }
+    }
+    assert!(refused > 300 && harmless < 60, "{refused} refused, {harmless} harmless");
+}
+
 #[test]
 fn a_slice_has_its_share_of_the_native_time() {
     let f = Folder::new("slice");

@@ -8,9 +8,11 @@ use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::parser::parse_message_type;
+use std::cell::Cell;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 /// An open recording. Its rows can be read several times.
 pub struct Reader {
@@ -21,10 +23,33 @@ pub struct Reader {
     rows: u64,
 }
 
-/// The decoder is written for well-formed input and can panic on other; this is
-/// the one place where that becomes an error.
+thread_local! {
+    /// Whether this thread is in [`guarded`].
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+
+/// Says nothing of panics that become errors; all others go to the hook that was there.
+fn quiet_while_guarded(others: Hook) -> Hook {
+    Box::new(move |info| {
+        if !GUARDED.get() {
+            others(info);
+        }
+    })
+}
+
+/// The decoder is written for well-formed input and can panic on other, for instance where
+/// a value's place in its dictionary is beyond that; no check short of decoding finds it.
+/// This is the one place where that becomes an error, and without a message of its own:
+/// whoever reads it would take a damaged file for a broken program.
 fn guarded<T>(f: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(f)) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| set_hook(quiet_while_guarded(take_hook())));
+    GUARDED.set(true);
+    let result = catch_unwind(AssertUnwindSafe(f));
+    GUARDED.set(false);
+    match result {
         Ok(Ok(v)) => Ok(v),
         Ok(Err(e)) => Err(e.to_string()),
         Err(_) => Err("its encoding makes no sense".to_owned()),
@@ -269,4 +294,30 @@ fn resize(b: &mut Batch, n: usize) {
     b.reads.truncate(n);
     b.writes.truncate(n);
     b.arg.truncate(n);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    #[test]
+    fn panics_are_told_but_for_those_that_become_errors() {
+        let told = Arc::new(AtomicU32::new(0));
+        let count = told.clone();
+        let hook = take_hook();
+        set_hook(quiet_while_guarded(Box::new(move |_| {
+            count.fetch_add(1, Relaxed);
+        })));
+        let odd = guarded(|| -> Result<(), ParquetError> { panic!("a place beyond the end") });
+        let while_guarded = told.load(Relaxed);
+        let elsewhere = guarded(|| Ok(std::thread::spawn(|| panic!("our bug")).join().is_err()));
+        let beside = told.load(Relaxed);
+        let later = std::panic::catch_unwind(|| panic!("our bug, later")).is_err();
+        set_hook(hook);
+        assert_eq!(odd, Err("its encoding makes no sense".to_owned()));
+        assert_eq!((elsewhere, later), (Ok(true), true));
+        assert_eq!((while_guarded, beside, told.load(Relaxed)), (0, 1, 2));
+    }
 }
