@@ -82,6 +82,10 @@ pub(crate) struct Args {
     /// Replay the recordings with so much DRAM, as `homenode replay` does
     #[arg(long, value_name = "SIZE", value_parser = parse_dram, requires = "recording")]
     dram: Option<Dram>,
+    /// Replay recordings in which threads ran too, whose times come out wrong, as `homenode
+    /// replay` does
+    #[arg(long, requires = "recording")]
+    threads_anyway: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -112,7 +116,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     if let (Some(path), false) = (&args.machine, args.recording.is_empty()) {
         let this = homenode_config::read_machine(path)?;
         for file in &args.recording {
-            recorded.push(Recorded::read(file, &this, args.dram, args.add_node)?);
+            recorded.push(Recorded::read(
+                file,
+                args.threads_anyway,
+                &this,
+                args.dram,
+                args.add_node,
+            )?);
         }
     }
     let (advised, code) = if args.whom.names_anybody() {

@@ -2,6 +2,7 @@
 
 use crate::output;
 use crate::progress::Progress;
+use crate::replay::load;
 use anyhow::{Result, anyhow};
 use homenode_core::topology::Machine;
 use homenode_live::record::{self, Mark, Options, Summary};
@@ -33,6 +34,9 @@ enum What {
 /// recorded too. Takes about 10 to 25 times as long as the program itself. The program
 /// reads nothing from standard input unless --stdin names a file, and what it does to
 /// files it does in every run. Interrupted, it keeps what was recorded until then.
+///
+/// Recordings in which a process runs several threads are made, but homenode replay refuses
+/// them: when threads wait for one another is not recorded.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode record mem -o sort.parquet --machine this.toml --skip 1s --for 2G -- sort words.txt")]
@@ -190,6 +194,9 @@ fn to_text(s: &Summary) -> String {
         out.push_str(&format!(", {slower:.1} times as long"));
     }
     out.push('\n');
+    if let Some(threads) = &s.threads {
+        out.push_str(&format!("note: {}\n", load::note(threads)));
+    }
     for warning in warnings(s.lost_frames, s.unrecorded_execs) {
         out.push_str(&format!("warning: {warning}\n"));
     }
@@ -234,6 +241,7 @@ fn to_json(s: &Summary) -> String {
         "complete": s.complete,
         "lost_frames": s.lost_frames,
         "unrecorded_execs": s.unrecorded_execs,
+        "threads": s.threads.as_ref().map(|t| json!({"program": t.program, "threads": t.threads})),
     })
     .to_string()
 }

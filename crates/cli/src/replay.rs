@@ -29,8 +29,16 @@ use target::{Dram, Target};
 ///
 /// Loops the recording and charges compute plus misses, divided by memory parallelism.
 /// What an instruction costs comes from the program's native time on the unmodified
-/// machine. The first mode runs until --for is over, the others for as many rounds.
+/// machine. The first mode runs until --for is over, the others for as many rounds; a
+/// round is over when the program and all that it started have ended.
 /// Prints one table, and where the hot pages were in the first round and in the last.
+///
+/// A recording in which a process ran several threads is refused with exit code 3: when
+/// threads wait for one another is not recorded, and without it all times are wrong.
+/// Record such a program with one thread (an option such as -T1, -j1 or --parallel=1, or
+/// OMP_NUM_THREADS=1). Programs that start others and wait for them, such as gcc or make
+/// -j2, are replayed as they ran. --threads-anyway prints the wrong figures and says in the
+/// caption, and in --json as "wrong", that they are.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s
@@ -70,6 +78,9 @@ pub(crate) struct Args {
     /// What homenode sees of memory accesses, in its column
     #[arg(long, value_enum, value_name = "SOURCE", default_value = "damon")]
     source: Source,
+    /// Replay a recording in which threads ran all the same; its times come out wrong
+    #[arg(long)]
+    threads_anyway: bool,
     /// Runs at once; the CPUs' number unless given. The results don't depend on it
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -113,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         );
     }
     let this = homenode_config::read_machine(&args.machine)?;
-    load::check(&args.recording)?;
+    load::check(&args.recording, args.threads_anyway)?;
 
     let progress = Progress::new(1000);
     progress.say("reading the recording");
@@ -331,6 +342,7 @@ fn report(
     }
     warnings.extend(record::warnings(h.lost_frames, h.unrecorded_execs));
     let caption = Caption {
+        wrong: loaded.wrong(),
         machine: format!("{}: {}", target.machine.name, target.machine.about),
         workload: loaded.workload(),
         kernel: format!("Linux {}'s rules; {}", setup.version, crate::sim::KERNEL),

@@ -361,6 +361,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let counters = table.groups.len() - 1;
     table.groups.splice(counters..counters, merging::group(columns));
     let mut caption = Caption {
+        wrong: None,
         machine: format!("{}: {}", machine.name, machine.about),
         workload: format!("{}: {}", scenario.name, scenario.about),
         kernel: format!("Linux {}'s rules; {KERNEL}", setup.version),

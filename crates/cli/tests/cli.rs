@@ -996,6 +996,55 @@ fn a_damaged_recording_is_an_error_and_never_a_panic() {
     assert!(refused > 300 && harmless < 60, "{refused} refused, {harmless} harmless");
 }
 
+/// Makes the toy start a task that has no rows: a thread, or a child.
+fn with_a_second_task(thread: bool) -> impl FnOnce(&mut Header) {
+    move |h| {
+        h.tasks[0] = Task { pid: 7, tid: 7, name: "/opt/toy".into(), ..h.tasks[0].clone() };
+        let pid = if thread { 7 } else { 8 };
+        h.tasks.push(Task { pid, tid: 8, thread, parent: Some(0), ..h.tasks[0].clone() });
+    }
+}
+
+#[test]
+fn threads_are_replayed_only_where_wrong_figures_are_asked_for() {
+    let f = Folder::new("threads");
+    let path = f.0.join("toy.parquet");
+    let line = "replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms";
+    recording(&path, with_a_second_task(false));
+    let child = f.run(line);
+    assert_eq!(child.status.code(), Some(0), "a child is no thread");
+
+    recording(&path, with_a_second_task(true));
+    f.check(line, expect![[r#"
+        exit 3
+        homenode: can't replay toy.parquet: toy ran 2 threads, and when threads wait for one another is not recorded, so that all times would be wrong. Record the program with one thread (an option such as -T1, -j1 or --parallel=1, or OMP_NUM_THREADS=1 in its environment), or see the wrong figures with --threads-anyway
+    "#]]);
+    f.check("advise --recording toy.parquet --machine MACHINES/small.toml", expect![[r#"
+        exit 3
+        homenode: can't replay toy.parquet: toy ran 2 threads, and when threads wait for one another is not recorded, so that all times would be wrong. Record the program with one thread (an option such as -T1, -j1 or --parallel=1, or OMP_NUM_THREADS=1 in its environment), or see the wrong figures with --threads-anyway
+    "#]]);
+
+    let out = f.run(&format!("{line} --threads-anyway"));
+    assert_eq!(out.status.code(), Some(0));
+    let (text, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(said.contains("toy.parquet: WRONG: toy ran 2 threads"), "{said}");
+    assert!(text.contains("\nWRONG: toy ran 2 threads") && !text.contains("is right by"), "{text}");
+    let json = f.json(&format!("{line} --threads-anyway --json"));
+    let why = json["caption"]["wrong"].as_str().expect("why it is wrong");
+    assert!(why.contains("all times are wrong"), "{why}");
+    // What has no threads is right, and says so, whatever was asked for.
+    recording(&path, |_| {});
+    let whole = f.run(line);
+    assert_eq!(f.run(&format!("{line} --threads-anyway")).stdout, whole.stdout);
+    assert!(String::from_utf8_lossy(&whole.stdout).contains("is right by construction"));
+    assert!(f.json(&format!("{line} --json"))["caption"].get("wrong").is_none());
+    let line =
+        "advise --recording toy.parquet --machine MACHINES/small-cxl.toml --for 100ms --json";
+    recording(&path, with_a_second_task(true));
+    let json = f.json(&format!("{line} --threads-anyway"));
+    assert!(json["effects"][0]["caption"]["wrong"].is_string(), "{json}");
+}
+
 #[test]
 fn a_slice_has_its_share_of_the_native_time() {
     let f = Folder::new("slice");

@@ -34,7 +34,7 @@ pub use error::RecordError;
 use homenode_core::costs::Cost;
 use homenode_core::topology::Machine;
 use homenode_trace::model::Geometry;
-use homenode_trace::{CacheModel, Ended, Native, Slice, Totals};
+use homenode_trace::{CacheModel, Ended, Native, Slice, Threads, Totals};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -173,6 +173,8 @@ pub struct Summary {
     pub lost_frames: u64,
     /// Programs that ran unrecorded.
     pub unrecorded_execs: u64,
+    /// The process in which most threads ran, where there were several.
+    pub threads: Option<Threads>,
 }
 
 impl Summary {

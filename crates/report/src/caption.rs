@@ -5,6 +5,9 @@ use serde::Serialize;
 /// What was run on what, and what to keep in mind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Caption {
+    /// Why the figures are wrong, where that is known and they were asked for all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wrong: Option<String>,
     /// The machine: its name and sentence.
     pub machine: String,
     /// What ran: a recording's program and slice, or a scenario.
@@ -42,6 +45,7 @@ impl Caption {
                 wrap(&mut out, &format!("{name}: {text}"), width);
             }
         };
+        entry("WRONG", self.wrong.as_deref().unwrap_or_default());
         entry("machine", &self.machine);
         entry("workload", &self.workload);
         entry("kernel", &self.kernel);

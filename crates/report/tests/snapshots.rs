@@ -272,6 +272,7 @@ fn pictures_keep_to_the_width() {
 
 fn caption() -> Caption {
     Caption {
+        wrong: None,
         machine: "this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of published ones)"
             .into(),
         workload: "sqlite3 building an index, 20 s of it from the 5th second".into(),

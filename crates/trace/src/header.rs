@@ -1,6 +1,7 @@
 //! What a recording says about itself.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The format that this version writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -153,6 +154,32 @@ pub struct Header {
     pub tasks: Vec<Task>,
 }
 
+/// A process of a recording in which more than one thread ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// The program, without its folder.
+    pub program: String,
+    /// How many ran in its whole life, the first one among them; 2 or more.
+    pub threads: u64,
+}
+
+impl Header {
+    /// The process in which most threads ran; `None` where every process had one.
+    ///
+    /// A child counts as a process however it was made: by `fork`, or by `vfork` or
+    /// `posix_spawn`, where it borrows its parent's address space until it runs a program.
+    /// Threads count whether or not they ran within the slice.
+    pub fn threads(&self) -> Option<Threads> {
+        let mut by_process: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
+        for t in self.tasks.iter().filter(|t| t.thread) {
+            by_process.entry(t.pid).or_insert((1, &t.name)).0 += 1;
+        }
+        let (threads, name) = by_process.into_values().max_by_key(|p| p.0)?;
+        let program = name.rsplit('/').next().unwrap_or(name).to_owned();
+        Some(Threads { program, threads })
+    }
+}
+
 impl Default for Header {
     fn default() -> Self {
         Self {
@@ -173,5 +200,31 @@ impl Default for Header {
             unrecorded_execs: 0,
             tasks: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(pid: u32, tid: u32, thread: bool, name: &str) -> Task {
+        Task { pid, tid, thread, name: name.to_owned(), ..Task::default() }
+    }
+    fn threads(tasks: &[Task]) -> Option<(String, u64)> {
+        let header = Header { tasks: tasks.to_vec(), ..Header::default() };
+        header.threads().map(|t| (t.program, t.threads))
+    }
+
+    #[test]
+    fn children_are_no_threads() {
+        assert_eq!(threads(&[]), None);
+        let gcc = task(7, 7, false, "/usr/bin/gcc");
+        let children = [8, 9].map(|n| task(n, n, false, "/usr/bin/as"));
+        assert_eq!(threads(&[gcc.clone(), children[0].clone(), children[1].clone()]), None);
+        // A child with a thread, and another with two.
+        let mut all = vec![gcc, children[0].clone(), task(8, 10, true, "/usr/bin/lto")];
+        assert_eq!(threads(&all), Some(("lto".to_owned(), 2)));
+        all.extend([11, 12].map(|n| task(9, n, true, "xz")));
+        assert_eq!(threads(&all), Some(("xz".to_owned(), 3)));
     }
 }

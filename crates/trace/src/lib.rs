@@ -45,7 +45,7 @@ pub mod program;
 pub mod wire;
 
 pub use error::TraceError;
-pub use header::{CacheModel, Ended, FORMAT_VERSION, Header, Native, Slice, Task, Totals};
+pub use header::{CacheModel, Ended, FORMAT_VERSION, Header, Native, Slice, Task, Threads, Totals};
 pub use read::{Batches, Reader};
 pub use write::Writer;
 

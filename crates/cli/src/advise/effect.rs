@@ -35,12 +35,13 @@ impl Recorded {
     /// is changed as asked.
     pub(super) fn read(
         path: &Path,
+        threads_anyway: bool,
         this: &Machine,
         dram: Option<Dram>,
         add: Option<AddNode>,
     ) -> Result<Self> {
         let setup = setup(&[("numa_balancing".into(), "0".into())]);
-        load::check(path)?;
+        load::check(path, threads_anyway)?;
         let loaded = load::load(path, &mut |_, _| {})?;
         let shelves = nodes::shelves(this, setup.version);
         let calibrated = play::calibrate(this, &setup, &loaded, &shelves)?;
@@ -200,6 +201,7 @@ fn report(recorded: &Recorded, columns: &[Column], played: &[Played], span: Pico
     warnings.extend(recorded.target.warnings.iter().cloned());
     let machine = &recorded.target.machine;
     let caption = Caption {
+        wrong: recorded.loaded.wrong(),
         machine: format!("{}: {}", machine.name, machine.about),
         workload: recorded.loaded.workload(),
         kernel: format!("Linux {}'s rules; {}", recorded.version, crate::sim::KERNEL),

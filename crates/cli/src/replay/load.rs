@@ -1,9 +1,10 @@
 //! A recording's file as what the simulator replays, with the heat of its pages.
 
+use crate::failure::Lacks;
 use crate::record;
 use anyhow::{Context, Result, bail};
 use homenode_sim::replay::{Op, Recording};
-use homenode_trace::{ARG_STREAM, ARG_WRITE, Batch, Ended, Header, Kind, Reader, Row};
+use homenode_trace::{ARG_STREAM, ARG_WRITE, Batch, Ended, Header, Kind, Reader, Row, Threads};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +30,10 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Why its figures come out wrong, where they do.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        self.header.threads().map(|t| wrong(&t))
+    }
     /// Command and slice, for captions.
     pub(crate) fn workload(&self) -> String {
         let h = &self.header;
@@ -124,7 +129,44 @@ pub(crate) fn op(row: &Row) -> Op {
     }
 }
 
-/// Opens a recording for its header, so that a bad file is told at once.
-pub(crate) fn check(path: &Path) -> Result<()> {
-    Reader::open(path).map(drop).with_context(|| format!("can't replay {}", path.display()))
+/// Opens a recording for its header, so that a bad file is told at once, and one whose
+/// figures would be wrong.
+///
+/// # Errors
+/// What the reader says; [`Lacks`] where threads ran and nobody wants them `anyway`.
+pub(crate) fn check(path: &Path, anyway: bool) -> Result<()> {
+    let reader = Reader::open(path).with_context(|| format!("can't replay {}", path.display()))?;
+    let Some(threads) = reader.header().threads() else { return Ok(()) };
+    if !anyway {
+        bail!(Lacks(format!(
+            "can't replay {}: {}, so that all times would be wrong. {}, or see the wrong figures \
+             with --threads-anyway",
+            path.display(),
+            ran(&threads),
+            REMEDY
+        )));
+    }
+    eprintln!("homenode: {}: WRONG: {}", path.display(), wrong(&threads));
+    Ok(())
+}
+
+/// What can be done about threads.
+const REMEDY: &str = "Record the program with one thread (an option such as -T1, -j1 or \
+                      --parallel=1, or OMP_NUM_THREADS=1 in its environment)";
+
+/// What a recording has of threads, and what it lacks.
+fn ran(t: &Threads) -> String {
+    format!(
+        "{} ran {} threads, and when threads wait for one another is not recorded",
+        t.program, t.threads
+    )
+}
+
+fn wrong(t: &Threads) -> String {
+    format!("{}: they are replayed as if they never did, and all times are wrong", ran(t))
+}
+
+/// What is said when such a recording has been made.
+pub(crate) fn note(t: &Threads) -> String {
+    format!("{}: homenode replay will refuse this recording. {REMEDY}", ran(t))
 }

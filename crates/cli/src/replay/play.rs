@@ -207,8 +207,15 @@ pub(crate) fn calibrate(
                 ran = run(attos, 1)?.ran;
             }
             let computing = attos as f64 * insns as f64 / 1e6;
+            // Time that threads spent waiting is CPU time of nobody, and not in the recording.
+            let right = match loaded.wrong() {
+                None => {
+                    ": the unmodified machine is right by construction, and what a slower node changes is the prediction"
+                }
+                Some(_) => "",
+            };
             notes.push(format!(
-                "native CPU time {}, of which modelled misses and faults take {}, and the rest is {:.3} ns an instruction: the unmodified machine is right by construction, and what a slower node changes is the prediction",
+                "native CPU time {}, of which modelled misses and faults take {}, and the rest is {:.3} ns an instruction{right}",
                 seconds(due),
                 seconds(ran as f64 - computing),
                 attos as f64 / 1e9

@@ -324,6 +324,7 @@ fn caption(runs: &Runs<'_>, plan: &Plan, p: &Point) -> Caption {
     let machine = runs.bench.largest();
     let names: Vec<&str> = runs.bench.machines.values().map(|m| m.name.as_str()).collect();
     Caption {
+        wrong: None,
         machine: format!("{}; the last one is {}", names.join(", "), machine.about),
         workload: format!(
             "{}: {}; {GUESTS} guests a node of {} each at full size",

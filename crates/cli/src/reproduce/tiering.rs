@@ -435,6 +435,7 @@ fn caption(runs: &Runs<'_>, plan: &Plan, best: Point) -> Caption {
         notes.push(format!("knobs at 1:{}: {}", best.factor, knobs.join(", ")));
     }
     Caption {
+        wrong: None,
         machine: format!("{}: {}", bench.machine.name, bench.machine.about),
         workload: format!("{}: {}", bench.scenario.name, bench.scenario.about),
         kernel: format!(

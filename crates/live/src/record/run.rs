@@ -371,6 +371,7 @@ pub(super) fn record(
         bytes,
         rows,
         tasks: header.tasks.len() as u64,
+        threads: header.threads(),
         native: header.native,
         recorded_wall_ns: header.recorded_wall_ns,
         recorded_cpu_ns: outcome.done.user_ns + outcome.done.sys_ns,
