@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use homenode_live::signals::{Signals, forward};
+use homenode_trace::Ended;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
@@ -49,13 +50,31 @@ impl Program {
     /// Its code, or what a shell makes of a signal; `None` while it runs.
     pub(crate) fn code(&self) -> Option<u8> {
         let status = self.ended?;
-        let of_signal = |s: i32| 128u8.saturating_add(u8::try_from(s).unwrap_or(0));
         Some(match (status.code(), status.signal()) {
-            (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
+            (Some(code), _) => of_exit(code),
             (None, Some(signal)) => of_signal(signal),
             (None, None) => u8::MAX,
         })
     }
+}
+
+/// What to exit with after a program that was recorded: as after one that was observed;
+/// 0 where it was us who ended it, as asked.
+pub(crate) fn code_of(ended: Ended) -> u8 {
+    match ended {
+        Ended::Exit(code) => of_exit(code),
+        Ended::Signal(signal) => of_signal(signal),
+        Ended::SliceFull | Ended::Interrupted | Ended::Unknown => 0,
+    }
+}
+
+fn of_exit(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// As shells have it.
+fn of_signal(signal: i32) -> u8 {
+    128u8.saturating_add(u8::try_from(signal).unwrap_or(0))
 }
 
 /// Who may want to stop: signals, and the program by ending.
@@ -85,5 +104,29 @@ impl Stop {
             }
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_program_ends_with_the_code_that_an_observed_one_has() {
+        for (script, ended) in [
+            ("exit 0", Ended::Exit(0)),
+            ("exit 1", Ended::Exit(1)),
+            ("exit 255", Ended::Exit(255)),
+            ("kill -9 $$", Ended::Signal(9)),
+            ("kill -15 $$", Ended::Signal(15)),
+        ] {
+            let mut program =
+                Program::start(&["sh", "-c", script].map(OsString::from)).expect("a shell");
+            program.wait();
+            assert_eq!(program.code(), Some(code_of(ended)), "{script}");
+        }
+        assert_eq!(code_of(Ended::Signal(9)), 137);
+        // We ended it, with a signal that says nothing about the program.
+        assert_eq!([Ended::SliceFull, Ended::Interrupted].map(code_of), [0, 0]);
     }
 }

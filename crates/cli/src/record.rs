@@ -1,8 +1,8 @@
 //! `homenode record`: what a program does to memory.
 
-use crate::output;
 use crate::progress::Progress;
 use crate::replay::load;
+use crate::{output, program};
 use anyhow::{Result, anyhow};
 use homenode_core::topology::Machine;
 use homenode_live::record::{self, Mark, Options, Summary};
@@ -37,6 +37,10 @@ enum What {
 ///
 /// Recordings in which a process runs several threads are made, but homenode replay refuses
 /// them: when threads wait for one another is not recorded.
+///
+/// Exit codes: the program's own, or 128 and the signal that ended it; 0 where it was ended
+/// because the slice was full or the recording was interrupted; 2 bad usage, and 3 the
+/// system lacks something, with nothing recorded.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode record mem -o sort.parquet --machine this.toml --skip 1s --for 2G -- sort words.txt")]
@@ -112,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         })?
     };
     output::print(&if args.json { to_json(&summary) } else { to_text(&summary) })?;
-    Ok(0)
+    Ok(program::code_of(summary.ended))
 }
 
 /// The caches of this machine by sysfs; the recorder needs their shapes only.
