@@ -58,7 +58,7 @@ use std::process::ExitCode;
 #[command(name = "homenode", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "Example:
   homenode measure -o this.toml
-  homenode record mem -o sort.parquet --machine this.toml -- sort words.txt
+  homenode record mem -o sort.parquet --machine this.toml -- sort --parallel=1 words.txt
   homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s")]
 struct Args {
     #[command(subcommand)]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Record what a program does.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  homenode record mem -o sort.parquet --machine this.toml -- sort words.txt")]
+  homenode record mem -o sort.parquet --machine this.toml -- sort --parallel=1 words.txt")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -43,7 +43,8 @@ enum What {
 /// system lacks something, with nothing recorded.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  homenode record mem -o sort.parquet --machine this.toml --skip 1s --for 2G -- sort words.txt")]
+  homenode record mem -o sort.parquet --machine this.toml --skip 1s --for 2G \\
+      -- sort --parallel=1 words.txt")]
 struct Mem {
     /// Where the recording (Parquet) goes; replaced only when it is complete
     #[arg(short, long, value_name = "FILE")]
