@@ -28,7 +28,7 @@ use homenode_core::costs::{Cost, Origin, Shown, Unit};
 use homenode_core::engine::Settings;
 use homenode_core::engine::seen::Source;
 use homenode_core::topology::Machine;
-use homenode_core::units::{PAGE_SIZE, Picos};
+use homenode_core::units::{PAGE_SIZE, Picos, count};
 use homenode_report::{
     Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, Report, verdict_text,
 };
@@ -192,10 +192,11 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
     let mut warnings = assumed(&l.machine);
     warnings.extend(l.warnings);
     if ledger.lost > 0 {
-        warnings.push(format!("{} events of the source were lost", ledger.lost));
+        let lost = count(ledger.lost, "event of the source was", "events of the source were");
+        warnings.push(format!("{lost} lost"));
     }
     if ledger.stale > 0 {
-        warnings.push(format!("the source fell silent {} times", ledger.stale));
+        warnings.push(format!("the source fell silent {}", count(ledger.stale, "time", "times")));
     }
     let one_node = l.machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2;
     let mut notes = vec!["nothing was moved and no knob was set".to_owned()];

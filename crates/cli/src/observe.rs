@@ -17,7 +17,7 @@ use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
 use course::{Course, Turn};
 use homenode_core::engine::seen::Source;
-use homenode_core::units::{NodeId, Picos};
+use homenode_core::units::{NodeId, Picos, count};
 use homenode_core::view::{Settings, View};
 use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::PeopleError;
@@ -224,7 +224,11 @@ fn observe(
     let (totals, periods) = (course.totals(), shower.periods());
     shower.say(&summary(&totals, periods, refused(), time, own, kernel, source))?;
     if let (Some((bytes, rows)), Some(path)) = (shower.finish()?, &args.output) {
-        shower.say(&format!("{}: {rows} rows, {bytes} bytes", path.display()))?;
+        shower.say(&format!(
+            "{}: {}, {bytes} bytes",
+            path.display(),
+            count(rows, "row", "rows")
+        ))?;
     }
     let closed = course.machine.close();
     if let Turn::Broken(Some(why)) = turn {
@@ -308,20 +312,18 @@ fn summary(
 ) -> String {
     let share = |part: Picos| part.0 as f64 * 100.0 / time.0.max(1) as f64;
     let mut out = format!(
-        "observed {:.1} s in {} period{}: {} process{}, {} ended",
+        "observed {:.1} s in {}: {}, {} ended",
         time.as_secs_f64(),
-        periods,
-        if periods == 1 { "" } else { "s" },
-        totals.processes,
-        if totals.processes == 1 { "" } else { "es" },
+        count(periods, "period", "periods"),
+        count(totals.processes, "process", "processes"),
         totals.ended
     );
     if source != Source::Residency {
         out += &format!(
-            "; {} events lost, {} silent {} times",
-            totals.lost,
+            "; {} lost, {} silent {}",
+            count(totals.lost, "event", "events"),
             source.name(),
-            totals.stale
+            count(totals.stale, "time", "times")
         );
     }
     out += &format!("; it cost {:.2} % of one CPU ({:.3} s)", share(own), own.as_secs_f64());
@@ -330,8 +332,9 @@ fn summary(
     }
     if refused > 0 {
         out += &format!(
-            ". Where pages are could not be asked {refused} times, of other users' processes: run \
-             it as root or with CAP_SYS_PTRACE"
+            ". Where pages are could not be asked {}, of other users' processes: run it as root \
+             or with CAP_SYS_PTRACE",
+            count(refused, "time", "times")
         );
     }
     out

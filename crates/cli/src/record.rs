@@ -5,6 +5,7 @@ use crate::replay::load;
 use crate::{output, program};
 use anyhow::{Result, anyhow};
 use homenode_core::topology::Machine;
+use homenode_core::units::count;
 use homenode_live::record::{self, Mark, Options, Summary};
 use homenode_live::sysfs;
 use homenode_trace::{Ended, Slice};
@@ -167,12 +168,11 @@ pub(crate) fn slice(s: &Slice) -> Option<String> {
 fn to_text(s: &Summary) -> String {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let mut out = format!(
-        "{}: {:.1} MB, {} rows of {} task{}; the program {}\n",
+        "{}: {:.1} MB, {} of {}; the program {}\n",
         s.output.display(),
         s.bytes as f64 / 1e6,
-        s.rows,
-        s.tasks,
-        if s.tasks == 1 { "" } else { "s" },
+        count(s.rows, "row", "rows"),
+        count(s.tasks, "task", "tasks"),
         ended(s.ended)
     );
     if let Some(slice) = slice(&s.slice) {
@@ -212,10 +212,16 @@ fn to_text(s: &Summary) -> String {
 pub(crate) fn warnings(lost_frames: u64, unrecorded_execs: u64) -> Vec<String> {
     let mut out = Vec::new();
     if lost_frames > 0 {
-        out.push(format!("{lost_frames} frames of the recording were lost"));
+        out.push(format!(
+            "{} lost",
+            count(lost_frames, "frame of the recording was", "frames of the recording were")
+        ));
     }
     if unrecorded_execs > 0 {
-        out.push(format!("{unrecorded_execs} programs that it started ran unrecorded"));
+        out.push(format!(
+            "{} that it started ran unrecorded",
+            count(unrecorded_execs, "program", "programs")
+        ));
     }
     out
 }

@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow, bail};
 use homenode_config::{AddNode, Size, parse_add_node};
 use homenode_core::knobs::{Knob, Knobs};
 use homenode_core::scenario::Policy;
-use homenode_core::units::Picos;
+use homenode_core::units::{Picos, count};
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Report, Snapshot};
 use homenode_sim::replay::{Charge, Rounds};
 use homenode_sim::{Setup, Stretch};
@@ -183,7 +183,11 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let rest = &columns[1..];
     if !rest.is_empty() {
         let names: Vec<String> = rest.iter().map(title).collect();
-        progress.say(&format!("replaying {rounds} rounds: {}", names.join(", ")));
+        progress.say(&format!(
+            "replaying {}: {}",
+            count(rounds, "round", "rounds"),
+            names.join(", ")
+        ));
     }
     let others = parallel::map(parallel::jobs(args.jobs), rest, |c| one(c, Rounds::Count(rounds)));
     let mut played = vec![base];

@@ -9,6 +9,7 @@ use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, bail};
 use homenode_core::scenario::Margin;
+use homenode_core::units::count;
 use homenode_report::Reproduction;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +118,7 @@ fn ensure<P: Copy + Ord + Sync, O: Send, K: Ord>(
     let mut new: Vec<P> = new.into_iter().collect();
     new.sort_by_key(|p| length(p));
     let progress = Progress::new(new.len() as u64);
-    progress.say(&format!("{what}: {} runs", new.len()));
+    progress.say(&format!("{what}: {}", count(new.len() as u64, "run", "runs")));
     let results = parallel::map(jobs, &new, |p| {
         let result = run(p);
         progress.advance(1);

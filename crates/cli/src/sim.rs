@@ -11,7 +11,7 @@ use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
-use homenode_core::units::Picos;
+use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
 use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         (0..columns.len()).flat_map(|c| seeds.iter().map(move |&s| (c, s))).collect();
     let mut runs: Vec<Run> = {
         let progress = Progress::new(jobs.len() as u64);
-        progress.murmur(&format!("{}: {} runs", scenario.name, jobs.len()));
+        progress.murmur(&format!("{}: {}", scenario.name, count(jobs.len() as u64, "run", "runs")));
         let all = parallel::map(parallel::jobs(args.jobs), &jobs, |&(c, seed)| {
             let setup = Setup { seed, ..columns[c].setup.clone() };
             let done = one(&machine, &scenario, &setup, columns[c].source, &shelves);

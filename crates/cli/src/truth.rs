@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{TruthPlan, parse_truth, read_machine};
 use homenode_core::costs::{Cost, Origin};
 use homenode_core::topology::Machine;
-use homenode_core::units::Bytes;
+use homenode_core::units::{Bytes, count};
 use homenode_live::measure::{self, Options};
 use homenode_live::record;
 use homenode_live::sysfs;
@@ -257,9 +257,9 @@ fn measured_here(machine: &Machine, path: &Path) -> Result<()> {
     if model.is_empty() || !machine.about.contains(&model) || machine.cpus.len() != here.cpus.len()
     {
         bail!(
-            "{shown}: it was measured on another machine (\"{}\"), and this one is a {model} with {} CPUs; measure this one with: homenode measure -o FILE",
+            "{shown}: it was measured on another machine (\"{}\"), and this one is a {model} with {}; measure this one with: homenode measure -o FILE",
             machine.about,
-            here.cpus.len()
+            count(here.cpus.len() as u64, "CPU", "CPUs")
         );
     }
     Ok(())

@@ -341,7 +341,7 @@ fn arguments_that_make_no_sense() {
         exit 2
         homenode: reading the recording
         homenode: one round on the unmodified machine
-        homenode: --dram: DRAM of 1099511627776 bytes: the machine "small" has 268435456 bytes of it, and each of its 1 DRAM nodes keeps at least one page
+        homenode: --dram: DRAM of 1099511627776 bytes: the machine "small" has 268435456 bytes of it, in 1 DRAM node, each of which keeps at least one page
     "#]]);
     f.check(
         "replay toy.parquet --machine MACHINES/small.toml --modes off --add-node cxl:4MiB --dram 4MiB --for 1s",

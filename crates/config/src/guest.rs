@@ -24,7 +24,7 @@ use crate::policy::policy_of;
 use crate::tree::{Cur, Fields, Kind, Seg};
 use homenode_core::scenario::{Again, Content, Map, Pattern, Policy, Process, Step, Until};
 use homenode_core::topology::MAX_CPUS;
-use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
+use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos, count};
 
 /// Guests of one entry. More than any host of today runs; a slip of the finger is told.
 const MAX_COUNT: u64 = 4096;
@@ -209,9 +209,9 @@ fn mix(t: &Fields<'_>) -> Result<(Vec<Part>, Option<Picos>), ConfigError> {
             let own = share(&c)?;
             if declared + own != WHOLE {
                 return Err(c.error(format!(
-                    "zero, image, own and volatile make {} thousandths; they make 1000 together, \
+                    "zero, image, own and volatile make {}; they make 1000 together, \
                      or \"own\" is left out and takes the rest",
-                    declared + own
+                    count(declared + own, "thousandth", "thousandths")
                 )));
             }
             own
@@ -245,8 +245,10 @@ fn sized(t: &Fields<'_>, parts: Vec<Part>) -> Result<Vec<(Part, Pages)>, ConfigE
         let end = pages * sum / WHOLE;
         if end == before {
             return Err(c.error(format!(
-                "too small: {} of 1000 for \"{}\" is less than one of its {pages} pages",
-                part.share, part.name
+                "too small: {} of 1000 for \"{}\" is less than one of its {}",
+                part.share,
+                part.name,
+                count(pages, "page", "pages")
             )));
         }
         all.push((part, Pages(end - before)));

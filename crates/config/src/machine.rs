@@ -8,7 +8,7 @@ use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, Cpu, Impossible, LATENCY_BOUNDS, Link, List, MAX_CPUS, MAX_NODES,
     Machine, Medium, Node, Place, Zone, ZoneKind,
 };
-use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages};
+use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -158,9 +158,10 @@ fn zone(c: &Cur<'_>) -> Result<Zone, ConfigError> {
 fn pages(c: &Cur<'_>) -> Result<Pages, ConfigError> {
     let size = c.size()?;
     if size.0 % PAGE_SIZE != 0 {
-        return Err(
-            c.error(format!("{} bytes are no whole number of pages of {PAGE_SIZE} bytes", size.0))
-        );
+        return Err(c.error(format!(
+            "{} no whole number of pages of {PAGE_SIZE} bytes",
+            count(size.0, "byte is", "bytes are")
+        )));
     }
     Ok(Pages::holding(size))
 }
@@ -178,9 +179,9 @@ fn cpu_group(c: &Cur<'_>) -> Result<Vec<Cpu>, ConfigError> {
             let cores = list.numbers(u32::MAX)?;
             if cores.len() != ids.len() {
                 return Err(list.error(format!(
-                    "{} cores for {} CPUs; there is one per CPU, in the order of \"ids\"",
-                    cores.len(),
-                    ids.len()
+                    "{} for {}; there is one per CPU, in the order of \"ids\"",
+                    count(cores.len() as u64, "core", "cores"),
+                    count(ids.len() as u64, "CPU", "CPUs")
                 )));
             }
             cores

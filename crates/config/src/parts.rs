@@ -22,7 +22,7 @@ use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Impossible, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, MAX_DISTANCE, Machine,
     Medium, Node, Zone, ZoneKind,
 };
-use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages};
+use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, count};
 use thiserror::Error;
 
 /// A published part that `--add-node` knows.
@@ -99,7 +99,9 @@ pub enum PartError {
     NoPlug(String),
     /// The DRAM can't have that size.
     #[error(
-        "DRAM of {wanted} bytes: the machine \"{machine}\" has {has} bytes of it, and each of its {nodes} DRAM nodes keeps at least one page"
+        "DRAM of {}: the machine \"{machine}\" has {has} bytes of it, in {}, each of which keeps at least one page",
+        count(*wanted, "byte", "bytes"),
+        count(*nodes as u64, "DRAM node", "DRAM nodes")
     )]
     Dram {
         /// The machine's name.

@@ -48,6 +48,7 @@ pub(crate) fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
 fn repeated(c: &Cur<'_>, n: u32, at: usize) -> Result<usize, ConfigError> {
     let what = match at {
         0 => "there is no step before it to repeat".to_owned(),
+        1 => format!("{n} is out of range; 1 step stands before this one"),
         _ => format!("{n} is out of range; 1 to {at} steps stand before this one"),
     };
     let steps = c.any_table()?.get("steps")?;

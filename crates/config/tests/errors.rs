@@ -72,11 +72,11 @@ fn impossible_topologies() {
             box.toml:4:6: distances[0][0]: distance 11 from node 0 to node 0: the distance of a node to itself is 10
             box.toml:4:10: distances[0][1]: distance 10 from node 0 to node 1: the distance to another node lies between 11 and 254
             box.toml:4:10: distances[0][1]: distance 300 from node 0 to node 1: the distance to another node lies between 11 and 254
-            box.toml:4:5: distances[0]: 1 distances from node 0 for 2 nodes; there is one per node
-            box.toml:3:13: distances: 1 rows of distances for 2 nodes; there is one row per node
+            box.toml:4:5: distances[0]: 1 distance from node 0 for 2 nodes; there is one per node
+            box.toml:3:13: distances: 1 row of distances for 2 nodes; there is one row per node
             box.toml:22:1: cpus[1]: CPU 1 is in two nodes, 0 and 1; it has one
             box.toml:22:1: cpus[1]: CPU 2 is on node 1, but its core 0 has CPUs of node 0; a core is in one node
-            box.toml:24:9: cpus[1].cores: 1 cores for 2 CPUs; there is one per CPU, in the order of "ids"
+            box.toml:24:9: cpus[1].cores: 1 core for 2 CPUs; there is one per CPU, in the order of "ids"
             box.toml:23:7: cpus[1].ids: "3-2" is no list; write one such as "0-3,8" with numbers up to 8191
             box.toml:22:1: cpus[1]: CPU 2 is on node 9, which is not in the machine
             box.toml:14:6: node[1].id: node 0 occurs twice; numbers are unique
@@ -519,7 +519,7 @@ fn pmbenchs_patterns_and_steps() {
             run.toml:37:1: process[0].step[0].map: unknown key; allowed are do
             run.toml:37:7: process[0].step[0].map: the process has no map "haep"; did you mean "heap"?
             run.toml:37:9: process[0].step[0].steps: there is no step before it to repeat
-            run.toml:40:9: process[0].step[1].steps: 2 is out of range; 1 to 1 steps stand before this one
+            run.toml:40:9: process[0].step[1].steps: 2 is out of range; 1 step stands before this one
             run.toml:40:9: process[0].step[1].steps: 0 is out of range; a whole number from 1 to 4294967295 is allowed
             run.toml:37:1: process[0].step[1]: a fork can't be repeated; put it before or after the loop
             run.toml:40:9: process[0].step[1].times: 0 is out of range; a whole number from 1 to 9223372036854775807 is allowed

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::costs::{Constant, Cost, Costs, Shown, Unit};
-use crate::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages};
+use crate::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -374,17 +374,19 @@ impl Machine {
         let n = self.nodes.len();
         if self.distances.len() != n {
             let what = format!(
-                "{} rows of distances for {n} nodes; there is one row per node",
-                self.distances.len()
+                "{} of distances for {}; there is one row per node",
+                count(self.distances.len() as u64, "row", "rows"),
+                count(n as u64, "node", "nodes")
             );
             return Err(Impossible::Shape(None, what));
         }
         for (i, row) in self.distances.iter().enumerate() {
             if row.len() != n {
                 let what = format!(
-                    "{} distances from node {} for {n} nodes; there is one per node",
-                    row.len(),
-                    self.nodes[i].id
+                    "{} from node {} for {}; there is one per node",
+                    count(row.len() as u64, "distance", "distances"),
+                    self.nodes[i].id,
+                    count(n as u64, "node", "nodes")
                 );
                 return Err(Impossible::Shape(Some(i), what));
             }

@@ -15,6 +15,11 @@ pub const HUGE_PAGES: u64 = 512;
 /// The kernel's tick rate in Debian's builds, per second.
 pub const HZ: u64 = 250;
 
+/// So many of something, for sentences: `1 process`, `2 processes`, `0 processes`.
+pub fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -150,4 +155,18 @@ id! {
 id! {
     /// A logical CPU, numbered as the kernel numbers it.
     CpuId, u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        let text = [0, 1, 2, 21].map(|n| count(n, "process was", "processes were"));
+        assert_eq!(
+            text,
+            ["0 processes were", "1 process was", "2 processes were", "21 processes were"]
+        );
+    }
 }

@@ -43,6 +43,7 @@ pub use again::Changes;
 pub use homenode_core::ksm::saving::{Ended, NodeSaving, ProcessSaving, Saving};
 
 use count::{Rules, Share};
+use homenode_core::units::count;
 use kcore::Kcore;
 use look::{Budget, Common, Counts, Done, Kept, Shared, Unit};
 use nodes::NodeSource;
@@ -298,7 +299,9 @@ pub fn estimate(
     let mut run = Run::new(processes, options, source.as_ref())?;
     if left_out > 0 {
         run.notes.push(format!(
-            "{left_out} processes were left out: the kernel lets nobody here read them (another user namespace, or a guard)"
+            "{} left out: the kernel lets nobody here read {} (another user namespace, or a guard)",
+            count(left_out as u64, "process was", "processes were"),
+            if left_out == 1 { "it" } else { "them" }
         ));
     }
     let began = Instant::now();
@@ -575,32 +578,29 @@ impl<'a> Run<'a> {
             notes.push(match processes.iter().filter(|p| p.pages_scanned > 0).count() {
                 0 => "none of these processes has memory that is registered for merging: ksmd looks at nothing of theirs".to_owned(),
                 n => format!(
-                    "only memory that is registered for merging was looked at: {n} of {} processes have some",
-                    processes.len()
+                    "only memory that is registered for merging was looked at: {n} of {} some",
+                    count(processes.len() as u64, "process has", "processes have")
                 ),
             });
         }
         if self.pages_unread > 0 {
             notes.push(format!(
-                "{} pages were left out that several processes map: reading them would end their sharing, and their frames are hidden (they need CAP_SYS_ADMIN and /proc/kpageflags)",
-                self.pages_unread
+                "{} left out that several processes map: reading would end the sharing, and frames are hidden (they need CAP_SYS_ADMIN and /proc/kpageflags)",
+                count(self.pages_unread, "page was", "pages were")
             ));
         }
         if self.pages_by_frame > 0 {
             notes.push(format!(
-                "{} mappings of pages that several processes map count by their frames, not by what is in them, since reading them would end their sharing and this kernel has no /proc/kcore: further copies of them are missed",
-                self.pages_by_frame
+                "{} counted by frames, not by what is in them: several processes map these pages, reading them would end their sharing, and this kernel has no /proc/kcore; further copies are missed",
+                count(self.pages_by_frame, "mapping was", "mappings were")
             ));
         }
         let ended = processes.iter().filter(|p| p.ended.is_some()).count();
         if ended > 0 {
             notes.push(format!(
-                "{ended} processes ended or refused in the middle: {}",
-                if second.is_some() {
-                    "they count as gone"
-                } else {
-                    "they count as far as they were read"
-                }
+                "{} ended or refused in the middle, {}",
+                count(ended as u64, "process", "processes"),
+                if second.is_some() { "counted as gone" } else { "counted as far as read" }
             ));
         }
         Ok(Estimate {

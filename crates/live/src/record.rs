@@ -33,6 +33,7 @@ pub use error::RecordError;
 
 use homenode_core::costs::Cost;
 use homenode_core::topology::Machine;
+use homenode_core::units::count;
 use homenode_trace::model::Geometry;
 use homenode_trace::{CacheModel, Ended, Native, Slice, Threads, Totals};
 use std::ffi::OsString;
@@ -227,8 +228,10 @@ fn model(machine: &Machine) -> Result<[CacheModel; 3], RecordError> {
         }
         if c.ways == 0 || c.size < u64::from(c.ways) * 64 || c.size > 1 << 34 {
             return Err(wrong(format!(
-                "has an L{} of {} bytes and {} ways",
-                c.level, c.size, c.ways
+                "has an L{} of {} bytes and {}",
+                c.level,
+                c.size,
+                count(u64::from(c.ways), "way", "ways")
             )));
         }
     }

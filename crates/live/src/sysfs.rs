@@ -21,7 +21,7 @@ use homenode_core::costs::Constant;
 use homenode_core::topology::{
     Cache, Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, Zone, ZoneKind,
 };
-use homenode_core::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages};
+use homenode_core::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -399,7 +399,8 @@ fn grow_lazy_zone(
         let add = missing.min(spare(zone));
         zone.managed += Pages(add);
         notes.push(format!(
-            "node {id} hands out memory lazily: its largest zone is taken {add} pages larger than managed, as MemTotal has it"
+            "node {id} hands out memory lazily: its largest zone is taken {} larger than managed, as MemTotal has it",
+            count(add, "page", "pages")
         ));
     }
 }
@@ -450,7 +451,11 @@ fn read_distances(
             .map(|w| digits(w).ok_or_else(|| file.bad("distances, one for each online node")))
             .collect::<Result<_, _>>()?;
         if row.len() != node_ids.len() {
-            let what = format!("{} distances for {} online nodes", row.len(), node_ids.len());
+            let what = format!(
+                "{} for {}",
+                count(row.len() as u64, "distance", "distances"),
+                count(node_ids.len() as u64, "online node", "online nodes")
+            );
             return Err(TopologyError::Contradiction { path: file.path, what });
         }
         for (j, &d) in row.iter().enumerate() {

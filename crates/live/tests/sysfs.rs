@@ -288,7 +288,7 @@ fn contradictions_and_damage_name_the_file() {
         ),
         (
             two_sockets().node(1, "2-3,6-7\n", "21\n"),
-            "node1/distance: 1 distances for 2 online nodes",
+            "node1/distance: 1 distance for 2 online nodes",
         ),
         (two_sockets().node(1, "2-3,6-7\n", "10 10\n"), "distance 10 from node 1 to node 0"),
         (

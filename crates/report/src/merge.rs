@@ -1,6 +1,7 @@
 //! The estimate of same-page merging: its advice, text and JSON.
 
 use homenode_core::ksm::saving::{Ended, NodeSaving, ProcessSaving, Saving};
+use homenode_core::units::count;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use std::fmt::Write;
@@ -131,8 +132,8 @@ impl MergeEstimate {
         } else {
             let added = across.saturating_sub(per_node);
             let remote = format!(
-                "{} pages remote, {} longer for each access that misses the caches",
-                self.costs.remote_pages,
+                "{} remote, {} longer for each access that misses the caches",
+                count(self.costs.remote_pages, "page", "pages"),
                 ns(self.costs.remote_extra_ns.unwrap_or(0.0))
             );
             if per_node * 1000 >= across * KEPT_PERMILLE {
@@ -239,12 +240,12 @@ impl MergeEstimate {
         }
         let _ = write!(
             out,
-            "\nmax_page_sharing {}, use_zero_pages {}; looked for {:.2} s{}, read {} pages{}; tables took {}\n\n{}\n",
+            "\nmax_page_sharing {}, use_zero_pages {}; looked for {:.2} s{}, read {}{}; tables took {}\n\n{}\n",
             self.looks.max_page_sharing,
             u8::from(self.looks.use_zero_pages),
             self.looks.first_seconds,
             self.looks.second_seconds.map_or(String::new(), |s| format!(" and {s:.2} s")),
-            self.looks.pages_read,
+            count(self.looks.pages_read, "page", "pages"),
             if self.looks.pages_spared > 0 {
                 format!(" and spared {}", self.looks.pages_spared)
             } else {

@@ -11,7 +11,7 @@
 //!
 //! Source: specs/observe.md#table.
 
-use homenode_core::units::{NodeId, Pages};
+use homenode_core::units::{NodeId, Pages, count};
 use homenode_core::view::{self, Row, by_tier};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
@@ -96,11 +96,10 @@ impl ObserveTable {
         if !others.is_empty() {
             let pages = others.iter().fold(0u64, |sum, r| sum.saturating_add(r.resident.0));
             let cpu = others.iter().fold(0u64, |sum, r| sum + u64::from(r.cpu.unwrap_or(0)));
-            let s = if others.len() == 1 { "" } else { "es" };
             let _ = writeln!(
                 out,
-                "and {} more process{s}: {} % CPU, {} resident",
-                others.len(),
+                "and {}: {} % CPU, {} resident",
+                count(others.len() as u64, "more process", "more processes"),
                 tenths(cpu),
                 size(Pages(pages))
             );

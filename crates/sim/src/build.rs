@@ -12,7 +12,7 @@ use homenode_core::ksm::register::has_merge_any;
 use homenode_core::scenario::{Content, Map, Model, Order, Policy, Process, Scenario, Step};
 use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Impossible, Machine};
-use homenode_core::units::{CpuId, HUGE_PAGES, Pages};
+use homenode_core::units::{CpuId, HUGE_PAGES, Pages, count};
 use std::sync::Arc;
 
 /// What a run needs beside the machine and the programs.
@@ -340,8 +340,10 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
                 let back = i.checked_sub(*steps as usize).filter(|_| *steps > 0);
                 let Some(back) = back else {
                     return no(format!(
-                        "process '{}': step {i} repeats {steps} steps; there are {i} before it",
-                        p.name
+                        "process '{}': step {i} repeats {}; {} before it",
+                        p.name,
+                        count(u64::from(*steps), "step", "steps"),
+                        count(i as u64, "step is", "steps are")
                     ));
                 };
                 if p.steps[back..i].contains(&Step::Fork) {

@@ -7,6 +7,7 @@ use crate::program::Stop;
 use anyhow::{Result, bail};
 use homenode_core::engine::Settings;
 use homenode_core::engine::seen::{Source, Who};
+use homenode_core::units::count;
 use homenode_live::links::links;
 use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::PeopleError;
@@ -78,8 +79,9 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     let mut warnings = Vec::new();
     if refused > 0 {
         warnings.push(format!(
-            "where pages are could not be asked {refused} times, of other users' processes: run \
-             it as root or with CAP_SYS_PTRACE"
+            "where pages are could not be asked {}, of other users' processes: run it as root or \
+             with CAP_SYS_PTRACE",
+            count(refused, "time", "times")
         ));
     }
     let mut facts = facts::live(&args.means.root, &found.probe, &found.machine, &found.tiers);

@@ -4,7 +4,7 @@ use super::Findings;
 use crate::nodes;
 use homenode_core::engine::choice::{Decision, Known, cell, disturbs};
 use homenode_core::engine::seen::Source;
-use homenode_core::units::Bytes;
+use homenode_core::units::{Bytes, count};
 use homenode_live::probe::{CAPABILITIES, meaning};
 
 /// Columns of the text: what a terminal has, if it is not a wide one.
@@ -277,10 +277,10 @@ fn placement(found: &Findings, page: &mut Page) {
     page.line(
         "KSM",
         &format!(
-            "run {run}, merge_across_nodes {}, pages_sharing {}, {} processes registered{}",
+            "run {run}, merge_across_nodes {}, pages_sharing {}, {} registered{}",
             or(p.ksm.merge_across_nodes, "not there"),
             or(p.ksm.pages_sharing, "unseen"),
-            p.ksm.registered.len(),
+            count(p.ksm.registered.len() as u64, "process", "processes"),
             match p.ksm.unseen {
                 0 => String::new(),
                 n => format!(", {n} could not be asked"),
@@ -290,8 +290,8 @@ fn placement(found: &Findings, page: &mut Page) {
     /// More are a list for `merge drive --observe`.
     const MOST: usize = 8;
     for (pid, name, stat) in p.ksm.registered.iter().take(MOST) {
-        let pages = stat.merging_pages;
-        page.line("", &format!("{pid} {}: {pages} pages merged", printable(name)));
+        let pages = count(stat.merging_pages, "page", "pages");
+        page.line("", &format!("{pid} {}: {pages} merged", printable(name)));
     }
     if p.ksm.registered.len() > MOST {
         page.line("", &format!("and {} more", p.ksm.registered.len() - MOST));

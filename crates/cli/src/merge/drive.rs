@@ -8,6 +8,7 @@ use crate::restore;
 use anyhow::{Context, Result, bail};
 use clap::ArgGroup;
 use homenode_core::ksm::pace::{Goal, LEAST_BENEFIT};
+use homenode_core::units::count;
 use homenode_live::ksm::{Act, Event, Outcome, Place, Watch, act, look, merging_others};
 use show::Shower;
 use std::ffi::OsString;
@@ -195,8 +196,12 @@ fn drive(args: &Args, place: &Place, goal: Goal) -> Result<u8> {
     shower.restored(&outcome.restored, &restore::to_text(&outcome.restored));
     if outcome.left > 0 {
         shower.note(&format!(
-            "{} processes of the program live on: they stay registered, and what is merged stays so",
-            outcome.left
+            "{} on: registered as before, and what is merged stays so",
+            count(
+                outcome.left as u64,
+                "process of the program lives",
+                "processes of the program live"
+            )
         ));
     }
     Ok(code(&outcome))

@@ -4,7 +4,7 @@
 use super::course::Turn;
 use anyhow::Result;
 use console::Term;
-use homenode_core::units::Picos;
+use homenode_core::units::{Picos, count};
 use homenode_core::view::{Row, Totals};
 use homenode_report::ObserveTable;
 use homenode_trace::observation::{At, Writer};
@@ -162,10 +162,10 @@ impl Shower {
         let t = about.totals;
         let (alive, watched) = about.len;
         let mut out = format!(
-            "{} s, period {}: {alive} process{}",
+            "{} s, period {}: {}",
             about.since.as_ms() / 1000,
             self.period,
-            if alive == 1 { "" } else { "es" }
+            count(alive as u64, "process", "processes")
         );
         if watched > 0 && watched < alive {
             out += &format!(", {watched} of them sampled");
@@ -174,7 +174,7 @@ impl Shower {
             out += &format!(", {} ended", t.ended);
         }
         if t.lost > 0 {
-            out += &format!(", {} events lost", t.lost);
+            out += &format!(", {} lost", count(t.lost, "event", "events"));
         }
         if let Some(since) = about.silent {
             out += &format!(", {} silent for {} s", self.source, since.as_ms() / 1000);

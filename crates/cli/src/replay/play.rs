@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
 use homenode_core::scenario::Policy;
 use homenode_core::topology::Machine;
-use homenode_core::units::Pages;
+use homenode_core::units::{Pages, count};
 use homenode_report::ReplayRun;
 use homenode_sim::replay::{Charge, Rounds};
 use homenode_sim::{Overlap, Setup, Simulation, Stretch};
@@ -100,7 +100,10 @@ pub(crate) fn play(
         if ran > moved.0 {
             moved = (ran, sim.now());
         } else if sim.now() > moved.1 + HANG {
-            bail!("the replay stands still after {rounds} rounds: its tasks wait for one another");
+            bail!(
+                "the replay stands still after {}: its tasks wait for one another",
+                count(rounds, "round", "rounds")
+            );
         }
     }
     let sim = runner.sim();

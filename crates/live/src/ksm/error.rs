@@ -3,6 +3,7 @@
 use crate::journal::JournalError;
 use homenode_core::knobs::KnobError;
 use homenode_core::ksm::plan::Unmerging;
+use homenode_core::units;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
@@ -100,9 +101,9 @@ pub enum KsmError {
     },
     /// Who is registered can't be seen.
     #[error(
-        "{count} processes can't be asked whether they are registered for merging (it needs \
-         CAP_SYS_PTRACE): whose pages would meet is not known; nothing was changed. \
-         --across-users takes the risk"
+        "{} can't be asked about being registered for merging (it needs CAP_SYS_PTRACE): whose \
+         pages would meet is not known; nothing was changed. --across-users takes the risk",
+        units::count(*count as u64, "process", "processes")
     )]
     Unseen {
         /// How many.

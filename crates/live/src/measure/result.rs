@@ -7,7 +7,7 @@ use homenode_core::costs::{Constant, Cost, Costs, Origin};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, Machine,
 };
-use homenode_core::units::NodeId;
+use homenode_core::units::{NodeId, count};
 
 /// Latency in picoseconds and bandwidth in MB/s that are assumed where not one
 /// link could be measured: the order of current servers' local memory.
@@ -62,14 +62,14 @@ fn name(topology: &Topology) -> String {
 
 fn about(topology: &Topology, samples: &Samples) -> String {
     let mut s = format!(
-        "{}{}, {} CPUs, Linux {}; measured by homenode {} in {} s, {} rounds",
+        "{}{}, {}, Linux {}; measured by homenode {} in {} s, {}",
         topology.model.as_deref().unwrap_or("unnamed processor"),
         if topology.virtual_machine { " in a virtual machine" } else { "" },
-        topology.cpus.len(),
+        count(topology.cpus.len() as u64, "CPU", "CPUs"),
         topology.kernel.as_deref().unwrap_or("of unknown release"),
         env!("CARGO_PKG_VERSION"),
         samples.took.as_secs_f64().round(),
-        samples.rounds,
+        count(samples.rounds as u64, "round", "rounds"),
     );
     for note in topology.notes.iter().chain(&samples.notes) {
         s.push_str("; ");
@@ -203,8 +203,8 @@ fn migrate_page(s: &Samples) -> Constant {
             format!("move_pages of 4 KiB pages between nodes {a} and {b}")
         }
         Some(Migration::Compaction(path)) => format!(
-            "one node only: compaction of fragmented memory ({path}), its CPU time by pgmigrate_success, an upper bound, {} compactions",
-            s.migrate.series.len()
+            "one node only: compaction of fragmented memory ({path}), its CPU time by pgmigrate_success, an upper bound, {}",
+            count(s.migrate.series.len() as u64, "compaction", "compactions")
         ),
         None => "page moves".to_owned(),
     };
@@ -489,8 +489,8 @@ fn write_latency(l: &LinkSeries, s: &Samples) -> Option<Constant> {
 
 fn flow(all: &Series, one: &Series, verb: &str, l: &LinkSeries) -> Option<Constant> {
     all.measured(format!(
-        "{} threads, one a CPU, {verb} {} in order; one core alone {} MB/s",
-        l.threads,
+        "{}, one a CPU, {verb} {} in order; one core alone {} MB/s",
+        count(l.threads as u64, "thread", "threads"),
         size(l.streamed),
         one.median().map_or_else(|| "unknown".to_owned(), |m| whole(m).to_string())
     ))

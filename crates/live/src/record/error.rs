@@ -1,5 +1,6 @@
 //! What can go wrong before or while a program is recorded.
 
+use homenode_core::units::count;
 use homenode_trace::TraceError;
 use std::io;
 use std::path::PathBuf;
@@ -91,7 +92,10 @@ pub enum RecordError {
     #[error("a slice given in time needs a native run to relate it to")]
     SliceNeedsNative,
     /// A slice that begins after the program's end.
-    #[error("the program ended after {insns} instructions, before its slice began at {skip}")]
+    #[error(
+        "the program ended after {}, before its slice began at {skip}",
+        count(*insns, "instruction", "instructions")
+    )]
     BeforeSlice {
         /// What it ran.
         insns: u64,

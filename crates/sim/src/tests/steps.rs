@@ -129,8 +129,8 @@ fn steps_that_cannot_be_repeated_are_refused() {
     let m = machine(&[dram(4096, 2)]);
     let times = |steps| Step::Repeat { steps, until: Again::Times(2) };
     for (steps, what) in [
-        (vec![times(1)], "step 0 repeats 1 steps; there are 0 before it"),
-        (vec![Step::Wait, times(0)], "step 1 repeats 0 steps; there are 1 before it"),
+        (vec![times(1)], "step 0 repeats 1 step; 0 steps are before it"),
+        (vec![Step::Wait, times(0)], "step 1 repeats 0 steps; 1 step is before it"),
         (vec![Step::Fork, Step::Wait, times(2)], "step 2 repeats a fork"),
     ] {
         let s = scenario(vec![process("p", &[0], vec![map("m", 1)], steps)]);

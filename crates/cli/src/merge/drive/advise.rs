@@ -5,6 +5,7 @@ use anyhow::Result;
 use homenode_core::ksm::files::File;
 use homenode_core::ksm::pace::{ADVISOR_CPU_LEAST, Expected, Goal, Pace, expect};
 use homenode_core::ksm::plan::{Unmerging, crossing, text_of};
+use homenode_core::units::count;
 use homenode_live::ksm::{Place, Seen, Watch, look, memory};
 use homenode_live::merge::{self, Estimate, Options, Targets};
 use serde_json::{Value, json};
@@ -211,9 +212,9 @@ impl Facts {
         line(
             "merged now",
             format!(
-                "{} MiB saved by {} pages, profit {} MiB; known are {} MiB",
+                "{} MiB saved by {}, profit {} MiB; known are {} MiB",
                 mib(r.saved_bytes()),
-                r.pages_shared,
+                count(r.pages_shared, "page", "pages"),
                 show::mib(r.profit()),
                 mib(r.items() * 4096)
             ),

@@ -3,6 +3,7 @@
 use homenode_core::ksm::files::File;
 use homenode_core::ksm::pace::Pace;
 use homenode_core::ksm::plan::{Unmerging, text_of};
+use homenode_core::units::count;
 use homenode_live::ksm::{Registered, Restored, Scan, Seen};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Write};
@@ -113,7 +114,8 @@ impl Shower {
             self.print(&format!("and {} more (--json has all)", by_merged.len() - MOST_PROCESSES));
         }
         if scan.unseen > 0 {
-            self.print(&format!("{} processes can't be asked without root", scan.unseen));
+            let unseen = count(scan.unseen as u64, "process", "processes");
+            self.print(&format!("{unseen} can't be asked without root"));
         }
     }
 
@@ -124,11 +126,11 @@ impl Shower {
         let cpu = last.whole.cpu_ns as f64 / 1e9;
         let permille = last.whole.cpu_permille();
         self.note(&format!(
-            "{:.1} s: {most} MiB saved at most, for {cpu:.2} s of ksmd's CPU time ({}.{} % of one CPU), {} pages visited",
+            "{:.1} s: {most} MiB saved at most, for {cpu:.2} s of ksmd's CPU time ({}.{} % of one CPU), {} visited",
             last.whole.wall_ns as f64 / 1e9,
             permille / 10,
             permille % 10,
-            last.whole.visits
+            count(last.whole.visits, "page", "pages")
         ));
     }
 

@@ -3,6 +3,7 @@
 use super::look::Look;
 use super::side::Row;
 use homenode_core::kernel::KernelVersion;
+use homenode_core::units;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -129,8 +130,9 @@ impl Check {
         let looked = count(&|o| o.estimate.is_some());
         let _ = writeln!(
             out,
-            "simulated ksmd equal to the kernel's in {} of {cases} cases ({counters} counters over all passes); estimate within {} % of it in {} of {looked}",
+            "simulated ksmd equal to the kernel's in {} of {} ({counters} counters over all passes); estimate within {} % of it in {} of {looked}",
             count(&|o| o.compared() > 0 && o.differences().is_empty()),
+            units::count(cases as u64, "case", "cases"),
             self.bound_percent,
             count(&|o| o.estimate.is_some() && self.meets(o)),
         );
@@ -195,7 +197,11 @@ impl Check {
             }
         }
         let ksmd = match differences.len() {
-            0 => format!("equal in all {} counters of {} passes", o.compared(), o.real.len()),
+            0 => format!(
+                "equal in all {} counters of {}",
+                o.compared(),
+                units::count(o.real.len() as u64, "pass", "passes")
+            ),
             n => format!("{n} of {} counters DIFFER", o.compared()),
         };
         let estimate = o.off().map(|off| match self.meets(o) {
