@@ -3,7 +3,7 @@
 //!
 //! | call | prints |
 //! |---|---|
-//! | `estimate PAGES LOOKS` | one JSON object: seconds of each estimate, of each bare `process_vm_readv` of the same pages, and of ksmd until its counters settle; or why there was no ksmd; of each process the percentage of pages whose frame is the next one (0 where frames are hidden) |
+//! | `estimate PAGES LOOKS` | one JSON object: seconds of each estimate as the command makes it and with one job, of each bare `process_vm_readv` of the same pages, and of ksmd until its counters settle, with the CPU time of each; or why there was no ksmd; of each process the percentage of pages whose frame is the next one (0 where frames are hidden) |
 //! | `again PAGES LOOKS` | seconds of second looks after 1 % of the pages was written: reading all, and reading what the kernel tells; or why it can't tell |
 
 #[path = "../tests/support/held.rs"]
@@ -13,6 +13,7 @@ mod held;
 mod ksm;
 
 use held::Held;
+use homenode_live::ksm::{Place, Watch};
 use homenode_live::merge::{Changes, Estimate, Options, Progress, Targets, estimate};
 use ksm::Ksm;
 use std::os::unix::fs::FileExt;
@@ -58,7 +59,8 @@ fn estimates(pages: usize, looks: usize) -> String {
     let plan = format!("merge own={own} copies={copies}/{} zero={zero}", (copies / 5).max(1));
     let options =
         Options { max_page_sharing: Some(256), use_zero_pages: Some(false), ..Options::default() };
-    let (mut ours, mut bare, mut ksmd) = (Vec::new(), Vec::new(), Vec::new());
+    let one_job = Options { jobs: Some(1), ..options.clone() };
+    let (mut ours, mut one, mut bare, mut ksmd) = <(Taken, Taken, Vec<_>, Taken)>::default();
     let mut skipped = String::new();
     let mut scanned = 0;
     let mut bytes = 0;
@@ -72,9 +74,8 @@ fn estimates(pages: usize, looks: usize) -> String {
         in_order.push(next);
         for _ in 0..3 {
             bare.push(read_all(held.pids[0], &runs));
-            let began = Instant::now();
-            let e = look(&held, &options, &mut |_| {});
-            ours.push(began.elapsed());
+            one.take(own_cpu, || look(&held, &one_job, &mut |_| {}));
+            let e = ours.take(own_cpu, || look(&held, &options, &mut |_| {}));
             scanned = e.pages_scanned;
             bytes = e.looks.peak_bytes / e.distinct.max(1);
         }
@@ -82,7 +83,10 @@ fn estimates(pages: usize, looks: usize) -> String {
             Ok(ksm) => {
                 ksm.full_speed();
                 ksm.set("max_page_sharing", 256);
-                ksmd.push(ksm.settle());
+                let mut reached = Duration::ZERO;
+                ksmd.take(ksmd_cpu, || reached = ksm.settle());
+                // It goes on, to show that no more comes, at the same pace.
+                ksmd.until(reached);
                 ksm.stop();
                 drop(held);
             }
@@ -90,11 +94,55 @@ fn estimates(pages: usize, looks: usize) -> String {
         }
     }
     format!(
-        "{{\"pages\": {scanned}, \"bytes_per_content\": {bytes}, \"in_order\": {in_order:?}, \"ours\": {}, \"bare\": {}, \"ksmd\": {}, \"skipped\": \"{skipped}\"}}",
-        list(&ours),
-        list(&bare),
-        list(&ksmd)
+        "{{\"pages\": {scanned}, \"bytes_per_content\": {bytes}, \"in_order\": {in_order:?}, {}, {}, {}, \"bare\": {}, \"skipped\": \"{skipped}\"}}",
+        ours.told("ours"),
+        one.told("one"),
+        ksmd.told("ksmd"),
+        list(&bare)
     )
+}
+
+/// Times of something, and the CPU time in them.
+#[derive(Default)]
+struct Taken {
+    wall: Vec<Duration>,
+    cpu: Vec<Duration>,
+}
+
+impl Taken {
+    fn take<T>(&mut self, cpu: fn() -> Duration, work: impl FnOnce() -> T) -> T {
+        let (began, before) = (Instant::now(), cpu());
+        let done = work();
+        self.wall.push(began.elapsed());
+        self.cpu.push(cpu().saturating_sub(before));
+        done
+    }
+
+    /// The last one was done earlier: its CPU time up to then.
+    fn until(&mut self, reached: Duration) {
+        if let (Some(wall), Some(cpu)) = (self.wall.last_mut(), self.cpu.last_mut()) {
+            *cpu = cpu.mul_f64(reached.as_secs_f64() / wall.as_secs_f64().max(1e-9));
+            *wall = reached;
+        }
+    }
+
+    fn told(&self, name: &str) -> String {
+        format!("\"{name}\": {}, \"{name}_cpu\": {}", list(&self.wall), list(&self.cpu))
+    }
+}
+
+/// CPU time of this process, with its threads.
+fn own_cpu() -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local of the right type.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
+fn ksmd_cpu() -> Duration {
+    let place = Place::here();
+    let seen = Watch::new(&place, Vec::new()).and_then(|mut watch| watch.look(&place.files()));
+    seen.map_or(Duration::ZERO, |seen| Duration::from_nanos(seen.reading.ksmd_cpu_ns))
 }
 
 /// Runs of anonymous pages in memory, address and pages; and the percentage of
@@ -165,7 +213,8 @@ fn agains(pages: usize, looks: usize) -> String {
     let mut spared = 0;
     for _ in 0..looks {
         for (changes, seconds) in [(Changes::Read, &mut full), (Changes::WriteProtect, &mut told)] {
-            let options = Options { again: Some(Duration::ZERO), changes, ..Options::default() };
+            let again = Some(Duration::ZERO);
+            let options = Options { again, changes, jobs: Some(1), ..Options::default() };
             let targets = Targets::Pids(held.pids.clone());
             let e = estimate(&targets, &options, &mut |progress| {
                 if matches!(progress, Progress::Waiting { .. }) {

@@ -71,9 +71,12 @@ pub enum Targets {
 /// How to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Processor time, in percent of one CPU, at least 1: 250 are three threads
-    /// that together use two and a half CPUs.
-    pub cpu_percent: u32,
+    /// Threads that read, at least 1; `None`: as many as `cpu_percent` pays for or,
+    /// without that, two. Never more than this process has CPUs, unless it is said.
+    pub jobs: Option<u32>,
+    /// Processor time of all threads together, in percent of one CPU, at least 1;
+    /// `None`: as much as the threads can use.
+    pub cpu_percent: Option<u32>,
     /// Looks again after this time: what changed between is volatile.
     pub again: Option<Duration>,
     /// How the second look learns what changed.
@@ -91,10 +94,11 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// One look, one CPU, the kernel's settings.
+    /// One look, two CPUs where there are two, the kernel's settings.
     fn default() -> Self {
         Self {
-            cpu_percent: 100,
+            jobs: None,
+            cpu_percent: None,
             again: None,
             changes: Changes::Auto,
             shared: SharedPages::Leave,
@@ -331,6 +335,18 @@ fn setting(name: &str) -> Option<u64> {
     std::fs::read_to_string(Path::new("/sys/kernel/mm/ksm").join(name)).ok()?.trim().parse().ok()
 }
 
+/// How many threads read where so many CPUs are `available` to this process.
+///
+/// Two unless something else is said: they answer in little more than half the time
+/// of one, and leave a server's other CPUs to those whose memory is read.
+fn threads(jobs: Option<u32>, cpu_percent: Option<u32>, available: usize) -> usize {
+    match (jobs, cpu_percent) {
+        (Some(jobs), _) => jobs.max(1) as usize,
+        (None, Some(percent)) => (percent.max(1).div_ceil(100) as usize).min(available),
+        (None, None) => available.min(2),
+    }
+}
+
 /// An estimate in the making.
 struct Run<'a> {
     common: Common<'a>,
@@ -403,10 +419,9 @@ impl<'a> Run<'a> {
             _ => {}
         }
         let available = std::thread::available_parallelism().map_or(1, usize::from);
-        let percent = options.cpu_percent.max(1);
-        let threads = (percent.div_ceil(100) as usize).min(available);
+        let threads = threads(options.jobs, options.cpu_percent, available);
         // Threads can't use more than a CPU each.
-        let limit = Some(percent).filter(|p| (*p as usize) < threads * 100);
+        let limit = options.cpu_percent.filter(|p| (*p as usize) < threads * 100);
         let zero = Key::new(hasher.hash(&[0; pages::PAGE]), 0).content();
         let common = Common {
             counts: Mutex::new(Counts {

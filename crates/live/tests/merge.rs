@@ -198,10 +198,82 @@ fn processes_that_end_or_become_another_program_are_no_error() {
 fn the_budget_is_kept() {
     let held = start("own=20000");
     let full = look(&[&held], &options());
-    let slow = look(&[&held], &Options { cpu_percent: 10, ..options() });
+    let slow = look(&[&held], &Options { cpu_percent: Some(10), ..options() });
     // A tenth of a CPU takes longer than a whole one, on however noisy a machine.
     assert!(slow.looks.first > full.looks.first, "{:?} {:?}", slow.looks, full.looks);
     assert_eq!(slow.across, full.across);
+}
+
+// ── Several threads ────────────────────────────────────────────────────────────
+
+/// All that is told, but for how long it took.
+fn timeless(mut e: Estimate) -> Estimate {
+    e.looks.first = Duration::ZERO;
+    e.looks.second = e.looks.second.map(|_| (Duration::ZERO, Duration::ZERO));
+    e
+}
+
+#[test]
+fn two_jobs_tell_what_one_tells() {
+    let plan = "own=20000 copies=20000/700 zero=3000";
+    let (a, b, c) = (start(plan), start(plan), start("own=3000 copies=9000/700 fork"));
+    for again in [None, Some(Duration::from_millis(10))] {
+        let told = [1, 2, 5].map(|jobs| {
+            let options = Options { jobs: Some(jobs), again, ..options() };
+            timeless(look(&[&a, &b, &c], &options))
+        });
+        assert!(told[0].across.pages_sharing > 40_000, "{:?}", told[0]);
+        assert_eq!(told[1], told[0]);
+        assert_eq!(told[2], told[0]);
+    }
+}
+
+#[test]
+fn a_process_that_ends_between_the_looks_leaves_the_same_with_two_jobs() {
+    let plan = "own=9000 copies=20000/700";
+    let (a, b) = (start(plan), start(plan));
+    let told = [1, 2].map(|jobs| {
+        let mut ends = start(plan);
+        let targets = pids(&[&a, &b, &ends]);
+        let again = Some(Duration::from_millis(50));
+        let options = Options { jobs: Some(jobs), again, ..options() };
+        let e = estimate(&targets, &options, &mut |progress| {
+            if matches!(progress, Progress::Waiting { .. }) {
+                ends.end();
+            }
+        });
+        let mut e = timeless(e.expect("who ends is no error"));
+        // Another process each time: its number, and what was read of it.
+        (e.looks.pages_read, e.looks.peak_bytes) = (0, 0);
+        let gone = e.processes.iter_mut().find(|p| p.pid == ends.pids[0]).expect("it is told");
+        assert_eq!((gone.ended, gone.pages_scanned), (Some(Ended::Exited), 0));
+        gone.pid = 0;
+        e.processes.sort_by_key(|p| p.pid);
+        e
+    });
+    assert_eq!(told[0], told[1]);
+}
+
+#[test]
+fn a_process_that_ends_while_two_jobs_read_counts_as_far_as_it_was_read() {
+    let stays = start("own=5000 copies=5000/700");
+    let alone = look(&[&stays], &options());
+    let mut ends = start("own=40000 copies=20000/700");
+    let targets = pids(&[&ends, &stays]);
+    // So slow that progress is told in the middle.
+    let options = Options { jobs: Some(2), cpu_percent: Some(10), ..options() };
+    let e = estimate(&targets, &options, &mut |progress| {
+        if matches!(progress, Progress::Reading { done: 1.., .. }) {
+            ends.end();
+        }
+    })
+    .expect("who ends is no error");
+    let of = |pid: u32| e.processes.iter().find(|p| p.pid == pid).expect("it is told");
+    assert_eq!(of(ends.pids[0]).ended, Some(Ended::Exited), "{e:?}");
+    assert!((1..60_000).contains(&of(ends.pids[0]).pages_scanned), "{e:?}");
+    assert_eq!(of(stays.pids[0]).pages_scanned, alone.pages_scanned);
+    // Every page that was read is in a content's count, and none twice.
+    assert_eq!(e.nodes.iter().map(|n| n.pages_scanned).sum::<u64>(), e.pages_scanned);
 }
 
 // ── Against ksmd ───────────────────────────────────────────────────────────────

@@ -49,9 +49,14 @@ pub(super) struct Args {
     /// others, which gives each process a copy and so takes memory
     #[arg(long, value_enum, default_value = "leave")]
     shared_pages: HowShared,
-    /// Processor time, in percent of one CPU; above 100 several threads
-    #[arg(long, value_name = "PERCENT", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    cpu: u32,
+    /// Threads that read; by default as many as --cpu pays for or, without --cpu, 2 where
+    /// this process may use two CPUs. The figures are the same with any number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    jobs: Option<u32>,
+    /// Processor time of all threads together, in percent of one CPU; by default as much as
+    /// the threads can use
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    cpu: Option<u32>,
     /// Latencies from a machine TOML (`homenode measure` writes one)
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
@@ -102,6 +107,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         None => Targets::Pids(args.pid.clone()),
     };
     let options = Options {
+        jobs: args.jobs,
         cpu_percent: args.cpu,
         again: args.again,
         changes: match args.changes {

@@ -657,7 +657,7 @@ fn stop(error: &io::Error) -> Stop {
 }
 
 /// Does all units on so many threads; calls `progress` with pages done about ten
-/// times a second.
+/// times a second. What came out is in the order of the units, whoever did them.
 pub(super) fn run(
     common: &Common<'_>,
     units: Vec<Unit>,
@@ -675,10 +675,12 @@ pub(super) fn run(
             let (units, next, pages, done) = (&units, &next, &pages, &done);
             scope.spawn(move || {
                 let mut worker = Worker::new(common, pages);
-                while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(unit) = units.get(at) else { break };
                     let mut unit = unit.lock().unwrap_or_else(|e| e.into_inner());
                     let one = worker.unit(&mut unit);
-                    done.lock().unwrap_or_else(|e| e.into_inner()).push(one);
+                    done.lock().unwrap_or_else(|e| e.into_inner()).push((at, one));
                 }
                 drop(ended);
             });
@@ -692,7 +694,9 @@ pub(super) fn run(
         }
     });
     progress(pages.load(Ordering::Relaxed));
-    done.into_inner().unwrap_or_else(|e| e.into_inner())
+    let mut done = done.into_inner().unwrap_or_else(|e| e.into_inner());
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, one)| one).collect()
 }
 
 #[cfg(test)]

@@ -244,3 +244,21 @@ fn nothing_is_missed_by_several_threads() {
     assert_eq!((one.0, one.1), (50_000, 200));
     assert_eq!(look(4), one);
 }
+
+#[test]
+fn so_many_threads_read() {
+    // jobs, percent of a CPU, CPUs: threads.
+    for (jobs, percent, available, expected) in [
+        (None, None, 1, 1),
+        (None, None, 2, 2),
+        (None, None, 64, 2),
+        (None, Some(10), 64, 1),
+        (None, Some(101), 64, 2),
+        (None, Some(400), 64, 4),
+        (None, Some(400), 2, 2),
+        (Some(1), None, 64, 1),
+        (Some(8), Some(100), 2, 8),
+    ] {
+        assert_eq!(threads(jobs, percent, available), expected, "{jobs:?} {percent:?} {available}");
+    }
+}
