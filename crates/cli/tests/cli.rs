@@ -1271,6 +1271,7 @@ fn merge_estimates_have_the_promised_json() {
     assert!(e["advice"].as_str().is_some_and(|a| a.starts_with("Leave merging off")), "{e}");
     // The file's faults: 0.5 µs and 0.3 µs by default.
     assert_eq!(e["costs"]["copy_on_write_ns"], 800.0);
+    assert!(e["costs"]["ksmd_cpu_seconds"].as_f64() > Some(0.0), "{e}");
     assert_eq!(e["costs"]["source"], "latencies of machine `small-two-sockets`");
     let text = String::from_utf8(text.stdout).expect("text");
     assert!(text.contains("Leave merging off") && text.contains("latencies assumed"), "{text}");

@@ -178,7 +178,7 @@ fn what_does_not_go_together_is_said() {
         "merge drive --observe --across-nodes 0",
         expect![[r#"
         exit 2
-        homenode: --observe changes nothing; --across-nodes belongs to --act and --advise
+        homenode: --observe changes nothing; --across-nodes belongs to --act
     "#]],
     );
     let out = m.run(&format!("merge drive --act --pid {}", std::process::id()));
@@ -230,36 +230,6 @@ fn an_old_kernel_is_observed_and_its_profit_computed() {
     assert_eq!(lines[1]["general_profit_computed"], true);
     assert_eq!(lines[1]["ksm_zero_pages"], Value::Null);
     assert_eq!(lines[1]["processes"][0]["ksm_merging_pages"], 400);
-    assert_eq!((m.knobs(), m.journal().exists()), (before, false));
-}
-
-#[test]
-fn advice_changes_nothing() {
-    let m = Machine::new("advise");
-    m.process(4711, 1000);
-    m.set("pages_sharing", "262144");
-    m.set("pages_shared", "10");
-    m.set("full_scans", "9");
-    let before = m.knobs();
-    let out = m.run("merge drive --advise --interval 100ms --cpu-budget 10");
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    for part in [
-        "processes           1 of user 1000, 4 MiB\n",
-        "a visit costs       5.00 us of ksmd's CPU time (taken until it is measured)\n",
-        "would set           sleep_millisecs from 50 to 20\n",
-        "would set           pages_to_scan from 100 to 444: 10 % of a CPU at this cost",
-        "would set           run from 0 to 1: ksmd works\n",
-        "to 0: 1024.0 MiB come back, 4096.0 MiB are available, 512.0 MiB of them reserve: possible",
-        "1024.0 MiB are saved, of 1024.0 MiB that are known; ksmd uses no CPU time now.\n",
-    ] {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
-    }
-    let out = m.run("merge drive --advise --interval 100ms --json");
-    let value: Value = serde_json::from_slice(&out.stdout).expect("an object");
-    assert_eq!(value["switching_merge_across_nodes"]["back_bytes"], 1 << 30);
-    m.process(4712, 1001);
-    let out = m.run("merge drive --advise --interval 100ms");
-    assert!(String::from_utf8_lossy(&out.stdout).contains("\nDon't: processes of different users"));
     assert_eq!((m.knobs(), m.journal().exists()), (before, false));
 }
 

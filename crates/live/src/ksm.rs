@@ -36,7 +36,7 @@ pub use launch::merging_others;
 pub(crate) use processes::start_of;
 pub use processes::{KsmStat, Registered, Scan, scan};
 pub(crate) use reading::find_ksmd;
-pub use reading::{Seen, Sleep, Watch, memory};
+pub use reading::{Seen, Sleep, Watch, memory, visit_ns};
 
 use homenode_core::ksm::files::{FOLDER, File};
 use homenode_core::ksm::plan::{Shown, value_of};

@@ -47,6 +47,10 @@ pub struct MergeCosts {
     pub volatile_per_second: Option<f64>,
     /// Memory that the kernel keeps for the pages it looks at, in bytes.
     pub item_bytes: u64,
+    /// CPU time of ksmd until all of it is merged, in seconds.
+    pub ksmd_cpu_seconds: f64,
+    /// Whether that follows from its work since boot, or from the slowest that was met.
+    pub ksmd_measured: bool,
     /// Where the latencies are from.
     pub source: String,
 }
@@ -206,6 +210,11 @@ impl MergeEstimate {
             "kept by the kernel for it",
             format!("{:>10}        {:>10}", "", size(self.costs.item_bytes)),
         );
+        let how = match self.costs.ksmd_measured {
+            true => "two passes, at its speed since boot",
+            false => "two passes of 5 µs a page; it has not worked enough to be measured",
+        };
+        line("ksmd's CPU time for it", format!("{:>8.1} s  {how}", self.costs.ksmd_cpu_seconds));
         if let Some(extra) = self.costs.remote_extra_ns {
             let text =
                 format!("{}  {} longer for each miss", pages(self.costs.remote_pages), ns(extra));

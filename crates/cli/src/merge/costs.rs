@@ -3,8 +3,10 @@
 
 use anyhow::Result;
 use homenode_core::costs::{Cost, Costs};
+use homenode_core::ksm::pace::{COST_NS, first_merge_ns};
 use homenode_core::topology::{LOCAL_DISTANCE, Machine};
 use homenode_core::units::NodeId;
+use homenode_live::ksm::{Place, visit_ns};
 use homenode_live::merge::{Estimate, Flow};
 use homenode_live::sysfs;
 use homenode_report::{MergeCosts, MergeEstimate};
@@ -33,6 +35,7 @@ pub(super) fn costs(e: &Estimate, machine: Option<&Machine>) -> Result<MergeCost
         }
     };
     let ns = |cost: Cost| costs.time(cost).0 as f64 / 1e3;
+    let visit = visit_ns(&Place::here());
     let (remote_pages, remote_extra_ns) = remote(&e.flows, &latencies);
     Ok(MergeCosts {
         remote_pages,
@@ -44,6 +47,8 @@ pub(super) fn costs(e: &Estimate, machine: Option<&Machine>) -> Result<MergeCost
             .second
             .map(|(between, _)| e.volatile as f64 / between.as_secs_f64().max(1e-3)),
         item_bytes: MergeEstimate::item_bytes(e.pages_scanned),
+        ksmd_cpu_seconds: first_merge_ns(e.pages_scanned, visit.unwrap_or(COST_NS)) as f64 / 1e9,
+        ksmd_measured: visit.is_some(),
         source,
     })
 }

@@ -1,6 +1,4 @@
-//! `homenode merge drive`: the kernel's own merging, watched, advised, driven.
-
-mod advise;
+//! `homenode merge drive`: the kernel's own merging, watched or driven.
 
 mod show;
 
@@ -18,14 +16,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Watch, advise or drive the kernel's same-page merging (KSM).
+/// Watch or drive the kernel's same-page merging (KSM).
 ///
-/// --observe shows over time what ksmd does and what it is worth. --advise says what
-/// --act would set, and why. --act launches CMD with all of its memory registered for
-/// merging (PR_SET_MEMORY_MERGE, Linux 6.4), and gives ksmd as much of a CPU as the
-/// budget allows while it pays: what is newly saved, by second of its CPU time. At the
-/// end, also after a signal or a failure, every knob is put back; after a crash,
-/// `homenode restore` does it.
+/// --observe shows over time what ksmd does and what it is worth. --act launches CMD with
+/// all of its memory registered for merging (PR_SET_MEMORY_MERGE, Linux 6.4), and gives
+/// ksmd as much of a CPU as the budget allows while it pays: what is newly saved, by second
+/// of its CPU time. At the end, also after a signal or a failure, every knob is put back;
+/// after a crash, `homenode restore` does it. Whether it would pay says
+/// `homenode merge estimate`.
 ///
 /// ksmd merges all registered processes with each other. Merging leaks through timing,
 /// so --act refuses if they belong to different users (homenode-merge(1), WHAT MERGING
@@ -37,7 +35,6 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   homenode merge drive --observe --for 60s --json
-  homenode merge drive --advise --pid 4711
   homenode merge drive --act --cpu-budget 10 -- ./build-and-test
   homenode merge drive --act --registered --across-nodes 0 --for 1h")]
 #[command(group(ArgGroup::new("mode").required(true)))]
@@ -45,9 +42,6 @@ pub(super) struct Args {
     /// Show counters, profit and ksmd's CPU time; change nothing
     #[arg(long, group = "mode")]
     observe: bool,
-    /// Say what --act would set and why; change nothing
-    #[arg(long, group = "mode")]
-    advise: bool,
     /// Launch CMD to be merged, and drive ksmd until it ends
     #[arg(long, group = "mode")]
     act: bool,
@@ -114,9 +108,6 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         least_benefit: args.worth << 20,
         advisor: args.advisor,
     };
-    if args.advise {
-        return advise::run(args, &place, goal);
-    }
     if args.observe {
         return observe(args, &place);
     }
@@ -132,7 +123,7 @@ fn check(args: &Args) -> Result<()> {
         bail!("--registered and --across-users belong to --act");
     }
     if args.observe && args.across_nodes.is_some() {
-        bail!("--observe changes nothing; --across-nodes belongs to --act and --advise");
+        bail!("--observe changes nothing; --across-nodes belongs to --act");
     }
     if let (true, Some(pid)) = (args.act, args.pid.first()) {
         let answer = match merging_others(*pid) {

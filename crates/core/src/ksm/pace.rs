@@ -231,35 +231,14 @@ pub fn pages_for(cpu_percent: u32, cost_ns: u64, sleep_millisecs: u64) -> u64 {
     (batch_ns / cost_ns.max(1)).clamp(1, PAGES_MAX)
 }
 
-/// What a first merge is expected to take and give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
-    /// CPU time of the two passes that it takes, in ns.
-    pub cpu_ns: u64,
-    /// Time of these passes within the budget, in ns.
-    pub wall_ns: u64,
-    /// Bytes saved by second of CPU time.
-    pub benefit: u64,
-    /// Whether that is enough.
-    pub pays: bool,
-}
-
-/// What merging memory for the first time is expected to take.
+/// CPU time of ksmd until memory is merged for the first time, in ns: two passes over it.
 ///
 /// * `pages` – pages that ksmd would visit in a pass.
-/// * `saved_bytes` – what merging them saves.
 /// * `cost_ns` – CPU time by visit.
 ///
 /// Source: specs/merge-drive.md#speed.
-pub fn expect(pages: u64, saved_bytes: u64, cost_ns: u64, goal: &Goal) -> Expected {
-    let cpu_ns = pages.saturating_mul(2).saturating_mul(cost_ns.max(1));
-    let benefit = ratio(saved_bytes, 1_000_000_000, cpu_ns);
-    Expected {
-        cpu_ns,
-        wall_ns: ratio(cpu_ns, 100, u64::from(goal.cpu_percent.clamp(1, 100))),
-        benefit,
-        pays: saved_bytes > 0 && benefit >= goal.least_benefit,
-    }
+pub const fn first_merge_ns(pages: u64, cost_ns: u64) -> u64 {
+    pages.saturating_mul(2).saturating_mul(cost_ns)
 }
 
 /// The speed of ksmd as time goes by.

@@ -48,6 +48,17 @@ fn cpu_ns(place: &Place, ksmd: u32) -> Option<u64> {
     exact().filter(|ns| *ns > 0).or_else(ticks)
 }
 
+/// CPU time of ksmd by visit since boot, in ns; `None` where it has done too little to tell,
+/// or can't be seen.
+pub fn visit_ns(place: &Place) -> Option<u64> {
+    let reading = Reading {
+        pages_scanned: place.files().shown().get(&File::PagesScanned).copied(),
+        ksmd_cpu_ns: cpu_ns(place, find_ksmd(place)?)?,
+        ..Reading::default()
+    };
+    reading.cost_since_boot()
+}
+
 /// Whether ksmd sleeps, and how often it has gone to sleep of its own accord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
