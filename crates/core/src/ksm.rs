@@ -62,10 +62,6 @@ pub use scan::{Batch, Outcome, Step, Visit, Why};
 
 /// Bytes of the kernel's own item, by which it counts its profit.
 pub const ITEM_BYTES: i64 = 64;
-/// ksmd's nice value.
-///
-/// Source: specs/ksm.md#pass.
-pub const NICE: i8 = 5;
 /// `pages_to_scan` unless written.
 pub const PAGES_TO_SCAN: u32 = 100;
 /// Most memory nodes whose trees an item can name.

@@ -191,10 +191,6 @@ impl Ledger {
     pub fn stays(&self, why: Why) -> Tally {
         self.verdicts.get(&Verdict::Stay { why }).copied().unwrap_or_default()
     }
-    /// Judgements that lacked evidence.
-    pub fn unknowns(&self, lacks: Evidence) -> Tally {
-        self.verdicts.get(&Verdict::Unknown { lacks }).copied().unwrap_or_default()
-    }
     /// Orders handed out for a reason.
     pub fn orders(&self, why: Reason) -> Tally {
         self.ordered.get(&why).copied().unwrap_or_default()

@@ -136,8 +136,6 @@ pub struct Benefit {
 pub enum Reason {
     /// The process has run for longer than the start delay.
     SlowStartOver,
-    /// The process has ended or has used too little to be worth sampling.
-    NotWorthWatching,
     /// Heat is known, placement is not.
     PlaceUnknown,
     /// Hot on a slow node, and the fast one has room.
@@ -155,7 +153,6 @@ impl Reason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::SlowStartOver => "slow_start_over",
-            Self::NotWorthWatching => "not_worth_watching",
             Self::PlaceUnknown => "place_unknown",
             Self::Hot => "hot",
             Self::MakeRoom => "make_room",
