@@ -24,7 +24,7 @@ mod places;
 #[cfg(test)]
 mod tests;
 
-use crate::{ApplyError, Around, Machine, ObserveError};
+use crate::{ApplyError, Around, Machine, ObserveError, sound};
 use homenode_core::engine::order::{Act, Fails, Order};
 use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -92,27 +92,6 @@ impl<M: Machine> Advised<M> {
     /// What was wished since the last call, oldest first. Grows until it is taken.
     pub fn take_wishes(&mut self) -> Vec<Wish> {
         std::mem::take(&mut self.wishes)
-    }
-
-    /// Whether an order to move pages could be taken at all.
-    fn check(&self, who: Who, spans: &[Span], from: NodeId, to: NodeId) -> Result<(), ApplyError> {
-        let nodes = &self.inner.topology().nodes;
-        let there = |id| nodes.iter().any(|n| n.id == id && n.managed().0 > 0);
-        if !there(from) || !there(to) {
-            return Err(ApplyError::NoNode);
-        }
-        let rising = spans.windows(2).all(|w| w[0].end <= w[1].start);
-        let empty = spans.is_empty() || spans.iter().any(|s| s.end <= s.start);
-        if !rising || empty || named(spans).0 > self.inner.caps().most_pages {
-            return Err(ApplyError::BadSpan);
-        }
-        if !self.people.contains_key(&who) {
-            return Err(ApplyError::NoProcess);
-        }
-        if self.waiting.len() >= MOST_ORDERS {
-            return Err(ApplyError::Full);
-        }
-        Ok(())
     }
 
     /// Reports what waits, as if it had been carried out.
@@ -236,8 +215,14 @@ impl<M: Machine> Around for Advised<M> {
     }
     fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
         match &order.act {
-            Act::Move { who, spans, from, to } => {
-                self.check(*who, spans, *from, *to)?;
+            Act::Move { who, .. } => {
+                sound(&order.act, self.inner.topology(), self.inner.caps().most_pages)?;
+                if !self.people.contains_key(who) {
+                    return Err(ApplyError::NoProcess);
+                }
+                if self.waiting.len() >= MOST_ORDERS {
+                    return Err(ApplyError::Full);
+                }
                 // One after the other, as a machine does them.
                 let begin = self.inner.now().max(self.ready);
                 self.ready = Picos(begin.0.saturating_add(order.expect.costs.0));
