@@ -2,17 +2,16 @@
 
 mod vary;
 
+mod experiment;
+
 mod ksm;
 mod tiering;
 
-use crate::progress::Progress;
 use crate::{output, parallel};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use homenode_core::scenario::Margin;
-use homenode_core::units::count;
 use homenode_report::Reproduction;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -100,35 +99,6 @@ const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "tiering", run: tiering::run, sensitivity: tiering::sensitivity },
     Experiment { name: "ksm", run: ksm::run, sensitivity: ksm::sensitivity },
 ];
-
-/// Runs those of the points that haven't been, on `jobs` threads.
-///
-/// * `what` – what is said meanwhile, `length` – by which the longest run comes first,
-///   `label` – what an error of a point begins with.
-fn ensure<P: Copy + Ord + Sync, O: Send, K: Ord>(
-    jobs: usize,
-    what: &str,
-    points: &[P],
-    done: &mut BTreeMap<P, O>,
-    length: impl Fn(&P) -> K,
-    label: impl Fn(&P) -> String,
-    run: impl Fn(&P) -> Result<O> + Sync,
-) -> Result<()> {
-    let new: BTreeSet<P> = points.iter().filter(|p| !done.contains_key(p)).copied().collect();
-    let mut new: Vec<P> = new.into_iter().collect();
-    new.sort_by_key(|p| length(p));
-    let progress = Progress::new(new.len() as u64);
-    progress.say(&format!("{what}: {}", count(new.len() as u64, "run", "runs")));
-    let results = parallel::map(jobs, &new, |p| {
-        let result = run(p);
-        progress.advance(1);
-        result
-    });
-    for (p, result) in new.into_iter().zip(results) {
-        done.insert(p, result.with_context(|| label(&p))?);
-    }
-    Ok(())
-}
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let wanted: Vec<_> =

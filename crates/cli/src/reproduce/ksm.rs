@@ -17,6 +17,7 @@ mod sensitivity;
 mod tests;
 
 use super::Asked;
+use super::experiment::Runs;
 use anyhow::{Result, bail};
 use homenode_report::{
     Better, Caption, ComparisonTable, Figure, Group, Reproduced, Reproduction, Scale, Surface,
@@ -24,7 +25,6 @@ use homenode_report::{
 };
 use judge::{Findings, Pair, Row, Way};
 use run::{Bench, GUESTS, MEMORY, Outcome, Point, Unmerge};
-use std::collections::BTreeMap;
 
 pub(super) use sensitivity::table as sensitivity;
 
@@ -80,23 +80,7 @@ impl Plan {
     }
 }
 
-/// Results of points, each run once.
-struct Runs<'a> {
-    bench: &'a Bench,
-    jobs: usize,
-    done: BTreeMap<Point, Outcome>,
-}
-
-impl Runs<'_> {
-    /// Runs those of the points that haven't been.
-    fn ensure(&mut self, what: &str, points: &[Point]) -> Result<()> {
-        let length = |p: &Point| (p.factor, std::cmp::Reverse(p.nodes));
-        let label = |p: &Point| format!("{what}, {} nodes, seed {}", p.nodes, p.seed);
-        let what = format!("ksm, {what}");
-        super::ensure(self.jobs, &what, points, &mut self.done, length, label, |p| {
-            self.bench.run(p)
-        })
-    }
+impl Runs<'_, Bench> {
     /// A figure of each seed.
     fn samples(&self, p: &Point, seeds: u64, get: impl Fn(&Outcome) -> f64) -> Vec<f64> {
         (1..=seeds).map(|seed| get(&self.done[&Point { seed, ..*p }])).collect()
@@ -141,7 +125,7 @@ pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
 }
 
 fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
-    let mut runs = Runs { bench, jobs, done: BTreeMap::new() };
+    let mut runs = Runs::new(bench, jobs);
     let [seeds, seeds_again] = plan.seeds;
     let [main, again] = plan.factors.map(base);
     let points = plan.shares.iter().flat_map(|&share| each(bench, Point { share, ..main }, seeds));
@@ -163,6 +147,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     runs.ensure("unmerged", &points)?;
     let at = Point { factor: plan.moved, ..main };
     let moved = sensitivity::run(&mut runs, at, &sensitivity::most_elastic(bench))?;
+    let moved_surface = sensitivity::surface(&moved, at);
 
     let findings = Findings {
         found,
@@ -171,7 +156,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             (again.factor, runs.row(&again, seeds_again)),
         ],
         sweep,
-        moved: moved.moved.clone(),
+        moved: moved.moved,
     };
     Ok(Reproduction {
         name: "ksm".into(),
@@ -184,7 +169,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             surface(&findings.sweep),
             saved(&findings.sweep),
             unmerged(&runs, &apart),
-            moved.surface(),
+            moved_surface,
         ],
         rows: rows(&runs, &main, seeds),
         conclusions: judge::judge(&findings),
@@ -238,7 +223,7 @@ fn saved(sweep: &[Row]) -> Surface {
 }
 
 /// Where the image's pages lie once they are unmerged, and how fast they then are.
-fn unmerged(runs: &Runs<'_>, apart: &[Point]) -> Surface {
+fn unmerged(runs: &Runs<'_, Bench>, apart: &[Point]) -> Surface {
     let nodes: Vec<usize> = runs.bench.machines.keys().copied().collect();
     let all = |p: &Point, get: Get| -> Vec<f64> {
         nodes.iter().map(|&nodes| get(&runs.done[&Point { nodes, ..*p }])).collect()
@@ -263,7 +248,7 @@ fn unmerged(runs: &Runs<'_>, apart: &[Point]) -> Surface {
 }
 
 /// What is behind the deviations, at the table's share.
-fn table(runs: &Runs<'_>, p: &Point, seeds: u64) -> ComparisonTable {
+fn table(runs: &Runs<'_, Bench>, p: &Point, seeds: u64) -> ComparisonTable {
     let figure = |name: &str, unit: &str, better, precision, get: Get| {
         let of = |nodes: usize| Figure {
             name: format!("{nodes} nodes{name}"),
@@ -309,7 +294,7 @@ fn table(runs: &Runs<'_>, p: &Point, seeds: u64) -> ComparisonTable {
 }
 
 /// Our figures beside the seed's.
-fn rows(runs: &Runs<'_>, p: &Point, seeds: u64) -> Vec<Reproduced> {
+fn rows(runs: &Runs<'_, Bench>, p: &Point, seeds: u64) -> Vec<Reproduced> {
     let row = |nodes: usize, across: bool, seed: f64| {
         let knob = u8::from(across);
         let name = format!("deviation, merge_across_nodes={knob}, {nodes} nodes [%]");
@@ -320,7 +305,7 @@ fn rows(runs: &Runs<'_>, p: &Point, seeds: u64) -> Vec<Reproduced> {
     across.chain(SEED.iter().map(|&(nodes, _, seed)| row(nodes, false, seed))).collect()
 }
 
-fn caption(runs: &Runs<'_>, plan: &Plan, p: &Point) -> Caption {
+fn caption(runs: &Runs<'_, Bench>, plan: &Plan, p: &Point) -> Caption {
     let machine = runs.bench.largest();
     let names: Vec<&str> = runs.bench.machines.values().map(|m| m.name.as_str()).collect();
     Caption {

@@ -24,6 +24,7 @@ mod sensitivity;
 mod tests;
 
 use super::Asked;
+use super::experiment::Runs;
 use anyhow::{Result, bail};
 use homenode_report::{
     Better, Caption, ComparisonTable, Figure, Group, Reproduced, Reproduction, Scale, Surface,
@@ -31,7 +32,6 @@ use homenode_report::{
 };
 use judge::{Beside, Findings, Gains, Neighbour};
 use run::{Bench, Kernel, Outcome, Point, TOUCHES, Width};
-use std::collections::BTreeMap;
 
 pub(super) use sensitivity::table as sensitivity;
 
@@ -100,24 +100,7 @@ impl Plan {
 /// Beyond this the marks of the fast node are a handful of pages.
 const FACTOR_MAX: u64 = 4096;
 
-/// Results of points, each run once.
-struct Runs<'a> {
-    bench: &'a Bench,
-    jobs: usize,
-    done: BTreeMap<Point, Outcome>,
-}
-
-impl Runs<'_> {
-    /// Runs those of the points that haven't been.
-    fn ensure(&mut self, what: &str, points: &[Point]) -> Result<()> {
-        // The longest first, so that no thread begins one while the others are done.
-        let length = |p: &Point| (p.factor, p.percent);
-        let label = |p: &Point| format!("{what}, seed {}", p.seed);
-        let what = format!("tiering, {what}");
-        super::ensure(self.jobs, &what, points, &mut self.done, length, label, |p| {
-            self.bench.run(p)
-        })
-    }
+impl Runs<'_, Bench> {
     fn get(&self, p: &Point) -> &Outcome {
         &self.done[p]
     }
@@ -177,7 +160,7 @@ fn base(factor: u64) -> Point {
 }
 
 fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
-    let mut runs = Runs { bench, jobs, done: BTreeMap::new() };
+    let mut runs = Runs::new(bench, jobs);
     let [seeds, seeds_again] = plan.seeds;
     let [base, again] = plan.factors.map(base);
 
@@ -210,6 +193,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let at = Point { factor: plan.moved, ..beside(base) };
     let constants = sensitivity::most_elastic(bench);
     let moved = sensitivity::run(&mut runs, at, &constants)?;
+    let moved_surface = sensitivity::surface(&moved, at);
 
     let findings = Findings {
         gains,
@@ -217,13 +201,13 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             runs.neighbour(&beside(base), seeds),
             runs.neighbour(&beside(again), seeds_again),
         ],
-        moved: moved.moved.clone(),
+        moved: moved.moved,
     };
     Ok(Reproduction {
         name: "tiering".into(),
         machine: bench.machine.name.clone(),
         tables: tables(&runs, plan, base, beside(base)),
-        surfaces: vec![surface(&runs, plan, &cells, best), moved.surface(best)],
+        surfaces: vec![surface(&runs, plan, &cells, best), moved_surface],
         rows: rows(&runs, plan, base, beside(base), &findings),
         conclusions: judge::judge(&findings),
         caption: caption(&runs, plan, Point { percent: best, ..base }),
@@ -232,7 +216,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
 }
 
 /// Mean gains by working set.
-fn gains(runs: &Runs<'_>, base: Point, percents: &[u64], seeds: u64) -> Gains {
+fn gains(runs: &Runs<'_, Bench>, base: Point, percents: &[u64], seeds: u64) -> Gains {
     let of = |kernel| {
         let mean =
             |&percent: &u64| stats::mean(&runs.gains(&Point { kernel, percent, ..base }, seeds));
@@ -254,7 +238,7 @@ fn surface_points(plan: &Plan, base: Point) -> Vec<Vec<Point>> {
     widths.map(|width| row(width).collect()).collect()
 }
 
-fn surface(runs: &Runs<'_>, plan: &Plan, cells: &[Vec<Point>], best: u64) -> Surface {
+fn surface(runs: &Runs<'_, Bench>, plan: &Plan, cells: &[Vec<Point>], best: u64) -> Surface {
     let gain = |p: &Point| runs.gain(&Point { kernel: Kernel::B, ..*p });
     Surface {
         title: format!(
@@ -278,7 +262,7 @@ type Get<'a> = &'a dyn Fn(&Outcome) -> f64;
 
 /// The scores, what is behind them, and the neighbour.
 fn tables(
-    runs: &Runs<'_>,
+    runs: &Runs<'_, Bench>,
     plan: &Plan,
     base: Point,
     beside: Point,
@@ -345,7 +329,13 @@ fn tables(
 }
 
 /// Our figures beside the seed's.
-fn rows(runs: &Runs<'_>, plan: &Plan, base: Point, beside: Point, f: &Findings) -> Vec<Reproduced> {
+fn rows(
+    runs: &Runs<'_, Bench>,
+    plan: &Plan,
+    base: Point,
+    beside: Point,
+    f: &Findings,
+) -> Vec<Reproduced> {
     let gains =
         |kernel, percent, p: Point| runs.gains(&Point { kernel, percent, ..p }, plan.seeds[0]);
     let best = plan.percents[f.gains[0].largest().1];
@@ -402,7 +392,7 @@ fn rows(runs: &Runs<'_>, plan: &Plan, base: Point, beside: Point, f: &Findings) 
     rows
 }
 
-fn caption(runs: &Runs<'_>, plan: &Plan, best: Point) -> Caption {
+fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
     let bench = runs.bench;
     let ramp: Vec<f64> = (1..=plan.seeds[0])
         .map(|seed| runs.get(&Point { kernel: Kernel::B, seed, ..best }).ramp * 100.0)

@@ -2,8 +2,8 @@
 //! decide. Nothing here knows where the figures come from.
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
 
+use crate::reproduce::experiment::{Moved, because, wrong_of};
 use homenode_report::Conclusion;
-use std::collections::BTreeSet;
 
 /// With a tree per node the deviation is at most this part of the one across nodes, by
 /// number of nodes.
@@ -47,14 +47,6 @@ pub(super) struct Row {
     pub(super) pairs: Vec<Pair>,
 }
 
-/// One constant moved, at the table's share.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Moved {
-    pub(super) name: String,
-    pub(super) percent: i32,
-    pub(super) row: Row,
-}
-
 /// Everything that is judged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Findings {
@@ -64,7 +56,8 @@ pub(super) struct Findings {
     pub(super) table: Vec<(u64, Row)>,
     /// The shares swept.
     pub(super) sweep: Vec<Row>,
-    pub(super) moved: Vec<Moved>,
+    /// At the table's share.
+    pub(super) moved: Vec<Moved<Row>>,
 }
 
 /// Where a figure that rises with the share comes to `target`, in thousandths: between
@@ -135,16 +128,6 @@ pub(super) fn signs(row: &Row) -> Vec<String> {
         wrong.push("no machine".to_owned());
     }
     wrong
-}
-
-fn because(mut wrong: Vec<String>) -> String {
-    if wrong.is_empty() {
-        return String::new();
-    }
-    let more = wrong.len().saturating_sub(4);
-    wrong.truncate(4);
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    format!(": {}{more}", wrong.join("; "))
 }
 
 fn each(row: &Row, shown: impl Fn(&Pair) -> String) -> String {
@@ -240,18 +223,15 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
     for (factor, row) in &f.table {
         wrong.extend(signs(row).into_iter().map(|w| format!("at 1:{factor}: {w}")));
     }
-    for m in &f.moved {
-        let w = signs(&m.row);
-        wrong.extend(w.into_iter().map(|w| format!("{} {:+} %: {w}", m.name, m.percent)));
-    }
+    let (moved, constants) = wrong_of(&f.moved);
+    wrong.extend(moved);
     let scales: Vec<String> = f.table.iter().map(|t| format!("1:{}", t.0)).collect();
-    let constants: BTreeSet<&str> = f.moved.iter().map(|m| m.name.as_str()).collect();
     say(
         wrong.is_empty(),
         format!(
-            "5. All of this is so at two scales ({}) and with each of {} constants moved by ±20 %{}.",
+            "5. All of this is so at two scales ({}) and with each of {constants} constants moved by ±20 \
+             %{}.",
             scales.join(", "),
-            constants.len(),
             because(wrong),
         ),
     );

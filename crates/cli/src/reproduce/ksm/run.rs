@@ -1,5 +1,6 @@
 //! One run of the experiment: from a point of the plan to its figures.
 
+use crate::reproduce::experiment;
 use crate::reproduce::tiering::scaled;
 use crate::reproduce::vary::{Vary, latencies};
 use anyhow::{Result, bail};
@@ -245,9 +246,19 @@ impl Bench {
         }
         (scaled::machine(&machine, p.factor), scenario, setup, rest)
     }
+}
 
-    /// Runs a point.
-    pub(super) fn run(&self, p: &Point) -> Result<Outcome> {
+impl experiment::Bench for Bench {
+    const NAME: &'static str = "ksm";
+    type Point = Point;
+    type Outcome = Outcome;
+    fn length(p: &Point) -> (u64, u64) {
+        (p.factor, u64::MAX - p.nodes as u64)
+    }
+    fn label(p: &Point) -> String {
+        format!("{} nodes, seed {}", p.nodes, p.seed)
+    }
+    fn run(&self, p: &Point) -> Result<Outcome> {
         let (machine, scenario, setup, rest) = self.prepare(p);
         let mut sim = Simulation::new(&machine, &scenario, &setup)?;
         sim.run_until(rest.0);

@@ -1,6 +1,7 @@
 //! The whole pipeline, tiny: figures mean little at this scale, but every part runs.
 
 use super::*;
+use crate::reproduce::experiment::Bench as _;
 use crate::reproduce::vary::{Vary, What};
 use expect_test::expect;
 use homenode_core::topology::Machine;

@@ -2,6 +2,7 @@
 //! decide. Nothing here knows where the figures come from.
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
 
+use crate::reproduce::experiment::{Moved, because, wrong_of};
 use homenode_report::Conclusion;
 
 /// The largest gain of mode 2/b over balancing off lies in this band, in per cent.
@@ -91,12 +92,9 @@ pub(super) struct Neighbour {
     pub(super) a: Beside,
 }
 
-/// One constant moved: gains at the working set of the largest gain, and the
-/// neighbour.
+/// At the working set of the largest gain: gains of two modes, and the neighbour.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Moved {
-    pub(super) name: String,
-    pub(super) percent: i32,
+pub(super) struct Gained {
     pub(super) b: f64,
     pub(super) mode1: f64,
     pub(super) neighbour: Neighbour,
@@ -108,7 +106,7 @@ pub(super) struct Findings {
     /// By scale, the main one first.
     pub(super) gains: Vec<Gains>,
     pub(super) neighbours: Vec<Neighbour>,
-    pub(super) moved: Vec<Moved>,
+    pub(super) moved: Vec<Moved<Gained>>,
 }
 
 /// Signs and order of one set of figures; what is wrong with them.
@@ -180,28 +178,16 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
         let at_scale = order(b, g.mode1[at], n);
         wrong.extend(at_scale.into_iter().map(|w| format!("at 1:{}: {w}", g.factor)));
     }
-    for m in &f.moved {
-        let w = order(m.b, m.mode1, &m.neighbour);
-        wrong.extend(w.into_iter().map(|w| format!("{} {:+} %: {w}", m.name, m.percent)));
-    }
+    let (moved, constants) = wrong_of(&f.moved);
+    wrong.extend(moved);
     let scales: Vec<String> = f.gains.iter().map(|g| format!("1:{}", g.factor)).collect();
-    let constants: std::collections::BTreeSet<&str> =
-        f.moved.iter().map(|m| m.name.as_str()).collect();
-    let text = if wrong.is_empty() {
-        String::new()
-    } else {
-        let more = wrong.len().saturating_sub(4);
-        wrong.truncate(4);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        format!(": {}{more}", wrong.join("; "))
-    };
     say(
         wrong.is_empty(),
         format!(
-            "4. Signs and order are the same at two scales ({}) and with each of {} constants moved \
-             by ±20 %{text}.",
+            "4. Signs and order are the same at two scales ({}) and with each of {constants} constants moved \
+             by ±20 %{}.",
             scales.join(", "),
-            constants.len()
+            because(wrong)
         ),
     );
     all

@@ -1,6 +1,7 @@
 //! One run of the experiment: from a point of the plan to its figures.
 
 use super::scaled;
+use crate::reproduce::experiment;
 use crate::reproduce::vary::Vary;
 use anyhow::{Context, Result, bail};
 use homenode_core::kernel::KernelVersion;
@@ -217,9 +218,19 @@ impl Bench {
         setup.knobs.push(("numa_balancing".into(), p.kernel.mode().into()));
         (scaled::machine(&machine, p.factor), scenario, setup)
     }
+}
 
-    /// Runs a point.
-    pub(super) fn run(&self, p: &Point) -> Result<Outcome> {
+impl experiment::Bench for Bench {
+    const NAME: &'static str = "tiering";
+    type Point = Point;
+    type Outcome = Outcome;
+    fn length(p: &Point) -> (u64, u64) {
+        (p.factor, p.percent)
+    }
+    fn label(p: &Point) -> String {
+        format!("seed {}", p.seed)
+    }
+    fn run(&self, p: &Point) -> Result<Outcome> {
         let (machine, scenario, setup) = self.prepare(p);
         let mut sim = Simulation::new(&machine, &scenario, &setup)?;
         let (main, run_time) = main_part(&scenario);

@@ -14,7 +14,7 @@ fn row(share: u64) -> Row {
 }
 
 fn good() -> Findings {
-    let moved = |percent| Moved { name: "cost: page_copy".into(), percent, row: row(75) };
+    let moved = |percent| Moved { name: "cost: page_copy".into(), percent, figures: row(75) };
     Findings {
         found: Some(74.6),
         table: vec![(64, row(75)), (256, row(75))],
@@ -132,8 +132,8 @@ fn the_other_scale_and_each_moved_constant_count() {
     check(
         |f| {
             f.table[1].1.pairs[2].within.deviation = 0.5;
-            f.moved[1].row.pairs[0].within.saved = 7.0;
-            f.moved[0].row.pairs.clear();
+            f.moved[1].figures.pairs[0].within.saved = 7.0;
+            f.moved[0].figures.pairs.clear();
         },
         expect![[r#"
             5. All of this is so at two scales (1:64, 1:256) and with each of 1 constants moved by ±20 %: at 1:256: 8 nodes: 0.500 % within and 1.700 % across; at 1:256: 0.030 % within 4 nodes, 0.500 % within 8; cost: page_copy -20 %: no machine; cost: page_copy +20 %: 2 nodes: saved 7.00 within and 6.00 across.

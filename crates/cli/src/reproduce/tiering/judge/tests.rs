@@ -23,9 +23,7 @@ fn good() -> Findings {
     let moved = |percent| Moved {
         name: "cost: page_copy".into(),
         percent,
-        b: 88.0,
-        mode1: -1.0,
-        neighbour: neighbour(256),
+        figures: Gained { b: 88.0, mode1: -1.0, neighbour: neighbour(256) },
     };
     Findings {
         gains: vec![gains(64), gains(256)],
@@ -126,19 +124,19 @@ fn signs_and_order_hold_at_the_other_scale_and_with_moved_constants() {
     "#]],
     );
     check(
-        |f| f.moved[1].b = -1.0,
+        |f| f.moved[1].figures.b = -1.0,
         expect![[r#"
         4. Signs and order are the same at two scales (1:64, 1:256) and with each of 1 constants moved by ±20 %: cost: page_copy +20 %: mode 2/b gains -1.0 %.
     "#]],
     );
     check(
-        |f| f.moved[0].mode1 = 50.0,
+        |f| f.moved[0].figures.mode1 = 50.0,
         expect![[r#"
         4. Signs and order are the same at two scales (1:64, 1:256) and with each of 1 constants moved by ±20 %: cost: page_copy -20 %: mode 1 gains 50.0 % where mode 2/b gains 88.0 %.
     "#]],
     );
     check(
-        |f| f.moved[0].neighbour.a = quiet(),
+        |f| f.moved[0].figures.neighbour.a = quiet(),
         expect![[r#"
         4. Signs and order are the same at two scales (1:64, 1:256) and with each of 1 constants moved by ±20 %: cost: page_copy -20 %: not all rises under a.
     "#]],
@@ -146,9 +144,9 @@ fn signs_and_order_hold_at_the_other_scale_and_with_moved_constants() {
     check(
         |f| {
             for m in &mut f.moved {
-                m.b = f64::NAN;
-                m.neighbour.b.allocstall = 3.0;
-                m.neighbour.a = quiet();
+                m.figures.b = f64::NAN;
+                m.figures.neighbour.b.allocstall = 3.0;
+                m.figures.neighbour.a = quiet();
             }
         },
         expect![[r#"

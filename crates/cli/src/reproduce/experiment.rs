@@ -1,0 +1,240 @@
+//! What experiments have in common: points that are run once each, and constants that are
+//! moved one at a time, to see what signs and order hang on.
+//!
+//! *Elasticity* of a figure g: (g(+20 %) − g(−20 %)) / (0.4 · g). A gain of 50 % that
+//! becomes 45 and 55 has (55 − 45) / (0.4 · 50) = 0.5.
+
+use super::vary::{Vary, What};
+use crate::parallel;
+use crate::progress::Progress;
+use anyhow::{Context, Result};
+use homenode_core::topology::Machine;
+use homenode_core::units::count;
+use homenode_report::Surface;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What all runs of an experiment have in common.
+pub(super) trait Bench: Sync {
+    /// As the experiment is called on the command line.
+    const NAME: &'static str;
+    /// Which run.
+    type Point: Copy + Ord + Sync;
+    /// What it gave.
+    type Outcome: Send;
+    /// By which the longest run comes first, so that no thread begins one while the others
+    /// are done.
+    fn length(p: &Self::Point) -> (u64, u64);
+    /// What an error of a point begins with.
+    fn label(p: &Self::Point) -> String;
+    /// Runs a point.
+    fn run(&self, p: &Self::Point) -> Result<Self::Outcome>;
+}
+
+/// Results of points, each run once.
+pub(super) struct Runs<'a, B: Bench> {
+    pub(super) bench: &'a B,
+    jobs: usize,
+    pub(super) done: BTreeMap<B::Point, B::Outcome>,
+}
+
+impl<'a, B: Bench> Runs<'a, B> {
+    pub(super) fn new(bench: &'a B, jobs: usize) -> Self {
+        Self { bench, jobs, done: BTreeMap::new() }
+    }
+
+    /// Runs those of the points that haven't been.
+    ///
+    /// * `what` – what is said meanwhile.
+    pub(super) fn ensure(&mut self, what: &str, points: &[B::Point]) -> Result<()> {
+        let new: BTreeSet<B::Point> =
+            points.iter().filter(|p| !self.done.contains_key(p)).copied().collect();
+        let mut new: Vec<B::Point> = new.into_iter().collect();
+        new.sort_by_key(B::length);
+        let progress = Progress::new(new.len() as u64);
+        let runs = count(new.len() as u64, "run", "runs");
+        progress.say(&format!("{}, {what}: {runs}", B::NAME));
+        let results = parallel::map(self.jobs, &new, |p| {
+            let result = self.bench.run(p);
+            progress.advance(1);
+            result
+        });
+        for (p, result) in new.into_iter().zip(results) {
+            self.done.insert(p, result.with_context(|| format!("{what}, {}", B::label(&p)))?);
+        }
+        Ok(())
+    }
+}
+
+/// What is looked at while constants are moved.
+pub(super) trait Figures {
+    /// Decimals of the figures.
+    const DIGITS: usize;
+    /// What [`Self::most`] is called.
+    const MOST: Option<&'static str>;
+    /// By whose elasticity constants are ranked.
+    fn figure(&self) -> f64;
+    /// A second figure, of which the larger one is shown.
+    fn most(&self) -> f64 {
+        0.0
+    }
+    /// What is wrong with signs and order.
+    fn wrong(&self) -> Vec<String>;
+}
+
+/// Figures with one constant moved.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Moved<F> {
+    pub(super) name: String,
+    pub(super) percent: i32,
+    pub(super) figures: F,
+}
+
+/// What is wrong with constants moved, and how many constants these are.
+pub(super) fn wrong_of<F: Figures>(moved: &[Moved<F>]) -> (Vec<String>, usize) {
+    let of = |m: &Moved<F>| -> Vec<String> {
+        let say = |w| format!("{} {:+} %: {w}", m.name, m.percent);
+        m.figures.wrong().into_iter().map(say).collect()
+    };
+    let names: BTreeSet<&str> = moved.iter().map(|m| m.name.as_str()).collect();
+    (moved.iter().flat_map(of).collect(), names.len())
+}
+
+/// The first few of what is wrong, behind a colon.
+pub(super) fn because(mut wrong: Vec<String>) -> String {
+    if wrong.is_empty() {
+        return String::new();
+    }
+    let more = wrong.len().saturating_sub(4);
+    wrong.truncate(4);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!(": {}{more}", wrong.join("; "))
+}
+
+/// Those of the constants that have one of these names.
+pub(super) fn named(mut all: Vec<What>, machine: &Machine, names: &[&str]) -> Vec<What> {
+    all.retain(|w| names.contains(&w.name(machine).as_str()));
+    all
+}
+
+/// Each constant moved down and up, and none.
+pub(super) fn each_moved(constants: &[What]) -> Vec<Option<Vary>> {
+    Vary::each(constants).into_iter().map(Some).chain([None]).collect()
+}
+
+/// Figures with constants moved.
+pub(super) struct Sensitivity<F> {
+    /// With none moved.
+    pub(super) nominal: F,
+    /// By constant, moved down and up.
+    pub(super) moved: Vec<Moved<F>>,
+}
+
+/// One constant: figures moved down and up, elasticity, the second figure, what is wrong.
+struct Line<'a> {
+    name: &'a str,
+    figures: [f64; 2],
+    elasticity: f64,
+    most: f64,
+    wrong: Vec<String>,
+}
+
+impl<F: Figures> Sensitivity<F> {
+    /// Of points that have been run.
+    pub(super) fn of(
+        constants: &[What],
+        machine: &Machine,
+        figures: impl Fn(Option<Vary>) -> F,
+    ) -> Self {
+        let moved = Vary::each(constants).into_iter().map(|vary| Moved {
+            name: vary.what.name(machine),
+            percent: vary.percent,
+            figures: figures(Some(vary)),
+        });
+        Self { nominal: figures(None), moved: moved.collect() }
+    }
+
+    /// By constant, the most elastic first.
+    fn lines(&self) -> Vec<Line<'_>> {
+        let mut by_name: BTreeMap<&str, Line<'_>> = BTreeMap::new();
+        for m in &self.moved {
+            let line = by_name.entry(&m.name).or_insert_with(|| Line {
+                name: &m.name,
+                figures: [f64::NAN; 2],
+                elasticity: f64::NAN,
+                most: 0.0,
+                wrong: Vec::new(),
+            });
+            line.figures[usize::from(m.percent > 0)] = m.figures.figure();
+            line.most = line.most.max(m.figures.most());
+            let wrong = m.figures.wrong();
+            line.wrong.extend(wrong.into_iter().map(|w| format!("{:+} %: {w}", m.percent)));
+        }
+        let mut lines: Vec<Line<'_>> = by_name.into_values().collect();
+        for line in &mut lines {
+            let [down, up] = line.figures;
+            line.elasticity = (up - down) / (0.4 * self.nominal.figure());
+        }
+        lines.sort_by(|x, y| y.elasticity.abs().total_cmp(&x.elasticity.abs()));
+        lines
+    }
+
+    /// For the terminal.
+    pub(super) fn surface(&self, title: String) -> Surface {
+        let lines = self.lines();
+        let steps = Vary::STEPS.map(|s| format!("{s:+} %"));
+        let most = |l: &Line<'_>| F::MOST.map(|_| l.most);
+        Surface {
+            title,
+            rows: lines.iter().map(|l| l.name.to_owned()).collect(),
+            columns: steps.into_iter().chain(F::MOST.map(str::to_owned)).collect(),
+            cells: lines.iter().map(|l| l.figures.into_iter().chain(most(l)).collect()).collect(),
+            seed: None,
+            digits: F::DIGITS,
+        }
+    }
+
+    /// As a page of the documentation, and with it what the benchmark is told.
+    ///
+    /// * `head` – the page above the table, `down` – heading of the first figure,
+    ///   `nominal` – key of the figure with none moved, `quick` – what `--quick` moves.
+    pub(super) fn told(
+        &self,
+        mut page: String,
+        down: &str,
+        nominal: &str,
+        quick: &[&str],
+    ) -> (Value, String) {
+        let lines = self.lines();
+        let digits = F::DIGITS;
+        let (title, rule) = match F::MOST {
+            Some(most) => (format!(" {most} |"), "--:|"),
+            None => (String::new(), ""),
+        };
+        page.push_str(&format!(
+            "| constant | {down} | +20 % | elasticity |{title} signs and order |\n\
+             |---|--:|--:|--:|{rule}---|\n"
+        ));
+        for l in &lines {
+            let verdict = if l.wrong.is_empty() { "hold".to_owned() } else { l.wrong.join("; ") };
+            let most = F::MOST.map_or(String::new(), |_| format!(" {:.digits$} |", l.most));
+            page.push_str(&format!(
+                "| {} | {:.digits$} | {:.digits$} | {:.2} |{most} {verdict} |\n",
+                l.name, l.figures[0], l.figures[1], l.elasticity
+            ));
+        }
+        let top: Vec<&str> = lines.iter().take(quick.len()).map(|l| l.name).collect();
+        let all = || lines.iter().flat_map(|l| l.figures);
+        let told = json!({
+            "constants": lines.len(),
+            "hold": lines.iter().filter(|l| l.wrong.is_empty()).count(),
+            (nominal): self.nominal.figure(),
+            "least": all().fold(f64::INFINITY, f64::min),
+            "most": all().fold(f64::NEG_INFINITY, f64::max),
+            "most_elastic": top,
+            "quick_moves": quick,
+            "page": page,
+        });
+        (told, page)
+    }
+}
