@@ -5,13 +5,13 @@ pub(crate) mod play;
 pub(crate) mod target;
 
 use crate::homenode::{self, Source};
-use crate::knobs::{self, Setting};
+use crate::knobs::{self, Balancing, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel, record};
 use anyhow::{Result, anyhow, bail};
 use homenode_config::{AddNode, Size, parse_add_node};
-use homenode_core::knobs::{Knob, Knobs};
+use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Policy;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Report, Snapshot};
@@ -116,13 +116,7 @@ fn time(text: &str) -> Result<Picos, String> {
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let mut setup = Setup { seed: 1, ..Setup::default() };
     knobs::check(&args.set, &[], setup.version)?;
-    if let Some((name, value)) =
-        args.set.iter().find(|(k, _)| Knob::find(k, setup.version) == Some(Knob::NumaBalancing))
-    {
-        bail!(
-            "--set {name}={value}: the table's columns set this knob; --modes says which there are"
-        );
-    }
+    knobs::check_modes(&args.set, setup.version)?;
     let this = homenode_config::read_machine(&args.machine)?;
     load::check(&args.recording, args.threads_anyway)?;
 
@@ -225,17 +219,16 @@ fn title(c: &Column) -> String {
 fn columns(args: &Args, target: &Target) -> Result<Vec<Column>> {
     let mut out: Vec<Column> = Vec::new();
     for &mode in &args.modes {
-        let set = |k: &str, v: &str| (k.to_owned(), v.to_owned());
         let plain = |name: &str, knobs| {
             let name = name.to_owned();
             Column { name, knobs, policy: Policy::Default, source: None }
         };
-        let demotion = || set("demotion_enabled", "true");
+        let balancing = |mode: Balancing| plain(mode.column(), mode.knobs());
         let column = match mode {
-            Mode::Off => plain("off", vec![set("numa_balancing", "0")]),
-            Mode::Normal => plain("mode-1", vec![set("numa_balancing", "1")]),
-            Mode::Tiering => plain("mode-2", vec![set("numa_balancing", "2"), demotion()]),
-            Mode::Both => plain("mode-3", vec![set("numa_balancing", "3"), demotion()]),
+            Mode::Off => balancing(Balancing::Off),
+            Mode::Normal => balancing(Balancing::Normal),
+            Mode::Tiering => balancing(Balancing::Tiering),
+            Mode::Both => balancing(Balancing::Both),
             Mode::Interleave => {
                 let Some(policy) = target::interleave(&target.machine) else {
                     bail!(
@@ -245,7 +238,7 @@ fn columns(args: &Args, target: &Target) -> Result<Vec<Column>> {
                 };
                 Column {
                     name: "weighted-interleave".into(),
-                    knobs: vec![set("numa_balancing", "0")],
+                    knobs: Balancing::Off.knobs(),
                     policy,
                     source: None,
                 }

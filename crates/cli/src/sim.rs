@@ -4,7 +4,7 @@ mod merging;
 mod processes;
 
 use crate::homenode::{self, Own, Runner, Source};
-use crate::knobs::{self, Setting};
+use crate::knobs::{self, Balancing, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
@@ -36,6 +36,7 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
+  homenode sim scenarios/zipf.toml --modes off,1,2,3
   homenode sim scenarios/tiering-gauss.toml --engine --source damon
   homenode sim scenarios/merge-guests.toml --set merge_across_nodes=0")]
 pub(crate) struct Args {
@@ -53,6 +54,10 @@ pub(crate) struct Args {
     /// Another machine than the scenario's
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// A column for each of these in place of the scenario's own numa_balancing, the
+    /// baseline first: off, 1, 2, 3. Demotion is on in 2 and 3
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "engine")]
+    modes: Vec<Balancing>,
     /// A second column: the same programs with homenode's engine in place of the kernel's
     /// balancing, paying for itself
     #[arg(long)]
@@ -81,9 +86,39 @@ struct Run {
 /// A column: its name, who moves pages there, and its runs, one for each seed.
 struct Column {
     name: String,
+    /// What its runs are told apart by, where it is not the scenario as it is.
+    told: Option<String>,
     source: Option<Source>,
     setup: Setup,
     runs: Vec<Run>,
+}
+
+/// The scenario as it is, or once for each mode.
+fn columns(scenario: &Scenario, setup: Setup, modes: &[Balancing]) -> Result<Vec<Column>> {
+    if modes.is_empty() {
+        let name = scenario.name.clone();
+        return Ok(vec![Column { name, told: None, source: None, setup, runs: Vec::new() }]);
+    }
+    let mut out: Vec<Column> = Vec::new();
+    for mode in modes {
+        let name = mode.column().to_owned();
+        let told = name.replacen('-', " ", 1);
+        if out.iter().any(|c| c.name == name) {
+            bail!("--modes names {told} twice");
+        }
+        // Last, so that the scenario's own value does not count.
+        let mut setup = setup.clone();
+        setup.knobs.extend(mode.knobs());
+        out.push(Column { name, told: Some(told), source: None, setup, runs: Vec::new() });
+    }
+    Ok(out)
+}
+
+/// Settings as a caption tells them: of one that was made twice, the later.
+fn told(settings: &[Setting]) -> String {
+    let last = |i: usize, name: &str| settings[i + 1..].iter().all(|(later, _)| later != name);
+    let kept = settings.iter().enumerate().filter(|(i, (name, _))| last(*i, name));
+    kept.map(|(_, (name, value))| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
@@ -101,6 +136,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
     let (ksm, set) = knobs::split(&args.set, setup.version);
     knobs::check(&set, &knobs::files_of_merging(setup.version), setup.version)?;
+    if !args.modes.is_empty() {
+        knobs::check_modes(&set, setup.version)?;
+    }
     setup.knobs.extend(set);
     setup.ksm.extend(ksm);
 
@@ -108,14 +146,14 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
     let last = last.ok_or_else(|| anyhow!("--seeds {}: seeds end at 2^64 - 1", args.seeds))?;
     let seeds: Vec<u64> = (scenario.seed..=last).collect();
-    let mut columns =
-        vec![Column { name: scenario.name.clone(), source: None, setup, runs: Vec::new() }];
+    let mut columns = columns(&scenario, setup, &args.modes)?;
     if args.engine {
         let mut setup = columns[0].setup.clone();
         // Last, so that homenode and the kernel don't both move pages.
         setup.knobs.extend(homenode_sim::machine::knobs_for(args.source.of_core()));
         let (name, source) = (args.source.column(), Some(args.source));
-        columns.push(Column { name, source, setup, runs: Vec::new() });
+        let told = Some(name.clone());
+        columns.push(Column { name, told, source, setup, runs: Vec::new() });
     }
     let jobs: Vec<(usize, u64)> =
         (0..columns.len()).flat_map(|c| seeds.iter().map(move |&s| (c, s))).collect();
@@ -142,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     // One run needs no name.
     let name_of = |c: &Column, r: &Run| {
         let seed = (seeds.len() > 1).then(|| format!(" with seed {}", r.seed));
-        let column = c.source.map(|_| format!(" in {}", c.name));
+        let column = c.told.as_ref().map(|name| format!(" in {name}"));
         seed.into_iter().chain(column).collect::<String>()
     };
     output::print(&if args.json {
@@ -172,7 +210,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     } else {
         let mut text = report.to_text(output::width(), output::glyphs());
         for (column, run) in &runs {
-            let whose = column.source.map_or(String::new(), |_| format!(", {}", column.name));
+            let whose = column.told.as_ref().map_or(String::new(), |name| format!(", {name}"));
             text.push_str(&format!("hash of seed {}{whose}: {:016x}\n", run.seed, run.hash));
         }
         for (column, run) in &runs {
@@ -369,9 +407,10 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         seeds: runs.iter().map(|r| r.seed).collect(),
         ..Caption::default()
     };
-    let knobs: Vec<String> = setup.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    if !knobs.is_empty() {
-        caption.notes.push(format!("knobs: {}", knobs.join(", ")));
+    // homenode's column has a note of its own below.
+    for c in columns.iter().filter(|c| c.source.is_none() && !c.setup.knobs.is_empty()) {
+        let whose = c.told.as_ref().map_or(String::new(), |name| format!(", {name}"));
+        caption.notes.push(format!("knobs{whose}: {}", told(&c.setup.knobs)));
     }
     let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if !files.is_empty() {

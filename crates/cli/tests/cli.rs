@@ -459,6 +459,39 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
     );
 }
 
+#[test]
+fn a_scenario_beside_itself_in_each_mode() {
+    let f = Folder::new("modes");
+    let scenario = format!("{}/tiering-gauss.toml", repository("scenarios"));
+    let text = fs::read_to_string(scenario).expect("a scenario");
+    let text = text.replace("../machines", &repository("machines"));
+    f.write("short.toml", &text.replace("time = \"12s\"", "time = \"3s\""));
+    let json = f.json("sim short.toml --modes off,2 --set scan_delay_ms=100 --json");
+    assert_eq!(json["table"]["columns"], serde_json::json!(["off", "mode-2"]));
+    let notes = json["caption"]["notes"].to_string();
+    for note in [
+        "knobs, off: demotion_enabled=true, scan_delay_ms=100, numa_balancing=0",
+        "knobs, mode 2: scan_delay_ms=100, numa_balancing=2, demotion_enabled=true",
+    ] {
+        assert!(notes.contains(note), "{note} in {notes}");
+    }
+    // The column is the scenario with that mode set by hand.
+    let by_hand = f.json("sim short.toml --set numa_balancing=0 --set scan_delay_ms=100 --json");
+    assert_eq!(json["runs"][0]["hash"], by_hand["runs"][0]["hash"]);
+    assert_ne!(json["runs"][0]["hash"], json["runs"][1]["hash"]);
+
+    f.check("sim short.toml --modes off,2 --set numa_balancing=1", expect![[r#"
+        exit 2
+        homenode: --set numa_balancing=1: the table's columns set this knob; --modes says which there are
+    "#]]);
+    f.check("sim short.toml --modes off,2,off", expect![[r#"
+        exit 2
+        homenode: --modes names off twice
+    "#]]);
+    let out = f.run("sim short.toml --modes off --engine");
+    assert_eq!(out.status.code(), Some(2), "the engine's column is beside the scenario's own");
+}
+
 /// Guests on two nodes, and what `--set` makes of their merging.
 fn with_guests(f: &Folder) {
     let text = r#"
