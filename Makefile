@@ -2,13 +2,14 @@
 # missing first, so that they work from a clean checkout.
 SETUP := sh xtask/setup.sh
 
-.PHONY: help run build test test-vm vm-deps bench install-deps
+.PHONY: help run build test test-vm vm-deps bench guide install-deps
 
 help:
 	@echo 'make run            install what is missing, build, and show the main job on real input'
 	@echo 'make test           what CI runs'
 	@echo 'make test-vm        tests on real kernels in emulated machines of several nodes'
 	@echo 'make bench          every benchmark beside its peer; one: cargo xtask bench NAME'
+	@echo 'make guide          write the outputs in README.md and docs/guide anew'
 	@echo 'make build          build the homenode command into target/release'
 	@echo 'make install-deps   only install what is missing'
 	@echo 'make vm-deps        the same for test-vm'
@@ -29,6 +30,9 @@ test-vm:
 
 bench:
 	@$(SETUP) all cargo xtask bench
+
+guide:
+	@$(SETUP) run cargo run --locked --quiet --profile ci --package xtask -- guide
 
 install-deps:
 	@$(SETUP) all

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Profile, Workspace, must_run, not_run, typed};
-use crate::{Ending, bench, scenarios, tidy};
+use crate::{Ending, bench, guide, scenarios, tidy};
 
 /// Everything is built with one profile, so nothing is built twice.
 const PROFILE: Profile = Profile::Ci;
@@ -23,6 +23,7 @@ const STEPS: &[Step] = &[
     Step { name: "docs", run: docs },
     Step { name: "benchmarks, tiny", run: benchmarks },
     Step { name: "scenarios", run: scenarios_step },
+    Step { name: "guide", run: guide_step },
 ];
 
 struct Step {
@@ -195,6 +196,13 @@ fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
     // A table whose conclusions can be drawn in seconds: its exit code says whether they hold.
     let homenode = ws.homenode(PROFILE)?;
     shown(Command::new(homenode).args(["reproduce", "ksm", "--quick", "--seeds", "1"]))
+}
+
+fn guide_step(ws: &Workspace) -> Result<Outcome> {
+    match guide::check(ws, PROFILE)? {
+        Ending::Done => Ok(Outcome::Passed),
+        Ending::Failed => bail!("the README or the guide says what is not so"),
+    }
 }
 
 fn shown(command: &mut Command) -> Result<Outcome> {

@@ -8,6 +8,7 @@ mod bench;
 mod ci;
 mod citations;
 mod demo;
+mod guide;
 mod scenarios;
 mod tidy;
 mod vm;
@@ -69,13 +70,13 @@ fn main() -> ExitCode {
         Some((chore, rest)) => (chore.as_str(), rest),
         None => ("help", &args[..]),
     };
-    let takes_arguments = matches!(chore, "bench" | "vm");
+    let takes_arguments = matches!(chore, "bench" | "guide" | "vm");
     if !takes_arguments && !rest.is_empty() {
         return usage(&format!("`{chore}` takes no arguments, got `{}`", rest.join(" ")));
     }
     let ending = match chore {
         "help" | "--help" | "-h" => {
-            println!("{USAGE}{}  help", vm::USAGE);
+            println!("{USAGE}{}{}  help", guide::USAGE, vm::USAGE);
             return ExitCode::SUCCESS;
         }
         "build" => in_workspace(|ws| ws.build(Profile::Release).map(|()| Ending::Done)),
@@ -84,6 +85,10 @@ fn main() -> ExitCode {
         "tidy" => in_workspace(tidy::run),
         "bench" => match bench::Options::parse(rest) {
             Ok(options) => in_workspace(|ws| bench::run(ws, &options)),
+            Err(message) => return usage(&message),
+        },
+        "guide" => match guide::Options::parse(rest) {
+            Ok(options) => in_workspace(|ws| guide::run(ws, &options)),
             Err(message) => return usage(&message),
         },
         "vm" => match vm::Options::parse(rest) {
@@ -113,6 +118,6 @@ fn in_workspace(chore: impl FnOnce(&Workspace) -> Result<Ending>) -> Result<Endi
 }
 
 fn usage(message: &str) -> ExitCode {
-    eprintln!("xtask: {message}\n\n{USAGE}{}  help", vm::USAGE);
+    eprintln!("xtask: {message}\n\n{USAGE}{}{}  help", guide::USAGE, vm::USAGE);
     ExitCode::from(2)
 }

@@ -1,0 +1,326 @@
+//! README.md and docs/guide: what commands print there is made by the commands.
+//!
+//! A block of output has a comment before it that says which command makes it and
+//! which of its lines are shown:
+//!
+//! ````text
+//! <!--
+//! run: homenode sim scenarios/zipf.toml --modes off,1,2,3
+//! keep: first 2
+//! keep: rows accesses; pages promoted
+//! -->
+//! ```text
+//! ...
+//! ```
+//! ````
+//!
+//! `docs/guide/index.md` tells contributors all of it; `page` reads a
+//! page, `keep` chooses lines, `links` and `typed` look at what pages say elsewhere.
+
+mod keep;
+mod links;
+mod page;
+mod typed;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{Profile, Workspace, not_run};
+use crate::{Ending, Misused};
+use page::{Block, Page, Source};
+
+pub(crate) const USAGE: &str = "\
+  guide [PAGE...]        write README.md and docs/guide anew where commands print something else
+        --all            the blocks too that take long or need what was made before
+        --check          change nothing: say what differs, and which links and options are wrong
+";
+
+/// Where the pages are; the README is one of them.
+const FOLDER: &str = "docs/guide";
+const README: &str = "README.md";
+/// Leads to every other page.
+const INDEX: &str = "docs/guide/index.md";
+
+/// A README is read before anybody knows whether it is worth it.
+const README_LINES_MAX: usize = 200;
+
+/// What was asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    check: bool,
+    all: bool,
+    /// Pages by the name of their file, without its end; all where there are none.
+    pages: Vec<String>,
+}
+
+impl Options {
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self::default();
+        for arg in args {
+            match arg.as_str() {
+                "--check" => options.check = true,
+                "--all" => options.all = true,
+                other if other.starts_with('-') => {
+                    return Err(format!("`guide` has no option `{other}`"));
+                }
+                page => options.pages.push(page.to_owned()),
+            }
+        }
+        if options.check && (options.all || !options.pages.is_empty()) {
+            return Err("`guide --check` looks at all pages, and runs what is quick".to_owned());
+        }
+        Ok(options)
+    }
+
+    /// Whether a block is made anew. One that takes long is only if it was asked for.
+    fn wants(&self, block: &Block) -> bool {
+        match block.source {
+            Source::Run(_) | Source::File(_) => true,
+            Source::OnRequest(_) => self.all || !self.pages.is_empty(),
+            Source::ByHand => false,
+        }
+    }
+}
+
+/// `cargo xtask guide`.
+pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
+    // Both profiles print the same. What takes long is worth a build of its own.
+    let long = options.all || !options.pages.is_empty();
+    let profile = if long { Profile::Release } else { Profile::Ci };
+    if options.check { check(ws, profile) } else { write(ws, profile, options) }
+}
+
+/// Holds the pages against the commands; each thing that is wrong is printed.
+pub(crate) fn check(ws: &Workspace, profile: Profile) -> Result<Ending> {
+    let begun = Instant::now();
+    let pages = read_all(&ws.root)?;
+    let mut maker = Maker::new(ws, profile)?;
+    let mut wrong = Vec::new();
+    let mut held = 0;
+    for page in &pages {
+        wrong.extend(page.wrong.iter().cloned());
+        let (made, errors) = anew(page, &Options::default(), &mut |source| maker.make(source));
+        wrong.extend(errors);
+        held += page.blocks.iter().filter(|b| Options::default().wants(b)).count();
+        if made != page.text {
+            wrong.push(difference(ws, page, &made)?);
+        }
+    }
+    wrong.extend(links::check(&ws.root, &pages));
+    wrong.extend(typed::check(&pages, &mut |words| maker.help(words)));
+    wrong.extend(shape(&pages));
+    for text in &wrong {
+        println!("{text}");
+    }
+    if wrong.is_empty() {
+        let took = begun.elapsed().as_secs_f64();
+        println!(
+            "guide: {} pages, {held} blocks are what commands and files say ({took:.0} s)",
+            pages.len()
+        );
+        Ok(Ending::Done)
+    } else {
+        println!("guide: {} found; `cargo xtask guide` writes blocks anew", wrong.len());
+        Ok(Ending::Failed)
+    }
+}
+
+fn write(ws: &Workspace, profile: Profile, options: &Options) -> Result<Ending> {
+    let pages = read_all(&ws.root)?;
+    for name in &options.pages {
+        if !pages.iter().any(|page| page.is_called(name)) {
+            let known: Vec<&str> = pages.iter().map(Page::called).collect();
+            return Err(anyhow::Error::new(Misused(format!(
+                "there is no page `{name}`; there are {}",
+                known.join(", ")
+            ))));
+        }
+    }
+    let asked =
+        |page: &&Page| options.pages.is_empty() || options.pages.iter().any(|p| page.is_called(p));
+    let mut maker = Maker::new(ws, profile)?;
+    let mut wrong = Vec::new();
+    for page in pages.iter().filter(asked) {
+        wrong.extend(page.wrong.iter().cloned());
+        let (made, errors) = anew(page, options, &mut |source| maker.make(source));
+        wrong.extend(errors);
+        if made != page.text {
+            let path = ws.root.join(&page.name);
+            fs::write(&path, &made).with_context(|| format!("can't write {}", page.name))?;
+            println!("{}: written anew", page.name);
+        }
+    }
+    for text in &wrong {
+        println!("{text}");
+    }
+    Ok(if wrong.is_empty() { Ending::Done } else { Ending::Failed })
+}
+
+/// The README and the guide's pages, in the order of their names.
+fn read_all(root: &Path) -> Result<Vec<Page>> {
+    let folder = root.join(FOLDER);
+    let mut names = vec![README.to_owned()];
+    let entries =
+        fs::read_dir(&folder).with_context(|| format!("can't read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("can't read {}", folder.display()))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".md") {
+            names.push(format!("{FOLDER}/{name}"));
+        }
+    }
+    names[1..].sort();
+    let read = |name: String| {
+        let text = fs::read_to_string(root.join(&name));
+        Ok(Page::parse(&name, text.with_context(|| format!("can't read {name}"))?))
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// A page with its blocks made anew, and what went wrong; such a block stays.
+fn anew(
+    page: &Page,
+    options: &Options,
+    make: &mut dyn FnMut(&Source) -> Result<String>,
+) -> (String, Vec<String>) {
+    let mut wrong = Vec::new();
+    let mut out = String::new();
+    let lines: Vec<&str> = page.text.lines().collect();
+    let mut next = 0;
+    for block in &page.blocks {
+        for line in &lines[next..block.body.start] {
+            out.push_str(line);
+            out.push('\n');
+        }
+        next = block.body.start;
+        if !options.wants(block) {
+            continue;
+        }
+        let at = format!("{}:{}", page.name, block.line);
+        match make(&block.source).and_then(|text| block.shown(&text)) {
+            Ok(text) => {
+                out.push_str(&text);
+                next = block.body.end;
+            }
+            Err(error) => wrong.push(match &block.needs {
+                Some(needs) => format!("{at}: {error:#}\n  it needs: {needs}"),
+                None => format!("{at}: {error:#}"),
+            }),
+        }
+    }
+    for line in &lines[next..] {
+        out.push_str(line);
+        out.push('\n');
+    }
+    (out, wrong)
+}
+
+/// Which blocks differ, and how, in the words of git.
+fn difference(ws: &Workspace, page: &Page, made: &str) -> Result<String> {
+    let file = ws.folder("guide")?.join(page.name.replace('/', "-"));
+    fs::write(&file, made).with_context(|| format!("can't write {}", file.display()))?;
+    let mut command = Command::new("git");
+    command
+        .current_dir(&ws.root)
+        .args(["diff", "--no-index", "--no-color", "--unified=0", "--", &page.name])
+        .arg(&file)
+        .stdin(Stdio::null());
+    let output = command.output().map_err(|e| not_run(&command, e))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let hunks: Vec<&str> = text.lines().skip_while(|l| !l.starts_with("@@")).collect();
+    Ok(format!(
+        "{} differs from what its commands print (-: the page, +: the commands)\n{}",
+        stale(page, made).join(", "),
+        hunks.join("\n")
+    ))
+}
+
+/// The blocks whose lines changed, by file and line.
+fn stale(page: &Page, made: &str) -> Vec<String> {
+    let after = Page::parse(&page.name, made.to_owned());
+    let pairs = page.blocks.iter().zip(&after.blocks);
+    pairs
+        .filter(|(old, new)| page.body(old) != after.body(new))
+        .map(|(old, _)| format!("{}:{}", page.name, old.line))
+        .collect()
+}
+
+/// What holds for the pages as a whole.
+fn shape(pages: &[Page]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for page in pages {
+        let lines = page.text.lines().count();
+        if page.name == README && lines > README_LINES_MAX {
+            wrong.push(format!(
+                "{README}: {lines} lines, more than {README_LINES_MAX}: the rest belongs in {FOLDER}"
+            ));
+        }
+    }
+    let Some(index) = pages.iter().find(|page| page.name == INDEX) else {
+        wrong.push(format!("there is no {INDEX}, which leads to every page"));
+        return wrong;
+    };
+    let led_to: Vec<String> = links::of(index).into_iter().map(|link| link.target).collect();
+    for page in pages.iter().filter(|page| page.name != README && page.name != INDEX) {
+        let file = page.name.rsplit('/').next().unwrap_or_default();
+        if !led_to.iter().any(|target| target.split('#').next() == Some(file)) {
+            wrong.push(format!("{INDEX}: no link leads to {}", page.name));
+        }
+    }
+    wrong
+}
+
+/// Runs commands in the workspace's root, each once.
+struct Maker {
+    root: PathBuf,
+    homenode: PathBuf,
+    made: BTreeMap<Vec<String>, String>,
+}
+
+impl Maker {
+    fn new(ws: &Workspace, profile: Profile) -> Result<Self> {
+        Ok(Self { root: ws.root.clone(), homenode: ws.homenode(profile)?, made: BTreeMap::new() })
+    }
+
+    fn make(&mut self, source: &Source) -> Result<String> {
+        match source {
+            Source::Run(words) | Source::OnRequest(words) => self.printed(words),
+            Source::File(name) => fs::read_to_string(self.root.join(name))
+                .with_context(|| format!("can't read {}", name.display())),
+            Source::ByHand => bail!("nothing makes a block by hand"),
+        }
+    }
+
+    fn help(&mut self, words: &[String]) -> Result<String> {
+        let mut all = words.to_vec();
+        all.push("--help".to_owned());
+        self.printed(&all)
+    }
+
+    /// What `homenode` prints with these arguments.
+    fn printed(&mut self, words: &[String]) -> Result<String> {
+        if let Some(text) = self.made.get(words) {
+            return Ok(text.clone());
+        }
+        let mut command = Command::new(&self.homenode);
+        command.current_dir(&self.root).args(words);
+        // Pictures in tables are made of block elements where the locale has them.
+        command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+        let output = command.output().map_err(|e| not_run(&command, e))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("`homenode {}` failed: {}\n{}", words.join(" "), output.status, said.trim_end());
+        }
+        let text = String::from_utf8(output.stdout).context("it printed no UTF-8")?;
+        self.made.insert(words.to_vec(), text.clone());
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Commands that pages tell to type: their options are those that `--help` lists.
+
+use anyhow::Result;
+
+use super::page::Page;
+
+/// Blocks that are to be typed.
+const SHELL: &str = "sh";
+
+/// A `homenode` command of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Typed {
+    /// From 1 on.
+    pub(super) line: usize,
+    /// Its arguments, up to a `--` and what follows.
+    pub(super) words: Vec<String>,
+}
+
+/// The commands of a page's shell blocks, and those that stand in a line of its text.
+pub(super) fn of(page: &Page) -> Vec<Typed> {
+    let lines: Vec<&str> = page.text.lines().collect();
+    let mut found = Vec::new();
+    for block in page.fenced.iter().filter(|block| block.kind == SHELL) {
+        let mut at = block.body.start;
+        while at < block.body.end {
+            let begun = at;
+            let mut text = lines[at].to_owned();
+            while text.ends_with('\\') && at + 1 < block.body.end {
+                text.pop();
+                at += 1;
+                text.push_str(lines[at]);
+            }
+            at += 1;
+            found.extend(arguments(&text).map(|words| Typed { line: begun + 1, words }));
+        }
+    }
+    for (at, line) in lines.iter().enumerate() {
+        if page.fenced.iter().any(|block| block.body.contains(&at)) {
+            continue;
+        }
+        // Every second part is between two backticks.
+        for span in line.split('`').skip(1).step_by(2) {
+            found.extend(arguments(span).map(|words| Typed { line: at + 1, words }));
+        }
+    }
+    found
+}
+
+/// The arguments, if this is a homenode command.
+fn arguments(text: &str) -> Option<Vec<String>> {
+    let text = text.split(" #").next().unwrap_or_default();
+    let mut words = text.split_whitespace().skip_while(|word| matches!(*word, "sudo" | "$"));
+    (words.next() == Some("homenode")).then(|| {
+        words.take_while(|word| !matches!(*word, "--" | "|" | ">")).map(str::to_owned).collect()
+    })
+}
+
+/// What no command takes. `help` gives what `homenode WORDS --help` prints.
+pub(super) fn check(
+    pages: &[Page],
+    help: &mut dyn FnMut(&[String]) -> Result<String>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for page in pages {
+        for typed in of(page) {
+            if let Err(what) = fits(&typed.words, help) {
+                wrong.push(format!("{}:{}: {what}", page.name, typed.line));
+            }
+        }
+    }
+    wrong
+}
+
+fn fits(words: &[String], help: &mut dyn FnMut(&[String]) -> Result<String>) -> Result<(), String> {
+    let mut command: Vec<String> = Vec::new();
+    let mut text = help(&command).map_err(|e| format!("{e:#}"))?;
+    let mut rest = words;
+    while let Some(listed) = subcommands(&text) {
+        let Some((next, after)) = rest.split_first() else { break };
+        if next.starts_with('-') {
+            break;
+        }
+        if !listed.contains(&next.as_str()) {
+            let so_far: String = command.iter().map(|word| format!(" {word}")).collect();
+            return Err(format!("`homenode{so_far}` has no command `{next}`"));
+        }
+        command.push(next.clone());
+        rest = after;
+        text = help(&command).map_err(|e| format!("{e:#}"))?;
+    }
+    for word in rest.iter().filter(|word| word.starts_with('-')) {
+        let name = word.split('=').next().unwrap_or(word);
+        if !options(&text).contains(&name) {
+            return Err(format!("`homenode {}` has no option `{name}`", command.join(" ")));
+        }
+    }
+    Ok(())
+}
+
+/// The commands that a help text lists, if it is one of several commands.
+fn subcommands(help: &str) -> Option<Vec<&str>> {
+    let listed = help.split("\nCommands:\n").nth(1)?;
+    let names = listed.lines().take_while(|line| line.starts_with("  "));
+    Some(names.filter_map(|line| line.split_whitespace().next()).collect())
+}
+
+/// The options that it lists: `-o` and `--output` of `  -o, --output <FILE>`.
+fn options(help: &str) -> Vec<&str> {
+    let listed = help.lines().filter(|line| line.trim_start().starts_with('-'));
+    listed
+        .flat_map(|line| line.split_whitespace().take_while(|word| word.starts_with('-')))
+        .map(|word| word.trim_end_matches(','))
+        .collect()
+}
