@@ -484,10 +484,13 @@ fn a_scenario_beside_itself_in_each_mode() {
         exit 2
         homenode: --set numa_balancing=1: the table's columns set this knob; --modes says which there are
     "#]]);
-    f.check("sim short.toml --modes off,2,off", expect![[r#"
+    f.check(
+        "sim short.toml --modes off,2,off",
+        expect![[r#"
         exit 2
         homenode: --modes names off twice
-    "#]]);
+    "#]],
+    );
     let out = f.run("sim short.toml --modes off --engine");
     assert_eq!(out.status.code(), Some(2), "the engine's column is beside the scenario's own");
 }

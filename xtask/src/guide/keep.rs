@@ -3,7 +3,7 @@
 //! ```text
 //! first 2                     the first two lines
 //! last 2                      the last two
-//! rows accesses; pages prom   every line that begins so; spaces before it don't count
+//! rows accesses; pages        every line that begins with these words, behind spaces too
 //! rows pgfree after at 9s     the same, below the first line that begins with `at 9s`
 //! entry note: native          the first line that begins so, and the indented ones below
 //! from note: up to hash       from the first line that begins so up to the next that does
@@ -60,7 +60,6 @@ impl Keep {
 
     /// Adds the numbers of its lines.
     fn choose(&self, lines: &[&str], chosen: &mut [bool]) -> Result<()> {
-        let begins = |line: &str, with: &str| line.trim_start().starts_with(with);
         let n = lines.len();
         let first = |with: &str| match lines.iter().position(|line| begins(line, with)) {
             Some(at) => Ok(at),
@@ -104,6 +103,14 @@ impl Keep {
         }
         Ok(())
     }
+}
+
+/// Whether a line has these words at its begin: `pgfree` is not that of `pgfree_all`.
+fn begins(line: &str, with: &str) -> bool {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    line.trim_start()
+        .strip_prefix(with)
+        .is_some_and(|rest| !(with.ends_with(in_word) && rest.starts_with(in_word)))
 }
 
 /// The lines that are shown.

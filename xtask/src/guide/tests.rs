@@ -141,6 +141,7 @@ fn lines_are_kept_by_name_and_by_place() {
         kept(&["rows accesses", "first 1"]),
         "          off   mode 2|accesses    5        9"
     );
+    assert_eq!(kept(&["rows access"]), "keep: no line begins with `access`", "no whole word");
     assert_eq!(kept(&["rows spread"]), "  spread    0        0");
     assert_eq!(kept(&["rows y; x after at"]), "x||y");
     assert_eq!(kept(&["entry time"]), "time        1        1|  spread    0        0");
