@@ -177,6 +177,9 @@ impl KernelStage for Broken {
     fn start(&mut self, program: &Program) -> Result<Started, Finding> {
         self.inner.start(program)
     }
+    fn walk(&mut self, who: &Started) -> Result<(), Finding> {
+        self.inner.walk(who)
+    }
     fn ran(&mut self, who: &Started) -> Result<Picos, Finding> {
         self.inner.ran(who)
     }

@@ -2,7 +2,6 @@
 
 use super::*;
 
-const MIB: u64 = 1 << 20;
 
 #[test]
 fn a_batch_is_what_the_budget_allows() {
