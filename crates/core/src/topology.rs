@@ -548,7 +548,7 @@ mod tests {
             ),
             (
                 |m| m.distances.truncate(1),
-                "1 rows of distances for 2 nodes; there is one row per node",
+                "1 row of distances for 2 nodes; there is one row per node",
             ),
             (
                 |m| m.cpus.push(Cpu { id: CpuId(1), node: NodeId(1), core: 1, llc: 0 }),

@@ -147,7 +147,10 @@ pub(crate) fn qemu(topology: &Topology, image: &Path, initramfs: &Path, append: 
     // Files in a tmpfs would lie on the lists of anonymous pages, where a simulated kernel
     // has nothing but its programs' memory; those in a ramfs lie on none.
     let root = "rootfstype=ramfs";
-    command.arg("-append").arg(format!("{quiet} {plugged} {root} {append}"));
+    // With memory cgroups reclaim reads sizes of lists that are up to two seconds old.
+    // kswapd then may see an inactive list as long that it has just emptied, and gives up.
+    let cgroups = "cgroup_disable=memory";
+    command.arg("-append").arg(format!("{quiet} {plugged} {root} {cgroups} {append}"));
     command
 }
 

@@ -2,7 +2,6 @@
 
 use super::*;
 
-
 #[test]
 fn a_batch_is_what_the_budget_allows() {
     // 20 ms · 5 / 95 = 1.0526 ms.
