@@ -606,7 +606,7 @@ impl<'a> Run<'a> {
         }
         if self.pages_by_frame > 0 {
             notes.push(format!(
-                "{} counted by frames, not by what is in them: several processes map these pages, reading them would end their sharing, and this kernel has no /proc/kcore; further copies are missed",
+                "{} counted by their frames, not by what is in them: several processes map these pages, reading them would end their sharing, and this kernel has no /proc/kcore; further copies are missed",
                 count(self.pages_by_frame, "mapping was", "mappings were")
             ));
         }

@@ -260,10 +260,11 @@ fn a_process_that_ends_while_two_jobs_read_counts_as_far_as_it_was_read() {
     let alone = look(&[&stays], &options());
     let mut ends = start("own=40000 copies=20000/700");
     let targets = pids(&[&ends, &stays]);
-    // So slow that progress is told in the middle.
+    // So slow that progress is told in the middle. By then more was read than the other
+    // process has.
     let options = Options { jobs: Some(2), cpu_percent: Some(10), ..options() };
     let e = estimate(&targets, &options, &mut |progress| {
-        if matches!(progress, Progress::Reading { done: 1.., .. }) {
+        if matches!(progress, Progress::Reading { done: 12_000.., .. }) {
             ends.end();
         }
     })
