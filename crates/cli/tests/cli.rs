@@ -876,16 +876,16 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         exit 0
                                                            off                     mode                     mode                     mode                 weighted
                                                                                       1                        2                        3               interleave
-        time [s]                             5.3434 (   0.00%)        5.3502 (  -0.13%)        4.9538 (   7.29%)        4.9538 (   7.29%)        4.4472 (  16.77%)
-        time of a round, mean [s]            0.5937 (   0.00%)        0.5945 (  -0.13%)        0.5504 (   7.29%)        0.5504 (   7.29%)        0.4941 (  16.77%)
+        time [s]                             5.3434 (   0.00%)        5.3512 (  -0.15%)        4.9364 (   7.62%)        4.9364 (   7.62%)        4.4472 (  16.77%)
+        time of a round, mean [s]            0.5937 (   0.00%)        0.5946 (  -0.15%)        0.5485 (   7.62%)        0.5485 (   7.62%)        0.4941 (  16.77%)
         time of the first round [s]          0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.4978 (  16.67%)
-        time of the last round [s]           0.5933 (   0.00%)        0.5933 (   0.00%)        0.5376 (   9.39%)        0.5376 (   9.39%)        0.4937 (  16.78%)
-        accesses [M/s]                        8.941 (   0.00%)         8.930 (  -0.13%)         9.644 (   7.86%)         9.644 (   7.86%)        10.743 (  20.15%)
-        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         23.81 (3706.46%)         23.81 (3706.46%)         50.00 (7892.68%)
-        accesses in node 1 (cxl) [%]          99.37                    99.37                    76.19                    76.19                    50.00
-        pages promoted                            0                        0                     6019                     6019                        0
-        pages demoted                             0                        0                     6148                     6148                        0
-        moved [MB]                              0.0                      0.0                     49.8                     49.8                      0.0
+        time of the last round [s]           0.5933 (   0.00%)        0.5943 (  -0.17%)        0.5359 (   9.67%)        0.5359 (   9.67%)        0.4937 (  16.78%)
+        accesses [M/s]                        8.941 (   0.00%)         8.928 (  -0.15%)         9.678 (   8.24%)         9.678 (   8.24%)        10.743 (  20.15%)
+        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         24.79 (3862.58%)         24.79 (3862.58%)         50.00 (7892.68%)
+        accesses in node 1 (cxl) [%]          99.37                    99.37                    75.21                    75.21                    50.00
+        pages promoted                            0                        0                     6036                     6036                        0
+        pages demoted                             0                        0                     6180                     6180                        0
+        moved [MB]                              0.0                      0.0                     50.0                     50.0                      0.0
         spent on moving [MB/s]                  0.0                      0.0                     10.1                     10.1                      0.0
         vmstat
         numa_hit                               4151                     4151                     4151                     4151                     8192
@@ -893,22 +893,22 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         numa_foreign                           4041                     4041                     4041                     4041                        0
         numa_local                             4151                     4151                     4151                     4151                     4096
         numa_other                             4041                     4041                     4041                     4041                     4096
-        pgpromote_success                         0                        0                     6019                     6019                        0
-        pgpromote_candidate                       0                        0                     8304                     8304                        0
-        pgdemote_kswapd                           0                        0                     6148                     6148                        0
+        pgpromote_success                         0                        0                     6036                     6036                        0
+        pgpromote_candidate                       0                        0                     8314                     8314                        0
+        pgdemote_kswapd                           0                        0                     6180                     6180                        0
         pgalloc                                8192                     8192                     8192                     8192                     8192
         pgfree                                 8192                     8192                     8192                     8192                     8192
-        pgactivate                                0                        0                     3615                     3615                        0
-        pgdeactivate                              0                        0                     1654                     1654                        0
-        pgfault                                8192                    16274                    22515                    22515                     8192
-        pgrefill                                  0                        0                     1654                     1654                        0
-        pgsteal_kswapd                            0                        0                     6148                     6148                        0
-        pgscan_kswapd                             0                        0                    18978                    18978                        0
-        pageoutrun                                0                        0                       37                       37                        0
-        numa_pte_updates                          0                     8082                     8304                     8304                        0
-        numa_hint_faults                          0                     8082                     8304                     8304                        0
-        numa_pages_migrated                       0                        0                     6019                     6019                        0
-        pgmigrate_success                         0                        0                    12167                    12167                        0
+        pgactivate                                0                        0                     4014                     4014                        0
+        pgdeactivate                              0                        0                     2082                     2082                        0
+        pgfault                                8192                    17298                    22542                    22542                     8192
+        pgrefill                                  0                        0                     2082                     2082                        0
+        pgsteal_kswapd                            0                        0                     6180                     6180                        0
+        pgscan_kswapd                             0                        0                    19029                    19029                        0
+        pageoutrun                                0                        0                       58                       58                        0
+        numa_pte_updates                          0                    12123                     8314                     8314                        0
+        numa_hint_faults                          0                     9106                     8314                     8314                        0
+        numa_pages_migrated                       0                        0                     6036                     6036                        0
+        pgmigrate_success                         0                        0                    12216                    12216                        0
 
         off, start    heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
@@ -917,7 +917,7 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         mode 2, start heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
         mode 2, end   heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
-                      fast │▁▁▁▁▁▁▁▁▁▂▇█▇▇█▆▁▁▁▃█▂▁▄█████████████████▆██▇█▇▇█▇█▅▂▁▁▂▂▁▃▁▂▁▂▁▂▂▁▁▂▂▃▄▃▃▄▃▃▃▄│
+                      fast │▁▁▁▁▁▁▁▅▇▇▇█▇▇▆▁▁▁▆▆███▇▁▁▁▁▄████████████▆██▅█▅█▆▅█▄▄▂▁▂▂▁▂▁▂▁▂▁▂▂▂▁▂▂▄▄▃▃▄▃▃▄▃│
         heat: accesses to equal ranges, █ most, half at each step to ▁, blank none
         fast: share of a range in the fast tier, ▁ none to █ all, · not resident
 

@@ -143,7 +143,7 @@ fn equal_counters_and_a_near_estimate_pass() {
           before pass 2: run 2: done
           equal in all 6 counters of 2 passes; estimate off by 1.00 %
 
-        simulated ksmd equal to the kernel's in 1 of 1 cases (6 counters over all passes); estimate within 1 % of it in 1 of 1
+        simulated ksmd equal to the kernel's in 1 of 1 case (6 counters over all passes); estimate within 1 % of it in 1 of 1
         kernel 6.18.0, simulated by the rules of 6.12; cases registered 2026-01-01 in truth/merge.toml; nobody else had memory registered for merging
     "#]]
     .assert_eq(&check.to_text(false));
