@@ -18,7 +18,7 @@
 //! page, `keep` chooses lines, `links` and `typed` look at what pages say elsewhere.
 
 mod keep;
-mod links;
+pub(crate) mod links;
 mod page;
 mod typed;
 

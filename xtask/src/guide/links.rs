@@ -87,7 +87,7 @@ fn plain(path: &Path) -> PathBuf {
 
 /// What a file can be linked at: its headings, as forges make anchors of them, and
 /// its `id`s.
-pub(super) fn anchors(text: &str) -> Vec<String> {
+pub(crate) fn anchors(text: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let mut fenced = false;
     for line in text.lines() {
