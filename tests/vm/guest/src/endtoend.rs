@@ -334,6 +334,10 @@ pub(crate) fn lists_of(asked: &Asked) -> Result<Outcome> {
         Ok(nodes) => nodes,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
+    if asked.nodes.iter().filter(|node| !node.cpus.is_empty()).count() > 1 {
+        let why = "two nodes have CPUs: memory that the first has no room for is not slow";
+        return Ok(Outcome::Skipped(why.to_owned()));
+    }
     let case = lists::Case { fast, slow };
     let mut real = Real::new(asked)?;
     real.tidy()?;
