@@ -199,7 +199,7 @@ fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
 }
 
 fn guide_step(ws: &Workspace) -> Result<Outcome> {
-    match guide::check(ws, PROFILE)? {
+    match guide::run(ws, &guide::Options::check())? {
         Ending::Done => Ok(Outcome::Passed),
         Ending::Failed => bail!("the README or the guide says what is not so"),
     }

@@ -13,7 +13,7 @@
 //! Beside that: an anchor is there once and is cited, an exception says what and why and
 //! is cited, and no text names a document that only its author has.
 
-use crate::guide::links;
+use crate::markdown::{Markdown, joined};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where documents stand that are cited by their path from the root.
@@ -33,8 +33,10 @@ pub(crate) fn check(tracked: &BTreeSet<String>, texts: &BTreeMap<String, String>
     let mut found = Vec::new();
     let mut documents = BTreeMap::new();
     for (name, text) in texts.iter().filter(|(name, _)| name.ends_with(".md")) {
-        let (document, twice) = Document::read(text);
-        found.extend(twice.iter().map(|id| format!("{name}: two anchors are named `{id}`")));
+        let document = Markdown::read(text);
+        let mut seen = BTreeSet::new();
+        let twice = document.ids.iter().filter(|id| !seen.insert(*id));
+        found.extend(twice.map(|id| format!("{name}: two anchors are named `{id}`")));
         documents.insert(name.as_str(), document);
     }
     let mut uses = Uses::default();
@@ -55,44 +57,12 @@ pub(crate) fn check(tracked: &BTreeSet<String>, texts: &BTreeMap<String, String>
     }
     // A rule that nobody follows and nobody tests is either missing or not needed.
     for (name, document) in documents.iter().filter(|(name, _)| name.starts_with("specs/")) {
-        let unread = document.anchors.iter().map(|id| format!("{name}#{id}"));
+        let ids: BTreeSet<&String> = document.ids.iter().collect();
+        let unread = ids.iter().map(|id| format!("{name}#{id}"));
         let unread = unread.filter(|anchor| !uses.anchors.contains(anchor));
         found.extend(unread.map(|anchor| format!("{anchor}: nothing cites it: {CITE_IT}")));
     }
     found
-}
-
-/// What a document offers to be cited.
-#[derive(Default)]
-struct Document {
-    anchors: BTreeSet<String>,
-    /// Headings by which pages link to it, as they are written in links.
-    headings: BTreeSet<String>,
-    /// Numbered sections, with their anchor.
-    sections: BTreeMap<u32, Option<String>>,
-}
-
-impl Document {
-    /// With the anchors that are there more than once.
-    fn read(text: &str) -> (Self, Vec<String>) {
-        let headings = links::anchors(text).into_iter().collect();
-        let mut document = Self { headings, ..Self::default() };
-        let mut twice = Vec::new();
-        for line in text.lines() {
-            let ids: Vec<&str> =
-                line.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-            for id in &ids {
-                if !document.anchors.insert((*id).to_owned()) {
-                    twice.push((*id).to_owned());
-                }
-            }
-            let number = line.strip_prefix("## ").and_then(|title| title.split_once(". "));
-            if let Some(number) = number.and_then(|(number, _)| number.parse().ok()) {
-                document.sections.insert(number, ids.first().map(|id| (*id).to_owned()));
-            }
-        }
-        (document, twice)
-    }
 }
 
 /// What is cited from where.
@@ -108,7 +78,7 @@ struct Uses {
 struct Here<'a> {
     name: &'a str,
     tracked: &'a BTreeSet<String>,
-    documents: &'a BTreeMap<&'a str, Document>,
+    documents: &'a BTreeMap<&'a str, Markdown>,
 }
 
 impl Here<'_> {
@@ -133,8 +103,8 @@ impl Here<'_> {
             if let Some(id) = anchor {
                 uses.anchors.insert(format!("{file}#{id}"));
                 // Code cites a specification by anchors that stay when a heading changes.
-                let heading = !file.starts_with("specs/") && document.headings.contains(id);
-                if !document.anchors.contains(id) && !heading {
+                let by_name = document.ids.iter().any(|known| known == id);
+                if !by_name && (file.starts_with("specs/") || !document.has(id)) {
                     wrong.push(format!("`{file}` has no anchor `{id}`"));
                 }
             }
@@ -209,21 +179,6 @@ fn is_part_of_path(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-./#".contains(c)
 }
 
-/// `a/b` and `../c.md` make `a/c.md`.
-fn joined(folder: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in path.split('/') {
-        match part {
-            "." | "" => {}
-            ".." => {
-                parts.pop();
-            }
-            _ => parts.push(part),
-        }
-    }
-    parts.join("/")
-}
-
 /// Documents for everybody are named so: `README.md`.
 fn is_shouted(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
@@ -232,7 +187,7 @@ fn is_shouted(path: &str) -> bool {
 }
 
 /// Looks up `section 3`, `sections 4 and 5`, `sections 7 to 9`, with which `rest` begins.
-fn cite_sections(file: &str, document: &Document, rest: &str, uses: &mut Uses) -> Vec<String> {
+fn cite_sections(file: &str, document: &Markdown, rest: &str, uses: &mut Uses) -> Vec<String> {
     let mut wrong = Vec::new();
     for number in section_numbers(rest) {
         match document.sections.get(&number) {

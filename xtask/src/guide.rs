@@ -18,7 +18,7 @@
 //! page, `keep` chooses lines, `links` and `typed` look at what pages say elsewhere.
 
 mod keep;
-pub(crate) mod links;
+mod links;
 mod page;
 mod typed;
 
@@ -59,6 +59,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// All pages held against what is quick.
+    pub(crate) fn check() -> Self {
+        Self { check: true, ..Self::default() }
+    }
+
     pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
         let mut options = Self::default();
         for arg in args {
@@ -79,7 +84,7 @@ impl Options {
 
     /// Whether a block is made anew. One that takes long is only if it was asked for.
     fn wants(&self, block: &Block) -> bool {
-        match block.source {
+        match block.source() {
             Source::Run(_) | Source::File(_) => true,
             Source::OnRequest(_) => self.all || !self.pages.is_empty(),
             Source::ByHand => false,
@@ -87,78 +92,53 @@ impl Options {
     }
 }
 
-/// `cargo xtask guide`.
+/// `cargo xtask guide`: writes pages anew or, with `--check`, holds them against the
+/// commands. Each thing that is wrong is printed.
 pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
     // Both profiles print the same. What takes long is worth a build of its own.
     let long = options.all || !options.pages.is_empty();
-    let profile = if long { Profile::Release } else { Profile::Ci };
-    if options.check { check(ws, profile) } else { write(ws, profile, options) }
-}
-
-/// Holds the pages against the commands; each thing that is wrong is printed.
-pub(crate) fn check(ws: &Workspace, profile: Profile) -> Result<Ending> {
     let begun = Instant::now();
     let pages = read_all(&ws.root)?;
-    let mut maker = Maker::new(ws, profile)?;
-    let mut wrong = Vec::new();
-    let mut held = 0;
-    for page in &pages {
-        wrong.extend(page.wrong.iter().cloned());
-        let (made, errors) = anew(page, &Options::default(), &mut |source| maker.make(source));
-        wrong.extend(errors);
-        held += page.blocks.iter().filter(|b| Options::default().wants(b)).count();
-        if made != page.text {
-            wrong.push(difference(ws, page, &made)?);
-        }
-    }
-    wrong.extend(links::check(&ws.root, &pages));
-    wrong.extend(typed::check(&pages, &mut |words| maker.help(words)));
-    wrong.extend(shape(&pages));
-    for text in &wrong {
-        println!("{text}");
-    }
-    if wrong.is_empty() {
-        let took = begun.elapsed().as_secs_f64();
-        println!(
-            "guide: {} pages, {held} blocks are what commands and files say ({took:.0} s)",
-            pages.len()
-        );
-        Ok(Ending::Done)
-    } else {
-        println!("guide: {} found; `cargo xtask guide` writes blocks anew", wrong.len());
-        Ok(Ending::Failed)
-    }
-}
-
-fn write(ws: &Workspace, profile: Profile, options: &Options) -> Result<Ending> {
-    let pages = read_all(&ws.root)?;
-    for name in &options.pages {
-        if !pages.iter().any(|page| page.is_called(name)) {
-            let known: Vec<&str> = pages.iter().map(Page::called).collect();
-            return Err(anyhow::Error::new(Misused(format!(
-                "there is no page `{name}`; there are {}",
-                known.join(", ")
-            ))));
-        }
+    if let Some(name) = options.pages.iter().find(|name| !pages.iter().any(|p| p.is_called(name))) {
+        let known: Vec<&str> = pages.iter().map(Page::called).collect();
+        let known = known.join(", ");
+        return Err(Misused(format!("there is no page `{name}`; there are {known}")).into());
     }
     let asked =
         |page: &&Page| options.pages.is_empty() || options.pages.iter().any(|p| page.is_called(p));
-    let mut maker = Maker::new(ws, profile)?;
+    let mut maker = Maker::new(ws, if long { Profile::Release } else { Profile::Ci })?;
     let mut wrong = Vec::new();
+    let mut held = 0;
     for page in pages.iter().filter(asked) {
         wrong.extend(page.wrong.iter().cloned());
         let (made, errors) = anew(page, options, &mut |source| maker.make(source));
         wrong.extend(errors);
-        if made != page.text {
+        held += page.blocks.iter().filter(|block| options.wants(block)).count();
+        if made != page.text && options.check {
+            wrong.push(difference(ws, page, &made)?);
+        } else if made != page.text {
             let path = ws.root.join(&page.name);
             fs::write(&path, &made).with_context(|| format!("can't write {}", page.name))?;
             println!("{}: written anew", page.name);
         }
     }
+    if options.check {
+        wrong.extend(links::check(&ws.root, &pages));
+        wrong.extend(typed::check(&pages, &mut |words| maker.help(words)));
+        wrong.extend(shape(&pages));
+    }
     for text in &wrong {
         println!("{text}");
     }
-    Ok(if wrong.is_empty() { Ending::Done } else { Ending::Failed })
+    if wrong.is_empty() {
+        let (took, pages) = (begun.elapsed().as_secs_f64(), pages.len());
+        println!(
+            "guide: {pages} pages, {held} blocks are what commands and files say ({took:.0} s)"
+        );
+        return Ok(Ending::Done);
+    }
+    println!("guide: {} found; `cargo xtask guide` writes blocks anew", wrong.len());
+    Ok(Ending::Failed)
 }
 
 /// The README and the guide's pages, in the order of their names.
@@ -202,12 +182,12 @@ fn anew(
             continue;
         }
         let at = format!("{}:{}", page.name, block.line);
-        match make(&block.source).and_then(|text| block.shown(&text)) {
+        match make(block.source()).and_then(|text| block.shown(&text)) {
             Ok(text) => {
                 out.push_str(&text);
                 next = block.body.end;
             }
-            Err(error) => wrong.push(match &block.needs {
+            Err(error) => wrong.push(match block.needs() {
                 Some(needs) => format!("{at}: {error:#}\n  it needs: {needs}"),
                 None => format!("{at}: {error:#}"),
             }),
@@ -220,7 +200,7 @@ fn anew(
     (out, wrong)
 }
 
-/// Which blocks differ, and how, in the words of git.
+/// Which lines differ, and how, in the words of git.
 fn difference(ws: &Workspace, page: &Page, made: &str) -> Result<String> {
     let file = ws.folder("guide")?.join(page.name.replace('/', "-"));
     fs::write(&file, made).with_context(|| format!("can't write {}", file.display()))?;
@@ -235,19 +215,9 @@ fn difference(ws: &Workspace, page: &Page, made: &str) -> Result<String> {
     let hunks: Vec<&str> = text.lines().skip_while(|l| !l.starts_with("@@")).collect();
     Ok(format!(
         "{} differs from what its commands print (-: the page, +: the commands)\n{}",
-        stale(page, made).join(", "),
+        page.name,
         hunks.join("\n")
     ))
-}
-
-/// The blocks whose lines changed, by file and line.
-fn stale(page: &Page, made: &str) -> Vec<String> {
-    let after = Page::parse(&page.name, made.to_owned());
-    let pairs = page.blocks.iter().zip(&after.blocks);
-    pairs
-        .filter(|(old, new)| page.body(old) != after.body(new))
-        .map(|(old, _)| format!("{}:{}", page.name, old.line))
-        .collect()
 }
 
 /// What holds for the pages as a whole.
@@ -265,10 +235,11 @@ fn shape(pages: &[Page]) -> Vec<String> {
         wrong.push(format!("there is no {INDEX}, which leads to every page"));
         return wrong;
     };
-    let led_to: Vec<String> = links::of(index).into_iter().map(|link| link.target).collect();
+    let led_to: Vec<&str> =
+        links::of(index).filter_map(|link| link.what.split('#').next()).collect();
     for page in pages.iter().filter(|page| page.name != README && page.name != INDEX) {
         let file = page.name.rsplit('/').next().unwrap_or_default();
-        if !led_to.iter().any(|target| target.split('#').next() == Some(file)) {
+        if !led_to.contains(&file) {
             wrong.push(format!("{INDEX}: no link leads to {}", page.name));
         }
     }

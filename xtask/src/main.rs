@@ -9,6 +9,7 @@ mod ci;
 mod citations;
 mod demo;
 mod guide;
+mod markdown;
 mod scenarios;
 mod tidy;
 mod vm;

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! first 2                     the first two lines
-//! last 2                      the last two
 //! rows accesses; pages        every line that begins with these words, behind spaces too
 //! rows pgfree after at 9s     the same, below the first line that begins with `at 9s`
 //! entry note: native          the first line that begins so, and the indented ones below
@@ -20,7 +19,6 @@ use anyhow::{Result, anyhow, bail};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     First(usize),
-    Last(usize),
     /// Lines that begin so, and below which line, if not everywhere.
     Rows(Vec<String>, Option<String>),
     Entry(String),
@@ -32,13 +30,11 @@ impl Keep {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
         let rest = rest.trim();
-        let count = || match rest.parse() {
-            Ok(n) if n > 0 => Ok(n),
-            _ => Err(format!("keep: {kind}: `{rest}` is no number of lines")),
-        };
         match kind {
-            "first" => Ok(Keep::First(count()?)),
-            "last" => Ok(Keep::Last(count()?)),
+            "first" => match rest.parse() {
+                Ok(n) if n > 0 => Ok(Keep::First(n)),
+                _ => Err(format!("keep: first: `{rest}` is no number of lines")),
+            },
             "rows" if !rest.is_empty() => {
                 let (rows, after) = match rest.split_once(" after ") {
                     Some((rows, after)) => (rows, Some(after.trim().to_owned())),
@@ -52,9 +48,9 @@ impl Keep {
                 None => Keep::From(rest.to_owned(), None),
             }),
             "rows" | "entry" | "from" => Err(format!("keep: {kind}: which lines?")),
-            other => Err(format!(
-                "keep: `{other}` is no filter; there are first, last, rows, entry and from"
-            )),
+            other => {
+                Err(format!("keep: `{other}` is no filter; there are first, rows, entry and from"))
+            }
         }
     }
 
@@ -67,7 +63,6 @@ impl Keep {
         };
         match self {
             Keep::First(k) => chosen[..n.min(*k)].fill(true),
-            Keep::Last(k) => chosen[n.saturating_sub(*k)..].fill(true),
             Keep::Rows(rows, after) => {
                 let below = match after {
                     None => 0,

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use super::keep::Keep;
-
-/// How a line begins that opens or closes a block.
-const FENCE: &str = "```";
+use crate::markdown::{At, FENCE, Markdown};
 
 /// Blocks that only show output: without a comment nobody knows where it is from.
 const OUTPUT: &str = "text";
@@ -32,20 +30,24 @@ pub(super) enum Source {
 pub(super) struct Block {
     /// Where its comment begins, from 1 on.
     pub(super) line: usize,
-    pub(super) source: Source,
-    /// What has to be done before an `on request`, for its error.
-    pub(super) needs: Option<String>,
-    keep: Vec<Keep>,
-    /// Longer lines are broken.
-    wrap: Option<usize>,
     /// Its lines between the fences, from 0 on.
     pub(super) body: Range<usize>,
+    marker: Marker,
 }
 
 impl Block {
+    pub(super) fn source(&self) -> &Source {
+        &self.marker.source
+    }
+
+    /// What has to be done before an `on request`, for its error.
+    pub(super) fn needs(&self) -> Option<&str> {
+        self.marker.needs.as_deref()
+    }
+
     /// What is shown of a text.
     pub(super) fn shown(&self, text: &str) -> Result<String> {
-        let lines = super::keep::apply(&self.keep, text)?;
+        let lines = super::keep::apply(&self.marker.keep, text)?;
         if lines.is_empty() {
             bail!("nothing is left to show");
         }
@@ -53,20 +55,11 @@ impl Block {
             bail!("the line `{fence}` would end the block that shows it");
         }
         let whole = lines.iter().map(|line| line.trim_end());
-        Ok(match self.wrap {
+        Ok(match self.marker.wrap {
             None => whole.map(|line| format!("{line}\n")).collect(),
             Some(width) => whole.map(|line| super::keep::wrap(line, width)).collect(),
         })
     }
-}
-
-/// A fenced block of any kind, for who looks at what pages say.
-#[derive(Clone, Debug)]
-pub(super) struct Fenced {
-    /// What stands after the opening fence: `text`, `sh`, `toml`.
-    pub(super) kind: String,
-    /// Its lines between the fences, from 0 on.
-    pub(super) body: Range<usize>,
 }
 
 /// A page as it is read.
@@ -75,24 +68,45 @@ pub(super) struct Page {
     /// Its path from the repository's root.
     pub(super) name: String,
     pub(super) text: String,
+    pub(super) parts: Markdown,
     pub(super) blocks: Vec<Block>,
-    pub(super) fenced: Vec<Fenced>,
     /// What is wrong with it, each with file and line.
     pub(super) wrong: Vec<String>,
 }
 
 impl Page {
     pub(super) fn parse(name: &str, text: String) -> Self {
-        let mut page = Page {
-            name: name.to_owned(),
-            text,
-            blocks: Vec::new(),
-            fenced: Vec::new(),
-            wrong: Vec::new(),
-        };
-        let text = page.text.clone();
-        page.read(&text.lines().collect::<Vec<_>>());
-        page
+        let parts = Markdown::read(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let (mut blocks, mut wrong) = (Vec::new(), Vec::new());
+        let mut blame = |line: usize, what: &str| wrong.push(format!("{name}:{line}: {what}"));
+        for At { line, what: fenced } in &parts.fenced {
+            if !fenced.closed {
+                blame(*line, "this block is never closed");
+            }
+            if !lines[line - 1].starts_with(FENCE) {
+                blame(*line, "a block begins at the line's first place, also below a list");
+            }
+            let body = fenced.body.clone();
+            if let Some(inner) = body.clone().find(|at| lines[*at].starts_with(FENCE)) {
+                blame(inner + 1, "a block begins inside of the one above, which has no end");
+            }
+            match &fenced.comment {
+                Some(At { line, what }) => match Marker::parse(what) {
+                    Ok(marker) => blocks.push(Block { line: *line, body, marker }),
+                    Err(what) => blame(*line, &what),
+                },
+                None if fenced.kind == OUTPUT => blame(
+                    *line,
+                    "no comment above says where this output is from: run, on request, file or by hand",
+                ),
+                None => {}
+            }
+        }
+        for comment in &parts.comments {
+            blame(comment.line, "the comment has to stand right above a block, and to be closed");
+        }
+        Page { name: name.to_owned(), parts, blocks, wrong, text }
     }
 
     /// The name by which it is asked for.
@@ -104,121 +118,41 @@ impl Page {
     pub(super) fn is_called(&self, name: &str) -> bool {
         self.called().eq_ignore_ascii_case(name) || self.name == name
     }
-
-    pub(super) fn body(&self, block: &Block) -> Vec<&str> {
-        self.text.lines().skip(block.body.start).take(block.body.len()).collect()
-    }
-
-    fn blame(&mut self, line: usize, what: &str) {
-        self.wrong.push(format!("{}:{}: {what}", self.name, line + 1));
-    }
-
-    fn read(&mut self, lines: &[&str]) {
-        let mut at = 0;
-        // A comment that waits for its block: where it begins, and what it says.
-        let mut marker: Option<(usize, Marker)> = None;
-        while at < lines.len() {
-            let line = lines[at];
-            if let Some(kind) = line.strip_prefix(FENCE) {
-                let start = at + 1;
-                let Some(length) = lines[start..].iter().position(|l| l.starts_with(FENCE)) else {
-                    self.blame(at, "this block is never closed");
-                    return;
-                };
-                let end = start + length;
-                if lines[end] != FENCE {
-                    self.blame(end, "a block begins inside of the one above, which has no end");
-                }
-                self.fence(at, kind.trim(), start..end, marker.take());
-                at = end + 1;
-                continue;
-            }
-            if let Some((from, _)) = marker.take() {
-                self.blame(from, "the comment is to stand right above its block");
-            }
-            let indent = line.len() - line.trim_start().len();
-            if (1..4).contains(&indent) && line.trim_start().starts_with(FENCE) {
-                self.blame(at, "a block begins at the line's first place, also below a list");
-            }
-            if line.starts_with("<!--") {
-                let Some(length) = lines[at..].iter().position(|l| l.trim_end().ends_with("-->"))
-                else {
-                    self.blame(at, "this comment is never closed");
-                    return;
-                };
-                let text = lines[at..=at + length].join("\n");
-                let text = text.trim().trim_start_matches("<!--").trim_end_matches("-->");
-                match Marker::parse(text) {
-                    Ok(found) => marker = Some((at, found)),
-                    Err(what) => self.blame(at, &what),
-                }
-                at += length;
-            }
-            at += 1;
-        }
-        if let Some((from, _)) = marker {
-            self.blame(from, "no block follows this comment");
-        }
-    }
-
-    fn fence(
-        &mut self,
-        at: usize,
-        kind: &str,
-        body: Range<usize>,
-        marker: Option<(usize, Marker)>,
-    ) {
-        match marker {
-            Some((line, Marker { source, needs, keep, wrap })) => {
-                let body = body.clone();
-                self.blocks.push(Block { line: line + 1, source, needs, keep, wrap, body });
-            }
-            // After a comment that makes no sense this would be the second complaint.
-            None if kind == OUTPUT && self.wrong.is_empty() => {
-                self.blame(at, "no comment above says where this output is from: run, on request, file or by hand");
-            }
-            None => {}
-        }
-        self.fenced.push(Fenced { kind: kind.to_owned(), body });
-    }
 }
 
 /// What a comment says.
+#[derive(Clone, Debug)]
 struct Marker {
     source: Source,
     needs: Option<String>,
     keep: Vec<Keep>,
+    /// Longer lines are broken.
     wrap: Option<usize>,
 }
 
 impl Marker {
     fn parse(text: &str) -> Result<Self, String> {
-        let mut source = None;
-        let mut needs = None;
-        let mut keep = Vec::new();
-        let mut wrap = None;
+        let text = text.trim_start_matches("<!--").trim_end_matches("-->");
+        let (mut source, mut needs, mut keep, mut wrap) = (None, None, Vec::new(), None);
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (key, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.trim();
             let found = match key {
-                "run" => Source::Run(command(value)?),
-                "on request" => Source::OnRequest(command(value)?),
-                "file" if value.is_empty() => return Err("`file:` names none".to_owned()),
-                "file" => Source::File(PathBuf::from(value)),
-                "by hand" => by_hand(value)?,
+                "run" => Some(Source::Run(command(value)?)),
+                "on request" => Some(Source::OnRequest(command(value)?)),
+                "file" => Some(Source::File(PathBuf::from(value))),
+                "by hand" => Some(by_hand(value)?),
                 "keep" => {
                     keep.push(Keep::parse(value)?);
-                    continue;
+                    None
                 }
                 "wrap" => {
-                    let width =
-                        value.parse().map_err(|_| format!("wrap: `{value}` is no width"))?;
-                    wrap = Some(width);
-                    continue;
+                    wrap = Some(value.parse().map_err(|_| format!("wrap: `{value}` is no width"))?);
+                    None
                 }
                 "needs" => {
                     needs = Some(value.to_owned());
-                    continue;
+                    None
                 }
                 other => {
                     return Err(format!(
@@ -226,14 +160,11 @@ impl Marker {
                     ));
                 }
             };
-            if source.replace(found).is_some() {
+            if found.is_some() && std::mem::replace(&mut source, found).is_some() {
                 return Err("two lines say where the block is from".to_owned());
             }
         }
         let source = source.ok_or("no command: write run, on request, file or by hand")?;
-        if source == Source::ByHand && !keep.is_empty() {
-            return Err("what is by hand is not filtered: `keep` has no place here".to_owned());
-        }
         Ok(Marker { source, needs, keep, wrap })
     }
 }
@@ -250,13 +181,11 @@ fn command(text: &str) -> Result<Vec<String>, String> {
 
 /// `COMMAND | MACHINE | 2026-11-21`
 fn by_hand(text: &str) -> Result<Source, String> {
-    let parts: Vec<&str> = text.split(" | ").map(str::trim).collect();
     let day = |text: &str| {
-        let digits =
-            |part: &str, n: usize| part.len() == n && part.bytes().all(|b| b.is_ascii_digit());
-        matches!(text.split('-').collect::<Vec<_>>()[..], [y, m, d] if digits(y, 4) && digits(m, 2) && digits(d, 2))
+        let parts = text.split('-').map(|part| part.parse::<u32>().is_ok().then_some(part.len()));
+        parts.eq([Some(4), Some(2), Some(2)])
     };
-    match parts[..] {
+    match text.split(" | ").map(str::trim).collect::<Vec<_>>()[..] {
         [command, machine, date] if !command.is_empty() && !machine.is_empty() && day(date) => {
             Ok(Source::ByHand)
         }

@@ -3,50 +3,35 @@
 use anyhow::Result;
 
 use super::page::Page;
+use crate::markdown::At;
 
 /// Blocks that are to be typed.
 const SHELL: &str = "sh";
 
-/// A `homenode` command of a page.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Typed {
-    /// From 1 on.
-    pub(super) line: usize,
-    /// Its arguments, up to a `--` and what follows.
-    pub(super) words: Vec<String>,
-}
-
-/// The commands of a page's shell blocks, and those that stand in a line of its text.
-pub(super) fn of(page: &Page) -> Vec<Typed> {
+/// The arguments of a page's `homenode` commands, with their line: those of its shell
+/// blocks, and those that stand in a line of its text.
+fn of(page: &Page) -> Vec<At<Vec<String>>> {
     let lines: Vec<&str> = page.text.lines().collect();
-    let mut found = Vec::new();
-    for block in page.fenced.iter().filter(|block| block.kind == SHELL) {
-        let mut at = block.body.start;
-        while at < block.body.end {
-            let begun = at;
-            let mut text = lines[at].to_owned();
-            while text.ends_with('\\') && at + 1 < block.body.end {
-                text.pop();
-                at += 1;
-                text.push_str(lines[at]);
+    let mut found: Vec<At<Vec<String>>> = Vec::new();
+    let mut take = |line, text: &str| {
+        found.extend(arguments(text).map(|words| At { line, what: words }));
+    };
+    for At { what: block, .. } in page.parts.fenced.iter().filter(|f| f.what.kind == SHELL) {
+        // A line that ends in a backslash goes on with the next.
+        let mut begun: Option<(usize, String)> = None;
+        for at in block.body.clone() {
+            let (line, text) = begun.take().unwrap_or((at + 1, String::new()));
+            match lines[at].strip_suffix('\\') {
+                Some(part) => begun = Some((line, text + part)),
+                None => take(line, &(text + lines[at])),
             }
-            at += 1;
-            found.extend(arguments(&text).map(|words| Typed { line: begun + 1, words }));
         }
     }
-    for (at, line) in lines.iter().enumerate() {
-        if page.fenced.iter().any(|block| block.body.contains(&at)) {
-            continue;
-        }
-        // Every second part is between two backticks.
-        for span in line.split('`').skip(1).step_by(2) {
-            found.extend(arguments(span).map(|words| Typed { line: at + 1, words }));
-        }
-    }
+    page.parts.code.iter().for_each(|code| take(code.line, &code.what));
     found
 }
 
-/// The arguments, if this is a homenode command.
+/// The arguments, if this is a homenode command, up to a `--` and what follows.
 fn arguments(text: &str) -> Option<Vec<String>> {
     let text = text.split(" #").next().unwrap_or_default();
     let mut words = text.split_whitespace().skip_while(|word| matches!(*word, "sudo" | "$"));
@@ -63,7 +48,7 @@ pub(super) fn check(
     let mut wrong = Vec::new();
     for page in pages {
         for typed in of(page) {
-            if let Err(what) = fits(&typed.words, help) {
+            if let Err(what) = fits(&typed.what, help) {
                 wrong.push(format!("{}:{}: {what}", page.name, typed.line));
             }
         }
