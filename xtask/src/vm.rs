@@ -28,7 +28,7 @@ use crate::workspace::{Profile, Workspace, cache_folder, must_run, not_run, text
 use crate::{Ending, Lacks, Misused};
 use guest::{Told, Verdict};
 use initramfs::Archive;
-use kernels::{Cached, Kernel};
+use kernels::{Cached, Kernel, Matrix};
 use topology::Topology;
 
 pub(crate) const USAGE: &str = "  \
@@ -149,7 +149,10 @@ impl All {
 
     /// The kernel that everything runs on.
     fn main_kernel(&self) -> Result<&Kernel> {
-        self.kernels.iter().find(|k| k.whole).context("no kernel has matrix = \"all\"")
+        self.kernels
+            .iter()
+            .find(|k| k.matrix == Matrix::All)
+            .context("no kernel has matrix = \"all\"")
     }
 }
 
@@ -172,7 +175,10 @@ fn list(ws: &Workspace, all: &All) -> Result<Ending> {
             Some(cached) => format!("{} from {}, cached", cached.version, cached.suite),
             None => format!("not downloaded yet; looked for in {}", k.suites.join(", ")),
         };
-        let matrix = if k.whole { "all tests" } else { "smoke test" };
+        let matrix = match k.matrix {
+            Matrix::All => "all tests",
+            Matrix::Smoke => "smoke test",
+        };
         println!("  {:<16} {matrix:<10} {there}", k.name);
     }
     println!("tests");
@@ -318,14 +324,15 @@ fn matrix<'a>(
 ) -> Vec<Plan<'a>> {
     let mut plans = Vec::new();
     for (kernel, cached) in kernels {
-        let every = kernel.whole || options.kernel.is_some() || options.topology.is_some();
+        let whole = kernel.matrix == Matrix::All;
+        let every = whole || options.kernel.is_some() || options.topology.is_some();
         let wanted = |t: &&Topology| options.topology.as_ref().is_none_or(|name| *name == t.name);
         for topology in all.topologies.iter().filter(wanted).filter(|t| every || t.smoke) {
             let plan =
                 |tests: Vec<String>| Plan { kernel, image: cached.image.clone(), topology, tests };
             plans.push(plan(tests.to_vec()));
             // In a guest of their own, which they take with them.
-            if kernel.whole && topology.smoke && options.names.is_empty() {
+            if whole && topology.smoke && options.names.is_empty() {
                 plans.push(plan(CANARIES.map(str::to_owned).to_vec()));
             }
         }

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use toml_edit::{DocumentMut, Item, Table};
 
 use crate::Lacks;
 use crate::workspace::{not_run, text_of};
@@ -28,19 +28,31 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const TRUSTED_PARTS: &str = "/etc/apt/trusted.gpg.d";
 
 /// A row of `tests/vm/kernels.toml`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Kernel {
     pub(crate) name: String,
     /// The package that always depends on the newest image.
     package: String,
     /// What the package's version has to begin with.
+    #[serde(default)]
     version: String,
     /// In the order in which they are tried.
     pub(crate) suites: Vec<String>,
-    /// Whether every topology and test runs on it, or only the smoke test.
-    pub(crate) whole: bool,
+    pub(crate) matrix: Matrix,
     /// Whether not getting it is reported only.
+    #[serde(default)]
     pub(crate) may_lack: bool,
+}
+
+/// What runs on a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Matrix {
+    /// Every topology and test.
+    All,
+    /// The smoke test.
+    Smoke,
 }
 
 /// A kernel in the cache.
@@ -61,40 +73,21 @@ pub(crate) fn table(root: &Path) -> Result<Vec<Kernel>> {
 }
 
 fn parse(text: &str) -> Result<Vec<Kernel>> {
-    let document: DocumentMut = text.parse()?;
-    let rows = document.get("kernel").and_then(Item::as_array_of_tables).context("[[kernel]]")?;
-    let kernels: Vec<Kernel> = rows
-        .iter()
-        .enumerate()
-        .map(|(i, row)| kernel(row).with_context(|| format!("[[kernel]] {i}")))
-        .collect::<Result<_>>()?;
-    ensure!(kernels.iter().any(|k| k.whole), "no [[kernel]] has matrix = \"all\"");
+    #[derive(Deserialize)]
+    struct Table {
+        kernel: Vec<Kernel>,
+    }
+    let Table { kernel: kernels } = toml_edit::de::from_str(text)?;
+    for Kernel { name, suites, .. } in &kernels {
+        let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        ensure!(
+            !name.is_empty() && name.chars().all(plain),
+            "name: letters, digits, `.`, `-`, `_`, not {name:?}"
+        );
+        ensure!(!suites.is_empty(), "{name}: suites: a list of names is needed");
+    }
+    ensure!(kernels.iter().any(|k| k.matrix == Matrix::All), "no [[kernel]] has matrix = \"all\"");
     Ok(kernels)
-}
-
-fn kernel(row: &Table) -> Result<Kernel> {
-    let text = |key: &str| row.get(key).and_then(Item::as_str).map(str::to_owned);
-    let suites: Option<Vec<String>> = row
-        .get("suites")
-        .and_then(Item::as_array)
-        .and_then(|list| list.iter().map(|v| v.as_str().map(str::to_owned)).collect());
-    let name = text("name").context("name: a text is needed")?;
-    ensure!(
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)),
-        "name: letters, digits, `.`, `-`, `_`, not {name:?}"
-    );
-    Ok(Kernel {
-        name,
-        package: text("package").context("package: a text is needed")?,
-        version: text("version").unwrap_or_default(),
-        suites: suites.filter(|s| !s.is_empty()).context("suites: a list of names is needed")?,
-        whole: match text("matrix").as_deref() {
-            Some("all") => true,
-            Some("smoke") => false,
-            other => bail!("matrix: \"all\" or \"smoke\" is needed, not {other:?}"),
-        },
-        may_lack: row.get("may_lack").and_then(Item::as_bool).unwrap_or(false),
-    })
 }
 
 /// The kernel, if it was downloaded before.
@@ -427,13 +420,16 @@ Packages|Debian|main|bookworm|http://mirror.example/debian/
     fn the_table_in_the_tree_is_read_and_errors_name_the_key() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let kernels = table(&root).unwrap();
-        assert_eq!(kernels.iter().filter(|k| k.whole).count(), 1);
+        assert_eq!(kernels.iter().filter(|k| k.matrix == Matrix::All).count(), 1);
         assert!(kernels.iter().any(|k| k.may_lack));
         let bad =
             "[[kernel]]\nname = \"a/b\"\npackage = \"p\"\nsuites = [\"s\"]\nmatrix = \"all\"\n";
-        assert!(format!("{:#}", parse(bad).unwrap_err()).contains("[[kernel]] 0: name:"));
+        assert!(format!("{:#}", parse(bad).unwrap_err()).contains("name: letters"));
         let bad = bad.replace("a/b", "a").replace("all", "some");
-        assert!(format!("{:#}", parse(&bad).unwrap_err()).contains("matrix: \"all\" or \"smoke\""));
+        assert!(
+            format!("{:#}", parse(&bad).unwrap_err())
+                .contains("unknown variant `some`, expected `all` or `smoke`")
+        );
     }
 
     #[test]

@@ -15,43 +15,52 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use toml_edit::{DocumentMut, Item, Table};
 
 /// QEMU's numbers of nodes end here; ours could be fewer.
 const NODES_MAX: usize = 128;
 
 /// A machine to be emulated.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Topology {
     /// Name of the file without its ending.
+    #[serde(skip)]
     pub(crate) name: String,
     /// One line for people.
     pub(crate) about: String,
     /// Whether it is booted with every kernel.
+    #[serde(default)]
     pub(crate) smoke: bool,
+    #[serde(rename = "node")]
     pub(crate) nodes: Vec<Node>,
     /// `distances[i][j]` as the kernel shows them: 10 to itself, more to others.
     pub(crate) distances: Vec<Vec<u64>>,
     pub(crate) hmat: Option<Hmat>,
     /// Nodes by memory tier, fastest first.
+    #[serde(default)]
     pub(crate) tiers: Vec<Vec<u64>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Node {
+    #[serde(default)]
     pub(crate) cpus: u64,
     pub(crate) memory_mib: u64,
     /// The node with CPUs from which HMAT says this memory is reached.
     pub(crate) initiator: Option<u64>,
     /// Whether the memory is a DIMM that is plugged, and can go.
+    #[serde(default)]
     pub(crate) plugged: bool,
 }
 
 /// The firmware's table of latencies and bandwidths; rows are nodes with CPUs in
 /// their order, columns all nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Hmat {
     pub(crate) latency_ns: Vec<Vec<u64>>,
     pub(crate) bandwidth_mbps: Vec<Vec<u64>>,
@@ -65,43 +74,9 @@ impl Topology {
         Self::parse(&name, &text).with_context(|| path.display().to_string())
     }
 
-    /// From a file's text; errors name the key.
+    /// From a file's text; errors name the line and the key.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
-        let document: DocumentMut = text.parse()?;
-        let top = document.as_table();
-        known_keys(top, "", &["about", "smoke", "distances", "tiers", "node", "hmat"])?;
-        let tables = top
-            .get("node")
-            .and_then(Item::as_array_of_tables)
-            .context("node: at least one [[node]] is needed")?;
-        let nodes: Vec<Node> = tables
-            .iter()
-            .enumerate()
-            .map(|(i, table)| node(table).with_context(|| format!("[[node]] {i}")))
-            .collect::<Result<_>>()?;
-        let hmat = match top.get("hmat") {
-            None => None,
-            Some(item) => {
-                let table = item.as_table().context("hmat: a table is needed")?;
-                known_keys(table, "hmat.", &["latency_ns", "bandwidth_mbps"])?;
-                Some(Hmat {
-                    latency_ns: rows(table, "latency_ns")?,
-                    bandwidth_mbps: rows(table, "bandwidth_mbps")?,
-                })
-            }
-        };
-        let topology = Self {
-            name: name.to_owned(),
-            about: string(top, "about")?,
-            smoke: top
-                .get("smoke")
-                .map_or(Some(false), Item::as_bool)
-                .context("smoke: true or false is needed")?,
-            distances: rows(top, "distances")?,
-            tiers: if top.contains_key("tiers") { rows(top, "tiers")? } else { vec![] },
-            nodes,
-            hmat,
-        };
+        let topology = Self { name: name.to_owned(), ..toml_edit::de::from_str(text)? };
         topology.check()?;
         Ok(topology)
     }
@@ -110,10 +85,16 @@ impl Topology {
         let n = self.nodes.len();
         ensure!((1..=NODES_MAX).contains(&n), "node: 1 to {NODES_MAX} nodes are possible, not {n}");
         ensure!(self.nodes[0].cpus > 0, "[[node]] 0: cpus: the kernel boots on a CPU of node 0");
-        for (i, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.plugged) {
+        for (i, Node { cpus, memory_mib, plugged, .. }) in self.nodes.iter().enumerate() {
+            let fits = (64..=1 << 20).contains(memory_mib);
+            ensure!(fits, "[[node]] {i}: memory_mib: 64 to 1048576, not {memory_mib}");
+            ensure!(*cpus <= 64, "[[node]] {i}: cpus: 0 to 64, not {cpus}");
             // HMAT tells of memory that is there at the boot.
-            let fits = node.cpus == 0 && self.hmat.is_none();
+            let fits = !plugged || (*cpus == 0 && self.hmat.is_none());
             ensure!(fits, "[[node]] {i}: plugged: without CPUs and without [hmat] only");
+            // A kernel takes memory in blocks of that size.
+            let fits = !plugged || memory_mib % 128 == 0;
+            ensure!(fits, "[[node]] {i}: memory_mib: DIMMs of 128 MiB each: {memory_mib}");
         }
         square(&self.distances, n, n).context("distances")?;
         for (i, row) in self.distances.iter().enumerate() {
@@ -266,57 +247,6 @@ impl Topology {
     }
 }
 
-fn node(table: &Table) -> Result<Node> {
-    known_keys(table, "", &["cpus", "memory_mib", "initiator", "plugged"])?;
-    let memory_mib = whole(table, "memory_mib")?.context("memory_mib is missing")?;
-    ensure!((64..=1 << 20).contains(&memory_mib), "memory_mib: 64 to 1048576, not {memory_mib}");
-    let cpus = whole(table, "cpus")?.unwrap_or(0);
-    ensure!(cpus <= 64, "cpus: 0 to 64, not {cpus}");
-    let plugged = table.get("plugged").map_or(Some(false), Item::as_bool);
-    let plugged = plugged.context("plugged: true or false is needed")?;
-    // A kernel takes memory in blocks of that size.
-    ensure!(!plugged || memory_mib % 128 == 0, "memory_mib: DIMMs of 128 MiB each: {memory_mib}");
-    Ok(Node { cpus, memory_mib, initiator: whole(table, "initiator")?, plugged })
-}
-
-fn known_keys(table: &Table, prefix: &str, known: &[&str]) -> Result<()> {
-    match table.iter().find(|(key, _)| !known.contains(key)) {
-        Some((key, _)) => {
-            bail!("{prefix}{key}: there is no such key; there are {}", known.join(", "))
-        }
-        None => Ok(()),
-    }
-}
-
-fn string(table: &Table, key: &str) -> Result<String> {
-    let text = table.get(key).and_then(Item::as_str);
-    text.map(str::to_owned).with_context(|| format!("{key}: a text is needed"))
-}
-
-fn whole(table: &Table, key: &str) -> Result<Option<u64>> {
-    table
-        .get(key)
-        .map(|item| {
-            item.as_integer()
-                .and_then(|n| u64::try_from(n).ok())
-                .with_context(|| format!("{key}: a whole number from 0 is needed"))
-        })
-        .transpose()
-}
-
-fn rows(table: &Table, key: &str) -> Result<Vec<Vec<u64>>> {
-    let row = |value: &toml_edit::Value| -> Option<Vec<u64>> {
-        value.as_array()?.iter().map(|v| u64::try_from(v.as_integer()?).ok()).collect()
-    };
-    table
-        .get(key)
-        .and_then(Item::as_array)
-        .and_then(|rows| rows.iter().map(row).collect())
-        .with_context(|| {
-            format!("{key}: rows of whole numbers are needed, as in [[10, 21], [21, 10]]")
-        })
-}
-
 fn square(rows: &[Vec<u64>], height: usize, width: usize) -> Result<()> {
     ensure!(
         rows.len() == height && rows.iter().all(|row| row.len() == width),
@@ -414,17 +344,17 @@ bandwidth_mbps = [[102400, 20480]]
         let cases = [
             ("[[10, 40], [40, 10]]", "[[10, 40]]", "distances: 2 rows of 2 numbers"),
             ("[[10, 40], [40, 10]]", "[[10, 10], [40, 10]]", "distances[0][1]: 10; 10 to itself"),
-            ("[[10, 40], [40, 10]]", "3", "distances: rows of whole numbers are needed"),
+            ("[[10, 40], [40, 10]]", "3", "invalid type: integer `3`, expected a sequence"),
             ("tiers = [[0], [1]]", "tiers = [[0], [0]]", "tiers: every node"),
             ("cpus = 2", "cpus = 0", "[[node]] 0: cpus: the kernel boots"),
-            ("cpus = 2", "cpu = 2", "[[node]] 0: cpu: there is no such key"),
-            ("memory_mib = 512", "", "[[node]] 0: memory_mib is missing"),
+            ("cpus = 2", "cpu = 2", "unknown field `cpu`, expected one of `cpus`"),
+            ("memory_mib = 512", "", "missing field `memory_mib`"),
             ("memory_mib = 512", "memory_mib = 3", "[[node]] 0: memory_mib: 64 to"),
             ("initiator = 0", "initiator = 1", "[[node]] 1: initiator: node 1 has no CPU"),
             ("initiator = 0", "", "[[node]] 1: initiator: a node without CPUs needs one"),
             ("[[80, 400]]", "[[80]]", "hmat.latency_ns: 1 rows of 2 numbers"),
-            ("bandwidth_mbps", "bandwidth", "hmat.bandwidth: there is no such key"),
-            ("about = \"slow\"", "", "about: a text is needed"),
+            ("bandwidth_mbps", "bandwidth", "unknown field `bandwidth`, expected"),
+            ("about = \"slow\"", "", "missing field `about`"),
         ];
         for (from, to, want) in cases {
             let got = says(from, to);
