@@ -18,47 +18,30 @@ mod sim_speed;
 mod truth_mem;
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::Ending;
 use crate::workspace::{Profile, Workspace};
 
 /// What the command line asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct Options {
+    /// Which; all unless named
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(BENCHES.iter().map(|b| b.name)))]
     names: Vec<String>,
+    /// End each with {"name","ours","peer","unit","ratio","goal","pass"}
+    #[arg(long)]
     json: bool,
-    /// Seconds instead of minutes, to see that it runs; goals are not judged.
+    /// Seconds instead of minutes, to see that it runs; goals are not judged
+    #[arg(long)]
     tiny: bool,
-    profile: Profile,
 }
 
 impl Options {
-    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options =
-            Self { names: Vec::new(), json: false, tiny: false, profile: Profile::Release };
-        for arg in args {
-            match arg.as_str() {
-                "--json" => options.json = true,
-                "--tiny" => options.tiny = true,
-                name if BENCHES.iter().any(|bench| bench.name == name) => {
-                    options.names.push(name.to_owned());
-                }
-                other => {
-                    let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
-                    return Err(format!(
-                        "there is no benchmark `{other}`, only {}",
-                        names.join(", ")
-                    ));
-                }
-            }
-        }
-        Ok(options)
-    }
-
-    /// All of them, tiny, with what another profile has built already.
-    pub(crate) fn tiny(profile: Profile) -> Self {
-        Self { names: Vec::new(), json: false, tiny: true, profile }
+    /// All of them, tiny.
+    pub(crate) fn tiny() -> Self {
+        Self { tiny: true, ..Self::default() }
     }
 }
 
@@ -182,9 +165,9 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// Runs them; one that can't run counts as failed, and the next one follows.
-pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
+pub(crate) fn run(ws: &Workspace, options: &Options, profile: Profile) -> Result<Ending> {
     let mut failed = 0;
-    let setting = Setting { ws, tiny: options.tiny, profile: options.profile };
+    let setting = Setting { ws, tiny: options.tiny, profile };
     let asked =
         |bench: &&Bench| options.names.is_empty() || options.names.iter().any(|n| n == bench.name);
     for bench in BENCHES.iter().filter(asked) {
@@ -272,18 +255,5 @@ mod tests {
             r#"{"name": "scale", "ours": 1.0, "peer": 3.0, "unit": "x", "ratio": 0.333333, "goal": "g", "pass": true}"#
         );
         assert!(verdict.line("scale", true).ends_with(r#""pass": null}"#));
-    }
-
-    #[test]
-    fn options_name_benchmarks_that_exist() {
-        let parse = |args: &[&str]| {
-            Options::parse(&args.iter().map(|arg| arg.to_string()).collect::<Vec<_>>())
-        };
-        let options = parse(&["scale", "--json"]).unwrap();
-        assert_eq!(
-            (options.names, options.json, options.tiny),
-            (vec!["scale".to_owned()], true, false)
-        );
-        assert!(parse(&["speed"]).unwrap_err().contains("sim-speed"));
     }
 }

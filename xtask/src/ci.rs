@@ -184,7 +184,7 @@ fn docs(ws: &Workspace) -> Result<Outcome> {
 }
 
 fn benchmarks(ws: &Workspace) -> Result<Outcome> {
-    match bench::run(ws, &bench::Options::tiny(PROFILE))? {
+    match bench::run(ws, &bench::Options::tiny(), PROFILE)? {
         Ending::Done => Ok(Outcome::Passed),
         Ending::Failed => bail!("a benchmark did not run to its end"),
     }

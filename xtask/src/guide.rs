@@ -34,12 +34,6 @@ use crate::workspace::{Profile, Workspace, not_run};
 use crate::{Ending, Misused};
 use page::{Block, Page, Source};
 
-pub(crate) const USAGE: &str = "\
-  guide [PAGE...]        write README.md and docs/guide anew where commands print something else
-        --all            the blocks too that take long or need what was made before
-        --check          change nothing: say what differs, and which links and options are wrong
-";
-
 /// Where the pages are; the README is one of them.
 const FOLDER: &str = "docs/guide";
 const README: &str = "README.md";
@@ -50,11 +44,16 @@ const INDEX: &str = "docs/guide/index.md";
 const README_LINES_MAX: usize = 200;
 
 /// What was asked for.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct Options {
+    /// Change nothing: say what differs, and which links and options are wrong
+    #[arg(long, conflicts_with_all = ["all", "pages"])]
     check: bool,
+    /// The blocks too that take long or need what was made before
+    #[arg(long)]
     all: bool,
-    /// Pages by the name of their file, without its end; all where there are none.
+    /// Pages by the name of their file, without its end; all unless named
+    #[arg(value_name = "PAGE")]
     pages: Vec<String>,
 }
 
@@ -62,24 +61,6 @@ impl Options {
     /// All pages held against what is quick.
     pub(crate) fn check() -> Self {
         Self { check: true, ..Self::default() }
-    }
-
-    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Self::default();
-        for arg in args {
-            match arg.as_str() {
-                "--check" => options.check = true,
-                "--all" => options.all = true,
-                other if other.starts_with('-') => {
-                    return Err(format!("`guide` has no option `{other}`"));
-                }
-                page => options.pages.push(page.to_owned()),
-            }
-        }
-        if options.check && (options.all || !options.pages.is_empty()) {
-            return Err("`guide --check` looks at all pages, and runs what is quick".to_owned());
-        }
-        Ok(options)
     }
 
     /// Whether a block is made anew. One that takes long is only if it was asked for.

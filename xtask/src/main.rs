@@ -18,20 +18,36 @@ mod workspace;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::Parser as _;
 use workspace::{Profile, Workspace};
 
-const USAGE: &str = "\
-Usage: cargo xtask CHORE
+/// Every chore of the homenode workspace.
+#[derive(Debug, clap::Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
 
-  build                  the homenode command and its recorder, into target/release
-  demo                   measure this machine, record sqlite3, replay it on a machine with a CXL node
-  ci, prepush            what CI runs
-  tidy                   the tree: stray paths, stubs, big files, citations, crate arrows,
-                         licences
-  bench [NAME...]        each benchmark beside its peer
-        --json           ends each with {\"name\",\"ours\",\"peer\",\"unit\",\"ratio\",\"goal\",\"pass\"}
-        --tiny           seconds instead of minutes; goals are not judged
-";
+#[derive(Debug, clap::Subcommand)]
+enum Chore {
+    /// The homenode command and its recorder, into target/release
+    Build,
+    /// Measure this machine, record sqlite3, replay it on a machine with a CXL node
+    Demo,
+    /// What CI runs
+    #[command(alias = "prepush")]
+    Ci,
+    /// The tree: stray paths, stubs, big files, citations, crate arrows, licences
+    Tidy,
+    /// Each benchmark beside its peer
+    Bench(bench::Options),
+    /// Write README.md and docs/guide anew where commands print something else
+    Guide(guide::Options),
+    /// Real kernels on emulated machines of several nodes
+    #[command(subcommand)]
+    Vm(vm::Options),
+}
 
 /// How a chore ended, when nothing kept it from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,67 +58,21 @@ enum Ending {
 }
 
 /// What an error says about itself beside its text: the system lacks something.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Lacks(String);
 
-impl std::fmt::Display for Lacks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Lacks {}
-
 /// The same: what was asked for doesn't exist.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Misused(String);
 
-impl std::fmt::Display for Misused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Misused {}
-
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let (chore, rest) = match args.split_first() {
-        Some((chore, rest)) => (chore.as_str(), rest),
-        None => ("help", &args[..]),
-    };
-    let takes_arguments = matches!(chore, "bench" | "guide" | "vm");
-    if !takes_arguments && !rest.is_empty() {
-        return usage(&format!("`{chore}` takes no arguments, got `{}`", rest.join(" ")));
-    }
-    let ending = match chore {
-        "help" | "--help" | "-h" => {
-            println!("{USAGE}{}{}  help", guide::USAGE, vm::USAGE);
-            return ExitCode::SUCCESS;
-        }
-        "build" => in_workspace(|ws| ws.build(Profile::Release).map(|()| Ending::Done)),
-        "demo" => in_workspace(demo::run),
-        "ci" | "prepush" => in_workspace(ci::run),
-        "tidy" => in_workspace(tidy::run),
-        "bench" => match bench::Options::parse(rest) {
-            Ok(options) => in_workspace(|ws| bench::run(ws, &options)),
-            Err(message) => return usage(&message),
-        },
-        "guide" => match guide::Options::parse(rest) {
-            Ok(options) => in_workspace(|ws| guide::run(ws, &options)),
-            Err(message) => return usage(&message),
-        },
-        "vm" => match vm::Options::parse(rest) {
-            Ok(options) => in_workspace(|ws| vm::run(ws, &options)),
-            Err(message) => return usage(&message),
-        },
-        other => return usage(&format!("there is no chore `{other}`")),
-    };
-    match ending {
+    match Args::parse().chore.run() {
         Ok(Ending::Done) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("xtask {chore}: {error:#}");
+            eprintln!("xtask: {error:#}");
             if error.is::<Misused>() {
                 ExitCode::from(2)
             } else if error.is::<Lacks>() {
@@ -114,11 +84,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn in_workspace(chore: impl FnOnce(&Workspace) -> Result<Ending>) -> Result<Ending> {
-    chore(&Workspace::load()?)
-}
-
-fn usage(message: &str) -> ExitCode {
-    eprintln!("xtask: {message}\n\n{USAGE}{}{}  help", guide::USAGE, vm::USAGE);
-    ExitCode::from(2)
+impl Chore {
+    fn run(&self) -> Result<Ending> {
+        let ws = Workspace::load()?;
+        match self {
+            Self::Build => ws.build(Profile::Release).map(|()| Ending::Done),
+            Self::Demo => demo::run(&ws),
+            Self::Ci => ci::run(&ws),
+            Self::Tidy => tidy::run(&ws),
+            Self::Bench(options) => bench::run(&ws, options, Profile::Release),
+            Self::Guide(options) => guide::run(&ws, options),
+            Self::Vm(options) => vm::run(&ws, options),
+        }
+    }
 }

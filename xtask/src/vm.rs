@@ -16,6 +16,7 @@ mod kernels;
 mod topology;
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -31,76 +32,48 @@ use initramfs::Archive;
 use kernels::{Cached, Kernel, Matrix};
 use topology::Topology;
 
-pub(crate) const USAGE: &str = "  \
-  vm list                topologies, kernels and tests of the guests
-  vm fetch [KERNEL...]   download kernels anew, of all or of these
-  vm boot TOPOLOGY       a guest with a shell on this terminal
-        --kernel K       another than the one that everything runs on
-  vm test [NAME...]      tests in guests: all, or these
-        --kernel K       only on this kernel, there all of them
-        --topology T     only on this machine
-        --jobs N         guests side by side; one for each CPU unless told
-        --json           each result as one JSON line, and nothing else
-";
-
 /// What has to end badly for the apparatus to be believed.
 const CANARIES: [&str; 2] = ["canary-fails", "canary-hangs"];
 
 /// Built with CI's profile, so that nothing is built twice there.
 const PROFILE: Profile = Profile::Ci;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, clap::Subcommand)]
 pub(crate) enum Options {
+    /// Topologies, kernels and tests of the guests
     List,
-    Fetch { kernels: Vec<String> },
-    Boot { topology: String, kernel: Option<String> },
+    /// Download kernels anew, all or these
+    Fetch {
+        #[arg(value_name = "KERNEL")]
+        kernels: Vec<String>,
+    },
+    /// A guest with a shell on this terminal
+    Boot {
+        topology: String,
+        /// Another than the one that everything runs on
+        #[arg(long)]
+        kernel: Option<String>,
+    },
+    /// Tests in guests: all, or these
     Test(Tests),
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct Tests {
+    #[arg(value_name = "NAME")]
     names: Vec<String>,
+    /// Only on this kernel, there all of them
+    #[arg(long)]
     kernel: Option<String>,
+    /// Only on this machine
+    #[arg(long)]
     topology: Option<String>,
-    jobs: Option<usize>,
+    /// Guests side by side; one for each CPU unless told
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Each result as one JSON line, and nothing else
+    #[arg(long)]
     json: bool,
-}
-
-impl Options {
-    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let (what, rest) = args.split_first().ok_or("vm: list, fetch, boot or test?")?;
-        let mut tests = Tests::default();
-        let mut rest = rest.iter();
-        while let Some(word) = rest.next() {
-            let mut value = || rest.next().cloned().ok_or_else(|| format!("{word} needs a value"));
-            match (word.as_str(), what.as_str()) {
-                ("--kernel", "boot" | "test") => tests.kernel = Some(value()?),
-                ("--topology", "test") => tests.topology = Some(value()?),
-                ("--jobs", "test") => {
-                    let text = value()?;
-                    let jobs = text.parse().ok().filter(|&n: &usize| n > 0);
-                    tests.jobs =
-                        Some(jobs.ok_or_else(|| format!("--jobs: a number from 1, not `{text}`"))?);
-                }
-                ("--json", "test") => tests.json = true,
-                (word, _) if word.starts_with('-') => {
-                    return Err(format!("vm {what} has no option `{word}`"));
-                }
-                _ => tests.names.push(word.clone()),
-            }
-        }
-        match (what.as_str(), tests.names.len()) {
-            ("list", 0) => Ok(Self::List),
-            ("fetch", _) => Ok(Self::Fetch { kernels: tests.names }),
-            ("boot", 1) => Ok(Self::Boot { topology: tests.names.remove(0), kernel: tests.kernel }),
-            ("boot", n) => {
-                Err(format!("vm boot takes one topology, not {n}: `vm list` shows them"))
-            }
-            ("test", _) => Ok(Self::Test(tests)),
-            ("list", _) => Err("vm list takes no arguments".to_owned()),
-            (other, _) => Err(format!("there is no `vm {other}`")),
-        }
-    }
 }
 
 pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
@@ -383,8 +356,7 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
     let plans = matrix(all, options, &kernels, &tests);
     let base = base(ws, &tools)?;
     let folder = ws.folder("vm")?;
-    let jobs =
-        options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into));
+    let jobs = options.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let waiting = Mutex::new(plans.iter().collect::<std::collections::VecDeque<_>>());
     let counts = Mutex::new([0u32; 3]);
     let next = || waiting.lock().ok()?.pop_front();
@@ -563,35 +535,6 @@ fn tail(console: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn options(text: &str) -> Result<Options, String> {
-        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        Options::parse(&words)
-    }
-
-    #[test]
-    fn arguments_are_understood_or_refused() {
-        assert_eq!(options("list"), Ok(Options::List));
-        assert_eq!(
-            options("boot two-nodes --kernel 6.1"),
-            Ok(Options::Boot { topology: "two-nodes".into(), kernel: Some("6.1".into()) })
-        );
-        let tests = Tests {
-            names: vec!["topology".into()],
-            kernel: None,
-            topology: Some("four-nodes".into()),
-            jobs: Some(1),
-            json: true,
-        };
-        assert_eq!(
-            options("test topology --topology four-nodes --jobs 1 --json"),
-            Ok(Options::Test(tests))
-        );
-        for wrong in ["", "start", "boot", "boot a b", "list x", "test --jobs 0", "test --kernel"] {
-            assert!(options(wrong).is_err(), "{wrong:?}");
-        }
-        assert_eq!(options("boot a --json"), Err("vm boot has no option `--json`".to_owned()));
-    }
 
     fn told(test: &str, verdict: Verdict) -> Told {
         Told { test: test.to_owned(), verdict, facts: json!(null), ms: 0 }
