@@ -206,7 +206,7 @@ impl Simulation {
         }
         all.insert(format!("{BLOCKS}/block_size_bytes"), File::BlockSize);
         for block in 0..self.kernel.hotplug.blocks.len() {
-            for view in BlockView::of(version) {
+            for view in BlockView::ALL {
                 all.insert(
                     format!("{BLOCKS}/memory{block}/{}", view.name()),
                     File::Block(block, view),

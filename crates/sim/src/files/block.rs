@@ -7,15 +7,15 @@
 
 use super::node::zone_name;
 use crate::kernel::Ctx;
-use crate::kernel::hotplug::{BlockState, block_bytes};
+use crate::kernel::hotplug::BlockState;
 use crate::simulation::{FileError, Job, Simulation};
-use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
+use homenode_core::units::PAGE_SIZE;
 
 /// A file in a block's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockView {
-    /// 0 or 1, from 3.10 on.
+    /// 0 or 1.
     Online,
     PhysIndex,
     Removable,
@@ -24,11 +24,9 @@ pub(super) enum BlockView {
 }
 
 impl BlockView {
-    pub(super) fn of(version: KernelVersion) -> impl Iterator<Item = Self> {
-        let all = [Self::Online, Self::PhysIndex, Self::Removable, Self::State, Self::ValidZones];
-        let old = [Self::PhysIndex, Self::Removable, Self::State];
-        all.into_iter().filter(move |v| version > KernelVersion::V3_8 || old.contains(v))
-    }
+    pub(super) const ALL: [Self; 5] =
+        [Self::Online, Self::PhysIndex, Self::Removable, Self::State, Self::ValidZones];
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Online => "online",
@@ -70,11 +68,9 @@ impl Job {
     }
     fn failed(&self, errno: Errno) -> FileError {
         let why = match errno {
-            Errno::Ebusy if self.block == 0 => {
+            Errno::Ebusy => {
                 "the kernel itself lies in the machine's lowest block, which can't be moved"
             }
-            Errno::Ebusy => "some of its pages can't be moved",
-            Errno::Enomem => "its pages find no room on other nodes",
             Errno::Eintr => {
                 "its pages find no room on other nodes, or can't be moved; the kernel would go on \
                  trying, so the writer was stopped"
@@ -114,7 +110,7 @@ impl Simulation {
         }
     }
     pub(super) fn block_size_text(&self) -> String {
-        format!("{:x}\n", block_bytes(self.kernel.hotplug.block_pages))
+        format!("{:x}\n", self.kernel.hotplug.block_pages * PAGE_SIZE)
     }
 
     /// Works on the first job until `end`; what came of it, once it is done.

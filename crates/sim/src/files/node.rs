@@ -105,7 +105,7 @@ impl Simulation {
             for (i, (zone, &at)) in zones.iter().zip(places).enumerate() {
                 let (state, marks) = (&k.memory.zones[at], &k.marks[at]);
                 writeln!(out, "Node {}, zone {:>8}", node.id, zone_name(zone.kind))?;
-                if i == 0 && version > KernelVersion::V3_8 {
+                if i == 0 {
                     writeln!(out, "  per-node stats")?;
                     for (name, value) in self.node_lines(&[place]) {
                         writeln!(out, "      {name:<12} {value}")?;
@@ -113,9 +113,7 @@ impl Simulation {
                 }
                 writeln!(out, "  pages free     {}", state.free)?;
                 let mut line = |name: &str, value: u64| writeln!(out, "        {name:<8} {value}");
-                if version > KernelVersion::V3_8 {
-                    line("boost", 0)?;
-                }
+                line("boost", 0)?;
                 line("min", marks.min.0)?;
                 line("low", marks.low.0)?;
                 line("high", marks.high.0)?;
@@ -125,9 +123,7 @@ impl Simulation {
                 for name in ["spanned", "present", "managed"] {
                     line(name, state.managed)?;
                 }
-                if version > KernelVersion::V3_8 {
-                    line("cma", 0)?;
-                }
+                line("cma", 0)?;
                 // What a zone keeps from those who could also have taken a higher one,
                 // for each that they could have begun with.
                 let kinds = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
@@ -140,10 +136,8 @@ impl Simulation {
                         reserve.to_string()
                     })
                     .collect();
-                if version > KernelVersion::V3_8 {
-                    // Above all stands the zone of devices, which has no pages.
-                    kept.extend(kept.last().cloned());
-                }
+                // Above all stands the zone of devices, which has no pages.
+                kept.extend(kept.last().cloned());
                 writeln!(out, "        protection: ({})", kept.join(", "))?;
                 writeln!(out, "      {:<12} {}", "nr_free_pages", state.free)?;
             }

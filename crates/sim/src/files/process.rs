@@ -186,7 +186,6 @@ impl Simulation {
     }
 
     fn push_status(&self, out: &mut String, id: Id) -> std::fmt::Result {
-        let today = self.kernel.knobs.version > KernelVersion::V3_8;
         let (first, living, space) = match id {
             Id::Kswapd(task) | Id::Helper(task) => (Some(task), vec![task], None),
             Id::Space(number) => {
@@ -214,9 +213,7 @@ impl Simulation {
         writeln!(out, "Name:\t{}", name.chars().take(COMM).collect::<String>())?;
         let state = if task.run == Run::Runnable { "R (running)" } else { "S (sleeping)" };
         writeln!(out, "State:\t{state}\nTgid:\t{pid}")?;
-        if today {
-            writeln!(out, "Ngid:\t{}", self.kernel.numa[speaker].group.unwrap_or(0))?;
-        }
+        writeln!(out, "Ngid:\t{}", self.kernel.numa[speaker].group.unwrap_or(0))?;
         writeln!(out, "Pid:\t{pid}\nPPid:\t{parent}")?;
         if let Some(space) = space {
             let mut rss = [0; 3];
@@ -237,11 +234,9 @@ impl Simulation {
             };
             line("VmSize", size)?;
             line("VmRSS", space.rss)?;
-            if today {
-                line("RssAnon", rss[0])?;
-                line("RssFile", rss[1])?;
-                line("RssShmem", rss[2])?;
-            }
+            line("RssAnon", rss[0])?;
+            line("RssFile", rss[1])?;
+            line("RssShmem", rss[2])?;
             line("VmSwap", swapped)?;
         }
         writeln!(out, "Threads:\t{}", living.len().max(1))

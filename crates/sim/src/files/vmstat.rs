@@ -30,34 +30,16 @@ enum Group {
 
 /// Source: specs/files.md#versions.
 fn group(item: Item, version: KernelVersion) -> Group {
-    use KernelVersion::{V3_8, V6_1, V6_12};
+    use KernelVersion::{V6_1, V6_12};
     match item {
         Item::NumaHit | Item::NumaMiss | Item::NumaForeign | Item::NumaLocal | Item::NumaOther => {
             Group::Zones
         }
-        Item::PgpromoteSuccess if version > V3_8 => Group::Nodes,
+        Item::PgpromoteSuccess => Group::Nodes,
         Item::PgpromoteCandidate if version >= V6_1 => Group::Nodes,
         Item::PgdemoteKswapd | Item::PgdemoteDirect if version >= V6_12 => Group::Nodes,
-        Item::PgdemoteKswapd | Item::PgdemoteDirect if version > V3_8 => Group::Events,
-        Item::PgpromoteSuccess
-        | Item::PgpromoteCandidate
-        | Item::PgdemoteKswapd
-        | Item::PgdemoteDirect => Group::None,
-        // 3.8 has these by zone, which the simulated kernel doesn't know of them.
-        Item::Pgrefill
-        | Item::PgstealKswapd
-        | Item::PgstealDirect
-        | Item::PgscanKswapd
-        | Item::PgscanDirect
-        | Item::OomKill
-        | Item::NumaHugePteUpdates
-            if version == V3_8 =>
-        {
-            Group::None
-        }
-        Item::KsmSwpinCopy | Item::CowKsm if version == V3_8 => Group::None,
-        // Came a release after 5.18.
-        Item::CowKsm if version < V6_1 => Group::None,
+        // Both came after 5.18.
+        Item::PgpromoteCandidate | Item::CowKsm if version < V6_1 => Group::None,
         _ => Group::Events,
     }
 }
@@ -82,14 +64,11 @@ impl Simulation {
             let value = self.kernel.stat.get(item);
             match item {
                 Item::Pgalloc => lines.extend(self.allocated()),
-                Item::Allocstall if version > KernelVersion::V3_8 => {
+                Item::Allocstall => {
                     // All that programs allocate may lie in movable zones, and it is the
                     // highest zone allowed that is counted.
                     let of = |kind| if kind == ZoneKind::Movable { value } else { 0 };
                     lines.extend(KINDS.map(|(k, name)| (format!("allocstall_{name}"), of(k))));
-                }
-                Item::ThpSplitPage if version == KernelVersion::V3_8 => {
-                    lines.push(("thp_split".to_owned(), value));
                 }
                 // Until they became counters of nodes they stood behind what was reclaimed.
                 _ if old_demotions.contains(&item) => {}
@@ -109,14 +88,9 @@ impl Simulation {
         let version = self.kernel.knobs.version;
         let free = places.iter().map(|&p| self.kernel.memory.free_of(p)).sum();
         let mut lines = vec![("nr_free_pages".to_owned(), free)];
-        // 3.8 has the lists by zone only, and under the plain names.
-        let prefix = if version == KernelVersion::V3_8 { "nr_" } else { "nr_zone_" };
-        lines.extend(self.list_lines(prefix, places));
+        lines.extend(self.list_lines("nr_zone_", places));
         for &item in Item::ALL.iter().filter(|i| group(**i, version) == Group::Zones) {
             lines.push((item.name().to_owned(), self.sum(item, places)));
-        }
-        if version == KernelVersion::V3_8 {
-            lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
         }
         lines
     }
@@ -124,9 +98,6 @@ impl Simulation {
     /// The lines of nodes, summed over those at these places.
     pub(super) fn node_lines(&self, places: &[usize]) -> Vec<Line> {
         let version = self.kernel.knobs.version;
-        if version == KernelVersion::V3_8 {
-            return Vec::new();
-        }
         let mut lines = self.list_lines("nr_", places);
         lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
         for &item in Item::ALL.iter().filter(|i| group(**i, version) == Group::Nodes) {

@@ -22,14 +22,13 @@ use super::migrate::Entries;
 use super::{Ctx, Kernel, marks};
 use crate::memory::{BLOCK, Memory};
 use crate::vmstat::Item;
-use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::numa::rebind::{rebind, settable};
 use homenode_core::scenario::Policy;
 use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
 use homenode_core::tiering::tiers::{Tiers, allocator_order};
 use homenode_core::topology::Machine;
-use homenode_core::units::{Bytes, HUGE_PAGES, NodeId, PAGE_SIZE, Pages};
+use homenode_core::units::{Bytes, HUGE_PAGES, NodeId, Pages};
 use std::collections::BTreeMap;
 
 /// How a block stands.
@@ -72,8 +71,6 @@ struct Going {
     moved: u64,
     /// Rounds in which nothing moved, one after the other.
     fruitless: u32,
-    /// The last round ended for want of room.
-    no_room: bool,
 }
 
 /// What the kernel knows of memory that can go offline.
@@ -204,8 +201,7 @@ impl Kernel {
         left.reverse();
         // Looking at each page of the block once.
         ctx.clock += b.pages * self.times.pte_scan;
-        self.hotplug.going =
-            Some(Going { block, left, again: Vec::new(), moved: 0, fruitless: 0, no_room: false });
+        self.hotplug.going = Some(Going { block, left, again: Vec::new(), moved: 0, fruitless: 0 });
         Ok(())
     }
 
@@ -243,14 +239,9 @@ impl Kernel {
             going.fruitless = if going.moved > 0 { 0 } else { going.fruitless + 1 };
             going.moved = 0;
             if going.fruitless >= FRUITLESS {
-                let no_room = going.no_room;
                 self.offline_cancelled(going.block);
-                return Some(Err(match (self.knobs.version, no_room) {
-                    (KernelVersion::V3_8, true) => Errno::Enomem,
-                    (KernelVersion::V3_8, false) => Errno::Ebusy,
-                    // The kernel would try for ever: it is the writer who is stopped.
-                    _ => Errno::Eintr,
-                }));
+                // The kernel would try for ever: it is the writer who is stopped.
+                return Some(Err(Errno::Eintr));
             }
             going.left.append(&mut going.again);
             going.left.reverse();
@@ -283,7 +274,6 @@ impl Kernel {
             self.stat.add(src, Item::PgmigrateFail, n);
             ctx.clock += self.times.migrate_page;
             // The round is over: the next page would find no room either.
-            going.no_room = true;
             going.again.push(item);
             going.again.extend(going.left.drain(..).rev());
             return;
@@ -300,7 +290,6 @@ impl Kernel {
         let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         going.moved += n;
-        going.no_room = false;
         self.hotplug.moved += n;
         self.hotplug.within += if src == dst { n } else { 0 };
         // The pages that became free are nobody's. Of a huge page that reaches beyond the
@@ -432,9 +421,4 @@ impl Kernel {
             task.policy = rebind(&task.policy, before, after);
         }
     }
-}
-
-/// Bytes of a block, for a file.
-pub(crate) const fn block_bytes(pages: u64) -> u64 {
-    pages * PAGE_SIZE
 }

@@ -116,7 +116,7 @@ fn what_each_version_has() {
         before = now;
     }
     expect![[r#"
-        3.8: 63 files
+        3.8: 79 files
           + /proc/1000/numa_maps
           + /proc/1000/status
           + /proc/1001/numa_maps
@@ -131,30 +131,46 @@ fn what_each_version_has() {
           + /proc/vmstat
           + /proc/zoneinfo
           + /sys/devices/system/memory/block_size_bytes
+          + /sys/devices/system/memory/memory0/online
           + /sys/devices/system/memory/memory0/phys_index
           + /sys/devices/system/memory/memory0/removable
           + /sys/devices/system/memory/memory0/state
+          + /sys/devices/system/memory/memory0/valid_zones
+          + /sys/devices/system/memory/memory1/online
           + /sys/devices/system/memory/memory1/phys_index
           + /sys/devices/system/memory/memory1/removable
           + /sys/devices/system/memory/memory1/state
+          + /sys/devices/system/memory/memory1/valid_zones
+          + /sys/devices/system/memory/memory2/online
           + /sys/devices/system/memory/memory2/phys_index
           + /sys/devices/system/memory/memory2/removable
           + /sys/devices/system/memory/memory2/state
+          + /sys/devices/system/memory/memory2/valid_zones
+          + /sys/devices/system/memory/memory3/online
           + /sys/devices/system/memory/memory3/phys_index
           + /sys/devices/system/memory/memory3/removable
           + /sys/devices/system/memory/memory3/state
+          + /sys/devices/system/memory/memory3/valid_zones
+          + /sys/devices/system/memory/memory4/online
           + /sys/devices/system/memory/memory4/phys_index
           + /sys/devices/system/memory/memory4/removable
           + /sys/devices/system/memory/memory4/state
+          + /sys/devices/system/memory/memory4/valid_zones
+          + /sys/devices/system/memory/memory5/online
           + /sys/devices/system/memory/memory5/phys_index
           + /sys/devices/system/memory/memory5/removable
           + /sys/devices/system/memory/memory5/state
+          + /sys/devices/system/memory/memory5/valid_zones
+          + /sys/devices/system/memory/memory6/online
           + /sys/devices/system/memory/memory6/phys_index
           + /sys/devices/system/memory/memory6/removable
           + /sys/devices/system/memory/memory6/state
+          + /sys/devices/system/memory/memory6/valid_zones
+          + /sys/devices/system/memory/memory7/online
           + /sys/devices/system/memory/memory7/phys_index
           + /sys/devices/system/memory/memory7/removable
           + /sys/devices/system/memory/memory7/state
+          + /sys/devices/system/memory/memory7/valid_zones
           + /sys/devices/system/node/has_cpu
           + /sys/devices/system/node/has_memory
           + /sys/devices/system/node/has_normal_memory
@@ -188,22 +204,6 @@ fn what_each_version_has() {
           - /proc/sys/kernel/numa_balancing_scan_size_mb
           + /proc/sys/kernel/numa_balancing
           + /proc/sys/vm/watermark_scale_factor
-          + /sys/devices/system/memory/memory0/online
-          + /sys/devices/system/memory/memory0/valid_zones
-          + /sys/devices/system/memory/memory1/online
-          + /sys/devices/system/memory/memory1/valid_zones
-          + /sys/devices/system/memory/memory2/online
-          + /sys/devices/system/memory/memory2/valid_zones
-          + /sys/devices/system/memory/memory3/online
-          + /sys/devices/system/memory/memory3/valid_zones
-          + /sys/devices/system/memory/memory4/online
-          + /sys/devices/system/memory/memory4/valid_zones
-          + /sys/devices/system/memory/memory5/online
-          + /sys/devices/system/memory/memory5/valid_zones
-          + /sys/devices/system/memory/memory6/online
-          + /sys/devices/system/memory/memory6/valid_zones
-          + /sys/devices/system/memory/memory7/online
-          + /sys/devices/system/memory/memory7/valid_zones
           + /sys/kernel/debug/sched/numa_balancing/scan_delay_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_max_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
@@ -610,62 +610,58 @@ fn counters_by_version() {
     expect![[r#"
         3.8:
           nr_free_pages
-          nr_inactive_anon
-          nr_active_anon
-          nr_inactive_file
-          nr_active_file
-          nr_unevictable
+          nr_zone_inactive_anon
+          nr_zone_active_anon
+          nr_zone_inactive_file
+          nr_zone_active_file
+          nr_zone_unevictable
           numa_hit
           numa_miss
           numa_foreign
           numa_local
           numa_other
+          nr_inactive_anon
+          nr_active_anon
+          nr_inactive_file
+          nr_active_file
+          nr_unevictable
           nr_anon_transparent_hugepages
+          pgpromote_success
           pswpin
           pswpout
           pgalloc_dma
           pgalloc_dma32
           pgalloc_normal
           pgalloc_movable
-          allocstall
+          allocstall_dma
+          allocstall_dma32
+          allocstall_normal
+          allocstall_movable
           pgfree
           pgactivate
           pgdeactivate
           pgfault
           pgmajfault
+          pgrefill
+          pgsteal_kswapd
+          pgsteal_direct
+          pgdemote_kswapd
+          pgdemote_direct
+          pgscan_kswapd
+          pgscan_direct
           pageoutrun
+          oom_kill
           numa_pte_updates
+          numa_huge_pte_updates
           numa_hint_faults
           numa_hint_faults_local
           numa_pages_migrated
           pgmigrate_success
           pgmigrate_fail
           thp_fault_alloc
-          thp_split
+          thp_split_page
+          ksm_swpin_copy
         5.18:
-          - allocstall
-          - thp_split
-          + nr_zone_inactive_anon after nr_free_pages
-          + nr_zone_active_anon after nr_zone_inactive_anon
-          + nr_zone_inactive_file after nr_zone_active_anon
-          + nr_zone_active_file after nr_zone_inactive_file
-          + nr_zone_unevictable after nr_zone_active_file
-          + pgpromote_success after nr_anon_transparent_hugepages
-          + allocstall_dma after pgalloc_movable
-          + allocstall_dma32 after allocstall_dma
-          + allocstall_normal after allocstall_dma32
-          + allocstall_movable after allocstall_normal
-          + pgrefill after pgmajfault
-          + pgsteal_kswapd after pgrefill
-          + pgsteal_direct after pgsteal_kswapd
-          + pgdemote_kswapd after pgsteal_direct
-          + pgdemote_direct after pgdemote_kswapd
-          + pgscan_kswapd after pgdemote_direct
-          + pgscan_direct after pgscan_kswapd
-          + oom_kill after pageoutrun
-          + numa_huge_pte_updates after numa_pte_updates
-          + thp_split_page after thp_fault_alloc
-          + ksm_swpin_copy after thp_split_page
         6.1:
           + pgpromote_candidate after pgpromote_success
           + cow_ksm after ksm_swpin_copy
@@ -696,7 +692,7 @@ fn zones_and_their_marks() {
         let _ = writeln!(out, "{version}: {}", zone(version));
     }
     expect![[r#"
-        3.8: min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, protection: (0, 0, 0, 0), nr_free_pages 1048576
+        3.8: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
         5.18: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
         6.1: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
         6.12: boost 0, min 16896, low 21120, high 25344, promo 29568, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
