@@ -25,27 +25,18 @@ use homenode_core::topology::{
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, count};
 use thiserror::Error;
 
-/// A published part that `--add-node` knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A CXL memory expander: `machines/parts/cxl.toml`.
-    Cxl,
-    /// Persistent memory modules: `machines/parts/pmem.toml`.
-    Pmem,
+homenode_core::named! {
+    /// A published part that `--add-node` knows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part {
+        /// A CXL memory expander: `machines/parts/cxl.toml`.
+        Cxl => "cxl",
+        /// Persistent memory modules: `machines/parts/pmem.toml`.
+        Pmem => "pmem",
+    }
 }
 
 impl Part {
-    /// All of them.
-    pub const ALL: [Part; 2] = [Part::Cxl, Part::Pmem];
-
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cxl => "cxl",
-            Self::Pmem => "pmem",
-        }
-    }
-
     fn file(self) -> Result<PartFile, ConfigError> {
         match self {
             Self::Cxl => parse_part(

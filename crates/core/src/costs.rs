@@ -18,58 +18,44 @@ use crate::units::Picos;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Where a constant comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
-    /// On this machine, by `homenode measure`.
-    Measured,
-    /// From a publication that `method` names.
-    Quoted,
-    /// Neither; `method` says why this value.
-    Assumed,
+crate::named! {
+    /// Where a constant comes from.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Origin {
+        /// On this machine, by `homenode measure`.
+        Measured => "measured",
+        /// From a publication that `method` names.
+        Quoted => "quoted",
+        /// Neither; `method` says why this value.
+        Assumed => "assumed",
+    }
 }
 
 impl Origin {
-    /// The word in a machine's file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Quoted => "quoted",
-            Self::Assumed => "assumed",
-        }
-    }
     /// The origin of that name.
     pub fn parse(s: &str) -> Option<Self> {
-        [Self::Measured, Self::Quoted, Self::Assumed].into_iter().find(|o| o.name() == s)
+        Self::ALL.into_iter().find(|o| o.name() == s)
     }
 }
 
-/// The unit that a constant has in a machine's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds; stored as picoseconds.
-    Nanoseconds,
-    /// 10^6 bytes a second; stored as it is.
-    MBps,
-    /// Bytes; stored as it is.
-    Bytes,
-    /// A plain number; stored as it is.
-    Count,
-    /// A quotient; stored in thousandths.
-    Ratio,
+crate::named! {
+    /// The unit that a constant has in a machine's file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Unit {
+        /// Nanoseconds; stored as picoseconds.
+        Nanoseconds => "ns",
+        /// 10^6 bytes a second; stored as it is.
+        MBps => "MB/s",
+        /// Bytes; stored as it is.
+        Bytes => "bytes",
+        /// A plain number; stored as it is.
+        Count => "count",
+        /// A quotient; stored in thousandths.
+        Ratio => "ratio",
+    }
 }
 
 impl Unit {
-    /// The word in a machine's file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nanoseconds => "ns",
-            Self::MBps => "MB/s",
-            Self::Bytes => "bytes",
-            Self::Count => "count",
-            Self::Ratio => "ratio",
-        }
-    }
     /// How many stored units make one of the file's unit.
     pub const fn scale(self) -> u64 {
         match self {

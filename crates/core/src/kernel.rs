@@ -5,36 +5,26 @@
 
 use std::fmt;
 
-/// A release whose behaviour the rules know, in rising order, so that
-/// `version >= KernelVersion::V6_12` reads as it should.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum KernelVersion {
-    /// 3.8: the slow start of the seed (S0).
-    V3_8,
-    /// 5.18: the first tiering (S1).
-    V5_18,
-    /// 6.1: hot-page selection; Debian 12.
-    V6_1,
-    /// 6.12: per-VMA scan state, tiers from HMAT; the reference.
-    #[default]
-    V6_12,
-    /// 7.3.
-    V7_3,
+crate::named! {
+    /// A release whose behaviour the rules know, in rising order, so that
+    /// `version >= KernelVersion::V6_12` reads as it should.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum KernelVersion {
+        /// 3.8: the slow start of the seed (S0).
+        V3_8 => "3.8",
+        /// 5.18: the first tiering (S1).
+        V5_18 => "5.18",
+        /// 6.1: hot-page selection; Debian 12.
+        V6_1 => "6.1",
+        /// 6.12: per-VMA scan state, tiers from HMAT; the reference.
+        #[default]
+        V6_12 => "6.12",
+        /// 7.3.
+        V7_3 => "7.3",
+    }
 }
 
 impl KernelVersion {
-    /// All of them, in rising order.
-    pub const ALL: [Self; 5] = [Self::V3_8, Self::V5_18, Self::V6_1, Self::V6_12, Self::V7_3];
-    /// The number as people write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::V3_8 => "3.8",
-            Self::V5_18 => "5.18",
-            Self::V6_1 => "6.1",
-            Self::V6_12 => "6.12",
-            Self::V7_3 => "7.3",
-        }
-    }
     /// The version of that name.
     pub fn parse(s: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|v| v.name() == s)

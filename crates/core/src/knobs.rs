@@ -1,4 +1,4 @@
-//! The one table of knobs: name, path, unit, default, parsing and errors.
+//! The one table of knobs: name, path, default, parsing and errors.
 //!
 //! The simulated `/proc/sys` and `/sys`, `--set`, scenarios and the live driver
 //! all read this table. A knob is known by its short name (`scan_delay_ms`), by
@@ -26,84 +26,41 @@ use std::fmt;
 
 pub use parse::{parse_bool, parse_sysctl_int, parse_u64_auto, parse_u64_decimal};
 
-/// What the kernel answers to a refused open, read or write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Errno {
-    /// Not privileged, from the handler.
-    Eperm,
-    /// No such file in this kernel.
-    Enoent,
-    /// The file can't be written at all, in `/proc`.
-    Eio,
-    /// Not privileged, at open.
-    Eacces,
-    /// Something below a file.
-    Enotdir,
-    /// A folder, where a file is meant.
-    Eisdir,
-    /// Not a legal value, or nothing that can be written.
-    Einval,
-    /// A number beyond the parser's type.
-    Erange,
-    /// A signal came before it was done.
-    Eintr,
-    /// Try again.
-    Eagain,
-    /// No memory for it.
-    Enomem,
-    /// Something that must not change is in use.
-    Ebusy,
+crate::named! {
+    /// What the kernel answers to a refused open, read or write: its numbers on Linux.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Errno {
+        /// Not privileged, from the handler.
+        Eperm = 1 => "EPERM",
+        /// No such file in this kernel.
+        Enoent = 2 => "ENOENT",
+        /// A signal came before it was done.
+        Eintr = 4 => "EINTR",
+        /// The file can't be written at all, in `/proc`.
+        Eio = 5 => "EIO",
+        /// Try again.
+        Eagain = 11 => "EAGAIN",
+        /// No memory for it.
+        Enomem = 12 => "ENOMEM",
+        /// Not privileged, at open.
+        Eacces = 13 => "EACCES",
+        /// Something that must not change is in use.
+        Ebusy = 16 => "EBUSY",
+        /// Something below a file.
+        Enotdir = 20 => "ENOTDIR",
+        /// A folder, where a file is meant.
+        Eisdir = 21 => "EISDIR",
+        /// Not a legal value, or nothing that can be written.
+        Einval = 22 => "EINVAL",
+        /// A number beyond the parser's type.
+        Erange = 34 => "ERANGE",
+    }
 }
 
 impl Errno {
-    /// All of them, by number.
-    pub const ALL: [Self; 12] = [
-        Self::Eperm,
-        Self::Enoent,
-        Self::Eintr,
-        Self::Eio,
-        Self::Eagain,
-        Self::Enomem,
-        Self::Eacces,
-        Self::Ebusy,
-        Self::Enotdir,
-        Self::Eisdir,
-        Self::Einval,
-        Self::Erange,
-    ];
-    /// The kernel's name of it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Eperm => "EPERM",
-            Self::Enoent => "ENOENT",
-            Self::Eio => "EIO",
-            Self::Eacces => "EACCES",
-            Self::Enotdir => "ENOTDIR",
-            Self::Eisdir => "EISDIR",
-            Self::Einval => "EINVAL",
-            Self::Erange => "ERANGE",
-            Self::Eintr => "EINTR",
-            Self::Eagain => "EAGAIN",
-            Self::Enomem => "ENOMEM",
-            Self::Ebusy => "EBUSY",
-        }
-    }
     /// Its number on Linux.
     pub const fn number(self) -> i32 {
-        match self {
-            Self::Eperm => 1,
-            Self::Enoent => 2,
-            Self::Eio => 5,
-            Self::Eacces => 13,
-            Self::Enotdir => 20,
-            Self::Eisdir => 21,
-            Self::Einval => 22,
-            Self::Erange => 34,
-            Self::Eintr => 4,
-            Self::Eagain => 11,
-            Self::Enomem => 12,
-            Self::Ebusy => 16,
-        }
+        self as i32
     }
 }
 
@@ -201,19 +158,6 @@ pub enum Handler {
     Weight,
 }
 
-/// The constant part of a knob's row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The short name.
-    pub name: &'static str,
-    /// The sysctl name without directory, where it has or had one that differs.
-    pub alias: Option<&'static str>,
-    /// Unit of the value.
-    pub unit: &'static str,
-    /// One line for `--help`.
-    pub about: &'static str,
-}
-
 impl Knob {
     /// All knobs but the weights, of which there is one per node.
     pub const ALL: [Knob; 13] = [
@@ -232,83 +176,35 @@ impl Knob {
         Knob::TransparentHugepage,
     ];
 
-    /// Its row.
-    pub const fn row(self) -> Row {
-        const fn r(
-            name: &'static str,
-            alias: Option<&'static str>,
-            unit: &'static str,
-            about: &'static str,
-        ) -> Row {
-            Row { name, alias, unit, about }
-        }
+    /// The short name; of the weights their folder's.
+    const fn short(self) -> &'static str {
         match self {
-            Self::NumaBalancing => {
-                r("numa_balancing", None, "bits", "1 balancing between sockets, 2 between tiers")
-            }
-            Self::ScanDelayMs => r(
-                "scan_delay_ms",
-                Some("numa_balancing_scan_delay_ms"),
-                "ms",
-                "run time of a task before its first scan",
-            ),
-            Self::ScanPeriodMinMs => r(
-                "scan_period_min_ms",
-                Some("numa_balancing_scan_period_min_ms"),
-                "ms",
-                "shortest time between two scans",
-            ),
-            Self::ScanPeriodMaxMs => r(
-                "scan_period_max_ms",
-                Some("numa_balancing_scan_period_max_ms"),
-                "ms",
-                "longest time between two scans",
-            ),
-            Self::ScanPeriodResetMs => r(
-                "scan_period_reset_ms",
-                Some("numa_balancing_scan_period_reset"),
-                "ms",
-                "interval after which the period returns to its minimum",
-            ),
-            Self::ScanSizeMb => r(
-                "scan_size_mb",
-                Some("numa_balancing_scan_size_mb"),
-                "MB",
-                "address space scanned in one period",
-            ),
-            Self::HotThresholdMs => r(
-                "hot_threshold_ms",
-                None,
-                "ms",
-                "a page accessed sooner than this after the scan is hot",
-            ),
-            Self::PromoteRateLimitMBps => r(
-                "numa_balancing_promote_rate_limit_MBps",
-                Some("promote_rate_limit_MBps"),
-                "MB/s",
-                "promotion to one node stops above this rate",
-            ),
-            Self::DemotionEnabled => {
-                r("demotion_enabled", None, "bool", "reclaim moves cold pages to a slower tier")
-            }
-            Self::MinFreeKbytes => {
-                r("min_free_kbytes", None, "kB", "free memory that only emergencies may use")
-            }
-            Self::WatermarkScaleFactor => r(
-                "watermark_scale_factor",
-                None,
-                "1/10000",
-                "distance between two watermarks, of a zone's size",
-            ),
-            Self::Swappiness => {
-                r("swappiness", None, "", "anonymous against file pages in reclaim")
-            }
-            Self::TransparentHugepage => {
-                r("transparent_hugepage", None, "word", "whether memory is backed by huge pages")
-            }
-            Self::InterleaveWeight(_) => {
-                r("weighted_interleave", None, "", "pages per round of weighted interleaving")
-            }
+            Self::NumaBalancing => "numa_balancing",
+            Self::ScanDelayMs => "scan_delay_ms",
+            Self::ScanPeriodMinMs => "scan_period_min_ms",
+            Self::ScanPeriodMaxMs => "scan_period_max_ms",
+            Self::ScanPeriodResetMs => "scan_period_reset_ms",
+            Self::ScanSizeMb => "scan_size_mb",
+            Self::HotThresholdMs => "hot_threshold_ms",
+            Self::PromoteRateLimitMBps => "numa_balancing_promote_rate_limit_MBps",
+            Self::DemotionEnabled => "demotion_enabled",
+            Self::MinFreeKbytes => "min_free_kbytes",
+            Self::WatermarkScaleFactor => "watermark_scale_factor",
+            Self::Swappiness => "swappiness",
+            Self::TransparentHugepage => "transparent_hugepage",
+            Self::InterleaveWeight(_) => "weighted_interleave",
+        }
+    }
+    /// The sysctl name without directory, where it has or had one that differs.
+    const fn alias(self) -> Option<&'static str> {
+        match self {
+            Self::ScanDelayMs => Some("numa_balancing_scan_delay_ms"),
+            Self::ScanPeriodMinMs => Some("numa_balancing_scan_period_min_ms"),
+            Self::ScanPeriodMaxMs => Some("numa_balancing_scan_period_max_ms"),
+            Self::ScanPeriodResetMs => Some("numa_balancing_scan_period_reset"),
+            Self::ScanSizeMb => Some("numa_balancing_scan_size_mb"),
+            Self::PromoteRateLimitMBps => Some("promote_rate_limit_MBps"),
+            _ => None,
         }
     }
 
@@ -316,7 +212,7 @@ impl Knob {
     pub fn name(self) -> String {
         match self {
             Self::InterleaveWeight(n) => format!("weighted_interleave/node{n}"),
-            k => k.row().name.to_owned(),
+            k => k.short().to_owned(),
         }
     }
 
@@ -368,11 +264,10 @@ impl Knob {
     /// Source: specs/knobs.md#versions.
     pub fn path(self, version: KernelVersion) -> Option<String> {
         self.handler(version)?;
-        let row = self.row();
         Some(match self {
             Self::NumaBalancing if version == KernelVersion::V3_8 => return None,
             Self::NumaBalancing | Self::PromoteRateLimitMBps => {
-                format!("/proc/sys/kernel/{}", row.name)
+                format!("/proc/sys/kernel/{}", self.short())
             }
             Self::ScanDelayMs
             | Self::ScanPeriodMinMs
@@ -381,14 +276,14 @@ impl Knob {
             | Self::ScanSizeMb
             | Self::HotThresholdMs => {
                 if version == KernelVersion::V3_8 {
-                    format!("/proc/sys/kernel/{}", row.alias.unwrap_or(row.name))
+                    format!("/proc/sys/kernel/{}", self.alias().unwrap_or(self.short()))
                 } else {
-                    format!("/sys/kernel/debug/sched/numa_balancing/{}", row.name)
+                    format!("/sys/kernel/debug/sched/numa_balancing/{}", self.short())
                 }
             }
             Self::DemotionEnabled => "/sys/kernel/mm/numa/demotion_enabled".to_owned(),
             Self::MinFreeKbytes | Self::WatermarkScaleFactor | Self::Swappiness => {
-                format!("/proc/sys/vm/{}", row.name)
+                format!("/proc/sys/vm/{}", self.short())
             }
             Self::TransparentHugepage => "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
             Self::InterleaveWeight(n) => {
@@ -401,10 +296,7 @@ impl Knob {
     /// name (also dotted, as `vm.swappiness`), or the path which that kernel has.
     pub fn find(name_or_path: &str, version: KernelVersion) -> Option<Knob> {
         let by_name = |name: &str| {
-            Self::ALL.into_iter().find(|k| {
-                let row = k.row();
-                row.name == name || row.alias == Some(name)
-            })
+            Self::ALL.into_iter().find(|k| k.short() == name || k.alias() == Some(name))
         };
         if name_or_path.starts_with('/') {
             if let Some(node) =

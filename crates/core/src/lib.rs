@@ -12,6 +12,8 @@
 
 pub mod units;
 
+mod named;
+
 pub mod advice;
 pub mod costs;
 pub mod engine;

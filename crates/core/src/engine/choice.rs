@@ -21,48 +21,28 @@
 use super::seen::Source;
 use std::fmt;
 
-/// Something that the engine decides, or has to know for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Decision {
-    /// Begin to sample a process.
-    Sample,
-    /// How hot memory is.
-    Heat,
-    /// What is cold on a fast node.
-    Cold,
-    /// Which node accesses it.
-    Accessor,
-    /// Where it is.
-    Place,
-    /// Whether a node has room.
-    Room,
-    /// Benefit against cost.
-    Benefit,
+crate::named! {
+    /// Something that the engine decides, or has to know for it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Decision {
+        /// Begin to sample a process.
+        Sample => "sample",
+        /// How hot memory is.
+        Heat => "heat",
+        /// What is cold on a fast node.
+        Cold => "cold",
+        /// Which node accesses it.
+        Accessor => "accessor",
+        /// Where it is.
+        Place => "place",
+        /// Whether a node has room.
+        Room => "room",
+        /// Benefit against cost.
+        Benefit => "benefit",
+    }
 }
 
 impl Decision {
-    /// All of them, in the matrix's order.
-    pub const ALL: [Self; 7] = [
-        Self::Sample,
-        Self::Heat,
-        Self::Cold,
-        Self::Accessor,
-        Self::Place,
-        Self::Room,
-        Self::Benefit,
-    ];
-    /// A short name for JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sample => "sample",
-            Self::Heat => "heat",
-            Self::Cold => "cold",
-            Self::Accessor => "accessor",
-            Self::Place => "place",
-            Self::Room => "room",
-            Self::Benefit => "benefit",
-        }
-    }
     /// For people, without marks of any text format.
     pub const fn title(self) -> &'static str {
         match self {
@@ -77,25 +57,16 @@ impl Decision {
     }
 }
 
-/// How well a source answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Quality {
-    /// Not at all: the verdict is `Unknown`.
-    Unavailable,
-    /// With a known weakness.
-    Degraded,
-    /// As the kernel itself knows it.
-    Exact,
-}
-
-impl Quality {
-    /// The word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Degraded => "degraded",
-            Self::Exact => "exact",
-        }
+crate::named! {
+    /// How well a source answers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Quality {
+        /// Not at all: the verdict is `Unknown`.
+        Unavailable => "unavailable",
+        /// With a known weakness.
+        Degraded => "degraded",
+        /// As the kernel itself knows it.
+        Exact => "exact",
     }
 }
 
@@ -160,30 +131,24 @@ pub fn at_best(decision: Decision, source: Source) -> Cell {
     MATRIX[decision as usize][source as usize]
 }
 
-/// Whether something is so, as far as it could be seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Known {
-    /// It is.
-    Yes,
-    /// It is not.
-    No,
-    /// It could not be seen, for want of privilege or of a file that tells.
-    #[default]
-    Unseen,
+crate::named! {
+    /// Whether something is so, as far as it could be seen.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Known {
+        /// It is.
+        Yes => "yes",
+        /// It is not.
+        No => "no",
+        /// It could not be seen, for want of privilege or of a file that tells.
+        #[default]
+        Unseen => "unseen",
+    }
 }
 
 impl Known {
     /// From what was seen.
     pub const fn from_bool(is: bool) -> Self {
         if is { Self::Yes } else { Self::No }
-    }
-    /// The word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Yes => "yes",
-            Self::No => "no",
-            Self::Unseen => "unseen",
-        }
     }
 }
 

@@ -27,52 +27,34 @@ pub enum Verdict {
     },
 }
 
-/// Why something is not moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    /// The process has not run for longer than the start delay.
-    SlowStart,
-    /// It is where it should be.
-    Home,
-    /// A move would cost more than it saves within the horizon.
-    NotWorthIt,
-    /// The destination is full, and nothing there is enough colder.
-    NoRoom,
-    /// Worth it, but others were worth more of the budget.
-    OverBudget,
-    /// An order for it is on its way.
-    OnItsWay,
-    /// It was busy; its retry is not due.
-    Backoff,
-    /// It was busy too often.
-    GivenUp,
-    /// It must not be moved.
-    Forbidden,
-    /// Its heat is too old, or the source is silent.
-    Stale,
-    /// Its threads have not been on that node for long.
-    Unsettled,
-    /// Nothing of it is in memory.
-    Absent,
-}
-
-impl Why {
-    /// A short name for reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SlowStart => "slow_start",
-            Self::Home => "home",
-            Self::NotWorthIt => "not_worth_it",
-            Self::NoRoom => "no_room",
-            Self::OverBudget => "over_budget",
-            Self::OnItsWay => "on_its_way",
-            Self::Backoff => "backoff",
-            Self::GivenUp => "given_up",
-            Self::Forbidden => "forbidden",
-            Self::Stale => "stale",
-            Self::Unsettled => "unsettled",
-            Self::Absent => "absent",
-        }
+crate::named! {
+    /// Why something is not moved.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Why {
+        /// The process has not run for longer than the start delay.
+        SlowStart => "slow_start",
+        /// It is where it should be.
+        Home => "home",
+        /// A move would cost more than it saves within the horizon.
+        NotWorthIt => "not_worth_it",
+        /// The destination is full, and nothing there is enough colder.
+        NoRoom => "no_room",
+        /// Worth it, but others were worth more of the budget.
+        OverBudget => "over_budget",
+        /// An order for it is on its way.
+        OnItsWay => "on_its_way",
+        /// It was busy; its retry is not due.
+        Backoff => "backoff",
+        /// It was busy too often.
+        GivenUp => "given_up",
+        /// It must not be moved.
+        Forbidden => "forbidden",
+        /// Its heat is too old, or the source is silent.
+        Stale => "stale",
+        /// Its threads have not been on that node for long.
+        Unsettled => "unsettled",
+        /// Nothing of it is in memory.
+        Absent => "absent",
     }
 }
 

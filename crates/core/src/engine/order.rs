@@ -131,59 +131,37 @@ pub struct Benefit {
     pub over: Picos,
 }
 
-/// Why something is ordered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// The process has run for longer than the start delay.
-    SlowStartOver,
-    /// Heat is known, placement is not.
-    PlaceUnknown,
-    /// Hot on a slow node, and the fast one has room.
-    Hot,
-    /// Cold on a fast node that has to make room.
-    MakeRoom,
-    /// Its threads run elsewhere.
-    NearItsCpus,
-    /// What a source needs.
-    SourceNeeds,
-}
-
-impl Reason {
-    /// A short name for reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SlowStartOver => "slow_start_over",
-            Self::PlaceUnknown => "place_unknown",
-            Self::Hot => "hot",
-            Self::MakeRoom => "make_room",
-            Self::NearItsCpus => "near_its_cpus",
-            Self::SourceNeeds => "source_needs",
-        }
+crate::named! {
+    /// Why something is ordered.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Reason {
+        /// The process has run for longer than the start delay.
+        SlowStartOver => "slow_start_over",
+        /// Heat is known, placement is not.
+        PlaceUnknown => "place_unknown",
+        /// Hot on a slow node, and the fast one has room.
+        Hot => "hot",
+        /// Cold on a fast node that has to make room.
+        MakeRoom => "make_room",
+        /// Its threads run elsewhere.
+        NearItsCpus => "near_its_cpus",
+        /// What a source needs.
+        SourceNeeds => "source_needs",
     }
 }
 
-/// What a decision would need to know and a source may lack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Evidence {
-    /// How often memory is accessed.
-    Heat,
-    /// The CPU, or its node, that accesses it.
-    Cpu,
-    /// On which node it is.
-    Place,
-    /// Free memory and marks of a node.
-    Marks,
-}
-
-impl Evidence {
-    /// A short name for reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Heat => "heat",
-            Self::Cpu => "cpu",
-            Self::Place => "place",
-            Self::Marks => "marks",
-        }
+crate::named! {
+    /// What a decision would need to know and a source may lack.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Evidence {
+        /// How often memory is accessed.
+        Heat => "heat",
+        /// The CPU, or its node, that accesses it.
+        Cpu => "cpu",
+        /// On which node it is.
+        Place => "place",
+        /// Free memory and marks of a node.
+        Marks => "marks",
     }
 }
 

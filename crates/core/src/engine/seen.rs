@@ -8,31 +8,22 @@ pub use super::span::{Span, Who};
 use crate::tiering::watermarks::ZoneMarks;
 use crate::units::{NodeId, Pages, Picos};
 
-/// Where heat comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    /// DAMON's regions: heat and age, neither CPU nor node.
-    Damon,
-    /// NUMA hint faults: page, CPU's node, page's node, time since it was marked.
-    HintFault,
-    /// Samples of a performance-monitoring unit: page, CPU's node.
-    Pmu,
-    /// No heat at all: where pages are.
-    Residency,
+crate::named! {
+    /// Where heat comes from.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Source {
+        /// DAMON's regions: heat and age, neither CPU nor node.
+        Damon => "damon",
+        /// NUMA hint faults: page, CPU's node, page's node, time since it was marked.
+        HintFault => "hint-fault",
+        /// Samples of a performance-monitoring unit: page, CPU's node.
+        Pmu => "pmu",
+        /// No heat at all: where pages are.
+        Residency => "residency",
+    }
 }
 
 impl Source {
-    /// All of them, in the order of `--source`'s help.
-    pub const ALL: [Self; 4] = [Self::Damon, Self::HintFault, Self::Pmu, Self::Residency];
-    /// The word on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Damon => "damon",
-            Self::HintFault => "hint-fault",
-            Self::Pmu => "pmu",
-            Self::Residency => "residency",
-        }
-    }
     /// What is never told with it. Where pages are can be looked up with any.
     pub const fn lacks(self) -> &'static [Evidence] {
         match self {

@@ -19,118 +19,62 @@ use crate::knobs::{Errno, KnobError, parse_bool, parse_u64_decimal};
 /// The folder of the files.
 pub const FOLDER: &str = "/sys/kernel/mm/ksm/";
 
-/// A file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum File {
-    /// 0 stop, 1 merge, 2 unmerge everything; 4 and 5 are read while memory goes offline.
-    Run,
-    /// Pages of a batch.
-    PagesToScan,
-    /// Sleep between batches, ms.
-    SleepMillisecs,
-    /// Whether pages of different nodes merge.
-    MergeAcrossNodes,
-    /// Items at a merged page.
-    MaxPageSharing,
-    /// Time between two prunes of a chain, ms.
-    StableNodeChainsPruneMillisecs,
-    /// Whether pages of zeroes are mapped to the shared one.
-    UseZeroPages,
-    /// Whether pages that did not merge are visited less often.
-    SmartScan,
-    /// Whether `pages_to_scan` follows the time of a pass.
-    AdvisorMode,
-    /// Most CPU time of ksmd, percent.
-    AdvisorMaxCpu,
-    /// Where the advisor starts.
-    AdvisorMinPagesToScan,
-    /// Most pages of a batch.
-    AdvisorMaxPagesToScan,
-    /// How long a pass is to take, s.
-    AdvisorTargetScanTime,
-    /// Counter: merged pages.
-    PagesShared,
-    /// Counter: further mappings of them.
-    PagesSharing,
-    /// Counter: items in the unstable trees.
-    PagesUnshared,
-    /// Counter: items that hang nowhere.
-    PagesVolatile,
-    /// Counter: visits.
-    PagesScanned,
-    /// Counter: visits saved by smart scan.
-    PagesSkipped,
-    /// Counter: passes.
-    FullScans,
-    /// Counter: mappings of the page of zeroes.
-    KsmZeroPages,
-    /// Counter: chains.
-    StableNodeChains,
-    /// Counter: duplicates in them.
-    StableNodeDups,
-    /// Counter: bytes saved less bytes of items.
-    GeneralProfit,
+crate::named! {
+    /// A file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum File {
+        /// 0 stop, 1 merge, 2 unmerge everything; 4 and 5 are read while memory goes offline.
+        Run => "run",
+        /// Pages of a batch.
+        PagesToScan => "pages_to_scan",
+        /// Sleep between batches, ms.
+        SleepMillisecs => "sleep_millisecs",
+        /// Whether pages of different nodes merge.
+        MergeAcrossNodes => "merge_across_nodes",
+        /// Items at a merged page.
+        MaxPageSharing => "max_page_sharing",
+        /// Time between two prunes of a chain, ms.
+        StableNodeChainsPruneMillisecs => "stable_node_chains_prune_millisecs",
+        /// Whether pages of zeroes are mapped to the shared one.
+        UseZeroPages => "use_zero_pages",
+        /// Whether pages that did not merge are visited less often.
+        SmartScan => "smart_scan",
+        /// Whether `pages_to_scan` follows the time of a pass.
+        AdvisorMode => "advisor_mode",
+        /// Most CPU time of ksmd, percent.
+        AdvisorMaxCpu => "advisor_max_cpu",
+        /// Where the advisor starts.
+        AdvisorMinPagesToScan => "advisor_min_pages_to_scan",
+        /// Most pages of a batch.
+        AdvisorMaxPagesToScan => "advisor_max_pages_to_scan",
+        /// How long a pass is to take, s.
+        AdvisorTargetScanTime => "advisor_target_scan_time",
+        /// Counter: merged pages.
+        PagesShared => "pages_shared",
+        /// Counter: further mappings of them.
+        PagesSharing => "pages_sharing",
+        /// Counter: items in the unstable trees.
+        PagesUnshared => "pages_unshared",
+        /// Counter: items that hang nowhere.
+        PagesVolatile => "pages_volatile",
+        /// Counter: visits.
+        PagesScanned => "pages_scanned",
+        /// Counter: visits saved by smart scan.
+        PagesSkipped => "pages_skipped",
+        /// Counter: passes.
+        FullScans => "full_scans",
+        /// Counter: mappings of the page of zeroes.
+        KsmZeroPages => "ksm_zero_pages",
+        /// Counter: chains.
+        StableNodeChains => "stable_node_chains",
+        /// Counter: duplicates in them.
+        StableNodeDups => "stable_node_dups",
+        /// Counter: bytes saved less bytes of items.
+        GeneralProfit => "general_profit",
+    }
 }
 
 impl File {
-    /// All of them, knobs first.
-    pub const ALL: [Self; 24] = [
-        Self::Run,
-        Self::PagesToScan,
-        Self::SleepMillisecs,
-        Self::MergeAcrossNodes,
-        Self::MaxPageSharing,
-        Self::StableNodeChainsPruneMillisecs,
-        Self::UseZeroPages,
-        Self::SmartScan,
-        Self::AdvisorMode,
-        Self::AdvisorMaxCpu,
-        Self::AdvisorMinPagesToScan,
-        Self::AdvisorMaxPagesToScan,
-        Self::AdvisorTargetScanTime,
-        Self::PagesShared,
-        Self::PagesSharing,
-        Self::PagesUnshared,
-        Self::PagesVolatile,
-        Self::PagesScanned,
-        Self::PagesSkipped,
-        Self::FullScans,
-        Self::KsmZeroPages,
-        Self::StableNodeChains,
-        Self::StableNodeDups,
-        Self::GeneralProfit,
-    ];
-
-    /// Its name, without the folder.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::PagesToScan => "pages_to_scan",
-            Self::SleepMillisecs => "sleep_millisecs",
-            Self::MergeAcrossNodes => "merge_across_nodes",
-            Self::MaxPageSharing => "max_page_sharing",
-            Self::StableNodeChainsPruneMillisecs => "stable_node_chains_prune_millisecs",
-            Self::UseZeroPages => "use_zero_pages",
-            Self::SmartScan => "smart_scan",
-            Self::AdvisorMode => "advisor_mode",
-            Self::AdvisorMaxCpu => "advisor_max_cpu",
-            Self::AdvisorMinPagesToScan => "advisor_min_pages_to_scan",
-            Self::AdvisorMaxPagesToScan => "advisor_max_pages_to_scan",
-            Self::AdvisorTargetScanTime => "advisor_target_scan_time",
-            Self::PagesShared => "pages_shared",
-            Self::PagesSharing => "pages_sharing",
-            Self::PagesUnshared => "pages_unshared",
-            Self::PagesVolatile => "pages_volatile",
-            Self::PagesScanned => "pages_scanned",
-            Self::PagesSkipped => "pages_skipped",
-            Self::FullScans => "full_scans",
-            Self::KsmZeroPages => "ksm_zero_pages",
-            Self::StableNodeChains => "stable_node_chains",
-            Self::StableNodeDups => "stable_node_dups",
-            Self::GeneralProfit => "general_profit",
-        }
-    }
-
     /// Whether it only counts (mode 0444).
     pub const fn is_counter(self) -> bool {
         self as u8 >= Self::PagesShared as u8

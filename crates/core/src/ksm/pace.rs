@@ -176,31 +176,20 @@ impl Default for Goal {
     }
 }
 
-/// Why a speed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
-    /// It begins: the whole budget.
-    Start,
-    /// A visit costs more or less than was thought, or there is more or less memory.
-    Budget,
-    /// It pays.
-    Pays,
-    /// There is memory that was not there.
-    NewMemory,
-    /// Whole passes saved too little for their CPU time.
-    NothingNew,
-}
-
-impl Why {
-    /// For JSON and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Budget => "budget",
-            Self::Pays => "pays",
-            Self::NewMemory => "new_memory",
-            Self::NothingNew => "nothing_new",
-        }
+crate::named! {
+    /// Why a speed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Why {
+        /// It begins: the whole budget.
+        Start => "start",
+        /// A visit costs more or less than was thought, or there is more or less memory.
+        Budget => "budget",
+        /// It pays.
+        Pays => "pays",
+        /// There is memory that was not there.
+        NewMemory => "new_memory",
+        /// Whole passes saved too little for their CPU time.
+        NothingNew => "nothing_new",
     }
 }
 

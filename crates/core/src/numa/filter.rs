@@ -47,69 +47,48 @@ pub enum Evidence {
     ScanTime,
 }
 
-/// The step of a rule that decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
-    /// Step 0: the page is on the faulting CPU's node.
-    AlreadyLocal,
-    /// Step 0: the policy does not allow the CPU's node.
-    OutsidePolicy,
-    /// Step 1: the destination has no memory.
-    NoMemory,
-    /// Step 2: the fast node has plenty of free memory.
-    FastNodeHasRoom,
-    /// Step 2: accessed soon enough after the scan, within the rate.
-    Hot,
-    /// Step 2: accessed too late after the scan.
-    Cold,
-    /// Step 2: hot, but the node's promotion rate is used up.
-    RateLimited,
-    /// Step 4: a slow page whose field holds a time left from tiering.
-    StaleTime,
-    /// Step 5: early in the task's life.
-    FirstStage,
-    /// Step 6: the last access came from another node.
-    SecondStage,
-    /// Step 7: only this task uses it.
-    Private,
-    /// Step 8: the task has no group.
-    NoGroup,
-    /// Step 9: the group runs mostly on the destination.
-    GroupRunsThere,
-    /// Step 10: the group's faults weigh for the destination.
-    GroupBalance,
-    /// Step 10: they weigh against it.
-    GroupAgainst,
-    /// 3.8: the last hint fault came from the same node.
-    SameNodeTwice,
-    /// The filter agreed, but the page is there already (bind with balancing).
-    AlreadyThere,
+crate::named! {
+    /// The step of a rule that decided.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Why {
+        /// Step 0: the page is on the faulting CPU's node.
+        AlreadyLocal => "already_local",
+        /// Step 0: the policy does not allow the CPU's node.
+        OutsidePolicy => "outside_policy",
+        /// Step 1: the destination has no memory.
+        NoMemory => "no_memory",
+        /// Step 2: the fast node has plenty of free memory.
+        FastNodeHasRoom => "fast_node_has_room",
+        /// Step 2: accessed soon enough after the scan, within the rate.
+        Hot => "hot",
+        /// Step 2: accessed too late after the scan.
+        Cold => "cold",
+        /// Step 2: hot, but the node's promotion rate is used up.
+        RateLimited => "rate_limited",
+        /// Step 4: a slow page whose field holds a time left from tiering.
+        StaleTime => "stale_time",
+        /// Step 5: early in the task's life.
+        FirstStage => "first_stage",
+        /// Step 6: the last access came from another node.
+        SecondStage => "second_stage",
+        /// Step 7: only this task uses it.
+        Private => "private",
+        /// Step 8: the task has no group.
+        NoGroup => "no_group",
+        /// Step 9: the group runs mostly on the destination.
+        GroupRunsThere => "group_runs_there",
+        /// Step 10: the group's faults weigh for the destination.
+        GroupBalance => "group_balance",
+        /// Step 10: they weigh against it.
+        GroupAgainst => "group_against",
+        /// 3.8: the last hint fault came from the same node.
+        SameNodeTwice => "same_node_twice",
+        /// The filter agreed, but the page is there already (bind with balancing).
+        AlreadyThere => "already_there",
+    }
 }
 
 impl Why {
-    /// A short name for counters and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AlreadyLocal => "already_local",
-            Self::OutsidePolicy => "outside_policy",
-            Self::NoMemory => "no_memory",
-            Self::FastNodeHasRoom => "fast_node_has_room",
-            Self::Hot => "hot",
-            Self::Cold => "cold",
-            Self::RateLimited => "rate_limited",
-            Self::StaleTime => "stale_time",
-            Self::FirstStage => "first_stage",
-            Self::SecondStage => "second_stage",
-            Self::Private => "private",
-            Self::NoGroup => "no_group",
-            Self::GroupRunsThere => "group_runs_there",
-            Self::GroupBalance => "group_balance",
-            Self::GroupAgainst => "group_against",
-            Self::SameNodeTwice => "same_node_twice",
-            Self::AlreadyThere => "already_there",
-        }
-    }
-
     /// Whether step 3 was reached: the page's field now holds the present
     /// accessor ([`HintFault::this`]). In steps 0 to 2 it is left alone.
     #[inline]

@@ -19,40 +19,27 @@ use crate::knobs::Knobs;
 use crate::tiering::mode::Mode;
 use crate::units::{HUGE_PAGES, NodeId};
 
-/// Why a VMA is passed over; [`SkipReason::name`] is the word that the
-/// tracepoint `sched_skip_vma_numa` prints.
-///
-/// Source: specs/numa.md#skip-order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SkipReason {
-    /// Can't migrate, or its policy forbids it.
-    Unsuitable,
-    /// A file mapped for reading only.
-    SharedRo,
-    /// `PROT_NONE`.
-    Inaccessible,
-    /// Its own slow start.
-    ScanDelay,
-    /// Done in this sequence.
-    SeqCompleted,
-    /// The scanning task has not used it lately.
-    PidInactive,
-    /// 3.8: smaller than 2 MiB. No kernel prints this.
-    TooSmall,
-}
-
-impl SkipReason {
-    /// The tracepoint's word.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unsuitable => "unsuitable",
-            Self::SharedRo => "shared_ro",
-            Self::Inaccessible => "inaccessible",
-            Self::ScanDelay => "scan_delay",
-            Self::SeqCompleted => "seq_completed",
-            Self::PidInactive => "pid_inactive",
-            Self::TooSmall => "too_small",
-        }
+crate::named! {
+    /// Why a VMA is passed over; [`SkipReason::name`] is the word that the
+    /// tracepoint `sched_skip_vma_numa` prints.
+    ///
+    /// Source: specs/numa.md#skip-order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum SkipReason {
+        /// Can't migrate, or its policy forbids it.
+        Unsuitable => "unsuitable",
+        /// A file mapped for reading only.
+        SharedRo => "shared_ro",
+        /// `PROT_NONE`.
+        Inaccessible => "inaccessible",
+        /// Its own slow start.
+        ScanDelay => "scan_delay",
+        /// Done in this sequence.
+        SeqCompleted => "seq_completed",
+        /// The scanning task has not used it lately.
+        PidInactive => "pid_inactive",
+        /// 3.8: smaller than 2 MiB. No kernel prints this.
+        TooSmall => "too_small",
     }
 }
 

@@ -9,33 +9,23 @@ use super::node::zone_name;
 use crate::kernel::Ctx;
 use crate::kernel::hotplug::BlockState;
 use crate::simulation::{FileError, Job, Simulation};
-use homenode_core::knobs::Errno;
+use homenode_core::knobs::{Errno, parse_bool};
 use homenode_core::units::PAGE_SIZE;
 
-/// A file in a block's folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BlockView {
-    /// 0 or 1.
-    Online,
-    PhysIndex,
-    Removable,
-    State,
-    ValidZones,
+homenode_core::named! {
+    /// A file in a block's folder.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum BlockView {
+        /// 0 or 1.
+        Online => "online",
+        PhysIndex => "phys_index",
+        Removable => "removable",
+        State => "state",
+        ValidZones => "valid_zones",
+    }
 }
 
 impl BlockView {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Online, Self::PhysIndex, Self::Removable, Self::State, Self::ValidZones];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Online => "online",
-            Self::PhysIndex => "phys_index",
-            Self::Removable => "removable",
-            Self::State => "state",
-            Self::ValidZones => "valid_zones",
-        }
-    }
     pub(super) const fn is_writable(self) -> bool {
         matches!(self, Self::Online | Self::State)
     }
@@ -51,7 +41,7 @@ impl Job {
     ) -> Result<Self, FileError> {
         let word = text.strip_suffix('\n').unwrap_or(text);
         let online = match (view, word) {
-            (BlockView::Online, _) => truth(word).ok_or("0 or 1 is allowed"),
+            (BlockView::Online, _) => parse_bool(word, false).map_err(|_| "0 or 1 is allowed"),
             (_, "online") => Ok(true),
             (_, "offline") => Ok(false),
             // The zones of a simulated node are the machine's.
@@ -79,16 +69,6 @@ impl Job {
             _ => "the block is offline",
         };
         FileError::new(&self.path, errno, why)
-    }
-}
-
-/// Yes or no, as the kernel reads it: by the first letter, or two.
-fn truth(word: &str) -> Option<bool> {
-    let mut letters = word.bytes().map(|b| b.to_ascii_lowercase());
-    match (letters.next()?, letters.next()) {
-        (b'y' | b't' | b'1', _) | (b'o', Some(b'n')) => Some(true),
-        (b'n' | b'f' | b'0', _) | (b'o', Some(b'f')) => Some(false),
-        _ => None,
     }
 }
 

@@ -40,22 +40,16 @@ pub(super) fn elsewhere(path: &str) -> Option<Vec<KernelVersion>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// What a process's folder has of merging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProcessView {
-    MergingPages,
-    Stat,
+homenode_core::named! {
+    /// What a process's folder has of merging.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum ProcessView {
+        MergingPages => "ksm_merging_pages",
+        Stat => "ksm_stat",
+    }
 }
 
 impl ProcessView {
-    pub(super) const ALL: [Self; 2] = [Self::MergingPages, Self::Stat];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::MergingPages => "ksm_merging_pages",
-            Self::Stat => "ksm_stat",
-        }
-    }
     /// Both came between 5.18 and 6.1.
     pub(super) fn exists(self, version: KernelVersion) -> bool {
         version >= KernelVersion::V6_1

@@ -14,54 +14,28 @@ use homenode_core::topology::{Node, Zone, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId, PAGE_SIZE};
 use std::fmt::Write as _;
 
-/// A file in a node's folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NodeView {
-    Cpulist,
-    Distance,
-    Meminfo,
-    Numastat,
-    Vmstat,
-}
-
-impl NodeView {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Cpulist, Self::Distance, Self::Meminfo, Self::Numastat, Self::Vmstat];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Cpulist => "cpulist",
-            Self::Distance => "distance",
-            Self::Meminfo => "meminfo",
-            Self::Numastat => "numastat",
-            Self::Vmstat => "vmstat",
-        }
+homenode_core::named! {
+    /// A file in a node's folder.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum NodeView {
+        Cpulist => "cpulist",
+        Distance => "distance",
+        Meminfo => "meminfo",
+        Numastat => "numastat",
+        Vmstat => "vmstat",
     }
 }
 
-/// A set of nodes that has a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Set {
-    Online,
-    Possible,
-    HasCpu,
-    HasMemory,
-    /// With memory that is not only for movable pages.
-    HasNormalMemory,
-}
-
-impl Set {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Online, Self::Possible, Self::HasCpu, Self::HasMemory, Self::HasNormalMemory];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Online => "online",
-            Self::Possible => "possible",
-            Self::HasCpu => "has_cpu",
-            Self::HasMemory => "has_memory",
-            Self::HasNormalMemory => "has_normal_memory",
-        }
+homenode_core::named! {
+    /// A set of nodes that has a file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Set {
+        Online => "online",
+        Possible => "possible",
+        HasCpu => "has_cpu",
+        HasMemory => "has_memory",
+        /// With memory that is not only for movable pages.
+        HasNormalMemory => "has_normal_memory",
     }
 }
 

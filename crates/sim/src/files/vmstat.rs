@@ -58,9 +58,9 @@ impl Simulation {
         let places: Vec<usize> = (0..self.machine.nodes.len()).collect();
         let mut lines = self.zone_lines(&places);
         lines.extend(self.node_lines(&places));
-        let events = |i: &&Item| group(**i, version) == Group::Events;
+        let events = |i: &Item| group(*i, version) == Group::Events;
         let old_demotions = [Item::PgdemoteKswapd, Item::PgdemoteDirect];
-        for &item in Item::ALL.iter().filter(events) {
+        for item in Item::ALL.into_iter().filter(events) {
             let value = self.kernel.stat.get(item);
             match item {
                 Item::Pgalloc => lines.extend(self.allocated()),
@@ -74,8 +74,8 @@ impl Simulation {
                 _ if old_demotions.contains(&item) => {}
                 Item::PgstealDirect => {
                     lines.push((item.name().to_owned(), value));
-                    let here = old_demotions.iter().filter(events);
-                    lines.extend(here.map(|d| (d.name().to_owned(), self.kernel.stat.get(*d))));
+                    let here = old_demotions.into_iter().filter(events);
+                    lines.extend(here.map(|d| (d.name().to_owned(), self.kernel.stat.get(d))));
                 }
                 _ => lines.push((item.name().to_owned(), value)),
             }
@@ -89,7 +89,7 @@ impl Simulation {
         let free = places.iter().map(|&p| self.kernel.memory.free_of(p)).sum();
         let mut lines = vec![("nr_free_pages".to_owned(), free)];
         lines.extend(self.list_lines("nr_zone_", places));
-        for &item in Item::ALL.iter().filter(|i| group(**i, version) == Group::Zones) {
+        for item in Item::ALL.into_iter().filter(|i| group(*i, version) == Group::Zones) {
             lines.push((item.name().to_owned(), self.sum(item, places)));
         }
         lines
@@ -100,7 +100,7 @@ impl Simulation {
         let version = self.kernel.knobs.version;
         let mut lines = self.list_lines("nr_", places);
         lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
-        for &item in Item::ALL.iter().filter(|i| group(**i, version) == Group::Nodes) {
+        for item in Item::ALL.into_iter().filter(|i| group(*i, version) == Group::Nodes) {
             lines.push((item.name().to_owned(), self.sum(item, places)));
         }
         // Nothing in the simulated kernel demotes on these grounds.

@@ -1033,7 +1033,7 @@ fn value(text: &str, name: &str) -> u64 {
 /// Whatever runs, the views say what the counters, the columns and the marks say.
 fn agrees(sim: &Simulation) {
     let vmstat = sim.read_file("/proc/vmstat").expect("it is there");
-    for &item in Item::ALL {
+    for item in Item::ALL {
         let shown = match item {
             Item::Pgalloc => ["dma", "dma32", "normal", "movable"]
                 .iter()

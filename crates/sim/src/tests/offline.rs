@@ -11,7 +11,6 @@ use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use crate::watch::Watch;
-use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::*;
 use homenode_core::topology::{Machine, ZoneKind};

@@ -1,0 +1,36 @@
+//! Enums whose variants have one name each: variants, names and the list of all stand once.
+
+/// Makes an enum with `ALL`, its variants in their order, and `name`, what each one is
+/// called in files, tables and JSON. A variant may have a number as well.
+///
+/// ```
+/// homenode_core::named! {
+///     /// How it is.
+///     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///     pub enum Heat {
+///         /// Accessed.
+///         Hot => "hot",
+///         /// Not accessed.
+///         Cold => "cold",
+///     }
+/// }
+/// assert_eq!(Heat::ALL.map(Heat::name), ["hot", "cold"]);
+/// ```
+#[macro_export]
+macro_rules! named {
+    (
+        $(#[$about:meta])*
+        $vis:vis enum $Enum:ident {
+            $($(#[$doc:meta])* $Variant:ident $(= $number:literal)? => $name:literal,)*
+        }
+    ) => {
+        $(#[$about])*
+        $vis enum $Enum { $($(#[$doc])* $Variant $(= $number)?,)* }
+        impl $Enum {
+            /// All of them, in their order.
+            $vis const ALL: [Self; [$($name),*].len()] = [$(Self::$Variant),*];
+            /// The name of each.
+            $vis const fn name(self) -> &'static str { match self { $(Self::$Variant => $name,)* } }
+        }
+    };
+}
