@@ -15,22 +15,14 @@ use homenode_core::scenario::{Policy, Scenario, Step};
 use homenode_core::topology::Machine;
 use homenode_core::units::{CpuId, NodeId};
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// What of a scenario a machine hasn't got.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
 pub struct Misfit {
     pub(crate) path: Vec<Seg>,
     pub(crate) what: String,
 }
-
-impl fmt::Display for Misfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Misfit {}
 
 /// Whether a scenario's CPUs, nodes and maps are there.
 ///

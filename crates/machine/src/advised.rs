@@ -77,14 +77,6 @@ impl<M: Machine> Advised<M> {
             wishes: Vec::new(),
         }
     }
-    /// The machine inside.
-    pub fn inner(&self) -> &M {
-        &self.inner
-    }
-    /// The machine inside, for whoever stands beside it.
-    pub fn inner_mut(&mut self) -> &mut M {
-        &mut self.inner
-    }
     /// The machine inside, with everything wished forgotten.
     pub fn into_inner(self) -> M {
         self.inner

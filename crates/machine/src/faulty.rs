@@ -77,14 +77,6 @@ impl<M: Machine> Faulty<M> {
             injected: Injected::default(),
         }
     }
-    /// The machine inside.
-    pub fn inner(&self) -> &M {
-        &self.inner
-    }
-    /// The machine inside, for whoever stands beside it.
-    pub fn inner_mut(&mut self) -> &mut M {
-        &mut self.inner
-    }
     /// What has been done to it.
     pub fn injected(&self) -> Injected {
         self.injected

@@ -26,7 +26,6 @@ use homenode_core::engine::seen::{Seen, Source};
 use homenode_core::knobs::{Knob, KnobError};
 use homenode_core::topology;
 use homenode_core::units::{NodeId, Picos};
-use std::fmt;
 
 /// What a machine offers. Fixed for its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,53 +45,35 @@ pub struct Caps {
 }
 
 /// Why nothing can be seen. Loss and staleness are no errors: see [`Seen`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ObserveError {
     /// The machine has stopped: all programs have ended, or it ran into its limit.
+    #[error("the machine has stopped")]
     Ended,
     /// The source broke; the text says how, for people.
+    #[error("{0}")]
     Source(String),
 }
 
-impl fmt::Display for ObserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ended => f.write_str("the machine has stopped"),
-            Self::Source(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for ObserveError {}
-
 /// Why an order was not taken. An order that was taken reports in [`Seen::Done`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum ApplyError {
     /// No such process (any more).
+    #[error("no such process")]
     NoProcess,
     /// No such node, or one without memory.
+    #[error("no such node, or it has no memory")]
     NoNode,
     /// Empty, overlapping or too large spans.
+    #[error("the spans are empty, overlap, don't rise or are too large")]
     BadSpan,
     /// The machine does not do this: see [`Caps`].
+    #[error("this machine does not do that")]
     Unable,
     /// Too many orders wait.
+    #[error("too many orders wait")]
     Full,
 }
-
-impl fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoProcess => "no such process",
-            Self::NoNode => "no such node, or it has no memory",
-            Self::BadSpan => "the spans are empty, overlap, don't rise or are too large",
-            Self::Unable => "this machine does not do that",
-            Self::Full => "too many orders wait",
-        })
-    }
-}
-
-impl std::error::Error for ApplyError {}
 
 /// Whether what is ordered makes sense on a machine, whoever it is about: both nodes of a
 /// move have memory; spans are there, not empty, rise and don't overlap; and a move names no

@@ -43,36 +43,20 @@ pub struct Setup {
 }
 
 /// Why nothing can be simulated.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// A knob's or a file's name or value.
+    #[error("{0}")]
     Knob(KnobError),
     /// Memory that cannot be modelled or had.
-    Memory(MemoryError),
+    #[error("{0}")]
+    Memory(#[source] MemoryError),
     /// The machine contradicts itself.
+    #[error("the machine is impossible: {0:?}")]
     Machine(Impossible),
     /// The scenario names what is not there.
+    #[error("{0}")]
     Scenario(String),
-}
-
-impl std::fmt::Display for SimError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Knob(e) => e.fmt(f),
-            Self::Memory(e) => e.fmt(f),
-            Self::Machine(e) => write!(f, "the machine is impossible: {e:?}"),
-            Self::Scenario(e) => f.write_str(e),
-        }
-    }
-}
-
-impl std::error::Error for SimError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Memory(e) => Some(e),
-            _ => None,
-        }
-    }
 }
 
 impl Simulation {

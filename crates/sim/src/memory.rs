@@ -26,59 +26,36 @@ pub(crate) const PAGES_MAX: u64 = 1 << 31;
 pub(crate) const ZERO_FRAME: u32 = 0;
 
 /// Why the simulated memory cannot be made or grown.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// More zones than a page's word can name.
+    #[error(
+        "the machine has {0} zones with memory; {ZONES_MAX} can be simulated: \
+         join the zones of a node into one"
+    )]
     Zones(usize),
     /// More address space than page numbers reach.
+    #[error("the programs map {0} pages of 4 KiB; 2^31 (8 TiB) can be simulated")]
     Pages(u64),
     /// More address space than was reserved for the run: its mappings leave holes, or
     /// it has more children than were foreseen.
+    #[error(
+        "the programs map {0} pages of 4 KiB with the holes between them, more than \
+         was reserved: fork fewer children at once, or reserve more (Setup::room)"
+    )]
     Room(u64),
     /// More shared frames than a page's word can name.
+    #[error("more than 2^27 pages (512 GiB) are shared between processes")]
     Frames,
     /// More address spaces than merging can name.
+    #[error(
+        "more than 2^20 (1 Mi) processes are there at once, or gone and not yet cleaned \
+         up by ksmd"
+    )]
     Spaces,
     /// The host gave no memory for the columns.
-    Host(std::io::Error),
-}
-
-impl std::fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Zones(n) => write!(
-                f,
-                "the machine has {n} zones with memory; {ZONES_MAX} can be simulated: \
-                 join the zones of a node into one"
-            ),
-            Self::Pages(n) => {
-                write!(f, "the programs map {n} pages of 4 KiB; 2^31 (8 TiB) can be simulated")
-            }
-            Self::Room(n) => write!(
-                f,
-                "the programs map {n} pages of 4 KiB with the holes between them, more than \
-                 was reserved: fork fewer children at once, or reserve more (Setup::room)"
-            ),
-            Self::Frames => {
-                write!(f, "more than 2^27 pages (512 GiB) are shared between processes")
-            }
-            Self::Spaces => write!(
-                f,
-                "more than 2^20 (1 Mi) processes are there at once, or gone and not yet cleaned \
-                 up by ksmd"
-            ),
-            Self::Host(_) => write!(f, "the host gave no memory for the page columns"),
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Host(e) => Some(e),
-            _ => None,
-        }
-    }
+    #[error("the host gave no memory for the page columns")]
+    Host(#[source] std::io::Error),
 }
 
 /// A zone: a count of free pages and the marks it is held against.

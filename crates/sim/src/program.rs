@@ -101,95 +101,74 @@ impl Access {
         if self.left != u64::MAX {
             self.left -= n;
         }
-        let (pages, random) = (self.pages, &mut self.random);
-        let mut put = |page: u64, random: &mut Stream, write: u64| {
-            // All or nothing needs no draw; the common 80:20 takes one.
-            let w = write == 65_536 || (write > 0 && (random.bits() & 0xffff) < write);
-            out.push((self.first + page as u32) | if w { OP_WRITE } else { 0 });
-        };
+        let (pages, write) = (self.pages, self.write);
+        let mut to = Operations { n, first: self.first, write, random: &mut self.random, out };
         match &mut self.source {
-            Source::Uniform => {
-                for _ in 0..n {
-                    let page = random.below(pages);
-                    put(page, random, self.write);
+            Source::Uniform => to.pages(|random| random.below(pages)),
+            Source::Gauss(g) => to.pages(|random| g.draw(random)),
+            Source::Normal(g) => to.pages(|random| g.draw(random)),
+            Source::NormalIh(g) => to.pages(|random| g.draw(random)),
+            Source::Pareto(p) => to.pages(|random| p.draw(random)),
+            Source::Zipf(z) => to.pages(|random| z.draw(random)),
+            Source::Linear { at, stride, phase } => to.pages(|_| {
+                let page = *at;
+                *at += *stride;
+                if *at >= pages {
+                    // The next lap begins a page further on, until all have been.
+                    *phase = (*phase + 1) % (*stride).min(pages);
+                    *at = *phase;
                 }
-            }
-            Source::Gauss(g) => {
-                for _ in 0..n {
-                    let page = g.draw(random);
-                    put(page, random, self.write);
-                }
-            }
-            Source::Normal(g) => {
-                for _ in 0..n {
-                    let page = g.draw(random);
-                    put(page, random, self.write);
-                }
-            }
-            Source::NormalIh(g) => {
-                for _ in 0..n {
-                    let page = g.draw(random);
-                    put(page, random, self.write);
-                }
-            }
-            Source::Pareto(p) => {
-                for _ in 0..n {
-                    let page = p.draw(random);
-                    put(page, random, self.write);
-                }
-            }
-            Source::Linear { at, stride, phase } => {
-                for _ in 0..n {
-                    put(*at, random, self.write);
-                    *at += *stride;
-                    if *at >= pages {
-                        // The next lap begins a page further on, until all have been.
-                        *phase = (*phase + 1) % (*stride).min(pages);
-                        *at = *phase;
-                    }
-                }
-            }
-            Source::MiddleFirst { at } => {
-                for _ in 0..n {
-                    let away = at.div_ceil(2);
-                    let page = if *at % 2 == 0 { pages / 2 + away } else { pages / 2 - away };
-                    put(page, random, self.write);
-                    *at += 1;
-                }
-            }
-            Source::Scattered { at, step } => {
-                for _ in 0..n {
-                    put(*at, random, self.write);
-                    *at = (*at + *step) % pages;
-                }
-            }
-            Source::Zipf(z) => {
-                for _ in 0..n {
-                    let page = z.draw(random);
-                    put(page, random, self.write);
-                }
-            }
-            Source::Sequential { at } => {
-                for _ in 0..n {
-                    put(*at, random, self.write);
-                    *at += 1;
-                    if *at == pages {
-                        *at = 0;
-                    }
-                }
-            }
+                page
+            }),
+            Source::MiddleFirst { at } => to.pages(|_| {
+                let away = at.div_ceil(2);
+                *at += 1;
+                if *at % 2 == 1 { pages / 2 + away } else { pages / 2 - away }
+            }),
+            Source::Scattered { at, step } => to.pages(|_| {
+                let page = *at;
+                *at = (page + *step) % pages;
+                page
+            }),
+            Source::Sequential { at } => to.pages(|_| {
+                let page = *at;
+                *at = if page + 1 == pages { 0 } else { page + 1 };
+                page
+            }),
             Source::HotSpot { pages: hot, share, every, start } => {
                 let moves = now.saturating_sub(*start) / *every;
                 let base = (u128::from(moves) * u128::from(*hot) % u128::from(pages)) as u64;
-                for _ in 0..n {
-                    let page = if random.below(1000) < *share {
+                to.pages(|random| {
+                    if random.below(1000) < *share {
                         (base + random.below(*hot)) % pages
                     } else {
                         random.below(pages)
-                    };
-                    put(page, random, self.write);
-                }
+                    }
+                });
             }
+        }
+    }
+}
+
+/// Operations that are being made.
+struct Operations<'a> {
+    n: u64,
+    first: u32,
+    write: u64,
+    random: &'a mut Stream,
+    out: &'a mut Vec<u32>,
+}
+
+impl Operations<'_> {
+    /// On the pages that `next` gives.
+    #[inline]
+    fn pages(&mut self, mut next: impl FnMut(&mut Stream) -> u64) {
+        for _ in 0..self.n {
+            let page = next(self.random);
+            // All or nothing needs no draw; the common 80:20 takes one.
+            let write = self.write == 65_536
+                || (self.write > 0 && (self.random.bits() & 0xffff) < self.write);
+            self.out.push((self.first + page as u32) | if write { OP_WRITE } else { 0 });
         }
     }
 }

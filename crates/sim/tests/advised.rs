@@ -27,7 +27,7 @@ const SLOW: NodeId = NodeId(1);
 
 impl<M: Holds> Holds for Advised<M> {
     fn sim(&mut self) -> &mut SimMachine {
-        self.inner_mut().sim()
+        self.inside_mut().sim()
     }
 }
 
@@ -143,7 +143,7 @@ fn nothing_moves_and_no_page_is_sent_to_one_node_twice() {
     let mut e = engine(&m);
     let mut m = Logged::new(Advised::new(m));
     drive(&mut m, &mut e, Picos::from_secs(25)).expect("it runs");
-    assert_eq!(m.inner.inner().moved() - before, Pages(0), "something moved");
+    assert_eq!(m.inner.inside().moved() - before, Pages(0), "something moved");
     let wishes = m.inner.take_wishes();
     let of = |why| wishes.iter().filter(|w| w.order.why == why).map(|w| w.pages.0).sum::<u64>();
     let (up, down) = (of(Reason::Hot), of(Reason::MakeRoom));
@@ -178,7 +178,7 @@ fn compare(source: Source, accesses: u64, compute: Picos) -> Compared {
         let all = m.simulation().processes();
         all.iter().find(|p| p.name == "hot").map_or(0.0, |p| Picos(p.ran_ps).as_secs_f64())
     };
-    let alone = ran(m.inner());
+    let alone = ran(m.inside());
     let mut acting = set();
     let mut e = engine(&acting);
     drive(&mut acting, &mut e, Picos::from_secs(60)).expect("it runs");
@@ -236,7 +236,7 @@ proptest! {
         let mut e = engine(&m);
         let mut m = Logged::new(Advised::new(Faulty::new(m, plan)));
         drive(&mut m, &mut e, Picos::from_secs(8)).expect("it runs");
-        prop_assert_eq!(m.inner.inner().inner().moved(), before);
+        prop_assert_eq!(m.inner.inside().inside().moved(), before);
         prop_assert!(m.done.values().all(|n| *n == 1));
         prop_assert_eq!(e.ledger().strays, 0);
         prop_assert_eq!(e.ledger().overexplained, Pages(0));

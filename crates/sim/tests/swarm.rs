@@ -14,7 +14,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::*;
 use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{MBps, NodeId, Pages, Picos};
-use homenode_machine::{FaultPlan, Faulty, Machine as _, ObserveError, drive};
+use homenode_machine::{Around as _, FaultPlan, Faulty, Machine as _, ObserveError, drive};
 use homenode_sim::check::Checker;
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::random::Stream;
@@ -655,7 +655,7 @@ fn drive_seed(seed: u64) -> Result<u64, String> {
                 Ok(()) | Err(ObserveError::Ended) => {}
                 Err(e) => return Err(e.to_string()),
             }
-            let found = checker.findings(machine.inner().simulation());
+            let found = checker.findings(machine.inside().simulation());
             if !found.is_empty() {
                 return Err(format!("at step {step}:\n  {}", found.join("\n  ")));
             }
@@ -665,14 +665,14 @@ fn drive_seed(seed: u64) -> Result<u64, String> {
         if t.tried != t.moved + t.fails.all() + l.unexplained || l.strays > 0 {
             return Err(format!("the ledger does not add up: {t:?}, strays {}", l.strays));
         }
-        if t.moved > machine.inner().moved() {
+        if t.moved > machine.inside().moved() {
             return Err(format!(
                 "{:?} pages said to be moved, {:?} were",
                 t.moved,
-                machine.inner().moved()
+                machine.inside().moved()
             ));
         }
-        Ok(Some((machine.inner().hash(), t.moved.0)))
+        Ok(Some((machine.inside().hash(), t.moved.0)))
     };
     let (first, second) = (once()?, once()?);
     if first != second {

@@ -11,7 +11,7 @@ use homenode_core::engine::seen::{Source, Span, Who};
 use homenode_core::engine::{Engine, Ledger, Settings, Verdict, Why};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::units::{NodeId, Picos};
-use homenode_machine::{Advised, Machine, ObserveError, Wish, drive};
+use homenode_machine::{Advised, Around as _, Machine, ObserveError, Wish, drive};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whoever wants to stop is asked so often.
@@ -126,7 +126,7 @@ pub(super) fn run<M: Machine>(
         result = drive(&mut machine, &mut engine, end.min(before + STEP));
         let wishes = machine.take_wishes();
         outcome.wish(&engine, wishes);
-        names(machine.inner(), &mut outcome.names);
+        names(machine.inside(), &mut outcome.names);
         // A machine that stands still has stopped.
         if result.is_err() || machine.now() == before {
             break;

@@ -233,11 +233,14 @@ pub struct ScanWork {
     version: KernelVersion,
     scan_delay_ms: u32,
     who: Scanner,
+    /// Pages left to spend on ranges with changes; may end below 0 by less than 2 MiB.
     pages: i64,
+    /// Pages left to look at; may end below 0 by less than 2 MiB. Not used by 3.8.
     virt_pages: i64,
     cursor_vpn: u64,
     at: At,
     pid_skipped: bool,
+    /// Whether this is the second pass, which ignores inactivity.
     forced: bool,
 }
 
@@ -256,19 +259,6 @@ impl ScanWork {
             pid_skipped: false,
             forced: false,
         }
-    }
-
-    /// Pages left to spend on ranges with changes; may end below 0 by less than 2 MiB.
-    pub fn pages_left(&self) -> i64 {
-        self.pages
-    }
-    /// Pages left to look at; may end below 0 by less than 2 MiB. Not used by 3.8.
-    pub fn virt_pages_left(&self) -> i64 {
-        self.virt_pages
-    }
-    /// Whether this is the second pass, which ignores inactivity.
-    pub fn is_forced(&self) -> bool {
-        self.forced
     }
 
     /// The next thing to do. `vmas` are all VMAs of the address space in rising

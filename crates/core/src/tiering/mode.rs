@@ -21,8 +21,6 @@ impl Mode {
     pub const NORMAL: Self = Self(1);
     /// Promotion from slow nodes.
     pub const TIERING: Self = Self(2);
-    /// Both.
-    pub const BOTH: Self = Self(3);
 
     /// The mode of a written value; `None` above 4.
     pub const fn from_raw(v: u8) -> Option<Self> {

@@ -14,8 +14,6 @@ pub const DEF_PRIORITY: u32 = 12;
 pub const SWAP_CLUSTER_MAX: u64 = 32;
 /// Rounds without progress after which kswapd gives up.
 pub const MAX_RECLAIM_RETRIES: u32 = 16;
-/// How long kswapd sleeps before it looks again whether the node is balanced, in ms.
-pub const RECHECK_MS: u64 = 100;
 
 /// The lists of a node, in the order in which a pass takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -244,7 +244,7 @@ fn node(node: NodeId, free: u64) -> Seen {
     Seen::Node { node, zones: vec![ZoneSeen { free: Pages(free), marks }], load: None }
 }
 fn see(m: &mut Advised<Told>, says: Vec<Seen>) -> Vec<Seen> {
-    m.inner_mut().says = says;
+    m.inside_mut().says = says;
     let mut out = Vec::new();
     m.wait(m.now() + Picos::from_secs(1), &mut out).expect("it never ends");
     out
@@ -269,7 +269,7 @@ fn an_order_is_written_down_reported_once_and_shown() {
     // Looks are cut at the order's border, and the machine is asked nothing else.
     m.submit(&order(2, Act::Look { who: ONE, spans: vec![span(50, 150)] })).unwrap();
     let parts = vec![span(50, 100), span(100, 150)];
-    assert_eq!(m.inner().asked, [Act::Look { who: ONE, spans: parts }]);
+    assert_eq!(m.inside().asked, [Act::Look { who: ONE, spans: parts }]);
     // With the process, what it would have left free goes.
     let out = see(&mut m, vec![Seen::Gone { who: ONE }, node(A, 510)]);
     assert_eq!(out[1], node(A, 510));
@@ -298,7 +298,7 @@ fn what_can_not_be_is_refused_and_what_is_gone_is_told() {
     assert_eq!(m.submit(&order(2, moves(ONE, &[s]))), Err(ApplyError::NoProcess));
     let new = Who { start: 9, ..ONE };
     m.submit(&order(3, moves(new, &[s]))).unwrap();
-    m.inner_mut().says = vec![Seen::Gone { who: new }];
+    m.inside_mut().says = vec![Seen::Gone { who: new }];
     // Too short a wait for the report: the process goes first.
     let mut out = Vec::new();
     m.wait(m.now(), &mut out).unwrap();

@@ -117,7 +117,7 @@ impl Kernel {
     pub(crate) fn ksm(&self) -> &Ksm {
         self.merging.ksm.as_ref().expect("the rules are back after their work")
     }
-    pub(super) fn ksm_mut(&mut self) -> &mut Ksm {
+    pub(crate) fn ksm_mut(&mut self) -> &mut Ksm {
         self.merging.ksm.as_mut().expect("the rules are back after their work")
     }
     /// Lets the rules work on this memory on behalf of `ctx`.
@@ -347,11 +347,6 @@ impl Kernel {
 
     // ── ksmd and its files ─────────────────────────────────────────────────────
 
-    /// The state of merging, for tests of what going offline does to it.
-    #[cfg(test)]
-    pub(crate) fn ksm_state(&mut self) -> &mut Ksm {
-        self.ksm_mut()
-    }
     /// Writes to a file of `/sys/kernel/mm/ksm` as root, on behalf of `ctx`.
     ///
     /// # Errors

@@ -14,10 +14,10 @@ use homenode_core::knobs::{Errno, KnobError};
 use homenode_core::scenario::Action;
 use homenode_core::units::Picos;
 use std::collections::VecDeque;
-use std::fmt;
 
 /// Why a file could not be opened, read or written; its `Display` is for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {}: {why}", errno.name())]
 pub struct FileError {
     /// The path as it was given.
     pub path: String,
@@ -26,14 +26,6 @@ pub struct FileError {
     /// Why, and what to do.
     pub why: String,
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.path, self.errno.name(), self.why)
-    }
-}
-
-impl std::error::Error for FileError {}
 
 impl FileError {
     pub(crate) fn new(path: &str, errno: Errno, why: &str) -> Self {

@@ -6,7 +6,7 @@ use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::scenario::{Pattern, Policy, Process, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::{ALWAYS, Load, Stage};
-use homenode_machine::{FaultPlan, Faulty, Machine};
+use homenode_machine::{Around as _, FaultPlan, Faulty, Machine};
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::{Setup, Simulation};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl Holds for SimMachine {
 }
 impl<M: Holds> Holds for Faulty<M> {
     fn sim(&mut self) -> &mut SimMachine {
-        self.inner_mut().sim()
+        self.inside_mut().sim()
     }
 }
 

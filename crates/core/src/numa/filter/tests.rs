@@ -55,7 +55,10 @@ fn first_steps() {
 fn tier_step() {
     let slow = HintFault { src_top_tier: false, mode: Mode::TIERING, ..fault() };
     assert_eq!(decide(slow, TASK, None), stay(Why::Cold));
-    assert_eq!(decide(HintFault { mode: Mode::BOTH, ..slow }, TASK, None), stay(Why::Cold));
+    assert_eq!(
+        decide(HintFault { mode: Mode::from_raw(3).unwrap(), ..slow }, TASK, None),
+        stay(Why::Cold)
+    );
     assert_eq!(decide(HintFault { version: V5_18, ..slow }, TASK, None), go(Why::NoGroup));
     // Step 4: a leftover time after tiering was switched off.
     let off = HintFault { mode: Mode::NORMAL, last_node: None, ..slow };

@@ -48,11 +48,8 @@ fn run(k: &Knobs, who: Scanner, mm: &mut MmScan, vmas: &mut [Vma]) -> String {
             ScanStep::Scan { vma, start_vpn, end_vpn } => {
                 let n = if vmas[vma].marks { end_vpn - start_vpn } else { 0 };
                 work.scanned(mm, vmas, n);
-                let forced = if work.is_forced() { " forced" } else { "" };
-                log += &format!(
-                    "{vma} scan {start_vpn}..{end_vpn} left {}{forced}\n",
-                    work.pages_left()
-                );
+                let forced = if work.forced { " forced" } else { "" };
+                log += &format!("{vma} scan {start_vpn}..{end_vpn} left {}{forced}\n", work.pages);
             }
             ScanStep::Done => return log + &format!("seq {} offset {}", mm.seq, mm.offset_vpn),
         }
@@ -264,7 +261,7 @@ fn pte() {
     for (mode, fast_marked, stamp) in [
         (Mode::NORMAL, true, false),
         (Mode::TIERING, false, true),
-        (Mode::BOTH, true, true),
+        (Mode::from_raw(3).unwrap(), true, true),
         (Mode::from_raw(4).unwrap(), false, false),
     ] {
         let r = RangeFacts { mode, ..range };

@@ -493,7 +493,7 @@ fn files_change_in_the_middle_of_a_run() {
 #[test]
 fn writers_wait_while_memory_goes_offline() {
     let mut sim = boot(&two(), KernelVersion::V6_12);
-    sim.kernel.ksm_state().going_offline();
+    sim.kernel.ksm_mut().going_offline();
     check(
         &mut sim,
         "
@@ -527,7 +527,7 @@ fn writers_wait_while_memory_goes_offline() {
     assert!(sim.outcomes()[0].missed().expect("it waits").contains("before memory was offline"));
     sim.act_again();
     assert!(sim.outcomes()[0].waits, "it is still on its way out");
-    sim.kernel.ksm_state().offline_cancelled();
+    sim.kernel.ksm_mut().offline_cancelled();
     sim.act_again();
     assert_eq!((sim.outcomes()[0].missed(), sim.outcomes()[0].waits), (None, false));
     assert_eq!(sim.read_file("/sys/kernel/mm/ksm/run").expect("a knob"), "1\n");
