@@ -1,5 +1,7 @@
 //! Lists of numbers as the kernel prints them: `0-3,8,10-11`.
 
+pub use homenode_core::tiering::tiers::list_in_order as write_list;
+
 /// Numbers in one list; twice the CPUs that a kernel can have.
 const MOST: u64 = 16_384;
 
@@ -29,20 +31,6 @@ pub fn parse_list(s: &str, high: u32) -> Result<Vec<u32>, String> {
         out.extend(from..=to);
     }
     Ok(out)
-}
-
-/// The shortest list of these numbers, in their order.
-pub fn write_list(numbers: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &n in numbers {
-        match runs.last_mut() {
-            Some((_, end)) if end.checked_add(1) == Some(n) => *end = n,
-            _ => runs.push((n, n)),
-        }
-    }
-    let parts: Vec<String> =
-        runs.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
-    parts.join(",")
 }
 
 #[cfg(test)]

@@ -68,16 +68,8 @@ fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
     let links = top.get("link")?.list()?.iter().map(link).collect::<Result<_, _>>()?;
     let mut costs = Costs::default();
     if let Some(table) = top.opt("cost") {
-        const NAMES: [&str; Cost::ALL.len()] = {
-            let mut names = [""; Cost::ALL.len()];
-            let mut i = 0;
-            while i < names.len() {
-                names[i] = Cost::ALL[i].name();
-                i += 1;
-            }
-            names
-        };
-        let fields = table.table(&NAMES)?;
+        let names: Vec<&str> = Cost::ALL.iter().map(|c| c.name()).collect();
+        let fields = table.table(&names)?;
         for &cost in Cost::ALL {
             if let Some(c) = fields.opt(cost.name()) {
                 costs.0.insert(cost, constant(&c, cost.unit(), cost.bounds())?);
@@ -241,11 +233,7 @@ fn constant(c: &Cur<'_>, unit: Unit, bounds: (u64, u64)) -> Result<Constant, Con
             unit.name()
         )));
     }
-    let origin = t.get("source")?.word(&[
-        (Origin::Measured.name(), Origin::Measured),
-        (Origin::Quoted.name(), Origin::Quoted),
-        (Origin::Assumed.name(), Origin::Assumed),
-    ])?;
+    let origin = t.get("source")?.word(&Origin::ALL.map(|o| (o.name(), o)))?;
     let method = t.get("method")?;
     if method.text()?.trim().is_empty() {
         return Err(

@@ -220,10 +220,7 @@ impl<'a> Cur<'a> {
     }
 
     /// The table's fields; keys outside `allowed` are errors.
-    pub(crate) fn table(
-        &self,
-        allowed: &'static [&'static str],
-    ) -> Result<Fields<'a>, ConfigError> {
+    pub(crate) fn table(&self, allowed: &[&str]) -> Result<Fields<'a>, ConfigError> {
         let fields = self.any_table()?;
         for e in fields.entries {
             if !allowed.contains(&e.key.as_str()) {

@@ -55,7 +55,7 @@ use crate::kernel::KernelVersion;
 use advisor::Advisor;
 use item::{Items, State};
 use memory::{BreakError, Memory, MmId, Next, Page, StableId, Vpn};
-use stable::{Place, Stable};
+use stable::Stable;
 use tree::{NIL, Root};
 
 pub use scan::{Batch, Outcome, Step, Visit, Why};
@@ -86,12 +86,6 @@ pub struct Rules {
     pub join_wipes: bool,
     /// Smart scan passes no item over that hangs at a stable node.
     pub stable_never_skipped: bool,
-    /// A switch of `merge_across_nodes` removes stale nodes first. The seed's
-    /// first patch alone does not: its problem 1.
-    pub purges: bool,
-    /// A node whose page has moved goes to the tree of its new memory node. The
-    /// seed's first patch alone does not: its problem 2.
-    pub rehomes: bool,
 }
 
 impl Rules {
@@ -106,13 +100,7 @@ impl Rules {
             smart: version >= V6_12,
             join_wipes: version >= V7_3,
             stable_never_skipped: version >= V7_3,
-            purges: true,
-            rehomes: true,
         }
-    }
-    /// The seed's patch without those that followed it.
-    pub fn seed_patch_alone() -> Self {
-        Self { purges: false, rehomes: false, ..Self::of(KernelVersion::V3_8) }
     }
 }
 
@@ -274,11 +262,7 @@ impl Ksm {
     ///
     /// Source: specs/ksm.md#files.
     pub fn new(version: KernelVersion, nr_nodes: usize) -> Self {
-        Self::with(Rules::of(version), nr_nodes)
-    }
-
-    /// As [`Ksm::new`] with rules that may differ from those of a release.
-    pub fn with(rules: Rules, nr_nodes: usize) -> Self {
+        let rules = Rules::of(version);
         assert!((1..=NODES_MAX).contains(&nr_nodes), "1 to {NODES_MAX} nodes, not {nr_nodes}");
         Self {
             rules,
@@ -773,12 +757,6 @@ impl Ksm {
         } else {
             self.items.get_mut(item).next = next;
         }
-    }
-
-    /// Where a stable node hangs, for those outside: its tree, `None` on the migrate list.
-    pub fn tree_of_node(&self, node: StableId) -> Option<usize> {
-        let n = (node.0 < self.stable.len()).then(|| self.stable.get(node.0))?;
-        matches!(n.place, Place::Tree | Place::Dup).then_some(usize::from(n.tree))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a run leaves: counters, moves, residency, and one hash of it all.
 
 use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::page::Word;
 use crate::simulation::Simulation;
 use crate::vmstat::{Item, VmStat};
 use homenode_core::ksm::{Counters, Effort};
@@ -97,16 +98,18 @@ impl Simulation {
         let mut all = vec![Stretch::default(); n.max(1)];
         let total = self.kernel.memory.blocks.len() as u64 * 512;
         self.kernel.memory.each_entry(|page, w, _| {
-            if !w.resident() || self.kernel.memory.is_zero_page(w) {
-                return;
-            }
-            let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
-            let node = self.kernel.memory.node_of(self.kernel.memory.word(item).zone());
-            let s = &mut all[(u64::from(page) * n as u64 / total) as usize];
-            s.resident += 1;
-            s.fast += u64::from(self.kernel.top[node]);
+            self.add_page(&mut all[(u64::from(page) * n as u64 / total) as usize], page, w);
         });
         all
+    }
+    fn add_page(&self, to: &mut Stretch, page: u32, w: Word) {
+        let memory = &self.kernel.memory;
+        if !w.resident() || memory.is_zero_page(w) {
+            return;
+        }
+        let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
+        to.resident += 1;
+        to.fast += u64::from(self.kernel.top[memory.node_of(memory.word(item).zone())]);
     }
     /// Resident pages of all address spaces in ranges of virtual pages `[start, end)`,
     /// in the order of the ranges; a page that two spaces have counts twice.
@@ -119,14 +122,7 @@ impl Simulation {
                 for (first_vpn, first_page) in space.steps(start / step, end.div_ceil(step)) {
                     for i in start.max(first_vpn)..end.min(first_vpn + step) {
                         let page = first_page + (i - first_vpn) as u32;
-                        let w = memory.word(page);
-                        if !w.resident() || memory.is_zero_page(w) {
-                            continue;
-                        }
-                        let item = if w.shared() { w.frame() | FRAME_ITEM } else { page };
-                        let node = memory.node_of(memory.word(item).zone());
-                        s.resident += 1;
-                        s.fast += u64::from(self.kernel.top[node]);
+                        self.add_page(s, page, memory.word(page));
                     }
                 }
             }

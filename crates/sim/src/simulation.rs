@@ -226,12 +226,9 @@ impl Simulation {
         let current = self.cpus[cpu].queue.front();
         let behind_ksmd = current.is_some_and(|&c| c != id && self.is_ksmd(c));
         let cpu = &mut self.cpus[cpu];
-        if front {
-            // A daemon that wakes runs at once, as a sleeper with much lag does.
-            cpu.queue.push_front(id);
-            cpu.slice_end = now + SLICE;
-        } else if behind_ksmd {
-            // ksmd gives way to whoever wakes.
+        if front || behind_ksmd {
+            // A daemon that wakes runs at once, as a sleeper with much lag does; and ksmd
+            // gives way to whoever wakes.
             cpu.queue.push_front(id);
             cpu.slice_end = now + SLICE;
         } else {

@@ -36,6 +36,7 @@
 mod checksum;
 mod error;
 mod header;
+mod partial;
 mod read;
 mod write;
 
@@ -166,6 +167,12 @@ impl Batch {
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.kind.is_empty()
+    }
+    pub(crate) fn clear(&mut self) {
+        let Self { kind, task, insns, page, pages, reads, writes, arg } = self;
+        kind.clear();
+        [insns, page, pages, arg].into_iter().for_each(Vec::clear);
+        [task, reads, writes].into_iter().for_each(Vec::clear);
     }
     /// The row at `i`.
     ///

@@ -16,10 +16,10 @@
 //! Source: specs/observe.md#parquet.
 
 use crate::TraceError;
+use crate::partial::{Group, Partial, properties, with_end};
 use homenode_core::engine::seen::Source;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_core::view::Row;
-use parquet::basic::Compression;
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
 };
@@ -27,15 +27,13 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
 };
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Key of the metadata that say what was observed, as JSON.
@@ -91,9 +89,7 @@ enum Value {
 
 /// Writes observations.
 pub struct Writer {
-    path: PathBuf,
-    partial: PathBuf,
-    file: Option<SerializedFileWriter<BufWriter<File>>>,
+    out: Partial,
     schema: TypePtr,
     tiers: BTreeMap<NodeId, u64>,
     about: KeyValue,
@@ -109,29 +105,10 @@ impl Writer {
     /// # Errors
     /// [`TraceError::Create`] where that cannot be made, or `path` is a directory.
     pub fn create(path: impl AsRef<Path>, about: &About) -> Result<Self, TraceError> {
-        let path = path.as_ref().to_owned();
-        let partial = beside(&path, ".partial");
-        let create = |source| TraceError::Create { path: path.clone(), source };
-        if path.is_dir() {
-            return Err(create(io::Error::from(io::ErrorKind::IsADirectory)));
-        }
-        let out = BufWriter::new(File::create(&partial).map_err(create)?);
         let text = schema(&about.tiers);
         let schema = Arc::new(parse_message_type(&text).expect("made of fixed words and numbers"));
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .set_statistics_enabled(EnabledStatistics::None)
-            .set_offset_index_disabled(true)
-            .set_created_by("homenode".to_owned())
-            .build();
-        let file = SerializedFileWriter::new(out, Arc::clone(&schema), Arc::new(properties));
-        let file = match file {
-            Ok(file) => file,
-            Err(e) => {
-                let _ = fs::remove_file(&partial);
-                return Err(TraceError::Write { path, reason: e.to_string() });
-            }
-        };
+        let properties = properties().set_offset_index_disabled(true);
+        let out = Partial::create(path.as_ref(), Arc::clone(&schema), properties)?;
         let about_text = json!({
             "version": VERSION,
             "source": about.source.name(),
@@ -141,9 +118,7 @@ impl Writer {
             "began_unix_ms": about.began_unix_ms,
         });
         Ok(Self {
-            path,
-            partial,
-            file: Some(file),
+            out,
             schema,
             tiers: about.tiers.clone(),
             about: KeyValue::new(KEY.to_owned(), about_text.to_string()),
@@ -180,17 +155,19 @@ impl Writer {
     /// [`TraceError::Write`]; what was kept before stays.
     pub fn keep(&mut self) -> Result<(), TraceError> {
         self.group()?;
-        let path = self.path.clone();
-        let failed = |reason: String| TraceError::Write { path: path.clone(), reason };
-        let Some(file) = self.file.as_mut() else { return Ok(()) };
-        file.flush().map_err(|e| failed(e.to_string()))?;
-        let next = beside(&self.path, ".next");
+        let out = &mut self.out;
+        let Some(file) = out.file.as_mut() else { return Ok(()) };
+        if let Err(e) = file.flush() {
+            return Err(out.failed(e));
+        }
+        let next = with_end(&out.path, ".next");
         let groups = file.flushed_row_groups().to_vec();
-        let done = copy(&self.partial, &next, self.footer(groups))
-            .and_then(|()| fs::rename(&next, &self.path).map_err(|e| e.to_string()));
+        let out = &self.out;
+        let done = copy(&out.beside, &next, self.footer(groups))
+            .and_then(|()| fs::rename(&next, &out.path).map_err(|e| e.to_string()));
         done.map_err(|reason| {
             let _ = fs::remove_file(&next);
-            failed(reason)
+            out.failed(reason)
         })
     }
 
@@ -200,30 +177,16 @@ impl Writer {
     /// [`TraceError::Write`]; what was kept before stays.
     pub fn finish(mut self) -> Result<u64, TraceError> {
         self.group()?;
-        let failed = |reason: String| TraceError::Write { path: self.path.clone(), reason };
-        let mut file = self.file.take().expect("finish consumes the writer");
-        file.append_key_value_metadata(self.about.clone());
-        let out = file.into_inner().map_err(|e| failed(e.to_string()))?;
-        let out = out.into_inner().map_err(|e| failed(e.to_string()))?;
-        out.sync_all().map_err(|e| failed(e.to_string()))?;
-        let bytes = out.metadata().map_err(|e| failed(e.to_string()))?.len();
-        fs::rename(&self.partial, &self.path).map_err(|e| failed(e.to_string()))?;
-        Ok(bytes)
+        self.out.finish([self.about])
     }
 
     fn group(&mut self) -> Result<(), TraceError> {
         let columns = std::mem::take(&mut self.columns);
         let held = std::mem::take(&mut self.held);
-        let Some(file) = self.file.as_mut().filter(|_| held > 0) else { return Ok(()) };
-        let written = (|| {
-            let mut group = file.next_row_group()?;
-            for column in &columns {
-                column.write(&mut group)?;
-            }
-            group.close()?;
-            Ok::<(), ParquetError>(())
-        })();
-        written.map_err(|e| TraceError::Write { path: self.path.clone(), reason: e.to_string() })
+        if held == 0 {
+            return Ok(());
+        }
+        self.out.group(|group| columns.iter().try_for_each(|column| column.write(group)))
     }
 
     fn footer(&self, groups: Vec<RowGroupMetaData>) -> ParquetMetaData {
@@ -233,19 +196,6 @@ impl Writer {
         let created_by = Some("homenode".to_owned());
         ParquetMetaData::new(FileMetaData::new(1, rows, created_by, about, schema, None), groups)
     }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        // After `finish` the file has its final name, and there is nothing to remove.
-        let _ = fs::remove_file(&self.partial);
-    }
-}
-
-fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.to_owned().into_os_string();
-    name.push(end);
-    PathBuf::from(name)
 }
 
 /// The groups so far, and their footer.
@@ -373,8 +323,6 @@ impl Values {
     }
 }
 
-type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
-
 fn write<T: DataType>(group: &mut Group<'_>, all: &[Option<T::T>]) -> Result<(), ParquetError> {
     let there: Vec<T::T> = all.iter().flatten().cloned().collect();
     let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
@@ -443,7 +391,7 @@ mod tests {
         assert_eq!(meta.file_metadata().num_rows(), rows.len() as i64);
         (meta.num_row_groups(), rows)
     }
-    struct Folder(PathBuf);
+    struct Folder(std::path::PathBuf);
     impl Folder {
         fn new(name: &str) -> Self {
             let path =

@@ -199,7 +199,7 @@ impl Batches<'_> {
     fn fill(&mut self, batch: &mut Batch) -> Result<Result<bool, String>, ParquetError> {
         while self.left == 0 {
             if self.group >= self.reader.sums.len() {
-                resize(batch, 0);
+                batch.clear();
                 return Ok(Ok(false));
             }
             let group = self.group;
@@ -212,7 +212,7 @@ impl Batches<'_> {
         };
         let [kind, task, reads, writes] = &mut columns.ints;
         let [insns, page, pages, arg] = &mut columns.longs;
-        resize(batch, 0);
+        batch.clear();
         let ints = &mut self.ints;
         take(kind, n, ints)?;
         for &k in ints.iter() {
@@ -283,17 +283,6 @@ fn take<T: DataType>(
         }
     }
     Ok(())
-}
-
-fn resize(b: &mut Batch, n: usize) {
-    b.kind.truncate(n);
-    b.task.truncate(n);
-    b.insns.truncate(n);
-    b.page.truncate(n);
-    b.pages.truncate(n);
-    b.reads.truncate(n);
-    b.writes.truncate(n);
-    b.arg.truncate(n);
 }
 
 #[cfg(test)]

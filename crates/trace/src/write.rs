@@ -1,16 +1,12 @@
 //! Writing a recording, row group by row group.
 
 use crate::checksum::Checksum;
+use crate::partial::{Group, Partial, properties};
 use crate::{Batch, Header, ROW_GROUP_ROWS, Row, TraceError};
-use parquet::basic::Compression;
 use parquet::data_type::{Int32Type, Int64Type};
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use std::fs::{self, File};
-use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The columns of a recording.
@@ -32,9 +28,7 @@ pub(crate) const KEY_GROUPS: &str = "homenode.row_group_checksums";
 /// Writes a recording beside its final place and renames it when it is whole.
 /// A writer that is dropped unfinished removes what it wrote.
 pub struct Writer {
-    path: PathBuf,
-    partial: PathBuf,
-    file: Option<SerializedFileWriter<BufWriter<File>>>,
+    out: Partial,
     rows: Batch,
     pushed: u64,
     sums: Vec<u64>,
@@ -47,38 +41,9 @@ impl Writer {
     /// # Errors
     /// [`TraceError::Create`] where that file cannot be made, or `path` is a directory.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let path = path.as_ref().to_owned();
-        let mut partial = path.clone().into_os_string();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let create = |source| TraceError::Create { path: path.clone(), source };
-        if path.is_dir() {
-            return Err(create(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
-        }
-        let out = File::create(&partial).map_err(create)?;
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .set_statistics_enabled(EnabledStatistics::None)
-            .set_created_by("homenode".to_owned())
-            .build();
         let schema = parse_message_type(SCHEMA).expect("the schema is a constant");
-        let file =
-            SerializedFileWriter::new(BufWriter::new(out), Arc::new(schema), Arc::new(properties));
-        let file = match file {
-            Ok(f) => f,
-            Err(e) => {
-                let _ = fs::remove_file(&partial);
-                return Err(TraceError::Write { path, reason: e.to_string() });
-            }
-        };
-        Ok(Self {
-            path,
-            partial,
-            file: Some(file),
-            rows: Batch::default(),
-            pushed: 0,
-            sums: Vec::new(),
-        })
+        let out = Partial::create(path.as_ref(), Arc::new(schema), properties())?;
+        Ok(Self { out, rows: Batch::default(), pushed: 0, sums: Vec::new() })
     }
 
     /// Rows so far.
@@ -88,7 +53,7 @@ impl Writer {
 
     /// Bytes that left for the file so far.
     pub fn bytes_written(&self) -> u64 {
-        self.file.as_ref().map_or(0, |f| f.bytes_written() as u64)
+        self.out.file.as_ref().map_or(0, |f| f.bytes_written() as u64)
     }
 
     /// Adds a row; writes a row group when one is full.
@@ -113,24 +78,20 @@ impl Writer {
         if self.rows.is_empty() {
             return Ok(());
         }
-        let Some(file) = self.file.as_mut() else { return Ok(()) };
         self.sums.push(sum(&self.rows));
-        let written = (|| {
-            let mut group = file.next_row_group()?;
-            let b = &self.rows;
-            ints(&mut group, b.kind.iter().map(|&k| k as i32))?;
-            ints(&mut group, b.task.iter().map(|&v| v as i32))?;
-            longs(&mut group, &b.insns)?;
-            longs(&mut group, &b.page)?;
-            longs(&mut group, &b.pages)?;
-            ints(&mut group, b.reads.iter().map(|&v| v as i32))?;
-            ints(&mut group, b.writes.iter().map(|&v| v as i32))?;
-            longs(&mut group, &b.arg)?;
-            group.close()?;
-            Ok::<(), parquet::errors::ParquetError>(())
-        })();
-        clear(&mut self.rows);
-        written.map_err(|e| TraceError::Write { path: self.path.clone(), reason: e.to_string() })
+        let b = &self.rows;
+        let written = self.out.group(|group| {
+            ints(group, b.kind.iter().map(|&k| k as i32))?;
+            ints(group, b.task.iter().map(|&v| v as i32))?;
+            longs(group, &b.insns)?;
+            longs(group, &b.page)?;
+            longs(group, &b.pages)?;
+            ints(group, b.reads.iter().map(|&v| v as i32))?;
+            ints(group, b.writes.iter().map(|&v| v as i32))?;
+            longs(group, &b.arg)
+        });
+        self.rows.clear();
+        written
     }
 
     /// Ends the recording with its header and puts it in its place. Returns its size in bytes.
@@ -139,48 +100,19 @@ impl Writer {
     /// [`TraceError::Write`]; nothing then stands at the final place that was not there before.
     pub fn finish(mut self, header: &Header) -> Result<u64, TraceError> {
         self.flush()?;
-        let failed = |reason: String| TraceError::Write { path: self.path.clone(), reason };
-        let mut file = self.file.take().expect("finish consumes the writer");
-        let json = serde_json::to_string(header).map_err(|e| failed(e.to_string()))?;
+        let json = serde_json::to_string(header).map_err(|e| self.out.failed(e))?;
         let mut c = Checksum::new();
         c.bytes(json.as_bytes());
         let groups: Vec<String> = self.sums.iter().map(|s| format!("{s:016x}")).collect();
         let groups = groups.join(" ");
         c.bytes(groups.as_bytes());
-        file.append_key_value_metadata(KeyValue::new(KEY_HEADER.to_owned(), json));
-        file.append_key_value_metadata(KeyValue::new(KEY_GROUPS.to_owned(), groups));
-        file.append_key_value_metadata(KeyValue::new(
-            KEY_CHECKSUM.to_owned(),
-            format!("{:016x}", c.value()),
-        ));
-        let out = file.into_inner().map_err(|e| failed(e.to_string()))?;
-        let out = out.into_inner().map_err(|e| failed(e.to_string()))?;
-        out.sync_all().map_err(|e| failed(e.to_string()))?;
-        let bytes = out.metadata().map_err(|e| failed(e.to_string()))?.len();
-        fs::rename(&self.partial, &self.path).map_err(|e| failed(e.to_string()))?;
-        Ok(bytes)
+        self.out.finish([
+            KeyValue::new(KEY_HEADER.to_owned(), json),
+            KeyValue::new(KEY_GROUPS.to_owned(), groups),
+            KeyValue::new(KEY_CHECKSUM.to_owned(), format!("{:016x}", c.value())),
+        ])
     }
 }
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        // After `finish` the file has its final name, and there is nothing to remove.
-        let _ = fs::remove_file(&self.partial);
-    }
-}
-
-fn clear(b: &mut Batch) {
-    b.kind.clear();
-    b.task.clear();
-    b.insns.clear();
-    b.page.clear();
-    b.pages.clear();
-    b.reads.clear();
-    b.writes.clear();
-    b.arg.clear();
-}
-
-type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
 
 fn ints(group: &mut Group<'_>, values: impl Iterator<Item = i32>) -> parquet::errors::Result<()> {
     let values: Vec<i32> = values.collect();

@@ -314,7 +314,7 @@ impl Ksm {
 
     /// Whether something is shared; if not, all stable nodes are removed.
     fn is_sharing<M: Memory>(&mut self, mem: &mut M) -> bool {
-        self.counters.pages_shared > 0 || self.rules.purges && !self.remove_stable_nodes(mem)
+        self.counters.pages_shared > 0 || !self.remove_stable_nodes(mem)
     }
 
     /// Equality first, then sharing, then memory for the trees.

@@ -255,7 +255,7 @@ impl Ksm {
         if let Some(node) = own {
             let n = self.stable.get(node);
             let (is_waiting, tree) = (n.place == Place::Migrate, usize::from(n.tree));
-            if !is_waiting && self.rules.rehomes && self.tree_of(mem, page) != tree {
+            if !is_waiting && self.tree_of(mem, page) != tree {
                 self.stable.unhang(node);
                 self.stable.push_migrate(node);
             }
@@ -489,7 +489,7 @@ impl Ksm {
         if mem.is_locked(met.page) {
             return Found::Locked;
         }
-        if !self.rules.rehomes || self.tree_of(mem, met.page) == tree {
+        if self.tree_of(mem, met.page) == tree {
             return Found::Page(met.page);
         }
         // The twin's page has left this memory node: it makes room.

@@ -288,8 +288,13 @@ pub fn list_of(numbers: &[u32]) -> String {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
+    list_in_order(&sorted)
+}
+
+/// The shortest list of these numbers, in their order.
+pub fn list_in_order(numbers: &[u32]) -> String {
     let mut out = String::new();
-    let mut rest = sorted.as_slice();
+    let mut rest = numbers;
     while let Some(first) = rest.first() {
         let run = rest.iter().zip(*first..).take_while(|(n, expected)| **n == *expected).count();
         let comma = if out.is_empty() { "" } else { "," };

@@ -20,11 +20,11 @@
 //!
 //! Source: specs/end-to-end.md#lists, specs/tiering.md#turns
 
-use super::tiering::{tiered, zones_on};
+use super::tiering::{neighbour, tiered, zones_on};
 use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs};
 use super::{hold, placed, under};
 use homenode_core::knobs::Knob;
-use homenode_core::units::{NodeId, Picos};
+use homenode_core::units::NodeId;
 
 /// How often the walker walks, and the neighbour grows after it. From the fifth turn on two
 /// boots of one kernel differ: a pass more or less is a goal of pages more or less.
@@ -90,15 +90,7 @@ fn turns<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
     for _ in 0..TURNS {
         stage.walk(&walker)?;
         let cold = above_low(stage)? + CHUNK;
-        stage.start(&Program {
-            name: "neighbour",
-            hot: 0,
-            cold,
-            on: At::Bound(case.fast),
-            huge: false,
-            runs: Runs::Pinned(case.fast),
-            reads: Reads::For(Picos::ZERO),
-        })?;
+        neighbour(stage, case.fast, cold, false)?;
         rest(stage, case.fast)?;
     }
     let there = placed(stage, &walker, walker.hot, pages)?;

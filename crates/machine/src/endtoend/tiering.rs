@@ -141,15 +141,20 @@ fn room(zones: &[ZoneNow]) -> u64 {
     zones.iter().map(|z| z.above(z.high)).sum()
 }
 
-fn neighbour<S: KernelStage>(stage: &mut S, case: &Case, pages: u64) -> Result<Started, Finding> {
+/// Takes so many pages of a node and sleeps.
+pub(super) fn neighbour<S: KernelStage>(
+    stage: &mut S,
+    node: NodeId,
+    pages: u64,
+    huge: bool,
+) -> Result<Started, Finding> {
     stage.start(&Program {
         name: "neighbour",
         hot: 0,
         cold: pages,
-        on: At::Bound(case.fast),
-        // What it grows by is too little for huge pages.
-        huge: case.huge && pages > CHUNK,
-        runs: Runs::Pinned(case.fast),
+        on: At::Bound(node),
+        huge,
+        runs: Runs::Pinned(node),
         reads: Reads::For(Picos::ZERO),
     })
 }
@@ -160,7 +165,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
     // The fast node down to its low marks: from here on allocations wake kswapd.
     let fill: u64 = zones_on(stage, case.fast)?.iter().map(|z| z.above(z.low)).sum();
     hold!(fill > 8 * CHUNK, "node {} has no room to be filled: {fill} pages", case.fast);
-    neighbour(stage, case, fill)?;
+    neighbour(stage, case.fast, fill, case.huge)?;
     // The kernel may have shrunk caches of its own meanwhile; where kswapd has begun to
     // demote the node was full.
     for _ in 0..REFILLS {
@@ -169,7 +174,7 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
         if down <= CHUNK || demoted > 0 {
             break;
         }
-        neighbour(stage, case, down)?;
+        neighbour(stage, case.fast, down, case.huge)?;
     }
     let left = room(&zones_on(stage, case.fast)?);
     hold!(
@@ -189,7 +194,8 @@ fn hot_and_neighbour<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figur
     let mut until = stage.ran(&who)? + STRETCH * 2;
     until_ran(stage, &who, until)?;
     for _ in 0..CHUNKS {
-        neighbour(stage, case, CHUNK)?;
+        // Too little for huge pages.
+        neighbour(stage, case.fast, CHUNK, false)?;
         until += STRETCH;
         until_ran(stage, &who, until)?;
     }

@@ -327,7 +327,7 @@ pub(super) fn mm_of(name: &str) -> MmId {
 impl World {
     /// Smart scan off, running, no end to a batch but that of the pass.
     pub(super) fn new(rules: Rules, nr_nodes: usize) -> Self {
-        let mut ksm = Ksm::with(rules, nr_nodes);
+        let mut ksm = Ksm::new(rules.version, nr_nodes);
         let mut host = Host::default();
         ksm.write(&mut host, "pages_to_scan", "1000000").unwrap();
         if rules.smart {
@@ -432,7 +432,7 @@ impl World {
     pub(super) fn knob(&mut self, name: &str, text: &str) -> String {
         let before = self.ksm.settings().merge_across_nodes;
         let done = self.ksm.write(&mut self.host, name, text);
-        if self.ksm.settings().merge_across_nodes != before && self.ksm.rules().purges {
+        if self.ksm.settings().merge_across_nodes != before {
             assert_eq!(self.ksm.nodes_seen(), [], "nodes have survived a switch");
             assert_eq!((self.ksm.stable_node_chains(), self.ksm.stable_node_dups()), (0, 0));
         }
@@ -476,10 +476,13 @@ impl World {
         match frame.merged {
             None => format!("own page on node {}", frame.node),
             Some(None) => format!("orphan on node {}", frame.node),
-            Some(Some(id)) => match self.ksm.tree_of_node(id) {
-                Some(t) => format!("merged on node {}, tree {t}", frame.node),
-                None => format!("merged on node {}, waits", frame.node),
-            },
+            Some(Some(id)) => {
+                let seen = self.ksm.nodes_seen();
+                match seen.iter().find(|n| n.node == id).and_then(|n| n.tree) {
+                    Some(t) => format!("merged on node {}, tree {t}", frame.node),
+                    None => format!("merged on node {}, waits", frame.node),
+                }
+            }
         }
     }
 
@@ -605,10 +608,8 @@ pub(super) fn check_with(rules: Rules, nr_nodes: usize, script: &str, expected: 
         if let Some(said) = world.run(line) {
             writeln!(out, "{said}").unwrap();
         }
-        if rules.purges {
-            let faults = world.ksm.faults(&world.host);
-            assert!(faults.is_empty(), "after {line:?}: {faults:#?}");
-        }
+        let faults = world.ksm.faults(&world.host);
+        assert!(faults.is_empty(), "after {line:?}: {faults:#?}");
     }
     let lines = |t: &str| {
         t.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! specs/ksm.md word by word: scripts in, text out. `counts` prints shared, sharing,
 //! unshared, volatile; chains, dups.
 
-use super::host::{check, check_with};
+use super::host::{check, check_on_all, check_with};
 use crate::kernel::KernelVersion::{self, V3_8, V5_18, V6_1, V6_12, V7_3};
 use crate::ksm::Rules;
 
@@ -489,20 +489,6 @@ fn hot_remove_rehomes() {
          merged on node 1, tree 1
          merged on node 1, tree 1",
     );
-    // The seed's first patch alone leaves them where they were.
-    check_with(
-        Rules::seed_patch_alone(),
-        2,
-        script,
-        "0:2 0:2 1:2
-         all moved
-         5
-         1
-         0:2 0:2 1:2
-         3,3,0,0;0,0
-         merged on node 1, tree 0
-         merged on node 1, tree 0",
-    );
 }
 
 // specs/ksm.md#offline: while memory goes offline ksmd and writers of three files wait.
@@ -631,37 +617,21 @@ fn stale_nodes_at_a_switch() {
     check(&format!("{stale} knob merge_across_nodes 0"), "PassEnded\n0,0,0,0;0,0\n0 stale");
 }
 
-// The seed's problem 1 as it was: nodes without items survive. They come from
-// items that left while the page was still mapped elsewhere.
-const LEFT_OVER: &str =
-    "proc A xx; pass 2; fork A B; write A 0 p; write A 1 q; step; step; counts; nodes;
-     unmap B 0; unmap B 1; stale; knob merge_across_nodes 0; stale; pass 2; counts";
-
-/// `after`: how many are stale once the switch has been made.
-fn left_over(rules: Rules, after: &str) {
-    let expected = format!(
+// specs/seeds.md#s4, problem 1: nodes without items that come from items which left while
+// the page was still mapped elsewhere. A switch drops them.
+#[test]
+fn no_stale_node_survives_a_switch() {
+    check_on_all(
+        "proc A xx; pass 2; fork A B; write A 0 p; write A 1 q; step; step; counts; nodes;
+         unmap B 0; unmap B 1; stale; knob merge_across_nodes 0; stale; pass 2; counts",
         "Volatile(Changed)
          Volatile(Changed)
          0,0,0,2;0,0
          0:0
          1 stale
-         {after}
-         0,0,2,0;0,0"
+         0 stale
+         0,0,2,0;0,0",
     );
-    check_with(rules, 2, LEFT_OVER, &expected);
-}
-
-#[test]
-fn no_stale_node_survives_a_switch() {
-    for version in KernelVersion::ALL {
-        left_over(Rules::of(version), "0 stale");
-    }
-}
-
-// A canary: without the purge the stale node is still in a tree.
-#[test]
-fn the_seeds_first_patch_leaves_stale_nodes() {
-    left_over(Rules::seed_patch_alone(), "1 stale");
 }
 
 // specs/ksm.md#switch: success also empties the migrate list.
