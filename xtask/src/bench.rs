@@ -6,7 +6,6 @@
 
 mod hotloop;
 mod merge;
-mod merge_sim;
 mod observe_cost;
 mod off_cost;
 mod peers;
@@ -101,11 +100,6 @@ const BENCHES: &[Bench] = &[
         name: "merge-again",
         about: "second look after 1 % of the pages was written, beside a full one",
         run: merge::again,
-    },
-    Bench {
-        name: "merge-sim",
-        about: "visits and tree searches of simulated merging, beside a BTreeSet",
-        run: merge_sim::run,
     },
     Bench {
         name: "observe-cost",

@@ -337,10 +337,6 @@ impl Ksm {
         let c = &self.counters;
         profit(c.pages_sharing as i64 + c.ksm_zero_pages, c.rmap_items)
     }
-    /// Bytes that items and stable nodes take here.
-    pub fn bytes(&self) -> usize {
-        self.items.bytes() + self.stable.bytes() + self.mms.capacity() * size_of::<Mm>()
-    }
 
     /// What is known about an address space.
     pub fn mm_stat(&self, mm: MmId) -> MmStat {

@@ -45,9 +45,6 @@ impl<T: Slot> Arena<T> {
     pub(crate) fn len(&self) -> u32 {
         self.all.len() as u32
     }
-    pub(crate) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<T>()
-    }
     pub(crate) fn add(&mut self, element: T) -> u32 {
         if self.free != NIL {
             let n = self.free;

@@ -114,9 +114,6 @@ impl Stable {
     pub(crate) fn len(&self) -> u32 {
         self.nodes.len()
     }
-    pub(crate) fn bytes(&self) -> usize {
-        self.nodes.bytes()
-    }
 
     fn add(&mut self, value: u64, len: u32, tree: usize) -> u32 {
         self.nr_nodes += u64::from(len != CHAIN);
