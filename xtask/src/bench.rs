@@ -97,11 +97,6 @@ const BENCHES: &[Bench] = &[
         run: merge::estimate,
     },
     Bench {
-        name: "merge-again",
-        about: "second look after 1 % of the pages was written, beside a full one",
-        run: merge::again,
-    },
-    Bench {
         name: "observe-cost",
         about: "looking at 100 processes every 5 s, beside memtierd's looks at the same ones",
         run: observe_cost::run,

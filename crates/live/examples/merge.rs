@@ -1,11 +1,13 @@
-//! What `cargo xtask bench merge-estimate` and `merge-again` measure: looks at a
-//! process of known content, beside ksmd and the bare system call.
+//! What `cargo xtask bench merge-estimate` measures: looks at a process of known
+//! content, beside ksmd and the bare system call.
 //!
-//! | call | prints |
-//! |---|---|
-//! | `estimate PAGES LOOKS` | one JSON object: seconds of each estimate as the command makes it and with one job, of each bare `process_vm_readv` of the same pages, and of ksmd until its counters settle, with the CPU time of each; or why there was no ksmd; of each process the percentage of pages whose frame is the next one (0 where frames are hidden) |
-//! | `again PAGES LOOKS` | seconds of second looks after 1 % of the pages was written: reading all, and reading what the kernel tells; or why it can't tell |
+//! `merge PAGES LOOKS` prints one JSON object: seconds of each estimate as the command
+//! makes it and with one job, of each bare `process_vm_readv` of the same pages, and of
+//! ksmd until its counters settle, with the CPU time of each; or why there was no ksmd; of
+//! each process the percentage of pages whose frame is the next one (0 where frames are
+//! hidden).
 
+#[allow(dead_code)]
 #[path = "../tests/support/held.rs"]
 mod held;
 #[allow(dead_code)]
@@ -14,7 +16,7 @@ mod ksm;
 
 use held::Held;
 use homenode_live::ksm::{Place, Watch};
-use homenode_live::merge::{Changes, Estimate, Options, Progress, Targets, estimate};
+use homenode_live::merge::{Estimate, Options, Targets, estimate};
 use ksm::Ksm;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, ExitCode};
@@ -28,14 +30,11 @@ fn main() -> ExitCode {
     held::hold_if_asked();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<usize>().ok());
-    match (args.first().map(String::as_str), number(1), number(2)) {
-        (Some("estimate"), Some(pages), Some(looks)) => println!("{}", estimates(pages, looks)),
-        (Some("again"), Some(pages), Some(looks)) => println!("{}", agains(pages, looks)),
-        _ => {
-            eprintln!("usage: merge estimate|again PAGES LOOKS");
-            return ExitCode::from(2);
-        }
-    }
+    let (Some(pages), Some(looks)) = (number(0), number(1)) else {
+        eprintln!("usage: merge PAGES LOOKS");
+        return ExitCode::from(2);
+    };
+    println!("{}", estimates(pages, looks));
     ExitCode::SUCCESS
 }
 
@@ -48,8 +47,8 @@ fn list(seconds: &[Duration]) -> String {
     format!("[{}]", all.join(", "))
 }
 
-fn look(held: &Held, options: &Options, progress: &mut dyn FnMut(Progress)) -> Estimate {
-    estimate(&Targets::Pids(held.pids.clone()), options, progress).expect("it can be read")
+fn look(held: &Held, options: &Options) -> Estimate {
+    estimate(&Targets::Pids(held.pids.clone()), options, &mut |_| {}).expect("it can be read")
 }
 
 fn estimates(pages: usize, looks: usize) -> String {
@@ -74,8 +73,8 @@ fn estimates(pages: usize, looks: usize) -> String {
         in_order.push(next);
         for _ in 0..3 {
             bare.push(read_all(held.pids[0], &runs));
-            one.take(own_cpu, || look(&held, &one_job, &mut |_| {}));
-            let e = ours.take(own_cpu, || look(&held, &options, &mut |_| {}));
+            one.take(|| look(&held, &one_job));
+            let e = ours.take(|| look(&held, &options));
             scanned = e.pages_scanned;
             bytes = e.looks.peak_bytes / e.distinct.max(1);
         }
@@ -83,10 +82,10 @@ fn estimates(pages: usize, looks: usize) -> String {
             Ok(ksm) => {
                 ksm.full_speed();
                 ksm.set("max_page_sharing", 256);
-                let mut reached = Duration::ZERO;
-                ksmd.take(ksmd_cpu, || reached = ksm.settle());
-                // It goes on, to show that no more comes, at the same pace.
-                ksmd.until(reached);
+                let (mut used, mut cpu) = (ksmd_cpu(), Duration::ZERO);
+                // It goes on, to show that no more comes: that counts no longer.
+                ksmd.wall.push(ksm.settle_telling(|| cpu = used()));
+                ksmd.cpu.push(cpu);
                 ksm.stop();
                 drop(held);
             }
@@ -110,20 +109,12 @@ struct Taken {
 }
 
 impl Taken {
-    fn take<T>(&mut self, cpu: fn() -> Duration, work: impl FnOnce() -> T) -> T {
-        let (began, before) = (Instant::now(), cpu());
+    fn take<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let (began, before) = (Instant::now(), own_cpu());
         let done = work();
         self.wall.push(began.elapsed());
-        self.cpu.push(cpu().saturating_sub(before));
+        self.cpu.push(own_cpu().saturating_sub(before));
         done
-    }
-
-    /// The last one was done earlier: its CPU time up to then.
-    fn until(&mut self, reached: Duration) {
-        if let (Some(wall), Some(cpu)) = (self.wall.last_mut(), self.cpu.last_mut()) {
-            *cpu = cpu.mul_f64(reached.as_secs_f64() / wall.as_secs_f64().max(1e-9));
-            *wall = reached;
-        }
     }
 
     fn told(&self, name: &str) -> String {
@@ -139,10 +130,13 @@ fn own_cpu() -> Duration {
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-fn ksmd_cpu() -> Duration {
+/// Tells ksmd's CPU time from now on.
+fn ksmd_cpu() -> impl FnMut() -> Duration {
     let place = Place::here();
-    let seen = Watch::new(&place, Vec::new()).and_then(|mut watch| watch.look(&place.files()));
-    seen.map_or(Duration::ZERO, |seen| Duration::from_nanos(seen.reading.ksmd_cpu_ns))
+    let mut watch = Watch::new(&place, vec![std::process::id()]).expect("there is KSM");
+    let mut used = move || watch.look(&place.files()).map_or(0, |seen| seen.whole.cpu_ns);
+    used();
+    move || Duration::from_nanos(used())
 }
 
 /// Runs of anonymous pages in memory, address and pages; and the percentage of
@@ -205,32 +199,4 @@ fn read_all(pid: u32, runs: &[(usize, usize)]) -> Duration {
         }
     }
     began.elapsed()
-}
-
-fn agains(pages: usize, looks: usize) -> String {
-    let mut held = start(&format!("own={pages} watch"));
-    let (mut full, mut told) = (Vec::new(), Vec::new());
-    let mut spared = 0;
-    for _ in 0..looks {
-        for (changes, seconds) in [(Changes::Read, &mut full), (Changes::WriteProtect, &mut told)] {
-            let again = Some(Duration::ZERO);
-            let options = Options { again, changes, jobs: Some(1), ..Options::default() };
-            let targets = Targets::Pids(held.pids.clone());
-            let e = estimate(&targets, &options, &mut |progress| {
-                if matches!(progress, Progress::Waiting { .. }) {
-                    held.tell(&format!("write {}", pages / 100));
-                }
-            })
-            .expect("it can be read");
-            assert!(e.volatile >= (pages / 100) as u64, "{} were volatile", e.volatile);
-            seconds.extend(e.looks.second.map(|(_, took)| took));
-            spared = e.looks.pages_spared;
-        }
-    }
-    let skipped = if held.watched { "" } else { "no asynchronous write protection" };
-    format!(
-        "{{\"pages\": {pages}, \"spared\": {spared}, \"full\": {}, \"again\": {}, \"skipped\": \"{skipped}\"}}",
-        list(&full),
-        list(&told)
-    )
 }

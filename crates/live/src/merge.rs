@@ -19,7 +19,12 @@
 //! What is looked at: anonymous pages of private mappings that are in memory,
 //! those that a process would offer by `prctl(PR_SET_MEMORY_MERGE)`. Other
 //! memory is only read: nothing is brought in from swap, nothing is touched that
-//! was never touched. Contents are held as hashes under a secret of this run, and
+//! was never touched. Pages that several processes map, after a fork or since the
+//! kernel merged them, are read through /proc/kcore: `process_vm_readv` pins what it
+//! reads, and since Linux 5.19 such a page is copied for the process that is read
+//! before it is pinned, which takes memory and undoes merging. Where the kernel has no
+//! /proc/kcore each such frame counts as a content of its own, so that what is shared
+//! or merged already is counted right, and further copies of it are missed. Contents are held as hashes under a secret of this run, and
 //! neither they nor hashes leave this process.
 //!
 //! Memory of our own: at most 32 bytes a content on a node, 1 MiB a thread and
@@ -45,7 +50,7 @@ pub use homenode_core::ksm::saving::{Ended, NodeSaving, ProcessSaving, Saving};
 use count::{Rules, Share};
 use homenode_core::units::count;
 use kcore::Kcore;
-use look::{Budget, Common, Counts, Done, Kept, Shared, Unit};
+use look::{Budget, Common, Counts, Done, Kept, Unit};
 use nodes::NodeSource;
 use read::{Hasher, Stop};
 use std::collections::BTreeMap;
@@ -81,8 +86,6 @@ pub struct Options {
     pub again: Option<Duration>,
     /// How the second look learns what changed.
     pub changes: Changes,
-    /// How pages that several processes map are looked at.
-    pub shared: SharedPages,
     /// Mappings of a KSM page at most, at least 2; `None`: as the kernel is set.
     pub max_page_sharing: Option<u32>,
     /// Whether pages of zeros become the shared page of zeros; `None`: as the
@@ -101,27 +104,11 @@ impl Default for Options {
             cpu_percent: None,
             again: None,
             changes: Changes::Auto,
-            shared: SharedPages::Leave,
             max_page_sharing: None,
             use_zero_pages: None,
             registered: false,
         }
     }
-}
-
-/// Pages that several processes map, after a fork or since the kernel merged them.
-///
-/// `process_vm_readv` pins what it reads, and since Linux 5.19 a page that
-/// several map is copied for the process that is read, before it is pinned: nothing
-/// that a program sees, but it takes memory and undoes merging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SharedPages {
-    /// They are left as they are: read through /proc/kcore where the kernel has it;
-    /// else each frame counts as a content of its own, so that what is shared or
-    /// merged already is counted right, and further copies of it are missed.
-    Leave,
-    /// They are read like all others, and are shared no longer.
-    Unshare,
 }
 
 /// How far it is.
@@ -397,26 +384,15 @@ impl<'a> Run<'a> {
         };
         let hasher = Hasher::new().map_err(MergeError::Random)?;
         let sight = pages::Sight::probe(setting("pages_shared").unwrap_or(0) > 0);
-        let shared = match options.shared {
-            SharedPages::Unshare => Shared::Unshare,
-            SharedPages::Leave => Kcore::open().map_or(Shared::ByFrame, Shared::Kcore),
-        };
-        let tell = match options.again {
-            Some(_) => options.changes.settle(),
-            None => again::Tell::Read,
-        };
-        match tell {
-            again::Tell::SoftDirty => notes.push(
+        let mut tell: Option<again::Tell> = None;
+        if options.again.is_some() && options.changes == Changes::Auto {
+            let note = if again::soft_dirty_tells() {
+                tell = Some(again::soft_dirty);
                 "soft-dirty bits of the processes were cleared: a checkpoint by CRIU that relies on them must start anew"
-                    .to_owned(),
-            ),
-            again::Tell::Read if options.again.is_some() && options.changes == Changes::Auto => {
-                notes.push(
-                    "this kernel does not tell which pages were written (a page of our own was, and read clean): all were read again"
-                        .to_owned(),
-                );
-            }
-            _ => {}
+            } else {
+                "this kernel does not tell which pages were written (a page of our own was, and read clean): all were read again"
+            };
+            notes.push(note.to_owned());
         }
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads(options.jobs, options.cpu_percent, available);
@@ -435,7 +411,7 @@ impl<'a> Run<'a> {
             hasher,
             zero,
             tell,
-            shared,
+            kcore: Kcore::open(),
             keep: options.again.is_some() || processes.len() > 1,
             budget: Budget::new(limit),
             spare: Mutex::default(),
@@ -460,7 +436,7 @@ impl<'a> Run<'a> {
     /// Units of a process as it is mapped now.
     fn units_of(&mut self, process: usize, again: bool) -> Vec<Unit> {
         let who = &self.processes[process];
-        let noted = !again && self.common.tell.begin_process(who.pid);
+        let noted = !again && self.common.tell.is_some() && again::clear_soft_dirty(who.pid);
         let found = match self.registered {
             true => maps::registered(who.pid),
             false => maps::mappings(who.pid, !self.common.sight.frames),

@@ -37,8 +37,6 @@ pub(crate) struct PageRegion {
 /// Read and write, type 'f', number 16, size of [`PmScanArg`].
 const PAGEMAP_SCAN: u64 = 3 << 30 | (size_of::<PmScanArg>() as u64) << 16 | (b'f' as u64) << 8 | 16;
 
-/// Written since it was last write-protected; needs [`CHECK_WPASYNC`]'s condition.
-pub(crate) const WRITTEN: u64 = 1 << 1;
 /// In memory.
 pub(crate) const PRESENT: u64 = 1 << 3;
 /// The shared page of zeros.
@@ -48,17 +46,9 @@ pub(crate) const HUGE: u64 = 1 << 6;
 /// Written since soft-dirty was last cleared.
 pub(crate) const SOFT_DIRTY: u64 = 1 << 7;
 
-/// Flag: write-protect what matches, so that the next write is seen.
-pub(crate) const WP_MATCHING: u64 = 1 << 0;
-/// Flag: fail with EPERM where the owner did not register the mapping with
-/// userfaultfd for asynchronous write protection.
-pub(crate) const CHECK_WPASYNC: u64 = 1 << 1;
-
 /// What to look for.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Query {
-    /// [`WP_MATCHING`], [`CHECK_WPASYNC`].
-    pub(crate) flags: u64,
     /// Categories whose absence is meant in `mask` and `any`.
     pub(crate) inverted: u64,
     /// Categories that must all hold; none: every page that is not wholly absent.
@@ -74,8 +64,7 @@ pub(crate) struct Query {
 /// * `range` – addresses, multiples of the page size.
 ///
 /// # Errors
-/// ENOTTY on kernels without it; EPERM as [`CHECK_WPASYNC`] says; ESRCH-like
-/// nothing: a process that is gone has no pages.
+/// ENOTTY on kernels without it. A process that is gone is no error: it has no pages.
 pub(crate) fn scan(
     pagemap: RawFd,
     range: Range<u64>,
@@ -85,7 +74,6 @@ pub(crate) fn scan(
     let mut found = [PageRegion::default(); 256];
     let mut arg = PmScanArg {
         size: size_of::<PmScanArg>() as u64,
-        flags: query.flags,
         start: range.start,
         end: range.end,
         vec: found.as_mut_ptr() as u64,
@@ -98,8 +86,7 @@ pub(crate) fn scan(
     };
     while arg.start < range.end {
         // SAFETY: the argument names our array with its true length, and both
-        // outlive the call; the kernel reads page tables and, if told so, sets
-        // their write protection.
+        // outlive the call; the kernel reads page tables.
         let r = unsafe { libc::ioctl(pagemap, PAGEMAP_SCAN as _, &mut arg) };
         if r < 0 {
             return Err(io::Error::last_os_error());

@@ -33,7 +33,7 @@ use crate::Lacks;
 use crate::workspace::{must_run, text_of, typed};
 
 /// Calls `crates/live/examples/merge`; its last line is a JSON object.
-fn measured(setting: &Setting<'_>, what: &str, pages: u64, looks: u64) -> Result<Value> {
+fn measured(setting: &Setting<'_>, pages: u64, looks: u64) -> Result<Value> {
     let (ws, profile) = (setting.ws, setting.profile.name());
     must_run(ws.cargo().args(["build", "--locked", "--quiet", "--profile", profile]).args([
         "--package",
@@ -42,7 +42,7 @@ fn measured(setting: &Setting<'_>, what: &str, pages: u64, looks: u64) -> Result
         "merge",
     ]))?;
     let mut command = Command::new(ws.target.join(profile).join("examples/merge"));
-    command.args([what, &pages.to_string(), &looks.to_string()]);
+    command.args([pages.to_string(), looks.to_string()]);
     let text = text_of(&mut command)?;
     let line = text.lines().last().unwrap_or_default();
     serde_json::from_str(line)
@@ -65,7 +65,7 @@ fn skipped(value: &Value, setting: &Setting<'_>) -> Result<bool> {
 }
 
 pub(super) fn estimate(setting: &Setting<'_>) -> Result<Verdict> {
-    let found = measured(setting, "estimate", setting.pick(1 << 18, 1 << 12), setting.pick(3, 1))?;
+    let found = measured(setting, setting.pick(1 << 18, 1 << 12), setting.pick(3, 1))?;
     let pages = found["pages"].as_f64().unwrap_or(0.0);
     println!("  {pages:.0} pages of mixed content; M pages/s, seconds to the answer, of CPU time");
     let row = |what: &str, key: &str| {
@@ -101,24 +101,5 @@ pub(super) fn estimate(setting: &Setting<'_>) -> Result<Verdict> {
         ratio,
         goal: "ksmd's time / ours >= 5, and one job >= 65 % of bare process_vm_readv",
         pass: ratio >= 5.0 && of_bare.median() >= 0.65,
-    })
-}
-
-pub(super) fn again(setting: &Setting<'_>) -> Result<Verdict> {
-    let found = measured(setting, "again", setting.pick(1 << 18, 1 << 12), setting.pick(5, 1))?;
-    let (full, again) = (samples(&found, "full"), samples(&found, "again"));
-    skipped(&found, setting)?;
-    println!("  second look at {} pages after 1 % was written, in ms", found["pages"]);
-    let ms = |s: &Samples| Samples(s.0.iter().map(|s| s * 1e3).collect()).shown(2);
-    println!("  all read            {}", ms(&full));
-    println!("  what was written    {}  ({} pages spared)", ms(&again), found["spared"]);
-    let ratio = again.median() / full.median();
-    Ok(Verdict {
-        ours: again.median(),
-        peer: full.median(),
-        unit: "s",
-        ratio,
-        goal: "ratio <= 0.05",
-        pass: ratio <= 0.05,
     })
 }

@@ -5,7 +5,7 @@ use crate::output;
 use crate::progress::Progress;
 use anyhow::Result;
 use clap::ValueEnum;
-use homenode_live::merge::{self, Changes, Estimate, Options, SharedPages, Targets};
+use homenode_live::merge::{self, Changes, Estimate, Options, Targets};
 use homenode_report::{MergeEstimate, MergeLooks, MergePerNode};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,10 +45,6 @@ pub(super) struct Args {
     /// How the second look learns what changed
     #[arg(long, value_enum, default_value = "auto", requires = "again")]
     changes: HowChanges,
-    /// Pages that several processes map: leave them as they are, or read them like all
-    /// others, which gives each process a copy and so takes memory
-    #[arg(long, value_enum, default_value = "leave")]
-    shared_pages: HowShared,
     /// Threads that read; by default as many as --cpu pays for or, without --cpu, 2 where
     /// this process may use two CPUs. The figures are the same with any number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -77,16 +73,6 @@ enum HowChanges {
     Auto,
     /// Reading all again
     Read,
-    /// Write protection, where the processes registered their memory for it
-    WriteProtect,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum HowShared {
-    /// Through /proc/kcore where there is one; else by frame
-    Leave,
-    /// Like all others: ends their sharing
-    Unshare,
 }
 
 /// `10` or `0.5`.
@@ -113,11 +99,6 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         changes: match args.changes {
             HowChanges::Auto => Changes::Auto,
             HowChanges::Read => Changes::Read,
-            HowChanges::WriteProtect => Changes::WriteProtect,
-        },
-        shared: match args.shared_pages {
-            HowShared::Leave => SharedPages::Leave,
-            HowShared::Unshare => SharedPages::Unshare,
         },
         max_page_sharing: args.max_page_sharing,
         use_zero_pages: args.use_zero_pages.map(|v| v == 1),

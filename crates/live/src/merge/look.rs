@@ -42,24 +42,17 @@ pub(super) struct Common<'a> {
     pub(super) hasher: Hasher,
     /// The content of a page of zeros.
     pub(super) zero: u128,
-    pub(super) tell: Tell,
-    pub(super) shared: Shared,
+    /// Who tells a second look what was written; nobody: all is read again.
+    pub(super) tell: Option<Tell>,
+    /// Shows pages that several map; without it each frame counts as a content of its
+    /// own.
+    pub(super) kcore: Option<Kcore>,
     /// Numbers of contents are kept, for a second look or for shares.
     pub(super) keep: bool,
     pub(super) budget: Budget,
     /// Buffers of workers that are done: a second look is short, and new memory
     /// would be a good part of it.
     pub(super) spare: Mutex<Vec<Vec<Room>>>,
-}
-
-/// How pages that several map are looked at.
-pub(super) enum Shared {
-    /// In the kernel's own view.
-    Kcore(Kcore),
-    /// Not: each frame counts as a content of its own.
-    ByFrame,
-    /// Like all others, which gives each its own copy.
-    Unshare,
 }
 
 /// What is counted.
@@ -386,11 +379,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Looks at a batch: contents, and nodes where there are several.
-    fn read(&mut self, pid: u32, batch: &mut [Found], pagemap: &File) -> Result<(), Stop> {
-        let unshare = matches!(self.common.shared, Shared::Unshare);
-        let readable = |f: &&Found| f.own || unshare;
+    fn read(&mut self, pid: u32, batch: &[Found], pagemap: &File) -> Result<(), Stop> {
         self.pages.clear();
-        self.pages.extend(batch.iter().filter(readable).map(|f| f.page));
+        self.pages.extend(batch.iter().filter(|f| f.own).map(|f| f.page));
         self.reader.hashes(pid, &self.pages, &mut self.hashes)?;
         if self.pages.len() < batch.len() {
             // The others come between.
@@ -403,12 +394,6 @@ impl<'a> Worker<'a> {
             }
             self.pages.clear();
             self.pages.extend(batch.iter().map(|f| f.page));
-        } else if unshare {
-            for found in batch.iter_mut().filter(|f| !f.own) {
-                if let Some((frame, own)) = pages::frame_now(pagemap, found.page) {
-                    *found = Found { frame: Some(frame), own, merged: false, ..*found };
-                }
-            }
         }
         match self.common.nodes.only() {
             Some(node) => {
@@ -425,7 +410,7 @@ impl<'a> Worker<'a> {
     /// the frame stands for the content.
     fn shared(&mut self, found: &Found, pagemap: &File) -> Option<u128> {
         let frame = found.frame?;
-        let Shared::Kcore(kcore) = &self.common.shared else {
+        let Some(kcore) = &self.common.kcore else {
             self.by_frame += 1;
             return Some(self.common.hasher.hash(&frame.to_ne_bytes()));
         };
@@ -435,7 +420,7 @@ impl<'a> Worker<'a> {
         }
         let hash = self.common.hasher.hash(page);
         // The frame may have become another's before it was read.
-        let still = pages::frame_now(pagemap, found.page).is_some_and(|(now, _)| now == frame);
+        let still = pages::frame_now(pagemap, found.page) == Some(frame);
         let zeros = Key::new(hash, 0).content() == self.common.zero;
         (still && !(zeros && self.common.sight.is_zero_page(frame))).then_some(hash)
     }
@@ -446,7 +431,7 @@ impl<'a> Worker<'a> {
         let mut work = || -> Result<(), Stop> {
             let pagemap = self.pagemap(unit)?;
             for &piece in &unit.pieces {
-                if unit.noted && piece.plain || common.tell.begin_mapping(&pagemap, piece) {
+                if unit.noted && piece.plain {
                     kept.noted.push((piece.first, piece.end));
                 }
                 let mut first = piece.first;
@@ -454,8 +439,8 @@ impl<'a> Worker<'a> {
                     let end = piece.end.min(first + ENTRIES);
                     self.find(&pagemap, Mapping { first, end, ..piece }, done)?;
                     first = end;
-                    let mut found = std::mem::take(&mut self.found);
-                    for batch in found.chunks_mut(BATCH) {
+                    let found = std::mem::take(&mut self.found);
+                    for batch in found.chunks(BATCH) {
                         self.read(unit.pid, batch, &pagemap)?;
                         self.count(batch, &mut kept, done);
                         self.progress.fetch_add(batch.len() as u64, Ordering::Relaxed);
@@ -527,13 +512,9 @@ impl<'a> Worker<'a> {
         let mut due: Vec<(Found, Option<usize>)> = Vec::new();
         let mut unknown = Vec::new();
         for &piece in &unit.pieces {
-            let changed = if piece.plain && kept.is_noted(piece) {
-                self.common.tell.changed(&pagemap, piece)
-            } else {
-                None
-            };
+            let tell = self.common.tell.filter(|_| piece.plain && kept.is_noted(piece));
             // Without the kernel's help everything may have been written.
-            let changed = changed.unwrap_or_else(|| {
+            let changed = tell.and_then(|tell| tell(&pagemap, piece)).unwrap_or_else(|| {
                 vec![Changed { first: piece.first, end: piece.end, here: true }]
             });
             let mut clean = piece.first;
@@ -584,7 +565,7 @@ impl<'a> Worker<'a> {
         for batch in due.chunks(BATCH) {
             found.clear();
             found.extend(batch.iter().map(|(f, _)| *f));
-            self.read(pid, &mut found, pagemap)?;
+            self.read(pid, &found, pagemap)?;
             done.read += batch.len() as u64;
             let mut counts = self.common.counts();
             let counts = &mut *counts;

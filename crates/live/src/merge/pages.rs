@@ -76,10 +76,10 @@ impl Sight {
     }
 }
 
-/// The frame of a page now, and whether nobody else maps it.
-pub(super) fn frame_now(pagemap: &File, page: u64) -> Option<(u64, bool)> {
+/// The frame of a page now.
+pub(super) fn frame_now(pagemap: &File, page: u64) -> Option<u64> {
     let e = entry(pagemap, page).ok().filter(|e| e & IN_MEMORY != 0)?;
-    Some((e & FRAME, e & ONE_MAPPER != 0))
+    Some(e & FRAME)
 }
 
 /// An entry of pagemap.

@@ -4,8 +4,7 @@
 //! that are the same in every process, `zero=N` pages of zeros that were written,
 //! `volatile=N` equal pages that change all the time, `absent=N` pages that are
 //! never touched, `read=N` pages that are only read, `huge=N` own pages that ask for
-//! huge ones, `merge`: asks for merging, `fork`: forks once all is there, `watch`:
-//! registers the memory for asynchronous write protection.
+//! huge ones, `merge`: asks for merging, `fork`: forks once all is there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -79,20 +78,18 @@ pub(crate) fn hold_if_asked() {
     // SAFETY: asks to die with the parent, so that nothing is left behind.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let (mut own, mut pids) = (Vec::new(), vec![std::process::id()]);
-    let mut all = Vec::new();
-    let (mut fork, mut watch) = (false, false);
+    let mut regions = 0;
+    let mut fork = false;
     let unique = u64::from(std::process::id()) << 32;
     for word in plan.split_ascii_whitespace() {
         let (what, value) = word.split_once('=').unwrap_or((word, "0"));
         let (n, k) = value.split_once('/').unwrap_or((value, "1"));
         let (n, k): (usize, u64) = (n.parse().expect("a number"), k.parse().expect("a number"));
         let pages = if n > 0 { Some(Pages::map(n, what == "huge")) } else { None };
-        all.extend(pages);
+        regions += u64::from(n > 0);
         match (what, pages) {
             ("own" | "huge", Some(pages)) => {
-                (0..n).for_each(|i| {
-                    pages.fill(i, unique + all.len() as u64 * (1 << 24) + i as u64 + 1)
-                });
+                (0..n).for_each(|i| pages.fill(i, unique + regions * (1 << 24) + i as u64 + 1));
                 own.push(pages);
             }
             ("copies", Some(pages)) => {
@@ -108,7 +105,6 @@ pub(crate) fn hold_if_asked() {
                 libc::prctl(67, 1, 0, 0, 0);
             },
             ("fork", None) => fork = true,
-            ("watch", None) => watch = true,
             _ => panic!("no plan has `{word}`"),
         }
     }
@@ -124,9 +120,8 @@ pub(crate) fn hold_if_asked() {
             pid => pids.push(u32::try_from(pid).expect("a child")),
         }
     }
-    let watched = watch && all.iter().all(|pages| track(*pages));
     let words: Vec<String> = pids.iter().map(u32::to_string).collect();
-    println!("\nready {} {}", watched, words.join(" "));
+    println!("\nready {}", words.join(" "));
     obey(&own, unique);
     std::process::exit(0);
 }
@@ -180,21 +175,6 @@ fn change_for_ever(pages: Pages) {
     }
 }
 
-/// Registers memory with userfaultfd: writes are noted, and nobody is asked.
-fn track(pages: Pages) -> bool {
-    let mut api = [0xaau64, 1 << 13 | 1 << 15, 0];
-    let mut register = [pages.start as u64, (pages.n * PAGE) as u64, 2, 0];
-    // SAFETY: the arrays are laid out as the kernel's structures; the descriptor is
-    // left open as long as the process lives.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) as i32;
-        let size = |n: u64| (3u64 << 30 | n << 16 | 0xaa << 8) as libc::Ioctl;
-        fd >= 0
-            && libc::ioctl(fd, size(24) | 0x3f, api.as_mut_ptr()) == 0
-            && libc::ioctl(fd, size(32), register.as_mut_ptr()) == 0
-    }
-}
-
 /// A process that holds memory; it ends when this is dropped.
 pub(crate) struct Held {
     child: Child,
@@ -202,8 +182,6 @@ pub(crate) struct Held {
     stdout: BufReader<ChildStdout>,
     /// Its number, then those that it forked.
     pub(crate) pids: Vec<u32>,
-    /// Whether its memory is registered for write protection.
-    pub(crate) watched: bool,
 }
 
 impl Held {
@@ -218,10 +196,9 @@ impl Held {
             .expect("the program runs itself");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut held = Self { child, stdin, stdout, pids: Vec::new(), watched: false };
+        let mut held = Self { child, stdin, stdout, pids: Vec::new() };
         let line = held.line_with("ready ");
-        let mut words = line.split_ascii_whitespace().skip(1);
-        held.watched = words.next() == Some("true");
+        let words = line.split_ascii_whitespace().skip(1);
         held.pids = words.map(|w| w.parse().expect("a number")).collect();
         held
     }

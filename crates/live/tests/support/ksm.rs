@@ -111,6 +111,11 @@ impl Ksm {
     /// Lets it run until shared and sharing pages stay as they are over a pass, at
     /// least three passes; how long that took until they were first so.
     pub(crate) fn settle(&self) -> Duration {
+        self.settle_telling(|| ())
+    }
+
+    /// The same; calls `further` whenever it has come further.
+    pub(crate) fn settle_telling(&self, mut further: impl FnMut()) -> Duration {
         let state =
             || ["pages_shared", "pages_sharing", "ksm_zero_pages"].map(|name| self.counter(name));
         let began = Instant::now();
@@ -126,6 +131,7 @@ impl Ksm {
             let now = state();
             if now != last {
                 (last, stable, reached) = (now, 0, began.elapsed());
+                further();
             }
             let scans = self.counter("full_scans");
             if scans > passes {
