@@ -46,6 +46,29 @@ pub enum JournalError {
         #[source]
         source: io::Error,
     },
+    /// Its owner is at work.
+    #[error("{who} {at_work}; nothing was changed")]
+    Driven {
+        /// The owner's number; 0 if not known.
+        pid: u32,
+        /// The owner.
+        who: String,
+        /// What it does.
+        at_work: &'static str,
+    },
+    /// Its owner has ended without putting back what it changed.
+    #[error(
+        "{}: process {pid} {left}; `homenode restore` does that. Nothing was changed",
+        journal.display()
+    )]
+    Unfinished {
+        /// The journal.
+        journal: PathBuf,
+        /// Whose it is.
+        pid: u32,
+        /// What it did, and left undone.
+        left: &'static str,
+    },
 }
 
 impl JournalError {
@@ -67,6 +90,12 @@ pub(crate) struct Kind {
     pub(crate) version: &'static str,
     /// What is said of a damaged one after a comma: what it means, and what to do.
     pub(crate) remedy: &'static str,
+    /// Who another owner is, by its number, which is 0 if that is not known.
+    pub(crate) who: fn(u32) -> String,
+    /// What is said of that one while it lives: what it does.
+    pub(crate) at_work: &'static str,
+    /// What is said of one that has ended without removing its journal.
+    pub(crate) left: &'static str,
 }
 
 /// What all of them begin with.
@@ -177,15 +206,33 @@ impl Kind {
         })
     }
 
-    /// The number of the process whose it is, while that one has the lock; 0 if the
-    /// journal does not tell.
-    pub(crate) fn pid(&self, place: &Place) -> u32 {
-        let owner = |text: &str| self.parse(text).map(|(head, _)| head.owner.0);
-        self.load(&self.path(place), owner).ok().flatten().unwrap_or(0)
+    /// That this process is at work.
+    pub(crate) fn driven(&self, pid: u32) -> JournalError {
+        JournalError::Driven { pid, who: (self.who)(pid), at_work: self.at_work }
     }
 
-    /// The lock of the one owner; `None` while somebody else has it. It goes with the file.
-    pub(crate) fn lock(&self, place: &Place) -> Result<Option<fs::File>, JournalError> {
+    /// Whether a journal of that head may be replaced: it is of an earlier boot.
+    ///
+    /// # Errors
+    /// [`JournalError::Driven`] while its owner lives, [`JournalError::Unfinished`] if that
+    /// one ended without removing it.
+    pub(crate) fn check(&self, place: &Place, head: &Head) -> Result<(), JournalError> {
+        let pid = head.owner.0;
+        match head.owner_now(place)? {
+            Owner::OfEarlierBoot => Ok(()),
+            Owner::Lives => Err(self.driven(pid)),
+            Owner::Ended => {
+                let journal = self.path(place);
+                Err(JournalError::Unfinished { journal, pid, left: self.left })
+            }
+        }
+    }
+
+    /// The lock of the one owner. It goes with the file.
+    ///
+    /// # Errors
+    /// [`JournalError::Driven`] while somebody else has it.
+    pub(crate) fn lock(&self, place: &Place) -> Result<fs::File, JournalError> {
         let folder = place.run_folder();
         let path = folder.join(format!("{}.lock", self.name));
         let failed = |e: io::Error| {
@@ -205,10 +252,15 @@ impl Kind {
             .map_err(failed)?;
         // SAFETY: the descriptor is open.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(Some(file));
+            return Ok(file);
         }
         let e = io::Error::last_os_error();
-        if e.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(failed(e)) }
+        if e.kind() != io::ErrorKind::WouldBlock {
+            return Err(failed(e));
+        }
+        let owner = |text: &str| self.parse(text).map(|(head, _)| head.owner.0);
+        let pid = self.load(&self.path(place), owner).ok().flatten();
+        Err(self.driven(pid.unwrap_or(0)))
     }
 }
 

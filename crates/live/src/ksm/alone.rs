@@ -30,7 +30,7 @@ pub struct WriteError {
 /// and no advisor is on, as long as nobody writes.
 #[derive(Debug)]
 pub struct Alone<F: Files> {
-    hold: Hold<F>,
+    pub(super) hold: Hold<F>,
 }
 
 impl<F: Files> Alone<F> {
@@ -125,12 +125,6 @@ impl<F: Files> Alone<F> {
     /// Unmerges everything and puts all knobs back, as dropping it does.
     pub fn restore(self) -> Restored {
         self.hold.restore()
-    }
-
-    /// What is held.
-    #[cfg(test)]
-    pub(super) fn into_hold(self) -> Hold<F> {
-        self.hold
     }
 }
 

@@ -134,29 +134,8 @@ pub enum KsmError {
         /// How many more.
         others: usize,
     },
-    /// Another driver is at work.
-    #[error(
-        "{} is driving the kernel's merging already (`homenode merge drive --act` and `homenode \
-         truth merge` do, one at a time); nothing was changed",
-        if *pid == 0 { "another process".to_owned() } else { format!("process {pid}") }
-    )]
-    Driven {
-        /// Its number; 0 if not known.
-        pid: u32,
-    },
-    /// A driver has ended without restoring.
-    #[error(
-        "{}: process {pid} drove the kernel's merging and ended without putting the knobs back; \
-         `homenode restore` does that. Nothing was changed",
-        journal.display()
-    )]
-    Unfinished {
-        /// The journal.
-        journal: PathBuf,
-        /// Whose it is.
-        pid: u32,
-    },
-    /// The journal.
+    /// The journal; among others, that another driver is at work, or has ended without
+    /// restoring.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The kernel would refuse.

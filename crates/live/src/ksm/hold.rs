@@ -88,11 +88,11 @@ pub struct Hold<F: Files> {
     files: F,
     place: Place,
     path: PathBuf,
-    journal: Journal,
+    pub(super) journal: Journal,
     over: bool,
     /// Whether all that is merged is ours.
     alone: bool,
-    _lock: fs::File,
+    pub(super) _lock: fs::File,
 }
 
 impl<F: Files> Hold<F> {
@@ -103,17 +103,10 @@ impl<F: Files> Hold<F> {
     /// [`KsmError`] if another driver lives, or one ended without restoring.
     pub fn take(place: &Place, files: F) -> Result<(Self, Vec<String>), KsmError> {
         let path = KIND.path(place);
-        let Some(lock) = KIND.lock(place)? else {
-            return Err(KsmError::Driven { pid: KIND.pid(place) });
-        };
+        let lock = KIND.lock(place)?;
         let mut notes = Vec::new();
         if let Some(old) = Journal::load(&path)? {
-            let pid = old.head.owner.0;
-            match old.head.owner_now(place)? {
-                Owner::Lives => return Err(KsmError::Driven { pid }),
-                Owner::Ended => return Err(KsmError::Unfinished { journal: path, pid }),
-                Owner::OfEarlierBoot => {}
-            }
+            KIND.check(place, &old.head)?;
             journal::remove(&path)?;
             notes.push(stale(&path));
         }
@@ -274,19 +267,6 @@ impl<F: Files> Hold<F> {
         self.put_back()
     }
 
-    /// As the end of the process would.
-    #[cfg(test)]
-    pub(super) fn unlock(&mut self) {
-        use std::os::fd::AsRawFd;
-        // SAFETY: the descriptor is open.
-        unsafe { libc::flock(self._lock.as_raw_fd(), libc::LOCK_UN) };
-    }
-    /// As if another process had it.
-    #[cfg(test)]
-    pub(super) fn disown(&mut self, owner: (u32, u64)) {
-        self.journal.head.owner = owner;
-    }
-
     fn put_back(&mut self) -> Restored {
         self.over = true;
         if self.alone {
@@ -402,9 +382,7 @@ pub fn restore(place: &Place, files: &impl Files) -> Result<Restore, KsmError> {
     if !path.exists() && !place.run_folder().exists() {
         return Ok(Restore::Nothing);
     }
-    let Some(_lock) = KIND.lock(place)? else {
-        return Err(KsmError::Driven { pid: KIND.pid(place) });
-    };
+    let _lock = KIND.lock(place)?;
     let Some(mut journal) = Journal::load(&path)? else { return Ok(Restore::Nothing) };
     let pid = journal.head.owner.0;
     match journal.head.owner_now(place)? {
@@ -412,7 +390,7 @@ pub fn restore(place: &Place, files: &impl Files) -> Result<Restore, KsmError> {
             journal::remove(&path)?;
             return Ok(Restore::Stale(stale(&path)));
         }
-        Owner::Lives if pid != std::process::id() => return Err(KsmError::Driven { pid }),
+        Owner::Lives if pid != std::process::id() => return Err(KIND.driven(pid).into()),
         Owner::Lives | Owner::Ended => {}
     }
     if let Err(source) = files.writable() {

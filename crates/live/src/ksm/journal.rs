@@ -33,6 +33,10 @@ pub(super) static KIND: Kind = Kind {
              `grep . /sys/kernel/mm/ksm/*` (the kernel's defaults are run 0, pages_to_scan 100, \
              sleep_millisecs 20, merge_across_nodes 1, advisor_mode none), set by hand what is \
              wrong, and remove the journal",
+    who: |pid| if pid == 0 { "another process".to_owned() } else { format!("process {pid}") },
+    at_work: "is driving the kernel's merging already (`homenode merge drive --act` and \
+              `homenode truth merge` do, one at a time)",
+    left: "drove the kernel's merging and ended without putting the knobs back",
 };
 /// Every value is ours.
 const ANY: &str = "any";

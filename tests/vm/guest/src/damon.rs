@@ -20,6 +20,7 @@ use homenode_core::engine::choice::Lack;
 use homenode_core::engine::seen::{Seen, Who};
 use homenode_core::units::Picos;
 use homenode_live::heat::damon::{Damon, DamonError};
+use homenode_live::journal::JournalError;
 use homenode_live::ksm::Place;
 use homenode_live::machine::{BootClock, Clock, Heat};
 use serde_json::{Value, json};
@@ -437,13 +438,19 @@ pub(crate) fn restores(_: &Asked) -> Result<Outcome> {
     let first = homenode(&child)?;
     let refused = Damon::open(&Place::here()).err();
     ensure!(
-        matches!(&refused, Some(DamonError::Driven { pid }) if *pid == first.pid as u32),
+        matches!(
+            &refused,
+            Some(DamonError::Journal(JournalError::Driven { pid, .. })) if *pid == first.pid as u32
+        ),
         "beside another homenode: {refused:?}"
     );
     first.end();
     ensure!(knob("0/state")? == "on", "the slot went with its owner");
     let refused = Damon::open(&Place::here()).err();
-    ensure!(matches!(refused, Some(DamonError::Unfinished { .. })), "after it: {refused:?}");
+    ensure!(
+        matches!(refused, Some(DamonError::Journal(JournalError::Unfinished { .. }))),
+        "after it: {refused:?}"
+    );
     let slot = restore()?;
     ensure!(slot == "taken_down", "restored: {slot}");
     no_slot()?;

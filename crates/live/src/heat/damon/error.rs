@@ -46,28 +46,8 @@ pub enum DamonError {
          it needs root or CAP_PERFMON in the machine's own namespaces"
     )]
     Perf(#[source] io::Error),
-    /// Another homenode is at work.
-    #[error(
-        "{} uses DAMON already (one homenode at a time can); nothing was changed",
-        if *pid == 0 { "another homenode".to_owned() } else { format!("homenode, process {pid},") }
-    )]
-    Driven {
-        /// Its number; 0 if not known.
-        pid: u32,
-    },
-    /// One has ended without taking its slot down.
-    #[error(
-        "{}: process {pid} used DAMON and ended without taking its slot down; `homenode restore` \
-         does that. Nothing was changed",
-        journal.display()
-    )]
-    Unfinished {
-        /// The journal.
-        journal: PathBuf,
-        /// Whose it is.
-        pid: u32,
-    },
-    /// The journal.
+    /// The journal; among others, that another homenode is at work, or one has ended
+    /// without taking its slot down.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A file can't be read.

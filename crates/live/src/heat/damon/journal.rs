@@ -28,6 +28,12 @@ static KIND: Kind = Kind {
     remedy: "and whose slot there is can't be told. Nothing was changed. Look at \
              `grep -r . /sys/kernel/mm/damon/admin`; if nobody uses DAMON, write off into \
              kdamonds/0/state and 0 into kdamonds/nr_kdamonds, and remove the journal",
+    who: |pid| match pid {
+        0 => "another homenode".to_owned(),
+        pid => format!("homenode, process {pid},"),
+    },
+    at_work: "uses DAMON already (one homenode at a time can)",
+    left: "used DAMON and ended without taking its slot down",
 };
 const SLOT: &str = "slot 0";
 
@@ -55,26 +61,18 @@ fn load(path: &Path) -> Result<Option<Head>, JournalError> {
 /// Says whose the slot is that may be there, if it is a homenode's.
 ///
 /// # Errors
-/// [`DamonError::Driven`] while that homenode lives, [`DamonError::Unfinished`] if it
-/// ended without taking its slot down.
+/// As [`Kind::check`].
 pub(super) fn look(place: &Place) -> Result<(), DamonError> {
-    let path = KIND.path(place);
-    let head = match load(&path) {
-        Ok(Some(head)) => head,
+    match load(&KIND.path(place)) {
+        Ok(Some(head)) => Ok(KIND.check(place, &head)?),
+        Ok(None) => Ok(()),
         // Who may not read it will lack more.
         Err(JournalError::System { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
         {
-            return Ok(());
+            Ok(())
         }
-        Ok(None) => return Ok(()),
-        Err(e) => return Err(e.into()),
-    };
-    let pid = head.owner.0;
-    match head.owner_now(place)? {
-        Owner::OfEarlierBoot => Ok(()),
-        Owner::Lives => Err(DamonError::Driven { pid }),
-        Owner::Ended => Err(DamonError::Unfinished { journal: path, pid }),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -88,9 +86,7 @@ pub(super) struct Kept {
 impl Kept {
     /// Takes the lock and puts the journal on disk. One of an earlier boot is replaced.
     pub(super) fn begin(place: &Place, me: (u32, u64)) -> Result<Self, DamonError> {
-        let Some(lock) = KIND.lock(place)? else {
-            return Err(DamonError::Driven { pid: KIND.pid(place) });
-        };
+        let lock = KIND.lock(place)?;
         // Again, now that nobody else can write it.
         look(place)?;
         let path = KIND.path(place);
@@ -123,9 +119,7 @@ pub(super) fn restore(place: &Place, files: &impl Files) -> Result<Restored, Dam
     if !path.exists() {
         return Ok(Restored::Nothing);
     }
-    let Some(_lock) = KIND.lock(place)? else {
-        return Err(DamonError::Driven { pid: KIND.pid(place) });
-    };
+    let _lock = KIND.lock(place)?;
     let Some(head) = load(&path)? else { return Ok(Restored::Nothing) };
     let pid = head.owner.0;
     match head.owner_now(place)? {
@@ -137,7 +131,7 @@ pub(super) fn restore(place: &Place, files: &impl Files) -> Result<Restored, Dam
                 path.display()
             )));
         }
-        Owner::Lives if pid != std::process::id() => return Err(DamonError::Driven { pid }),
+        Owner::Lives if pid != std::process::id() => return Err(KIND.driven(pid).into()),
         Owner::Lives | Owner::Ended => {}
     }
     if matches!(slot::count(files), None | Some(0)) {
