@@ -3,7 +3,7 @@
 use homenode_core::ksm::saving::{Ended, NodeSaving, ProcessSaving, Saving};
 use homenode_core::units::count;
 use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
+use serde::ser::Serializer;
 use std::fmt::Write;
 
 /// Bytes that the kernel keeps for each page that it looks at (an rmap item).
@@ -24,7 +24,7 @@ const ADDED_PERMILLE: u64 = 50;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MergePerNode {
     /// All nodes together.
-    #[serde(flatten, serialize_with = "saving")]
+    #[serde(flatten, with = "SavingJson")]
     pub sum: Saving,
     /// Each node.
     #[serde(serialize_with = "nodes")]
@@ -88,7 +88,7 @@ pub struct MergeEstimate {
     /// Pages that changed between the looks.
     pub volatile: u64,
     /// Merged across nodes.
-    #[serde(serialize_with = "saving")]
+    #[serde(with = "SavingJson")]
     pub across: Saving,
     /// Merged within each node.
     pub per_node: MergePerNode,
@@ -269,51 +269,49 @@ impl MergeEstimate {
 
 // ── JSON of the core's figures, which know nothing of formats ──────────────────
 
-fn saving<S: Serializer>(s: &Saving, to: S) -> Result<S::Ok, S::Error> {
-    let mut out = to.serialize_struct("Saving", 3)?;
-    saving_fields(s, &mut out)?;
-    out.end()
-}
-fn saving_fields<S: SerializeStruct>(s: &Saving, out: &mut S) -> Result<(), S::Error> {
-    out.serialize_field("pages_shared", &s.pages_shared)?;
-    out.serialize_field("pages_sharing", &s.pages_sharing)?;
-    out.serialize_field("saved_bytes", &s.saved_bytes)
+#[derive(Serialize)]
+#[serde(remote = "Saving")]
+struct SavingJson {
+    pages_shared: u64,
+    pages_sharing: u64,
+    saved_bytes: u64,
 }
 
-/// A node's part, in JSON.
-struct Node<'a>(&'a NodeSaving);
-impl Serialize for Node<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut out = to.serialize_struct("NodeSaving", 5)?;
-        out.serialize_field("node", &self.0.node)?;
-        out.serialize_field("pages_scanned", &self.0.pages_scanned)?;
-        saving_fields(&self.0.saving, &mut out)?;
-        out.end()
-    }
+#[derive(Serialize)]
+#[serde(remote = "NodeSaving")]
+struct NodeJson {
+    node: u16,
+    pages_scanned: u64,
+    #[serde(flatten, with = "SavingJson")]
+    saving: Saving,
 }
+
+#[derive(Serialize)]
+#[serde(remote = "ProcessSaving")]
+struct ProcessJson {
+    pid: u32,
+    name: String,
+    pages_scanned: u64,
+    zero: u64,
+    volatile: u64,
+    mergeable: u64,
+    saved_bytes: u64,
+    #[serde(serialize_with = "ended")]
+    ended: Option<Ended>,
+}
+
 fn nodes<S: Serializer>(all: &[NodeSaving], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(all.iter().map(Node))
-}
-
-/// A process' part, in JSON.
-struct Process<'a>(&'a ProcessSaving);
-impl Serialize for Process<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let p = self.0;
-        let mut out = to.serialize_struct("ProcessSaving", 8)?;
-        out.serialize_field("pid", &p.pid)?;
-        out.serialize_field("name", &p.name)?;
-        out.serialize_field("pages_scanned", &p.pages_scanned)?;
-        out.serialize_field("zero", &p.zero)?;
-        out.serialize_field("volatile", &p.volatile)?;
-        out.serialize_field("mergeable", &p.mergeable)?;
-        out.serialize_field("saved_bytes", &p.saved_bytes)?;
-        out.serialize_field("ended", &p.ended.map(word))?;
-        out.end()
-    }
+    #[derive(Serialize)]
+    struct One(#[serde(with = "NodeJson")] NodeSaving);
+    to.collect_seq(all.iter().map(|n| One(*n)))
 }
 fn processes<S: Serializer>(all: &[ProcessSaving], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(all.iter().map(Process))
+    #[derive(Serialize)]
+    struct One(#[serde(with = "ProcessJson")] ProcessSaving);
+    to.collect_seq(all.iter().map(|p| One(p.clone())))
+}
+fn ended<S: Serializer>(ended: &Option<Ended>, to: S) -> Result<S::Ok, S::Error> {
+    ended.map(word).serialize(to)
 }
 fn word(e: Ended) -> &'static str {
     match e {
