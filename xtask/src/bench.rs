@@ -16,12 +16,14 @@ mod sensitivity;
 mod sim_speed;
 mod truth_mem;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::Ending;
-use crate::workspace::{Profile, Workspace};
+use crate::workspace::{Profile, Workspace, must_run};
 
 /// What the command line asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -111,6 +113,18 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
+    /// A package's measuring program, built.
+    fn example(&self, package: &str, name: &str) -> Result<PathBuf> {
+        let (ws, profile) = (self.ws, self.profile.name());
+        must_run(ws.cargo().args(["build", "--locked", "--quiet", "--profile", profile]).args([
+            "--package",
+            package,
+            "--example",
+            name,
+        ]))?;
+        Ok(ws.target.join(profile).join("examples").join(name))
+    }
+
     /// One of two sizes.
     fn pick<T>(&self, full: T, tiny: T) -> T {
         if self.tiny { tiny } else { full }

@@ -19,22 +19,15 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::Setting;
-use crate::workspace::{must_run, text_of, typed};
+use super::{Samples, Setting};
+use crate::workspace::{text_of, typed};
 
 /// The program, built.
 pub(super) struct Hotloop(PathBuf);
 
 impl Hotloop {
     pub(super) fn build(setting: &Setting<'_>) -> Result<Self> {
-        let (ws, profile) = (setting.ws, setting.profile.name());
-        must_run(ws.cargo().args(["build", "--locked", "--quiet", "--profile", profile]).args([
-            "--package",
-            "homenode-sim",
-            "--example",
-            "hotloop",
-        ]))?;
-        Ok(Self(ws.target.join(profile).join("examples/hotloop")))
+        Ok(Self(setting.example("homenode-sim", "hotloop")?))
     }
 
     /// A call, to be run by us or under another program.
@@ -102,6 +95,17 @@ impl Figures {
             bail!("`{}` told {seconds} seconds", self.program);
         }
         Ok(self.number(counted)? / seconds / 1e6)
+    }
+
+    /// A list of numbers; none where there is no such list.
+    pub(super) fn samples(&self, key: &str) -> Samples {
+        let all = self.value[key].as_array().into_iter().flatten();
+        Samples(all.filter_map(Value::as_f64).collect())
+    }
+
+    /// A text; an empty one where there is none.
+    pub(super) fn text(&self, key: &str) -> &str {
+        self.value[key].as_str().unwrap_or_default()
     }
 
     /// All numbers of an object, by name.

@@ -25,36 +25,22 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Result, bail};
 
+use super::hotloop::Figures;
 use super::{Samples, Setting, Verdict};
 use crate::Lacks;
-use crate::workspace::{must_run, text_of, typed};
+use crate::workspace::{text_of, typed};
 
-/// Calls `crates/live/examples/merge`; its last line is a JSON object.
-fn measured(setting: &Setting<'_>, pages: u64, looks: u64) -> Result<Value> {
-    let (ws, profile) = (setting.ws, setting.profile.name());
-    must_run(ws.cargo().args(["build", "--locked", "--quiet", "--profile", profile]).args([
-        "--package",
-        "homenode-live",
-        "--example",
-        "merge",
-    ]))?;
-    let mut command = Command::new(ws.target.join(profile).join("examples/merge"));
+/// Calls `crates/live/examples/merge`.
+fn measured(setting: &Setting<'_>, pages: u64, looks: u64) -> Result<Figures> {
+    let mut command = Command::new(setting.example("homenode-live", "merge")?);
     command.args([pages.to_string(), looks.to_string()]);
-    let text = text_of(&mut command)?;
-    let line = text.lines().last().unwrap_or_default();
-    serde_json::from_str(line)
-        .with_context(|| format!("`{}` printed no JSON: {line}", typed(&command)))
+    Figures::of(&typed(&command), &text_of(&mut command)?)
 }
 
-fn samples(value: &Value, key: &str) -> Samples {
-    Samples(value[key].as_array().into_iter().flatten().filter_map(Value::as_f64).collect())
-}
-
-fn skipped(value: &Value, setting: &Setting<'_>) -> Result<bool> {
-    match value["skipped"].as_str().unwrap_or_default() {
+fn skipped(found: &Figures, setting: &Setting<'_>) -> Result<bool> {
+    match found.text("skipped") {
         "" => Ok(false),
         why if setting.tiny => {
             println!("  skipped: {why}");
@@ -66,12 +52,12 @@ fn skipped(value: &Value, setting: &Setting<'_>) -> Result<bool> {
 
 pub(super) fn estimate(setting: &Setting<'_>) -> Result<Verdict> {
     let found = measured(setting, setting.pick(1 << 18, 1 << 12), setting.pick(3, 1))?;
-    let pages = found["pages"].as_f64().unwrap_or(0.0);
+    let pages = found.number("pages")?;
     println!("  {pages:.0} pages of mixed content; M pages/s, seconds to the answer, of CPU time");
     let row = |what: &str, key: &str| {
-        let taken = samples(&found, key);
+        let taken = found.samples(key);
         let rate = Samples(taken.0.iter().map(|s| pages / s / 1e6).collect());
-        let cpu = samples(&found, &format!("{key}_cpu"));
+        let cpu = found.samples(&format!("{key}_cpu"));
         let cpu = if cpu.0.is_empty() { String::new() } else { format!("  {}", cpu.shown(3)) };
         println!("  {what:<20}{}  {} s{cpu}", rate.shown(2), taken.shown(3));
         taken
@@ -84,9 +70,9 @@ pub(super) fn estimate(setting: &Setting<'_>) -> Result<Verdict> {
         false => row("ksmd, settled", "ksmd"),
     };
     println!("  (the bare call is one thread's, with a buffer like ours: as large, as aligned)");
-    println!("  tables: {} bytes a content", found["bytes_per_content"]);
+    println!("  tables: {} bytes a content", found.number("bytes_per_content")?);
     // What the kernel's copy out of memory takes depends on it; ksmd hardly does.
-    let in_order = samples(&found, "in_order").shown(0);
+    let in_order = found.samples("in_order").shown(0);
     println!("  pages whose frame is the next one: {in_order} %");
     // One job and the bare call alternate: each pair was taken on the same moment's machine.
     let of_bare = Samples(bare.0.iter().zip(&one.0).map(|(b, o)| b / o).collect());

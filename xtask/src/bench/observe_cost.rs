@@ -37,7 +37,7 @@ use anyhow::{Context, Result, bail};
 
 use super::peers::Memtierd;
 use super::{Samples, Setting, Verdict};
-use crate::workspace::{must_run, not_run, typed};
+use crate::workspace::{not_run, typed};
 
 /// Memory of all processes together.
 const HELD: u64 = 1 << 30;
@@ -55,14 +55,7 @@ struct Herd {
 
 impl Herd {
     fn start(setting: &Setting<'_>, many: u64, bytes: u64) -> Result<Self> {
-        let (ws, profile) = (setting.ws, setting.profile.name());
-        must_run(ws.cargo().args(["build", "--locked", "--quiet", "--profile", profile]).args([
-            "--package",
-            "homenode-live",
-            "--example",
-            "herd",
-        ]))?;
-        let mut command = Command::new(ws.target.join(profile).join("examples/herd"));
+        let mut command = Command::new(setting.example("homenode-live", "herd")?);
         command.args([(many).to_string(), (bytes / many).to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| not_run(&command, e))?;
