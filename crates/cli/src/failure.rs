@@ -20,20 +20,6 @@ impl std::fmt::Display for Lacks {
 
 impl std::error::Error for Lacks {}
 
-/// The error with what caused it, each said once: some errors already name their cause.
-pub(crate) fn sentence(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let one = cause.to_string();
-        if text.is_empty() {
-            text = one;
-        } else if !text.contains(&one) {
-            text = format!("{text}: {one}");
-        }
-    }
-    text
-}
-
 /// 3 where the system lacks something, else 2.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     let lacks = error.chain().any(|e| {
@@ -52,12 +38,13 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_live::sentence;
 
     #[test]
     fn causes_are_said_once_and_lacks_have_their_own_code() {
         let e = anyhow::Error::new(Lacks("no qemu".into())).context("can't record: no qemu");
-        assert_eq!((sentence(&e).as_str(), code(&e)), ("can't record: no qemu", 3));
+        assert_eq!((sentence(&*e).as_str(), code(&e)), ("can't record: no qemu", 3));
         let e = anyhow::anyhow!("inner").context("outer");
-        assert_eq!((sentence(&e).as_str(), code(&e)), ("outer: inner", 2));
+        assert_eq!((sentence(&*e).as_str(), code(&e)), ("outer: inner", 2));
     }
 }

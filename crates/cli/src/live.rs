@@ -32,6 +32,7 @@ use homenode_live::memory::Zoneinfo;
 use homenode_live::people::{Proc, Targets};
 use homenode_live::places::ThisKernel;
 use homenode_live::probe::{self, FilesOnly, Probe};
+use homenode_live::sentence;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -258,36 +259,12 @@ impl Ready {
 
 /// A source, set up; or a sentence why it can't be had.
 fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {
-    let text = |e: &dyn std::error::Error| sentence_of(e);
-    match source {
-        Source::Residency => Ok(Box::new(NoHeat)),
-        Source::Damon => match Damon::open(&Place::at(&found.root)) {
-            Ok(damon) => Ok(Box::new(damon)),
-            Err(e) => Err(text(&e)),
-        },
-        Source::Pmu => match Samples::open(&found.probe.pmu) {
-            Ok(samples) => Ok(Box::new(samples)),
-            Err(e) => Err(text(&e)),
-        },
-        Source::HintFault => match Hints::open() {
-            Ok(hints) => Ok(Box::new(hints)),
-            Err(e) => Err(text(&e)),
-        },
-    }
-}
-
-/// An error with what caused it.
-fn sentence_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(e) = cause {
-        let one = e.to_string();
-        if !text.contains(&one) {
-            text = format!("{text}: {one}");
-        }
-        cause = e.source();
-    }
-    text
+    Ok(match source {
+        Source::Residency => Box::new(NoHeat),
+        Source::Damon => Box::new(Damon::open(&Place::at(&found.root)).map_err(|e| sentence(&e))?),
+        Source::Pmu => Box::new(Samples::open(&found.probe.pmu).map_err(|e| sentence(&e))?),
+        Source::HintFault => Box::new(Hints::open().map_err(|e| sentence(&e))?),
+    })
 }
 
 #[cfg(test)]

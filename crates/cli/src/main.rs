@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("homenode: {}", failure::sentence(&error));
+            eprintln!("homenode: {}", homenode_live::sentence(&*error));
             ExitCode::from(failure::code(&error))
         }
     }

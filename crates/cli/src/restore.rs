@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             // What became of the other is told all the same.
             match slot {
                 Ok(done) => say(&done).iter().for_each(|(_, note)| eprintln!("{note}")),
-                Err(other) => eprintln!("{}", other.sentence()),
+                Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
             }
             return Err(e.into());
         }

@@ -315,7 +315,7 @@ impl Heat for Damon {
         self.hear(now, out);
         let settled = self.settle();
         self.wake_up();
-        settled.map_err(|e| e.sentence())
+        settled.map_err(|e| crate::sentence(&e))
     }
     fn wakes(&self) -> Option<RawFd> {
         self.wake.as_ref().map(wake::Wake::fd)
@@ -324,14 +324,14 @@ impl Heat for Damon {
         Some(self.all_spent())
     }
     fn close(&mut self) -> Result<(), String> {
-        self.take_down().map_err(|e| e.sentence())
+        self.take_down().map_err(|e| crate::sentence(&e))
     }
 }
 
 impl Drop for Damon {
     fn drop(&mut self) {
         if let Err(e) = self.take_down() {
-            eprintln!("homenode: {}", e.sentence());
+            eprintln!("homenode: {}", crate::sentence(&e));
         }
     }
 }

@@ -163,9 +163,9 @@ impl Heat for Hints {
 
     fn take(&mut self, now: Picos, out: &mut Vec<Seen>) -> Result<(), String> {
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        let taken = loaded.take().map_err(|e| chain(&e))?;
-        let lost = taken.odd + loaded.lost().map_err(|e| chain(&e))?;
-        let mode = mode(&self.root).map_err(|e| chain(&e))?;
+        let taken = loaded.take().map_err(|e| crate::sentence(&e))?;
+        let lost = taken.odd + loaded.lost().map_err(|e| crate::sentence(&e))?;
+        let mode = mode(&self.root).map_err(|e| crate::sentence(&e))?;
         if now >= self.tiers_at {
             self.tiers = Tiers::read(&self.root);
             self.tiers_at = now + TIERS_EVERY;
@@ -206,17 +206,6 @@ impl Heat for Hints {
         self.watched.clear();
         Ok(())
     }
-}
-
-/// An error and what it came from, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut at = error.source();
-    while let Some(error) = at {
-        text += &format!(": {error}");
-        at = error.source();
-    }
-    text
 }
 
 /// `numa_balancing`: bits, 1 is ordinary balancing, 2 tiering.

@@ -319,7 +319,7 @@ impl Run<'_> {
                 let now = text_of(order.file, now);
                 Some(format!("{name} is {now} now, which we did not write: left alone from now on"))
             }
-            Err(e) => Some(format!("{name} is left alone from now on: {}", chain(&e))),
+            Err(e) => Some(format!("{name} is left alone from now on: {}", crate::sentence(&e))),
         };
         seen.order = Some((order, trouble.is_none()));
         if let Some(trouble) = trouble {
@@ -335,12 +335,5 @@ impl Run<'_> {
             let _ = self.signal(&mut heard);
             std::thread::sleep(BEAT);
         }
-    }
-}
-
-fn chain(e: &dyn std::error::Error) -> String {
-    match e.source() {
-        Some(cause) => format!("{e}: {}", chain(cause)),
-        None => e.to_string(),
     }
 }

@@ -93,16 +93,3 @@ fn busy(e: &io::Error) -> &'static str {
         _ => "",
     }
 }
-
-impl DamonError {
-    /// With its causes, on one line.
-    pub fn sentence(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(e) = cause {
-            text += &format!(": {e}");
-            cause = e.source();
-        }
-        text
-    }
-}

@@ -269,7 +269,7 @@ fn what_can_t_be_made_leaves_nothing() {
         let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
         fake.0.borrow_mut().refuses = Some((file, libc::EPERM));
         let refused = Damon::begin(&folder.place(), Box::new(fake.clone())).err().unwrap();
-        assert!(refused.sentence().starts_with("can't write"), "{refused}");
+        assert!(crate::sentence(&refused).starts_with("can't write"), "{refused}");
         assert!(!folder.has_journal(), "{file}");
         assert_eq!(fake.read("nr_kdamonds").unwrap(), "0", "{file}");
     }
@@ -452,7 +452,7 @@ fn a_journal_without_a_slot_or_of_an_earlier_boot_is_thrown_away() {
     folder.put("run/homenode/damon.journal", "homenode damon 1\n");
     let damaged = restore(&folder.place(), &fake).unwrap_err();
     assert_eq!(
-        damaged.sentence(),
+        crate::sentence(&damaged),
         format!(
             "{}:1: it ends too early: this journal is damaged, and whose slot there is can't be \
              told. Nothing was changed. Look at `grep -r . /sys/kernel/mm/damon/admin`; if nobody \

@@ -66,7 +66,7 @@ fn faults_of_who_is_watched_come_and_nobody_elses() {
     };
     let mut hints = match Hints::open() {
         Ok(hints) => hints,
-        Err(error) => return println!("skipped: {}", chain(&error)),
+        Err(error) => return println!("skipped: {}", crate::sentence(&error)),
     };
     let me = own();
     let mut pages = vec![[1u64; 512]; 4096];
