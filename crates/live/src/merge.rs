@@ -52,7 +52,7 @@ use homenode_core::units::count;
 use kcore::Kcore;
 use look::{Budget, Common, Counts, Done, Kept, Unit};
 use nodes::NodeSource;
-use read::{Hasher, Stop};
+use read::Hasher;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -444,10 +444,7 @@ impl<'a> Run<'a> {
         match found {
             Ok(mappings) => look::units(process, who, &mappings, noted),
             Err(e) => {
-                self.sums[process].ended = Some(match e.kind() {
-                    io::ErrorKind::PermissionDenied => Ended::Refused,
-                    _ => Ended::Exited,
-                });
+                self.sums[process].ended = Some(look::ended(&e));
                 Vec::new()
             }
         }
@@ -509,11 +506,7 @@ impl<'a> Run<'a> {
             self.pages_spared += spared;
             self.pages_unread += unread;
             self.pages_by_frame += by_frame;
-            match stop {
-                Some(Stop::Gone) => sum.ended = Some(Ended::Exited),
-                Some(Stop::Refused) => sum.ended = Some(Ended::Refused),
-                None => {}
-            }
+            sum.ended = stop.or(sum.ended);
             bytes += kept.as_ref().map_or(0, Kept::bytes) as u64;
             self.kept.extend(kept.map(|k| (process, k)));
         }

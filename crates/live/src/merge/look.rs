@@ -18,9 +18,10 @@ use super::kcore::Kcore;
 use super::maps::Mapping;
 use super::nodes::NodeSource;
 use super::pages::{self, Found, Sight};
-use super::read::{BATCH, Hasher, Reader, Room, Stop, may_read};
+use super::read::{BATCH, Hasher, Reader, Room, may_read};
 use super::table::{Frame, Frames, Key, Table};
 use super::who::Process;
+use homenode_core::ksm::saving::Ended;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -263,7 +264,7 @@ pub(super) struct Done {
     pub(super) unread: u64,
     /// Pages not read, since the kernel says that they did not change.
     pub(super) spared: u64,
-    pub(super) stop: Option<Stop>,
+    pub(super) stop: Option<Ended>,
     pub(super) kept: Option<Kept>,
 }
 
@@ -344,7 +345,7 @@ impl<'a> Worker<'a> {
     }
 
     /// A process' pagemap, opened once for all of its units that follow each other.
-    fn pagemap(&mut self, unit: &Unit) -> Result<Arc<File>, Stop> {
+    fn pagemap(&mut self, unit: &Unit) -> Result<Arc<File>, Ended> {
         match &self.pagemap {
             Some((process, open)) if *process == unit.process => {
                 // It would go on to show the pages of a process that has gone: none.
@@ -352,7 +353,7 @@ impl<'a> Worker<'a> {
                 Ok(open.clone())
             }
             _ => {
-                let open = Arc::new(pages::open(unit.pid).map_err(|e| stop(&e))?);
+                let open = Arc::new(pages::open(unit.pid).map_err(|e| ended(&e))?);
                 self.pagemap = Some((unit.process, open.clone()));
                 Ok(open)
             }
@@ -370,16 +371,16 @@ impl<'a> Worker<'a> {
     }
 
     /// Entries of pagemap of a part of a piece. A process that has gone has none.
-    fn find(&mut self, pagemap: &File, part: Mapping, done: &mut Done) -> Result<(), Stop> {
+    fn find(&mut self, pagemap: &File, part: Mapping, done: &mut Done) -> Result<(), Ended> {
         self.found.clear();
         let sight = &self.common.sight;
         done.unread += pages::find(pagemap, sight, part, &mut self.entries, &mut self.found)
-            .map_err(|e| stop(&e))?;
+            .map_err(|e| ended(&e))?;
         Ok(())
     }
 
     /// Looks at a batch: contents, and nodes where there are several.
-    fn read(&mut self, pid: u32, batch: &[Found], pagemap: &File) -> Result<(), Stop> {
+    fn read(&mut self, pid: u32, batch: &[Found], pagemap: &File) -> Result<(), Ended> {
         self.pages.clear();
         self.pages.extend(batch.iter().filter(|f| f.own).map(|f| f.page));
         self.reader.hashes(pid, &self.pages, &mut self.hashes)?;
@@ -428,7 +429,7 @@ impl<'a> Worker<'a> {
     fn first(&mut self, unit: &Unit, done: &mut Done) {
         let common = self.common;
         let mut kept = Kept::default();
-        let mut work = || -> Result<(), Stop> {
+        let mut work = || -> Result<(), Ended> {
             let pagemap = self.pagemap(unit)?;
             for &piece in &unit.pieces {
                 if unit.noted && piece.plain {
@@ -504,7 +505,7 @@ impl<'a> Worker<'a> {
         done.kept = Some(kept);
     }
 
-    fn compare(&mut self, unit: &Unit, kept: &mut Kept, done: &mut Done) -> Result<(), Stop> {
+    fn compare(&mut self, unit: &Unit, kept: &mut Kept, done: &mut Done) -> Result<(), Ended> {
         let pagemap = self.pagemap(unit)?;
         let mut cursor = Cursor { run: 0, offset: 0 };
         let mut passed = Vec::new();
@@ -560,7 +561,7 @@ impl<'a> Worker<'a> {
         due: &mut Vec<(Found, Option<usize>)>,
         kept: &mut Kept,
         done: &mut Done,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Ended> {
         let mut found = Vec::with_capacity(BATCH);
         for batch in due.chunks(BATCH) {
             found.clear();
@@ -630,10 +631,10 @@ fn frame_of(frames: &mut Frames, found: &Found) -> Frame {
     found.frame.map_or(Frame::New, |frame| frames.mark(frame))
 }
 
-fn stop(error: &io::Error) -> Stop {
+pub(super) fn ended(error: &io::Error) -> Ended {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => Stop::Refused,
-        _ => Stop::Gone,
+        io::ErrorKind::PermissionDenied => Ended::Refused,
+        _ => Ended::Exited,
     }
 }
 

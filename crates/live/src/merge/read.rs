@@ -1,6 +1,7 @@
 //! Reading another process' pages and hashing them, a cache-sized batch at a time.
 
 use super::pages::PAGE;
+use homenode_core::ksm::saving::Ended;
 use std::fs::File;
 use std::io::{self, Read};
 use twox_hash::XxHash3_128;
@@ -55,15 +56,6 @@ impl Hasher {
     }
 }
 
-/// Why a process can be read no further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// It exited.
-    Gone,
-    /// It became another user's, by an exec.
-    Refused,
-}
-
 /// A buffer, and the calls that fill it.
 pub(super) struct Reader<'a> {
     hasher: &'a Hasher,
@@ -94,7 +86,7 @@ impl<'a> Reader<'a> {
         pid: u32,
         pages: &[u64],
         out: &mut Vec<Option<u128>>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Ended> {
         out.clear();
         let want = pages.len().min(BATCH);
         self.remote.clear();
@@ -129,7 +121,7 @@ impl<'a> Reader<'a> {
 }
 
 /// `process_vm_readv`: bytes read, which are fewer where a page can't be.
-fn read_remote(pid: u32, buffer: &mut [Room], remote: &[libc::iovec]) -> Result<usize, Stop> {
+fn read_remote(pid: u32, buffer: &mut [Room], remote: &[libc::iovec]) -> Result<usize, Ended> {
     let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: size_of_val(buffer) };
     loop {
         // SAFETY: the local vector is our buffer, and the kernel writes at most its
@@ -149,8 +141,8 @@ fn read_remote(pid: u32, buffer: &mut [Room], remote: &[libc::iovec]) -> Result<
         }
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::ESRCH) => return Err(Stop::Gone),
-            Some(libc::EPERM | libc::EACCES) => return Err(Stop::Refused),
+            Some(libc::ESRCH) => return Err(Ended::Exited),
+            Some(libc::EPERM | libc::EACCES) => return Err(Ended::Refused),
             // EFAULT: the first page; ENOMEM: another try will be made singly.
             _ => return Ok(0),
         }
@@ -159,7 +151,7 @@ fn read_remote(pid: u32, buffer: &mut [Room], remote: &[libc::iovec]) -> Result<
 
 /// Whether a process' memory may be read, asked without reading any: the address
 /// is nobody's.
-pub(super) fn may_read(pid: u32) -> Result<(), Stop> {
+pub(super) fn may_read(pid: u32) -> Result<(), Ended> {
     let nowhere = [libc::iovec { iov_base: (1usize << 62) as *mut libc::c_void, iov_len: 1 }];
     read_remote(pid, &mut [Room::EMPTY], &nowhere).map(|_| ())
 }
@@ -197,6 +189,6 @@ mod tests {
     fn a_process_that_is_not_there_is_gone() {
         assert_eq!(may_read(std::process::id()), Ok(()));
         // The largest number that a PID can have is 2^22.
-        assert_eq!(may_read(1 << 30), Err(Stop::Gone));
+        assert_eq!(may_read(1 << 30), Err(Ended::Exited));
     }
 }

@@ -1,10 +1,11 @@
 //! Whose memory: processes by number, by cgroup, or all; their names.
 
-use super::read::{Stop, may_read};
+use super::read::may_read;
 use super::{MergeError, Targets};
 use crate::people::find::{all, cgroup_folder, of_cgroup};
 use crate::people::name::name_of;
 use crate::people::stat::Stat;
+use homenode_core::ksm::saving::Ended;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -35,7 +36,7 @@ pub(super) fn find(targets: &Targets) -> Result<(Vec<Process>, usize), MergeErro
     let found = list(targets)?;
     let asked = found.len();
     let named = matches!(targets, Targets::Pids(_));
-    sort_out(found, asked, named || !privileged(), |pid| may_read(pid) != Err(Stop::Refused))
+    sort_out(found, asked, named || !privileged(), |pid| may_read(pid) != Err(Ended::Refused))
 }
 
 /// Parts what may be read from what may not, which is an error if `strict` or if
@@ -90,7 +91,7 @@ fn list(targets: &Targets) -> Result<Vec<Process>, MergeError> {
         Targets::Pids(pids) => {
             for &pid in pids.iter().collect::<BTreeSet<_>>() {
                 match may_read(pid) {
-                    Err(Stop::Gone) => return Err(MergeError::NoProcess { pid }),
+                    Err(Ended::Exited) => return Err(MergeError::NoProcess { pid }),
                     _ => found.push(describe(pid).ok_or(MergeError::NoProcess { pid })?),
                 }
             }
