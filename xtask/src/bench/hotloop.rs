@@ -42,9 +42,7 @@ impl Hotloop {
 
     /// Runs a call and returns what its last line says.
     pub(super) fn figures(&self, what: &str, options: &[(&str, &str)]) -> Result<Figures> {
-        let mut command = self.command(what, options);
-        let text = text_of(&mut command)?;
-        Figures::of(&typed(&command), &text)
+        Figures::by(&mut self.command(what, options))
     }
 
     /// Makes the ids that ours and the peer read.
@@ -75,7 +73,13 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn of(program: &str, text: &str) -> Result<Self> {
+    /// Runs a program, and takes what it tells at the end.
+    pub(super) fn by(command: &mut Command) -> Result<Self> {
+        let text = text_of(command)?;
+        Self::of(&typed(command), &text)
+    }
+
+    fn of(program: &str, text: &str) -> Result<Self> {
         let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         let value: Value = serde_json::from_str(line)
             .with_context(|| format!("`{program}` ended with no line of JSON but `{line}`"))?;
@@ -101,6 +105,11 @@ impl Figures {
     pub(super) fn samples(&self, key: &str) -> Samples {
         let all = self.value[key].as_array().into_iter().flatten();
         Samples(all.filter_map(Value::as_f64).collect())
+    }
+
+    /// A list of texts; none where there is no such list.
+    pub(super) fn texts(&self, key: &str) -> Vec<&str> {
+        self.value[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
     /// A text; an empty one where there is none.

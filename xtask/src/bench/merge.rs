@@ -30,13 +30,12 @@ use anyhow::{Result, bail};
 use super::hotloop::Figures;
 use super::{Samples, Setting, Verdict};
 use crate::Lacks;
-use crate::workspace::{text_of, typed};
 
 /// Calls `crates/live/examples/merge`.
 fn measured(setting: &Setting<'_>, pages: u64, looks: u64) -> Result<Figures> {
     let mut command = Command::new(setting.example("homenode-live", "merge")?);
     command.args([pages.to_string(), looks.to_string()]);
-    Figures::of(&typed(&command), &text_of(&mut command)?)
+    Figures::by(&mut command)
 }
 
 fn skipped(found: &Figures, setting: &Setting<'_>) -> Result<bool> {

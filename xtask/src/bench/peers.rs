@@ -55,8 +55,7 @@ impl LibCacheSim {
         let mut command = Command::new(&self.python);
         command.arg(&self.script).args(["--ids", path_text(ids)?]);
         command.args(["--cache-pages", &pages.to_string(), "--hashpower", &hashpower.to_string()]);
-        let text = text_of(&mut command)?;
-        let figures = Figures::of(&typed(&command), &text)?;
+        let figures = Figures::by(&mut command)?;
         Ok((figures.rate("requests")?, figures.number("miss_ratio")?))
     }
 }

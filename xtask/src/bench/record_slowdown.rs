@@ -59,7 +59,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
                 }
             }
             record.stderr(Stdio::null());
-            let figures = Figures::of(&typed(&record), &text_of(&mut record)?)?;
+            let figures = Figures::by(&mut record)?;
             recorded.push(figures.number("recorded_wall_ns")? / 1e9);
             let slice = Duration::from_secs(setting.pick(5, 1));
             let per_second = peers::lackey_slice(&program, slice)?;

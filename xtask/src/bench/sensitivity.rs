@@ -4,10 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
+use super::hotloop::Figures;
 use super::{Setting, Verdict};
-use crate::workspace::text_of;
 
 /// A result.
 struct Subject {
@@ -37,16 +36,8 @@ fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
     if setting.tiny {
         command.args(["--quick", "--scale", "4096"]);
     }
-    let text = text_of(&mut command)?;
-    let found: Value = serde_json::from_str(&text).context("homenode printed no JSON")?;
-    let number = |key: &str| {
-        found[key].as_f64().with_context(|| format!("`{key}` is missing from homenode's JSON"))
-    };
-    let names = |key: &str| -> Vec<&str> {
-        let all = found[key].as_array().map(Vec::as_slice).unwrap_or_default();
-        all.iter().filter_map(Value::as_str).collect()
-    };
-    let (constants, hold) = (number("constants")?, number("hold")?);
+    let found = Figures::by(&mut command)?;
+    let (constants, hold) = (found.number("constants")?, found.number("hold")?);
     if constants < 1.0 {
         bail!("no constant was moved");
     }
@@ -54,21 +45,24 @@ fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
         "  {constants} constants, each moved by -20 % and +20 %: {} {:.2} % with none \
          moved, {:.2} to {:.2} % with one",
         subject.figure,
-        number(subject.key)?,
-        number("least")?,
-        number("most")?
+        found.number(subject.key)?,
+        found.number("least")?,
+        found.number("most")?
     );
-    let top = names("most_elastic");
+    let top = found.texts("most_elastic");
     println!("  most elastic: {}", top.join(", "));
     if !setting.tiny {
-        let page = found["page"].as_str().context("`page` is missing from homenode's JSON")?;
+        let page = found.text("page");
+        if page.is_empty() {
+            bail!("homenode told no `page`");
+        }
         let path = setting.ws.root.join(subject.page);
         let beside = path.with_extension("md.new");
         fs::write(&beside, page).with_context(|| format!("can't write {}", beside.display()))?;
         fs::rename(&beside, &path).with_context(|| format!("can't write {}", path.display()))?;
         println!("  the table is in {}", subject.page);
         // What --quick moves has to be what matters most, in whatever order.
-        let (mut moves, mut top) = (names("quick_moves"), top);
+        let (mut moves, mut top) = (found.texts("quick_moves"), top);
         moves.sort_unstable();
         top.sort_unstable();
         if moves != top {
