@@ -5,7 +5,7 @@
 //!
 //! ````text
 //! <!--
-//! run: homenode sim scenarios/zipf.toml --modes off,1,2,3
+//! run: homenode sim scenarios/zipf.toml --columns off,mode2
 //! keep: first 2
 //! keep: rows accesses; pages promoted
 //! -->

@@ -36,6 +36,7 @@ const ARROWS: &[(&str, Rooms)] = &[
         "homenode-guest",
         Rooms::These(&["homenode-core", "homenode-live", "homenode-machine", "homenode-sim"]),
     ),
+    ("own-policy", Rooms::These(&["homenode-cli", "homenode-core", "homenode-machine"])),
     ("xtask", Rooms::These(&[])),
 ];
 

@@ -16,9 +16,10 @@ mod facts;
 mod here;
 mod recording;
 
+use crate::contender::Contenders;
+use crate::output;
 use crate::replay::target::{Dram, parse_dram};
 use crate::whom::{Means, Whom};
-use crate::{homenode, output};
 use anyhow::{Result, bail};
 use course::Outcome;
 use effect::Recorded;
@@ -82,6 +83,10 @@ pub(crate) struct Args {
     /// Replay the recordings with so much DRAM, as `homenode replay` does
     #[arg(long, value_name = "SIZE", value_parser = parse_dram, requires = "recording")]
     dram: Option<Dram>,
+    /// In place of homenode's column of the simulated effect, as `homenode replay` has them:
+    /// mode2@6.1, homenode:pmu
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "recording")]
+    columns: Vec<String>,
     /// Replay recordings in which threads ran too, whose times come out wrong, as `homenode
     /// replay` does
     #[arg(long, requires = "recording")]
@@ -104,7 +109,7 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<u8> {
+pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     if !args.whom.names_anybody() && args.recording.is_empty() {
         bail!(
             "name the processes to look at with --pid, --cgroup or --all, start a program with \
@@ -132,13 +137,23 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     };
     let suggestions = advice::advise(&advised.facts);
     let mut effects = Vec::new();
+    // Simulated, homenode sees what it saw here, or DAMON where that was nothing.
     let source = match advised.source {
-        Source::HintFault => homenode::Source::HintFault,
-        Source::Pmu => homenode::Source::Pmu,
-        Source::Damon | Source::Residency => homenode::Source::Damon,
+        Source::Residency => Source::Damon,
+        seen => seen,
+    };
+    let further = match &args.columns[..] {
+        [] => vec![format!("homenode:{}", source.name())],
+        named => named.to_vec(),
     };
     for r in &recorded {
-        effects.push(effect::effect(r, &advised.facts, &suggestions, source, args.span())?);
+        effects.push(effect::effect(
+            r,
+            &advised.facts,
+            &suggestions,
+            &contenders.parse(&further)?,
+            args.span(),
+        )?);
     }
     let advice = assemble(advised, effects);
     let (width, glyphs) = (output::width(), output::glyphs());

@@ -1,11 +1,13 @@
-//! The column homenode: the engine in place of the kernel's balancing, on a simulated
-//! machine.
+//! Columns in which a policy drives in place of the kernel's balancing: their runs, and
+//! what tables say of them.
 
+use crate::contender::{Contender, Drives};
 use anyhow::{Result, anyhow};
 use homenode_core::engine::order::{Fails, Reason};
-use homenode_core::engine::seen;
-use homenode_core::engine::{Engine, Ledger, Settings, Verdict};
+use homenode_core::engine::seen::Source;
+use homenode_core::engine::{Ledger, Settings, Verdict};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::policy::Policy;
 use homenode_core::units::Picos;
 use homenode_machine::{Machine as _, drive};
 use homenode_report::{Better, Figure, Group, ReplayRun};
@@ -13,59 +15,36 @@ use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, Spent};
 use std::collections::BTreeSet;
 
-/// What homenode sees of memory accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Source {
-    /// DAMON's regions: heat and age of stretches of memory
-    Damon,
-    /// The kernel's hint faults, seen as they happen
-    HintFault,
-    /// Every ten-thousandth access, by hardware counters
-    Pmu,
-}
-
-impl Source {
-    pub(crate) const fn of_core(self) -> seen::Source {
-        match self {
-            Self::Damon => seen::Source::Damon,
-            Self::HintFault => seen::Source::HintFault,
-            Self::Pmu => seen::Source::Pmu,
+/// What a source shows and lacks, for captions.
+fn about(source: Source) -> &'static str {
+    match source {
+        Source::Damon => {
+            "homenode sees DAMON's regions (5 ms, 100 ms, 10 to 1000 of them) and what /proc \
+             shows; DAMON tells neither CPU nor place, so the node of a process's CPUs comes \
+             from /proc, and places are looked up"
         }
-    }
-    /// A column's name, in two lines.
-    pub(crate) fn column(self) -> String {
-        format!("homenode-{}", self.of_core().name())
-    }
-    /// What it shows and lacks, for captions.
-    pub(crate) fn about(self) -> &'static str {
-        match self {
-            Self::Damon => {
-                "homenode sees DAMON's regions (5 ms, 100 ms, 10 to 1000 of them) and what /proc \
-                 shows; DAMON tells neither CPU nor place, so the node of a process's CPUs comes \
-                 from /proc, and places are looked up"
-            }
-            Self::HintFault => {
-                "homenode sees hint faults with page, CPU's node and page's node, and what /proc \
-                 shows; the scan is the kernel's, and it passes over what a process of one thread \
-                 has on its own node, so that nothing is known to be cold there; promote_rate_limit 0 leaves promotion to homenode, \
-                 but where a fast node has 1 GiB or a sixteenth free above its promo mark, the \
-                 kernel's free-space shortcut still promotes"
-            }
-            Self::Pmu => {
-                "homenode sees every 10007th access by count with page and CPU's node, and what \
-                 /proc shows; where pages are is looked up"
-            }
+        Source::HintFault => {
+            "homenode sees hint faults with page, CPU's node and page's node, and what /proc \
+             shows; the scan is the kernel's, and it passes over what a process of one thread \
+             has on its own node, so that nothing is known to be cold there; promote_rate_limit 0 leaves promotion to homenode, \
+             but where a fast node has 1 GiB or a sixteenth free above its promo mark, the \
+             kernel's free-space shortcut still promotes"
         }
+        Source::Pmu => {
+            "homenode sees every 10007th access by count with page and CPU's node, and what \
+             /proc shows; where pages are is looked up"
+        }
+        Source::Residency => "homenode sees where memory is, and not how hot it is",
     }
 }
 
-/// A simulation with or without homenode on it.
+/// A simulation with or without a policy that drives it.
 pub(crate) enum Runner {
     Alone(Box<Simulation>),
-    With(Box<(SimMachine, Engine)>),
+    With(Box<(SimMachine, Box<dyn Policy>)>),
 }
 
-/// What homenode did and used in one run.
+/// What a policy did and used in one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
     pub(crate) ledger: Ledger,
@@ -76,21 +55,15 @@ pub(crate) struct Own {
 impl Runner {
     pub(crate) fn new(
         sim: Simulation,
-        source: Option<Source>,
+        contender: &Contender,
         version: KernelVersion,
     ) -> Result<Self> {
-        let Some(source) = source else { return Ok(Self::Alone(Box::new(sim))) };
-        let machine = SimMachine::new(sim, source.of_core())?;
-        let caps = machine.caps();
-        let engine = Engine::new(
-            Settings::default(),
-            machine.topology(),
-            version,
-            caps.source,
-            &caps.lacks,
-            caps.most_pages,
-        );
-        Ok(Self::With(Box::new((machine, engine))))
+        let Some(Drives { source, make, .. }) = contender.drives else {
+            return Ok(Self::Alone(Box::new(sim)));
+        };
+        let machine = SimMachine::new(sim, source)?;
+        let policy = make(machine.topology(), version, machine.caps());
+        Ok(Self::With(Box::new((machine, policy))))
     }
     pub(crate) fn sim(&self) -> &Simulation {
         match self {
@@ -103,8 +76,8 @@ impl Runner {
         match self {
             Self::Alone(sim) => sim.run_until(until),
             Self::With(both) => {
-                let (machine, engine) = &mut **both;
-                drive(machine, engine, Picos(until)).map_err(|e| anyhow!("{e}"))?;
+                let (machine, policy) = &mut **both;
+                drive(machine, policy.as_mut(), Picos(until)).map_err(|e| anyhow!("{e}"))?;
             }
         }
         Ok(())
@@ -149,8 +122,8 @@ pub(crate) fn add_moves(run: &mut ReplayRun, own: Option<&Own>) {
     }
 }
 
-/// What homenode did and used, by column; no group where no column has it.
-pub(crate) fn group(columns: &[Vec<Option<Own>>]) -> Option<Group> {
+/// What policies did and used, by column; no group where no column has one.
+pub(crate) fn group(contenders: &[&Contender], columns: &[Vec<Option<Own>>]) -> Option<Group> {
     if columns.iter().flatten().all(Option::is_none) {
         return None;
     }
@@ -216,20 +189,27 @@ pub(crate) fn group(columns: &[Vec<Option<Own>>]) -> Option<Group> {
     row("expected to save", "s", 4, &|o| o.ledger.saves.as_secs_f64());
     row("expected to cost", "s", 4, &|o| o.ledger.costs.as_secs_f64());
     row("events lost", "", 0, &|o| o.ledger.lost as f64);
-    Some(Group { title: "homenode".into(), figures })
+    let mut who: Vec<&str> = contenders.iter().filter_map(|c| Some(c.drives?.name)).collect();
+    who.dedup();
+    Some(Group { title: who.join(", "), figures })
 }
 
-/// Sentences for the caption.
-pub(crate) fn notes(source: Source) -> Vec<String> {
+/// Sentences for the caption about a policy of this name.
+pub(crate) fn notes(who: &str, source: Source) -> Vec<String> {
+    let counted = "moves count as promoted and demoted pages, but not in pgpromote and pgdemote, \
+                   which move_pages does not touch";
     let s = Settings::default();
-    vec![
-        source.about().to_owned(),
+    let second = if who == "homenode" {
         format!(
-            "homenode's budgets: {:.1} % of one CPU for its own work, {} MB/s moved, {} for an order; it samples a process after {} of its CPU time; its moves count as promoted and demoted pages, but not in pgpromote and pgdemote, which move_pages does not touch",
+            "homenode's budgets: {:.1} % of one CPU for its own work, {} MB/s moved, {} for an order; it samples a process after {} of its CPU time; its {counted}",
             f64::from(s.cpu_permille) / 10.0,
             s.moved_mbps.0,
             homenode_config::write_time(s.stall),
             homenode_config::write_time(s.start_delay),
-        ),
-    ]
+        )
+    } else {
+        format!("{who} is no part of homenode; its {counted}")
+    };
+    // Nobody but homenode says of itself what it sees; all see the same.
+    vec![about(source).replace("homenode", who), second]
 }

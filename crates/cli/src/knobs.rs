@@ -8,52 +8,24 @@ use homenode_core::ksm::files::File;
 /// A knob and its value, not yet checked.
 pub(crate) type Setting = (String, String);
 
-/// How the kernel balances in a column of a table: a value of `numa_balancing`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Balancing {
-    Off,
-    #[value(name = "1")]
-    Normal,
-    #[value(name = "2")]
-    Tiering,
-    #[value(name = "3")]
-    Both,
-}
-
-impl Balancing {
-    /// Its column's name.
-    pub(crate) fn column(self) -> &'static str {
-        match self {
-            Balancing::Off => "off",
-            Balancing::Normal => "mode-1",
-            Balancing::Tiering => "mode-2",
-            Balancing::Both => "mode-3",
-        }
-    }
-
-    /// What has to be set for it. Tiering comes with demotion, which makes the
-    /// room on fast nodes that hot pages move into.
-    pub(crate) fn knobs(self) -> Vec<Setting> {
-        let set = |k: &str, v: &str| (k.to_owned(), v.to_owned());
-        let demotion = || set("demotion_enabled", "true");
-        match self {
-            Balancing::Off => vec![set("numa_balancing", "0")],
-            Balancing::Normal => vec![set("numa_balancing", "1")],
-            Balancing::Tiering => vec![set("numa_balancing", "2"), demotion()],
-            Balancing::Both => vec![set("numa_balancing", "3"), demotion()],
-        }
-    }
-}
-
-/// Refuses a `--set` of the knob that is each column's own.
-pub(crate) fn check_modes(settings: &[Setting], version: KernelVersion) -> Result<()> {
+/// Refuses a `--set` of the knob by which columns say how the kernel balances.
+pub(crate) fn check_columns(settings: &[Setting], version: KernelVersion) -> Result<()> {
     let own = |s: &&Setting| Knob::find(&s.0, version) == Some(Knob::NumaBalancing);
     match settings.iter().find(own) {
         None => Ok(()),
         Some((name, value)) => Err(anyhow!(
-            "--set {name}={value}: the table's columns set this knob; --modes says which there are"
+            "--set {name}={value}: the table's columns set this knob; --columns says which there are"
         )),
     }
+}
+
+/// Whether a kernel takes all of these, wherever they come from.
+pub(crate) fn check_all(settings: &[Setting], version: KernelVersion) -> Result<()> {
+    let mut knobs = Knobs::new(version);
+    for (name, value) in settings {
+        knobs.set(name, value).map_err(|e| anyhow!("{name}={value}: {e}"))?;
+    }
+    Ok(())
 }
 
 /// What every command says about `--set`.

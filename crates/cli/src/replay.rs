@@ -4,21 +4,21 @@ pub(crate) mod load;
 pub(crate) mod play;
 pub(crate) mod target;
 
-use crate::homenode::{self, Source};
-use crate::knobs::{self, Balancing, Setting};
+use crate::contender::{self, Contender, Contenders};
+use crate::homenode;
+use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel, record};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use homenode_config::{AddNode, Size, parse_add_node};
 use homenode_core::knobs::Knobs;
-use homenode_core::scenario::Policy;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Report, Snapshot};
 use homenode_sim::replay::{Charge, Rounds};
 use homenode_sim::{Setup, Stretch};
 use load::Loaded;
-use play::{Calibration, Column, Played};
+use play::{Calibration, Played};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -43,9 +43,9 @@ use target::{Dram, Target};
 #[command(after_help = "Example:
   homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s
   homenode replay sort.parquet --machine this.toml --add-node pmem:64GiB --dram 8GiB \\
-      --modes off,2 --set numa_balancing_promote_rate_limit_MBps=100
+      --columns off,mode2 --set numa_balancing_promote_rate_limit_MBps=100
   homenode replay sort.parquet --machine this.toml --add-node cxl:half \\
-      --modes off,2,homenode --source pmu")]
+      --columns off,mode2,homenode:pmu")]
 pub(crate) struct Args {
     /// The recording, by `homenode record mem`
     #[arg(value_name = "FILE")]
@@ -66,18 +66,15 @@ pub(crate) struct Args {
     span: Picos,
     #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
     set: Vec<Setting>,
-    /// Columns of the table, the baseline first: off, 1, 2, 3 (numa_balancing), interleave
-    /// (weighted by bandwidth) and homenode (its engine, paying for itself)
     #[arg(
         long,
+        alias = "modes",
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "off,1,2,3,interleave"
+        default_value = "off,mode1,mode2,mode3,interleave",
+        help = contender::HELP
     )]
-    modes: Vec<Mode>,
-    /// What homenode sees of memory accesses, in its column
-    #[arg(long, value_enum, value_name = "SOURCE", default_value = "damon")]
-    source: Source,
+    columns: Vec<String>,
     /// Replay a recording in which threads ran all the same; its times come out wrong
     #[arg(long)]
     threads_anyway: bool,
@@ -87,19 +84,6 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Mode {
-    Off,
-    #[value(name = "1")]
-    Normal,
-    #[value(name = "2")]
-    Tiering,
-    #[value(name = "3")]
-    Both,
-    Interleave,
-    Homenode,
 }
 
 pub(crate) fn add_node(text: &str) -> Result<AddNode, String> {
@@ -113,10 +97,11 @@ fn time(text: &str) -> Result<Picos, String> {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<u8> {
+pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let mut setup = Setup { seed: 1, ..Setup::default() };
     knobs::check(&args.set, &[], setup.version)?;
-    knobs::check_modes(&args.set, setup.version)?;
+    knobs::check_columns(&args.set, setup.version)?;
+    let columns = contenders.parse(&args.columns)?;
     let this = homenode_config::read_machine(&args.machine)?;
     load::check(&args.recording, args.threads_anyway)?;
 
@@ -140,20 +125,20 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     }
     let target =
         target::build(&this, calibrated.peak, dram, args.add_node, &set, setup.model.margin)?;
-    let columns = columns(args, &target)?;
+    let columns: Vec<Contender> =
+        columns.into_iter().map(|c| c.on(&target.machine)).collect::<Result<_>>()?;
     let shelves = nodes::shelves(&target.machine, setup.version);
 
     // The baseline says how many rounds the others run.
     let look = (calibrated.round / 16).max(1_000_000_000);
     let done = AtomicU64::new(0);
-    let one = |column: &Column, rounds: Rounds| -> Result<Played> {
-        let mut setup = setup.clone();
-        setup.knobs.clone_from(&column.knobs);
-        setup.knobs.extend(args.set.iter().cloned());
+    let shared = Setup { knobs: Vec::new(), ..setup.clone() };
+    let one = |column: &Contender, rounds: Rounds| -> Result<Played> {
+        let setup = column.setup(&shared, &args.set)?;
         let charge = Charge {
             as_per_insn: calibrated.as_per_insn,
             rounds,
-            policy: column.policy.clone(),
+            policy: column.mempolicy.clone(),
             overlap: play::overlap(&target.machine),
         };
         let own = AtomicU64::new(0);
@@ -167,16 +152,15 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             let all = done.fetch_add(more, Ordering::Relaxed) + more;
             progress.at(50 + all * 950 / (1000 * columns.len() as u64));
         };
-        let source = column.source;
-        play::play(&target.machine, &setup, &loaded, &charge, &shelves, source, look, &told)
+        play::play(&target.machine, &setup, &loaded, &charge, &shelves, column, look, &told)
             .map_err(|e| e.context(format!("column {}", column.name)))
     };
-    progress.say(&format!("replaying: {}", title(&columns[0])));
+    progress.say(&format!("replaying: {}", columns[0].title()));
     let base = one(&columns[0], Rounds::Until(args.span.0))?;
     let rounds = base.ends.len() as u64;
     let rest = &columns[1..];
     if !rest.is_empty() {
-        let names: Vec<String> = rest.iter().map(title).collect();
+        let names: Vec<String> = rest.iter().map(Contender::title).collect();
         progress.say(&format!(
             "replaying {}: {}",
             count(rounds, "round", "rounds"),
@@ -201,7 +185,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             .zip(&played)
             .map(|(c, p)| {
                 let ends: Vec<f64> = p.ends.iter().map(|&e| e as f64 / 1e12).collect();
-                json!({"column": title(c), "hash": format!("{:016x}", p.hash), "round_ends_s": ends})
+                json!({"column": c.title(), "hash": format!("{:016x}", p.hash), "round_ends_s": ends})
             })
             .collect();
         all.to_string()
@@ -211,51 +195,6 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// A column's name in one line.
-fn title(c: &Column) -> String {
-    c.name.replacen('-', " ", 1)
-}
-
-fn columns(args: &Args, target: &Target) -> Result<Vec<Column>> {
-    let mut out: Vec<Column> = Vec::new();
-    for &mode in &args.modes {
-        let plain = |name: &str, knobs| {
-            let name = name.to_owned();
-            Column { name, knobs, policy: Policy::Default, source: None }
-        };
-        let balancing = |mode: Balancing| plain(mode.column(), mode.knobs());
-        let column = match mode {
-            Mode::Off => balancing(Balancing::Off),
-            Mode::Normal => balancing(Balancing::Normal),
-            Mode::Tiering => balancing(Balancing::Tiering),
-            Mode::Both => balancing(Balancing::Both),
-            Mode::Interleave => {
-                let Some(policy) = target::interleave(&target.machine) else {
-                    bail!(
-                        "the machine \"{}\" has one memory node, and nothing to interleave between; add one with --add-node, or leave interleave out of --modes",
-                        target.machine.name
-                    );
-                };
-                Column {
-                    name: "weighted-interleave".into(),
-                    knobs: Balancing::Off.knobs(),
-                    policy,
-                    source: None,
-                }
-            }
-            Mode::Homenode => {
-                let knobs = homenode_sim::machine::knobs_for(args.source.of_core());
-                Column { source: Some(args.source), ..plain(&args.source.column(), knobs) }
-            }
-        };
-        if out.iter().any(|c| c.name == column.name) {
-            bail!("--modes names {} twice", title(&column));
-        }
-        out.push(column);
-    }
-    Ok(out)
-}
-
 fn report(
     args: &Args,
     setup: &Setup,
@@ -263,7 +202,7 @@ fn report(
     calibrated: &Calibration,
     target: &Target,
     shelves: &[Shelf],
-    columns: &[Column],
+    columns: &[Contender],
     played: &[Played],
 ) -> Report {
     let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
@@ -294,37 +233,22 @@ fn report(
         );
     }
     let own: Vec<Vec<_>> = played.iter().map(|p| vec![p.own.clone()]).collect();
-    table.groups.splice(1..1, homenode::group(&own));
+    table.groups.splice(1..1, homenode::group(&columns.iter().collect::<Vec<_>>(), &own));
 
-    let knobs: Vec<String> = columns
-        .iter()
-        .map(|c| {
-            let set: Vec<String> = c.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            let policy = match &c.policy {
-                Policy::WeightedInterleave(w) => {
-                    let all: Vec<String> = w.iter().map(|(n, w)| format!("node {n} {w}")).collect();
-                    format!(
-                        ", all tasks under MPOL_WEIGHTED_INTERLEAVE with weights by bandwidth: {}",
-                        all.join(", ")
-                    )
-                }
-                _ => String::new(),
-            };
-            format!("{}: {}{policy}", title(c), set.join(" "))
-        })
-        .collect();
+    let knobs: Vec<String> =
+        columns.iter().map(|c| format!("{}: {}", c.title(), c.settings())).collect();
     let mut notes = target.notes.clone();
     notes.extend(calibrated.notes.iter().cloned());
     notes.push(format!(
         "the recording is looped to {} of virtual time at least with {}, and as often in the other columns; from the second round on the program has its memory already, as a server has",
-        homenode_config::write_time(args.span), title(&columns[0])
+        homenode_config::write_time(args.span), columns[0].title()
     ));
     notes.push(format!(
         "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
         knobs.join("; ")
     ));
-    if let Some(source) = columns.iter().find_map(|c| c.source) {
-        notes.extend(homenode::notes(source));
+    for d in columns.iter().filter_map(|c| c.drives) {
+        notes.extend(homenode::notes(d.name, d.source));
     }
     if !args.set.is_empty() {
         let set: Vec<String> = args.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -354,7 +278,7 @@ fn report(
 
 /// The first and the last round of the baseline, and of tiering where it ran, else of
 /// the last column.
-fn picture(loaded: &Loaded, columns: &[Column], played: &[Played]) -> Vec<Snapshot> {
+fn picture(loaded: &Loaded, columns: &[Contender], played: &[Played]) -> Vec<Snapshot> {
     let mut shown = vec![0];
     let second = columns.iter().position(|c| c.name == "mode-2").unwrap_or(columns.len() - 1);
     if second != 0 {
@@ -375,7 +299,7 @@ fn picture(loaded: &Loaded, columns: &[Column], played: &[Played]) -> Vec<Snapsh
     shown
         .into_iter()
         .flat_map(|i| {
-            let name = title(&columns[i]);
+            let name = columns[i].title();
             [
                 snapshot(format!("{name}, start"), &played[i].first),
                 snapshot(format!("{name}, end"), &played[i].last),

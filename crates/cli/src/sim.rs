@@ -3,13 +3,14 @@
 mod merging;
 mod processes;
 
-use crate::homenode::{self, Own, Runner, Source};
-use crate::knobs::{self, Balancing, Setting};
+use crate::contender::{self, Contender, Contenders, Drives};
+use crate::homenode::{self, Own, Runner};
+use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
+use homenode_core::scenario::{FileOp, Policy, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
@@ -17,6 +18,7 @@ use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
 use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -36,8 +38,8 @@ pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode sim scenarios/tiering-gauss.toml --set numa_balancing=0 --seeds 5
-  homenode sim scenarios/zipf.toml --modes off,1,2,3
-  homenode sim scenarios/tiering-gauss.toml --engine --source damon
+  homenode sim scenarios/zipf.toml --columns off,mode1,mode2,mode3,homenode
+  homenode sim scenarios/tiering-gauss.toml --columns mode2@6.1,mode2,mode2+hot_threshold_ms=500
   homenode sim scenarios/merge-guests.toml --set merge_across_nodes=0")]
 pub(crate) struct Args {
     /// The scenario's TOML
@@ -54,17 +56,15 @@ pub(crate) struct Args {
     /// Another machine than the scenario's
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
-    /// A column for each of these in place of the scenario's own numa_balancing, the
-    /// baseline first: off, 1, 2, 3. Demotion is on in 2 and 3
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "engine")]
-    modes: Vec<Balancing>,
-    /// A second column: the same programs with homenode's engine in place of the kernel's
-    /// balancing, paying for itself
-    #[arg(long)]
-    engine: bool,
-    /// What homenode sees of memory accesses
-    #[arg(long, value_enum, value_name = "SOURCE", default_value = "damon", requires = "engine")]
-    source: Source,
+    #[arg(
+        long,
+        alias = "modes",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "scenario",
+        help = contender::HELP
+    )]
+    columns: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -83,35 +83,18 @@ struct Run {
     merge: Option<MergeFigures>,
 }
 
-/// A column: its name, who moves pages there, and its runs, one for each seed.
+/// A column and its runs, one for each seed.
 struct Column {
-    name: String,
-    /// What its runs are told apart by, where it is not the scenario as it is.
-    told: Option<String>,
-    source: Option<Source>,
+    contender: Contender,
     setup: Setup,
     runs: Vec<Run>,
 }
 
-/// The scenario as it is, or once for each mode.
-fn columns(scenario: &Scenario, setup: Setup, modes: &[Balancing]) -> Result<Vec<Column>> {
-    if modes.is_empty() {
-        let name = scenario.name.clone();
-        return Ok(vec![Column { name, told: None, source: None, setup, runs: Vec::new() }]);
+impl Column {
+    /// What its runs are told apart by, where it is not the scenario as it is.
+    fn told(&self) -> Option<String> {
+        (self.contender.name != "scenario").then(|| self.contender.title())
     }
-    let mut out: Vec<Column> = Vec::new();
-    for mode in modes {
-        let name = mode.column().to_owned();
-        let told = name.replacen('-', " ", 1);
-        if out.iter().any(|c| c.name == name) {
-            bail!("--modes names {told} twice");
-        }
-        // Last, so that the scenario's own value does not count.
-        let mut setup = setup.clone();
-        setup.knobs.extend(mode.knobs());
-        out.push(Column { name, told: Some(told), source: None, setup, runs: Vec::new() });
-    }
-    Ok(out)
 }
 
 /// Settings as a caption tells them: of one that was made twice, the later.
@@ -121,7 +104,7 @@ fn told(settings: &[Setting]) -> String {
     kept.map(|(_, (name, value))| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(crate) fn run(args: &Args) -> Result<u8> {
+pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let (scenario, machine) = match &args.machine {
         None => homenode_config::read_scenario_and_machine(&args.scenario)?,
         Some(path) => {
@@ -136,25 +119,22 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
     let (ksm, set) = knobs::split(&args.set, setup.version);
     knobs::check(&set, &knobs::files_of_merging(setup.version), setup.version)?;
-    if !args.modes.is_empty() {
-        knobs::check_modes(&set, setup.version)?;
-    }
-    setup.knobs.extend(set);
     setup.ksm.extend(ksm);
+    let chosen = contenders.parse(&args.columns)?;
+    if chosen.iter().all(|c| c.balances()) {
+        knobs::check_columns(&set, setup.version)?;
+    }
+    let column = |contender: Contender| -> Result<Column> {
+        let contender = contender.on(&machine)?;
+        let setup = contender.setup(&setup, &set)?;
+        Ok(Column { contender, setup, runs: Vec::new() })
+    };
+    let mut columns: Vec<Column> = chosen.into_iter().map(column).collect::<Result<_>>()?;
 
     let shelves = nodes::shelves(&machine, setup.version);
     let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
     let last = last.ok_or_else(|| anyhow!("--seeds {}: seeds end at 2^64 - 1", args.seeds))?;
     let seeds: Vec<u64> = (scenario.seed..=last).collect();
-    let mut columns = columns(&scenario, setup, &args.modes)?;
-    if args.engine {
-        let mut setup = columns[0].setup.clone();
-        // Last, so that homenode and the kernel don't both move pages.
-        setup.knobs.extend(homenode_sim::machine::knobs_for(args.source.of_core()));
-        let (name, source) = (args.source.column(), Some(args.source));
-        let told = Some(name.clone());
-        columns.push(Column { name, told, source, setup, runs: Vec::new() });
-    }
     let jobs: Vec<(usize, u64)> =
         (0..columns.len()).flat_map(|c| seeds.iter().map(move |&s| (c, s))).collect();
     let mut runs: Vec<Run> = {
@@ -162,7 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         progress.murmur(&format!("{}: {}", scenario.name, count(jobs.len() as u64, "run", "runs")));
         let all = parallel::map(parallel::jobs(args.jobs), &jobs, |&(c, seed)| {
             let setup = Setup { seed, ..columns[c].setup.clone() };
-            let done = one(&machine, &scenario, &setup, columns[c].source, &shelves);
+            let done = one(&machine, &scenario, &setup, &columns[c].contender, &shelves);
             progress.advance(1);
             done
         });
@@ -180,7 +160,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     // One run needs no name.
     let name_of = |c: &Column, r: &Run| {
         let seed = (seeds.len() > 1).then(|| format!(" with seed {}", r.seed));
-        let column = c.told.as_ref().map(|name| format!(" in {name}"));
+        let column = c.told().map(|name| format!(" in {name}"));
         seed.into_iter().chain(column).collect::<String>()
     };
     output::print(&if args.json {
@@ -192,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                 let of = run.processes.iter().map(|p| process(p, &ids));
                 let processes: Vec<Value> = of.collect();
                 let mut it = json!({
-                    "column": column.name,
+                    "column": column.contender.column(&scenario.name),
                     "seed": run.seed,
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
@@ -210,7 +190,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     } else {
         let mut text = report.to_text(output::width(), output::glyphs());
         for (column, run) in &runs {
-            let whose = column.told.as_ref().map_or(String::new(), |name| format!(", {name}"));
+            let whose = column.told().map_or(String::new(), |name| format!(", {name}"));
             text.push_str(&format!("hash of seed {}{whose}: {:016x}\n", run.seed, run.hash));
         }
         for (column, run) in &runs {
@@ -302,11 +282,18 @@ fn one(
     machine: &Machine,
     scenario: &Scenario,
     setup: &Setup,
-    source: Option<Source>,
+    contender: &Contender,
     shelves: &[Shelf],
 ) -> Result<Run> {
-    let sim = Simulation::new(machine, scenario, setup)?;
-    let mut runner = Runner::new(sim, source, setup.version)?;
+    let mut scenario = Cow::Borrowed(scenario);
+    if contender.mempolicy != Policy::Default {
+        // A process that asks for a policy itself keeps it.
+        for p in scenario.to_mut().processes.iter_mut().filter(|p| p.policy == Policy::Default) {
+            p.policy = contender.mempolicy.clone();
+        }
+    }
+    let sim = Simulation::new(machine, &scenario, setup)?;
+    let mut runner = Runner::new(sim, contender, setup.version)?;
     runner.run()?;
     let sim = runner.sim();
     if let Some(e) = sim.error() {
@@ -386,12 +373,18 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
     let all: Vec<(&str, Vec<ReplayRun>)> = columns
         .iter()
-        .map(|c| (c.name.as_str(), c.runs.iter().map(|r| r.run.clone()).collect()))
+        .map(|c| {
+            let runs = c.runs.iter().map(|r| r.run.clone()).collect();
+            (c.contender.column(&scenario.name), runs)
+        })
         .collect();
     let mut table = ComparisonTable::replay(&tiers, &all);
     let own: Vec<Vec<Option<Own>>> =
         columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
-    table.groups.splice(1..1, homenode::group(&own));
+    table.groups.splice(
+        1..1,
+        homenode::group(&columns.iter().map(|c| &c.contender).collect::<Vec<_>>(), &own),
+    );
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
         table.groups.insert(1, processes::group(scenario, shelves, columns));
@@ -407,23 +400,27 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         seeds: runs.iter().map(|r| r.seed).collect(),
         ..Caption::default()
     };
-    // homenode's column has a note of its own below.
-    for c in columns.iter().filter(|c| c.source.is_none() && !c.setup.knobs.is_empty()) {
-        let whose = c.told.as_ref().map_or(String::new(), |name| format!(", {name}"));
+    // Who drives has a note of its own below.
+    for c in columns.iter().filter(|c| c.contender.drives.is_none() && !c.setup.knobs.is_empty()) {
+        let whose = c.told().map_or(String::new(), |name| format!(", {name}"));
         caption.notes.push(format!("knobs{whose}: {}", told(&c.setup.knobs)));
+    }
+    for c in columns.iter().filter(|c| c.setup.version != setup.version) {
+        let title = c.contender.title();
+        caption.notes.push(format!("the column {title} has Linux {}'s rules", c.setup.version));
     }
     let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if !files.is_empty() {
         caption.notes.push(format!("/sys/kernel/mm/ksm: {}", files.join(", ")));
     }
-    for source in columns.iter().filter_map(|c| c.source) {
-        let set = homenode_sim::machine::knobs_for(source.of_core());
-        let set: Vec<String> = set.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    for c in columns.iter().map(|c| &c.contender) {
+        let Some(Drives { name, source, .. }) = c.drives else { continue };
         caption.notes.push(format!(
-            "the column homenode has the same knobs but {}, so that homenode alone moves pages between tiers upwards",
-            set.join(", ")
+            "the column {} has the same knobs but {}, so that it alone moves pages between tiers upwards",
+            c.title(),
+            c.settings()
         ));
-        caption.notes.extend(homenode::notes(source));
+        caption.notes.extend(homenode::notes(name, source));
     }
     caption.notes.extend(homenode_config::notes(scenario));
     for r in columns.iter().flat_map(|c| &c.runs) {

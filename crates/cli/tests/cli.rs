@@ -277,7 +277,7 @@ fn knobs_that_no_kernel_takes() {
         "replay toy.parquet --machine MACHINES/small.toml --set kernel.numa_balancing=1",
         expect![[r#"
             exit 2
-            homenode: --set kernel.numa_balancing=1: the table's columns set this knob; --modes says which there are
+            homenode: --set kernel.numa_balancing=1: the table's columns set this knob; --columns says which there are
         "#]],
     );
 }
@@ -313,29 +313,31 @@ fn arguments_that_make_no_sense() {
         For more information, try '--help'.
     "#]]);
     f.check(
-        "replay toy.parquet --machine MACHINES/small.toml --modes off,5",
+        "replay toy.parquet --machine MACHINES/small.toml --columns off,5",
         expect![[r#"
-        exit 2
-        error: invalid value '5' for '--modes <LIST>'
-          [possible values: off, 1, 2, 3, interleave, homenode]
-
-        For more information, try '--help'.
-    "#]],
+            exit 2
+            homenode: --columns 5: there is no contender "5"; allowed are scenario, off, mode1, mode2, mode3, interleave, homenode; there are
+              scenario    the knobs that the scenario sets, or the kernel's defaults
+              off         numa_balancing 0: memory stays where it was first put
+              mode1       numa_balancing 1: between sockets
+              mode2       numa_balancing 2: between tiers, with demotion
+              mode3       numa_balancing 3: both, with demotion
+              interleave  weighted interleaving by bandwidth, numa_balancing 0
+              homenode    homenode's engine, which pays for itself
+        "#]],
     );
     f.check(
-        "replay toy.parquet --machine MACHINES/small.toml --modes off,off",
+        "replay toy.parquet --machine MACHINES/small.toml --columns off,off",
         expect![[r#"
-        exit 2
-        homenode: reading the recording
-        homenode: one round on the unmodified machine
-        homenode: --modes names off twice
-    "#]],
+            exit 2
+            homenode: --columns names off twice
+        "#]],
     );
-    f.check("replay toy.parquet --machine MACHINES/small.toml --modes interleave", expect![[r#"
+    f.check("replay toy.parquet --machine MACHINES/small.toml --columns interleave", expect![[r#"
         exit 2
         homenode: reading the recording
         homenode: one round on the unmodified machine
-        homenode: the machine "small" has one memory node, and nothing to interleave between; add one with --add-node, or leave interleave out of --modes
+        homenode: the machine "small" has one memory node, and nothing to interleave between; add one with --add-node, or leave interleave out of --columns
     "#]]);
     f.check("replay toy.parquet --machine MACHINES/small.toml --dram 1TiB", expect![[r#"
         exit 2
@@ -344,7 +346,7 @@ fn arguments_that_make_no_sense() {
         homenode: --dram: DRAM of 1099511627776 bytes: the machine "small" has 268435456 bytes of it, in 1 DRAM node, each of which keeps at least one page
     "#]]);
     f.check(
-        "replay toy.parquet --machine MACHINES/small.toml --modes off --add-node cxl:4MiB --dram 4MiB --for 1s",
+        "replay toy.parquet --machine MACHINES/small.toml --columns off --add-node cxl:4MiB --dram 4MiB --for 1s",
         expect![[r#"
             exit 2
             homenode: reading the recording
@@ -466,12 +468,12 @@ fn a_scenario_beside_itself_in_each_mode() {
     let text = fs::read_to_string(scenario).expect("a scenario");
     let text = text.replace("../machines", &repository("machines"));
     f.write("short.toml", &text.replace("time = \"12s\"", "time = \"3s\""));
-    let json = f.json("sim short.toml --modes off,2 --set scan_delay_ms=100 --json");
+    let json = f.json("sim short.toml --columns off,2 --set scan_delay_ms=100 --json");
     assert_eq!(json["table"]["columns"], serde_json::json!(["off", "mode-2"]));
     let notes = json["caption"]["notes"].to_string();
     for note in [
-        "knobs, off: demotion_enabled=true, scan_delay_ms=100, numa_balancing=0",
-        "knobs, mode 2: scan_delay_ms=100, numa_balancing=2, demotion_enabled=true",
+        "knobs, off: demotion_enabled=true, numa_balancing=0, scan_delay_ms=100",
+        "knobs, mode 2: numa_balancing=2, demotion_enabled=true, scan_delay_ms=100",
     ] {
         assert!(notes.contains(note), "{note} in {notes}");
     }
@@ -480,19 +482,19 @@ fn a_scenario_beside_itself_in_each_mode() {
     assert_eq!(json["runs"][0]["hash"], by_hand["runs"][0]["hash"]);
     assert_ne!(json["runs"][0]["hash"], json["runs"][1]["hash"]);
 
-    f.check("sim short.toml --modes off,2 --set numa_balancing=1", expect![[r#"
+    f.check("sim short.toml --columns off,2 --set numa_balancing=1", expect![[r#"
         exit 2
-        homenode: --set numa_balancing=1: the table's columns set this knob; --modes says which there are
+        homenode: --set numa_balancing=1: the table's columns set this knob; --columns says which there are
     "#]]);
     f.check(
-        "sim short.toml --modes off,2,off",
+        "sim short.toml --columns off,2,off",
         expect![[r#"
         exit 2
-        homenode: --modes names off twice
+        homenode: --columns names off twice
     "#]],
     );
-    let out = f.run("sim short.toml --modes off --engine");
-    assert_eq!(out.status.code(), Some(2), "the engine's column is beside the scenario's own");
+    let out = f.run("sim short.toml --columns off,homenode:none");
+    assert_eq!(out.status.code(), Some(2), "there is no such source");
 }
 
 /// Guests on two nodes, and what `--set` makes of their merging.
@@ -837,7 +839,7 @@ fn the_scenario_that_switches_tiering_on() {
 fn the_calibrated_machine_takes_the_native_time() {
     let f = with_recording("calibrated");
     let json =
-        f.json("replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms --json");
+        f.json("replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms --json");
     let seconds = json["runs"][0]["round_ends_s"][0].as_f64().expect("a time");
     assert!((seconds / 0.4 - 1.0).abs() < 0.01, "{seconds} s against 0.4 s natively");
 }
@@ -958,8 +960,9 @@ fn recordings_without_a_usable_native_time_say_so() {
     let f = Folder::new("uncalibrated");
     let path = f.0.join("toy.parquet");
     let warnings = |f: &Folder| {
-        let json =
-            f.json("replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms --json");
+        let json = f.json(
+            "replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms --json",
+        );
         json["caption"]["warnings"].to_string()
     };
     recording(&path, |h| h.native = None);
@@ -994,7 +997,7 @@ fn a_damaged_recording_is_an_error_and_never_a_panic() {
     let header = Header { command: vec!["toy".into()], complete: true, tasks, ..Header::default() };
     w.finish(&header).expect("a whole recording");
     let good = fs::read(&path).expect("the recording");
-    let replay = "replay RECORDING --machine MACHINES/small.toml --modes off --for 1us";
+    let replay = "replay RECORDING --machine MACHINES/small.toml --columns off --for 1us";
     let advise = "advise --recording RECORDING --machine MACHINES/small.toml --for 1us";
     let whole = f.run(&replay.replace("RECORDING", "whole.parquet"));
     assert!(whole.status.success(), "{}", String::from_utf8_lossy(&whole.stderr));
@@ -1045,7 +1048,7 @@ fn with_a_second_task(thread: bool) -> impl FnOnce(&mut Header) {
 fn threads_are_replayed_only_where_wrong_figures_are_asked_for() {
     let f = Folder::new("threads");
     let path = f.0.join("toy.parquet");
-    let line = "replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms";
+    let line = "replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms";
     recording(&path, with_a_second_task(false));
     let child = f.run(line);
     assert_eq!(child.status.code(), Some(0), "a child is no thread");
@@ -1090,7 +1093,7 @@ fn a_slice_has_its_share_of_the_native_time() {
         h.totals.insns *= 2;
     });
     let json =
-        f.json("replay toy.parquet --machine MACHINES/small.toml --modes off --for 1ms --json");
+        f.json("replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms --json");
     let notes = json["caption"]["notes"].to_string();
     assert!(notes.contains("the slice has 50.0 % of the program's instructions"), "{notes}");
     let workload = json["caption"]["workload"].as_str().expect("text");
@@ -1101,7 +1104,7 @@ fn a_slice_has_its_share_of_the_native_time() {
 fn homenode_is_a_column_of_sim_and_of_replay() {
     let f = with_recording("engine");
     let json = f.json(
-        "sim SCENARIOS/tiering-gauss.toml --engine --source pmu --set scan_delay_ms=100 --json",
+        "sim SCENARIOS/tiering-gauss.toml --columns scenario,homenode:pmu --set scan_delay_ms=100 --json",
     );
     assert_eq!(json["table"]["columns"], serde_json::json!(["tiering-gauss", "homenode-pmu"]));
     let groups = json["table"]["groups"].as_array().expect("groups");
@@ -1128,11 +1131,11 @@ fn homenode_is_a_column_of_sim_and_of_replay() {
     assert_eq!(json["runs"][1]["column"], "homenode-pmu");
 
     let line = "replay toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 5ms \
-                --modes off,homenode --json";
+                --columns off,homenode --json";
     let json = f.json(line);
     assert_eq!(json["table"]["columns"], serde_json::json!(["off", "homenode-damon"]));
-    let out = f.run("sim SCENARIOS/tiering-gauss.toml --source pmu");
-    assert_eq!(out.status.code(), Some(2), "a source without the engine");
+    let out = f.run("sim SCENARIOS/tiering-gauss.toml --columns off:pmu");
+    assert_eq!(out.status.code(), Some(2), "a source without a policy that sees it");
 }
 
 #[test]

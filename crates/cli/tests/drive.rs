@@ -475,9 +475,8 @@ impl Driven {
         command.env(held::PLAN, plan).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut driver = command.stderr(Stdio::null()).spawn().expect("the command runs");
         let mut lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
-        let ready = lines.find_map(|line| {
-            line.expect("it answers").strip_prefix("ready ").map(str::to_owned)
-        });
+        let ready = lines
+            .find_map(|line| line.expect("it answers").strip_prefix("ready ").map(str::to_owned));
         let program = ready.and_then(|pid| pid.parse().ok()).expect("it says its number");
         Self { driver, program }
     }

@@ -42,7 +42,9 @@ pub use machine::{parse_machine, read_machine};
 pub use notes::notes;
 pub use parts::{AddNode, Part, PartError, Size, add_node, parse_add_node, shrink_dram};
 pub use quantity::{parse_size, parse_time, write_size, write_time};
-pub use scenario::{ScenarioFile, parse_scenario, read_scenario, read_scenario_and_machine};
+pub use scenario::{
+    ScenarioFile, parse_scenario, read_scenario, read_scenario_and_machine, set_choice,
+};
 pub use tree::suggestion;
 pub use truth::{TruthPlan, TruthProgram, parse_truth};
 pub use truth_merge::{MergeCase, MergeLook, MergePlan, parse_truth_merge};

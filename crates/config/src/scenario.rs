@@ -130,17 +130,31 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
     Ok(ScenarioFile { scenario, doc, guests })
 }
 
+/// Choices of the model, as a scenario's `[model]` names them.
+const CHOICES: &[&str] =
+    &["admission", "margin", "slow_start", "hot_page_selection", "swap", "order", "unmerge_target"];
+
+/// Makes one choice, given as a word, as `[model]` would; `None`, if there is no choice
+/// of that name. An error says what is allowed, and leaves `model` as it was.
+pub fn set_choice(model: &mut Model, name: &str, value: &str) -> Option<Result<(), String>> {
+    CHOICES.contains(&name).then(|| {
+        let text = match value {
+            "true" | "false" => format!("{name} = {value}"),
+            _ => format!("{name} = {value:?}"),
+        };
+        let doc = Doc::parse("", &text).map_err(|e| e.what)?;
+        *model = choices(&doc.root(), model.clone()).map_err(|e| e.what)?;
+        Ok(())
+    })
+}
+
 fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
-    let t = c.table(&[
-        "admission",
-        "margin",
-        "slow_start",
-        "hot_page_selection",
-        "swap",
-        "order",
-        "unmerge_target",
-    ])?;
-    let mut m = Model::default();
+    choices(c, Model::default())
+}
+
+/// What a table chooses, and the rest as in `m`.
+fn choices(c: &Cur<'_>, mut m: Model) -> Result<Model, ConfigError> {
+    let t = c.table(CHOICES)?;
     if let Some(c) = t.opt("admission") {
         m.admission = c.word(&[("a", AdmissionChoice::A), ("b", AdmissionChoice::B)])?;
     }

@@ -43,6 +43,7 @@ pub use settings::Settings;
 
 use crate::costs::Cost;
 use crate::kernel::KernelVersion;
+use crate::policy::Policy;
 use crate::topology;
 use crate::units::{PAGE_SIZE, Pages, Picos};
 use budget::Bucket;
@@ -89,6 +90,53 @@ pub struct Engine {
     /// Picoseconds of processor time.
     cpu: Bucket,
     ledger: Ledger,
+}
+
+/// Source: specs/engine.md#engine.
+impl Policy for Engine {
+    fn handle(&mut self, now: Picos, seen: &[Seen]) {
+        self.now = self.now.max(now);
+        self.moved.advance(self.now);
+        self.cpu.advance(self.now);
+        self.spend(self.settings.per_seen.0.saturating_mul(seen.len() as u64));
+        self.ledger.seen += seen.len() as u64;
+        for s in seen {
+            self.see(s);
+        }
+        self.locate_unasked();
+        match self.next_decision {
+            None => self.next_decision = Some(self.after(self.settings.interval)),
+            Some(at) if at <= self.now => {
+                let mut wait = self.settings.interval;
+                if self.cpu.has() > 0 {
+                    // Half of the budget is for what is decided then.
+                    let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
+                    wait = wait.max(Picos(self.decide().0.saturating_mul(2000) / share));
+                } else {
+                    self.ledger.postponed += 1;
+                }
+                self.next_decision = Some(self.after(wait));
+            }
+            Some(_) => {}
+        }
+        self.pump();
+    }
+
+    fn poll(&mut self) -> Option<Order> {
+        let order = self.out.pop_front()?;
+        self.ledger.hand_out(&order);
+        Some(order)
+    }
+
+    /// `None` while orders wait for [`Self::poll`]'s caller only.
+    fn timeout(&self) -> Option<Picos> {
+        let next = self.next_decision.unwrap_or(Picos::ZERO);
+        Some(self.wake.map_or(next, |w| w.min(next)))
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
 }
 
 impl Engine {
@@ -140,69 +188,6 @@ impl Engine {
             cpu: Bucket::new(cpu, cpu),
             ledger: Ledger::default(),
         }
-    }
-
-    /// Takes in what was seen, oldest first; may be empty. Then asks [`Self::poll`].
-    ///
-    /// * `now` – the machine's clock; a time before the last one counts as that.
-    ///
-    /// An order that the machine refused to take is reported as [`Seen::Done`] with
-    /// nothing tried (and [`Seen::Gone`], if there is no such process).
-    ///
-    /// Source: specs/engine.md#engine.
-    pub fn handle(&mut self, now: Picos, seen: &[Seen]) {
-        self.now = self.now.max(now);
-        self.moved.advance(self.now);
-        self.cpu.advance(self.now);
-        self.spend(self.settings.per_seen.0.saturating_mul(seen.len() as u64));
-        self.ledger.seen += seen.len() as u64;
-        for s in seen {
-            self.see(s);
-        }
-        self.locate_unasked();
-        match self.next_decision {
-            None => self.next_decision = Some(self.after(self.settings.interval)),
-            Some(at) if at <= self.now => {
-                let mut wait = self.settings.interval;
-                if self.cpu.has() > 0 {
-                    // Half of the budget is for what is decided then.
-                    let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
-                    wait = wait.max(Picos(self.decide().0.saturating_mul(2000) / share));
-                } else {
-                    self.ledger.postponed += 1;
-                }
-                self.next_decision = Some(self.after(wait));
-            }
-            Some(_) => {}
-        }
-        self.pump();
-    }
-
-    /// The next order that is ready; `None` until the next [`Self::handle`].
-    pub fn poll(&mut self) -> Option<Order> {
-        let order = self.out.pop_front()?;
-        let pages: u64 = order.act.spans().iter().map(|s| s.pages().0).sum();
-        self.ledger.ordered.entry(order.why).or_default().add(pages);
-        match order.act {
-            Act::Move { .. } => {
-                self.ledger.saves = add(self.ledger.saves, order.expect.saves);
-                self.ledger.costs = add(self.ledger.costs, order.expect.costs);
-            }
-            _ => self.ledger.costs = add(self.ledger.costs, order.expect.costs),
-        }
-        Some(order)
-    }
-
-    /// When [`Self::handle`] wants to be called again even if nothing is seen.
-    /// `None` while orders wait for [`Self::poll`]'s caller only.
-    pub fn timeout(&self) -> Option<Picos> {
-        let next = self.next_decision.unwrap_or(Picos::ZERO);
-        Some(self.wake.map_or(next, |w| w.min(next)))
-    }
-
-    /// What was decided, done and spent so far.
-    pub const fn ledger(&self) -> &Ledger {
-        &self.ledger
     }
 
     /// Orders that have not reported yet, in the order of their numbers, with
@@ -331,20 +316,10 @@ impl Engine {
             self.ledger.strays += 1;
             return;
         };
-        self.ledger.done += 1;
-        self.ledger.took = add(self.ledger.took, took);
+        self.ledger.report(open.why, open.between, tried, moved, &fails, took);
         self.release(&open, moved.0, took);
-        if let Some((from, to)) = open.between {
-            let told = total(moved, &fails);
-            ledger::sum(&mut self.ledger.unexplained, Pages(tried.0.saturating_sub(told)));
-            ledger::sum(&mut self.ledger.overexplained, Pages(told.saturating_sub(tried.0)));
-            self.ledger.refused += u64::from(tried.0 == 0);
-            let row = self.ledger.moves.entry((open.why, from, to)).or_default();
-            row.orders += 1;
-            row.add(tried, moved, &fails);
-            if fails.no_room.0 > 0 {
-                self.nodes.close(to);
-            }
+        if let Some((_, to)) = open.between.filter(|_| fails.no_room.0 > 0) {
+            self.nodes.close(to);
         }
         self.settle(&open, tried, moved, fails);
         if fails.gone.0 > 0 {
@@ -362,12 +337,6 @@ impl Engine {
 
 fn add(a: Picos, b: Picos) -> Picos {
     Picos(a.0.saturating_add(b.0))
-}
-
-fn total(moved: Pages, fails: &Fails) -> u64 {
-    [fails.no_room, fails.busy, fails.absent, fails.forbidden, fails.gone]
-        .iter()
-        .fold(moved.0, |t, p| t.saturating_add(p.0))
 }
 
 #[cfg(test)]

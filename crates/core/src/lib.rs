@@ -21,6 +21,7 @@ pub mod kernel;
 pub mod knobs;
 pub mod ksm;
 pub mod numa;
+pub mod policy;
 pub mod scenario;
 pub mod tiering;
 pub mod topology;

@@ -12,6 +12,7 @@ use homenode_core::engine::order::{Act, Benefit, Fails, Order, OrderId, Reason};
 use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::policy::Policy as _;
 use homenode_core::units::{MBps, NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 

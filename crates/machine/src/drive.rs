@@ -1,48 +1,48 @@
-//! The loop between an engine and a machine.
+//! The loop between a policy and a machine.
 
 use crate::{Machine, ObserveError};
-use homenode_core::engine::Engine;
 use homenode_core::engine::order::{Fails, Order};
 use homenode_core::engine::seen::Seen;
+use homenode_core::policy::Policy;
 use homenode_core::units::{Pages, Picos};
 
-/// How long is waited where the engine names no time.
+/// How long is waited where the policy names no time.
 const PATIENCE: Picos = Picos::from_secs(1);
 
-/// Lets an engine run a machine until its clock reaches `until` or it stops.
+/// Lets a policy run a machine until its clock reaches `until` or it stops.
 ///
-/// An order that the machine does not take is reported to the engine as done with
+/// An order that the machine does not take is reported to the policy as done with
 /// nothing tried, so that each order that it hands out has one report.
 ///
 /// # Errors
 /// [`ObserveError::Source`]: the source broke. A machine that stops is no error.
-pub fn drive<M: Machine + ?Sized>(
-    machine: &mut M,
-    engine: &mut Engine,
+pub fn drive(
+    machine: &mut (impl Machine + ?Sized),
+    policy: &mut (impl Policy + ?Sized),
     until: Picos,
 ) -> Result<(), ObserveError> {
     let mut seen = Vec::new();
     while machine.now() < until {
-        let next = engine.timeout().unwrap_or(machine.now() + PATIENCE).min(until);
+        let next = policy.timeout().unwrap_or(machine.now() + PATIENCE).min(until);
         seen.clear();
         let waited = machine.wait(next, &mut seen);
         let now = machine.now();
-        engine.handle(now, &seen);
+        policy.handle(now, &seen);
         match waited {
             Ok(()) => {}
             Err(ObserveError::Ended) => return Ok(()),
             Err(e) => return Err(e),
         }
-        // Told after all of them: an engine that would try again at once finds the
+        // Told after all of them: a policy that would try again at once finds the
         // machine as it was.
         let mut refused = Vec::new();
-        while let Some(order) = engine.poll() {
+        while let Some(order) = policy.poll() {
             if machine.submit(&order).is_err() {
                 refused.push(not_tried(&order));
             }
         }
         if !refused.is_empty() {
-            engine.handle(now, &refused);
+            policy.handle(now, &refused);
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use homenode_core::engine::order::{Act, Order, OrderId, Reason};
 use homenode_core::engine::seen::{Seen, Source, Who};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::policy::Policy as _;
 use homenode_core::scenario::{Pattern, Policy, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::{exits_and_replacements, slow_start};

@@ -6,6 +6,7 @@
 
 use homenode_core::engine::seen::Source;
 use homenode_core::engine::{Engine, Settings};
+use homenode_core::policy::Policy as _;
 use homenode_core::scenario::Scenario;
 use homenode_core::topology::Machine;
 use homenode_core::units::Picos;

@@ -3,7 +3,8 @@
 //!
 //! Source: specs/advise.md#effect.
 
-use crate::homenode::{self, Source};
+use crate::contender::Contender;
+use crate::homenode;
 use crate::knobs::Setting;
 use crate::nodes;
 use crate::replay::load::{self, Loaded};
@@ -103,29 +104,18 @@ fn interleaved(all: &[Suggestion]) -> Option<Policy> {
     Some(Policy::WeightedInterleave(s.writes.iter().filter_map(weight).collect()))
 }
 
-struct Column {
-    name: String,
-    knobs: Vec<Setting>,
-    policy: Policy,
-    source: Option<Source>,
-}
-
-fn columns(facts: &Facts, all: &[Suggestion], source: Source) -> Vec<Column> {
-    let column = |name: &str, knobs, policy, source| {
-        let name = name.to_owned();
-        Column { name, knobs, policy, source }
-    };
+fn columns(facts: &Facts, all: &[Suggestion], further: &[Contender]) -> Vec<Contender> {
     let now = present(facts);
     let then = suggested(facts, all);
-    let mut out = vec![column("present-knobs", now.clone(), Policy::Default, None)];
+    let mut out = vec![Contender::kernel("present-knobs", now.clone())];
     if then != now {
-        out.push(column("suggested-knobs", then.clone(), Policy::Default, None));
+        out.push(Contender::kernel("suggested-knobs", then.clone()));
     }
-    if let Some(policy) = interleaved(all) {
-        out.push(column("weighted-interleave", then, policy, None));
+    if let Some(mempolicy) = interleaved(all) {
+        let under = Contender::kernel("weighted-interleave", then);
+        out.push(Contender { mempolicy, ..under });
     }
-    let own = homenode_sim::machine::knobs_for(source.of_core());
-    out.push(column(&source.column(), own, Policy::Default, Some(source)));
+    out.extend_from_slice(further);
     out
 }
 
@@ -134,11 +124,12 @@ pub(super) fn effect(
     recorded: &Recorded,
     facts: &Facts,
     all: &[Suggestion],
-    source: Source,
+    further: &[Contender],
     span: Picos,
 ) -> Result<Report> {
-    let columns = columns(facts, all, source);
     let machine = &recorded.target.machine;
+    let columns: Vec<Contender> =
+        columns(facts, all, further).into_iter().map(|c| c.on(machine)).collect::<Result<_>>()?;
     let shelves = nodes::shelves(machine, recorded.version);
     let look = (recorded.calibrated.round / 16).max(1_000_000_000);
     let mut played: Vec<Played> = Vec::new();
@@ -147,16 +138,15 @@ pub(super) fn effect(
             None => Rounds::Until(span.0),
             Some(first) => Rounds::Count(first.ends.len() as u64),
         };
-        let charge = recorded.charge(rounds, c.policy.clone());
-        let (setup, loaded) = (setup(&c.knobs), &recorded.loaded);
-        let one =
-            play::play(machine, &setup, loaded, &charge, &shelves, c.source, look, &|_, _| {});
+        let charge = recorded.charge(rounds, c.mempolicy.clone());
+        let (setup, loaded) = (c.setup(&setup(&[]), &[])?, &recorded.loaded);
+        let one = play::play(machine, &setup, loaded, &charge, &shelves, c, look, &|_, _| {});
         played.push(one.map_err(|e| anyhow!("column {}: {e:#}", c.name))?);
     }
     Ok(report(recorded, &columns, &played, span))
 }
 
-fn report(recorded: &Recorded, columns: &[Column], played: &[Played], span: Picos) -> Report {
+fn report(recorded: &Recorded, columns: &[Contender], played: &[Played], span: Picos) -> Report {
     let shelves = nodes::shelves(&recorded.target.machine, recorded.version);
     let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
     let runs: Vec<(&str, Vec<_>)> =
@@ -179,23 +169,15 @@ fn report(recorded: &Recorded, columns: &[Column], played: &[Played], span: Pico
     }
     let mut notes = recorded.target.notes.clone();
     for c in columns {
-        let set: Vec<String> = c.knobs.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let policy = match &c.policy {
-            Policy::WeightedInterleave(w) => {
-                let all: Vec<String> = w.iter().map(|(n, w)| format!("node {n} {w}")).collect();
-                format!(", all tasks under MPOL_WEIGHTED_INTERLEAVE: {}", all.join(", "))
-            }
-            _ => String::new(),
-        };
-        notes.push(format!("{}: {}{policy}", c.name.replacen('-', " ", 1), set.join(" ")));
+        notes.push(format!("{}: {}", c.title(), c.settings()));
     }
     notes.push(format!(
         "the recording is looped to {} of virtual time at least in the first column, and as often \
          in the others; homenode replay shows more of it",
         homenode_config::write_time(span)
     ));
-    if let Some(source) = columns.iter().find_map(|c| c.source) {
-        notes.extend(homenode::notes(source));
+    for d in columns.iter().filter_map(|c| c.drives) {
+        notes.extend(homenode::notes(d.name, d.source));
     }
     let mut warnings = recorded.calibrated.warnings.clone();
     warnings.extend(recorded.target.warnings.iter().cloned());
@@ -221,7 +203,7 @@ mod tests {
     use homenode_core::units::Pages;
 
     #[test]
-    fn columns_are_the_knobs_as_they_are_as_suggested_and_homenode() {
+    fn columns_are_the_knobs_as_they_are_as_suggested_and_further_ones() {
         let node = |id, slow: bool, mbps| NodeFacts {
             id: NodeId(id),
             cpus: !slow,
@@ -240,7 +222,7 @@ mod tests {
             found,
             ..Facts::default()
         };
-        let all = columns(&facts, &advise(&facts), Source::Damon);
+        let all = columns(&facts, &advise(&facts), &[Contender::kernel("off", Vec::new())]);
         let shown: Vec<String> = all
             .iter()
             .map(|c| {
@@ -255,11 +237,11 @@ mod tests {
                 format!("present-knobs: numa_balancing=1 demotion_enabled=false {limit}=65536"),
                 format!("suggested-knobs: numa_balancing=3 demotion_enabled=true {limit}=3000"),
                 format!("weighted-interleave: numa_balancing=3 demotion_enabled=true {limit}=3000"),
-                "homenode-damon: numa_balancing=0".to_owned(),
+                "off: ".to_owned(),
             ]
         );
         let weights = vec![(NodeId(0), 7), (NodeId(1), 2)];
-        assert_eq!(all[2].policy, Policy::WeightedInterleave(weights));
-        assert_eq!(columns(&facts, &[], Source::Pmu).len(), 2);
+        assert_eq!(all[2].mempolicy, Policy::WeightedInterleave(weights));
+        assert_eq!(columns(&facts, &[], &[]).len(), 1);
     }
 }

@@ -1,7 +1,8 @@
 //! One run of a recording on one machine, looked at as it goes.
 
 use super::load::Loaded;
-use crate::homenode::{self, Own, Runner, Source};
+use crate::contender::Contender;
+use crate::homenode::{self, Own, Runner};
 use crate::nodes::Shelf;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
@@ -11,19 +12,6 @@ use homenode_core::units::{Pages, count};
 use homenode_report::ReplayRun;
 use homenode_sim::replay::{Charge, Rounds};
 use homenode_sim::{Overlap, Setup, Simulation, Stretch};
-
-/// A configuration: a column of the table.
-#[derive(Clone, Debug)]
-pub(crate) struct Column {
-    /// Its name; two header rows at the first `-`.
-    pub(crate) name: String,
-    /// Its own knobs, before those of the command line.
-    pub(crate) knobs: Vec<(String, String)>,
-    /// Policy of all tasks.
-    pub(crate) policy: Policy,
-    /// homenode moves pages, and this is what it sees.
-    pub(crate) source: Option<Source>,
-}
 
 /// What a run left.
 pub(crate) struct Played {
@@ -60,13 +48,13 @@ pub(crate) fn play(
     loaded: &Loaded,
     charge: &Charge,
     shelves: &[Shelf],
-    source: Option<Source>,
+    contender: &Contender,
     look: u64,
     told: &dyn Fn(u64, u64),
 ) -> Result<Played> {
     let name = loaded.header.command.first().map_or("program", String::as_str);
     let sim = Simulation::replay(machine, setup, &loaded.recording, name, charge)?;
-    let mut runner = Runner::new(sim, source, setup.version)?;
+    let mut runner = Runner::new(sim, contender, setup.version)?;
     let free = |sim: &Simulation| sim.free().iter().sum::<u64>();
     let at_boot = free(runner.sim());
     let look = if look == 0 { LOOK } else { look };
@@ -164,6 +152,7 @@ pub(crate) fn calibrate(
     loaded: &Loaded,
     shelves: &[Shelf],
 ) -> Result<Calibration> {
+    let unmodified = Contender::kernel("unmodified", Vec::new());
     let run = |as_per_insn, rounds| {
         let charge = Charge {
             as_per_insn,
@@ -171,7 +160,7 @@ pub(crate) fn calibrate(
             policy: Policy::Default,
             overlap: overlap(machine),
         };
-        play(machine, setup, loaded, &charge, shelves, None, 0, &|_, _| {})
+        play(machine, setup, loaded, &charge, shelves, &unmodified, 0, &|_, _| {})
     };
     let bare = run(0, 1)?;
     let insns = loaded.recording.insns();

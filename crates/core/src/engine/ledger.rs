@@ -1,6 +1,6 @@
 //! What was decided, done and spent.
 
-use super::order::{Evidence, Fails, Reason};
+use super::order::{Act, Evidence, Fails, Order, Reason};
 use super::span::{Span, Who};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
@@ -89,12 +89,12 @@ pub struct Moved {
 }
 
 /// Adds without wrapping: a machine may report nonsense.
-pub(super) fn sum(to: &mut Pages, pages: Pages) {
+fn sum(to: &mut Pages, pages: Pages) {
     to.0 = to.0.saturating_add(pages.0);
 }
 
 impl Moved {
-    pub(super) fn add(&mut self, tried: Pages, moved: Pages, fails: &Fails) {
+    fn add(&mut self, tried: Pages, moved: Pages, fails: &Fails) {
         sum(&mut self.tried, tried);
         sum(&mut self.moved, moved);
         sum(&mut self.fails.no_room, fails.no_room);
@@ -176,6 +176,39 @@ impl Ledger {
     /// Orders handed out for a reason.
     pub fn orders(&self, why: Reason) -> Tally {
         self.ordered.get(&why).copied().unwrap_or_default()
+    }
+    /// Books an order as it is handed out.
+    pub fn hand_out(&mut self, order: &Order) {
+        let pages: u64 = order.act.spans().iter().map(|s| s.pages().0).sum();
+        self.ordered.entry(order.why).or_default().add(pages);
+        if let Act::Move { .. } = order.act {
+            self.saves = Picos(self.saves.0.saturating_add(order.expect.saves.0));
+        }
+        self.costs = Picos(self.costs.0.saturating_add(order.expect.costs.0));
+    }
+    /// Books what a machine says of an order that is done.
+    ///
+    /// * `between` – from which node to which it moves, if it moves.
+    pub fn report(
+        &mut self,
+        why: Reason,
+        between: Option<(NodeId, NodeId)>,
+        tried: Pages,
+        moved: Pages,
+        fails: &Fails,
+        took: Picos,
+    ) {
+        self.done += 1;
+        self.took = Picos(self.took.0.saturating_add(took.0));
+        let Some((from, to)) = between else { return };
+        let failed = [fails.no_room, fails.busy, fails.absent, fails.forbidden, fails.gone];
+        let told = failed.iter().fold(moved.0, |t, p| t.saturating_add(p.0));
+        sum(&mut self.unexplained, Pages(tried.0.saturating_sub(told)));
+        sum(&mut self.overexplained, Pages(told.saturating_sub(tried.0)));
+        self.refused += u64::from(tried.0 == 0);
+        let row = self.moves.entry((why, from, to)).or_default();
+        row.orders += 1;
+        row.add(tried, moved, fails);
     }
     pub(super) fn judge(&mut self, verdict: Verdict, pages: u64) {
         self.verdicts.entry(verdict).or_default().add(pages);

@@ -5,6 +5,7 @@ use crate::engine::order::{Act, Evidence, Fails, Order, OrderId};
 use crate::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::engine::{Engine, Settings};
 use crate::kernel::KernelVersion;
+use crate::policy::Policy as _;
 use crate::tiering::watermarks::ZoneMarks;
 use crate::topology::{Machine, Medium, ZoneKind};
 use crate::units::{NodeId, Pages, Picos};

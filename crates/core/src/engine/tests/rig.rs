@@ -20,6 +20,7 @@ use crate::engine::order::{Act, Evidence, Fails, Order, OrderId};
 use crate::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::engine::{Engine, Settings, Verdict};
 use crate::kernel::KernelVersion;
+use crate::policy::Policy as _;
 use crate::tiering::watermarks::ZoneMarks;
 use crate::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use crate::units::{CpuId, NodeId, Pages, Picos};

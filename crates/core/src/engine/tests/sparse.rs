@@ -3,6 +3,7 @@
 use super::rig::{Rig, expander};
 use crate::engine::Settings;
 use crate::engine::seen::{Seen, Source, Who};
+use crate::policy::Policy as _;
 use crate::units::{NodeId, Picos};
 
 /// Accesses that a sample stands for.

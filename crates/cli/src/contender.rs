@@ -1,0 +1,332 @@
+//! Contenders: what the columns of a table are, as data.
+//!
+//! ```text
+//! mode2@6.1+scan_size_mb=512 ──parse──▶ Contender ──setup──▶ Setup ──▶ a run
+//! homenode:pmu ────────────────▶          │ and, where a policy drives, drive
+//! ```
+//!
+//! The table of names is [`Candidate`]; a program with a policy of its own adds a row
+//! (`homenode_cli::run_with`). Source: docs/decisions/0012-contenders.md.
+
+use crate::knobs::{self, Setting};
+use crate::replay::target;
+use anyhow::{Context as _, Result, anyhow, bail};
+use homenode_core::engine::seen::Source;
+use homenode_core::engine::{Engine, Settings};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::policy::Policy;
+use homenode_core::scenario::{self, Model};
+use homenode_core::topology::Machine;
+use homenode_machine::Caps;
+use homenode_sim::Setup;
+use homenode_sim::machine::knobs_for;
+
+/// A name that a column can have: a row of the table of contenders.
+#[derive(Clone, Copy)]
+pub struct Candidate {
+    /// What people write: `mode2`. Letters, digits and `_`.
+    pub name: &'static str,
+    /// Other words for it.
+    pub aliases: &'static [&'static str],
+    /// The column's name; two header rows at the first `-`.
+    pub column: &'static str,
+    /// One sentence for lists.
+    pub about: &'static str,
+    /// Who places memory.
+    pub placement: Placement,
+}
+
+/// Who places memory.
+#[derive(Clone, Copy)]
+pub enum Placement {
+    /// The kernel, under these knobs.
+    Kernel(&'static [(&'static str, &'static str)]),
+    /// Nobody after the first touch: all tasks interleave, weighted by bandwidth.
+    Interleave,
+    /// A policy that drives the machine. The knobs are those that its source of heat
+    /// needs, and with them the kernel moves nothing itself, as far as the source allows.
+    Policy(Make),
+}
+
+/// Makes a policy for a machine.
+///
+/// * the machine – nodes, CPUs, links and costs.
+/// * the version – whose rules make the tiers.
+/// * the caps – the source of heat, what it never tells, the largest order.
+pub type Make = fn(&Machine, KernelVersion, &Caps) -> Box<dyn Policy>;
+
+const DEMOTION: (&str, &str) = ("demotion_enabled", "true");
+
+/// The contenders that everybody has.
+const BUILT_IN: &[Candidate] = &[
+    Candidate {
+        name: "scenario",
+        aliases: &[],
+        column: "scenario",
+        about: "the knobs that the scenario sets, or the kernel's defaults",
+        placement: Placement::Kernel(&[]),
+    },
+    Candidate {
+        name: "off",
+        aliases: &["0"],
+        column: "off",
+        about: "numa_balancing 0: memory stays where it was first put",
+        placement: Placement::Kernel(&[("numa_balancing", "0")]),
+    },
+    Candidate {
+        name: "mode1",
+        aliases: &["1"],
+        column: "mode-1",
+        about: "numa_balancing 1: between sockets",
+        placement: Placement::Kernel(&[("numa_balancing", "1")]),
+    },
+    // Tiering comes with demotion, which makes the room on fast nodes that hot pages
+    // move into.
+    Candidate {
+        name: "mode2",
+        aliases: &["2"],
+        column: "mode-2",
+        about: "numa_balancing 2: between tiers, with demotion",
+        placement: Placement::Kernel(&[("numa_balancing", "2"), DEMOTION]),
+    },
+    Candidate {
+        name: "mode3",
+        aliases: &["3"],
+        column: "mode-3",
+        about: "numa_balancing 3: both, with demotion",
+        placement: Placement::Kernel(&[("numa_balancing", "3"), DEMOTION]),
+    },
+    Candidate {
+        name: "interleave",
+        aliases: &[],
+        column: "weighted-interleave",
+        about: "weighted interleaving by bandwidth, numa_balancing 0",
+        placement: Placement::Interleave,
+    },
+    Candidate {
+        name: "homenode",
+        aliases: &[],
+        column: "homenode",
+        about: "homenode's engine, which pays for itself",
+        placement: Placement::Policy(engine),
+    },
+];
+
+fn engine(machine: &Machine, version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
+    let (source, most) = (caps.source, caps.most_pages);
+    Box::new(Engine::new(Settings::default(), machine, version, source, &caps.lacks, most))
+}
+
+/// Sources of heat that a policy may be given in a simulation.
+const SOURCES: [Source; 3] = [Source::Damon, Source::HintFault, Source::Pmu];
+
+/// What every command says about `--columns`.
+pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \
+(or 1, 2, 3: numa_balancing, with demotion in 2 and 3), interleave (weighted by bandwidth), scenario \
+(its own knobs) and homenode (its engine, paying for itself). Behind a name @VERSION is another \
+kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
+knob or a choice of the model (mode2+scan_size_mb=512)";
+
+/// The names that columns can have.
+#[derive(Clone)]
+pub(crate) struct Contenders(Vec<Candidate>);
+
+impl Contenders {
+    /// Those that everybody has, and further ones.
+    pub(crate) fn with(more: &[Candidate]) -> Self {
+        Self(BUILT_IN.iter().chain(more).copied().collect())
+    }
+
+    /// The columns that a list of texts asks for.
+    pub(crate) fn parse(&self, texts: &[String]) -> Result<Vec<Contender>> {
+        let mut out: Vec<Contender> = Vec::new();
+        for text in texts {
+            let one = self.one(text).with_context(|| format!("--columns {text}"))?;
+            if out.iter().any(|c| c.name == one.name) {
+                bail!("--columns names {} twice", one.title());
+            }
+            out.push(one);
+        }
+        Ok(out)
+    }
+
+    fn one(&self, text: &str) -> Result<Contender> {
+        let mut parts = text.split('+');
+        let head = parts.next().unwrap_or_default();
+        let (head, source) = head.split_once(':').map_or((head, None), |(h, s)| (h, Some(s)));
+        let (name, version) = head.split_once('@').map_or((head, None), |(h, v)| (h, Some(v)));
+        let found = self.0.iter().find(|c| c.name == name || c.aliases.contains(&name));
+        let Some(found) = found else {
+            let names: Vec<&str> = self.0.iter().map(|c| c.name).collect();
+            let close = homenode_config::suggestion(name, &names);
+            bail!("there is no contender {name:?}{close}; there are\n{}", self.list());
+        };
+        let version = version.map(|v| {
+            KernelVersion::parse(v).ok_or_else(|| {
+                let all = KernelVersion::ALL.map(KernelVersion::name).join(", ");
+                anyhow!("the rules of Linux {v:?} are not known; those of {all} are")
+            })
+        });
+        let version = version.transpose()?;
+        let mut it = Contender::kernel(found.column, Vec::new());
+        match found.placement {
+            Placement::Kernel(set) => {
+                it.knobs = set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+            }
+            Placement::Interleave => {
+                it.knobs = vec![("numa_balancing".into(), "0".into())];
+                it.interleaves = true;
+            }
+            Placement::Policy(make) => {
+                let known = SOURCES.map(Source::name).join(", ");
+                let source = source.map_or(Some(Source::Damon), |name| {
+                    SOURCES.into_iter().find(|s| s.name() == name)
+                });
+                let source = source.ok_or_else(|| anyhow!("sources of heat are {known}"))?;
+                it = Contender::driven(found.column, source, make);
+            }
+        }
+        if let (Some(source), None) = (source, it.drives) {
+            bail!("{name} is the kernel's own, which sees by itself: leave :{source} out");
+        }
+        if let Some(version) = version {
+            it.name += &format!("@{version}");
+            it.version = Some(version);
+        }
+        for part in parts {
+            let (key, value) = knobs::parse(part).map_err(|e| anyhow!("+{part}: {e}"))?;
+            it.name += &format!("+{part}");
+            let mut tried = Model::default();
+            match homenode_config::set_choice(&mut tried, &key, &value) {
+                None => it.knobs.push((key, value)),
+                Some(Ok(())) => it.model.push((key, value)),
+                Some(Err(e)) => bail!("+{part}: {e}"),
+            }
+        }
+        Ok(it)
+    }
+
+    fn list(&self) -> String {
+        let width = self.0.iter().map(|c| c.name.len()).max().unwrap_or(0);
+        let row = |c: &Candidate| format!("  {:width$}  {}", c.name, c.about);
+        self.0.iter().map(row).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A column: which kernel under which settings, and who places memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Contender {
+    /// Its name; two header rows at the first `-`.
+    pub(crate) name: String,
+    /// The kernel's version, where it is not that of the others.
+    pub(crate) version: Option<KernelVersion>,
+    /// Its own knobs.
+    pub(crate) knobs: Vec<Setting>,
+    /// Its own choices of the model.
+    pub(crate) model: Vec<Setting>,
+    /// Memory policy of all tasks.
+    pub(crate) mempolicy: scenario::Policy,
+    /// Whether that is to be weighted interleaving: the weights follow from the machine.
+    pub(crate) interleaves: bool,
+    /// The policy that drives; none where the kernel's rules are all.
+    pub(crate) drives: Option<Drives>,
+}
+
+/// A policy that drives a column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drives {
+    /// Its name, for headings and captions.
+    pub(crate) name: &'static str,
+    /// What it sees of memory accesses.
+    pub(crate) source: Source,
+    pub(crate) make: Make,
+}
+
+impl Contender {
+    /// The kernel's rules under these knobs.
+    pub(crate) fn kernel(name: &str, knobs: Vec<Setting>) -> Self {
+        Self {
+            name: name.to_owned(),
+            version: None,
+            knobs,
+            model: Vec::new(),
+            mempolicy: scenario::Policy::Default,
+            interleaves: false,
+            drives: None,
+        }
+    }
+
+    fn driven(name: &'static str, source: Source, make: Make) -> Self {
+        let column = format!("{name}-{}", source.name());
+        let drives = Some(Drives { name, source, make });
+        Self { drives, ..Self::kernel(&column, knobs_for(source)) }
+    }
+
+    /// The same on this machine, by whose bandwidths one may interleave.
+    pub(crate) fn on(mut self, machine: &Machine) -> Result<Self> {
+        if self.interleaves {
+            self.mempolicy = target::interleave(machine).ok_or_else(|| {
+                anyhow!(
+                    "the machine \"{}\" has one memory node, and nothing to interleave between; add one with --add-node, or leave interleave out of --columns",
+                    machine.name
+                )
+            })?;
+        }
+        Ok(self)
+    }
+
+    /// Its name above a column; the scenario as it is goes by the scenario's name.
+    pub(crate) fn column<'a>(&'a self, scenario: &'a str) -> &'a str {
+        if self.name == "scenario" { scenario } else { &self.name }
+    }
+
+    /// Its name in one line.
+    pub(crate) fn title(&self) -> String {
+        self.name.replacen('-', " ", 1)
+    }
+
+    /// Whether it says itself how the kernel balances.
+    pub(crate) fn balances(&self) -> bool {
+        self.knobs.iter().any(|(name, _)| name == "numa_balancing")
+    }
+
+    /// The setting of a run: what all columns share, this column's own, and what the
+    /// command line sets for all. Who drives keeps its own against the command line,
+    /// so that it and the kernel don't both move pages.
+    pub(crate) fn setup(&self, shared: &Setup, set: &[Setting]) -> Result<Setup> {
+        let mut setup = shared.clone();
+        setup.version = self.version.unwrap_or(setup.version);
+        for (key, value) in &self.model {
+            if let Some(Err(e)) = homenode_config::set_choice(&mut setup.model, key, value) {
+                bail!("column {}: {key}={value}: {e}", self.title());
+            }
+        }
+        let (own, all) = (self.knobs.iter().cloned(), set.iter().cloned());
+        if self.drives.is_some() {
+            setup.knobs.extend(all.chain(own));
+        } else {
+            setup.knobs.extend(own.chain(all));
+        }
+        knobs::check_all(&setup.knobs, setup.version)
+            .with_context(|| format!("column {}", self.title()))?;
+        Ok(setup)
+    }
+
+    /// What it sets, for captions.
+    pub(crate) fn settings(&self) -> String {
+        let mut out: Vec<String> =
+            self.knobs.iter().chain(&self.model).map(|(k, v)| format!("{k}={v}")).collect();
+        if let scenario::Policy::WeightedInterleave(weights) = &self.mempolicy {
+            let all: Vec<String> = weights.iter().map(|(n, w)| format!("node {n} {w}")).collect();
+            let last = out.pop().unwrap_or_default();
+            out.push(format!(
+                "{last}, all tasks under MPOL_WEIGHTED_INTERLEAVE with weights by bandwidth: {}",
+                all.join(", ")
+            ));
+        }
+        out.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+use super::*;
+
+fn shown(text: &str) -> String {
+    match Contenders::with(&[]).parse(&[text.to_owned()]) {
+        Ok(all) => {
+            let c = &all[0];
+            let version = c.version.map_or(String::new(), |v| format!(" of {v}"));
+            let source = c.drives.map_or(String::new(), |d| format!(" sees {}", d.source.name()));
+            format!("{}{version}: {}{source}", c.name, c.settings())
+        }
+        Err(e) => format!("{e:#}").lines().next().unwrap_or_default().to_owned(),
+    }
+}
+
+#[test]
+fn a_text_becomes_a_column() {
+    for (text, column) in [
+        ("off", "off: numa_balancing=0"),
+        ("2", "mode-2: numa_balancing=2 demotion_enabled=true"),
+        ("mode2@6.1", "mode-2@6.1 of 6.1: numa_balancing=2 demotion_enabled=true"),
+        ("scenario", "scenario: "),
+        ("homenode", "homenode-damon: numa_balancing=0 sees damon"),
+        (
+            "homenode@6.1:hint-fault",
+            "homenode-hint-fault@6.1 of 6.1: numa_balancing=3 \
+             numa_balancing_promote_rate_limit_MBps=0 sees hint-fault",
+        ),
+        (
+            "mode1@5.18+admission=a+scan_size_mb=8",
+            "mode-1@5.18+admission=a+scan_size_mb=8 of 5.18: numa_balancing=1 scan_size_mb=8 \
+             admission=a",
+        ),
+    ] {
+        assert_eq!(shown(text), column);
+    }
+}
+
+#[test]
+fn a_text_that_is_no_column_is_told_why() {
+    for (text, why) in [
+        (
+            "mode5",
+            "--columns mode5: there is no contender \"mode5\"; did you mean \"mode1\"?; there are",
+        ),
+        (
+            "mode2@9",
+            "--columns mode2@9: the rules of Linux \"9\" are not known; those of 3.8, 5.18, 6.1, 6.12, 7.3 are",
+        ),
+        ("homenode:eyes", "--columns homenode:eyes: sources of heat are damon, hint-fault, pmu"),
+        (
+            "off:damon",
+            "--columns off:damon: off is the kernel's own, which sees by itself: leave :damon out",
+        ),
+        (
+            "off+admission=c",
+            "--columns off+admission=c: +admission=c: \"c\" is not known; allowed are a, b",
+        ),
+    ] {
+        assert_eq!(shown(text), why);
+    }
+    let twice = ["1".to_owned(), "mode1".to_owned()];
+    let error = Contenders::with(&[]).parse(&twice).expect_err("twice");
+    assert_eq!(error.to_string(), "--columns names mode 1 twice");
+}
+
+/// What is set comes in the order in which the last one counts.
+#[test]
+fn the_command_line_goes_over_a_columns_knobs_but_not_over_a_policys() {
+    let set = [("demotion_enabled".to_owned(), "false".to_owned())];
+    let knobs = |text: &str, set: &[Setting]| {
+        let column = Contenders::with(&[]).parse(&[text.to_owned()]).expect("a column").remove(0);
+        let shared = Setup { knobs: vec![("scan_size_mb".into(), "4".into())], ..Setup::default() };
+        let all = column.setup(&shared, set).expect("a setting").knobs;
+        all.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        knobs("mode2", &set),
+        "scan_size_mb=4 numa_balancing=2 demotion_enabled=true demotion_enabled=false"
+    );
+    let set = [("numa_balancing".to_owned(), "2".to_owned())];
+    assert_eq!(knobs("homenode", &set), "scan_size_mb=4 numa_balancing=2 numa_balancing=0");
+}
+
+#[test]
+fn a_program_may_bring_a_contender_of_its_own() {
+    let own = Candidate { name: "own", column: "own", ..BUILT_IN[1] };
+    let all = Contenders::with(&[own]);
+    let column = all.parse(&["own@6.1".to_owned()]).expect("its name is known").remove(0);
+    assert_eq!(column.name, "own@6.1");
+    let error = all.parse(&["onw".to_owned()]).expect_err("another name");
+    assert!(format!("{error:#}").contains("did you mean \"own\"?"), "{error:#}");
+}

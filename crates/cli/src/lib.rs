@@ -1,0 +1,121 @@
+//! The `homenode` command.
+//!
+//! ```text
+//! measure ─▶ machine.toml ─┬─▶ record mem ─▶ recording ─┐
+//!                          └──────────────▶ replay ◀────┘   a table and a picture
+//! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
+//! truth: predicted beside measured, on the measured machine
+//! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
+//! processes ─▶ merge estimate ─▶ what same-page merging would save
+//! /proc, /sys ─▶ doctor ─▶ what this kernel and machine offer
+//! processes ─▶ advise ─▶ what homenode would move and set; does neither
+//! processes ─▶ observe ─▶ where their memory is, how hot, over time
+//! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
+//! ```
+//!
+//! Figures go to standard output, progress and errors to standard error. Exit
+//! codes: 0 done; 1 a check that was asked for failed; 2 bad usage or input, with
+//! the file, line and key; 3 the system lacks something.
+#![forbid(unsafe_code)]
+
+mod advise;
+mod contender;
+mod doctor;
+mod measure;
+mod merge;
+mod observe;
+mod record;
+mod replay;
+mod reproduce;
+mod restore;
+mod sim;
+mod topo;
+mod truth;
+mod workload;
+
+mod failure;
+mod homenode;
+mod knobs;
+mod live;
+mod nodes;
+mod output;
+mod parallel;
+mod program;
+mod progress;
+mod whom;
+
+use clap::{Parser, Subcommand};
+use contender::Contenders;
+use std::process::ExitCode;
+
+pub use contender::{Candidate, Make, Placement};
+
+/// Keeps tasks and memory at home on machines where not all memory is equally near.
+///
+/// Measure this machine, record what a program does to memory, and see what a slower
+/// memory node beside less DRAM would do to it, under each of the kernel's balancing
+/// modes.
+///
+/// Exit codes: 0 done; 1 a check that was asked for failed; 2 bad usage or input;
+/// 3 the system lacks something.
+#[derive(Parser)]
+#[command(name = "homenode", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Example:
+  homenode measure -o this.toml
+  homenode record mem -o sort.parquet --machine this.toml -- sort --parallel=1 words.txt
+  homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Advise(advise::Args),
+    Doctor(doctor::Args),
+    Measure(measure::Args),
+    Merge(merge::Args),
+    Observe(observe::Args),
+    Record(record::Args),
+    Replay(replay::Args),
+    Reproduce(reproduce::Args),
+    Restore(restore::Args),
+    Sim(sim::Args),
+    Topo(topo::Args),
+    Truth(truth::Args),
+    /// Hold memory of known content and obey orders: a process of `truth merge`
+    #[command(hide = true)]
+    Hold,
+    #[command(hide = true)]
+    Workload(workload::Args),
+}
+
+/// Runs the command that this process was started with.
+///
+/// * `more` – contenders beside those that everybody has, for `--columns`.
+pub fn run_with(more: &[Candidate]) -> ExitCode {
+    let contenders = Contenders::with(more);
+    let done = match Args::parse().command {
+        Command::Advise(args) => advise::run(&args, &contenders),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Measure(args) => measure::run(&args),
+        Command::Merge(args) => merge::run(&args),
+        Command::Observe(args) => observe::run(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Replay(args) => replay::run(&args, &contenders),
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Restore(args) => restore::run(&args),
+        Command::Sim(args) => sim::run(&args, &contenders),
+        Command::Topo(args) => topo::run(&args),
+        Command::Truth(args) => truth::run(&args),
+        Command::Hold => homenode_live::truth::merge::hold(),
+        Command::Workload(args) => workload::run(&args),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("homenode: {}", homenode_live::sentence(&*error));
+            ExitCode::from(failure::code(&error))
+        }
+    }
+}

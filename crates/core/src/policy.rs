@@ -1,0 +1,44 @@
+//! What decides where memory is placed, in place of the kernel or beside it.
+//!
+//! ```text
+//!  machine ──Seen──▶ handle ─▶ whatever it thinks ─▶ poll ──Order──▶ machine
+//!                     ▲                                                │
+//!                     └────────────── Seen::Done ──────────────────────┘
+//! ```
+//!
+//! homenode's [`crate::engine::Engine`] is one. A policy has no clock, no thread and
+//! no machine: each call says what time it is, and the same policy drives a simulated
+//! machine and Linux (`homenode_machine::drive`).
+//!
+//! Worked example: a policy that moves each page up that a hint fault shows on node 1
+//! answers `Seen::Fault { on: 1, .. }` with `Act::Move` of this one page from node 1 to
+//! node 0, and is told by `Seen::Done` how many got there. `examples/own-policy` is a
+//! whole one.
+
+use crate::engine::Ledger;
+use crate::engine::order::Order;
+use crate::engine::seen::Seen;
+use crate::units::Picos;
+
+/// Decides where memory is placed.
+pub trait Policy {
+    /// Takes in what was seen, oldest first; may be empty. The caller then asks
+    /// [`Self::poll`] until there is nothing more.
+    ///
+    /// * `now` – the machine's clock; it never goes back.
+    ///
+    /// An order that the machine refused to take comes back as [`Seen::Done`] with
+    /// nothing tried.
+    fn handle(&mut self, now: Picos, seen: &[Seen]);
+
+    /// The next order that is ready; `None` until the next [`Self::handle`].
+    fn poll(&mut self) -> Option<Order>;
+
+    /// When [`Self::handle`] wants to be called again even if nothing is seen; `None`
+    /// where a second is soon enough.
+    fn timeout(&self) -> Option<Picos>;
+
+    /// What was ordered, done and decided so far, for tables. [`Ledger::hand_out`] and
+    /// [`Ledger::report`] keep the part of it that all policies have.
+    fn ledger(&self) -> &Ledger;
+}
