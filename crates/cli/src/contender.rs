@@ -225,7 +225,7 @@ pub(crate) struct Contender {
     /// Its own choices of the model.
     pub(crate) model: Vec<Setting>,
     /// Memory policy of all tasks.
-    pub(crate) mempolicy: scenario::Policy,
+    pub(crate) mempolicy: scenario::Mempolicy,
     /// Whether that is to be weighted interleaving: the weights follow from the machine.
     pub(crate) interleaves: bool,
     /// The policy that drives; none where the kernel's rules are all.
@@ -250,7 +250,7 @@ impl Contender {
             version: None,
             knobs,
             model: Vec::new(),
-            mempolicy: scenario::Policy::Default,
+            mempolicy: scenario::Mempolicy::Default,
             interleaves: false,
             drives: None,
         }
@@ -316,7 +316,7 @@ impl Contender {
     pub(crate) fn settings(&self) -> String {
         let mut out: Vec<String> =
             self.knobs.iter().chain(&self.model).map(|(k, v)| format!("{k}={v}")).collect();
-        if let scenario::Policy::WeightedInterleave(weights) = &self.mempolicy {
+        if let scenario::Mempolicy::WeightedInterleave(weights) = &self.mempolicy {
             let all: Vec<String> = weights.iter().map(|(n, w)| format!("node {n} {w}")).collect();
             let last = out.pop().unwrap_or_default();
             out.push(format!(

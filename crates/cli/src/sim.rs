@@ -10,7 +10,7 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Policy, Rights, Scenario, Step};
+use homenode_core::scenario::{FileOp, Mempolicy, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
@@ -286,9 +286,9 @@ fn one(
     shelves: &[Shelf],
 ) -> Result<Run> {
     let mut scenario = Cow::Borrowed(scenario);
-    if contender.mempolicy != Policy::Default {
+    if contender.mempolicy != Mempolicy::Default {
         // A process that asks for a policy itself keeps it.
-        for p in scenario.to_mut().processes.iter_mut().filter(|p| p.policy == Policy::Default) {
+        for p in scenario.to_mut().processes.iter_mut().filter(|p| p.policy == Mempolicy::Default) {
             p.policy = contender.mempolicy.clone();
         }
     }

@@ -11,7 +11,7 @@
 //! Where a file says so is added by whoever has read the file.
 
 use crate::tree::Seg;
-use homenode_core::scenario::{Policy, Scenario, Step};
+use homenode_core::scenario::{Mempolicy, Scenario, Step};
 use homenode_core::topology::Machine;
 use homenode_core::units::{CpuId, NodeId};
 use std::collections::BTreeSet;
@@ -40,12 +40,12 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
     };
     let cpu_list: Vec<u32> = cpus.iter().map(|c| c.0).collect();
     let node_list: Vec<u32> = with_memory.iter().map(|n| n.0.into()).collect();
-    let nodes_fit = |policy: &Policy, path: &[Seg]| {
+    let nodes_fit = |policy: &Mempolicy, path: &[Seg]| {
         let named: Vec<NodeId> = match policy {
-            Policy::Default | Policy::Local => return Ok(()),
-            Policy::Bind { nodes, .. } | Policy::Interleave(nodes) => nodes.clone(),
-            Policy::Preferred(n) => vec![*n],
-            Policy::WeightedInterleave(w) => w.iter().map(|(n, _)| *n).collect(),
+            Mempolicy::Default | Mempolicy::Local => return Ok(()),
+            Mempolicy::Bind { nodes, .. } | Mempolicy::Interleave(nodes) => nodes.clone(),
+            Mempolicy::Preferred(n) => vec![*n],
+            Mempolicy::WeightedInterleave(w) => w.iter().map(|(n, _)| *n).collect(),
         };
         match named.iter().find(|n| !with_memory.contains(n)) {
             None => Ok(()),
@@ -83,7 +83,7 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
                     nodes_fit(policy, &path(&[Key("step"), At(s), Key("policy")]))?;
                 }
                 Step::MovePages { to, .. } => {
-                    nodes_fit(&Policy::Preferred(*to), &path(&[Key("step"), At(s), Key("to")]))?;
+                    nodes_fit(&Mempolicy::Preferred(*to), &path(&[Key("step"), At(s), Key("to")]))?;
                 }
                 _ => {}
             }

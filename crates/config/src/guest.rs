@@ -22,7 +22,7 @@ use crate::machine::node_id;
 use crate::map::distinct;
 use crate::policy::policy_of;
 use crate::tree::{Cur, Fields, Kind, Seg};
-use homenode_core::scenario::{Again, Content, Map, Pattern, Policy, Process, Step, Until};
+use homenode_core::scenario::{Again, Content, Map, Mempolicy, Pattern, Process, Step, Until};
 use homenode_core::topology::MAX_CPUS;
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos, count};
 
@@ -89,7 +89,7 @@ pub(crate) fn guests(
             huge,
             content: part.content,
             mergeable: matches!(merge, Merge::Madvise),
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
         })
         .collect();
     let steps = steps(&t, &maps, every, duration)?;
@@ -107,11 +107,11 @@ pub(crate) fn guests(
             // QEMU binds a guest's memory itself (mbind), so that whoever makes a page there,
             // also the kernel while it unmerges, makes it at home.
             let (key, node_at, task, bound) = match &home {
-                Home::Policy(policy) => ("policy", None, policy.clone(), Policy::Default),
+                Home::Mempolicy(policy) => ("policy", None, policy.clone(), Mempolicy::Default),
                 Home::Nodes(nodes) => {
                     let (node_at, node) = nodes[turn(nodes.len())];
-                    let bound = Policy::Bind { nodes: vec![node], balancing: false };
-                    ("node", node_at, Policy::Default, bound)
+                    let bound = Mempolicy::Bind { nodes: vec![node], balancing: false };
+                    ("node", node_at, Mempolicy::Default, bound)
                 }
             };
             let mut maps = maps.clone();
@@ -141,7 +141,7 @@ pub(crate) fn guests(
 enum Home {
     /// Bound to a node, guest by guest in turn, each with its place in a list.
     Nodes(Vec<(Option<usize>, NodeId)>),
-    Policy(Policy),
+    Mempolicy(Mempolicy),
 }
 
 fn home(t: &Fields<'_>) -> Result<Home, ConfigError> {
@@ -150,7 +150,7 @@ fn home(t: &Fields<'_>) -> Result<Home, ConfigError> {
             Err(policy.error("\"node\" already binds the guest's memory; give one of the two"))
         }
         (Some(node), None) => Ok(Home::Nodes(places(&node, node_id)?)),
-        (None, _) => Ok(Home::Policy(policy_of(t)?)),
+        (None, _) => Ok(Home::Mempolicy(policy_of(t)?)),
     }
 }
 

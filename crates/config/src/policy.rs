@@ -3,22 +3,22 @@
 use crate::ConfigError;
 use crate::machine::node_id;
 use crate::tree::{Cur, Fields, Kind};
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::MAX_NODES;
 use homenode_core::units::NodeId;
 use std::collections::BTreeSet;
 
 /// The field "policy", which may be left out.
-pub(crate) fn policy_of(t: &Fields<'_>) -> Result<Policy, ConfigError> {
-    t.opt("policy").map_or(Ok(Policy::Default), |c| policy(&c))
+pub(crate) fn policy_of(t: &Fields<'_>) -> Result<Mempolicy, ConfigError> {
+    t.opt("policy").map_or(Ok(Mempolicy::Default), |c| policy(&c))
 }
 
 /// A word, or a table with what its mode needs.
-pub(crate) fn policy(c: &Cur<'_>) -> Result<Policy, ConfigError> {
+pub(crate) fn policy(c: &Cur<'_>) -> Result<Mempolicy, ConfigError> {
     if let Kind::Text(_) = c.val.kind {
         return c.word(&[("default", 0), ("local", 1)]).map(|w| match w {
-            0 => Policy::Default,
-            _ => Policy::Local,
+            0 => Mempolicy::Default,
+            _ => Mempolicy::Local,
         });
     }
     let mode = c.any_table()?.get("mode")?.word(&[
@@ -31,10 +31,10 @@ pub(crate) fn policy(c: &Cur<'_>) -> Result<Policy, ConfigError> {
         0 => {
             let t = c.table(&["mode", "nodes", "balancing"])?;
             let balancing = t.opt("balancing").map_or(Ok(false), |b| b.bool())?;
-            Policy::Bind { nodes: nodes(&t.get("nodes")?)?, balancing }
+            Mempolicy::Bind { nodes: nodes(&t.get("nodes")?)?, balancing }
         }
-        1 => Policy::Preferred(node_id(&c.table(&["mode", "node"])?.get("node")?)?),
-        2 => Policy::Interleave(nodes(&c.table(&["mode", "nodes"])?.get("nodes")?)?),
+        1 => Mempolicy::Preferred(node_id(&c.table(&["mode", "node"])?.get("node")?)?),
+        2 => Mempolicy::Interleave(nodes(&c.table(&["mode", "nodes"])?.get("nodes")?)?),
         _ => {
             let weights = c.table(&["mode", "weights"])?.get("weights")?;
             let mut out: Vec<(NodeId, u8)> = Vec::new();
@@ -51,7 +51,7 @@ pub(crate) fn policy(c: &Cur<'_>) -> Result<Policy, ConfigError> {
             if out.is_empty() {
                 return Err(weights.error("empty; a policy names at least one node"));
             }
-            Policy::WeightedInterleave(out)
+            Mempolicy::WeightedInterleave(out)
         }
     })
 }

@@ -7,8 +7,8 @@ use homenode_config::{
 use homenode_core::costs::Origin;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, Content, FileOp, Map, Margin, Model, Order, Pattern, Policy, Process,
-    Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
+    Action, AdmissionChoice, Content, FileOp, Map, Margin, Mempolicy, Model, Order, Pattern,
+    Process, Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
 };
 use homenode_core::topology::{Machine, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -81,7 +81,7 @@ fn a_scenario_means_what_it_says() {
         mergeable: false,
         policy,
     };
-    let dealt = Policy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
+    let dealt = Mempolicy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
     let heap = || "heap".to_owned();
     let expected = Scenario {
         name: "run".into(),
@@ -107,10 +107,10 @@ fn a_scenario_means_what_it_says() {
             name: "a".into(),
             cpus: vec![CpuId(0), CpuId(1)],
             start: Picos::from_ms(5),
-            policy: Policy::Bind { nodes: vec![NodeId(0), NodeId(1)], balancing: true },
+            policy: Mempolicy::Bind { nodes: vec![NodeId(0), NodeId(1)], balancing: true },
             memory_merge: false,
             maps: vec![
-                map("heap", 64 << 20, Policy::Preferred(NodeId(0))),
+                map("heap", 64 << 20, Mempolicy::Preferred(NodeId(0))),
                 map("dealt", 1 << 20, dealt),
             ],
             steps: vec![
@@ -124,7 +124,7 @@ fn a_scenario_means_what_it_says() {
                 },
                 Step::Sleep(Picos::from_ms(1)),
                 Step::MovePages { map: "dealt".into(), to: NodeId(1) },
-                Step::Mbind { map: heap(), policy: Policy::Local },
+                Step::Mbind { map: heap(), policy: Mempolicy::Local },
             ],
         }],
         actions: vec![

@@ -200,8 +200,8 @@ pub struct Process {
     pub cpus: Vec<CpuId>,
     /// When it starts.
     pub start: Picos,
-    /// Policy of the tasks.
-    pub policy: Policy,
+    /// Mempolicy of the tasks.
+    pub policy: Mempolicy,
     /// `prctl(PR_SET_MEMORY_MERGE)` before anything is mapped: all its private
     /// anonymous memory may be merged, and that of its children.
     pub memory_merge: bool,
@@ -239,7 +239,7 @@ pub struct Map {
     /// `madvise(MADV_MERGEABLE)` when it is made.
     pub mergeable: bool,
     /// Its own policy, as by `mbind`.
-    pub policy: Policy,
+    pub policy: Mempolicy,
 }
 
 /// What pages hold, as far as merging sees it: which are equal.
@@ -265,7 +265,7 @@ pub enum Content {
 
 /// A memory policy with the kernel's modes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum Mempolicy {
     /// None of its own: the task's, and in the end local allocation.
     #[default]
     Default,
@@ -359,7 +359,7 @@ pub enum Step {
         /// The mapping's name.
         map: String,
         /// The new policy.
-        policy: Policy,
+        policy: Mempolicy,
     },
     /// `move_pages` of a whole mapping.
     MovePages {

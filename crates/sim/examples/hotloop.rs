@@ -12,7 +12,7 @@
 
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
-    Content, Map, Model, Order, Pattern, Policy, Process, Scenario, Step, Until,
+    Content, Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
 };
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -196,7 +196,7 @@ fn off(a: &Args) {
 fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed: u64) -> Scenario {
     let map = || "heap".to_owned();
     let mut steps = vec![Step::Touch { map: map() }];
-    steps.push(Step::Mbind { map: map(), policy: Policy::Default });
+    steps.push(Step::Mbind { map: map(), policy: Mempolicy::Default });
     steps.push(Step::Access {
         map: map(),
         pattern: Pattern::Gauss { sd: 83 },
@@ -217,7 +217,7 @@ fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed:
             name: "threads".into(),
             cpus: (0..threads as u32).map(CpuId).collect(),
             start: Picos(0),
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
             memory_merge: false,
             maps: vec![Map {
                 name: map(),
@@ -228,7 +228,7 @@ fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed:
                 huge: false,
                 content: Content::Own,
                 mergeable: false,
-                policy: if room { Policy::Preferred(NodeId(1)) } else { Policy::Default },
+                policy: if room { Mempolicy::Preferred(NodeId(1)) } else { Mempolicy::Default },
             }],
             steps,
         }],

@@ -9,7 +9,7 @@ use crate::watch::Watch;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::ksm::register::has_merge_any;
-use homenode_core::scenario::{Content, Map, Model, Order, Policy, Process, Scenario, Step};
+use homenode_core::scenario::{Content, Map, Mempolicy, Model, Order, Process, Scenario, Step};
 use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Impossible, Machine};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages, count};
@@ -222,13 +222,13 @@ impl Simulation {
             writable: true,
             executable: false,
             huge: false,
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
             holds: Holds::Own,
             mergeable: false,
         };
         // Pages are numbered from the first block, so that an id is its own place.
         let m = Mapping { start: 0, pages, kind, name: "ids".into() };
-        s.kernel.map(&mut ctx, space, m, &Policy::Default).map_err(SimError::Memory)?;
+        s.kernel.map(&mut ctx, space, m, &Mempolicy::Default).map_err(SimError::Memory)?;
         for (i, &id) in tasks.iter().enumerate() {
             s.kernel.numa_born(id, (i > 0).then_some(tasks[0]), i as u32 + 1, 0);
         }
@@ -287,13 +287,13 @@ fn images(p: &Process) -> impl Iterator<Item = &str> {
 fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
     let no = |text: String| Err(SimError::Scenario(text));
     let node = |n| machine.nodes.iter().any(|x| x.id == n && x.managed().0 > 0);
-    let policy = |p: &Policy| match p {
-        Policy::Default | Policy::Local => true,
-        Policy::Bind { nodes, .. } | Policy::Interleave(nodes) => {
+    let policy = |p: &Mempolicy| match p {
+        Mempolicy::Default | Mempolicy::Local => true,
+        Mempolicy::Bind { nodes, .. } | Mempolicy::Interleave(nodes) => {
             !nodes.is_empty() && nodes.iter().all(|&n| node(n))
         }
-        Policy::Preferred(n) => node(*n),
-        Policy::WeightedInterleave(w) => {
+        Mempolicy::Preferred(n) => node(*n),
+        Mempolicy::WeightedInterleave(w) => {
             !w.is_empty() && w.iter().all(|&(n, weight)| node(n) && weight > 0)
         }
     };

@@ -22,7 +22,7 @@ use crate::vmstat::Item;
 use homenode_core::engine::order::{Act, Order};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::knobs::KnobError;
-use homenode_core::scenario::{Policy, Process};
+use homenode_core::scenario::{Mempolicy, Process};
 use homenode_core::topology;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::{ApplyError, Caps, KnobOp, Machine, ObserveError, sound};
@@ -154,7 +154,7 @@ impl SimMachine {
     /// Binds a stretch of a program's memory to a node, without moving it.
     pub fn bind(&mut self, who: Who, span: Span, to: NodeId) -> bool {
         let Some(space) = self.space_of(who) else { return false };
-        let policy = Policy::Bind { nodes: vec![to], balancing: false };
+        let policy = Mempolicy::Bind { nodes: vec![to], balancing: false };
         let own = self.sim.policy_of(space);
         let mut ctx = crate::kernel::Ctx { task: usize::MAX, node: 0, cpu: 0, clock: 0 };
         self.sim.kernel.mbind(&mut ctx, space, span.start, span.end, &policy, &own);

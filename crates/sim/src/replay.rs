@@ -28,7 +28,7 @@ use crate::overlap::Overlap;
 use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
 use crate::simulation::{Program, Run, Simulation, Task, Turn};
 use crate::space::{Holds, Kind};
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::units::HUGE_PAGES;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -260,7 +260,7 @@ pub struct Charge {
     /// How long.
     pub rounds: Rounds,
     /// The policy of all tasks, as by `set_mempolicy`.
-    pub policy: Policy,
+    pub policy: Mempolicy,
     /// How misses overlap; `None`: as many as the machine's `memory_parallelism`,
     /// whatever lies between them.
     pub overlap: Option<Overlap>,
@@ -588,7 +588,7 @@ fn map(
         writable,
         executable,
         huge: false,
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         holds: Holds::Own,
         mergeable: false,
     };

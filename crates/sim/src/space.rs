@@ -8,7 +8,7 @@ use crate::content::Content;
 use crate::memory::{BLOCK, Memory, MemoryError};
 use homenode_core::numa::scan::MmScan;
 use homenode_core::numa::window::{ScannedVma, VmaFacts, VmaScan};
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct Kind {
     pub(crate) writable: bool,
     pub(crate) executable: bool,
     pub(crate) huge: bool,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Mempolicy,
     /// What its pages hold after a first touch.
     pub(crate) holds: Holds,
     /// Its pages may be merged with equal ones.
@@ -113,16 +113,16 @@ impl ScannedVma for Vma {
 }
 
 /// The node that a policy wants for a page, and whether others may serve.
-pub(crate) fn wanted(policy: &Policy, local: NodeId, turn: u64) -> (NodeId, Option<&[NodeId]>) {
+pub(crate) fn wanted(policy: &Mempolicy, local: NodeId, turn: u64) -> (NodeId, Option<&[NodeId]>) {
     match policy {
-        Policy::Default | Policy::Local => (local, None),
-        Policy::Preferred(n) => (*n, None),
-        Policy::Bind { nodes, .. } => {
+        Mempolicy::Default | Mempolicy::Local => (local, None),
+        Mempolicy::Preferred(n) => (*n, None),
+        Mempolicy::Bind { nodes, .. } => {
             let first = if nodes.contains(&local) { local } else { nodes[0] };
             (first, Some(nodes))
         }
-        Policy::Interleave(nodes) => (nodes[(turn % nodes.len() as u64) as usize], None),
-        Policy::WeightedInterleave(weights) => {
+        Mempolicy::Interleave(nodes) => (nodes[(turn % nodes.len() as u64) as usize], None),
+        Mempolicy::WeightedInterleave(weights) => {
             let sum: u64 = weights.iter().map(|w| u64::from(w.1)).sum();
             let mut at = turn % sum.max(1);
             for (node, weight) in weights {

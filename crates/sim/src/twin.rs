@@ -13,7 +13,9 @@
 use crate::build::{Setup, SimError};
 use crate::simulation::{Run, Simulation};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Content, Map, Model, Pattern, Policy, Process, Rights, Step, Until};
+use homenode_core::scenario::{
+    Content, Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until,
+};
 use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_machine::conformance::ALWAYS;
@@ -82,14 +84,14 @@ fn process(name: &str, cpu: CpuId, maps: Vec<Map>, steps: Vec<Step>) -> Process 
         name: name.to_owned(),
         cpus: vec![cpu],
         start: Picos::ZERO,
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         memory_merge: false,
         maps,
         steps,
     }
 }
 
-fn map(name: &str, pages: u64, huge: bool, policy: &Policy) -> Map {
+fn map(name: &str, pages: u64, huge: bool, policy: &Mempolicy) -> Map {
     Map {
         name: name.to_owned(),
         size: Bytes(pages * PAGE_SIZE),
@@ -124,8 +126,8 @@ impl KernelStage for Twin {
         let cpu = self.sim.machine.cpus_of(node).next();
         let cpu = cpu.ok_or_else(|| format!("node {node} has no CPU"))?;
         let policy = match on {
-            At::Anywhere => Policy::Default,
-            At::First(to) | At::Bound(to) => Policy::Bind { nodes: vec![to], balancing: false },
+            At::Anywhere => Mempolicy::Default,
+            At::First(to) | At::Bound(to) => Mempolicy::Bind { nodes: vec![to], balancing: false },
         };
         let stretches: Vec<(&str, u64)> =
             [("hot", hot), ("cold", cold)].into_iter().filter(|s| s.1 > 0).collect();
@@ -134,7 +136,7 @@ impl KernelStage for Twin {
         let mut steps: Vec<Step> = stretches.iter().map(touch).collect();
         if let At::First(_) = on {
             let free =
-                |s: &(&str, u64)| Step::Mbind { map: s.0.to_owned(), policy: Policy::Default };
+                |s: &(&str, u64)| Step::Mbind { map: s.0.to_owned(), policy: Mempolicy::Default };
             steps.extend(stretches.iter().map(free));
         }
         let read = |until| Step::Access {

@@ -11,7 +11,7 @@ use homenode_core::engine::seen::{Seen, Source, Who};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy as _;
-use homenode_core::scenario::{Pattern, Policy, Step, Until};
+use homenode_core::scenario::{Mempolicy, Pattern, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::{exits_and_replacements, slow_start};
 use homenode_machine::{Advised, ApplyError, Around, FaultPlan, Faulty, Machine, drive};
@@ -91,10 +91,10 @@ fn crowded(source: Source, seed: u64, hot: u64, accesses: u64, compute: Picos) -
     let mut m = SimMachine::new(sim, source).expect("a source");
     let on = |name, pages, node| {
         let mut m = map(name, pages);
-        m.policy = Policy::Preferred(node);
+        m.policy = Mempolicy::Preferred(node);
         m
     };
-    let free = |name: &str| Step::Mbind { map: name.into(), policy: Policy::Default };
+    let free = |name: &str| Step::Mbind { map: name.into(), policy: Mempolicy::Default };
     let steps = vec![
         touch("full"),
         free("full"),

@@ -79,17 +79,19 @@ fn draw_machine(d: &mut Draw) -> Machine {
     machine(&specs)
 }
 
-fn draw_policy(d: &mut Draw, m: &Machine) -> Policy {
+fn draw_policy(d: &mut Draw, m: &Machine) -> Mempolicy {
     let with: Vec<NodeId> = m.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id).collect();
     let one = d.of(&with);
     match d.below(12) {
-        0 => Policy::Local,
-        1 => Policy::Preferred(one),
-        2 => Policy::Interleave(with),
-        3 => Policy::WeightedInterleave(with.iter().map(|&n| (n, d.between(1, 5) as u8)).collect()),
-        4 => Policy::Bind { nodes: vec![one], balancing: d.one_in(2) },
-        5 => Policy::Bind { nodes: with, balancing: true },
-        _ => Policy::Default,
+        0 => Mempolicy::Local,
+        1 => Mempolicy::Preferred(one),
+        2 => Mempolicy::Interleave(with),
+        3 => Mempolicy::WeightedInterleave(
+            with.iter().map(|&n| (n, d.between(1, 5) as u8)).collect(),
+        ),
+        4 => Mempolicy::Bind { nodes: vec![one], balancing: d.one_in(2) },
+        5 => Mempolicy::Bind { nodes: with, balancing: true },
+        _ => Mempolicy::Default,
     }
 }
 
@@ -558,7 +560,7 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
         w.setup.fail_moves = 0;
         w.writes.clear();
         for p in &mut w.scenario.processes {
-            p.policy = Policy::Default;
+            p.policy = Mempolicy::Default;
             if p.cpus.len() > 1 {
                 // Which thread takes a mapping from under the others depends on the order.
                 p.steps.retain(|s| {
@@ -566,7 +568,7 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
                 });
             }
             for m in &mut p.maps {
-                m.policy = Policy::Default;
+                m.policy = Mempolicy::Default;
                 m.size.0 = (m.size.0 / 16).max(4096);
                 m.huge = false;
             }
@@ -579,7 +581,7 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
                             *pattern = Pattern::Uniform;
                         }
                     }
-                    Step::Mbind { policy, .. } => *policy = Policy::Default,
+                    Step::Mbind { policy, .. } => *policy = Mempolicy::Default,
                     Step::Repeat { until, .. } => *until = Again::Times(2),
                     _ => {}
                 }

@@ -6,7 +6,7 @@ use homenode_core::costs::{Constant, Costs};
 use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
 use homenode_core::engine::seen::{Seen, Source, Who};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Content, Map, Pattern, Policy, Process, Step, Until};
+use homenode_core::scenario::{Content, Map, Mempolicy, Pattern, Process, Step, Until};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -55,12 +55,12 @@ fn map(name: &str, pages: u64, on: u16) -> Map {
         huge: false,
         content: Content::Own,
         mergeable: false,
-        policy: Policy::Preferred(NodeId(on)),
+        policy: Mempolicy::Preferred(NodeId(on)),
     }
 }
 
 /// 600 hot pages with that policy, 3000 cold ones in DRAM.
-fn process(policy: Policy) -> Process {
+fn process(policy: Mempolicy) -> Process {
     let touch = |map: &str| Step::Touch { map: map.into() };
     let access = Step::Access {
         map: "hot".into(),
@@ -70,12 +70,12 @@ fn process(policy: Policy) -> Process {
         until: Until::Time(Picos::from_secs(1000)),
     };
     // Without a policy of its own: the kernel's scan leaves others alone.
-    let scanned = Step::Mbind { map: "hot".into(), policy: Policy::Default };
+    let scanned = Step::Mbind { map: "hot".into(), policy: Mempolicy::Default };
     Process {
         name: "p".into(),
         cpus: vec![CpuId(0)],
         start: Picos(0),
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         memory_merge: false,
         maps: vec![Map { policy, ..map("hot", 600, 1) }, map("cold", 3000, 0)],
         steps: vec![touch("cold"), touch("hot"), scanned, access],
@@ -84,11 +84,16 @@ fn process(policy: Policy) -> Process {
 
 /// A machine that is observed for some periods of a second; the rows of the last.
 fn observe(source: Source, periods: u64) -> (Who, View, Vec<Row>) {
-    observe_in(source, periods, Policy::Preferred(NodeId(1)), Pages(1 << 16))
+    observe_in(source, periods, Mempolicy::Preferred(NodeId(1)), Pages(1 << 16))
 }
 
 /// Hot memory with that policy; asking for so many pages at the end of a period.
-fn observe_in(source: Source, periods: u64, policy: Policy, most: Pages) -> (Who, View, Vec<Row>) {
+fn observe_in(
+    source: Source,
+    periods: u64,
+    policy: Mempolicy,
+    most: Pages,
+) -> (Who, View, Vec<Row>) {
     let topology = topology();
     let mut knobs = knobs_for(source);
     knobs.push(("scan_delay_ms".into(), "0".into()));
@@ -163,7 +168,7 @@ fn damon_shows_how_much_is_hot_and_where() {
 #[test]
 fn what_is_looked_at_in_part_says_how_far_it_may_be_off() {
     let look = |most| {
-        let both = Policy::Interleave(vec![NodeId(0), NodeId(1)]);
+        let both = Mempolicy::Interleave(vec![NodeId(0), NodeId(1)]);
         let (who, _, rows) = observe_in(Source::Damon, 5, both, Pages(most));
         row(&rows, who).heat.clone().expect("DAMON has told")
     };

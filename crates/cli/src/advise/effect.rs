@@ -15,7 +15,7 @@ use homenode_config::{AddNode, Size};
 use homenode_core::advice::{Facts, Suggestion};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Picos};
 use homenode_report::{Better, Caption, ComparisonTable, Figure, Report};
@@ -54,7 +54,7 @@ impl Recorded {
         Ok(Self { loaded, calibrated, target, version: setup.version })
     }
     /// What the program is charged, for so much virtual time or so many rounds.
-    pub(super) fn charge(&self, rounds: Rounds, policy: Policy) -> Charge {
+    pub(super) fn charge(&self, rounds: Rounds, policy: Mempolicy) -> Charge {
         let overlap = play::overlap(&self.target.machine);
         Charge { as_per_insn: self.calibrated.as_per_insn, rounds, policy, overlap }
     }
@@ -95,13 +95,13 @@ fn suggested(facts: &Facts, all: &[Suggestion]) -> Vec<Setting> {
 }
 
 /// Interleaving as suggested, for a program that asks for it.
-fn interleaved(all: &[Suggestion]) -> Option<Policy> {
+fn interleaved(all: &[Suggestion]) -> Option<Mempolicy> {
     let s = all.iter().find(|s| s.knob == "weighted_interleave")?;
     let weight = |w: &homenode_core::advice::Write| {
         let node = w.file.rsplit_once("/node")?.1.parse().ok()?;
         Some((NodeId(node), w.then.parse().ok()?))
     };
-    Some(Policy::WeightedInterleave(s.writes.iter().filter_map(weight).collect()))
+    Some(Mempolicy::WeightedInterleave(s.writes.iter().filter_map(weight).collect()))
 }
 
 fn columns(facts: &Facts, all: &[Suggestion], further: &[Contender]) -> Vec<Contender> {
@@ -241,7 +241,7 @@ mod tests {
             ]
         );
         let weights = vec![(NodeId(0), 7), (NodeId(1), 2)];
-        assert_eq!(all[2].mempolicy, Policy::WeightedInterleave(weights));
+        assert_eq!(all[2].mempolicy, Mempolicy::WeightedInterleave(weights));
         assert_eq!(columns(&facts, &[], &[]).len(), 1);
     }
 }

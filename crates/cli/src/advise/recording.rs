@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use homenode_core::engine::Settings;
 use homenode_core::engine::seen::Source;
 use homenode_core::knobs::Knobs;
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, knobs_for};
@@ -20,7 +20,7 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
         other => other.named().unwrap_or(Source::Damon),
     };
     let machine = &recorded.target.machine;
-    let charge = recorded.charge(Rounds::Until(args.span().0), Policy::Default);
+    let charge = recorded.charge(Rounds::Until(args.span().0), Mempolicy::Default);
     let setup = setup(&knobs_for(source));
     let loaded = &recorded.loaded.recording;
     let sim = Simulation::replay(machine, &setup, loaded, recorded.name(), &charge)?;

@@ -6,7 +6,7 @@ use crate::homenode::{self, Own, Runner};
 use crate::nodes::Shelf;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 use homenode_core::units::{Pages, count};
 use homenode_report::ReplayRun;
@@ -157,7 +157,7 @@ pub(crate) fn calibrate(
         let charge = Charge {
             as_per_insn,
             rounds: Rounds::Count(rounds),
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
             overlap: overlap(machine),
         };
         play(machine, setup, loaded, &charge, shelves, &unmodified, 0, &|_, _| {})

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use homenode_config::{AddNode, Size};
 use homenode_core::knobs::Knobs;
-use homenode_core::scenario::{Margin, Policy};
+use homenode_core::scenario::{Margin, Mempolicy};
 use homenode_core::tiering::watermarks::MarkKnobs;
 use homenode_core::topology::{Machine, Medium, Zone};
 use homenode_core::units::{Bytes, NodeId, Pages};
@@ -141,7 +141,7 @@ fn marks<'a>(
 /// whole numbers: shares of 32, at least 1, divided by what divides them all.
 ///
 /// `None` where there is nothing to interleave between.
-pub(crate) fn interleave(machine: &Machine) -> Option<Policy> {
+pub(crate) fn interleave(machine: &Machine) -> Option<Mempolicy> {
     let from = machine.cpus.first()?.node;
     let links: Vec<(NodeId, u64)> = machine
         .nodes
@@ -157,7 +157,7 @@ pub(crate) fn interleave(machine: &Machine) -> Option<Policy> {
     let weights: Vec<u64> =
         links.iter().map(|l| ((32 * u128::from(l.1) / all.max(1)) as u64).clamp(1, 255)).collect();
     let by = weights.iter().copied().fold(0, gcd).max(1);
-    Some(Policy::WeightedInterleave(
+    Some(Mempolicy::WeightedInterleave(
         links.iter().zip(weights).map(|(l, w)| (l.0, (w / by) as u8)).collect(),
     ))
 }

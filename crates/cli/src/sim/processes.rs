@@ -161,7 +161,7 @@ fn told(mut rows: Rows<'_>, steps: &[Step], shelves: &[Shelf]) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homenode_core::scenario::{Again, Pattern, Policy, Until};
+    use homenode_core::scenario::{Again, Mempolicy, Pattern, Until};
     use homenode_core::units::{CpuId, Picos};
 
     fn access() -> Step {
@@ -178,7 +178,7 @@ mod tests {
             name: name.into(),
             cpus: vec![CpuId(0)],
             start: Picos::ZERO,
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
             memory_merge: false,
             maps: Vec::new(),
             steps,

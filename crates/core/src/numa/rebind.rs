@@ -13,7 +13,7 @@
 //! So a program that is bound to a node which is still there can come to another all
 //! the same, and coming back does not restore what was.
 
-use crate::scenario::Policy;
+use crate::scenario::Mempolicy;
 use crate::units::NodeId;
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub fn rebound(node: NodeId, before: &[NodeId], now: &[NodeId]) -> NodeId {
 /// A preferred node is not rebound, since allocation falls back from it anyway.
 ///
 /// Source: specs/numa.md#rebind.
-pub fn rebind(policy: &Policy, before: &[NodeId], now: &[NodeId]) -> Policy {
+pub fn rebind(policy: &Mempolicy, before: &[NodeId], now: &[NodeId]) -> Mempolicy {
     let all = |nodes: &[NodeId]| {
         let mut to: Vec<NodeId> = nodes.iter().map(|&n| rebound(n, before, now)).collect();
         to.sort_unstable();
@@ -46,12 +46,12 @@ pub fn rebind(policy: &Policy, before: &[NodeId], now: &[NodeId]) -> Policy {
         to
     };
     match policy {
-        Policy::Default | Policy::Local | Policy::Preferred(_) => policy.clone(),
-        Policy::Bind { nodes, balancing } => {
-            Policy::Bind { nodes: all(nodes), balancing: *balancing }
+        Mempolicy::Default | Mempolicy::Local | Mempolicy::Preferred(_) => policy.clone(),
+        Mempolicy::Bind { nodes, balancing } => {
+            Mempolicy::Bind { nodes: all(nodes), balancing: *balancing }
         }
-        Policy::Interleave(nodes) => Policy::Interleave(all(nodes)),
-        Policy::WeightedInterleave(weights) => {
+        Mempolicy::Interleave(nodes) => Mempolicy::Interleave(all(nodes)),
+        Mempolicy::WeightedInterleave(weights) => {
             // Weights belong to nodes, not to policies: a node that the policy named
             // before keeps its own.
             let known: BTreeMap<NodeId, u8> = weights.iter().copied().collect();
@@ -60,7 +60,7 @@ pub fn rebind(policy: &Policy, before: &[NodeId], now: &[NodeId]) -> Policy {
                 let node = rebound(node, before, now);
                 to.entry(node).or_insert(known.get(&node).copied().unwrap_or(weight));
             }
-            Policy::WeightedInterleave(to.into_iter().collect())
+            Mempolicy::WeightedInterleave(to.into_iter().collect())
         }
     }
 }
@@ -69,22 +69,22 @@ pub fn rebind(policy: &Policy, before: &[NodeId], now: &[NodeId]) -> Policy {
 /// left, which the kernel answers with EINVAL.
 ///
 /// Source: specs/numa.md#rebind.
-pub fn settable(policy: &Policy, with_memory: &[NodeId]) -> Option<Policy> {
+pub fn settable(policy: &Mempolicy, with_memory: &[NodeId]) -> Option<Mempolicy> {
     let keep = |nodes: &[NodeId]| -> Option<Vec<NodeId>> {
         let kept: Vec<NodeId> = nodes.iter().copied().filter(|n| with_memory.contains(n)).collect();
         (!kept.is_empty()).then_some(kept)
     };
     Some(match policy {
-        Policy::Default | Policy::Local => policy.clone(),
-        Policy::Preferred(n) => keep(&[*n]).map(|_| policy.clone())?,
-        Policy::Bind { nodes, balancing } => {
-            Policy::Bind { nodes: keep(nodes)?, balancing: *balancing }
+        Mempolicy::Default | Mempolicy::Local => policy.clone(),
+        Mempolicy::Preferred(n) => keep(&[*n]).map(|_| policy.clone())?,
+        Mempolicy::Bind { nodes, balancing } => {
+            Mempolicy::Bind { nodes: keep(nodes)?, balancing: *balancing }
         }
-        Policy::Interleave(nodes) => Policy::Interleave(keep(nodes)?),
-        Policy::WeightedInterleave(weights) => {
+        Mempolicy::Interleave(nodes) => Mempolicy::Interleave(keep(nodes)?),
+        Mempolicy::WeightedInterleave(weights) => {
             let kept: Vec<_> =
                 weights.iter().copied().filter(|(n, _)| with_memory.contains(n)).collect();
-            (!kept.is_empty()).then_some(Policy::WeightedInterleave(kept))?
+            (!kept.is_empty()).then_some(Mempolicy::WeightedInterleave(kept))?
         }
     })
 }

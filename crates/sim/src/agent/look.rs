@@ -223,7 +223,7 @@ impl Simulation {
         all.into_values().collect()
     }
     /// The policy of a space's tasks, as `numa_maps` shows it.
-    pub(crate) fn policy_of(&self, space: usize) -> homenode_core::scenario::Policy {
+    pub(crate) fn policy_of(&self, space: usize) -> homenode_core::scenario::Mempolicy {
         let own = self.tasks.iter().position(|t| t.as_deref().is_some_and(|t| t.space == space));
         own.map(|id| self.kernel.numa[id].policy.clone()).unwrap_or_default()
     }

@@ -10,7 +10,7 @@ use crate::page::{OnList, State, Word};
 use crate::simulation::{Program, Run, Simulation};
 use crate::space::{Space, Vma};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::list_format;
 use homenode_core::units::{NodeId, PAGE_SIZE};
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Simulation {
         for vma in &space.vmas {
             // A mapping without a policy follows the task's.
             let policy = match (&vma.kind.policy, own) {
-                (Policy::Default, Some(task)) => task,
+                (Mempolicy::Default, Some(task)) => task,
                 (policy, _) => policy,
             };
             let counts = self.count(space, vma);
@@ -104,7 +104,7 @@ impl Simulation {
         &self,
         out: &mut String,
         vma: &Vma,
-        policy: &Policy,
+        policy: &Mempolicy,
         c: &Counts,
     ) -> std::fmt::Result {
         let policy = policy_text(policy, self.kernel.knobs.version);
@@ -254,17 +254,19 @@ impl Simulation {
 /// A policy as the kernel writes it.
 ///
 /// Source: specs/files.md#policy.
-fn policy_text(policy: &Policy, version: KernelVersion) -> String {
+fn policy_text(policy: &Mempolicy, version: KernelVersion) -> String {
     let (mode, nodes) = match policy {
-        Policy::Default => return "default".to_owned(),
-        Policy::Local => return "local".to_owned(),
-        Policy::Preferred(node) => ("prefer", vec![*node]),
-        Policy::Bind { nodes, balancing: false } => ("bind", nodes.clone()),
+        Mempolicy::Default => return "default".to_owned(),
+        Mempolicy::Local => return "local".to_owned(),
+        Mempolicy::Preferred(node) => ("prefer", vec![*node]),
+        Mempolicy::Bind { nodes, balancing: false } => ("bind", nodes.clone()),
         // 5.18 knows the flag, but has no name for it.
-        Policy::Bind { nodes, .. } if version <= KernelVersion::V5_18 => ("bind=", nodes.clone()),
-        Policy::Bind { nodes, .. } => ("bind=balancing", nodes.clone()),
-        Policy::Interleave(nodes) => ("interleave", nodes.clone()),
-        Policy::WeightedInterleave(weights) => {
+        Mempolicy::Bind { nodes, .. } if version <= KernelVersion::V5_18 => {
+            ("bind=", nodes.clone())
+        }
+        Mempolicy::Bind { nodes, .. } => ("bind=balancing", nodes.clone()),
+        Mempolicy::Interleave(nodes) => ("interleave", nodes.clone()),
+        Mempolicy::WeightedInterleave(weights) => {
             let nodes: Vec<NodeId> = weights.iter().map(|w| w.0).collect();
             ("weighted interleave", nodes)
         }

@@ -7,7 +7,7 @@ use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, STAMP_UNSET, State, Word, YOUNG};
 use crate::space::{Holds, wanted};
 use crate::vmstat::Item;
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::units::{HUGE_PAGES, NodeId};
 
 /// Where an entry lies in its address space.
@@ -63,7 +63,7 @@ impl Kernel {
     fn wants(&mut self, ctx: &Ctx, at: Place, n: u64) -> (NodeId, Option<Vec<NodeId>>) {
         let local = self.memory.node_id(ctx.node);
         let own = &self.spaces[at.space].as_ref().expect("placed").vmas[at.vma].kind.policy;
-        let (policy, turn) = if *own == Policy::Default && ctx.task != usize::MAX {
+        let (policy, turn) = if *own == Mempolicy::Default && ctx.task != usize::MAX {
             let n = &mut self.numa[ctx.task];
             n.turn += 1;
             (&n.policy, n.turn - 1)

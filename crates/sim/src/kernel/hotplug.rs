@@ -24,7 +24,7 @@ use crate::memory::{BLOCK, Memory};
 use crate::vmstat::Item;
 use homenode_core::knobs::Errno;
 use homenode_core::numa::rebind::{rebind, settable};
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
 use homenode_core::tiering::tiers::{Tiers, allocator_order};
 use homenode_core::topology::Machine;
@@ -155,7 +155,7 @@ impl Kernel {
         nodes.map(|n| NodeId(n.id)).collect()
     }
     /// A policy as a system call would set it now; `None`: EINVAL.
-    pub(crate) fn settable(&self, policy: &Policy) -> Option<Policy> {
+    pub(crate) fn settable(&self, policy: &Mempolicy) -> Option<Mempolicy> {
         settable(policy, &self.with_memory())
     }
 

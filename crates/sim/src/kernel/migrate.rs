@@ -7,7 +7,7 @@ use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{OnList, SHARED, Word};
 use crate::space::{Space, Vma};
 use crate::vmstat::Item;
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 
 /// What becomes of the entries of a moved page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -153,16 +153,16 @@ impl Kernel {
         space: usize,
         (vpn, stop): (u64, u64),
         (from, to): (usize, usize),
-        own: &Policy,
+        own: &Mempolicy,
         query: u64,
     ) -> (u64, Ordered) {
         let s = self.space(space);
         let Some(vma) = s.find(vpn).map(|v| &s.vmas[v]) else {
             return (hole(s, vpn, stop), Ordered::Absent);
         };
-        let policy = if vma.kind.policy == Policy::Default { own } else { &vma.kind.policy };
+        let policy = if vma.kind.policy == Mempolicy::Default { own } else { &vma.kind.policy };
         let target = self.memory.node_id(to);
-        let bound = matches!(policy, Policy::Bind { nodes, .. } if !nodes.contains(&target));
+        let bound = matches!(policy, Mempolicy::Bind { nodes, .. } if !nodes.contains(&target));
         let end = stop.min(vma.end);
         let Some(page) = s.place(vpn, vma.kind.file) else {
             let step = (vpn / u64::from(BLOCK) + 1) * u64::from(BLOCK);

@@ -8,7 +8,7 @@ use crate::vmstat::Item;
 use homenode_core::knobs::HugePages;
 use homenode_core::numa::scan::MmScan;
 use homenode_core::numa::window::{PolicyKind, policy_migrates};
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::units::{HUGE_PAGES, PAGE_SIZE};
 
 /// A mapping to be made.
@@ -33,11 +33,11 @@ impl Kernel {
     }
 
     /// What the scan makes of a mapping's policy, or the task's where it has none.
-    fn scannable(&self, own: &Policy, task: &Policy) -> bool {
-        let effective = if *own == Policy::Default { task } else { own };
+    fn scannable(&self, own: &Mempolicy, task: &Mempolicy) -> bool {
+        let effective = if *own == Mempolicy::Default { task } else { own };
         let kind = match effective {
-            Policy::Default => PolicyKind::Default,
-            Policy::Bind { balancing: true, .. } => PolicyKind::BindBalancing,
+            Mempolicy::Default => PolicyKind::Default,
+            Mempolicy::Bind { balancing: true, .. } => PolicyKind::BindBalancing,
             _ => PolicyKind::Explicit,
         };
         policy_migrates(kind, self.knobs.version)
@@ -49,7 +49,7 @@ impl Kernel {
         ctx: &mut Ctx,
         space: usize,
         m: Mapping,
-        task_policy: &Policy,
+        task_policy: &Mempolicy,
     ) -> Result<(), MemoryError> {
         ctx.clock += CALL;
         self.unmap_quietly(ctx, space, m.start, m.start + m.pages);
@@ -185,8 +185,8 @@ impl Kernel {
         space: usize,
         start: u64,
         end: u64,
-        policy: &Policy,
-        task_policy: &Policy,
+        policy: &Mempolicy,
+        task_policy: &Mempolicy,
     ) {
         ctx.clock += CALL;
         // EINVAL where no node of it has memory: what was there stays.

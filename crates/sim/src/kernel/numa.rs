@@ -24,7 +24,7 @@ use homenode_core::numa::window::{
     PteFacts, PteVerdict, RangeFacts, ScanStep, ScanWork, Scanner, pmd_eligible, pte_eligible,
     uses_access_time,
 };
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::promote::{AccessTime, PromoteKnobs};
 use homenode_core::tiering::watermarks::{self, WakeFacts, ZoneMarks};
 use homenode_core::units::{HUGE_PAGES, Pages};
@@ -36,7 +36,7 @@ pub(crate) struct TaskNuma {
     pub(crate) space: usize,
     /// Place of its CPU's node.
     pub(crate) node: usize,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Mempolicy,
     /// Turns of the task's own policy.
     pub(crate) turn: u64,
     pub(crate) scan: TaskScan,
@@ -55,7 +55,7 @@ impl TaskNuma {
             pid,
             space,
             node,
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
             turn: 0,
             scan: TaskScan::default(),
             faults: TaskFaults::default(),
@@ -346,13 +346,13 @@ impl Kernel {
                 scan.note_fault(pid);
             }
             let policy = match &v.kind.policy {
-                Policy::Default => &self.numa[ctx.task].policy,
+                Mempolicy::Default => &self.numa[ctx.task].policy,
                 own => own,
             };
             let policy = match policy {
                 // Without the balancing flag it is not scanned; what was marked before it
                 // was set is outside of it unless it is there already.
-                Policy::Bind { nodes, .. } => {
+                Mempolicy::Bind { nodes, .. } => {
                     TargetPolicy::Mask { cpu_node_in_mask: nodes.contains(&dst_id) }
                 }
                 _ => TargetPolicy::Default,

@@ -6,7 +6,7 @@ use crate::build::Setup;
 use crate::ring;
 use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::engine::order::{Benefit, OrderId, Reason};
-use homenode_core::scenario::{Content, Map, Pattern, Policy, Process, Step, Until};
+use homenode_core::scenario::{Content, Map, Mempolicy, Pattern, Process, Step, Until};
 use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId};
 
@@ -49,7 +49,7 @@ fn map(name: &str, pages: u64, on: u16) -> Map {
         huge: false,
         content: Content::Own,
         mergeable: false,
-        policy: Policy::Preferred(NodeId(on)),
+        policy: Mempolicy::Preferred(NodeId(on)),
     }
 }
 fn touch(map: &str) -> Step {
@@ -57,7 +57,7 @@ fn touch(map: &str) -> Step {
 }
 /// Without a policy of its own: the kernel's scan leaves others alone.
 fn scanned(map: &str) -> Step {
-    Step::Mbind { map: map.into(), policy: Policy::Default }
+    Step::Mbind { map: map.into(), policy: Mempolicy::Default }
 }
 fn access(map: &str) -> Step {
     Step::Access {
@@ -73,7 +73,7 @@ fn process(cpus: &[u32], maps: Vec<Map>, steps: Vec<Step>) -> Process {
         name: "p".into(),
         cpus: cpus.iter().map(|&c| CpuId(c)).collect(),
         start: Picos(0),
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         memory_merge: false,
         maps,
         steps,

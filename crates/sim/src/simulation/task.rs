@@ -6,7 +6,7 @@ use crate::kernel::{Ctx, Fatal, Mapping, TaskNuma};
 use crate::program::Steps;
 use crate::space::{Holds, Kind};
 use crate::vmstat::Item;
-use homenode_core::scenario::{Map, Policy, Process};
+use homenode_core::scenario::{Map, Mempolicy, Process};
 use homenode_core::units::{Pages, Picos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -199,7 +199,7 @@ impl Simulation {
             name: name.to_owned(),
             cpus: Vec::new(),
             start: Picos::ZERO,
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
             memory_merge: false,
             maps: Vec::new(),
             steps: Vec::new(),
@@ -255,7 +255,7 @@ impl Simulation {
         }
     }
     /// Makes a mapping of a scenario, above all others.
-    pub(crate) fn map(&mut self, ctx: &mut Ctx, space: usize, m: &Map, policy: &Policy) {
+    pub(crate) fn map(&mut self, ctx: &mut Ctx, space: usize, m: &Map, policy: &Mempolicy) {
         let start = self.kernel.space(space).above();
         let pages = Pages::holding(m.size).0;
         let mapping = Mapping {

@@ -8,7 +8,7 @@ use crate::page::Word;
 use crate::simulation::{Program, Simulation};
 use crate::space::{Holds, Kind};
 use crate::vmstat::Item;
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 
 pub(super) struct Bench {
@@ -26,7 +26,7 @@ pub(super) fn kind() -> Kind {
         writable: true,
         executable: false,
         huge: false,
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         holds: Holds::Own,
         mergeable: false,
     }
@@ -55,7 +55,7 @@ impl Bench {
     pub(super) fn map_at(&mut self, start: u64, pages: u64, kind: Kind) -> u32 {
         let file = kind.file;
         let m = Mapping { start, pages, kind, name: String::new() };
-        let own = Policy::Default;
+        let own = Mempolicy::Default;
         self.sim.kernel.map(&mut self.ctx, self.space, m, &own).expect("there is room");
         self.sim.kernel.space(self.space).place(start, file).expect("just mapped")
     }

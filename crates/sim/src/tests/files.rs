@@ -919,13 +919,13 @@ fn mappings_and_their_nodes() {
     };
     let mut b = Bench::with(&m, setup);
     let policies = [
-        Policy::Default,
-        Policy::Local,
-        Policy::Preferred(NodeId(1)),
-        Policy::Bind { nodes: vec![NodeId(0), NodeId(1)], balancing: false },
-        Policy::Bind { nodes: vec![NodeId(1)], balancing: true },
-        Policy::Interleave(vec![NodeId(0), NodeId(1)]),
-        Policy::WeightedInterleave(vec![(NodeId(1), 3), (NodeId(0), 1)]),
+        Mempolicy::Default,
+        Mempolicy::Local,
+        Mempolicy::Preferred(NodeId(1)),
+        Mempolicy::Bind { nodes: vec![NodeId(0), NodeId(1)], balancing: false },
+        Mempolicy::Bind { nodes: vec![NodeId(1)], balancing: true },
+        Mempolicy::Interleave(vec![NodeId(0), NodeId(1)]),
+        Mempolicy::WeightedInterleave(vec![(NodeId(1), 3), (NodeId(0), 1)]),
     ];
     for policy in policies {
         let page = b.map(8, Kind { policy, ..kind() });
@@ -938,7 +938,7 @@ fn mappings_and_their_nodes() {
     let start = b.sim.kernel.space(b.space).above();
     let file = Kind { file: true, ..kind() };
     let m = crate::kernel::Mapping { start, pages: 8, kind: file, name: "my data=1".into() };
-    b.sim.kernel.map(&mut b.ctx, b.space, m, &Policy::Default).expect("room");
+    b.sim.kernel.map(&mut b.ctx, b.space, m, &Mempolicy::Default).expect("room");
     let page = b.sim.kernel.space(b.space).place(start, true).expect("just mapped");
     b.touch(page, false).expect("memory is left");
     b.touch(page + 1, true).expect("memory is left");

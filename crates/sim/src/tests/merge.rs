@@ -48,7 +48,7 @@ pub(super) fn bench(ksm: &[(&str, &str)]) -> Bench {
 }
 /// A mergeable mapping of `pages`, bound to a node.
 pub(super) fn guest(b: &mut Bench, pages: u64, node: u16) -> u32 {
-    let policy = Policy::Bind { nodes: vec![NodeId(node)], balancing: false };
+    let policy = Mempolicy::Bind { nodes: vec![NodeId(node)], balancing: false };
     b.map(pages, Kind { policy, mergeable: true, ..kind() })
 }
 /// Writes a content to a page; 0 is zeroes.

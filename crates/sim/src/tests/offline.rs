@@ -24,8 +24,8 @@ const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 fn three() -> Machine {
     machine(&[dram(4096, 1), dram(4096, 1), dram(4096, 1)])
 }
-fn bound(node: u16) -> Policy {
-    Policy::Bind { nodes: vec![NodeId(node)], balancing: false }
+fn bound(node: u16) -> Mempolicy {
+    Mempolicy::Bind { nodes: vec![NodeId(node)], balancing: false }
 }
 fn on_node(node: u16) -> Kind {
     Kind { policy: bound(node), ..kind() }
@@ -129,7 +129,7 @@ fn views_and_marks_follow() {
     assert_eq!(b.read("/sys/devices/system/node/has_memory"), "0,2");
     assert!(!b.read("/proc/zoneinfo").contains("Node 1"));
     // What is wanted of the node comes from the nearest, and counts as a hit there.
-    let first = b.map(10, Kind { policy: Policy::Preferred(NodeId(1)), ..kind() });
+    let first = b.map(10, Kind { policy: Mempolicy::Preferred(NodeId(1)), ..kind() });
     let hits = b.sim.kernel.stat.of(2, Item::NumaHit);
     b.fill(first, 10);
     assert_eq!(b.on(first, 10), [0, 0, 10]);
@@ -310,7 +310,7 @@ fn the_writer_takes_time_and_programs_go_on() {
     let maps = vec![map("m", 3000)];
     let uniform = super::support::access("m", Pattern::Uniform, 500, super::support::for_ms(100));
     let mut p = process("p", &[0], maps, vec![touch("m"), uniform]);
-    p.policy = Policy::Preferred(NodeId(1));
+    p.policy = Mempolicy::Preferred(NodeId(1));
     let mut s = scenario(vec![p]);
     s.knobs = knobs(&[NO_THP, ("numa_balancing", "0")]);
     s.actions = (4..8).map(|b| write_at(20, b, "offline")).collect();
@@ -369,12 +369,12 @@ fn policies_of_an_empty_node_are_refused() {
     }
     b.map(10, kind());
     let (start, end) = b.last();
-    let (space, own) = (b.space, Policy::Default);
+    let (space, own) = (b.space, Mempolicy::Default);
     let mut ctx = b.ctx;
     let policy = |b: &Bench| b.sim.kernel.space(space).vmas[0].kind.policy.clone();
     b.sim.kernel.mbind(&mut ctx, space, start, end, &bound(1), &own);
-    assert_eq!(policy(&b), Policy::Default, "EINVAL");
-    let both = Policy::Bind { nodes: vec![NodeId(1), NodeId(2)], balancing: false };
+    assert_eq!(policy(&b), Mempolicy::Default, "EINVAL");
+    let both = Mempolicy::Bind { nodes: vec![NodeId(1), NodeId(2)], balancing: false };
     b.sim.kernel.mbind(&mut ctx, space, start, end, &both, &own);
     assert_eq!(policy(&b), bound(2));
 }

@@ -10,7 +10,7 @@ use crate::page::State;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Margin, Model, Policy, Swap};
+use homenode_core::scenario::{Margin, Mempolicy, Model, Swap};
 use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{NodeId, Pages};
 
@@ -99,7 +99,7 @@ fn a_stalled_allocation_finds_what_can_be_demoted() {
     let m = machine(&[fast, cxl(10_000)]);
     let knobs = [NO_THP, ("demotion_enabled", "true"), ("min_free_kbytes", "132")];
     let mut b = Bench::new(&m, &knobs);
-    let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
     let first = b.map(104_000, Kind { policy: bound, ..kind() });
     let keep: u64 = b.sim.kernel.marks.iter().take(2).map(|m| m.min.0 + m.reserve.0).sum();
     let full = 102_000 - keep;
@@ -124,7 +124,7 @@ fn kswapd_stops_at_promo_with_tiering_and_at_high_without() {
         let first = b.map(4096, kind());
         b.fill(first, 4090);
         // Bring the node below low by a bound mapping, which wakes its kswapd.
-        let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+        let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
         let more = b.map(64, Kind { policy: bound, ..kind() });
         b.fill(more, 8);
         // The young pages need a second look before they go.
@@ -160,7 +160,7 @@ fn kswapd_aims_as_far_above_high_as_the_margin_says() {
                 // 10 MiB.
                 Margin::PostedQuarter => 2560,
             };
-        let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+        let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
         let first = b.map(16384, Kind { policy: bound, ..kind() });
         b.fill(first, (16384 - marks.low.0 + 1) as u32);
         b.kswapd(0);
@@ -183,7 +183,7 @@ fn slow_memory_is_a_node_without_cpu_below_the_top_tier() {
 fn demotion_goes_to_the_preferred_target_then_anywhere_lower() {
     let m = machine(&[dram(1024, 1), cxl(256), pmem(2048)]);
     let mut b = Bench::new(&m, &[NO_THP, ("demotion_enabled", "true")]);
-    let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
     let first = b.map(4096, Kind { policy: bound, ..kind() });
     b.fill(first, 1100);
     assert!(b.sim.kernel.moved[0][1] > 0);
@@ -198,7 +198,7 @@ fn demotion_goes_to_the_preferred_target_then_anywhere_lower() {
 fn no_demotion_when_disabled() {
     let m = machine(&[dram(1024, 1), cxl(2048)]);
     let mut b = Bench::new(&m, &[NO_THP]);
-    let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
     let first = b.map(2048, Kind { policy: bound, ..kind() });
     let min = b.sim.kernel.marks[0].min.0;
     b.fill(first, (1024 - min) as u32);
@@ -422,7 +422,7 @@ fn writes_to_read_only_memory_kill() {
 fn weighted_interleave_deals_pages_by_weight() {
     let m = machine(&[dram(8192, 1), cxl(8192)]);
     let mut b = Bench::new(&m, &[NO_THP]);
-    let policy = Policy::WeightedInterleave(vec![(NodeId(0), 5), (NodeId(1), 3)]);
+    let policy = Mempolicy::WeightedInterleave(vec![(NodeId(0), 5), (NodeId(1), 3)]);
     let first = b.map(800, Kind { policy, ..kind() });
     assert_eq!(b.fill(first, 800), [500, 300]);
     b.check();
@@ -432,7 +432,7 @@ fn weighted_interleave_deals_pages_by_weight() {
 fn weighted_interleave_deals_huge_pages_by_weight() {
     let m = machine(&[dram(16384, 1), cxl(16384)]);
     let mut b = Bench::new(&m, &[]);
-    let policy = Policy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
+    let policy = Mempolicy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
     let first = b.map(8 * 512, Kind { policy, huge: true, ..kind() });
     assert_eq!(b.fill(first, 8 * 512), [6 * 512, 2 * 512]);
     assert_eq!(b.stat(Item::ThpFaultAlloc), 8);
@@ -443,7 +443,7 @@ fn weighted_interleave_deals_huge_pages_by_weight() {
 fn bind_refuses_other_nodes() {
     let m = machine(&[dram(1024, 1), cxl(1024)]);
     let mut b = Bench::new(&m, &[NO_THP]);
-    let bound = Policy::Bind { nodes: vec![NodeId(1)], balancing: false };
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(1)], balancing: false };
     let first = b.map(2000, Kind { policy: bound, ..kind() });
     let min = b.sim.kernel.marks[1].min.0;
     assert_eq!(b.fill(first, (1024 - min) as u32)[0], 0);
@@ -456,7 +456,7 @@ fn bind_refuses_other_nodes() {
 fn preferred_falls_back() {
     let m = machine(&[dram(1024, 1), cxl(1024)]);
     let mut b = Bench::new(&m, &[NO_THP]);
-    let first = b.map(1500, Kind { policy: Policy::Preferred(NodeId(1)), ..kind() });
+    let first = b.map(1500, Kind { policy: Mempolicy::Preferred(NodeId(1)), ..kind() });
     let on = b.fill(first, 1500);
     assert!(on[1] > 900 && on[0] > 0, "{on:?}");
     b.check();
@@ -550,7 +550,7 @@ fn migrations_that_fail_leave_everything_in_place() {
     let model = Model { swap: Swap::Device(Pages(4096)), ..Model::default() };
     let setup = Setup { fail_moves: 1000, model, knobs, ..Setup::default() };
     let mut b = Bench::with(&m, setup);
-    let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
     let first = b.map(2048, Kind { policy: bound, ..kind() });
     b.fill(first, 1500);
     let mut ctx = b.ctx;
@@ -609,7 +609,7 @@ fn demotion_switched_on_gives_hope_in_7_3_only() {
 fn demotion_fills_its_target_to_min() {
     let m = machine(&[dram(1024, 1), cxl(256)]);
     let mut b = swap(&m, 4096, &[NO_THP, ("demotion_enabled", "true")]);
-    let bound = Policy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
     let first = b.map(2048, Kind { policy: bound, ..kind() });
     b.fill(first, 2000);
     assert_eq!(b.free(1), b.sim.kernel.marks[1].min.0);

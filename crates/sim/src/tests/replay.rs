@@ -12,7 +12,7 @@ use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use homenode_core::costs::{Constant, Cost};
-use homenode_core::scenario::Policy;
+use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
 
 fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
     let charge =
-        Charge { as_per_insn: 250_000_000, rounds, policy: Policy::Default, overlap: None };
+        Charge { as_per_insn: 250_000_000, rounds, policy: Mempolicy::Default, overlap: None };
     let setup = Setup::default();
     let mut s = Simulation::replay(m, &setup, &recording(rows), "job", &charge).expect("it fits");
     let checker = Checker::watch(&mut s);
@@ -99,7 +99,7 @@ fn misses_overlap_by_their_distance() {
         let charge = Charge {
             as_per_insn: 250_000_000,
             rounds: Rounds::Count(1),
-            policy: Policy::Default,
+            policy: Mempolicy::Default,
             overlap: Some(overlap),
         };
         let mut s =
@@ -302,7 +302,7 @@ fn a_slower_node_costs_its_latency() {
     let slow = machine(&[dram(8192, 2), cxl(8192)]);
     (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
     let rows = [(0, 0, map(PAGE, 4)), (0, 0, read(PAGE, 4))];
-    let policy = Policy::Preferred(homenode_core::units::NodeId(1));
+    let policy = Mempolicy::Preferred(homenode_core::units::NodeId(1));
     let charge =
         Charge { as_per_insn: 250_000_000, rounds: Rounds::Count(1), policy, overlap: None };
     let setup = Setup::default();
@@ -344,7 +344,7 @@ fn a_sample_of_a_replay_names_the_page_that_was_accessed() {
     let charge = Charge {
         as_per_insn: 250_000_000,
         rounds: Rounds::Count(2),
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         overlap: None,
     };
     let m = plain();

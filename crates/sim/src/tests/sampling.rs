@@ -26,8 +26,8 @@ fn stat(sim: &Simulation, item: Item) -> u64 {
 }
 /// Steps that put a map on node 1 and then let balancing see it.
 fn away(pages: u64) -> (Vec<Map>, Vec<Step>) {
-    let m = Map { policy: Policy::Preferred(NodeId(1)), ..map("m", pages) };
-    let free = Step::Mbind { map: "m".into(), policy: Policy::Default };
+    let m = Map { policy: Mempolicy::Preferred(NodeId(1)), ..map("m", pages) };
+    let free = Step::Mbind { map: "m".into(), policy: Mempolicy::Default };
     (vec![m], vec![touch("m"), free])
 }
 fn uniform(map: &str, ms: u64) -> Step {
@@ -164,9 +164,9 @@ fn mode_2_never_samples_the_fast_tier() {
         [("0", false, false), ("1", true, true), ("2", false, true), ("3", true, true)]
     {
         for (place, expected) in [(0, from_fast), (1, from_slow)] {
-            let at = Policy::Preferred(NodeId(place));
+            let at = Mempolicy::Preferred(NodeId(place));
             let m = Map { policy: at, ..map("m", 512) };
-            let free = Step::Mbind { map: "m".into(), policy: Policy::Default };
+            let free = Step::Mbind { map: "m".into(), policy: Mempolicy::Default };
             let steps = vec![touch("m"), free, uniform("m", 400)];
             let mut s = scenario(vec![process("p", &[0, 1], vec![m], steps)]);
             s.knobs = fast(&[NO_THP, ("numa_balancing", mode)]);
@@ -196,8 +196,8 @@ fn mode_1_does_not_promote_into_a_full_node() {
 
 #[test]
 fn a_huge_page_is_marked_and_promoted_whole() {
-    let m = Map { huge: true, policy: Policy::Preferred(NodeId(1)), ..map("m", 2048) };
-    let free = Step::Mbind { map: "m".into(), policy: Policy::Default };
+    let m = Map { huge: true, policy: Mempolicy::Preferred(NodeId(1)), ..map("m", 2048) };
+    let free = Step::Mbind { map: "m".into(), policy: Mempolicy::Default };
     let steps = vec![touch("m"), free, uniform("m", 1000)];
     let mut s = scenario(vec![process("p", &[0], vec![m], steps)]);
     s.knobs = fast(&[("numa_balancing", "2"), ("demotion_enabled", "true")]);
@@ -214,8 +214,8 @@ fn a_huge_page_is_marked_and_promoted_whole() {
 
 #[test]
 fn an_explicit_policy_is_not_scanned_until_it_is_taken_back() {
-    let m = Map { policy: Policy::Preferred(NodeId(1)), ..map("m", 512) };
-    let free = Step::Mbind { map: "m".into(), policy: Policy::Default };
+    let m = Map { policy: Mempolicy::Preferred(NodeId(1)), ..map("m", 512) };
+    let free = Step::Mbind { map: "m".into(), policy: Mempolicy::Default };
     let steps = vec![touch("m"), uniform("m", 500), free, uniform("m", 500)];
     let mut s = scenario(vec![process("p", &[0], vec![m], steps)]);
     s.knobs = fast(&[NO_THP, ("numa_balancing", "1")]);
@@ -226,9 +226,9 @@ fn an_explicit_policy_is_not_scanned_until_it_is_taken_back() {
 #[test]
 fn dirty_file_pages_are_not_scanned() {
     for (write, marked) in [(1000, false), (0, true)] {
-        let policy = Policy::Preferred(NodeId(1));
+        let policy = Mempolicy::Preferred(NodeId(1));
         let m = Map { policy, file: true, shared: true, ..map("m", 512) };
-        let free = Step::Mbind { map: "m".into(), policy: Policy::Default };
+        let free = Step::Mbind { map: "m".into(), policy: Mempolicy::Default };
         let first = access("m", Pattern::Sequential, write, Until::Accesses(512));
         let steps = vec![first, free, access("m", Pattern::Uniform, 0, for_ms(500))];
         let mut s = scenario(vec![process("p", &[0], vec![m], steps)]);

@@ -27,7 +27,7 @@ fn again(map: &str) -> Step {
     Step::Map { map: map.into() }
 }
 fn bound(pages: u64) -> Map {
-    Map { policy: Policy::Bind { nodes: vec![NodeId(0)], balancing: false }, ..map("a", pages) }
+    Map { policy: Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false }, ..map("a", pages) }
 }
 /// Unmaps, maps, touches and rests, over and over.
 fn neighbour(pages: u64, until: Again) -> Process {
@@ -173,7 +173,7 @@ fn a_random_access_to_persistent_memory_moves_four_lines() {
         let line = Constant::assumed(grain, "a test's");
         m.costs.0.insert(Cost::PmemLine, line);
         let steps = vec![touch("m"), access("m", Pattern::Uniform, write, Until::Accesses(10_000))];
-        let map = Map { policy: Policy::Preferred(NodeId(1)), ..map("m", 1000) };
+        let map = Map { policy: Mempolicy::Preferred(NodeId(1)), ..map("m", 1000) };
         let sim = run(&m, vec![process("p", &[0], vec![map], steps)], &[("numa_balancing", "0")]);
         let [r, w] = sim.processes()[0].accesses[1];
         assert_eq!(r + w, 11_000);

@@ -112,7 +112,7 @@ pub fn process(name: &str, cpus: &[u32], maps: Vec<Map>, steps: Vec<Step>) -> Pr
         name: name.into(),
         cpus: cpus.iter().map(|&c| CpuId(c)).collect(),
         start: Picos(0),
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         memory_merge: false,
         maps,
         steps,
@@ -128,7 +128,7 @@ pub fn map(name: &str, pages: u64) -> Map {
         huge: false,
         content: Content::Own,
         mergeable: false,
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
     }
 }
 pub fn touch(map: &str) -> Step {

@@ -3,7 +3,7 @@
 
 use crate::support::{access, dram, machine, map, process, touch};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
-use homenode_core::scenario::{Pattern, Policy, Process, Step, Until};
+use homenode_core::scenario::{Mempolicy, Pattern, Process, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::{ALWAYS, Load, Stage};
 use homenode_machine::{Around as _, FaultPlan, Faulty, Machine};
@@ -61,10 +61,10 @@ pub fn over<M: Holds>(machine: M) -> SimStage<M> {
 impl<M: Holds> SimStage<M> {
     fn program(&mut self, load: Load) -> Process {
         let mut m = map("a", load.pages);
-        m.policy = Policy::Preferred(load.on);
+        m.policy = Mempolicy::Preferred(load.on);
         let mut steps = vec![touch("a")];
         // From here on the kernel may sample it too.
-        steps.push(Step::Mbind { map: "a".into(), policy: Policy::Default });
+        steps.push(Step::Mbind { map: "a".into(), policy: Mempolicy::Default });
         if load.busy > Picos::ZERO {
             steps.push(access("a", Pattern::Uniform, 100, Until::Time(load.busy)));
         }

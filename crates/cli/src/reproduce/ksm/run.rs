@@ -6,7 +6,8 @@ use crate::reproduce::vary::{Vary, latencies};
 use anyhow::{Result, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{
-    Action, Again, FileOp, Pattern, Policy, Process, Rights, Scenario, Step, UnmergeTarget, Until,
+    Action, Again, FileOp, Mempolicy, Pattern, Process, Rights, Scenario, Step, UnmergeTarget,
+    Until,
 };
 use homenode_core::topology::Machine;
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, Picos};
@@ -186,7 +187,7 @@ impl Bench {
                     for map in &mut guest.maps {
                         map.policy = guest.policy.clone();
                     }
-                    guest.policy = Policy::Default;
+                    guest.policy = Mempolicy::Default;
                 }
                 continue;
             }
@@ -347,6 +348,6 @@ fn after_unmerging(unmerge: Unmerge, rest: Picos, image: u64) -> Vec<Step> {
 }
 
 /// Memory of one node and of no other.
-fn bind(node: NodeId) -> Policy {
-    Policy::Bind { nodes: vec![node], balancing: false }
+fn bind(node: NodeId) -> Mempolicy {
+    Mempolicy::Bind { nodes: vec![node], balancing: false }
 }

@@ -7,7 +7,7 @@ use super::side::{self, Row, Side};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{MergeCase, parse_machine};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Policy, Process, Rights, Scenario, Step};
+use homenode_core::scenario::{Mempolicy, Process, Rights, Scenario, Step};
 use homenode_core::units::{CpuId, Picos};
 use homenode_live::ksm::Sleep;
 use homenode_sim::{Setup, Simulation};
@@ -47,7 +47,7 @@ pub(super) fn run(case: &MergeCase, version: KernelVersion, huge: bool) -> Resul
         name: BYSTANDER.to_owned(),
         cpus: vec![CpuId(1)],
         start: Picos::ZERO,
-        policy: Policy::Default,
+        policy: Mempolicy::Default,
         memory_merge: false,
         maps: Vec::new(),
         steps: vec![Step::Sleep(Picos(u64::from(case.passes + 1) * SLOT.0))],

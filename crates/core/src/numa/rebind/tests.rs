@@ -5,8 +5,8 @@ use super::*;
 fn n(all: &[u16]) -> Vec<NodeId> {
     all.iter().map(|&i| NodeId(i)).collect()
 }
-fn bind(all: &[u16]) -> Policy {
-    Policy::Bind { nodes: n(all), balancing: false }
+fn bind(all: &[u16]) -> Mempolicy {
+    Mempolicy::Bind { nodes: n(all), balancing: false }
 }
 
 #[test]
@@ -25,16 +25,16 @@ fn nodes_are_mapped_by_their_place() {
 #[test]
 fn other_policies() {
     let (three, two) = (n(&[0, 1, 2]), n(&[0, 1]));
-    let same = [Policy::Default, Policy::Local, Policy::Preferred(NodeId(2))];
+    let same = [Mempolicy::Default, Mempolicy::Local, Mempolicy::Preferred(NodeId(2))];
     for p in same {
         assert_eq!(rebind(&p, &three, &two), p);
     }
     assert_eq!(
-        rebind(&Policy::Interleave(n(&[1, 2])), &three, &two),
-        Policy::Interleave(n(&[0, 1]))
+        rebind(&Mempolicy::Interleave(n(&[1, 2])), &three, &two),
+        Mempolicy::Interleave(n(&[0, 1]))
     );
     let weights = |w: &[(u16, u8)]| {
-        Policy::WeightedInterleave(w.iter().map(|&(i, w)| (NodeId(i), w)).collect())
+        Mempolicy::WeightedInterleave(w.iter().map(|&(i, w)| (NodeId(i), w)).collect())
     };
     assert_eq!(rebind(&weights(&[(0, 5), (2, 3)]), &three, &two), weights(&[(0, 5)]));
     assert_eq!(rebind(&weights(&[(1, 4), (2, 3)]), &three, &two), weights(&[(0, 3), (1, 4)]));
@@ -45,10 +45,13 @@ fn what_a_call_may_set() {
     let there = n(&[0, 2]);
     assert_eq!(settable(&bind(&[0, 1]), &there), Some(bind(&[0])));
     assert_eq!(settable(&bind(&[1]), &there), None);
-    assert_eq!(settable(&Policy::Preferred(NodeId(1)), &there), None);
-    assert_eq!(settable(&Policy::Preferred(NodeId(2)), &there), Some(Policy::Preferred(NodeId(2))));
-    assert_eq!(settable(&Policy::Interleave(n(&[1])), &there), None);
-    assert_eq!(settable(&Policy::Default, &[]), Some(Policy::Default));
-    let weighted = Policy::WeightedInterleave(vec![(NodeId(1), 2)]);
+    assert_eq!(settable(&Mempolicy::Preferred(NodeId(1)), &there), None);
+    assert_eq!(
+        settable(&Mempolicy::Preferred(NodeId(2)), &there),
+        Some(Mempolicy::Preferred(NodeId(2)))
+    );
+    assert_eq!(settable(&Mempolicy::Interleave(n(&[1])), &there), None);
+    assert_eq!(settable(&Mempolicy::Default, &[]), Some(Mempolicy::Default));
+    let weighted = Mempolicy::WeightedInterleave(vec![(NodeId(1), 2)]);
     assert_eq!(settable(&weighted, &there), None);
 }

@@ -13,7 +13,7 @@ fn merging_bench(version: KernelVersion, contents: &[&[u64]]) -> Bench {
     let mut b = Bench::with(&machine(&[dram(8192, 1), dram(8192, 1)]), setup);
     b.by_hand();
     for (node, contents) in contents.iter().enumerate() {
-        let policy = Policy::Bind { nodes: vec![NodeId(node as u16)], balancing: false };
+        let policy = Mempolicy::Bind { nodes: vec![NodeId(node as u16)], balancing: false };
         let pages = contents.len() as u64;
         let first = b.map(pages, Kind { policy, mergeable: true, ..kind() });
         for (page, &what) in (first..).zip(*contents) {
