@@ -15,11 +15,12 @@ use homenode_core::engine::seen::Source;
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy;
-use homenode_core::scenario::{self, Model};
+use homenode_core::scenario::{Mempolicy, Model, Scenario};
 use homenode_core::topology::Machine;
 use homenode_machine::Caps;
 use homenode_sim::Setup;
 use homenode_sim::machine::knobs_for;
+use std::borrow::Cow;
 
 /// A name that a column can have: a row of the table of contenders.
 #[derive(Clone, Copy)]
@@ -150,7 +151,8 @@ impl Contenders {
         Ok(out)
     }
 
-    fn one(&self, text: &str) -> Result<Contender> {
+    /// The column that a text asks for.
+    pub(crate) fn one(&self, text: &str) -> Result<Contender> {
         let mut parts = text.split('+');
         let head = parts.next().unwrap_or_default();
         let (head, source) = head.split_once(':').map_or((head, None), |(h, s)| (h, Some(s)));
@@ -225,7 +227,7 @@ pub(crate) struct Contender {
     /// Its own choices of the model.
     pub(crate) model: Vec<Setting>,
     /// Memory policy of all tasks.
-    pub(crate) mempolicy: scenario::Mempolicy,
+    pub(crate) mempolicy: Mempolicy,
     /// Whether that is to be weighted interleaving: the weights follow from the machine.
     pub(crate) interleaves: bool,
     /// The policy that drives; none where the kernel's rules are all.
@@ -250,7 +252,7 @@ impl Contender {
             version: None,
             knobs,
             model: Vec::new(),
-            mempolicy: scenario::Mempolicy::Default,
+            mempolicy: Mempolicy::Default,
             interleaves: false,
             drives: None,
         }
@@ -312,11 +314,24 @@ impl Contender {
         Ok(setup)
     }
 
+    /// A scenario as this column runs it: under its memory policy, but where a process
+    /// asks for one itself.
+    pub(crate) fn scenario<'a>(&self, scenario: &'a Scenario) -> Cow<'a, Scenario> {
+        let mut scenario = Cow::Borrowed(scenario);
+        if self.mempolicy != Mempolicy::Default {
+            let all = scenario.to_mut().processes.iter_mut();
+            for p in all.filter(|p| p.policy == Mempolicy::Default) {
+                p.policy = self.mempolicy.clone();
+            }
+        }
+        scenario
+    }
+
     /// What it sets, for captions.
     pub(crate) fn settings(&self) -> String {
         let mut out: Vec<String> =
             self.knobs.iter().chain(&self.model).map(|(k, v)| format!("{k}={v}")).collect();
-        if let scenario::Mempolicy::WeightedInterleave(weights) = &self.mempolicy {
+        if let Mempolicy::WeightedInterleave(weights) = &self.mempolicy {
             let all: Vec<String> = weights.iter().map(|(n, w)| format!("node {n} {w}")).collect();
             let last = out.pop().unwrap_or_default();
             out.push(format!(

@@ -52,6 +52,14 @@ pub(crate) struct Own {
     time: u64,
 }
 
+impl Own {
+    /// Pages that it moved for a reason.
+    pub(crate) fn moved(&self, why: Reason) -> u64 {
+        let rows = self.ledger.moves.iter().filter(|((of, ..), _)| *of == why);
+        rows.map(|(_, m)| m.moved.0).sum()
+    }
+}
+
 impl Runner {
     pub(crate) fn new(
         sim: Simulation,
@@ -113,13 +121,8 @@ impl Runner {
 /// homenode's moves are promotions and demotions too, though the kernel's counters of
 /// these do not count `move_pages`.
 pub(crate) fn add_moves(run: &mut ReplayRun, own: Option<&Own>) {
-    for (&(why, ..), m) in own.iter().flat_map(|o| &o.ledger.moves) {
-        match why {
-            Reason::Hot => run.promoted += m.moved.0,
-            Reason::MakeRoom => run.demoted += m.moved.0,
-            _ => {}
-        }
-    }
+    run.promoted += own.map_or(0, |own| own.moved(Reason::Hot));
+    run.demoted += own.map_or(0, |own| own.moved(Reason::MakeRoom));
 }
 
 /// What policies did and used, by column; no group where no column has one.

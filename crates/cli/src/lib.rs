@@ -103,7 +103,7 @@ pub fn run_with(more: &[Candidate]) -> ExitCode {
         Command::Observe(args) => observe::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args, &contenders),
-        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args, &contenders),
         Command::Restore(args) => restore::run(&args),
         Command::Sim(args) => sim::run(&args, &contenders),
         Command::Topo(args) => topo::run(&args),

@@ -7,6 +7,7 @@ mod experiment;
 mod ksm;
 mod tiering;
 
+use crate::contender::{Contender, Contenders};
 use crate::{output, parallel};
 use anyhow::{Result, bail};
 use homenode_core::scenario::Margin;
@@ -50,6 +51,10 @@ pub(crate) struct Args {
     /// tiering: how far above high kswapd aims while tiering is on
     #[arg(long, value_name = "MARGIN", value_enum, default_value = "kernel")]
     margin: MarginName,
+    /// tiering: further columns beside those of the plan, which decide nothing; words as
+    /// `homenode sim` has them, such as homenode:damon
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    columns: Vec<String>,
     /// Print one JSON object per name
     #[arg(long)]
     json: bool,
@@ -84,6 +89,8 @@ struct Asked<'a> {
     machine: Option<&'a std::path::Path>,
     jobs: usize,
     margin: Margin,
+    /// Further columns.
+    columns: Vec<Contender>,
 }
 
 /// An experiment.
@@ -100,7 +107,7 @@ const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "ksm", run: ksm::run, sensitivity: ksm::sensitivity },
 ];
 
-pub(crate) fn run(args: &Args) -> Result<u8> {
+pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let wanted: Vec<_> =
         EXPERIMENTS.iter().filter(|e| args.name == "all" || args.name == e.name).collect();
     if wanted.is_empty() {
@@ -118,7 +125,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         machine: args.machine.as_deref(),
         jobs: parallel::jobs(args.jobs),
         margin: args.margin.margin(),
+        columns: contenders.parse(&args.columns)?,
     };
+    if !asked.columns.is_empty() && (args.sensitivity || wanted.iter().any(|e| e.name == "ksm")) {
+        bail!(
+            "--columns: only `reproduce tiering` compares placement; name it, without --sensitivity"
+        );
+    }
     if args.sensitivity {
         let [one] = wanted[..] else {
             bail!("--sensitivity moves the constants of one experiment; name it instead of all");

@@ -10,7 +10,7 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Mempolicy, Rights, Scenario, Step};
+use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
@@ -18,7 +18,6 @@ use homenode_sim::files::Outcome;
 use homenode_sim::vmstat::Item;
 use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -285,13 +284,7 @@ fn one(
     contender: &Contender,
     shelves: &[Shelf],
 ) -> Result<Run> {
-    let mut scenario = Cow::Borrowed(scenario);
-    if contender.mempolicy != Mempolicy::Default {
-        // A process that asks for a policy itself keeps it.
-        for p in scenario.to_mut().processes.iter_mut().filter(|p| p.policy == Mempolicy::Default) {
-            p.policy = contender.mempolicy.clone();
-        }
-    }
+    let scenario = contender.scenario(scenario);
     let sim = Simulation::new(machine, &scenario, setup)?;
     let mut runner = Runner::new(sim, contender, setup.version)?;
     runner.run()?;

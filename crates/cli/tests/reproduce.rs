@@ -83,3 +83,32 @@ fn exit_code_and_json_tell_whether_the_conclusions_hold() {
         assert_eq!(keys, ["high", "low", "ours", "pass", "row", "sd", "seed"]);
     }
 }
+
+#[test]
+fn a_further_column_stands_beside_the_plans_and_decides_nothing() {
+    let line = "reproduce tiering --quick --scale 4096 --seeds 1 --json";
+    let of = |line: &str| -> serde_json::Value {
+        serde_json::from_slice(&run(line).stdout).expect("one JSON object")
+    };
+    let (plain, more) = (of(line), of(&format!("{line} --columns mode2@7.3")));
+    assert_eq!(more["conclusions"], plain["conclusions"]);
+    let names = |json: &serde_json::Value| -> Vec<String> {
+        let rows = json["rows"].as_array().expect("a list");
+        rows.iter().map(|row| row["row"].as_str().expect("a name").to_owned()).collect()
+    };
+    let plain = names(&plain);
+    let added: Vec<String> = names(&more).into_iter().filter(|row| !plain.contains(row)).collect();
+    assert_eq!(
+        added,
+        ["2.00", "3.00", "8.00"]
+            .iter()
+            .map(|size| format!("gain of mode 2@7.3, map {size} x of DRAM [%]"))
+            .collect::<Vec<_>>()
+    );
+    refused(
+        "reproduce ksm --columns off",
+        expect![[r#"
+            homenode: --columns: only `reproduce tiering` compares placement; name it, without --sensitivity
+        "#]],
+    );
+}

@@ -90,3 +90,10 @@ fn a_program_may_bring_a_contender_of_its_own() {
     let error = all.parse(&["onw".to_owned()]).expect_err("another name");
     assert!(format!("{error:#}").contains("did you mean \"own\"?"), "{error:#}");
 }
+
+#[test]
+fn the_help_names_every_contender() {
+    for candidate in BUILT_IN {
+        assert!(HELP.contains(candidate.name), "{}", candidate.name);
+    }
+}

@@ -141,7 +141,7 @@ fn each(base: Point, kernels: &[Kernel], seeds: u64) -> Vec<Point> {
 /// Runs the experiment.
 pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
     let plan = Plan::new(asked)?;
-    let bench = Bench::new(asked.machine, asked.margin)?;
+    let bench = Bench::new(asked.machine, asked.margin, &asked.columns)?;
     reproduce(&plan, &bench, asked.jobs)
 }
 
@@ -167,7 +167,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let points = plan
         .percents
         .iter()
-        .flat_map(|&percent| each(Point { percent, ..base }, &Kernel::ALL, seeds));
+        .flat_map(|&percent| each(Point { percent, ..base }, &bench.kernels(), seeds));
     runs.ensure("working sets", &points.collect::<Vec<_>>())?;
     let points = plan
         .percents_again
@@ -267,9 +267,10 @@ fn tables(
     base: Point,
     beside: Point,
 ) -> Vec<(String, ComparisonTable)> {
-    let columns = |kernels: &[Kernel]| kernels.iter().map(|k| k.column().to_owned()).collect();
+    let all = runs.bench.kernels();
+    let columns = |kernels: &[Kernel]| kernels.iter().map(|&k| runs.bench.column(k)).collect();
     let figure = |name: &str, unit: &str, better, precision, p: Point, get: Get<'_>| {
-        let kernels: &[Kernel] = if p.neighbour { &Kernel::BESIDE } else { &Kernel::ALL };
+        let kernels: &[Kernel] = if p.neighbour { &Kernel::BESIDE } else { &all };
         let samples = kernels.iter().map(|&kernel| {
             (1..=plan.seeds[0])
                 .filter_map(|seed| runs.done.get(&Point { kernel, seed, ..p }))
@@ -296,7 +297,7 @@ fn tables(
     };
     let neither = Better::Neither;
     let main = ComparisonTable {
-        columns: columns(&Kernel::ALL),
+        columns: columns(&all),
         groups: vec![
             by_set("score by size of the map", "M/s", Better::Higher, 2, &|o| o.score / 1e6),
             by_set("accesses in DRAM", "%", neither, 1, &|o| o.fast * 100.0),
@@ -358,10 +359,15 @@ fn rows(
         ),
         Reproduced::new("largest gain of mode 1 over off [%]", None, &most, None, Some(limit)),
     ];
+    let mut shown: Vec<(String, Kernel)> =
+        [("mode 2/b", Kernel::B), ("mode 2/a", Kernel::A), ("mode 2 of 6.12", Kernel::Today)]
+            .map(|(name, kernel)| (name.to_owned(), kernel))
+            .to_vec();
+    let all = runs.bench.kernels();
+    let further = all.into_iter().filter(|kernel| matches!(kernel, Kernel::Further(_)));
+    shown.extend(further.map(|kernel| (runs.bench.column(kernel).replacen('-', " ", 1), kernel)));
     for &percent in plan.percents {
-        for (name, kernel) in
-            [("mode 2/b", Kernel::B), ("mode 2/a", Kernel::A), ("mode 2 of 6.12", Kernel::Today)]
-        {
+        for &(ref name, kernel) in &shown {
             let row = format!("gain of {name}, map {} of DRAM [%]", times(percent));
             rows.push(Reproduced::new(&row, None, &gains(kernel, percent, base), None, None));
         }
@@ -397,7 +403,8 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
     let ramp: Vec<f64> = (1..=plan.seeds[0])
         .map(|seed| runs.get(&Point { kernel: Kernel::B, seed, ..best }).ramp * 100.0)
         .collect();
-    let knobs = scaled::knobs(&bench.machine, best.factor, Kernel::Off.version(), bench.margin);
+    let knobs =
+        scaled::knobs(&bench.machine, best.factor, bench.version(Kernel::Off), bench.margin);
     let knobs: Vec<String> = knobs.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
     let mut notes = vec![
         format!(

@@ -1,18 +1,20 @@
 //! One run of the experiment: from a point of the plan to its figures.
 
 use super::scaled;
+use crate::contender::{Contender, Contenders};
+use crate::homenode::Runner;
 use crate::reproduce::experiment;
 use crate::reproduce::vary::Vary;
 use anyhow::{Context, Result, bail};
+use homenode_core::engine::order::Reason;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{
-    AdmissionChoice, Margin, Pattern, Scenario, Step, TouchOrder, Until,
-};
+use homenode_core::scenario::{Margin, Pattern, Scenario, Step, TouchOrder, Until};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE};
 use homenode_sim::vmstat::Item;
 use homenode_sim::{PhaseFigures, Setup, Simulation};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Which kernel with which balancing.
@@ -28,6 +30,8 @@ pub(super) enum Kernel {
     A,
     /// 2 with the rules of 6.12: hot threshold, rate limit, free-space shortcut.
     Today,
+    /// A column that was asked for beside the plan's, by its place among those.
+    Further(usize),
 }
 
 impl Kernel {
@@ -37,29 +41,19 @@ impl Kernel {
     pub(super) const BESIDE: [Self; 3] = [Self::Off, Self::B, Self::A];
     /// Which run while a constant is moved.
     pub(super) const MOVED: [Self; 4] = [Self::Off, Self::Mode1, Self::B, Self::A];
-    /// All of them, in the order of the columns.
-    pub(super) const ALL: [Self; 5] = [Self::Off, Self::Mode1, Self::B, Self::A, Self::Today];
-    /// Its column: split into two header rows at the first `-`.
-    pub(super) const fn column(self) -> &'static str {
+    /// All of the plan's, in the order of the columns.
+    pub(super) const PLANNED: [Self; 5] = [Self::Off, Self::Mode1, Self::B, Self::A, Self::Today];
+    /// Its column, split into two header rows at the first `-`, and the kernel as
+    /// `--columns` has it.
+    const fn told(self) -> (&'static str, &'static str) {
         match self {
-            Self::Off => "off-5.18",
-            Self::Mode1 => "mode 1-5.18",
-            Self::B => "mode 2/b-5.18",
-            Self::A => "mode 2/a-5.18",
-            Self::Today => "mode 2-6.12",
-        }
-    }
-    pub(super) const fn version(self) -> KernelVersion {
-        match self {
-            Self::Today => KernelVersion::V6_12,
-            _ => KernelVersion::V5_18,
-        }
-    }
-    const fn mode(self) -> &'static str {
-        match self {
-            Self::Off => "0",
-            Self::Mode1 => "1",
-            Self::B | Self::A | Self::Today => "2",
+            Self::Off => ("off-5.18", "off@5.18+hot_page_selection=false"),
+            Self::Mode1 => ("mode 1-5.18", "mode1@5.18+hot_page_selection=false"),
+            Self::B => ("mode 2/b-5.18", "mode2@5.18+hot_page_selection=false+admission=b"),
+            Self::A => ("mode 2/a-5.18", "mode2@5.18+hot_page_selection=false+admission=a"),
+            Self::Today => ("mode 2-6.12", "mode2@6.12"),
+            // Its own column says it.
+            Self::Further(_) => ("", ""),
         }
     }
 }
@@ -119,6 +113,8 @@ pub(super) struct Bench {
     pub(super) machine: Machine,
     pub(super) scenario: Scenario,
     pub(super) margin: Margin,
+    /// The columns, the plan's first.
+    contenders: BTreeMap<Kernel, Contender>,
 }
 
 /// Parts of a run in which the score is watched for its ramp.
@@ -129,7 +125,11 @@ impl Bench {
     ///
     /// # Errors
     /// A machine's file that can't be read, or a machine on which it can't run.
-    pub(super) fn new(machine: Option<&Path>, margin: Margin) -> Result<Self> {
+    pub(super) fn new(
+        machine: Option<&Path>,
+        margin: Margin,
+        further: &[Contender],
+    ) -> Result<Self> {
         let machine = match machine {
             Some(path) => homenode_config::read_machine(path)?,
             None => homenode_config::parse_machine(
@@ -143,8 +143,17 @@ impl Bench {
         )?;
         file.check(&machine)
             .with_context(|| format!("the machine {} can't run the experiment", machine.name))?;
-        let bench = Self { machine, scenario: file.scenario, margin };
-        let tiers = Tiers::new(&bench.machine, Firmware::Hmat, Kernel::Off.version());
+        let mut contenders = BTreeMap::new();
+        for kernel in Kernel::PLANNED {
+            let (name, text) = kernel.told();
+            let planned = Contenders::with(&[]).one(text)?;
+            contenders.insert(kernel, Contender { name: name.to_owned(), ..planned });
+        }
+        for (i, column) in further.iter().enumerate() {
+            contenders.insert(Kernel::Further(i), column.clone().on(&machine)?);
+        }
+        let bench = Self { machine, scenario: file.scenario, margin, contenders };
+        let tiers = Tiers::new(&bench.machine, Firmware::Hmat, bench.version(Kernel::Off));
         let fast = bench.fast();
         let slow = bench.machine.nodes.iter().filter(|n| n.managed().0 > 0 && !tiers.is_top(n.id));
         if bench.dram(1).0 == 0 || slow.count() == 0 {
@@ -155,6 +164,18 @@ impl Bench {
             );
         }
         Ok(bench)
+    }
+    /// All columns, the plan's first.
+    pub(super) fn kernels(&self) -> Vec<Kernel> {
+        self.contenders.keys().copied().collect()
+    }
+    /// A column's name.
+    pub(super) fn column(&self, kernel: Kernel) -> String {
+        self.contenders[&kernel].name.clone()
+    }
+    /// Whose rules a column has.
+    pub(super) fn version(&self, kernel: Kernel) -> KernelVersion {
+        self.contenders[&kernel].version.unwrap_or_default()
     }
     /// What the margin is called.
     pub(super) const fn margin_name(&self) -> &'static str {
@@ -175,7 +196,7 @@ impl Bench {
         m.position(self.fast()).map_or(Bytes(0), |p| m.nodes[p].size())
     }
     /// Machine, scenario and setup of a point.
-    pub(super) fn prepare(&self, p: &Point) -> (Machine, Scenario, Setup) {
+    pub(super) fn prepare(&self, p: &Point) -> Result<(Machine, Scenario, Setup)> {
         let mut machine = self.machine.clone();
         let mut scenario = self.scenario.clone();
         if let Some(vary) = p.vary {
@@ -206,17 +227,14 @@ impl Bench {
                 _ => {}
             }
         }
-        let version = p.kernel.version();
-        let mut setup = Setup::of(&scenario);
-        setup.version = version;
-        setup.seed = p.seed;
-        setup.model.margin = self.margin;
-        setup.model.hot_page_selection = p.kernel == Kernel::Today;
-        setup.model.admission =
-            if p.kernel == Kernel::A { AdmissionChoice::A } else { AdmissionChoice::B };
-        setup.knobs.extend(scaled::knobs(&self.machine, p.factor, version, self.margin));
-        setup.knobs.push(("numa_balancing".into(), p.kernel.mode().into()));
-        (scaled::machine(&machine, p.factor), scenario, setup)
+        let mut shared = Setup::of(&scenario);
+        shared.seed = p.seed;
+        shared.model.margin = self.margin;
+        let (contender, version) = (&self.contenders[&p.kernel], self.version(p.kernel));
+        shared.knobs.extend(scaled::knobs(&self.machine, p.factor, version, self.margin));
+        let setup = contender.setup(&shared, &[])?;
+        let scenario = contender.scenario(&scenario).into_owned();
+        Ok((scaled::machine(&machine, p.factor), scenario, setup))
     }
 }
 
@@ -231,16 +249,17 @@ impl experiment::Bench for Bench {
         format!("seed {}", p.seed)
     }
     fn run(&self, p: &Point) -> Result<Outcome> {
-        let (machine, scenario, setup) = self.prepare(p);
-        let mut sim = Simulation::new(&machine, &scenario, &setup)?;
+        let (machine, scenario, setup) = self.prepare(p)?;
+        let sim = Simulation::new(&machine, &scenario, &setup)?;
+        let mut runner = Runner::new(sim, &self.contenders[&p.kernel], setup.version)?;
         let (main, run_time) = main_part(&scenario);
         // Windows of the main part, which begins once the warm-up is over.
         let step = (run_time / WINDOWS as u64).max(1);
         let mut made = Vec::new();
         let mut before = None;
         let all = loop {
-            let stop = sim.now() + step;
-            sim.run_until(stop);
+            runner.run_until(runner.sim().now() + step)?;
+            let sim = runner.sim();
             if let Some(e) = sim.error() {
                 bail!("{e}");
             }
@@ -261,6 +280,7 @@ impl experiment::Bench for Bench {
         let Some(phase) = all[0].phases.iter().find(|f| f.step == main) else {
             bail!("pmbench never came to its main part");
         };
+        let sim = runner.sim();
         let top = sim.top_tier();
         let fast = phase.accesses.iter().zip(top).filter(|(_, top)| **top);
         let fast: u64 = fast.map(|(a, _)| a[0] + a[1]).sum();
@@ -274,7 +294,8 @@ impl experiment::Bench for Bench {
         Ok(Outcome {
             score: phase.per_second() as f64,
             fast: fast as f64 / phase.count().max(1) as f64,
-            promoted: stat.get(Item::PgpromoteSuccess),
+            promoted: stat.get(Item::PgpromoteSuccess)
+                + runner.own().map_or(0, |own| own.moved(Reason::Hot)),
             allocstall: stat.get(Item::Allocstall),
             pgscan_direct: stat.get(Item::PgscanDirect),
             latency,

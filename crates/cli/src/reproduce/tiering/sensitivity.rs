@@ -73,7 +73,7 @@ pub(super) fn surface(s: &Sensitivity<Gained>, at: Point) -> Surface {
 
 /// Moves all constants (`--quick`: the most elastic): JSON, and the page.
 pub(in crate::reproduce) fn table(asked: &Asked<'_>) -> Result<(Value, String)> {
-    let bench = Bench::new(asked.machine, asked.margin)?;
+    let bench = Bench::new(asked.machine, asked.margin, &[])?;
     let factor = asked.scale.unwrap_or(FACTOR);
     let at = Point { percent: PERCENT, neighbour: true, ..base(factor) };
     let constants = if asked.quick { most_elastic(&bench) } else { What::all(&bench.machine) };

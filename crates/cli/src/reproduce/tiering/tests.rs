@@ -19,7 +19,7 @@ fn tiny() -> Plan {
 }
 
 fn bench() -> Bench {
-    Bench::new(None, Margin::Kernel).expect("the registered experiment")
+    Bench::new(None, Margin::Kernel, &[]).expect("the registered experiment")
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_tiny_reproduction_prints_every_part() {
 fn amounts_shrink_and_rates_stay() {
     let bench = bench();
     let p = Point { percent: 300, kernel: Kernel::B, ..base(64) };
-    let (machine, scenario, setup) = bench.prepare(&p);
+    let (machine, scenario, setup) = bench.prepare(&p).expect("a setup");
     let sizes: Vec<String> = machine.nodes.iter().map(|n| crate::nodes::size(n.size())).collect();
     let pmbench = &scenario.processes[0];
     let time = |s: &homenode_core::scenario::Step| format!("{s:?}\n");
@@ -157,7 +157,7 @@ fn amounts_shrink_and_rates_stay() {
     assert_eq!(machine.links, bench.machine.links);
     assert_eq!(machine.costs, bench.machine.costs);
     // The same share of the fast node is kept free as at full size.
-    assert_eq!(scaled::knobs(&bench.machine, 1, Kernel::B.version(), Margin::Kernel), []);
+    assert_eq!(scaled::knobs(&bench.machine, 1, bench.version(Kernel::B), Margin::Kernel), []);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_machine_without_a_slow_node_is_refused() {
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("dram.toml");
     std::fs::write(&path, text).expect("a file");
-    let refused = Bench::new(Some(&path), Margin::Kernel).err().expect("no slow node");
+    let refused = Bench::new(Some(&path), Margin::Kernel, &[]).err().expect("no slow node");
     std::fs::remove_dir_all(&folder).expect("it was made above");
     assert!(refused.to_string().contains("has no slow node beside node 0"), "{refused}");
 }
