@@ -10,7 +10,7 @@
 //!
 //! Source: specs/end-to-end.md#s0, specs/numa.md#slow-start-today
 
-use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs};
+use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs, Started};
 use super::{hold, placed, under, until_ran};
 use homenode_core::knobs::Knob;
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -73,6 +73,13 @@ pub fn s0<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding
     under(stage, &knobs, |stage| burst(stage, case))
 }
 
+/// Whether the thread is where its pages are.
+fn together<S: KernelStage>(stage: &mut S, who: &Started) -> Result<bool, Finding> {
+    let there = placed(stage, who, who.hot, PAGES)?;
+    let node = stage.cpu_node(who)?;
+    Ok(there.get(&node).is_some_and(|pages| pages.0 >= PAGES - LEFT_BEHIND))
+}
+
 fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
     let short = case.burst <= Picos::from_ms(DELAY_MS);
     let before = Counters::of(stage)?;
@@ -89,7 +96,9 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
     let (mut ran, mut last) = (case.burst, 0);
     while !short && ran < case.burst + GRACE - STEP {
         let now = Counters::of(stage)?.grown(&before, "numa_hint_faults");
-        if now >= PAGES - LEFT_BEHIND && now == last {
+        // Other work may push a free thread away when its pages have come to it. Then they
+        // come again, or it goes back.
+        if now >= PAGES - LEFT_BEHIND && now == last && (!case.free || together(stage, &who)?) {
             break;
         }
         (last, ran) = (now, ran + STEP);
