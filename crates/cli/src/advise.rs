@@ -110,6 +110,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
+    let mut further = contenders.parse(&args.columns)?;
     if !args.whom.names_anybody() && args.recording.is_empty() {
         bail!(
             "name the processes to look at with --pid, --cgroup or --all, start a program with \
@@ -142,18 +143,11 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         Source::Residency => Source::Damon,
         seen => seen,
     };
-    let further = match &args.columns[..] {
-        [] => vec![format!("homenode:{}", source.name())],
-        named => named.to_vec(),
-    };
+    if further.is_empty() {
+        further.push(contenders.one(&format!("homenode:{}", source.name()))?);
+    }
     for r in &recorded {
-        effects.push(effect::effect(
-            r,
-            &advised.facts,
-            &suggestions,
-            &contenders.parse(&further)?,
-            args.span(),
-        )?);
+        effects.push(effect::effect(r, &advised.facts, &suggestions, &further, args.span())?);
     }
     let advice = assemble(advised, effects);
     let (width, glyphs) = (output::width(), output::glyphs());

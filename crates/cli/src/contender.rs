@@ -329,17 +329,14 @@ impl Contender {
 
     /// What it sets, for captions.
     pub(crate) fn settings(&self) -> String {
-        let mut out: Vec<String> =
-            self.knobs.iter().chain(&self.model).map(|(k, v)| format!("{k}={v}")).collect();
+        let set = self.knobs.iter().chain(&self.model).map(|(k, v)| format!("{k}={v}"));
+        let mut text = set.collect::<Vec<_>>().join(" ");
         if let Mempolicy::WeightedInterleave(weights) = &self.mempolicy {
             let all: Vec<String> = weights.iter().map(|(n, w)| format!("node {n} {w}")).collect();
-            let last = out.pop().unwrap_or_default();
-            out.push(format!(
-                "{last}, all tasks under MPOL_WEIGHTED_INTERLEAVE with weights by bandwidth: {}",
-                all.join(", ")
-            ));
+            text += ", all tasks under MPOL_WEIGHTED_INTERLEAVE with weights by bandwidth: ";
+            text += &all.join(", ");
         }
-        out.join(" ")
+        text
     }
 }
 

@@ -21,11 +21,8 @@ pub(crate) fn check_columns(settings: &[Setting], version: KernelVersion) -> Res
 
 /// Whether a kernel takes all of these, wherever they come from.
 pub(crate) fn check_all(settings: &[Setting], version: KernelVersion) -> Result<()> {
-    let mut knobs = Knobs::new(version);
-    for (name, value) in settings {
-        knobs.set(name, value).map_err(|e| anyhow!("{name}={value}: {e}"))?;
-    }
-    Ok(())
+    first_refused(settings, version)
+        .map_or(Ok(()), |(name, value, e)| Err(anyhow!("{name}={value}: {e}")))
 }
 
 /// What every command says about `--set`.
@@ -91,9 +88,15 @@ pub(crate) fn check_file(
     settings: &[Setting],
     version: KernelVersion,
 ) -> Result<()> {
+    first_refused(settings, version)
+        .map_or(Ok(()), |(name, _, e)| Err(anyhow!("{}: knobs.{name}: {e}", file.display())))
+}
+
+/// The first setting that this kernel refuses, and why.
+fn first_refused(
+    settings: &[Setting],
+    version: KernelVersion,
+) -> Option<(&str, &str, homenode_core::knobs::KnobError)> {
     let mut knobs = Knobs::new(version);
-    for (name, value) in settings {
-        knobs.set(name, value).map_err(|e| anyhow!("{}: knobs.{name}: {e}", file.display()))?;
-    }
-    Ok(())
+    settings.iter().find_map(|(k, v)| Some((k.as_str(), v.as_str(), knobs.set(k, v).err()?)))
 }

@@ -102,6 +102,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     knobs::check(&args.set, &[], setup.version)?;
     knobs::check_columns(&args.set, setup.version)?;
     let columns = contenders.parse(&args.columns)?;
+    // What a column can't be set to is told before minutes of replaying.
+    columns.iter().try_for_each(|c| c.setup(&setup, &args.set).map(drop))?;
     let this = homenode_config::read_machine(&args.machine)?;
     load::check(&args.recording, args.threads_anyway)?;
 
