@@ -8,11 +8,12 @@
 //! | `scale --n N --pages P [--mode M]` | N accesses, one thread, all P pages resident; knobs as booted (mode 1), or tiering in mode M |
 //! | `gather --n N --pages P` | the bare loop on as many entries of 8 bytes, same ids |
 //! | `off --n N --pages P --balancing none\|off` | balancing off, or its hook in the tick left out |
-//! | `quantum --n N --pages P --threads T --order quantum\|strict [--seed S]` | two scenarios in quanta or in strict order |
+//! | `parallel --n N --pages P --tasks T --cpus C --meet-us U` | N accesses of T tasks, spread over C CPUs, which meet at a barrier every U µs (0: never); balancing off |
+//! | `quantum --n N --pages P --threads T --order quantum\|strict [--seed S]` | two scenarios in quanta or in strict order; and one whose threads meet every 50 µs |
 
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
-    Content, Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
+    Again, Content, Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
 };
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -191,63 +192,109 @@ fn off(a: &Args) {
     println!("{{\"accesses\":{}}}", s.accesses());
 }
 
-/// Threads of one process. With `room`, all pages begin on the expander and DRAM
-/// takes what is used; without, DRAM holds a quarter and reclaim decides.
-fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed: u64) -> Scenario {
-    let map = || "heap".to_owned();
-    let mut steps = vec![Step::Touch { map: map() }];
-    steps.push(Step::Mbind { map: map(), policy: Mempolicy::Default });
-    steps.push(Step::Access {
-        map: map(),
-        pattern: Pattern::Gauss { sd: 83 },
-        write: 200,
-        compute: Picos(0),
-        until: Until::Accesses(each),
-    });
+/// Threads of one process on one mapping, each on a CPU of its own.
+fn threads(pages: u64, cpus: Vec<CpuId>, policy: Mempolicy, steps: Vec<Step>) -> Process {
+    Process {
+        name: "threads".into(),
+        cpus,
+        start: Picos(0),
+        policy: Mempolicy::Default,
+        memory_merge: false,
+        maps: vec![Map {
+            name: HEAP.to_owned(),
+            size: Pages(pages).bytes(),
+            file: false,
+            shared: false,
+            read_only: false,
+            huge: false,
+            content: Content::Own,
+            mergeable: false,
+            policy,
+        }],
+        steps,
+    }
+}
+fn scenario(process: Process, mode: u64, order: Order, seed: u64) -> Scenario {
     Scenario {
-        name: "quantum".into(),
+        name: "threads".into(),
         about: String::new(),
         machine: String::new(),
-        knobs: tiering(2, &[]),
+        knobs: tiering(mode, &[]),
         ksm: Vec::new(),
         model: Model { order, ..Model::default() },
         duration: None,
         seed,
-        processes: vec![Process {
-            name: "threads".into(),
-            cpus: (0..threads as u32).map(CpuId).collect(),
-            start: Picos(0),
-            policy: Mempolicy::Default,
-            memory_merge: false,
-            maps: vec![Map {
-                name: map(),
-                size: Pages(pages).bytes(),
-                file: false,
-                shared: false,
-                read_only: false,
-                huge: false,
-                content: Content::Own,
-                mergeable: false,
-                policy: if room { Mempolicy::Preferred(NodeId(1)) } else { Mempolicy::Default },
-            }],
-            steps,
-        }],
+        processes: vec![process],
         actions: Vec::new(),
     }
+}
+const HEAP: &str = "heap";
+fn access(pattern: Pattern, until: Until) -> Step {
+    Step::Access { map: HEAP.to_owned(), pattern, write: 200, compute: Picos(0), until }
+}
+/// Accesses in rounds of so long, after each of which all threads meet.
+fn meeting(every: Picos, rounds: u64) -> Vec<Step> {
+    let part = access(Pattern::Uniform, Until::Time(every));
+    vec![part, Step::Barrier, Step::Repeat { steps: 2, until: Again::Times(rounds) }]
+}
+
+fn parallel(a: &Args) {
+    let (pages, n) = (a.num("pages", 1 << 18), a.num("n", 50_000_000));
+    let (tasks, cpus) = (a.num("tasks", 8), a.num("cpus", 8));
+    // A machine with so many CPUs has the bandwidth for them: 2 GB/s each.
+    let mut m = machine(cpus as u32, pages * 2, pages);
+    for link in &mut m.links {
+        link.read_bandwidth.value = link.read_bandwidth.value.max(2000 * cpus);
+        link.write_bandwidth.value = link.write_bandwidth.value.max(2000 * cpus);
+    }
+    let on = (0..tasks).map(|i| CpuId((i * cpus / tasks) as u32)).collect();
+    let mut steps = vec![Step::Touch { map: HEAP.to_owned() }, Step::Barrier];
+    match Picos::from_us(a.num("meet-us", 0)) {
+        Picos::ZERO => steps.push(access(Pattern::Uniform, Until::Accesses(u64::MAX / 2))),
+        every => steps.extend(meeting(every, u64::MAX)),
+    }
+    let process = threads(pages, on, Mempolicy::Default, steps);
+    let scenario = scenario(process, 0, Order::Quantum(Picos::from_us(10)), 1);
+    let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
+    // Everything is there, and the caches of the host are warm, before the clock starts.
+    let step = 100_000_000;
+    while s.accesses() < pages + n / 4 {
+        s.run_until(s.now() + step);
+    }
+    let (before, began) = (s.accesses(), Instant::now());
+    while s.accesses() - before < n {
+        s.run_until(s.now() + step);
+    }
+    let (seconds, done) = (began.elapsed().as_secs_f64(), s.accesses() - before);
+    println!("{{\"accesses\":{done},\"seconds\":{seconds:.6}}}");
 }
 
 fn quantum(a: &Args) {
     let pages = a.num("pages", 1 << 18);
-    let threads = a.num("threads", 8);
-    let each = a.num("n", 160_000_000) / threads;
+    let tasks = a.num("threads", 8);
+    let each = a.num("n", 160_000_000) / tasks;
     let order = match a.text("order") {
         "strict" => Order::Strict,
         _ => Order::Quantum(Picos::from_us(10)),
     };
-    let run = |room: bool| {
+    // With `room`, all pages begin on the expander and DRAM takes what is used; without,
+    // DRAM holds a quarter and reclaim decides.
+    let run = |room: bool, meets: bool| {
         let fast = if room { pages * 2 + (1 << 19) } else { pages / 4 };
-        let m = machine(threads as u32 + 1, fast, pages);
-        let scenario = scenario(pages, threads, each, order, room, a.num("seed", 1));
+        let m = machine(tasks as u32 + 1, fast, pages);
+        let heap = || HEAP.to_owned();
+        let mut steps = vec![
+            Step::Touch { map: heap() },
+            Step::Mbind { map: heap(), policy: Mempolicy::Default },
+        ];
+        if meets {
+            steps.extend(meeting(Picos::from_us(50), each / 250));
+        } else {
+            steps.push(access(Pattern::Gauss { sd: 83 }, Until::Accesses(each)));
+        }
+        let first = if room { Mempolicy::Preferred(NodeId(1)) } else { Mempolicy::Default };
+        let process = threads(pages, (0..tasks as u32).map(CpuId).collect(), first, steps);
+        let scenario = scenario(process, 2, order, a.num("seed", 1));
         let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
         s.run();
         let p = s.processes().swap_remove(0);
@@ -272,13 +319,18 @@ fn quantum(a: &Args) {
         ];
         (steady, moves)
     };
-    let figures = |room: bool| {
-        let (mut all, moves) = run(room);
+    let figures = |room: bool, meets: bool| {
+        let (mut all, moves) = run(room, meets);
         all.extend(moves.into_iter().filter(|(_, v)| *v > 0.0));
         let all: Vec<String> = all.iter().map(|(n, v)| format!("\"{n}\":{v}")).collect();
         all.join(",")
     };
-    println!("{{\"figures\":{{{}}},\"pressure\":{{{}}}}}", figures(true), figures(false));
+    println!(
+        "{{\"figures\":{{{}}},\"meeting\":{{{}}},\"pressure\":{{{}}}}}",
+        figures(true, false),
+        figures(true, true),
+        figures(false, false)
+    );
 }
 
 fn main() {
@@ -302,9 +354,10 @@ fn main() {
         "scale" => scale(&a),
         "gather" => gather(&a),
         "off" => off(&a),
+        "parallel" => parallel(&a),
         "quantum" => quantum(&a),
         _ => {
-            eprintln!("hotloop: ids, sim, scale, gather, off or quantum");
+            eprintln!("hotloop: ids, sim, scale, gather, off, parallel or quantum");
             std::process::exit(2);
         }
     }

@@ -16,9 +16,13 @@ mod look;
 
 use crate::kernel::damon::Damon;
 use crate::kernel::{Ctx, Ordered};
+use crate::program::{Homenode, Kdamond};
 use crate::ring::{Pmu, Probe};
+use crate::simulation::Simulation;
 use crate::simulation::agent::{Agent, Job, Prices, Task, Work};
-use crate::simulation::{Program, Simulation};
+use crate::tasks::Kind;
+use crate::timeline::Event;
+use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::engine::seen::{Seen, Source};
 use homenode_core::units::Pages;
@@ -38,12 +42,12 @@ impl Agent {
             event: price(Cost::EventRead),
             seen: price(Cost::EngineSeen),
         };
-        let task = sim.helper(Program::Homenode);
+        let task = sim.start_daemon(Kind::Homenode, Box::new(Homenode));
         let (mut kdamond, mut damon) = (None, None);
         match source {
             Source::Damon => {
                 damon = Some(Damon::new(seed, price(Cost::DamonCheck)));
-                kdamond = Some(sim.helper(Program::Kdamond));
+                kdamond = Some(sim.start_daemon(Kind::Kdamond, Box::new(Kdamond)));
             }
             Source::HintFault => {
                 sim.kernel.probe = Some(Box::new(Probe::new(price(Cost::HintProbe))));
@@ -54,6 +58,7 @@ impl Agent {
             }
             Source::Residency => {}
         }
+        let alarm = sim.timeline.slot(Event::LookAround);
         sim.agent = Some(Box::new(Self {
             task,
             kdamond,
@@ -61,7 +66,7 @@ impl Agent {
             prices,
             jobs: VecDeque::new(),
             out: Vec::new(),
-            look_at: None,
+            alarm,
             known: BTreeMap::new(),
             read_at: None,
             watched: BTreeMap::new(),
@@ -179,5 +184,27 @@ impl Agent {
                 *at == spans.len()
             }
         }
+    }
+}
+
+impl Simulation {
+    /// A ring that is half full wakes its reader, once until it has read.
+    pub(crate) fn heed_rings(&mut self, when: u64) {
+        let half = self.kernel.probe.as_ref().is_some_and(|p| p.ring.is_half_full())
+            || self.pmu.as_ref().is_some_and(|p| p.ring.is_half_full());
+        let Some(agent) = self.agent.as_mut().filter(|_| half) else { return };
+        if agent.jobs.iter().any(|j| matches!(j, Job::LookAround)) {
+            return;
+        }
+        agent.jobs.push_back(Job::LookAround);
+        let task = agent.task;
+        self.wake_at(task, when, By::Kernel);
+    }
+    /// It is time to look around.
+    pub(crate) fn look_around(&mut self) {
+        let Some(agent) = &mut self.agent else { return };
+        agent.jobs.push_back(Job::LookAround);
+        let task = agent.task;
+        self.wake(task, By::Timer);
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::kernel::{Ctx, Kernel, Mapping};
 use crate::memory::MemoryError;
+use crate::program::Ids;
 use crate::replay::{Charge, Player, Recording};
-use crate::simulation::{Program, Simulation};
+use crate::simulation::Simulation;
 use crate::space::{Holds, Kind};
+use crate::tasks::Kind as TaskKind;
 use crate::watch::Watch;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
@@ -177,12 +179,12 @@ impl Simulation {
         let space = s.kernel.new_space();
         let player =
             Player::new(recording.clone(), 0, charge.as_per_insn, charge.overlap, charge.rounds);
-        let id = s.new_task(process, space, 0, Program::Turns(Box::new(player)), 0);
+        let id = s.new_task(TaskKind::Thread, process, space, 0, Box::new(player));
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;
         s.kernel.numa_born(id, None, 1, 0);
         s.replayed.insert(0, id);
-        s.enqueue(id, false);
+        s.enqueue(id, 0);
         Ok(s)
     }
 
@@ -204,14 +206,9 @@ impl Simulation {
         let space = s.kernel.new_space();
         let mut tasks = Vec::new();
         for (&cpu, ids) in cpus.iter().zip(ids) {
-            let cpu = s.cpu_place(cpu);
-            tasks.push(s.new_task(
-                process,
-                space,
-                cpu,
-                Program::Ids { ids: ids.clone(), at: 0 },
-                0,
-            ));
+            let cpu = s.cpus.place(cpu);
+            let program = Box::new(Ids::new(ids.clone()));
+            tasks.push(s.new_task(TaskKind::Thread, process, space, cpu, program));
         }
         s.kernel.spaces[space].as_mut().expect("just made").users = tasks.len() as u32;
         let mut ctx = Ctx { task: tasks[0], node: 0, cpu: 0, clock: 0 };
@@ -233,7 +230,7 @@ impl Simulation {
             s.kernel.numa_born(id, (i > 0).then_some(tasks[0]), i as u32 + 1, 0);
         }
         for id in tasks {
-            s.enqueue(id, false);
+            s.enqueue(id, s.tasks[id].cpu);
         }
         Ok(s)
     }
@@ -241,9 +238,7 @@ impl Simulation {
     /// Gives a thread of [`Simulation::with_ids`] other operations.
     pub fn replace_ids(&mut self, thread: usize, ids: Arc<[u32]>) {
         let daemons = self.machine.nodes.len();
-        if let Some(t) = self.tasks[daemons + thread].as_mut() {
-            t.program = Program::Ids { ids, at: 0 };
-        }
+        self.programs[daemons + thread] = Some(Box::new(Ids::new(ids)));
     }
 
     /// Lets somebody look on.

@@ -114,7 +114,7 @@ impl Watch for Witness {
 impl Checker {
     /// Begins to look on, from the start of a run: replaces whoever does so.
     pub fn watch(sim: &mut Simulation) -> Self {
-        let seen = Arc::new(Mutex::new(Seen { last: sim.now, ..Seen::default() }));
+        let seen = Arc::new(Mutex::new(Seen { last: sim.now(), ..Seen::default() }));
         let model = &sim.kernel.model;
         let witness = Witness {
             seen: seen.clone(),
@@ -181,13 +181,13 @@ impl Checker {
     /// What was found first, with the time at which it was.
     pub fn run(&self, sim: &mut Simulation, stop: u64, step: u64) -> Result<(), String> {
         loop {
-            let next = sim.now.saturating_add(step.max(1)).min(stop);
+            let next = sim.now().saturating_add(step.max(1)).min(stop);
             sim.run_until(next);
             let found = self.findings(sim);
             if !found.is_empty() {
-                return Err(format!("at {} ps:\n  {}", sim.now, found.join("\n  ")));
+                return Err(format!("at {} ps:\n  {}", sim.now(), found.join("\n  ")));
             }
-            if sim.idle() || sim.now >= stop {
+            if sim.idle() || sim.now() >= stop {
                 return Ok(());
             }
         }

@@ -134,7 +134,7 @@ impl Simulation {
     pub fn hash(&self) -> u64 {
         let mut h = Xxh3::new();
         let mut put = |v: u64| h.update(&v.to_le_bytes());
-        put(self.now);
+        put(self.now());
         // Where nothing can be merged, the hash is what it was before that was simulated.
         let merges = self.kernel.memory.contents.is_some();
         let counted = |i: &&Item| merges || !matches!(i, Item::KsmSwpinCopy | Item::CowKsm);

@@ -161,7 +161,7 @@ impl Simulation {
             File::Ksm(file) => self.write_ksm(path, file, text),
             File::Knob(knob) => {
                 let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
-                let done = self.kernel.set_knob(&knob.name(), text, who, self.now);
+                let done = self.kernel.set_knob(&knob.name(), text, who, self.now());
                 done.map(|()| Wrote::Done(Picos::ZERO)).map_err(|e| FileError::of_knob(path, e))
             }
             File::Block(block, view) => Job::parse(path, block, view, text).map(Wrote::Begins),

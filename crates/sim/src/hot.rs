@@ -27,16 +27,11 @@ pub(crate) type CostTable = [u64; KINDS];
 pub(crate) struct Counts([u64; KINDS]);
 
 impl Counts {
-    /// Adds the sums to `total` and begins anew.
-    pub(crate) fn drain_into(&mut self, total: &mut [u64; KINDS]) {
-        for (t, c) in total.iter_mut().zip(self.0) {
-            *t += c;
-        }
-        *self = Self::default();
-    }
-    /// Counts one access beside the loop.
-    pub(crate) fn add(&mut self, kind: usize) {
-        self.0[kind] += 1;
+    /// Takes the reads and the writes of a zone out.
+    #[inline]
+    pub(crate) fn take(&mut self, zone: usize) -> (u64, u64) {
+        let [read, write] = [zone * 2, zone * 2 + 1].map(|k| std::mem::take(&mut self.0[k]));
+        (read, write)
     }
 }
 
@@ -105,6 +100,14 @@ impl Tally for Array {
 const AHEAD: usize = 24;
 /// Bursts shorter than this cost more than timing each operation.
 const WORTHWHILE: usize = 20;
+
+/// Fetches the words of the first operations: another CPU has run meanwhile, and what
+/// the loop had fetched for these is gone.
+pub(crate) fn fetch_first(ops: &[u32], words: &[u32]) {
+    for op in &ops[..ops.len().min(AHEAD)] {
+        prefetch(words, (op & OP_PAGE) as usize);
+    }
+}
 
 /// Runs operations from `ops` until one raises an event or `*clock` reaches `end`.
 /// Returns how many were done; the one that raised the event is not among them.
@@ -213,6 +216,14 @@ fn stretch<T: Tally, const TIMED: bool>(
     done
 }
 
+/// Whether an access to a page with this word raises an event.
+#[inline(always)]
+pub(crate) fn is_event(op: u32, word: u32) -> bool {
+    // Present, not shared, and for a write writable: all in one test.
+    let must = (STATE | SHARED) | (op >> 31) << WRITE_SHIFT;
+    (word ^ (PRESENT | 1 << WRITE_SHIFT)) & must != 0
+}
+
 /// One access; false if it is an event.
 #[inline(always)]
 fn access<T: Tally, const TIMED: bool>(
@@ -225,9 +236,7 @@ fn access<T: Tally, const TIMED: bool>(
     let write = op >> 31;
     let word = &mut words[(op & OP_PAGE) as usize];
     let w = *word;
-    // Present, not shared, and for a write writable: all in one test.
-    let must = (STATE | SHARED) | write << WRITE_SHIFT;
-    if (w ^ (PRESENT | 1 << WRITE_SHIFT)) & must != 0 {
+    if is_event(op, w) {
         return false;
     }
     // Always stored: while reclaim clears these bits a branch guesses wrong often.

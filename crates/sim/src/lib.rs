@@ -2,22 +2,21 @@
 //! faults, scans, reclaim, migration.
 //!
 //! ```text
-//! scenario ─▶ program ─▶ engine ──ops──▶ hot loop ──▶ words of pages
-//! recording ─▶ replay ──┘  │ events          │ event
-//!                          ▼                 ▼
-//!                        kernel: fault, scan, reclaim, migrate ──▶ memory, space
-//!                          │ asks
-//!                          ▼
-//!                        rules of the core
-//!
-//! engine ──▶ files, agent, replay's turns ──▶ simulation ──▶ kernel
+//! scenario ─▶ steps ─┐          private ops
+//! recording ─▶ replay ├─ programs ─────────▶ hot loop ──▶ words of pages
+//! daemons ────────────┘    │ acts               │ event: an act
+//!      executive ──turns──▶│                    ▼
+//!                          └─────▶ kernel: fault, scan, reclaim, migrate ──▶ memory, space
+//!                                    │ asks
+//!                                    ▼
+//!                                  rules of the core
 //! ```
 //!
 //! Reading order: [`Setup`] and [`Simulation`] say what goes in and what comes out;
-//! `simulation` is what there is at a moment of time, `engine` who has the next turn,
-//! `files` and `agent` (homenode's task) what works on it meanwhile, `hot` the loop of
-//! ordinary accesses, `kernel` what happens at an event, `memory` and `page` what memory
-//! is, `lists` how it is ordered.
+//! `simulation` is what there is at a moment of time, `timeline`, `cpus`, `tasks` and
+//! `program` its parts, `executive` who has the next turn, `files` and `agent` (homenode's
+//! task) what works on it meanwhile, `hot` the loop of ordinary accesses, `kernel` what
+//! happens at an event, `memory` and `page` what memory is, `lists` how it is ordered.
 //!
 //! A run is single-threaded and the same on every machine: integers, ordered
 //! maps, labelled random streams.
@@ -36,23 +35,28 @@ pub mod watch;
 mod agent;
 mod build;
 mod content;
-mod engine;
+mod cpus;
+mod executive;
 mod figures;
 mod hot;
 mod kernel;
+mod lifecycle;
 mod lists;
 mod load;
 mod memory;
 mod overlap;
 mod page;
+mod patterns;
 mod program;
 mod ring;
 mod simulation;
 mod space;
 mod sweep;
 mod table;
+mod tasks;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 pub use build::{Setup, SimError};
 pub use figures::{MergeFigures, Stretch};

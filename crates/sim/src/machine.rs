@@ -19,6 +19,7 @@ use crate::build::SimError;
 use crate::simulation::Simulation;
 use crate::simulation::agent::Agent;
 use crate::vmstat::Item;
+use crate::watch::By;
 use homenode_core::engine::order::{Act, Order};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::knobs::KnobError;
@@ -116,8 +117,8 @@ impl SimMachine {
     pub fn spent(&self) -> Spent {
         let agent = self.sim.agent.as_ref().expect("started in new");
         Spent {
-            homenode: self.sim.ran_of(agent.task),
-            kdamond: agent.kdamond.map_or(0, |k| self.sim.ran_of(k)),
+            homenode: self.sim.tasks[agent.task].ran,
+            kdamond: agent.kdamond.map_or(0, |k| self.sim.tasks[k].ran),
             sampled: self.sim.kernel.probe.as_ref().map_or(0, |p| p.spent)
                 + self.sim.pmu.as_ref().map_or(0, |p| p.spent),
         }
@@ -138,7 +139,7 @@ impl SimMachine {
         if let Some(pid) = pid {
             self.sim.kernel.numa[first].pid = pid;
         }
-        let space = self.sim.tasks[first].as_ref().expect("just started").space;
+        let space = self.sim.tasks[first].space;
         let vmas = &self.sim.kernel.space(space).vmas;
         let spans = vmas.iter().map(|v| Span { start: v.start, end: v.end }).collect();
         let procs = self.sim.procs();
@@ -186,6 +187,7 @@ impl SimMachine {
     }
     fn stop(&mut self, out: &mut Vec<Seen>) -> ObserveError {
         self.ended = true;
+        self.sim.settle_all();
         let agent = self.agent();
         agent.finish();
         agent.deliver(out);
@@ -214,7 +216,7 @@ impl Machine for SimMachine {
         &self.sim.machine
     }
     fn now(&self) -> Picos {
-        Picos(self.sim.now)
+        Picos(self.sim.now())
     }
     /// Reading what there is to see takes time of its own: the machine's clock is
     /// somewhat beyond `until` afterwards.
@@ -222,24 +224,25 @@ impl Machine for SimMachine {
         if self.ended {
             return Err(ObserveError::Ended);
         }
-        if until.0 <= self.sim.now {
-            self.sim.look_now();
+        if until.0 <= self.sim.now() {
+            self.sim.look_around();
         } else {
-            self.agent().look_at = Some(until.0);
-            self.sim.at_look_around(until.0);
+            let alarm = self.agent().alarm;
+            self.sim.timeline.set(alarm, until.0);
         }
         let (task, busy) = (self.agent().task, !self.agent().is_idle());
         if busy {
-            self.sim.wake_helper(task);
+            self.sim.wake(task, By::Outside);
         }
         while !self.sim.speaks {
-            if self.sim.idle() || self.sim.now >= self.limit {
+            if self.sim.idle() || self.sim.now() >= self.limit {
                 return Err(self.stop(out));
             }
             self.sim.run_until(self.limit);
         }
         self.sim.speaks = false;
-        self.agent().look_at = None;
+        let alarm = self.agent().alarm;
+        self.sim.timeline.clear(alarm);
         self.agent().deliver(out);
         Ok(())
     }
@@ -254,7 +257,7 @@ impl Machine for SimMachine {
         let Simulation { agent, machine, .. } = &mut self.sim;
         agent.as_mut().expect("started in new").order(order.id, &order.act, space, machine);
         let task = self.agent().task;
-        self.sim.wake_helper(task);
+        self.sim.wake(task, By::Outside);
         Ok(())
     }
     fn knob(&mut self, op: KnobOp<'_>) -> Result<String, KnobError> {

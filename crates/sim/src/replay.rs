@@ -21,13 +21,15 @@
 //! beside those of the rounds before. Between tasks, forks, thread starts and waits for a
 //! child's end are kept; other waiting is not in a recording.
 
-use crate::hot::KINDS;
+use crate::hot::{KINDS, OP_WRITE, is_event};
 use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
-use crate::overlap::Overlap;
-use crate::page::{PRESENT, SHARED, STATE, WRITE, Word, YOUNG};
-use crate::simulation::{Program, Run, Simulation, Task, Turn};
+use crate::overlap::{Floor, Overlap};
+use crate::page::{Word, YOUNG};
+use crate::program::{Ahead, Program};
+use crate::simulation::Simulation;
 use crate::space::{Holds, Kind};
+use crate::tasks::{Home, Run, Task, Why};
 use homenode_core::scenario::Mempolicy;
 use homenode_core::units::HUGE_PAGES;
 use std::collections::BTreeMap;
@@ -266,15 +268,30 @@ pub struct Charge {
     pub overlap: Option<Overlap>,
 }
 
-/// The state of a task that replays its track.
+/// Lines by kind, the grains that they lie in, and those that are written in part.
+#[derive(Clone, Default)]
+struct Lines {
+    all: [u64; KINDS],
+    grains: [u64; KINDS],
+    parts: [u64; KINDS],
+}
+
+/// A task that replays its track.
 pub(crate) struct Player {
     recording: Arc<Recording>,
     track: usize,
     /// Tracks of the tasks above it, from the first one's on.
     above: Vec<usize>,
+    /// The row that comes next.
     at: usize,
-    /// Computing that is left before the row at `at`; `u64::MAX`: not begun.
+    /// Computing that is left before it; `u64::MAX`: not begun.
     compute: u64,
+    /// Both when it began to run ahead.
+    began: (usize, u64),
+    /// What it has run ahead.
+    lines: Lines,
+    /// The least times of a line, for a window of load and a CPU.
+    floor: Option<((u64, usize), Floor)>,
     attos: u64,
     overlap: Option<Overlap>,
     rounds: Rounds,
@@ -303,6 +320,9 @@ impl Player {
             above: Vec::new(),
             at: 0,
             compute: NOT_BEGUN,
+            began: (0, NOT_BEGUN),
+            lines: Lines::default(),
+            floor: None,
             attos,
             overlap,
             rounds,
@@ -324,142 +344,184 @@ impl Simulation {
     }
 }
 
-impl Turn for Player {
-    /// Charges rows until `end`.
-    fn turn(&mut self, sim: &mut Simulation, id: usize, task: &mut Task, end: u64) {
-        let (mut sum, mut grains, mut parts) = ([0; KINDS], [0; KINDS], [0; KINDS]);
-        let mut in_page = [0; KINDS / 2];
-        for (n, zone) in in_page.iter_mut().zip(&sim.kernel.memory.zones) {
-            *n = sim.kernel.loads[zone.node].grains_in_page();
-        }
-        let mut floor = None;
+impl Program for Player {
+    fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
+        self.began = (self.at, self.compute);
+        self.rows(sim, id, until)
+    }
+    fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
+        (self.at, self.compute) = self.began;
+        self.lines = Lines::default();
+        self.rows(sim, id, to).clock
+    }
+    fn settle(&mut self, sim: &mut Simulation, id: usize) {
+        let lines = std::mem::take(&mut self.lines);
+        sim.account_lines(id, &lines.all, &lines.grains, &lines.parts);
+        self.began = (self.at, self.compute);
+    }
+    fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
         let recording = self.recording.clone();
         let track = &recording.tracks[self.track];
-        while task.clock < end && task.run == Run::Runnable {
-            let latency = *sim.latency_from(task.cpu);
-            let parallelism = sim.parallelism;
-            let Some(row) = track.rows.get(self.at) else {
-                self.track_done(sim, id, task);
-                continue;
-            };
-            if self.compute == NOT_BEGUN {
-                self.compute = (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64;
-            }
-            if self.compute > end - task.clock {
-                self.compute -= end - task.clock;
-                task.clock = end;
-                break;
-            }
-            task.clock += self.compute;
-            self.compute = NOT_BEGUN;
-            self.at += 1;
-            if row.what & 2 != 0 {
-                self.other(sim, id, task, track.others[row.number() as usize]);
-                continue;
-            }
-            let write = row.what & 1 != 0;
-            let Some(page) = self.find(sim, id, task, row.number(), write) else { break };
-            let w = sim.kernel.memory.words[page as usize];
-            let must = STATE | SHARED | if write { WRITE } else { 0 };
-            let zone = if (w ^ (PRESENT | WRITE)) & must == 0 {
-                sim.kernel.memory.words[page as usize] = w | YOUNG;
-                Word(w).zone()
-            } else {
-                let mut ctx = sim.ctx_of(id, task);
-                let served = sim.serve(&mut ctx, task.process, page, write);
-                task.clock = ctx.clock;
-                match served {
-                    Ok(zone) => zone,
-                    Err(why) => {
-                        sim.kill(task, why);
-                        break;
-                    }
-                }
-            };
-            let (r, wr) = (u64::from(row.reads), u64::from(row.writes));
-            // Lines of one page, close in time: where they are many, they share grains.
-            let shared = |lines: u64| lines.min(lines.div_ceil(PAGE_LINES) * in_page[zone]);
-            grains[zone * 2] += shared(r);
-            grains[zone * 2 + 1] += shared(wr);
-            parts[zone * 2 + 1] += if wr > in_page[zone] { 0 } else { wr };
-            task.clock += match self.overlap {
-                None => (r * latency[zone * 2] + wr * latency[zone * 2 + 1]) * 1000 / parallelism,
-                Some(o) => {
-                    let stream = row.what & 4 != 0;
-                    let floor = floor.get_or_insert_with(|| sim.floor_from(task.cpu, &o));
-                    let insns = if stream { 0 } else { u64::from(row.insns) };
-                    let time = |n, k: usize| {
-                        o.time(n, r + wr, insns, latency[k], floor[usize::from(stream)][k])
-                    };
-                    let misses =
-                        if r + wr == 0 { 0 } else { time(r, zone * 2) + time(wr, zone * 2 + 1) };
-                    let compute =
-                        (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64;
-                    misses.saturating_sub(o.hidden(compute, self.attos, stream))
-                }
-            };
-            sum[zone * 2] += r;
-            sum[zone * 2 + 1] += wr;
-            if let Some(pmu) = sim.pmu.as_deref_mut() {
-                let from = sim.machine.cpus[task.cpu].node;
-                task.clock += pmu.accesses((task.cpu, from), task.space, row.number(), r + wr);
-            }
+        let Some(row) = track.rows.get(self.at) else { return self.track_done(sim, id) };
+        if self.compute != 0 {
+            return;
         }
-        sim.account_lines(task, &sum, &grains, &parts);
+        self.at += 1;
+        self.compute = NOT_BEGUN;
+        if row.what & 2 != 0 {
+            self.other(sim, id, track.others[row.number() as usize]);
+        } else {
+            self.access(sim, id, row);
+        }
     }
 }
 
 impl Player {
-    /// The place of a virtual page; maps its surroundings if nothing is mapped there,
-    /// and lifts a protection that the recorded program must have lifted.
-    fn find(
-        &mut self,
-        sim: &mut Simulation,
-        id: usize,
-        task: &mut Task,
-        vpn: u64,
-        write: bool,
-    ) -> Option<u32> {
-        let changes = sim.kernel.space(task.space).changes;
-        let slot = vpn as usize % CACHE;
-        let (page, state, place) = self.cache[slot];
-        if page == (vpn << 1 | u64::from(write)) && state == changes {
-            return Some(place);
+    /// Computing before a row, in picoseconds.
+    fn computing(&self, row: &Row) -> u64 {
+        (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64
+    }
+    /// Charges rows until `until`, and stops before one that others could notice.
+    fn rows(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
+        let recording = self.recording.clone();
+        let track = &recording.tracks[self.track];
+        let Task { mut clock, space, .. } = sim.tasks[id];
+        // Samples are seen by others, and cost time at their place.
+        let sampled = sim.pmu.as_ref().is_some_and(|p| p.watched.contains(&space));
+        while clock < until {
+            let Some(row) = track.rows.get(self.at) else { return Ahead { clock, act: true } };
+            if self.compute == NOT_BEGUN {
+                self.compute = self.computing(row);
+            }
+            if self.compute > until - clock {
+                self.compute -= until - clock;
+                clock = until;
+                break;
+            }
+            clock += std::mem::take(&mut self.compute);
+            let write = row.what & 1 != 0;
+            let page = if sampled || row.what & 2 != 0 {
+                None
+            } else {
+                self.known(sim, space, row.number(), write)
+            };
+            let Some(page) = page else { return Ahead { clock, act: true } };
+            let word = &mut sim.kernel.memory.words[page as usize];
+            if is_event(if write { OP_WRITE } else { 0 }, *word) {
+                return Ahead { clock, act: true };
+            }
+            *word |= YOUNG;
+            let zone = Word(*word).zone();
+            self.at += 1;
+            self.compute = NOT_BEGUN;
+            clock += self.misses(sim, id, row, zone);
         }
-        let space = task.space;
-        let mut at = sim.kernel.space(space).find(vpn);
-        if at.is_none() {
+        Ahead { clock, act: false }
+    }
+    /// Does an access at its time, whatever it raises.
+    fn access(&mut self, sim: &mut Simulation, id: usize, row: &Row) {
+        let write = row.what & 1 != 0;
+        let Some(page) = self.find(sim, id, row.number(), write) else { return };
+        let word = sim.kernel.memory.words[page as usize];
+        let zone = if is_event(if write { OP_WRITE } else { 0 }, word) {
+            let mut ctx = sim.ctx(id);
+            let began = ctx.clock;
+            let served = sim.serve(&mut ctx, sim.tasks[id].process, page, write);
+            sim.charge(id, ctx.clock - began, Why::System);
+            match served {
+                Ok(zone) => zone,
+                Err(why) => return sim.kill(id, why),
+            }
+        } else {
+            sim.kernel.memory.words[page as usize] = word | YOUNG;
+            Word(word).zone()
+        };
+        let time = self.misses(sim, id, row, zone);
+        sim.charge(id, time, Why::User);
+        self.settle(sim, id);
+        if let Some(pmu) = sim.pmu.as_deref_mut() {
+            let Task { cpu, space, .. } = sim.tasks[id];
+            let from = sim.machine.cpus[cpu].node;
+            let lines = u64::from(row.reads) + u64::from(row.writes);
+            let cost = pmu.accesses((cpu, from), space, row.number(), lines);
+            sim.charge(id, cost, Why::System);
+        }
+    }
+    /// Counts the lines of an access; what they take.
+    fn misses(&mut self, sim: &Simulation, id: usize, row: &Row, zone: usize) -> u64 {
+        let (read, write) = (zone * 2, zone * 2 + 1);
+        let (r, w) = (u64::from(row.reads), u64::from(row.writes));
+        self.lines.all[read] += r;
+        self.lines.all[write] += w;
+        // Lines of one page, close in time: where they are many, they share grains.
+        let in_page = sim.kernel.loads[sim.kernel.memory.zones[zone].node].grains_in_page();
+        let shared = |lines: u64| lines.min(lines.div_ceil(PAGE_LINES) * in_page);
+        self.lines.grains[read] += shared(r);
+        self.lines.grains[write] += shared(w);
+        self.lines.parts[write] += if w > in_page { 0 } else { w };
+        let cpu = sim.tasks[id].cpu;
+        let latency = sim.latency_from(cpu);
+        let Some(o) = self.overlap else {
+            return (r * latency[read] + w * latency[write]) * 1000 / sim.parallelism;
+        };
+        let stream = row.what & 4 != 0;
+        let at = (sim.window(), cpu);
+        let floor = match self.floor {
+            Some((of, floor)) if of == at => floor,
+            _ => self.floor.insert((at, sim.floor_from(cpu, &o))).1,
+        };
+        let insns = if stream { 0 } else { u64::from(row.insns) };
+        let time = |n, k: usize| o.time(n, r + w, insns, latency[k], floor[usize::from(stream)][k]);
+        let misses = if r + w == 0 { 0 } else { time(r, read) + time(w, write) };
+        misses.saturating_sub(o.hidden(self.computing(row), self.attos, stream))
+    }
+
+    /// The place of a virtual page that is mapped for this kind of access.
+    fn known(&mut self, sim: &mut Simulation, space: usize, vpn: u64, write: bool) -> Option<u32> {
+        let space = sim.kernel.space_mut(space);
+        let key = vpn << 1 | u64::from(write);
+        let slot = &mut self.cache[vpn as usize % CACHE];
+        if (slot.0, slot.1) == (key, space.changes) {
+            return Some(slot.2);
+        }
+        let kind = &space.vmas[space.find(vpn)?].kind;
+        let (allowed, file) = (kind.readable && (kind.writable || !write), kind.file);
+        let place = space.page(vpn, file).filter(|_| allowed)?;
+        *slot = (key, space.changes, place);
+        Some(place)
+    }
+    /// The same; maps its surroundings if nothing is mapped there, and lifts a protection
+    /// that the recorded program must have lifted.
+    fn find(&mut self, sim: &mut Simulation, id: usize, vpn: u64, write: bool) -> Option<u32> {
+        let number = sim.tasks[id].space;
+        let space = sim.kernel.space(number);
+        if space.find(vpn).is_none() {
             let (lo, hi) = (vpn & !(HUGE_PAGES - 1), (vpn | (HUGE_PAGES - 1)) + 1);
-            let vmas = &sim.kernel.space(space).vmas;
+            let vmas = &space.vmas;
             let start =
                 vmas.iter().filter(|v| v.end <= vpn).map(|v| v.end).max().unwrap_or(0).max(lo);
             let end =
                 vmas.iter().filter(|v| v.start > vpn).map(|v| v.start).min().unwrap_or(hi).min(hi);
-            map(sim, id, task, start, end - start, [true, true, false], false, false);
-            at = sim.kernel.space(space).find(vpn);
+            map(sim, id, start, end - start, [true, true, false], false, false);
         }
-        let v = &mut sim.kernel.space_mut(space).vmas[at?];
-        if write && !v.kind.writable {
-            v.kind.writable = true;
-        }
-        v.kind.readable = true;
-        let file = v.kind.file;
-        let place = sim.kernel.space_mut(space).page(vpn, file)?;
-        let changes = sim.kernel.space(space).changes;
-        self.cache[slot] = (vpn << 1 | u64::from(write), changes, place);
-        Some(place)
+        let space = sim.kernel.space_mut(number);
+        let at = space.find(vpn)?;
+        let kind = &mut space.vmas[at].kind;
+        kind.writable |= write;
+        kind.readable = true;
+        self.known(sim, number, vpn, write)
     }
 
     /// What is no access.
-    fn other(&mut self, sim: &mut Simulation, id: usize, task: &mut Task, op: Op) {
-        let space = task.space;
-        let mut ctx = sim.ctx_of(id, task);
+    fn other(&mut self, sim: &mut Simulation, id: usize, op: Op) {
+        let space = sim.tasks[id].space;
+        let mut ctx = sim.ctx(id);
+        let began = ctx.clock;
         match op {
             // `map` and `remap` may not make the first pages of a space reappear later.
             Op::Access { .. } => {}
             Op::Map { page, pages, prot, file, shared } => {
-                map(sim, id, task, page, pages, prot, file, shared);
-                return;
+                return map(sim, id, page, pages, prot, file, shared);
             }
             Op::Unmap { page, pages } => sim.kernel.unmap(&mut ctx, space, page, page + pages),
             Op::Discard { page, pages } => sim.kernel.discard(&mut ctx, space, page, page + pages),
@@ -469,19 +531,17 @@ impl Player {
             Op::Remap { page, pages, to } => {
                 if let Err(e) = sim.kernel.remap(&mut ctx, space, page, pages, to) {
                     sim.memory_error.get_or_insert(e);
-                    task.run = Run::Ended;
+                    sim.tasks[id].run = Run::Ended;
                 }
             }
             Op::Exec => {
                 sim.kernel.numa_exec(id);
                 if let Err(e) = sim.kernel.exec_space(&mut ctx, space) {
                     sim.memory_error.get_or_insert(e);
-                    task.run = Run::Ended;
+                    sim.tasks[id].run = Run::Ended;
                 }
             }
-            Op::Exit => {
-                self.at = usize::MAX;
-            }
+            Op::Exit => self.at = usize::MAX,
             Op::Fork { child } | Op::Thread { child } => {
                 // A task that starts itself, be it through others, would do so for ever.
                 let (child_track, mut above) = (child as usize, self.above.clone());
@@ -489,89 +549,76 @@ impl Player {
                 if child_track >= self.recording.tracks.len() || above.contains(&child_track) {
                     return;
                 }
-                let mut player = Player::new(
-                    self.recording.clone(),
-                    child as usize,
-                    self.attos,
-                    self.overlap,
-                    self.rounds,
-                );
+                let recording = self.recording.clone();
+                let mut player =
+                    Self::new(recording, child_track, self.attos, self.overlap, self.rounds);
                 player.above = above;
-                let program = Program::Turns(Box::new(player));
+                let program = Box::new(player);
                 let born = if matches!(op, Op::Fork { .. }) {
-                    sim.fork_task(id, task, program)
+                    sim.fork_task(&mut ctx, id, program)
                 } else {
-                    Some(sim.thread_task(id, task, program))
+                    Some(sim.thread_task(id, program))
                 };
                 if let Some(born) = born {
                     sim.replayed.insert(child, born);
-                    sim.spread(born, false);
+                    let cpu = sim.place(sim.tasks[born].cpu, Home::Any);
+                    sim.enqueue(born, cpu);
                 }
-                return;
             }
             Op::Wait { child } => {
                 let running = child
                     .and_then(|c| sim.replayed.get(&c).copied())
-                    .filter(|&c| {
-                        c != id && sim.tasks[c].as_ref().is_some_and(|t| t.run != Run::Ended)
-                    })
+                    .filter(|&c| c != id && sim.tasks[c].run != Run::Ended)
                     // Who waits for this task, be it in the end, is not waited for.
                     .filter(|&c| !waits_for(sim, c, id));
                 if let Some(other) = running {
-                    task.waits_for = Some(other);
-                    task.run = Run::Waiting;
+                    sim.wait_for(id, other);
                 }
             }
         }
-        task.clock = ctx.clock;
+        sim.charge(id, ctx.clock - began, Why::System);
     }
 
     /// The track is at its end: again when the whole round is, or over.
-    fn track_done(&mut self, sim: &mut Simulation, id: usize, task: &mut Task) {
+    fn track_done(&mut self, sim: &mut Simulation, id: usize) {
         if self.track != 0 {
-            task.run = Run::Ended;
+            sim.tasks[id].run = Run::Ended;
             return;
         }
         // Its turn comes again when that one has ended; then there may be another.
-        if let Some(other) = self.unfinished(sim, id, task) {
-            task.waits_for = Some(other);
-            task.run = Run::Waiting;
-            return;
+        if let Some(other) = self.unfinished(sim, id) {
+            return sim.wait_for(id, other);
         }
         self.round_from = sim.tasks.len();
         self.done += 1;
-        sim.round_ends.push(task.clock);
+        let clock = sim.tasks[id].clock;
+        sim.round_ends.push(clock);
         let over = match self.rounds {
             Rounds::Count(n) => self.done >= n,
-            Rounds::Until(t) => task.clock >= t,
+            Rounds::Until(t) => clock >= t,
         };
         let empty = self.recording.tracks[0].begin >= self.recording.tracks[0].rows.len();
         if over || empty {
-            task.run = Run::Ended;
+            sim.tasks[id].run = Run::Ended;
         } else {
             self.at = self.recording.tracks[0].begin;
         }
     }
-}
-
-impl Player {
     /// A task of this round that has not ended. One that waits for this task, perhaps
     /// through others, would be waited for without end.
-    fn unfinished(&self, sim: &Simulation, id: usize, task: &Task) -> Option<usize> {
+    fn unfinished(&self, sim: &Simulation, id: usize) -> Option<usize> {
+        let process = sim.tasks[id].process;
         (self.round_from..sim.tasks.len()).find(|&other| {
-            sim.tasks[other]
-                .as_ref()
-                .is_some_and(|t| other != id && t.process == task.process && t.run != Run::Ended)
-                && !waits_for(sim, other, id)
+            let task = &sim.tasks[other];
+            let lives = other != id && task.process == process && task.run != Run::Ended;
+            lives && !waits_for(sim, other, id)
         })
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "what mmap takes")]
 fn map(
     sim: &mut Simulation,
     id: usize,
-    task: &mut Task,
     page: u64,
     pages: u64,
     prot: [bool; 3],
@@ -579,6 +626,7 @@ fn map(
     shared: bool,
 ) {
     let [readable, writable, executable] = prot;
+    let space = sim.tasks[id].space;
     let kind = Kind {
         // A private file mapping that may be written is anonymous once it is: the
         // program's data. Those that can't be written share the file's pages.
@@ -593,26 +641,26 @@ fn map(
         mergeable: false,
     };
     // Made again in a later round where one still stands, it keeps its pages: see the top.
-    if !sim.round_ends.is_empty() && sim.kernel.space(task.space).is_mapped(page, page + pages) {
+    if !sim.round_ends.is_empty() && sim.kernel.space(space).is_mapped(page, page + pages) {
         return;
     }
     let policy = sim.kernel.numa[id].policy.clone();
-    let mut ctx = sim.ctx_of(id, task);
+    let mut ctx = sim.ctx(id);
+    let began = ctx.clock;
     let mapping = Mapping { start: page, pages, kind, name: String::new() };
-    let made = sim.kernel.map(&mut ctx, task.space, mapping, &policy);
-    task.clock = ctx.clock;
+    let made = sim.kernel.map(&mut ctx, space, mapping, &policy);
+    sim.charge(id, ctx.clock - began, Why::System);
     if let Err(e) = made {
         sim.memory_error.get_or_insert(e);
-        task.run = Run::Ended;
+        sim.tasks[id].run = Run::Ended;
     }
 }
 
 /// Whether a task waits for another's end, perhaps through others.
 fn waits_for(sim: &Simulation, task: usize, other: usize) -> bool {
-    let next = |t: usize| sim.tasks[t].as_ref().and_then(|t| t.waits_for);
-    let mut at = next(task);
+    let mut at = sim.tasks[task].waits_for();
     while let Some(t) = at.filter(|&t| t != other) {
-        at = next(t);
+        at = sim.tasks[t].waits_for();
     }
     at.is_some()
 }

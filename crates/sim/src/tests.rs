@@ -5,6 +5,7 @@ mod support;
 
 mod bench;
 mod checker;
+mod executive;
 mod files;
 mod lists;
 mod merge;

@@ -11,7 +11,8 @@
 //! Source: specs/end-to-end.md#twin
 
 use crate::build::{Setup, SimError};
-use crate::simulation::{Run, Simulation};
+use crate::simulation::Simulation;
+use crate::watch::By;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{
     Content, Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until,
@@ -182,11 +183,11 @@ impl KernelStage for Twin {
         // A process's first task has its number.
         let task = self.sim.kernel.numa.iter().position(|n| n.pid == who.pid);
         let id = task.ok_or_else(|| format!("process {} is not there", who.pid))?;
-        let asleep = |sim: &Simulation| sim.task(id).run == Run::Sleeping;
+        let asleep = |sim: &Simulation| sim.tasks[id].sleeps();
         if !asleep(&self.sim) {
             return Err(format!("process {} does not wait to be asked", who.pid));
         }
-        self.sim.enqueue(id, false);
+        self.sim.wake(id, By::Outside);
         for _ in 0..TOUCHES {
             self.run()?;
             if asleep(&self.sim) {

@@ -1,5 +1,18 @@
 //! Who looks on: checkers are told what happens, and can't change it.
 
+/// Who wakes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Its timer.
+    Timer,
+    /// Another task, by number.
+    Task(usize),
+    /// The kernel: memory runs low, there is work for a daemon.
+    Kernel,
+    /// Somebody outside of virtual time.
+    Outside,
+}
+
 /// Told of the kernel's actions. Node arguments are places.
 pub trait Watch: Send {
     /// A promotion has been admitted and its pages taken: `free` and `high` are those of
@@ -25,7 +38,12 @@ pub trait Watch: Send {
     fn refused(&mut self, node: usize, pages: u64, demotion_signalled: bool) {
         let _ = (node, pages, demotion_signalled);
     }
-    /// A quantum has ended at this time (picoseconds).
+    /// A task was woken at `now` and may run from `begins` on (picoseconds): later only
+    /// where its CPU is still busy with an act that can't be interrupted.
+    fn woken(&mut self, pid: u32, by: By, now: u64, begins: u64) {
+        let _ = (pid, by, now, begins);
+    }
+    /// Time has come so far (picoseconds).
     fn time(&mut self, now: u64) {
         let _ = now;
     }

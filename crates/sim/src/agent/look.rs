@@ -14,8 +14,9 @@ use crate::kernel::{Ctx, Kernel, TICK};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
 use crate::ring::PERIOD;
+use crate::simulation::Simulation;
 use crate::simulation::agent::Agent;
-use crate::simulation::{Run, Simulation};
+use crate::watch::By;
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
@@ -59,7 +60,7 @@ impl Agent {
             damon.add(&sim.kernel, space);
             if !self.damon_runs {
                 self.damon_runs = true;
-                sim.wake_helper(kdamond);
+                sim.wake(kdamond, By::Task(self.task));
             }
         }
     }
@@ -107,8 +108,8 @@ impl Agent {
     pub(super) fn look(&mut self, sim: &mut Simulation) -> (u64, Vec<Seen>) {
         let p = self.prices;
         let (mut cost, mut seen) = (0, Vec::new());
-        if self.read_at.is_none_or(|at| at + PROC_EVERY <= sim.now) {
-            self.read_at = Some(sim.now);
+        if self.read_at.is_none_or(|at| at + PROC_EVERY <= sim.now()) {
+            self.read_at = Some(sim.now());
             cost += self.read_procs(sim, &mut seen);
         }
         for (place, node) in sim.machine.nodes.iter().enumerate() {
@@ -202,7 +203,9 @@ impl Simulation {
     pub(crate) fn procs(&self) -> Vec<Proc> {
         let mut all: BTreeMap<usize, Proc> = BTreeMap::new();
         for (id, t) in self.tasks.iter().enumerate() {
-            let Some(t) = t.as_deref().filter(|t| t.process != usize::MAX) else { continue };
+            if t.process == usize::MAX {
+                continue;
+            }
             if self.kernel.spaces.get(t.space).is_none_or(Option::is_none) {
                 continue;
             }
@@ -213,10 +216,10 @@ impl Simulation {
             let new = Proc { who, space: t.space, ran: 0, node: None, rss };
             let first = !all.contains_key(&t.space);
             let p = all.entry(t.space).or_insert(new);
-            p.ran += t.ran;
+            p.ran += self.ran_until_now(id);
             if first {
                 p.node = Some(node);
-            } else if t.run != Run::Ended && p.node != Some(node) {
+            } else if t.lives() && p.node != Some(node) {
                 p.node = None;
             }
         }
@@ -224,7 +227,7 @@ impl Simulation {
     }
     /// The policy of a space's tasks, as `numa_maps` shows it.
     pub(crate) fn policy_of(&self, space: usize) -> homenode_core::scenario::Mempolicy {
-        let own = self.tasks.iter().position(|t| t.as_deref().is_some_and(|t| t.space == space));
+        let own = self.tasks.iter().position(|t| t.space == space);
         own.map(|id| self.kernel.numa[id].policy.clone()).unwrap_or_default()
     }
     /// A node's zones as `/proc/zoneinfo` shows them.

@@ -16,7 +16,10 @@
 
 use super::ksm::{Wrote, would_wait};
 use crate::kernel::Ctx;
-use crate::simulation::{FileError, Job, Outcome, Program, Run, Simulation, Task};
+use crate::program::Writer;
+use crate::simulation::{FileError, Job, Outcome, Simulation};
+use crate::tasks::Kind;
+use crate::watch::By;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{FileOp, Rights, names_in};
 use homenode_core::units::Picos;
@@ -41,7 +44,7 @@ impl Simulation {
         match self.write_timed(path, text, who)? {
             Wrote::Done(_) => {
                 // Nobody else may look before time goes on.
-                self.heed_ksmd();
+                self.heed(self.now());
                 Ok(())
             }
             Wrote::Waits => Err(would_wait(path)),
@@ -55,12 +58,10 @@ impl Simulation {
     }
 
     /// The time of an action has come.
-    pub(crate) fn act(&mut self, number: usize) {
+    pub(crate) fn act_on_file(&mut self, number: usize) {
         self.attempt(number);
         // It may have been the one that others waited for.
         self.act_again();
-        // Where all CPUs are idle nobody else looks after what was written.
-        self.heed_ksmd();
     }
 
     fn attempt(&mut self, number: usize) {
@@ -108,47 +109,40 @@ impl Simulation {
 
     /// A write of a scenario: the writer's task is woken for it.
     fn finish_later(&mut self, job: Job) {
-        self.writer.jobs.push_back(job);
-        let id = match self.writer.task {
+        self.writing.jobs.push_back(job);
+        let id = match self.writing.task {
             Some(id) => id,
             None => {
-                let id = self.helper(Program::Writer);
-                self.writer.task = Some(id);
+                let id = self.start_daemon(Kind::Writer, Box::new(Writer));
+                self.writing.task = Some(id);
                 id
             }
         };
-        if self.tasks[id].as_ref().is_some_and(|t| t.run == Run::Sleeping) {
-            self.spread(id, false);
-        }
+        self.wake(id, By::Kernel);
     }
     /// A write from outside of virtual time: those that wait come first, all at once.
     fn finish_now(&mut self, job: Job) -> Result<(), FileError> {
-        self.writer.jobs.push_back(job);
+        self.writing.jobs.push_back(job);
         let cpu = self.machine.cpus.first().map_or(0, |c| c.id.0);
         let node = self.machine.cpus.first().and_then(|c| self.machine.position(c.node));
-        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now };
+        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now() };
         loop {
-            let done = self.go_on(&mut ctx, u64::MAX).unwrap_or(Ok(()));
-            if self.writer.jobs.is_empty() {
+            let done = self.go_on_writing(&mut ctx, u64::MAX).unwrap_or(Ok(()));
+            if self.writing.jobs.is_empty() {
                 return done;
             }
         }
     }
 
-    /// The writer's turn.
-    pub(crate) fn run_writer(&mut self, task: &mut Task, end: u64) {
-        let mut ctx = self.ctx_of(usize::MAX, task);
-        ctx.clock = task.clock;
-        while ctx.clock < end && !self.writer.jobs.is_empty() {
-            self.go_on(&mut ctx, end);
+    /// The writer's turn, until `end`; true once nothing is left to write.
+    pub(crate) fn write_on(&mut self, ctx: &mut Ctx, end: u64) -> bool {
+        while ctx.clock < end && !self.writing.jobs.is_empty() {
+            self.go_on_writing(ctx, end);
         }
-        if self.writer.jobs.is_empty() {
-            task.run = Run::Sleeping;
-        }
-        task.clock = ctx.clock;
+        self.writing.jobs.is_empty()
     }
     /// The first job, and then those that waited for it.
-    fn go_on(&mut self, ctx: &mut Ctx, end: u64) -> Option<Result<(), FileError>> {
+    fn go_on_writing(&mut self, ctx: &mut Ctx, end: u64) -> Option<Result<(), FileError>> {
         let done = self.work_on(ctx, end)?;
         self.act_again();
         Some(done)

@@ -95,8 +95,8 @@ impl Simulation {
 
     /// Works on the first job until `end`; what came of it, once it is done.
     pub(super) fn work_on(&mut self, ctx: &mut Ctx, end: u64) -> Option<Result<(), FileError>> {
-        let job = self.writer.jobs.front()?.clone();
-        let answer = if self.writer.begun {
+        let job = self.writing.jobs.front()?.clone();
+        let answer = if self.writing.begun {
             self.kernel.offline_run(ctx, &mut self.machine, end)?
         } else {
             let state = self.kernel.hotplug.blocks[job.block].state;
@@ -106,15 +106,15 @@ impl Simulation {
                 true => self.kernel.online(ctx, &mut self.machine, job.block),
                 false => match self.kernel.offline_begin(ctx, job.block) {
                     Ok(()) => {
-                        self.writer.begun = true;
+                        self.writing.begun = true;
                         return None;
                     }
                     Err(errno) => Err(errno),
                 },
             }
         };
-        self.writer.begun = false;
-        self.writer.jobs.pop_front();
+        self.writing.begun = false;
+        self.writing.jobs.pop_front();
         let result = answer.map_err(|errno| job.failed(errno));
         if let Some(outcome) = job.outcome {
             self.planned[outcome].result = Some(result.clone().map(|()| String::new()));

@@ -90,13 +90,13 @@ impl Simulation {
         // Nobody of the scenario: somebody on the first CPU, of no policy.
         let node = self.machine.cpus.first().and_then(|c| self.machine.position(c.node));
         let cpu = self.machine.cpus.first().map_or(0, |c| c.id.0);
-        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now };
+        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now() };
         let done = self.kernel.write_ksm(&mut ctx, file.name(), text);
         if let Some(trouble) = self.kernel.merging.trouble.take() {
             self.memory_error.get_or_insert(trouble);
         }
         match done.map_err(|e| FileError::of_knob(path, e))? {
-            Written::Done { .. } => Ok(Wrote::Done(Picos(ctx.clock - self.now))),
+            Written::Done { .. } => Ok(Wrote::Done(Picos(ctx.clock - self.now()))),
             Written::Waits => Ok(Wrote::Waits),
         }
     }

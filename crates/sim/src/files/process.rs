@@ -7,8 +7,9 @@
 
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{OnList, State, Word};
-use crate::simulation::{Program, Run, Simulation};
+use crate::simulation::Simulation;
 use crate::space::{Space, Vma};
+use crate::tasks::{Kind, Run};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::list_format;
@@ -50,16 +51,15 @@ impl Simulation {
         // By process: the PID of its first task, and whether any of its tasks lives.
         let mut all: BTreeMap<Id, (u32, bool)> = BTreeMap::new();
         for (number, task) in self.tasks.iter().enumerate() {
-            let Some(task) = task else { continue };
-            let id = match task.program {
-                Program::Kswapd(node) => Id::Kswapd(node),
+            let id = match task.kind {
+                Kind::Kswapd(node) => Id::Kswapd(node),
                 // Whoever writes to files stands for a shell, which is not simulated.
-                Program::Writer => continue,
-                _ if task.space == usize::MAX => Id::Helper(number),
-                _ => Id::Space(task.space),
+                Kind::Writer => continue,
+                Kind::Ksmd | Kind::Kdamond | Kind::Homenode => Id::Helper(number),
+                Kind::Thread => Id::Space(task.space),
             };
             let pid = self.kernel.numa[number].pid;
-            all.entry(id).or_insert((pid, false)).1 |= task.run != Run::Ended;
+            all.entry(id).or_insert((pid, false)).1 |= task.lives();
         }
         all.into_iter().filter(|(_, p)| p.1).map(|(id, p)| (p.0, id)).collect()
     }
@@ -67,17 +67,14 @@ impl Simulation {
     /// The PID of the first task of the process of that name, once it has started.
     pub(super) fn pid_of(&self, name: &str) -> Option<u32> {
         let process = self.names.iter().position(|n| n == name)?;
-        let mut tasks = self.tasks.iter();
-        let task = tasks.position(|t| t.as_ref().is_some_and(|t| t.process == process))?;
+        let task = self.tasks.iter().position(|t| t.process == process)?;
         Some(self.kernel.numa[task].pid)
     }
 
     /// The living tasks of a space, and its first task, by number.
     fn tasks_of(&self, space: usize) -> (Option<usize>, Vec<usize>) {
-        let of = |t: &usize| self.tasks[*t].as_ref().is_some_and(|t| t.space == space);
-        let living = |t: &usize| self.tasks[*t].as_ref().is_some_and(|t| t.run != Run::Ended);
-        let all: Vec<usize> = (0..self.tasks.len()).filter(of).collect();
-        (all.first().copied(), all.into_iter().filter(living).collect())
+        let first = self.tasks.iter().position(|t| t.space == space);
+        (first, self.tasks.living_in(space).to_vec())
     }
 
     /// Source: specs/files.md#numa_maps.
@@ -195,14 +192,16 @@ impl Simulation {
         };
         let Some(first) = first else { return Ok(()) };
         let speaker = living.first().copied().unwrap_or(first);
-        let Some(task) = self.tasks[speaker].as_deref() else { return Ok(()) };
+        let task = &self.tasks[speaker];
         let pid = self.kernel.numa[first].pid;
         let name = match id {
             Id::Kswapd(node) => format!("kswapd{}", self.kernel.memory.node_id(node)),
-            Id::Helper(_) => match task.program {
-                Program::Ksmd => "ksmd".to_owned(),
-                Program::Kdamond => "kdamond.0".to_owned(),
-                _ => "homenode".to_owned(),
+            Id::Helper(_) => match task.kind {
+                Kind::Ksmd => "ksmd".to_owned(),
+                Kind::Kdamond => "kdamond.0".to_owned(),
+                Kind::Homenode | Kind::Writer | Kind::Kswapd(_) | Kind::Thread => {
+                    "homenode".to_owned()
+                }
             },
             Id::Space(_) => self.names.get(task.process).cloned().unwrap_or_default(),
         };
@@ -244,8 +243,7 @@ impl Simulation {
 
     /// The PID of a task's parent process; 1 where it has ended or never was.
     fn living_parent(&self, task: usize) -> u32 {
-        let parent = self.tasks[task].as_ref().and_then(|t| t.parent);
-        let space = parent.and_then(|p| self.tasks[p].as_ref()).map(|p| p.space);
+        let space = self.tasks[task].parent.map(|p| self.tasks[p].space);
         let Some((Some(first), living)) = space.map(|s| self.tasks_of(s)) else { return 1 };
         if living.is_empty() { 1 } else { self.kernel.numa[first].pid }
     }

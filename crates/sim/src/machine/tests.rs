@@ -226,8 +226,8 @@ fn hint_faults_show_page_and_nodes_and_the_ring_is_bounded() {
     let agent = m.sim.agent.take();
     let so_far = m.sim.vmstat().get(Item::NumaHintFaults);
     while m.sim.vmstat().get(Item::NumaHintFaults) < so_far + 3 * ring::RING as u64 {
-        assert!(m.sim.now < Picos::from_secs(60).0, "no faults");
-        m.sim.run_until(m.sim.now + 100_000_000_000);
+        assert!(m.sim.now() < Picos::from_secs(60).0, "no faults");
+        m.sim.run_until(m.sim.now() + 100_000_000_000);
     }
     m.sim.agent = agent;
     seen.extend(see(&mut m, 10));

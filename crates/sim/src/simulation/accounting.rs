@@ -1,12 +1,13 @@
 //! What accesses cost now, and what they leave: counts, loads, figures for reports.
 
-use super::{Run, Simulation, Task};
+use super::Simulation;
 use crate::hot::{CostTable, Counts, KINDS};
 use crate::kernel::{Ctx, Fatal};
 use crate::latency::Latencies;
 use crate::overlap::{self, Overlap};
 use crate::page::{State, Word};
 use homenode_core::scenario::Step;
+use std::collections::BTreeMap;
 
 /// What one process did, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct ProcessFigures {
     pub killed: Option<String>,
     /// Processor time of its threads, in picoseconds.
     pub ran_ps: u64,
+    /// How much of it is the kernel's work for them: faults, system calls, ticks.
+    pub system_ps: u64,
     /// Accesses by place of the node: reads and writes.
     pub accesses: Vec<[u64; 2]>,
     /// What its steps that access memory did, in the order of the steps.
@@ -61,6 +64,52 @@ impl PhaseFigures {
     }
 }
 
+/// What one task did in one of its steps.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Phase {
+    /// When it first began and last ended.
+    from: u64,
+    to: u64,
+    /// Time in it.
+    time: u64,
+    accesses: [u64; KINDS],
+}
+
+/// What one task has accessed.
+#[derive(Clone, Default)]
+pub(crate) struct Tally {
+    /// By zone and direction.
+    accesses: [u64; KINDS],
+    /// What its steps that access memory did, by place of the step.
+    phases: BTreeMap<usize, Phase>,
+    /// The step it is in, when it began, and the accesses before it.
+    phase: Option<(usize, u64, [u64; KINDS])>,
+}
+
+impl Tally {
+    /// The phase that the task is in, as it would be if it ended at `clock`.
+    fn phase_until(&self, clock: u64) -> Option<(usize, Phase)> {
+        let (step, began, before) = self.phase?;
+        let mut p =
+            self.phases.get(&step).copied().unwrap_or(Phase { from: began, ..Phase::default() });
+        p.to = clock;
+        p.time += clock.saturating_sub(began);
+        for (p, (now, before)) in p.accesses.iter_mut().zip(self.accesses.iter().zip(before)) {
+            *p += now - before;
+        }
+        Some((step, p))
+    }
+    pub(crate) fn begin_phase(&mut self, step: usize, clock: u64) {
+        self.phase = Some((step, clock, self.accesses));
+    }
+    pub(crate) fn end_phase(&mut self, clock: u64) {
+        if let Some((step, p)) = self.phase_until(clock) {
+            self.phases.insert(step, p);
+            self.phase = None;
+        }
+    }
+}
+
 impl Simulation {
     /// Serves an access that is an event; the zone. A first touch's time goes into its
     /// process's figures.
@@ -85,38 +134,49 @@ impl Simulation {
         served
     }
     /// Adds what a task's accesses moved to its counts and to the load of the nodes.
-    pub(crate) fn account(&mut self, task: &mut Task, counts: &mut Counts) {
-        let mut sum = [0; KINDS];
-        counts.drain_into(&mut sum);
-        // Each access is a line of its own, far from the last.
-        self.account_lines(task, &sum, &sum, &sum);
+    pub(crate) fn account(&mut self, id: usize, counts: &mut Counts) {
+        let tally = &mut self.tallies[id].accesses;
+        for zone in 0..self.zones_used {
+            let (r, w) = counts.take(zone);
+            if r + w > 0 {
+                tally[zone * 2] += r;
+                tally[zone * 2 + 1] += w;
+                self.accesses += r + w;
+                // Each access is a line of its own, far from the last.
+                let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
+                load.access(r, w, w);
+            }
+        }
+    }
+    /// The same for one access.
+    pub(crate) fn account_one(&mut self, id: usize, kind: usize) {
+        self.tallies[id].accesses[kind] += 1;
+        self.accesses += 1;
+        let load = &mut self.kernel.loads[self.kernel.memory.zones[kind / 2].node];
+        let (read, write) = ((kind as u64 + 1) % 2, kind as u64 % 2);
+        load.access(read, write, write);
     }
     /// The same with lines by kind, the grains of the medium that they lie in, and how
     /// many of those that are written are so in part only.
     pub(crate) fn account_lines(
         &mut self,
-        task: &mut Task,
+        id: usize,
         sum: &[u64; KINDS],
         grains: &[u64; KINDS],
         parts: &[u64; KINDS],
     ) {
+        let tally = &mut self.tallies[id].accesses;
         for zone in 0..self.zones_used {
-            let (r, w) = (sum[zone * 2], sum[zone * 2 + 1]);
-            if r + w == 0 {
+            let (read, write) = (zone * 2, zone * 2 + 1);
+            let both = sum[read] + sum[write];
+            if both == 0 {
                 continue;
             }
-            task.accesses[zone * 2] += r;
-            task.accesses[zone * 2 + 1] += w;
-            self.accesses += r + w;
+            tally[read] += sum[read];
+            tally[write] += sum[write];
+            self.accesses += both;
             let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
-            let write = zone * 2 + 1;
-            load.access(grains[zone * 2], grains[write], parts[write]);
-        }
-    }
-    pub(crate) fn cost_table(&self, node: usize, compute: u64, cost: &mut CostTable) {
-        let latency = &self.latency[node];
-        for k in 0..self.zones_used * 2 {
-            cost[k] = latency[k] + compute;
+            load.access(grains[read], grains[write], parts[write]);
         }
     }
     /// Latencies that CPUs of a node see now, by kind.
@@ -129,10 +189,14 @@ impl Simulation {
         let load = |k: usize| self.kernel.loads[self.kernel.memory.zones[k / 2].node].clone();
         overlap::floor(o, base, self.latency_from(cpu), self.zones_used * 2, load)
     }
+    /// When the present window of load began.
+    pub(crate) fn window(&self) -> u64 {
+        self.window_start
+    }
     /// Loads are measured, and the latencies of the next window follow.
-    pub(crate) fn window(&mut self) {
-        let span = self.now - self.window_start;
-        self.window_start = self.now;
+    pub(crate) fn close_window(&mut self) {
+        let span = self.now() - self.window_start;
+        self.window_start = self.now();
         for load in &mut self.kernel.loads {
             load.close(span);
         }
@@ -159,13 +223,15 @@ impl Simulation {
             .collect();
         let mut first = vec![u64::MAX; all.len()];
         let mut last = vec![0; all.len()];
-        for t in self.tasks.iter().flatten().filter(|t| t.process != usize::MAX) {
+        let tallied = self.tasks.iter().zip(&self.tallies);
+        for (t, tally) in tallied.filter(|(t, _)| t.process != usize::MAX) {
             let f = &mut all[t.process];
-            f.ended &= t.run == Run::Ended;
-            let end = if t.run == Run::Ended { t.ended } else { self.now };
+            f.ended &= !t.lives();
+            let end = if t.lives() { self.now() } else { t.ended };
             first[t.process] = first[t.process].min(t.started);
             last[t.process] = last[t.process].max(end);
             f.ran_ps += t.ran;
+            f.system_ps += t.system;
             if let Some(why) = t.killed {
                 f.killed.get_or_insert(match why {
                     Fatal::Oom => "out of memory".to_owned(),
@@ -174,11 +240,11 @@ impl Simulation {
             }
             for zone in 0..self.zones_used {
                 let node = self.kernel.memory.zones[zone].node;
-                f.accesses[node][0] += t.accesses[zone * 2];
-                f.accesses[node][1] += t.accesses[zone * 2 + 1];
+                f.accesses[node][0] += tally.accesses[zone * 2];
+                f.accesses[node][1] += tally.accesses[zone * 2 + 1];
             }
-            let open = t.phase_until(t.clock.max(t.ended));
-            let mut phases = t.phases.clone();
+            let open = tally.phase_until(t.clock.max(t.ended));
+            let mut phases = tally.phases.clone();
             phases.extend(open);
             for (step, phase) in phases {
                 let steps = &self.processes[t.process].steps;

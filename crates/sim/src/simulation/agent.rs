@@ -89,8 +89,8 @@ pub(crate) struct Agent {
     pub(crate) jobs: VecDeque<Job>,
     /// Seen and not delivered yet.
     pub(crate) out: Vec<Seen>,
-    /// When it looks around next.
-    pub(crate) look_at: Option<u64>,
+    /// The slot of its next look around.
+    pub(crate) alarm: u32,
     pub(crate) known: BTreeMap<Who, usize>,
     /// When processes were read last.
     pub(crate) read_at: Option<u64>,

@@ -105,7 +105,7 @@ pub(crate) struct Job {
 
 /// The task that writes, and what it has to write.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub(crate) struct Writing {
     pub(crate) task: Option<usize>,
     pub(crate) jobs: VecDeque<Job>,
     /// The first job has begun.

@@ -825,7 +825,7 @@ fn processes_that_come_and_go_leave_nothing() {
     let free: u64 = sim.free().iter().sum();
     assert_eq!(free, 65536);
     // What is left of the dead goes with the next pass.
-    let mut ctx = Ctx { task: usize::MAX, node: 0, cpu: 0, clock: sim.now };
+    let mut ctx = Ctx { task: usize::MAX, node: 0, cpu: 0, clock: sim.now() };
     while sim.kernel.ksmd_step(&mut ctx, &[0; KINDS], 0) != Step::Idle {}
     assert_eq!(sim.merging().expect("kept").counters.rmap_items, 0);
 }

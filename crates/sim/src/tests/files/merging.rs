@@ -374,8 +374,8 @@ fn an_unmerge_takes_its_writers_time() {
         b.sim.write_file("/sys/kernel/mm/ksm/run", "1", Rights::Root).expect("a mode");
         passes(&mut b, 2);
         b.sim.plan(&[action("run", "2"), action("run", "0")]);
-        b.sim.act(0);
-        b.sim.act(1);
+        b.sim.act_on_file(0);
+        b.sim.act_on_file(1);
         let [two, zero] = b.sim.outcomes() else { panic!("two were planned") };
         assert_eq!((two.missed(), zero.missed(), zero.took), (None, None, Picos::ZERO));
         two.took
@@ -522,7 +522,7 @@ fn writers_wait_while_memory_goes_offline() {
         expect: None,
     };
     sim.plan(std::slice::from_ref(&run));
-    sim.act(0);
+    sim.act_on_file(0);
     assert_eq!(sim.outcomes()[0].result, None);
     assert!(sim.outcomes()[0].missed().expect("it waits").contains("before memory was offline"));
     sim.act_again();

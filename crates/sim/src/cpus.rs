@@ -1,0 +1,168 @@
+//! The CPUs: who wants to run where, which CPUs are busy, and how far each has come.
+//!
+//! Only busy CPUs are in the heap of clocks and in the set that ticks go through. A CPU
+//! without a task costs nothing.
+
+use crate::timeline::Heap;
+use homenode_core::topology::Machine;
+use homenode_core::units::CpuId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A CPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Cpu {
+    /// Place of its node.
+    pub(crate) node: usize,
+    /// Its number.
+    pub(crate) number: CpuId,
+    /// Its last-level cache.
+    pub(crate) llc: u32,
+    /// Who wants to run here; the first one does.
+    queue: VecDeque<usize>,
+    /// When the current task's slice ends.
+    pub(crate) slice_end: u64,
+    /// How far it has come, with what its task has run ahead.
+    clock: u64,
+    /// Whether its task has run ahead: what lies between the task's clock and this CPU's
+    /// may still be cut.
+    pub(crate) ran_ahead: bool,
+    /// Whether its task waits with an act, at this CPU's clock.
+    pub(crate) before_act: bool,
+}
+
+impl Cpu {
+    /// The task that runs.
+    #[inline]
+    pub(crate) fn current(&self) -> Option<usize> {
+        self.queue.front().copied()
+    }
+    /// How many want to run here.
+    #[inline]
+    pub(crate) fn load(&self) -> usize {
+        self.queue.len()
+    }
+    #[inline]
+    pub(crate) fn clock(&self) -> u64 {
+        self.clock
+    }
+    /// The current task goes behind all others.
+    pub(crate) fn rotate(&mut self) {
+        self.queue.rotate_left(1);
+    }
+}
+
+/// All CPUs of a machine, by place.
+#[derive(Clone, Debug)]
+pub(crate) struct Cpus {
+    all: Vec<Cpu>,
+    /// CPU number → place.
+    places: BTreeMap<CpuId, usize>,
+    /// A slot for each CPU; busy ones have their clock in it.
+    clocks: Heap<u64>,
+    /// One bit for each CPU: whether it is busy.
+    busy: Vec<u64>,
+}
+
+impl Cpus {
+    pub(crate) fn new(machine: &Machine) -> Self {
+        let all: Vec<Cpu> = machine
+            .cpus
+            .iter()
+            .map(|c| Cpu {
+                node: machine.position(c.node).expect("a checked machine"),
+                number: c.id,
+                llc: c.llc,
+                queue: VecDeque::new(),
+                slice_end: 0,
+                clock: 0,
+                ran_ahead: false,
+                before_act: false,
+            })
+            .collect();
+        let mut clocks = Heap::default();
+        for _ in &all {
+            clocks.slot();
+        }
+        let places = all.iter().enumerate().map(|(i, c)| (c.number, i)).collect();
+        let busy = vec![0; all.len().div_ceil(64)];
+        Self { all, places, clocks, busy }
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+    /// The place of a CPU by its number; the first where there is none of that number.
+    pub(crate) fn place(&self, cpu: CpuId) -> usize {
+        self.places.get(&cpu).copied().unwrap_or(0)
+    }
+    /// The busy CPU that is furthest behind: its clock and its place.
+    #[inline]
+    pub(crate) fn furthest_behind(&self) -> Option<(u64, usize)> {
+        self.clocks.first().map(|(clock, slot)| (clock, slot as usize))
+    }
+    /// The clock of whichever is furthest behind of all others, and its place.
+    #[inline]
+    pub(crate) fn others_behind(&self, cpu: usize) -> Option<(u64, u32)> {
+        self.clocks.first_but(cpu as u32)
+    }
+    /// A CPU has come so far.
+    #[inline]
+    pub(crate) fn reach(&mut self, cpu: usize, clock: u64) {
+        self.all[cpu].clock = clock;
+        self.clocks.set(cpu as u32, clock);
+    }
+    /// The busy CPUs from this place on, the first of them.
+    pub(crate) fn busy_from(&self, from: usize) -> Option<usize> {
+        let (mut word, mut mask) = (from / 64, u64::MAX << (from % 64));
+        loop {
+            let bits = self.busy.get(word)? & mask;
+            if bits != 0 {
+                return Some(word * 64 + bits.trailing_zeros() as usize);
+            }
+            (word, mask) = (word + 1, u64::MAX);
+        }
+    }
+    /// The CPU with the fewest tasks of those that `fits` names, the first of several.
+    pub(crate) fn least_loaded(&self, fits: impl Fn(&Cpu) -> bool) -> Option<usize> {
+        let mut least = None;
+        for (i, cpu) in self.all.iter().enumerate() {
+            if fits(cpu) && least.is_none_or(|(load, _)| cpu.load() < load) {
+                least = Some((cpu.load(), i));
+                if cpu.load() == 0 {
+                    break;
+                }
+            }
+        }
+        least.map(|l| l.1)
+    }
+    /// Puts a task on a CPU's queue, behind so many others.
+    pub(crate) fn push(&mut self, cpu: usize, task: usize, behind: usize) {
+        self.all[cpu].queue.insert(behind, task);
+        self.busy[cpu / 64] |= 1 << (cpu % 64);
+    }
+    /// Takes a task off a CPU's queue; true if the CPU is idle then.
+    pub(crate) fn remove(&mut self, cpu: usize, task: usize) -> bool {
+        let queue = &mut self.all[cpu].queue;
+        queue.retain(|&t| t != task);
+        let idle = queue.is_empty();
+        if idle {
+            self.busy[cpu / 64] &= !(1 << (cpu % 64));
+            self.clocks.clear(cpu as u32);
+        }
+        idle
+    }
+}
+
+impl std::ops::Index<usize> for Cpus {
+    type Output = Cpu;
+    #[inline]
+    fn index(&self, cpu: usize) -> &Cpu {
+        &self.all[cpu]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Cpus {
+    #[inline]
+    fn index_mut(&mut self, cpu: usize) -> &mut Cpu {
+        &mut self.all[cpu]
+    }
+}

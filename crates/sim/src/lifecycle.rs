@@ -1,0 +1,267 @@
+//! How programs and tasks begin and end.
+
+use crate::kernel::{Ctx, Fatal, Mapping, TaskNuma};
+use crate::program::{Loaded, Program, Steps};
+use crate::simulation::{Simulation, Tally};
+use crate::space::Kind as MapKind;
+use crate::tasks::{Kind, On, Run, Task};
+use crate::timeline::Event;
+use crate::vmstat::Item;
+use crate::watch::By;
+use homenode_core::scenario::{Map, Mempolicy, Process};
+use homenode_core::units::{Pages, Picos};
+
+impl Simulation {
+    /// A task at its beginning, on no queue yet.
+    pub(crate) fn new_task(
+        &mut self,
+        kind: Kind,
+        process: usize,
+        space: usize,
+        cpu: usize,
+        program: Box<dyn Program>,
+    ) -> usize {
+        let now = self.now();
+        // PIDs begin where a booted system's begin; the low bits matter
+        // (specs/numa.md#cpupid).
+        self.helpers += u32::from(kind.is_helper());
+        let pid = match kind.is_helper() {
+            true => 900 + self.helpers,
+            false => 1000 + self.tasks.len() as u32 - self.helpers,
+        };
+        self.kernel.numa.push(TaskNuma::new(pid, space, self.cpus[cpu].node));
+        let timer = self.timeline.slot(Event::Timer(self.tasks.len()));
+        self.programs.push(Some(program));
+        self.tallies.push(Tally::default());
+        self.tasks.push(Task {
+            kind,
+            process,
+            space,
+            cpu,
+            clock: now,
+            ran: 0,
+            system: 0,
+            run: Run::Runnable,
+            on_queue: false,
+            timer,
+            timer_wakes: false,
+            parent: None,
+            children: 0,
+            waiters: Vec::new(),
+            started: now,
+            ended: 0,
+            killed: None,
+        })
+    }
+
+    /// Takes a program in, without a task yet; its place among the processes.
+    fn admit(&mut self, process: Process) -> usize {
+        self.names.push(process.name.clone());
+        self.processes.push(process);
+        self.running_programs += 1;
+        self.processes.len() - 1
+    }
+    /// Adds a program of a scenario.
+    pub(crate) fn add_process(&mut self, process: Process) {
+        let start = process.start.0;
+        let number = self.admit(process);
+        let slot = self.timeline.slot(Event::Start(number));
+        self.timeline.set(slot, start);
+    }
+    /// Adds a program that isn't made of steps; its place among the processes.
+    pub(crate) fn add_program(&mut self, name: &str) -> usize {
+        self.admit(Process {
+            name: name.to_owned(),
+            cpus: Vec::new(),
+            start: Picos::ZERO,
+            policy: Mempolicy::Default,
+            memory_merge: false,
+            maps: Vec::new(),
+            steps: Vec::new(),
+        })
+    }
+    /// Starts a program now, beside those that run; its first task.
+    pub(crate) fn spawn(&mut self, process: Process) -> usize {
+        let number = self.admit(process);
+        let first = self.tasks.len();
+        self.start_process(number);
+        first
+    }
+    pub(crate) fn start_process(&mut self, number: usize) {
+        let mut p = self.processes[number].clone();
+        // A policy of nodes without memory is refused: the program goes on without.
+        p.policy = self.kernel.settable(&p.policy).unwrap_or_default();
+        let space = self.kernel.new_space();
+        let mut ids = Vec::new();
+        let loaded = Loaded::new(&p);
+        for (i, &cpu) in p.cpus.iter().enumerate() {
+            let program = Box::new(Steps::new(loaded.clone(), i as u64));
+            let cpu = self.cpus.place(cpu);
+            let id = self.new_task(Kind::Thread, number, space, cpu, program);
+            self.kernel.numa[id].policy = p.policy.clone();
+            ids.push(id);
+        }
+        self.kernel.space_mut(space).users = ids.len() as u32;
+        self.born(&ids);
+        let Some(&first) = ids.first() else {
+            self.running_programs -= 1;
+            return;
+        };
+        let mut ctx = self.ctx(first);
+        if p.memory_merge {
+            if let Err(e) = self.kernel.set_merge_any(space) {
+                self.memory_error.get_or_insert(e);
+            }
+        }
+        for m in &p.maps {
+            self.map(&mut ctx, space, m, &p.policy);
+        }
+        // Whoever started it has made the mappings: the time until it runs.
+        self.tasks[first].clock = ctx.clock;
+        for id in ids {
+            self.enqueue(id, self.tasks[id].cpu);
+        }
+    }
+    /// Makes a mapping of a scenario, above all others.
+    pub(crate) fn map(&mut self, ctx: &mut Ctx, space: usize, m: &Map, policy: &Mempolicy) {
+        let start = self.kernel.space(space).above();
+        let pages = Pages::holding(m.size).0;
+        let mapping = Mapping {
+            start,
+            pages,
+            kind: MapKind {
+                file: m.file,
+                shared: m.shared,
+                readable: true,
+                writable: !m.read_only,
+                executable: false,
+                huge: m.huge,
+                policy: self.kernel.settable(&m.policy).unwrap_or_default(),
+                holds: self.kernel.holds(&m.content, start, pages),
+                mergeable: m.mergeable,
+            },
+            name: m.name.clone(),
+        };
+        if let Err(e) = self.kernel.map(ctx, space, mapping, policy) {
+            self.memory_error.get_or_insert(e);
+        }
+    }
+    /// The balancing state of a new process: its first task as by fork and exec of
+    /// a launcher, the others as threads of it.
+    fn born(&mut self, ids: &[usize]) {
+        let now = self.now();
+        for (i, &id) in ids.iter().enumerate() {
+            let of = if i == 0 { None } else { Some(ids[0]) };
+            self.kernel.numa_born(id, of, i as u32 + 1, now);
+        }
+    }
+    /// A thread in the space of a task whose turn it is, not yet on a queue.
+    pub(crate) fn thread_task(&mut self, id: usize, program: Box<dyn Program>) -> usize {
+        let task = &self.tasks[id];
+        let (process, space, cpu, clock) = (task.process, task.space, task.cpu, task.clock);
+        let thread = self.new_task(Kind::Thread, process, space, cpu, program);
+        self.kernel.numa[thread].policy = self.kernel.numa[id].policy.clone();
+        self.kernel.numa_thread(thread, id, clock);
+        self.kernel.space_mut(space).users += 1;
+        thread
+    }
+    /// A child task with a copy of the parent's space, not yet on a queue. The parent pays
+    /// for the copy, and the child begins after it.
+    pub(crate) fn fork_task(
+        &mut self,
+        ctx: &mut Ctx,
+        id: usize,
+        program: Box<dyn Program>,
+    ) -> Option<usize> {
+        let task = &self.tasks[id];
+        let (process, parent_space, cpu) = (task.process, task.space, task.cpu);
+        // The hook of balancing runs before the child's space is made (specs/numa.md#fork).
+        let numa = self.kernel.numa_fork(id, ctx.clock);
+        let space = match self.kernel.fork_space(ctx, parent_space) {
+            Ok(s) => s,
+            Err(e) => {
+                self.memory_error.get_or_insert(e);
+                return None;
+            }
+        };
+        self.kernel.space_mut(space).users = 1;
+        let child = self.new_task(Kind::Thread, process, space, cpu, program);
+        let policy = self.kernel.numa[id].policy.clone();
+        let n = &mut self.kernel.numa[child];
+        n.scan = numa;
+        n.policy = policy;
+        let t = &mut self.tasks[child];
+        (t.parent, t.clock, t.started) = (Some(id), ctx.clock, ctx.clock);
+        self.tasks[id].children += 1;
+        self.running_programs += 1;
+        Some(child)
+    }
+
+    /// A task whose turn it is dies. Its process dies with it once the turn is over.
+    pub(crate) fn kill(&mut self, id: usize, why: Fatal) {
+        if why == Fatal::Oom {
+            let node = self.cpus[self.tasks[id].cpu].node;
+            self.kernel.stat.add(node, Item::OomKill, 1);
+        }
+        self.tasks[id].killed = Some(why);
+        self.tasks[id].run = Run::Ended;
+    }
+    /// Ends the threads of a space that have not ended: what killed one of them kills all;
+    /// `None`: a signal from outside.
+    pub(crate) fn end_space(&mut self, space: usize, why: Option<Fatal>) {
+        for id in self.tasks.living_in(space).to_vec() {
+            // Who has stopped by itself leaves its CPU when its time has come.
+            if self.tasks[id].run == Run::Ended {
+                continue;
+            }
+            if self.tasks[id].on_queue {
+                self.off_queue(self.tasks[id].cpu, id);
+            }
+            let task = &mut self.tasks[id];
+            (task.run, task.killed) = (Run::Ended, why);
+            self.task_ended(id);
+        }
+    }
+    /// What a task's end means for its space, its parent and the run.
+    pub(crate) fn task_ended(&mut self, id: usize) {
+        let task = &self.tasks[id];
+        let (space, clock, parent) = (task.space, task.clock, task.parent);
+        let mut ctx = self.ctx(id);
+        self.timeline.clear(task.timer);
+        self.tasks.bury(id);
+        self.programs[id] = None;
+        self.kernel.numa_exit(id);
+        let users = &mut self.kernel.space_mut(space).users;
+        *users -= 1;
+        let last = *users == 0;
+        if last {
+            self.kernel.drop_space(&mut ctx, space);
+            self.running_programs -= 1;
+        }
+        let t = &mut self.tasks[id];
+        t.ended = ctx.clock.max(clock);
+        let waiters = std::mem::take(&mut t.waiters);
+        if let Some(parent) = parent.filter(|_| last) {
+            let p = &mut self.tasks[parent];
+            p.children = p.children.saturating_sub(1);
+            if p.children == 0 && p.run == Run::Blocked(On::Children) {
+                self.wake(parent, By::Task(id));
+            }
+        }
+        for waiter in waiters {
+            if self.tasks[waiter].waits_for() == Some(id) {
+                self.wake(waiter, By::Task(id));
+            }
+        }
+    }
+    /// A task waits for another's end.
+    pub(crate) fn wait_for(&mut self, id: usize, other: usize) {
+        self.tasks[other].waiters.push(id);
+        self.block(id, On::Task(other));
+    }
+    /// A task sleeps until a time, or until somebody wakes it.
+    pub(crate) fn sleep_until(&mut self, id: usize, time: u64) {
+        self.block(id, On::Sleep);
+        self.set_timer(id, time);
+    }
+}

@@ -1,0 +1,251 @@
+//! Patterns of accesses: which pages a task goes to, as operations.
+
+use crate::hot::OP_WRITE;
+use crate::random::{Gauss, Normal, NormalIh, Pareto, Stream, Zipf, coprime_step};
+use homenode_core::scenario::{Pattern, TouchOrder, Until};
+
+/// Operations made at once. Small enough that a hot spot which moves by time
+/// is never more than a window of load behind.
+const BATCH: u64 = 1024;
+
+/// Page numbers that a pattern gives, from 0.
+#[derive(Clone, Debug)]
+enum Source {
+    Uniform,
+    Gauss(Gauss),
+    Normal(Normal),
+    NormalIh(NormalIh),
+    Pareto(Pareto),
+    Zipf(Box<Zipf>),
+    Sequential { at: u64 },
+    Linear { at: u64, stride: u64, phase: u64 },
+    MiddleFirst { at: u64 },
+    Scattered { at: u64, step: u64 },
+    HotSpot { pages: u64, share: u64, every: u64, start: u64 },
+}
+
+/// A stretch of a mapping that is being accessed.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    /// Its first page in the columns.
+    first: u32,
+    pages: u64,
+    source: Source,
+    /// Writes in 2^-16.
+    write: u64,
+    /// Accesses left; `u64::MAX` where time decides.
+    left: u64,
+    random: Stream,
+}
+
+impl Access {
+    /// Begins `pattern` over `pages` pages from `first` in the columns at time `now`.
+    pub(crate) fn new(
+        first: u32,
+        pages: u64,
+        pattern: Pattern,
+        write: u32,
+        until: Until,
+        now: u64,
+        random: Stream,
+    ) -> Self {
+        let part = |permille: u32| (pages * u64::from(permille) / 1000).clamp(1, pages);
+        let source = match pattern {
+            Pattern::Uniform => Source::Uniform,
+            Pattern::Gauss { sd } => Source::Gauss(Gauss::new(pages, sd)),
+            Pattern::Zipf { theta } => Source::Zipf(Box::new(Zipf::new(pages, theta))),
+            Pattern::Normal { deviation } => Source::Normal(Normal::new(pages, deviation)),
+            Pattern::NormalIh => Source::NormalIh(NormalIh::new(pages)),
+            Pattern::Pareto { alpha } => Source::Pareto(Pareto::new(pages, alpha)),
+            Pattern::Linear { stride } => {
+                Source::Linear { at: 0, stride: u64::from(stride.max(1)), phase: 0 }
+            }
+            Pattern::Sequential => Source::Sequential { at: 0 },
+            Pattern::HotSpot { size, share, every } => Source::HotSpot {
+                pages: part(size),
+                share: u64::from(share),
+                every: every.0.max(1),
+                start: now,
+            },
+        };
+        let left = match until {
+            Until::Accesses(n) => n,
+            Until::Time(_) => u64::MAX,
+        };
+        let write = u64::from(write) * 65_536 / 1000;
+        Self { first, pages, source, write, left, random }
+    }
+    /// Every page of `first .. first + pages` once, written.
+    pub(crate) fn touch(first: u32, pages: u64, random: Stream) -> Self {
+        let source = Source::Sequential { at: 0 };
+        Self { first, pages, source, write: 65_536, left: pages, random }
+    }
+    /// Every page once, written, in an order.
+    pub(crate) fn initialize(first: u32, pages: u64, order: TouchOrder, random: Stream) -> Self {
+        let mut all = Self::touch(first, pages, random);
+        match order {
+            TouchOrder::Linear => {}
+            TouchOrder::MiddleFirst => all.source = Source::MiddleFirst { at: 0 },
+            TouchOrder::Scattered => {
+                all.source = Source::Scattered { at: 0, step: coprime_step(pages) };
+            }
+        }
+        all
+    }
+    /// Makes the next operations at time `now`, at most so many; none are left if `out`
+    /// stays empty.
+    pub(crate) fn fill(&mut self, now: u64, most: u64, out: &mut Vec<u32>) {
+        out.clear();
+        let n = self.left.min(BATCH).min(most);
+        if self.left != u64::MAX {
+            self.left -= n;
+        }
+        let (pages, write) = (self.pages, self.write);
+        let mut to = Operations { n, first: self.first, write, random: &mut self.random, out };
+        match &mut self.source {
+            Source::Uniform => to.pages(|random| random.below(pages)),
+            Source::Gauss(g) => to.pages(|random| g.draw(random)),
+            Source::Normal(g) => to.pages(|random| g.draw(random)),
+            Source::NormalIh(g) => to.pages(|random| g.draw(random)),
+            Source::Pareto(p) => to.pages(|random| p.draw(random)),
+            Source::Zipf(z) => to.pages(|random| z.draw(random)),
+            Source::Linear { at, stride, phase } => to.pages(|_| {
+                let page = *at;
+                *at += *stride;
+                if *at >= pages {
+                    // The next lap begins a page further on, until all have been.
+                    *phase = (*phase + 1) % (*stride).min(pages);
+                    *at = *phase;
+                }
+                page
+            }),
+            Source::MiddleFirst { at } => to.pages(|_| {
+                let away = at.div_ceil(2);
+                *at += 1;
+                if *at % 2 == 1 { pages / 2 + away } else { pages / 2 - away }
+            }),
+            Source::Scattered { at, step } => to.pages(|_| {
+                let page = *at;
+                *at = (page + *step) % pages;
+                page
+            }),
+            Source::Sequential { at } => to.pages(|_| {
+                let page = *at;
+                *at = if page + 1 == pages { 0 } else { page + 1 };
+                page
+            }),
+            Source::HotSpot { pages: hot, share, every, start } => {
+                let moves = now.saturating_sub(*start) / *every;
+                let base = (u128::from(moves) * u128::from(*hot) % u128::from(pages)) as u64;
+                to.pages(|random| {
+                    if random.below(1000) < *share {
+                        (base + random.below(*hot)) % pages
+                    } else {
+                        random.below(pages)
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Operations that are being made.
+struct Operations<'a> {
+    n: u64,
+    first: u32,
+    write: u64,
+    random: &'a mut Stream,
+    out: &'a mut Vec<u32>,
+}
+
+impl Operations<'_> {
+    /// On the pages that `next` gives.
+    #[inline]
+    fn pages(&mut self, mut next: impl FnMut(&mut Stream) -> u64) {
+        for _ in 0..self.n {
+            let page = next(self.random);
+            // All or nothing needs no draw; the common 80:20 takes one.
+            let write = self.write == 65_536
+                || (self.write > 0 && (self.random.bits() & 0xffff) < self.write);
+            self.out.push((self.first + page as u32) | if write { OP_WRITE } else { 0 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linear_with_a_stride_is_pmbenchs_order() {
+        // Its documentation's example: ten pages, a stride of three.
+        let of = |pages, stride, n| {
+            let pattern = Pattern::Linear { stride };
+            let random = Stream::new(1, "linear");
+            let mut a = Access::new(7, pages, pattern, 0, Until::Accesses(n), 0, random);
+            let mut out = Vec::new();
+            a.fill(0, u64::MAX, &mut out);
+            out.iter().map(|op| op - 7).collect::<Vec<u32>>()
+        };
+        assert_eq!(of(10, 3, 14), [0, 3, 6, 9, 1, 4, 7, 2, 5, 8, 0, 3, 6, 9]);
+        assert_eq!(of(3, 1, 5), [0, 1, 2, 0, 1]);
+        // A stride beyond the map still reaches every page.
+        assert_eq!(of(3, 8, 7), [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn an_order_of_first_touch_reaches_every_page_once() {
+        let of = |pages: u64, order| {
+            let mut a = Access::initialize(5, pages, order, Stream::new(1, "first"));
+            let (mut all, mut out) = (Vec::new(), Vec::new());
+            loop {
+                a.fill(0, u64::MAX, &mut out);
+                if out.is_empty() {
+                    return all;
+                }
+                assert!(out.iter().all(|op| op & OP_WRITE != 0));
+                all.extend(out.iter().map(|op| (op & !OP_WRITE) - 5));
+            }
+        };
+        assert_eq!(of(4, TouchOrder::Linear), [0, 1, 2, 3]);
+        assert_eq!(of(4, TouchOrder::MiddleFirst), [2, 1, 3, 0]);
+        assert_eq!(of(5, TouchOrder::MiddleFirst), [2, 1, 3, 0, 4]);
+        for order in [TouchOrder::Linear, TouchOrder::MiddleFirst, TouchOrder::Scattered] {
+            for pages in [1, 2, 3, 1000, 4097] {
+                let mut all = of(pages, order);
+                all.sort_unstable();
+                assert!(all.iter().copied().eq(0..pages as u32), "{order:?} {pages}");
+            }
+        }
+        // A tenth of the touches lies on every fifth of the map alike, nearly.
+        let early = of(10_000, TouchOrder::Scattered);
+        let low = early[..1000].iter().filter(|&&p| p < 2000).count();
+        assert!((190..=210).contains(&low), "{low}");
+    }
+
+    #[test]
+    fn a_share_of_writes_is_kept_by_every_pattern() {
+        for pattern in [
+            Pattern::NormalIh,
+            Pattern::Normal { deviation: 1 },
+            Pattern::Pareto { alpha: 1000 },
+            Pattern::Linear { stride: 5 },
+        ] {
+            let random = Stream::new(3, "writes");
+            let mut a = Access::new(0, 4096, pattern, 200, Until::Accesses(50_000), 0, random);
+            let (mut all, mut writes, mut out) = (0, 0, Vec::new());
+            loop {
+                a.fill(0, u64::MAX, &mut out);
+                if out.is_empty() {
+                    break;
+                }
+                assert!(out.iter().all(|op| op & !OP_WRITE < 4096));
+                all += out.len();
+                writes += out.iter().filter(|&&op| op & OP_WRITE != 0).count();
+            }
+            assert_eq!(all, 50_000, "{pattern:?}");
+            // Five deviations of a binomial draw.
+            assert!((9_550..=10_450).contains(&writes), "{pattern:?}: {writes}");
+        }
+    }
+}

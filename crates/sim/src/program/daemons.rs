@@ -1,0 +1,206 @@
+//! The kernel's and homenode's own tasks. Everything that they do is an act: others see it.
+
+use super::Program;
+use crate::kernel::{Ctx, TICK};
+use crate::load::LINE;
+use crate::simulation::Simulation;
+use crate::tasks::{Home, Kind, On, Why};
+use crate::watch::By;
+use homenode_core::costs::Cost;
+use homenode_core::ksm::Step;
+use std::collections::BTreeMap;
+
+/// How long kswapd naps before it looks again and then sleeps until it is woken.
+const RECHECK: u64 = 100_000_000_000;
+
+/// A node's kswapd, by the node's place.
+pub(crate) struct Kswapd(pub(crate) usize);
+
+impl Program for Kswapd {
+    fn act(&mut self, sim: &mut Simulation, id: usize, until: u64) {
+        let mut ctx = sim.daemon_ctx(id);
+        let began = ctx.clock;
+        let sleeps = sim.kernel.kswapd_run(&mut ctx, self.0, until);
+        sim.charge(id, ctx.clock - began, Why::System);
+        if sleeps {
+            sim.sleep_until(id, ctx.clock + RECHECK);
+        }
+    }
+    fn timer(&mut self, sim: &mut Simulation, _id: usize) {
+        sim.kernel.kswapd_recheck(self.0);
+    }
+}
+
+/// homenode, the daemon: what it has to do is in the simulation's agent.
+pub(crate) struct Homenode;
+
+impl Program for Homenode {
+    fn act(&mut self, sim: &mut Simulation, id: usize, until: u64) {
+        let Some(mut agent) = sim.agent.take() else { return sim.block(id, On::Sleep) };
+        let mut ctx = sim.daemon_ctx(id);
+        let began = ctx.clock;
+        if agent.work(sim, &mut ctx, until) {
+            sim.block(id, On::Sleep);
+        }
+        sim.charge(id, ctx.clock - began, Why::User);
+        sim.speaks |= agent.has_word();
+        sim.agent = Some(agent);
+    }
+}
+
+/// DAMON's thread, on homenode's behalf.
+pub(crate) struct Kdamond;
+
+impl Program for Kdamond {
+    fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
+        let Some(mut agent) = sim.agent.take() else { return sim.block(id, On::Sleep) };
+        let mut ctx = sim.daemon_ctx(id);
+        let began = ctx.clock;
+        match agent.damon_look(&mut sim.kernel, &mut ctx) {
+            Some(next) => sim.sleep_until(id, next),
+            None => sim.block(id, On::Sleep),
+        }
+        sim.charge(id, ctx.clock - began, Why::System);
+        sim.speaks |= agent.has_word();
+        sim.agent = Some(agent);
+    }
+}
+
+/// Whoever writes to files whose answer takes time: memory going offline.
+pub(crate) struct Writer;
+
+impl Program for Writer {
+    fn act(&mut self, sim: &mut Simulation, id: usize, until: u64) {
+        let mut ctx = sim.daemon_ctx(id);
+        let began = ctx.clock;
+        if sim.write_on(&mut ctx, until) {
+            sim.block(id, On::Sleep);
+        }
+        sim.charge(id, ctx.clock - began, Why::System);
+    }
+}
+
+/// ksmd: a task of nice 5 that merges pages in batches and sleeps between them.
+pub(crate) struct Ksmd;
+
+/// Where ksmd is.
+pub(crate) struct KsmdState {
+    task: usize,
+    /// It sleeps between two batches, instead of waiting for work.
+    naps: bool,
+    /// Lines that it has read since the last tick, by the last-level cache of its CPU.
+    read: BTreeMap<u32, u64>,
+}
+
+impl Program for Ksmd {
+    /// Pages until `until` or until its batch is done.
+    fn act(&mut self, sim: &mut Simulation, id: usize, until: u64) {
+        let cpu = sim.tasks[id].cpu;
+        let latency = *sim.latency_from(cpu);
+        let mut ctx = sim.daemon_ctx(id);
+        let (began, ran) = (ctx.clock, sim.tasks[id].ran);
+        let mut nap = None;
+        while ctx.clock < until {
+            if !sim.kernel.ksm().should_run() {
+                sim.kernel.merging.batch = None;
+                sim.block(id, On::Sleep);
+                break;
+            }
+            let left = sim.kernel.merging.batch;
+            let left = left.unwrap_or_else(|| sim.kernel.ksm().settings().pages_to_scan);
+            if left > 0 {
+                let so_far = ran + (ctx.clock - began);
+                let page = sim.kernel.ksmd_step(&mut ctx, &latency, so_far);
+                let more = matches!(page, Step::Page(_)) && left > 1;
+                sim.kernel.merging.batch = more.then_some(left - 1);
+                if more {
+                    continue;
+                }
+            } else {
+                ctx.clock += sim.kernel.merging.empty_batch();
+            }
+            // The timer ends at a tick.
+            let ticks = sim.kernel.ksm().sleep_jiffies();
+            if ticks > 0 {
+                nap = Some((ctx.clock / TICK + ticks) * TICK);
+                break;
+            }
+        }
+        sim.charge(id, ctx.clock - began, Why::System);
+        if let Some(time) = nap {
+            sim.sleep_until(id, time);
+        }
+        let llc = sim.cpus[cpu].llc;
+        let lines = std::mem::take(&mut sim.kernel.merging.read);
+        if let Some(k) = &mut sim.ksmd {
+            k.naps = nap.is_some();
+            *k.read.entry(llc).or_default() += lines;
+        }
+    }
+}
+
+impl Simulation {
+    /// A daemon begins; it sleeps at first.
+    pub(crate) fn start_daemon(&mut self, kind: Kind, program: Box<dyn Program>) -> usize {
+        let cpu = self.place(0, if kind.is_helper() { Home::Own } else { kind.home() });
+        let id = self.new_task(kind, usize::MAX, usize::MAX, cpu, program);
+        self.block(id, On::Sleep);
+        id
+    }
+    /// The context of a daemon's work: it is nobody's task.
+    fn daemon_ctx(&self, id: usize) -> Ctx {
+        Ctx { task: usize::MAX, ..self.ctx(id) }
+    }
+    /// ksmd begins; it waits for work.
+    pub(crate) fn start_ksmd(&mut self) {
+        let task = self.start_daemon(Kind::Ksmd, Box::new(Ksmd));
+        self.ksmd = Some(KsmdState { task, naps: false, read: BTreeMap::new() });
+    }
+    /// Processor time of ksmd in picoseconds.
+    pub(crate) fn ksmd_ran(&self) -> u64 {
+        self.ksmd.as_ref().map_or(0, |k| self.tasks[k.task].ran)
+    }
+    /// Wakes ksmd where there is work for it, or its time to sleep has changed.
+    pub(crate) fn heed_ksmd(&mut self, when: u64) {
+        if let Some(e) = self.kernel.merging.trouble.take() {
+            self.memory_error.get_or_insert(e);
+        }
+        let wakes = std::mem::take(&mut self.kernel.merging.wakes);
+        let Some(k) = &self.ksmd else { return };
+        if k.naps && wakes.sleep || !k.naps && wakes.work {
+            self.wake_at(k.task, when, By::Kernel);
+        }
+    }
+
+    /// At a tick: what ksmd has displaced from a last-level cache since the last one, and
+    /// somebody wants again, is read again by the tasks that run at this cache, each the
+    /// same share, from their own node.
+    ///
+    /// Source: specs/ksm.md#cost.
+    pub(crate) fn charge_displaced(&mut self) {
+        let Some(k) = &mut self.ksmd else { return };
+        let share = self.machine.costs.get(Cost::KsmDisplaced);
+        for (llc, lines) in std::mem::take(&mut k.read) {
+            let mut running = Vec::new();
+            let mut next = self.cpus.busy_from(0);
+            while let Some(cpu) = next {
+                let id = self.cpus[cpu].current();
+                let here = id.is_some_and(|id| self.tasks[id].space != usize::MAX);
+                if here && self.cpus[cpu].llc == llc {
+                    running.push(cpu);
+                }
+                next = self.cpus.busy_from(cpu + 1);
+            }
+            let each = lines * share / 1000 / running.len().max(1) as u64;
+            for cpu in running {
+                let node = self.cpus[cpu].node;
+                let home = self.kernel.memory.nodes[node].zones.first().copied();
+                let table = &self.latency[node];
+                let nearest = (0..self.zones_used).map(|z| table[z * 2]).filter(|l| *l > 0).min();
+                let line = home.map(|z| table[z * 2]).or(nearest).unwrap_or(0);
+                self.kernel.loads[node].read += each * LINE;
+                self.hold_up(cpu, each * line * 1000 / self.parallelism);
+            }
+        }
+    }
+}

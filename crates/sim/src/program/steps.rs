@@ -1,0 +1,322 @@
+//! The steps of a scenario: what a thread of a program does, one after the other.
+
+use super::stretch::{Filling, Stretch};
+use super::{Ahead, Program};
+use crate::kernel::{Ctx, Kernel};
+use crate::memory::BLOCK;
+use crate::patterns::Access;
+use crate::random::Stream;
+use crate::simulation::Simulation;
+use crate::space::Holds;
+use crate::tasks::{On, Run, Why};
+use crate::watch::By;
+use homenode_core::scenario::{Again, Process, Step, Until};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// What a round of repeated steps takes that would take no time at all.
+const EMPTY_ROUND: u64 = 1_000_000;
+
+/// A program of a scenario as all its threads have it, loaded once.
+pub(crate) struct Loaded {
+    steps: Vec<Step>,
+    /// Its name: the beginning of the labels of its random streams.
+    name: String,
+    threads: u64,
+}
+
+impl Loaded {
+    pub(crate) fn new(process: &Process) -> Arc<Self> {
+        let threads = process.cpus.len() as u64;
+        Arc::new(Self { steps: process.steps.clone(), name: process.name.clone(), threads })
+    }
+}
+
+/// A thread that does the steps of a scenario.
+pub(crate) struct Steps {
+    program: Arc<Loaded>,
+    /// The next step.
+    at: usize,
+    /// Which of the process's threads this is, and of how many.
+    thread: u64,
+    threads: u64,
+    /// What the labels of its random streams begin with, and the last label.
+    label: String,
+    text: String,
+    /// By the place of a repeating step: rounds made, and the clock at the last one's end.
+    rounds: Vec<(u64, u64)>,
+    /// How often it went back in all: a repeated step draws anew.
+    returns: u64,
+    /// The accesses of the present step, and those that have been made of them.
+    access: Option<Access>,
+    ops: Vec<u32>,
+    stretch: Stretch,
+}
+
+/// No round has been made.
+const NO_ROUND: (u64, u64) = (0, u64::MAX);
+
+impl Steps {
+    /// The thread of that number.
+    pub(crate) fn new(program: Arc<Loaded>, thread: u64) -> Self {
+        let label = format!("{}/{thread}", program.name);
+        let threads = program.threads;
+        Self::labelled(program, label, 0, (thread, threads), 0)
+    }
+    fn labelled(
+        program: Arc<Loaded>,
+        label: String,
+        at: usize,
+        (thread, threads): (u64, u64),
+        returns: u64,
+    ) -> Self {
+        Self {
+            at,
+            thread,
+            threads,
+            label,
+            text: String::new(),
+            rounds: vec![NO_ROUND; program.steps.len()],
+            returns,
+            access: None,
+            ops: Vec::new(),
+            stretch: Stretch::default(),
+            program,
+        }
+    }
+
+    /// The random numbers of the step before the one that it is at.
+    fn random(&mut self, seed: u64) -> Stream {
+        self.text.clear();
+        let _ = write!(self.text, "{}/{}", self.label, self.at);
+        if self.returns > 0 {
+            let _ = write!(self.text, "/r{}", self.returns);
+        }
+        Stream::new(seed, &self.text)
+    }
+
+    /// Makes the next operations, or does the next step.
+    fn advance(&mut self, sim: &mut Simulation, id: usize) {
+        let clock = sim.tasks[id].clock;
+        let late = self.stretch.is_late(clock);
+        if let Some(access) = self.access.as_mut().filter(|_| !late) {
+            access.fill(clock, self.stretch.most(sim, id), &mut self.ops);
+            self.stretch.rewind();
+            if !self.ops.is_empty() {
+                return;
+            }
+        }
+        let program = self.program.clone();
+        if self.access.take().is_some() {
+            let place = self.at - 1;
+            self.ops.clear();
+            self.stretch = Stretch::default();
+            sim.tallies[id].end_phase(clock);
+            if let Step::Initialize { .. } = program.steps[place] {
+                self.arrive(sim, id, place);
+                return;
+            }
+        }
+        match program.steps.get(self.at) {
+            Some(step) => {
+                self.at += 1;
+                self.step(sim, id, step);
+            }
+            None => sim.tasks[id].run = Run::Ended,
+        }
+    }
+    /// Does the step before the one that it is at.
+    fn step(&mut self, sim: &mut Simulation, id: usize, step: &Step) {
+        let place = self.at - 1;
+        let space = sim.tasks[id].space;
+        let clock = sim.tasks[id].clock;
+        let find = |k: &Kernel, name: &str| {
+            let v = k.space(space).named(name)?;
+            let (start, pages, file) = (v.start, v.pages(), v.kind.file);
+            Some((start, pages, k.space(space).place(start, file)?))
+        };
+        let mut ctx = sim.ctx(id);
+        match step {
+            Step::Madvise { map, mergeable } => {
+                if let Some((start, pages, _)) = find(&sim.kernel, map) {
+                    // EAGAIN for want of memory: the program leaves it at that.
+                    let range = (start, start + pages);
+                    let _ = sim.kernel.madvise_merge(&mut ctx, space, range, *mergeable);
+                }
+            }
+            Step::Touch { map } | Step::Fill { map, .. } => {
+                if let Some((start, pages, first)) = find(&sim.kernel, map) {
+                    let (i, n) = (self.thread, self.threads);
+                    let (a, b) = (pages * i / n, pages * (i + 1) / n);
+                    let share = first + a as u32..first + b as u32;
+                    let filling = match step {
+                        Step::Fill { content, .. } => {
+                            let holds = sim.kernel.holds(content, start, pages);
+                            let kept = sim.kernel.memory.contents.is_some();
+                            kept.then_some(Filling { holds, first, vpn: start })
+                        }
+                        _ => first_filling(&sim.kernel, space, (start, first), share),
+                    };
+                    let random = self.random(sim.seed);
+                    if b > a {
+                        self.stretch.filling = filling;
+                        let touch = Access::touch(first + a as u32, b - a, random);
+                        self.begin(sim, id, touch);
+                    }
+                }
+            }
+            Step::Initialize { map, order } => {
+                match find(&sim.kernel, map).filter(|_| self.thread == 0) {
+                    Some((start, pages, first)) => {
+                        let share = first..first + pages as u32;
+                        self.stretch.filling =
+                            first_filling(&sim.kernel, space, (start, first), share);
+                        let random = self.random(sim.seed);
+                        let all = Access::initialize(first, pages, *order, random);
+                        self.begin(sim, id, all);
+                    }
+                    None => self.arrive(sim, id, place),
+                }
+            }
+            Step::Barrier => self.arrive(sim, id, place),
+            Step::Map { map } => {
+                if find(&sim.kernel, map).is_none() {
+                    let maps = &sim.processes[sim.tasks[id].process].maps;
+                    if let Some(m) = maps.iter().find(|m| m.name == *map).cloned() {
+                        let own = sim.kernel.numa[id].policy.clone();
+                        sim.map(&mut ctx, space, &m, &own);
+                    }
+                }
+            }
+            Step::Repeat { steps: back, until } => {
+                let (rounds, last) = self.rounds[place];
+                let more = match until {
+                    Again::Times(n) => rounds + 1 < *n,
+                    Again::Until(t) => clock - sim.tasks[id].started < t.0,
+                };
+                if more {
+                    // A round in which nothing takes time would never come to an end.
+                    ctx.clock += if last == clock { EMPTY_ROUND } else { 0 };
+                    self.rounds[place] = (rounds + 1, ctx.clock);
+                    self.returns += 1;
+                    self.at = place.saturating_sub(*back as usize);
+                } else {
+                    self.rounds[place] = NO_ROUND;
+                }
+            }
+            Step::Access { map, pattern, write, compute, until } => {
+                if let Some((_, pages, first)) = find(&sim.kernel, map) {
+                    let random = self.random(sim.seed);
+                    let a = Access::new(first, pages, *pattern, *write, *until, clock, random);
+                    self.stretch.compute = compute.0;
+                    if let Until::Time(t) = until {
+                        self.stretch.deadline = clock + t.0;
+                    }
+                    self.begin(sim, id, a);
+                }
+            }
+            Step::Sleep(t) => sim.sleep_until(id, clock + t.0),
+            Step::Wait => {
+                if sim.tasks[id].children > 0 {
+                    sim.block(id, On::Children);
+                }
+            }
+            Step::Fork => self.fork(sim, id, &mut ctx),
+            Step::Unmap { map } => {
+                if let Some((start, pages, _)) = find(&sim.kernel, map) {
+                    sim.kernel.unmap(&mut ctx, space, start, start + pages);
+                }
+            }
+            Step::Mbind { map, policy } => {
+                if let Some((start, pages, _)) = find(&sim.kernel, map) {
+                    let own = sim.kernel.numa[id].policy.clone();
+                    sim.kernel.mbind(&mut ctx, space, start, start + pages, policy, &own);
+                }
+            }
+            Step::MovePages { map, to } => {
+                if let Some((_, pages, first)) = find(&sim.kernel, map) {
+                    let node = sim.kernel.place_of(*to);
+                    for page in first..first + pages as u32 {
+                        sim.kernel.move_page_to(&mut ctx, page, node);
+                    }
+                }
+            }
+        }
+        sim.charge(id, ctx.clock - clock, Why::System);
+    }
+    /// The accesses of a step begin.
+    fn begin(&mut self, sim: &mut Simulation, id: usize, access: Access) {
+        self.access = Some(access);
+        let clock = sim.tasks[id].clock;
+        sim.tallies[id].begin_phase(self.at - 1, clock);
+    }
+
+    /// It comes to a step at which all threads of its process meet. The last one to come
+    /// goes on at once, the others from the time of its coming.
+    fn arrive(&mut self, sim: &mut Simulation, id: usize, place: usize) {
+        let at = (sim.tasks[id].space, place);
+        let waiting = sim.barriers.entry(at).or_default();
+        if waiting.len() as u64 + 1 < self.threads {
+            waiting.push(id);
+            sim.block(id, On::Barrier);
+            return;
+        }
+        let mut all = std::mem::take(waiting);
+        for other in all.drain(..) {
+            sim.wake(other, By::Task(id));
+        }
+        // The same list again: nothing is allocated at the next meeting.
+        sim.barriers.insert(at, all);
+    }
+
+    /// A child with a copy of the space does the parent's remaining steps.
+    fn fork(&mut self, sim: &mut Simulation, id: usize, ctx: &mut Ctx) {
+        let label = format!("{}/fork{}", self.label, sim.tasks[id].children);
+        let child = Self::labelled(self.program.clone(), label, self.at, (0, 1), self.returns);
+        let Some(child) = sim.fork_task(ctx, id, Box::new(child)) else { return };
+        let cpu = sim.tasks[child].cpu;
+        sim.enqueue(child, cpu);
+    }
+}
+
+/// What a first touch of some pages of a mapping writes where huge pages may be: one
+/// fault brings many pages, and each of them is yet to get its content from the program.
+/// `None` where a fault does that for each page, or where they have been touched.
+fn first_filling(
+    kernel: &Kernel,
+    space: usize,
+    (start, first): (u64, u32),
+    share: std::ops::Range<u32>,
+) -> Option<Filling> {
+    kernel.memory.contents.as_ref()?;
+    let space = kernel.space(space);
+    let kind = &space.vmas[space.find(start)?].kind;
+    if !kind.huge || kind.holds == Holds::Own {
+        return None;
+    }
+    // Another thread may have touched the block that its share ends in.
+    let aligned = share.start.next_multiple_of(BLOCK);
+    let from = if aligned < share.end { aligned } else { share.start };
+    let words = &kernel.memory.words[from as usize..share.end as usize];
+    let untouched = words.iter().all(|&w| w == 0);
+    untouched.then_some(Filling { holds: kind.holds, first, vpn: start })
+}
+
+impl Program for Steps {
+    fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
+        self.stretch.ahead(sim, id, &self.ops, until)
+    }
+    fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
+        self.stretch.back(sim, id, &self.ops, to)
+    }
+    fn settle(&mut self, sim: &mut Simulation, id: usize) {
+        self.stretch.settle(sim, id, &self.ops);
+    }
+    fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
+        if self.stretch.at < self.ops.len() && !self.stretch.is_late(sim.tasks[id].clock) {
+            self.stretch.serve(sim, id, &self.ops);
+        } else if !self.stretch.sample(sim, id, &self.ops) {
+            self.advance(sim, id);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A stretch of operations on pages, which a task works through.
+
+use super::Ahead;
+use crate::hot::{self, Counts, KINDS, OP_PAGE, OP_WRITE};
+use crate::simulation::Simulation;
+use crate::space::Holds;
+use crate::tasks::Why;
+
+/// Where a task is in a stretch of operations.
+#[derive(Clone)]
+pub(crate) struct Stretch {
+    /// The next operation.
+    pub(crate) at: usize,
+    /// Where it was when it began to run ahead.
+    began: usize,
+    /// The first operation that sampling has not seen.
+    sampled: usize,
+    /// What it has run ahead, or done, and not counted yet.
+    counts: Counts,
+    /// Computing before each access, in picoseconds.
+    pub(crate) compute: u64,
+    /// When it ends at the latest.
+    pub(crate) deadline: u64,
+    /// What it writes, if that is said: then each page is an act.
+    pub(crate) filling: Option<Filling>,
+}
+
+/// A step that writes a content of its own choice.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling {
+    pub(crate) holds: Holds,
+    /// The mapping's first page in the columns and its address.
+    pub(crate) first: u32,
+    pub(crate) vpn: u64,
+}
+
+impl Default for Stretch {
+    fn default() -> Self {
+        Self {
+            at: 0,
+            began: 0,
+            sampled: 0,
+            counts: Counts::default(),
+            compute: 0,
+            deadline: u64::MAX,
+            filling: None,
+        }
+    }
+}
+
+impl Stretch {
+    /// The operations begin anew.
+    pub(crate) fn rewind(&mut self) {
+        (self.at, self.began, self.sampled) = (0, 0, 0);
+    }
+    /// Whether the time for it is over.
+    pub(crate) fn is_late(&self, clock: u64) -> bool {
+        clock >= self.deadline
+    }
+    /// How many operations there can be at most before it ends.
+    pub(crate) fn most(&self, sim: &Simulation, id: usize) -> u64 {
+        let task = &sim.tasks[id];
+        let latency = &sim.latency[sim.cpus[task.cpu].node][..sim.zones_used * 2];
+        let least = latency.iter().filter(|&&l| l > 0).min().map_or(1, |l| l + self.compute);
+        self.deadline.saturating_sub(task.clock) / least + 1
+    }
+    /// Runs accesses that raise no event.
+    pub(crate) fn ahead(
+        &mut self,
+        sim: &mut Simulation,
+        id: usize,
+        ops: &[u32],
+        until: u64,
+    ) -> Ahead {
+        let mut clock = sim.tasks[id].clock;
+        self.began = self.at;
+        if self.filling.is_none() {
+            if sim.changed_cpu {
+                hot::fetch_first(&ops[self.at..], &sim.kernel.memory.words);
+            }
+            self.run(sim, id, ops, &mut clock, until.min(self.deadline));
+        }
+        let act = clock < until || self.at >= ops.len() || self.is_late(clock);
+        Ahead { clock, act }
+    }
+    /// The same again, to an earlier time.
+    pub(crate) fn back(&mut self, sim: &mut Simulation, id: usize, ops: &[u32], to: u64) -> u64 {
+        let mut clock = sim.tasks[id].clock;
+        self.at = self.began;
+        self.counts = Counts::default();
+        self.run(sim, id, ops, &mut clock, to);
+        clock
+    }
+    fn run(&mut self, sim: &mut Simulation, id: usize, ops: &[u32], clock: &mut u64, until: u64) {
+        let kinds = sim.zones_used * 2;
+        let latency = &sim.latency[sim.cpus[sim.tasks[id].cpu].node];
+        let mut with_compute = [0; KINDS];
+        let cost = if self.compute == 0 {
+            latency
+        } else {
+            for (cost, latency) in with_compute.iter_mut().zip(latency).take(kinds) {
+                *cost = latency + self.compute;
+            }
+            &with_compute
+        };
+        let words = &mut sim.kernel.memory.words[..];
+        let counts = &mut self.counts;
+        self.at += hot::run(&ops[self.at..], words, cost, kinds, counts, clock, until);
+    }
+    /// What it has run ahead counts.
+    pub(crate) fn settle(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) {
+        sim.account(id, &mut self.counts);
+        self.began = self.at;
+        // Before an act, both are sampled together.
+        if !sim.cpus[sim.tasks[id].cpu].before_act {
+            self.sample(sim, id, ops);
+        }
+    }
+    /// Samples of the operations since the last ones, and what they cost the task; whether
+    /// that is anything.
+    pub(crate) fn sample(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) -> bool {
+        let from = std::mem::replace(&mut self.sampled, self.at);
+        let Some(pmu) = sim.pmu.as_deref_mut() else { return false };
+        let task = &sim.tasks[id];
+        let node = sim.machine.nodes[sim.cpus[task.cpu].node].id;
+        let blocks = &sim.kernel.memory.blocks;
+        let cost = pmu.burst((task.cpu, node), task.space, &ops[from..self.at], blocks);
+        sim.charge(id, cost, Why::System);
+        cost > 0
+    }
+    /// Serves the operation that it is at, which raises an event. One that raises none any
+    /// more, since somebody else was before, is left to running ahead.
+    pub(crate) fn serve(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) {
+        let op = ops[self.at];
+        let (page, write) = (op & OP_PAGE, op & OP_WRITE != 0);
+        let word = sim.kernel.memory.words[page as usize];
+        if self.filling.is_none() && !hot::is_event(op, word) {
+            return;
+        }
+        let mut ctx = sim.ctx(id);
+        let before = ctx.clock;
+        let served = sim.serve(&mut ctx, sim.tasks[id].process, page, write);
+        sim.charge(id, ctx.clock - before, Why::System);
+        match served {
+            Ok(zone) => {
+                if let Some(f) = self.filling {
+                    let vpn = f.vpn + u64::from(page - f.first);
+                    sim.kernel.fill(page, f.holds.at(vpn));
+                }
+                let kind = zone * 2 + (op >> 31) as usize;
+                let node = sim.cpus[sim.tasks[id].cpu].node;
+                let cost = sim.latency[node][kind] + self.compute;
+                sim.charge(id, cost, Why::User);
+                sim.account_one(id, kind);
+                self.at += 1;
+            }
+            Err(why) => sim.kill(id, why),
+        }
+        self.sample(sim, id, ops);
+    }
+}

@@ -1,0 +1,214 @@
+//! Tasks as the scheduler knows them: where they are, how long they ran, what they wait
+//! for. What they run is a [`Program`](crate::program::Program), which is kept apart, so
+//! that anybody may look at a task at any time, also while it has its turn.
+
+use crate::kernel::Fatal;
+
+/// How long a task keeps a CPU that others wait for: the fair scheduler's base
+/// slice on two CPUs (0.75 ms × (1 + log2 CPUs), 2.8 to 3 ms on larger machines).
+pub(crate) const SLICE: u64 = 3_000_000_000;
+/// The fair scheduler's weights of nice 5, ksmd's, and of nice 0.
+///
+/// Source: specs/ksm.md#pass for the nice value; the weights are the kernel's table.
+const WEIGHT: u64 = 335;
+const WEIGHT_NICE_0: u64 = 1024;
+
+/// What kind of task it is. All that the scheduler does differently follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A thread of a program.
+    Thread,
+    /// A node's kswapd, by the node's place.
+    Kswapd(usize),
+    /// The kernel's thread that merges pages.
+    Ksmd,
+    /// DAMON's thread, on homenode's behalf.
+    Kdamond,
+    /// homenode, the daemon.
+    Homenode,
+    /// Whoever writes to files whose answer takes time: memory going offline.
+    Writer,
+}
+
+/// Where a woken task runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// Where it ran last.
+    Own,
+    /// The CPU of a node with the fewest tasks; of all, where the node has no CPU.
+    Node(usize),
+    /// The CPU with the fewest tasks.
+    Any,
+    /// The CPU with the fewest tasks, the next in turn from where it ran last.
+    Next,
+}
+
+impl Kind {
+    /// Where it runs when it is woken.
+    pub(crate) const fn home(self) -> Home {
+        match self {
+            Self::Thread => Home::Own,
+            Self::Kswapd(node) => Home::Node(node),
+            Self::Ksmd => Home::Next,
+            Self::Kdamond | Self::Homenode | Self::Writer => Home::Any,
+        }
+    }
+    /// Whether it runs at once when it is woken, as a sleeper with much lag does.
+    pub(crate) const fn preempts(self) -> bool {
+        match self {
+            Self::Kswapd(_) | Self::Kdamond | Self::Homenode => true,
+            Self::Thread | Self::Ksmd | Self::Writer => false,
+        }
+    }
+    /// Whether it gives way to whoever wakes.
+    pub(crate) const fn gives_way(self) -> bool {
+        matches!(self, Self::Ksmd)
+    }
+    /// How long it keeps a CPU that others wait for.
+    pub(crate) const fn slice(self) -> u64 {
+        if self.gives_way() { SLICE * WEIGHT / WEIGHT_NICE_0 } else { SLICE }
+    }
+    /// Whether it helps to observe or to merge: PIDs of others don't depend on it.
+    pub(crate) const fn is_helper(self) -> bool {
+        match self {
+            Self::Ksmd | Self::Kdamond | Self::Homenode | Self::Writer => true,
+            Self::Thread | Self::Kswapd(_) => false,
+        }
+    }
+}
+
+/// What a task that doesn't run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// Its timer, or work: a sleep, a daemon's rest.
+    Sleep,
+    /// All its children's ends.
+    Children,
+    /// The end of one task.
+    Task(usize),
+    /// The other threads coming to the same step.
+    Barrier,
+}
+
+/// Whether a task runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// On its CPU's queue.
+    Runnable,
+    /// Until that has come.
+    Blocked(On),
+    /// For good.
+    Ended,
+}
+
+/// What time is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Accesses and computing: user time.
+    User,
+    /// Faults, system calls, the tick, a daemon's work: system time.
+    System,
+}
+
+/// A task: a thread of a program, or a daemon.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) kind: Kind,
+    /// The program that it belongs to; `usize::MAX` for daemons, as is `space`.
+    pub(crate) process: usize,
+    pub(crate) space: usize,
+    /// Place of the CPU where it runs or ran last.
+    pub(crate) cpu: usize,
+    /// How far it has come, without what it has run ahead.
+    pub(crate) clock: u64,
+    /// Processor time in picoseconds, and how much of it is system time.
+    pub(crate) ran: u64,
+    pub(crate) system: u64,
+    pub(crate) run: Run,
+    /// Whether it is on its CPU's queue: what stops stays there until its clock.
+    pub(crate) on_queue: bool,
+    /// The slot of its timer.
+    pub(crate) timer: u32,
+    /// The timer wakes it, instead of asking its program.
+    pub(crate) timer_wakes: bool,
+    pub(crate) parent: Option<usize>,
+    pub(crate) children: usize,
+    /// Tasks that wait for this one's end.
+    pub(crate) waiters: Vec<usize>,
+    pub(crate) started: u64,
+    pub(crate) ended: u64,
+    pub(crate) killed: Option<Fatal>,
+}
+
+impl Task {
+    /// The task whose end this one waits for.
+    pub(crate) fn waits_for(&self) -> Option<usize> {
+        match self.run {
+            Run::Blocked(On::Task(other)) => Some(other),
+            Run::Runnable | Run::Blocked(On::Sleep | On::Children | On::Barrier) | Run::Ended => {
+                None
+            }
+        }
+    }
+    /// Whether it has not ended: one that dies at the end of a long act lives until then.
+    pub(crate) fn lives(&self) -> bool {
+        self.run != Run::Ended || self.on_queue
+    }
+    /// Whether it rests until its timer or until there is work.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.run == Run::Blocked(On::Sleep)
+    }
+}
+
+/// All tasks that ever were, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    all: Vec<Task>,
+    /// By address space: its tasks that have not ended, in rising order.
+    living: Vec<Vec<usize>>,
+}
+
+impl Tasks {
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Task> {
+        self.all.iter()
+    }
+    pub(crate) fn push(&mut self, task: Task) -> usize {
+        let id = self.all.len();
+        if task.space != usize::MAX {
+            if task.space >= self.living.len() {
+                self.living.resize_with(task.space + 1, Vec::new);
+            }
+            self.living[task.space].push(id);
+        }
+        self.all.push(task);
+        id
+    }
+    /// The tasks of a space that have not ended.
+    pub(crate) fn living_in(&self, space: usize) -> &[usize] {
+        self.living.get(space).map_or(&[], Vec::as_slice)
+    }
+    /// A task is not among the living any more.
+    pub(crate) fn bury(&mut self, id: usize) {
+        if let Some(living) = self.living.get_mut(self.all[id].space) {
+            living.retain(|&t| t != id);
+        }
+    }
+}
+
+impl std::ops::Index<usize> for Tasks {
+    type Output = Task;
+    #[inline]
+    fn index(&self, id: usize) -> &Task {
+        &self.all[id]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Tasks {
+    #[inline]
+    fn index_mut(&mut self, id: usize) -> &mut Task {
+        &mut self.all[id]
+    }
+}

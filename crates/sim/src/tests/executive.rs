@@ -1,0 +1,195 @@
+//! Who runs when: wake-ups at their time, work that is cut, timers, idle CPUs.
+
+use super::support::*;
+use crate::build::Setup;
+use crate::simulation::Simulation;
+use crate::vmstat::Item;
+use crate::watch::{By, Watch};
+use homenode_core::scenario::*;
+use homenode_core::topology::Machine;
+use homenode_core::units::{CpuId, Picos};
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+
+const US: u64 = 1_000_000;
+const MS: u64 = 1000 * US;
+const QUANTUM: Order = Order::Quantum(Picos(10 * US));
+
+/// A wake-up: by whom, when, and from when on the task may run.
+type Woken = (By, u64, u64);
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Woken>>>);
+
+impl Watch for Log {
+    fn woken(&mut self, _pid: u32, by: By, now: u64, begins: u64) {
+        self.0.lock().expect("nobody panics with it").push((by, now, begins));
+    }
+}
+
+fn run(m: &Machine, s: &Scenario, order: Order) -> (Simulation, Vec<Woken>) {
+    let mut setup = Setup::of(s);
+    setup.model.order = order;
+    let mut sim = Simulation::new(m, s, &setup).expect("it fits");
+    let log = Log::default();
+    sim.watch(Box::new(log.clone()));
+    sim.run();
+    let all = log.0.lock().expect("nobody panics with it").clone();
+    (sim, all)
+}
+
+/// Threads that compute for different times and then meet, over and over.
+fn meeting(threads: u32, compute_ns: u64, rounds: u64) -> Process {
+    let cpus: Vec<u32> = (0..threads).collect();
+    let part = Step::Access {
+        map: "m".into(),
+        pattern: Pattern::Gauss { sd: 83 },
+        write: 300,
+        compute: Picos(compute_ns * 1000),
+        until: Until::Accesses(150),
+    };
+    let again = Step::Repeat { steps: 2, until: Again::Times(rounds) };
+    process("meeting", &cpus, vec![map("m", 2000)], vec![touch("m"), part, Step::Barrier, again])
+}
+
+#[test]
+fn who_meets_goes_on_when_the_last_one_comes() {
+    let m = machine(&[dram(4096, 4)]);
+    let s = scenario(vec![meeting(4, 7, 50)]);
+    let (_, woken) = run(&m, &s, QUANTUM);
+    let by_others: Vec<&Woken> = woken.iter().filter(|w| matches!(w.0, By::Task(_))).collect();
+    assert_eq!(by_others.len(), 3 * 50);
+    // In quanta of 10 µs one on a lower CPU than the last one's was up to 10 µs late.
+    assert!(by_others.iter().all(|(_, now, begins)| begins == now), "{by_others:?}");
+    let times: Vec<u64> = by_others.iter().map(|w| w.1).collect();
+    assert!(times.is_sorted(), "no wake-up lies before an earlier one");
+}
+
+#[test]
+fn a_daemon_that_wakes_where_all_are_busy_cuts_what_ran_ahead() {
+    // Both CPUs are busy, DRAM is too small, and kswapd has to run somewhere.
+    let m = machine(&[dram(4096, 2), cxl(8192)]);
+    let all = |ms| access("m", Pattern::Gauss { sd: 200 }, 300, for_ms(ms));
+    let busy = process("busy", &[0, 1], vec![map("m", 6000)], vec![touch("m"), all(60)]);
+    let mut s = scenario(vec![busy]);
+    s.knobs = knobs(&[
+        ("numa_balancing", "2"),
+        ("demotion_enabled", "1"),
+        ("scan_delay_ms", "1"),
+        ("scan_period_min_ms", "5"),
+        ("min_free_kbytes", "512"),
+    ]);
+    let (sim, woken) = run(&m, &s, QUANTUM);
+    assert!(sim.vmstat().get(Item::PgdemoteKswapd) > 0, "kswapd had something to do");
+    let daemon: Vec<&Woken> =
+        woken.iter().filter(|w| matches!(w.0, By::Kernel | By::Timer)).collect();
+    assert!(daemon.len() > 3, "{daemon:?}");
+    // It begins at the end of the access or of the fault during which it was woken; a scan
+    // of address space at a tick is one act as well, and may take longer.
+    let mut late: Vec<u64> = daemon.iter().map(|(_, now, begins)| begins - now).collect();
+    late.sort_unstable();
+    assert!(late[late.len() / 2] < US, "{late:?}");
+    assert!(late[late.len() * 3 / 4] < 5 * US, "{late:?}");
+}
+
+#[test]
+fn threads_that_meet_are_the_same_in_quanta_and_in_strict_order() {
+    let m = machine(&[dram(8192, 8)]);
+    for threads in [2, 5, 8] {
+        let s = scenario(vec![meeting(threads, 40, 80)]);
+        let (quanta, strict) = (run(&m, &s, QUANTUM), run(&m, &s, Order::Strict));
+        assert_eq!(quanta.0.hash(), strict.0.hash(), "{threads} threads");
+        assert_eq!(quanta.1, strict.1, "{threads} threads");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Where nothing is moved, cutting at any time changes nothing: the same accesses,
+    /// the same times, whoever shares a CPU with whom.
+    #[test]
+    fn a_quantum_of_any_length_gives_the_run_of_strict_order(
+        quantum in 1u64..10 * US,
+        cpus in prop::collection::vec(prop::collection::vec(0u32..3, 1..4), 1..4),
+        computes in prop::collection::vec(0u64..400, 4),
+        rests in prop::collection::vec(1u64..3000, 4),
+        seed in 0u64..1000,
+    ) {
+        let m = machine(&[dram(8192, 3)]);
+        let programs = cpus.iter().enumerate().map(|(i, on)| {
+            let part = Step::Access {
+                map: "m".into(),
+                pattern: Pattern::Uniform,
+                write: 500,
+                compute: Picos(computes[i] * 1000),
+                until: Until::Accesses(400),
+            };
+            let rest = Step::Sleep(Picos(rests[i] * 1000));
+            let again = Step::Repeat { steps: 3, until: Again::Times(20) };
+            let steps = vec![touch("m"), part, rest, Step::Barrier, again];
+            process(&format!("p{i}"), on, vec![map("m", 700)], steps)
+        });
+        let mut s = scenario(programs.collect());
+        s.seed = seed;
+        let (a, b) = (run(&m, &s, Order::Quantum(Picos(quantum))), run(&m, &s, Order::Strict));
+        prop_assert_eq!(a.0.hash(), b.0.hash());
+        prop_assert_eq!(a.1, b.1);
+    }
+}
+
+#[test]
+fn an_early_end_of_a_sleep_does_not_end_the_next_one() {
+    let m = machine(&[dram(4096, 1)]);
+    let rest = || Step::Sleep(Picos(10 * MS));
+    let s = scenario(vec![process("sleeper", &[0], Vec::new(), vec![rest(), rest()])]);
+    let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+    sim.run_until(3 * MS);
+    // The first task after the node's kswapd.
+    assert!(sim.tasks[1].sleeps());
+    sim.wake(1, By::Outside);
+    sim.run();
+    // 3 ms and 10 ms; with the first timer it would be 10 ms.
+    assert_eq!(sim.now(), 13 * MS);
+}
+
+#[test]
+fn a_task_that_shares_its_cpu_gets_it_when_the_slice_ends() {
+    let m = machine(&[dram(4096, 1)]);
+    let part = |ms| access("m", Pattern::Sequential, 0, for_ms(ms));
+    let of = |name, ms| process(name, &[0], vec![map("m", 8)], vec![touch("m"), part(ms)]);
+    let s = scenario(vec![of("a", 30), of("b", 30)]);
+    for order in [QUANTUM, Order::Strict] {
+        let (sim, _) = run(&m, &s, order);
+        let [a, b] = &sim.processes()[..] else { panic!("two programs") };
+        // Until::Time counts the time that the other one runs; ten slices of 3 ms are made.
+        let share = a.ran_ps * 100 / (a.ran_ps + b.ran_ps);
+        assert!((44..=56).contains(&share), "{order:?}: {share} %");
+        assert!(sim.now() < 37 * MS, "{}", sim.now());
+    }
+}
+
+#[test]
+fn user_and_system_time_are_all_the_time() {
+    let m = machine(&[dram(4096, 2), cxl(8192)]);
+    let part = access("m", Pattern::Gauss { sd: 200 }, 300, for_ms(40));
+    let busy = process("busy", &[0, 1], vec![map("m", 6000)], vec![touch("m"), part]);
+    let mut s = scenario(vec![busy]);
+    s.knobs = knobs(&[("numa_balancing", "2"), ("demotion_enabled", "1")]);
+    let (sim, _) = run(&m, &s, QUANTUM);
+    let p = &sim.processes()[0];
+    assert!(p.system_ps > 0 && p.system_ps < p.ran_ps, "{p:?}");
+    // Nobody else runs on their CPUs but kswapd: the rest of the time is theirs.
+    let faults = sim.vmstat().get(Item::Pgfault);
+    assert!(p.system_ps >= faults * 100_000, "each fault is system time");
+}
+
+#[test]
+fn idle_cpus_change_nothing() {
+    let of = |cpus: u32| {
+        let m = machine(&[dram(8192, cpus)]);
+        assert_eq!(m.cpus.last().map(|c| c.id), Some(CpuId(cpus - 1)));
+        run(&m, &scenario(vec![meeting(6, 40, 30)]), QUANTUM).0.hash()
+    };
+    assert_eq!(of(8), of(4096));
+}
