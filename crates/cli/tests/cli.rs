@@ -3,15 +3,12 @@
 //! A case is one command line; `check` runs it in a folder of its own, with `DIR` for
 //! that folder in what it prints.
 
-#[path = "../../live/tests/support/until.rs"]
-mod until;
-
 use expect_test::{Expect, expect};
+use homenode_fixtures::until;
 use homenode_trace::{Header, Kind, Native, Row, Slice, Task, Totals, Writer};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use until::until;
 
 struct Folder(PathBuf);
 

@@ -1,9 +1,7 @@
 //! `homenode doctor` as its users meet it, and that it changes nothing: every system call
 //! of it is looked at.
 
-#[path = "../../live/tests/support/program.rs"]
-mod program;
-
+use homenode_fixtures::program;
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs;

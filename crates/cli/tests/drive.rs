@@ -5,29 +5,18 @@
 //! Tests that let ksmd run take a lock that is one for the machine, see every knob
 //! restored, and say 'skipped: no KSM' where there is none or no root.
 
-// Each has more than is needed here.
-#[allow(dead_code)]
-#[path = "../../live/tests/support/held.rs"]
-mod held;
-#[allow(dead_code)]
-#[path = "../../live/tests/support/ksm.rs"]
-mod ksm;
 #[path = "support/man.rs"]
 mod man;
-#[path = "../../live/tests/support/program.rs"]
-mod program;
-#[path = "../../live/tests/support/until.rs"]
-mod until;
 
 use expect_test::{Expect, expect};
-use ksm::Turn;
+use homenode_fixtures::ksm::Turn;
+use homenode_fixtures::{held, program, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use until::until;
 
 /// Not a test of its own: what the processes below run as.
 #[test]

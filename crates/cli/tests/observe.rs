@@ -5,11 +5,7 @@
 
 #[path = "support/man.rs"]
 mod man;
-#[path = "../../live/tests/support/program.rs"]
-mod program;
-#[path = "../../live/tests/support/until.rs"]
-mod until;
-
+use homenode_fixtures::{program, until};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -19,7 +15,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use until::until;
 
 const HOMENODE: &str = env!("CARGO_BIN_EXE_homenode");
 
