@@ -4,7 +4,7 @@
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::Bytes;
-use homenode_fixtures::program;
+use homenode_fixtures::{Folder, program};
 use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, record};
 use homenode_trace::{Batch, Ended, Header, Kind, Reader, Row};
 use std::ffi::OsString;
@@ -14,34 +14,15 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("homenode-live-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary folder");
-        Self(path)
+fn compiled(folder: &Folder, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let (c, out) = (folder.join(format!("{name}.c")), folder.join(name));
+    fs::write(&c, source).expect("a source file");
+    let made = Command::new("cc").args(["-O1", "-o"]).arg(&out).arg(&c).args(flags).output();
+    if made.is_ok_and(|o| o.status.success()) {
+        return Some(out);
     }
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-    fn program(&self, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
-        let (c, out) = (self.file(&format!("{name}.c")), self.file(name));
-        fs::write(&c, source).expect("a source file");
-        let made = Command::new("cc").args(["-O1", "-o"]).arg(&out).arg(&c).args(flags).output();
-        if made.is_ok_and(|o| o.status.success()) {
-            return Some(out);
-        }
-        println!("skipped: no C compiler that makes this kind of program");
-        None
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    println!("skipped: no C compiler that makes this kind of program");
+    None
 }
 
 /// The plugin, built with the tests' own profile; `None` without QEMU.
@@ -90,7 +71,7 @@ fn machine() -> Machine {
 
 fn options(folder: &Folder, plugin: &Path, command: &[&str]) -> Options {
     let command = command.iter().map(OsString::from).collect();
-    let mut o = Options::new(command, folder.file("r.parquet"), machine());
+    let mut o = Options::new(command, folder.join("r.parquet"), machine());
     o.plugin = Some(plugin.to_owned());
     o.native_runs = 1;
     o
@@ -155,7 +136,7 @@ fn recorded(o: &Options) -> (Summary, Header, Vec<Row>) {
 #[test]
 fn a_small_dynamic_program() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("true");
+    let folder = Folder::new();
     let (s, h, rows) = recorded(&options(&folder, &plugin, &["/bin/true"]));
     assert_eq!((s.ended, s.complete, s.tasks), (Ended::Exit(0), true, 1));
     assert!((50_000..10_000_000).contains(&h.totals.insns), "{:?}", h.totals);
@@ -172,9 +153,9 @@ fn a_small_dynamic_program() {
 #[test]
 fn a_pipeline_with_its_children_and_a_script() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("pipeline");
-    let script = folder.file("work.sh");
-    let out = folder.file("out");
+    let folder = Folder::new();
+    let script = folder.join("work.sh");
+    let out = folder.join("out");
     let text =
         format!("#!/bin/sh\nseq 300 | sort -r | uniq > {}\n(exit 7)\nexit 3\n", out.display());
     program::script(&text, &script);
@@ -196,7 +177,7 @@ fn a_pipeline_with_its_children_and_a_script() {
 #[test]
 fn a_closed_descriptor_does_not_end_the_recording() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("closed");
+    let folder = Folder::new();
     let source = r"
         #include <fcntl.h>
         #include <stdlib.h>
@@ -211,8 +192,8 @@ fn a_closed_descriptor_does_not_end_the_recording() {
             if (fork() == 0) return p[5] != 7;
             return lseek(f, 0, SEEK_END) != 0;
         }";
-    let Some(program) = folder.program("closed", source, &[]) else { return };
-    let target = folder.file("target");
+    let Some(program) = compiled(&folder, "closed", source, &[]) else { return };
+    let target = folder.join("target");
     let (s, h, _) = recorded(&options(
         &folder,
         &plugin,
@@ -230,7 +211,7 @@ fn python_with_a_thread() {
         println!("skipped: no python3");
         return;
     }
-    let folder = Folder::new("python");
+    let folder = Folder::new();
     let code = "import threading\nr=[]\nt=threading.Thread(target=lambda: r.append(sum(range(20000))))\nt.start();t.join()\nassert r==[199990000]";
     let (s, h, rows) = recorded(&options(&folder, &plugin, &["python3", "-c", code]));
     assert_eq!((s.ended, s.complete), (Ended::Exit(0), true));
@@ -254,8 +235,8 @@ const STREAM: &str = r"
 #[test]
 fn a_static_stream_misses_once_a_line() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("stream");
-    let Some(program) = folder.program("stream", STREAM, &["-static"]) else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
     let (s, h, rows) =
         recorded(&options(&folder, &plugin, &[program.to_str().expect("a name"), "64", "1"]));
     assert_eq!((s.ended, s.complete), (Ended::Exit(0), true));
@@ -282,8 +263,8 @@ fn a_static_stream_misses_once_a_line() {
 #[test]
 fn what_fits_the_last_level_does_not_miss_again() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("fits");
-    let Some(program) = folder.program("stream", STREAM, &["-static"]) else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
     let (_, h, _) =
         recorded(&options(&folder, &plugin, &[program.to_str().expect("a name"), "2", "10"]));
     let lines = (2 << 20) / 64;
@@ -295,8 +276,8 @@ fn what_fits_the_last_level_does_not_miss_again() {
 #[test]
 fn a_slice_begins_and_ends_where_it_should() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("slice");
-    let Some(program) = folder.program("stream", STREAM, &["-static"]) else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
     let mut o = options(&folder, &plugin, &[program.to_str().expect("a name"), "16", "1000"]);
     o.native_runs = 0;
     o.skip = Some(Mark::Insns(30_000_000));
@@ -311,7 +292,7 @@ fn a_slice_begins_and_ends_where_it_should() {
     // Nothing to record after the program's end.
     let mut late = options(&folder, &plugin, &["/bin/true"]);
     late.skip = Some(Mark::Insns(1 << 50));
-    late.output = folder.file("late.parquet");
+    late.output = folder.join("late.parquet");
     assert!(matches!(record(&late, &mut |_| {}), Err(RecordError::BeforeSlice { .. })));
     assert!(!late.output.exists());
 }
@@ -319,8 +300,8 @@ fn a_slice_begins_and_ends_where_it_should() {
 #[test]
 fn a_slice_in_native_time() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("time");
-    let Some(program) = folder.program("stream", STREAM, &["-static"]) else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
     let mut o = options(&folder, &plugin, &[program.to_str().expect("a name"), "16", "30"]);
     o.length = Some(Mark::NativeNs(5_000_000));
     let (s, h, _) = recorded(&o);
@@ -337,9 +318,9 @@ fn a_slice_in_native_time() {
 #[test]
 fn a_crash_is_kept_and_said() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("crash");
+    let folder = Folder::new();
     let source = "#include <stdlib.h>\nint main(void) { volatile char *p = malloc(4 << 20); for (int i = 0; i < 4 << 20; i += 64) p[i] = 1; *(volatile int *)8 = 1; return 0; }";
-    let Some(program) = folder.program("crash", source, &[]) else { return };
+    let Some(program) = compiled(&folder, "crash", source, &[]) else { return };
     let (s, h, rows) = recorded(&options(&folder, &plugin, &[program.to_str().expect("a name")]));
     assert_eq!((s.ended, s.complete), (Ended::Signal(libc::SIGSEGV), false));
     // 65,536 lines were written. What was in the frame that a fatal signal caught is
@@ -351,9 +332,9 @@ fn a_crash_is_kept_and_said() {
 #[test]
 fn a_program_killed_in_the_middle_is_kept() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("killed");
-    let Some(program) = folder.program("stream", STREAM, &["-static"]) else { return };
-    let pid = folder.file("pid");
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
+    let pid = folder.join("pid");
     let line = format!("echo $$ > {}; exec {} 64 100000", pid.display(), program.display());
     let mut o = options(&folder, &plugin, &["sh", "-c", &line]);
     o.native_runs = 0;
@@ -379,18 +360,18 @@ fn a_program_killed_in_the_middle_is_kept() {
 #[test]
 fn programs_that_cannot_be_recorded_are_told() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("bad");
+    let folder = Folder::new();
     let tell = |command: &[&str]| {
         let o = options(&folder, &plugin, command);
         let e = record(&o, &mut |_| {}).expect_err("an error");
-        assert!(!o.output.exists() && !folder.file("r.parquet.partial").exists());
+        assert!(!o.output.exists() && !folder.join("r.parquet.partial").exists());
         assert!(!e.is_lack(), "{e}");
         e.to_string()
     };
     assert!(tell(&[]).contains("no program to record"));
     assert!(tell(&["no-such-program-here"]).contains("in PATH"));
     assert!(tell(&["/no/such/program"]).contains("/no/such/program"));
-    let file = folder.file("plain");
+    let file = folder.join("plain");
     let name = file.to_str().expect("a name").to_owned();
     fs::write(&file, "hello").expect("a file");
     assert!(tell(&[&name]).contains("chmod"));
@@ -398,7 +379,7 @@ fn programs_that_cannot_be_recorded_are_told() {
     assert!(tell(&[&name]).contains("neither an ELF program nor a script"));
     fs::write(&file, "#!/no/interpreter\n").expect("a file");
     assert!(tell(&[&name]).contains("/no/interpreter"));
-    assert!(tell(&[folder.0.to_str().expect("a name")]).contains("not executable"));
+    assert!(tell(&[folder.to_str().expect("a name")]).contains("not executable"));
     let mut elf = fs::read("/bin/true").expect("a program");
     elf[18] = 183;
     fs::write(&file, &elf).expect("a file");
@@ -410,16 +391,16 @@ fn programs_that_cannot_be_recorded_are_told() {
 #[test]
 fn what_the_system_lacks_is_told() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("lack");
+    let folder = Folder::new();
     let mut o = options(&folder, &plugin, &["/bin/true"]);
-    o.plugin = Some(folder.file("nothing.so"));
+    o.plugin = Some(folder.join("nothing.so"));
     let e = record(&o, &mut |_| {}).expect_err("no plugin");
     assert!(e.is_lack() && e.to_string().contains("nothing.so"), "{e}");
     o.plugin = Some(plugin);
-    o.output = folder.file("no/such/folder/r");
+    o.output = folder.join("no/such/folder/r");
     let e = record(&o, &mut |_| {}).expect_err("no folder");
     assert!(!e.is_lack() && e.to_string().contains("no/such/folder"), "{e}");
-    o.output = folder.file("r.parquet");
+    o.output = folder.join("r.parquet");
     o.machine.caches[0].line = 128;
     assert!(record(&o, &mut |_| {}).expect_err("odd lines").to_string().contains("128"));
     o.machine.caches.clear();
@@ -429,7 +410,7 @@ fn what_the_system_lacks_is_told() {
 #[test]
 fn a_child_that_stays_behind_does_not_hold_the_recording() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("behind");
+    let folder = Folder::new();
     let mut o = options(&folder, &plugin, &["sh", "-c", "sleep 600 & exit 0"]);
     o.native_runs = 0;
     let start = Instant::now();
@@ -444,8 +425,8 @@ fn a_child_that_stays_behind_does_not_hold_the_recording() {
 #[test]
 fn an_interrupt_keeps_what_was_recorded() {
     let Some(plugin) = plugin() else { return };
-    let folder = Folder::new("interrupt");
-    let Some(program) = folder.program("stream", STREAM, &["-static"]) else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
     if std::env::var_os("HOMENODE_TEST_INTERRUPTED").is_none() {
         let own = std::env::current_exe().expect("this test");
         let out = Command::new(own)

@@ -423,8 +423,8 @@ mod tests {
             frame(8, wire::FLAG_CHILD, 0, 3, &[(exit, 3, 0)]),
             frame(7, 0, 3, 40, &[(exit, 5, 0)]),
         ];
-        let name = format!("homenode-drain-{}.parquet", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let folder = homenode_fixtures::Folder::new();
+        let path = folder.join("r.parquet");
         let mut out = Writer::create(&path).expect("a file");
         let mut drain = Drain::new();
         for f in frames {
@@ -440,7 +440,6 @@ mod tests {
         while batches.next_into(&mut batch).expect("rows") {
             rows.extend(batch.iter().map(|r| (r.kind, r.task, r.arg)));
         }
-        let _ = std::fs::remove_file(&path);
         let expected = [
             (Kind::Fork, 0, 1),
             (Kind::Exit, 1, 0),

@@ -5,6 +5,7 @@ use super::*;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::ksm::Ksm;
 use homenode_core::ksm::plan::{Left, predict, text_of};
+use homenode_fixtures::Folder;
 use homenode_live::journal::JournalError;
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsRawFd;
@@ -99,14 +100,11 @@ impl Files for Fake {
 }
 
 /// A machine in a folder: its memory and its boot.
-struct Folder(PathBuf);
+struct Host(Folder);
 
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("homenode-ksm-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("proc/sys/kernel/random")).unwrap();
-        let folder = Self(path);
+impl Host {
+    fn new() -> Self {
+        let folder = Self(Folder::new());
         folder.memory(4 << 20, 8 << 20);
         folder.boot("4c1f7a52-5f5d-4a8e-9a5e-0d6f0c1b2a39");
         folder
@@ -116,10 +114,10 @@ impl Folder {
     }
     fn memory(&self, available_kib: u64, total_kib: u64) {
         let text = format!("MemTotal: {total_kib} kB\nMemAvailable: {available_kib} kB\n");
-        fs::write(self.0.join("proc/meminfo"), text).unwrap();
+        self.0.write("proc/meminfo", text);
     }
     fn boot(&self, id: &str) {
-        fs::write(self.0.join("proc/sys/kernel/random/boot_id"), format!("{id}\n")).unwrap();
+        self.0.write("proc/sys/kernel/random/boot_id", format!("{id}\n"));
     }
     fn journal(&self) -> PathBuf {
         self.0.join("run/homenode/ksm.journal")
@@ -129,16 +127,8 @@ impl Folder {
     }
     /// A process of this number that was started then.
     fn process(&self, pid: u32, start: u64) {
-        let folder = self.0.join(format!("proc/{pid}"));
-        fs::create_dir_all(&folder).unwrap();
         let zeros = "0 ".repeat(17);
-        fs::write(folder.join("stat"), format!("{pid} (x) S 1 {zeros}{start} {zeros}\n")).unwrap();
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.write(format!("proc/{pid}/stat"), format!("{pid} (x) S 1 {zeros}{start} {zeros}\n"));
     }
 }
 
@@ -149,7 +139,7 @@ fn knobs(files: &Fake) -> Vec<(File, u64)> {
 
 #[test]
 fn one_who_is_alone_notes_all_knobs_once_and_writes_what_he_likes() {
-    let (folder, files) = (Folder::new("alone"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     files.put(&[(File::AdvisorMode, 1), (File::PagesToScan, 812), (File::SleepMillisecs, 33)]);
     let before = knobs(&files);
     let (alone, notes) = Alone::take(&folder.place(), &files).unwrap();
@@ -185,7 +175,7 @@ fn one_who_is_alone_notes_all_knobs_once_and_writes_what_he_likes() {
 
 #[test]
 fn a_knob_that_can_t_be_noted_is_not_written() {
-    let (folder, files) = (Folder::new("unknown"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     files.garbled.set(Some(File::SmartScan));
     let (alone, _) = Alone::take(&folder.place(), &files).unwrap();
     files.log();
@@ -204,7 +194,7 @@ fn a_knob_that_can_t_be_noted_is_not_written() {
 
 #[test]
 fn one_who_was_alone_and_was_killed_is_restored() {
-    let (folder, files) = (Folder::new("alone-killed"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let (place, before) = (folder.place(), knobs(&files));
     let (alone, _) = Alone::take(&place, &files).unwrap();
     let error = Hold::take(&place, &files).unwrap_err();
@@ -227,7 +217,7 @@ fn one_who_was_alone_and_was_killed_is_restored() {
 
 #[test]
 fn nobody_is_alone_beside_others() {
-    let (folder, files) = (Folder::new("others"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let refused = |expected: &str| {
         let Err(error) = Alone::take(&folder.place(), &files) else { panic!("not refused") };
         assert!(error.to_string().contains(expected) && error.is_lack(), "{error}");
@@ -267,7 +257,7 @@ fn kill<F: Files>(hold: Hold<F>) {
 #[test]
 fn the_journal_is_there_before_the_knob_changes() {
     use std::os::unix::fs::PermissionsExt;
-    let (folder, files) = (Folder::new("before"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let (mut hold, notes) = Hold::take(&folder.place(), &files).unwrap();
     assert!(notes.is_empty() && !folder.journal().exists());
     files.refuses.set(Some((File::PagesToScan, libc::EIO)));
@@ -290,7 +280,7 @@ fn the_journal_is_there_before_the_knob_changes() {
 
 #[test]
 fn what_the_kernel_would_refuse_is_not_tried() {
-    let (folder, files) = (Folder::new("rules"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
     files.put(&[(File::AdvisorMode, 1)]);
     assert!(matches!(hold.set(File::PagesToScan, 526), Err(KsmError::Refused(_))));
@@ -301,7 +291,7 @@ fn what_the_kernel_would_refuse_is_not_tried() {
 
 #[test]
 fn it_is_put_back_on_panic_too() {
-    let (folder, files) = (Folder::new("panic"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
         hold.set(File::Run, 1).unwrap();
@@ -321,7 +311,7 @@ fn driver(error: &KsmError) -> Option<u32> {
 
 #[test]
 fn a_crash_is_restored_once() {
-    let (folder, files) = (Folder::new("crash"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let place = folder.place();
     assert!(matches!(restore(&place, &files), Ok(Restore::Nothing)));
     let (mut hold, _) = Hold::take(&place, &files).unwrap();
@@ -344,7 +334,7 @@ fn a_crash_is_restored_once() {
 }
 
 /// A journal that somebody else has left.
-fn leave(folder: &Folder, files: &Fake, owner: (u32, u64)) {
+fn leave(folder: &Host, files: &Fake, owner: (u32, u64)) {
     let (mut hold, _) = Hold::take(&folder.place(), files).unwrap();
     hold.journal.head.owner = owner;
     hold.set(File::Run, 1).unwrap();
@@ -353,7 +343,7 @@ fn leave(folder: &Folder, files: &Fake, owner: (u32, u64)) {
 
 #[test]
 fn an_owner_is_known_by_number_and_start() {
-    let (folder, files) = (Folder::new("owner"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     leave(&folder, &files, (4711, 1000));
     folder.process(4711, 1000);
     let error = restore(&folder.place(), &files).unwrap_err();
@@ -367,7 +357,7 @@ fn an_owner_is_known_by_number_and_start() {
 
 #[test]
 fn a_journal_of_an_earlier_boot_is_thrown_away() {
-    let (folder, files) = (Folder::new("boot"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     leave(&folder, &files, (4711, 1000));
     folder.boot("another");
     files.put(&[(File::Run, 1)]).log();
@@ -383,7 +373,7 @@ fn a_journal_of_an_earlier_boot_is_thrown_away() {
 
 #[test]
 fn a_damaged_journal_is_not_believed() {
-    let (folder, files) = (Folder::new("damaged"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     files.put(&[(File::Run, 2)]);
     leave(&folder, &files, (4711, 1000));
     let whole = folder.text();
@@ -412,7 +402,7 @@ fn a_damaged_journal_is_not_believed() {
 
 #[test]
 fn what_somebody_else_has_set_stays() {
-    let (folder, files) = (Folder::new("theirs"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
     hold.set(File::PagesToScan, 526).unwrap();
     hold.set(File::Run, 1).unwrap();
@@ -426,7 +416,7 @@ fn what_somebody_else_has_set_stays() {
 
 #[test]
 fn an_advisor_goes_off_and_on_again() {
-    let (folder, files) = (Folder::new("advisor"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     files.put(&[(File::AdvisorMode, 1), (File::PagesToScan, 812), (File::Run, 1)]);
     let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
     hold.set(File::AdvisorMode, 0).unwrap();
@@ -445,7 +435,7 @@ fn an_advisor_goes_off_and_on_again() {
 
 #[test]
 fn a_switch_needs_memory_for_what_comes_back() {
-    let (folder, files) = (Folder::new("room"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let merged = [(File::PagesShared, 10), (File::PagesSharing, 1 << 18), (File::Run, 1)];
     files.put(&merged);
     let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
@@ -480,7 +470,7 @@ fn a_switch_needs_memory_for_what_comes_back() {
 
 #[test]
 fn unmerging_that_fails_is_told_and_undone() {
-    let (folder, files) = (Folder::new("enomem"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     files.put(&[(File::PagesShared, 10), (File::PagesSharing, 2560), (File::Run, 1)]);
     files.no_memory.set(true);
     let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
@@ -498,7 +488,7 @@ fn unmerging_that_fails_is_told_and_undone() {
 
 #[test]
 fn pages_of_the_dead_are_no_reason_to_stay() {
-    let (folder, files) = (Folder::new("ghost"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
     files.ghost.set(true);
     hold.switch(false).unwrap();
@@ -512,7 +502,7 @@ fn pages_of_the_dead_are_no_reason_to_stay() {
 
 #[test]
 fn a_knob_that_refuses_stays_in_the_journal() {
-    let (folder, files) = (Folder::new("refuses"), Fake::new());
+    let (folder, files) = (Host::new(), Fake::new());
     let (mut hold, _) = Hold::take(&folder.place(), &files).unwrap();
     hold.set(File::PagesToScan, 526).unwrap();
     hold.set(File::Run, 1).unwrap();
@@ -532,7 +522,7 @@ fn a_knob_that_refuses_stays_in_the_journal() {
 
 #[test]
 fn nothing_is_believed_of_a_kernel_without_merging() {
-    let folder = Folder::new("none");
+    let folder = Host::new();
     let options = Act {
         command: vec!["true".into()],
         goal: Default::default(),
