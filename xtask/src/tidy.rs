@@ -27,11 +27,17 @@ const ARROWS: &[(&str, Rooms)] = &[
     ("homenode-trace", Rooms::These(&["homenode-core"])),
     ("homenode-config", Rooms::These(&["homenode-core"])),
     ("homenode-report", Rooms::These(&["homenode-core"])),
-    ("homenode-live", Rooms::These(&["homenode-core", "homenode-machine", "homenode-trace"])),
+    ("homenode-live", Rooms::These(&["homenode-core", "homenode-machine"])),
+    ("homenode-merge", Rooms::These(&["homenode-core", "homenode-live"])),
+    (
+        "homenode-measure",
+        Rooms::These(&["homenode-core", "homenode-live", "homenode-merge", "homenode-trace"]),
+    ),
     ("homenode-recorder", Rooms::These(&["homenode-core", "homenode-trace"])),
     ("homenode-machine", Rooms::These(&["homenode-core"])),
     ("homenode-sim", Rooms::These(&["homenode-core", "homenode-machine", "homenode-trace"])),
     ("homenode-cli", Rooms::All),
+    ("homenode-fixtures", Rooms::These(&["homenode-core", "homenode-live", "homenode-merge"])),
     (
         "homenode-guest",
         Rooms::These(&["homenode-core", "homenode-live", "homenode-machine", "homenode-sim"]),

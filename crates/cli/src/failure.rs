@@ -1,12 +1,12 @@
 //! What a failure is told as, and which exit code it has.
 
 use homenode_live::heat::damon::DamonError;
-use homenode_live::ksm::KsmError;
-use homenode_live::measure::MeasureError;
-use homenode_live::merge::MergeError;
 use homenode_live::people::PeopleError;
-use homenode_live::record::RecordError;
 use homenode_live::sysfs::TopologyError;
+use homenode_measure::constants::MeasureError;
+use homenode_measure::record::RecordError;
+use homenode_merge::estimate::MergeError;
+use homenode_merge::ksm::KsmError;
 
 /// Something that the system lacks: exit code 3.
 #[derive(Debug)]

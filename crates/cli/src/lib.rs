@@ -108,7 +108,7 @@ pub fn run_with(more: &[Candidate]) -> ExitCode {
         Command::Sim(args) => sim::run(&args, &contenders),
         Command::Topo(args) => topo::run(&args),
         Command::Truth(args) => truth::run(&args),
-        Command::Hold => homenode_live::truth::merge::hold(),
+        Command::Hold => homenode_measure::truth::merge::hold(),
         Command::Workload(args) => workload::run(&args),
     };
     match done {

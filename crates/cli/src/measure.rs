@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use anyhow::Result;
 use homenode_core::costs::{Constant, Cost, Shown, Unit};
 use homenode_core::topology::Machine;
-use homenode_live::measure::{self, Options};
+use homenode_measure::constants::{self, Options};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let options = if args.tiny { Options::tiny() } else { Options::default() };
     let machine = {
         let progress = Progress::new(1000);
-        measure::measure(&options, &mut |p| {
+        constants::measure(&options, &mut |p| {
             progress.at(u64::from(p.done_permille));
             progress.murmur(p.what);
         })?

@@ -5,7 +5,8 @@ use crate::output;
 use anyhow::Result;
 use homenode_core::ksm::plan::text_of;
 use homenode_live::heat::damon;
-use homenode_live::ksm::{Place, Restore, Restored, restore};
+use homenode_live::place::Place;
+use homenode_merge::ksm::{Folder, Restore, Restored, restore};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let place = args.root.as_deref().map_or_else(Place::here, Place::at);
     // Both are tried, whatever becomes of the other.
     let slot = damon::restore(&place);
-    let knobs = restore(&place, &place.files());
+    let knobs = restore(&place, &Folder::of(&place));
     let (mut json, mut text, code) = match knobs {
         Ok(Restore::Nothing) => (
             json!({"restored": [], "left": [], "failed": [], "notes": []}),

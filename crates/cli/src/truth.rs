@@ -13,11 +13,11 @@ use homenode_config::{TruthPlan, parse_truth, read_machine};
 use homenode_core::costs::{Cost, Origin};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Bytes, count};
-use homenode_live::measure::{self, Options};
-use homenode_live::record;
 use homenode_live::sysfs;
-use homenode_live::truth::{self, Case, Kernel};
-use homenode_live::workload::Program;
+use homenode_measure::constants::{self, Options};
+use homenode_measure::record;
+use homenode_measure::truth::{self, Case, Kernel};
+use homenode_measure::workload::Program;
 use predict::Near;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -237,7 +237,7 @@ fn this_machine(args: &Mem, progress: &Progress) -> Result<Machine> {
         Options::default()
     };
     progress.say("measuring this machine");
-    Ok(measure::measure(&options, &mut |p| progress.murmur(p.what))?)
+    Ok(constants::measure(&options, &mut |p| progress.murmur(p.what))?)
 }
 
 /// Refuses a file that says of itself that it is another machine's, or nobody's.

@@ -2,7 +2,7 @@
 
 use crate::output;
 use anyhow::{Context, Result};
-use homenode_live::workload::{self, Program};
+use homenode_measure::workload::{self, Program};
 use serde_json::json;
 
 /// Run a program of the truth check and print what it found and took, as JSON.

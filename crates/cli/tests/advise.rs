@@ -3,18 +3,14 @@
 
 #[path = "support/man.rs"]
 mod man;
+#[path = "support/recording.rs"]
+mod recording;
 
-use homenode_trace::{Header, Kind, Native, Row, Task, Totals, Writer};
+use homenode_fixtures::Folder;
+use recording::recording;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output};
-
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("advise-{name}"));
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).expect("a folder for the test");
-    path
-}
 
 fn run(at: &Path, line: &str) -> Output {
     let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
@@ -47,52 +43,9 @@ impl Drop for Sleeper {
     }
 }
 
-const PAGES: u64 = 8 * 1024;
-
-/// A program of 32 MiB that is touched once, and whose last eighth is hot.
-fn recording(path: &Path) {
-    let mut w = Writer::create(path).expect("a recording");
-    let row = Row {
-        kind: Kind::Access,
-        task: 0,
-        insns: 1000,
-        page: 0,
-        pages: 1,
-        reads: 0,
-        writes: 0,
-        arg: 3,
-    };
-    let start = 0x7_0000;
-    // Readable and writable; private and anonymous.
-    let map = Row { kind: Kind::Map, page: start, pages: PAGES, arg: 3 | 0x22 << 32, ..row };
-    w.push(map).expect("a row");
-    let (mut insns, mut lines) = (1000, 0);
-    for i in 0..PAGES {
-        w.push(Row { page: start + i, writes: 8, ..row }).expect("a row");
-        (insns, lines) = (insns + 1000, lines + 8);
-    }
-    for i in 0..PAGES * 16 {
-        let page = start + PAGES * 7 / 8 + i * 7919 % (PAGES / 8);
-        w.push(Row { page, reads: 40, insns: 5000, ..row }).expect("a row");
-        (insns, lines) = (insns + 5000, lines + 40);
-    }
-    let totals = Totals { insns, read_misses: lines, ..Totals::default() };
-    let header = Header {
-        command: vec!["toy".into()],
-        complete: true,
-        ended: homenode_trace::Ended::Exit(0),
-        native: Some(Native { runs: 3, user_ns: 400_000_000, ..Native::default() }),
-        totals,
-        pages_touched: PAGES,
-        tasks: vec![Task { name: "toy".into(), totals, ..Task::default() }],
-        ..Header::default()
-    };
-    w.finish(&header).expect("a whole recording");
-}
-
 #[test]
 fn bad_input_is_told_before_any_work() {
-    let at = folder("bad");
+    let at = Folder::new();
     let cases = [
         ("", 2, "name the processes to look at"),
         ("--pid 1 --all", 2, "cannot be used with"),
@@ -120,7 +73,7 @@ fn bad_input_is_told_before_any_work() {
 
 #[test]
 fn a_machine_that_is_another_ones_is_refused() {
-    let at = folder("other");
+    let at = Folder::new();
     let s = Sleeper::new();
     let file = "MACHINES/sapphire-rapids-cxl.toml";
     let out = run(&at, &format!("--pid {} --machine {file} --for 1s", s.0.id()));
@@ -136,7 +89,7 @@ fn a_machine_that_is_another_ones_is_refused() {
 
 #[test]
 fn here_it_says_what_there_is_to_say() {
-    let at = folder("here");
+    let at = Folder::new();
     let s = Sleeper::new();
     let out = run(&at, &format!("--pid {} --for 1s", s.0.id()));
     let page = text(&out);
@@ -199,7 +152,7 @@ fn two_nodes(at: &Path, pid: u32) {
 
 #[test]
 fn a_machine_of_two_nodes_without_heat_gets_what_needs_no_heat() {
-    let at = folder("two");
+    let at = Folder::new();
     let s = Sleeper::new();
     two_nodes(&at, s.0.id());
     let line = format!("--pid {} --root {} --for 1s", s.0.id(), at.display());
@@ -228,7 +181,7 @@ fn a_machine_of_two_nodes_without_heat_gets_what_needs_no_heat() {
 
 #[test]
 fn a_program_is_looked_at_until_it_ends_and_its_code_is_handed_on() {
-    let at = folder("cmd");
+    let at = Folder::new();
     fs::write(at.join("end"), "echo its own words; sleep 1; exit 7\n").expect("a script");
     let out = run(&at, "-- sh end");
     assert_eq!(out.status.code(), Some(7), "{}", text(&out));
@@ -238,8 +191,8 @@ fn a_program_is_looked_at_until_it_ends_and_its_code_is_handed_on() {
 
 #[test]
 fn a_recording_is_advised_on_its_machine_with_the_effect_beside() {
-    let at = folder("recording");
-    recording(&at.join("toy.parquet"));
+    let at = Folder::new();
+    recording(&at.join("toy.parquet"), |h| h.command.truncate(1));
     let line = "--recording toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 8s";
     let out = run(&at, &format!("{line} --json"));
     assert_eq!(out.status.code(), Some(0), "{}", text(&out));
@@ -281,7 +234,7 @@ fn a_recording_is_advised_on_its_machine_with_the_effect_beside() {
 #[test]
 fn the_manual_page_has_every_option() {
     let page = man::page("homenode-advise.1");
-    let out = run(&folder("man"), "--help");
+    let out = run(&Folder::new(), "--help");
     let help = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(help.contains("Example:\n  homenode advise"), "{help}");
     // Options begin a line of their own; the text speaks of others' options too.

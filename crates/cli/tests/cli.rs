@@ -3,33 +3,31 @@
 //! A case is one command line; `check` runs it in a folder of its own, with `DIR` for
 //! that folder in what it prints.
 
-#[path = "../../live/tests/support/until.rs"]
-mod until;
+#[path = "support/recording.rs"]
+mod recording;
 
 use expect_test::{Expect, expect};
-use homenode_trace::{Header, Kind, Native, Row, Slice, Task, Totals, Writer};
+use homenode_fixtures::{Folder, until};
+use homenode_trace::{Header, Kind, Native, Row, Slice, Task, Writer};
+use recording::{PAGES, recording};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use until::until;
 
-struct Folder(PathBuf);
+/// A folder in which commands are run.
+struct Here(Folder);
 
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{name}"));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a folder for the test");
-        Self(path)
+impl Here {
+    fn new() -> Self {
+        Self(Folder::new())
     }
     fn write(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).expect("a file for the test");
+        self.0.write(name, text);
     }
     fn run(&self, line: &str) -> Output {
         let args = line.split_whitespace().map(|w| w.replace("MACHINES", &repository("machines")));
         Command::new(env!("CARGO_BIN_EXE_homenode"))
             .args(args.map(|w| w.replace("SCENARIOS", &repository("scenarios"))))
-            .current_dir(&self.0)
+            .current_dir(&*self.0)
             .env("LC_ALL", "C.UTF-8")
             .output()
             .expect("the command runs")
@@ -60,53 +58,8 @@ fn repository(folder: &str) -> String {
     format!("{}/../../{folder}", env!("CARGO_MANIFEST_DIR"))
 }
 
-const PAGES: u64 = 8 * 1024;
-
-/// A program of 32 MiB that is touched once, and whose last eighth is hot.
-fn recording(path: &Path, change: impl FnOnce(&mut Header)) {
-    let mut w = Writer::create(path).expect("a recording");
-    let row = Row {
-        kind: Kind::Access,
-        task: 0,
-        insns: 1000,
-        page: 0,
-        pages: 1,
-        reads: 0,
-        writes: 0,
-        arg: 3,
-    };
-    let start = 0x7_0000;
-    // Readable and writable; private and anonymous.
-    let map = Row { kind: Kind::Map, page: start, pages: PAGES, arg: 3 | 0x22 << 32, ..row };
-    w.push(map).expect("a row");
-    let mut insns = 1000;
-    let mut lines = 0;
-    for i in 0..PAGES {
-        w.push(Row { page: start + i, writes: 8, ..row }).expect("a row");
-        (insns, lines) = (insns + 1000, lines + 8);
-    }
-    for i in 0..PAGES * 16 {
-        let page = start + PAGES * 7 / 8 + i * 7919 % (PAGES / 8);
-        w.push(Row { page, reads: 40, insns: 5000, ..row }).expect("a row");
-        (insns, lines) = (insns + 5000, lines + 40);
-    }
-    let totals = Totals { insns, read_misses: lines, ..Totals::default() };
-    let mut header = Header {
-        command: vec!["toy".into(), "--size=32MiB".into()],
-        complete: true,
-        ended: homenode_trace::Ended::Exit(0),
-        native: Some(Native { runs: 3, user_ns: 400_000_000, ..Native::default() }),
-        totals,
-        pages_touched: PAGES,
-        tasks: vec![Task { name: "toy".into(), totals, ..Task::default() }],
-        ..Header::default()
-    };
-    change(&mut header);
-    w.finish(&header).expect("a whole recording");
-}
-
-fn with_recording(name: &str) -> Folder {
-    let f = Folder::new(name);
+fn with_recording() -> Here {
+    let f = Here::new();
     recording(&f.0.join("toy.parquet"), |_| {});
     f
 }
@@ -115,7 +68,7 @@ fn with_recording(name: &str) -> Folder {
 
 #[test]
 fn files_that_are_not_there() {
-    let f = Folder::new("missing");
+    let f = Here::new();
     f.check(
         "sim nowhere.toml",
         expect![[r#"
@@ -174,7 +127,7 @@ fn files_that_are_not_there() {
 
 #[test]
 fn files_that_are_something_else() {
-    let f = with_recording("damaged");
+    let f = with_recording();
     let good = fs::read(f.0.join("toy.parquet")).expect("the recording");
     fs::write(f.0.join("cut.parquet"), &good[..good.len() / 2]).expect("a file");
     f.check("replay cut.parquet --machine MACHINES/small.toml", expect![[r#"
@@ -210,7 +163,7 @@ fn files_that_are_something_else() {
 
 #[test]
 fn machines_and_scenarios_that_are_wrong() {
-    let f = with_recording("wrong");
+    let f = with_recording();
     let small = fs::read_to_string(repository("machines") + "/small.toml").expect("a machine");
     f.write("distance.toml", &small.replace("[10],", "[11],"));
     f.check("topo --machine distance.toml", expect![[r#"
@@ -246,7 +199,7 @@ fn machines_and_scenarios_that_are_wrong() {
 
 #[test]
 fn knobs_that_no_kernel_takes() {
-    let f = with_recording("knobs");
+    let f = with_recording();
     f.check("sim SCENARIOS/zipf.toml --set numa_balancing=9", expect![[r#"
         exit 2
         homenode: --set numa_balancing=9: knob numa_balancing: "9" is refused (EINVAL); allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)
@@ -284,7 +237,7 @@ fn knobs_that_no_kernel_takes() {
 
 #[test]
 fn arguments_that_make_no_sense() {
-    let f = with_recording("usage");
+    let f = with_recording();
     f.check(
         "sim SCENARIOS/zipf.toml --seeds 0",
         expect![[r#"
@@ -377,7 +330,7 @@ fn arguments_that_make_no_sense() {
 
 #[test]
 fn programs_that_cannot_be_recorded() {
-    let f = Folder::new("programs");
+    let f = Here::new();
     f.write("a.parquet", "kept\n");
     f.write("plain.txt", "no program\n");
     f.check(
@@ -400,14 +353,14 @@ fn programs_that_cannot_be_recorded() {
 
 #[test]
 fn a_system_that_lacks_something() {
-    let f = Folder::new("lacks");
+    let f = Here::new();
     f.write("a.parquet", "kept\n");
     let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
         .args(["record", "mem", "-o", "a.parquet", "--machine"])
         .arg(repository("machines") + "/small.toml")
         .args(["--", "/bin/true"])
         .current_dir(&f.0)
-        .env("PATH", &f.0)
+        .env("PATH", &*f.0)
         .output()
         .expect("the command runs");
     assert_eq!(out.status.code(), Some(3));
@@ -422,7 +375,7 @@ fn a_system_that_lacks_something() {
 
 #[test]
 fn a_scenario_is_the_same_whatever_the_jobs() {
-    let f = Folder::new("sim");
+    let f = Here::new();
     let one = f.run("sim SCENARIOS/fork-cow.toml --seeds 3 --json --jobs 1");
     let many = f.run("sim SCENARIOS/fork-cow.toml --seeds 3 --json --jobs 3");
     assert!(one.status.success() && !one.stdout.is_empty());
@@ -463,7 +416,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
 
 #[test]
 fn a_scenario_beside_itself_in_each_mode() {
-    let f = Folder::new("modes");
+    let f = Here::new();
     let scenario = format!("{}/tiering-gauss.toml", repository("scenarios"));
     let text = fs::read_to_string(scenario).expect("a scenario");
     let text = text.replace("../machines", &repository("machines"));
@@ -498,7 +451,7 @@ fn a_scenario_beside_itself_in_each_mode() {
 }
 
 /// Guests on two nodes, and what `--set` makes of their merging.
-fn with_guests(f: &Folder) {
+fn with_guests(f: &Here) {
     let text = r#"
 name = "pair"
 about = "a test's"
@@ -549,7 +502,7 @@ value = 2
 
 #[test]
 fn guests_are_merged_and_files_say_so() {
-    let f = Folder::new("guests");
+    let f = Here::new();
     with_guests(&f);
     f.check(
         "sim pair.toml",
@@ -625,7 +578,7 @@ fn guests_are_merged_and_files_say_so() {
 }
 
 /// A small run that reads and writes the kernel's files; `more` goes below it.
-fn with_files(f: &Folder, more: &str) {
+fn with_files(f: &Here, more: &str) {
     let text = r#"
 name = "looked-at"
 about = "a test's"
@@ -666,7 +619,7 @@ value = true
 }
 
 /// What a run prints from its hash on.
-fn below_the_table(f: &Folder, line: &str) -> String {
+fn below_the_table(f: &Here, line: &str) -> String {
     let out = f.run(line);
     let text = String::from_utf8_lossy(&out.stdout);
     let at = text.find("hash of seed").expect("a hash");
@@ -677,7 +630,7 @@ fn below_the_table(f: &Folder, line: &str) -> String {
 
 #[test]
 fn what_the_kernels_files_answer_is_printed() {
-    let f = Folder::new("files");
+    let f = Here::new();
     with_files(&f, "");
     expect![[r#"
         exit 0
@@ -765,7 +718,7 @@ fn what_the_kernels_files_answer_is_printed() {
 
 #[test]
 fn a_missed_expectation_ends_with_1() {
-    let f = Folder::new("files-missed");
+    let f = Here::new();
     with_files(
         &f,
         r#"
@@ -822,7 +775,7 @@ read = "/proc/vmstat"
 
 #[test]
 fn the_scenario_that_switches_tiering_on() {
-    let f = Folder::new("switched-on");
+    let f = Here::new();
     let json = f.json("sim SCENARIOS/switched-on.toml --json");
     let files = json["runs"][0]["files"].as_array().expect("files");
     let promoted = |i: usize| {
@@ -837,7 +790,7 @@ fn the_scenario_that_switches_tiering_on() {
 
 #[test]
 fn the_calibrated_machine_takes_the_native_time() {
-    let f = with_recording("calibrated");
+    let f = with_recording();
     let json =
         f.json("replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms --json");
     let seconds = json["runs"][0]["round_ends_s"][0].as_f64().expect("a time");
@@ -846,7 +799,7 @@ fn the_calibrated_machine_takes_the_native_time() {
 
 #[test]
 fn a_replay_with_half_of_the_memory_on_an_expander() {
-    let f = with_recording("replay");
+    let f = with_recording();
     let line = "replay toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 5s";
     let one = f.run(&format!("{line} --json --jobs 1"));
     let many = f.run(&format!("{line} --json --jobs 2"));
@@ -957,9 +910,9 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
 
 #[test]
 fn recordings_without_a_usable_native_time_say_so() {
-    let f = Folder::new("uncalibrated");
+    let f = Here::new();
     let path = f.0.join("toy.parquet");
-    let warnings = |f: &Folder| {
+    let warnings = |f: &Here| {
         let json = f.json(
             "replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms --json",
         );
@@ -982,7 +935,7 @@ fn recordings_without_a_usable_native_time_say_so() {
 /// Bytes are flipped all over a recording, and it is cut short everywhere.
 #[test]
 fn a_damaged_recording_is_an_error_and_never_a_panic() {
-    let f = Folder::new("mutants");
+    let f = Here::new();
     let path = f.0.join("whole.parquet");
     let mut w = Writer::create(&path).expect("a recording");
     let start = 0x7_0000;
@@ -1046,7 +999,7 @@ fn with_a_second_task(thread: bool) -> impl FnOnce(&mut Header) {
 
 #[test]
 fn threads_are_replayed_only_where_wrong_figures_are_asked_for() {
-    let f = Folder::new("threads");
+    let f = Here::new();
     let path = f.0.join("toy.parquet");
     let line = "replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms";
     recording(&path, with_a_second_task(false));
@@ -1086,7 +1039,7 @@ fn threads_are_replayed_only_where_wrong_figures_are_asked_for() {
 
 #[test]
 fn a_slice_has_its_share_of_the_native_time() {
-    let f = Folder::new("slice");
+    let f = Here::new();
     // As `record` makes them: rows hold the slice's instructions, totals the whole run's.
     recording(&f.0.join("toy.parquet"), |h| {
         h.slice.skip_insns = h.totals.insns;
@@ -1102,7 +1055,7 @@ fn a_slice_has_its_share_of_the_native_time() {
 
 #[test]
 fn homenode_is_a_column_of_sim_and_of_replay() {
-    let f = with_recording("engine");
+    let f = with_recording();
     let json = f.json(
         "sim SCENARIOS/tiering-gauss.toml --columns scenario,homenode:pmu --set scan_delay_ms=100 --json",
     );
@@ -1140,7 +1093,7 @@ fn homenode_is_a_column_of_sim_and_of_replay() {
 
 #[test]
 fn every_command_has_help_with_an_example_and_json() {
-    let f = Folder::new("help");
+    let f = Here::new();
     for command in ["doctor", "measure", "record mem", "replay", "sim", "topo"] {
         let out = f.run(&format!("{command} --help"));
         let text = String::from_utf8_lossy(&out.stdout);
@@ -1151,7 +1104,7 @@ fn every_command_has_help_with_an_example_and_json() {
 
 #[test]
 fn a_machine_is_shown() {
-    let f = Folder::new("topo");
+    let f = Here::new();
     f.check("topo --machine MACHINES/small-cxl.toml", expect![[r#"
         exit 0
         small-cxl: one node of 256 MiB and four CPUs beside an expander of 512 MiB; small enough for tests
@@ -1181,7 +1134,7 @@ fn a_machine_is_shown() {
 
 #[test]
 fn this_machine_is_measured_into_a_file_that_can_be_read() {
-    let f = Folder::new("measure");
+    let f = Here::new();
     f.write("this.toml", "what was there before\n");
     let json = f.json("measure -o this.toml --json --tiny");
     let count = json["constants"].as_array().expect("constants").len();
@@ -1193,7 +1146,7 @@ fn this_machine_is_measured_into_a_file_that_can_be_read() {
 /// Plumbing only: sizes are tiny and nobody judges the figures.
 #[test]
 fn the_truth_check_measures_predicts_runs_and_says_what_missed() {
-    let f = Folder::new("truth");
+    let f = Here::new();
     let out = f.run("measure -o this.toml --tiny");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let out = f.run("truth mem --tiny --json --machine this.toml");
@@ -1232,7 +1185,7 @@ fn the_truth_check_measures_predicts_runs_and_says_what_missed() {
 
 #[test]
 fn a_truth_check_with_another_machines_file_is_refused() {
-    let f = Folder::new("truth-other");
+    let f = Here::new();
     f.check("truth mem --machine MACHINES/small.toml", expect![[r#"
         exit 2
         homenode: MACHINES/small.toml: its latencies are not measured, so that nothing here can be compared with it; make one with: homenode measure -o FILE
@@ -1256,7 +1209,7 @@ fn a_truth_check_with_another_machines_file_is_refused() {
 
 #[test]
 fn merge_estimates_name_what_is_missing() {
-    let f = Folder::new("merge");
+    let f = Here::new();
     f.check(
         "merge estimate --pid 1073741824",
         expect![[r#"
@@ -1282,7 +1235,7 @@ fn merge_estimates_name_what_is_missing() {
 
 #[test]
 fn merge_estimates_have_the_promised_json() {
-    let f = Folder::new("merge-json");
+    let f = Here::new();
     let mut sleeper =
         Command::new("sleep").arg("100").spawn().expect("something to look at, of ours");
     // It may not have become `sleep` yet.

@@ -1,30 +1,19 @@
 //! `homenode doctor` as its users meet it, and that it changes nothing: every system call
 //! of it is looked at.
 
-#[path = "../../live/tests/support/program.rs"]
-mod program;
-
+use homenode_fixtures::{Folder, program};
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const HOMENODE: &str = env!("CARGO_BIN_EXE_homenode");
 
 /// Another machine's files, laid out from the fixtures of `live`.
-fn machine(name: &str, test: &str) -> PathBuf {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../live/tests/fixtures/probe");
-    let text = fs::read_to_string(fixtures.join(name)).expect("a fixture");
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{test}"));
-    let _ = fs::remove_dir_all(&root);
-    for part in text.split("\n== ").skip(1) {
-        let (path, rest) = part.split_once('\n').unwrap_or((part, ""));
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
-        fs::write(path, format!("{}\n", rest.trim_end_matches('\n'))).expect("a file");
-    }
-    root
+fn machine(name: &str) -> Folder {
+    let archives = concat!(env!("CARGO_MANIFEST_DIR"), "/../live/tests/fixtures/probe");
+    Folder::unpacked(&Path::new(archives).join(name))
 }
 
 fn doctor(args: &[&str]) -> String {
@@ -39,7 +28,7 @@ fn json(args: &[&str]) -> Value {
 
 #[test]
 fn topo_shows_the_kernels_own_tiers() {
-    let root = machine("slow-node-6.12.txt", "topo");
+    let root = machine("slow-node-6.12.txt");
     let run = |more: &[&str]| {
         let root = root.to_str().expect("a plain path");
         let args = [&["topo", "--root", root], more].concat();
@@ -65,7 +54,7 @@ fn topo_shows_the_kernels_own_tiers() {
 
 #[test]
 fn a_machine_without_heat_is_told_so_and_what_to_get() {
-    let root = machine("one-node-6.18.txt", "text");
+    let root = machine("one-node-6.18.txt");
     let text = doctor(&["--root", root.to_str().expect("a plain path")]);
     let expected = expect_test::expect![[r#"
         Linux 6.18.44
@@ -155,7 +144,7 @@ fn a_machine_without_heat_is_told_so_and_what_to_get() {
 
 #[test]
 fn json_has_the_choice_its_row_and_what_is_missing() {
-    let root = machine("slow-node-6.12.txt", "json");
+    let root = machine("slow-node-6.12.txt");
     let v = json(&["--root", root.to_str().expect("a plain path")]);
     assert_eq!(v["choice"]["source"], "damon");
     assert_eq!(v["choice"]["why"]["name"], "best");
@@ -189,8 +178,7 @@ fn without_privilege_it_says_what_it_could_not_see() {
         return;
     }
     // The build's folder may be closed to others: a copy that everybody can run.
-    let folder = std::env::temp_dir().join(format!("homenode-doctor-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
+    let folder = Folder::new();
     let copy = folder.join("homenode");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("open to everybody");
     program::copied(Path::new(HOMENODE), &copy);

@@ -5,29 +5,18 @@
 //! Tests that let ksmd run take a lock that is one for the machine, see every knob
 //! restored, and say 'skipped: no KSM' where there is none or no root.
 
-// Each has more than is needed here.
-#[allow(dead_code)]
-#[path = "../../live/tests/support/held.rs"]
-mod held;
-#[allow(dead_code)]
-#[path = "../../live/tests/support/ksm.rs"]
-mod ksm;
 #[path = "support/man.rs"]
 mod man;
-#[path = "../../live/tests/support/program.rs"]
-mod program;
-#[path = "../../live/tests/support/until.rs"]
-mod until;
 
 use expect_test::{Expect, expect};
-use ksm::Turn;
+use homenode_fixtures::ksm::Turn;
+use homenode_fixtures::{Folder, held, program, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use until::until;
 
 /// Not a test of its own: what the processes below run as.
 #[test]
@@ -53,13 +42,11 @@ fn kill(pid: u32, signal: i32) {
 // ── A folder in place of the kernel's ──────────────────────────────────────────
 
 /// A machine in a folder: files of merging as plain files, a ksmd, memory, a boot.
-struct Machine(PathBuf);
+struct Machine(Folder);
 
 impl Machine {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("drive-{name}"));
-        let _ = fs::remove_dir_all(&path);
-        let machine = Self(path);
+    fn new() -> Self {
+        let machine = Self(Folder::new());
         let knobs = [
             ("run", "0"),
             ("pages_to_scan", "100"),
@@ -82,9 +69,7 @@ impl Machine {
         machine
     }
     fn write(&self, name: &str, text: &str) {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for the test");
-        fs::write(path, text).expect("a file for the test");
+        self.0.write(name, text);
     }
     fn set(&self, name: &str, value: &str) {
         self.write(&format!("sys/kernel/mm/ksm/{name}"), &format!("{value}\n"));
@@ -127,7 +112,7 @@ impl Machine {
             words.extend(after.split_whitespace().map(str::to_owned));
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
-        command.args(words).current_dir(&self.0).stdin(Stdio::null());
+        command.args(words).current_dir(&*self.0).stdin(Stdio::null());
         command
     }
     fn run(&self, line: &str) -> Output {
@@ -158,7 +143,7 @@ impl Machine {
 
 #[test]
 fn what_does_not_go_together_is_said() {
-    let m = Machine::new("usage");
+    let m = Machine::new();
     let check = |line: &str, expected| m.check(line, expected);
     check(
         "merge drive --act",
@@ -206,7 +191,7 @@ fn what_does_not_go_together_is_said() {
 
 #[test]
 fn an_old_kernel_is_observed_and_its_profit_computed() {
-    let m = Machine::new("observe");
+    let m = Machine::new();
     m.process(4711, 1000);
     m.set("pages_shared", "10");
     m.set("pages_sharing", "390");
@@ -238,7 +223,7 @@ fn what_is_refused_changes_nothing() {
     if !can_launch() {
         return;
     }
-    let m = Machine::new("refused");
+    let m = Machine::new();
     let before = m.knobs();
     m.check(
         "merge drive --act -- no-such-program-anywhere",
@@ -289,7 +274,7 @@ fn the_programs_code_is_passed_on_and_knobs_are_back() {
     if !can_launch() {
         return;
     }
-    let m = Machine::new("code");
+    let m = Machine::new();
     let before = m.knobs();
     m.write("seven", "cat sys/kernel/mm/ksm/run sys/kernel/mm/ksm/pages_to_scan; exit 7\n");
     let out = m.run("merge drive --act --cpu-budget 10 -- sh seven");
@@ -312,7 +297,7 @@ fn the_programs_code_is_passed_on_and_knobs_are_back() {
 
 #[test]
 fn what_is_registered_is_driven_for_a_time() {
-    let m = Machine::new("registered");
+    let m = Machine::new();
     m.process(4711, 64055);
     m.set("run", "1");
     let before = m.knobs();
@@ -333,7 +318,7 @@ fn a_signal_goes_to_the_program_and_knobs_are_back() {
     if !can_launch() {
         return;
     }
-    let m = Machine::new("signal");
+    let m = Machine::new();
     let before = m.knobs();
     for (signal, code) in [(libc::SIGTERM, 143), (libc::SIGINT, 130), (libc::SIGHUP, 129)] {
         let _ = fs::remove_file(m.0.join("started"));
@@ -350,7 +335,7 @@ fn after_sigkill_restore_puts_all_back() {
     if !can_launch() {
         return;
     }
-    let m = Machine::new("sigkill");
+    let m = Machine::new();
     let before = m.knobs();
     let (mut driver, program) = m.start("");
     let out = m.run("restore");
@@ -394,7 +379,7 @@ fn another_user_who_joins_ends_the_driving_but_not_the_program() {
     if !can_launch() {
         return;
     }
-    let m = Machine::new("joins");
+    let m = Machine::new();
     let before = m.knobs();
     let (mut driver, program) = m.start("--interval 100ms");
     assert_ne!(m.knobs(), before);
@@ -409,7 +394,7 @@ fn another_user_who_joins_ends_the_driving_but_not_the_program() {
 
 #[test]
 fn a_damaged_journal_says_what_to_do() {
-    let m = Machine::new("damaged");
+    let m = Machine::new();
     m.write("run/homenode/ksm.journal", "homenode ksm 1\nboot x\nowner 1");
     let out = m.run("restore");
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -423,7 +408,7 @@ fn an_advisor_is_switched_off_meanwhile() {
     if !can_launch() {
         return;
     }
-    let m = Machine::new("advisor");
+    let m = Machine::new();
     m.set("advisor_mode", "none [scan-time]");
     m.set("advisor_max_cpu", "70");
     m.set("advisor_target_scan_time", "200");
@@ -515,7 +500,7 @@ fn ksmd_merges_what_is_launched_and_is_put_back_after_a_crash() {
         text.trim().to_owned()
     };
     let before = knobs();
-    let folder = Machine::new("live");
+    let folder = Machine::new();
     let lines = folder.0.join("lines");
     let lines = lines.to_str().expect("a plain path");
     let budget = ["--cpu-budget", "90"];

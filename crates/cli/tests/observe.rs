@@ -5,11 +5,7 @@
 
 #[path = "support/man.rs"]
 mod man;
-#[path = "../../live/tests/support/program.rs"]
-mod program;
-#[path = "../../live/tests/support/until.rs"]
-mod until;
-
+use homenode_fixtures::{Folder, program, until};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -17,9 +13,8 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use until::until;
 
 const HOMENODE: &str = env!("CARGO_BIN_EXE_homenode");
 
@@ -65,25 +60,6 @@ impl Drop for Idle {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// A folder of the test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("observe-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
-        Self(path)
-    }
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -206,8 +182,8 @@ fn all_of_them_and_more_than_fit() {
 // arguments for a script that ignores them.
 #[test]
 fn a_guest_goes_by_its_domain() {
-    let folder = Folder::new("guest");
-    let (qemu, script) = (folder.file("qemu-system-x86_64"), folder.file("script"));
+    let folder = Folder::new();
+    let (qemu, script) = (folder.join("qemu-system-x86_64"), folder.join("script"));
     program::copied(Path::new("/bin/sh"), &qemu);
     fs::write(&script, "sleep 100 & wait\n").expect("a script");
     let mut command = Command::new(&qemu);
@@ -227,11 +203,11 @@ fn a_guest_goes_by_its_domain() {
 // specs/observe.md#parquet
 #[test]
 fn a_file_is_whole_after_a_signal_and_after_a_crash() {
-    let folder = Folder::new("file");
+    let folder = Folder::new();
     let idle = Idle::start();
     for (signal, code) in [(libc::SIGINT, Some(0)), (libc::SIGTERM, Some(0)), (libc::SIGKILL, None)]
     {
-        let path = folder.file(&format!("{signal}.parquet"));
+        let path = folder.join(format!("{signal}.parquet"));
         let mut child = Command::new(HOMENODE)
             .args(["observe", "--source", "residency", "--period", "200ms", "--json"])
             .args(["--pid", &idle.pid().to_string(), "-o"])

@@ -3,11 +3,7 @@
 //! It says 'skipped: no KSM' where there is none, no root, or others use it.
 
 // Its other half holds the knobs, which the command does here.
-#[allow(dead_code)]
-#[path = "../../live/tests/support/ksm.rs"]
-mod ksm;
-
-use ksm::{Turn, knobs};
+use homenode_fixtures::ksm::{Turn, knobs};
 use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};

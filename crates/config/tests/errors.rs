@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 use homenode_config::{notes, parse_machine, parse_scenario, read_machine, write_machine_file};
+use homenode_fixtures::Folder;
 
 const MACHINE: &str = include_str!("good-machine.toml");
 const SCENARIO: &str = include_str!("good-scenario.toml");
@@ -531,22 +532,18 @@ fn pmbenchs_patterns_and_steps() {
 
 #[test]
 fn files_that_are_not_there_or_not_text() {
-    let folder = std::env::temp_dir().join(format!("homenode-config-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    let folder = Folder::new();
     let e = read_machine(&folder.join("none.toml")).expect_err("it is not there");
     assert!(e.to_string().ends_with("none.toml: cannot be read"), "{e}");
     assert!(std::error::Error::source(&e).is_some());
-    let binary = folder.join("binary.toml");
-    std::fs::write(&binary, b"name = \"x\"\nabout = \"\xff\"").expect("a file for the test");
+    let binary = folder.write("binary.toml", b"name = \"x\"\nabout = \"\xff\"");
     let e = read_machine(&binary).expect_err("it is not text");
     assert!(e.to_string().contains("binary.toml:2:10: not UTF-8 text"), "{e}");
-    std::fs::remove_dir_all(&folder).expect("the test's own folder");
 }
 
 #[test]
 fn writing_replaces_all_or_nothing() {
-    let folder = std::env::temp_dir().join(format!("homenode-config-w-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    let folder = Folder::new();
     let path = folder.join("this.toml");
     let good = parse_machine("box.toml", MACHINE).expect("it is good");
     write_machine_file(&path, &good).unwrap_or_else(|e| panic!("{e}"));
@@ -558,9 +555,8 @@ fn writing_replaces_all_or_nothing() {
     assert!(e.to_string().contains("not written"), "{e}");
     assert_eq!(read_machine(&path).unwrap_or_else(|e| panic!("{e}")), good);
     assert!(write_machine_file(&folder.join("no/this.toml"), &good).is_err());
-    let left = std::fs::read_dir(&folder).expect("it is there").count();
+    let left = folder.read_dir().expect("it is there").count();
     assert_eq!(left, 1, "nothing is left beside it");
-    std::fs::remove_dir_all(&folder).expect("the test's own folder");
 }
 
 #[test]

@@ -212,6 +212,18 @@ pub struct Process {
 }
 
 impl Process {
+    /// One that starts with the run, under the default policy, and asks for no merging.
+    pub fn new(name: &str, cpus: Vec<CpuId>, maps: Vec<Map>, steps: Vec<Step>) -> Self {
+        Self {
+            name: name.to_owned(),
+            cpus,
+            start: Picos::ZERO,
+            policy: Mempolicy::Default,
+            memory_merge: false,
+            maps,
+            steps,
+        }
+    }
     /// Whether some of its memory may be merged with equal pages.
     pub fn may_merge(&self) -> bool {
         let asks = |s: &Step| matches!(s, Step::Madvise { mergeable: true, .. });
@@ -240,6 +252,23 @@ pub struct Map {
     pub mergeable: bool,
     /// Its own policy, as by `mbind`.
     pub policy: Mempolicy,
+}
+
+impl Map {
+    /// Private, anonymous and writable, in small pages with contents of its own.
+    pub fn anonymous(name: &str, size: Bytes) -> Self {
+        Self {
+            name: name.to_owned(),
+            size,
+            file: false,
+            shared: false,
+            read_only: false,
+            huge: false,
+            content: Content::Own,
+            mergeable: false,
+            policy: Mempolicy::Default,
+        }
+    }
 }
 
 /// What pages hold, as far as merging sees it: which are equal.

@@ -13,7 +13,8 @@
 //! owner only. One lock beside each journal says that its owner lives; it goes with the
 //! process. A `Kind` says how a journal differs from others: KSM's and DAMON's are two.
 
-use crate::ksm::{Place, start_of};
+use crate::people::stat::start_of;
+use crate::place::Place;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd;
@@ -79,37 +80,37 @@ impl JournalError {
 }
 
 /// What is wrong with a journal: the line, from 1, and what.
-pub(crate) type Wrong = (usize, String);
+pub type Wrong = (usize, String);
 
 /// What tells one kind of journal from the others.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub struct Kind {
     /// A word, for its first line and for its files: `NAME.journal` and `NAME.lock`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Of the lines of its own.
-    pub(crate) version: &'static str,
+    pub version: &'static str,
     /// What is said of a damaged one after a comma: what it means, and what to do.
-    pub(crate) remedy: &'static str,
+    pub remedy: &'static str,
     /// Who another owner is, by its number, which is 0 if that is not known.
-    pub(crate) who: fn(u32) -> String,
+    pub who: fn(u32) -> String,
     /// What is said of that one while it lives: what it does.
-    pub(crate) at_work: &'static str,
+    pub at_work: &'static str,
     /// What is said of one that has ended without removing its journal.
-    pub(crate) left: &'static str,
+    pub left: &'static str,
 }
 
 /// What all of them begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
     /// The boot's id.
-    pub(crate) boot: String,
+    pub boot: String,
     /// Whose it is and when that process was started, in clock ticks since boot.
-    pub(crate) owner: (u32, u64),
+    pub owner: (u32, u64),
 }
 
 /// How it stands with a journal's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub enum Owner {
     /// It was of an earlier boot, and what the journal tells of went with that.
     OfEarlierBoot,
     /// The process is there, under that start.
@@ -122,11 +123,11 @@ impl Head {
     /// Of this boot.
     ///
     /// * `owner` – the process, and when it was started.
-    pub(crate) fn new(place: &Place, owner: (u32, u64)) -> Result<Self, JournalError> {
+    pub fn new(place: &Place, owner: (u32, u64)) -> Result<Self, JournalError> {
         Ok(Self { boot: boot(place)?, owner })
     }
     /// How it stands with the owner now.
-    pub(crate) fn owner_now(&self, place: &Place) -> Result<Owner, JournalError> {
+    pub fn owner_now(&self, place: &Place) -> Result<Owner, JournalError> {
         let (pid, start) = self.owner;
         Ok(if self.boot != boot(place)? {
             Owner::OfEarlierBoot
@@ -140,12 +141,12 @@ impl Head {
 
 impl Kind {
     /// Where it is.
-    pub(crate) fn path(&self, place: &Place) -> PathBuf {
+    pub fn path(&self, place: &Place) -> PathBuf {
         place.run_folder().join(format!("{}.journal", self.name))
     }
 
     /// Its text; `lines` are those of its own.
-    pub(crate) fn to_text(&self, head: &Head, lines: &str) -> String {
+    pub fn to_text(&self, head: &Head, lines: &str) -> String {
         let (pid, start) = head.owner;
         let (first, version, boot) = (self.first(), self.version, &head.boot);
         seal(&format!("{first}{version}\nboot {boot}\nowner {pid} {start}\n{lines}"))
@@ -158,7 +159,7 @@ impl Kind {
 
     /// Reads the text as far as all of them are alike; the lines that follow come with
     /// their numbers.
-    pub(crate) fn parse<'t>(
+    pub fn parse<'t>(
         &self,
         text: &'t str,
     ) -> Result<(Head, impl Iterator<Item = (usize, &'t str)> + use<'t>), Wrong> {
@@ -192,7 +193,7 @@ impl Kind {
     ///
     /// # Errors
     /// [`JournalError::Damaged`] if it is not what was written.
-    pub(crate) fn load<T>(
+    pub fn load<T>(
         &self,
         path: &Path,
         parse: impl FnOnce(&str) -> Result<T, Wrong>,
@@ -207,7 +208,7 @@ impl Kind {
     }
 
     /// That this process is at work.
-    pub(crate) fn driven(&self, pid: u32) -> JournalError {
+    pub fn driven(&self, pid: u32) -> JournalError {
         JournalError::Driven { pid, who: (self.who)(pid), at_work: self.at_work }
     }
 
@@ -216,7 +217,7 @@ impl Kind {
     /// # Errors
     /// [`JournalError::Driven`] while its owner lives, [`JournalError::Unfinished`] if that
     /// one ended without removing it.
-    pub(crate) fn check(&self, place: &Place, head: &Head) -> Result<(), JournalError> {
+    pub fn check(&self, place: &Place, head: &Head) -> Result<(), JournalError> {
         let pid = head.owner.0;
         match head.owner_now(place)? {
             Owner::OfEarlierBoot => Ok(()),
@@ -232,7 +233,7 @@ impl Kind {
     ///
     /// # Errors
     /// [`JournalError::Driven`] while somebody else has it.
-    pub(crate) fn lock(&self, place: &Place) -> Result<fs::File, JournalError> {
+    pub fn lock(&self, place: &Place) -> Result<fs::File, JournalError> {
         let folder = place.run_folder();
         let path = folder.join(format!("{}.lock", self.name));
         let failed = |e: io::Error| {
@@ -265,7 +266,7 @@ impl Kind {
 }
 
 /// Puts it on disk, in place of the one before, and waits until it is there.
-pub(crate) fn save(path: &Path, text: &str) -> Result<(), JournalError> {
+pub fn save(path: &Path, text: &str) -> Result<(), JournalError> {
     let beside = path.with_extension("new");
     let put = || {
         let mut file = fs::File::options()
@@ -283,7 +284,7 @@ pub(crate) fn save(path: &Path, text: &str) -> Result<(), JournalError> {
 }
 
 /// Removes it; one that is not there is no error.
-pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
+pub fn remove(path: &Path) -> Result<(), JournalError> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done
@@ -310,7 +311,7 @@ fn checksum(text: &str) -> u64 {
 }
 
 /// The text with its last line. It must end with a line's end.
-pub(crate) fn seal(body: &str) -> String {
+pub fn seal(body: &str) -> String {
     format!("{body}end {:016x}\n", checksum(body))
 }
 

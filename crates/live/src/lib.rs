@@ -1,24 +1,20 @@
-//! Linux: topology from sysfs, measuring, recording, the truth check's real runs, and a
-//! machine that the engine drives.
+//! Linux as a machine that a policy drives: what there is, what can be seen of it, and
+//! what can be ordered.
 
 pub mod heat;
 pub mod journal;
-pub mod ksm;
 pub mod links;
 pub mod machine;
-pub mod measure;
 pub mod memory;
-pub mod merge;
 pub mod mover;
-mod pagemap;
+pub mod pagemap;
 pub mod people;
+pub mod place;
 pub mod places;
 pub mod probe;
-pub mod record;
+pub mod registered;
 pub mod signals;
 pub mod sysfs;
-pub mod truth;
-pub mod workload;
 
 /// An error with what caused it, on one line, each said once: some errors already name
 /// their cause.

@@ -139,6 +139,7 @@ mod tests {
     use super::*;
     use homenode_core::topology::{Cpu, Medium, Node, Zone, ZoneKind};
     use homenode_core::units::{CpuId, Pages};
+    use homenode_fixtures::Folder;
     use proptest::prelude::*;
 
     /// Two sockets and an expander at the second.
@@ -164,15 +165,11 @@ mod tests {
         vec![vec![10, 21, 30], vec![21, 10, 15], vec![30, 15, 10]]
     }
     /// A tree with these files of node 2's initiators.
-    fn tree(name: &str, class: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
-        let root =
-            std::env::temp_dir().join(format!("homenode-links-{name}-{}", std::process::id()));
-        let folder = root.join("sys/devices/system/node/node2").join(class).join("initiators");
-        fs::create_dir_all(&folder).expect("a folder of ours");
-        for (name, text) in files {
-            fs::write(folder.join(name), text).expect("a file of ours");
-        }
-        root
+    fn tree(class: &str, files: &[(&str, &str)]) -> Folder {
+        let folder = format!("sys/devices/system/node/node2/{class}/initiators");
+        files
+            .iter()
+            .fold(Folder::new(), |tree, (name, text)| tree.with(format!("{folder}/{name}"), text))
     }
     fn shown(links: &[Link]) -> Vec<String> {
         let one = |l: &Link| {
@@ -197,7 +194,7 @@ mod tests {
             ("write_bandwidth", "15000\n"),
             ("node1", ""),
         ];
-        let root = tree("told", "access1", &files);
+        let root = tree("access1", &files);
         let mut m = machine(distances());
         m.links = links(&root, &m);
         assert_eq!(
@@ -213,7 +210,6 @@ mod tests {
         );
         assert_eq!(m.check(), Ok(()));
         assert!(m.links[2].read_latency.method.contains("distances 30 and 15"));
-        fs::remove_dir_all(root).expect("ours");
     }
 
     #[test]
@@ -225,10 +221,9 @@ mod tests {
                 ("read_bandwidth", "1"),
                 ("write_bandwidth", "1"),
             ];
-            let root = tree("odd", "access0", &files);
+            let root = tree("access0", &files);
             let links = links(&root, &machine(distances()));
             assert!(links.iter().all(|l| l.read_latency.origin == Origin::Assumed), "{odd}");
-            fs::remove_dir_all(root).expect("ours");
         }
     }
 
@@ -245,9 +240,8 @@ mod tests {
             let mut files: Vec<(&str, &str)> =
                 names.into_iter().zip(text.iter().map(String::as_str)).collect();
             files.push((&best, ""));
-            let root = tree("any", "access1", &files);
+            let root = tree("access1", &files);
             let found = links(&root, &machine(d));
-            fs::remove_dir_all(&root).expect("ours");
             prop_assert_eq!(found.len(), 6);
             for l in found {
                 let (low, high) = LATENCY_BOUNDS;

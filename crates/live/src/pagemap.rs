@@ -25,38 +25,38 @@ struct PmScanArg {
 /// `struct page_region`: a run of pages of the same categories.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct PageRegion {
+pub struct PageRegion {
     /// Address of its first byte.
-    pub(crate) start: u64,
+    pub start: u64,
     /// Address behind its last byte.
-    pub(crate) end: u64,
+    pub end: u64,
     /// Those of [`Query::want`] that hold for its pages.
-    pub(crate) categories: u64,
+    pub categories: u64,
 }
 
 /// Read and write, type 'f', number 16, size of [`PmScanArg`].
 const PAGEMAP_SCAN: u64 = 3 << 30 | (size_of::<PmScanArg>() as u64) << 16 | (b'f' as u64) << 8 | 16;
 
 /// In memory.
-pub(crate) const PRESENT: u64 = 1 << 3;
+pub const PRESENT: u64 = 1 << 3;
 /// The shared page of zeros.
-pub(crate) const PFNZERO: u64 = 1 << 5;
+pub const PFNZERO: u64 = 1 << 5;
 /// Part of a huge page that is mapped as a whole.
-pub(crate) const HUGE: u64 = 1 << 6;
+pub const HUGE: u64 = 1 << 6;
 /// Written since soft-dirty was last cleared.
-pub(crate) const SOFT_DIRTY: u64 = 1 << 7;
+pub const SOFT_DIRTY: u64 = 1 << 7;
 
 /// What to look for.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Query {
+pub struct Query {
     /// Categories whose absence is meant in `mask` and `any`.
-    pub(crate) inverted: u64,
+    pub inverted: u64,
     /// Categories that must all hold; none: every page that is not wholly absent.
-    pub(crate) mask: u64,
+    pub mask: u64,
     /// Categories of which one must hold, if there are any here.
-    pub(crate) any: u64,
+    pub any: u64,
     /// Categories to be told.
-    pub(crate) want: u64,
+    pub want: u64,
 }
 
 /// Calls `each` for every run of pages that match, by rising address.
@@ -65,7 +65,7 @@ pub(crate) struct Query {
 ///
 /// # Errors
 /// ENOTTY on kernels without it. A process that is gone is no error: it has no pages.
-pub(crate) fn scan(
+pub fn scan(
     pagemap: RawFd,
     range: Range<u64>,
     query: Query,

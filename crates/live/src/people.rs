@@ -23,9 +23,9 @@
 #[cfg(test)]
 pub(crate) mod corpus;
 mod error;
-pub(crate) mod find;
-pub(crate) mod name;
-pub(crate) mod stat;
+pub mod find;
+pub mod name;
+pub mod stat;
 #[cfg(test)]
 mod tests;
 mod tree;

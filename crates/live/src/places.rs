@@ -16,7 +16,7 @@
 //!
 //! Source: specs/live.md#places.
 
-pub(crate) mod call;
+pub mod call;
 pub(crate) mod numa_maps;
 pub(crate) mod present;
 #[cfg(test)]
@@ -46,7 +46,7 @@ const READ_MAX: u64 = 1 << 20;
 
 /// Nodes with memory, as `sys/devices/system/node/has_memory` below a root lists them;
 /// node 0 where it lists none.
-pub(crate) fn with_memory(root: &Path) -> Vec<u16> {
+pub fn with_memory(root: &Path) -> Vec<u16> {
     std::fs::read_to_string(root.join("sys/devices/system/node/has_memory"))
         .ok()
         .and_then(|text| sysfs::parse_list(&text))

@@ -32,7 +32,8 @@ pub(crate) use event::open_group;
 pub use perf::{Pmu, Tried, meaning};
 pub use rights::{CAPABILITIES, Rights};
 
-use crate::ksm::{KsmStat, Place, scan};
+use crate::place::Place;
+use crate::registered::{KsmStat, scan};
 use crate::sysfs::{Topology, parse_list, read_topology};
 use homenode_core::engine::choice::{DamonFacts, Facts, HintFacts, Known};
 use root::Root;

@@ -2,14 +2,10 @@
 //!
 //! Wherever this machine can't show something, the test says so and why.
 
-#[path = "support/program.rs"]
-mod program;
-#[path = "support/until.rs"]
-mod until;
-
 use homenode_core::engine::seen::Who;
 use homenode_core::topology::Cpu;
 use homenode_core::units::NodeId;
+use homenode_fixtures::{program, until};
 use homenode_live::machine::{People, Person};
 use homenode_live::people::{PeopleError, Proc, Targets};
 use homenode_live::sysfs::read_topology;
@@ -21,7 +17,6 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Barrier;
 use std::time::Duration;
-use until::until;
 
 /// A shell with a process group of its own, which does what it is told and says when it
 /// has. All of the group is ended with it.

@@ -6,59 +6,20 @@
 use expect_test::{Expect, expect};
 use homenode_core::engine::choice::{Known, Lack, Sampling, choose, lacks};
 use homenode_core::engine::seen::Source;
+use homenode_fixtures::Folder;
+use homenode_fixtures::folder::unpack;
 use homenode_live::probe::{Calls, Event, FilesOnly, Probe, ThisKernel, look};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that is gone when the test is.
-struct Tree(PathBuf);
-
-impl Tree {
-    fn new() -> Self {
-        static NR: AtomicU32 = AtomicU32::new(0);
-        let nr = NR.fetch_add(1, Ordering::Relaxed);
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("probe-{}-{nr}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-    fn with(self, path: &str, text: impl AsRef<[u8]>) -> Self {
-        let path = self.0.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-        self
-    }
-    fn without(self, path: &str) -> Self {
-        let path = self.0.join(path);
-        let gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        gone.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        self
-    }
-    fn fixture(name: &str) -> Self {
-        files(name).into_iter().fold(Self::new(), |tree, (path, text)| tree.with(&path, text))
-    }
+fn machine(name: &str) -> Folder {
+    Folder::unpacked(&archive(name))
 }
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn files(name: &str) -> BTreeMap<String, String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/probe").join(name);
-    let text = fs::read_to_string(path).unwrap();
-    let parts = text.split("\n== ").skip(1);
-    parts
-        .map(|part| {
-            let (path, rest) = part.split_once('\n').unwrap_or((part, ""));
-            (path.to_owned(), format!("{}\n", rest.trim_end_matches('\n')))
-        })
-        .collect()
+fn archive(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/probe").join(name)
 }
 
 /// Answers every call alike, and keeps what perf was asked.
@@ -105,15 +66,15 @@ fn summary(p: &Probe) -> String {
     out
 }
 
-fn check(tree: &Tree, calls: &dyn Calls, expected: Expect) -> Probe {
-    let probe = look(&tree.0, calls);
+fn check(tree: &Folder, calls: &dyn Calls, expected: Expect) -> Probe {
+    let probe = look(tree, calls);
     expected.assert_eq(&summary(&probe));
     probe
 }
 
 #[test]
 fn one_node_whose_damon_is_taken_has_residency_only() {
-    let tree = Tree::fixture("one-node-6.18.txt");
+    let tree = machine("one-node-6.18.txt");
     let calls = Answers::default();
     let p = check(
         &tree,
@@ -141,7 +102,7 @@ fn one_node_whose_damon_is_taken_has_residency_only() {
 
 #[test]
 fn two_sockets_use_samples_and_without_them_hint_faults() {
-    let tree = Tree::fixture("two-sockets-6.1.txt");
+    let tree = machine("two-sockets-6.1.txt");
     let calls = Answers { perf: [(4, Ok(())), (0, Ok(()))].into(), ..Answers::default() };
     let p = check(
         &tree,
@@ -185,10 +146,10 @@ fn two_sockets_use_samples_and_without_them_hint_faults() {
 
 #[test]
 fn an_auxiliary_event_leads_the_loads() {
-    let tree = Tree::fixture("two-sockets-6.1.txt")
+    let tree = machine("two-sockets-6.1.txt")
         .with("sys/bus/event_source/devices/cpu/events/mem-loads-aux", "event=0x03,umask=0x82\n");
     let calls = Answers { perf: [(4, Ok(()))].into(), ..Answers::default() };
-    assert_eq!(look(&tree.0, &calls).pmu.sampling, Sampling::Opens);
+    assert_eq!(look(&tree, &calls).pmu.sampling, Sampling::Opens);
     let group = calls.asked.borrow()[1].clone();
     let shape: Vec<_> = group.iter().map(|e| (e.config, e.period, e.precise)).collect();
     assert_eq!(shape, [(0x8203, 0, 0), (0x1cd, 10_007, 2)]);
@@ -196,7 +157,7 @@ fn an_auxiliary_event_leads_the_loads() {
 
 #[test]
 fn a_slow_node_uses_damon() {
-    let tree = Tree::fixture("slow-node-6.12.txt");
+    let tree = machine("slow-node-6.12.txt");
     let calls = Answers { perf: [(11, Ok(()))].into(), ..Answers::default() };
     let p = check(
         &tree,
@@ -218,34 +179,34 @@ fn a_slow_node_uses_damon() {
 
     // A module takes DAMON; samples remain.
     let tree = tree.with("sys/module/damon_reclaim/parameters/enabled", "Y\n");
-    let p = look(&tree.0, &calls);
+    let p = look(&tree, &calls);
     assert_eq!(choose(&p.facts()).source, Source::Pmu);
     // Its thread is not somebody else's as well.
     let tree = tree.with("proc/56/comm", "kdamond.0\n");
-    assert_eq!(lacks(Source::Damon, &look(&tree.0, &calls).facts()), [Lack::ModuleHolds]);
+    assert_eq!(lacks(Source::Damon, &look(&tree, &calls).facts()), [Lack::ModuleHolds]);
     // Without a configuration the kernel's functions tell of virtual address spaces.
     let tree = tree.without("boot");
-    assert_eq!(look(&tree.0, &calls).damon.vaddr, Known::Yes);
+    assert_eq!(look(&tree, &calls).damon.vaddr, Known::Yes);
     let tree = tree.without("proc/kallsyms");
-    assert_eq!(look(&tree.0, &calls).damon.vaddr, Known::Unseen);
+    assert_eq!(look(&tree, &calls).damon.vaddr, Known::Unseen);
 }
 
 #[test]
 fn a_node_without_cpus_is_slow_whatever_its_tier() {
     let tiers = "sys/devices/virtual/memory_tiering";
-    let tree = Tree::fixture("slow-node-6.12.txt")
-        .with(&format!("{tiers}/memory_tier4/nodelist"), "0-1\n")
-        .without(&format!("{tiers}/memory_tier84"));
-    let facts = look(&tree.0, &FilesOnly).facts();
+    let tree = machine("slow-node-6.12.txt")
+        .with(format!("{tiers}/memory_tier4/nodelist"), "0-1\n")
+        .without(format!("{tiers}/memory_tier84"));
+    let facts = look(&tree, &FilesOnly).facts();
     assert_eq!((facts.slow_nodes, facts.lower_nodes), (1, 0));
     assert!(lacks(Source::HintFault, &facts).contains(&Lack::NothingSlow));
-    let facts = look(&tree.without(tiers).0, &FilesOnly).facts();
+    let facts = look(&tree.without(tiers), &FilesOnly).facts();
     assert_eq!((facts.slow_nodes, facts.lower_nodes), (1, 1));
 }
 
 #[test]
 fn a_container_may_not_even_if_its_user_is_root() {
-    let tree = Tree::fixture("slow-node-6.12.txt")
+    let tree = machine("slow-node-6.12.txt")
         .with("proc/self/uid_map", "0 100000 65536\n")
         .without("proc/2");
     let p = check(
@@ -266,7 +227,7 @@ fn a_container_may_not_even_if_its_user_is_root() {
 #[test]
 fn an_empty_folder_tells_nothing_and_is_no_error() {
     let p = check(
-        &Tree::new(),
+        &Folder::new(),
         &FilesOnly,
         expect![[r#"
         nodes 1 with memory, 0 slow, 1 with CPUs
@@ -315,10 +276,10 @@ proptest! {
         ],
     ) {
         let name = ["one-node-6.18.txt", "two-sockets-6.1.txt", "slow-node-6.12.txt"][which];
-        let all = files(name);
-        let (path, _) = all.iter().nth(at.index(all.len())).unwrap();
-        let tree = Tree::fixture(name).with(path, bytes);
-        let p = look(&tree.0, &FilesOnly);
+        let all = unpack(&archive(name));
+        let (path, _) = &all[at.index(all.len())];
+        let tree = machine(name).with(path, bytes);
+        let p = look(&tree, &FilesOnly);
         let _ = (summary(&p), p.damon.running());
     }
     /// A packed configuration may be cut or damaged.
@@ -328,8 +289,8 @@ proptest! {
         let mut pack = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         pack.write_all(b"CONFIG_DAMON_VADDR=y\n# CONFIG_NUMA is not set\n").unwrap();
         let whole = pack.finish().unwrap();
-        let tree = Tree::new().with("proc/config.gz", &whole);
-        let p = look(&tree.0, &FilesOnly);
+        let tree = Folder::new().with("proc/config.gz", &whole);
+        let p = look(&tree, &FilesOnly);
         prop_assert_eq!(p.config.has("CONFIG_DAMON_VADDR"), Known::Yes);
         let mut bytes = whole[..cut.min(whole.len())].to_vec();
         let at = usize::from(flip) % bytes.len().max(1);
@@ -337,6 +298,6 @@ proptest! {
             *b ^= flip;
         }
         let tree = tree.with("proc/config.gz", &bytes);
-        let _ = look(&tree.0, &FilesOnly);
+        let _ = look(&tree, &FilesOnly);
     }
 }

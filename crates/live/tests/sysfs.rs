@@ -2,37 +2,23 @@
 
 use homenode_core::topology::{Cpu, Medium, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages};
+use homenode_fixtures::Folder;
 use homenode_live::sysfs::{CacheShape, Topology, TopologyError, parse_list, read_topology};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
-/// A folder that is gone when the test is.
-struct Tree(PathBuf);
+/// A machine's files.
+struct Tree(Folder);
 
 impl Tree {
     fn new() -> Self {
-        static NR: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("homenode-sysfs-{}-{}", std::process::id(), NR.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(name);
-        fs::create_dir_all(&dir).unwrap();
-        Self(dir)
+        Self(Folder::new())
     }
     fn with(self, path: &str, text: &str) -> Self {
-        let path = self.0.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-        self
+        Self(self.0.with(path, text))
     }
     fn without(self, path: &str) -> Self {
-        let path = self.0.join(path);
-        if path.is_dir() {
-            fs::remove_dir_all(path).unwrap()
-        } else {
-            fs::remove_file(path).unwrap()
-        }
-        self
+        Self(self.0.without(path))
     }
     fn node(self, n: u32, cpulist: &str, distance: &str) -> Self {
         let dir = format!("sys/devices/system/node/node{n}");
@@ -53,12 +39,6 @@ impl Tree {
     fn error(&self) -> String {
         let e = self.read().unwrap_err().to_string();
         e.replace(&self.0.display().to_string(), "ROOT")
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

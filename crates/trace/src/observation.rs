@@ -336,6 +336,7 @@ mod tests {
     use super::*;
     use homenode_core::engine::seen::Who;
     use homenode_core::view::Heat;
+    use homenode_fixtures::Folder;
     use parquet::file::reader::{FileReader, SerializedFileReader};
 
     fn about() -> About {
@@ -391,34 +392,19 @@ mod tests {
         assert_eq!(meta.file_metadata().num_rows(), rows.len() as i64);
         (meta.num_row_groups(), rows)
     }
-    struct Folder(std::path::PathBuf);
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("observation-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-        fn names(&self) -> Vec<String> {
-            let mut all: Vec<String> = fs::read_dir(&self.0)
-                .unwrap()
-                .map(|e| e.unwrap().file_name().into_string().unwrap())
-                .collect();
-            all.sort();
-            all
-        }
-    }
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn names(folder: &Folder) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut all: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        all.sort();
+        all
     }
 
     // specs/observe.md#parquet
     #[test]
     fn what_is_written_is_read_back_and_what_nobody_told_is_null() {
-        let folder = Folder::new("back");
-        let path = folder.0.join("o.parquet");
+        let folder = Folder::new();
+        let path = folder.join("o.parquet");
         let mut w = Writer::create(&path, &about()).unwrap();
         w.push(at(1), &row(7, true)).unwrap();
         w.push(at(1), &row(u32::MAX, false)).unwrap();
@@ -431,14 +417,14 @@ mod tests {
             {period: 1, since_ms: 5000, unix_ms: 2023-11-14 22:13:20.000 +00:00, pid: 4294967295, start_ticks: 18446744073709551615, name: "a "b"é", gone: true, cpu_permille: null, cpu_node: 0, resident_bytes: 122880, local_permille: 333, node0_bytes: null, node2_bytes: null, tier4_bytes: null, tier22_bytes: null, accesses_per_second: null, accesses_at_least: null, touched_bytes: null, touched_node0_bytes: null, touched_node2_bytes: null, touched_error_bytes: null, hot_bytes: null, hot_node0_bytes: null, hot_node2_bytes: null, hot_error_bytes: null, local_accesses_permille: null, age_ms: 7}
         "#]]
         .assert_eq(&(rows.join("\n") + "\n"));
-        assert_eq!(folder.names(), ["o.parquet"]);
+        assert_eq!(names(&folder), ["o.parquet"]);
     }
 
     // A crash is a writer that never comes to an end, nor to be dropped.
     #[test]
     fn a_crash_leaves_what_was_kept() {
-        let folder = Folder::new("crash");
-        let path = folder.0.join("o.parquet");
+        let folder = Folder::new();
+        let path = folder.join("o.parquet");
         fs::write(&path, "what was there before").unwrap();
         let mut w = Writer::create(&path, &about()).unwrap();
         w.push(at(1), &row(1, true)).unwrap();
@@ -453,19 +439,19 @@ mod tests {
         assert_eq!((groups, rows.len()), (2, 2));
         std::mem::forget(w);
         assert_eq!(read(&path).1, rows);
-        assert_eq!(folder.names(), ["o.parquet", "o.parquet.partial"]);
+        assert_eq!(names(&folder), ["o.parquet", "o.parquet.partial"]);
         // The next one takes its place.
         let mut w = Writer::create(&path, &about()).unwrap();
         w.push(at(1), &row(9, true)).unwrap();
         drop(w);
         assert_eq!(read(&path).1, rows, "given up: what was kept stays");
-        assert_eq!(folder.names(), ["o.parquet"]);
+        assert_eq!(names(&folder), ["o.parquet"]);
     }
 
     #[test]
     fn many_rows_are_several_groups() {
-        let folder = Folder::new("many");
-        let path = folder.0.join("o.parquet");
+        let folder = Folder::new();
+        let path = folder.join("o.parquet");
         let mut w = Writer::create(&path, &about()).unwrap();
         for i in 0..GROUP_ROWS as u32 + 5 {
             w.push(at(u64::from(i)), &row(i, i % 3 == 0)).unwrap();
@@ -479,10 +465,10 @@ mod tests {
 
     #[test]
     fn a_place_that_cannot_be_written_is_an_error_with_its_name() {
-        let folder = Folder::new("bad");
-        let e = Writer::create(&folder.0, &about()).err().unwrap().to_string();
+        let folder = Folder::new();
+        let e = Writer::create(&folder, &about()).err().unwrap().to_string();
         assert!(e.contains("cannot create") && e.contains("observation-bad"), "{e}");
-        let e = Writer::create(folder.0.join("no/o.parquet"), &about()).err().unwrap();
+        let e = Writer::create(folder.join("no/o.parquet"), &about()).err().unwrap();
         assert!(e.to_string().contains("no/o.parquet"), "{e}");
     }
 }

@@ -1,32 +1,12 @@
 //! Recordings as files: what goes in comes out, and damage is an error.
 
+use homenode_fixtures::Folder;
 use homenode_trace::{
     Batch, CacheModel, Header, Kind, Native, ROW_GROUP_ROWS, Reader, Row, Task, TraceError, Writer,
 };
 use proptest::prelude::*;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// A folder of this test's own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("homenode-trace-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary folder");
-        Self(path)
-    }
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use std::path::Path;
 
 fn header(tasks: usize) -> Header {
     Header {
@@ -112,8 +92,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn any_rows_come_back(rows in prop::collection::vec(any_row(), 0..200)) {
-        let folder = Folder::new("any");
-        let path = folder.file("r.parquet");
+        let folder = Folder::new();
+        let path = folder.join("r.parquet");
         let header = header(5);
         write(&path, rows.iter().copied(), &header);
         prop_assert_eq!(read(&path).expect("a recording"), rows);
@@ -124,8 +104,8 @@ proptest! {
 
 #[test]
 fn several_row_groups_and_several_passes() {
-    let folder = Folder::new("groups");
-    let path = folder.file("r.parquet");
+    let folder = Folder::new();
+    let path = folder.join("r.parquet");
     let n = ROW_GROUP_ROWS as u64 * 2 + 77;
     write(&path, plausible(n), &header(3));
     let reader = Reader::open(&path).expect("a recording");
@@ -145,8 +125,8 @@ fn several_row_groups_and_several_passes() {
 
 #[test]
 fn the_same_rows_give_the_same_bytes() {
-    let folder = Folder::new("same");
-    let (a, b) = (folder.file("a"), folder.file("b"));
+    let folder = Folder::new();
+    let (a, b) = (folder.join("a"), folder.join("b"));
     write(&a, plausible(3000), &header(3));
     write(&b, plausible(3000), &header(3));
     assert_eq!(fs::read(a).expect("a file"), fs::read(b).expect("a file"));
@@ -154,8 +134,8 @@ fn the_same_rows_give_the_same_bytes() {
 
 #[test]
 fn a_truncated_file_is_an_error() {
-    let folder = Folder::new("cut");
-    let path = folder.file("r.parquet");
+    let folder = Folder::new();
+    let path = folder.join("r.parquet");
     write(&path, plausible(9000), &header(3));
     let whole = fs::read(&path).expect("a file");
     let cuts = (0..whole.len()).step_by(1000).chain(whole.len() - 20..whole.len());
@@ -172,8 +152,8 @@ fn a_truncated_file_is_an_error() {
 
 #[test]
 fn a_flipped_bit_is_an_error_or_changes_nothing() {
-    let folder = Folder::new("flip");
-    let path = folder.file("r.parquet");
+    let folder = Folder::new();
+    let path = folder.join("r.parquet");
     write(&path, plausible(9000), &header(3));
     let whole = fs::read(&path).expect("a file");
     let rows: Vec<Row> = plausible(9000).collect();
@@ -206,10 +186,10 @@ fn a_flipped_bit_is_an_error_or_changes_nothing() {
 
 #[test]
 fn what_is_no_recording_is_told_apart() {
-    let folder = Folder::new("other");
-    let path = folder.file("r.parquet");
+    let folder = Folder::new();
+    let path = folder.join("r.parquet");
     assert!(matches!(read(&path), Err(TraceError::Open { .. })));
-    assert!(matches!(read(&folder.0), Err(TraceError::Open { .. })));
+    assert!(matches!(read(&folder), Err(TraceError::Open { .. })));
     fs::write(&path, "").expect("a file");
     assert!(matches!(read(&path), Err(TraceError::NotARecording { .. })));
     let later = Header { version: 99, ..header(1) };
@@ -223,22 +203,22 @@ fn what_is_no_recording_is_told_apart() {
 
 #[test]
 fn an_unfinished_writer_leaves_what_was_there() {
-    let folder = Folder::new("unfinished");
-    let path = folder.file("r.parquet");
+    let folder = Folder::new();
+    let path = folder.join("r.parquet");
     write(&path, plausible(10), &header(3));
     let mut w = Writer::create(&path).expect("a new file");
     w.push(plausible(1).next().expect("a row")).expect("a written row");
     drop(w);
     assert_eq!(read(&path).expect("the first recording").len(), 10);
-    assert_eq!(fs::read_dir(&folder.0).expect("the folder").count(), 1);
+    assert_eq!(fs::read_dir(&folder).expect("the folder").count(), 1);
 }
 
 #[test]
 fn a_place_that_cannot_be_written_is_told_at_once() {
-    let folder = Folder::new("place");
-    let e = Writer::create(folder.file("no/such/folder")).err().expect("an error");
+    let folder = Folder::new();
+    let e = Writer::create(folder.join("no/such/folder")).err().expect("an error");
     assert!(matches!(e, TraceError::Create { .. }), "{e}");
-    assert!(matches!(Writer::create(&folder.0), Err(TraceError::Create { .. })));
+    assert!(matches!(Writer::create(&folder), Err(TraceError::Create { .. })));
 }
 
 #[test]
@@ -247,9 +227,9 @@ fn a_full_disk_is_an_error() {
         println!("skipped: no /dev/full here");
         return;
     }
-    let folder = Folder::new("full");
-    let path = folder.file("r.parquet");
-    std::os::unix::fs::symlink("/dev/full", folder.file("r.parquet.partial")).expect("a link");
+    let folder = Folder::new();
+    let path = folder.join("r.parquet");
+    std::os::unix::fs::symlink("/dev/full", folder.join("r.parquet.partial")).expect("a link");
     let mut w = Writer::create(&path).expect("a device");
     let failed = plausible(ROW_GROUP_ROWS as u64 + 1)
         .try_for_each(|r| w.push(r))

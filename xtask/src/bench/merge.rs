@@ -31,9 +31,9 @@ use super::hotloop::Figures;
 use super::{Samples, Setting, Verdict};
 use crate::Lacks;
 
-/// Calls `crates/live/examples/merge`.
+/// Calls `crates/merge/examples/estimate`.
 fn measured(setting: &Setting<'_>, pages: u64, looks: u64) -> Result<Figures> {
-    let mut command = Command::new(setting.example("homenode-live", "merge")?);
+    let mut command = Command::new(setting.example("homenode-merge", "estimate")?);
     command.args([pages.to_string(), looks.to_string()]);
     Figures::by(&mut command)
 }

@@ -6,9 +6,10 @@ use homenode_core::costs::{Cost, Costs};
 use homenode_core::ksm::pace::{COST_NS, first_merge_ns};
 use homenode_core::topology::{LOCAL_DISTANCE, Machine};
 use homenode_core::units::NodeId;
-use homenode_live::ksm::{Place, visit_ns};
-use homenode_live::merge::{Estimate, Flow};
+use homenode_live::place::Place;
 use homenode_live::sysfs;
+use homenode_merge::estimate::{Estimate, Flow};
+use homenode_merge::ksm::visit_ns;
 use homenode_report::{MergeCosts, MergeEstimate};
 use std::path::Path;
 

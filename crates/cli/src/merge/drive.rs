@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use clap::ArgGroup;
 use homenode_core::ksm::pace::{Goal, LEAST_BENEFIT};
 use homenode_core::units::count;
-use homenode_live::ksm::{Act, Event, Outcome, Place, Watch, act, look, merging_others};
+use homenode_live::place::Place;
+use homenode_merge::ksm::{Act, Event, Folder, Outcome, Watch, act, look, merging_others};
 use show::Shower;
 use std::ffi::OsString;
 use std::fs::File;
@@ -176,7 +177,7 @@ fn drive(args: &Args, place: &Place, goal: Goal) -> Result<u8> {
         length: args.length,
     };
     let mut shower = Shower::new(sink(args)?, args.json);
-    let outcome = act(place, place.files(), &options, &mut |event| match event {
+    let outcome = act(place, Folder::of(place), &options, &mut |event| match event {
         Event::Switching { across, cost } => shower.note(&show::switching(across, &cost)),
         Event::Note(text) => shower.note(text),
         Event::Seen(seen, pace) => {

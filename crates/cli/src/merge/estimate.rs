@@ -5,7 +5,7 @@ use crate::output;
 use crate::progress::Progress;
 use anyhow::Result;
 use clap::ValueEnum;
-use homenode_live::merge::{self, Changes, Estimate, Options, Targets};
+use homenode_merge::estimate::{self, Changes, Estimate, Options, Targets};
 use homenode_report::{MergeEstimate, MergeLooks, MergePerNode};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     };
     let estimate = {
         let progress = Progress::new(1000);
-        merge::estimate(&targets, &options, &mut |p| show(&progress, p))?
+        estimate::estimate(&targets, &options, &mut |p| show(&progress, p))?
     };
     let mut report = report(&estimate);
     report.costs = costs::costs(&estimate, machine.as_ref())?;
@@ -115,13 +115,13 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn show(progress: &Progress, now: merge::Progress) {
+fn show(progress: &Progress, now: estimate::Progress) {
     match now {
-        merge::Progress::Reading { again, done, of } => {
+        estimate::Progress::Reading { again, done, of } => {
             progress.say(if again { "looking again" } else { "looking" });
             progress.at(done.min(of) * 1000 / of.max(1));
         }
-        merge::Progress::Waiting { left } => {
+        estimate::Progress::Waiting { left } => {
             progress.say("waiting for the second look");
             progress.murmur(&format!("{:.0} s to the second look", left.as_secs_f64()));
         }

@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow};
 use homenode_config::{MergeCase, MergePlan, parse_truth_merge};
 use homenode_core::kernel::KernelVersion;
-use homenode_live::truth::merge::{Kernel, registered};
+use homenode_measure::truth::merge::{Kernel, registered};
 use table::{Check, Outcome};
 
 /// The registered cases, part of the command so that nobody changes them before a run.

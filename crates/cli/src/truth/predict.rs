@@ -12,7 +12,7 @@
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
 use homenode_core::topology::Machine;
-use homenode_live::truth::{Case, Kernel};
+use homenode_measure::truth::{Case, Kernel};
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
 use homenode_sim::{Overlap, Setup, Simulation};
 use homenode_trace::model::{Core, Geometry, Llc, Open, Sink};

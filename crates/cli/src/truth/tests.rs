@@ -104,7 +104,7 @@ fn no_registered_size_is_one_that_measuring_uses() {
         &[32, 256, 8 << 10],
         &[64, 512],
     ] {
-        let used = measure::sizes_used(&Options::default(), &topology(caches));
+        let used = constants::sizes_used(&Options::default(), &topology(caches));
         assert!(used.len() > 20);
         let both: Vec<&u64> = sizes.iter().filter(|s| used.contains(s)).collect();
         assert!(both.is_empty(), "{both:?} with caches of {caches:?} KiB");

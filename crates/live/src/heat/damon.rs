@@ -30,8 +30,8 @@ mod wake;
 pub use error::DamonError;
 pub use journal::Restored;
 
-use crate::ksm::Place;
 use crate::machine::Heat;
+use crate::place::Place;
 use crate::probe::{self, FilesOnly};
 use blocks::{Block, Blocks};
 use homenode_core::engine::choice;

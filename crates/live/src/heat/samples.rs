@@ -27,8 +27,9 @@ mod rings;
 #[cfg(test)]
 mod tests;
 
-use crate::ksm::{Place, start_of};
 use crate::machine::Heat;
+use crate::people::stat::start_of;
+use crate::place::Place;
 use crate::probe::{Event, Pmu, meaning};
 use crate::sysfs::{TopologyError, read_topology};
 use homenode_core::engine::seen::{Seen, Source, Who};

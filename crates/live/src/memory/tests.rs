@@ -3,6 +3,7 @@
 use super::*;
 use crate::people::corpus::{corpus, damaged};
 use expect_test::{Expect, expect};
+use homenode_fixtures::Folder;
 use proptest::prelude::*;
 use std::fmt::Write;
 
@@ -14,9 +15,8 @@ static TEXTS: [&[u8]; 4] = {
 
 /// A line for each node.
 fn told(text: &[u8]) -> String {
-    let root = tempfile(text);
+    let root = root(text);
     let nodes = Zoneinfo::new(&root).look();
-    fs::remove_dir_all(&root).unwrap();
     let mut out = String::new();
     for (node, zones) in nodes.unwrap() {
         write!(out, "node {node}").unwrap();
@@ -30,14 +30,8 @@ fn told(text: &[u8]) -> String {
     out
 }
 
-fn tempfile(text: &[u8]) -> PathBuf {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let root = std::env::temp_dir().join(format!("homenode-zones-{}-{number}", std::process::id()));
-    fs::create_dir_all(root.join("proc")).unwrap();
-    fs::write(root.join("proc/zoneinfo"), text).unwrap();
-    root
+fn root(text: &[u8]) -> Folder {
+    Folder::new().with("proc/zoneinfo", text)
 }
 
 fn check(text: &[u8], expected: Expect) {
@@ -126,9 +120,8 @@ fn this_machine_has_zones() {
 fn what_is_no_list_of_zones_is_an_error() {
     for text in ["", "MemTotal: 1 kB\n", "Node x, zone DMA\n", "Node 0, zone DMA\n  min x\n"] {
         assert_eq!(parse(text), None, "{text:?}");
-        let root = tempfile(text.as_bytes());
+        let root = root(text.as_bytes());
         let error = Zoneinfo::new(&root).look().unwrap_err().to_string();
-        fs::remove_dir_all(&root).unwrap();
         assert!(error.contains("proc/zoneinfo is no list of zones"), "{error}");
     }
     let error = Zoneinfo::new(Path::new("/no/such/root")).look().unwrap_err();

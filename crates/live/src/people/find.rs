@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// What the system says if the folder can't be listed.
-pub(crate) fn all(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
+pub fn all(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(proc)? {
         let entry = entry?;
@@ -24,7 +24,7 @@ pub(crate) fn all(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
 }
 
 /// The folder of a cgroup, which may be named from the root of its hierarchy.
-pub(crate) fn cgroup_folder(root: &Path, path: &Path) -> Option<PathBuf> {
+pub fn cgroup_folder(root: &Path, path: &Path) -> Option<PathBuf> {
     let relative = path.strip_prefix("/").unwrap_or(path);
     [
         path.to_owned(),
@@ -40,7 +40,7 @@ pub(crate) fn cgroup_folder(root: &Path, path: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// The folder that can't be read, and what the system says.
-pub(crate) fn of_cgroup(folder: &Path) -> Result<BTreeSet<u32>, (PathBuf, io::Error)> {
+pub fn of_cgroup(folder: &Path) -> Result<BTreeSet<u32>, (PathBuf, io::Error)> {
     let failed = |error| (folder.to_owned(), error);
     let is_gone = |e: &io::Error| {
         e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENODEV)

@@ -3,14 +3,14 @@
 /// A guest's domain, or the command's name; safe to print.
 ///
 /// * `cmdline` – the words of `/proc/PID/cmdline`, each with a zero behind it.
-pub(crate) fn name_of(cmdline: &[u8], comm: &[u8]) -> String {
+pub fn name_of(cmdline: &[u8], comm: &[u8]) -> String {
     let words: Vec<&[u8]> = cmdline.split(|b| *b == 0).collect();
     let name = guest_name(&words);
     printable(&name.unwrap_or_else(|| String::from_utf8_lossy(comm).trim_end().to_owned()))
 }
 
 /// A name that does nothing to a terminal.
-pub(crate) fn printable(name: &str) -> String {
+pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

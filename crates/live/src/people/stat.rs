@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::place::Place;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
@@ -27,37 +28,37 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// What is used of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub struct Stat {
     /// The command's name, as the kernel has it: any bytes.
-    pub(crate) comm: Vec<u8>,
+    pub comm: Vec<u8>,
     /// `R`, `S`, `Z`, …
-    pub(crate) state: u8,
+    pub state: u8,
     /// Its parent; 0 is none that can be seen from here.
-    pub(crate) parent: u32,
+    pub parent: u32,
     /// Its process group.
-    pub(crate) group: u32,
+    pub group: u32,
     /// Its session.
-    pub(crate) session: u32,
+    pub session: u32,
     /// The kernel's flags.
-    pub(crate) flags: u64,
+    pub flags: u64,
     /// Processor time in clock ticks: of the whole process, threads that ended included, if
     /// it is the process' line; of the thread, if it is a thread's.
-    pub(crate) ticks: u64,
+    pub ticks: u64,
     /// Threads that are not yet gone.
-    pub(crate) threads: u64,
+    pub threads: u64,
     /// Its start in clock ticks after boot.
-    pub(crate) start: u64,
+    pub start: u64,
     /// Mapped bytes; 0 as soon as it has no memory any more.
-    pub(crate) vsize: u64,
+    pub vsize: u64,
     /// Resident pages of the system's size, somewhat behind the truth.
-    pub(crate) rss: u64,
+    pub rss: u64,
     /// The CPU on which the thread of that number ran last.
-    pub(crate) cpu: u32,
+    pub cpu: u32,
 }
 
 impl Stat {
     /// Reads a line; `None` if it isn't one.
-    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
+    pub fn parse(line: &[u8]) -> Option<Self> {
         let (open, close) =
             (line.iter().position(|b| *b == b'(')?, line.iter().rposition(|b| *b == b')')?);
         let comm = line.get(open + 1..close)?.to_vec();
@@ -95,7 +96,7 @@ impl Stat {
     ///
     /// # Errors
     /// What the system says: `NotFound` or ESRCH if there is no such process.
-    pub(crate) fn read(file: &Path) -> io::Result<Option<Self>> {
+    pub fn read(file: &Path) -> io::Result<Option<Self>> {
         let mut line = [0; LINE];
         let mut file = File::open(file)?;
         // The kernel hands out the line whole.
@@ -109,27 +110,32 @@ impl Stat {
     }
 
     /// Whether it is a thread of the kernel's own.
-    pub(crate) fn is_kernel(&self) -> bool {
+    pub fn is_kernel(&self) -> bool {
         self.flags & KERNEL_THREAD != 0
     }
     /// Whether it has memory.
-    pub(crate) fn has_memory(&self) -> bool {
+    pub fn has_memory(&self) -> bool {
         self.vsize > 0
     }
     /// Whether it ended, but for what its parent has yet to collect.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 }
 
 /// Whether that is what the system says of a process that has gone.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
+pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
         || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Processor time of clock ticks in nanoseconds.
-pub(crate) fn tick_ns() -> u64 {
+pub fn tick_ns() -> u64 {
     // SAFETY: asks for a constant.
     1_000_000_000 / unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs()
+}
+
+/// When a process was started, in clock ticks since boot; `None` if it is gone.
+pub fn start_of(place: &Place, pid: u32) -> Option<u64> {
+    Some(Stat::read(&place.path(&format!("/proc/{pid}/stat"))).ok()??.start)
 }

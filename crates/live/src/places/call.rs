@@ -4,7 +4,7 @@ use homenode_core::units::NodeId;
 use std::io;
 
 /// A status that the kernel did not write: it gave up before it came there.
-pub(crate) const UNTOLD: i32 = i32::MIN;
+pub const UNTOLD: i32 = i32::MIN;
 
 // Of the kernel's interface: pages that nobody else maps.
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
@@ -17,7 +17,7 @@ const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 ///
 /// # Errors
 /// ESRCH: the process is gone. EPERM: it may not be asked. ENOSYS: no such call.
-pub(crate) fn query(pid: u32, addresses: &[usize], status: &mut Vec<i32>) -> io::Result<()> {
+pub fn query(pid: u32, addresses: &[usize], status: &mut Vec<i32>) -> io::Result<()> {
     call(pid, addresses, None, status, 0).map(|_| ())
 }
 
@@ -30,12 +30,7 @@ pub(crate) fn query(pid: u32, addresses: &[usize], status: &mut Vec<i32>) -> io:
 /// # Errors
 /// As [`query`]; EACCES: the process' cpuset forbids the node; ENODEV: it is not there;
 /// ENOMEM: no room, and nothing is told of the pages of that batch and those behind.
-pub(crate) fn send(
-    pid: u32,
-    addresses: &[usize],
-    to: NodeId,
-    status: &mut Vec<i32>,
-) -> io::Result<u64> {
+pub fn send(pid: u32, addresses: &[usize], to: NodeId, status: &mut Vec<i32>) -> io::Result<u64> {
     let targets = vec![i32::from(to.0); addresses.len()];
     call(pid, addresses, Some(&targets), status, MPOL_MF_MOVE)
 }

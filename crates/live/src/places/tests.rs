@@ -1,6 +1,7 @@
 //! Pages of this process and of others, on this machine, on both ways there are.
 
 use super::*;
+use homenode_fixtures::Folder;
 use std::process::{Command, Stdio};
 
 /// Memory of one's own: private, without swap reserved for it, in small pages.
@@ -188,24 +189,10 @@ fn another_process_is_looked_at_and_one_that_ended_is_none() {
 }
 
 /// A root whose processes are this machine's, and which says that it has several nodes.
-struct Root(PathBuf);
-
-impl Root {
-    fn of_nodes(list: &str, name: &str) -> Self {
-        let name = format!("homenode-places-{name}-{}", std::process::id());
-        let root = Self(std::env::temp_dir().join(name));
-        let node = root.0.join("sys/devices/system/node");
-        std::fs::create_dir_all(&node).unwrap();
-        std::fs::write(node.join("has_memory"), list).unwrap();
-        std::os::unix::fs::symlink("/proc", root.0.join("proc")).unwrap();
-        root
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn of_nodes(list: &str) -> Folder {
+    let root = Folder::new().with("sys/devices/system/node/has_memory", list);
+    std::os::unix::fs::symlink("/proc", root.join("proc")).unwrap();
+    root
 }
 
 #[test]
@@ -214,10 +201,10 @@ fn with_several_nodes_each_is_told() {
         println!("skipped: this kernel has no numa_maps");
         return;
     }
-    let root = Root::of_nodes("0-1\n", "several");
+    let root = of_nodes("0-1\n");
     let own = Own::map(4096);
     (0..4096).for_each(|p| own.write(p));
-    let mut kernel = ThisKernel::new(&root.0);
+    let mut kernel = ThisKernel::new(&*root);
     let census = kernel.census(me()).unwrap();
     assert!(sum(&census) >= 4096, "{census:?}");
     let here = with_memory(Path::new("/"));
@@ -232,8 +219,8 @@ fn who_may_not_be_asked_is_counted() {
         println!("skipped: only root can become somebody else");
         return;
     }
-    let root = Root::of_nodes("0-1\n", "refused");
-    let path = root.0.clone();
+    let root = of_nodes("0-1\n");
+    let path = root.to_owned();
     let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
     let them = who(child.id());
     let told = std::thread::spawn(move || {

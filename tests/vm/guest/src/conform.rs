@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use homenode_live::heat::damon::Damon;
-use homenode_live::ksm::Place;
 use homenode_live::machine::{Heat, NoHeat};
+use homenode_live::place::Place;
 use homenode_machine::conformance::{
     Finding, counters_add_up, exits_and_replacements, moved_pages_are_there,
     partial_failures_add_up, promotion_stops_at_the_mark, slow_start,

@@ -21,8 +21,8 @@ use homenode_core::engine::seen::{Seen, Who};
 use homenode_core::units::Picos;
 use homenode_live::heat::damon::{Damon, DamonError};
 use homenode_live::journal::JournalError;
-use homenode_live::ksm::Place;
 use homenode_live::machine::{BootClock, Clock, Heat};
+use homenode_live::place::Place;
 use serde_json::{Value, json};
 
 use crate::Outcome;

@@ -4,7 +4,8 @@ use homenode_core::ksm::files::File;
 use homenode_core::ksm::pace::Pace;
 use homenode_core::ksm::plan::{Unmerging, text_of};
 use homenode_core::units::count;
-use homenode_live::ksm::{Registered, Restored, Scan, Seen};
+use homenode_live::registered::{Registered, Scan};
+use homenode_merge::ksm::{Restored, Seen};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Write};
 

@@ -189,11 +189,8 @@ fn a_machine_without_a_slow_node_is_refused() {
     bench.machine.distances =
         bench.machine.distances.iter().take(2).map(|row| row[..2].to_vec()).collect();
     let text = homenode_config::write_machine(&bench.machine);
-    let folder = std::env::temp_dir().join(format!("homenode-reproduce-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let path = folder.join("dram.toml");
-    std::fs::write(&path, text).expect("a file");
+    let folder = homenode_fixtures::Folder::new();
+    let path = folder.write("dram.toml", text);
     let refused = Bench::new(Some(&path), Margin::Kernel, &[]).err().expect("no slow node");
-    std::fs::remove_dir_all(&folder).expect("it was made above");
     assert!(refused.to_string().contains("has no slow node beside node 0"), "{refused}");
 }

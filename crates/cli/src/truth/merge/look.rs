@@ -9,8 +9,8 @@ use super::real::Real;
 use super::side::Side;
 use anyhow::{Context, Result, anyhow};
 use homenode_config::{MergeCase, MergeLook};
-use homenode_live::merge::{self, Estimate, Options, Progress, Targets};
-use homenode_live::truth::merge::Kernel;
+use homenode_measure::truth::merge::Kernel;
+use homenode_merge::estimate::{self, Estimate, Options, Progress, Targets};
 use std::time::Duration;
 
 /// What the estimate says.
@@ -56,7 +56,7 @@ pub(super) fn early(kernel: &Kernel, case: &MergeCase, look: MergeLook) -> Resul
     options.again = look.again.then_some(Duration::from_millis(20));
     let mut failed = None;
     let mut between = look.again;
-    let estimate = merge::estimate(&targets, &options, &mut |progress| {
+    let estimate = estimate::estimate(&targets, &options, &mut |progress| {
         if matches!(progress, Progress::Waiting { .. }) && std::mem::take(&mut between) {
             failed = side.act(look.at).err();
         }
@@ -74,6 +74,6 @@ pub(super) fn late(side: &Real<'_>, case: &MergeCase) -> Result<Look> {
     if pids.is_empty() {
         return Err(anyhow!("all processes of the case have ended before the estimate looks"));
     }
-    let estimate = merge::estimate(&Targets::Pids(pids), &options(case), &mut |_| {});
+    let estimate = estimate::estimate(&Targets::Pids(pids), &options(case), &mut |_| {});
     Ok(Look::from(&estimate.context("estimating")?))
 }

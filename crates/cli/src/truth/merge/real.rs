@@ -6,8 +6,8 @@ use homenode_config::MergeCase;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Again, Content, Process, Step, Until};
 use homenode_core::units::Pages;
-use homenode_live::ksm::Sleep;
-use homenode_live::truth::merge::{Holder, Kernel, Order, registered};
+use homenode_measure::truth::merge::{Holder, Kernel, Order, registered};
+use homenode_merge::ksm::Sleep;
 use std::process::Command;
 use std::time::Duration;
 

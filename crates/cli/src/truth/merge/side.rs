@@ -13,7 +13,7 @@
 use anyhow::{Result, bail};
 use homenode_config::MergeCase;
 use homenode_core::scenario::{Action, FileOp};
-use homenode_live::ksm::Sleep;
+use homenode_merge::ksm::Sleep;
 
 /// Programs and a ksmd.
 pub(super) trait Side {

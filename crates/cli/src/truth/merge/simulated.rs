@@ -9,7 +9,7 @@ use homenode_config::{MergeCase, parse_machine};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Mempolicy, Process, Rights, Scenario, Step};
 use homenode_core::units::{CpuId, Picos};
-use homenode_live::ksm::Sleep;
+use homenode_merge::ksm::Sleep;
 use homenode_sim::{Setup, Simulation};
 use std::collections::{BTreeMap, BTreeSet};
 

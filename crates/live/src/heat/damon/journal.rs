@@ -17,7 +17,7 @@ use super::error::DamonError;
 use super::kernel::Files;
 use super::slot;
 use crate::journal::{self, Head, JournalError, Kind, Owner, Wrong};
-use crate::ksm::Place;
+use crate::place::Place;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

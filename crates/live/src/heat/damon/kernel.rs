@@ -2,7 +2,8 @@
 
 use super::error::DamonError;
 use super::record::{Format, Record};
-use crate::ksm::{Place, start_of};
+use crate::people::stat::start_of;
+use crate::place::Place;
 use homenode_core::units::Picos;
 use perf_event::events::Tracepoint;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};

@@ -7,28 +7,20 @@ use super::kernel::Files;
 use super::*;
 use expect_test::{Expect, expect};
 use fake::{Commit, Fake};
+use homenode_fixtures::Folder;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder with `run` and as much of `proc` as journals need.
-struct Folder(PathBuf);
+struct Played(Folder);
 
-impl Folder {
+impl Played {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("homenode-damon-{}-{n}", std::process::id()));
-        let folder = Self(path);
-        folder.put("proc/sys/kernel/random/boot_id", "this boot\n");
-        folder
+        Self(Folder::new().with("proc/sys/kernel/random/boot_id", "this boot\n"))
     }
     fn put(&self, name: &str, text: &str) {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        self.0.write(name, text);
     }
     /// A process, with 7 as its start.
     fn process(&self, pid: u32) {
@@ -45,13 +37,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn open(folder: &Folder, fake: &Fake) -> Damon {
+fn open(folder: &Played, fake: &Fake) -> Damon {
     Damon::begin(&folder.place(), Box::new(fake.clone())).unwrap()
 }
 
@@ -86,7 +72,7 @@ fn check(seen: &[Seen], want: Expect) {
 
 #[test]
 fn a_slot_is_made_used_and_taken_down() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
     let mut damon = open(&folder, &fake);
     assert!(folder.has_journal());
     damon.watch(fake.born(20, true));
@@ -131,7 +117,7 @@ fn a_slot_is_made_used_and_taken_down() {
 
 #[test]
 fn who_comes_later_is_told_to_the_running_thread() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
     let mut damon = open(&folder, &fake);
     for pid in [10, 20] {
         damon.watch(fake.born(pid, pid == 20));
@@ -201,7 +187,7 @@ fn who_comes_later_is_told_to_the_running_thread() {
 #[test]
 fn one_that_ends_does_not_break_the_others() {
     for commit in [Commit::Ends, Commit::Refuses] {
-        let (folder, fake) = (Folder::new(), Fake::new(commit));
+        let (folder, fake) = (Played::new(), Fake::new(commit));
         let mut damon = open(&folder, &fake);
         for pid in [10, 20, 30] {
             damon.watch(fake.born(pid, true));
@@ -235,7 +221,7 @@ fn one_that_ends_does_not_break_the_others() {
 
 #[test]
 fn a_slot_of_somebody_else_is_not_touched() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
     fake.write("nr_kdamonds", "1").unwrap();
     fake.log();
     let refused = Damon::begin(&folder.place(), Box::new(fake.clone())).err();
@@ -266,7 +252,7 @@ fn a_slot_of_somebody_else_is_not_touched() {
 #[test]
 fn what_can_t_be_made_leaves_nothing() {
     for file in ["operations", "nr_targets", "nr_regions/max", "nr_kdamonds"] {
-        let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+        let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
         fake.0.borrow_mut().refuses = Some((file, libc::EPERM));
         let refused = Damon::begin(&folder.place(), Box::new(fake.clone())).err().unwrap();
         assert!(crate::sentence(&refused).starts_with("can't write"), "{refused}");
@@ -277,7 +263,7 @@ fn what_can_t_be_made_leaves_nothing() {
 
 #[test]
 fn silence_is_told_once_and_a_thread_that_was_switched_off_begins_again() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
     let mut damon = open(&folder, &fake);
     damon.watch(fake.born(10, true));
     take(&mut damon);
@@ -316,7 +302,7 @@ fn silence_is_told_once_and_a_thread_that_was_switched_off_begins_again() {
 // says neither that the thread is off nor that DAMON is somebody else's.
 #[test]
 fn a_lock_that_is_taken_for_a_moment_says_nothing() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Ends));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Ends));
     let mut damon = open(&folder, &fake);
     fake.0.borrow_mut().busy = 3;
     damon.watch(fake.born(10, true));
@@ -342,7 +328,7 @@ fn a_lock_that_is_taken_for_a_moment_says_nothing() {
 // For good, it is an error, which names the file.
 #[test]
 fn a_lock_that_stays_taken_is_told() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Ends));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Ends));
     let mut damon = open(&folder, &fake);
     damon.watch(fake.born(10, true));
     fake.0.borrow_mut().busy = u32::MAX;
@@ -355,7 +341,7 @@ fn a_lock_that_stays_taken_is_told() {
 
 #[test]
 fn what_was_lost_is_told_and_nothing_made_up_for_it() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
     let mut damon = open(&folder, &fake);
     damon.watch(fake.born(10, true));
     take(&mut damon);
@@ -382,7 +368,7 @@ fn what_was_lost_is_told_and_nothing_made_up_for_it() {
 }
 
 /// The journal and the slot of a homenode that was killed.
-fn crashed(folder: &Folder, fake: &Fake, pid: u32) {
+fn crashed(folder: &Played, fake: &Fake, pid: u32) {
     // Dropped without its end, as by SIGKILL.
     drop(Kept::begin(&folder.place(), (pid, 7)).unwrap());
     slot::make(fake, pid).unwrap();
@@ -390,7 +376,7 @@ fn crashed(folder: &Folder, fake: &Fake, pid: u32) {
 
 #[test]
 fn a_crash_is_restored_once() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
     assert_eq!(restore(&folder.place(), &fake).unwrap(), Restored::Nothing);
     crashed(&folder, &fake, 4711);
     fake.born(4711, false);
@@ -420,7 +406,7 @@ fn only_a_slot_that_is_as_it_was_left_is_taken_down() {
         ("0/contexts/0/targets/0/pid_target", "4712"),
         ("0/contexts/0/monitoring_attrs/intervals/sample_us", "1000"),
     ] {
-        let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+        let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
         crashed(&folder, &fake, 4711);
         fake.write(file, value).unwrap();
         for pid in [4711, 4712] {
@@ -439,7 +425,7 @@ fn only_a_slot_that_is_as_it_was_left_is_taken_down() {
 
 #[test]
 fn a_journal_without_a_slot_or_of_an_earlier_boot_is_thrown_away() {
-    let (folder, fake) = (Folder::new(), Fake::new(Commit::Refuses));
+    let (folder, fake) = (Played::new(), Fake::new(Commit::Refuses));
     drop(Kept::begin(&folder.place(), (4711, 7)).unwrap());
     let done = restore(&folder.place(), &fake).unwrap();
     assert!(matches!(done, Restored::Stale(_)), "{done:?}");
@@ -473,7 +459,7 @@ proptest! {
         steps in proptest::collection::vec((0u8..5, 10u32..18), 1..40),
     ) {
         let commit = if ends { Commit::Ends } else { Commit::Refuses };
-        let (folder, fake) = (Folder::new(), Fake::new(commit));
+        let (folder, fake) = (Played::new(), Fake::new(commit));
         let mut damon = open(&folder, &fake);
         // Whoever has the PID: who comes after a dead one is another.
         let mut watched = BTreeMap::new();

@@ -59,51 +59,30 @@ impl Tiers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use homenode_fixtures::Folder;
 
-    /// A folder of files, gone when this is dropped.
-    struct Root(PathBuf);
-
-    impl Root {
-        fn of(name: &str, files: &[(&str, &str)]) -> Self {
-            let id = std::process::id();
-            let root = Self(std::env::temp_dir().join(format!("homenode-tiers-{name}-{id}")));
-            for (path, text) in files {
-                let path = root.0.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, text).unwrap();
-            }
-            root
-        }
+    fn of(files: &[(&str, &str)]) -> Folder {
+        files.iter().fold(Folder::new(), |root, (path, text)| root.with(path, text))
     }
 
-    impl Drop for Root {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn below(root: &Root) -> Vec<u32> {
-        Tiers::read(&root.0).below.into_iter().collect()
+    fn below(root: &Folder) -> Vec<u32> {
+        Tiers::read(root).below.into_iter().collect()
     }
 
     const TIER: &str = "sys/devices/virtual/memory_tiering/memory_tier";
 
     #[test]
     fn the_top_tier_reaches_down_to_the_last_cpu() {
-        let root = Root::of(
-            "top",
-            &[
-                ("sys/devices/system/node/has_cpu", "0,2\n"),
-                (&format!("{TIER}4/nodelist"), "0-1\n"),
-                (&format!("{TIER}22/nodelist"), "2\n"),
-                (&format!("{TIER}84/nodelist"), "3-4\n"),
-                (&format!("{TIER}84x/nodelist"), "5\n"),
-                (&format!("{TIER}90/nodelist"), "rubbish\n"),
-            ],
-        );
+        let root = of(&[
+            ("sys/devices/system/node/has_cpu", "0,2\n"),
+            (&format!("{TIER}4/nodelist"), "0-1\n"),
+            (&format!("{TIER}22/nodelist"), "2\n"),
+            (&format!("{TIER}84/nodelist"), "3-4\n"),
+            (&format!("{TIER}84x/nodelist"), "5\n"),
+            (&format!("{TIER}90/nodelist"), "rubbish\n"),
+        ]);
         assert_eq!(below(&root), [3, 4]);
-        let tiers = Tiers::read(&root.0);
+        let tiers = Tiers::read(&root);
         let stamped = |mode, node| tiers.stamped(mode, node);
         assert_eq!([stamped(1, 3), stamped(2, 3), stamped(3, 4)], [false, true, true]);
         assert!(!stamped(3, 2));
@@ -112,11 +91,9 @@ mod tests {
     #[test]
     fn before_tiers_a_node_without_cpus_is_below() {
         let nodes = "sys/devices/system/node";
-        let root = Root::of(
-            "old",
-            &[(&format!("{nodes}/has_cpu"), "0\n"), (&format!("{nodes}/has_memory"), "0,2\n")],
-        );
+        let root =
+            of(&[(&format!("{nodes}/has_cpu"), "0\n"), (&format!("{nodes}/has_memory"), "0,2\n")]);
         assert_eq!(below(&root), [2]);
-        assert!(below(&Root::of("none", &[])).is_empty());
+        assert!(below(&of(&[])).is_empty());
     }
 }

@@ -1,0 +1,629 @@
+//! From samples to a machine: every constant with value, spread, method, origin.
+
+use super::rounds::{Kernel, LinkSeries, Migration, Samples, sweep_point};
+use super::stats::{Series, whole, within};
+use homenode_core::costs::{Constant, Cost, Costs, Origin};
+use homenode_core::topology::{
+    BANDWIDTH_BOUNDS, Cache, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, Machine,
+};
+use homenode_core::units::{NodeId, count};
+use homenode_live::sysfs::{CacheShape, Topology};
+
+/// Latency in picoseconds and bandwidth in MB/s that are assumed where not one
+/// link could be measured: the order of current servers' local memory.
+const LATENCY_ASSUMED: u64 = 100_000;
+const BANDWIDTH_ASSUMED: u64 = 15_000;
+
+pub(super) fn machine(topology: &Topology, samples: &Samples) -> Machine {
+    let costs =
+        Cost::ALL.iter().map(|&key| (key, within(key.bounds(), cost(key, topology, samples))));
+    let costs = costs.collect();
+    let mut links = links(topology, samples);
+    for link in &mut links {
+        for (constant, bounds) in [
+            (&mut link.read_latency, LATENCY_BOUNDS),
+            (&mut link.write_latency, LATENCY_BOUNDS),
+            (&mut link.read_bandwidth, BANDWIDTH_BOUNDS),
+            (&mut link.write_bandwidth, BANDWIDTH_BOUNDS),
+        ] {
+            *constant = within(bounds, constant.clone());
+        }
+    }
+    Machine {
+        name: name(topology),
+        about: about(topology, samples),
+        nodes: topology.nodes.clone(),
+        cpus: topology.cpus.clone(),
+        caches: caches(topology, samples),
+        distances: topology.distances.clone(),
+        links,
+        costs: Costs(costs),
+    }
+}
+
+/// A short name in lower case without blanks, such as `amd-epyc-2cpu`.
+fn name(topology: &Topology) -> String {
+    let model = topology.model.as_deref().unwrap_or("machine");
+    let mut words: Vec<String> = model
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|w| !w.is_empty() && !matches!(*w, "R" | "TM" | "CPU" | "Processor"))
+        .take(4)
+        .map(str::to_ascii_lowercase)
+        .collect();
+    if words.is_empty() {
+        words.push("machine".to_owned());
+    }
+    words.push(format!("{}cpu", topology.cpus.len()));
+    if topology.nodes.len() > 1 {
+        words.push(format!("{}node", topology.nodes.len()));
+    }
+    words.join("-")
+}
+
+fn about(topology: &Topology, samples: &Samples) -> String {
+    let mut s = format!(
+        "{}{}, {}, Linux {}; measured by homenode {} in {} s, {}",
+        topology.model.as_deref().unwrap_or("unnamed processor"),
+        if topology.virtual_machine { " in a virtual machine" } else { "" },
+        count(topology.cpus.len() as u64, "CPU", "CPUs"),
+        topology.kernel.as_deref().unwrap_or("of unknown release"),
+        env!("CARGO_PKG_VERSION"),
+        samples.took.as_secs_f64().round(),
+        count(samples.rounds as u64, "round", "rounds"),
+    );
+    for note in topology.notes.iter().chain(&samples.notes) {
+        s.push_str("; ");
+        s.push_str(note);
+    }
+    s
+}
+
+/// Picoseconds as nanoseconds for a sentence.
+fn ns(ps: f64) -> String {
+    // The addition turns -0 into 0.
+    format!("{:.1} ns", (ps / 100.0).round() / 10.0 + 0.0)
+}
+
+/// A size for a sentence.
+fn size(bytes: usize) -> String {
+    if bytes >= 1 << 20 {
+        format!("{} MiB", tenth(bytes as f64 / (1 << 20) as f64))
+    } else {
+        format!("{} KiB", tenth(bytes as f64 / 1024.0))
+    }
+}
+
+fn tenth(x: f64) -> String {
+    let s = format!("{x:.1}");
+    s.strip_suffix(".0").map_or(s.clone(), str::to_owned)
+}
+
+/// `a - b`, round by round.
+fn difference(a: &Series, b: &Series) -> Series {
+    a.pairs(b).map(|(a, b)| a - b).collect()
+}
+
+fn home(samples: &Samples) -> Option<&LinkSeries> {
+    samples.links.get(&samples.home?)
+}
+
+/// An assumed constant: the table's default, because `why`.
+fn default_because(key: Cost, why: &str) -> Constant {
+    Constant::assumed(key.default_value(), &format!("{}; {why}", key.default_reason()))
+}
+
+/// A kernel operation's constant, or the default with what refused it.
+fn of_kernel(key: Cost, k: &Kernel, method: &str) -> Constant {
+    k.series.measured(method.to_owned()).unwrap_or_else(|| {
+        let why = k.refusal.as_deref().unwrap_or("no sample was taken");
+        default_because(key, &format!("not measured: {why}"))
+    })
+}
+
+fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
+    let unmeasured = || default_because(key, "not measured: no sample was taken");
+    match key {
+        Cost::MinorFault => of_kernel(
+            key,
+            &s.first_touch,
+            "first touches of 4 KiB pages over 16 MiB after MADV_DONTNEED, one thread; with zeroing",
+        ),
+        Cost::HintFault => of_kernel(
+            key,
+            &s.protect_fault,
+            "write faults over 16 MiB after a fork whose child is gone: like a hint fault they only set bits of the entry",
+        ),
+        Cost::PageCopy => s
+            .copy
+            .measured("copies of random 4 KiB pages to random pages, caches cold for both".to_owned())
+            .unwrap_or_else(unmeasured),
+        Cost::MigratePage => migrate_page(s),
+        Cost::PteScan => of_kernel(
+            key,
+            &s.scan,
+            &format!("present 4 KiB pages, one after the other, seen by {}", s.scan_method),
+        ),
+        Cost::PteMark => pte_mark(s),
+        Cost::ReclaimPage => of_kernel(
+            key,
+            &s.age,
+            "MADV_COLD on accessed 4 KiB pages: entry found, accessed bit cleared, page moved on its list; a lower bound, as no reverse map is walked",
+        ),
+        Cost::SwapOut | Cost::SwapIn => {
+            default_because(key, "not measured: this program writes to no swap device")
+        }
+        Cost::PmemLine => {
+            default_because(key, "not measured: nothing tells how much the medium reads at once")
+        }
+        Cost::MemoryParallelism => parallelism(s).unwrap_or_else(unmeasured),
+        Cost::UpdateParallelism => update_parallelism(s).unwrap_or_else(unmeasured),
+        Cost::StreamParallelism => in_order(s, false).unwrap_or_else(unmeasured),
+        Cost::StreamStoreParallelism => in_order(s, true).unwrap_or_else(unmeasured),
+        Cost::UpdateL2 => inner_update(topology, s, 2).unwrap_or_else(unmeasured),
+        Cost::UpdateLlc => {
+            inner_update(topology, s, last_level(topology)).unwrap_or_else(unmeasured)
+        }
+        Cost::StreamL2 => inner(topology, s, 2).unwrap_or_else(unmeasured),
+        Cost::StreamLlc => inner(topology, s, last_level(topology)).unwrap_or_else(unmeasured),
+        Cost::LlcReach => llc_reach(topology, s),
+        Cost::ReorderWindow => reorder_window(s)
+            .unwrap_or_else(|| default_because(key, "not measured: no step in the time of two loads")),
+        Cost::TlbEntries => tlb_entries(s),
+        Cost::TlbMiss => tlb_miss(s).unwrap_or_else(unmeasured),
+        Cost::Instruction => s
+            .add
+            .measured("additions that wait for one another: one cycle each, the rate of code that overlaps little".to_owned())
+            .unwrap_or_else(|| default_because(key, "no instruction chain is known for this processor")),
+        Cost::PageQuery
+        | Cost::ProcRead
+        | Cost::ZoneinfoRead
+        | Cost::DamonCheck
+        | Cost::DamonRegion
+        | Cost::HintProbe
+        | Cost::PmuSample
+        | Cost::EventRead
+        | Cost::EngineSeen => default_because(key, "not measured: homenode's own work"),
+        Cost::KsmVisit
+        | Cost::KsmChecksum
+        | Cost::KsmCompare
+        | Cost::KsmMerge
+        | Cost::KsmZero
+        | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
+    }
+}
+
+fn migrate_page(s: &Samples) -> Constant {
+    let key = Cost::MigratePage;
+    let Some(whole_move) = s.migrate.series.median() else {
+        let why = s.migrate.refusal.as_deref().unwrap_or("no sample was taken");
+        return default_because(key, &format!("not measured: {why}"));
+    };
+    let how = match s.migration {
+        Some(Migration::Between(a, b)) => {
+            format!("move_pages of 4 KiB pages between nodes {a} and {b}")
+        }
+        Some(Migration::Compaction(path)) => format!(
+            "one node only: compaction of fragmented memory ({path}), its CPU time by pgmigrate_success, an upper bound, {}",
+            count(s.migrate.series.len() as u64, "compaction", "compactions")
+        ),
+        None => "page moves".to_owned(),
+    };
+    let copy = s.copy.median().unwrap_or(0.0);
+    // A copy with warm caches can be faster than ours: keep a tenth.
+    let value = (whole_move - copy).max(whole_move / 10.0);
+    Constant {
+        value: whole(value).max(1),
+        spread: s.migrate.series.spread().map(whole),
+        method: format!("{how}: {} a page, less a page's copy of {}", ns(whole_move), ns(copy)),
+        origin: Origin::Measured,
+    }
+}
+
+fn pte_mark(s: &Samples) -> Constant {
+    let key = Cost::PteMark;
+    let Some(mark) = s.mark.series.median() else { return of_kernel(key, &s.mark, "") };
+    let scan = s.scan.series.median().unwrap_or(0.0);
+    let value = (mark - scan).max(mark / 10.0);
+    Constant {
+        value: whole(value).max(1),
+        spread: s.mark.series.spread().map(whole),
+        method: format!(
+            "mprotect(PROT_NONE) of present 4 KiB pages, flush in it: {} a page, less {} to look at one, a tenth at least",
+            ns(mark),
+            ns(scan)
+        ),
+        origin: Origin::Measured,
+    }
+}
+
+/// Saturation of independent walks against one, round by round.
+fn parallelism(s: &Samples) -> Option<Constant> {
+    let one = s.widths.get(&1)?;
+    let (&best, many) = s.widths.iter().filter(|(_, t)| !t.is_empty()).min_by(|a, b| {
+        f64::total_cmp(&a.1.median().unwrap_or(0.0), &b.1.median().unwrap_or(0.0))
+    })?;
+    let ratios: Series = one.pairs(many).map(|(o, m)| (o / m * 1000.0).max(1000.0)).collect();
+    ratios.measured(format!(
+        "{} a load in {best} interleaved walks of random lines in huge pages, {} in one",
+        ns(many.median()?),
+        ns(one.median()?)
+    ))
+}
+
+/// The store's latency over the time of an independent update.
+fn update_parallelism(s: &Samples) -> Option<Constant> {
+    let latency = write_latency(home(s)?, s)?.value as f64;
+    let ratios: Series = s.update.iter().map(|t| (latency * 1000.0 / t).max(1000.0)).collect();
+    ratios.measured(format!(
+        "{} an update of a random word in huge pages, each independent of the others, {} a store",
+        ns(s.update.median()?),
+        ns(latency)
+    ))
+}
+
+/// The latency over the time of a line when one core goes in order.
+fn in_order(s: &Samples, store: bool) -> Option<Constant> {
+    let link = home(s)?;
+    let (latency, rate, verb) = if store {
+        (write_latency(link, s)?, &link.write_one, "stores")
+    } else {
+        (read_latency(link, s)?, &link.read_one, "reads")
+    };
+    let latency = latency.value as f64;
+    // MB/s times picoseconds are 10^-6 bytes.
+    let ratios: Series =
+        rate.iter().map(|mbps| (latency * mbps / 64.0 / 1e3).max(1000.0)).collect();
+    ratios.measured(format!(
+        "one core {verb} {} MB/s in order over {}, at {} a line",
+        whole(rate.median()?),
+        size(link.streamed),
+        ns(latency)
+    ))
+}
+
+fn last_level(topology: &Topology) -> u8 {
+    topology.caches.last().map_or(0, |c| c.level)
+}
+
+/// What one core reads in order inside of a cache.
+fn inner(topology: &Topology, s: &Samples, level: u8) -> Option<Constant> {
+    let point = sweep_point(&topology.caches, level)?;
+    s.inner.get(&level)?.measured(format!("one core reads {} in order, over and over", size(point)))
+}
+
+/// An independent update inside of a cache.
+fn inner_update(topology: &Topology, s: &Samples, level: u8) -> Option<Constant> {
+    let point = sweep_point(&topology.caches, level)?;
+    s.inner_update
+        .get(&level)?
+        .measured(format!("independent updates of random words of {}", size(point)))
+}
+
+/// The last level as one program sees it: walks over sizes, until half of the loads go
+/// to memory.
+fn llc_reach(topology: &Topology, s: &Samples) -> Constant {
+    let key = Cost::LlcReach;
+    let Some(shape) = topology.caches.last() else {
+        return default_because(key, "not measured: sysfs shows no cache");
+    };
+    let nominal = shape.size.0;
+    let found = (|| {
+        let point = sweep_point(&topology.caches, shape.level)?;
+        let own = s.sweep.get(&point)?.median()?;
+        let outer = home(s)?.load_huge.median()?;
+        effective_size(own, outer, point, s)
+    })();
+    match found {
+        Some(bytes) if (bytes as u64) < nominal => Constant {
+            value: bytes as u64,
+            spread: None,
+            method: format!(
+                "walks of random lines over growing sizes: half of the way to memory's latency at {}; sysfs says {}",
+                size(bytes),
+                size(nominal as usize)
+            ),
+            origin: Origin::Measured,
+        },
+        Some(bytes) => Constant {
+            value: nominal,
+            spread: None,
+            method: format!(
+                "the size by sysfs: walks of random lines are half of the way to memory's latency at {} only",
+                size(bytes)
+            ),
+            origin: Origin::Measured,
+        },
+        None => Constant::assumed(
+            nominal,
+            "the size by sysfs; not measured: the sweep shows no end of this level",
+        ),
+    }
+}
+
+/// Where two loads no longer wait together: half way from one latency to two.
+fn reorder_window(s: &Samples) -> Option<Constant> {
+    let first = s.turns.first_key_value()?.1.median()?;
+    let last = s.turns.last_key_value()?.1.median()?;
+    if last < first * 1.4 {
+        return None;
+    }
+    let half = f64::midpoint(first, last);
+    let at = |q: f64| -> Option<f64> {
+        let points: Option<Vec<(f64, f64)>> =
+            s.turns.iter().map(|(&n, t)| Some((n as f64, t.quantile(q)?))).collect();
+        let points = points?;
+        let i = points.iter().position(|p| p.1 > half)?;
+        let (n1, t1) = points[i];
+        let Some(&(n0, t0)) = i.checked_sub(1).and_then(|j| points.get(j)) else { return Some(n1) };
+        Some(n0 + (n1 - n0) * (half - t0) / (t1 - t0))
+    };
+    let spread = at(0.25).zip(at(0.75)).map(|(fast, slow)| whole((fast - slow).abs() / 2.0));
+    Some(Constant {
+        value: whole(at(0.5)?).max(1),
+        spread,
+        method: format!(
+            "two loads from memory with more and more instructions between them: {} for both with {}, {} with {}, half of it at this many; three of four need a register",
+            ns(first),
+            s.turns.first_key_value()?.0,
+            ns(last),
+            s.turns.last_key_value()?.0
+        ),
+        origin: Origin::Measured,
+    })
+}
+
+/// Where the walk over pages becomes slower than the walk over as many lines
+/// in huge pages.
+struct Knee {
+    entries: f64,
+    spread: Option<f64>,
+    before: f64,
+    after: f64,
+}
+
+/// Less than this is not told apart from noise, in picoseconds.
+const KNEE_MIN: f64 = 1_500.0;
+
+fn knee(s: &Samples) -> Option<Knee> {
+    let points: Vec<(f64, &Series)> = s.tlb.iter().map(|(&n, t)| (n as f64, t)).collect();
+    let curve = |q: f64| -> Option<Vec<(f64, f64)>> {
+        points.iter().map(|&(n, t)| Some((n, t.quantile(q)?))).collect()
+    };
+    let middle = curve(0.5)?;
+    let after = middle.last()?.1;
+    // The level before the last also costs a little: take the cheapest reach
+    // that is far inside any last level.
+    let before = middle.iter().filter(|p| p.0 <= 512.0).map(|p| p.1).min_by(f64::total_cmp)?;
+    if after - before < KNEE_MIN {
+        return None;
+    }
+    let half = f64::midpoint(before, after);
+    let at = |points: &[(f64, f64)]| -> Option<f64> {
+        let i = points.iter().position(|p| p.1 > half)?;
+        let (n1, t1) = points[i];
+        let Some(&(n0, t0)) = i.checked_sub(1).and_then(|j| points.get(j)) else { return Some(n1) };
+        Some(n0 + (n1 - n0) * (half - t0) / (t1 - t0))
+    };
+    let spread = curve(0.75).and_then(|c| at(&c)).zip(curve(0.25).and_then(|c| at(&c)));
+    Some(Knee {
+        entries: at(&middle)?,
+        spread: spread.map(|(slow, fast)| ((fast - slow) / 2.0).abs()),
+        before,
+        after,
+    })
+}
+
+fn tlb_entries(s: &Samples) -> Constant {
+    let key = Cost::TlbEntries;
+    let most = s.tlb.keys().max().copied().unwrap_or(0);
+    match knee(s) {
+        Some(k) => Constant {
+            value: whole(k.entries).max(1),
+            spread: k.spread.map(whole),
+            method: format!(
+                "one line a page over 128 to {most} 4 KiB pages against as many in huge pages: the difference rises from {} to {}, half of it at this many pages",
+                ns(k.before),
+                ns(k.after)
+            ),
+            origin: Origin::Measured,
+        },
+        None => default_because(
+            key,
+            &format!("not measured: no step in the time of a load over up to {most} pages"),
+        ),
+    }
+}
+
+fn tlb_miss(s: &Samples) -> Option<Constant> {
+    let link = home(s)?;
+    if link.huge {
+        let more = difference(&link.load_base, &link.load_huge);
+        return more.measured(format!(
+            "dependent loads of random lines over {} in 4 KiB pages ({}), less the same in huge pages ({})",
+            size(link.walked),
+            ns(link.load_base.median()?),
+            ns(link.load_huge.median()?)
+        ));
+    }
+    let k = knee(s)?;
+    Some(Constant {
+        value: whole(k.after - k.before).max(1),
+        spread: s.tlb.values().last().and_then(Series::spread).map(whole),
+        method:
+            "no huge pages here: rise of a load's time as one line a page passes the TLB's reach"
+                .to_owned(),
+        origin: Origin::Measured,
+    })
+}
+
+/// The latency of a walk without what the TLB adds, and how it was found.
+fn read_latency(l: &LinkSeries, s: &Samples) -> Option<Constant> {
+    let cpu = l.cpu.map_or_else(String::new, |c| format!(" from CPU {c}"));
+    if l.huge {
+        return l.load_huge.measured(format!(
+            "dependent loads of random lines over {} in huge pages{cpu}; in 4 KiB pages {}",
+            size(l.walked),
+            ns(l.load_base.median()?)
+        ));
+    }
+    let miss = tlb_miss(s).map_or(0.0, |c| c.value as f64);
+    let less: Series = l.load_base.iter().map(|t| (t - miss).max(t / 10.0)).collect();
+    less.measured(format!(
+        "dependent loads of random lines over {} in 4 KiB pages{cpu}, less {} for the TLB's misses, because huge pages were refused",
+        size(l.walked),
+        ns(miss)
+    ))
+}
+
+fn write_latency(l: &LinkSeries, s: &Samples) -> Option<Constant> {
+    let lock = difference(&s.near_store, &s.near_load).median().unwrap_or(0.0).max(0.0);
+    let miss = if l.huge { 0.0 } else { tlb_miss(s).map_or(0.0, |c| c.value as f64) };
+    let less: Series = l.store.iter().map(|t| (t - lock - miss).max(t / 10.0)).collect();
+    less.measured(format!(
+        "dependent atomic additions of 0 to random lines over {}, each owning its line before the next, write-backs in it; less {} that they take more in the first cache{}",
+        size(l.walked),
+        ns(lock),
+        if l.huge { "" } else { ", and less the TLB's misses" }
+    ))
+}
+
+fn flow(all: &Series, one: &Series, verb: &str, l: &LinkSeries) -> Option<Constant> {
+    all.measured(format!(
+        "{}, one a CPU, {verb} {} in order; one core alone {} MB/s",
+        count(l.threads as u64, "thread", "threads"),
+        size(l.streamed),
+        one.median().map_or_else(|| "unknown".to_owned(), |m| whole(m).to_string())
+    ))
+}
+
+fn links(topology: &Topology, s: &Samples) -> Vec<Link> {
+    let mut out: Vec<Link> = Vec::new();
+    let mut lacking = Vec::new();
+    for from in &topology.nodes {
+        if !topology.cpus.iter().any(|c| c.node == from.id) {
+            continue;
+        }
+        for to in topology.nodes.iter().filter(|n| !n.zones.is_empty()) {
+            match s.links.get(&(from.id, to.id)).and_then(|l| link((from.id, to.id), l, s)) {
+                Some(l) => out.push(l),
+                None => lacking.push((from.id, to.id)),
+            }
+        }
+    }
+    let reference = out.iter().min_by_key(|l| distance(topology, l.from, l.to)).cloned();
+    out.extend(lacking.into_iter().map(|p| assumed_link(topology, p, reference.as_ref())));
+    out.sort_by_key(|l| (l.from, l.to));
+    out
+}
+
+fn link((from, to): (NodeId, NodeId), l: &LinkSeries, s: &Samples) -> Option<Link> {
+    Some(Link {
+        from,
+        to,
+        read_latency: read_latency(l, s)?,
+        write_latency: write_latency(l, s)?,
+        read_bandwidth: flow(&l.read, &l.read_one, "reading", l)?,
+        write_bandwidth: flow(&l.write, &l.write_one, "storing (bytes stored) over", l)?,
+    })
+}
+
+fn distance(topology: &Topology, from: NodeId, to: NodeId) -> u32 {
+    let at = |id| topology.nodes.iter().position(|n| n.id == id);
+    match (at(from), at(to)) {
+        (Some(i), Some(j)) => topology.distances[i][j],
+        _ => LOCAL_DISTANCE,
+    }
+}
+
+/// A link that could not be measured: the nearest measured one, scaled by the
+/// kernel's distances.
+fn assumed_link(topology: &Topology, (from, to): (NodeId, NodeId), by: Option<&Link>) -> Link {
+    let d = u64::from(distance(topology, from, to));
+    let base = by.map_or(u64::from(LOCAL_DISTANCE), |l| distance(topology, l.from, l.to).into());
+    let why = match by {
+        Some(l) => format!(
+            "link {} to {} times the distances' quotient {d}/{base}; not measured: this process may not run or allocate there",
+            l.from, l.to
+        ),
+        None => "order of current servers' local memory by distance; not measured: this process may not run or allocate there".to_owned(),
+    };
+    let slower = |v: u64| Constant::assumed((v * d / base).max(1), &why);
+    let narrower = |v: u64| Constant::assumed((v * base / d).max(1), &why);
+    let value = |get: fn(&Link) -> &Constant, or: u64| by.map_or(or, |l| get(l).value);
+    Link {
+        from,
+        to,
+        read_latency: slower(value(|l| &l.read_latency, LATENCY_ASSUMED)),
+        write_latency: slower(value(|l| &l.write_latency, LATENCY_ASSUMED)),
+        read_bandwidth: narrower(value(|l| &l.read_bandwidth, BANDWIDTH_ASSUMED)),
+        write_bandwidth: narrower(value(|l| &l.write_bandwidth, BANDWIDTH_ASSUMED)),
+    }
+}
+
+/// Latencies in picoseconds that are assumed for levels 1 to 3.
+const CACHES_ASSUMED: [u64; 3] = [1_200, 4_000, 20_000];
+
+fn caches(topology: &Topology, s: &Samples) -> Vec<Cache> {
+    let shapes = &topology.caches;
+    shapes
+        .iter()
+        .map(|c| {
+            let latency = cache_latency(shapes, c, topology.virtual_machine, s);
+            c.with_latency(within(LATENCY_BOUNDS, latency))
+        })
+        .collect()
+}
+
+fn cache_latency(
+    shapes: &[CacheShape],
+    c: &CacheShape,
+    virtual_machine: bool,
+    s: &Samples,
+) -> Constant {
+    let at = |level| {
+        let point = sweep_point(shapes, level)?;
+        Some((point, s.sweep.get(&point)?))
+    };
+    let measured = at(c.level).and_then(|(point, times)| {
+        let own = times.median()?;
+        let outer = shapes.iter().find(|o| o.level > c.level).map_or_else(
+            || home(s).and_then(|l| l.load_huge.median()),
+            |o| at(o.level).and_then(|(_, t)| t.median()),
+        );
+        let effective = outer.and_then(|outer| effective_size(own, outer, point, s));
+        let mut method = format!("dependent loads of random lines over {}", size(point));
+        match effective {
+            Some(e) => method.push_str(&format!(
+                "; over growing sizes half way to the next level's latency at {}",
+                size(e)
+            )),
+            None => method.push_str("; the sweep shows no end of this level"),
+        }
+        if virtual_machine && c.level == shapes.last().map_or(0, |l| l.level) {
+            method.push_str(
+                ", the size is what sysfs says, of which a virtual machine may own a part only",
+            );
+        }
+        times.measured(method)
+    });
+    measured.unwrap_or_else(|| {
+        let value = CACHES_ASSUMED[usize::from(c.level.clamp(1, 3)) - 1];
+        Constant::assumed(value, "order of current servers; not measured: the buffer was too small")
+    })
+}
+
+/// The first size, beyond the point where the level's latency was read, at
+/// which a load takes more than the mean of this and the next level's latency.
+fn effective_size(own: f64, outer: f64, point: usize, s: &Samples) -> Option<usize> {
+    let half = f64::midpoint(own, outer);
+    if outer <= own {
+        return None;
+    }
+    s.sweep
+        .range(point..)
+        .find(|(_, t)| t.median().is_some_and(|m| m > half))
+        .map(|(&size, _)| size)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,453 @@
+//! From frames to rows: who is who, and in which order.
+
+use super::RecordError;
+use homenode_trace::wire::{self, Head, WireRow};
+use homenode_trace::{Kind, Row, Task, Writer};
+use std::collections::BTreeMap;
+
+/// A page set: 4,096 pages to a block of bits.
+#[derive(Default)]
+struct PageSet {
+    blocks: BTreeMap<u64, Box<[u64; 64]>>,
+    pages: u64,
+}
+
+impl PageSet {
+    fn insert(&mut self, page: u64) {
+        let bits = self.blocks.entry(page >> 12).or_insert_with(|| Box::new([0; 64]));
+        let word = &mut bits[(page >> 6 & 63) as usize];
+        let bit = 1 << (page & 63);
+        self.pages += u64::from(*word & bit == 0);
+        *word |= bit;
+    }
+}
+
+struct Live {
+    task: Task,
+    /// Instructions that wait for the task's next row.
+    owed: u64,
+    /// Counts of program images that the task ran before.
+    before: homenode_trace::Totals,
+    latest: homenode_trace::Totals,
+    sequence: u32,
+    ended: bool,
+}
+
+/// The tasks of a recording, as their frames come.
+pub(super) struct Drain {
+    tasks: Vec<Live>,
+    /// The living task of each thread number.
+    by_tid: BTreeMap<u32, u32>,
+    /// The last task of a process's first thread, living or not.
+    by_pid: BTreeMap<u32, u32>,
+    /// The task that ended last of each thread number.
+    gone: BTreeMap<u32, u32>,
+    spaces: BTreeMap<u32, PageSet>,
+    pages_gone: u64,
+    last_pages: [(u32, u64); 4],
+    pub(super) lost: u64,
+    pub(super) unrecorded: u64,
+    pub(super) slice_full: bool,
+    rest: Vec<u8>,
+}
+
+impl Drain {
+    pub(super) fn new() -> Self {
+        Self {
+            tasks: Vec::new(),
+            by_tid: BTreeMap::new(),
+            by_pid: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            spaces: BTreeMap::new(),
+            pages_gone: 0,
+            last_pages: [(u32::MAX, 0); 4],
+            lost: 0,
+            unrecorded: 0,
+            slice_full: false,
+            rest: Vec::new(),
+        }
+    }
+
+    /// Whether any frame has come.
+    pub(super) fn begun(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    /// Instructions of all tasks so far.
+    pub(super) fn insns(&self) -> u64 {
+        self.tasks.iter().map(|t| t.before.insns + t.latest.insns).sum()
+    }
+
+    /// Processes that have not ended.
+    pub(super) fn living(&self) -> impl Iterator<Item = u32> + '_ {
+        self.tasks.iter().filter(|t| !t.ended && !t.task.thread).map(|t| t.task.pid)
+    }
+
+    /// Takes bytes from the pipe; they may end within a frame.
+    pub(super) fn take(&mut self, bytes: &[u8], out: &mut Writer) -> Result<(), RecordError> {
+        let mut data = std::mem::take(&mut self.rest);
+        data.extend_from_slice(bytes);
+        let mut at = 0;
+        while data.len() - at >= wire::HEAD_BYTES {
+            let head = Head::decode(&data[at..])
+                .ok_or_else(|| RecordError::Wire("a frame without a head".to_owned()))?;
+            let end = at + usize::from(head.len);
+            if end > data.len() {
+                break;
+            }
+            self.frame(&head, &data[at + wire::HEAD_BYTES..end], out)?;
+            at = end;
+        }
+        data.drain(..at);
+        self.rest = data;
+        Ok(())
+    }
+
+    fn frame(&mut self, head: &Head, mut rows: &[u8], out: &mut Writer) -> Result<(), RecordError> {
+        let id = self.task_of(head, out)?;
+        let t = &mut self.tasks[id as usize];
+        self.lost += u64::from(head.sequence.saturating_sub(t.sequence));
+        t.sequence = head.sequence + 1;
+        t.latest = head.totals;
+        while !rows.is_empty() {
+            let (row, n) =
+                WireRow::decode(rows).ok_or_else(|| RecordError::Wire("half a row".to_owned()))?;
+            rows = &rows[n..];
+            self.tasks[id as usize].owed += u64::from(row.insns);
+            match row.kind {
+                wire::COMPUTE => self.tasks[id as usize].owed += row.arg,
+                wire::HELLO => {
+                    let len = usize::try_from(row.arg).unwrap_or(usize::MAX);
+                    let padded = len.saturating_add(15) / 16 * 16;
+                    if len > wire::HELLO_PATH_BYTES || padded > rows.len() {
+                        return Err(RecordError::Wire("a path without an end".to_owned()));
+                    }
+                    let name = String::from_utf8_lossy(&rows[..len]).into_owned();
+                    self.tasks[id as usize].task.name = name;
+                    rows = &rows[padded..];
+                }
+                wire::SLICE_FULL => self.slice_full = true,
+                wire::UNRECORDED => self.unrecorded += 1,
+                kind => {
+                    let kind = Kind::from_number(kind)
+                        .ok_or_else(|| RecordError::Wire(format!("a row of kind {kind}")))?;
+                    self.row(id, kind, &row, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn row(
+        &mut self,
+        id: u32,
+        kind: Kind,
+        w: &WireRow,
+        out: &mut Writer,
+    ) -> Result<(), RecordError> {
+        if self.tasks[id as usize].ended {
+            return Ok(());
+        }
+        match kind {
+            Kind::Access => {
+                let space = self.tasks[id as usize].task.pid;
+                // Programs stay near: this keeps most rows out of the tree.
+                if !self.last_pages.contains(&(space, w.page)) {
+                    self.last_pages.rotate_right(1);
+                    self.last_pages[0] = (space, w.page);
+                    self.spaces.entry(space).or_default().insert(w.page);
+                }
+                self.push(id, kind, w, w.arg, out)
+            }
+            Kind::Fork | Kind::Thread => {
+                let tid = w.arg as u32;
+                // The child may have been faster; then its row stands already.
+                let known = self
+                    .by_tid
+                    .get(&tid)
+                    .is_some_and(|&c| self.tasks[c as usize].task.parent == Some(id));
+                if !known {
+                    self.begin(tid, id, kind == Kind::Thread, out)?;
+                }
+                Ok(())
+            }
+            Kind::Exit => {
+                self.push(id, kind, w, w.arg, out)?;
+                self.end(id);
+                Ok(())
+            }
+            Kind::Wait => {
+                let Some(&child) = self.by_pid.get(&(w.arg as u32)) else {
+                    return self.push(id, kind, w, u64::MAX, out);
+                };
+                // A stopped or continued child has not ended.
+                let status = (w.arg >> 32) as i32;
+                if w.pages == 1 && !libc::WIFEXITED(status) && !libc::WIFSIGNALED(status) {
+                    return Ok(());
+                }
+                self.finish_process(child, (w.pages == 1).then_some(status), out)?;
+                self.push(id, kind, w, u64::from(child), out)
+            }
+            _ => self.push(id, kind, w, w.arg, out),
+        }
+    }
+
+    fn push(
+        &mut self,
+        id: u32,
+        kind: Kind,
+        w: &WireRow,
+        arg: u64,
+        out: &mut Writer,
+    ) -> Result<(), RecordError> {
+        let t = &mut self.tasks[id as usize];
+        let insns = std::mem::take(&mut t.owed);
+        let pages = match kind {
+            Kind::Access
+            | Kind::Map
+            | Kind::Unmap
+            | Kind::Protect
+            | Kind::Remap
+            | Kind::Discard => w.pages,
+            _ => 0,
+        };
+        let (reads, writes) = (u32::from(w.reads), u32::from(w.writes));
+        out.push(Row { kind, task: id, insns, page: w.page, pages, reads, writes, arg })?;
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        id: u32,
+        kind: Kind,
+        arg: u64,
+        out: &mut Writer,
+    ) -> Result<(), RecordError> {
+        let w = WireRow { kind: kind as u8, insns: 0, reads: 0, writes: 0, page: 0, pages: 0, arg };
+        self.push(id, kind, &w, arg, out)
+    }
+
+    /// A task that `parent` makes.
+    fn begin(
+        &mut self,
+        tid: u32,
+        parent: u32,
+        thread: bool,
+        out: &mut Writer,
+    ) -> Result<u32, RecordError> {
+        if let Some(&old) = self.by_tid.get(&tid) {
+            // The number is used again: whoever had it has ended unseen.
+            self.finish_process(old, None, out)?;
+        }
+        let id = self.add(tid, Some(parent), thread);
+        let kind = if thread { Kind::Thread } else { Kind::Fork };
+        self.event(parent, kind, u64::from(id), out)?;
+        Ok(id)
+    }
+
+    fn add(&mut self, tid: u32, parent: Option<u32>, thread: bool) -> u32 {
+        let id = self.tasks.len() as u32;
+        let (pid, name) = match parent {
+            Some(p) => {
+                let p = &self.tasks[p as usize].task;
+                (if thread { p.pid } else { tid }, p.name.clone())
+            }
+            None => (tid, String::new()),
+        };
+        self.tasks.push(Live {
+            task: Task { pid, tid, parent, thread, name, ..Task::default() },
+            owed: 0,
+            before: Default::default(),
+            latest: Default::default(),
+            sequence: 0,
+            ended: false,
+        });
+        self.by_tid.insert(tid, id);
+        if !thread {
+            self.by_pid.insert(pid, id);
+        }
+        id
+    }
+
+    fn task_of(&mut self, head: &Head, out: &mut Writer) -> Result<u32, RecordError> {
+        let known = self.by_tid.get(&head.tid).copied();
+        if head.flags & wire::FLAG_IMAGE != 0 && head.sequence == 0 {
+            // A program image: of the first process, or in place of an earlier one.
+            let Some(id) =
+                self.by_pid.get(&head.pid).copied().filter(|&i| !self.tasks[i as usize].ended)
+            else {
+                return Ok(self.add(head.pid, None, false));
+            };
+            for other in self.threads_of(head.pid, id) {
+                self.event(other, Kind::Exit, 0, out)?;
+                self.end(other);
+            }
+            self.leave_space(head.pid);
+            let t = &mut self.tasks[id as usize];
+            let image = t.latest;
+            t.before.add(&image);
+            t.latest = Default::default();
+            t.sequence = 0;
+            self.event(id, Kind::Exec, 0, out)?;
+            return Ok(id);
+        }
+        if head.flags & (wire::FLAG_CHILD | wire::FLAG_THREAD) != 0 && head.sequence == 0 {
+            let thread = head.flags & wire::FLAG_THREAD != 0;
+            // Known already where its parent's row came first.
+            if let Some(id) = known.filter(|&i| {
+                let t = &self.tasks[i as usize];
+                t.sequence == 0 && t.task.thread == thread
+            }) {
+                return Ok(id);
+            }
+            let parent =
+                self.by_tid.get(&head.parent_tid).or_else(|| self.by_pid.get(&head.pid)).copied();
+            if let Some(parent) = parent.filter(|&p| !self.tasks[p as usize].ended) {
+                return self.begin(head.tid, parent, thread, out);
+            }
+        }
+        // A task's last rows may not have fitted into the frame that tells its end.
+        let rest =
+            |&&id: &&u32| head.sequence > 0 && self.tasks[id as usize].sequence == head.sequence;
+        Ok(match known.or_else(|| self.gone.get(&head.tid).filter(rest).copied()) {
+            Some(id) => id,
+            None => self.add(head.tid, None, head.tid != head.pid),
+        })
+    }
+
+    fn threads_of(&self, pid: u32, but: u32) -> Vec<u32> {
+        let all = self.by_tid.values().copied();
+        all.filter(|&i| i != but && self.tasks[i as usize].task.pid == pid).collect()
+    }
+
+    /// Gives every living task of `id`'s process its exit row.
+    fn finish_process(
+        &mut self,
+        id: u32,
+        status: Option<i32>,
+        out: &mut Writer,
+    ) -> Result<(), RecordError> {
+        let arg = match status {
+            Some(s) if libc::WIFSIGNALED(s) => 256 + libc::WTERMSIG(s) as u64,
+            Some(s) if libc::WIFEXITED(s) => libc::WEXITSTATUS(s) as u64,
+            _ => 0,
+        };
+        let pid = self.tasks[id as usize].task.pid;
+        let mut all = self.threads_of(pid, u32::MAX);
+        all.sort_unstable_by_key(|&i| std::cmp::Reverse(i));
+        for i in all {
+            self.event(i, Kind::Exit, arg, out)?;
+            self.end(i);
+        }
+        self.leave_space(pid);
+        Ok(())
+    }
+
+    fn end(&mut self, id: u32) {
+        let t = &mut self.tasks[id as usize];
+        t.ended = true;
+        let tid = t.task.tid;
+        if self.by_tid.get(&tid) == Some(&id) {
+            self.by_tid.remove(&tid);
+            self.gone.insert(tid, id);
+        }
+    }
+
+    fn leave_space(&mut self, pid: u32) {
+        self.pages_gone += self.spaces.remove(&pid).map_or(0, |s| s.pages);
+        self.last_pages = [(u32::MAX, 0); 4];
+    }
+
+    /// Ends all tasks; the first with `status`. Returns tasks and pages touched.
+    pub(super) fn finish(
+        mut self,
+        status: Option<i32>,
+        out: &mut Writer,
+    ) -> Result<(Vec<Task>, u64), RecordError> {
+        for id in (0..self.tasks.len() as u32).rev() {
+            if !self.tasks[id as usize].ended && id > 0 {
+                self.finish_process(
+                    id,
+                    status.filter(|_| self.tasks[id as usize].task.pid == self.tasks[0].task.pid),
+                    out,
+                )?;
+            }
+        }
+        if self.tasks.first().is_some_and(|t| !t.ended) {
+            self.finish_process(0, status, out)?;
+        }
+        let pages = self.pages_gone + self.spaces.values().map(|s| s.pages).sum::<u64>();
+        let tasks = self.tasks.into_iter().map(|mut t| {
+            t.before.add(&t.latest);
+            t.task.totals = t.before;
+            t.task
+        });
+        Ok((tasks.collect(), pages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use homenode_trace::{Batch, Header, Reader, Totals};
+
+    /// A frame of process and thread 7 or 8.
+    fn frame(tid: u32, flags: u16, sequence: u32, insns: u64, rows: &[(u8, u32, u64)]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for &(kind, insns, arg) in rows {
+            let mut bytes = [0; wire::LONGEST_ROW_BYTES];
+            let row = WireRow { kind, insns, reads: 0, writes: 0, page: 0, pages: 0, arg };
+            let n = row.encode(&mut bytes);
+            body.extend_from_slice(&bytes[..n]);
+        }
+        let len = (wire::HEAD_BYTES + body.len()) as u16;
+        let totals = Totals { insns, ..Totals::default() };
+        let mut head = [0; wire::HEAD_BYTES];
+        Head { len, flags, pid: tid, tid, sequence, parent_tid: 7, totals }.encode(&mut head);
+        [&head[..], &body].concat()
+    }
+
+    /// The recorder closes a task with its exit row and one for the instructions up to
+    /// then. Where the exit row fills a frame, the other comes in a frame of its own,
+    /// which once made a task that nobody had forked.
+    #[test]
+    fn what_comes_after_an_exit_row_belongs_to_the_task_that_ended() {
+        let exit = Kind::Exit as u8;
+        let frames = [
+            frame(7, wire::FLAG_IMAGE, 0, 10, &[(Kind::Fork as u8, 10, 8)]),
+            frame(8, wire::FLAG_CHILD, 0, 20, &[(exit, 20, 0)]),
+            frame(8, 0, 1, 25, &[(wire::COMPUTE, 0, 5)]),
+            frame(7, 0, 1, 30, &[(Kind::Wait as u8, 20, 8)]),
+            // Another process with the number of the one that ended.
+            frame(7, 0, 2, 35, &[(Kind::Fork as u8, 5, 8)]),
+            frame(8, wire::FLAG_CHILD, 0, 3, &[(exit, 3, 0)]),
+            frame(7, 0, 3, 40, &[(exit, 5, 0)]),
+        ];
+        let folder = homenode_fixtures::Folder::new();
+        let path = folder.join("r.parquet");
+        let mut out = Writer::create(&path).expect("a file");
+        let mut drain = Drain::new();
+        for f in frames {
+            drain.take(&f, &mut out).expect("frames");
+        }
+        assert_eq!(drain.lost, 0);
+        let (tasks, _) = drain.finish(Some(0), &mut out).expect("an end");
+        let insns: Vec<u64> = tasks.iter().map(|t| t.totals.insns).collect();
+        assert_eq!(insns, [40, 25, 3]);
+        out.finish(&Header { tasks, ..Header::default() }).expect("a recording");
+        let reader = Reader::open(&path).expect("a recording");
+        let (mut batch, mut batches, mut rows) = (Batch::default(), reader.batches(), Vec::new());
+        while batches.next_into(&mut batch).expect("rows") {
+            rows.extend(batch.iter().map(|r| (r.kind, r.task, r.arg)));
+        }
+        let expected = [
+            (Kind::Fork, 0, 1),
+            (Kind::Exit, 1, 0),
+            (Kind::Wait, 0, 1),
+            (Kind::Fork, 0, 2),
+            (Kind::Exit, 2, 0),
+            (Kind::Exit, 0, 0),
+        ];
+        assert_eq!(rows, expected);
+    }
+}

@@ -1,0 +1,76 @@
+//! The kernel's own merging for a truth check: ours alone, with every knob as it was
+//! when it is done, also after a signal. How it is held is in [`homenode_merge::ksm`].
+
+use homenode_live::place::Place;
+use homenode_live::registered::scan;
+use homenode_live::signals::Signals;
+use homenode_merge::ksm::{Alone, Folder, KsmError, Sleep, WriteError, find_ksmd};
+use std::cell::{Cell, RefCell};
+
+/// Processes that have registered memory for merging, by number and name, as far as the
+/// kernel shows it (`ksm_stat`).
+pub fn registered() -> Vec<(u32, String)> {
+    let found = scan(&Place::here(), false).unwrap_or_default();
+    found.processes.into_iter().map(|p| (p.pid, p.name)).collect()
+}
+
+/// The kernel's merging, ours alone until dropped. ksmd is stopped, nothing is merged, and
+/// no advisor is on, as long as nobody writes.
+pub struct Kernel {
+    // Before the signals, so that none ends this process while knobs are put back.
+    alone: Alone<Folder>,
+    signals: RefCell<Signals>,
+    interrupted: Cell<bool>,
+    ksmd: Option<u32>,
+}
+
+impl Kernel {
+    /// Takes it, at once or not at all. From then on SIGINT, SIGTERM and SIGHUP only set
+    /// [`Kernel::is_interrupted`], so that all is put back. Returns sentences too, such as
+    /// that the journal of an earlier boot was thrown away.
+    ///
+    /// # Errors
+    /// [`KsmError`], with nothing changed.
+    pub fn take() -> Result<(Self, Vec<String>), KsmError> {
+        let place = Place::here();
+        let signals = RefCell::new(Signals::catch());
+        let (alone, notes) = Alone::take(&place, Folder::of(&place))?;
+        let ksmd = find_ksmd(&place);
+        Ok((Self { alone, signals, interrupted: Cell::new(false), ksmd }, notes))
+    }
+
+    /// A file's text without its end; `None` where this kernel has none of that name.
+    pub fn read(&self, name: &str) -> Option<String> {
+        self.alone.read(name)
+    }
+
+    /// Writes a knob.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn write(&self, name: &str, value: &str) -> Result<(), WriteError> {
+        self.alone.write(name, value)
+    }
+
+    /// Puts the knobs back that were there, but for `run` and the advisor, and unmerges
+    /// everything: as after [`Kernel::take`].
+    ///
+    /// # Errors
+    /// [`KsmError::Write`] if a knob refused.
+    pub fn reset(&self) -> Result<(), KsmError> {
+        self.alone.reset()
+    }
+
+    /// Whether ksmd sleeps; `None` where it can't be seen, as in another PID namespace.
+    pub fn sleep(&self) -> Option<Sleep> {
+        Sleep::of(&Place::here(), self.ksmd?)
+    }
+
+    /// Whether a signal asked to end.
+    pub fn is_interrupted(&self) -> bool {
+        if self.signals.borrow_mut().arrived().is_some() {
+            self.interrupted.set(true);
+        }
+        self.interrupted.get()
+    }
+}

@@ -1,0 +1,456 @@
+//! Real programs, recorded. Skipped, with the reason printed, where QEMU's user mode
+//! or a compiler is not there.
+
+use homenode_core::costs::{Constant, Costs};
+use homenode_core::topology::{Cache, Machine};
+use homenode_core::units::Bytes;
+use homenode_fixtures::{Folder, program};
+use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, record};
+use homenode_trace::{Batch, Ended, Header, Kind, Reader, Row};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+fn compiled(folder: &Folder, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let (c, out) = (folder.join(format!("{name}.c")), folder.join(name));
+    fs::write(&c, source).expect("a source file");
+    let made = Command::new("cc").args(["-O1", "-o"]).arg(&out).arg(&c).args(flags).output();
+    if made.is_ok_and(|o| o.status.success()) {
+        return Some(out);
+    }
+    println!("skipped: no C compiler that makes this kind of program");
+    None
+}
+
+/// The plugin, built with the tests' own profile; `None` without QEMU.
+fn plugin() -> Option<PathBuf> {
+    static PLUGIN: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PLUGIN
+        .get_or_init(|| {
+            if Command::new("qemu-x86_64").arg("--version").output().is_err() {
+                println!("skipped: qemu-x86_64 is not in PATH (Debian: qemu-user)");
+                return None;
+            }
+            // Tests lie in deps, the plugin above.
+            let own = std::env::current_exe().expect("this test");
+            let folder = own.parent()?.parent()?.to_owned();
+            let built = Command::new(env!("CARGO"))
+                .args(["build", "--profile", "test", "-p", "homenode-recorder", "--target-dir"])
+                .arg(folder.parent()?)
+                .output()
+                .expect("cargo");
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            Some(folder.join("libhomenode_recorder.so"))
+        })
+        .clone()
+}
+
+fn machine() -> Machine {
+    let cache = |level, size, ways| Cache {
+        level,
+        size: Bytes(size),
+        ways,
+        line: 64,
+        shared_by: 1,
+        latency: Constant::assumed(1000, "a test"),
+    };
+    Machine {
+        name: "a test".to_owned(),
+        about: String::new(),
+        nodes: Vec::new(),
+        cpus: Vec::new(),
+        caches: vec![cache(1, 32 << 10, 8), cache(2, 1 << 20, 8), cache(3, 4 << 20, 16)],
+        distances: Vec::new(),
+        links: Vec::new(),
+        costs: Costs::default(),
+    }
+}
+
+fn options(folder: &Folder, plugin: &Path, command: &[&str]) -> Options {
+    let command = command.iter().map(OsString::from).collect();
+    let mut o = Options::new(command, folder.join("r.parquet"), machine());
+    o.plugin = Some(plugin.to_owned());
+    o.native_runs = 1;
+    o
+}
+
+fn rows(path: &Path) -> (Header, Vec<Row>) {
+    let reader = Reader::open(path).expect("a recording");
+    let mut all = Vec::new();
+    let mut batch = Batch::default();
+    let mut batches = reader.batches();
+    while batches.next_into(&mut batch).expect("rows") {
+        all.extend(batch.iter());
+    }
+    (reader.header().clone(), all)
+}
+
+/// What holds for every recording.
+fn check(path: &Path, s: &Summary) -> (Header, Vec<Row>) {
+    let (h, rows) = rows(path);
+    assert_eq!(rows.len() as u64, s.rows);
+    assert_eq!((h.complete, &h.ended, h.totals), (s.complete, &s.ended, s.totals));
+    assert_eq!(fs::metadata(path).expect("the file").len(), s.bytes);
+    assert!(!path.with_extension("parquet.partial").exists());
+    let mut born = vec![false; h.tasks.len()];
+    let mut dead = vec![false; h.tasks.len()];
+    born[0] = true;
+    let mut insns = vec![0u64; h.tasks.len()];
+    for r in &rows {
+        let t = r.task as usize;
+        assert!(born[t] && !dead[t], "{r:?}");
+        insns[t] += r.insns;
+        match r.kind {
+            Kind::Fork | Kind::Thread => {
+                assert_eq!(h.tasks[r.arg as usize].parent, Some(r.task));
+                assert_eq!(h.tasks[r.arg as usize].thread, r.kind == Kind::Thread);
+                assert!(!std::mem::replace(&mut born[r.arg as usize], true));
+            }
+            Kind::Exit => dead[t] = true,
+            Kind::Wait if r.arg != u64::MAX => assert!(dead[r.arg as usize]),
+            Kind::Access => assert!(r.page > 0 && r.page < 1 << 36 && r.pages == 1 && r.arg != 0),
+            _ => {}
+        }
+    }
+    assert!(born.iter().all(|&b| b) && dead.iter().all(|&d| d), "{:?}", h.tasks);
+    if s.slice.skip_insns == 0 && s.slice.for_insns.is_none() {
+        let (reads, writes) =
+            rows.iter().fold((0, 0), |a, r| (a.0 + u64::from(r.reads), a.1 + u64::from(r.writes)));
+        if h.complete {
+            assert_eq!((reads, writes), (h.totals.read_misses, h.totals.write_misses));
+            assert_eq!(insns.iter().sum::<u64>(), h.totals.insns);
+        }
+    }
+    (h, rows)
+}
+
+fn recorded(o: &Options) -> (Summary, Header, Vec<Row>) {
+    let s = record(o, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+    let (h, rows) = check(&o.output, &s);
+    (s, h, rows)
+}
+
+#[test]
+fn a_small_dynamic_program() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &["/bin/true"]));
+    assert_eq!((s.ended, s.complete, s.tasks), (Ended::Exit(0), true, 1));
+    assert!((50_000..10_000_000).contains(&h.totals.insns), "{:?}", h.totals);
+    assert!(
+        rows.iter().any(|r| r.kind == Kind::Map) && rows.iter().any(|r| r.kind == Kind::Protect)
+    );
+    assert_eq!(h.native.as_ref().map(|n| n.runs), Some(1));
+    assert!(h.tasks[0].name.ends_with("true"));
+    let distinct: std::collections::BTreeSet<u64> =
+        rows.iter().filter(|r| r.kind == Kind::Access).map(|r| r.page).collect();
+    assert_eq!(distinct.len() as u64, h.pages_touched);
+}
+
+#[test]
+fn a_pipeline_with_its_children_and_a_script() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let script = folder.join("work.sh");
+    let out = folder.join("out");
+    let text =
+        format!("#!/bin/sh\nseq 300 | sort -r | uniq > {}\n(exit 7)\nexit 3\n", out.display());
+    program::script(&text, &script);
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &[script.to_str().expect("a name")]));
+    assert_eq!((s.ended, s.complete), (Ended::Exit(3), true));
+    let names: Vec<&str> = h.tasks.iter().filter_map(|t| t.name.rsplit('/').next()).collect();
+    for program in ["seq", "sort", "uniq"] {
+        assert!(names.contains(&program), "{names:?}");
+    }
+    assert_eq!(fs::read_to_string(&out).expect("its output").lines().count(), 300);
+    let execs = rows.iter().filter(|r| r.kind == Kind::Exec).count();
+    let waits: Vec<u64> = rows.iter().filter(|r| r.kind == Kind::Wait).map(|r| r.arg).collect();
+    assert!(execs >= 3, "{execs}");
+    assert!(waits.len() >= 3 && !waits.contains(&u64::MAX), "{waits:?}");
+    assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.arg == 7));
+    assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.task == 0 && r.arg == 3));
+}
+
+#[test]
+fn a_closed_descriptor_does_not_end_the_recording() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let source = r"
+        #include <fcntl.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <unistd.h>
+        int main(int c, char **v) {
+            for (int i = 3; i < 1024; i++) close(i);
+            int f = open(v[1], O_RDWR | O_CREAT, 0600);
+            for (int i = 3; i < 1024; i++) if (i != f) dup2(f, i);
+            char *p = malloc(8 << 20);
+            for (int k = 0; k < 8; k++) memset(p, k, 8 << 20);
+            if (fork() == 0) return p[5] != 7;
+            return lseek(f, 0, SEEK_END) != 0;
+        }";
+    let Some(program) = compiled(&folder, "closed", source, &[]) else { return };
+    let target = folder.join("target");
+    let (s, h, _) = recorded(&options(
+        &folder,
+        &plugin,
+        &[program.to_str().expect("a name"), target.to_str().expect("a name")],
+    ));
+    assert_eq!((s.ended, s.lost_frames), (Ended::Exit(0), 0));
+    assert_eq!(fs::metadata(&target).expect("its file").len(), 0);
+    assert!(h.totals.write_misses > 8 * (8 << 20) / 64 * 9 / 10, "{:?}", h.totals);
+}
+
+#[test]
+fn python_with_a_thread() {
+    let Some(plugin) = plugin() else { return };
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: no python3");
+        return;
+    }
+    let folder = Folder::new();
+    let code = "import threading\nr=[]\nt=threading.Thread(target=lambda: r.append(sum(range(20000))))\nt.start();t.join()\nassert r==[199990000]";
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &["python3", "-c", code]));
+    assert_eq!((s.ended, s.complete), (Ended::Exit(0), true));
+    let thread = h.tasks.iter().position(|t| t.thread).expect("a thread");
+    assert!(h.tasks[thread].totals.insns > 100_000, "{:?}", h.tasks[thread]);
+    assert!(rows.iter().any(|r| r.kind == Kind::Access && r.task as usize == thread));
+}
+
+const STREAM: &str = r"
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    int main(int c, char **v) {
+        size_t n = (size_t)atol(v[1]) << 20, rounds = atol(v[2]);
+        volatile char *p = mmap(0, n, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0);
+        long s = 0;
+        for (size_t i = 0; i < n; i += 4096) p[i] = 1;
+        for (size_t r = 0; r < rounds; r++) for (size_t i = 0; i < n; i += 8) s += *(volatile long *)(p + i);
+        return s == 1;
+    }";
+
+#[test]
+fn a_static_stream_misses_once_a_line() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
+    let (s, h, rows) =
+        recorded(&options(&folder, &plugin, &[program.to_str().expect("a name"), "64", "1"]));
+    assert_eq!((s.ended, s.complete), (Ended::Exit(0), true));
+    // 64 MiB are 1,048,576 lines; the stores before have fetched one of each page.
+    let lines = 1 << 20;
+    assert!(
+        (lines - lines / 50..lines + lines / 50).contains(&h.totals.read_misses),
+        "{:?}",
+        h.totals
+    );
+    assert!((16384..17000).contains(&h.totals.write_misses), "{:?}", h.totals);
+    assert!((32768..34000).contains(&h.totals.tlb_misses), "{:?}", h.totals);
+    assert!((16384..16600).contains(&h.pages_touched), "{}", h.pages_touched);
+    // One row for the store to each page, one for its 64 lines.
+    let accesses = rows.iter().filter(|r| r.kind == Kind::Access).count();
+    assert!((32768..34500).contains(&accesses), "{accesses}");
+    let map = rows.iter().find(|r| r.kind == Kind::Map && r.pages == 16384).expect("the mapping");
+    assert_eq!(map.arg, 3 | (0x22 << 32));
+    let inside =
+        rows.iter().filter(|r| r.kind == Kind::Access && r.page.wrapping_sub(map.page) < 16384);
+    assert!(inside.count() >= 32768);
+}
+
+#[test]
+fn what_fits_the_last_level_does_not_miss_again() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
+    let (_, h, _) =
+        recorded(&options(&folder, &plugin, &[program.to_str().expect("a name"), "2", "10"]));
+    let lines = (2 << 20) / 64;
+    let misses = h.totals.read_misses + h.totals.write_misses;
+    assert!((lines..lines + 2000).contains(&misses), "{:?}", h.totals);
+    assert!(h.totals.llc_hits() > lines * 8, "{:?}", h.totals);
+}
+
+#[test]
+fn a_slice_begins_and_ends_where_it_should() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
+    let mut o = options(&folder, &plugin, &[program.to_str().expect("a name"), "16", "1000"]);
+    o.native_runs = 0;
+    o.skip = Some(Mark::Insns(30_000_000));
+    o.length = Some(Mark::Insns(20_000_000));
+    let (s, h, rows) = recorded(&o);
+    assert_eq!((s.ended, s.complete, s.slowdown()), (Ended::SliceFull, true, None));
+    assert_eq!((h.slice.skip_insns, h.slice.for_insns), (30_000_000, Some(20_000_000)));
+    let insns: u64 = rows.iter().map(|r| r.insns).sum();
+    assert!((19_000_000..22_000_000).contains(&insns), "{insns}");
+    let pages = rows.iter().filter(|r| r.kind == Kind::Access).count();
+    assert!(pages > 4096, "{pages}");
+    // Nothing to record after the program's end.
+    let mut late = options(&folder, &plugin, &["/bin/true"]);
+    late.skip = Some(Mark::Insns(1 << 50));
+    late.output = folder.join("late.parquet");
+    assert!(matches!(record(&late, &mut |_| {}), Err(RecordError::BeforeSlice { .. })));
+    assert!(!late.output.exists());
+}
+
+#[test]
+fn a_slice_in_native_time() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
+    let mut o = options(&folder, &plugin, &[program.to_str().expect("a name"), "16", "30"]);
+    o.length = Some(Mark::NativeNs(5_000_000));
+    let (s, h, _) = recorded(&o);
+    let native = h.native.expect("native times");
+    let part = 5_000_000.0 / (native.user_ns + native.sys_ns) as f64;
+    if part < 0.8 {
+        assert_eq!(s.ended, Ended::SliceFull);
+    }
+    assert!(h.slice.for_insns.is_some_and(|n| n > 100_000), "{:?}", h.slice);
+    o.native_runs = 0;
+    assert!(matches!(record(&o, &mut |_| {}), Err(RecordError::SliceNeedsNative)));
+}
+
+#[test]
+fn a_crash_is_kept_and_said() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let source = "#include <stdlib.h>\nint main(void) { volatile char *p = malloc(4 << 20); for (int i = 0; i < 4 << 20; i += 64) p[i] = 1; *(volatile int *)8 = 1; return 0; }";
+    let Some(program) = compiled(&folder, "crash", source, &[]) else { return };
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &[program.to_str().expect("a name")]));
+    assert_eq!((s.ended, s.complete), (Ended::Signal(libc::SIGSEGV), false));
+    // 65,536 lines were written. What was in the frame that a fatal signal caught is
+    // lost: at most 251 rows, here pages.
+    assert!((65_536 - 251 * 64..66_500).contains(&h.totals.write_misses), "{:?}", h.totals);
+    assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.arg == 256 + libc::SIGSEGV as u64));
+}
+
+#[test]
+fn a_program_killed_in_the_middle_is_kept() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
+    let pid = folder.join("pid");
+    let line = format!("echo $$ > {}; exec {} 64 100000", pid.display(), program.display());
+    let mut o = options(&folder, &plugin, &["sh", "-c", &line]);
+    o.native_runs = 0;
+    let mut killed = false;
+    let start = Instant::now();
+    let s = record(&o, &mut |p| {
+        assert!(start.elapsed() < Duration::from_secs(600), "it goes on and on");
+        if let (false, Progress::Recording { rows, .. }) = (killed, p) {
+            if rows > 20_000 {
+                let pid =
+                    fs::read_to_string(&pid).expect("its number").trim().parse().expect("a number");
+                // SAFETY: a process of this test.
+                killed = unsafe { libc::kill(pid, libc::SIGKILL) } == 0;
+            }
+        }
+    })
+    .expect("what was recorded");
+    let (h, rows) = check(&o.output, &s);
+    assert!(killed && !h.complete && h.ended == Ended::Signal(libc::SIGKILL), "{:?}", h.ended);
+    assert!(rows.len() > 20_000 && rows.iter().any(|r| r.kind == Kind::Exec));
+}
+
+#[test]
+fn programs_that_cannot_be_recorded_are_told() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let tell = |command: &[&str]| {
+        let o = options(&folder, &plugin, command);
+        let e = record(&o, &mut |_| {}).expect_err("an error");
+        assert!(!o.output.exists() && !folder.join("r.parquet.partial").exists());
+        assert!(!e.is_lack(), "{e}");
+        e.to_string()
+    };
+    assert!(tell(&[]).contains("no program to record"));
+    assert!(tell(&["no-such-program-here"]).contains("in PATH"));
+    assert!(tell(&["/no/such/program"]).contains("/no/such/program"));
+    let file = folder.join("plain");
+    let name = file.to_str().expect("a name").to_owned();
+    fs::write(&file, "hello").expect("a file");
+    assert!(tell(&[&name]).contains("chmod"));
+    program::script("hello", &file);
+    assert!(tell(&[&name]).contains("neither an ELF program nor a script"));
+    fs::write(&file, "#!/no/interpreter\n").expect("a file");
+    assert!(tell(&[&name]).contains("/no/interpreter"));
+    assert!(tell(&[folder.to_str().expect("a name")]).contains("not executable"));
+    let mut elf = fs::read("/bin/true").expect("a program");
+    elf[18] = 183;
+    fs::write(&file, &elf).expect("a file");
+    assert!(tell(&[&name]).contains("64-bit Arm"));
+    fs::write(&file, &elf[..10]).expect("a file");
+    assert!(tell(&[&name]).contains("neither"));
+}
+
+#[test]
+fn what_the_system_lacks_is_told() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let mut o = options(&folder, &plugin, &["/bin/true"]);
+    o.plugin = Some(folder.join("nothing.so"));
+    let e = record(&o, &mut |_| {}).expect_err("no plugin");
+    assert!(e.is_lack() && e.to_string().contains("nothing.so"), "{e}");
+    o.plugin = Some(plugin);
+    o.output = folder.join("no/such/folder/r");
+    let e = record(&o, &mut |_| {}).expect_err("no folder");
+    assert!(!e.is_lack() && e.to_string().contains("no/such/folder"), "{e}");
+    o.output = folder.join("r.parquet");
+    o.machine.caches[0].line = 128;
+    assert!(record(&o, &mut |_| {}).expect_err("odd lines").to_string().contains("128"));
+    o.machine.caches.clear();
+    assert!(record(&o, &mut |_| {}).expect_err("no caches").to_string().contains("no caches"));
+}
+
+#[test]
+fn a_child_that_stays_behind_does_not_hold_the_recording() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let mut o = options(&folder, &plugin, &["sh", "-c", "sleep 600 & exit 0"]);
+    o.native_runs = 0;
+    let start = Instant::now();
+    let s = record(&o, &mut |_| {}).expect("a recording");
+    // It would be there for ten minutes.
+    assert!(start.elapsed() < Duration::from_secs(300));
+    let (h, _) = check(&o.output, &s);
+    assert!(!h.complete && h.tasks.len() == 2, "{h:?}");
+}
+
+/// A signal is for the whole process, so this test runs itself in another.
+#[test]
+fn an_interrupt_keeps_what_was_recorded() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
+    if std::env::var_os("HOMENODE_TEST_INTERRUPTED").is_none() {
+        let own = std::env::current_exe().expect("this test");
+        let out = Command::new(own)
+            .args(["--exact", "an_interrupt_keeps_what_was_recorded", "--nocapture"])
+            .env("HOMENODE_TEST_INTERRUPTED", "1")
+            .output()
+            .expect("this test again");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains("kept what was recorded"), "{text}");
+        return;
+    }
+    let mut o = options(&folder, &plugin, &[program.to_str().expect("a name"), "64", "100000"]);
+    o.native_runs = 0;
+    let s = record(&o, &mut |p| {
+        if let Progress::Recording { rows, .. } = p {
+            if rows > 20_000 {
+                // SAFETY: a signal to ourselves, which `record` catches.
+                unsafe { libc::raise(libc::SIGTERM) };
+            }
+        }
+    })
+    .expect("what was recorded");
+    let (h, rows) = check(&o.output, &s);
+    assert_eq!((h.ended, h.complete), (Ended::Interrupted, false));
+    assert!(rows.len() > 20_000);
+    println!("kept what was recorded");
+}
