@@ -6,6 +6,7 @@ use crate::replay::{Charge, Player, Recording};
 use crate::simulation::{Program, Simulation};
 use crate::space::{Holds, Kind};
 use crate::watch::Watch;
+use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::ksm::register::has_merge_any;
@@ -37,6 +38,8 @@ pub struct Setup {
     /// Keeps what pages hold, so that ksmd can merge equal ones. A scenario that may
     /// merge has it without being asked.
     pub contents: bool,
+    /// What decides inside the kernel in place of Linux's rules and of `model.admission`.
+    pub hooks: Option<MakeHooks>,
     /// Files of `/sys/kernel/mm/ksm` by name with what is written to them, in this order,
     /// before anything starts.
     pub ksm: Vec<(String, String)>,
@@ -101,7 +104,9 @@ impl Simulation {
                 return Err(SimError::Scenario("a quantum is above 0 and at most 10 µs".into()));
             }
         }
+        let pmu = setup.hooks.and_then(|make| kernel.put_in(make, machine));
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
+        s.pmu = pmu;
         if contents {
             s.start_ksmd();
         }

@@ -6,6 +6,7 @@ mod support;
 mod bench;
 mod checker;
 mod files;
+mod hooks;
 mod lists;
 mod merge;
 mod offline;
