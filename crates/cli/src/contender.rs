@@ -8,11 +8,13 @@
 //! The table of names is [`Candidate`]; a program with a policy of its own adds a row
 //! (`homenode_cli::run_with`). Source: docs/decisions/0012-contenders.md.
 
+use crate::homenode;
 use crate::knobs::{self, Setting};
 use crate::replay::target;
 use anyhow::{Context as _, Result, anyhow, bail};
 use homenode_core::engine::seen::Source;
 use homenode_core::engine::{Engine, Settings};
+use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy;
 use homenode_core::scenario::{Mempolicy, Model, Scenario};
@@ -35,6 +37,22 @@ pub struct Candidate {
     pub about: &'static str,
     /// Who places memory.
     pub placement: Placement,
+    /// Rules that stand inside the kernel in place of Linux's.
+    pub hooks: Option<MakeHooks>,
+}
+
+impl Candidate {
+    /// The kernel under some knobs; to be filled up with what is said of it.
+    ///
+    /// * `column` – its name above a column; two header rows at the first `-`.
+    pub const fn kernel(
+        name: &'static str,
+        column: &'static str,
+        knobs: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        let placement = Placement::Kernel(knobs);
+        Self { name, aliases: &[], column, about: "", placement, hooks: None }
+    }
 }
 
 /// Who places memory.
@@ -46,7 +64,12 @@ pub enum Placement {
     Interleave,
     /// A policy that drives the machine. The knobs are those that its source of heat
     /// needs, and with them the kernel moves nothing itself, as far as the source allows.
-    Policy(Make),
+    Policy {
+        /// Sources of heat that it can use; the first where nobody asks for another.
+        sees: &'static [Source],
+        /// Makes it.
+        make: Make,
+    },
 }
 
 /// Makes a policy for a machine.
@@ -61,55 +84,40 @@ const DEMOTION: (&str, &str) = ("demotion_enabled", "true");
 /// The contenders that everybody has.
 const BUILT_IN: &[Candidate] = &[
     Candidate {
-        name: "scenario",
-        aliases: &[],
-        column: "scenario",
         about: "the knobs that the scenario sets, or the kernel's defaults",
-        placement: Placement::Kernel(&[]),
+        ..Candidate::kernel("scenario", "scenario", &[])
     },
     Candidate {
-        name: "off",
         aliases: &["0"],
-        column: "off",
         about: "numa_balancing 0: memory stays where it was first put",
-        placement: Placement::Kernel(&[("numa_balancing", "0")]),
+        ..Candidate::kernel("off", "off", &[("numa_balancing", "0")])
     },
     Candidate {
-        name: "mode1",
         aliases: &["1"],
-        column: "mode-1",
         about: "numa_balancing 1: between sockets",
-        placement: Placement::Kernel(&[("numa_balancing", "1")]),
+        ..Candidate::kernel("mode1", "mode-1", &[("numa_balancing", "1")])
     },
     // Tiering comes with demotion, which makes the room on fast nodes that hot pages
     // move into.
     Candidate {
-        name: "mode2",
         aliases: &["2"],
-        column: "mode-2",
         about: "numa_balancing 2: between tiers, with demotion",
-        placement: Placement::Kernel(&[("numa_balancing", "2"), DEMOTION]),
+        ..Candidate::kernel("mode2", "mode-2", &[("numa_balancing", "2"), DEMOTION])
     },
     Candidate {
-        name: "mode3",
         aliases: &["3"],
-        column: "mode-3",
         about: "numa_balancing 3: both, with demotion",
-        placement: Placement::Kernel(&[("numa_balancing", "3"), DEMOTION]),
+        ..Candidate::kernel("mode3", "mode-3", &[("numa_balancing", "3"), DEMOTION])
     },
     Candidate {
-        name: "interleave",
-        aliases: &[],
-        column: "weighted-interleave",
         about: "weighted interleaving by bandwidth, numa_balancing 0",
         placement: Placement::Interleave,
+        ..Candidate::kernel("interleave", "weighted-interleave", &[])
     },
     Candidate {
-        name: "homenode",
-        aliases: &[],
-        column: "homenode",
         about: "homenode's engine, which pays for itself",
-        placement: Placement::Policy(engine),
+        placement: Placement::Policy { sees: SOURCES, make: engine },
+        ..Candidate::kernel("homenode", "homenode", &[])
     },
 ];
 
@@ -119,7 +127,7 @@ fn engine(machine: &Machine, version: KernelVersion, caps: &Caps) -> Box<dyn Pol
 }
 
 /// Sources of heat that a policy may be given in a simulation.
-const SOURCES: [Source; 3] = [Source::Damon, Source::HintFault, Source::Pmu];
+const SOURCES: &[Source] = &[Source::Damon, Source::HintFault, Source::Pmu];
 
 /// What every command says about `--columns`.
 pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \
@@ -179,15 +187,17 @@ impl Contenders {
                 it.knobs = vec![("numa_balancing".into(), "0".into())];
                 it.interleaves = true;
             }
-            Placement::Policy(make) => {
-                let known = SOURCES.map(Source::name).join(", ");
-                let source = source.map_or(Some(Source::Damon), |name| {
-                    SOURCES.into_iter().find(|s| s.name() == name)
-                });
-                let source = source.ok_or_else(|| anyhow!("sources of heat are {known}"))?;
+            Placement::Policy { sees, make } => {
+                let known = || sees.iter().map(|s| s.name()).collect::<Vec<_>>().join(", ");
+                let asked = |s: &&Source| source.is_none_or(|name| s.name() == name);
+                let source = *sees
+                    .iter()
+                    .find(asked)
+                    .ok_or_else(|| anyhow!("sources of heat are {}", known()))?;
                 it = Contender::driven(found.column, source, make);
             }
         }
+        it.inside = found.hooks.map(|make| (make, found.about));
         if let (Some(source), None) = (source, it.drives) {
             bail!("{name} is the kernel's own, which sees by itself: leave :{source} out");
         }
@@ -232,6 +242,8 @@ pub(crate) struct Contender {
     pub(crate) interleaves: bool,
     /// The policy that drives; none where the kernel's rules are all.
     pub(crate) drives: Option<Drives>,
+    /// What makes its rules inside the kernel, and what they are.
+    pub(crate) inside: Option<(MakeHooks, &'static str)>,
 }
 
 /// A policy that drives a column.
@@ -255,6 +267,7 @@ impl Contender {
             mempolicy: Mempolicy::Default,
             interleaves: false,
             drives: None,
+            inside: None,
         }
     }
 
@@ -303,6 +316,13 @@ impl Contender {
                 bail!("column {}: {key}={value}: {e}", self.title());
             }
         }
+        if self.inside.is_some() && setup.model.admission != Model::default().admission {
+            bail!(
+                "column {}: it has an admission of its own inside the kernel; leave admission=a out",
+                self.title()
+            );
+        }
+        setup.hooks = self.inside.map(|(make, _)| make);
         let (own, all) = (self.knobs.iter().cloned(), set.iter().cloned());
         if self.drives.is_some() {
             setup.knobs.extend(all.chain(own));
@@ -325,6 +345,14 @@ impl Contender {
             }
         }
         scenario
+    }
+
+    /// Sentences for captions about who decides, where that is not Linux.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = self.drives.map_or(Vec::new(), |d| homenode::notes(d.name, d.source));
+        let inside = |about| format!("{}, inside the simulated kernel: {about}", self.title());
+        notes.extend(self.inside.map(|(_, about)| inside(about)));
+        notes
     }
 
     /// What it sets, for captions.

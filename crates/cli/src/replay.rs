@@ -249,9 +249,7 @@ fn report(
         "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
         knobs.join("; ")
     ));
-    for d in columns.iter().filter_map(|c| c.drives) {
-        notes.extend(homenode::notes(d.name, d.source));
-    }
+    notes.extend(columns.iter().flat_map(Contender::notes));
     if !args.set.is_empty() {
         let set: Vec<String> = args.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
         notes.push(format!("in all columns: {}", set.join(", ")));

@@ -3,7 +3,7 @@
 mod merging;
 mod processes;
 
-use crate::contender::{self, Contender, Contenders, Drives};
+use crate::contender::{self, Contender, Contenders};
 use crate::homenode::{self, Own, Runner};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
@@ -407,13 +407,14 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
         caption.notes.push(format!("/sys/kernel/mm/ksm: {}", files.join(", ")));
     }
     for c in columns.iter().map(|c| &c.contender) {
-        let Some(Drives { name, source, .. }) = c.drives else { continue };
-        caption.notes.push(format!(
-            "the column {} has the same knobs but {}, so that it alone moves pages between tiers upwards",
-            c.title(),
-            c.settings()
-        ));
-        caption.notes.extend(homenode::notes(name, source));
+        if c.drives.is_some() {
+            caption.notes.push(format!(
+                "the column {} has the same knobs but {}, so that it alone moves pages between tiers upwards",
+                c.title(),
+                c.settings()
+            ));
+        }
+        caption.notes.extend(c.notes());
     }
     caption.notes.extend(homenode_config::notes(scenario));
     for r in columns.iter().flat_map(|c| &c.runs) {

@@ -6,7 +6,7 @@
 //! call the same ones.
 //!
 //! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
-//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], the [`engine`] on top of
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], the [`hooks`] where they stand in a kernel, the [`engine`] on top of
 //! them, and the [`view`], which decides nothing and says what is where; last [`advice`].
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod named;
 pub mod advice;
 pub mod costs;
 pub mod engine;
+pub mod hooks;
 pub mod kernel;
 pub mod knobs;
 pub mod ksm;

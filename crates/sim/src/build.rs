@@ -8,6 +8,7 @@ use crate::simulation::Simulation;
 use crate::space::{Holds, Kind};
 use crate::tasks::Kind as TaskKind;
 use crate::watch::Watch;
+use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::ksm::register::has_merge_any;
@@ -39,6 +40,8 @@ pub struct Setup {
     /// Keeps what pages hold, so that ksmd can merge equal ones. A scenario that may
     /// merge has it without being asked.
     pub contents: bool,
+    /// What decides inside the kernel in place of Linux's rules and of `model.admission`.
+    pub hooks: Option<MakeHooks>,
     /// Files of `/sys/kernel/mm/ksm` by name with what is written to them, in this order,
     /// before anything starts.
     pub ksm: Vec<(String, String)>,
@@ -103,7 +106,9 @@ impl Simulation {
                 return Err(SimError::Scenario("a quantum is above 0 and at most 10 µs".into()));
             }
         }
+        let pmu = setup.hooks.and_then(|make| kernel.put_in(make, machine));
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
+        s.pmu = pmu;
         if contents {
             s.start_ksmd();
         }

@@ -61,7 +61,7 @@ impl Seen {
 
 struct Witness {
     seen: Arc<Mutex<Seen>>,
-    /// Choice *b*: promotions leave the high mark alone.
+    /// Choice *b*: promotions leave the high mark alone. A contender's hooks promise nothing.
     above_high: bool,
     /// Per place of a node: every refusal of a base page is followed by a wake-up.
     signals: Vec<bool>,
@@ -118,14 +118,15 @@ impl Checker {
         let model = &sim.kernel.model;
         let witness = Witness {
             seen: seen.clone(),
-            above_high: model.admission == AdmissionChoice::B,
+            above_high: !sim.kernel.inside.own && model.admission == AdmissionChoice::B,
             // Not so where there is nothing to demote, or a zone so small that it has no
             // band between its marks: what is full for a promotion is then balanced.
             signals: (0..sim.kernel.memory.nodes.len())
                 .map(|node| {
                     let zones = &sim.kernel.memory.nodes[node].zones;
                     let bands = zones.iter().map(|&z| sim.kernel.marks[z]);
-                    model.margin != Margin::PostedQuarter
+                    !sim.kernel.inside.own
+                        && model.margin != Margin::PostedQuarter
                         && bands.map(|m| m.promo > m.high).reduce(|a, b| a && b) == Some(true)
                 })
                 .collect(),

@@ -8,6 +8,7 @@
 mod alloc;
 pub(crate) mod damon;
 mod fault;
+mod hooks;
 pub(crate) mod hotplug;
 pub(crate) mod merge;
 mod migrate;
@@ -28,7 +29,6 @@ use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
 use homenode_core::costs::Cost;
-use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
@@ -86,6 +86,8 @@ pub(crate) struct Kernel {
     pub(crate) spaces: Vec<Option<Space>>,
     pub(crate) knobs: Knobs,
     pub(crate) model: Model,
+    /// What decides where a contender may decide otherwise.
+    pub(crate) inside: hooks::Inside,
     pub(crate) tiers: Tiers,
     /// Per zone, in the order of [`Memory::zones`].
     pub(crate) marks: Vec<ZoneMarks>,
@@ -240,6 +242,7 @@ impl Kernel {
             seed_limit: vec![Default::default(); nr_nodes],
             merging: merge::Merging::new(machine, knobs.version),
             knobs,
+            inside: hooks::Inside::new(model.admission.hooks()),
             model,
         })
     }
@@ -292,10 +295,9 @@ impl Kernel {
                 p.reset(Self::ms(now));
             }
         }
-        // 7.3: what was hopeless without demotion may go on now.
-        if !demoted && self.knobs.demotion_enabled && self.knobs.version >= KernelVersion::V7_3 {
+        if !demoted && self.knobs.demotion_enabled {
             for k in &mut self.kswapd {
-                k.state.note_progress();
+                k.state.demotion_begins(self.knobs.version);
             }
         }
         self.marks = marks(&self.memory, &self.knobs, &self.model);

@@ -638,6 +638,20 @@ impl Memory {
         let on = if lru.active() { OnList::Active } else { OnList::Inactive };
         self.set_word(item, self.word(item).with_list(on));
     }
+    /// Counts an access for the lists: the first sets the referenced flag, a further one of
+    /// an inactive item makes it active. Whether it did that.
+    pub(crate) fn mark_accessed(&mut self, item: u32) -> bool {
+        let Some(at) = self.listed(item) else { return false };
+        let activates = at.referenced && !at.lru.active();
+        if activates {
+            self.leave_list(item);
+            let node = self.node_of(self.word(item).zone());
+            self.enter_list(item, node, Listed::with(Lru::of(at.lru.file(), true), false));
+        } else {
+            self.set_order(item, Rank::new(self.rank(item).number(), true).0);
+        }
+        activates
+    }
     /// Takes an item off its list, if it is on one; where it stood.
     pub(crate) fn leave_list(&mut self, item: u32) -> Option<Listed> {
         let at = self.listed(item)?;

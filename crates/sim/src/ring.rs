@@ -5,6 +5,7 @@ use crate::hot::OP_PAGE;
 use crate::memory::{BLOCK, Block};
 use homenode_core::units::NodeId;
 use std::collections::BTreeSet;
+use std::sync::mpsc::Sender;
 
 /// Records that a ring holds: 1 MiB of 64 bytes each, an ordinary size for one.
 pub(crate) const RING: usize = 16_384;
@@ -103,12 +104,19 @@ pub(crate) struct Pmu {
     left: Vec<u64>,
     each: u64,
     pub(crate) spent: u64,
+    /// Where samples of all programs go, if rules inside the kernel want them.
+    kernel: Option<Sender<SampleSeen>>,
 }
 
 impl Pmu {
     pub(crate) fn new(cpus: usize, each: u64) -> Self {
         let ring = Ring::new(RING);
-        Self { watched: BTreeSet::new(), ring, left: vec![PERIOD; cpus], each, spent: 0 }
+        let left = vec![PERIOD; cpus];
+        Self { watched: BTreeSet::new(), ring, left, each, spent: 0, kernel: None }
+    }
+    /// Of rules inside the kernel, for which all programs are sampled.
+    pub(crate) fn of_kernel(cpus: usize, each: u64, to: Sender<SampleSeen>) -> Self {
+        Self { kernel: Some(to), ..Self::new(cpus, each) }
     }
     /// A burst of operations that a task has done on a CPU, after the fact: their
     /// number is known, so that the loop which makes them counts nothing. What the
@@ -138,13 +146,21 @@ impl Pmu {
         n: u64,
         vpn: impl Fn(u64) -> u64,
     ) -> u64 {
-        if !self.watched.contains(&space) {
+        let watched = self.watched.contains(&space);
+        if !watched && self.kernel.is_none() {
             return 0;
         }
         let mut at = self.left[cpu];
         let mut cost = 0;
         while at <= n {
-            self.ring.put(SampleSeen { space, vpn: vpn(at - 1), from });
+            let seen = SampleSeen { space, vpn: vpn(at - 1), from };
+            if watched {
+                self.ring.put(seen);
+            }
+            if let Some(kernel) = &self.kernel {
+                // The kernel that reads them lives as long as the simulation.
+                let _ = kernel.send(seen);
+            }
             cost += self.each;
             at += PERIOD;
         }

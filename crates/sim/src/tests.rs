@@ -7,6 +7,7 @@ mod bench;
 mod checker;
 mod executive;
 mod files;
+mod hooks;
 mod lists;
 mod merge;
 mod offline;

@@ -8,7 +8,7 @@
 use homenode_cli::{Candidate, Placement};
 use homenode_core::engine::Ledger;
 use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
-use homenode_core::engine::seen::{Seen, Span, Who};
+use homenode_core::engine::seen::{Seen, Source, Span, Who};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy;
 use homenode_core::topology::Machine;
@@ -123,10 +123,8 @@ fn thresholds(machine: &Machine, _version: KernelVersion, caps: &Caps) -> Box<dy
 
 fn main() -> std::process::ExitCode {
     homenode_cli::run_with(&[Candidate {
-        name: "thresholds",
-        aliases: &[],
-        column: "thresholds",
         about: "hot regions up, idle ones down, once a second",
-        placement: Placement::Policy(thresholds),
+        placement: Placement::Policy { sees: &[Source::Damon], make: thresholds },
+        ..Candidate::kernel("thresholds", "thresholds", &[])
     }])
 }

@@ -4,7 +4,6 @@
 //! Source: specs/advise.md#effect.
 
 use crate::contender::Contender;
-use crate::homenode;
 use crate::knobs::Setting;
 use crate::nodes;
 use crate::replay::load::{self, Loaded};
@@ -176,9 +175,7 @@ fn report(recorded: &Recorded, columns: &[Contender], played: &[Played], span: P
          in the others; homenode replay shows more of it",
         homenode_config::write_time(span)
     ));
-    for d in columns.iter().filter_map(|c| c.drives) {
-        notes.extend(homenode::notes(d.name, d.source));
-    }
+    notes.extend(columns.iter().flat_map(Contender::notes));
     let mut warnings = recorded.calibrated.warnings.clone();
     warnings.extend(recorded.target.warnings.iter().cloned());
     let machine = &recorded.target.machine;

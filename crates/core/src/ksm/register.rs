@@ -37,6 +37,14 @@ impl Mapping {
     }
 }
 
+/// Whether the copy that unmerging makes may be written to at once: 6.12 asks for a copy
+/// that is not written to; earlier kernels write.
+///
+/// Source: specs/ksm.md#unmerge.
+pub fn unmerged_writable(mapping_writable: bool, version: KernelVersion) -> bool {
+    mapping_writable && version < KernelVersion::V6_12
+}
+
 /// Whether `prctl(PR_SET_MEMORY_MERGE)` exists.
 ///
 /// Source: specs/ksm.md#registration.

@@ -10,7 +10,7 @@
 use super::faults::{CpuPid, GroupFaults};
 use crate::kernel::KernelVersion;
 use crate::tiering::mode::Mode;
-use crate::units::NodeId;
+use crate::units::{NodeId, Pages};
 
 /// A decision about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,6 +246,21 @@ fn ordinary(f: &HintFault, t: &TaskView, group: Option<&GroupFaults>) -> Verdict
     } else {
         stay(Why::GroupAgainst)
     }
+}
+
+/// Whose filter slow pages pass: without hot-page selection 5.18's, which has none.
+///
+/// Source: specs/tiering.md#bits.
+pub fn filter_version(version: KernelVersion, hot_page_selection: bool) -> KernelVersion {
+    if hot_page_selection { version } else { version.min(KernelVersion::V5_18) }
+}
+
+/// Whether a page that a hint fault moved is mapped read-only, so that its next write is a
+/// fault: private base pages from 6.12 on.
+///
+/// Source: specs/numa.md#hint-fault.
+pub fn moves_read_only(version: KernelVersion, nr_pages: Pages, shared: bool) -> bool {
+    version >= KernelVersion::V6_12 && nr_pages.0 == 1 && !shared
 }
 
 /// Why a page that should move can't be taken off its list, in the order of the tests.

@@ -296,16 +296,25 @@ pub const fn accounted_between(began_ns: u64, ended_ns: u64) -> u64 {
     (ended_ns / TICK_NSEC - began_ns / TICK_NSEC) * TICK_NSEC
 }
 
-/// 3.8: a hint fault that moved nothing lengthens the period by ten ticks.
+/// 3.8: a hint fault that moved nothing lengthens the period by ten ticks. Others leave it.
 ///
 /// Source: specs/numa.md#slow-start-seed, c.
 #[inline]
-pub fn seed_back_off(task: &mut TaskScan, scan_period_max_ms: u32) {
+pub fn seed_back_off(
+    task: &mut TaskScan,
+    scan_period_max_ms: u32,
+    moved: bool,
+    version: KernelVersion,
+) {
+    if moved || version != KernelVersion::V3_8 {
+        return;
+    }
     let step = crate::kernel::jiffies_to_msecs(10);
     task.period_ms = task.period_ms.saturating_add(step).min(scan_period_max_ms);
 }
 
-/// 3.8: the limit of 128 MB moved to a node in 100 ms, which also skips scans.
+/// 3.8: the limit of 128 MB moved to a node in 100 ms, which also skips scans. Other
+/// versions have none.
 ///
 /// Source: specs/numa.md#slow-start-seed, e.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -322,12 +331,17 @@ impl SeedRateLimit {
 
     /// Whether the node is over its limit: no scan begins from it.
     #[inline]
-    pub fn is_over(&self, now_jiffies: u64) -> bool {
-        now_jiffies <= self.window_end_jiffies && self.nr_pages >= Self::PAGES
+    pub fn is_over(&self, now_jiffies: u64, version: KernelVersion) -> bool {
+        version == KernelVersion::V3_8
+            && now_jiffies <= self.window_end_jiffies
+            && self.nr_pages >= Self::PAGES
     }
     /// Asks to move `nr_pages` there; counts them if they may go.
     #[inline]
-    pub fn take(&mut self, now_jiffies: u64, nr_pages: u64) -> bool {
+    pub fn take(&mut self, now_jiffies: u64, nr_pages: u64, version: KernelVersion) -> bool {
+        if version != KernelVersion::V3_8 {
+            return true;
+        }
         if now_jiffies > self.window_end_jiffies {
             self.window_end_jiffies = now_jiffies + msecs_to_jiffies(Self::WINDOW_MS);
             self.nr_pages = 0;

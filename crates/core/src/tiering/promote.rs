@@ -10,6 +10,7 @@
 //! 2000 ms; 65536 MB/s is never reached, so the threshold climbs to 2000 ms in
 //! 8 steps of one `scan_period_max_ms` each.
 
+use crate::kernel::KernelVersion;
 use crate::knobs::Knobs;
 use crate::numa::filter::{Verdict, Why};
 use crate::units::{NodeId, PAGE_SIZE, Pages};
@@ -181,6 +182,16 @@ impl PromoteNode {
         }
         self.nr_candidates.wrapping_sub(self.rate_base) >= knobs.rate_pages()
     }
+}
+
+/// Whether a page that a hint fault moved counts in `pgpromote_success`.
+///
+/// * `promotion` – from a slow node to a fast one, while tiering is on.
+/// * `upwards` – the same in 6.1's wider sense: between tiers, to a fast node.
+///
+/// Source: specs/tiering.md#promotion.
+pub fn counts_as_promotion(version: KernelVersion, promotion: bool, upwards: bool) -> bool {
+    promotion || (version == KernelVersion::V6_1 && upwards)
 }
 
 /// Free memory above the promo mark at which a node takes everything: 1 GiB or a

@@ -144,9 +144,23 @@ impl Kswapd {
             self.failures += 1;
         }
     }
-    /// A pass, also of direct reclaim, made progress, or (7.3) demotion was switched on.
+    /// A pass, also of direct reclaim, made progress.
     pub fn note_progress(&mut self) {
         self.failures = 0;
+    }
+    /// Demotion was switched on: from 7.3 on, what was hopeless without it is tried again.
+    ///
+    /// Source: specs/tiering.md#kswapd.
+    pub fn demotion_begins(&mut self, version: KernelVersion) {
+        if version >= KernelVersion::V7_3 {
+            self.note_progress();
+        }
+    }
+    /// Whether an allocation leaves the node alone at first, since it is being reclaimed: 7.3.
+    ///
+    /// Source: specs/tiering.md#allocation.
+    pub fn is_passed_over(&self, version: KernelVersion) -> bool {
+        self.running && version >= KernelVersion::V7_3
     }
 }
 
@@ -170,6 +184,8 @@ pub enum Reference {
     Keep,
     /// Demoted, or reclaimed in the ordinary way; the referenced flag is gone.
     Cold,
+    /// Reclaimed in the ordinary way without being demoted. Linux has no such verdict.
+    Drop,
 }
 
 /// The reference test of an inactive page. The accessed bits are cleared by

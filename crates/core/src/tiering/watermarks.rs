@@ -153,6 +153,8 @@ impl MarkKnobs {
 pub enum Admission {
     /// It may.
     Admit {
+        /// By which of the zones, counted as they were given.
+        zone: usize,
         /// Choice *a* only: what remains is at or below low, so kswapd is woken.
         wake_demotion: bool,
     },
@@ -173,7 +175,7 @@ impl Admission {
     #[inline]
     pub const fn wakes(self) -> bool {
         match self {
-            Self::Admit { wake_demotion } | Self::Refuse { wake_demotion } => wake_demotion,
+            Self::Admit { wake_demotion, .. } | Self::Refuse { wake_demotion } => wake_demotion,
         }
     }
 }
@@ -218,14 +220,14 @@ pub fn admit_node(
     wake: WakeFacts,
 ) -> Admission {
     let wakes = wake.tiering && (margin != Margin::PostedQuarter || wake.can_demote);
-    for (free, m) in zones {
+    for (zone, (free, m)) in zones.into_iter().enumerate() {
         match choice {
             AdmissionChoice::B if m.is_above(free, m.high + n) => {
-                return Admission::Admit { wake_demotion: false };
+                return Admission::Admit { zone, wake_demotion: false };
             }
             AdmissionChoice::A if m.is_above(free, m.min + n) => {
                 let left = free.saturating_sub(n);
-                return Admission::Admit { wake_demotion: !m.is_above(left, m.low) };
+                return Admission::Admit { zone, wake_demotion: !m.is_above(left, m.low) };
             }
             _ => {}
         }
@@ -259,17 +261,18 @@ pub fn balance_mark(m: &ZoneMarks, margin: Margin, wake: WakeFacts) -> Pages {
 /// Whether a node is balanced: some zone is above its mark. A node without
 /// zones is balanced.
 ///
+/// * `aim` – the mark: [`balance_mark`], or what stands in its place.
+///
 /// Source: specs/tiering.md#kswapd.
 #[inline]
 pub fn is_balanced(
     zones: impl IntoIterator<Item = (Pages, ZoneMarks)>,
-    margin: Margin,
-    wake: WakeFacts,
+    aim: impl Fn(&ZoneMarks) -> Pages,
 ) -> bool {
     let mut empty = true;
     for (free, m) in zones {
         empty = false;
-        if m.is_above(free, balance_mark(&m, margin, wake)) {
+        if m.is_above(free, aim(&m)) {
             return true;
         }
     }

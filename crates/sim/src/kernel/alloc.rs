@@ -3,7 +3,6 @@
 
 use super::{Ctx, Kernel};
 use crate::vmstat::Item;
-use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
 use homenode_core::topology::ZoneKind;
 use homenode_core::units::{HUGE_PAGES, NodeId, Pages};
@@ -13,7 +12,6 @@ use homenode_core::units::{HUGE_PAGES, NodeId, Pages};
 pub(super) enum Mark {
     Min,
     Low,
-    High,
 }
 
 impl Kernel {
@@ -24,7 +22,6 @@ impl Kernel {
         let mark = match mark {
             Mark::Min => m.min,
             Mark::Low => m.low,
-            Mark::High => m.high,
         };
         mark.0 + m.reserve.0
     }
@@ -85,11 +82,10 @@ impl Kernel {
         if order.is_empty() {
             return None;
         }
-        // 7.3 leaves nodes alone at first that are being reclaimed.
-        let skips = self.knobs.version >= KernelVersion::V7_3;
-        let quiet = |k: &Self, node: usize| !(skips && k.kswapd[node].state.running);
+        let version = self.knobs.version;
         let mut zone = order.iter().find_map(|&node| {
-            quiet(self, node).then(|| self.take_from(node, n, Mark::Low)).flatten()
+            let passed_over = self.kswapd[node].state.is_passed_over(version);
+            (!passed_over).then(|| self.take_from(node, n, Mark::Low)).flatten()
         });
         if zone.is_none() {
             for &node in &order {
@@ -108,6 +104,10 @@ impl Kernel {
         }
         let zone = zone?;
         let node = self.memory.node_of(zone);
+        let (free, can_demote) = (self.memory.zones[zone].free, self.wake_facts(node).can_demote);
+        if self.inside.rules.wakes_kswapd(Pages(free), &self.marks[zone], can_demote) {
+            self.wake_kswapd(node);
+        }
         // What is wanted of a node without memory is wanted of the nearest that has some.
         let start = order[0];
         if node == start {

@@ -7,8 +7,9 @@ use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, STAMP_UNSET, State, Word, YOUNG};
 use crate::space::{Holds, wanted};
 use crate::vmstat::Item;
+use homenode_core::hooks::{NewPage, PageAt};
 use homenode_core::scenario::Mempolicy;
-use homenode_core::units::{HUGE_PAGES, NodeId};
+use homenode_core::units::{HUGE_PAGES, NodeId, Pages};
 
 /// Where an entry lies in its address space.
 #[derive(Clone, Copy)]
@@ -77,7 +78,16 @@ impl Kernel {
     }
     /// Allocates for an entry.
     fn page_for(&mut self, ctx: &mut Ctx, at: Place, n: u64) -> Option<usize> {
-        let (node, only) = self.wants(ctx, at, n);
+        let (mut node, only) = self.wants(ctx, at, n);
+        let kind = &self.space(at.space).vmas[at.vma].kind;
+        let own = kind.policy == Mempolicy::Default && ctx.task != usize::MAX;
+        if own && self.numa[ctx.task].policy == Mempolicy::Default {
+            let page = PageAt { space: at.space as u32, vpn: at.vpn };
+            let below = self.demote_to[ctx.node].first().map(|&to| self.memory.node_id(to));
+            let (file, nr_pages) = (kind.file, Pages(n));
+            let new = NewPage { page, file, nr_pages, local: node, below };
+            node = self.inside.rules.new_page(&new);
+        }
         self.allocate(ctx, n, node, only.as_deref())
     }
     /// Puts a new page behind an entry: on the inactive list, as new pages are.

@@ -667,9 +667,8 @@ impl Memory for Merger<'_> {
             return Ok(());
         }
         let content = k.memory.content(w.frame() | FRAME_ITEM);
-        // 6.12 asks for a copy that is not written to; earlier kernels write.
         let kind = &k.space(space).vmas[at.vma].kind;
-        let write = kind.writable && k.knobs.version < KernelVersion::V6_12;
+        let write = register::unmerged_writable(kind.writable, k.knobs.version);
         let copied = k.copy_frame(&mut whose, at, entry, w.frame(), write);
         ctx.clock = whose.clock;
         if copied.map_err(no_memory)? {

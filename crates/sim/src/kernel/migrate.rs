@@ -111,13 +111,11 @@ impl Kernel {
     }
     /// Takes pages without counting an allocation, if `mark` allows.
     pub(super) fn take_quietly(&mut self, node: usize, n: u64, mark: Mark) -> Option<usize> {
-        // A promotion is admitted where more than high and its own pages is free; an
-        // allocation, as a demotion makes one, where more than its mark remains or is met
-        // by the last page (specs/tiering.md#allocation).
-        let more = if mark == Mark::High { n } else { n - 1 };
+        // More than the mark remains, or is met by the last page
+        // (specs/tiering.md#allocation).
         let zones = &self.memory.nodes[node].zones;
         let free = |z: usize| self.memory.zones[z].free;
-        let zone = zones.iter().copied().find(|&z| free(z) > self.keep(z, mark) + more)?;
+        let zone = zones.iter().copied().find(|&z| free(z) > self.keep(z, mark) + n - 1)?;
         self.memory.zones[zone].free -= n;
         Some(zone)
     }

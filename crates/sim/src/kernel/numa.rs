@@ -1,19 +1,19 @@
 //! NUMA balancing in the simulated kernel: ticks, scans, hint faults.
 
-use super::alloc::Mark;
 use super::migrate::Entries;
 use super::{Ctx, Fatal, Kernel};
-use crate::memory::{BLOCK, FRAME_ITEM};
-use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
+use crate::memory::{BLOCK, FRAME_ITEM, Memory};
+use crate::page::{OnList, PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::ring::FaultSeen;
 use crate::vmstat::Item;
-use homenode_core::kernel::KernelVersion;
+use homenode_core::hooks::{Entry, PageAt, SlowFault};
 use homenode_core::numa::faults::{
     AccountedFault, CpuPid, FaultFlags, GroupFaults, Join, JoinFacts, Runtime, TaskFaults,
     is_accounted, join_rule,
 };
 use homenode_core::numa::filter::{
-    HintFault, TargetPolicy, TaskView, Verdict, isolate, page_filter,
+    HintFault, TargetPolicy, TaskView, Verdict, filter_version, isolate, moves_read_only,
+    page_filter,
 };
 use homenode_core::numa::period::{Limits, Since, adapt};
 use homenode_core::numa::scan::{
@@ -25,8 +25,8 @@ use homenode_core::numa::window::{
     uses_access_time,
 };
 use homenode_core::scenario::Mempolicy;
-use homenode_core::tiering::promote::{AccessTime, PromoteKnobs};
-use homenode_core::tiering::watermarks::{self, WakeFacts, ZoneMarks};
+use homenode_core::tiering::promote::{AccessTime, PromoteKnobs, counts_as_promotion};
+use homenode_core::tiering::watermarks::{self, Admission, WakeFacts, ZoneMarks};
 use homenode_core::units::{HUGE_PAGES, Pages};
 
 /// What balancing keeps of a task.
@@ -149,6 +149,7 @@ impl Kernel {
     }
     /// The tick of a running task: specs/numa.md#slow-start-seed, specs/numa.md#slow-start-today.
     pub(crate) fn numa_tick(&mut self, ctx: &mut Ctx, id: usize) {
+        self.ask_hooks(ctx);
         if !self.knobs.numa_balancing.enabled() {
             return;
         }
@@ -176,7 +177,7 @@ impl Kernel {
         if begin_work(&mut n.scan, mm, facts, &self.knobs, || start) != WorkStart::Scan {
             return;
         }
-        if self.knobs.version == KernelVersion::V3_8 && self.seed_limit[ctx.node].is_over(now) {
+        if self.seed_limit[ctx.node].is_over(now, self.knobs.version) {
             return;
         }
         let began = ctx.clock;
@@ -312,11 +313,6 @@ impl Kernel {
 
     // ── Hint faults ────────────────────────────────────────────────────────────
 
-    /// Zones of a node with their free pages and marks, for the rules.
-    pub(super) fn zones_of(&self, node: usize) -> impl Iterator<Item = (Pages, ZoneMarks)> + '_ {
-        let zones = self.memory.nodes[node].zones.iter();
-        zones.map(|&z| (Pages(self.memory.zones[z].free), self.marks[z]))
-    }
     pub(super) fn wake_facts(&self, node: usize) -> WakeFacts {
         WakeFacts {
             tiering: self.knobs.numa_balancing.tiering(),
@@ -395,7 +391,7 @@ impl Kernel {
             self.cpu_node.get(last.cpu().index()).copied().flatten()
         };
         let fault = HintFault {
-            version,
+            version: filter_version(version, self.model.hot_page_selection),
             mode,
             src: src_id,
             dst: dst_id,
@@ -412,24 +408,33 @@ impl Kernel {
         };
         let present =
             Pages(self.memory.nodes[dst].zones.iter().map(|&z| self.memory.zones[z].managed).sum());
-        let room = timed && watermarks::has_plenty(self.zones_of(dst), present);
+        let plenty =
+            timed && watermarks::has_plenty(zones_of(&self.memory, &self.marks, dst), present);
         let group = self.numa[ctx.task].group;
-        let mut time = AccessTime::from_bits(w.stamp());
-        let knobs = PromoteKnobs::of(&self.knobs);
         let hot_pages = self.model.hot_page_selection;
-        let promote = &mut self.promote[dst];
-        let before = promote.nr_candidates;
-        let verdict = page_filter(
-            &HintFault {
-                // Without hot-page selection slow pages pass the ordinary filter, as
-                // in 5.18 (specs/tiering.md#bits).
-                version: if hot_pages { version } else { version.min(KernelVersion::V5_18) },
-                ..fault
-            },
-            &view,
-            group.and_then(|g| self.groups.get(&g)),
-            || promote.decide(dst_id, now_ms, room, &mut time, Pages(n), knobs),
-        );
+        let before = self.promote[dst].nr_candidates;
+        let mut slow = SlowFault {
+            page: PageAt { space: at.space as u32, vpn: at.vpn },
+            nr_pages: Pages(n),
+            active: w.on_list() == OnList::Active,
+            to: dst_id,
+            now_ms,
+            field: AccessTime::from_bits(w.stamp()),
+            plenty,
+            knobs: PromoteKnobs::of(&self.knobs),
+            node: &mut self.promote[dst],
+        };
+        let (rules, mut accessed) = (&mut self.inside.rules, false);
+        let group = group.and_then(|g| self.groups.get(&g));
+        let verdict = page_filter(&fault, &view, group, || {
+            let said = rules.hint_fault(&mut slow);
+            accessed = said.accessed;
+            said.verdict
+        });
+        let time = slow.field;
+        if accessed && self.memory.mark_accessed(item) {
+            self.stat.add(src, Item::Pgactivate, n);
+        }
         let candidates = self.promote[dst].nr_candidates - before;
         self.stat.add(dst, Item::PgpromoteCandidate, candidates);
         let why = match verdict {
@@ -444,25 +449,27 @@ impl Kernel {
         self.memory.set_word(item, self.memory.word(item).with_stamp(stamp));
 
         let promotion = mode.tiering() && !self.top[src] && self.top[dst];
-        let mut moved = false;
+        let (mut moved, mut zone) = (false, None);
         if let Verdict::Move { .. } = verdict {
             let on_lru = self.memory.listed(item).is_some();
             let refused = isolate(
                 executable && file && mappers > 1,
                 file && self.memory.is_dirty(item),
-                || self.room_for(dst, n, promotion),
+                || {
+                    zone = self.room_for(dst, n, promotion);
+                    zone.is_some()
+                },
                 on_lru,
             )
             .is_err();
-            if refused || self.move_fails() {
-                if !refused {
+            if let Some(zone) = zone.filter(|_| !refused) {
+                if self.move_fails() {
                     self.stat.add(dst, Item::PgmigrateFail, n);
+                } else {
+                    moved = self.move_here(ctx, item, n, zone, promotion, stamp);
                 }
-                flags |= FaultFlags::FAILED;
-            } else {
-                moved = self.move_here(ctx, item, n, dst, promotion, stamp);
-                flags |= if moved { FaultFlags::MIGRATED } else { FaultFlags::FAILED };
             }
+            flags |= if moved { FaultFlags::MIGRATED } else { FaultFlags::FAILED };
         }
         if !moved {
             self.make_accessible(item, page);
@@ -484,20 +491,21 @@ impl Kernel {
         Ok(())
     }
 
-    /// Admission at the target's marks; a refused promotion wakes demotion.
-    fn room_for(&mut self, dst: usize, n: u64, promotion: bool) -> bool {
-        let choice = if promotion {
-            self.model.admission
-        } else {
-            homenode_core::scenario::AdmissionChoice::B
-        };
-        let facts = self.wake_facts(dst);
-        let answer =
-            watermarks::admit_node(self.zones_of(dst), Pages(n), choice, self.model.margin, facts);
+    /// The zone that a page may enter by the hooks' admission; a refused promotion wakes
+    /// demotion.
+    fn room_for(&mut self, dst: usize, n: u64, promotion: bool) -> Option<usize> {
+        let (margin, wake) = (self.model.margin, self.wake_facts(dst));
+        let entry = Entry { nr_pages: Pages(n), promotion, margin, wake };
+        let mut zones = zones_of(&self.memory, &self.marks, dst);
+        let answer = self.inside.rules.admit(&mut zones, &entry);
+        drop(zones);
         if answer.wakes() {
             self.wake_kswapd(dst);
         }
-        if !answer.is_admitted() && promotion {
+        if let Admission::Admit { zone, .. } = answer {
+            return Some(self.memory.nodes[dst].zones[zone]);
+        }
+        if promotion {
             let signalled = self.kswapd[dst].state.running
                 || self.woken.contains(&dst)
                 || self.kswapd[dst].state.is_hopeless();
@@ -505,28 +513,24 @@ impl Kernel {
                 watch.refused(dst, n, signalled);
             }
         }
-        answer.is_admitted()
+        None
     }
-    /// Takes the page's room on the CPU's node and moves it there.
+    /// Takes the page's room in a zone that admits it and moves it there.
     fn move_here(
         &mut self,
         ctx: &mut Ctx,
         item: u32,
         n: u64,
-        dst: usize,
+        zone: usize,
         promotion: bool,
         stamp: u32,
     ) -> bool {
-        if self.knobs.version == KernelVersion::V3_8 {
-            let now = Self::jiffies(ctx.clock);
-            if !self.seed_limit[dst].take(now, n) {
-                return false;
-            }
+        let (version, now) = (self.knobs.version, Self::jiffies(ctx.clock));
+        let dst = self.memory.node_of(zone);
+        if !self.seed_limit[dst].take(now, n, version) {
+            return false;
         }
-        let seed_a =
-            promotion && self.model.admission == homenode_core::scenario::AdmissionChoice::A;
-        let mark = if seed_a { Mark::Min } else { Mark::High };
-        let Some(zone) = self.take_quietly(dst, n, mark) else { return false };
+        self.memory.zones[zone].free -= n;
         let w = self.memory.word(item);
         let crosses = self.knobs.numa_balancing.tiering()
             && self.top[self.memory.node_of(w.zone())] != self.top[dst];
@@ -537,11 +541,10 @@ impl Kernel {
             watch.promoted(dst, n, free, high);
         }
         let at = self.isolated(item);
-        let read_only =
-            self.knobs.version >= KernelVersion::V6_12 && n == 1 && item & FRAME_ITEM == 0;
+        let read_only = moves_read_only(version, Pages(n), item & FRAME_ITEM != 0);
         self.move_item(ctx, item, zone, at, stamp, Entries::Accessible { read_only });
         self.count(ctx, Item::NumaPagesMigrated, n);
-        if promotion || (self.knobs.version == KernelVersion::V6_1 && crosses && self.top[dst]) {
+        if counts_as_promotion(version, promotion, crosses && self.top[dst]) {
             self.stat.add(dst, Item::PgpromoteSuccess, n);
         }
         true
@@ -593,9 +596,9 @@ impl Kernel {
         };
         let nr_nodes = self.memory.nodes.iter().map(|n| usize::from(n.id) + 1).max().unwrap_or(1);
         self.numa[id].faults.account(fault, group, nr_nodes);
-        if self.knobs.version == KernelVersion::V3_8 && f.flags & FaultFlags::MIGRATED == 0 {
-            seed_back_off(&mut self.numa[id].scan, self.knobs.scan_period_max_ms);
-        }
+        let moved = f.flags & FaultFlags::MIGRATED != 0;
+        let (max, version) = (self.knobs.scan_period_max_ms, self.knobs.version);
+        seed_back_off(&mut self.numa[id].scan, max, moved, version);
     }
     /// A page that another task used last: perhaps their groups become one. Returns
     /// whether the fault counts as private after all.
@@ -682,6 +685,16 @@ impl Kernel {
             self.space_mut(space).scan.next_scan_jiffies = gate;
         }
     }
+}
+
+/// Zones of a node with their free pages and marks, for the rules.
+pub(super) fn zones_of(
+    memory: &Memory,
+    marks: &[ZoneMarks],
+    node: usize,
+) -> impl Iterator<Item = (Pages, ZoneMarks)> {
+    let zones = memory.nodes[node].zones.iter();
+    zones.map(|&z| (Pages(memory.zones[z].free), marks[z]))
 }
 
 /// A hint fault after the page has moved or stayed.

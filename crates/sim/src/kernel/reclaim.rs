@@ -2,16 +2,19 @@
 //! 6.12 with MGLRU off (specs/tiering.md#rounds).
 
 use super::alloc::Mark;
+use super::hooks::page_at;
 use super::migrate::Entries;
+use super::numa::zones_of;
 use super::{Ctx, Kernel, Reclaimer};
 use crate::lists::{Listed, Lru};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{SWAPPED, Word};
 use crate::vmstat::Item;
+use homenode_core::hooks::InactivePage;
 use homenode_core::scenario::Swap;
 use homenode_core::tiering::reclaim::{
     Budget, DEF_PRIORITY, DirectRuns, Kswapd, ListFacts, LruCosts, MayDeactivate, Reference, Round,
-    SWAP_CLUSTER_MAX, check_references, scan_goal, shares, stays_active, trims_cache,
+    SWAP_CLUSTER_MAX, scan_goal, shares, stays_active, trims_cache,
 };
 use homenode_core::tiering::watermarks::is_balanced;
 use homenode_core::units::Pages;
@@ -63,7 +66,9 @@ struct Batch {
 impl Kernel {
     /// Whether kswapd would find nothing to do.
     pub(crate) fn balanced(&self, node: usize) -> bool {
-        is_balanced(self.zones_of(node), self.model.margin, self.wake_facts(node))
+        let (margin, wake) = (self.model.margin, self.wake_facts(node));
+        let zones = zones_of(&self.memory, &self.marks, node);
+        is_balanced(zones, |marks| self.inside.rules.aim(marks, margin, wake))
     }
     pub(crate) fn kswapd_start(&mut self, node: usize) {
         self.kswapd[node].state.running = true;
@@ -287,16 +292,25 @@ impl Kernel {
             done.scanned += n;
             ctx.clock += self.times.reclaim_page;
             let accessed = self.memory.test_and_clear_young(item);
-            let executable = lru.file() && accessed > 0 && self.executable(item);
             let active = Lru::of(lru.file(), true);
-            match check_references(accessed, referenced, executable) {
+            let page = InactivePage {
+                page: page_at(&self.memory, item),
+                file: lru.file(),
+                nr_pages: Pages(n),
+                nr_accessed: accessed,
+                referenced,
+                executable_file: lru.file() && accessed > 0 && self.executable(item),
+            };
+            let verdict = self.inside.rules.inactive(&page);
+            match verdict {
                 Reference::Activate => {
                     self.stat.add(node, Item::Pgactivate, n);
                     self.memory.enter_list(item, node, Listed::with(active, true));
                 }
                 Reference::Keep => self.memory.enter_list(item, node, Listed::with(lru, true)),
-                Reference::Cold => {
-                    if self.demote(ctx, item, node, n, who, &mut demotion) {
+                Reference::Cold | Reference::Drop => {
+                    let demotes = verdict == Reference::Cold;
+                    if demotes && self.demote(ctx, item, node, n, who, &mut demotion) {
                         done.reclaimed += n;
                     } else if let Some(wrote) = self.evict(ctx, item, node) {
                         // Of a huge page, one base page: the others are back on the list.

@@ -127,10 +127,10 @@ fn seed_marks_after_second_node() {
 #[test]
 fn seed_back_off_reset_and_throttle() {
     let mut t = TaskScan { period_ms: 100, ..Default::default() };
-    seed_back_off(&mut t, 5000);
+    seed_back_off(&mut t, 5000, false, KernelVersion::V3_8);
     assert_eq!(t.period_ms, 140);
     t.period_ms = 4990;
-    seed_back_off(&mut t, 5000);
+    seed_back_off(&mut t, 5000, false, KernelVersion::V3_8);
     assert_eq!(t.period_ms, 5000);
 
     let k = Knobs::new(V3_8);
@@ -155,9 +155,11 @@ fn seed_back_off_reset_and_throttle() {
     assert_eq!(t.period_ms, 100);
 
     let mut limit = SeedRateLimit::default();
-    assert!(limit.take(1, SeedRateLimit::PAGES - 1) && limit.take(2, 1));
-    assert!(!limit.take(3, 1) && limit.is_over(26));
-    assert!(!limit.is_over(27) && limit.take(27, 1));
+    let old = KernelVersion::V3_8;
+    assert!(limit.take(1, SeedRateLimit::PAGES - 1, old) && limit.take(2, 1, old));
+    assert!(!limit.take(3, 1, old) && limit.is_over(26, old));
+    assert!(!limit.is_over(26, KernelVersion::V5_18) && limit.take(26, 1, KernelVersion::V5_18));
+    assert!(!limit.is_over(27, old) && limit.take(27, 1, old));
 }
 
 // specs/numa.md#slow-start-today: after fork, fork and exec, posix_spawn.

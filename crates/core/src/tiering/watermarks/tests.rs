@@ -99,15 +99,15 @@ fn admission() {
     let m = marks(8192, Margin::Kernel);
     let a = |free, n, choice, w| admit(Pages(free), &m, Pages(n), choice, Margin::Kernel, w);
     let wake = |wake_demotion| Admission::Refuse { wake_demotion };
-    assert_eq!(a(4146, 1, B, ON), Admission::Admit { wake_demotion: false });
+    assert_eq!(a(4146, 1, B, ON), Admission::Admit { zone: 0, wake_demotion: false });
     assert_eq!(a(4145, 1, B, ON), wake(true));
     assert_eq!(a(4145, 1, B, OFF), wake(false), "no tiering, no wake-up");
-    assert_eq!(a(4144 + 513, 512, B, ON), Admission::Admit { wake_demotion: false });
+    assert_eq!(a(4144 + 513, 512, B, ON), Admission::Admit { zone: 0, wake_demotion: false });
     assert_eq!(a(4144 + 512, 512, B, ON), wake(true));
     // (a) goes down to min, and wakes kswapd below low as an allocation does.
-    assert_eq!(a(4145, 1, A, ON), Admission::Admit { wake_demotion: false });
-    assert_eq!(a(3097, 1, A, ON), Admission::Admit { wake_demotion: true });
-    assert_eq!(a(2050, 1, A, ON), Admission::Admit { wake_demotion: true });
+    assert_eq!(a(4145, 1, A, ON), Admission::Admit { zone: 0, wake_demotion: false });
+    assert_eq!(a(3097, 1, A, ON), Admission::Admit { zone: 0, wake_demotion: true });
+    assert_eq!(a(2050, 1, A, ON), Admission::Admit { zone: 0, wake_demotion: true });
     assert_eq!(a(2049, 1, A, ON), wake(true));
 }
 
@@ -128,14 +128,14 @@ fn admission_to_a_node() {
 #[test]
 fn balance() {
     let m = marks(8192, Margin::Kernel);
-    let b = |free, margin, w| is_balanced([(Pages(free), m)], margin, w);
+    let b = |free, margin, w| is_balanced([(Pages(free), m)], |m| balance_mark(m, margin, w));
     assert!(!b(5192, Margin::Kernel, ON) && b(5193, Margin::Kernel, ON));
     assert!(!b(4144, Margin::Kernel, OFF) && b(4145, Margin::Kernel, OFF));
     let stuck = WakeFacts { tiering: true, can_demote: false };
     assert!(!b(5192, Margin::Kernel, stuck) && b(4145, Margin::PostedQuarter, stuck));
     let abort = |x, y| mglru_aborts([(Pages(x), m), (Pages(y), m)], Margin::Kernel, ON);
     assert!(abort(5257, 5257) && !abort(5257, 5256));
-    assert!(is_balanced([], Margin::Kernel, ON));
+    assert!(is_balanced([], |m| balance_mark(m, Margin::Kernel, ON)));
 }
 
 // specs/tiering.md#promotion, step 1: more than promo and max(1 GiB, present/16) free.
@@ -153,7 +153,7 @@ fn blocked_promotion_succeeds_later() {
     let mut free = Pages(4100);
     let refused = admit(free, &m, Pages(1), B, Margin::Kernel, ON);
     assert_eq!(refused, Admission::Refuse { wake_demotion: true });
-    let balanced = |free| is_balanced([(free, m)], Margin::Kernel, ON);
+    let balanced = |free| is_balanced([(free, m)], |m| balance_mark(m, Margin::Kernel, ON));
     assert!(Kswapd::default().heeds_wakeup(balanced(free)));
     while !balanced(free) {
         free += Pages(32);

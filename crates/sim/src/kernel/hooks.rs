@@ -1,0 +1,85 @@
+//! Where the kernel asks its hooks, beside the places in faults and reclaim: who they
+//! are, which page they are told of, and what they are asked at a tick.
+
+use super::{Ctx, Kernel};
+use crate::memory::{BLOCK, FRAME_ITEM, Memory};
+use crate::ring::{Pmu, SampleSeen};
+use homenode_core::costs::Cost;
+use homenode_core::hooks::{Hooks, MakeHooks, PageAt, Sampled};
+use homenode_core::topology::Machine;
+use homenode_core::units::HUGE_PAGES;
+use std::sync::mpsc::{Receiver, channel};
+
+/// What decides in this kernel.
+pub(crate) struct Inside {
+    pub(crate) rules: Box<dyn Hooks>,
+    /// Whether a contender brought it, so that nothing is known of its verdicts.
+    pub(crate) own: bool,
+    samples: Option<Receiver<SampleSeen>>,
+}
+
+impl Inside {
+    pub(super) fn new(rules: Box<dyn Hooks>) -> Self {
+        Self { rules, own: false, samples: None }
+    }
+}
+
+impl Kernel {
+    /// Puts a contender's hooks in; the processor's sampling, where they want it.
+    pub(crate) fn put_in(&mut self, make: MakeHooks, machine: &Machine) -> Option<Box<Pmu>> {
+        let rules = make(machine, self.knobs.version);
+        let sampling = rules.samples().then(|| {
+            let (to, from) = channel();
+            let each = machine.costs.time(Cost::PmuSample).0;
+            (Box::new(Pmu::of_kernel(machine.cpus.len(), each, to)), from)
+        });
+        let (pmu, samples) = sampling.unzip();
+        self.inside = Inside { rules, own: true, samples };
+        pmu
+    }
+
+    /// At the tick of a running task: tells the samples since the last one and splits the
+    /// huge pages that the hooks name, on the task's time.
+    pub(super) fn ask_hooks(&mut self, ctx: &mut Ctx) {
+        if !self.inside.own {
+            return;
+        }
+        let samples = self.inside.samples.take();
+        let now_ms = Self::ms(ctx.clock);
+        for SampleSeen { space, vpn, .. } in samples.iter().flat_map(Receiver::try_iter) {
+            let page = PageAt { space: space as u32, vpn };
+            let Some(item) = self.item_at(page) else { continue };
+            let on = self.memory.node_id(self.memory.node_of(self.memory.word(item).zone()));
+            let huge = self.memory.pages_of(item) > 1;
+            self.inside.rules.sampled(&Sampled { page, huge, on, now_ms });
+        }
+        self.inside.samples = samples;
+        while let Some(page) = self.inside.rules.next_split() {
+            let Some(head) = self.item_at(page) else { continue };
+            if self.memory.pages_of(head) > 1 {
+                // Unmapped once, and then an entry for each base page is written.
+                ctx.clock += self.times.migrate_page + HUGE_PAGES * self.times.pte_mark;
+                self.split(head);
+            }
+        }
+    }
+    /// The item behind a page of an address space, if it is in memory.
+    fn item_at(&self, page: PageAt) -> Option<u32> {
+        let space = self.spaces.get(page.space as usize)?.as_ref()?;
+        let file = space.vmas[space.find(page.vpn)?].kind.file;
+        let entry = space.place(page.vpn, file)?;
+        let w = crate::page::Word(self.memory.words[entry as usize]);
+        (w.resident() && !self.memory.is_zero_page(w)).then(|| self.memory.item_of(entry))
+    }
+}
+
+/// An item as hooks are told of it: by its first mapping.
+pub(super) fn page_at(memory: &Memory, item: u32) -> PageAt {
+    let page = match item & FRAME_ITEM {
+        0 => item,
+        _ => memory.mappers(item ^ FRAME_ITEM).first().copied().unwrap_or(0),
+    };
+    let block = memory.blocks[(page / BLOCK) as usize];
+    let vpn = block.step * u64::from(BLOCK) + u64::from(page % BLOCK);
+    PageAt { space: block.space.saturating_sub(1), vpn }
+}

@@ -1,0 +1,140 @@
+//! Rules of one's own inside the kernel, each place alone: docs/decisions/0013-hooks.md.
+
+use super::bench::{Bench, kind};
+use super::support::{access, cxl, dram, for_ms, machine, map, process, scenario, touch};
+use crate::build::Setup;
+use crate::lists::Lru;
+use crate::page::{OnList, PROTNONE};
+use crate::simulation::Simulation;
+use crate::space::Kind;
+use crate::vmstat::Item;
+use homenode_core::hooks::{
+    Hooks, InactivePage, MakeHooks, NewPage, PageAt, Sampled, SlowFault, SlowVerdict,
+};
+use homenode_core::numa::filter::{Verdict, Why};
+use homenode_core::scenario::{Margin, Mempolicy, Pattern};
+use homenode_core::tiering::reclaim::Reference;
+use homenode_core::tiering::watermarks::{WakeFacts, ZoneMarks};
+use homenode_core::units::{NodeId, Pages};
+
+const TIERED: [(&str, &str); 3] =
+    [("transparent_hugepage", "never"), ("numa_balancing", "2"), ("demotion_enabled", "true")];
+
+fn bench(hooks: MakeHooks) -> Bench {
+    let knobs = super::support::knobs(&TIERED);
+    let setup = Setup { hooks: Some(hooks), knobs, ..Setup::default() };
+    Bench::with(&machine(&[dram(4096, 1), cxl(4096)]), setup)
+}
+
+#[test]
+fn a_page_goes_up_at_the_third_fault_where_the_lists_decide() {
+    struct ByList;
+    impl Hooks for ByList {
+        fn hint_fault(&mut self, f: &mut SlowFault<'_>) -> SlowVerdict {
+            let verdict = match f.active {
+                true => Verdict::Move { to: f.to, why: Why::Hot },
+                false => Verdict::Stay { why: Why::Cold },
+            };
+            SlowVerdict { verdict, accessed: !f.active }
+        }
+    }
+    let mut b = bench(|_, _| Box::new(ByList));
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(1)], balancing: false };
+    let page = b.map(8, Kind { policy: bound, ..kind() });
+    b.fill(page, 8);
+    let vma = b.sim.kernel.spaces[b.space].as_mut().expect("it lives").vmas.last_mut();
+    vma.expect("a mapping").kind.policy = Mempolicy::Default;
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let word = b.word(page).with_state(PROTNONE);
+        b.sim.kernel.memory.set_word(page, word);
+        b.touch(page, false).expect("mapped");
+        seen.push((b.word(page).on_list() == OnList::Active, b.node(page)));
+    }
+    assert_eq!(seen, [(false, 1), (true, 1), (true, 0)]);
+    assert_eq!((b.stat(Item::Pgactivate), b.stat(Item::PgpromoteSuccess)), (1, 1));
+    b.check();
+}
+
+#[test]
+fn kswapd_frees_what_the_rule_aims_at_and_is_woken_by_an_allocation() {
+    struct Half;
+    impl Hooks for Half {
+        fn aim(&self, marks: &ZoneMarks, _: Margin, _: WakeFacts) -> Pages {
+            Pages(marks.managed.0 / 2)
+        }
+        fn wakes_kswapd(&mut self, free: Pages, marks: &ZoneMarks, can_demote: bool) -> bool {
+            can_demote && free.0 <= marks.managed.0 / 2
+        }
+    }
+    let mut b = bench(|_, _| Box::new(Half));
+    let page = b.map(3000, kind());
+    b.fill(page, 2047);
+    assert_eq!(b.sim.kernel.woken, [0; 0], "more than half is free");
+    b.fill(page + 2047, 953);
+    assert_eq!(b.sim.kernel.woken, [0], "and of the slow node nobody is woken");
+    b.kswapd(0);
+    assert!(b.free(0) > 2048 && b.stat(Item::PgdemoteKswapd) > 900);
+    b.check();
+}
+
+#[test]
+fn new_pages_and_cold_ones_go_where_the_rules_say() {
+    struct DownAndOut;
+    impl Hooks for DownAndOut {
+        fn new_page(&mut self, p: &NewPage) -> NodeId {
+            if p.page.vpn % 2 == 0 { p.below.expect("a slow node") } else { p.local }
+        }
+        fn inactive(&mut self, p: &InactivePage) -> Reference {
+            if p.page.vpn % 4 == 1 { Reference::Activate } else { Reference::Drop }
+        }
+    }
+    let mut b = bench(|_, _| Box::new(DownAndOut));
+    let page = b.map(3500, Kind { file: true, ..kind() });
+    assert_eq!(b.fill(page, 3500), [1750, 1750]);
+    // A policy that names nodes is not asked about.
+    let bound = Mempolicy::Bind { nodes: vec![NodeId(0)], balancing: false };
+    let anon = b.map(2300, Kind { policy: bound, ..kind() });
+    b.fill(anon, 2300);
+    b.kswapd(0);
+    assert_eq!(b.stat(Item::PgdemoteKswapd), 0, "what is dropped is not demoted first");
+    assert!(b.sim.kernel.memory.nodes[0].on(Lru::ActiveFile) > 0);
+    b.check();
+}
+
+#[test]
+fn samples_reach_the_rules_and_what_they_name_is_split() {
+    /// Splits each huge page that is sampled in its first half.
+    #[derive(Default)]
+    struct FirstHalf(Vec<PageAt>);
+    impl Hooks for FirstHalf {
+        fn samples(&self) -> bool {
+            true
+        }
+        fn sampled(&mut self, s: &Sampled) {
+            assert_eq!(s.on, NodeId(0));
+            if s.huge && s.page.vpn % 512 < 256 {
+                self.0.push(s.page);
+            }
+        }
+        fn next_split(&mut self) -> Option<PageAt> {
+            self.0.pop()
+        }
+    }
+    let run = |hooks: Option<MakeHooks>| {
+        let m = machine(&[dram(16384, 1)]);
+        let mut one = map("m", 4 * 512);
+        one.huge = true;
+        let steps = vec![touch("m"), access("m", Pattern::Uniform, 0, for_ms(200))];
+        let s = scenario(vec![process("p", &[0], vec![one], steps)]);
+        let mut sim = Simulation::new(&m, &s, &Setup { hooks, ..Setup::of(&s) }).expect("it runs");
+        sim.run();
+        let of = |item| sim.kernel.stat.get(item);
+        (of(Item::ThpFaultAlloc), of(Item::ThpSplitPage), sim.processes()[0].accesses[0][0])
+    };
+    let (huge, split, sampled) = run(Some(|_, _| Box::new(FirstHalf::default())));
+    assert_eq!((huge, split), (4, 4), "each page once, though it is sampled again");
+    let (_, none, free) = run(None);
+    assert_eq!(none, 0);
+    assert!(sampled < free, "samples and splits take the program's time");
+}
