@@ -3,6 +3,7 @@
 //! Only busy CPUs are in the heap of clocks and in the set that ticks go through. A CPU
 //! without a task costs nothing.
 
+use crate::table::prefetch_value;
 use crate::timeline::Heap;
 use homenode_core::topology::Machine;
 use homenode_core::units::CpuId;
@@ -51,6 +52,16 @@ impl Cpu {
     }
 }
 
+/// Where things lie that a CPU's next turn begins with. Where thousands are busy nothing
+/// of a turn is in the host's caches any more when the next one comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Near {
+    /// The task.
+    pub(crate) task: u32,
+    /// Its program: address and size.
+    pub(crate) program: (usize, u32),
+}
+
 /// All CPUs of a machine, by place.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpus {
@@ -61,6 +72,7 @@ pub(crate) struct Cpus {
     clocks: Heap<u64>,
     /// One bit for each CPU: whether it is busy.
     busy: Vec<u64>,
+    near: Vec<Near>,
 }
 
 impl Cpus {
@@ -85,7 +97,8 @@ impl Cpus {
         }
         let places = all.iter().enumerate().map(|(i, c)| (c.number, i)).collect();
         let busy = vec![0; all.len().div_ceil(64)];
-        Self { all, places, clocks, busy }
+        let near = vec![Near::default(); all.len()];
+        Self { all, places, clocks, busy, near }
     }
     pub(crate) fn len(&self) -> usize {
         self.all.len()
@@ -103,6 +116,18 @@ impl Cpus {
     #[inline]
     pub(crate) fn others_behind(&self, cpu: usize) -> Option<(u64, u32)> {
         self.clocks.first_but(cpu as u32)
+    }
+    /// Says where the things lie of a CPU's next turn.
+    #[inline]
+    pub(crate) fn set_near(&mut self, cpu: usize, near: Near) {
+        self.near[cpu] = near;
+    }
+    /// Has what a CPU's next turn needs of it fetched, and says where the rest lies.
+    #[inline]
+    pub(crate) fn fetch(&self, cpu: usize) -> Near {
+        let here = &self.all[cpu];
+        prefetch_value(std::ptr::from_ref(here).addr(), size_of::<Cpu>());
+        self.near[cpu]
     }
     /// A CPU has come so far.
     #[inline]

@@ -19,11 +19,13 @@
 //!
 //! Source: docs/decisions/0014-time-and-tasks.md.
 
+use crate::cpus::Near;
 use crate::kernel::TICK;
 use crate::load::WINDOW;
 use crate::program::Program;
 use crate::simulation::Simulation;
-use crate::tasks::{Home, On, Run, SLICE, Why};
+use crate::table::prefetch_value;
+use crate::tasks::{Home, On, Run, SLICE, Task, Why};
 use crate::timeline::Event;
 use crate::watch::By;
 
@@ -62,6 +64,7 @@ impl Simulation {
     fn turn(&mut self, cpu: usize, clock: u64, stop: u64) {
         self.timeline.reach(clock);
         self.changed_cpu = std::mem::replace(&mut self.last_cpu, cpu) != cpu;
+        self.fetch_next(cpu);
         loop {
             self.settle(cpu);
             let limit = self.timeline.next().min(stop);
@@ -77,6 +80,18 @@ impl Simulation {
             }
             self.timeline.reach(clock);
         }
+    }
+    /// Has what the CPU after this one begins with fetched meanwhile.
+    #[inline]
+    fn fetch_next(&self, cpu: usize) {
+        let Some((_, next)) = self.cpus.others_behind(cpu) else { return };
+        let Near { task, program } = self.cpus.fetch(next as usize);
+        let at = |address, bytes: usize| prefetch_value(address, bytes);
+        at(program.0, program.1 as usize);
+        let task = task as usize;
+        at(std::ptr::from_ref(&self.tasks[task]).addr(), size_of::<Task>());
+        at(std::ptr::from_ref(&self.programs[task]).addr(), 1);
+        at(std::ptr::from_ref(&self.tallies[task]).addr(), 64);
     }
     /// What the current task waits to do, if its time has come.
     fn act(&mut self, cpu: usize, limit: u64) {
@@ -129,7 +144,11 @@ impl Simulation {
                 until = until.min(self.cpus[cpu].slice_end);
             }
             let until = until.max(now + 1);
-            let ran = self.with(id, |program, sim| program.ahead(sim, id, until));
+            let (ran, program) = self.with(id, |program, sim| {
+                let ran = program.ahead(sim, id, until);
+                (ran, (std::ptr::from_ref(program).addr(), size_of_val(program) as u32))
+            });
+            self.cpus.set_near(cpu, Near { task: id as u32, program });
             let here = &mut self.cpus[cpu];
             here.ran_ahead = ran.clock > now;
             here.before_act = ran.act;

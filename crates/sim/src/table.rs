@@ -72,13 +72,27 @@ impl DerefMut for Wide {
 /// there is no such instruction.
 #[inline(always)]
 pub(crate) fn prefetch(column: &[u32], i: usize) {
+    prefetch_at(column.as_ptr().wrapping_add(i));
+}
+
+/// Asks the processor to fetch what lies at an address, whether or not anything does.
+#[inline(always)]
+pub(crate) fn prefetch_at<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch never faults, whatever the address; `wrapping_add`
-        // makes no claim that the address lies inside the column.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(column.as_ptr().wrapping_add(i).cast::<i8>()) }
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (column, i);
+    let _ = address;
+}
+
+/// The same for a value of so many bytes, as far as it matters.
+#[inline]
+pub(crate) fn prefetch_value(address: usize, bytes: usize) {
+    const LINE: usize = 64;
+    for offset in (0..bytes.min(10 * LINE)).step_by(LINE) {
+        prefetch_at((address + offset) as *const u8);
+    }
 }
