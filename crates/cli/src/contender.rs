@@ -116,7 +116,7 @@ const BUILT_IN: &[Candidate] = &[
     },
     Candidate {
         about: "homenode's engine, which pays for itself",
-        placement: Placement::Policy { sees: SOURCES, make: engine },
+        placement: Placement::Policy { sees: Source::HEAT, make: engine },
         ..Candidate::kernel("homenode", "homenode", &[])
     },
 ];
@@ -125,9 +125,6 @@ fn engine(machine: &Machine, version: KernelVersion, caps: &Caps) -> Box<dyn Pol
     let (source, most) = (caps.source, caps.most_pages);
     Box::new(Engine::new(Settings::default(), machine, version, source, &caps.lacks, most))
 }
-
-/// Sources of heat that a policy may be given in a simulation.
-const SOURCES: &[Source] = &[Source::Damon, Source::HintFault, Source::Pmu];
 
 /// What every command says about `--columns`.
 pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \

@@ -14,9 +14,8 @@
 
 mod look;
 
-use crate::kernel::damon::Damon;
+use crate::heat;
 use crate::kernel::{Ctx, Ordered};
-use crate::ring::{Pmu, Probe};
 use crate::simulation::agent::{Agent, Job, Prices, Task, Work};
 use crate::simulation::{Program, Simulation};
 use homenode_core::costs::Cost;
@@ -39,25 +38,10 @@ impl Agent {
             seen: price(Cost::EngineSeen),
         };
         let task = sim.helper(Program::Homenode);
-        let (mut kdamond, mut damon) = (None, None);
-        match source {
-            Source::Damon => {
-                damon = Some(Damon::new(seed, price(Cost::DamonCheck)));
-                kdamond = Some(sim.helper(Program::Kdamond));
-            }
-            Source::HintFault => {
-                sim.kernel.probe = Some(Box::new(Probe::new(price(Cost::HintProbe))));
-            }
-            Source::Pmu => {
-                let cpus = sim.machine.cpus.len();
-                sim.pmu = Some(Box::new(Pmu::new(cpus, price(Cost::PmuSample))));
-            }
-            Source::Residency => {}
-        }
+        let heat = heat::start(source, sim, seed);
         sim.agent = Some(Box::new(Self {
             task,
-            kdamond,
-            source,
+            heat,
             prices,
             jobs: VecDeque::new(),
             out: Vec::new(),
@@ -65,8 +49,6 @@ impl Agent {
             known: BTreeMap::new(),
             read_at: None,
             watched: BTreeMap::new(),
-            damon,
-            damon_runs: false,
         }));
     }
 

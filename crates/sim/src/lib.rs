@@ -15,7 +15,7 @@
 //!
 //! Reading order: [`Setup`] and [`Simulation`] say what goes in and what comes out;
 //! `simulation` is what there is at a moment of time, `engine` who has the next turn,
-//! `files` and `agent` (homenode's task) what works on it meanwhile, `hot` the loop of
+//! `files` and `agent` (homenode's task, with its source in `heat`) what works on it meanwhile, `hot` the loop of
 //! ordinary accesses, `kernel` what happens at an event, `memory` and `page` what memory
 //! is, `lists` how it is ordered.
 //!
@@ -38,6 +38,7 @@ mod build;
 mod content;
 mod engine;
 mod figures;
+mod heat;
 mod hot;
 mod kernel;
 mod lists;

@@ -37,7 +37,7 @@ impl Simulation {
         let mut ctx = self.ctx_of(usize::MAX, task);
         ctx.clock = task.clock;
         let sleeps = if let Program::Kdamond = task.program {
-            if let Some(next) = agent.damon_look(&mut self.kernel, &mut ctx) {
+            if let Some(next) = agent.heat.turn(&mut self.kernel, &mut ctx) {
                 self.at(next, Event::Damon);
             }
             true

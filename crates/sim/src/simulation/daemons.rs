@@ -71,7 +71,7 @@ impl Simulation {
     }
     /// DAMON's timer has fired.
     pub(crate) fn wake_damon(&mut self) {
-        if let Some(kdamond) = self.agent.as_ref().and_then(|a| a.kdamond) {
+        if let Some(kdamond) = self.agent.as_ref().and_then(|a| a.heat.thread()) {
             self.wake_helper(kdamond);
         }
     }
