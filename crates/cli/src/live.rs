@@ -253,10 +253,10 @@ impl Ready {
 }
 
 /// How a source is set up; or a sentence why it can't be had.
-type Open = fn(&Found) -> Result<Box<dyn Heat>, String>;
+type SetUp = fn(&Found) -> Result<Box<dyn Heat>, String>;
 
 /// The sources that a running machine can have.
-const OPEN: [(Source, Open); 4] = [
+const SET_UP: [(Source, SetUp); 4] = [
     (Source::Residency, |_| Ok(Box::new(NoHeat))),
     (Source::Damon, |found| match Damon::open(&Place::at(&found.root)) {
         Ok(damon) => Ok(Box::new(damon)),
@@ -274,8 +274,8 @@ const OPEN: [(Source, Open); 4] = [
 
 /// A source, set up; or a sentence why it can't be had.
 fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {
-    match OPEN.iter().find(|(known, _)| *known == source) {
-        Some((_, open)) => open(found),
+    match SET_UP.iter().find(|(known, _)| *known == source) {
+        Some((_, set_up)) => set_up(found),
         None => Err("only simulations have it".to_owned()),
     }
 }

@@ -13,7 +13,7 @@ use homenode_core::engine::seen::{Seen, Source, Who};
 use std::collections::BTreeMap;
 
 /// A source of heat.
-pub(crate) trait Heat: Send {
+pub(crate) trait HeatSource: Send {
     /// Begins to look at a process's memory.
     fn watch(&mut self, sim: &mut Simulation, space: usize);
     /// Looks at it no more.
@@ -39,11 +39,11 @@ pub(crate) trait Heat: Send {
 }
 
 /// Sets a source up on a machine; nobody is watched yet.
-pub(crate) fn start(source: Source, sim: &mut Simulation, seed: u64) -> Box<dyn Heat> {
+pub(crate) fn start(source: Source, sim: &mut Simulation, seed: u64) -> Box<dyn HeatSource> {
     match source {
-        Source::Damon => Box::new(damon::Regions::start(sim, seed)),
-        Source::HintFault => Box::new(hints::Faults::start(sim)),
-        Source::Pmu => Box::new(samples::Samples::start(sim)),
+        Source::Damon => Box::new(damon::DamonRegions::start(sim, seed)),
+        Source::HintFault => Box::new(hints::HintFaults::start(sim)),
+        Source::Pmu => Box::new(samples::PmuSamples::start(sim)),
         Source::Residency => Box::new(Nothing),
     }
 }
@@ -58,7 +58,7 @@ fn tell_lost(lost: u64, out: &mut Vec<Seen>) {
 /// No heat.
 struct Nothing;
 
-impl Heat for Nothing {
+impl HeatSource for Nothing {
     fn watch(&mut self, _: &mut Simulation, _: usize) {}
     fn unwatch(&mut self, _: &mut Simulation, _: usize) {}
     fn tell(

@@ -1,6 +1,6 @@
 //! DAMON's regions, by a kernel thread of its own. Source: specs/sources.md.
 
-use super::Heat;
+use super::HeatSource;
 use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
 use crate::kernel::{Ctx, Kernel};
 use crate::simulation::agent::Prices;
@@ -10,21 +10,21 @@ use homenode_core::engine::seen::{Seen, Span, Who};
 use homenode_core::units::Picos;
 use std::collections::BTreeMap;
 
-pub(super) struct Regions {
+pub(super) struct DamonRegions {
     damon: Damon,
     thread: usize,
     /// Whether its timer runs.
     runs: bool,
 }
 
-impl Regions {
+impl DamonRegions {
     pub(super) fn start(sim: &mut Simulation, seed: u64) -> Self {
         let damon = Damon::new(seed, sim.machine.costs.time(Cost::DamonCheck).0);
         Self { damon, thread: sim.helper(Program::Kdamond), runs: false }
     }
 }
 
-impl Heat for Regions {
+impl HeatSource for DamonRegions {
     fn watch(&mut self, sim: &mut Simulation, space: usize) {
         self.damon.add(&sim.kernel, space);
         if !self.runs {

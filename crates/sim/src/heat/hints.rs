@@ -1,6 +1,6 @@
 //! Hint faults, by an observer in the kernel's fault. Source: specs/sources.md.
 
-use super::{Heat, tell_lost};
+use super::{HeatSource, tell_lost};
 use crate::kernel::TICK;
 use crate::ring::Probe;
 use crate::simulation::Simulation;
@@ -10,9 +10,9 @@ use homenode_core::engine::seen::{Seen, Who};
 use homenode_core::units::Picos;
 use std::collections::BTreeMap;
 
-pub(super) struct Faults;
+pub(super) struct HintFaults;
 
-impl Faults {
+impl HintFaults {
     pub(super) fn start(sim: &mut Simulation) -> Self {
         let each = sim.machine.costs.time(Cost::HintProbe).0;
         sim.kernel.probe = Some(Box::new(Probe::new(each)));
@@ -20,7 +20,7 @@ impl Faults {
     }
 }
 
-impl Heat for Faults {
+impl HeatSource for HintFaults {
     fn watch(&mut self, sim: &mut Simulation, space: usize) {
         if let Some(probe) = &mut sim.kernel.probe {
             probe.watched.insert(space);

@@ -1,6 +1,6 @@
 //! Samples of the performance-monitoring unit. Source: specs/sources.md.
 
-use super::{Heat, tell_lost};
+use super::{HeatSource, tell_lost};
 use crate::ring::{PERIOD, Pmu};
 use crate::simulation::Simulation;
 use crate::simulation::agent::Prices;
@@ -8,9 +8,9 @@ use homenode_core::costs::Cost;
 use homenode_core::engine::seen::{Seen, Who};
 use std::collections::BTreeMap;
 
-pub(super) struct Samples;
+pub(super) struct PmuSamples;
 
-impl Samples {
+impl PmuSamples {
     pub(super) fn start(sim: &mut Simulation) -> Self {
         let (cpus, each) = (sim.machine.cpus.len(), sim.machine.costs.time(Cost::PmuSample).0);
         // Rules inside the kernel may have switched it on before.
@@ -19,7 +19,7 @@ impl Samples {
     }
 }
 
-impl Heat for Samples {
+impl HeatSource for PmuSamples {
     fn watch(&mut self, sim: &mut Simulation, space: usize) {
         if let Some(pmu) = &mut sim.pmu {
             pmu.watched.insert(space);

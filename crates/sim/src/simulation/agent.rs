@@ -8,7 +8,7 @@
 //!
 //! Here nothing takes time and nothing is looked at; that is `agent`'s.
 
-use crate::heat::Heat;
+use crate::heat::HeatSource;
 use homenode_core::engine::order::{Act, Fails, OrderId};
 use homenode_core::engine::seen::{Seen, Span, Who};
 use homenode_core::knobs::Knob;
@@ -82,7 +82,7 @@ pub(crate) enum Job {
 pub(crate) struct Agent {
     /// Its task.
     pub(crate) task: usize,
-    pub(crate) heat: Box<dyn Heat>,
+    pub(crate) heat: Box<dyn HeatSource>,
     pub(crate) prices: Prices,
     pub(crate) jobs: VecDeque<Job>,
     /// Seen and not delivered yet.
