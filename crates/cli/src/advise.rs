@@ -27,7 +27,7 @@ use homenode_config::AddNode;
 use homenode_core::advice::{self, Facts, Opinion, Suggestion};
 use homenode_core::costs::{Cost, Origin, Shown, Unit};
 use homenode_core::engine::Settings;
-use homenode_core::engine::seen::Source;
+use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::topology::Machine;
 use homenode_core::units::{PAGE_SIZE, Picos, count};
 use homenode_report::{
@@ -139,9 +139,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let suggestions = advice::advise(&advised.facts);
     let mut effects = Vec::new();
     // Simulated, homenode sees what it saw here, or DAMON where that was nothing.
-    let source = match advised.source {
-        Source::Residency => Source::Damon,
-        seen => seen,
+    let source = match advised.source.shows() {
+        Shows::Nothing => Source::HEAT[0],
+        Shows::Regions | Shows::Faults | Shows::Samples => advised.source,
     };
     if further.is_empty() {
         further.push(contenders.one(&format!("homenode:{}", source.name()))?);
@@ -256,13 +256,7 @@ fn caveats(source: Source, settings: &Settings) -> Vec<String> {
             homenode_config::write_time(settings.start_delay)
         ),
     ];
-    if source == Source::Damon {
-        out.push(
-            "DAMON tells at most 200 accesses a second and page: of hotter memory the savings are \
-             a lower bound"
-                .into(),
-        );
-    }
+    out.extend(source.sheet().caveat.map(str::to_owned));
     out
 }
 
@@ -271,7 +265,7 @@ fn nothing(outcome: &Outcome, source: Source, settings: &Settings) -> String {
     if outcome.names.is_empty() {
         return "nobody was there to be looked at".to_owned();
     }
-    if source == Source::Residency {
+    if source.shows() == Shows::Nothing {
         return format!(
             "residency only: where pages are is known, how often they are accessed is not, and \
              nothing is said on a guess; evidence that is missing: {}",

@@ -24,6 +24,8 @@ use homenode_sim::Setup;
 use homenode_sim::machine::knobs_for;
 use std::borrow::Cow;
 
+mod tpp;
+
 /// A name that a column can have: a row of the table of contenders.
 #[derive(Clone, Copy)]
 pub struct Candidate {
@@ -116,8 +118,14 @@ const BUILT_IN: &[Candidate] = &[
     },
     Candidate {
         about: "homenode's engine, which pays for itself",
-        placement: Placement::Policy { sees: SOURCES, make: engine },
+        placement: Placement::Policy { sees: Source::HEAT, make: engine },
         ..Candidate::kernel("homenode", "homenode", &[])
+    },
+    Candidate {
+        about: "TPP as published: mode 2, but pages of the active lists go up, and kswapd keeps a \
+                fiftieth of a fast node free",
+        hooks: Some(tpp::rules),
+        ..Candidate::kernel("tpp", "tpp", &[("numa_balancing", "2"), DEMOTION])
     },
 ];
 
@@ -126,13 +134,11 @@ fn engine(machine: &Machine, version: KernelVersion, caps: &Caps) -> Box<dyn Pol
     Box::new(Engine::new(Settings::default(), machine, version, source, &caps.lacks, most))
 }
 
-/// Sources of heat that a policy may be given in a simulation.
-const SOURCES: &[Source] = &[Source::Damon, Source::HintFault, Source::Pmu];
-
 /// What every command says about `--columns`.
 pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \
 (or 1, 2, 3: numa_balancing, with demotion in 2 and 3), interleave (weighted by bandwidth), scenario \
-(its own knobs) and homenode (its engine, paying for itself). Behind a name @VERSION is another \
+(its own knobs), homenode (its engine, paying for itself) and tpp (TPP as published, in the \
+kernel's place). Behind a name @VERSION is another \
 kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
 knob or a choice of the model (mode2+scan_size_mb=512)";
 

@@ -15,29 +15,6 @@ use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, Spent};
 use std::collections::BTreeSet;
 
-/// What a source shows and lacks, for captions.
-fn about(source: Source) -> &'static str {
-    match source {
-        Source::Damon => {
-            "homenode sees DAMON's regions (5 ms, 100 ms, 10 to 1000 of them) and what /proc \
-             shows; DAMON tells neither CPU nor place, so the node of a process's CPUs comes \
-             from /proc, and places are looked up"
-        }
-        Source::HintFault => {
-            "homenode sees hint faults with page, CPU's node and page's node, and what /proc \
-             shows; the scan is the kernel's, and it passes over what a process of one thread \
-             has on its own node, so that nothing is known to be cold there; promote_rate_limit 0 leaves promotion to homenode, \
-             but where a fast node has 1 GiB or a sixteenth free above its promo mark, the \
-             kernel's free-space shortcut still promotes"
-        }
-        Source::Pmu => {
-            "homenode sees every 10007th access by count with page and CPU's node, and what \
-             /proc shows; where pages are is looked up"
-        }
-        Source::Residency => "homenode sees where memory is, and not how hot it is",
-    }
-}
-
 /// A simulation with or without a policy that drives it.
 pub(crate) enum Runner {
     Alone(Box<Simulation>),
@@ -214,5 +191,5 @@ pub(crate) fn notes(who: &str, source: Source) -> Vec<String> {
         format!("{who} is no part of homenode; its {counted}")
     };
     // Nobody but homenode says of itself what it sees; all see the same.
-    vec![about(source).replace("homenode", who), second]
+    vec![source.sheet().simulated.replace("homenode", who), second]
 }

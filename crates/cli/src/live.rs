@@ -17,8 +17,8 @@
 use crate::failure::Lacks;
 use crate::topo::this_machine;
 use anyhow::{Result, anyhow, bail};
-use homenode_core::engine::choice::{self, Facts, Lack, choose as choose_source, lacks};
-use homenode_core::engine::seen::Source;
+use homenode_core::engine::choice::{Facts, Lack, choose as choose_source, lacks};
+use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::Machine;
@@ -36,31 +36,29 @@ use homenode_live::sentence;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Which source of heat is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum SourceArg {
-    /// The one that decides most here, as `homenode doctor` says
-    Auto,
-    /// DAMON's regions: heat and age of stretches of memory
-    Damon,
-    /// The kernel's hint faults, seen as they happen
-    HintFault,
-    /// Samples of memory accesses by hardware counters
-    Pmu,
-    /// No heat: where pages are
-    Residency,
-}
+/// Which source of heat is wanted; none: the one that decides most here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SourceArg(pub(crate) Option<Source>);
 
-impl SourceArg {
-    /// The source that is named, if one is.
-    pub(crate) const fn named(self) -> Option<Source> {
-        match self {
-            Self::Auto => None,
-            Self::Damon => Some(Source::Damon),
-            Self::HintFault => Some(Source::HintFault),
-            Self::Pmu => Some(Source::Pmu),
-            Self::Residency => Some(Source::Residency),
-        }
+impl clap::ValueEnum for SourceArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [SourceArg; Source::ALL.len() + 1] = {
+            let mut all = [SourceArg(None); Source::ALL.len() + 1];
+            let mut i = 0;
+            while i < Source::ALL.len() {
+                all[i + 1] = SourceArg(Some(Source::ALL[i]));
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        let (name, about) = self.0.map_or(
+            ("auto", "The one that decides most here, as `homenode doctor` says"),
+            |source| (source.name(), source.sheet().about),
+        );
+        Some(clap::builder::PossibleValue::new(name).help(about))
     }
 }
 
@@ -182,9 +180,11 @@ pub(crate) fn choose(found: &Found, named: Option<Source>) -> Result<Chosen> {
     };
     let missing = lacks(source, &found.facts);
     if missing.is_empty() {
-        let why = match source {
-            Source::Residency => "residency only: it was asked for".to_owned(),
-            _ => format!("{}: it was asked for", source.name()),
+        let why = match source.shows() {
+            Shows::Nothing => "residency only: it was asked for".to_owned(),
+            Shows::Regions | Shows::Faults | Shows::Samples => {
+                format!("{}: it was asked for", source.name())
+            }
         };
         return Ok(Chosen { source, why });
     }
@@ -195,11 +195,6 @@ pub(crate) fn choose(found: &Found, named: Option<Source>) -> Result<Chosen> {
         source.name(),
         all.join(". ")
     )))
-}
-
-/// What a source changes for others; a sentence.
-pub(crate) const fn disturbs(source: Source) -> &'static str {
-    choice::disturbs(source)
 }
 
 /// A source that is set up and watches nobody yet.
@@ -257,14 +252,32 @@ impl Ready {
     }
 }
 
+/// How a source is set up; or a sentence why it can't be had.
+type SetUp = fn(&Found) -> Result<Box<dyn Heat>, String>;
+
+/// The sources that a running machine can have.
+const SET_UP: [(Source, SetUp); 4] = [
+    (Source::Residency, |_| Ok(Box::new(NoHeat))),
+    (Source::Damon, |found| match Damon::open(&Place::at(&found.root)) {
+        Ok(damon) => Ok(Box::new(damon)),
+        Err(e) => Err(sentence(&e)),
+    }),
+    (Source::Pmu, |found| match Samples::open(&found.probe.pmu) {
+        Ok(samples) => Ok(Box::new(samples)),
+        Err(e) => Err(sentence(&e)),
+    }),
+    (Source::HintFault, |_| match Hints::open() {
+        Ok(hints) => Ok(Box::new(hints)),
+        Err(e) => Err(sentence(&e)),
+    }),
+];
+
 /// A source, set up; or a sentence why it can't be had.
 fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {
-    Ok(match source {
-        Source::Residency => Box::new(NoHeat),
-        Source::Damon => Box::new(Damon::open(&Place::at(&found.root)).map_err(|e| sentence(&e))?),
-        Source::Pmu => Box::new(Samples::open(&found.probe.pmu).map_err(|e| sentence(&e))?),
-        Source::HintFault => Box::new(Hints::open().map_err(|e| sentence(&e))?),
-    })
+    match SET_UP.iter().find(|(known, _)| *known == source) {
+        Some((_, set_up)) => set_up(found),
+        None => Err("only simulations have it".to_owned()),
+    }
 }
 
 #[cfg(test)]

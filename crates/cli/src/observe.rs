@@ -16,7 +16,7 @@ use crate::program::Stop;
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
 use course::{Course, Turn};
-use homenode_core::engine::seen::Source;
+use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::units::{NodeId, Picos, count};
 use homenode_core::view::{Settings, View};
 use homenode_live::machine::{LiveMachine, Pace};
@@ -134,11 +134,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         None => None,
     };
     let targets = args.whom.targets(&mut stop)?;
-    let pace = match ready.source {
-        Source::Residency => Pace::UNBOUND,
+    let pace = match ready.source.shows() {
+        Shows::Nothing => Pace::UNBOUND,
         // At the end of each period processes are looked at in any case: a little less, since
         // a look is a little late.
-        _ => Pace { permille: PERMILLE, longest: Picos(args.period.0 / 10 * 9) },
+        Shows::Regions | Shows::Faults | Shows::Samples => {
+            Pace { permille: PERMILLE, longest: Picos(args.period.0 / 10 * 9) }
+        }
     };
     let opened = match ready.open(&found, Ask { targets, census: true, pace }) {
         Ok(opened) => opened,
@@ -170,7 +172,7 @@ fn observe(
     file: Option<Writer>,
 ) -> Result<u8> {
     let Opened { machine, source, why, refused } = opened;
-    let heat = source != Source::Residency;
+    let heat = source.shows() != Shows::Nothing;
     let cpu_nodes = found.machine.cpus.iter().map(|c| c.node).collect::<BTreeSet<_>>().len();
     let order = match args.sort {
         Some(SortArg::Heat) => ObserveOrder::Heat,
@@ -186,10 +188,10 @@ fn observe(
         shower.say(&line)?;
     }
     let view = View::new(Settings::default(), source, &found.machine, &found.tiers);
-    let sampled = match (source, args.whom.all) {
-        (Source::Residency, _) => 0,
-        (Source::Damon, true) => MOST_DAMON,
-        _ => usize::MAX,
+    let sampled = match (source.shows(), args.whom.all) {
+        (Shows::Nothing, _) => 0,
+        (Shows::Regions, true) => MOST_DAMON,
+        (Shows::Regions | Shows::Faults | Shows::Samples, _) => usize::MAX,
     };
     let ends = args.whom.ends();
     // What a program starts may be over soon.
@@ -289,9 +291,9 @@ fn about(args: &Args, ready: &live::Ready, tiers: &BTreeMap<NodeId, u64>) -> obs
 /// What stands above everything: the source, why, what it disturbs; where there is none, how
 /// to get one.
 fn heading(args: &Args, found: &Found, source: Source, why: &str) -> Vec<String> {
-    let mut out = vec![format!("source   {why}"), format!("disturbs {}", live::disturbs(source))];
+    let mut out = vec![format!("source   {why}"), format!("disturbs {}", source.sheet().disturbs)];
     out.extend(args.means.how_to_get(found, source));
-    if source == Source::Damon && args.whom.all {
+    if source.shows() == Shows::Regions && args.whom.all {
         out.push(format!(
             "sampled  the {MOST_DAMON} processes with most CPU time: DAMON has 1000 regions for \
              all of them"
@@ -318,7 +320,7 @@ fn summary(
         count(totals.processes, "process", "processes"),
         totals.ended
     );
-    if source != Source::Residency {
+    if source.shows() != Shows::Nothing {
         out += &format!(
             "; {} lost, {} silent {}",
             count(totals.lost, "event", "events"),

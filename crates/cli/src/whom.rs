@@ -9,7 +9,7 @@ use crate::live::{self, Found, SourceArg};
 use crate::program::{Program, Stop};
 use anyhow::Result;
 use homenode_core::engine::choice::lacks;
-use homenode_core::engine::seen::Source;
+use homenode_core::engine::seen::{Shows, Source};
 use homenode_live::people::Targets;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -82,18 +82,18 @@ impl Means {
     }
     /// The source that is named, if one is.
     pub(crate) const fn named(&self) -> Option<Source> {
-        self.source.named()
+        self.source.0
     }
     /// How to get heat where there is none and nobody asked for that; a sentence a source.
     ///
     /// * `source` – the one in use.
     pub(crate) fn how_to_get(&self, found: &Found, source: Source) -> Vec<String> {
-        if source != Source::Residency || self.source != SourceArg::Auto {
+        if source.shows() != Shows::Nothing || self.source.0.is_some() {
             return Vec::new();
         }
-        [Source::Damon, Source::HintFault, Source::Pmu]
-            .into_iter()
-            .filter_map(|s| {
+        Source::HEAT
+            .iter()
+            .filter_map(|&s| {
                 let lack = lacks(s, &found.facts).into_iter().next()?;
                 Some(format!("for heat {}: {lack}; {}", s.name(), lack.remedy()))
             })

@@ -24,6 +24,7 @@
 pub mod choice;
 pub mod order;
 pub mod seen;
+pub mod source;
 
 mod budget;
 mod decide;
@@ -52,7 +53,7 @@ use open::Open;
 use order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
 use plan::Plan;
 use process::Process;
-use seen::{Seen, Source};
+use seen::{Seen, Shows, Source};
 use span::Who;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -161,7 +162,7 @@ impl Engine {
         let moved = Bucket::new(pages_a_second, pages_a_second / 4);
         let cpu = u64::from(settings.cpu_permille.min(1000)) * 1_000_000_000;
         let mut lacks: BTreeSet<Evidence> = lacks.iter().copied().collect();
-        if source == Source::Residency {
+        if source.shows() == Shows::Nothing {
             lacks.insert(Evidence::Heat);
         }
         Self {

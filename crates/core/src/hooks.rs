@@ -71,7 +71,7 @@ pub struct SlowVerdict {
 
 /// A page that a hint fault wants moved, before its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Arrival {
     /// Its size.
     pub nr_pages: Pages,
     /// From a slow node to a fast one, while tiering is on.
@@ -116,7 +116,7 @@ pub struct InactivePage {
 
 /// An access that the processor sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sampled {
+pub struct SampledAccess {
     /// The base page.
     pub page: PageAt,
     /// Whether it is part of a huge page.
@@ -145,7 +145,7 @@ pub trait Hooks: Send {
     /// its zones.
     ///
     /// Source: specs/tiering.md#admission.
-    fn admit(&mut self, zones: Zones<'_>, e: &Entry) -> Admission {
+    fn admit(&mut self, zones: Zones<'_>, e: &Arrival) -> Admission {
         watermarks::admit_node(zones, e.nr_pages, AdmissionChoice::B, e.margin, e.wake)
     }
 
@@ -185,7 +185,7 @@ pub trait Hooks: Send {
     }
 
     /// An access that was sampled.
-    fn sampled(&mut self, s: &Sampled) {
+    fn sampled(&mut self, s: &SampledAccess) {
         let _ = s;
     }
 
@@ -212,7 +212,7 @@ impl Hooks for LinuxRules {}
 pub struct DownToMin;
 
 impl Hooks for DownToMin {
-    fn admit(&mut self, zones: Zones<'_>, e: &Entry) -> Admission {
+    fn admit(&mut self, zones: Zones<'_>, e: &Arrival) -> Admission {
         if !e.promotion {
             return LinuxRules.admit(zones, e);
         }

@@ -31,7 +31,7 @@ mod process;
 mod tests;
 
 use crate::engine::order::Act;
-use crate::engine::seen::{Seen, Source, Span, Who};
+use crate::engine::seen::{Seen, Shows, Source, Span, Who};
 use crate::tiering::tiers::Tiers;
 use crate::topology::Machine;
 use crate::units::{NodeId, Pages, Picos};
@@ -208,7 +208,7 @@ impl View {
     /// * `most` – pages asked for, about; more where more regions were told of. What is
     ///   longer is looked at in pieces that stand for the rest.
     pub fn ask(&mut self, most: Pages) -> Vec<Act> {
-        if !matches!(self.source, Source::Damon | Source::Pmu) || self.tiers.len() < 2 {
+        if !matches!(self.source.shows(), Shows::Regions | Shows::Samples) || self.tiers.len() < 2 {
             return Vec::new();
         }
         let open: Vec<(Who, u64)> =

@@ -229,7 +229,7 @@ impl LiveMachine {
         let source = parts.heat.source();
         let caps = Caps {
             source,
-            lacks: source.lacks().to_vec(),
+            lacks: source.sheet().lacks.to_vec(),
             moves: parts.mover.is_some(),
             affinity: false,
             knobs: false,

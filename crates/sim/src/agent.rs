@@ -14,10 +14,9 @@
 
 mod look;
 
-use crate::kernel::damon::Damon;
+use crate::heat;
 use crate::kernel::{Ctx, Ordered};
-use crate::program::{Homenode, Kdamond};
-use crate::ring::{Pmu, Probe};
+use crate::program::Homenode;
 use crate::simulation::Simulation;
 use crate::simulation::agent::{Agent, Job, Prices, Task, Work};
 use crate::tasks::Kind;
@@ -43,26 +42,11 @@ impl Agent {
             seen: price(Cost::EngineSeen),
         };
         let task = sim.start_daemon(Kind::Homenode, Box::new(Homenode));
-        let (mut kdamond, mut damon) = (None, None);
-        match source {
-            Source::Damon => {
-                damon = Some(Damon::new(seed, price(Cost::DamonCheck)));
-                kdamond = Some(sim.start_daemon(Kind::Kdamond, Box::new(Kdamond)));
-            }
-            Source::HintFault => {
-                sim.kernel.probe = Some(Box::new(Probe::new(price(Cost::HintProbe))));
-            }
-            Source::Pmu => {
-                let cpus = sim.machine.cpus.len();
-                sim.pmu = Some(Box::new(Pmu::new(cpus, price(Cost::PmuSample))));
-            }
-            Source::Residency => {}
-        }
+        let heat = heat::start(source, sim, seed);
         let alarm = sim.timeline.slot(Event::LookAround);
         sim.agent = Some(Box::new(Self {
             task,
-            kdamond,
-            source,
+            heat,
             prices,
             jobs: VecDeque::new(),
             out: Vec::new(),
@@ -70,8 +54,6 @@ impl Agent {
             known: BTreeMap::new(),
             read_at: None,
             watched: BTreeMap::new(),
-            damon,
-            damon_runs: false,
         }));
     }
 

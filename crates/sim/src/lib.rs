@@ -15,8 +15,9 @@
 //! Reading order: [`Setup`] and [`Simulation`] say what goes in and what comes out;
 //! `simulation` is what there is at a moment of time, `timeline`, `cpus`, `tasks` and
 //! `program` its parts, `executive` who has the next turn, `files` and `agent` (homenode's
-//! task) what works on it meanwhile, `hot` the loop of ordinary accesses, `kernel` what
-//! happens at an event, `memory` and `page` what memory is, `lists` how it is ordered.
+//! task, with its source in `heat`) what works on it meanwhile, `hot` the loop of ordinary
+//! accesses, `kernel` what happens at an event, `memory` and `page` what memory is, `lists`
+//! how it is ordered.
 //!
 //! A run is single-threaded and the same on every machine: integers, ordered
 //! maps, labelled random streams.
@@ -38,6 +39,7 @@ mod content;
 mod cpus;
 mod executive;
 mod figures;
+mod heat;
 mod hot;
 mod kernel;
 mod lifecycle;

@@ -21,7 +21,7 @@ use crate::simulation::agent::Agent;
 use crate::vmstat::Item;
 use crate::watch::By;
 use homenode_core::engine::order::{Act, Order};
-use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
+use homenode_core::engine::seen::{Seen, Shows, Source, Span, Who, ZoneSeen};
 use homenode_core::knobs::KnobError;
 use homenode_core::scenario::{Mempolicy, Process};
 use homenode_core::topology;
@@ -64,19 +64,8 @@ pub struct SimMachine {
 
 /// Knobs that a source needs, after those of the scenario: with them homenode alone
 /// moves pages between nodes, as far as the source leaves it a choice.
-///
-/// Hint faults come from the kernel's own scan, which needs tiering on. A rate limit of
-/// 0 refuses its promotions; but a fast node with plenty of room (1 GiB or a sixteenth
-/// of it above the promo mark) still takes every page that faults, since the kernel
-/// asks for room before it asks for the rate (specs/exceptions/numa-hint-source.md).
 pub fn knobs_for(source: Source) -> Vec<(String, String)> {
-    let all: &[(&str, &str)] = match source {
-        Source::HintFault => {
-            &[("numa_balancing", "3"), ("numa_balancing_promote_rate_limit_MBps", "0")]
-        }
-        Source::Damon | Source::Pmu | Source::Residency => &[("numa_balancing", "0")],
-    };
-    all.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()
+    source.sheet().knobs.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
 impl SimMachine {
@@ -86,7 +75,7 @@ impl SimMachine {
     /// [`SimError::Scenario`], where the source can't show anything: hint faults with
     /// `numa_balancing` off.
     pub fn new(mut sim: Simulation, source: Source) -> Result<Self, SimError> {
-        if source == Source::HintFault && !sim.kernel.knobs.numa_balancing.enabled() {
+        if source.shows() == Shows::Faults && !sim.kernel.knobs.numa_balancing.enabled() {
             return Err(SimError::Scenario(
                 "numa_balancing is 0, and without the kernel's scan there are no hint faults to \
                  see; set numa_balancing=3"
@@ -97,7 +86,7 @@ impl SimMachine {
         Agent::start(&mut sim, source, seed);
         let caps = Caps {
             source,
-            lacks: source.lacks().to_vec(),
+            lacks: source.sheet().lacks.to_vec(),
             moves: true,
             affinity: false,
             knobs: true,
@@ -118,7 +107,7 @@ impl SimMachine {
         let agent = self.sim.agent.as_ref().expect("started in new");
         Spent {
             homenode: self.sim.tasks[agent.task].ran,
-            kdamond: agent.kdamond.map_or(0, |k| self.sim.tasks[k].ran),
+            kdamond: agent.heat.thread().map_or(0, |k| self.sim.tasks[k].ran),
             sampled: self.sim.kernel.probe.as_ref().map_or(0, |p| p.spent)
                 + self.sim.pmu.as_ref().map_or(0, |p| p.spent),
         }

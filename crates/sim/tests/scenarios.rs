@@ -4,7 +4,7 @@
 //! After a change of the model that is meant to change runs:
 //! `UPDATE_EXPECT=1 cargo test -p homenode-sim --test scenarios`.
 
-use homenode_core::engine::seen::Source;
+use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::policy::Policy as _;
 use homenode_core::scenario::Scenario;
@@ -121,11 +121,11 @@ fn homenode_s_hashes_are_those_of_last_time() {
             }
         }
         let moved = engine.ledger().total().moved;
-        match source {
-            Source::Damon | Source::Pmu => assert!(moved.0 > 0, "{}", source.name()),
+        match source.shows() {
+            Shows::Regions | Shows::Samples => assert!(moved.0 > 0, "{}", source.name()),
             // The fast node is full of pages that hint faults never show.
-            Source::HintFault => {}
-            Source::Residency => assert_eq!(moved.0, 0),
+            Shows::Faults => {}
+            Shows::Nothing => assert_eq!(moved.0, 0),
         }
         (m.hash(), moved)
     };

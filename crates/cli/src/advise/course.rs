@@ -140,6 +140,6 @@ pub(super) fn run<M: Machine>(
 
 /// Evidence that a source lacks, by name.
 pub(super) fn missing(source: Source) -> String {
-    let names: BTreeSet<&str> = source.lacks().iter().map(|e| e.name()).collect();
+    let names: BTreeSet<&str> = source.sheet().lacks.iter().map(|e| e.name()).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }

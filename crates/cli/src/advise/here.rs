@@ -42,7 +42,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
         Err(e) => return Err(not_opened(e, &mut stop)),
     };
     let (source, why) = (opened.source, opened.why);
-    let mut source_notes = vec![why, format!("disturbs: {}", live::disturbs(source))];
+    let mut source_notes = vec![why, format!("disturbs: {}", source.sheet().disturbs)];
     if nothing.is_none() {
         source_notes.extend(args.means.how_to_get(&found, source));
     }
@@ -86,14 +86,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     }
     let mut facts = facts::live(&args.means.root, &found.probe, &found.machine, &found.tiers);
     facts.found = facts::found(&outcome);
-    let mut notes = Vec::new();
-    if source == Source::HintFault {
-        notes.push(
-            "hint faults come from the kernel's own scan, and the kernel moves pages at them too: \
-             part of what is shown it may have done itself"
-                .to_owned(),
-        );
-    }
+    let notes = source.sheet().beside.map(str::to_owned).into_iter().collect();
     let code = match &stop.program {
         None => 0,
         Some(program) => program.code().unwrap_or_else(|| {

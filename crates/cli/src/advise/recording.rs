@@ -2,7 +2,6 @@
 
 use super::effect::{Recorded, setup};
 use super::{Args, Looked, course, facts};
-use crate::live::SourceArg;
 use anyhow::{Result, anyhow};
 use homenode_core::engine::Settings;
 use homenode_core::engine::seen::Source;
@@ -15,10 +14,7 @@ use homenode_sim::replay::Rounds;
 
 /// Lets the engine look at the recorded program.
 pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
-    let source = match args.means.source {
-        SourceArg::Auto => Source::Damon,
-        other => other.named().unwrap_or(Source::Damon),
-    };
+    let source = args.means.named().unwrap_or(Source::HEAT[0]);
     let machine = &recorded.target.machine;
     let charge = recorded.charge(Rounds::Until(args.span().0), Mempolicy::Default);
     let setup = setup(&knobs_for(source));

@@ -19,6 +19,7 @@ fn a_text_becomes_a_column() {
         ("2", "mode-2: numa_balancing=2 demotion_enabled=true"),
         ("mode2@6.1", "mode-2@6.1 of 6.1: numa_balancing=2 demotion_enabled=true"),
         ("scenario", "scenario: "),
+        ("tpp@6.1", "tpp@6.1 of 6.1: numa_balancing=2 demotion_enabled=true"),
         ("homenode", "homenode-damon: numa_balancing=0 sees damon"),
         (
             "homenode@6.1:hint-fault",
@@ -89,6 +90,21 @@ fn a_program_may_bring_a_contender_of_its_own() {
     assert_eq!(column.name, "own@6.1");
     let error = all.parse(&["onw".to_owned()]).expect_err("another name");
     assert!(format!("{error:#}").contains("did you mean \"own\"?"), "{error:#}");
+}
+
+#[test]
+fn rules_inside_the_kernel_come_with_a_column_and_stand_alone() {
+    let column = |text: &str| Contenders::with(&[]).one(text).expect("a column");
+    let setup = |text: &str| column(text).setup(&Setup::default(), &[]);
+    assert!(setup("tpp").expect("a setting").hooks.is_some());
+    assert!(setup("mode2").expect("a setting").hooks.is_none());
+    assert!(column("tpp").notes()[0].starts_with("tpp, inside the simulated kernel: TPP as"));
+    let error = setup("tpp+admission=a").expect_err("two admissions");
+    assert_eq!(
+        error.to_string(),
+        "column tpp+admission=a: it has an admission of its own inside the kernel; leave \
+         admission=a out"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Findings as one JSON object.
 
 use super::Findings;
-use homenode_core::engine::choice::{Because, Decision, Known, Lack, cell, disturbs};
+use homenode_core::engine::choice::{Because, Decision, Known, Lack, cell};
 use homenode_core::engine::seen::Source;
 use homenode_live::probe::CAPABILITIES;
 use serde_json::{Map, Value, json};
@@ -41,7 +41,7 @@ fn source(found: &Findings, source: Source) -> Value {
         "source": source.name(),
         "offered": lacks.is_empty(),
         "lacks": lacks.iter().map(lack).collect::<Vec<_>>(),
-        "disturbs": disturbs(source),
+        "disturbs": source.sheet().disturbs,
         "decides": row,
     })
 }

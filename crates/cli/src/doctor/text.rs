@@ -2,8 +2,8 @@
 
 use super::Findings;
 use crate::nodes;
-use homenode_core::engine::choice::{Decision, Known, cell, disturbs};
-use homenode_core::engine::seen::Source;
+use homenode_core::engine::choice::{Decision, Known, cell};
+use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::units::{Bytes, count};
 use homenode_live::probe::{CAPABILITIES, meaning};
 
@@ -123,7 +123,9 @@ fn machine(found: &Findings, page: &mut Page) {
 fn heat(found: &Findings, source: Source, page: &mut Page) {
     let lacks = found.lacks(source);
     let offered = match lacks.as_slice() {
-        [] if source == Source::Residency => "offered: where pages are, without heat".to_owned(),
+        [] if source.shows() == Shows::Nothing => {
+            "offered: where pages are, without heat".to_owned()
+        }
         [] => "offered".to_owned(),
         some => {
             let some: Vec<String> = some.iter().map(ToString::to_string).collect();
@@ -131,7 +133,7 @@ fn heat(found: &Findings, source: Source, page: &mut Page) {
         }
     };
     page.line(source.name(), &offered);
-    page.line("", &format!("in use: {}", disturbs(source)));
+    page.line("", &format!("in use: {}", source.sheet().disturbs));
 }
 
 /// The row of this machine: what is decided how with each source.

@@ -6,11 +6,11 @@
 //!                    └──▶ choose: the offered source that decides best what is open here
 //! ```
 //!
-//! [`MATRIX`] is the one table of what each source can decide; `ARCHITECTURE.md` shows it.
+//! What each source can decide stands on its sheet ([`super::source`]); `ARCHITECTURE.md` shows all.
 //! Two of its rows part the sources: what is *cold* matters where a slow node could take it,
 //! *who* accesses matters where several nodes have CPUs. A row counts 2 where a source is
-//! exact and 1 where it is degraded; of equals the one that stands first in
-//! [`PREFERENCE`] is taken.
+//! exact and 1 where it is degraded; of equals the one with the lower
+//! rank is taken.
 //!
 //! Worked example: two sockets and no slow node. Cold memory has nowhere to go, so that row
 //! does not count. Who accesses does: DAMON counts 1 there, samples of a PMU 2. The PMU is
@@ -18,7 +18,7 @@
 //!
 //! Source: specs/sources.md#choice.
 
-use super::seen::Source;
+use super::seen::{Shows, Source};
 use std::fmt;
 
 crate::named! {
@@ -89,46 +89,15 @@ impl fmt::Display for Cell {
     }
 }
 
-const fn exact(note: &'static str) -> Cell {
+pub(super) const fn exact(note: &'static str) -> Cell {
     Cell { quality: Quality::Exact, note }
 }
-const fn degraded(note: &'static str) -> Cell {
+pub(super) const fn degraded(note: &'static str) -> Cell {
     Cell { quality: Quality::Degraded, note }
 }
-const NOT: Cell = Cell { quality: Quality::Unavailable, note: "" };
-
-const BY_CPUS: Cell = degraded("node of the process's CPUs, if it is one");
-const UNLOADED: Cell = degraded("unloaded latencies of the machine's file");
-
-/// Rows as [`Decision::ALL`], columns as [`Source::ALL`].
-pub const MATRIX: [[Cell; 4]; 7] = [
-    [exact(""), exact(""), exact(""), exact("")],
-    [
-        degraded("regions; a lower bound from 200 accesses a second and page on"),
-        degraded("what the scan marks; a lower bound from 250 on"),
-        degraded("one access in 10,007"),
-        NOT,
-    ],
-    [
-        exact("within a region"),
-        degraded("only what several threads use"),
-        degraded("by silence"),
-        NOT,
-    ],
-    [BY_CPUS, exact(""), exact(""), BY_CPUS],
-    [exact("when asked"), exact(""), exact("when asked"), exact("when asked")],
-    [exact(""), exact(""), exact(""), exact("")],
-    [UNLOADED, UNLOADED, UNLOADED, NOT],
-];
-
-/// Which source wins where several decide equally well: DAMON's cost is bounded by its
-/// regions, a PMU disturbs nothing of memory management, and with hint faults the kernel
-/// moves pages too.
-pub const PREFERENCE: [Source; 3] = [Source::Damon, Source::Pmu, Source::HintFault];
-
 /// The matrix's field for a machine that offers everything and has several nodes.
 pub fn at_best(decision: Decision, source: Source) -> Cell {
-    MATRIX[decision as usize][source as usize]
+    source.sheet().decides[decision as usize]
 }
 
 crate::named! {
@@ -225,7 +194,7 @@ pub struct Facts {
 }
 
 /// Bit of `numa_balancing`: pages go where they are accessed from.
-const NORMAL: u32 = 1;
+pub(super) const NORMAL: u32 = 1;
 
 /// Something that a source would need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -379,61 +348,7 @@ impl fmt::Display for Lack {
 /// What could not be seen is missing too: nothing is chosen on a guess. Residency lacks
 /// nothing.
 pub fn lacks(source: Source, facts: &Facts) -> Vec<Lack> {
-    let mut out = Vec::new();
-    let built = |is: Known, option, out: &mut Vec<Lack>| match is {
-        Known::Yes => {}
-        Known::No => out.push(Lack::NotBuilt(option)),
-        Known::Unseen => out.push(Lack::BuiltUnseen(option)),
-    };
-    match source {
-        Source::Damon => {
-            let d = &facts.damon;
-            built(d.sysfs, "CONFIG_DAMON_SYSFS", &mut out);
-            built(d.vaddr, "CONFIG_DAMON_VADDR", &mut out);
-            if d.may != Known::Yes {
-                out.push(Lack::NotAdmin);
-            }
-            if d.slots > 0 || d.running > 0 {
-                out.push(Lack::SlotTaken { slots: d.slots, running: d.running });
-            }
-            if d.module {
-                out.push(Lack::ModuleHolds);
-            }
-        }
-        Source::HintFault => {
-            let h = &facts.hints;
-            built(h.built, "CONFIG_NUMA_BALANCING", &mut out);
-            match h.mode {
-                // On one node no setting of it would help.
-                _ if facts.memory_nodes < 2 => out.push(Lack::OneNode),
-                _ if h.built == Known::No => {}
-                None => out.push(Lack::ModeUnseen),
-                Some(0) => out.push(Lack::BalancingOff),
-                Some(m) if m & NORMAL == 0 && facts.lower_nodes == 0 => {
-                    out.push(Lack::NothingSlow);
-                }
-                Some(_) => {}
-            }
-            built(h.bpf, "CONFIG_BPF_SYSCALL", &mut out);
-            built(h.btf, "CONFIG_DEBUG_INFO_BTF", &mut out);
-            if h.may != Known::Yes {
-                out.push(Lack::NoBpf);
-            }
-            if h.built != Known::No && h.function == Known::No {
-                out.push(Lack::NoFunction);
-            }
-        }
-        Source::Pmu => match facts.pmu {
-            Sampling::Opens => {}
-            Sampling::NoDevice => out.push(Lack::NoPmu),
-            Sampling::OwnForm => out.push(Lack::PmuForm),
-            Sampling::Refused => out.push(Lack::PerfRefused),
-            Sampling::Failed(errno) => out.push(Lack::PerfFailed(errno)),
-            Sampling::Unseen => out.push(Lack::PerfUnseen),
-        },
-        Source::Residency => {}
-    }
-    out
+    (source.sheet().missing)(facts)
 }
 
 /// The matrix's field on this machine: unavailable where the source is not offered, and
@@ -443,36 +358,13 @@ pub fn cell(decision: Decision, source: Source, facts: &Facts) -> Cell {
         return Cell { quality: Quality::Unavailable, note: "not offered here" };
     }
     let scans_all = facts.hints.mode.is_some_and(|m| m & NORMAL != 0);
-    match (decision, source) {
-        (Decision::Cold, Source::HintFault) if !scans_all => {
+    match (decision, source.shows()) {
+        (Decision::Cold, Shows::Faults) if !scans_all => {
             Cell { quality: Quality::Unavailable, note: "only lower tiers are scanned" }
         }
         (Decision::Accessor, _) if facts.cpu_nodes == 1 => exact("since one node has all CPUs"),
         (Decision::Place, _) if facts.memory_nodes == 1 => exact("since one node has all memory"),
         _ => at_best(decision, source),
-    }
-}
-
-/// What a source changes for others while it is in use.
-pub const fn disturbs(source: Source) -> &'static str {
-    match source {
-        Source::Damon => {
-            "clears accessed bits of the pages that it samples: reclaim still learns of them \
-             through the folio's young flag, MGLRU's walks and idle page tracking may miss them; \
-             a kernel thread checks up to 1000 regions every 5 ms"
-        }
-        Source::HintFault => {
-            "nothing that the kernel's balancing doesn't already do: it marks pages inaccessible, \
-             takes the faults, and moves pages and threads by its own rules; a BPF program runs \
-             at each such fault of every process"
-        }
-        Source::Pmu => {
-            "nothing of memory management: one counter of each CPU, which other users of perf \
-             then share by turns, and an interrupt for every few samples"
-        }
-        Source::Residency => {
-            "nothing: page tables are read, with the process's mmap lock held for reading"
-        }
     }
 }
 
@@ -547,13 +439,10 @@ pub fn choose(facts: &Facts) -> Choice {
             .map(|d| cell(d, source, facts).quality as u32)
             .sum()
     };
-    let mut offered: Vec<(u32, Source)> = PREFERENCE
-        .into_iter()
-        .filter(|s| lacks(*s, facts).is_empty())
-        .map(|s| (points(s), s))
-        .collect();
-    // Stable: of equals the preferred one stays first.
-    offered.sort_by_key(|(points, _)| std::cmp::Reverse(*points));
+    let heat = Source::HEAT.iter().copied();
+    let mut offered: Vec<(u32, Source)> =
+        heat.filter(|s| lacks(*s, facts).is_empty()).map(|s| (points(s), s)).collect();
+    offered.sort_by_key(|(points, s)| (std::cmp::Reverse(*points), s.sheet().rank));
     match offered[..] {
         [] => Choice { source: Source::Residency, why: Because::NoHeat },
         [(_, source)] => Choice { source, why: Because::OnlyOne },

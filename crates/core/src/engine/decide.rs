@@ -23,7 +23,7 @@ use super::nodes::saving;
 use super::order::{Evidence, Reason};
 use super::plan::{LookPiece, Piece, Plan};
 use super::process::Process;
-use super::seen::Source;
+use super::seen::Shows;
 use super::span::{Span, Who};
 use crate::units::{NodeId, Picos};
 use std::collections::{BTreeMap, VecDeque};
@@ -114,15 +114,15 @@ impl Engine {
         let mut spans = 0;
         for p in self.processes.values_mut().filter(|p| p.watched.is_some()) {
             spans += p.map.len() as u64;
-            match source {
+            match source.shows() {
                 // A source that has fallen silent says nothing by it; heat decays below.
-                Source::Pmu if !silent => {
+                Shows::Samples if !silent => {
                     p.map.fill(p.resident.0, now);
                     let watched = p.watched.unwrap_or(now);
                     p.map.fold_samples(p.folded, watched, now, &scales);
                 }
-                Source::HintFault => p.map.fold_faults(now, self.settings.interval, &scales),
-                _ => {}
+                Shows::Faults => p.map.fold_faults(now, self.settings.interval, &scales),
+                Shows::Samples | Shows::Regions | Shows::Nothing => {}
             }
             p.folded = now;
             if p.map.tidy(limit, now, &scales) {
@@ -415,12 +415,12 @@ impl Engine {
     ///
     /// Source: specs/engine.md#exploring.
     fn explore(&self, who: Who, p: &Process, looks: &mut Vec<LookPiece>) {
-        // DAMON's regions leave nothing out. Where silence is not coldness, memory that
-        // is found would make no room either.
-        let useful = match self.source {
-            Source::Pmu => true,
-            Source::HintFault => p.fast_faults.is_some(),
-            Source::Damon | Source::Residency => false,
+        // Regions leave nothing out. Where silence is not coldness, memory that is found
+        // would make no room either.
+        let useful = match self.source.shows() {
+            Shows::Samples => true,
+            Shows::Faults => p.fast_faults.is_some(),
+            Shows::Regions | Shows::Nothing => false,
         };
         if p.watched.is_none() || self.lack(Evidence::Heat) || !useful {
             return;

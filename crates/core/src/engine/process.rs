@@ -3,7 +3,7 @@
 use super::heat::{self, Cell, Map, Place, Scales, Told};
 use super::open::Open;
 use super::order::{Act, Benefit, Evidence, Fails, Reason};
-use super::seen::Source;
+use super::seen::Shows;
 use super::span::{Span, Who, overlaps};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
@@ -293,7 +293,7 @@ impl Engine {
     ///
     /// Source: specs/engine.md#silence.
     pub(super) fn silence_is_cold(&self, p: &Process, cell: &Cell, fast: bool) -> bool {
-        if self.source != Source::HintFault || !fast {
+        if self.source.shows() != Shows::Faults || !fast {
             return true;
         }
         let long = self.settings.long;

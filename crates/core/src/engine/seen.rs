@@ -3,36 +3,11 @@
 //! Every variant is something that some live source can show; a simulated machine
 //! shows no more than that. Times are the machine's clock in picoseconds since boot.
 
-use super::order::{Evidence, Fails, OrderId};
+use super::order::{Fails, OrderId};
+pub use super::source::{Shows, Source};
 pub use super::span::{Span, Who};
 use crate::tiering::watermarks::ZoneMarks;
 use crate::units::{NodeId, Pages, Picos};
-
-crate::named! {
-    /// Where heat comes from.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    pub enum Source {
-        /// DAMON's regions: heat and age, neither CPU nor node.
-        Damon => "damon",
-        /// NUMA hint faults: page, CPU's node, page's node, time since it was marked.
-        HintFault => "hint-fault",
-        /// Samples of a performance-monitoring unit: page, CPU's node.
-        Pmu => "pmu",
-        /// No heat at all: where pages are.
-        Residency => "residency",
-    }
-}
-
-impl Source {
-    /// What is never told with it. Where pages are can be looked up with any.
-    pub const fn lacks(self) -> &'static [Evidence] {
-        match self {
-            Self::Damon => &[Evidence::Cpu],
-            Self::HintFault | Self::Pmu => &[],
-            Self::Residency => &[Evidence::Heat, Evidence::Cpu],
-        }
-    }
-}
 
 /// A zone of a node as `/proc/zoneinfo` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

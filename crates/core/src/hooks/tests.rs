@@ -57,7 +57,7 @@ fn without_an_own_rule_linux_decides() {
 // specs/seeds.md#s1, choice a: promotions go down to min; other moves stop above high.
 #[test]
 fn choice_a_lets_promotions_alone_below_high() {
-    let entry = |promotion| Entry {
+    let entry = |promotion| Arrival {
         nr_pages: Pages(1),
         promotion,
         margin: Margin::Kernel,

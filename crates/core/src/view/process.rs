@@ -4,7 +4,7 @@ use super::pages::{Marks, Spans};
 use super::places::{Places, share, split};
 use super::{Heat, Row, by_tier};
 use crate::engine::heat::{count_rate, fault_rate, region_rate};
-use crate::engine::seen::{Source, Span, Who};
+use crate::engine::seen::{Shows, Source, Span, Who};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
@@ -159,7 +159,7 @@ impl Process {
         if self.gone || self.on.values().filter(|p| p.0 > 0).count() == 1 {
             return 0;
         }
-        if source == Source::Pmu {
+        if source.shows() == Shows::Samples {
             self.heard.places.begin();
             for span in self.heard.marks.runs() {
                 self.heard.places.add(span, 1);
@@ -197,7 +197,7 @@ impl Process {
         let local = self.node.and_then(|node| permille(here(node), resident.0));
         let local = local.filter(|_| !by_node.is_empty());
         let heat = self.heard.heat(source, time, hot, resident, &by_node, self.node);
-        let word = if source == Source::Residency { self.last.0 } else { self.told };
+        let word = if source.shows() == Shows::Nothing { self.last.0 } else { self.told };
         let row = Row {
             who,
             name: self.name.clone(),
@@ -256,8 +256,8 @@ impl Heard {
             Some(_) => Pages::ZERO,
             None => self.places.error(pages, rate),
         };
-        match source {
-            Source::Damon => {
+        match source.shows() {
+            Shows::Regions => {
                 let passes = u128::from(self.passes.max(1));
                 let touched = self.spans.pages().min(resident);
                 let very = Pages(narrow(self.hot / passes)).min(resident);
@@ -276,7 +276,7 @@ impl Heard {
                     local: at.map(|at| share(1000, at, &accesses) as u32),
                 })
             }
-            Source::HintFault => {
+            Shows::Faults => {
                 let touched = self.marks.pages();
                 let words = self.faults + self.untimed;
                 let on = self.marks.by_node();
@@ -296,7 +296,7 @@ impl Heard {
                     local: permille(self.local, words),
                 })
             }
-            Source::Pmu => {
+            Shows::Samples => {
                 let all = self.accesses.values().fold(0u64, |sum, n| sum.saturating_add(*n));
                 let from = |n| self.accesses.get(&n).copied().unwrap_or(0);
                 let touched = self.marks.pages();
@@ -313,7 +313,7 @@ impl Heard {
                     local: only.and_then(|on| permille(from(on), all)),
                 })
             }
-            Source::Residency => None,
+            Shows::Nothing => None,
         }
     }
 }

@@ -9,15 +9,12 @@
 //!
 //! Source: specs/sources.md.
 
-use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
-use crate::kernel::{Ctx, Kernel, TICK};
+use crate::kernel::Kernel;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
-use crate::ring::PERIOD;
 use crate::simulation::Simulation;
 use crate::simulation::agent::Agent;
-use crate::watch::By;
-use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
+use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
@@ -50,39 +47,11 @@ impl Proc {
 impl Agent {
     pub(super) fn watch(&mut self, sim: &mut Simulation, space: usize, who: Who) {
         self.watched.insert(space, who);
-        if let Some(probe) = &mut sim.kernel.probe {
-            probe.watched.insert(space);
-        }
-        if let Some(pmu) = &mut sim.pmu {
-            pmu.watched.insert(space);
-        }
-        if let (Some(damon), Some(kdamond)) = (&mut self.damon, self.kdamond) {
-            damon.add(&sim.kernel, space);
-            if !self.damon_runs {
-                self.damon_runs = true;
-                sim.wake(kdamond, By::Task(self.task));
-            }
-        }
+        self.heat.watch(sim, space);
     }
     pub(super) fn unwatch(&mut self, sim: &mut Simulation, space: usize) {
         self.watched.remove(&space);
-        if let Some(probe) = &mut sim.kernel.probe {
-            probe.watched.remove(&space);
-        }
-        if let Some(pmu) = &mut sim.pmu {
-            pmu.watched.remove(&space);
-        }
-        if let Some(damon) = &mut self.damon {
-            damon.remove(space);
-        }
-    }
-
-    /// DAMON's thread has its turn; when it wants the next, if it does.
-    pub(crate) fn damon_look(&mut self, kernel: &mut Kernel, ctx: &mut Ctx) -> Option<u64> {
-        let damon = self.damon.as_mut()?;
-        damon.look(kernel, ctx);
-        self.damon_runs = !damon.idle();
-        self.damon_runs.then_some(ctx.clock + SAMPLE)
+        self.heat.unwatch(sim, space);
     }
 
     /// Who lives, who has ended; what reading it takes.
@@ -117,54 +86,7 @@ impl Agent {
             let zones = sim.zones_seen(place);
             seen.push(Seen::Node { node: node.id, zones, load: None });
         }
-        match self.source {
-            Source::Damon => {
-                let told = self.damon.as_mut().map(Damon::take).unwrap_or_default();
-                for (space, regions) in told {
-                    let Some(&who) = self.watched.get(&space) else { continue };
-                    for r in regions {
-                        cost += p.region;
-                        seen.push(Seen::Region {
-                            who,
-                            span: Span { start: r.start, end: r.end },
-                            accessed: r.accessed,
-                            checks: CHECKS,
-                            every: Picos(SAMPLE),
-                            age: Picos(u64::from(r.age) * u64::from(CHECKS) * SAMPLE),
-                        });
-                    }
-                }
-            }
-            Source::HintFault => {
-                if let Some(probe) = &mut sim.kernel.probe {
-                    let (faults, lost) = probe.ring.drain();
-                    cost += p.event * faults.len() as u64;
-                    if lost > 0 {
-                        seen.push(Seen::Lost { events: lost });
-                    }
-                    for f in faults {
-                        let Some(&who) = self.watched.get(&f.space) else { continue };
-                        // Both ends were read from a clock that goes by ticks.
-                        let after = f.after_ms.map(|ms| Picos(Picos::from_ms(ms.into()).0 + TICK));
-                        seen.push(Seen::Fault { who, vpn: f.vpn, from: f.from, on: f.on, after });
-                    }
-                }
-            }
-            Source::Pmu => {
-                if let Some(pmu) = &mut sim.pmu {
-                    let (samples, lost) = pmu.ring.drain();
-                    cost += p.event * samples.len() as u64;
-                    if lost > 0 {
-                        seen.push(Seen::Lost { events: lost });
-                    }
-                    for s in samples {
-                        let Some(&who) = self.watched.get(&s.space) else { continue };
-                        seen.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period: PERIOD });
-                    }
-                }
-            }
-            Source::Residency => {}
-        }
+        cost += self.heat.tell(sim, &self.watched, &p, &mut seen);
         (cost, seen)
     }
 }

@@ -5,7 +5,7 @@ use super::{Ctx, Kernel};
 use crate::memory::{BLOCK, FRAME_ITEM, Memory};
 use crate::ring::{Pmu, SampleSeen};
 use homenode_core::costs::Cost;
-use homenode_core::hooks::{Hooks, MakeHooks, PageAt, Sampled};
+use homenode_core::hooks::{Hooks, MakeHooks, PageAt, SampledAccess};
 use homenode_core::topology::Machine;
 use homenode_core::units::HUGE_PAGES;
 use std::sync::mpsc::{Receiver, channel};
@@ -51,7 +51,7 @@ impl Kernel {
             let Some(item) = self.item_at(page) else { continue };
             let on = self.memory.node_id(self.memory.node_of(self.memory.word(item).zone()));
             let huge = self.memory.pages_of(item) > 1;
-            self.inside.rules.sampled(&Sampled { page, huge, on, now_ms });
+            self.inside.rules.sampled(&SampledAccess { page, huge, on, now_ms });
         }
         self.inside.samples = samples;
         while let Some(page) = self.inside.rules.next_split() {

@@ -6,7 +6,7 @@ use crate::memory::{BLOCK, FRAME_ITEM, Memory};
 use crate::page::{OnList, PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::ring::FaultSeen;
 use crate::vmstat::Item;
-use homenode_core::hooks::{Entry, PageAt, SlowFault};
+use homenode_core::hooks::{Arrival, PageAt, SlowFault};
 use homenode_core::numa::faults::{
     AccountedFault, CpuPid, FaultFlags, GroupFaults, Join, JoinFacts, Runtime, TaskFaults,
     is_accounted, join_rule,
@@ -495,9 +495,9 @@ impl Kernel {
     /// demotion.
     fn room_for(&mut self, dst: usize, n: u64, promotion: bool) -> Option<usize> {
         let (margin, wake) = (self.model.margin, self.wake_facts(dst));
-        let entry = Entry { nr_pages: Pages(n), promotion, margin, wake };
+        let arrival = Arrival { nr_pages: Pages(n), promotion, margin, wake };
         let mut zones = zones_of(&self.memory, &self.marks, dst);
-        let answer = self.inside.rules.admit(&mut zones, &entry);
+        let answer = self.inside.rules.admit(&mut zones, &arrival);
         drop(zones);
         if answer.wakes() {
             self.wake_kswapd(dst);

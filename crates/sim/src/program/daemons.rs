@@ -56,7 +56,7 @@ impl Program for Kdamond {
         let Some(mut agent) = sim.agent.take() else { return sim.block(id, On::Sleep) };
         let mut ctx = sim.daemon_ctx(id);
         let began = ctx.clock;
-        match agent.damon_look(&mut sim.kernel, &mut ctx) {
+        match agent.heat.turn(&mut sim.kernel, &mut ctx) {
             Some(next) => sim.sleep_until(id, next),
             None => sim.block(id, On::Sleep),
         }

@@ -8,9 +8,9 @@
 //!
 //! Here nothing takes time and nothing is looked at; that is `agent`'s.
 
-use crate::kernel::damon::Damon;
+use crate::heat::HeatSource;
 use homenode_core::engine::order::{Act, Fails, OrderId};
-use homenode_core::engine::seen::{Seen, Source, Span, Who};
+use homenode_core::engine::seen::{Seen, Span, Who};
 use homenode_core::knobs::Knob;
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -82,9 +82,7 @@ pub(crate) enum Job {
 pub(crate) struct Agent {
     /// Its task.
     pub(crate) task: usize,
-    /// DAMON's, where that is the source.
-    pub(crate) kdamond: Option<usize>,
-    pub(crate) source: Source,
+    pub(crate) heat: Box<dyn HeatSource>,
     pub(crate) prices: Prices,
     pub(crate) jobs: VecDeque<Job>,
     /// Seen and not delivered yet.
@@ -95,9 +93,6 @@ pub(crate) struct Agent {
     /// When processes were read last.
     pub(crate) read_at: Option<u64>,
     pub(crate) watched: BTreeMap<usize, Who>,
-    pub(crate) damon: Option<Damon>,
-    /// Whether DAMON's timer runs.
-    pub(crate) damon_runs: bool,
 }
 
 impl Agent {

@@ -9,7 +9,7 @@ use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::vmstat::Item;
 use homenode_core::hooks::{
-    Hooks, InactivePage, MakeHooks, NewPage, PageAt, Sampled, SlowFault, SlowVerdict,
+    Hooks, InactivePage, MakeHooks, NewPage, PageAt, SampledAccess, SlowFault, SlowVerdict,
 };
 use homenode_core::numa::filter::{Verdict, Why};
 use homenode_core::scenario::{Margin, Mempolicy, Pattern};
@@ -111,7 +111,7 @@ fn samples_reach_the_rules_and_what_they_name_is_split() {
         fn samples(&self) -> bool {
             true
         }
-        fn sampled(&mut self, s: &Sampled) {
+        fn sampled(&mut self, s: &SampledAccess) {
             assert_eq!(s.on, NodeId(0));
             if s.huge && s.page.vpn % 512 < 256 {
                 self.0.push(s.page);

@@ -1,0 +1,71 @@
+//! DAMON's regions, by a kernel thread of its own. Source: specs/sources.md.
+
+use super::HeatSource;
+use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
+use crate::kernel::{Ctx, Kernel};
+use crate::program::Kdamond;
+use crate::simulation::Simulation;
+use crate::simulation::agent::Prices;
+use crate::tasks::Kind;
+use crate::watch::By;
+use homenode_core::costs::Cost;
+use homenode_core::engine::seen::{Seen, Span, Who};
+use homenode_core::units::Picos;
+use std::collections::BTreeMap;
+
+pub(super) struct DamonRegions {
+    damon: Damon,
+    thread: usize,
+    /// Whether its timer runs.
+    runs: bool,
+}
+
+impl DamonRegions {
+    pub(super) fn start(sim: &mut Simulation, seed: u64) -> Self {
+        let damon = Damon::new(seed, sim.machine.costs.time(Cost::DamonCheck).0);
+        let thread = sim.start_daemon(Kind::Kdamond, Box::new(Kdamond));
+        Self { damon, thread, runs: false }
+    }
+}
+
+impl HeatSource for DamonRegions {
+    fn watch(&mut self, sim: &mut Simulation, space: usize) {
+        self.damon.add(&sim.kernel, space);
+        if !self.runs {
+            self.runs = true;
+            sim.wake(self.thread, By::Kernel);
+        }
+    }
+    fn unwatch(&mut self, _: &mut Simulation, space: usize) {
+        self.damon.remove(space);
+    }
+    fn tell(
+        &mut self,
+        _: &mut Simulation,
+        watched: &BTreeMap<usize, Who>,
+        prices: &Prices,
+        out: &mut Vec<Seen>,
+    ) -> u64 {
+        let before = out.len();
+        for (space, regions) in self.damon.take() {
+            let Some(&who) = watched.get(&space) else { continue };
+            out.extend(regions.into_iter().map(|r| Seen::Region {
+                who,
+                span: Span { start: r.start, end: r.end },
+                accessed: r.accessed,
+                checks: CHECKS,
+                every: Picos(SAMPLE),
+                age: Picos(u64::from(r.age) * u64::from(CHECKS) * SAMPLE),
+            }));
+        }
+        prices.region * (out.len() - before) as u64
+    }
+    fn thread(&self) -> Option<usize> {
+        Some(self.thread)
+    }
+    fn turn(&mut self, kernel: &mut Kernel, ctx: &mut Ctx) -> Option<u64> {
+        self.damon.look(kernel, ctx);
+        self.runs = !self.damon.idle();
+        self.runs.then_some(ctx.clock + SAMPLE)
+    }
+}

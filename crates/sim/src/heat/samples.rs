@@ -1,0 +1,49 @@
+//! Samples of the performance-monitoring unit. Source: specs/sources.md.
+
+use super::{HeatSource, tell_lost};
+use crate::ring::{PERIOD, Pmu};
+use crate::simulation::Simulation;
+use crate::simulation::agent::Prices;
+use homenode_core::costs::Cost;
+use homenode_core::engine::seen::{Seen, Who};
+use std::collections::BTreeMap;
+
+pub(super) struct PmuSamples;
+
+impl PmuSamples {
+    pub(super) fn start(sim: &mut Simulation) -> Self {
+        let (cpus, each) = (sim.machine.cpus.len(), sim.machine.costs.time(Cost::PmuSample).0);
+        // Rules inside the kernel may have switched it on before.
+        sim.pmu.get_or_insert_with(|| Box::new(Pmu::new(cpus, each)));
+        Self
+    }
+}
+
+impl HeatSource for PmuSamples {
+    fn watch(&mut self, sim: &mut Simulation, space: usize) {
+        if let Some(pmu) = &mut sim.pmu {
+            pmu.watched.insert(space);
+        }
+    }
+    fn unwatch(&mut self, sim: &mut Simulation, space: usize) {
+        if let Some(pmu) = &mut sim.pmu {
+            pmu.watched.remove(&space);
+        }
+    }
+    fn tell(
+        &mut self,
+        sim: &mut Simulation,
+        watched: &BTreeMap<usize, Who>,
+        prices: &Prices,
+        out: &mut Vec<Seen>,
+    ) -> u64 {
+        let Some(pmu) = &mut sim.pmu else { return 0 };
+        let (samples, lost) = pmu.ring.drain();
+        tell_lost(lost, out);
+        for s in &samples {
+            let Some(&who) = watched.get(&s.space) else { continue };
+            out.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period: PERIOD });
+        }
+        prices.event * samples.len() as u64
+    }
+}
