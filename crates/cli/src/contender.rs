@@ -22,6 +22,7 @@ use homenode_core::topology::Machine;
 use homenode_machine::Caps;
 use homenode_sim::Setup;
 use homenode_sim::machine::knobs_for;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 
 mod tpp;
@@ -224,10 +225,17 @@ impl Contenders {
         Ok(it)
     }
 
-    fn list(&self) -> String {
+    /// All of them, a line each.
+    pub(crate) fn list(&self) -> String {
         let width = self.0.iter().map(|c| c.name.len()).max().unwrap_or(0);
         let row = |c: &Candidate| format!("  {:width$}  {}", c.name, c.about);
         self.0.iter().map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The same as JSON.
+    pub(crate) fn to_json(&self) -> Value {
+        let one = |c: &Candidate| json!({"name": c.name, "aliases": c.aliases, "about": c.about});
+        self.0.iter().map(one).collect()
     }
 }
 

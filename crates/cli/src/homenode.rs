@@ -1,19 +1,17 @@
 //! Columns in which a policy drives in place of the kernel's balancing: their runs, and
-//! what tables say of them.
+//! what captions say of them.
 
 use crate::contender::{Contender, Drives};
 use anyhow::{Result, anyhow};
-use homenode_core::engine::order::{Fails, Reason};
+use homenode_core::engine::order::Reason;
 use homenode_core::engine::seen::Source;
-use homenode_core::engine::{Ledger, Settings, Verdict};
+use homenode_core::engine::{Ledger, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy;
 use homenode_core::units::Picos;
 use homenode_machine::{Machine as _, drive};
-use homenode_report::{Better, Figure, Group, ReplayRun};
 use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, Spent};
-use std::collections::BTreeSet;
 
 /// A simulation with or without a policy that drives it.
 pub(crate) enum Runner {
@@ -26,7 +24,7 @@ pub(crate) enum Runner {
 pub(crate) struct Own {
     pub(crate) ledger: Ledger,
     pub(crate) spent: Spent,
-    time: u64,
+    pub(crate) time: u64,
 }
 
 impl Own {
@@ -93,85 +91,6 @@ impl Runner {
             }),
         }
     }
-}
-
-/// homenode's moves are promotions and demotions too, though the kernel's counters of
-/// these do not count `move_pages`.
-pub(crate) fn add_moves(run: &mut ReplayRun, own: Option<&Own>) {
-    run.promoted += own.map_or(0, |own| own.moved(Reason::Hot));
-    run.demoted += own.map_or(0, |own| own.moved(Reason::MakeRoom));
-}
-
-/// What policies did and used, by column; no group where no column has one.
-pub(crate) fn group(contenders: &[&Contender], columns: &[Vec<Option<Own>>]) -> Option<Group> {
-    if columns.iter().flatten().all(Option::is_none) {
-        return None;
-    }
-    let mut figures = Vec::new();
-    let mut row = |name: &str, unit: &str, precision, get: &dyn Fn(&Own) -> f64| {
-        let of = |runs: &Vec<Option<Own>>| runs.iter().flatten().map(get).collect();
-        figures.push(Figure {
-            name: name.into(),
-            unit: unit.into(),
-            better: Better::Neither,
-            precision,
-            samples: columns.iter().map(of).collect(),
-        });
-    };
-    let s = |ps: u64| ps as f64 / 1e12;
-    row("its own CPU time", "s", 4, &|o| s(o.spent.homenode));
-    row("CPU time of DAMON's thread", "s", 4, &|o| s(o.spent.kdamond));
-    row("programs' time for being sampled", "s", 4, &|o| s(o.spent.sampled));
-    row("all of it, of one CPU", "%", 2, &|o| o.spent.all() as f64 * 100.0 / o.time.max(1) as f64);
-    for why in [
-        Reason::SlowStartOver,
-        Reason::PlaceUnknown,
-        Reason::Hot,
-        Reason::MakeRoom,
-        Reason::NearItsCpus,
-    ] {
-        if columns.iter().flatten().flatten().any(|o| o.ledger.orders(why).times > 0) {
-            let name = format!("orders: {}", why.name());
-            row(&name, "", 0, &|o| o.ledger.orders(why).times as f64);
-        }
-    }
-    row("pages tried", "", 0, &|o| o.ledger.total().tried.0 as f64);
-    row("pages moved", "", 0, &|o| o.ledger.total().moved.0 as f64);
-    type Cause = (&'static str, fn(&Fails) -> u64);
-    let causes: [Cause; 5] = [
-        ("no room", |f| f.no_room.0),
-        ("busy", |f| f.busy.0),
-        ("absent or elsewhere", |f| f.absent.0),
-        ("forbidden", |f| f.forbidden.0),
-        ("process gone", |f| f.gone.0),
-    ];
-    for (name, get) in causes {
-        row(&format!("not moved: {name}"), "", 0, &|o| get(&o.ledger.total().fails) as f64);
-    }
-    // What was left alone and why: a table without moves has to say what kept them.
-    let judged: BTreeSet<Verdict> = columns
-        .iter()
-        .flatten()
-        .flatten()
-        .flat_map(|o| o.ledger.verdicts.keys().copied())
-        .collect();
-    for verdict in judged {
-        let name = match verdict {
-            Verdict::Move { .. } => continue,
-            Verdict::Stay { why } => format!("left, a decision: {}", why.name()),
-            Verdict::Unknown { lacks } => format!("left, a decision: unknown {}", lacks.name()),
-        };
-        row(&name, "pages", 0, &|o| {
-            let pages = o.ledger.verdicts.get(&verdict).map_or(0, |t| t.pages);
-            pages as f64 / o.ledger.decisions.max(1) as f64
-        });
-    }
-    row("expected to save", "s", 4, &|o| o.ledger.saves.as_secs_f64());
-    row("expected to cost", "s", 4, &|o| o.ledger.costs.as_secs_f64());
-    row("events lost", "", 0, &|o| o.ledger.lost as f64);
-    let mut who: Vec<&str> = contenders.iter().filter_map(|c| Some(c.drives?.name)).collect();
-    who.dedup();
-    Some(Group { title: who.join(", "), figures })
 }
 
 /// Sentences for the caption about a policy of this name.

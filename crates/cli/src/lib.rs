@@ -8,6 +8,7 @@
 //! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
 //! processes ─▶ merge estimate ─▶ what same-page merging would save
 //! /proc, /sys ─▶ doctor ─▶ what this kernel and machine offer
+//! list ─▶ figures, columns, patterns: what there is to choose from
 //! processes ─▶ advise ─▶ what homenode would move and set; does neither
 //! processes ─▶ observe ─▶ where their memory is, how hot, over time
 //! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
@@ -21,6 +22,7 @@
 mod advise;
 mod contender;
 mod doctor;
+mod list;
 mod measure;
 mod merge;
 mod observe;
@@ -34,6 +36,7 @@ mod truth;
 mod workload;
 
 mod failure;
+mod figures;
 mod homenode;
 mod knobs;
 mod live;
@@ -73,6 +76,7 @@ struct Args {
 enum Command {
     Advise(advise::Args),
     Doctor(doctor::Args),
+    List(list::Args),
     Measure(measure::Args),
     Merge(merge::Args),
     Observe(observe::Args),
@@ -98,6 +102,7 @@ pub fn run_with(more: &[Candidate]) -> ExitCode {
     let done = match Args::parse().command {
         Command::Advise(args) => advise::run(&args, &contenders),
         Command::Doctor(args) => doctor::run(&args),
+        Command::List(args) => list::run(&args, &contenders),
         Command::Measure(args) => measure::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Observe(args) => observe::run(&args),

@@ -5,7 +5,7 @@ pub(crate) mod play;
 pub(crate) mod target;
 
 use crate::contender::{self, Contender, Contenders};
-use crate::homenode;
+use crate::figures::{self, Choice};
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
@@ -14,7 +14,7 @@ use anyhow::{Result, anyhow};
 use homenode_config::{AddNode, Size, parse_add_node};
 use homenode_core::knobs::Knobs;
 use homenode_core::units::{Picos, count};
-use homenode_report::{Better, Caption, ComparisonTable, Figure, Report, Snapshot};
+use homenode_report::{Caption, Report, Snapshot};
 use homenode_sim::replay::{Charge, Rounds};
 use homenode_sim::{Setup, Stretch};
 use load::Loaded;
@@ -75,6 +75,8 @@ pub(crate) struct Args {
         help = contender::HELP
     )]
     columns: Vec<String>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help = figures::HELP)]
+    figures: Vec<String>,
     /// Replay a recording in which threads ran all the same; its times come out wrong
     #[arg(long)]
     threads_anyway: bool,
@@ -102,6 +104,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     knobs::check(&args.set, &[], setup.version)?;
     knobs::check_columns(&args.set, setup.version)?;
     let columns = contenders.parse(&args.columns)?;
+    let choice = Choice::parse(&args.figures)?;
     // What a column can't be set to is told before minutes of replaying.
     columns.iter().try_for_each(|c| c.setup(&setup, &args.set).map(drop))?;
     let this = homenode_config::read_machine(&args.machine)?;
@@ -159,7 +162,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     };
     progress.say(&format!("replaying: {}", columns[0].title()));
     let base = one(&columns[0], Rounds::Until(args.span.0))?;
-    let rounds = base.ends.len() as u64;
+    let rounds = base.rounds().len() as u64;
     let rest = &columns[1..];
     if !rest.is_empty() {
         let names: Vec<String> = rest.iter().map(Contender::title).collect();
@@ -176,7 +179,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     }
     drop(progress);
 
-    let report = report(args, &setup, &loaded, &calibrated, &target, &shelves, &columns, &played);
+    let report =
+        report(args, &setup, &loaded, &calibrated, &target, &shelves, &columns, &played, &choice);
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(loaded.header.command.first());
@@ -186,7 +190,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             .iter()
             .zip(&played)
             .map(|(c, p)| {
-                let ends: Vec<f64> = p.ends.iter().map(|&e| e as f64 / 1e12).collect();
+                let ends: Vec<f64> = p.rounds().iter().map(|&e| e as f64 / 1e12).collect();
                 json!({"column": c.title(), "hash": format!("{:016x}", p.hash), "round_ends_s": ends})
             })
             .collect();
@@ -206,36 +210,12 @@ fn report(
     shelves: &[Shelf],
     columns: &[Contender],
     played: &[Played],
+    choice: &Choice,
 ) -> Report {
-    let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
-    let runs: Vec<(&str, Vec<_>)> =
-        columns.iter().zip(played).map(|(c, p)| (c.name.as_str(), vec![p.run.clone()])).collect();
-    let mut table = ComparisonTable::replay(&tiers, &runs);
-    if let Some(main) = table.groups.first_mut() {
-        let round = |name: &str, get: &dyn Fn(&Played) -> f64| Figure {
-            name: name.into(),
-            unit: "s".into(),
-            better: Better::Lower,
-            precision: 4,
-            samples: played.iter().map(|p| vec![get(p) / 1e12]).collect(),
-        };
-        let first = |p: &Played| p.ends.first().copied().unwrap_or(0) as f64;
-        let last = |p: &Played| match p.ends[..] {
-            [.., before, last] => (last - before) as f64,
-            _ => first(p),
-        };
-        let mean = |p: &Played| p.run.time_ns as f64 * 1e3 / p.ends.len().max(1) as f64;
-        main.figures.splice(
-            1..1,
-            [
-                round("time of a round, mean", &mean),
-                round("time of the first round", &first),
-                round("time of the last round", &last),
-            ],
-        );
-    }
-    let own: Vec<Vec<_>> = played.iter().map(|p| vec![p.own.clone()]).collect();
-    table.groups.splice(1..1, homenode::group(&columns.iter().collect::<Vec<_>>(), &own));
+    let contenders: Vec<&Contender> = columns.iter().collect();
+    let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+    let runs: Vec<Vec<_>> = played.iter().map(|p| vec![&p.figures]).collect();
+    let table = figures::table(&contenders, &names, &runs, shelves, setup.version, None, choice);
 
     let knobs: Vec<String> =
         columns.iter().map(|c| format!("{}: {}", c.title(), c.settings())).collect();
@@ -268,7 +248,7 @@ fn report(
         workload: loaded.workload(),
         kernel: format!("Linux {}'s rules; {}", setup.version, crate::sim::KERNEL),
         scales: Vec::new(),
-        loops: played.first().map_or(0, |p| p.ends.len() as u64),
+        loops: played.first().map_or(0, |p| p.rounds().len() as u64),
         seeds: vec![setup.seed],
         notes,
         warnings,

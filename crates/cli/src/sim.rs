@@ -1,22 +1,19 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
-mod merging;
-mod processes;
-
 use crate::contender::{self, Contender, Contenders};
-use crate::homenode::{self, Own, Runner};
+use crate::figures::{self, Choice, RunFigures};
+use crate::homenode::Runner;
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Rights, Scenario, Step};
+use homenode_core::scenario::{FileOp, Rights, Scenario};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
-use homenode_report::{Caption, ComparisonTable, ReplayRun, Report};
+use homenode_report::{Caption, Report};
 use homenode_sim::files::Outcome;
-use homenode_sim::vmstat::Item;
-use homenode_sim::{MergeFigures, ProcessFigures, Setup, Simulation};
+use homenode_sim::{ProcessFigures, Setup, Simulation};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -64,32 +61,30 @@ pub(crate) struct Args {
         help = contender::HELP
     )]
     columns: Vec<String>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help = figures::HELP)]
+    figures: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 /// What one run left.
-struct Run {
+struct SimRun {
     seed: u64,
     hash: u64,
-    run: ReplayRun,
-    processes: Vec<ProcessFigures>,
+    figures: RunFigures,
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
-    own: Option<Own>,
-    /// What merging reached, where the scenario may merge.
-    merge: Option<MergeFigures>,
 }
 
 /// A column and its runs, one for each seed.
-struct Column {
+struct SimColumn {
     contender: Contender,
     setup: Setup,
-    runs: Vec<Run>,
+    runs: Vec<SimRun>,
 }
 
-impl Column {
+impl SimColumn {
     /// What its runs are told apart by, where it is not the scenario as it is.
     fn told(&self) -> Option<String> {
         (self.contender.name != "scenario").then(|| self.contender.title())
@@ -113,6 +108,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             (file.scenario, machine)
         }
     };
+    let choice = Choice::parse(&args.figures)?;
     let mut setup = Setup::of(&scenario);
     // The scenario's own first, so that an error names the right source.
     knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
@@ -123,12 +119,12 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     if chosen.iter().all(|c| c.balances()) {
         knobs::check_columns(&set, setup.version)?;
     }
-    let column = |contender: Contender| -> Result<Column> {
+    let column = |contender: Contender| -> Result<SimColumn> {
         let contender = contender.on(&machine)?;
         let setup = contender.setup(&setup, &set)?;
-        Ok(Column { contender, setup, runs: Vec::new() })
+        Ok(SimColumn { contender, setup, runs: Vec::new() })
     };
-    let mut columns: Vec<Column> = chosen.into_iter().map(column).collect::<Result<_>>()?;
+    let mut columns: Vec<SimColumn> = chosen.into_iter().map(column).collect::<Result<_>>()?;
 
     let shelves = nodes::shelves(&machine, setup.version);
     let last = scenario.seed.checked_add(args.seeds.get() as u64 - 1);
@@ -136,7 +132,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let seeds: Vec<u64> = (scenario.seed..=last).collect();
     let jobs: Vec<(usize, u64)> =
         (0..columns.len()).flat_map(|c| seeds.iter().map(move |&s| (c, s))).collect();
-    let mut runs: Vec<Run> = {
+    let mut runs: Vec<SimRun> = {
         let progress = Progress::new(jobs.len() as u64);
         progress.murmur(&format!("{}: {}", scenario.name, count(jobs.len() as u64, "run", "runs")));
         let all = parallel::map(parallel::jobs(args.jobs), &jobs, |&(c, seed)| {
@@ -152,12 +148,12 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     for column in columns.iter_mut().rev() {
         column.runs = runs.split_off(runs.len() - seeds.len());
     }
-    let report = report(&machine, &scenario, &shelves, &columns);
-    let runs: Vec<(&Column, &Run)> =
+    let report = report(&machine, &scenario, &shelves, &columns, &choice);
+    let runs: Vec<(&SimColumn, &SimRun)> =
         columns.iter().flat_map(|c| c.runs.iter().map(move |r| (c, r))).collect();
     let ids: Vec<u16> = machine.nodes.iter().map(|n| n.id.0).collect();
     // One run needs no name.
-    let name_of = |c: &Column, r: &Run| {
+    let name_of = |c: &SimColumn, r: &SimRun| {
         let seed = (seeds.len() > 1).then(|| format!(" with seed {}", r.seed));
         let column = c.told().map(|name| format!(" in {name}"));
         seed.into_iter().chain(column).collect::<String>()
@@ -168,7 +164,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         all["runs"] = runs
             .iter()
             .map(|(column, run)| {
-                let of = run.processes.iter().map(|p| process(p, &ids));
+                let of = run.figures.processes.iter().map(|p| process(p, &ids));
                 let processes: Vec<Value> = of.collect();
                 let mut it = json!({
                     "column": column.contender.column(&scenario.name),
@@ -176,8 +172,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
                 });
-                if let Some(m) = &run.merge {
-                    it["merge"] = merging::json(m, column.setup.version);
+                if let Some(m) = &run.figures.merge {
+                    it["merge"] = figures::merging_json(m, column.setup.version);
                 }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
@@ -283,7 +279,7 @@ fn one(
     setup: &Setup,
     contender: &Contender,
     shelves: &[Shelf],
-) -> Result<Run> {
+) -> Result<SimRun> {
     let scenario = contender.scenario(scenario);
     let sim = Simulation::new(machine, &scenario, setup)?;
     let mut runner = Runner::new(sim, contender, setup.version)?;
@@ -292,13 +288,9 @@ fn one(
     if let Some(e) = sim.error() {
         bail!("{e}");
     }
-    let processes = sim.processes();
-    let own = runner.own();
-    let mut run = figures(sim, sim.now(), shelves);
-    homenode::add_moves(&mut run, own.as_ref());
     let files = sim.outcomes().to_vec();
-    let merge = sim.merging();
-    Ok(Run { seed: setup.seed, hash: runner.hash(), run, processes, files, own, merge })
+    let figures = RunFigures::of(&runner, sim.now(), shelves);
+    Ok(SimRun { seed: setup.seed, hash: runner.hash(), figures, files })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
@@ -343,47 +335,20 @@ fn process(p: &ProcessFigures, ids: &[u16]) -> Value {
     })
 }
 
-/// What a table shows of a run that took `time_ps`.
-pub(crate) fn figures(sim: &Simulation, time_ps: u64, shelves: &[Shelf]) -> ReplayRun {
-    let stat = sim.vmstat();
-    let processes = sim.processes();
-    let accesses_of = |place: usize| -> u64 {
-        processes.iter().filter_map(|p| p.accesses.get(place)).map(|a| a[0] + a[1]).sum()
-    };
-    let moved: u64 = sim.moved().iter().flatten().sum();
-    ReplayRun {
-        time_ns: time_ps / 1000,
-        accesses: shelves.iter().map(|s| s.places.iter().map(|&p| accesses_of(p)).sum()).collect(),
-        promoted: stat.get(Item::PgpromoteSuccess),
-        demoted: stat.get(Item::PgdemoteKswapd) + stat.get(Item::PgdemoteDirect),
-        moved_bytes: moved * homenode_core::units::PAGE_SIZE,
-        vmstat: Item::ALL.iter().map(|i| (i.name().to_owned(), stat.get(*i))).collect(),
-    }
-}
-
-fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Report {
+fn report(
+    machine: &Machine,
+    scenario: &Scenario,
+    shelves: &[Shelf],
+    columns: &[SimColumn],
+    choice: &Choice,
+) -> Report {
     let (setup, runs) = (&columns[0].setup, &columns[0].runs);
-    let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
-    let all: Vec<(&str, Vec<ReplayRun>)> = columns
-        .iter()
-        .map(|c| {
-            let runs = c.runs.iter().map(|r| r.run.clone()).collect();
-            (c.contender.column(&scenario.name), runs)
-        })
-        .collect();
-    let mut table = ComparisonTable::replay(&tiers, &all);
-    let own: Vec<Vec<Option<Own>>> =
-        columns.iter().map(|c| c.runs.iter().map(|r| r.own.clone()).collect()).collect();
-    table.groups.splice(
-        1..1,
-        homenode::group(&columns.iter().map(|c| &c.contender).collect::<Vec<_>>(), &own),
-    );
-    let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
-    if scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks)) {
-        table.groups.insert(1, processes::group(scenario, shelves, columns));
-    }
-    let counters = table.groups.len() - 1;
-    table.groups.splice(counters..counters, merging::group(columns));
+    let contenders: Vec<&Contender> = columns.iter().map(|c| &c.contender).collect();
+    let names: Vec<&str> = contenders.iter().map(|c| c.column(&scenario.name)).collect();
+    let all: Vec<Vec<&RunFigures>> =
+        columns.iter().map(|c| c.runs.iter().map(|r| &r.figures).collect()).collect();
+    let table =
+        figures::table(&contenders, &names, &all, shelves, setup.version, Some(scenario), choice);
     let mut caption = Caption {
         wrong: None,
         machine: format!("{}: {}", machine.name, machine.about),
@@ -418,7 +383,7 @@ fn report(machine: &Machine, scenario: &Scenario, shelves: &[Shelf], columns: &[
     }
     caption.notes.extend(homenode_config::notes(scenario));
     for r in columns.iter().flat_map(|c| &c.runs) {
-        for p in &r.processes {
+        for p in &r.figures.processes {
             if let Some(why) = &p.killed {
                 let text = format!("with seed {} the process {} was killed: {why}", r.seed, p.name);
                 caption.warnings.push(text);

@@ -13,7 +13,8 @@ use crate::machine::node_id;
 use crate::map::content;
 use crate::policy::policy;
 use crate::tree::{Cur, Fields};
-use homenode_core::scenario::{Again, Pattern, Step, TouchOrder, Until};
+use homenode_core::pattern::{Allowed, PATTERNS, Parameter};
+use homenode_core::scenario::{Again, Step, TouchOrder, Until};
 use homenode_core::units::Picos;
 
 /// A step of a process that has these maps.
@@ -117,60 +118,23 @@ fn access<'a>(
     c: &Cur<'a>,
     map: impl Fn(&Fields<'a>) -> Result<String, ConfigError>,
 ) -> Result<Step, ConfigError> {
-    const ALL: &[&str] = &[
-        "do",
-        "map",
-        "pattern",
-        "write",
-        "compute",
-        "accesses",
-        "time",
-        "sd",
-        "theta",
-        "size",
-        "share",
-        "every",
-        "deviation",
-        "alpha",
-        "stride",
-    ];
-    let t = c.table(ALL)?;
-    let kind = t.get("pattern")?.word(&[
-        ("uniform", 0),
-        ("gauss", 1),
-        ("zipf", 2),
-        ("sequential", 3),
-        ("hot-spot", 4),
-        ("normal", 5),
-        ("normal_ih", 6),
-        ("pareto", 7),
-        ("linear", 8),
-    ])?;
-    // pmbench's shape is 1 where it isn't given, in the unit of the pattern.
-    let shape = |key, unit: u64, high: u64| t.opt(key).map_or(Ok(unit), |c| c.int(1, high));
-    let (pattern, own): (Pattern, &[&str]) = match kind {
-        0 => (Pattern::Uniform, &[]),
-        1 => (Pattern::Gauss { sd: t.get("sd")?.thousandths(1, 1000)? }, &["sd"]),
-        2 => (Pattern::Zipf { theta: t.get("theta")?.thousandths(1, 2000)? }, &["theta"]),
-        3 => (Pattern::Sequential, &[]),
-        5 => {
-            let deviation = shape("deviation", 1, 1 << 31)? as u32;
-            (Pattern::Normal { deviation }, &["deviation"])
-        }
-        6 => (Pattern::NormalIh, &[]),
-        7 => (Pattern::Pareto { alpha: shape("alpha", 1000, 10_000)? as u32 }, &["alpha"]),
-        8 => (Pattern::Linear { stride: shape("stride", 1, 1 << 31)? as u32 }, &["stride"]),
-        _ => (
-            Pattern::HotSpot {
-                size: t.get("size")?.thousandths(1, 1000)?,
-                share: t.get("share")?.thousandths(0, 1000)?,
-                every: t.get("every")?.positive_time()?,
-            },
-            &["size", "share", "every"],
-        ),
+    const COMMON: [&str; 7] = ["do", "map", "pattern", "write", "compute", "accesses", "time"];
+    let parameters = || PATTERNS.iter().flat_map(|kind| kind.parameters).map(|p| p.key);
+    let t = c.table(&COMMON.into_iter().chain(parameters()).collect::<Vec<_>>())?;
+    let kinds: Vec<_> = PATTERNS.iter().map(|kind| (kind.name, kind)).collect();
+    let kind = t.get("pattern")?.word(&kinds)?;
+    let value = |p: &Parameter| match (t.opt(p.key), p.default) {
+        (None, Some(default)) => Ok(default),
+        (None, None) => t.get(p.key).map(|_| 0),
+        (Some(c), _) => match p.allowed {
+            Allowed::Thousandths(low, high) => c.thousandths(low, high).map(u64::from),
+            Allowed::Number(low, high) => c.int(low, high),
+            Allowed::Time => c.positive_time().map(|time| time.0),
+        },
     };
-    for key in ["sd", "theta", "size", "share", "every", "deviation", "alpha", "stride"] {
-        if let Some(c) = t.opt(key).filter(|_| !own.contains(&key)) {
+    let values: Vec<u64> = kind.parameters.iter().map(value).collect::<Result<_, _>>()?;
+    for key in parameters().filter(|key| kind.parameters.iter().all(|p| p.key != *key)) {
+        if let Some(c) = t.opt(key) {
             return Err(c.error("this pattern has no such key"));
         }
     }
@@ -190,7 +154,7 @@ fn access<'a>(
     };
     Ok(Step::Access {
         map: map(&t)?,
-        pattern,
+        pattern: kind.with(&values),
         write: t.opt("write").map_or(Ok(0), |w| w.thousandths(0, 1000))?,
         compute: t.opt("compute").map_or(Ok(Picos::ZERO), |c| c.time())?,
         until,

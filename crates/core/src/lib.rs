@@ -5,8 +5,9 @@
 //! reason. The simulated kernel calls the rules inline; the live machine will
 //! call the same ones.
 //!
-//! Reading order: [`units`], [`costs`], [`topology`], [`scenario`], [`kernel`],
-//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], the [`hooks`] where they stand in a kernel, the [`engine`] on top of
+//! Reading order: [`units`], [`costs`], [`topology`], [`pattern`], [`scenario`], [`kernel`],
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], the [`hooks`] where
+//! they stand in a kernel, the [`engine`] on top of
 //! them, and the [`view`], which decides nothing and says what is where; last [`advice`].
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod kernel;
 pub mod knobs;
 pub mod ksm;
 pub mod numa;
+pub mod pattern;
 pub mod policy;
 pub mod scenario;
 pub mod tiering;

@@ -3,6 +3,8 @@
 //! The machine comes apart from it, so that one scenario can be run on several.
 //! `homenode-config` reads scenarios from TOML; `homenode-sim` runs them.
 
+pub use crate::pattern::Pattern;
+
 use crate::knobs::Errno;
 use crate::units::{Bytes, CpuId, NodeId, Pages, Picos};
 
@@ -446,60 +448,4 @@ pub enum Until {
     Accesses(u64),
     /// After so much virtual time.
     Time(Picos),
-}
-
-/// Which pages of a mapping are accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// All alike.
-    Uniform,
-    /// Normal around the middle; `sd` is the deviation in thousandths of the mapping.
-    Gauss {
-        /// Deviation in thousandths of the mapping's pages, 1 to 1000.
-        sd: u32,
-    },
-    /// Rank-frequency with exponent `theta` in thousandths, ranks spread over the mapping.
-    Zipf {
-        /// Exponent in thousandths, 1 to 2000.
-        theta: u32,
-    },
-    /// Normal around the middle, its deviation in pages; what would lie outside the
-    /// mapping goes to the page in the middle. pmbench's `normal`.
-    ///
-    /// Source: specs/pmbench.md#patterns.
-    Normal {
-        /// Deviation in pages, 1 to 2^31; 1 is pmbench's own.
-        deviation: u32,
-    },
-    /// The mean of twelve uniform numbers: a deviation of a twelfth of the mapping,
-    /// and nothing outside. pmbench's `normal_ih`.
-    ///
-    /// Source: specs/pmbench.md#patterns.
-    NormalIh,
-    /// Bounded Pareto, the hottest page first. pmbench's `pareto`.
-    ///
-    /// Source: specs/pmbench.md#patterns.
-    Pareto {
-        /// Index in thousandths, 1 to 10000; 1000 is pmbench's own.
-        alpha: u32,
-    },
-    /// Every `stride`-th page, from the next one beside the start again at the end.
-    /// pmbench's `linear`.
-    ///
-    /// Source: specs/pmbench.md#patterns.
-    Linear {
-        /// Pages from one access to the next, 1 to 2^31.
-        stride: u32,
-    },
-    /// One page after the other, from the start again at the end.
-    Sequential,
-    /// A hot part, uniform in itself, that moves on.
-    HotSpot {
-        /// Size of the hot part in thousandths of the mapping.
-        size: u32,
-        /// Share of the accesses that go there, in thousandths.
-        share: u32,
-        /// After how much virtual time it moves on by its own size.
-        every: Picos,
-    },
 }

@@ -26,7 +26,7 @@ pub use advise::{
 };
 pub use caption::{Caption, Scale};
 pub use cell::Better;
-pub use comparison::{ComparisonTable, Figure, Group, ReplayRun};
+pub use comparison::{Compared, ComparisonTable, Figure, Section};
 pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
 pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use observe::{ObserveOrder, ObserveTable};

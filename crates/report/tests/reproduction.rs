@@ -2,21 +2,19 @@
 
 use expect_test::expect;
 use homenode_report::{
-    Better, Caption, ComparisonTable, Conclusion, Figure, Group, Reproduced, Reproduction, Surface,
+    Better, Caption, ComparisonTable, Conclusion, Figure, Reproduced, Reproduction, Section,
+    Surface,
 };
 
 fn reproduction() -> Reproduction {
     let table = ComparisonTable {
         columns: vec!["off-5.18".into(), "mode 2/b-5.18".into()],
-        groups: vec![Group {
+        groups: vec![Section {
             title: "score".into(),
-            figures: vec![Figure {
-                name: "1.25 x".into(),
-                unit: "M/s".into(),
-                better: Better::Higher,
-                precision: 2,
-                samples: vec![vec![50.0, 51.0], vec![99.0, 100.0]],
-            }],
+            figures: vec![
+                Figure::new("{}", "M/s", Better::Higher, 2, "pmbench's score")
+                    .compared_of("1.25 x", vec![vec![50.0, 51.0], vec![99.0, 100.0]]),
+            ],
         }],
     };
     let surface = Surface {

@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use homenode_report::{
-    Better, Caption, Column, ComparisonTable, Figure, Glyphs, Group, Mean, MeasuredTable,
-    ReplayRun, Report, Scale, Series, Snapshot, heat_picture,
+    Better, Caption, Column, ComparisonTable, Figure, Glyphs, Mean, MeasuredTable, Report, Scale,
+    Section, Series, Snapshot, heat_picture,
 };
 
 fn hackbench() -> MeasuredTable {
@@ -88,26 +88,58 @@ fn the_mean_row_is_byte_by_byte_mmtests() {
     assert_eq!(&row[at..], "0.4489 (   0.00%)        0.4239 *   5.57%*");
 }
 
-fn runs() -> Vec<(&'static str, Vec<ReplayRun>)> {
-    let run = |time_ms: u64, fast: u64, promoted: u64| ReplayRun {
-        time_ns: time_ms * 1_000_000,
-        accesses: vec![fast, 1_000_000 - fast],
-        promoted,
-        demoted: promoted / 2,
-        moved_bytes: (promoted + promoted / 2) * 4096,
-        vmstat: vec![
-            ("numa_hint_faults".into(), promoted * 3),
-            ("pgpromote_success".into(), promoted),
-            ("pgdemote_kswapd".into(), promoted / 2),
-            ("pgdemote_direct".into(), 0),
-        ],
-    };
+/// A run of so much time, a share of a million accesses on the fast tier, and pages moved up.
+#[derive(Clone, Copy)]
+struct Run(f64, f64, f64);
+
+impl Run {
+    fn moved_mb(&self) -> f64 {
+        (self.2 + self.2 / 2.0) * 4096.0 / 1e6
+    }
+}
+
+type Runs = (&'static str, Vec<Run>);
+
+fn runs() -> Vec<Runs> {
     vec![
-        ("off", vec![run(120_000, 500_000, 0), run(121_000, 501_000, 0)]),
-        ("mode 1", vec![run(122_000, 500_500, 0), run(120_500, 501_500, 0)]),
-        ("mode 2", vec![run(100_000, 900_000, 70_000), run(100_200, 905_000, 71_000)]),
-        ("weighted interleave-3:1", vec![run(125_000, 250_000, 0), run(125_100, 251_000, 0)]),
+        ("off", vec![Run(120.0, 500_000.0, 0.0), Run(121.0, 501_000.0, 0.0)]),
+        ("mode 1", vec![Run(122.0, 500_500.0, 0.0), Run(120.5, 501_500.0, 0.0)]),
+        ("mode 2", vec![Run(100.0, 900_000.0, 70_000.0), Run(100.2, 905_000.0, 71_000.0)]),
+        ("weighted interleave-3:1", vec![Run(125.0, 250_000.0, 0.0), Run(125.1, 251_000.0, 0.0)]),
     ]
+}
+
+/// A table of these runs, of figures that only this test knows.
+fn table(runs: &[Runs]) -> ComparisonTable {
+    let row = |figure: Figure, of: fn(&Run) -> f64| {
+        figure.compared(runs.iter().map(|(_, all)| all.iter().map(of).collect()).collect())
+    };
+    let (lower, higher, neither) = (Better::Lower, Better::Higher, Better::Neither);
+    let main = vec![
+        row(Figure::new("time", "s", lower, 4, ""), |r| r.0),
+        row(Figure::new("accesses", "M/s", higher, 3, ""), |r| 1.0 / r.0),
+        row(Figure::new("accesses in DRAM", "%", higher, 2, ""), |r| r.1 / 1e4),
+        row(Figure::new("accesses in CXL", "%", neither, 2, ""), |r| (1e6 - r.1) / 1e4),
+        row(Figure::count("pages promoted", ""), |r| r.2),
+        row(Figure::count("pages demoted", ""), |r| r.2 / 2.0),
+        row(Figure::new("moved", "MB", neither, 1, ""), Run::moved_mb),
+        row(Figure::new("spent on moving", "MB/s", neither, 1, ""), |r| r.moved_mb() / r.0),
+    ];
+    let mut counters = Vec::new();
+    if runs.iter().flat_map(|(_, all)| all).any(|r| r.2 > 0.0) {
+        counters = vec![
+            row(Figure::count("numa_hint_faults", ""), |r| r.2 * 3.0),
+            row(Figure::count("pgpromote_success", ""), |r| r.2),
+            row(Figure::count("pgdemote_kswapd", ""), |r| r.2 / 2.0),
+        ];
+    }
+    ComparisonTable {
+        columns: runs.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        groups: vec![
+            Section { title: String::new(), figures: main },
+            Section { title: "vmstat".into(), figures: counters },
+        ],
+    }
 }
 
 #[test]
@@ -133,13 +165,13 @@ fn replays_compared() {
         numa_hint_faults                   0                        0                   211500                        0
         pgpromote_success                  0                        0                    70500                        0
         pgdemote_kswapd                    0                        0                    35250                        0
-    "#]].assert_eq(&ComparisonTable::replay(&["DRAM", "CXL"], &runs()).to_string());
+    "#]].assert_eq(&table(&runs()).to_string());
 }
 
 #[test]
 fn wide_tables_are_cut_into_blocks() {
     let runs: Vec<_> = runs().into_iter().map(|(name, r)| (name, r[..1].to_vec())).collect();
-    let text = ComparisonTable::replay(&["DRAM", "CXL"], &runs).to_text(80);
+    let text = table(&runs).to_text(80);
     assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
     expect![[r#"
                                                     off                   mode 1
@@ -176,16 +208,13 @@ fn wide_tables_are_cut_into_blocks() {
 
 #[test]
 fn figures_that_do_not_apply_and_baselines_of_zero() {
-    let figure = |name: &str, better, samples: &[&[f64]]| Figure {
-        name: name.into(),
-        unit: String::new(),
-        better,
-        precision: 1,
-        samples: samples.iter().map(|s| s.to_vec()).collect(),
+    let figure = |name, better, samples: &[&[f64]]| {
+        let samples = samples.iter().map(|s| s.to_vec()).collect();
+        Figure::new(name, "", better, 1, "").compared(samples)
     };
     let table = ComparisonTable {
         columns: vec!["a".into(), "b".into(), "c".into()],
-        groups: vec![Group {
+        groups: vec![Section {
             title: "odd".into(),
             figures: vec![
                 figure("from nothing", Better::Higher, &[&[0.0], &[1.0], &[0.0]]),
@@ -306,7 +335,7 @@ fn captions() {
 fn json_is_one_object_with_stable_names() {
     let report = Report {
         caption: caption(),
-        table: ComparisonTable::replay(&["DRAM", "CXL"], &runs()[..1]),
+        table: table(&runs()[..1]),
         picture: vec![snapshot("start", 2, |_| 1)],
     };
     expect![[r#"{"caption":{"machine":"this+cxl: 2 CPUs, DRAM 1 GiB, CXL expander 1 GiB (constants of published ones)","workload":"sqlite3 building an index, 20 s of it from the 5th second","kernel":"active and inactive lists as in Linux 6.12 with MGLRU off","scales":[{"what":"memory","factor":64}],"loops":6,"seeds":[1,2],"notes":["the unmodified machine is right by construction"],"warnings":["the modelled misses alone take longer than the native time"]},"table":{"columns":["off"],"groups":[{"title":"","figures":[{"name":"time","unit":"s","better":"lower","samples":[[120.0,121.0]],"mean":[120.5],"stddev":[0.7071067811865476],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses","unit":"M/s","better":"higher","samples":[[0.008333333333333333,0.008264462809917356]],"mean":[0.008298898071625344],"stddev":[0.00004869881413130468],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in DRAM","unit":"%","better":"higher","samples":[[50.0,50.1]],"mean":[50.05],"stddev":[0.07071067811865576],"gain_percent":[0.0],"significant":[false],"welch_p":[null]},{"name":"accesses in CXL","unit":"%","better":"neither","samples":[[50.0,49.9]],"mean":[49.95],"stddev":[0.07071067811865576],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages promoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"pages demoted","unit":"","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"moved","unit":"MB","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]},{"name":"spent on moving","unit":"MB/s","better":"neither","samples":[[0.0,0.0]],"mean":[0.0],"stddev":[0.0],"gain_percent":[null],"significant":[false],"welch_p":[null]}]},{"title":"vmstat","figures":[]}]},"picture":[{"label":"start","columns":[{"accesses":0,"resident":512,"fast":1},{"accesses":1024,"resident":0,"fast":1}]}]}"#]].assert_eq(&report.to_json());
@@ -320,11 +349,7 @@ fn json_is_one_object_with_stable_names() {
 
 #[test]
 fn a_report_is_table_picture_and_caption() {
-    let report = Report {
-        caption: caption(),
-        table: ComparisonTable::replay(&["DRAM", "CXL"], &runs()),
-        picture: pictures(),
-    };
+    let report = Report { caption: caption(), table: table(&runs()), picture: pictures() };
     let text = report.to_text(80, Glyphs::Blocks);
     let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is in it"));
     assert!(place("pgpromote_success") < place("mode 2, end"));

@@ -1,83 +1,127 @@
 //! Counters with vmstat's names, for the machine and per node.
 
-homenode_core::named! {
-    /// A counter of `/proc/vmstat`, in its order as far as it has one. Pages unless its
-    /// description says otherwise.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Item {
-        /// Allocated on the node that was wanted.
-        NumaHit => "numa_hit",
-        /// Allocated here though another node was wanted.
-        NumaMiss => "numa_miss",
-        /// Wanted here, allocated elsewhere.
-        NumaForeign => "numa_foreign",
-        /// Allocated on the node of the CPU that asked.
-        NumaLocal => "numa_local",
-        /// Allocated on another node than that of the CPU.
-        NumaOther => "numa_other",
-        /// Tiering: promotions.
-        PgpromoteSuccess => "pgpromote_success",
-        /// Tiering: pages that passed the hot test.
-        PgpromoteCandidate => "pgpromote_candidate",
-        /// Demoted by kswapd.
-        PgdemoteKswapd => "pgdemote_kswapd",
-        /// Demoted by direct reclaim.
-        PgdemoteDirect => "pgdemote_direct",
-        /// Swapped in.
-        Pswpin => "pswpin",
-        /// Swapped out.
-        Pswpout => "pswpout",
-        /// Allocated.
-        Pgalloc => "pgalloc",
-        /// Allocations that had to reclaim themselves (events).
-        Allocstall => "allocstall",
-        /// Freed.
-        Pgfree => "pgfree",
-        /// Moved to the active list.
-        Pgactivate => "pgactivate",
-        /// Moved to the inactive list.
-        Pgdeactivate => "pgdeactivate",
-        /// Faults of all kinds (events).
-        Pgfault => "pgfault",
-        /// Faults that waited for a device (events).
-        Pgmajfault => "pgmajfault",
-        /// Active pages looked at.
-        Pgrefill => "pgrefill",
-        /// Reclaimed by kswapd; demoted pages count.
-        PgstealKswapd => "pgsteal_kswapd",
-        /// Reclaimed by direct reclaim.
-        PgstealDirect => "pgsteal_direct",
-        /// Inactive pages that kswapd looked at.
-        PgscanKswapd => "pgscan_kswapd",
-        /// Inactive pages that direct reclaim looked at.
-        PgscanDirect => "pgscan_direct",
-        /// Rounds of kswapd (events).
-        Pageoutrun => "pageoutrun",
-        /// Killed for want of memory (processes).
-        OomKill => "oom_kill",
-        /// Entries made inaccessible by the scan.
-        NumaPteUpdates => "numa_pte_updates",
-        /// Huge entries made inaccessible by the scan (entries).
-        NumaHugePteUpdates => "numa_huge_pte_updates",
-        /// Hint faults (events).
-        NumaHintFaults => "numa_hint_faults",
-        /// Hint faults on a page of the CPU's node (events).
-        NumaHintFaultsLocal => "numa_hint_faults_local",
-        /// Moved after a hint fault.
-        NumaPagesMigrated => "numa_pages_migrated",
-        /// Moved, whoever asked.
-        PgmigrateSuccess => "pgmigrate_success",
-        /// Not moved though somebody tried.
-        PgmigrateFail => "pgmigrate_fail",
-        /// Huge pages at first touch (events).
-        ThpFaultAlloc => "thp_fault_alloc",
-        /// Huge pages split (events).
-        ThpSplitPage => "thp_split_page",
-        /// Merged pages read back from the swap device as copies.
-        KsmSwpinCopy => "ksm_swpin_copy",
-        /// Merged pages copied because somebody wrote to them.
-        CowKsm => "cow_ksm",
-    }
+use homenode_core::kernel::KernelVersion;
+
+/// Makes [`Item`] of rows: description, name, unit, where `/proc/vmstat` has it, and from
+/// which versions on it is somewhere else. A further counter is a further row.
+macro_rules! counters {
+    ($(
+        $(#[doc = $about:literal])*
+        $Item:ident => $name:literal, $unit:ident, $place:ident $(, $since:ident: $then:ident)*;
+    )*) => {
+        homenode_core::named! {
+            /// A counter of `/proc/vmstat`, in its order as far as it has one.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+            pub enum Item { $($(#[doc = $about])* $Item => $name,)* }
+        }
+        impl Item {
+            /// What is counted: pages, events, entries of page tables, processes.
+            pub const fn unit(self) -> &'static str {
+                match self { $(Self::$Item => stringify!($unit),)* }
+            }
+            /// Where the `/proc/vmstat` of a kernel lists it.
+            ///
+            /// Source: specs/files.md#versions.
+            pub fn listed(self, version: KernelVersion) -> Listed {
+                let mut listed;
+                match self {
+                    $(Self::$Item => {
+                        listed = Listed::$place;
+                        $(if version >= KernelVersion::$since { listed = Listed::$then; })*
+                    })*
+                }
+                listed
+            }
+        }
+    };
+}
+
+/// Where `/proc/vmstat` lists a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// Among the counters of zones.
+    Zones,
+    /// Among the counters of nodes.
+    Nodes,
+    /// Among the events.
+    Events,
+    /// Not there: that kernel does not count it.
+    Nowhere,
+}
+
+counters! {
+    /// Allocated on the node that was wanted.
+    NumaHit => "numa_hit", pages, Zones;
+    /// Allocated here though another node was wanted.
+    NumaMiss => "numa_miss", pages, Zones;
+    /// Wanted here, allocated elsewhere.
+    NumaForeign => "numa_foreign", pages, Zones;
+    /// Allocated on the node of the CPU that asked.
+    NumaLocal => "numa_local", pages, Zones;
+    /// Allocated on another node than that of the CPU.
+    NumaOther => "numa_other", pages, Zones;
+    /// Promoted by tiering's rules.
+    PgpromoteSuccess => "pgpromote_success", pages, Nodes;
+    /// Passed the hot test of tiering.
+    PgpromoteCandidate => "pgpromote_candidate", pages, Nowhere, V6_1: Nodes;
+    /// Demoted by kswapd.
+    PgdemoteKswapd => "pgdemote_kswapd", pages, Events, V6_12: Nodes;
+    /// Demoted by direct reclaim.
+    PgdemoteDirect => "pgdemote_direct", pages, Events, V6_12: Nodes;
+    /// Swapped in.
+    Pswpin => "pswpin", pages, Events;
+    /// Swapped out.
+    Pswpout => "pswpout", pages, Events;
+    /// Allocated.
+    Pgalloc => "pgalloc", pages, Events;
+    /// Allocations that had to reclaim themselves.
+    Allocstall => "allocstall", events, Events;
+    /// Freed.
+    Pgfree => "pgfree", pages, Events;
+    /// Moved to the active list.
+    Pgactivate => "pgactivate", pages, Events;
+    /// Moved to the inactive list.
+    Pgdeactivate => "pgdeactivate", pages, Events;
+    /// Faults of all kinds.
+    Pgfault => "pgfault", events, Events;
+    /// Faults that waited for a device.
+    Pgmajfault => "pgmajfault", events, Events;
+    /// Active pages looked at.
+    Pgrefill => "pgrefill", pages, Events;
+    /// Reclaimed by kswapd; demoted pages count.
+    PgstealKswapd => "pgsteal_kswapd", pages, Events;
+    /// Reclaimed by direct reclaim.
+    PgstealDirect => "pgsteal_direct", pages, Events;
+    /// Inactive pages that kswapd looked at.
+    PgscanKswapd => "pgscan_kswapd", pages, Events;
+    /// Inactive pages that direct reclaim looked at.
+    PgscanDirect => "pgscan_direct", pages, Events;
+    /// Rounds of kswapd.
+    Pageoutrun => "pageoutrun", events, Events;
+    /// Killed for want of memory.
+    OomKill => "oom_kill", processes, Events;
+    /// Entries made inaccessible by the scan.
+    NumaPteUpdates => "numa_pte_updates", entries, Events;
+    /// Huge entries made inaccessible by the scan.
+    NumaHugePteUpdates => "numa_huge_pte_updates", entries, Events;
+    /// Hint faults.
+    NumaHintFaults => "numa_hint_faults", events, Events;
+    /// Hint faults on a page of the CPU's node.
+    NumaHintFaultsLocal => "numa_hint_faults_local", events, Events;
+    /// Moved after a hint fault.
+    NumaPagesMigrated => "numa_pages_migrated", pages, Events;
+    /// Moved, whoever asked.
+    PgmigrateSuccess => "pgmigrate_success", pages, Events;
+    /// Not moved though somebody tried.
+    PgmigrateFail => "pgmigrate_fail", pages, Events;
+    /// Huge pages at first touch.
+    ThpFaultAlloc => "thp_fault_alloc", events, Events;
+    /// Huge pages split.
+    ThpSplitPage => "thp_split_page", events, Events;
+    /// Merged pages read back from the swap device as copies.
+    KsmSwpinCopy => "ksm_swpin_copy", pages, Events;
+    /// Merged pages copied because somebody wrote to them.
+    CowKsm => "cow_ksm", pages, Nowhere, V6_1: Events;
 }
 
 const N: usize = Item::ALL.len();

@@ -4,6 +4,7 @@
 //! Source: specs/advise.md#effect.
 
 use crate::contender::Contender;
+use crate::figures::{self, Choice};
 use crate::knobs::Setting;
 use crate::nodes;
 use crate::replay::load::{self, Loaded};
@@ -17,7 +18,7 @@ use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Picos};
-use homenode_report::{Better, Caption, ComparisonTable, Figure, Report};
+use homenode_report::{Caption, Report};
 use homenode_sim::Setup;
 use homenode_sim::replay::{Charge, Rounds};
 use std::path::Path;
@@ -135,37 +136,41 @@ pub(super) fn effect(
     for c in &columns {
         let rounds = match played.first() {
             None => Rounds::Until(span.0),
-            Some(first) => Rounds::Count(first.ends.len() as u64),
+            Some(first) => Rounds::Count(first.rounds().len() as u64),
         };
         let charge = recorded.charge(rounds, c.mempolicy.clone());
         let (setup, loaded) = (c.setup(&setup(&[]), &[])?, &recorded.loaded);
         let one = play::play(machine, &setup, loaded, &charge, &shelves, c, look, &|_, _| {});
         played.push(one.map_err(|e| anyhow!("column {}: {e:#}", c.name))?);
     }
-    Ok(report(recorded, &columns, &played, span))
+    report(recorded, &columns, &played, span)
 }
 
-fn report(recorded: &Recorded, columns: &[Contender], played: &[Played], span: Picos) -> Report {
+/// What is told of the effect; homenode replay shows more of it.
+const SHOWN: [&str; 8] = [
+    "time",
+    "time of a round, mean",
+    "accesses",
+    "accesses in",
+    "pages promoted",
+    "pages demoted",
+    "moved",
+    "spent on moving",
+];
+
+fn report(
+    recorded: &Recorded,
+    columns: &[Contender],
+    played: &[Played],
+    span: Picos,
+) -> Result<Report> {
     let shelves = nodes::shelves(&recorded.target.machine, recorded.version);
-    let tiers: Vec<&str> = shelves.iter().map(|s| s.name.as_str()).collect();
-    let runs: Vec<(&str, Vec<_>)> =
-        columns.iter().zip(played).map(|(c, p)| (c.name.as_str(), vec![p.run.clone()])).collect();
-    let mut table = ComparisonTable::replay(&tiers, &runs);
-    // Counters of the kernel are for `replay`; here it is the effect.
-    table.groups.truncate(1);
-    if let Some(main) = table.groups.first_mut() {
-        let mean = |p: &Played| p.run.time_ns as f64 / 1e9 / p.ends.len().max(1) as f64;
-        main.figures.insert(
-            1,
-            Figure {
-                name: "time of a round, mean".into(),
-                unit: "s".into(),
-                better: Better::Lower,
-                precision: 4,
-                samples: played.iter().map(|p| vec![mean(p)]).collect(),
-            },
-        );
-    }
+    let contenders: Vec<&Contender> = columns.iter().collect();
+    let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+    let runs: Vec<Vec<_>> = played.iter().map(|p| vec![&p.figures]).collect();
+    let choice = Choice::parse(&SHOWN.map(str::to_owned))?;
+    let table =
+        figures::table(&contenders, &names, &runs, &shelves, recorded.version, None, &choice);
     let mut notes = recorded.target.notes.clone();
     for c in columns {
         notes.push(format!("{}: {}", c.title(), c.settings()));
@@ -185,12 +190,12 @@ fn report(recorded: &Recorded, columns: &[Contender], played: &[Played], span: P
         workload: recorded.loaded.workload(),
         kernel: format!("Linux {}'s rules; {}", recorded.version, crate::sim::KERNEL),
         scales: Vec::new(),
-        loops: played.first().map_or(0, |p| p.ends.len() as u64),
+        loops: played.first().map_or(0, |p| p.rounds().len() as u64),
         seeds: vec![1],
         notes,
         warnings,
     };
-    Report { caption, table, picture: Vec::new() }
+    Ok(Report { caption, table, picture: Vec::new() })
 }
 
 #[cfg(test)]

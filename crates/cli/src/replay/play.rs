@@ -2,22 +2,20 @@
 
 use super::load::Loaded;
 use crate::contender::Contender;
-use crate::homenode::{self, Own, Runner};
+use crate::figures::RunFigures;
+use crate::homenode::Runner;
 use crate::nodes::Shelf;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 use homenode_core::units::{Pages, count};
-use homenode_report::ReplayRun;
 use homenode_sim::replay::{Charge, Rounds};
 use homenode_sim::{Overlap, Setup, Simulation, Stretch};
 
 /// What a run left.
 pub(crate) struct Played {
-    pub(crate) run: ReplayRun,
-    /// When each round ended, in picoseconds.
-    pub(crate) ends: Vec<u64>,
+    pub(crate) figures: RunFigures,
     pub(crate) hash: u64,
     /// Where pages were when most of them were resident: in the first and the last round.
     pub(crate) first: Vec<Stretch>,
@@ -26,8 +24,13 @@ pub(crate) struct Played {
     pub(crate) peak: Pages,
     /// Processor time of all tasks, in picoseconds.
     pub(crate) ran: u64,
-    /// What homenode did and used, where it runs.
-    pub(crate) own: Option<Own>,
+}
+
+impl Played {
+    /// When each round ended, in picoseconds.
+    pub(crate) fn rounds(&self) -> &[u64] {
+        &self.figures.round_ends
+    }
 }
 
 /// How often a run is looked at where nobody knows how long a round is.
@@ -107,13 +110,8 @@ pub(crate) fn play(
         );
     }
     let (_, end) = sim.rounds();
-    let own = runner.own();
-    let mut run = crate::sim::figures(sim, end, shelves);
-    homenode::add_moves(&mut run, own.as_ref());
     Ok(Played {
-        run,
-        own,
-        ends: sim.round_ends().to_vec(),
+        figures: RunFigures::of(&runner, end, shelves),
         hash: runner.hash(),
         first,
         last,
@@ -228,8 +226,8 @@ pub(crate) fn calibrate(
             (ps * 1_000_000, run(ps * 1_000_000, 2)?)
         }
     };
-    let first = whole.ends.first().copied().unwrap_or(1);
-    let second = whole.ends.last().map_or(first, |&end| end - first);
+    let first = whole.rounds().first().copied().unwrap_or(1);
+    let second = whole.rounds().last().map_or(first, |&end| end - first);
     notes.push(format!(
         "on the unmodified machine the first round takes {} and the second, which has its memory already, {}",
         seconds(first as f64),

@@ -20,16 +20,16 @@ use super::Asked;
 use super::experiment::Runs;
 use anyhow::{Result, bail};
 use homenode_report::{
-    Better, Caption, ComparisonTable, Figure, Group, Reproduced, Reproduction, Scale, Surface,
-    stats,
+    Better, Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
+    Surface, stats,
 };
-use judge::{Findings, Pair, Row, Way};
-use run::{Bench, GUESTS, MEMORY, Outcome, Point, Unmerge};
+use judge::{ByNodes, Findings, Pair, Way};
+use run::{Bench, GUESTS, GuestFigures, MEMORY, Point, Unmerge};
 
 pub(super) use sensitivity::table as sensitivity;
 
 /// A figure of a run.
-type Get = fn(&Outcome) -> f64;
+type Get = fn(&GuestFigures) -> f64;
 
 /// The seed's table: nodes, deviation in per cent with merge_across_nodes 1 and 0.
 const SEED: [(usize, f64, f64); 3] = [(2, judge::SEED_TWO, 1.0), (4, 1.6, 0.32), (8, 1.7, 0.018)];
@@ -82,24 +82,24 @@ impl Plan {
 
 impl Runs<'_, Bench> {
     /// A figure of each seed.
-    fn samples(&self, p: &Point, seeds: u64, get: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+    fn samples(&self, p: &Point, seeds: u64, get: impl Fn(&GuestFigures) -> f64) -> Vec<f64> {
         (1..=seeds).map(|seed| get(&self.done[&Point { seed, ..*p }])).collect()
     }
     fn way(&self, p: &Point, seeds: u64) -> Way {
-        let mean = |get: &dyn Fn(&Outcome) -> f64| stats::mean(&self.samples(p, seeds, get));
+        let mean = |get: &dyn Fn(&GuestFigures) -> f64| stats::mean(&self.samples(p, seeds, get));
         Way {
-            deviation: mean(&Outcome::deviation),
-            saved: mean(&Outcome::saved_percent),
-            comparisons: mean(&Outcome::each_search),
+            deviation: mean(&GuestFigures::deviation),
+            saved: mean(&GuestFigures::saved_percent),
+            comparisons: mean(&GuestFigures::each_search),
         }
     }
     /// All machines at a point's share and scale.
-    fn row(&self, base: &Point, seeds: u64) -> Row {
+    fn row(&self, base: &Point, seeds: u64) -> ByNodes {
         let pairs = self.bench.machines.keys().map(|&nodes| {
             let way = |across| self.way(&Point { nodes, across, ..*base }, seeds);
             Pair { nodes, across: way(true), within: way(false) }
         });
-        Row { share: base.share, pairs: pairs.collect() }
+        ByNodes { share: base.share, pairs: pairs.collect() }
     }
 }
 
@@ -130,7 +130,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let [main, again] = plan.factors.map(base);
     let points = plan.shares.iter().flat_map(|&share| each(bench, Point { share, ..main }, seeds));
     runs.ensure("shares", &points.collect::<Vec<_>>())?;
-    let sweep: Vec<Row> =
+    let sweep: Vec<ByNodes> =
         plan.shares.iter().map(|&share| runs.row(&Point { share, ..main }, seeds)).collect();
 
     let two: Vec<(u64, f64)> =
@@ -183,14 +183,14 @@ fn percent(share: u64) -> String {
     format!("{:.1} %", share as f64 / 10.0)
 }
 
-fn columns(row: Option<&Row>) -> Vec<String> {
+fn columns(row: Option<&ByNodes>) -> Vec<String> {
     let pairs = row.map(|r| r.pairs.as_slice()).unwrap_or_default();
     let across = pairs.iter().map(|p| format!("{} nodes, 1", p.nodes));
     across.chain(pairs.iter().map(|p| format!("{} nodes, 0", p.nodes))).collect()
 }
 
-fn cells(rows: &[Row], get: fn(&Way) -> f64) -> Vec<Vec<f64>> {
-    let one = |r: &Row| {
+fn cells(rows: &[ByNodes], get: fn(&Way) -> f64) -> Vec<Vec<f64>> {
+    let one = |r: &ByNodes| {
         let across = r.pairs.iter().map(|p| get(&p.across));
         across.chain(r.pairs.iter().map(|p| get(&p.within))).collect()
     };
@@ -198,7 +198,7 @@ fn cells(rows: &[Row], get: fn(&Way) -> f64) -> Vec<Vec<f64>> {
 }
 
 /// Deviation by share, nodes and knob.
-fn surface(sweep: &[Row]) -> Surface {
+fn surface(sweep: &[ByNodes]) -> Surface {
     Surface {
         title: "deviation of the guests' access times [%] by share of merged pages, nodes and \
                 merge_across_nodes"
@@ -211,7 +211,7 @@ fn surface(sweep: &[Row]) -> Surface {
     }
 }
 
-fn saved(sweep: &[Row]) -> Surface {
+fn saved(sweep: &[ByNodes]) -> Surface {
     Surface {
         title: "memory saved [% of all guests'], likewise".into(),
         rows: sweep.iter().map(|r| percent(r.share)).collect(),
@@ -247,49 +247,70 @@ fn unmerged(runs: &Runs<'_, Bench>, apart: &[Point]) -> Surface {
     }
 }
 
+const fn nanoseconds(name: &'static str, about: &'static str) -> Figure {
+    Figure::new(name, "ns", Better::Lower, 2, about)
+}
+
+const fn search(name: &'static str, about: &'static str) -> Figure {
+    Figure::new(name, "", Better::Lower, 2, about)
+}
+
+/// What the table shows, by number of nodes.
+const FIGURES: [(Figure, Get); 9] = [
+    (
+        Figure::new(
+            "deviation",
+            "%",
+            Better::Lower,
+            3,
+            "of the guests' access times, by their mean",
+        ),
+        GuestFigures::deviation,
+    ),
+    (nanoseconds("access, mean of the guests", "mean time of an access"), |o| {
+        stats::mean(&o.times)
+    }),
+    (nanoseconds("access, nearest guest", "the same of the fastest guest"), |o| {
+        o.times.iter().copied().fold(f64::INFINITY, f64::min)
+    }),
+    (nanoseconds("access, farthest guest", "the same of the slowest guest"), |o| {
+        o.times.iter().copied().fold(0.0, f64::max)
+    }),
+    (
+        Figure::new("memory saved, of all guests'", "%", Better::Higher, 2, "what merging saves"),
+        GuestFigures::saved_percent,
+    ),
+    (search("comparisons of a search", "mean depth of ksmd's trees"), GuestFigures::each_search),
+    (search("comparisons of a search of a stable tree", "of merged pages"), |o| {
+        o.each_search_of(0)
+    }),
+    (search("comparisons of a search of an unstable tree", "of candidates"), |o| {
+        o.each_search_of(1)
+    }),
+    (
+        Figure::new("ksmd, of one CPU", "‰", Better::Neither, 1, "while access times are taken"),
+        |o| o.ksmd,
+    ),
+];
+
 /// What is behind the deviations, at the table's share.
 fn table(runs: &Runs<'_, Bench>, p: &Point, seeds: u64) -> ComparisonTable {
-    let figure = |name: &str, unit: &str, better, precision, get: Get| {
-        let of = |nodes: usize| Figure {
-            name: format!("{nodes} nodes{name}"),
-            unit: unit.into(),
-            better,
-            precision,
-            samples: [true, false]
-                .map(|across| runs.samples(&Point { nodes, across, ..*p }, seeds, get))
-                .to_vec(),
-        };
-        runs.bench.machines.keys().map(|&n| of(n)).collect::<Vec<_>>()
+    let section = |(figure, get): &(Figure, Get)| Section {
+        title: figure.name.to_owned(),
+        figures: runs
+            .bench
+            .machines
+            .keys()
+            .map(|&nodes| {
+                let of = |across| runs.samples(&Point { nodes, across, ..*p }, seeds, get);
+                let row = figure.compared([true, false].map(of).to_vec());
+                Compared { name: format!("{nodes} nodes"), ..row }
+            })
+            .collect(),
     };
-    let group = |title: &str, figures| Group { title: title.into(), figures };
-    let times = |o: &Outcome| stats::mean(&o.times);
-    let nearest = |o: &Outcome| o.times.iter().copied().fold(f64::INFINITY, f64::min);
-    let farthest = |o: &Outcome| o.times.iter().copied().fold(0.0, f64::max);
     ComparisonTable {
         columns: vec!["across-1".into(), "across-0".into()],
-        groups: vec![
-            group("deviation", figure("", "%", Better::Lower, 3, Outcome::deviation)),
-            group("access, mean of the guests", figure("", "ns", Better::Lower, 2, times)),
-            group("access, nearest guest", figure("", "ns", Better::Lower, 2, nearest)),
-            group("access, farthest guest", figure("", "ns", Better::Lower, 2, farthest)),
-            group(
-                "memory saved, of all guests'",
-                figure("", "%", Better::Higher, 2, Outcome::saved_percent),
-            ),
-            group(
-                "comparisons of a search",
-                figure("", "", Better::Lower, 2, Outcome::each_search),
-            ),
-            group(
-                "comparisons of a search of a stable tree",
-                figure("", "", Better::Lower, 2, |o| o.each_search_of(0)),
-            ),
-            group(
-                "comparisons of a search of an unstable tree",
-                figure("", "", Better::Lower, 2, |o| o.each_search_of(1)),
-            ),
-            group("ksmd, of one CPU", figure("", "‰", Better::Neither, 1, |o| o.ksmd)),
-        ],
+        groups: FIGURES.iter().map(section).collect(),
     }
 }
 
@@ -298,7 +319,7 @@ fn rows(runs: &Runs<'_, Bench>, p: &Point, seeds: u64) -> Vec<Reproduced> {
     let row = |nodes: usize, across: bool, seed: f64| {
         let knob = u8::from(across);
         let name = format!("deviation, merge_across_nodes={knob}, {nodes} nodes [%]");
-        let ours = runs.samples(&Point { nodes, across, ..*p }, seeds, Outcome::deviation);
+        let ours = runs.samples(&Point { nodes, across, ..*p }, seeds, GuestFigures::deviation);
         Reproduced::new(&name, Some(seed), &ours, None, None)
     };
     let across = SEED.iter().map(|&(nodes, seed, _)| row(nodes, true, seed));

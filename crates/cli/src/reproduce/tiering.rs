@@ -25,13 +25,15 @@ mod tests;
 
 use super::Asked;
 use super::experiment::Runs;
+use crate::figures::counter;
 use anyhow::{Result, bail};
 use homenode_report::{
-    Better, Caption, ComparisonTable, Figure, Group, Reproduced, Reproduction, Scale, Surface,
-    stats,
+    Better, Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
+    Surface, stats,
 };
+use homenode_sim::vmstat::Item;
 use judge::{Beside, Findings, Gains, Neighbour};
-use run::{Bench, Kernel, Outcome, Point, TOUCHES, Width};
+use run::{Bench, Kernel, Point, Scored, TOUCHES, Width};
 
 pub(super) use sensitivity::table as sensitivity;
 
@@ -101,7 +103,7 @@ impl Plan {
 const FACTOR_MAX: u64 = 4096;
 
 impl Runs<'_, Bench> {
-    fn get(&self, p: &Point) -> &Outcome {
+    fn get(&self, p: &Point) -> &Scored {
         &self.done[p]
     }
     /// Gain of a point's score over balancing off with the same seed, in per cent.
@@ -115,7 +117,7 @@ impl Runs<'_, Bench> {
     }
     /// What the neighbour saw, on average over the seeds.
     fn beside(&self, p: &Point, seeds: u64) -> Beside {
-        let mean = |f: &dyn Fn(&Outcome) -> f64| {
+        let mean = |f: &dyn Fn(&Scored) -> f64| {
             let all: Vec<f64> =
                 (1..=seeds).map(|seed| f(self.get(&Point { seed, ..*p }))).collect();
             stats::mean(&all)
@@ -258,7 +260,52 @@ fn times(percent: u64) -> String {
     format!("{:.2} x", percent as f64 / 100.0)
 }
 
-type Get<'a> = &'a dyn Fn(&Outcome) -> f64;
+/// How a figure is taken from a run.
+type Get = fn(&Scored) -> f64;
+
+/// Figures by the size of the map.
+const BY_SET: [(Figure, Get); 4] = [
+    (
+        Figure::new(
+            "score by size of the map",
+            "M/s",
+            Better::Higher,
+            2,
+            "accesses a second after the first touch",
+        ),
+        |o| o.score / 1e6,
+    ),
+    (
+        Figure::new("accesses in DRAM", "%", Better::Neither, 1, "share of these in the fast tier"),
+        |o| o.fast * 100.0,
+    ),
+    (Figure::count("pages promoted", "pages that came to the fast tier"), |o| o.promoted as f64),
+    (
+        Figure::new(
+            "run until 95 % of its last third's score",
+            "%",
+            Better::Neither,
+            0,
+            "how long tiering takes to get there",
+        ),
+        |o| o.ramp * 100.0,
+    ),
+];
+
+const fn latency(name: &'static str, about: &'static str) -> Figure {
+    Figure::new(name, "µs", Better::Lower, 2, about)
+}
+
+/// Figures beside the neighbour.
+const BESIDE: [(Figure, Get); 7] = [
+    (Figure::new("pmbench", "M/s", Better::Higher, 2, "pmbench's score"), |o| o.score / 1e6),
+    (latency("allocation p50", "median of the neighbour's allocations"), |o| o.latency[0] / 1e3),
+    (latency("allocation p99", "their 99th percentile"), |o| o.latency[1] / 1e3),
+    (latency("allocation max", "the longest of them"), |o| o.latency[2] / 1e3),
+    (Figure::count("allocations", "how many there were"), |o| o.latency[3]),
+    (counter(Item::Allocstall), |o| o.allocstall as f64),
+    (counter(Item::PgscanDirect), |o| o.pgscan_direct as f64),
+];
 
 /// The scores, what is behind them, and the neighbour.
 fn tables(
@@ -269,61 +316,29 @@ fn tables(
 ) -> Vec<(String, ComparisonTable)> {
     let all = runs.bench.kernels();
     let columns = |kernels: &[Kernel]| kernels.iter().map(|&k| runs.bench.column(k)).collect();
-    let figure = |name: &str, unit: &str, better, precision, p: Point, get: Get<'_>| {
+    let samples = |p: Point, get: Get| {
         let kernels: &[Kernel] = if p.neighbour { &Kernel::BESIDE } else { &all };
-        let samples = kernels.iter().map(|&kernel| {
-            (1..=plan.seeds[0])
-                .filter_map(|seed| runs.done.get(&Point { kernel, seed, ..p }))
-                .map(get)
-                .collect()
-        });
-        Figure {
-            name: name.into(),
-            unit: unit.into(),
-            better,
-            precision,
-            samples: samples.collect(),
-        }
+        let of = |&kernel: &Kernel| {
+            let done = |seed| runs.done.get(&Point { kernel, seed, ..p });
+            (1..=plan.seeds[0]).filter_map(done).map(get).collect()
+        };
+        kernels.iter().map(of).collect::<Vec<Vec<f64>>>()
     };
-    let by_set = |title: &str, unit: &str, better, precision, get: Get<'_>| Group {
-        title: title.into(),
-        figures: plan
-            .percents
-            .iter()
-            .map(|&percent| {
-                figure(&times(percent), unit, better, precision, Point { percent, ..base }, get)
-            })
-            .collect(),
+    let by_set = |(figure, get): &(Figure, Get)| {
+        let row = |&percent: &u64| {
+            let row = figure.compared(samples(Point { percent, ..base }, *get));
+            Compared { name: times(percent), ..row }
+        };
+        Section { title: figure.name.to_owned(), figures: plan.percents.iter().map(row).collect() }
     };
-    let neither = Better::Neither;
-    let main = ComparisonTable {
-        columns: columns(&all),
-        groups: vec![
-            by_set("score by size of the map", "M/s", Better::Higher, 2, &|o| o.score / 1e6),
-            by_set("accesses in DRAM", "%", neither, 1, &|o| o.fast * 100.0),
-            by_set("pages promoted", "", neither, 0, &|o| o.promoted as f64),
-            by_set("run until 95 % of its last third's score", "%", neither, 0, &|o| {
-                o.ramp * 100.0
-            }),
-        ],
-    };
-    let at = |name: &str, unit: &str, better, precision, get: Get<'_>| {
-        figure(name, unit, better, precision, beside, get)
-    };
-    let lower = Better::Lower;
+    let main =
+        ComparisonTable { columns: columns(&all), groups: BY_SET.iter().map(by_set).collect() };
+    let beside_it = |(figure, get): &(Figure, Get)| figure.compared(samples(beside, *get));
     let neighbour = ComparisonTable {
         columns: columns(&Kernel::BESIDE),
-        groups: vec![Group {
+        groups: vec![Section {
             title: format!("map {} of DRAM", times(beside.percent)),
-            figures: vec![
-                at("pmbench", "M/s", Better::Higher, 2, &|o| o.score / 1e6),
-                at("allocation p50", "µs", lower, 2, &|o| o.latency[0] / 1e3),
-                at("allocation p99", "µs", lower, 2, &|o| o.latency[1] / 1e3),
-                at("allocation max", "µs", lower, 2, &|o| o.latency[2] / 1e3),
-                at("allocations", "", neither, 0, &|o| o.latency[3]),
-                at("allocstall", "", neither, 0, &|o| o.allocstall as f64),
-                at("pgscan_direct", "", neither, 0, &|o| o.pgscan_direct as f64),
-            ],
+            figures: BESIDE.iter().map(beside_it).collect(),
         }],
     };
     vec![("pmbench".into(), main), ("beside a neighbour that allocates".into(), neighbour)]
@@ -372,13 +387,13 @@ fn rows(
             rows.push(Reproduced::new(&row, None, &gains(kernel, percent, base), None, None));
         }
     }
-    let samples = |kernel, get: Get<'_>| -> Vec<f64> {
+    let samples = |kernel, get: Get| -> Vec<f64> {
         (1..=plan.seeds[0]).map(|seed| get(runs.get(&Point { kernel, seed, ..beside }))).collect()
     };
-    let figures: [(&str, Get<'_>); 3] = [
-        ("allocstall", &|o| o.allocstall as f64),
-        ("pgscan_direct", &|o| o.pgscan_direct as f64),
-        ("p99 of an allocation [ns]", &|o| o.latency[1]),
+    let figures: [(&str, Get); 3] = [
+        (Item::Allocstall.name(), |o| o.allocstall as f64),
+        (Item::PgscanDirect.name(), |o| o.pgscan_direct as f64),
+        ("p99 of an allocation [ns]", |o| o.latency[1]),
     ];
     for (name, get) in figures {
         let off = stats::mean(&samples(Kernel::Off, get));

@@ -49,27 +49,27 @@ crate::named! {
         AdvisorMaxPagesToScan => "advisor_max_pages_to_scan",
         /// How long a pass is to take, s.
         AdvisorTargetScanTime => "advisor_target_scan_time",
-        /// Counter: merged pages.
+        /// Merged pages.
         PagesShared => "pages_shared",
-        /// Counter: further mappings of them.
+        /// Further mappings of them.
         PagesSharing => "pages_sharing",
-        /// Counter: items in the unstable trees.
+        /// Items in the unstable trees.
         PagesUnshared => "pages_unshared",
-        /// Counter: items that hang nowhere.
+        /// Items that hang nowhere.
         PagesVolatile => "pages_volatile",
-        /// Counter: visits.
+        /// Visits of a page.
         PagesScanned => "pages_scanned",
-        /// Counter: visits saved by smart scan.
+        /// Visits saved by smart scan.
         PagesSkipped => "pages_skipped",
-        /// Counter: passes.
+        /// Passes over all memory that may merge.
         FullScans => "full_scans",
-        /// Counter: mappings of the page of zeroes.
+        /// Mappings of the page of zeroes.
         KsmZeroPages => "ksm_zero_pages",
-        /// Counter: chains.
+        /// Chains of merged pages of one content.
         StableNodeChains => "stable_node_chains",
-        /// Counter: duplicates in them.
+        /// Duplicates in them.
         StableNodeDups => "stable_node_dups",
-        /// Counter: bytes saved less bytes of items.
+        /// Bytes saved less bytes of items.
         GeneralProfit => "general_profit",
     }
 }

@@ -10,39 +10,13 @@
 
 use crate::lists::Lru;
 use crate::simulation::Simulation;
-use crate::vmstat::Item;
+use crate::vmstat::{Item, Listed};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::topology::ZoneKind;
 use std::fmt::Write as _;
 
 /// Name and value of a line.
 pub(super) type Line = (String, u64);
-
-/// Where vmstat has a counter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Group {
-    Zones,
-    Nodes,
-    Events,
-    /// Not in this kernel, or not as a line of its own.
-    None,
-}
-
-/// Source: specs/files.md#versions.
-fn group(item: Item, version: KernelVersion) -> Group {
-    use KernelVersion::{V6_1, V6_12};
-    match item {
-        Item::NumaHit | Item::NumaMiss | Item::NumaForeign | Item::NumaLocal | Item::NumaOther => {
-            Group::Zones
-        }
-        Item::PgpromoteSuccess => Group::Nodes,
-        Item::PgpromoteCandidate if version >= V6_1 => Group::Nodes,
-        Item::PgdemoteKswapd | Item::PgdemoteDirect if version >= V6_12 => Group::Nodes,
-        // Both came after 5.18.
-        Item::PgpromoteCandidate | Item::CowKsm if version < V6_1 => Group::None,
-        _ => Group::Events,
-    }
-}
 
 /// The kinds of zones with the kernel's names in counters.
 const KINDS: [(ZoneKind, &str); 4] = [
@@ -58,7 +32,7 @@ impl Simulation {
         let places: Vec<usize> = (0..self.machine.nodes.len()).collect();
         let mut lines = self.zone_lines(&places);
         lines.extend(self.node_lines(&places));
-        let events = |i: &Item| group(*i, version) == Group::Events;
+        let events = |i: &Item| i.listed(version) == Listed::Events;
         let old_demotions = [Item::PgdemoteKswapd, Item::PgdemoteDirect];
         for item in Item::ALL.into_iter().filter(events) {
             let value = self.kernel.stat.get(item);
@@ -89,7 +63,7 @@ impl Simulation {
         let free = places.iter().map(|&p| self.kernel.memory.free_of(p)).sum();
         let mut lines = vec![("nr_free_pages".to_owned(), free)];
         lines.extend(self.list_lines("nr_zone_", places));
-        for item in Item::ALL.into_iter().filter(|i| group(*i, version) == Group::Zones) {
+        for item in Item::ALL.into_iter().filter(|i| i.listed(version) == Listed::Zones) {
             lines.push((item.name().to_owned(), self.sum(item, places)));
         }
         lines
@@ -100,7 +74,7 @@ impl Simulation {
         let version = self.kernel.knobs.version;
         let mut lines = self.list_lines("nr_", places);
         lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
-        for item in Item::ALL.into_iter().filter(|i| group(*i, version) == Group::Nodes) {
+        for item in Item::ALL.into_iter().filter(|i| i.listed(version) == Listed::Nodes) {
             lines.push((item.name().to_owned(), self.sum(item, places)));
         }
         // Nothing in the simulated kernel demotes on these grounds.

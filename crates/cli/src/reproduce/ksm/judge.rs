@@ -40,7 +40,7 @@ pub(super) struct Pair {
 
 /// All machines at one share of merged pages.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Row {
+pub(super) struct ByNodes {
     /// In thousandths.
     pub(super) share: u64,
     /// By rising number of nodes.
@@ -53,11 +53,11 @@ pub(super) struct Findings {
     /// The share at which two nodes deviate by the seed's figure across, in thousandths.
     pub(super) found: Option<f64>,
     /// Scales with the row at the table's share, the main one first.
-    pub(super) table: Vec<(u64, Row)>,
+    pub(super) table: Vec<(u64, ByNodes)>,
     /// The shares swept.
-    pub(super) sweep: Vec<Row>,
+    pub(super) sweep: Vec<ByNodes>,
     /// At the table's share.
-    pub(super) moved: Vec<Moved<Row>>,
+    pub(super) moved: Vec<Moved<ByNodes>>,
 }
 
 /// Where a figure that rises with the share comes to `target`, in thousandths: between
@@ -73,7 +73,7 @@ pub(super) fn share_at(figures: &[(u64, f64)], target: f64) -> Option<f64> {
 }
 
 /// Which bound on the deviation within nodes is broken.
-fn beyond(row: &Row) -> Vec<String> {
+fn beyond(row: &ByNodes) -> Vec<String> {
     let pairs = row.pairs.iter();
     pairs
         .filter_map(|p| {
@@ -91,7 +91,7 @@ fn beyond(row: &Row) -> Vec<String> {
 }
 
 /// Where the deviation within nodes grows with the nodes.
-fn growth(row: &Row) -> Vec<String> {
+fn growth(row: &ByNodes) -> Vec<String> {
     let pairs = row.pairs.windows(2);
     pairs
         .filter(|w| {
@@ -107,7 +107,7 @@ fn growth(row: &Row) -> Vec<String> {
         .collect()
 }
 
-fn not_below(row: &Row, what: &str, of: fn(&Way) -> f64) -> Vec<String> {
+fn not_below(row: &ByNodes, what: &str, of: fn(&Way) -> f64) -> Vec<String> {
     let pairs = row.pairs.iter();
     pairs
         .filter(|p| !(of(&p.within) < of(&p.across)))
@@ -119,7 +119,7 @@ fn not_below(row: &Row, what: &str, of: fn(&Way) -> f64) -> Vec<String> {
 }
 
 /// Signs and order of one row; what is wrong with them.
-pub(super) fn signs(row: &Row) -> Vec<String> {
+pub(super) fn signs(row: &ByNodes) -> Vec<String> {
     let mut wrong = beyond(row);
     wrong.extend(growth(row));
     wrong.extend(not_below(row, "saved", |w| w.saved));
@@ -130,7 +130,7 @@ pub(super) fn signs(row: &Row) -> Vec<String> {
     wrong
 }
 
-fn each(row: &Row, shown: impl Fn(&Pair) -> String) -> String {
+fn each(row: &ByNodes, shown: impl Fn(&Pair) -> String) -> String {
     let all: Vec<String> = row.pairs.iter().map(shown).collect();
     all.join(", ")
 }

@@ -79,7 +79,7 @@ pub(super) struct Point {
 
 /// What a run gave.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct GuestFigures {
     /// Mean time of an access of each guest, in ns.
     pub(super) times: Vec<f64>,
     /// Memory of all guests, in pages.
@@ -98,7 +98,7 @@ pub(super) struct Outcome {
     pub(super) at_first: f64,
 }
 
-impl Outcome {
+impl GuestFigures {
     /// Population standard deviation of the guests' access times, in per cent of
     /// their average.
     pub(super) fn deviation(&self) -> f64 {
@@ -252,14 +252,14 @@ impl Bench {
 impl experiment::Bench for Bench {
     const NAME: &'static str = "ksm";
     type Point = Point;
-    type Outcome = Outcome;
+    type Outcome = GuestFigures;
     fn length(p: &Point) -> (u64, u64) {
         (p.factor, u64::MAX - p.nodes as u64)
     }
     fn label(p: &Point) -> String {
         format!("{} nodes, seed {}", p.nodes, p.seed)
     }
-    fn run(&self, p: &Point) -> Result<Outcome> {
+    fn run(&self, p: &Point) -> Result<GuestFigures> {
         let (machine, scenario, setup, rest) = self.prepare(p);
         let mut sim = Simulation::new(&machine, &scenario, &setup)?;
         sim.run_until(rest.0);
@@ -311,7 +311,7 @@ impl experiment::Bench for Bench {
         }
         let share = |n: u64| n as f64 / read.max(1) as f64 * 1000.0;
         let measured = sim.now().saturating_sub(rest.0).max(1);
-        Ok(Outcome {
+        Ok(GuestFigures {
             times,
             pages: all.len() as u64 * (MEMORY.0 / PAGE_SIZE / p.factor),
             saved: before.saved_bytes / PAGE_SIZE,

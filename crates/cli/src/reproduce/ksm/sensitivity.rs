@@ -1,6 +1,6 @@
 //! Signs and order with every constant moved by ±20 %, one at a time.
 
-use super::judge::{self, Row};
+use super::judge::{self, ByNodes};
 use super::run::{Bench, Point};
 use super::{Plan, Runs, base, each, percent};
 use crate::reproduce::Asked;
@@ -24,7 +24,7 @@ const SHARE: u64 = 67;
 /// And the scale.
 const FACTOR: u64 = 1024;
 
-impl Figures for Row {
+impl Figures for ByNodes {
     const DIGITS: usize = 3;
     const MOST: Option<&'static str> = Some("within, most");
     /// The deviation across 2 nodes.
@@ -50,7 +50,7 @@ pub(super) fn run(
     runs: &mut Runs<'_, Bench>,
     at: Point,
     constants: &[What],
-) -> Result<Sensitivity<Row>> {
+) -> Result<Sensitivity<ByNodes>> {
     let at = Point { seed: 1, ..at };
     let of = |vary| each(runs.bench, Point { vary, ..at }, 1);
     let points: Vec<Point> = each_moved(constants).into_iter().flat_map(of).collect();
@@ -59,7 +59,7 @@ pub(super) fn run(
 }
 
 /// For the terminal.
-pub(super) fn surface(s: &Sensitivity<Row>, at: Point) -> Surface {
+pub(super) fn surface(s: &Sensitivity<ByNodes>, at: Point) -> Surface {
     s.surface(format!(
         "deviation across 2 nodes [%] with one constant moved ({:.3} with none), and the largest \
          within nodes; share {}, 1:{}",

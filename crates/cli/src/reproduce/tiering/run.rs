@@ -2,11 +2,11 @@
 
 use super::scaled;
 use crate::contender::{Contender, Contenders};
+use crate::figures;
 use crate::homenode::Runner;
 use crate::reproduce::experiment;
 use crate::reproduce::vary::Vary;
 use anyhow::{Context, Result, bail};
-use homenode_core::engine::order::Reason;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Margin, Pattern, Scenario, Step, TouchOrder, Until};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
@@ -94,7 +94,7 @@ pub(super) struct Point {
 
 /// What a run gave.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct Scored {
     /// pmbench's score: accesses a second after the first touch.
     pub(super) score: f64,
     /// Share of these in the fast tier.
@@ -241,14 +241,14 @@ impl Bench {
 impl experiment::Bench for Bench {
     const NAME: &'static str = "tiering";
     type Point = Point;
-    type Outcome = Outcome;
+    type Outcome = Scored;
     fn length(p: &Point) -> (u64, u64) {
         (p.factor, p.percent)
     }
     fn label(p: &Point) -> String {
         format!("seed {}", p.seed)
     }
-    fn run(&self, p: &Point) -> Result<Outcome> {
+    fn run(&self, p: &Point) -> Result<Scored> {
         let (machine, scenario, setup) = self.prepare(p)?;
         let sim = Simulation::new(&machine, &scenario, &setup)?;
         let mut runner = Runner::new(sim, &self.contenders[&p.kernel], setup.version)?;
@@ -291,11 +291,10 @@ impl experiment::Bench for Bench {
             [p50, p99, ns(l.max_ps()), l.count() as f64]
         });
         let stat = sim.vmstat();
-        Ok(Outcome {
+        Ok(Scored {
             score: phase.per_second() as f64,
             fast: fast as f64 / phase.count().max(1) as f64,
-            promoted: stat.get(Item::PgpromoteSuccess)
-                + runner.own().map_or(0, |own| own.moved(Reason::Hot)),
+            promoted: figures::promoted(stat, runner.own().as_ref()),
             allocstall: stat.get(Item::Allocstall),
             pgscan_direct: stat.get(Item::PgscanDirect),
             latency,

@@ -4,13 +4,13 @@ use super::*;
 use expect_test::{Expect, expect};
 
 /// 2, 4 and 8 nodes: deviations across and within, memory saved, comparisons.
-fn row(share: u64) -> Row {
+fn row(share: u64) -> ByNodes {
     let pair = |nodes, across, within| Pair {
         nodes,
         across: Way { deviation: across, saved: 6.0, comparisons: 12.0 },
         within: Way { deviation: within, saved: 3.0, comparisons: 10.0 },
     };
-    Row { share, pairs: vec![pair(2, 1.4, 0.04), pair(4, 1.6, 0.03), pair(8, 1.7, 0.02)] }
+    ByNodes { share, pairs: vec![pair(2, 1.4, 0.04), pair(4, 1.6, 0.03), pair(8, 1.7, 0.02)] }
 }
 
 fn good() -> Findings {

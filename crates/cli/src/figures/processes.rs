@@ -1,75 +1,126 @@
-//! The table's section on processes: each of them, or many that are alike as one.
+//! Figures of processes: each of them, or many that are alike as one.
 
-use super::Column;
+use super::{Part, Rows, Shown};
 use crate::nodes::Shelf;
 use homenode_core::scenario::{Process, Scenario, Step};
-use homenode_report::{Better, Figure, Group};
+use homenode_report::{Better, Figure};
 use homenode_sim::ProcessFigures;
 use std::ops::Range;
 
 /// So many are told one by one; a host has more guests than a table should have rows.
 const ONE_BY_ONE: usize = 8;
 
-/// Figures of a process, from one or from the mean of several.
-struct Rows<'a> {
-    name: String,
-    columns: &'a [Column],
-    of: Range<usize>,
-    figures: Vec<Figure>,
+/// Processes that are told together, in one run.
+struct Alike<'a> {
+    all: &'a [ProcessFigures],
+    /// The steps of their main part.
+    main: &'a [usize],
+    /// Places of the fastest nodes.
+    fast: &'a [usize],
 }
 
-impl Rows<'_> {
-    fn push(
-        &mut self,
-        what: &str,
-        unit: &str,
-        better: Better,
-        precision: usize,
-        get: &dyn Fn(&ProcessFigures) -> f64,
-    ) {
-        let of = self.of.clone();
-        let mean = move |all: &[ProcessFigures]| {
-            all[of.clone()].iter().map(get).sum::<f64>() / of.len() as f64
-        };
-        self.push_all(what, unit, better, precision, &mean);
+impl Alike<'_> {
+    fn mean(&self, get: impl Fn(&ProcessFigures) -> f64) -> f64 {
+        self.all.iter().map(get).sum::<f64>() / self.all.len() as f64
     }
-    fn push_all(
-        &mut self,
-        what: &str,
-        unit: &str,
-        better: Better,
-        precision: usize,
-        get: &dyn Fn(&[ProcessFigures]) -> f64,
-    ) {
-        let of = |c: &Column| c.runs.iter().map(|r| get(&r.processes)).collect();
-        self.figures.push(Figure {
-            name: format!("{}: {what}", self.name),
-            unit: unit.into(),
-            better,
-            precision,
-            samples: self.columns.iter().map(of).collect(),
-        });
+    /// The mean of so many thousandths of the allocations, in microseconds.
+    fn allocation(&self, thousandths: u32) -> f64 {
+        self.mean(|p| p.allocations.percentile_ps(thousandths) as f64 / 1e6)
     }
+}
+
+/// A figure of a process or of the mean of several, and how it is taken.
+type Taken = (Figure, fn(&Alike<'_>) -> f64);
+
+const TIME: Taken = (
+    Figure::new("time", "s", Better::Lower, 4, "virtual time from a process's start to its end"),
+    |a| a.mean(|p| p.time_ps as f64 / 1e12),
+);
+
+const IN_TIER: Taken = (
+    Figure::new("accesses in {}", "%", Better::Neither, 2, "share of its accesses that went there"),
+    |a| {
+        a.mean(|p| {
+            let sum = |places: &mut dyn Iterator<Item = usize>| -> u64 {
+                places.filter_map(|x| p.accesses.get(x)).map(|a| a[0] + a[1]).sum()
+            };
+            let all = sum(&mut (0..p.accesses.len()));
+            sum(&mut a.fast.iter().copied()) as f64 * 100.0 / all.max(1) as f64
+        })
+    },
+);
+
+const RATE: Taken = (
+    Figure::new("accesses", "1/s", Better::Higher, 0, "accesses a second of its main part"),
+    |a| a.mean(|p| rate(p, a.main)),
+);
+
+const DEVIATION: Taken = (
+    Figure::new("their deviation", "%", Better::Lower, 3, "by how much these rates lie apart"),
+    |a| deviation(&a.all.iter().map(|p| rate(p, a.main)).collect::<Vec<_>>()),
+);
+
+/// What allocations took, where a process allocates over and over.
+const ALLOCATIONS: [Taken; 4] = [
+    (Figure::count("allocations", "first touches of a page"), |a| {
+        a.mean(|p| p.allocations.count() as f64)
+    }),
+    (Figure::new("allocation p50", "us", Better::Lower, 3, "median time of a first touch"), |a| {
+        a.allocation(500)
+    }),
+    (Figure::new("allocation p99", "us", Better::Lower, 3, "99th percentile of that time"), |a| {
+        a.allocation(990)
+    }),
+    (Figure::new("allocation max", "us", Better::Lower, 3, "the longest of them"), |a| {
+        a.mean(|p| p.allocations.max_ps() as f64 / 1e6)
+    }),
+];
+
+pub(super) fn all() -> impl Iterator<Item = Figure> {
+    let all = [TIME, IN_TIER, RATE, DEVIATION].into_iter().chain(ALLOCATIONS);
+    all.map(|(figure, _)| figure)
 }
 
 /// Time and place of accesses, process by process; the rate of its main part where it
 /// has phases to tell apart, and what allocations took where it allocates over and over.
 /// Of many that are alike the mean, and by how much their rates differ.
-pub(super) fn group(scenario: &Scenario, shelves: &[Shelf], columns: &[Column]) -> Group {
-    let runs = &columns[0].runs;
+pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) {
+    let Some(runs) = rows.columns.first() else { return };
     let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
     let all = &scenario.processes[..count];
-    let mut figures = Vec::new();
+    let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
+    let several =
+        scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks));
+    let names: Vec<String> = runs[0].processes.iter().map(|p| p.name.clone()).collect();
     for of in stretches(all) {
-        let first = &runs[0].processes[of.start].name;
+        let first = &names[of.start];
         let name = match of.len() {
             1 => first.clone(),
             n => format!("{first} and {} more", n - 1),
         };
-        let rows = Rows { name, columns, of: of.clone(), figures: Vec::new() };
-        figures.extend(told(rows, &all[of.start].steps, shelves));
+        let steps = &all[of.start].steps;
+        let main = main_part(steps);
+        let fast = shelves.first().map(|s| s.places.as_slice()).unwrap_or_default();
+        let mut push = |(figure, get): &Taken, what: &str, shown: bool| {
+            let shown = if several && shown { Shown::IfAny } else { Shown::Never };
+            rows.push_named(Part::Processes, figure, &name, what, shown, &|r| {
+                Some(get(&Alike { all: &r.processes[of.clone()], main: &main, fast }))
+            });
+        };
+        push(&TIME, "", true);
+        if let Some(first) = shelves.first() {
+            push(&IN_TIER, &first.name, true);
+        }
+        let phases = steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier));
+        push(&RATE, "", phases);
+        if of.len() > 1 {
+            push(&DEVIATION, "", phases);
+        }
+        let allocates = steps.iter().any(|s| matches!(s, Step::Map { .. }));
+        for figure in &ALLOCATIONS {
+            push(figure, "", allocates);
+        }
     }
-    Group { title: "processes".into(), figures }
 }
 
 /// What is told together, as places of the first and behind the last.
@@ -120,42 +171,6 @@ fn deviation(all: &[f64]) -> f64 {
     let mean = all.iter().sum::<f64>() / n;
     let variance = all.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n;
     if mean == 0.0 { 0.0 } else { variance.sqrt() * 100.0 / mean }
-}
-
-fn told(mut rows: Rows<'_>, steps: &[Step], shelves: &[Shelf]) -> Vec<Figure> {
-    rows.push("time", "s", Better::Lower, 4, &|p| p.time_ps as f64 / 1e12);
-    if let Some(first) = shelves.first() {
-        let what = format!("accesses in {}", first.name);
-        rows.push(&what, "%", Better::Neither, 2, &|p| {
-            let sum = |places: &mut dyn Iterator<Item = usize>| -> u64 {
-                places.filter_map(|x| p.accesses.get(x)).map(|a| a[0] + a[1]).sum()
-            };
-            let all = sum(&mut (0..p.accesses.len()));
-            sum(&mut first.places.iter().copied()) as f64 * 100.0 / all.max(1) as f64
-        });
-    }
-    if steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier)) {
-        let main = main_part(steps);
-        rows.push("accesses", "1/s", Better::Higher, 0, &|p| rate(p, &main));
-        let of = rows.of.clone();
-        if of.len() > 1 {
-            rows.push_all("their deviation", "%", Better::Lower, 3, &|all| {
-                let rates: Vec<f64> = all[of.clone()].iter().map(|p| rate(p, &main)).collect();
-                deviation(&rates)
-            });
-        }
-    }
-    if steps.iter().any(|s| matches!(s, Step::Map { .. })) {
-        let us = |ps: u64| ps as f64 / 1e6;
-        rows.push("allocations", "", Better::Neither, 0, &|p| p.allocations.count() as f64);
-        for (what, thousandths) in [("allocation p50", 500), ("allocation p99", 990)] {
-            rows.push(what, "us", Better::Lower, 3, &|p| {
-                us(p.allocations.percentile_ps(thousandths))
-            });
-        }
-        rows.push("allocation max", "us", Better::Lower, 3, &|p| us(p.allocations.max_ps()));
-    }
-    rows.figures
 }
 
 #[cfg(test)]

@@ -1,0 +1,138 @@
+//! What policies that drive did and used.
+
+use super::{Part, Rows, RunFigures, Shown};
+use crate::homenode::Own;
+use homenode_core::engine::order::Reason;
+use homenode_core::engine::{Verdict, order::Fails};
+use homenode_report::{Better, Figure};
+use std::collections::BTreeSet;
+
+type Taken = super::Taken<Own>;
+
+const fn seconds(name: &'static str, about: &'static str) -> Figure {
+    Figure::new(name, "s", Better::Neither, 4, about)
+}
+
+fn s(ps: u64) -> Option<f64> {
+    Some(ps as f64 / 1e12)
+}
+
+const USED: &[Taken] = &[
+    (seconds("its own CPU time", "what the policy's task ran"), |o| s(o.spent.homenode)),
+    (seconds("CPU time of DAMON's thread", "what kdamond ran, where DAMON is the source"), |o| {
+        s(o.spent.kdamond)
+    }),
+    (
+        seconds("programs' time for being sampled", "what the source of heat took from programs"),
+        |o| s(o.spent.sampled),
+    ),
+    (
+        Figure::new(
+            "all of it, of one CPU",
+            "%",
+            Better::Neither,
+            2,
+            "these three by virtual time",
+        ),
+        |o| Some(o.spent.all() as f64 * 100.0 / o.time.max(1) as f64),
+    ),
+];
+
+const ORDERS: Figure = Figure::count("orders: {}", "orders to move pages, by their reason");
+
+const PAGES: &[Taken] = &[
+    (Figure::count("pages tried", "pages in all orders"), |o| {
+        Some(o.ledger.total().tried.0 as f64)
+    }),
+    (Figure::count("pages moved", "pages that were moved by an order"), |o| {
+        Some(o.ledger.total().moved.0 as f64)
+    }),
+    (Figure::count("not moved: no room", "pages for which the target node had no room"), |o| {
+        failed(o, |f| f.no_room.0)
+    }),
+    (Figure::count("not moved: busy", "pages that somebody else held on to"), |o| {
+        failed(o, |f| f.busy.0)
+    }),
+    (
+        Figure::count("not moved: absent or elsewhere", "pages that were not where they had been"),
+        |o| failed(o, |f| f.absent.0),
+    ),
+    (Figure::count("not moved: forbidden", "pages that may not be moved there"), |o| {
+        failed(o, |f| f.forbidden.0)
+    }),
+    (Figure::count("not moved: process gone", "pages of processes that had ended"), |o| {
+        failed(o, |f| f.gone.0)
+    }),
+];
+
+fn failed(o: &Own, get: fn(&Fails) -> u64) -> Option<f64> {
+    Some(get(&o.ledger.total().fails) as f64)
+}
+
+/// What was left alone and why: a table without moves has to say what kept them.
+const LEFT: Figure = Figure::new(
+    "left, a decision: {}",
+    "pages",
+    Better::Neither,
+    0,
+    "pages left where they are, in a decision on average, by verdict",
+);
+
+const EXPECTED: &[Taken] = &[
+    (
+        seconds("expected to save", "time that programs save by the moves, as the policy expects"),
+        |o| Some(o.ledger.saves.as_secs_f64()),
+    ),
+    (seconds("expected to cost", "time that the moves take, as the policy expects"), |o| {
+        Some(o.ledger.costs.as_secs_f64())
+    }),
+    (Figure::count("events lost", "events that the source of heat had no room for"), |o| {
+        Some(o.ledger.lost as f64)
+    }),
+];
+
+pub(super) fn all() -> impl Iterator<Item = Figure> {
+    let of = |all: &'static [Taken]| all.iter().map(|(figure, _)| *figure);
+    of(USED).chain([ORDERS]).chain(of(PAGES)).chain([LEFT]).chain(of(EXPECTED))
+}
+
+pub(super) fn push(rows: &mut Rows<'_>) {
+    push_all(rows, USED);
+    for why in [
+        Reason::SlowStartOver,
+        Reason::PlaceUnknown,
+        Reason::Hot,
+        Reason::MakeRoom,
+        Reason::NearItsCpus,
+    ] {
+        let times = |r: &RunFigures| Some(r.own.as_ref()?.ledger.orders(why).times as f64);
+        rows.push(Part::Policy, &ORDERS, why.name(), Shown::IfCounted, &times);
+    }
+    push_all(rows, PAGES);
+    let judged: BTreeSet<Verdict> = rows
+        .columns
+        .iter()
+        .flatten()
+        .filter_map(|r| r.own.as_ref())
+        .flat_map(|o| o.ledger.verdicts.keys().copied())
+        .collect();
+    for verdict in judged {
+        let name = match verdict {
+            Verdict::Move { .. } => continue,
+            Verdict::Stay { why } => why.name().to_owned(),
+            Verdict::Unknown { lacks } => format!("unknown {}", lacks.name()),
+        };
+        rows.push(Part::Policy, &LEFT, &name, Shown::IfAny, &|r| {
+            let ledger = &r.own.as_ref()?.ledger;
+            let pages = ledger.verdicts.get(&verdict).map_or(0, |t| t.pages);
+            Some(pages as f64 / ledger.decisions.max(1) as f64)
+        });
+    }
+    push_all(rows, EXPECTED);
+}
+
+fn push_all(rows: &mut Rows<'_>, all: &[Taken]) {
+    for (figure, of) in all {
+        rows.push(Part::Policy, figure, "", Shown::IfAny, &|r| of(r.own.as_ref()?));
+    }
+}
