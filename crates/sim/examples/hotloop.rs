@@ -12,7 +12,7 @@
 
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
-    Content, Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
+    Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
 };
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -213,25 +213,15 @@ fn scenario(pages: u64, threads: u64, each: u64, order: Order, room: bool, seed:
         model: Model { order, ..Model::default() },
         duration: None,
         seed,
-        processes: vec![Process {
-            name: "threads".into(),
-            cpus: (0..threads as u32).map(CpuId).collect(),
-            start: Picos(0),
-            policy: Mempolicy::Default,
-            memory_merge: false,
-            maps: vec![Map {
-                name: map(),
-                size: Pages(pages).bytes(),
-                file: false,
-                shared: false,
-                read_only: false,
-                huge: false,
-                content: Content::Own,
-                mergeable: false,
+        processes: vec![Process::new(
+            "threads",
+            (0..threads as u32).map(CpuId).collect(),
+            vec![Map {
                 policy: if room { Mempolicy::Preferred(NodeId(1)) } else { Mempolicy::Default },
+                ..Map::anonymous("heap", Pages(pages).bytes())
             }],
             steps,
-        }],
+        )],
         actions: Vec::new(),
     }
 }

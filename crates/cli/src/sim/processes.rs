@@ -161,7 +161,7 @@ fn told(mut rows: Rows<'_>, steps: &[Step], shelves: &[Shelf]) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homenode_core::scenario::{Again, Mempolicy, Pattern, Until};
+    use homenode_core::scenario::{Again, Pattern, Until};
     use homenode_core::units::{CpuId, Picos};
 
     fn access() -> Step {
@@ -174,15 +174,7 @@ mod tests {
         }
     }
     fn process(name: &str, steps: Vec<Step>) -> Process {
-        Process {
-            name: name.into(),
-            cpus: vec![CpuId(0)],
-            start: Picos::ZERO,
-            policy: Mempolicy::Default,
-            memory_merge: false,
-            maps: Vec::new(),
-            steps,
-        }
+        Process::new(name, vec![CpuId(0)], Vec::new(), steps)
     }
 
     #[test]
