@@ -85,7 +85,19 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
                 Step::MovePages { to, .. } => {
                     nodes_fit(&Mempolicy::Preferred(*to), &path(&[Key("step"), At(s), Key("to")]))?;
                 }
-                _ => {}
+                // These name no node.
+                Step::Touch { .. }
+                | Step::Initialize { .. }
+                | Step::Fill { .. }
+                | Step::Madvise { .. }
+                | Step::Access { .. }
+                | Step::Sleep(_)
+                | Step::Fork
+                | Step::Wait
+                | Step::Barrier
+                | Step::Map { .. }
+                | Step::Repeat { .. }
+                | Step::Unmap { .. } => {}
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Lists of numbers as the kernel prints them: `0-3,8,10-11`.
 
-pub use homenode_core::tiering::tiers::list_in_order as write_list;
+pub use homenode_core::list::in_order as write_list;
+use homenode_core::list::ranges;
 
 /// Numbers in one list; twice the CPUs that a kernel can have.
 const MOST: u64 = 16_384;
@@ -15,17 +16,9 @@ const MOST: u64 = 16_384;
 pub fn parse_list(s: &str, high: u32) -> Result<Vec<u32>, String> {
     let bad =
         || format!("\"{s}\" is no list; write one such as \"0-3,8\" with numbers up to {high}");
-    let number = |s: &str| {
-        if s.is_empty() || !s.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        s.parse::<u32>().ok().filter(|n| *n <= high)
-    };
     let mut out = Vec::new();
-    for part in s.split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to) = (number(from.trim()).ok_or_else(bad)?, number(to.trim()).ok_or_else(bad)?);
-        if from > to || out.len() as u64 + u64::from(to - from) >= MOST {
+    for (from, to) in ranges(s).ok_or_else(bad)? {
+        if to > high || out.len() as u64 + u64::from(to - from) >= MOST {
             return Err(bad());
         }
         out.extend(from..=to);

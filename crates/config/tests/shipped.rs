@@ -7,8 +7,8 @@ use homenode_config::{
 use homenode_core::costs::Origin;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, Content, FileOp, Map, Margin, Mempolicy, Model, Order, Pattern,
-    Process, Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
+    Action, AdmissionChoice, FileOp, Map, Margin, Mempolicy, Model, Order, Pattern, Process,
+    Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
 };
 use homenode_core::topology::{Machine, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -70,17 +70,7 @@ fn scenarios_are_read_and_fit_their_machines() {
 fn a_scenario_means_what_it_says() {
     let file = parse_scenario("run.toml", include_str!("good-scenario.toml"))
         .unwrap_or_else(|e| panic!("{e}"));
-    let map = |name: &str, size, policy| Map {
-        name: name.into(),
-        size: Bytes(size),
-        file: false,
-        shared: false,
-        read_only: false,
-        huge: false,
-        content: Content::Own,
-        mergeable: false,
-        policy,
-    };
+    let map = |name, size, policy| Map { policy, ..Map::anonymous(name, Bytes(size)) };
     let dealt = Mempolicy::WeightedInterleave(vec![(NodeId(0), 3), (NodeId(1), 1)]);
     let heap = || "heap".to_owned();
     let expected = Scenario {

@@ -18,6 +18,7 @@
 
 use crate::memory;
 use homenode_core::costs::Constant;
+use homenode_core::list::ranges;
 use homenode_core::topology::{
     Cache, Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, Zone, ZoneKind,
 };
@@ -182,21 +183,16 @@ pub fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
 ///
 /// Returns numbers in rising order without repeats; `None` if it is malformed.
 pub fn parse_list(text: &str) -> Option<Vec<u32>> {
-    let mut out = BTreeSet::new();
-    let text = text.trim();
-    if text.is_empty() {
-        return Some(vec![]);
+    let ranges = match text.trim() {
+        "" => Vec::new(),
+        text => ranges(text)?,
+    };
+    if ranges.iter().any(|(_, last)| *last > NUMBER_MAX) {
+        return None;
     }
-    for part in text.split(',') {
-        let part = part.trim();
-        let (lo, hi) = part.split_once('-').unwrap_or((part, part));
-        let (lo, hi) = (digits(lo)?, digits(hi)?);
-        if lo > hi || hi > NUMBER_MAX {
-            return None;
-        }
-        out.extend(lo..=hi);
-    }
-    Some(out.into_iter().collect())
+    let numbers: BTreeSet<u32> =
+        ranges.into_iter().flat_map(|(first, last)| first..=last).collect();
+    Some(numbers.into_iter().collect())
 }
 
 /// A plain decimal number: no sign, no blanks.

@@ -538,7 +538,13 @@ impl<M: Machine> Around for Logged<'_, M> {
                 Seen::Region { who, .. } | Seen::Fault { who, .. } | Seen::Sample { who, .. } => {
                     *self.log.heat.entry(*who).or_default() += 1;
                 }
-                _ => {}
+                // They are neither an answer to an order nor heat.
+                Seen::Task { .. }
+                | Seen::Gone { .. }
+                | Seen::Resident { .. }
+                | Seen::Node { .. }
+                | Seen::Lost { .. }
+                | Seen::Stale { .. } => {}
             }
         }
         waited

@@ -8,6 +8,7 @@
 use crate::{ApplyError, Around, Machine, ObserveError};
 use homenode_core::engine::order::{Act, Order, OrderId};
 use homenode_core::engine::seen::{Seen, Span, Who};
+use homenode_core::splitmix::SplitMix;
 use homenode_core::units::{Pages, Picos};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +53,7 @@ pub struct Injected {
 pub struct Faulty<M> {
     inner: M,
     plan: FaultPlan,
-    state: u64,
+    random: SplitMix,
     /// Reports that come later, by when.
     held: Vec<(Picos, Seen)>,
     /// Pages that a move was cut by.
@@ -68,7 +69,7 @@ impl<M: Machine> Faulty<M> {
     pub fn new(inner: M, plan: FaultPlan) -> Self {
         Self {
             inner,
-            state: plan.seed,
+            random: SplitMix::new(plan.seed),
             plan,
             held: Vec::new(),
             cut: BTreeMap::new(),
@@ -81,13 +82,9 @@ impl<M: Machine> Faulty<M> {
     pub fn injected(&self) -> Injected {
         self.injected
     }
-    /// The next random number (splitmix64: Steele, Lea and Flood, 2014).
+    /// The next random number.
     fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.random.next()
     }
     fn below(&mut self, n: u64) -> u64 {
         self.bits() % n.max(1)

@@ -39,11 +39,13 @@ mod overlap;
 pub(crate) mod region;
 mod result;
 mod rounds;
-pub(crate) mod stats;
+mod stats;
 mod stream;
 
 use homenode_core::topology::Machine;
 use homenode_core::units::Bytes;
+pub use stats::quantile;
+
 use homenode_live::sysfs::{self, Topology, TopologyError};
 use std::collections::BTreeSet;
 use std::io;

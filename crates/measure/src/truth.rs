@@ -14,8 +14,8 @@ pub mod merge;
 
 use crate::constants::chase::{Chain, Stride};
 use crate::constants::region::{PageKind, Region};
-use crate::constants::stats::Random;
 use crate::constants::{self, cpus};
+use homenode_core::splitmix::SplitMix;
 use std::hint::black_box;
 use std::io;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ pub fn run(
     if let Some(&cpu) = cpus::allowed().first() {
         cpus::pin(cpu);
     }
-    let mut random = Random(0x0074_7275_7468);
+    let mut random = SplitMix::new(0x0074_7275_7468);
     let bytes = |c: &Case| (c.bytes as usize).max(128) / 64 * 64;
     let chases = |c: &Case| c.kernel == Kernel::Chase;
     let regions: Vec<Option<Region>> = cases
@@ -170,7 +170,7 @@ fn stream(region: &Region, bytes: usize, slot: Duration) -> f64 {
 /// Updates between two looks at the clock.
 const UPDATES: u64 = 8192;
 
-fn update(region: &Region, bytes: usize, random: &mut Random, slot: Duration) -> f64 {
+fn update(region: &Region, bytes: usize, random: &mut SplitMix, slot: Duration) -> f64 {
     let (words, start) = (bytes as u64 / 8, region.start().cast::<u64>());
     let mut x = random.next();
     // What fits into the caches is brought there first.

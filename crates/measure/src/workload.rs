@@ -17,7 +17,7 @@
 
 use crate::constants::cpus;
 use crate::constants::region::{PageKind, Region};
-use crate::constants::stats::Random;
+use homenode_core::splitmix::SplitMix;
 use std::io;
 use std::thread;
 
@@ -175,7 +175,7 @@ fn home(key: u64, bits: u32) -> usize {
 
 impl HashJoin {
     fn new(rows: usize, seed: u64) -> io::Result<Self> {
-        let mut random = Random(seed);
+        let mut random = SplitMix::new(seed);
         let mut relation = |salt: u64| -> io::Result<Buffer<Row>> {
             let mut b = Buffer::new(rows)?;
             // A permutation of 1..=rows: an odd factor and an offset, modulo a power of two.
@@ -255,10 +255,10 @@ struct Search {
 
 impl Search {
     fn new(vertices: usize, seed: u64) -> io::Result<Self> {
-        let mut random = Random(seed);
+        let mut random = SplitMix::new(seed);
         let mut edges = Buffer::new(vertices * DEGREE)?;
         for e in edges.get_mut() {
-            *e = random.below(vertices) as u32;
+            *e = random.below(vertices as u64) as u32;
         }
         // One place more: the end is written to before it is known to be wanted.
         Ok(Self { edges, state: Buffer::new(vertices)?, queue: Buffer::new(vertices + 1)? })

@@ -15,12 +15,16 @@
 //! Threads share the last level without locks: a lost update makes one line's
 //! age wrong, and a lock would cost more than the model.
 
-// The C functions exist only inside of QEMU, so unit tests are built without it.
-#[cfg(not(test))]
+//! [`plugin`] is the seam: what QEMU calls, and the tasks of this process. What is made of
+//! it ([`task`], [`calls`], [`exec`], [`insn`]) knows nothing of QEMU, and tests run it
+//! without.
+
+mod calls;
 mod exec;
+mod insn;
+// The C functions exist only inside of QEMU.
 #[cfg(not(test))]
 mod plugin;
 #[cfg(not(test))]
 mod qemu;
-#[cfg(not(test))]
 mod task;

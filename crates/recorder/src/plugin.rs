@@ -1,8 +1,10 @@
 //! What QEMU calls. Two names are exported for it.
 #![allow(unreachable_pub)]
 
+use crate::calls::{Side, makes_thread};
 use crate::exec::{self, Plan};
-use homenode_trace::model::{Geometry, LINE_BITS, Look};
+use crate::insn::{repeats, uses_stack};
+use homenode_trace::model::{LINE_BITS, Look};
 
 use crate::qemu::*;
 use crate::task::{Config, Process, Task};
@@ -39,30 +41,6 @@ static mut INLINE_ACCESSES: u64 = 0;
 /// What tasks look at in their place later.
 static ZERO: u64 = 0;
 
-fn parse(raw: &[String]) -> Option<Config> {
-    let get = |key: &str| raw.iter().find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
-    let number = |key: &str| get(key)?.parse::<u64>().ok();
-    let cache = |key: &str| {
-        let (size, ways) = get(key)?.split_once(':')?;
-        Some((size.parse().ok()?, ways.parse().ok()?))
-    };
-    Some(Config {
-        folder: get("folder")?.to_owned(),
-        qemu: CString::new(get("qemu")?).ok()?,
-        plugin: get("plugin")?.to_owned(),
-        geometry: Geometry {
-            l1: cache("l1")?,
-            l2: cache("l2")?,
-            llc: cache("llc")?,
-            tlb: u32::try_from(number("tlb")?).ok()?,
-        },
-        skip: number("skip").unwrap_or(0),
-        until: number("until").unwrap_or(u64::MAX),
-        count_only: number("count").is_some(),
-        raw: raw.to_vec(),
-    })
-}
-
 /// QEMU calls this once, before the program is loaded. Arguments are `key=value`:
 /// `folder`, `qemu`, `plugin`, `l1`, `l2`, `llc` (bytes:ways), `tlb`, and optionally
 /// `skip`, `until` (instructions), `count`. Returns 0 where all is well.
@@ -80,7 +58,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         // SAFETY: the caller's promise.
         .map(|i| unsafe { CStr::from_ptr(*argv.add(i)) }.to_string_lossy().into_owned())
         .collect();
-    let Some(process) = parse(&raw).and_then(Process::new) else {
+    let Some(process) = Config::parse(&raw).and_then(Process::new) else {
         eprintln!("homenode-recorder: this plugin is started by `homenode record`, not by hand");
         return 1;
     };
@@ -148,28 +126,6 @@ unsafe fn bytes_of<'a>(insn: *const Insn) -> &'a [u8] {
     }
 }
 
-/// Whether it is a push or pop of a register, a direct call, or a return.
-fn uses_stack(insn: &[u8]) -> bool {
-    let insn = match insn {
-        [0x40..=0x4f | 0xf2 | 0xf3, rest @ ..] => rest,
-        all => all,
-    };
-    matches!(insn, [0x50..=0x5f] | [0xe8, ..] | [0xc3])
-}
-
-/// Whether it is a string instruction with a repeat prefix.
-fn repeats(bytes: &[u8]) -> bool {
-    let prefixes = |&&b: &&u8| {
-        matches!(
-            b,
-            0x40..=0x4f | 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65
-        )
-    };
-    let n = bytes.iter().take_while(prefixes).count();
-    bytes[..n].iter().any(|b| matches!(b, 0xf2 | 0xf3))
-        && matches!(bytes.get(n), Some(0x6c..=0x6f | 0xa4..=0xa7 | 0xaa..=0xaf))
-}
-
 /// The first block of the program is being translated: now its name is known.
 fn greet() {
     // SAFETY: QEMU returns a string of its own, or null.
@@ -197,8 +153,7 @@ fn task(vcpu: u32) -> Option<&'static mut Task> {
 #[cold]
 fn new_task(vcpu: u32) -> Option<&'static mut Task> {
     let process = PROCESS.get()?;
-    // SAFETY: no preconditions.
-    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let tid = tid();
     let task = if THREADED.load(Relaxed) {
         let starter = process.starter.load(Relaxed);
         Task::new(process, [&ZERO, &ZERO], tid, wire::FLAG_THREAD, starter)
@@ -309,17 +264,10 @@ extern "C" fn on_call(
     _: u64,
 ) {
     let (Some(t), Some(process)) = (task(vcpu), PROCESS.get()) else { return };
-    t.call = (number, [a1, a2, a3, a4, a5, a6]);
+    t.called(number, [a1, a2, a3, a4, a5, a6]);
     match number {
-        libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_sendto => {
-            // What the kernel will not take is not looked at: a length may be nonsense.
-            t.kernel_access(a2, a3.min(1 << 21), false);
-        }
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
-            if number == libc::SYS_clone
-                && a1 & libc::CLONE_VM as u64 != 0
-                && a1 & libc::CLONE_VFORK as u64 == 0
-            {
+            if makes_thread(number, a1) {
                 if !THREADED.swap(true, Relaxed) {
                     t.leave_inline(&ZERO);
                 }
@@ -374,106 +322,11 @@ fn flush_all() {
     }
 }
 
-const PAGE_BITS: u32 = 12;
-
-fn pages(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << PAGE_BITS)
-}
-
 extern "C" fn on_return(_id: u64, vcpu: u32, number: i64, result: i64) {
     let Some(t) = task(vcpu) else { return };
-    let (called, a) = t.call;
-    if called != number {
-        return;
+    if t.returned(number, result) == Side::Child {
+        begin_child(t, vcpu);
     }
-    let page = |at: u64| at >> PAGE_BITS;
-    // Results from -4095 to -1 are errors.
-    if (-4095..0).contains(&result) {
-        return;
-    }
-    let done = result as u64;
-    match number {
-        libc::SYS_read | libc::SYS_pread64 | libc::SYS_recvfrom => {
-            t.kernel_access(a[1], done, true)
-        }
-        libc::SYS_mmap => {
-            let arg = (a[2] & 0xffff_ffff) | a[3] << 32;
-            t.row(Kind::Map as u8, page(done), pages(a[1]), arg);
-            t.core.forget();
-        }
-        libc::SYS_munmap => {
-            t.row(Kind::Unmap as u8, page(a[0]), pages(a[1]), 0);
-            t.core.forget();
-        }
-        libc::SYS_mprotect => t.row(Kind::Protect as u8, page(a[0]), pages(a[1]), a[2]),
-        libc::SYS_madvise if matches!(a[2] as i32, libc::MADV_DONTNEED | libc::MADV_FREE) => {
-            t.row(Kind::Discard as u8, page(a[0]), pages(a[1]), a[2]);
-            t.core.forget();
-        }
-        libc::SYS_mremap => {
-            let (old, new) = (pages(a[1]), pages(a[2]));
-            if old.min(new) > 0 && done != a[0] {
-                t.row(Kind::Remap as u8, page(a[0]), old.min(new), page(done));
-            }
-            if new > old {
-                let arg = (libc::PROT_READ | libc::PROT_WRITE) as u64
-                    | ((libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64) << 32;
-                t.row(Kind::Map as u8, page(done) + old, new - old, arg);
-            } else if old > new {
-                t.row(Kind::Unmap as u8, page(a[0]) + new, old - new, 0);
-            }
-            t.core.forget();
-        }
-        libc::SYS_brk => {
-            let old = std::mem::replace(&mut t.brk, done);
-            let (from, to) = (pages(old), pages(done));
-            if old != 0 && to > from {
-                let arg = (libc::PROT_READ | libc::PROT_WRITE) as u64
-                    | ((libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64) << 32;
-                t.row(Kind::Map as u8, from, to - from, arg);
-            } else if old != 0 && to < from {
-                t.row(Kind::Unmap as u8, to, from - to, 0);
-                t.core.forget();
-            }
-        }
-        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
-            let thread = number == libc::SYS_clone
-                && a[0] & libc::CLONE_VM as u64 != 0
-                && a[0] & libc::CLONE_VFORK as u64 == 0;
-            if result == 0 {
-                begin_child(t, vcpu);
-            } else {
-                let kind = if thread { Kind::Thread } else { Kind::Fork };
-                t.row(kind as u8, 0, 0, done);
-                t.flush();
-                // Pages are shared now, so that the next write to each is news.
-                t.core.forget();
-            }
-        }
-        libc::SYS_wait4 if done > 0 => {
-            let status = word(a[1]);
-            t.row(
-                Kind::Wait as u8,
-                0,
-                u64::from(status.is_some()),
-                done | u64::from(status.unwrap_or(0)) << 32,
-            );
-            t.flush();
-        }
-        libc::SYS_waitid if a[2] != 0 => {
-            if let Some(pid) = word(a[2] + 12).filter(|&p| p != 0) {
-                t.row(Kind::Wait as u8, 0, 0, u64::from(pid));
-                t.flush();
-            }
-        }
-        _ => {}
-    }
-}
-
-/// A word that the kernel has just written for the program.
-fn word(at: u64) -> Option<u32> {
-    // SAFETY: the call succeeded, so the address is good (or null).
-    (at != 0).then(|| unsafe { (at as *const u32).read_unaligned() })
 }
 
 /// The calling thread is the one thread of a forked process.

@@ -35,6 +35,33 @@ pub(crate) struct Config {
     pub(crate) count_only: bool,
 }
 
+impl Config {
+    /// Reads arguments of the form `key=value`; `None` if one is missing or odd.
+    pub(crate) fn parse(raw: &[String]) -> Option<Self> {
+        let get = |key: &str| raw.iter().find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
+        let number = |key: &str| get(key)?.parse::<u64>().ok();
+        let cache = |key: &str| {
+            let (size, ways) = get(key)?.split_once(':')?;
+            Some((size.parse().ok()?, ways.parse().ok()?))
+        };
+        Some(Self {
+            folder: get("folder")?.to_owned(),
+            qemu: CString::new(get("qemu")?).ok()?,
+            plugin: get("plugin")?.to_owned(),
+            geometry: Geometry {
+                l1: cache("l1")?,
+                l2: cache("l2")?,
+                llc: cache("llc")?,
+                tlb: u32::try_from(number("tlb")?).ok()?,
+            },
+            skip: number("skip").unwrap_or(0),
+            until: number("until").unwrap_or(u64::MAX),
+            count_only: number("count").is_some(),
+            raw: raw.to_vec(),
+        })
+    }
+}
+
 /// The process's side of the recording.
 pub(crate) struct Process {
     pub(crate) config: Config,
@@ -47,6 +74,7 @@ pub(crate) struct Process {
     shared: AtomicPtr<AtomicU64>,
     pub(crate) pid: AtomicU32,
     /// The last thread that started a thread.
+    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
     pub(crate) starter: AtomicU32,
 }
 
@@ -191,7 +219,7 @@ pub(crate) struct Task {
     check_at: u64,
     published: u64,
     told_full: bool,
-    /// Arguments of the system call under way.
+    /// Number and arguments of the system call under way.
     pub(crate) call: (i64, [u64; 6]),
     pub(crate) brk: u64,
 }
@@ -475,3 +503,6 @@ impl Task {
         self.flush();
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

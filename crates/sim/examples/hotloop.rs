@@ -13,7 +13,7 @@
 
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
-    Again, Content, Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
+    Again, Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
 };
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -194,25 +194,8 @@ fn off(a: &Args) {
 
 /// Threads of one process on one mapping, each on a CPU of its own.
 fn threads(pages: u64, cpus: Vec<CpuId>, policy: Mempolicy, steps: Vec<Step>) -> Process {
-    Process {
-        name: "threads".into(),
-        cpus,
-        start: Picos(0),
-        policy: Mempolicy::Default,
-        memory_merge: false,
-        maps: vec![Map {
-            name: HEAP.to_owned(),
-            size: Pages(pages).bytes(),
-            file: false,
-            shared: false,
-            read_only: false,
-            huge: false,
-            content: Content::Own,
-            mergeable: false,
-            policy,
-        }],
-        steps,
-    }
+    let heap = Map { policy, ..Map::anonymous(HEAP, Pages(pages).bytes()) };
+    Process::new("threads", cpus, vec![heap], steps)
 }
 fn scenario(process: Process, mode: u64, order: Order, seed: u64) -> Scenario {
     Scenario {

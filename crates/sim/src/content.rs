@@ -25,6 +25,7 @@
 //! device; an entry of a frame has the frame's. docs/decisions/0006-contents.md.
 
 use crate::table::Wide;
+use homenode_core::splitmix::mix;
 use std::io;
 
 const ARMED: u64 = 1 << 63;
@@ -58,13 +59,6 @@ impl Content {
     pub(crate) const fn checksum(self) -> u32 {
         (mix(self.0 ^ 0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
-}
-
-/// SplitMix64's last step: a bijection, every bit of the result hangs on every bit.
-const fn mix(v: u64) -> u64 {
-    let v = (v ^ v >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let v = (v ^ v >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    v ^ v >> 31
 }
 
 /// A frame's stable node, for merging.

@@ -6,7 +6,8 @@ use crate::simulation::Simulation;
 use crate::vmstat::{Item, VmStat};
 use homenode_core::ksm::{Counters, Effort};
 use homenode_core::units::PAGE_SIZE;
-use xxhash_rust::xxh3::Xxh3;
+use std::hash::Hasher as _;
+use twox_hash::XxHash3_64;
 
 /// What merging has reached, and what it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,8 +133,8 @@ impl Simulation {
     /// One number for everything that a run did: time, counters, accesses, where
     /// every page is, what was read from the kernel's files. Equal for equal input, on every machine.
     pub fn hash(&self) -> u64 {
-        let mut h = Xxh3::new();
-        let mut put = |v: u64| h.update(&v.to_le_bytes());
+        let mut h = XxHash3_64::new();
+        let mut put = |v: u64| h.write(&v.to_le_bytes());
         put(self.now());
         // Where nothing can be merged, the hash is what it was before that was simulated.
         let merges = self.kernel.memory.contents.is_some();
@@ -175,11 +176,11 @@ impl Simulation {
         });
         for o in &self.planned {
             match &o.result {
-                None => h.update(b"-"),
-                Some(Ok(text)) => h.update(text.as_bytes()),
-                Some(Err(e)) => h.update(e.errno.name().as_bytes()),
+                None => h.write(b"-"),
+                Some(Ok(text)) => h.write(text.as_bytes()),
+                Some(Err(e)) => h.write(e.errno.name().as_bytes()),
             }
         }
-        h.digest()
+        h.finish()
     }
 }

@@ -7,6 +7,7 @@
 use rand_core::{Rng as _, SeedableRng};
 use rand_pcg::Mcg128Xsl64;
 use std::sync::{Arc, OnceLock};
+use twox_hash::XxHash3_64;
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -15,7 +16,7 @@ pub struct Stream(Mcg128Xsl64);
 impl Stream {
     /// The stream of that label in a run with that seed.
     pub fn new(seed: u64, label: &str) -> Self {
-        let lo = xxhash_rust::xxh3::xxh3_64_with_seed(label.as_bytes(), seed);
+        let lo = XxHash3_64::oneshot_with_seed(seed, label.as_bytes());
         Self(Mcg128Xsl64::seed_from_u64(lo))
     }
     /// The next 64 bits.

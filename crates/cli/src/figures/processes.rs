@@ -176,7 +176,7 @@ fn deviation(all: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homenode_core::scenario::{Again, Mempolicy, Pattern, Until};
+    use homenode_core::scenario::{Again, Pattern, Until};
     use homenode_core::units::{CpuId, Picos};
 
     fn access() -> Step {
@@ -189,15 +189,7 @@ mod tests {
         }
     }
     fn process(name: &str, steps: Vec<Step>) -> Process {
-        Process {
-            name: name.into(),
-            cpus: vec![CpuId(0)],
-            start: Picos::ZERO,
-            policy: Mempolicy::Default,
-            memory_merge: false,
-            maps: Vec::new(),
-            steps,
-        }
+        Process::new(name, vec![CpuId(0)], Vec::new(), steps)
     }
 
     #[test]

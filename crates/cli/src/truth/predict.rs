@@ -11,6 +11,7 @@
 
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
+use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Machine;
 use homenode_measure::truth::{Case, Kernel};
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
@@ -151,7 +152,7 @@ enum Order {
     /// A random cycle through all.
     Cycle(Vec<u32>, usize),
     /// Any line, each time; also for cycles so long that no cache holds them.
-    Random(u64, u64),
+    Random(SplitMix, u64),
     /// One after the other.
     Rising(u64, u64),
 }
@@ -161,20 +162,15 @@ const CYCLE_LINES: u64 = 1 << 25;
 
 impl Order {
     fn new(kernel: Kernel, lines: u64) -> Self {
-        let mut random = Self::Random(0x006f_7264_6572, lines);
+        let mut random = SplitMix::new(0x006f_7264_6572);
         match kernel {
             Kernel::Stream => Self::Rising(0, lines),
             Kernel::Chase if lines <= CYCLE_LINES => {
                 let mut order: Vec<u32> = (0..lines as u32).collect();
-                for i in (1..order.len()).rev() {
-                    if let Self::Random(_, below) = &mut random {
-                        *below = i as u64 + 1;
-                    }
-                    order.swap(i, random.next() as usize);
-                }
+                random.shuffle(&mut order);
                 Self::Cycle(order, 0)
             }
-            _ => random,
+            _ => Self::Random(random, lines),
         }
     }
     fn next(&mut self) -> u64 {
@@ -183,15 +179,7 @@ impl Order {
                 *at = (*at + 1) % order.len();
                 u64::from(order[*at])
             }
-            Self::Random(x, lines) => {
-                // SplitMix64.
-                *x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let mut z = *x;
-                z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                z ^= z >> 31;
-                ((u128::from(z) * u128::from(*lines)) >> 64) as u64
-            }
+            Self::Random(random, lines) => random.below(*lines),
             Self::Rising(at, lines) => {
                 *at = (*at + 1) % *lines;
                 *at

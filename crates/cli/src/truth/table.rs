@@ -2,6 +2,7 @@
 
 use homenode_config::TruthPlan;
 use homenode_core::topology::Machine;
+use homenode_measure::constants;
 use serde_json::json;
 
 /// The middle; of an even number the mean of the two in the middle; 0 of none.
@@ -9,13 +10,9 @@ pub(super) fn median(samples: &[f64]) -> f64 {
     quantile(samples, 0.5)
 }
 
+/// 0 of none.
 fn quantile(samples: &[f64], q: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
-    let at = q * last as f64;
-    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
-    low + (high - low) * at.fract()
+    constants::quantile(samples, q).unwrap_or(0.0)
 }
 
 /// A workload at one size.

@@ -16,7 +16,6 @@ use crate::kernel::KernelVersion;
 use crate::topology::{Link, Machine, Medium};
 use crate::units::NodeId;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// Abstract distance of DRAM.
 pub const ADIST_DRAM: u64 = 576;
@@ -280,31 +279,7 @@ pub fn allocator_order(machine: &Machine, from: NodeId, among: &[NodeId]) -> Vec
 
 /// Nodes as the kernel lists them: `0-1,4`.
 pub fn list_format(nodes: &[NodeId]) -> String {
-    list_of(&nodes.iter().map(|n| u32::from(n.0)).collect::<Vec<_>>())
-}
-
-/// Numbers as the kernel lists them: `0-1,4`.
-pub fn list_of(numbers: &[u32]) -> String {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    list_in_order(&sorted)
-}
-
-/// The shortest list of these numbers, in their order.
-pub fn list_in_order(numbers: &[u32]) -> String {
-    let mut out = String::new();
-    let mut rest = numbers;
-    while let Some(first) = rest.first() {
-        let run = rest.iter().zip(*first..).take_while(|(n, expected)| **n == *expected).count();
-        let comma = if out.is_empty() { "" } else { "," };
-        let _ = match run {
-            1 => write!(out, "{comma}{first}"),
-            _ => write!(out, "{comma}{first}-{}", rest[run - 1]),
-        };
-        rest = &rest[run..];
-    }
-    out
+    crate::list::sorted(&nodes.iter().map(|n| u32::from(n.0)).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

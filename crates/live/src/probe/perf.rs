@@ -11,6 +11,7 @@ use super::calls::Calls;
 use super::event::Event;
 use super::root::Root;
 use homenode_core::engine::choice::Sampling;
+use homenode_core::list::ranges as ranges_of;
 use std::collections::BTreeMap;
 
 /// A prime, as `specs/sources.md#pmu` has it.
@@ -45,15 +46,8 @@ pub struct Pmu {
 fn parse_format(text: &str) -> Option<(usize, Vec<(u32, u32)>)> {
     let (field, ranges) = text.trim().split_once(':')?;
     let field = ["config", "config1", "config2"].iter().position(|f| *f == field)?;
-    let ranges: Option<Vec<(u32, u32)>> = ranges
-        .split(',')
-        .map(|r| {
-            let (lo, hi) = r.split_once('-').unwrap_or((r, r));
-            let (lo, hi) = (lo.parse::<u32>().ok()?, hi.parse::<u32>().ok()?);
-            (lo <= hi && hi < 64).then_some((lo, hi))
-        })
-        .collect();
-    Some((field, ranges?))
+    let ranges = ranges_of(ranges)?;
+    ranges.iter().all(|(_, hi)| *hi < 64).then_some((field, ranges))
 }
 
 /// A number as perf's files have it.

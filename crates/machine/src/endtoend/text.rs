@@ -3,6 +3,7 @@
 //!
 //! Source: specs/files.md#vmstat, specs/files.md#zoneinfo, specs/files.md#numa_maps.
 
+use homenode_core::list::ranges;
 use homenode_core::units::{NodeId, Pages};
 use std::collections::BTreeMap;
 
@@ -100,13 +101,8 @@ pub fn on_nodes(text: &str, at: u64) -> Option<BTreeMap<NodeId, Pages>> {
 
 /// Nodes of a list such as `0-1,3`; `None` if it is none.
 fn nodes(list: &str) -> Option<Vec<NodeId>> {
-    let mut all = Vec::new();
-    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        all.extend((first..=last).map(NodeId));
-    }
-    Some(all)
+    let nodes = ranges(list.trim())?.into_iter().flat_map(|(first, last)| first..=last);
+    nodes.map(|n| Some(NodeId(n.try_into().ok()?))).collect()
 }
 
 /// A node's tier: its number, smaller for faster ones. From the folders of

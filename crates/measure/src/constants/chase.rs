@@ -4,7 +4,8 @@
 //! takes one full latency a step; lines in random order defeat the prefetchers.
 
 use super::region::Region;
-use super::stats::{Random, per_operation, timed};
+use super::stats::{per_operation, shuffled, timed};
+use homenode_core::splitmix::SplitMix;
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,11 +68,11 @@ impl<'a> Chain<'a> {
         region: &'a Region,
         stride: Stride,
         lines: usize,
-        random: &mut Random,
+        random: &mut SplitMix,
         order: &mut Vec<u32>,
     ) -> Self {
         let lines = lines.clamp(2, stride.room(region.len()));
-        random.shuffle(lines, order);
+        shuffled(lines, random, order);
         let address = |i: u32| region.at(stride.offset(i as usize));
         for pair in order.windows(2) {
             set_next(address(pair[0]), address(pair[1]));
@@ -112,7 +113,7 @@ impl<'a> Chain<'a> {
     pub(super) fn parallel_load_time(
         &self,
         n: usize,
-        random: &mut Random,
+        random: &mut SplitMix,
         slot: Duration,
     ) -> Option<f64> {
         match n {
@@ -145,10 +146,10 @@ impl<'a> Chain<'a> {
             .any(|a| a == address)
     }
 
-    fn interleaved<const N: usize>(&self, random: &mut Random, slot: Duration) -> Option<f64> {
+    fn interleaved<const N: usize>(&self, random: &mut SplitMix, slot: Duration) -> Option<f64> {
         // Equally far apart, so that no walk soon follows in another's steps and
         // finds its lines in the cache.
-        let first = random.below(MARKS);
+        let first = random.below(MARKS as u64) as usize;
         let mut at: [usize; N] =
             std::array::from_fn(|k| self.marks[(first + k * MARKS / N) % MARKS]);
         let steps = (BATCH / N as u64).max(1);
@@ -216,7 +217,7 @@ mod tests {
 
     fn cycle(stride: Stride, lines: usize) -> BTreeSet<usize> {
         let region = Region::map(2 << 20, PageKind::Base, None, false).unwrap();
-        let mut chain = Chain::build(&region, stride, lines, &mut Random(7), &mut vec![]);
+        let mut chain = Chain::build(&region, stride, lines, &mut SplitMix::new(7), &mut vec![]);
         let first = chain.at;
         let mut seen = BTreeSet::new();
         loop {
@@ -254,11 +255,14 @@ mod tests {
     #[test]
     fn every_width_is_known() {
         let region = Region::map(2 << 20, PageKind::Base, None, false).unwrap();
-        let chain = Chain::build(&region, Stride::Dense, 64, &mut Random(7), &mut vec![]);
+        let chain = Chain::build(&region, Stride::Dense, 64, &mut SplitMix::new(7), &mut vec![]);
         for n in WIDTHS {
             assert_eq!(MARKS % n, 0);
-            assert!(chain.parallel_load_time(n, &mut Random(1), Duration::ZERO).is_some(), "{n}");
+            assert!(
+                chain.parallel_load_time(n, &mut SplitMix::new(1), Duration::ZERO).is_some(),
+                "{n}"
+            );
         }
-        assert!(chain.parallel_load_time(5, &mut Random(1), Duration::ZERO).is_none());
+        assert!(chain.parallel_load_time(5, &mut SplitMix::new(1), Duration::ZERO).is_none());
     }
 }

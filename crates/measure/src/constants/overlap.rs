@@ -16,7 +16,8 @@
 
 use super::chase::Chain;
 use super::region::Region;
-use super::stats::{Random, per_operation, timed};
+use super::stats::{per_operation, timed};
+use homenode_core::splitmix::SplitMix;
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ const UPDATES: u64 = 4096;
 pub(super) fn update_time(
     region: &Region,
     len: usize,
-    random: &mut Random,
+    random: &mut SplitMix,
     slot: Duration,
 ) -> Option<f64> {
     let mut x = random.next();
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn updates_stay_within_the_region_and_turns_within_the_chain() {
         let region = Region::map(2 << 20, PageKind::Base, None, false).unwrap();
-        let chain = Chain::build(&region, Stride::Dense, 96, &mut Random(1), &mut vec![]);
+        let chain = Chain::build(&region, Stride::Dense, 96, &mut SplitMix::new(1), &mut vec![]);
         for n in DISTANCES {
             let mut at = chain.opposite();
             let time = turn_time(&chain, &mut at, n, Duration::ZERO);
@@ -143,6 +144,6 @@ mod tests {
         assert_ne!(a, b);
         let (c, d) = turns::<8>(a, b);
         assert!(!turn_known() || (chain.holds(c) && chain.holds(d)));
-        assert!(update_time(&region, usize::MAX, &mut Random(1), Duration::ZERO).is_some());
+        assert!(update_time(&region, usize::MAX, &mut SplitMix::new(1), Duration::ZERO).is_some());
     }
 }

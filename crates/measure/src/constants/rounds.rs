@@ -4,9 +4,10 @@ use super::chase::{Chain, LINE, Stride, WIDTHS};
 use super::kernel::{self, Batch, Compactor, Scanner};
 use super::overlap::{DISTANCES, turn_time, update_time};
 use super::region::{PageKind, Region};
-use super::stats::{Random, Series, per_operation, timed};
+use super::stats::{Series, per_operation, shuffled, timed};
 use super::stream::{self, Flow, bandwidth};
 use super::{MeasureError, Options, Progress, cpus};
+use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Node;
 use homenode_core::units::{CpuId, NodeId};
 use homenode_live::sysfs::{CacheShape, Topology};
@@ -301,7 +302,7 @@ pub(super) fn run(
         scan_method: "",
         ..Samples::default()
     };
-    let mut random = Random(0x686f_6d65_6e6f_6465);
+    let mut random = SplitMix::new(0x686f_6d65_6e6f_6465);
     let (walked, streamed) = buffer_sizes(options, topology);
     let coarse = options.buffer_max.0 < BUFFER_WANTED as u64;
 
@@ -536,7 +537,7 @@ impl<'a> Home<'a> {
         far: &Chain<'_>,
         clock: &Clock,
         meter: &mut Meter<'_>,
-        random: &mut Random,
+        random: &mut SplitMix,
         samples: &mut Samples,
     ) {
         meter.step("instruction time", slot::CLOCK);
@@ -622,7 +623,7 @@ impl<'a> Home<'a> {
 
     /// Loads and owning loads in the first cache: what a store's walk takes
     /// more is not the memory's doing.
-    fn near(&mut self, clock: &Clock, random: &mut Random, samples: &mut Samples) {
+    fn near(&mut self, clock: &Clock, random: &mut SplitMix, samples: &mut Samples) {
         let mut chain = Chain::build(self.stream, Stride::Dense, 128, random, &mut self.order);
         chain.warm();
         samples.near_load.push(chain.load_time(clock.slot(slot::NEAR)));
@@ -630,9 +631,9 @@ impl<'a> Home<'a> {
     }
 
     /// Copies random pages of the buffer's first half to its second half.
-    fn copies(&mut self, slot: Duration, random: &mut Random) -> Option<f64> {
+    fn copies(&mut self, slot: Duration, random: &mut SplitMix) -> Option<f64> {
         let half = self.stream.pages() / 2;
-        random.shuffle(half, &mut self.order);
+        shuffled(half, random, &mut self.order);
         let mut next = (0, half / 2);
         per_operation(slot, || {
             Some(timed(64, || {

@@ -1,6 +1,7 @@
 //! Medians and quartiles of repeated measurements, and the clock around them.
 
 use homenode_core::costs::{Constant, Origin};
+use homenode_core::splitmix::SplitMix;
 use std::time::{Duration, Instant};
 
 /// Samples of one quantity, one for each round.
@@ -28,11 +29,7 @@ impl Series {
     }
     /// The quantile `q` of 0 to 1, between neighbours where it falls between.
     pub(super) fn quantile(&self, q: f64) -> Option<f64> {
-        let mut v = self.0.clone();
-        v.sort_by(f64::total_cmp);
-        let at = q * v.len().checked_sub(1)? as f64;
-        let (lo, hi) = (v[at.floor() as usize], v[at.ceil() as usize]);
-        Some(lo + (hi - lo) * at.fract())
+        quantile(&self.0, q)
     }
     pub(super) fn median(&self) -> Option<f64> {
         self.quantile(0.5)
@@ -120,29 +117,20 @@ pub(super) fn timed(operations: u64, work: impl FnOnce()) -> (Duration, u64) {
     (began.elapsed(), operations)
 }
 
-/// Small pseudo-random numbers (SplitMix64): enough to defeat a prefetcher.
-pub(crate) struct Random(pub(crate) u64);
+/// The quantile `q` of 0 to 1, between neighbours where it falls between; `None` of none.
+pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = q * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    Some(low + (high - low) * at.fract())
+}
 
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// Below `n`, which is not 0.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
-    }
-    /// `0..n` in random order, into `out`.
-    pub(crate) fn shuffle(&mut self, n: usize, out: &mut Vec<u32>) {
-        out.clear();
-        out.extend(0..n as u32);
-        for i in (1..n).rev() {
-            out.swap(i, self.below(i + 1));
-        }
-    }
+/// `0..n` in random order, into `out`.
+pub(super) fn shuffled(n: usize, random: &mut SplitMix, out: &mut Vec<u32>) {
+    out.clear();
+    out.extend(0..n as u32);
+    random.shuffle(out);
 }
 
 #[cfg(test)]
@@ -186,7 +174,7 @@ mod tests {
     #[test]
     fn a_shuffle_is_a_permutation() {
         let mut out = vec![];
-        Random(1).shuffle(1000, &mut out);
+        shuffled(1000, &mut SplitMix::new(1), &mut out);
         assert_ne!(out, (0..1000).collect::<Vec<u32>>());
         out.sort_unstable();
         assert_eq!(out, (0..1000).collect::<Vec<u32>>());

@@ -355,19 +355,13 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_core::splitmix::SplitMix;
     use std::collections::BTreeMap;
 
     /// A hash that is as good as random.
     fn hash(n: u64) -> u128 {
-        let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut next = || {
-            x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = x;
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        };
-        u128::from(next()) << 64 | u128::from(next())
+        let mut stream = SplitMix::new(n);
+        u128::from(stream.next()) << 64 | u128::from(stream.next())
     }
 
     #[test]

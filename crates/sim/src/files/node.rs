@@ -125,7 +125,7 @@ impl Simulation {
         match view {
             NodeView::Cpulist => {
                 let cpus: Vec<u32> = self.machine.cpus_of(node.id).map(|c| c.0).collect();
-                homenode_core::tiering::tiers::list_of(&cpus) + "\n"
+                homenode_core::list::sorted(&cpus) + "\n"
             }
             NodeView::Distance => {
                 let row = self.machine.distances[place].iter();

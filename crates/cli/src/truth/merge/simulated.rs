@@ -7,7 +7,7 @@ use super::side::{self, Row, Side};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{MergeCase, parse_machine};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Mempolicy, Process, Rights, Scenario, Step};
+use homenode_core::scenario::{Process, Rights, Scenario, Step};
 use homenode_core::units::{CpuId, Picos};
 use homenode_merge::ksm::Sleep;
 use homenode_sim::{Setup, Simulation};
@@ -43,15 +43,8 @@ pub(super) fn run(case: &MergeCase, version: KernelVersion, huge: bool) -> Resul
     let machine = parse_machine("machines/small.toml", MACHINE)?;
     let enabled = if huge { "madvise" } else { "never" };
     let processes = case.scenario.processes.iter().enumerate();
-    let bystander = Process {
-        name: BYSTANDER.to_owned(),
-        cpus: vec![CpuId(1)],
-        start: Picos::ZERO,
-        policy: Mempolicy::Default,
-        memory_merge: false,
-        maps: Vec::new(),
-        steps: vec![Step::Sleep(Picos(u64::from(case.passes + 1) * SLOT.0))],
-    };
+    let sleep = Step::Sleep(Picos(u64::from(case.passes + 1) * SLOT.0));
+    let bystander = Process::new(BYSTANDER, vec![CpuId(1)], Vec::new(), vec![sleep]);
     let stretched = processes.map(|(i, p)| stretched(p, i as u64));
     let scenario = Scenario {
         processes: stretched.chain([bystander]).collect(),

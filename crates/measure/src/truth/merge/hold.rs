@@ -17,6 +17,7 @@
 //! | `exit` | |
 //! | `>K ORDER` | the K-th child does that |
 
+use homenode_core::splitmix::mix;
 use std::ffi::c_void;
 
 /// Most maps of a process.
@@ -29,13 +30,6 @@ const BASE: usize = 0x1000_0000_0000;
 /// From one map to the next.
 const APART: usize = 1 << 34;
 const LINE: usize = 256;
-
-/// A bijection of 64 bits that has no order: equal numbers stay equal, neighbours part.
-const fn mix(x: u64) -> u64 {
-    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
 
 struct Child {
     pid: i32,
