@@ -15,6 +15,7 @@ pub mod probe;
 pub mod registered;
 pub mod signals;
 pub mod sysfs;
+pub mod text;
 
 /// An error with what caused it, on one line, each said once: some errors already name
 /// their cause.

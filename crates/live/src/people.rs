@@ -33,6 +33,7 @@ mod tree;
 pub use error::PeopleError;
 
 use crate::machine::{People, Person};
+use crate::text::field;
 use homenode_core::engine::seen::Who;
 use homenode_core::topology::Cpu;
 use homenode_core::units::{NodeId, PAGE_SIZE, Pages, Picos};
@@ -400,5 +401,5 @@ fn named(proc: &Path, pid: u32) -> Result<Who, PeopleError> {
 /// Whose thread `/proc/PID/status` is of: a thread has a folder too, though no listing
 /// shows it.
 fn process_of(status: &str) -> Option<u32> {
-    status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
+    field(status, "Tgid:")?.parse().ok()
 }

@@ -24,6 +24,7 @@ mod tests;
 
 use crate::machine::Places;
 use crate::sysfs;
+use crate::text::number;
 use homenode_core::engine::seen::{Span, Who};
 use homenode_core::units::{NodeId, Pages};
 use present::Piece;
@@ -247,11 +248,8 @@ fn add(to: &mut ByNode, node: NodeId, pages: Pages) {
 /// `VmRSS` and `HugetlbPages` of a text as /proc/PID/status has it; neither is there
 /// where there is no address space. VmRSS is up to some dozens of pages a CPU late.
 fn resident(status: &str) -> Pages {
-    let kib = |key: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    };
-    Pages((kib("VmRSS").unwrap_or(0).saturating_add(kib("HugetlbPages").unwrap_or(0))) / 4)
+    let kib = |key| number(status, key).unwrap_or(0);
+    Pages(kib("VmRSS:").saturating_add(kib("HugetlbPages:")) / 4)
 }
 
 /// Asks for the nodes of pages, in batches.

@@ -4,6 +4,7 @@ use crate::people::find::all;
 use crate::people::name::printable;
 use crate::people::stat::start_of;
 use crate::place::Place;
+use crate::text::{field, number};
 use homenode_core::ksm::plan::Users;
 use std::fs;
 use std::io;
@@ -102,17 +103,13 @@ pub fn describe(place: &Place, pid: u32, stat: KsmStat) -> Option<Registered> {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     };
     let status = text("status")?;
-    let field = |key: &str, n: usize| {
-        let line = status.lines().find_map(|l| l.strip_prefix(key))?;
-        line.split_ascii_whitespace().nth(n)?.parse::<u64>().ok()
-    };
     let comm = text("comm").unwrap_or_default();
     Some(Registered {
         pid,
         start: start_of(place, pid)?,
-        uid: u32::try_from(field("Uid:", 1)?).ok()?,
+        uid: field(&status, "Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()?,
         name: printable(comm.trim_end()),
-        anon_pages: field("RssAnon:", 0).unwrap_or(0) / 4,
+        anon_pages: number(&status, "RssAnon:").unwrap_or(0) / 4,
         stat,
     })
 }

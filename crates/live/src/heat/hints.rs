@@ -32,6 +32,7 @@ pub use error::HintsError;
 
 use crate::machine::Heat;
 use crate::sysfs::parse_list;
+use crate::text::capabilities;
 use homenode_core::engine::seen::{Seen, Source, Who};
 use homenode_core::units::{NodeId, Picos};
 use layout::{Facts, Layout};
@@ -233,8 +234,7 @@ fn look_at_namespaces(root: &Path) -> Result<(), HintsError> {
 
 fn look_at_rights(root: &Path) -> Result<(), HintsError> {
     let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
-    let held = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let Some(held) = held.and_then(|h| u64::from_str_radix(h.trim(), 16).ok()) else {
+    let Some(held) = capabilities(&status) else {
         return Ok(()); // The kernel will say.
     };
     let able = held & ADMIN != 0 || held & PERFMON_AND_BPF == PERFMON_AND_BPF;

@@ -9,6 +9,7 @@
 //! its node gets none. What is swapped out is not in memory.
 
 use crate::pagemap::{self, HUGE, PFNZERO, PRESENT, Query};
+use crate::text::addresses;
 use homenode_core::engine::seen::Span;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -122,9 +123,8 @@ pub(crate) fn mappings(maps: impl io::Read, span: Span) -> io::Result<Vec<Span>>
 /// `LO-HI` at the head of a line, as pages.
 fn range(line: &[u8]) -> Option<Span> {
     let head = line.split(|b| *b == b' ').next()?;
-    let (lo, hi) = std::str::from_utf8(head).ok()?.split_once('-')?;
-    let page = |text| Some(u64::from_str_radix(text, 16).ok()? >> 12);
-    let span = Span { start: page(lo)?, end: page(hi)? };
+    let (lo, hi) = addresses(std::str::from_utf8(head).ok()?)?;
+    let span = Span { start: lo >> 12, end: hi >> 12 };
     (span.start < span.end).then_some(span)
 }
 

@@ -2,6 +2,7 @@
 
 use super::calls::Calls;
 use super::root::Root;
+use crate::text::{capabilities, field};
 use homenode_core::engine::choice::Known;
 
 /// Capabilities that something here asks for, with their bits.
@@ -99,10 +100,6 @@ fn sys_read_only(mountinfo: &str) -> Option<bool> {
 
 pub(super) fn look(root: &Root, calls: &dyn Calls) -> Rights {
     let status = root.text("proc/self/status").unwrap_or_default();
-    let field = |key: &str, n: usize| {
-        let line = status.lines().find_map(|l| l.strip_prefix(key))?;
-        line.split_ascii_whitespace().nth(n).map(str::to_owned)
-    };
     let kernel = |name: &str| root.number(&format!("proc/sys/kernel/{name}"));
     let uid_map: Option<Vec<u64>> = root
         .text("proc/self/uid_map")
@@ -114,14 +111,14 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Rights {
         }
     }
     Rights {
-        euid: field("Uid:", 1).and_then(|v| v.parse().ok()),
-        capabilities: field("CapEff:", 0).and_then(|v| u64::from_str_radix(&v, 16).ok()),
+        euid: field(&status, "Uid:").and_then(|v| v.split_ascii_whitespace().nth(1)?.parse().ok()),
+        capabilities: capabilities(&status),
         // All 2^32 - 1 users, each himself.
         first_userns: uid_map.map(|m| m == [0, 0, u64::from(u32::MAX)]),
         sees_kthreads: root.text("proc/2/comm").as_deref() == Some("kthreadd"),
         container,
         sys_read_only: root.text("proc/self/mountinfo").and_then(|t| sys_read_only(&t)),
-        seccomp: field("Seccomp:", 0).map(|v| v != "0"),
+        seccomp: field(&status, "Seccomp:").map(|v| v != "0"),
         perf_event_paranoid: kernel("perf_event_paranoid"),
         kptr_restrict: kernel("kptr_restrict"),
         unprivileged_bpf_disabled: kernel("unprivileged_bpf_disabled"),

@@ -7,6 +7,7 @@ use super::region::{Region, move_pages};
 use super::stats::{Series, whole};
 use homenode_core::units::NodeId;
 use homenode_live::pagemap::{self, PRESENT, Query};
+use homenode_live::text::number;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -352,9 +353,7 @@ fn migrated_pages() -> Result<u64, String> {
 /// limits of its control groups leave, and what its address space may grow by.
 pub(super) fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kib: u64 = text.lines().find_map(|l| {
-        l.strip_prefix("MemAvailable:")?.split_ascii_whitespace().next()?.parse().ok()
-    })?;
+    let kib = number(&text, "MemAvailable:")?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let left = groups.lines().filter_map(group_left).min().unwrap_or(u64::MAX);
     Some((kib * 1024).min(left).min(address_space_left()))

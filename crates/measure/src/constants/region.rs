@@ -2,6 +2,7 @@
 //! back when dropped.
 
 use homenode_core::units::{NodeId, PAGE_SIZE};
+use homenode_live::text::addresses;
 use std::io;
 use std::ptr::{self, NonNull};
 
@@ -157,11 +158,12 @@ impl Region {
     /// Bytes of the region in huge pages, as `/proc/self/smaps` has them.
     pub(crate) fn huge_bytes(&self) -> Option<u64> {
         let text = std::fs::read_to_string("/proc/self/smaps").ok()?;
-        let (from, to) = (self.start() as usize, self.start() as usize + self.len);
+        let from = self.start() as u64;
+        let to = from + self.len as u64;
         let mut inside = false;
         let mut kib = 0;
         for line in text.lines() {
-            if let Some((lo, hi)) = mapping_range(line) {
+            if let Some((lo, hi)) = addresses(line) {
                 inside = lo < to && from < hi;
             } else if let Some(v) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
                 kib += v.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
@@ -176,13 +178,6 @@ impl Drop for Region {
         // SAFETY: the mapping is ours, and nothing borrows from it any longer.
         unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_len) };
     }
-}
-
-/// `lo-hi perms ...` of a line of smaps, if it is such a line.
-fn mapping_range(line: &str) -> Option<(usize, usize)> {
-    let (range, _) = line.split_once(' ')?;
-    let (lo, hi) = range.split_once('-')?;
-    Some((usize::from_str_radix(lo, 16).ok()?, usize::from_str_radix(hi, 16).ok()?))
 }
 
 fn map_anonymous(len: usize) -> io::Result<NonNull<u8>> {
@@ -262,7 +257,7 @@ mod tests {
 
     #[test]
     fn lines_of_smaps() {
-        assert_eq!(mapping_range("1000-3000 rw-p 0 00:00 0 [heap]"), Some((0x1000, 0x3000)));
-        assert_eq!(mapping_range("AnonHugePages:      2048 kB"), None);
+        assert_eq!(addresses("1000-3000 rw-p 0 00:00 0 [heap]"), Some((0x1000, 0x3000)));
+        assert_eq!(addresses("AnonHugePages:      2048 kB"), None);
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! Source: specs/ksm.md#registration.
 
+use homenode_live::text::addresses;
 use std::io;
 
 /// A private mapping, in page numbers.
@@ -69,8 +70,7 @@ fn line(text: &str) -> Option<(u64, u64, &str, &str, &str)> {
         w
     };
     let (range, modes, _, _, inode) = (word(), word(), word(), word(), word());
-    let (lo, hi) = range.split_once('-')?;
-    let (lo, hi) = (u64::from_str_radix(lo, 16).ok()?, u64::from_str_radix(hi, 16).ok()?);
+    let (lo, hi) = addresses(range)?;
     (lo < hi && modes.len() == 4).then_some((lo >> 12, hi >> 12, modes, inode, rest.trim()))
 }
 

@@ -6,6 +6,7 @@ use homenode_core::ksm::saving::Ended;
 use homenode_live::people::find::{all, cgroup_folder, of_cgroup};
 use homenode_live::people::name::name_of;
 use homenode_live::people::stat::Stat;
+use homenode_live::text::{capabilities, number};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -66,13 +67,9 @@ fn privileged() -> bool {
     has_ptrace(&status)
 }
 
-/// Bit 19 of `CapEff:` in a text as /proc/PID/status has it.
+/// Whether bit 19 is set in a text as /proc/PID/status has it.
 fn has_ptrace(status: &str) -> bool {
-    status
-        .lines()
-        .find_map(|l| l.strip_prefix("CapEff:"))
-        .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
-        .is_some_and(|caps| caps & 1 << 19 != 0)
+    capabilities(status).is_some_and(|caps| caps & 1 << 19 != 0)
 }
 
 /// As [`find`], for a second look: what has gone or refuses now is left out.
@@ -126,11 +123,7 @@ fn describe(pid: u32) -> Option<Process> {
 
 /// `RssAnon:     123 kB` of /proc/PID/status, in pages; 0 where there is none.
 fn anon_pages(status: &str) -> u64 {
-    status
-        .lines()
-        .find_map(|l| l.strip_prefix("RssAnon:"))
-        .and_then(|v| v.split_ascii_whitespace().next()?.parse::<u64>().ok())
-        .map_or(0, |kib| kib / 4)
+    number(status, "RssAnon:").map_or(0, |kib| kib / 4)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use homenode_live::people::find::all;
 use homenode_live::people::stat::{Stat, tick_ns};
 use homenode_live::place::Place;
 use homenode_live::registered::Scan;
+use homenode_live::text::{field, number};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -23,10 +24,7 @@ pub fn memory(place: &Place) -> Result<(u64, u64), KsmError> {
     let path = place.path("/proc/meminfo");
     let read = |source| KsmError::Read { path: path.clone(), source };
     let text = fs::read_to_string(&path).map_err(read)?;
-    let field = |key: &str| {
-        let line = text.lines().find_map(|l| l.strip_prefix(key))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-    };
+    let field = |key: &str| number(&text, key)?.checked_mul(1024);
     field("MemAvailable:")
         .zip(field("MemTotal:"))
         .ok_or_else(|| read(std::io::Error::other("it has no MemAvailable and MemTotal")))
@@ -79,10 +77,9 @@ impl Sleep {
 
     /// Of a text as `/proc/PID/status` has it.
     fn parse(status: &str) -> Option<Self> {
-        let field = |key: &str| Some(status.lines().find_map(|l| l.strip_prefix(key))?.trim());
         Some(Self {
-            now: field("State:")?.starts_with('S'),
-            times: field("voluntary_ctxt_switches:")?.parse().ok()?,
+            now: field(status, "State:")?.starts_with('S'),
+            times: field(status, "voluntary_ctxt_switches:")?.parse().ok()?,
         })
     }
 }
