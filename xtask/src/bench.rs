@@ -8,6 +8,7 @@ mod hotloop;
 mod merge;
 mod observe_cost;
 mod off_cost;
+mod parallel;
 mod peers;
 mod quantum_error;
 mod record_slowdown;
@@ -77,6 +78,16 @@ const BENCHES: &[Bench] = &[
         name: "quantum-error",
         about: "every reported figure with quanta of 10 µs, beside strict order",
         run: quantum_error::run,
+    },
+    Bench {
+        name: "cpu-scale",
+        about: "8 busy tasks on machines of 8, 256 and 4,096 CPUs",
+        run: parallel::cpu_scale,
+    },
+    Bench {
+        name: "mem-parallel",
+        about: "2, 64 and 4,096 tasks that access memory, meeting or not, beside one alone",
+        run: parallel::mem_parallel,
     },
     Bench {
         name: "truth-mem",

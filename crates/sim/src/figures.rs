@@ -134,16 +134,23 @@ impl Simulation {
     /// every page is, what was read from the kernel's files. Equal for equal input, on every machine.
     pub fn hash(&self) -> u64 {
         let mut h = XxHash3_64::new();
-        let mut put = |v: u64| h.write(&v.to_le_bytes());
-        put(self.now());
-        // Where nothing can be merged, the hash is what it was before that was simulated.
-        let merges = self.kernel.memory.contents.is_some();
-        let counted = |i: &&Item| merges || !matches!(i, Item::KsmSwpinCopy | Item::CowKsm);
-        for item in Item::ALL.iter().filter(counted) {
+        h.write(&self.now().to_le_bytes());
+        // By name, and only what was counted: a counter that this run doesn't touch, wherever
+        // it stands in the list, is no part of its hash.
+        let mut items = Item::ALL;
+        items.sort_unstable_by_key(|item| item.name());
+        for item in items {
             for node in 0..self.kernel.memory.nodes.len() {
-                put(self.kernel.stat.of(node, *item));
+                let n = self.kernel.stat.of(node, item);
+                if n > 0 {
+                    h.write(item.name().as_bytes());
+                    h.write(&[0]);
+                    h.write(&(node as u64).to_le_bytes());
+                    h.write(&n.to_le_bytes());
+                }
             }
         }
+        let mut put = |v: u64| h.write(&v.to_le_bytes());
         for p in self.processes() {
             put(p.time_ps);
             put(p.ran_ps);

@@ -467,7 +467,7 @@ mod tests {
     fn a_place_that_cannot_be_written_is_an_error_with_its_name() {
         let folder = Folder::new();
         let e = Writer::create(&folder, &about()).err().unwrap().to_string();
-        assert!(e.contains("cannot create") && e.contains("observation-bad"), "{e}");
+        assert!(e.contains("cannot create") && e.contains(&*folder.to_string_lossy()), "{e}");
         let e = Writer::create(folder.join("no/o.parquet"), &about()).err().unwrap();
         assert!(e.to_string().contains("no/o.parquet"), "{e}");
     }

@@ -11,7 +11,8 @@
 //! | `scale --n N --pages P` | N accesses, one thread, to P simulated pages | `accesses`, `seconds`, `page_bytes` (state of one page) |
 //! | `gather --n N --pages P` | the bare loop: prefetched 8-byte updates of P entries, same ids | `accesses`, `seconds` |
 //! | `off --n N --pages P --balancing none\|off` | the access loop without balancing compiled in, or with it and off | `accesses` |
-//! | `quantum --n N --pages P --threads T --order quantum\|strict --seed S` | two scenarios, DRAM with room and DRAM full, in quanta of 10 µs or strict order | `figures`, `pressure`: objects with every reported figure of each |
+//! | `quantum --n N --pages P --threads T --order quantum\|strict --seed S` | two scenarios, DRAM with room and DRAM full, in quanta of 10 µs or strict order; and threads that meet | `figures`, `meeting`, `pressure`: objects with every reported figure of each |
+//! | `parallel --n N --pages P --tasks T --cpus C --meet-us U` | N accesses of T tasks, spread over C CPUs, which meet every U µs (0: never) | `accesses`, `seconds` |
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

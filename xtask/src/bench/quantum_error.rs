@@ -34,8 +34,12 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
         "  {:<28}{:>18}{:>18}{:>12}{:>12}",
         "DRAM has room", "quanta of 10 µs", "strict order", "difference", "seeds' sd"
     );
-    let rows = all_rows(&quantum, &strict, "figures")?;
+    let mut rows = all_rows(&quantum, &strict, "figures")?;
     show(&rows);
+    println!("  {:<28}", "The same, and the threads meet every 50 µs");
+    let meeting = all_rows(&quantum, &strict, "meeting")?;
+    show(&meeting);
+    rows.extend(meeting);
     // Under pressure kswapd runs in some dozens of bursts, and one burst more or
     // less shifts what is moved: with other seeds as much as with another order.
     println!("  {:<28}", "DRAM is full (for comparison with the seeds' spread, no goal)");

@@ -1,0 +1,101 @@
+//! Many CPUs and many tasks: what idle CPUs cost, and what tasks cost that run side by side.
+
+use anyhow::Result;
+
+use super::hotloop::Hotloop;
+use super::{Samples, Setting, Verdict};
+
+/// CPUs of the largest machine.
+const CPUS: u64 = 4096;
+
+/// M accesses a second of so many tasks on so many CPUs, several times by turns.
+struct Cell {
+    tasks: u64,
+    cpus: u64,
+    /// They meet at a barrier every so many µs; 0: never.
+    meet_us: u64,
+    rate: Samples,
+}
+
+impl Cell {
+    fn new(tasks: u64, cpus: u64, meet_us: u64) -> Self {
+        Self { tasks, cpus, meet_us, rate: Samples::default() }
+    }
+    fn shown(&self, what: &str, beside: f64) {
+        let rate = self.rate.median();
+        println!("  {what:<34} {:<28} {:>5.0} %", self.rate.shown(1), rate / beside * 100.0);
+    }
+}
+
+/// Runs all of them by turns, so that a busy minute of the host hits each alike.
+fn measure(setting: &Setting<'_>, cells: &mut [Cell]) -> Result<()> {
+    let hotloop = Hotloop::build(setting)?;
+    let n: u64 = setting.pick(60_000_000, 200_000);
+    let pages: u64 = setting.pick(1 << 20, 1 << 14);
+    println!(
+        "  {n} accesses to {pages} pages, balancing off; M accesses/s, median (lowest to highest)"
+    );
+    for _ in 0..setting.pick(5, 1) {
+        for cell in &mut *cells {
+            let options = [
+                ("n", n),
+                ("pages", pages),
+                ("tasks", cell.tasks),
+                ("cpus", cell.cpus),
+                ("meet-us", cell.meet_us),
+            ];
+            let texts = options.map(|(name, value)| (name, value.to_string()));
+            let options: Vec<(&str, &str)> = texts.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            cell.rate.push(hotloop.figures("parallel", &options)?.rate("accesses")?);
+        }
+    }
+    Ok(())
+}
+
+/// Eight busy tasks on machines with ever more idle CPUs.
+pub(super) fn cpu_scale(setting: &Setting<'_>) -> Result<Verdict> {
+    let mut cells = [8, 256, CPUS].map(|cpus| Cell::new(8, cpus, 0));
+    measure(setting, &mut cells)?;
+    let first = cells[0].rate.median();
+    for cell in &cells {
+        cell.shown(&format!("8 tasks on {} CPUs", cell.cpus), first);
+    }
+    let last = cells[2].rate.median();
+    let ratio = first / last;
+    Ok(Verdict {
+        ours: last,
+        peer: first,
+        unit: "M accesses/s (peer: the machine with 8 CPUs)",
+        ratio,
+        goal: "time ratio <= 1.1",
+        pass: ratio <= 1.1,
+    })
+}
+
+/// Ever more tasks, each on a CPU of its own, that meet or don't.
+pub(super) fn mem_parallel(setting: &Setting<'_>) -> Result<Verdict> {
+    let tasks: &[u64] = setting.pick(&[1, 2, 64, CPUS], &[1, 64]);
+    let mut cells: Vec<Cell> = [0, 50]
+        .into_iter()
+        .flat_map(|meet| tasks.iter().map(move |&tasks| Cell::new(tasks, CPUS, meet)))
+        .collect();
+    measure(setting, &mut cells)?;
+    let one = cells[0].rate.median();
+    let mut worst = f64::INFINITY;
+    for cell in &cells {
+        let meets = if cell.meet_us > 0 { ", meeting every 50 µs" } else { "" };
+        cell.shown(&format!("{} tasks{meets}", cell.tasks), one);
+        if cell.tasks > 1 {
+            worst = worst.min(cell.rate.median());
+        }
+    }
+    let ratio = worst / one;
+    Ok(Verdict {
+        ours: worst,
+        peer: one,
+        unit: "M accesses/s at the worst (peer: one task alone)",
+        ratio,
+        goal: "ratio >= 0.7",
+        pass: ratio >= 0.7,
+    })
+}
