@@ -316,7 +316,7 @@ fn arguments_that_make_no_sense() {
         "replay toy.parquet --machine MACHINES/small.toml --columns off,5",
         expect![[r#"
             exit 2
-            homenode: --columns 5: there is no contender "5"; allowed are scenario, off, mode1, mode2, mode3, interleave, homenode; there are
+            homenode: --columns 5: there is no contender "5"; allowed are scenario, off, mode1, mode2, mode3, interleave, homenode, tpp; there are
               scenario    the knobs that the scenario sets, or the kernel's defaults
               off         numa_balancing 0: memory stays where it was first put
               mode1       numa_balancing 1: between sockets
@@ -324,6 +324,7 @@ fn arguments_that_make_no_sense() {
               mode3       numa_balancing 3: both, with demotion
               interleave  weighted interleaving by bandwidth, numa_balancing 0
               homenode    homenode's engine, which pays for itself
+              tpp         TPP as published: mode 2, but pages of the active lists go up, and kswapd keeps a fiftieth of a fast node free
         "#]],
     );
     f.check(
