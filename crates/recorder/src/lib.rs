@@ -14,9 +14,9 @@
 //!
 //! Threads share the last level without locks: a lost update makes one line's
 //! age wrong, and a lock would cost more than the model.
-
-//! [`plugin`] is the seam: what QEMU calls, and the tasks of this process. What is made of
-//! it ([`task`], [`calls`], [`exec`], [`insn`]) knows nothing of QEMU, and tests run it
+//!
+//! `plugin` is the seam: what QEMU calls, and the tasks of this process. What is made of
+//! it (`task`, `calls`, `exec`, `insn`) knows nothing of QEMU, and tests run it
 //! without.
 
 mod calls;
