@@ -117,6 +117,12 @@ impl Cpus {
     pub(crate) fn others_behind(&self, cpu: usize) -> Option<(u64, u32)> {
         self.clocks.first_but(cpu as u32)
     }
+    /// The clock of whichever is furthest behind of all others; `u64::MAX` where no other
+    /// is busy.
+    #[inline]
+    pub(crate) fn others_clock(&self, cpu: usize) -> u64 {
+        self.others_behind(cpu).map_or(u64::MAX, |(clock, _)| clock)
+    }
     /// Says where the things lie of a CPU's next turn.
     #[inline]
     pub(crate) fn set_near(&mut self, cpu: usize, near: Near) {
@@ -134,6 +140,10 @@ impl Cpus {
     pub(crate) fn reach(&mut self, cpu: usize, clock: u64) {
         self.all[cpu].clock = clock;
         self.clocks.set(cpu as u32, clock);
+    }
+    /// The busy CPUs, in rising order.
+    pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
+        std::iter::successors(self.busy_from(0), |cpu| self.busy_from(cpu + 1))
     }
     /// The busy CPUs from this place on, the first of them.
     pub(crate) fn busy_from(&self, from: usize) -> Option<usize> {

@@ -25,7 +25,7 @@ use crate::load::WINDOW;
 use crate::program::Program;
 use crate::simulation::Simulation;
 use crate::table::prefetch_value;
-use crate::tasks::{Home, On, Run, SLICE, Task, Why};
+use crate::tasks::{Home, On, Run, Task, Why};
 use crate::timeline::Event;
 use crate::watch::By;
 
@@ -101,7 +101,7 @@ impl Simulation {
             return;
         }
         self.cpus[cpu].before_act = false;
-        let others = self.cpus.others_behind(cpu).map_or(u64::MAX, |(clock, _)| clock);
+        let others = self.cpus.others_clock(cpu);
         let until = limit.min(others).max(self.now() + 1);
         self.with(id, |program, sim| program.act(sim, id, until));
         let clock = self.tasks[id].clock;
@@ -138,7 +138,7 @@ impl Simulation {
             if self.kernel.running[number].is_none_or(|r| r.0 != id) {
                 self.kernel.running[number] = Some((id, self.kernel.numa[id].pid));
             }
-            let others = self.cpus.others_behind(cpu).map_or(u64::MAX, |(clock, _)| clock);
+            let others = self.cpus.others_clock(cpu);
             let mut until = limit.min(others.saturating_add(self.quantum));
             if self.cpus[cpu].load() > 1 {
                 until = until.min(self.cpus[cpu].slice_end);
@@ -185,7 +185,7 @@ impl Simulation {
         let booked = self.cpus[cpu].clock();
         let idle = self.cpus.remove(cpu, id);
         self.tasks[id].on_queue = false;
-        self.kernel.numa[id].ran_ns = self.tasks[id].ran / 1000;
+        self.tell_runtime(id);
         if is_current {
             self.next(cpu);
             if !idle {
@@ -219,14 +219,24 @@ impl Simulation {
     }
     /// What all have run ahead stands: somebody reads times or loads.
     pub(crate) fn settle_all(&mut self) {
+        self.each_busy(|sim, cpu| {
+            sim.settle(cpu);
+            if let Some(id) = sim.cpus[cpu].current() {
+                sim.tell_runtime(id);
+            }
+        });
+    }
+    /// Does something for each busy CPU, in rising order.
+    fn each_busy(&mut self, mut f: impl FnMut(&mut Self, usize)) {
         let mut next = self.cpus.busy_from(0);
         while let Some(cpu) = next {
-            self.settle(cpu);
-            if let Some(id) = self.cpus[cpu].current() {
-                self.kernel.numa[id].ran_ns = self.tasks[id].ran / 1000;
-            }
+            f(self, cpu);
             next = self.cpus.busy_from(cpu + 1);
         }
+    }
+    /// Tells NUMA balancing how long a task has run.
+    fn tell_runtime(&mut self, id: usize) {
+        self.kernel.numa[id].ran_ns = self.tasks[id].ran / 1000;
     }
     /// Processor time of a task, with what it has run ahead by now.
     pub(crate) fn ran_until_now(&self, id: usize) -> u64 {
@@ -265,7 +275,7 @@ impl Simulation {
     fn delay(&mut self, cpu: usize, id: usize, time: u64) {
         if time > 0 {
             self.charge(id, time, Why::System);
-            self.kernel.numa[id].ran_ns = self.tasks[id].ran / 1000;
+            self.tell_runtime(id);
             self.cpus.reach(cpu, self.tasks[id].clock);
         }
     }
@@ -347,7 +357,7 @@ impl Simulation {
                 let stopped = self.tasks[current].run != Run::Runnable;
                 self.cpus.push(cpu, id, usize::from(stopped));
                 self.cpus[cpu].before_act = false;
-                self.cpus[cpu].slice_end = now + SLICE;
+                self.cpus[cpu].slice_end = now + kind.slice();
                 self.cpus.reach(cpu, from);
             }
             Some(_) => {
@@ -408,18 +418,19 @@ impl Simulation {
         if self.without_balancing {
             return;
         }
-        let mut next = self.cpus.busy_from(0);
-        while let Some(cpu) = next {
-            next = self.cpus.busy_from(cpu + 1);
-            let Some(id) = self.cpus[cpu].current() else { continue };
-            if self.tasks[id].space == usize::MAX || self.tasks[id].run != Run::Runnable {
-                continue;
-            }
-            let mut ctx = self.ctx(id);
-            let before = ctx.clock;
-            self.kernel.numa_tick(&mut ctx, id);
-            self.delay(cpu, id, ctx.clock - before);
+        if let Some(pmu) = &mut self.pmu {
+            self.kernel.inside.samples.extend(pmu.take_for_kernel());
         }
+        self.each_busy(|sim, cpu| {
+            let Some(id) = sim.cpus[cpu].current() else { return };
+            if sim.tasks[id].space == usize::MAX || sim.tasks[id].run != Run::Runnable {
+                return;
+            }
+            let mut ctx = sim.ctx(id);
+            let before = ctx.clock;
+            sim.kernel.numa_tick(&mut ctx, id);
+            sim.delay(cpu, id, ctx.clock - before);
+        });
     }
     /// A task that runs on a CPU is held up there.
     pub(crate) fn hold_up(&mut self, cpu: usize, time: u64) {

@@ -5,7 +5,6 @@ use crate::hot::OP_PAGE;
 use crate::memory::{BLOCK, Block};
 use homenode_core::units::NodeId;
 use std::collections::BTreeSet;
-use std::sync::mpsc::Sender;
 
 /// Records that a ring holds: 1 MiB of 64 bytes each, an ordinary size for one.
 pub(crate) const RING: usize = 16_384;
@@ -104,19 +103,23 @@ pub(crate) struct Pmu {
     left: Vec<u64>,
     each: u64,
     pub(crate) spent: u64,
-    /// Where samples of all programs go, if rules inside the kernel want them.
-    kernel: Option<Sender<SampleSeen>>,
+    /// Samples of all programs since the last tick, if rules inside the kernel want them.
+    for_kernel: Option<Vec<SampleSeen>>,
 }
 
 impl Pmu {
     pub(crate) fn new(cpus: usize, each: u64) -> Self {
         let ring = Ring::new(RING);
         let left = vec![PERIOD; cpus];
-        Self { watched: BTreeSet::new(), ring, left, each, spent: 0, kernel: None }
+        Self { watched: BTreeSet::new(), ring, left, each, spent: 0, for_kernel: None }
     }
     /// Of rules inside the kernel, for which all programs are sampled.
-    pub(crate) fn of_kernel(cpus: usize, each: u64, to: Sender<SampleSeen>) -> Self {
-        Self { kernel: Some(to), ..Self::new(cpus, each) }
+    pub(crate) fn of_kernel(cpus: usize, each: u64) -> Self {
+        Self { for_kernel: Some(Vec::new()), ..Self::new(cpus, each) }
+    }
+    /// What rules inside the kernel have not been told yet.
+    pub(crate) fn take_for_kernel(&mut self) -> Vec<SampleSeen> {
+        self.for_kernel.as_mut().map(std::mem::take).unwrap_or_default()
     }
     /// A burst of operations that a task has done on a CPU, after the fact: their
     /// number is known, so that the loop which makes them counts nothing. What the
@@ -147,7 +150,7 @@ impl Pmu {
         vpn: impl Fn(u64) -> u64,
     ) -> u64 {
         let watched = self.watched.contains(&space);
-        if !watched && self.kernel.is_none() {
+        if !watched && self.for_kernel.is_none() {
             return 0;
         }
         let mut at = self.left[cpu];
@@ -157,9 +160,8 @@ impl Pmu {
             if watched {
                 self.ring.put(seen);
             }
-            if let Some(kernel) = &self.kernel {
-                // The kernel that reads them lives as long as the simulation.
-                let _ = kernel.send(seen);
+            if let Some(samples) = &mut self.for_kernel {
+                samples.push(seen);
             }
             cost += self.each;
             at += PERIOD;

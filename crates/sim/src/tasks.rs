@@ -6,7 +6,7 @@ use crate::kernel::Fatal;
 
 /// How long a task keeps a CPU that others wait for: the fair scheduler's base
 /// slice on two CPUs (0.75 ms × (1 + log2 CPUs), 2.8 to 3 ms on larger machines).
-pub(crate) const SLICE: u64 = 3_000_000_000;
+const SLICE: u64 = 3_000_000_000;
 /// The fair scheduler's weights of nice 5, ksmd's, and of nice 0.
 ///
 /// Source: specs/ksm.md#pass for the nice value; the weights are the kernel's table.

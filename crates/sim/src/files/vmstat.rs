@@ -59,13 +59,10 @@ impl Simulation {
 
     /// The lines of zones, summed over the nodes at those places.
     pub(super) fn zone_lines(&self, places: &[usize]) -> Vec<Line> {
-        let version = self.kernel.knobs.version;
         let free = places.iter().map(|&p| self.kernel.memory.free_of(p)).sum();
         let mut lines = vec![("nr_free_pages".to_owned(), free)];
         lines.extend(self.list_lines("nr_zone_", places));
-        for item in Item::ALL.into_iter().filter(|i| i.listed(version) == Listed::Zones) {
-            lines.push((item.name().to_owned(), self.sum(item, places)));
-        }
+        lines.extend(self.item_lines(Listed::Zones, places));
         lines
     }
 
@@ -74,9 +71,7 @@ impl Simulation {
         let version = self.kernel.knobs.version;
         let mut lines = self.list_lines("nr_", places);
         lines.push(("nr_anon_transparent_hugepages".to_owned(), self.huge_pages(places)));
-        for item in Item::ALL.into_iter().filter(|i| i.listed(version) == Listed::Nodes) {
-            lines.push((item.name().to_owned(), self.sum(item, places)));
-        }
+        lines.extend(self.item_lines(Listed::Nodes, places));
         // Nothing in the simulated kernel demotes on these grounds.
         if version >= KernelVersion::V6_12 {
             lines.push(("pgdemote_khugepaged".to_owned(), 0));
@@ -87,6 +82,13 @@ impl Simulation {
         lines
     }
 
+    /// The counters that this version lists among those.
+    fn item_lines(&self, listed: Listed, places: &[usize]) -> impl Iterator<Item = Line> {
+        let version = self.kernel.knobs.version;
+        let of = move |item: &Item| item.listed(version) == listed;
+        let line = |item: Item| (item.name().to_owned(), self.sum(item, places));
+        Item::ALL.into_iter().filter(of).map(line)
+    }
     /// Pages by list; nothing is ever locked in memory.
     fn list_lines(&self, prefix: &str, places: &[usize]) -> Vec<Line> {
         let names = ["inactive_anon", "active_anon", "inactive_file", "active_file"];

@@ -8,19 +8,19 @@ use homenode_core::costs::Cost;
 use homenode_core::hooks::{Hooks, MakeHooks, PageAt, SampledAccess};
 use homenode_core::topology::Machine;
 use homenode_core::units::HUGE_PAGES;
-use std::sync::mpsc::{Receiver, channel};
 
 /// What decides in this kernel.
 pub(crate) struct Inside {
     pub(crate) rules: Box<dyn Hooks>,
     /// Whether a contender brought it, so that nothing is known of its verdicts.
     pub(crate) own: bool,
-    samples: Option<Receiver<SampleSeen>>,
+    /// Samples that they have not been told yet.
+    pub(crate) samples: Vec<SampleSeen>,
 }
 
 impl Inside {
     pub(super) fn new(rules: Box<dyn Hooks>) -> Self {
-        Self { rules, own: false, samples: None }
+        Self { rules, own: false, samples: Vec::new() }
     }
 }
 
@@ -28,14 +28,10 @@ impl Kernel {
     /// Puts a contender's hooks in; the processor's sampling, where they want it.
     pub(crate) fn put_in(&mut self, make: MakeHooks, machine: &Machine) -> Option<Box<Pmu>> {
         let rules = make(machine, self.knobs.version);
-        let sampling = rules.samples().then(|| {
-            let (to, from) = channel();
-            let each = machine.costs.time(Cost::PmuSample).0;
-            (Box::new(Pmu::of_kernel(machine.cpus.len(), each, to)), from)
-        });
-        let (pmu, samples) = sampling.unzip();
-        self.inside = Inside { rules, own: true, samples };
-        pmu
+        let each = machine.costs.time(Cost::PmuSample).0;
+        let sampling = rules.samples().then(|| Pmu::of_kernel(machine.cpus.len(), each));
+        self.inside = Inside { own: true, ..Inside::new(rules) };
+        sampling.map(Box::new)
     }
 
     /// At the tick of a running task: tells the samples since the last one and splits the
@@ -44,16 +40,14 @@ impl Kernel {
         if !self.inside.own {
             return;
         }
-        let samples = self.inside.samples.take();
         let now_ms = Self::ms(ctx.clock);
-        for SampleSeen { space, vpn, .. } in samples.iter().flat_map(Receiver::try_iter) {
+        for SampleSeen { space, vpn, .. } in std::mem::take(&mut self.inside.samples) {
             let page = PageAt { space: space as u32, vpn };
             let Some(item) = self.item_at(page) else { continue };
             let on = self.memory.node_id(self.memory.node_of(self.memory.word(item).zone()));
             let huge = self.memory.pages_of(item) > 1;
             self.inside.rules.sampled(&SampledAccess { page, huge, on, now_ms });
         }
-        self.inside.samples = samples;
         while let Some(page) = self.inside.rules.next_split() {
             let Some(head) = self.item_at(page) else { continue };
             if self.memory.pages_of(head) > 1 {

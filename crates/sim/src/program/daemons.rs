@@ -181,16 +181,12 @@ impl Simulation {
         let Some(k) = &mut self.ksmd else { return };
         let share = self.machine.costs.get(Cost::KsmDisplaced);
         for (llc, lines) in std::mem::take(&mut k.read) {
-            let mut running = Vec::new();
-            let mut next = self.cpus.busy_from(0);
-            while let Some(cpu) = next {
-                let id = self.cpus[cpu].current();
-                let here = id.is_some_and(|id| self.tasks[id].space != usize::MAX);
-                if here && self.cpus[cpu].llc == llc {
-                    running.push(cpu);
-                }
-                next = self.cpus.busy_from(cpu + 1);
-            }
+            let programs = |cpu: &usize| {
+                let id = self.cpus[*cpu].current();
+                id.is_some_and(|id| self.tasks[id].space != usize::MAX)
+            };
+            let here = |cpu: &usize| self.cpus[*cpu].llc == llc;
+            let running: Vec<usize> = self.cpus.busy().filter(programs).filter(here).collect();
             let each = lines * share / 1000 / running.len().max(1) as u64;
             for cpu in running {
                 let node = self.cpus[cpu].node;
