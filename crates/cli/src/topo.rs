@@ -5,9 +5,11 @@ use anyhow::Result;
 use homenode_core::costs::{Costs, Shown, Unit};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::{Firmware, Tiers, list_format};
-use homenode_core::topology::Machine;
+use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
 use homenode_live::{probe, sysfs};
 use serde_json::json;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Show a machine's nodes, CPUs, distances and memory tiers.
@@ -83,8 +85,16 @@ pub(crate) fn this_machine(root: &Path) -> Result<Machine> {
 }
 
 fn cpus(m: &Machine, node: homenode_core::units::NodeId) -> String {
-    let ids: Vec<u32> = m.cpus_of(node).map(|c| c.0).collect();
-    if ids.is_empty() { "none".into() } else { homenode_config::write_list(&ids) }
+    let mut by_capacity: BTreeMap<Reverse<u32>, Vec<u32>> = BTreeMap::new();
+    for cpu in m.cpus.iter().filter(|c| c.node == node) {
+        by_capacity.entry(Reverse(cpu.capacity)).or_default().push(cpu.id.0);
+    }
+    let group = |(Reverse(capacity), ids): (_, Vec<u32>)| {
+        let ids = homenode_config::write_list(&ids);
+        if capacity == SCHED_CAPACITY_SCALE { ids } else { format!("{ids} (capacity {capacity})") }
+    };
+    let groups: Vec<String> = by_capacity.into_iter().map(group).collect();
+    if groups.is_empty() { "none".into() } else { groups.join(", ") }
 }
 
 fn to_text(m: &Machine, tiers: &Tiers, version: KernelVersion) -> String {
@@ -138,6 +148,7 @@ fn to_text(m: &Machine, tiers: &Tiers, version: KernelVersion) -> String {
 }
 
 fn to_json(m: &Machine, tiers: &Tiers) -> String {
+    let on_node = |node| m.cpus.iter().filter(move |c| c.node == node);
     let nodes: Vec<_> = m
         .nodes
         .iter()
@@ -148,6 +159,7 @@ fn to_json(m: &Machine, tiers: &Tiers) -> String {
                 "medium": nodes::medium(n.medium),
                 "bytes": n.size().0,
                 "cpus": m.cpus_of(n.id).map(|c| c.0).collect::<Vec<_>>(),
+                "capacities": on_node(n.id).map(|c| c.capacity).collect::<Vec<_>>(),
                 "tier": tiers.tier(n.id),
                 "top": tiers.is_top(n.id),
                 "demotes_to": targets,

@@ -1129,7 +1129,7 @@ fn a_machine_is_shown() {
     "#]]);
     f.check("topo --machine MACHINES/small-cxl.toml --json", expect![[r#"
         exit 0
-        {"about":"one node of 256 MiB and four CPUs beside an expander of 512 MiB; small enough for tests","distances":[[10,14],[14,10]],"name":"small-cxl","nodes":[{"bytes":268435456,"cpus":[0,1,2,3],"demotes_to":[1],"id":0,"medium":"dram","tier":4,"top":true},{"bytes":536870912,"cpus":[],"demotes_to":[],"id":1,"medium":"cxl","tier":13,"top":false}]}
+        {"about":"one node of 256 MiB and four CPUs beside an expander of 512 MiB; small enough for tests","distances":[[10,14],[14,10]],"name":"small-cxl","nodes":[{"bytes":268435456,"capacities":[1024,1024,1024,1024],"cpus":[0,1,2,3],"demotes_to":[1],"id":0,"medium":"dram","tier":4,"top":true},{"bytes":536870912,"capacities":[],"cpus":[],"demotes_to":[],"id":1,"medium":"cxl","tier":13,"top":false}]}
     "#]]);
 }
 

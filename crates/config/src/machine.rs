@@ -6,7 +6,7 @@ use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, Cpu, Impossible, LATENCY_BOUNDS, Link, List, MAX_CPUS, MAX_NODES,
-    Machine, Medium, Node, Place, Zone, ZoneKind,
+    Machine, Medium, Node, Place, SCHED_CAPACITY_SCALE, Zone, ZoneKind,
 };
 use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::BTreeMap;
@@ -163,7 +163,7 @@ pub(crate) fn node_id(c: &Cur<'_>) -> Result<NodeId, ConfigError> {
 }
 
 fn cpu_group(c: &Cur<'_>) -> Result<Vec<Cpu>, ConfigError> {
-    let t = c.table(&["ids", "node", "cores", "llc"])?;
+    let t = c.table(&["ids", "node", "cores", "llc", "capacity"])?;
     let ids = t.get("ids")?.numbers(MAX_CPUS - 1)?;
     let node = node_id(&t.get("node")?)?;
     let cores = match t.opt("cores") {
@@ -181,7 +181,10 @@ fn cpu_group(c: &Cur<'_>) -> Result<Vec<Cpu>, ConfigError> {
         None => ids.clone(),
     };
     let llc = t.get("llc")?.int(0, u32::MAX.into())? as u32;
-    Ok(ids.iter().zip(cores).map(|(&id, core)| Cpu { id: CpuId(id), node, core, llc }).collect())
+    let full = SCHED_CAPACITY_SCALE;
+    let capacity = t.opt("capacity").map_or(Ok(full.into()), |c| c.int(1, full.into()))? as u32;
+    let cpu = |(&id, core)| Cpu { id: CpuId(id), node, core, llc, capacity };
+    Ok(ids.iter().zip(cores).map(cpu).collect())
 }
 
 fn cache(c: &Cur<'_>) -> Result<Cache, ConfigError> {

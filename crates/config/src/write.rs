@@ -4,7 +4,7 @@ use crate::ConfigError;
 use crate::machine::{MEDIA, ZONES};
 use crate::{parse_machine, write_list, write_size};
 use homenode_core::costs::{Constant, Cost, Shown, Unit};
-use homenode_core::topology::{Link, Machine, Node};
+use homenode_core::topology::{Link, Machine, Node, SCHED_CAPACITY_SCALE};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
@@ -54,22 +54,27 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
         out,
         "# CPUs by node and last-level cache; CPUs with one number in \"cores\" are siblings."
     )?;
-    let mut groups: Vec<(_, _, Vec<u32>, Vec<u32>)> = Vec::new();
+    let mut groups: Vec<(_, Vec<u32>, Vec<u32>)> = Vec::new();
     for c in &m.cpus {
-        match groups.iter_mut().find(|g| g.0 == c.node && g.1 == c.llc) {
+        let alike = (c.node, c.llc, c.capacity);
+        match groups.iter_mut().find(|g| g.0 == alike) {
             Some(g) => {
-                g.2.push(c.id.0);
-                g.3.push(c.core);
+                g.1.push(c.id.0);
+                g.2.push(c.core);
             }
-            None => groups.push((c.node, c.llc, vec![c.id.0], vec![c.core])),
+            None => groups.push((alike, vec![c.id.0], vec![c.core])),
         }
     }
-    for (node, llc, ids, cores) in groups {
+    for ((node, llc, capacity), ids, cores) in groups {
         writeln!(out, "[[cpus]]")?;
         writeln!(out, "ids = \"{}\"", write_list(&ids))?;
         writeln!(out, "node = {node}")?;
         writeln!(out, "cores = \"{}\"", write_list(&cores))?;
-        writeln!(out, "llc = {llc}\n")?;
+        writeln!(out, "llc = {llc}")?;
+        if capacity != SCHED_CAPACITY_SCALE {
+            writeln!(out, "capacity = {capacity}")?;
+        }
+        writeln!(out)?;
     }
     for c in &m.caches {
         writeln!(out, "[[cache]]")?;

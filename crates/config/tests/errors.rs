@@ -61,6 +61,7 @@ fn impossible_topologies() {
             &[("ids = \"2-3\"", "ids = \"1-3\"\ncores = \"1-3\"")],
             &[("ids = \"2-3\"", "ids = \"2-3\"\ncores = \"0-1\"")],
             &[("ids = \"2-3\"", "ids = \"2-3\"\ncores = \"0\"")],
+            &[("ids = \"2-3\"", "ids = \"2-3\"\ncapacity = 2048")],
             &[("ids = \"2-3\"", "ids = \"3-2\"")],
             &[("ids = \"2-3\"\nnode = 1", "ids = \"2-3\"\nnode = 9")],
             &[("id = 1", "id = 0")],
@@ -78,6 +79,7 @@ fn impossible_topologies() {
             box.toml:22:1: cpus[1]: CPU 1 is in two nodes, 0 and 1; it has one
             box.toml:22:1: cpus[1]: CPU 2 is on node 1, but its core 0 has CPUs of node 0; a core is in one node
             box.toml:24:9: cpus[1].cores: 1 core for 2 CPUs; there is one per CPU, in the order of "ids"
+            box.toml:24:12: cpus[1].capacity: 2048 is out of range; a whole number from 1 to 1024 is allowed
             box.toml:23:7: cpus[1].ids: "3-2" is no list; write one such as "0-3,8" with numbers up to 8191
             box.toml:22:1: cpus[1]: CPU 2 is on node 9, which is not in the machine
             box.toml:14:6: node[1].id: node 0 occurs twice; numbers are unique

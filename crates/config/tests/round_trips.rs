@@ -59,7 +59,13 @@ fn machine() -> impl Strategy<Value = Machine> {
                     let at = (salt >> (c % 13)) % n;
                     let node = nodes[at as usize].id;
                     let id = CpuId(c * 3 + salt % 3);
-                    Cpu { id, node, core: at * 7 + (salt >> c) % 7, llc: (salt >> c) % 3 }
+                    Cpu {
+                        id,
+                        node,
+                        core: at * 7 + (salt >> c) % 7,
+                        llc: (salt >> c) % 3,
+                        capacity: 1024,
+                    }
                 })
                 .collect();
             let distances: Vec<Vec<u32>> = (0..n)

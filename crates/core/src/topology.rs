@@ -88,6 +88,9 @@ impl Node {
     }
 }
 
+/// The capacity of a CPU at full speed, as the kernel has it.
+pub const SCHED_CAPACITY_SCALE: u32 = 1024;
+
 /// A logical CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
@@ -99,6 +102,8 @@ pub struct Cpu {
     pub core: u32,
     /// Last-level cache: CPUs with the same number share it.
     pub llc: u32,
+    /// How fast it computes, of [`SCHED_CAPACITY_SCALE`]: its `cpu_capacity`.
+    pub capacity: u32,
 }
 
 /// A data or unified cache.
@@ -321,6 +326,13 @@ impl Machine {
                     format!("CPU {}: a CPU's number lies between 0 and {}", cpu.id, MAX_CPUS - 1),
                 ));
             }
+            if !(1..=SCHED_CAPACITY_SCALE).contains(&cpu.capacity) {
+                let what = format!(
+                    "has a capacity of {}; it lies between 1 and {SCHED_CAPACITY_SCALE}, the fastest CPU's",
+                    cpu.capacity
+                );
+                return Err(Impossible::Cpu(cpu.id, what));
+            }
             if let Some(before) = self.cpus[..i].last() {
                 if before.id == cpu.id && before.node != cpu.node {
                     let what =
@@ -507,7 +519,7 @@ mod tests {
             medium: Medium::Dram,
             zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(pages) }],
         };
-        let cpu = |id| Cpu { id: CpuId(id), node: NodeId(0), core: id, llc: 0 };
+        let cpu = |id| Cpu { id: CpuId(id), node: NodeId(0), core: id, llc: 0, capacity: 1024 };
         Machine {
             name: "m".into(),
             about: String::new(),
@@ -551,11 +563,23 @@ mod tests {
                 "1 row of distances for 2 nodes; there is one row per node",
             ),
             (
-                |m| m.cpus.push(Cpu { id: CpuId(1), node: NodeId(1), core: 1, llc: 0 }),
+                |m| {
+                    m.cpus.push(Cpu {
+                        id: CpuId(1),
+                        node: NodeId(1),
+                        core: 1,
+                        llc: 0,
+                        capacity: 1024,
+                    })
+                },
                 "CPU 1 is in two nodes, 0 and 1; it has one",
             ),
             (|m| m.cpus[1].id = CpuId(0), "CPU 0 occurs twice; numbers are unique"),
             (|m| m.cpus[1].node = NodeId(4), "CPU 1 is on node 4, which is not in the machine"),
+            (
+                |m| m.cpus[1].capacity = 0,
+                "CPU 1 has a capacity of 0; it lies between 1 and 1024, the fastest CPU's",
+            ),
             (|m| m.cpus.clear(), "a machine has at least one CPU"),
             (|m| m.nodes[1].id = NodeId(0), "node 0 occurs twice; numbers are unique"),
             (

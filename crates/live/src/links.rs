@@ -149,7 +149,8 @@ mod tests {
             medium: Medium::Dram,
             zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1000) }],
         };
-        let cpu = |id, node| Cpu { id: CpuId(id), node: NodeId(node), core: id, llc: 0 };
+        let cpu =
+            |id, node| Cpu { id: CpuId(id), node: NodeId(node), core: id, llc: 0, capacity: 1024 };
         Machine {
             name: "three".into(),
             about: "a test's".into(),

@@ -20,7 +20,7 @@ use crate::memory;
 use homenode_core::costs::Constant;
 use homenode_core::list::ranges;
 use homenode_core::topology::{
-    Cache, Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, Zone, ZoneKind,
+    Cache, Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, SCHED_CAPACITY_SCALE, Zone, ZoneKind,
 };
 use homenode_core::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,6 +161,7 @@ pub fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
             node: NodeId(n as u16),
             core: cores[&c],
             llc: llcs[&c],
+            capacity: capacity(&tree, c),
         })
         .collect();
 
@@ -481,6 +482,13 @@ fn core_key(tree: &Tree<'_>, cpu: u32) -> Vec<u32> {
         }
     }
     vec![cpu]
+}
+
+/// A CPU's capacity; where the kernel says none, all are alike.
+fn capacity(tree: &Tree<'_>, cpu: u32) -> u32 {
+    let said = tree.optional(&format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity"));
+    let capacity = said.and_then(|f| f.text.trim().parse().ok());
+    capacity.filter(|c| (1..=SCHED_CAPACITY_SCALE).contains(c)).unwrap_or(SCHED_CAPACITY_SCALE)
 }
 
 /// Numbers equal keys alike, from 0, in order of first appearance.

@@ -94,6 +94,17 @@ fn two_sockets() -> Tree {
 }
 
 #[test]
+fn efficiency_cores_have_less_capacity() {
+    let mut t = two_sockets();
+    for (cpu, said) in [(0, "1024"), (1, "446"), (2, "0"), (3, "fast"), (4, "4096")] {
+        t = t.with(&format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity"), said);
+    }
+    // What is no capacity is as if the kernel had said none.
+    let capacities: Vec<u32> = t.read().unwrap().cpus.iter().map(|c| c.capacity).collect();
+    assert_eq!(capacities, [1024, 446, 1024, 1024, 1024, 1024, 1024, 1024]);
+}
+
+#[test]
 fn two_sockets_with_threads_and_asymmetric_distances() {
     let t = two_sockets().read().unwrap();
     assert_eq!(t.distances, [[10, 21], [31, 10]]);
@@ -109,7 +120,7 @@ fn two_sockets_with_threads_and_asymmetric_distances() {
     );
     assert_eq!(t.nodes[1].managed(), Pages(2_490_000));
     assert_eq!(t.cpus.len(), 8);
-    assert_eq!(t.cpus[6], Cpu { id: CpuId(6), node: NodeId(1), core: 2, llc: 1 });
+    assert_eq!(t.cpus[6], Cpu { id: CpuId(6), node: NodeId(1), core: 2, llc: 1, capacity: 1024 });
     assert_eq!(t.cpus.iter().map(|c| c.core).collect::<Vec<_>>(), [0, 1, 2, 3, 0, 1, 2, 3]);
     let shape = |level, size, shared_by| CacheShape {
         level,

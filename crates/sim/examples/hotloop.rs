@@ -45,7 +45,9 @@ fn machine(cpus: u32, fast: u64, slow: u64) -> Machine {
         name: "bench".into(),
         about: "DRAM and an expander".into(),
         nodes: vec![node(0, Medium::Dram, fast), node(1, Medium::Cxl, slow)],
-        cpus: (0..cpus).map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0 }).collect(),
+        cpus: (0..cpus)
+            .map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0, capacity: 1024 })
+            .collect(),
         caches: Vec::new(),
         distances: vec![vec![10, 20], vec![20, 10]],
         links: vec![link(0, 100, 100_000), link(1, 250, 30_000)],

@@ -5,7 +5,7 @@
 
 use crate::table::prefetch_value;
 use crate::timeline::Heap;
-use homenode_core::topology::Machine;
+use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
 use homenode_core::units::CpuId;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,6 +18,8 @@ pub(crate) struct Cpu {
     pub(crate) number: CpuId,
     /// Its last-level cache.
     pub(crate) llc: u32,
+    /// How fast it computes, of [`SCHED_CAPACITY_SCALE`].
+    pub(crate) capacity: u32,
     /// Who wants to run here; the first one does.
     queue: VecDeque<usize>,
     /// When the current task's slice ends.
@@ -36,6 +38,27 @@ impl Cpu {
     #[inline]
     pub(crate) fn current(&self) -> Option<usize> {
         self.queue.front().copied()
+    }
+    /// How long it computes what a CPU at full speed computes in `work` parts of its time,
+    /// [`SCHED_CAPACITY_SCALE`] parts a picosecond: then work in parts is never rounded,
+    /// however often it is interrupted.
+    #[inline]
+    pub(crate) fn time(&self, work: u64) -> u64 {
+        // A division by a constant is a shift: most CPUs are at full speed.
+        match self.capacity {
+            SCHED_CAPACITY_SCALE => work.div_ceil(u64::from(SCHED_CAPACITY_SCALE)),
+            capacity => work.div_ceil(u64::from(capacity)),
+        }
+    }
+    /// The same for work in picoseconds at full speed.
+    #[inline]
+    pub(crate) fn computing(&self, full: u64) -> u64 {
+        self.time(parts(full))
+    }
+    /// The work that it does in a time.
+    #[inline]
+    pub(crate) fn work(&self, time: u64) -> u64 {
+        time.saturating_mul(u64::from(self.capacity))
     }
     /// How many want to run here.
     #[inline]
@@ -62,6 +85,12 @@ pub(crate) struct Near {
     pub(crate) program: (usize, u32),
 }
 
+/// Work of so many picoseconds at full speed, in parts.
+#[inline]
+pub(crate) fn parts(full: u64) -> u64 {
+    full.saturating_mul(u64::from(SCHED_CAPACITY_SCALE))
+}
+
 /// All CPUs of a machine, by place.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpus {
@@ -84,6 +113,7 @@ impl Cpus {
                 node: machine.position(c.node).expect("a checked machine"),
                 number: c.id,
                 llc: c.llc,
+                capacity: c.capacity,
                 queue: VecDeque::new(),
                 slice_end: 0,
                 clock: 0,

@@ -21,6 +21,7 @@
 //! beside those of the rounds before. Between tasks, forks, thread starts and waits for a
 //! child's end are kept; other waiting is not in a recording.
 
+use crate::cpus::parts;
 use crate::hot::{KINDS, OP_WRITE, is_event};
 use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
@@ -284,8 +285,8 @@ pub(crate) struct Player {
     above: Vec<usize>,
     /// The row that comes next.
     at: usize,
-    /// Computing that is left before it; `u64::MAX`: not begun.
-    compute: u64,
+    /// Computing that is left before it, in parts of work; `u64::MAX`: not begun.
+    work: u64,
     /// Both when it began to run ahead.
     began: (usize, u64),
     /// What it has run ahead.
@@ -319,7 +320,7 @@ impl Player {
             track,
             above: Vec::new(),
             at: 0,
-            compute: NOT_BEGUN,
+            work: NOT_BEGUN,
             began: (0, NOT_BEGUN),
             lines: Lines::default(),
             floor: None,
@@ -346,28 +347,28 @@ impl Simulation {
 
 impl Program for Player {
     fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
-        self.began = (self.at, self.compute);
+        self.began = (self.at, self.work);
         self.rows(sim, id, until)
     }
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
-        (self.at, self.compute) = self.began;
+        (self.at, self.work) = self.began;
         self.lines = Lines::default();
         self.rows(sim, id, to).clock
     }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
         let lines = std::mem::take(&mut self.lines);
         sim.account_lines(id, &lines.all, &lines.grains, &lines.parts);
-        self.began = (self.at, self.compute);
+        self.began = (self.at, self.work);
     }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
         let recording = self.recording.clone();
         let track = &recording.tracks[self.track];
         let Some(row) = track.rows.get(self.at) else { return self.track_done(sim, id) };
-        if self.compute != 0 {
+        if self.work != 0 {
             return;
         }
         self.at += 1;
-        self.compute = NOT_BEGUN;
+        self.work = NOT_BEGUN;
         if row.what & 2 != 0 {
             self.other(sim, id, track.others[row.number() as usize]);
         } else {
@@ -377,7 +378,7 @@ impl Program for Player {
 }
 
 impl Player {
-    /// Computing before a row, in picoseconds.
+    /// Computing before a row, in picoseconds at full speed.
     fn computing(&self, row: &Row) -> u64 {
         (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64
     }
@@ -385,20 +386,23 @@ impl Player {
     fn rows(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
         let recording = self.recording.clone();
         let track = &recording.tracks[self.track];
-        let Task { mut clock, space, .. } = sim.tasks[id];
+        let Task { mut clock, space, cpu, .. } = sim.tasks[id];
         // Samples are seen by others, and cost time at their place.
         let sampled = sim.pmu.as_ref().is_some_and(|p| p.watched.contains(&space));
         while clock < until {
             let Some(row) = track.rows.get(self.at) else { return Ahead { clock, act: true } };
-            if self.compute == NOT_BEGUN {
-                self.compute = self.computing(row);
+            if self.work == NOT_BEGUN {
+                self.work = parts(self.computing(row));
             }
-            if self.compute > until - clock {
-                self.compute -= until - clock;
+            let here = &sim.cpus[cpu];
+            let compute = here.time(self.work);
+            if compute > until - clock {
+                self.work -= here.work(until - clock);
                 clock = until;
                 break;
             }
-            clock += std::mem::take(&mut self.compute);
+            self.work = 0;
+            clock += compute;
             let write = row.what & 1 != 0;
             let page = if sampled || row.what & 2 != 0 {
                 None
@@ -413,7 +417,7 @@ impl Player {
             *word |= YOUNG;
             let zone = Word(*word).zone();
             self.at += 1;
-            self.compute = NOT_BEGUN;
+            self.work = NOT_BEGUN;
             clock += self.misses(sim, id, row, zone);
         }
         Ahead { clock, act: false }
@@ -473,7 +477,8 @@ impl Player {
         let insns = if stream { 0 } else { u64::from(row.insns) };
         let time = |n, k: usize| o.time(n, r + w, insns, latency[k], floor[usize::from(stream)][k]);
         let misses = if r + w == 0 { 0 } else { time(r, read) + time(w, write) };
-        misses.saturating_sub(o.hidden(self.computing(row), self.attos, stream))
+        let slowly = |full| sim.cpus[cpu].computing(full);
+        misses.saturating_sub(o.hidden(slowly(self.computing(row)), slowly(self.attos), stream))
     }
 
     /// The place of a virtual page that is mapped for this kind of access.

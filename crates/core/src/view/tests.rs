@@ -16,7 +16,8 @@ fn machine(dram: u16, cxl: u16) -> Machine {
         medium: if id < dram { Medium::Dram } else { Medium::Cxl },
         zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1 << 20) }],
     };
-    let cpu = |id| Cpu { id: CpuId(id), node: NodeId(id as u16), core: id, llc: id };
+    let cpu =
+        |id| Cpu { id: CpuId(id), node: NodeId(id as u16), core: id, llc: id, capacity: 1024 };
     let all = usize::from(dram + cxl);
     Machine {
         name: "test".into(),

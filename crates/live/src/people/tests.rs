@@ -81,8 +81,13 @@ impl Fake {
     }
     /// Of a machine whose CPUs are on these nodes.
     fn with(&self, targets: Targets, nodes: &[u16]) -> Result<Proc, PeopleError> {
-        let cpu =
-            |(id, node): (u32, &u16)| Cpu { id: CpuId(id), node: NodeId(*node), core: id, llc: 0 };
+        let cpu = |(id, node): (u32, &u16)| Cpu {
+            id: CpuId(id),
+            node: NodeId(*node),
+            core: id,
+            llc: 0,
+            capacity: 1024,
+        };
         let cpus: Vec<Cpu> = (0..).zip(nodes).map(cpu).collect();
         Proc::new(&self.0, &targets, &cpus)
     }

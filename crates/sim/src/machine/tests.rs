@@ -32,7 +32,9 @@ fn topology(fast: u64, slow: u64, cpus: u32) -> Topology {
             node(0, Medium::Dram, ZoneKind::Normal, fast),
             node(1, Medium::Cxl, ZoneKind::Movable, slow),
         ],
-        cpus: (0..cpus).map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0 }).collect(),
+        cpus: (0..cpus)
+            .map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0, capacity: 1024 })
+            .collect(),
         caches: Vec::new(),
         distances: vec![vec![10, 14], vec![14, 10]],
         links: vec![link(0, 100), link(1, 300)],

@@ -17,7 +17,7 @@ pub(crate) struct Stretch {
     sampled: usize,
     /// What it has run ahead, or done, and not counted yet.
     counts: Counts,
-    /// Computing before each access, in picoseconds.
+    /// Computing before each access, in picoseconds at full speed.
     pub(crate) compute: u64,
     /// When it ends at the latest.
     pub(crate) deadline: u64,
@@ -61,7 +61,8 @@ impl Stretch {
     pub(crate) fn most(&self, sim: &Simulation, id: usize) -> u64 {
         let task = &sim.tasks[id];
         let latency = &sim.latency[sim.cpus[task.cpu].node][..sim.zones_used * 2];
-        let least = latency.iter().filter(|&&l| l > 0).min().map_or(1, |l| l + self.compute);
+        let compute = sim.cpus[task.cpu].computing(self.compute);
+        let least = latency.iter().filter(|&&l| l > 0).min().map_or(1, |l| l + compute);
         self.deadline.saturating_sub(task.clock) / least + 1
     }
     /// Runs accesses that raise no event.
@@ -93,13 +94,15 @@ impl Stretch {
     }
     fn run(&mut self, sim: &mut Simulation, id: usize, ops: &[u32], clock: &mut u64, until: u64) {
         let kinds = sim.zones_used * 2;
-        let latency = &sim.latency[sim.cpus[sim.tasks[id].cpu].node];
+        let cpu = &sim.cpus[sim.tasks[id].cpu];
+        let latency = &sim.latency[cpu.node];
         let mut with_compute = [0; KINDS];
         let cost = if self.compute == 0 {
             latency
         } else {
+            let compute = cpu.computing(self.compute);
             for (cost, latency) in with_compute.iter_mut().zip(latency).take(kinds) {
-                *cost = latency + self.compute;
+                *cost = latency + compute;
             }
             &with_compute
         };
@@ -148,8 +151,8 @@ impl Stretch {
                     sim.kernel.fill(page, f.holds.at(vpn));
                 }
                 let kind = zone * 2 + (op >> 31) as usize;
-                let node = sim.cpus[sim.tasks[id].cpu].node;
-                let cost = sim.latency[node][kind] + self.compute;
+                let cpu = &sim.cpus[sim.tasks[id].cpu];
+                let cost = sim.latency[cpu.node][kind] + cpu.computing(self.compute);
                 sim.charge(id, cost, Why::User);
                 sim.account_one(id, kind);
                 self.at += 1;

@@ -114,9 +114,13 @@ proptest! {
         cpus in prop::collection::vec(prop::collection::vec(0u32..3, 1..4), 1..4),
         computes in prop::collection::vec(0u64..400, 4),
         rests in prop::collection::vec(1u64..3000, 4),
+        capacities in prop::collection::vec(prop_oneof![Just(1024u32), 1u32..1024], 3),
         seed in 0u64..1000,
     ) {
-        let m = machine(&[dram(8192, 3)]);
+        let mut m = machine(&[dram(8192, 3)]);
+        for (cpu, capacity) in m.cpus.iter_mut().zip(capacities) {
+            cpu.capacity = capacity;
+        }
         let programs = cpus.iter().enumerate().map(|(i, on)| {
             let part = Step::Access {
                 map: "m".into(),
@@ -182,6 +186,32 @@ fn user_and_system_time_are_all_the_time() {
     // Nobody else runs on their CPUs but kswapd: the rest of the time is theirs.
     let faults = sim.vmstat().get(Item::Pgfault);
     assert!(p.system_ps >= faults * 100_000, "each fault is system time");
+}
+
+#[test]
+fn a_cpu_of_half_the_capacity_computes_for_twice_as_long() {
+    let part = Step::Access {
+        map: "m".into(),
+        pattern: Pattern::Uniform,
+        write: 300,
+        compute: Picos(700 * 1000),
+        until: Until::Accesses(5000),
+    };
+    let s = scenario(vec![process("p", &[0], vec![map("m", 64)], vec![touch("m"), part])]);
+    let user = |capacity| {
+        let mut m = machine(&[dram(4096, 1)]);
+        m.cpus[0].capacity = capacity;
+        // So fast a memory that its load never shows.
+        m.links[0].read_bandwidth.value = 1_000_000_000;
+        m.links[0].write_bandwidth.value = 1_000_000_000;
+        let p = run(&m, &s, QUANTUM).0.processes()[0].clone();
+        p.ran_ps - p.system_ps
+    };
+    // Memory is no slower: 700 ns are 1,400 at a half.
+    let computing = 5000 * 700 * 1000;
+    assert_eq!(user(512), user(1024) + computing);
+    let third = (700_000u64 * 1024).div_ceil(341);
+    assert_eq!(user(341), user(1024) - computing + 5000 * third);
 }
 
 #[test]

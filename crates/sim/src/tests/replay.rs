@@ -12,8 +12,9 @@ use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use homenode_core::costs::{Constant, Cost};
-use homenode_core::scenario::Mempolicy;
+use homenode_core::scenario::{Mempolicy, Order};
 use homenode_core::topology::Machine;
+use homenode_core::units::Picos;
 use std::sync::Arc;
 
 const NS: u64 = 1000;
@@ -77,6 +78,31 @@ fn compute_and_misses_are_charged() {
     assert_eq!(s.processes()[0].ran_ps, want);
     assert_eq!(s.processes()[0].accesses, [[12, 0]]);
     assert_eq!(s.traffic(), [[12 * 64, 0]]);
+}
+
+#[test]
+fn a_slower_cpu_computes_longer_and_misses_as_ever() {
+    let rows = [(0, 0, map(PAGE, 4)), (0, 1000, read(PAGE, 8)), (0, 400, read(PAGE, 4))];
+    let end = |capacity, quantum: Order| {
+        let mut m = plain();
+        m.cpus[0].capacity = capacity;
+        let mut setup = Setup::default();
+        setup.model.order = quantum;
+        let rounds = Rounds::Count(1);
+        let charge =
+            Charge { as_per_insn: 250_000_000, rounds, policy: Mempolicy::Default, overlap: None };
+        let mut s =
+            Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("it fits");
+        s.run();
+        s.round_ends()[0]
+    };
+    let quick = CALL + FAULT + 300 * NS;
+    // 350 ns at full speed; interrupted every 7 ns nothing is rounded in between.
+    for (capacity, computing) in [(1024, 350_000), (512, 700_000), (333, 768_769 + 307_508)] {
+        for order in [Order::Strict, Order::Quantum(Picos(7 * NS))] {
+            assert_eq!(end(capacity, order), quick + computing, "{capacity} {order:?}");
+        }
+    }
 }
 
 /// 250 instructions in the window, 4 lines under way, 8 of a stream.

@@ -219,7 +219,13 @@ fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Machine {
     let mut links = Vec::new();
     let with_cpus = asked.nodes.iter().enumerate().filter(|(_, n)| !n.cpus.is_empty());
     for (row, (from, asked_node)) in with_cpus.enumerate() {
-        let cpu = |&id: &u32| Cpu { id: CpuId(id), node: node(from), core: id, llc: from as u32 };
+        let cpu = |&id: &u32| Cpu {
+            id: CpuId(id),
+            node: node(from),
+            core: id,
+            llc: from as u32,
+            capacity: 1024,
+        };
         cpus.extend(asked_node.cpus.iter().map(cpu));
         for to in ids.clone() {
             // Without HMAT all memory is alike but for the way to it.

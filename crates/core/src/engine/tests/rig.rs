@@ -69,7 +69,7 @@ pub(super) fn machine(nodes: &[(Medium, u64, bool)]) -> Machine {
             })
             .collect(),
         cpus: (0..sockets as u32)
-            .map(|i| Cpu { id: CpuId(i), node: NodeId(i as u16), core: i, llc: i })
+            .map(|i| Cpu { id: CpuId(i), node: NodeId(i as u16), core: i, llc: i, capacity: 1024 })
             .collect(),
         caches: vec![],
         distances: ids.clone().map(|i| ids.clone().map(|j| distance(i, j)).collect()).collect(),

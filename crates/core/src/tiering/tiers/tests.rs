@@ -11,7 +11,13 @@ fn machine(nodes: &[(Medium, bool)], distances: &[&[u32]], perf: &[(u64, u64)]) 
     let ids = || (0..nodes.len() as u16).map(NodeId);
     let cpus: Vec<Cpu> = ids()
         .filter(|n| nodes[n.index()].1)
-        .map(|n| Cpu { id: CpuId(u32::from(n.0)), node: n, core: u32::from(n.0), llc: 0 })
+        .map(|n| Cpu {
+            id: CpuId(u32::from(n.0)),
+            node: n,
+            core: u32::from(n.0),
+            llc: 0,
+            capacity: 1024,
+        })
         .collect();
     let links = cpus
         .iter()

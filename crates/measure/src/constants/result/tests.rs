@@ -12,7 +12,13 @@ fn topology(distances: &[&[u32]]) -> Topology {
     Topology {
         nodes: ids().map(|id| Node { id, medium: Medium::Dram, zones: vec![zone] }).collect(),
         cpus: ids()
-            .map(|node| Cpu { id: CpuId(node.0.into()), node, core: node.0.into(), llc: 0 })
+            .map(|node| Cpu {
+                id: CpuId(node.0.into()),
+                node,
+                core: node.0.into(),
+                llc: 0,
+                capacity: 1024,
+            })
             .collect(),
         caches: vec![shape(1, 32 << 10), shape(2, 1 << 20)],
         distances: distances.iter().map(|r| r.to_vec()).collect(),
