@@ -99,7 +99,7 @@ fn phase(machine: &Machine, program: Program, size: u64, seed: u64, file: &Path)
     // What the program prints is not this command's answer.
     options.quiet = true;
     let summary = record::record(&options, &mut |_| {})?;
-    if !summary.complete {
+    if !summary.header.complete {
         bail!("the recording of {} is not complete", program.name());
     }
     let reader = Reader::open(file)?;

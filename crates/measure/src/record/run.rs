@@ -1,11 +1,12 @@
 //! The course of a recording.
 
-use super::child::{Done, end_group, reap};
+use super::child::{end_group, reap};
 use super::drain::Drain;
 use super::interrupt::{ONE, Signals, interrupted};
 use super::native;
 use super::program::{self, Resolved};
 use super::{Mark, Options, Progress, RecordError, Summary};
+use crate::child::Done;
 use homenode_trace::{Ended, Header, Native, Slice, Totals, Writer, wire};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -186,7 +187,6 @@ struct Outcome {
 fn follow(
     run: &mut Started,
     drain: &mut Drain,
-    out: &mut Writer,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RecordError> {
     let mut buffer = vec![0; 256 << 10];
@@ -213,11 +213,11 @@ fn follow(
         let wall_ns = u64::try_from(run.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if let Some(n) = read.filter(|&n| n > 0) {
             heard = Instant::now();
-            drain.take(&buffer[..n], out)?;
+            drain.take(&buffer[..n])?;
         }
         if told.elapsed() >= Duration::from_millis(200) {
             told = Instant::now();
-            let (rows, insns, bytes) = (out.rows(), drain.insns(), out.bytes_written());
+            let ((rows, bytes), insns) = (drain.written(), drain.insns());
             progress(Progress::Recording { elapsed_ns: wall_ns, rows, insns, bytes });
         }
         if why.is_none() && (drain.slice_full || interrupted()) {
@@ -279,7 +279,15 @@ fn is_recorded(pid: i32) -> bool {
         .is_ok_and(|c| c.windows(b"homenode_recorder".len()).any(|w| w == b"homenode_recorder"))
 }
 
-pub(super) fn record(
+/// Runs a program natively and under the recorder, and writes what its memory
+/// accesses were.
+///
+/// While it runs, SIGINT and SIGTERM end the program and not this process; what was
+/// recorded until then is kept, and [`Header::ended`] says so.
+///
+/// # Errors
+/// [`RecordError`]; then nothing stands at the output that was not there before.
+pub fn record(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, RecordError> {
@@ -301,7 +309,7 @@ pub(super) fn record(
     let qemu = fs::canonicalize(&qemu).map_err(|_| RecordError::NoQemu)?;
     let plugin = find_plugin(options)?;
     stdin(options)?;
-    let mut out = Writer::create(&options.output)?;
+    let out = Writer::create(&options.output)?;
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     let _signals = Signals::catch();
 
@@ -316,9 +324,8 @@ pub(super) fn record(
     let extra = format!(",skip={},until={until}", slice.skip_insns);
 
     let mut run = start(options, &setup, &resolved, &extra, options.quiet)?;
-    let mut drain = Drain::new();
-    let followed = follow(&mut run, &mut drain, &mut out, progress);
-    let outcome = match followed {
+    let mut drain = Drain::new(out);
+    let outcome = match follow(&mut run, &mut drain, progress) {
         Ok(o) => o,
         Err(e) => {
             end_all(&run, &drain);
@@ -338,7 +345,7 @@ pub(super) fn record(
     let complete = by_itself && lost_frames == 0 && outcome.alone && unrecorded_execs == 0;
     let status =
         matches!(outcome.ended, Ended::Exit(_) | Ended::Signal(_)).then_some(outcome.done.status);
-    let (tasks, pages_touched) = drain.finish(status, &mut out)?;
+    let (tasks, pages_touched, out) = drain.finish(status)?;
     let mut totals = Totals::default();
     for t in &tasks {
         totals.add(&t.totals);
@@ -366,23 +373,7 @@ pub(super) fn record(
     };
     let rows = out.rows();
     let bytes = out.finish(&header)?;
-    Ok(Summary {
-        output: options.output.clone(),
-        bytes,
-        rows,
-        tasks: header.tasks.len() as u64,
-        threads: header.threads(),
-        native: header.native,
-        recorded_wall_ns: header.recorded_wall_ns,
-        recorded_cpu_ns: outcome.done.user_ns + outcome.done.sys_ns,
-        totals,
-        pages_touched,
-        slice: header.slice,
-        ended: header.ended,
-        complete,
-        lost_frames,
-        unrecorded_execs,
-    })
+    Ok(Summary { output: options.output.clone(), bytes, rows, header })
 }
 
 fn describe(e: &Ended) -> String {
@@ -407,12 +398,11 @@ fn plan_slice(
         let native = native.ok_or(RecordError::SliceNeedsNative)?;
         progress(Progress::Counting);
         let mut run = start(options, setup, resolved, ",count=1", true)?;
-        let mut drain = Drain::new();
         // The rows of this run are of no use; they go to a file that is never finished.
         let mut name = options.output.clone().into_os_string();
         name.push(OsString::from(".count"));
-        let mut nowhere = Writer::create(PathBuf::from(name))?;
-        let followed = follow(&mut run, &mut drain, &mut nowhere, &mut |_| {});
+        let mut drain = Drain::new(Writer::create(PathBuf::from(name))?);
+        let followed = follow(&mut run, &mut drain, &mut |_| {});
         if !matches!(&followed, Ok(o) if o.ended != Ended::Interrupted) {
             end_all(&run, &drain);
             let _ = reap(&run.child, true);
