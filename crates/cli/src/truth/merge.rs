@@ -142,7 +142,7 @@ fn alone() -> Result<()> {
 }
 
 fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outcome> {
-    kernel.reset()?;
+    kernel.alone.reset()?;
     let early = case.estimate.filter(|look| look.at < case.passes);
     let mut estimate = early.map(|look| look::early(kernel, case, look)).transpose()?;
     let mut side = real::Real::new(kernel, case)?;

@@ -291,13 +291,13 @@ impl Side for Real<'_> {
         if self.kernel.is_interrupted() {
             bail!("interrupted");
         }
-        let Err(e) = self.kernel.write(file, value) else { return Ok(None) };
+        let Err(e) = self.kernel.alone.write(file, value) else { return Ok(None) };
         let number = e.source.raw_os_error().unwrap_or(0);
         let known = Errno::ALL.into_iter().find(|e| e.number() == number);
         Ok(Some(known.map_or_else(|| e.source.to_string(), |e| e.name().to_owned())))
     }
     fn read(&mut self, file: &str) -> Result<Option<String>> {
-        Ok(self.kernel.read(file))
+        Ok(self.kernel.alone.read(file))
     }
     fn vmstat(&mut self, name: &str) -> Result<Option<i64>> {
         let text = std::fs::read_to_string("/proc/vmstat").context("/proc/vmstat")?;
@@ -383,13 +383,13 @@ impl<'c> Contents<'c> {
             Content::Own => {
                 let from = (1u64 << 61 | self.own).wrapping_sub(first);
                 self.own += pages;
-                Order::Fill { map, first, pages, from, step: 1, cycle: u64::MAX }
+                Order::Fill { map, first, pages, from, cycle: u64::MAX }
             }
             Content::Image { name, distinct } => {
                 let image = self.images.iter().position(|i| i == name).unwrap_or(0) as u64;
                 let from = ((image + 1) << 36) - 1;
                 let cycle = distinct.map_or(all, |d| d.0).max(1);
-                Order::Fill { map, first, pages, from, step: 1, cycle }
+                Order::Fill { map, first, pages, from, cycle }
             }
         }
     }

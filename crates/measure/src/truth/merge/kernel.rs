@@ -4,7 +4,7 @@
 use homenode_live::place::Place;
 use homenode_live::registered::scan;
 use homenode_live::signals::Signals;
-use homenode_merge::ksm::{Alone, Folder, KsmError, Sleep, WriteError, find_ksmd};
+use homenode_merge::ksm::{Alone, Folder, KsmError, Sleep, find_ksmd};
 use std::cell::{Cell, RefCell};
 
 /// Processes that have registered memory for merging, by number and name, as far as the
@@ -17,8 +17,8 @@ pub fn registered() -> Vec<(u32, String)> {
 /// The kernel's merging, ours alone until dropped. ksmd is stopped, nothing is merged, and
 /// no advisor is on, as long as nobody writes.
 pub struct Kernel {
-    // Before the signals, so that none ends this process while knobs are put back.
-    alone: Alone<Folder>,
+    /// The knobs. Before the signals, so that none ends this process while they are put back.
+    pub alone: Alone<Folder>,
     signals: RefCell<Signals>,
     interrupted: Cell<bool>,
     ksmd: Option<u32>,
@@ -37,28 +37,6 @@ impl Kernel {
         let (alone, notes) = Alone::take(&place, Folder::of(&place))?;
         let ksmd = find_ksmd(&place);
         Ok((Self { alone, signals, interrupted: Cell::new(false), ksmd }, notes))
-    }
-
-    /// A file's text without its end; `None` where this kernel has none of that name.
-    pub fn read(&self, name: &str) -> Option<String> {
-        self.alone.read(name)
-    }
-
-    /// Writes a knob.
-    ///
-    /// # Errors
-    /// What the kernel answered.
-    pub fn write(&self, name: &str, value: &str) -> Result<(), WriteError> {
-        self.alone.write(name, value)
-    }
-
-    /// Puts the knobs back that were there, but for `run` and the advisor, and unmerges
-    /// everything: as after [`Kernel::take`].
-    ///
-    /// # Errors
-    /// [`KsmError::Write`] if a knob refused.
-    pub fn reset(&self) -> Result<(), KsmError> {
-        self.alone.reset()
     }
 
     /// Whether ksmd sleeps; `None` where it can't be seen, as in another PID namespace.
