@@ -213,6 +213,14 @@ impl Stable {
         self.nr_chains -= 1;
         self.release(chain);
     }
+    /// Take all empty chains out of their trees.
+    pub(crate) fn remove_empty_chains(&mut self) {
+        let is_empty = |&n: &u32| self.get(n).is_chain() && self.get(n).first == NIL;
+        let tops = self.roots.iter().flat_map(|root| root.elements(&self.nodes));
+        for chain in tops.filter(is_empty).collect::<Vec<u32>>() {
+            self.remove_empty_chain(chain);
+        }
+    }
     /// Take an empty chain out of its tree.
     pub(crate) fn remove_empty_chain(&mut self, chain: u32) {
         debug_assert!(self.get(chain).first == NIL);
@@ -252,6 +260,11 @@ impl Stable {
             let next = self.get(n).next();
             (next != NIL).then_some(next)
         })
+    }
+    /// All nodes with pages, tree by tree, then those of the migrate list.
+    pub(crate) fn with_pages(&self) -> Vec<u32> {
+        let trees = (0..self.roots.len()).flat_map(|tree| self.pages_in(tree));
+        trees.chain(self.list(self.migrate)).collect()
     }
     /// The nodes with pages in a tree: single ones and duplicates of chains.
     pub(crate) fn pages_in(&self, tree: usize) -> Vec<u32> {
