@@ -82,6 +82,15 @@ impl<F: Files + ?Sized> Files for &F {
     }
 }
 
+/// Whether merging is there, and its knobs may be written.
+fn check_files(place: &Place, files: &impl Files) -> Result<(), KsmError> {
+    let folder = || Folder::of(place).path().to_owned();
+    if files.read(File::Run).is_err() {
+        return Err(KsmError::NoKsm { folder: folder() });
+    }
+    files.writable().map_err(|source| KsmError::Denied { folder: folder(), source })
+}
+
 /// A folder with the files.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);

@@ -2,7 +2,7 @@
 
 use super::hold::{Hold, Restored, Set};
 use super::launch;
-use super::{Files, Folder, KsmError, Seen, Watch, reading, scan};
+use super::{Files, Folder, KsmError, Seen, Watch, check_files, reading, scan};
 use homenode_core::ksm::files::{File, Written};
 use homenode_core::ksm::pace::{ADVISOR_CPU_LEAST, Goal, Pace, Reading};
 use homenode_core::ksm::plan::{self, Unmerging, text_of};
@@ -113,13 +113,7 @@ fn check_users(scan: &Scan, options: &Act) -> Result<(), KsmError> {
 
 /// Everything that can be told before anything is changed.
 fn check<F: Files>(place: &Place, files: &F, options: &Act) -> Result<Scan, KsmError> {
-    let folder = || Folder::of(place).path().to_owned();
-    if files.read(File::Run).is_err() {
-        return Err(KsmError::NoKsm { folder: folder() });
-    }
-    if let Err(source) = files.writable() {
-        return Err(KsmError::Denied { folder: folder(), source });
-    }
+    check_files(place, files)?;
     if let Some(program) = options.command.first() {
         if !launch::can_merge_whole() {
             return Err(KsmError::NoPrctl { release: launch::release() });

@@ -8,7 +8,7 @@
 
 use super::hold::{Hold, Restored, unmerge};
 use super::reading::find_ksmd;
-use super::{Files, Folder, KsmError, scan};
+use super::{Files, KsmError, check_files, scan};
 use homenode_core::ksm::files::{FOLDER, File};
 use homenode_core::ksm::plan::text_of;
 use homenode_live::place::Place;
@@ -41,13 +41,7 @@ impl<F: Files> Alone<F> {
     /// [`KsmError`]: with nothing changed if merging is not there, held by another
     /// driver, left by one that ended without restoring, or at work for others.
     pub fn take(place: &Place, files: F) -> Result<(Self, Vec<String>), KsmError> {
-        let folder = || Folder::of(place).path().to_owned();
-        if files.read(File::Run).is_err() {
-            return Err(KsmError::NoKsm { folder: folder() });
-        }
-        if let Err(source) = files.writable() {
-            return Err(KsmError::Denied { folder: folder(), source });
-        }
+        check_files(place, &files)?;
         let (mut hold, notes) = Hold::take(place, files)?;
         check_others(place, hold.files())?;
         hold.claim()?;

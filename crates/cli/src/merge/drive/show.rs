@@ -161,7 +161,11 @@ fn line_text(seen: &Seen) -> String {
     };
     let order = seen.order.as_ref().map_or_else(String::new, |(order, done)| {
         let word = if *done { "->" } else { "not set to" };
-        format!(" {word} {} ({})", text_of(order.file, order.value), why(order.why))
+        format!(
+            " {word} {} ({})",
+            text_of(order.file, order.value),
+            order.why.name().replace('_', " ")
+        )
     });
     format!(
         "{:>10.1} {run:>3} {:>8} {:>8} {:>8} {:>8} {:>8} {:>11} {:>12} {:>9} {:>8} {:>9} {pages:>13}{order}",
@@ -177,17 +181,6 @@ fn line_text(seen: &Seen) -> String {
         rate(seen.cpu_known, format!("{}.{}", permille / 10, permille % 10)),
         i.benefit().map_or_else(dash, mib),
     )
-}
-
-fn why(why: homenode_core::ksm::pace::Why) -> &'static str {
-    use homenode_core::ksm::pace::Why;
-    match why {
-        Why::Start => "start",
-        Why::Budget => "budget",
-        Why::Pays => "pays",
-        Why::NewMemory => "new memory",
-        Why::NothingNew => "nothing new",
-    }
 }
 
 fn line_json(seen: &Seen, pace: Option<&Pace>) -> Value {
