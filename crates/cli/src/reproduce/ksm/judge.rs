@@ -2,7 +2,7 @@
 //! decide. Nothing here knows where the figures come from.
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
 
-use crate::reproduce::experiment::{Moved, because, wrong_of};
+use crate::reproduce::experiment::{Moved, because, everywhere};
 use homenode_report::Conclusion;
 
 /// With a tree per node the deviation is at most this part of the one across nodes, by
@@ -219,22 +219,8 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
             because(wrong),
         ),
     );
-    let mut wrong = Vec::new();
-    for (factor, row) in &f.table {
-        wrong.extend(signs(row).into_iter().map(|w| format!("at 1:{factor}: {w}")));
-    }
-    let (moved, constants) = wrong_of(&f.moved);
-    wrong.extend(moved);
-    let scales: Vec<String> = f.table.iter().map(|t| format!("1:{}", t.0)).collect();
-    say(
-        wrong.is_empty(),
-        format!(
-            "5. All of this is so at two scales ({}) and with each of {constants} constants moved by ±20 \
-             %{}.",
-            scales.join(", "),
-            because(wrong),
-        ),
-    );
+    let at_scales = f.table.iter().map(|(factor, row)| (*factor, signs(row)));
+    all.push(everywhere("5. All of this is so", at_scales, &f.moved));
     all
 }
 
