@@ -24,7 +24,6 @@
 mod child;
 mod drain;
 mod error;
-mod interrupt;
 mod native;
 mod program;
 mod run;

@@ -184,18 +184,22 @@ pub(super) fn everywhere<F: Figures>(
         wrong.extend(m.figures.wrong().into_iter().map(say));
     }
     let constants: BTreeSet<&str> = moved.iter().map(|m| m.name.as_str()).collect();
-    let holds = wrong.is_empty();
     let text = format!(
-        "{what} at two scales ({}) and with each of {} constants moved by ±20 %{}.",
+        "{what} at two scales ({}) and with each of {} constants moved by ±20 %",
         scales.join(", "),
-        constants.len(),
-        because(wrong)
+        constants.len()
     );
-    Conclusion { text, holds }
+    conclusion(&text, wrong)
+}
+
+/// A conclusion that holds where nothing is wrong.
+pub(super) fn conclusion(text: &str, wrong: Vec<String>) -> Conclusion {
+    let holds = wrong.is_empty();
+    Conclusion { text: format!("{text}{}.", because(wrong)), holds }
 }
 
 /// The first few of what is wrong, behind a colon.
-pub(super) fn because(mut wrong: Vec<String>) -> String {
+fn because(mut wrong: Vec<String>) -> String {
     if wrong.is_empty() {
         return String::new();
     }

@@ -333,8 +333,7 @@ fn most_kept(zoneinfo: &str) -> u64 {
 /// `pgmigrate_success` of `/proc/vmstat`.
 fn migrated_pages() -> Result<u64, String> {
     let text = fs::read_to_string("/proc/vmstat").map_err(because("/proc/vmstat"))?;
-    text.lines()
-        .find_map(|l| l.strip_prefix("pgmigrate_success ")?.trim().parse().ok())
+    number(&text, "pgmigrate_success ")
         .ok_or_else(|| "/proc/vmstat has no pgmigrate_success".to_owned())
 }
 

@@ -1,13 +1,13 @@
 //! The program that is recorded: waited for, and ended with its group.
 
 use super::RecordError;
+use super::error::failed;
 use crate::child::{self, Done};
 use std::process::Child;
 
 /// Looks whether a child has ended, or waits for it.
 pub(super) fn reap(child: &Child, wait: bool) -> Result<Option<Done>, RecordError> {
-    let failed = |source| RecordError::System { what: "wait for the program", source };
-    child::reap(child.id() as libc::pid_t, wait).map_err(failed)
+    child::reap(child.id() as libc::pid_t, wait).map_err(failed("wait for the program"))
 }
 
 /// Ends a process group, at once.

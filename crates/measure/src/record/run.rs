@@ -2,11 +2,12 @@
 
 use super::child::{end_group, reap};
 use super::drain::Drain;
-use super::interrupt::{ONE, Signals, interrupted};
+use super::error::failed;
 use super::native;
 use super::program::{self, Resolved};
 use super::{Mark, Options, Progress, RecordError, Summary};
 use crate::child::Done;
+use homenode_live::signals::{self, Signals};
 use homenode_trace::{Ended, Header, Native, Slice, Totals, Writer, wire};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -17,6 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long a program's children may be silent after its own end, before they
@@ -25,15 +27,15 @@ const LINGER: Duration = Duration::from_secs(3);
 /// What the pipe holds, if the system allows: time for the writer to write.
 const PIPE_BYTES: i32 = 1 << 20;
 
+/// Signals belong to the process: one recording at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A private folder with the pipe and the shared count.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Result<Self, RecordError> {
-        let fail = |source| RecordError::System {
-            what: "make a temporary folder for the recorder's pipe",
-            source,
-        };
+        let fail = failed("make a temporary folder for the recorder's pipe");
         let base = fs::canonicalize(std::env::temp_dir()).map_err(fail)?;
         for n in 0..1000 {
             let path = base.join(format!("homenode-{}-{n}", std::process::id()));
@@ -71,8 +73,7 @@ fn find_plugin(options: &Options) -> Result<PathBuf, RecordError> {
         (Some(p), _) => p.clone(),
         (None, Some(p)) => PathBuf::from(p),
         (None, None) => {
-            let own = std::env::current_exe()
-                .map_err(|source| RecordError::System { what: "find this executable", source })?;
+            let own = std::env::current_exe().map_err(failed("find this executable"))?;
             own.with_file_name("libhomenode_recorder.so")
         }
     };
@@ -139,12 +140,11 @@ fn start(
     quiet: bool,
 ) -> Result<Started, RecordError> {
     let folder = Folder::new()?;
-    let fail = |what| move |source| RecordError::System { what, source };
     let pipe = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(folder.0.join(wire::PIPE_NAME))
-        .map_err(fail("open the recorder's pipe"))?;
+        .map_err(failed("open the recorder's pipe"))?;
     // SAFETY: a valid descriptor. Where the system allows no larger pipe, it stays small.
     unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
     let doubled = |p: &Path| {
@@ -171,7 +171,7 @@ fn start(
     }
     prepare(&mut command, resolved, options)?;
     let start = Instant::now();
-    let child = command.spawn().map_err(fail("start QEMU"))?;
+    let child = command.spawn().map_err(failed("start QEMU"))?;
     Ok(Started { child, pipe, _folder: folder, start })
 }
 
@@ -206,9 +206,7 @@ fn follow(
             {
                 None
             }
-            Err(source) => {
-                return Err(RecordError::System { what: "read the recorder's pipe", source });
-            }
+            Err(e) => return Err(failed("read the recorder's pipe")(e)),
         };
         let wall_ns = u64::try_from(run.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if let Some(n) = read.filter(|&n| n > 0) {
@@ -220,7 +218,7 @@ fn follow(
             let ((rows, bytes), insns) = (drain.written(), drain.insns());
             progress(Progress::Recording { elapsed_ns: wall_ns, rows, insns, bytes });
         }
-        if why.is_none() && (drain.slice_full || interrupted()) {
+        if why.is_none() && (drain.slice_full || signals::any()) {
             why = Some(if drain.slice_full { Ended::SliceFull } else { Ended::Interrupted });
             end_all(run, drain);
         }
@@ -311,7 +309,7 @@ pub fn record(
     stdin(options)?;
     let out = Writer::create(&options.output)?;
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    let _signals = Signals::catch();
+    let _signals = Signals::catch_these(&[libc::SIGINT, libc::SIGTERM]);
 
     let geometry = format!(
         ",l1={}:{},l2={}:{},llc={}:{},tlb={tlb}",

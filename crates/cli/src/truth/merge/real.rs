@@ -156,7 +156,7 @@ impl<'c> Real<'c> {
             process: of.process,
             name: format!("{}.{family}", of.process.name),
             steps: of.steps.clone(),
-            at: of.at,
+            at: of.at + 1,
             wakes: of.wakes,
             state: State::Runs,
             holder: of.holder,
@@ -171,11 +171,15 @@ impl<'c> Real<'c> {
         Ok(())
     }
 
+    /// Whether a child of it lives.
+    fn has_children(&self, p: usize) -> bool {
+        self.programs[p].children.iter().any(|c| self.programs[*c].state != State::Ended)
+    }
+
     fn end(&mut self, p: usize) -> Result<()> {
         // A real parent that ends takes its children along here (they are told through it),
         // so it ends last; nothing of it is left when it has nothing mapped.
-        let children = self.programs[p].children.clone();
-        if children.iter().any(|c| self.programs[*c].state != State::Ended) {
+        if self.has_children(p) {
             bail!("{} ends before its children; let it wait", self.programs[p].name);
         }
         self.tell(p, Order::Exit)?;
@@ -193,65 +197,46 @@ impl<'c> Real<'c> {
         }
         let mut went = false;
         loop {
-            let program = &mut self.programs[p];
+            let program = &self.programs[p];
             let Some(&step) = program.steps.get(program.at) else {
                 self.end(p)?;
                 return Ok(true);
             };
+            let maps = &program.process.maps;
             let map_of = |name: &str| {
-                let maps = &program.process.maps;
                 maps.iter().position(|m| m.name == name).ok_or_else(|| anyhow!("no map {name}"))
             };
             match step {
-                Step::Sleep(time) => {
-                    program.wakes = slot + MergeCase::passes_in(*time);
-                    program.at += 1;
-                    return Ok(true);
+                Step::Wait if self.has_children(p) => return Ok(went),
+                Step::Wait | Step::Sleep(_) => {}
+                Step::Fork => self.fork(p)?,
+                Step::Touch { map } => self.write_pages(p, map_of(map)?, u64::MAX, None)?,
+                Step::Fill { map, content } => {
+                    self.write_pages(p, map_of(map)?, u64::MAX, Some(content))?;
                 }
-                Step::Wait => {
-                    let children = program.children.clone();
-                    if children.iter().any(|c| self.programs[*c].state != State::Ended) {
-                        return Ok(went);
-                    }
-                    self.programs[p].at += 1;
+                Step::Access { map, until: Until::Accesses(n), .. } => {
+                    self.write_pages(p, map_of(map)?, *n, None)?;
                 }
-                Step::Fork => {
-                    program.at += 1;
-                    self.fork(p)?;
+                Step::Madvise { map, mergeable } => {
+                    self.tell(p, Order::Advise { map: map_of(map)?, mergeable: *mergeable })?;
                 }
-                _ => {
-                    program.at += 1;
-                    match step {
-                        Step::Touch { map } => {
-                            let map = map_of(map)?;
-                            self.write_pages(p, map, u64::MAX, None)?;
-                        }
-                        Step::Fill { map, content } => {
-                            let map = map_of(map)?;
-                            self.write_pages(p, map, u64::MAX, Some(content))?;
-                        }
-                        Step::Access { map, until: Until::Accesses(n), .. } => {
-                            let map = map_of(map)?;
-                            self.write_pages(p, map, *n, None)?;
-                        }
-                        Step::Madvise { map, mergeable } => {
-                            let map = map_of(map)?;
-                            self.tell(p, Order::Advise { map, mergeable: *mergeable })?;
-                        }
-                        Step::Map { map } => {
-                            let map = map_of(map)?;
-                            if self.programs[p].touched[map].is_none() {
-                                self.map(p, map)?;
-                            }
-                        }
-                        Step::Unmap { map } => {
-                            let map = map_of(map)?;
-                            self.tell(p, Order::Unmap { map })?;
-                            self.programs[p].touched[map] = None;
-                        }
-                        other => bail!("real processes don't do {other:?}"),
+                Step::Map { map } => {
+                    let map = map_of(map)?;
+                    if self.programs[p].touched[map].is_none() {
+                        self.map(p, map)?;
                     }
                 }
+                Step::Unmap { map } => {
+                    let map = map_of(map)?;
+                    self.tell(p, Order::Unmap { map })?;
+                    self.programs[p].touched[map] = None;
+                }
+                other => bail!("real processes don't do {other:?}"),
+            }
+            self.programs[p].at += 1;
+            if let Step::Sleep(time) = step {
+                self.programs[p].wakes = slot + MergeCase::passes_in(*time);
+                return Ok(true);
             }
             went = true;
         }
@@ -299,10 +284,8 @@ impl Side for Real<'_> {
     fn read(&mut self, file: &str) -> Result<Option<String>> {
         Ok(self.kernel.alone.read(file))
     }
-    fn vmstat(&mut self, name: &str) -> Result<Option<i64>> {
-        let text = std::fs::read_to_string("/proc/vmstat").context("/proc/vmstat")?;
-        let value = |l: &str| l.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
-        Ok(text.lines().find_map(value))
+    fn vmstat(&mut self) -> Result<String> {
+        std::fs::read_to_string("/proc/vmstat").context("/proc/vmstat")
     }
     fn stats(&mut self) -> Result<Vec<(String, String)>> {
         let mut all = Vec::new();

@@ -3,9 +3,8 @@
 
 use homenode_live::place::Place;
 use homenode_live::registered::scan;
-use homenode_live::signals::Signals;
+use homenode_live::signals::{self, Signals};
 use homenode_merge::ksm::{Alone, Folder, KsmError, Sleep, find_ksmd};
-use std::cell::{Cell, RefCell};
 
 /// Processes that have registered memory for merging, by number and name, as far as the
 /// kernel shows it (`ksm_stat`).
@@ -19,8 +18,7 @@ pub fn registered() -> Vec<(u32, String)> {
 pub struct Kernel {
     /// The knobs. Before the signals, so that none ends this process while they are put back.
     pub alone: Alone<Folder>,
-    signals: RefCell<Signals>,
-    interrupted: Cell<bool>,
+    _signals: Signals,
     ksmd: Option<u32>,
 }
 
@@ -33,10 +31,10 @@ impl Kernel {
     /// [`KsmError`], with nothing changed.
     pub fn take() -> Result<(Self, Vec<String>), KsmError> {
         let place = Place::here();
-        let signals = RefCell::new(Signals::catch());
+        let signals = Signals::catch();
         let (alone, notes) = Alone::take(&place, Folder::of(&place))?;
         let ksmd = find_ksmd(&place);
-        Ok((Self { alone, signals, interrupted: Cell::new(false), ksmd }, notes))
+        Ok((Self { alone, _signals: signals, ksmd }, notes))
     }
 
     /// Whether ksmd sleeps; `None` where it can't be seen, as in another PID namespace.
@@ -46,9 +44,6 @@ impl Kernel {
 
     /// Whether a signal asked to end.
     pub fn is_interrupted(&self) -> bool {
-        if self.signals.borrow_mut().arrived().is_some() {
-            self.interrupted.set(true);
-        }
-        self.interrupted.get()
+        signals::any()
     }
 }
