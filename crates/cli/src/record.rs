@@ -2,6 +2,7 @@
 
 use crate::progress::Progress;
 use crate::replay::load;
+use crate::topo::this_machine;
 use crate::{output, program};
 use anyhow::{Result, anyhow};
 use homenode_core::topology::Machine;
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 
 /// The caches of this machine by sysfs; the recorder needs their shapes only.
 fn caches_of_this_machine() -> Result<Machine> {
-    use homenode_core::costs::{Constant, Costs};
+    use homenode_core::costs::Constant;
     let t = sysfs::read_topology(Path::new("/"))?;
     if t.caches.is_empty() {
         return Err(anyhow!(crate::failure::Lacks(
@@ -132,16 +133,8 @@ fn caches_of_this_machine() -> Result<Machine> {
     }
     let latency = Constant::assumed(1, "not needed to record");
     let caches = t.caches.iter().map(|c| c.with_latency(latency.clone())).collect();
-    Ok(Machine {
-        name: "this machine, by sysfs".into(),
-        about: t.model.unwrap_or_default(),
-        nodes: t.nodes,
-        cpus: t.cpus,
-        caches,
-        distances: t.distances,
-        links: Vec::new(),
-        costs: Costs::default(),
-    })
+    let name = "this machine, by sysfs".to_owned();
+    Ok(Machine { name, caches, ..this_machine(Path::new("/"))? })
 }
 
 /// How a recording ended, for people.

@@ -56,7 +56,7 @@ use advisor::Advisor;
 use item::{Items, State};
 use memory::{BreakError, Memory, MmId, Next, Page, StableId, Vpn};
 use stable::Stable;
-use tree::{NIL, Root};
+use tree::{NIL, Root, list};
 
 pub use scan::{Batch, Outcome, Step, Visit, Why};
 
@@ -348,11 +348,7 @@ impl Ksm {
     }
     /// The listed address spaces in the order of a pass.
     pub fn listed(&self) -> impl Iterator<Item = MmId> {
-        std::iter::successors((self.first != NIL).then_some(self.first), |&m| {
-            let next = self.mm(m).next;
-            (next != NIL).then_some(next)
-        })
-        .map(MmId)
+        list(self.first, |m| self.mm(m).next).map(MmId)
     }
 
     fn mm(&self, m: u32) -> &Mm {
@@ -714,6 +710,10 @@ impl Ksm {
         self.counters.rmap_items -= 1;
         self.mm_mut(m).stat.rmap_items -= 1;
         next
+    }
+    /// The items of an address space, ascending by address.
+    fn items_of(&self, mm: MmId) -> impl Iterator<Item = u32> {
+        list(self.mm(mm.0).items, |n| self.items.get(n).next)
     }
     fn item_after(&self, m: u32, item: u32) -> u32 {
         if item == NIL { self.mm(m).items } else { self.items.get(item).next }

@@ -7,7 +7,7 @@
 
 use super::arena::{Arena, Slot};
 use super::memory::Page;
-use super::tree::{Link, NIL, Root};
+use super::tree::{Link, NIL, Root, list};
 
 /// Where a node hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,10 +256,7 @@ impl Stable {
     }
     /// The nodes of a list by their `next`.
     pub(crate) fn list(&self, first: u32) -> impl Iterator<Item = u32> {
-        std::iter::successors((first != NIL).then_some(first), |&n| {
-            let next = self.get(n).next();
-            (next != NIL).then_some(next)
-        })
+        list(first, |n| self.get(n).next())
     }
     /// All nodes with pages, tree by tree, then those of the migrate list.
     pub(crate) fn with_pages(&self) -> Vec<u32> {

@@ -81,17 +81,30 @@ pub fn look(
     let mut more = tell(&watch.look(&files)?);
     let mut at = interval;
     while more {
-        let until = at.min(length.unwrap_or(Duration::MAX));
-        while began.elapsed() < until {
-            if signals.arrived().is_some() {
-                return Ok(());
-            }
-            std::thread::sleep(BEAT.min(until.saturating_sub(began.elapsed())));
+        if rest(began, at, length, || signals.arrived().is_some()) {
+            return Ok(());
         }
         more = tell(&watch.look(&files)?) && length.is_none_or(|l| began.elapsed() < l);
         at += interval;
     }
     Ok(())
+}
+
+/// Sleeps until the next look, or until it `ends`; whether it did.
+fn rest(
+    began: Instant,
+    next: Duration,
+    length: Option<Duration>,
+    mut ends: impl FnMut() -> bool,
+) -> bool {
+    let until = next.min(length.unwrap_or(Duration::MAX));
+    while began.elapsed() < until {
+        if ends() {
+            return true;
+        }
+        std::thread::sleep(BEAT.min(until.saturating_sub(began.elapsed())));
+    }
+    false
 }
 
 /// Who would meet whom.
@@ -258,18 +271,13 @@ impl Run<'_> {
         let mut heard = 0;
         let mut at = self.options.interval;
         loop {
-            let until = at.min(self.options.length.unwrap_or(Duration::MAX));
-            let mut over = false;
-            while !over && began.elapsed() < until {
-                if let Some(signal) = self.signal(&mut heard) {
-                    if self.child.is_none() {
-                        over = true;
-                        continue;
-                    }
-                    return Some(signal);
-                }
-                over = self.is_over();
-                std::thread::sleep(BEAT.min(until.saturating_sub(began.elapsed())));
+            let mut signal = None;
+            let mut over = rest(began, at, self.options.length, || {
+                signal = self.signal(&mut heard);
+                signal.is_some() || self.is_over()
+            });
+            if signal.is_some() && self.child.is_some() {
+                return signal;
             }
             over |= self.options.length.is_some_and(|l| began.elapsed() >= l);
             at += self.options.interval;
