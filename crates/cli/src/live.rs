@@ -36,6 +36,7 @@ use homenode_live::sentence;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// Which source of heat is wanted; none: the one that decides most here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +44,10 @@ pub(crate) struct SourceArg(pub(crate) Option<Source>);
 
 impl clap::ValueEnum for SourceArg {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [SourceArg; Source::ALL.len() + 1] = {
-            let mut all = [SourceArg(None); Source::ALL.len() + 1];
-            let mut i = 0;
-            while i < Source::ALL.len() {
-                all[i + 1] = SourceArg(Some(Source::ALL[i]));
-                i += 1;
-            }
-            all
-        };
+        static ALL: LazyLock<Vec<SourceArg>> = LazyLock::new(|| {
+            let named = Source::ALL.into_iter().map(Some);
+            [None].into_iter().chain(named).map(SourceArg).collect()
+        });
         &ALL
     }
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {

@@ -70,18 +70,6 @@ pub trait Files {
     }
 }
 
-impl<F: Files + ?Sized> Files for &F {
-    fn read(&self, file: File) -> io::Result<String> {
-        (**self).read(file)
-    }
-    fn write(&self, file: File, text: &str) -> io::Result<()> {
-        (**self).write(file, text)
-    }
-    fn writable(&self) -> io::Result<()> {
-        (**self).writable()
-    }
-}
-
 /// Whether merging is there, and its knobs may be written.
 fn check_files(place: &Place, files: &impl Files) -> Result<(), KsmError> {
     let folder = || Folder::of(place).path().to_owned();

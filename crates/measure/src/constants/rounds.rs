@@ -434,7 +434,7 @@ struct Home<'a> {
     faults: Region,
     inherited: Region,
     scanner: Result<Scanner, String>,
-    mover: Mover,
+    mover: Option<Mover>,
     sizes: BTreeSet<usize>,
     /// Level and size of caches in which streams are timed: where latencies are read.
     inner: Vec<(u8, usize)>,
@@ -458,7 +458,15 @@ fn filler(left: usize) -> Option<Region> {
 enum Mover {
     Between { region: Region, here: NodeId, there: NodeId, at_home: bool },
     Compaction { region: Region, filler: Option<Region>, by: Compactor },
-    None,
+}
+
+impl Mover {
+    fn migration(&self) -> Migration {
+        match self {
+            Self::Between { here, there, .. } => Migration::Between(*here, *there),
+            Self::Compaction { by, .. } => Migration::Compaction(by.path),
+        }
+    }
 }
 
 impl<'a> Home<'a> {
@@ -481,38 +489,28 @@ impl<'a> Home<'a> {
         let scanner = Scanner::open(&paged);
         samples.scan_method = scanner.as_ref().map_or("", Scanner::method);
 
-        let mover = match *targets {
-            // Not bound: a policy would have to follow each move.
-            [here, there, ..] => {
-                match Region::map(MIGRATE_PAGES * 4096, PageKind::Base, None, false) {
-                    Ok(region) => {
-                        samples.migration = Some(Migration::Between(here, there));
-                        region.touch(region.pages());
-                        Mover::Between { region, here, there, at_home: true }
-                    }
-                    Err(_) => Mover::None,
+        let mover =
+            match *targets {
+                // Not bound: a policy would have to follow each move.
+                [here, there, ..] => {
+                    let region =
+                        Region::map(MIGRATE_PAGES * 4096, PageKind::Base, None, false).ok();
+                    region
+                        .inspect(|region| region.touch(region.pages()))
+                        .map(|region| Mover::Between { region, here, there, at_home: true })
                 }
-            }
-            _ => {
-                let len = if coarse { 32 * MIB } else { COMPACT_BYTES };
-                let left = kernel::available_bytes().map_or(len, |b| (b / 4) as usize);
-                let region = Region::map(len.min(left), PageKind::Base, None, false);
-                match (Compactor::open(), region) {
-                    (Ok(by), Ok(region)) => {
-                        samples.migration = Some(Migration::Compaction(by.path));
-                        Mover::Compaction { region, filler: filler(left), by }
-                    }
-                    (Err(why), _) => {
-                        samples.migrate.refusal = Some(why);
-                        Mover::None
-                    }
-                    (_, Err(e)) => {
-                        samples.migrate.refusal = Some(format!("mmap: {e}"));
-                        Mover::None
-                    }
+                _ => {
+                    let len = if coarse { 32 * MIB } else { COMPACT_BYTES };
+                    let left = kernel::available_bytes().map_or(len, |b| (b / 4) as usize);
+                    let region = Region::map(len.min(left), PageKind::Base, None, false);
+                    let made = Compactor::open().and_then(|by| {
+                        let region = region.map_err(|e| format!("mmap: {e}"))?;
+                        Ok(Mover::Compaction { region, filler: filler(left), by })
+                    });
+                    made.map_err(|why| samples.migrate.refusal = Some(why)).ok()
                 }
-            }
-        };
+            };
+        samples.migration = mover.as_ref().map(Mover::migration);
         let sizes = sweep_sizes(&topology.caches, stream.len(), coarse);
         let order = Vec::new();
         let levels = topology.caches.iter().map(|c| c.level).filter(|&l| l > 1);
@@ -581,10 +579,9 @@ impl<'a> Home<'a> {
         samples.copy.push(self.copies(clock.slot(slot::COPY), random));
 
         meter.step("page faults", 2 * slot::FAULT);
-        samples.first_touch.round(clock.slot(slot::FAULT), || kernel::first_touch(&self.faults));
-        samples
-            .protect_fault
-            .round(clock.slot(slot::FAULT), || kernel::write_protect_fault(&self.inherited));
+        let slot = clock.slot(slot::FAULT);
+        samples.first_touch.round(slot, || kernel::first_touch(&self.faults));
+        samples.protect_fault.round(slot, || kernel::write_protect_fault(&self.inherited));
 
         meter.step("page-table scans", 3 * slot::ENTRY);
         self.paged.touch(self.paged.pages());
@@ -599,19 +596,18 @@ impl<'a> Home<'a> {
         meter.step("page migration", slot::MIGRATE);
         // One batch a round: it is large.
         match &mut self.mover {
-            Mover::Between { region, here, there, at_home } => {
+            Some(Mover::Between { region, here, there, at_home }) => {
                 let to = if *at_home { *there } else { *here };
-                samples
-                    .migrate
-                    .round(Duration::ZERO, || kernel::migrate(region, MIGRATE_PAGES, to));
+                let batch = || kernel::migrate(region, MIGRATE_PAGES, to);
+                samples.migrate.round(Duration::ZERO, batch);
                 *at_home = !*at_home;
             }
-            Mover::Compaction { region, filler, by } => {
+            Some(Mover::Compaction { region, filler, by }) => {
                 // Whether much is moved depends on what else lies in memory: a
                 // large folio without a place to go ends the compaction.
                 samples.migrate.attempt(|| by.compact(region, filler.as_ref(), COMPACT_LIMIT));
             }
-            Mover::None => {}
+            None => {}
         }
     }
 
