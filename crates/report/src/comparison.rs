@@ -1,5 +1,9 @@
 //! Figures of several configurations side by side: what `homenode replay` and `homenode
-//! sim` print.
+//! sim` print, in mmtests' layout.
+//!
+//! The value is `%12.2f` or so, the percentage ` (%7.2f%%)`, and positive is always better.
+//! Stars replace the brackets of a mean whose difference from the first column is
+//! significant by mmtests' rule; the `Welch-p` row takes the number of samples into account.
 
 use crate::cell::{Better, Grid, Line, gain, header};
 use crate::stats;
@@ -141,7 +145,7 @@ impl ComparisonTable {
                         format!("{value:12.precision$}{}", gain(percent, star))
                     })
                     .collect();
-                rows.push(Line::Cells(String::new(), format!("{}{unit}", row.name), cells));
+                rows.push(Line::Cells(format!("{}{unit}", row.name), cells));
                 if better != Better::Neither && row.samples.iter().any(|x| x.len() > 1) {
                     let cells = row
                         .samples
@@ -151,7 +155,7 @@ impl ComparisonTable {
                             format!("{sd:12.precision$}{}", gain(None, false))
                         })
                         .collect();
-                    rows.push(Line::Cells(String::new(), "  Stddev over seeds".into(), cells));
+                    rows.push(Line::Cells("  Stddev over seeds".into(), cells));
                     let cells = all
                         .iter()
                         .map(|(_, _, p)| {
@@ -159,7 +163,7 @@ impl ComparisonTable {
                             format!("{p:>12}{}", gain(None, false))
                         })
                         .collect();
-                    rows.push(Line::Cells(String::new(), "  Welch-p".into(), cells));
+                    rows.push(Line::Cells("  Welch-p".into(), cells));
                 }
             }
         }

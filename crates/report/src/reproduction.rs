@@ -136,7 +136,7 @@ impl Surface {
                         format!("{v:8.*}{}", self.digits, if star { "*" } else { " " })
                     })
                     .collect();
-                Line::Cells(String::new(), name.clone(), cells)
+                Line::Cells(name.clone(), cells)
             })
             .collect();
         let mut out = format!("{}\n", self.title);
@@ -218,7 +218,7 @@ impl Reproduction {
                     number(r.high),
                     verdict.to_owned(),
                 ];
-                Line::Cells(String::new(), r.row.clone(), cells.to_vec())
+                Line::Cells(r.row.clone(), cells.to_vec())
             })
             .collect();
         let headers = ["seed", "ours", "Stddev", "from", "to", ""]
