@@ -253,6 +253,8 @@ pub struct Ksm {
     first: u32,
     last: u32,
     cursor: Cursor,
+    /// The time of the visit under way.
+    jiffies: u64,
 }
 
 impl Ksm {
@@ -288,6 +290,7 @@ impl Ksm {
             first: NIL,
             last: NIL,
             cursor: BETWEEN_PASSES,
+            jiffies: 0,
         }
     }
 

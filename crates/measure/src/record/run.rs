@@ -13,7 +13,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -87,38 +87,6 @@ fn stdin(options: &Options) -> Result<Stdio, RecordError> {
     Ok(file.into())
 }
 
-/// A command in a group of its own, so that a terminal's Ctrl-C comes to us alone,
-/// which ends with this process.
-fn prepare(
-    command: &mut Command,
-    resolved: &Resolved,
-    options: &Options,
-) -> Result<(), RecordError> {
-    command.args(resolved.args.iter().skip(1)).stdin(stdin(options)?).process_group(0);
-    Ok(())
-}
-
-fn native_times(
-    options: &Options,
-    resolved: &Resolved,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Option<Native>, RecordError> {
-    let mut runs = Vec::new();
-    for run in 1..=options.native_runs.min(3) {
-        progress(Progress::Native { run });
-        let mut command = Command::new(&resolved.path);
-        command.arg0(&resolved.args[0]).stdout(Stdio::null()).stderr(Stdio::null());
-        prepare(&mut command, resolved, options)?;
-        let n = native::once(&mut command)?;
-        let long = n.wall_ns >= 1_000_000_000;
-        runs.push(n);
-        if long {
-            break;
-        }
-    }
-    Ok(native::median(runs))
-}
-
 struct Started {
     child: Child,
     pipe: File,
@@ -126,53 +94,135 @@ struct Started {
     start: Instant,
 }
 
-struct Setup {
+/// What all runs of a recording have in common.
+struct Setup<'a> {
+    options: &'a Options,
+    resolved: Resolved,
     qemu: PathBuf,
     plugin: PathBuf,
     geometry: String,
 }
 
-fn start(
-    options: &Options,
-    setup: &Setup,
-    resolved: &Resolved,
-    extra: &str,
-    quiet: bool,
-) -> Result<Started, RecordError> {
-    let folder = Folder::new()?;
-    let pipe = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(folder.0.join(wire::PIPE_NAME))
-        .map_err(failed("open the recorder's pipe"))?;
-    // SAFETY: a valid descriptor. Where the system allows no larger pipe, it stays small.
-    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
-    let doubled = |p: &Path| {
-        // QEMU reads a doubled comma as one.
-        let bytes: Vec<u8> = p
-            .as_os_str()
-            .as_bytes()
-            .iter()
-            .flat_map(|&b| std::iter::repeat_n(b, 1 + usize::from(b == b',')))
-            .collect();
-        OsStr::from_bytes(&bytes).to_owned()
-    };
-    let mut argument = doubled(&setup.plugin);
-    for (key, value) in [("folder", &folder.0), ("qemu", &setup.qemu), ("plugin", &setup.plugin)] {
-        argument.push(format!(",{key}="));
-        argument.push(doubled(value));
+impl Setup<'_> {
+    /// A command in a group of its own, so that a terminal's Ctrl-C comes to us alone,
+    /// which ends with this process.
+    fn prepare(&self, command: &mut Command) -> Result<(), RecordError> {
+        let stdin = stdin(self.options)?;
+        command.args(self.resolved.args.iter().skip(1)).stdin(stdin).process_group(0);
+        Ok(())
     }
-    argument.push(&setup.geometry);
-    argument.push(extra);
-    let mut command = Command::new(&setup.qemu);
-    command.arg("-plugin").arg(argument).arg("-0").arg(&resolved.args[0]).arg(&resolved.path);
-    if quiet {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+
+    fn native_times(
+        &self,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Option<Native>, RecordError> {
+        let mut runs = Vec::new();
+        for run in 1..=self.options.native_runs.min(3) {
+            progress(Progress::Native { run });
+            let mut command = Command::new(&self.resolved.path);
+            command.arg0(&self.resolved.args[0]).stdout(Stdio::null()).stderr(Stdio::null());
+            self.prepare(&mut command)?;
+            let n = native::once(&mut command)?;
+            let long = n.wall_ns >= 1_000_000_000;
+            runs.push(n);
+            if long {
+                break;
+            }
+        }
+        Ok(native::median(runs))
     }
-    prepare(&mut command, resolved, options)?;
-    let start = Instant::now();
-    let child = command.spawn().map_err(failed("start QEMU"))?;
-    Ok(Started { child, pipe, _folder: folder, start })
+
+    fn start(&self, extra: &str, quiet: bool) -> Result<Started, RecordError> {
+        let folder = Folder::new()?;
+        let pipe = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(folder.0.join(wire::PIPE_NAME))
+            .map_err(failed("open the recorder's pipe"))?;
+        // SAFETY: a valid descriptor. Where the system allows no larger pipe, it stays small.
+        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
+        let mut argument = doubled(&self.plugin);
+        for (key, value) in [("folder", &folder.0), ("qemu", &self.qemu), ("plugin", &self.plugin)]
+        {
+            argument.push(format!(",{key}="));
+            argument.push(doubled(value));
+        }
+        argument.push(&self.geometry);
+        argument.push(extra);
+        let Resolved { path, args } = &self.resolved;
+        let mut command = Command::new(&self.qemu);
+        command.arg("-plugin").arg(argument).arg("-0").arg(&args[0]).arg(path);
+        if quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        self.prepare(&mut command)?;
+        let start = Instant::now();
+        let child = command.spawn().map_err(failed("start QEMU"))?;
+        Ok(Started { child, pipe, _folder: folder, start })
+    }
+
+    /// A run to its end; one that goes wrong is ended.
+    fn run(
+        &self,
+        extra: &str,
+        quiet: bool,
+        out: Writer,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Outcome, Drain), RecordError> {
+        let mut run = self.start(extra, quiet)?;
+        let mut drain = Drain::new(out);
+        let followed = follow(&mut run, &mut drain, progress);
+        if followed.is_err() {
+            end_all(&run, &drain);
+            let _ = reap(&run.child, true);
+        }
+        Ok((followed?, drain))
+    }
+
+    /// Turns marks into instructions; counts the program's where one is a time.
+    fn plan_slice(
+        &self,
+        native: Option<&Native>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Slice, RecordError> {
+        let options = self.options;
+        let marks = [options.skip, options.length];
+        let mut rate = None;
+        if marks.iter().any(|m| matches!(m, Some(Mark::NativeNs(_)))) {
+            let native = native.ok_or(RecordError::SliceNeedsNative)?;
+            progress(Progress::Counting);
+            // The rows of this run are of no use; they go to a file that is never finished.
+            let mut name = options.output.clone().into_os_string();
+            name.push(OsString::from(".count"));
+            let nowhere = Writer::create(PathBuf::from(name))?;
+            let (outcome, drain) = self.run(",count=1", true, nowhere, &mut |_| {})?;
+            if outcome.ended == Ended::Interrupted {
+                return Err(RecordError::Interrupted);
+            }
+            rate = Some((drain.insns(), (native.user_ns + native.sys_ns).max(1)));
+        }
+        let insns = |m: Mark| match (m, rate) {
+            (Mark::Insns(n), _) => n,
+            (Mark::NativeNs(ns), Some((all, time))) => {
+                u64::try_from(u128::from(ns) * u128::from(all) / u128::from(time))
+                    .unwrap_or(u64::MAX)
+            }
+            (Mark::NativeNs(_), None) => 0,
+        };
+        let for_insns = options.length.map(insns);
+        if for_insns == Some(0) {
+            return Err(RecordError::EmptySlice);
+        }
+        Ok(Slice { skip_insns: options.skip.map_or(0, insns), for_insns })
+    }
+}
+
+/// A path in an argument of QEMU, which reads a doubled comma as one.
+fn doubled(path: &Path) -> OsString {
+    let bytes = path.as_os_str().as_bytes().iter();
+    let bytes: Vec<u8> =
+        bytes.flat_map(|&b| std::iter::repeat_n(b, 1 + usize::from(b == b','))).collect();
+    OsString::from_vec(bytes)
 }
 
 /// How a recorded run went.
@@ -315,27 +365,18 @@ pub fn record(
         ",l1={}:{},l2={}:{},llc={}:{},tlb={tlb}",
         l1.size, l1.ways, l2.size, l2.ways, llc.size, llc.ways
     );
-    let setup = Setup { qemu, plugin, geometry };
-    let native = native_times(options, &resolved, progress)?;
-    let slice = plan_slice(options, &setup, &resolved, native.as_ref(), progress)?;
+    let setup = Setup { options, resolved, qemu, plugin, geometry };
+    let native = setup.native_times(progress)?;
+    let slice = setup.plan_slice(native.as_ref(), progress)?;
     let until = slice.for_insns.map_or(u64::MAX, |n| n.saturating_add(slice.skip_insns));
     let extra = format!(",skip={},until={until}", slice.skip_insns);
 
-    let mut run = start(options, &setup, &resolved, &extra, options.quiet)?;
-    let mut drain = Drain::new(out);
-    let outcome = match follow(&mut run, &mut drain, progress) {
-        Ok(o) => o,
-        Err(e) => {
-            end_all(&run, &drain);
-            let _ = reap(&run.child, true);
-            return Err(e);
-        }
-    };
+    let (outcome, drain) = setup.run(&extra, options.quiet, out, progress)?;
     if !drain.begun() {
         if outcome.ended == Ended::Interrupted {
             return Err(RecordError::Interrupted);
         }
-        let program = resolved.path.display().to_string();
+        let program = setup.resolved.path.display().to_string();
         return Err(RecordError::NotStarted { program, status: describe(&outcome.ended) });
     }
     let (lost_frames, unrecorded_execs) = (drain.lost, drain.unrecorded);
@@ -380,45 +421,4 @@ fn describe(e: &Ended) -> String {
         Ended::Signal(n) => format!("signal {n}"),
         other => format!("{other:?}"),
     }
-}
-
-/// Turns marks into instructions; counts the program's where one is a time.
-fn plan_slice(
-    options: &Options,
-    setup: &Setup,
-    resolved: &Resolved,
-    native: Option<&Native>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Slice, RecordError> {
-    let marks = [options.skip, options.length];
-    let mut rate = None;
-    if marks.iter().any(|m| matches!(m, Some(Mark::NativeNs(_)))) {
-        let native = native.ok_or(RecordError::SliceNeedsNative)?;
-        progress(Progress::Counting);
-        let mut run = start(options, setup, resolved, ",count=1", true)?;
-        // The rows of this run are of no use; they go to a file that is never finished.
-        let mut name = options.output.clone().into_os_string();
-        name.push(OsString::from(".count"));
-        let mut drain = Drain::new(Writer::create(PathBuf::from(name))?);
-        let followed = follow(&mut run, &mut drain, &mut |_| {});
-        if !matches!(&followed, Ok(o) if o.ended != Ended::Interrupted) {
-            end_all(&run, &drain);
-            let _ = reap(&run.child, true);
-            followed?;
-            return Err(RecordError::Interrupted);
-        }
-        rate = Some((drain.insns(), (native.user_ns + native.sys_ns).max(1)));
-    }
-    let insns = |m: Mark| match (m, rate) {
-        (Mark::Insns(n), _) => n,
-        (Mark::NativeNs(ns), Some((all, time))) => {
-            u64::try_from(u128::from(ns) * u128::from(all) / u128::from(time)).unwrap_or(u64::MAX)
-        }
-        (Mark::NativeNs(_), None) => 0,
-    };
-    let for_insns = options.length.map(insns);
-    if for_insns == Some(0) {
-        return Err(RecordError::EmptySlice);
-    }
-    Ok(Slice { skip_insns: options.skip.map_or(0, insns), for_insns })
 }
