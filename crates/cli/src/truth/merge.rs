@@ -134,7 +134,7 @@ fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outc
     kernel.alone.reset()?;
     let early = case.estimate.filter(|look| look.at < case.passes);
     let mut estimate = early.map(|look| look::early(kernel, case, look)).transpose()?;
-    let mut side = real::Real::new(kernel, case)?;
+    let mut side = real::Real::new(kernel, case);
     let real = side::run(&mut side, case).context("beside the kernel's ksmd")?;
     if case.estimate.is_some_and(|look| look.at == case.passes) {
         estimate = Some(look::late(&side, case)?);

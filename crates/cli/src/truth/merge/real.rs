@@ -15,9 +15,9 @@ use std::time::Duration;
 struct Program<'c> {
     process: &'c Process,
     name: String,
-    /// What it does, loops written out.
-    steps: Vec<&'c Step>,
+    /// Its next step, and the rounds of each loop before.
     at: usize,
+    rounds: Vec<u64>,
     /// Before which pass it goes on.
     wakes: u32,
     state: State,
@@ -47,15 +47,15 @@ pub(super) struct Real<'c> {
 }
 
 impl<'c> Real<'c> {
-    pub(super) fn new(kernel: &'c Kernel, case: &'c MergeCase) -> Result<Self> {
+    pub(super) fn new(kernel: &'c Kernel, case: &'c MergeCase) -> Self {
         let processes = &case.scenario.processes;
         let mut programs = Vec::new();
         for (holder, process) in processes.iter().enumerate() {
             programs.push(Program {
                 process,
                 name: process.name.clone(),
-                steps: written_out(&process.steps)?,
                 at: 0,
+                rounds: vec![0; process.steps.len()],
                 wakes: MergeCase::passes_in(process.start),
                 state: State::ToStart,
                 holder,
@@ -66,7 +66,7 @@ impl<'c> Real<'c> {
             });
         }
         let holders = processes.iter().map(|_| None).collect();
-        Ok(Self { kernel, holders, programs, contents: Contents::new(processes) })
+        Self { kernel, holders, programs, contents: Contents::new(processes) }
     }
 
     /// The processes that live.
@@ -155,8 +155,8 @@ impl<'c> Real<'c> {
         let child = Program {
             process: of.process,
             name: format!("{}.{family}", of.process.name),
-            steps: of.steps.clone(),
             at: of.at + 1,
+            rounds: of.rounds.clone(),
             wakes: of.wakes,
             state: State::Runs,
             holder: of.holder,
@@ -198,11 +198,13 @@ impl<'c> Real<'c> {
         let mut went = false;
         loop {
             let program = &self.programs[p];
-            let Some(&step) = program.steps.get(program.at) else {
+            let (at, process) = (program.at, program.process);
+            let Some(step) = process.steps.get(at) else {
                 self.end(p)?;
                 return Ok(true);
             };
-            let maps = &program.process.maps;
+            let mut next = at + 1;
+            let maps = &process.maps;
             let map_of = |name: &str| {
                 maps.iter().position(|m| m.name == name).ok_or_else(|| anyhow!("no map {name}"))
             };
@@ -231,9 +233,18 @@ impl<'c> Real<'c> {
                     self.tell(p, Order::Unmap { map })?;
                     self.programs[p].touched[map] = None;
                 }
+                Step::Repeat { steps, until: Again::Times(n) } => {
+                    let rounds = &mut self.programs[p].rounds[at];
+                    *rounds += 1;
+                    if *rounds < *n {
+                        next = at.saturating_sub(*steps as usize);
+                    } else {
+                        *rounds = 0;
+                    }
+                }
                 other => bail!("real processes don't do {other:?}"),
             }
-            self.programs[p].at += 1;
+            self.programs[p].at = next;
             if let Step::Sleep(time) = step {
                 self.programs[p].wakes = slot + MergeCase::passes_in(*time);
                 return Ok(true);
@@ -304,31 +315,6 @@ impl Side for Real<'_> {
     fn sleep(&mut self) -> Option<Sleep> {
         self.kernel.sleep()
     }
-}
-
-/// Steps with loops written out.
-fn written_out(steps: &[Step]) -> Result<Vec<&Step>> {
-    let mut out: Vec<&Step> = Vec::new();
-    // Where each step's own part begins in what was written out.
-    let mut begins = Vec::new();
-    for step in steps {
-        begins.push(out.len());
-        match step {
-            Step::Repeat { steps, until: Again::Times(n) } => {
-                let place = begins.len() - 1;
-                let from = place.checked_sub(*steps as usize).and_then(|i| begins.get(i));
-                let from = *from.ok_or_else(|| anyhow!("a loop of more steps than there are"))?;
-                let part = out[from..].to_vec();
-                if part.len() as u64 * *n > 100_000 {
-                    bail!("a case of more than 100000 steps");
-                }
-                (1..*n).for_each(|_| out.extend(&part));
-            }
-            Step::Repeat { .. } => bail!("real processes repeat steps so many times, not so long"),
-            step => out.push(step),
-        }
-    }
-    Ok(out)
 }
 
 /// Bytes for contents. They are ordered as the simulated kernel orders its own: zeroes,
