@@ -1,9 +1,9 @@
 //! Driving: launch, set, watch, adjust, put back.
 
-use super::hold::{Hold, Restored, Set};
+use super::hold::{Hold, Restored, Set, allowed};
 use super::launch;
 use super::{Files, Folder, KsmError, Seen, Watch, check_files, reading, scan};
-use homenode_core::ksm::files::{File, Written};
+use homenode_core::ksm::files::File;
 use homenode_core::ksm::pace::{ADVISOR_CPU_LEAST, Goal, Pace, Reading};
 use homenode_core::ksm::plan::{self, Unmerging, text_of};
 use homenode_live::place::Place;
@@ -162,10 +162,8 @@ fn check_rules<F: Files>(hold: &Hold<F>, options: &Act, now: &Reading) -> Result
         shown.entry(File::AdvisorMode).and_modify(|mode| *mode = 0);
     }
     for order in first {
-        match plan::predict(&shown, order.file, order.value).map_err(KsmError::Refused)? {
-            Written::Waits => return Err(KsmError::Offline { name: order.file.name() }),
-            Written::Done { .. } => shown.insert(order.file, order.value),
-        };
+        allowed(&shown, order.file, order.value)?;
+        shown.insert(order.file, order.value);
     }
     Ok(())
 }
