@@ -83,7 +83,7 @@ fn replays_compared() {
         numa_hint_faults                   0                        0                   211500                        0
         pgpromote_success                  0                        0                    70500                        0
         pgdemote_kswapd                    0                        0                    35250                        0
-    "#]].assert_eq(&table(&runs()).to_string());
+    "#]].assert_eq(&table(&runs()).to_text(usize::MAX));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn figures_that_do_not_apply_and_baselines_of_zero() {
         to nothing                        1.0 (   0.00%)           0.0 ( 100.00%)           NaN (    NaN%)
         not here                          1.0 (   0.00%)             -                      2.0 (-100.00%)
         wider than twelve  1000000000000000.0                      1.0                     -1.0
-    "#]].assert_eq(&table.to_string());
+    "#]].assert_eq(&table.to_text(usize::MAX));
 }
 
 /// A hump in the middle; fast where `fast` says so.
