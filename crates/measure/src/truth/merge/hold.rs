@@ -10,7 +10,8 @@
 //!
 //! | what | numbers | what is done |
 //! |---|---|---|
-//! | [`MERGE_ANY`] | | `PR_SET_MEMORY_MERGE`, then all that is there is taken out again |
+//! | [`MERGE_ANY`] | | `PR_SET_MEMORY_MERGE` |
+//! | [`TAKE_OUT`] | FROM BYTES | `MADV_UNMERGEABLE` of what the program itself has |
 //! | [`MAP`] | I PAGES FLAGS | map I at its place; flags: 1 mergeable, 2 read only, 4 huge, 8 shared |
 //! | [`UNMAP`] | I | |
 //! | [`FILL`] | I FIRST N WORD CYCLE | page FIRST + k gets the word of WORD + ((FIRST + k) mod CYCLE) |
@@ -44,6 +45,7 @@ pub(super) const ZERO: u64 = 4;
 pub(super) const ADVISE: u64 = 5;
 pub(super) const FORK: u64 = 6;
 pub(super) const EXIT: u64 = 7;
+pub(super) const TAKE_OUT: u64 = 8;
 
 struct Child {
     pid: i32,
@@ -129,14 +131,16 @@ impl Process {
     }
 
     fn act(&mut self, [_, what, i, a, b, word, cycle]: Words) -> Done {
-        let i = i as usize;
         match what {
             MERGE_ANY => merge_any(),
-            MAP => self.map(i, a as usize, b),
-            UNMAP => self.unmap(i),
-            FILL if cycle > 0 => self.fill(i, a, b, |page| mix(word.wrapping_add(page % cycle))),
-            ZERO => self.fill(i, a, b, |_| 0),
-            ADVISE => self.advise(i, a != 0),
+            TAKE_OUT => take_out(i, a),
+            MAP => self.map(i as usize, a as usize, b),
+            UNMAP => self.unmap(i as usize),
+            FILL if cycle > 0 => {
+                self.fill(i as usize, a, b, |page| mix(word.wrapping_add(page % cycle)))
+            }
+            ZERO => self.fill(i as usize, a, b, |_| 0),
+            ADVISE => self.advise(i as usize, a != 0),
             FORK => self.fork(),
             EXIT => Ok(0),
             _ => Err(libc::EINVAL),
@@ -251,46 +255,18 @@ impl Process {
     }
 }
 
-/// `PR_SET_MEMORY_MERGE`; then what the program itself has is taken out again, so that
-/// only what is mapped from now on may be merged.
+/// `PR_SET_MEMORY_MERGE`.
 fn merge_any() -> Done {
     const SET_MEMORY_MERGE: i32 = 67;
-    // The map of a small program has a few thousand bytes.
-    let mut text = [0u8; 1 << 15];
     // SAFETY: no pointers.
-    if unsafe { libc::prctl(SET_MEMORY_MERGE, 1, 0, 0, 0) } != 0 {
-        return Err(errno());
-    }
-    let mut n = 0;
-    // SAFETY: a path that ends in a zero, and a buffer of ours.
-    unsafe {
-        let fd = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        while fd >= 0 && n < text.len() {
-            match libc::read(fd, text[n..].as_mut_ptr().cast(), text.len() - n) {
-                k if k > 0 => n += k as usize,
-                _ => break,
-            }
-        }
-        libc::close(fd);
-    }
-    if n == 0 || n == text.len() {
-        return Err(libc::E2BIG);
-    }
-    for l in text[..n].split(|c| *c == b'\n') {
-        let hex = |word: &[u8]| {
-            word.iter().try_fold(0usize, |x, c| {
-                Some(x.checked_mul(16)? + (*c as char).to_digit(16)? as usize)
-            })
-        };
-        let range = l.split(|c| *c == b' ').next().unwrap_or_default();
-        let mut ends = range.split(|c| *c == b'-').map(hex);
-        let (Some(Some(low)), Some(Some(high))) = (ends.next(), ends.next()) else { continue };
-        // SAFETY: changes no content. Mappings that can't be merged refuse nothing.
-        unsafe {
-            let at = std::ptr::with_exposed_provenance_mut::<c_void>(low);
-            libc::madvise(at, high.saturating_sub(low), libc::MADV_UNMERGEABLE);
-        }
-    }
+    done(unsafe { libc::prctl(SET_MEMORY_MERGE, 1, 0, 0, 0) })
+}
+
+/// Takes memory out again that the program itself has.
+fn take_out(from: u64, bytes: u64) -> Done {
+    let at = std::ptr::with_exposed_provenance_mut::<c_void>(from as usize);
+    // SAFETY: changes no content. Mappings that can't be merged refuse nothing.
+    unsafe { libc::madvise(at, bytes as usize, libc::MADV_UNMERGEABLE) };
     Ok(0)
 }
 
@@ -326,7 +302,7 @@ mod tests {
         assert_eq!(tell([second, UNMAP, 3, 0, 0, 0, 0]), 0);
         assert_eq!(tell([second, UNMAP, 3, 0, 0, 0, 0]), -i64::from(libc::EINVAL));
         assert_eq!(tell([0, FILL, 3, 0, 6, 0, 1]), -i64::from(libc::EINVAL));
-        assert_eq!(tell([0, EXIT + 1, 0, 0, 0, 0, 0]), -i64::from(libc::EINVAL));
+        assert_eq!(tell([0, u64::MAX, 0, 0, 0, 0, 0]), -i64::from(libc::EINVAL));
         assert_eq!(tell([2, ZERO, 3, 0, 1, 0, 0]), -i64::from(libc::ESRCH));
         assert_eq!(tell([second, EXIT, 0, 0, 0, 0, 0]), 0);
         assert_eq!(tell([second, ZERO, 3, 0, 1, 0, 0]), -i64::from(libc::EPIPE));

@@ -1,7 +1,10 @@
 //! The other end of the pipe to a process that holds memory.
 
 use super::Word;
-use super::hold::{ADVISE, CHILD_BITS, EXIT, FILL, FORK, MAP, MERGE_ANY, UNMAP, Words, ZERO};
+use super::hold::{
+    ADVISE, CHILD_BITS, EXIT, FILL, FORK, MAP, MERGE_ANY, TAKE_OUT, UNMAP, Words, ZERO,
+};
+use homenode_live::text::addresses;
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -126,7 +129,29 @@ impl Holder {
     /// What the kernel answered there; `BrokenPipe` where the process is gone.
     pub fn tell(&mut self, who: &[usize], order: Order) -> io::Result<u32> {
         let path = who.iter().rev().fold(0, |path, k| path << CHILD_BITS | (*k as u64 + 1));
-        let told: Vec<u8> = order.words(path).into_iter().flat_map(u64::to_ne_bytes).collect();
+        let answer = self.send(order.words(path))?;
+        if order == Order::MergeAny {
+            self.take_out(path)?;
+        }
+        if order == Order::Exit && who.is_empty() {
+            self.orders = None;
+            self.child.wait()?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes out of merging what the program itself has, so that only what it maps from now
+    /// on may be merged.
+    fn take_out(&mut self, path: u64) -> io::Result<()> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id()))?;
+        for (low, high) in maps.lines().filter_map(addresses) {
+            self.send([path, TAKE_OUT, low, high.saturating_sub(low), 0, 0, 0])?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, words: Words) -> io::Result<u32> {
+        let told: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "the process is gone");
         self.orders.as_mut().ok_or_else(gone)?.write_all(&told)?;
         let mut answer = [0; 8];
@@ -134,10 +159,6 @@ impl Holder {
         let answer = i64::from_ne_bytes(answer);
         if answer < 0 {
             return Err(io::Error::from_raw_os_error(-answer as i32));
-        }
-        if order == Order::Exit && who.is_empty() {
-            self.orders = None;
-            self.child.wait()?;
         }
         Ok(answer as u32)
     }
