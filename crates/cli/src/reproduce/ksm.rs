@@ -228,18 +228,16 @@ const fn search(name: &'static str, about: &'static str) -> Figure {
     Figure::new(name, "", Better::Lower, 2, about)
 }
 
+const DEVIATION: Figure =
+    Figure::new("deviation", "%", Better::Lower, 3, "of the guests' access times, by their mean");
+const SAVED: Figure =
+    Figure::new("memory saved, of all guests'", "%", Better::Higher, 2, "what merging saves");
+const KSMD: Figure =
+    Figure::new("ksmd, of one CPU", "‰", Better::Neither, 1, "while access times are taken");
+
 /// What the table shows, by number of nodes.
 const FIGURES: [(Figure, Get); 9] = [
-    (
-        Figure::new(
-            "deviation",
-            "%",
-            Better::Lower,
-            3,
-            "of the guests' access times, by their mean",
-        ),
-        GuestFigures::deviation,
-    ),
+    (DEVIATION, GuestFigures::deviation),
     (nanoseconds("access, mean of the guests", "mean time of an access"), |o| {
         stats::mean(&o.times)
     }),
@@ -249,10 +247,7 @@ const FIGURES: [(Figure, Get); 9] = [
     (nanoseconds("access, farthest guest", "the same of the slowest guest"), |o| {
         o.times.iter().copied().fold(0.0, f64::max)
     }),
-    (
-        Figure::new("memory saved, of all guests'", "%", Better::Higher, 2, "what merging saves"),
-        GuestFigures::saved_percent,
-    ),
+    (SAVED, GuestFigures::saved_percent),
     (search("comparisons of a search", "mean depth of ksmd's trees"), GuestFigures::each_search),
     (search("comparisons of a search of a stable tree", "of merged pages"), |o| {
         o.each_search_of(0)
@@ -260,26 +255,19 @@ const FIGURES: [(Figure, Get); 9] = [
     (search("comparisons of a search of an unstable tree", "of candidates"), |o| {
         o.each_search_of(1)
     }),
-    (
-        Figure::new("ksmd, of one CPU", "‰", Better::Neither, 1, "while access times are taken"),
-        |o| o.ksmd,
-    ),
+    (KSMD, |o| o.ksmd),
 ];
 
 /// What is behind the deviations, at the table's share.
 fn table(runs: &Runs<'_, Bench>, p: &Point, seeds: u64) -> ComparisonTable {
-    let section = |(figure, get): &(Figure, Get)| Section {
-        title: figure.name.to_owned(),
-        figures: runs
-            .bench
-            .machines
-            .keys()
-            .map(|&nodes| {
-                let of = |across| runs.samples(&Point { nodes, across, ..*p }, seeds, get);
-                let row = figure.compared([true, false].map(of).to_vec());
-                Compared { name: format!("{nodes} nodes"), ..row }
-            })
-            .collect(),
+    let section = |(figure, get): &(Figure, Get)| {
+        let row = |&nodes: &usize| {
+            let of = |across| runs.samples(&Point { nodes, across, ..*p }, seeds, get);
+            let row = figure.compared([true, false].map(of).to_vec());
+            Compared { name: format!("{nodes} nodes"), ..row }
+        };
+        let figures = runs.bench.machines.keys().map(row).collect();
+        Section { title: figure.name.to_owned(), figures }
     };
     ComparisonTable {
         columns: vec!["across-1".into(), "across-0".into()],

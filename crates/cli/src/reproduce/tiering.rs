@@ -143,10 +143,9 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let [seeds, seeds_again] = plan.scales.seeds;
     let [base, again] = plan.scales.factors.map(base);
 
-    let points = plan
-        .percents
-        .iter()
-        .flat_map(|&percent| each(Point { percent, ..base }, &bench.kernels(), seeds));
+    let percents = plan.percents.iter();
+    let points =
+        percents.flat_map(|&percent| each(Point { percent, ..base }, &bench.kernels(), seeds));
     runs.ensure("working sets", points)?;
     let points = plan
         .percents_again
@@ -239,42 +238,36 @@ fn times(percent: u64) -> String {
 /// How a figure is taken from a run.
 type Get = fn(&Scored) -> f64;
 
-/// Figures by the size of the map.
-const BY_SET: [(Figure, Get); 4] = [
-    (
-        Figure::new(
-            "score by size of the map",
-            "M/s",
-            Better::Higher,
-            2,
-            "accesses a second after the first touch",
-        ),
-        |o| o.score / 1e6,
-    ),
-    (
-        Figure::new("accesses in DRAM", "%", Better::Neither, 1, "share of these in the fast tier"),
-        |o| o.fast * 100.0,
-    ),
-    (Figure::count("pages promoted", "pages that came to the fast tier"), |o| o.promoted as f64),
-    (
-        Figure::new(
-            "run until 95 % of its last third's score",
-            "%",
-            Better::Neither,
-            0,
-            "how long tiering takes to get there",
-        ),
-        |o| o.ramp * 100.0,
-    ),
-];
+const fn rate(name: &'static str, about: &'static str) -> Figure {
+    Figure::new(name, "M/s", Better::Higher, 2, about)
+}
+
+const fn share(name: &'static str, digits: usize, about: &'static str) -> Figure {
+    Figure::new(name, "%", Better::Neither, digits, about)
+}
 
 const fn latency(name: &'static str, about: &'static str) -> Figure {
     Figure::new(name, "µs", Better::Lower, 2, about)
 }
 
+const RAMP: Figure =
+    share("run until 95 % of its last third's score", 0, "how long tiering takes to get there");
+
+/// Figures by the size of the map.
+const BY_SET: [(Figure, Get); 4] = [
+    (rate("score by size of the map", "accesses a second after the first touch"), million),
+    (share("accesses in DRAM", 1, "share of these in the fast tier"), |o| o.fast * 100.0),
+    (Figure::count("pages promoted", "pages that came to the fast tier"), |o| o.promoted as f64),
+    (RAMP, |o| o.ramp * 100.0),
+];
+
+fn million(o: &Scored) -> f64 {
+    o.score / 1e6
+}
+
 /// Figures beside the neighbour.
 const BESIDE: [(Figure, Get); 7] = [
-    (Figure::new("pmbench", "M/s", Better::Higher, 2, "pmbench's score"), |o| o.score / 1e6),
+    (rate("pmbench", "pmbench's score"), million),
     (latency("allocation p50", "median of the neighbour's allocations"), |o| o.latency[0] / 1e3),
     (latency("allocation p99", "their 99th percentile"), |o| o.latency[1] / 1e3),
     (latency("allocation max", "the longest of them"), |o| o.latency[2] / 1e3),
