@@ -1,7 +1,6 @@
 //! What stands below a table, so that nobody has to ask.
 
 use serde::Serialize;
-use std::fmt::Write;
 
 /// What was run on what, and what to keep in mind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,7 +42,7 @@ impl Caption {
         let mut out = String::new();
         let mut entry = |name: &str, text: &str| {
             if !text.is_empty() {
-                wrap(&mut out, 0, &format!("{name}: {text}"), width);
+                wrap(&mut out, &format!("{name}: {text}"), width);
             }
         };
         entry("WRONG", self.wrong.as_deref().unwrap_or_default());
@@ -68,18 +67,14 @@ impl Caption {
     }
 }
 
-/// A paragraph, folded between words; what is folded stands two columns further in.
-pub(crate) fn wrap(out: &mut String, indent: usize, text: &str, width: usize) {
+fn wrap(out: &mut String, text: &str, width: usize) {
     let mut column = 0;
     for word in text.split_whitespace() {
         let chars = word.chars().count();
-        if column == 0 {
-            let _ = write!(out, "{:indent$}", "");
-            column = indent;
-        } else if column + 1 + chars > width {
-            let _ = write!(out, "\n{:1$}", "", indent + 2);
-            column = indent + 2;
-        } else {
+        if column > 0 && column + 1 + chars > width {
+            out.push_str("\n  ");
+            column = 2;
+        } else if column > 0 {
             out.push(' ');
             column += 1;
         }
