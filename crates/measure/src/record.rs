@@ -32,7 +32,7 @@ pub use error::RecordError;
 pub use run::record;
 
 use homenode_core::costs::Cost;
-use homenode_core::topology::Machine;
+use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::count;
 use homenode_trace::model::Geometry;
 use homenode_trace::{CacheModel, Ended, Header};
@@ -172,30 +172,23 @@ impl Summary {
 /// none), last level.
 fn model(machine: &Machine) -> Result<[CacheModel; 3], RecordError> {
     let wrong = |what: String| RecordError::Machine { machine: machine.name.clone(), what };
-    let caches: Vec<CacheModel> = machine
-        .caches
-        .iter()
-        .map(|c| CacheModel { level: c.level, size: c.size.0, ways: c.ways, line: c.line })
-        .collect();
+    let cache =
+        |c: &Cache| CacheModel { level: c.level, size: c.size.0, ways: c.ways, line: c.line };
+    let caches: Vec<CacheModel> = machine.caches.iter().map(cache).collect();
     let (Some(first), Some(last)) = (caches.first(), caches.last()) else {
         return Err(wrong("has no caches, and the recorder models them".to_owned()));
     };
     if caches.len() < 2 {
         return Err(wrong("has one level of cache; the recorder needs two or more".to_owned()));
     }
-    for c in &caches {
-        if c.line != 64 {
-            let text =
-                format!("has lines of {} bytes in L{}; the recorder models 64", c.line, c.level);
-            return Err(wrong(text));
+    for &CacheModel { level, size, ways, line } in &caches {
+        if line != 64 {
+            let what = format!("has lines of {line} bytes in L{level}; the recorder models 64");
+            return Err(wrong(what));
         }
-        if c.ways == 0 || c.size < u64::from(c.ways) * 64 || c.size > 1 << 34 {
-            return Err(wrong(format!(
-                "has an L{} of {} bytes and {}",
-                c.level,
-                c.size,
-                count(u64::from(c.ways), "way", "ways")
-            )));
+        if ways == 0 || size < u64::from(ways) * 64 || size > 1 << 34 {
+            let ways = count(u64::from(ways), "way", "ways");
+            return Err(wrong(format!("has an L{level} of {size} bytes and {ways}")));
         }
     }
     // Where others share the last level, a program has a part of it only.

@@ -74,48 +74,34 @@ pub(super) fn share_at(figures: &[(u64, f64)], target: f64) -> Option<f64> {
 
 /// Which bound on the deviation within nodes is broken.
 fn beyond(row: &ByNodes) -> Vec<String> {
-    let pairs = row.pairs.iter();
-    pairs
-        .filter_map(|p| {
-            let (_, part, _) = AT_MOST.iter().find(|a| a.0 == p.nodes)?;
-            // Written so that what is no number is beyond.
-            let holds = p.within.deviation <= p.across.deviation * part;
-            (!holds).then(|| {
-                format!(
-                    "{} nodes: {:.3} % within and {:.3} % across",
-                    p.nodes, p.within.deviation, p.across.deviation
-                )
-            })
-        })
-        .collect()
+    let broken = |p: &Pair| {
+        let (_, part, _) = AT_MOST.iter().find(|a| a.0 == p.nodes)?;
+        let (within, across) = (p.within.deviation, p.across.deviation);
+        // Written so that what is no number is beyond.
+        (!(within <= across * part))
+            .then(|| format!("{} nodes: {within:.3} % within and {across:.3} % across", p.nodes))
+    };
+    row.pairs.iter().filter_map(broken).collect()
 }
 
 /// Where the deviation within nodes grows with the nodes.
 fn growth(row: &ByNodes) -> Vec<String> {
-    let pairs = row.pairs.windows(2);
-    pairs
-        .filter(|w| {
-            let most = w[0].within.deviation + w[1].across.deviation * NO_GROWTH;
-            !(w[1].within.deviation <= most)
-        })
-        .map(|w| {
-            format!(
-                "{:.3} % within {} nodes, {:.3} % within {}",
-                w[0].within.deviation, w[0].nodes, w[1].within.deviation, w[1].nodes
-            )
-        })
-        .collect()
+    let grows = |w: &[Pair]| {
+        let (few, many) = (w[0].within.deviation, w[1].within.deviation);
+        let (less, more) = (w[0].nodes, w[1].nodes);
+        (!(many <= few + w[1].across.deviation * NO_GROWTH))
+            .then(|| format!("{few:.3} % within {less} nodes, {many:.3} % within {more}"))
+    };
+    row.pairs.windows(2).filter_map(grows).collect()
 }
 
 fn not_below(row: &ByNodes, what: &str, of: fn(&Way) -> f64) -> Vec<String> {
-    let pairs = row.pairs.iter();
-    pairs
-        .filter(|p| !(of(&p.within) < of(&p.across)))
-        .map(|p| {
-            let (within, across) = (of(&p.within), of(&p.across));
-            format!("{} nodes: {what} {within:.2} within and {across:.2} across", p.nodes)
-        })
-        .collect()
+    let not = |p: &Pair| {
+        let (within, across) = (of(&p.within), of(&p.across));
+        (!(within < across))
+            .then(|| format!("{} nodes: {what} {within:.2} within and {across:.2} across", p.nodes))
+    };
+    row.pairs.iter().filter_map(not).collect()
 }
 
 /// Signs and order of one row; what is wrong with them.
