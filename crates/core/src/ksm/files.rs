@@ -111,6 +111,18 @@ impl File {
         Self::ALL.into_iter().find(|f| f.name() == name && f.exists(version))
     }
 
+    /// That a write was answered so.
+    pub(super) fn refused(self, name: &str, text: &str, errno: Errno) -> KnobError {
+        let allowed = match errno {
+            Errno::Ebusy => "pages are merged; write 2 to run first, which unmerges everything",
+            Errno::Enomem => "there is not enough memory for it; free some and try again",
+            Errno::Eintr => "a signal came; ksmd is stopped (run is 0), try again",
+            _ => self.allowed(),
+        };
+        let (knob, given) = (name.to_owned(), Some(text.to_owned()));
+        KnobError { knob, given, errno, allowed: allowed.to_owned() }
+    }
+
     /// What may be written, in words.
     fn allowed(self) -> &'static str {
         match self {
@@ -203,32 +215,13 @@ impl Ksm {
         name_or_path: &str,
         text: &str,
     ) -> Result<Written, KnobError> {
-        self.store(Some(mem), name_or_path, text)
+        let file = self.file(name_or_path, Some(text))?;
+        let done = self.store(Some(mem), file, text);
+        done.map_err(|errno| file.refused(name_or_path, text, errno))
     }
 
     /// The same; without memory behind it nothing is merged but what the counters say.
     pub(super) fn store(
-        &mut self,
-        mem: Option<&mut dyn Memory>,
-        name_or_path: &str,
-        text: &str,
-    ) -> Result<Written, KnobError> {
-        let file = self.file(name_or_path, Some(text))?;
-        self.store_in(mem, file, text).map_err(|errno| KnobError {
-            knob: name_or_path.to_owned(),
-            given: Some(text.to_owned()),
-            errno,
-            allowed: match errno {
-                Errno::Ebusy => "pages are merged; write 2 to run first, which unmerges everything",
-                Errno::Enomem => "there is not enough memory for it; free some and try again",
-                Errno::Eintr => "a signal came; ksmd is stopped (run is 0), try again",
-                _ => file.allowed(),
-            }
-            .to_owned(),
-        })
-    }
-
-    fn store_in(
         &mut self,
         mut mem: Option<&mut dyn Memory>,
         file: File,

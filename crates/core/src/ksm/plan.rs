@@ -90,7 +90,8 @@ pub fn predict(shown: &Shown, file: File, value: u64) -> Result<Written, KnobErr
         ksm.advisor.mode = AdvisorMode::ScanTime;
     }
     ksm.counters.pages_shared = get(File::PagesShared).unwrap_or(0);
-    ksm.store(None, file.name(), &text_of(file, value))
+    let text = text_of(file, value);
+    ksm.store(None, file, &text).map_err(|errno| file.refused(file.name(), &text, errno))
 }
 
 /// What unmerging everything takes.
