@@ -166,6 +166,13 @@ pub(super) struct Moved<F> {
     pub(super) figures: F,
 }
 
+impl<F: Figures> Moved<F> {
+    /// What is wrong with signs and order then.
+    fn wrong(&self) -> impl Iterator<Item = String> {
+        self.figures.wrong().into_iter().map(|w| format!("{:+} %: {w}", self.percent))
+    }
+}
+
 /// The conclusion that something is so at all scales and with each of the constants moved.
 ///
 /// * `at_scales` – what is wrong, by scale.
@@ -180,8 +187,7 @@ pub(super) fn everywhere<F: Figures>(
         scales.push(format!("1:{factor}"));
     }
     for m in moved {
-        let say = |w| format!("{} {:+} %: {w}", m.name, m.percent);
-        wrong.extend(m.figures.wrong().into_iter().map(say));
+        wrong.extend(m.wrong().map(|w| format!("{} {w}", m.name)));
     }
     let constants: BTreeSet<&str> = moved.iter().map(|m| m.name.as_str()).collect();
     let text = format!(
@@ -219,7 +225,7 @@ pub(super) fn named(mut all: Vec<What>, machine: &Machine, names: &[&str]) -> Ve
 pub(super) struct Sensitivity<F> {
     /// With none moved.
     pub(super) nominal: F,
-    /// By constant, moved down and up.
+    /// By constant, moved down and then up.
     pub(super) moved: Vec<Moved<F>>,
 }
 
@@ -234,26 +240,19 @@ struct Line<'a> {
 
 impl<F: Figures> Sensitivity<F> {
     /// By constant, the most elastic first.
-    fn lines(&self) -> Vec<Line<'_>> {
-        let mut by_name: BTreeMap<&str, Line<'_>> = BTreeMap::new();
-        for m in &self.moved {
-            let line = by_name.entry(&m.name).or_insert_with(|| Line {
-                name: &m.name,
-                figures: [f64::NAN; 2],
-                elasticity: f64::NAN,
-                most: 0.0,
-                wrong: Vec::new(),
-            });
-            line.figures[usize::from(m.percent > 0)] = m.figures.figure();
-            line.most = line.most.max(m.figures.most());
-            let wrong = m.figures.wrong();
-            line.wrong.extend(wrong.into_iter().map(|w| format!("{:+} %: {w}", m.percent)));
-        }
-        let mut lines: Vec<Line<'_>> = by_name.into_values().collect();
-        for line in &mut lines {
-            let [down, up] = line.figures;
-            line.elasticity = (up - down) / (0.4 * self.nominal.figure());
-        }
+    fn lines<'s>(&'s self) -> Vec<Line<'s>> {
+        let line = |both: &'s [Moved<F>]| {
+            let [down, up] = [0, 1].map(|i| both[i].figures.figure());
+            Line {
+                name: &both[0].name,
+                figures: [down, up],
+                elasticity: (up - down) / (0.4 * self.nominal.figure()),
+                most: both.iter().map(|m| m.figures.most()).fold(0.0, f64::max),
+                wrong: both.iter().flat_map(Moved::wrong).collect(),
+            }
+        };
+        let mut lines: Vec<Line<'_>> = self.moved.chunks_exact(2).map(line).collect();
+        lines.sort_by_key(|l| l.name);
         lines.sort_by(|x, y| y.elasticity.abs().total_cmp(&x.elasticity.abs()));
         lines
     }
