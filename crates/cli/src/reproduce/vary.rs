@@ -8,8 +8,11 @@ use homenode_core::units::Picos;
 /// One of the constants of a link, by its place among [`OF_LINK`].
 type OfLink = usize;
 
+/// Where a constant of a link is.
+type Place = fn(&mut Link) -> &mut Constant;
+
 /// The constants of a link: the key in a machine's file, where it is, its bounds.
-const OF_LINK: [(&str, fn(&mut Link) -> &mut Constant, (u64, u64)); 4] = [
+const OF_LINK: [(&str, Place, (u64, u64)); 4] = [
     ("read_latency", |l| &mut l.read_latency, LATENCY_BOUNDS),
     ("write_latency", |l| &mut l.write_latency, LATENCY_BOUNDS),
     ("read_bandwidth", |l| &mut l.read_bandwidth, BANDWIDTH_BOUNDS),
