@@ -34,7 +34,9 @@ use homenode_live::places::ThisKernel;
 use homenode_live::probe::{self, FilesOnly, Probe};
 use homenode_live::sentence;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// Which source of heat is wanted; none: the one that decides most here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +44,10 @@ pub(crate) struct SourceArg(pub(crate) Option<Source>);
 
 impl clap::ValueEnum for SourceArg {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [SourceArg; Source::ALL.len() + 1] = {
-            let mut all = [SourceArg(None); Source::ALL.len() + 1];
-            let mut i = 0;
-            while i < Source::ALL.len() {
-                all[i + 1] = SourceArg(Some(Source::ALL[i]));
-                i += 1;
-            }
-            all
-        };
+        static ALL: LazyLock<Vec<SourceArg>> = LazyLock::new(|| {
+            let named = Source::ALL.into_iter().map(Some);
+            [None].into_iter().chain(named).map(SourceArg).collect()
+        });
         &ALL
     }
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
@@ -159,7 +156,7 @@ fn fit(machine: &mut Machine, told: Machine) -> Result<(), String> {
 }
 
 /// The newest version of the rules that is not newer than the kernel.
-fn version(release: Option<&str>) -> KernelVersion {
+pub(crate) fn version(release: Option<&str>) -> KernelVersion {
     let number = |text: &str| -> Option<(u32, u32)> {
         let mut parts = text.split(|c: char| !c.is_ascii_digit());
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -258,19 +255,17 @@ type SetUp = fn(&Found) -> Result<Box<dyn Heat>, String>;
 /// The sources that a running machine can have.
 const SET_UP: [(Source, SetUp); 4] = [
     (Source::Residency, |_| Ok(Box::new(NoHeat))),
-    (Source::Damon, |found| match Damon::open(&Place::at(&found.root)) {
-        Ok(damon) => Ok(Box::new(damon)),
-        Err(e) => Err(sentence(&e)),
-    }),
-    (Source::Pmu, |found| match Samples::open(&found.probe.pmu) {
-        Ok(samples) => Ok(Box::new(samples)),
-        Err(e) => Err(sentence(&e)),
-    }),
-    (Source::HintFault, |_| match Hints::open() {
-        Ok(hints) => Ok(Box::new(hints)),
-        Err(e) => Err(sentence(&e)),
-    }),
+    (Source::Damon, |found| opened(Damon::open(&Place::at(&found.root)))),
+    (Source::Pmu, |found| opened(Samples::open(&found.probe.pmu))),
+    (Source::HintFault, |_| opened(Hints::open())),
 ];
+
+fn opened<H: Heat + 'static>(heat: Result<H, impl Error>) -> Result<Box<dyn Heat>, String> {
+    match heat {
+        Ok(heat) => Ok(Box::new(heat)),
+        Err(e) => Err(sentence(&e)),
+    }
+}
 
 /// A source, set up; or a sentence why it can't be had.
 fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {

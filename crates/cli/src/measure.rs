@@ -31,13 +31,6 @@ pub(crate) struct Args {
     tiny: bool,
 }
 
-/// A constant with its name and unit.
-struct Line<'a> {
-    name: String,
-    unit: Unit,
-    constant: &'a Constant,
-}
-
 pub(crate) fn run(args: &Args) -> Result<u8> {
     output::check_output(&args.output)?;
     let options = if args.tiny { Options::tiny() } else { Options::default() };
@@ -57,7 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn lines(m: &Machine) -> Vec<Line<'_>> {
+/// All constants with their names and units.
+fn lines(m: &Machine) -> Vec<(String, Unit, &Constant)> {
     let mut out = Vec::new();
     for l in &m.links {
         let way = format!("node {} to node {}", l.from, l.to);
@@ -67,16 +61,16 @@ fn lines(m: &Machine) -> Vec<Line<'_>> {
             ("read bandwidth", Unit::MBps, &l.read_bandwidth),
             ("write bandwidth", Unit::MBps, &l.write_bandwidth),
         ] {
-            out.push(Line { name: format!("{what}, {way}"), unit, constant });
+            out.push((format!("{what}, {way}"), unit, constant));
         }
     }
     for c in &m.caches {
         let name = format!("L{} latency, {}", c.level, crate::nodes::size(c.size));
-        out.push(Line { name, unit: Unit::Nanoseconds, constant: &c.latency });
+        out.push((name, Unit::Nanoseconds, &c.latency));
     }
     for &cost in Cost::ALL {
         if let Some(constant) = m.costs.0.get(&cost) {
-            out.push(Line { name: cost.name().to_owned(), unit: cost.unit(), constant });
+            out.push((cost.name().to_owned(), cost.unit(), constant));
         }
     }
     out
@@ -84,17 +78,15 @@ fn lines(m: &Machine) -> Vec<Line<'_>> {
 
 fn to_text(m: &Machine) -> String {
     let lines = lines(m);
-    let width = lines.iter().map(|l| l.name.len()).max().unwrap_or(0);
+    let width = lines.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
     let mut out = format!("{}: {}\n\n", m.name, m.about);
-    for l in &lines {
-        let spread = l.constant.spread.map_or(String::new(), |s| format!("± {}", Shown(s, l.unit)));
+    for (name, unit, c) in lines {
+        let spread = c.spread.map_or(String::new(), |s| format!("± {}", Shown(s, unit)));
         out.push_str(&format!(
-            "{:<width$}  {:>10} {:<12} {:<6} {}\n",
-            l.name,
-            Shown(l.constant.value, l.unit).to_string(),
-            spread,
-            l.unit.name(),
-            l.constant.origin.name()
+            "{name:<width$}  {:>10} {spread:<12} {:<6} {}\n",
+            Shown(c.value, unit).to_string(),
+            unit.name(),
+            c.origin.name()
         ));
     }
     out
@@ -103,15 +95,15 @@ fn to_text(m: &Machine) -> String {
 fn to_json(args: &Args, m: &Machine) -> String {
     let number = |v: u64, unit: Unit| v as f64 / unit.scale() as f64;
     let constants: Vec<_> = lines(m)
-        .iter()
-        .map(|l| {
+        .into_iter()
+        .map(|(name, unit, c)| {
             json!({
-                "name": l.name,
-                "value": number(l.constant.value, l.unit),
-                "spread": l.constant.spread.map(|s| number(s, l.unit)),
-                "unit": l.unit.name(),
-                "origin": l.constant.origin.name(),
-                "method": l.constant.method,
+                "name": name,
+                "value": number(c.value, unit),
+                "spread": c.spread.map(|s| number(s, unit)),
+                "unit": unit.name(),
+                "origin": c.origin.name(),
+                "method": c.method,
             })
         })
         .collect();

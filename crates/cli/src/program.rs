@@ -49,12 +49,16 @@ impl Program {
     }
     /// Its code, or what a shell makes of a signal; `None` while it runs.
     pub(crate) fn code(&self) -> Option<u8> {
-        let status = self.ended?;
-        Some(match (status.code(), status.signal()) {
-            (Some(code), _) => of_exit(code),
-            (None, Some(signal)) => of_signal(signal),
-            (None, None) => u8::MAX,
-        })
+        self.ended.map(of_status)
+    }
+}
+
+/// The code of a program that has ended, or what a shell makes of a signal.
+pub(crate) fn of_status(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => of_exit(code),
+        (None, Some(signal)) => of_signal(signal),
+        (None, None) => u8::MAX,
     }
 }
 
@@ -73,7 +77,7 @@ fn of_exit(code: i32) -> u8 {
 }
 
 /// As shells have it.
-fn of_signal(signal: i32) -> u8 {
+pub(crate) fn of_signal(signal: i32) -> u8 {
     128u8.saturating_add(u8::try_from(signal).unwrap_or(0))
 }
 

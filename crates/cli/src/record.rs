@@ -2,6 +2,7 @@
 
 use crate::progress::Progress;
 use crate::replay::load;
+use crate::topo::this_machine;
 use crate::{output, program};
 use anyhow::{Result, anyhow};
 use homenode_core::topology::Machine;
@@ -9,7 +10,7 @@ use homenode_core::units::count;
 use homenode_live::sysfs;
 use homenode_measure::record::{self, Mark, Options, Summary};
 use homenode_trace::{Ended, Slice};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -118,12 +119,12 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         })?
     };
     output::print(&if args.json { to_json(&summary) } else { to_text(&summary) })?;
-    Ok(program::code_of(summary.ended))
+    Ok(program::code_of(summary.header.ended))
 }
 
 /// The caches of this machine by sysfs; the recorder needs their shapes only.
 fn caches_of_this_machine() -> Result<Machine> {
-    use homenode_core::costs::{Constant, Costs};
+    use homenode_core::costs::Constant;
     let t = sysfs::read_topology(Path::new("/"))?;
     if t.caches.is_empty() {
         return Err(anyhow!(crate::failure::Lacks(
@@ -132,16 +133,8 @@ fn caches_of_this_machine() -> Result<Machine> {
     }
     let latency = Constant::assumed(1, "not needed to record");
     let caches = t.caches.iter().map(|c| c.with_latency(latency.clone())).collect();
-    Ok(Machine {
-        name: "this machine, by sysfs".into(),
-        about: t.model.unwrap_or_default(),
-        nodes: t.nodes,
-        cpus: t.cpus,
-        caches,
-        distances: t.distances,
-        links: Vec::new(),
-        costs: Costs::default(),
-    })
+    let name = "this machine, by sysfs".to_owned();
+    Ok(Machine { name, caches, ..this_machine(Path::new("/"))? })
 }
 
 /// How a recording ended, for people.
@@ -167,26 +160,27 @@ pub(crate) fn slice(s: &Slice) -> Option<String> {
 
 fn to_text(s: &Summary) -> String {
     let seconds = |ns: u64| ns as f64 / 1e9;
+    let h = &s.header;
     let mut out = format!(
         "{}: {:.1} MB, {} of {}; the program {}\n",
         s.output.display(),
         s.bytes as f64 / 1e6,
         count(s.rows, "row", "rows"),
-        count(s.tasks, "task", "tasks"),
-        ended(s.ended)
+        count(h.tasks.len() as u64, "task", "tasks"),
+        ended(h.ended)
     );
-    if let Some(slice) = slice(&s.slice) {
+    if let Some(slice) = slice(&h.slice) {
         out.push_str(&format!("slice: {slice}\n"));
     }
-    let t = &s.totals;
+    let t = &h.totals;
     out.push_str(&format!(
         "{:.2} G instructions, {:.2} G accesses, {:.2} M lines from memory, {} touched\n",
         t.insns as f64 / 1e9,
         t.accesses as f64 / 1e9,
         (t.read_misses + t.write_misses) as f64 / 1e6,
-        crate::nodes::size(homenode_core::units::Pages(s.pages_touched).bytes())
+        crate::nodes::size(homenode_core::units::Pages(h.pages_touched).bytes())
     ));
-    if let Some(n) = &s.native {
+    if let Some(n) = &h.native {
         out.push_str(&format!(
             "natively {:.2} s on the clock, {:.2} s CPU time in user mode and {:.2} s in the kernel\n",
             seconds(n.wall_ns),
@@ -194,15 +188,15 @@ fn to_text(s: &Summary) -> String {
             seconds(n.sys_ns)
         ));
     }
-    out.push_str(&format!("recorded in {:.2} s", seconds(s.recorded_wall_ns)));
+    out.push_str(&format!("recorded in {:.2} s", seconds(h.recorded_wall_ns)));
     if let Some(slower) = s.slowdown() {
         out.push_str(&format!(", {slower:.1} times as long"));
     }
     out.push('\n');
-    if let Some(threads) = &s.threads {
+    if let Some(threads) = &h.threads() {
         out.push_str(&format!("note: {}\n", load::note(threads)));
     }
-    for warning in warnings(s.lost_frames, s.unrecorded_execs) {
+    for warning in warnings(h.lost_frames, h.unrecorded_execs) {
         out.push_str(&format!("warning: {warning}\n"));
     }
     out
@@ -227,32 +221,27 @@ pub(crate) fn warnings(lost_frames: u64, unrecorded_execs: u64) -> Vec<String> {
 }
 
 fn to_json(s: &Summary) -> String {
-    let native = s.native.as_ref().map_or(Value::Null, |n| {
-        json!({
-            "runs": n.runs, "user_ns": n.user_ns, "sys_ns": n.sys_ns, "wall_ns": n.wall_ns,
-            "max_rss_bytes": n.max_rss_bytes,
-        })
-    });
+    let h = &s.header;
     json!({
         "output": s.output,
         "bytes": s.bytes,
         "rows": s.rows,
-        "tasks": s.tasks,
-        "native": native,
-        "recorded_wall_ns": s.recorded_wall_ns,
+        "tasks": h.tasks.len(),
+        "native": h.native,
+        "recorded_wall_ns": h.recorded_wall_ns,
         "slowdown": s.slowdown(),
-        "insns": s.totals.insns,
-        "accesses": s.totals.accesses,
-        "read_misses": s.totals.read_misses,
-        "write_misses": s.totals.write_misses,
-        "tlb_misses": s.totals.tlb_misses,
-        "pages_touched": s.pages_touched,
-        "slice": {"skip_insns": s.slice.skip_insns, "for_insns": s.slice.for_insns},
-        "ended": ended(s.ended),
-        "complete": s.complete,
-        "lost_frames": s.lost_frames,
-        "unrecorded_execs": s.unrecorded_execs,
-        "threads": s.threads.as_ref().map(|t| json!({"program": t.program, "threads": t.threads})),
+        "insns": h.totals.insns,
+        "accesses": h.totals.accesses,
+        "read_misses": h.totals.read_misses,
+        "write_misses": h.totals.write_misses,
+        "tlb_misses": h.totals.tlb_misses,
+        "pages_touched": h.pages_touched,
+        "slice": h.slice,
+        "ended": ended(h.ended),
+        "complete": h.complete,
+        "lost_frames": h.lost_frames,
+        "unrecorded_execs": h.unrecorded_execs,
+        "threads": h.threads().map(|t| json!({"program": t.program, "threads": t.threads})),
     })
     .to_string()
 }

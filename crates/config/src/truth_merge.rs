@@ -94,12 +94,8 @@ fn case(c: &Cur<'_>) -> Result<MergeCase, ConfigError> {
     let passes = t.get("passes")?.int(1, 100)? as u32;
     let processes: Vec<Process> =
         t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?;
-    let mut actions = Vec::new();
-    if let Some(at) = t.opt("at") {
-        for c in at.list()? {
-            actions.push(write(&c, &processes)?);
-        }
-    }
+    let at = t.opt("at").map_or(Ok(Vec::new()), |at| at.list())?;
+    let actions = at.iter().map(|c| write(c, &processes)).collect::<Result<_, _>>()?;
     let look = |c: Cur<'_>| {
         let t = c.table(&["at", "again"])?;
         let again = t.opt("again").map_or(Ok(false), |c| c.bool())?;

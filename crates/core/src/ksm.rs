@@ -56,7 +56,7 @@ use advisor::Advisor;
 use item::{Items, State};
 use memory::{BreakError, Memory, MmId, Next, Page, StableId, Vpn};
 use stable::Stable;
-use tree::{NIL, Root};
+use tree::{NIL, Root, list};
 
 pub use scan::{Batch, Outcome, Step, Visit, Why};
 
@@ -253,6 +253,8 @@ pub struct Ksm {
     first: u32,
     last: u32,
     cursor: Cursor,
+    /// The time of the visit under way.
+    jiffies: u64,
 }
 
 impl Ksm {
@@ -288,6 +290,7 @@ impl Ksm {
             first: NIL,
             last: NIL,
             cursor: BETWEEN_PASSES,
+            jiffies: 0,
         }
     }
 
@@ -348,11 +351,7 @@ impl Ksm {
     }
     /// The listed address spaces in the order of a pass.
     pub fn listed(&self) -> impl Iterator<Item = MmId> {
-        std::iter::successors((self.first != NIL).then_some(self.first), |&m| {
-            let next = self.mm(m).next;
-            (next != NIL).then_some(next)
-        })
-        .map(MmId)
+        list(self.first, |m| self.mm(m).next).map(MmId)
     }
 
     fn mm(&self, m: u32) -> &Mm {
@@ -482,7 +481,7 @@ impl Ksm {
     /// missing memory as EAGAIN.
     ///
     /// Source: specs/ksm.md#registration.
-    pub fn unmerge<M: Memory>(
+    pub fn unmerge<M: Memory + ?Sized>(
         &mut self,
         mem: &mut M,
         mm: MmId,
@@ -513,7 +512,7 @@ impl Ksm {
     /// `run` = 2: unmerge everything, keep the registrations.
     ///
     /// Source: specs/ksm.md#unmerge.
-    fn unmerge_all<M: Memory>(&mut self, mem: &mut M) -> Result<(), BreakError> {
+    fn unmerge_all<M: Memory + ?Sized>(&mut self, mem: &mut M) -> Result<(), BreakError> {
         self.cursor = BETWEEN_PASSES;
         let mut m = self.first;
         while m != NIL {
@@ -543,31 +542,15 @@ impl Ksm {
     /// tree and on the migrate list; whether none is left.
     ///
     /// Source: specs/ksm.md#switch.
-    fn remove_stable_nodes<M: Memory>(&mut self, mem: &mut M) -> bool {
+    fn remove_stable_nodes<M: Memory + ?Sized>(&mut self, mem: &mut M) -> bool {
         let mut all = true;
-        for tree in 0..self.stable.roots.len() {
-            let tops: Vec<u32> = self.stable.roots[tree].elements(&self.stable.nodes).collect();
-            for top in tops {
-                if !self.stable.get(top).is_chain() {
-                    all &= self.remove_if_unmapped(mem, top);
-                    continue;
-                }
-                let dups: Vec<u32> = self.stable.list(self.stable.get(top).first).collect();
-                for dup in dups {
-                    all &= self.remove_if_unmapped(mem, dup);
-                }
-                if self.stable.get(top).first == NIL {
-                    self.stable.remove_empty_chain(top);
-                }
-            }
-        }
-        let waiting: Vec<u32> = self.stable.list(self.stable.migrate).collect();
-        for node in waiting {
+        for node in self.stable.with_pages() {
             all &= self.remove_if_unmapped(mem, node);
         }
+        self.stable.remove_empty_chains();
         all
     }
-    fn remove_if_unmapped<M: Memory>(&mut self, mem: &mut M, node: u32) -> bool {
+    fn remove_if_unmapped<M: Memory + ?Sized>(&mut self, mem: &mut M, node: u32) -> bool {
         let Some(page) = self.live_page(mem, node) else { return true };
         if mem.mapcount(page) > 0 {
             return false;
@@ -591,25 +574,12 @@ impl Ksm {
     ///
     /// Source: specs/ksm.md#offline.
     pub fn offlined(&mut self, is_gone: impl Fn(Page) -> bool) {
-        let mut gone: Vec<u32> = Vec::new();
-        let mut chains: Vec<u32> = Vec::new();
-        for tree in 0..self.stable.roots.len() {
-            let root = self.stable.roots[tree];
-            gone.extend(self.stable.pages_in(tree));
-            chains.extend(
-                root.elements(&self.stable.nodes).filter(|&n| self.stable.get(n).is_chain()),
-            );
-        }
-        gone.extend(self.stable.list(self.stable.migrate));
+        let mut gone = self.stable.with_pages();
         gone.retain(|&n| is_gone(self.stable.get(n).page()));
         for node in gone {
             self.remove_node(node);
         }
-        for chain in chains {
-            if self.stable.get(chain).first == NIL {
-                self.stable.remove_empty_chain(chain);
-            }
-        }
+        self.stable.remove_empty_chains();
         self.settings.run &= !4;
     }
     /// The memory stays. Waiters are to be woken.
@@ -651,7 +621,7 @@ impl Ksm {
 
     /// The page of a node; a stale node goes, and all its items are detached.
     #[inline]
-    fn live_page<M: Memory>(&mut self, mem: &M, node: u32) -> Option<Page> {
+    fn live_page<M: Memory + ?Sized>(&mut self, mem: &M, node: u32) -> Option<Page> {
         let page = self.stable.get(node).page();
         if mem.keeps(page, StableId(node)) {
             return Some(page);
@@ -707,7 +677,7 @@ impl Ksm {
     ///
     /// Items of a forgotten tree only change their count. One whose stable node
     /// turns out stale takes the others of it along.
-    fn leave_tree<M: Memory>(&mut self, mem: &M, item: u32) {
+    fn leave_tree<M: Memory + ?Sized>(&mut self, mem: &M, item: u32) {
         match self.items.get(item).state() {
             State::None => {}
             State::Unstable => {
@@ -728,7 +698,7 @@ impl Ksm {
     }
 
     /// The items of `m` behind `item` ([`NIL`]: all) go.
-    fn drop_items_after<M: Memory>(&mut self, mem: &M, m: u32, item: u32) {
+    fn drop_items_after<M: Memory + ?Sized>(&mut self, mem: &M, m: u32, item: u32) {
         let mut n = self.item_after(m, item);
         while n != NIL {
             n = self.drop_item(mem, m, n);
@@ -736,13 +706,17 @@ impl Ksm {
         self.set_item_after(m, item, NIL);
     }
     /// Drop an item; returns the next. The caller mends the list.
-    fn drop_item<M: Memory>(&mut self, mem: &M, m: u32, item: u32) -> u32 {
+    fn drop_item<M: Memory + ?Sized>(&mut self, mem: &M, m: u32, item: u32) -> u32 {
         self.leave_tree(mem, item);
         let next = self.items.get(item).next;
         self.items.release(item);
         self.counters.rmap_items -= 1;
         self.mm_mut(m).stat.rmap_items -= 1;
         next
+    }
+    /// The items of an address space, ascending by address.
+    fn items_of(&self, mm: MmId) -> impl Iterator<Item = u32> {
+        list(self.mm(mm.0).items, |n| self.items.get(n).next)
     }
     fn item_after(&self, m: u32, item: u32) -> u32 {
         if item == NIL { self.mm(m).items } else { self.items.get(item).next }

@@ -16,17 +16,26 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c
     COUNT.fetch_add(1, SeqCst);
 }
 
-/// Catches SIGINT, SIGTERM and SIGHUP until it is dropped.
+/// Whether a signal has come since they were last caught.
+pub fn any() -> bool {
+    COUNT.load(SeqCst) > 0
+}
+
+/// Catches signals until it is dropped.
 pub struct Signals {
     old: Vec<(i32, libc::sigaction)>,
     seen: u32,
 }
 
 impl Signals {
-    /// From now on.
+    /// SIGINT, SIGTERM and SIGHUP from now on.
     pub fn catch() -> Self {
+        Self::catch_these(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+    }
+    /// These from now on.
+    pub fn catch_these(signals: &[i32]) -> Self {
         COUNT.store(0, SeqCst);
-        let old = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|signal| {
+        let caught = signals.iter().map(|&signal| {
             // SAFETY: the handler only stores to atomics; zeroed sigactions are valid.
             unsafe {
                 let mut new: libc::sigaction = std::mem::zeroed();
@@ -40,7 +49,7 @@ impl Signals {
                 (signal, old)
             }
         });
-        Self { old: old.into(), seen: 0 }
+        Self { old: caught.collect(), seen: 0 }
     }
     /// A signal that has come since the last call, and whether the terminal sent it to
     /// everybody in the foreground.

@@ -44,10 +44,11 @@ mod stream;
 
 use homenode_core::topology::Machine;
 use homenode_core::units::Bytes;
+pub(crate) use kernel::available_bytes;
+pub use rounds::sizes_used;
 pub use stats::quantile;
 
-use homenode_live::sysfs::{self, Topology, TopologyError};
-use std::collections::BTreeSet;
+use homenode_live::sysfs::{self, TopologyError};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -89,17 +90,6 @@ pub struct Progress {
     pub done_permille: u16,
     /// What is being measured now.
     pub what: &'static str,
-}
-
-/// Sizes in bytes over which [`measure`] reads, walks or writes on such a machine: what
-/// a check of its figures must not use again.
-pub fn sizes_used(options: &Options, topology: &Topology) -> BTreeSet<u64> {
-    rounds::sizes_used(options, topology)
-}
-
-/// Bytes of memory that this process may still take; `None` where the kernel does not tell.
-pub(crate) fn available_bytes() -> Option<u64> {
-    kernel::available_bytes()
 }
 
 /// Why nothing could be measured. The command answers with exit code 3: the

@@ -1,6 +1,7 @@
 //! Measuring: this machine's constants, a program's accesses, and real times that a
 //! prediction is held against.
 
+mod child;
 pub mod constants;
 pub mod record;
 pub mod truth;

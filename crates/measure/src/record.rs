@@ -24,18 +24,18 @@
 mod child;
 mod drain;
 mod error;
-mod interrupt;
 mod native;
 mod program;
 mod run;
 
 pub use error::RecordError;
+pub use run::record;
 
 use homenode_core::costs::Cost;
-use homenode_core::topology::Machine;
+use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::count;
 use homenode_trace::model::Geometry;
-use homenode_trace::{CacheModel, Ended, Native, Slice, Threads, Totals};
+use homenode_trace::{CacheModel, Ended, Header};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -152,87 +152,43 @@ pub struct Summary {
     pub bytes: u64,
     /// Its rows.
     pub rows: u64,
-    /// Tasks in it.
-    pub tasks: u64,
-    /// How the program ran natively.
-    pub native: Option<Native>,
-    /// Time on the clock of the recorded run, in nanoseconds.
-    pub recorded_wall_ns: u64,
-    /// CPU time of the recorded run, in nanoseconds.
-    pub recorded_cpu_ns: u64,
-    /// Counts of all tasks.
-    pub totals: Totals,
-    /// Distinct pages in access rows, per address space.
-    pub pages_touched: u64,
-    /// What part it is.
-    pub slice: Slice,
-    /// How it ended.
-    pub ended: Ended,
-    /// Whether nothing is missing.
-    pub complete: bool,
-    /// Frames that did not arrive.
-    pub lost_frames: u64,
-    /// Programs that ran unrecorded.
-    pub unrecorded_execs: u64,
-    /// The process in which most threads ran, where there were several.
-    pub threads: Option<Threads>,
+    /// What it says about itself.
+    pub header: Header,
 }
 
 impl Summary {
     /// Recorded against native time on the clock; `None` where that is not known
     /// or only a slice was recorded.
     pub fn slowdown(&self) -> Option<f64> {
-        let native = self.native.as_ref()?;
-        if self.ended == Ended::SliceFull || native.wall_ns == 0 {
+        let native = self.header.native.as_ref()?;
+        if self.header.ended == Ended::SliceFull || native.wall_ns == 0 {
             return None;
         }
-        Some(self.recorded_wall_ns as f64 / native.wall_ns as f64)
+        Some(self.header.recorded_wall_ns as f64 / native.wall_ns as f64)
     }
-}
-
-/// Runs a program natively and under the recorder, and writes what its memory
-/// accesses were.
-///
-/// While it runs, SIGINT and SIGTERM end the program and not this process; what was
-/// recorded until then is kept, and [`Summary::ended`] says so.
-///
-/// # Errors
-/// [`RecordError`]; then nothing stands at the output that was not there before.
-pub fn record(
-    options: &Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Summary, RecordError> {
-    run::record(options, progress)
 }
 
 /// The machine's caches as the model takes them: L1, L2 (size 0 where there is
 /// none), last level.
 fn model(machine: &Machine) -> Result<[CacheModel; 3], RecordError> {
     let wrong = |what: String| RecordError::Machine { machine: machine.name.clone(), what };
-    let caches: Vec<CacheModel> = machine
-        .caches
-        .iter()
-        .map(|c| CacheModel { level: c.level, size: c.size.0, ways: c.ways, line: c.line })
-        .collect();
+    let cache =
+        |c: &Cache| CacheModel { level: c.level, size: c.size.0, ways: c.ways, line: c.line };
+    let caches: Vec<CacheModel> = machine.caches.iter().map(cache).collect();
     let (Some(first), Some(last)) = (caches.first(), caches.last()) else {
         return Err(wrong("has no caches, and the recorder models them".to_owned()));
     };
     if caches.len() < 2 {
         return Err(wrong("has one level of cache; the recorder needs two or more".to_owned()));
     }
-    for c in &caches {
-        if c.line != 64 {
-            let text =
-                format!("has lines of {} bytes in L{}; the recorder models 64", c.line, c.level);
-            return Err(wrong(text));
+    for &CacheModel { level, size, ways, line } in &caches {
+        if line != 64 {
+            let what = format!("has lines of {line} bytes in L{level}; the recorder models 64");
+            return Err(wrong(what));
         }
-        if c.ways == 0 || c.size < u64::from(c.ways) * 64 || c.size > 1 << 34 {
-            return Err(wrong(format!(
-                "has an L{} of {} bytes and {}",
-                c.level,
-                c.size,
-                count(u64::from(c.ways), "way", "ways")
-            )));
+        if ways == 0 || size < u64::from(ways) * 64 || size > 1 << 34 {
+            let ways = count(u64::from(ways), "way", "ways");
+            return Err(wrong(format!("has an L{level} of {size} bytes and {ways}")));
         }
     }
     // Where others share the last level, a program has a part of it only.

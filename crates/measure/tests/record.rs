@@ -92,7 +92,10 @@ fn rows(path: &Path) -> (Header, Vec<Row>) {
 fn check(path: &Path, s: &Summary) -> (Header, Vec<Row>) {
     let (h, rows) = rows(path);
     assert_eq!(rows.len() as u64, s.rows);
-    assert_eq!((h.complete, &h.ended, h.totals), (s.complete, &s.ended, s.totals));
+    assert_eq!(
+        (h.complete, &h.ended, h.totals),
+        (s.header.complete, &s.header.ended, s.header.totals)
+    );
     assert_eq!(fs::metadata(path).expect("the file").len(), s.bytes);
     assert!(!path.with_extension("parquet.partial").exists());
     let mut born = vec![false; h.tasks.len()];
@@ -116,7 +119,7 @@ fn check(path: &Path, s: &Summary) -> (Header, Vec<Row>) {
         }
     }
     assert!(born.iter().all(|&b| b) && dead.iter().all(|&d| d), "{:?}", h.tasks);
-    if s.slice.skip_insns == 0 && s.slice.for_insns.is_none() {
+    if s.header.slice.skip_insns == 0 && s.header.slice.for_insns.is_none() {
         let (reads, writes) =
             rows.iter().fold((0, 0), |a, r| (a.0 + u64::from(r.reads), a.1 + u64::from(r.writes)));
         if h.complete {
@@ -138,7 +141,10 @@ fn a_small_dynamic_program() {
     let Some(plugin) = plugin() else { return };
     let folder = Folder::new();
     let (s, h, rows) = recorded(&options(&folder, &plugin, &["/bin/true"]));
-    assert_eq!((s.ended, s.complete, s.tasks), (Ended::Exit(0), true, 1));
+    assert_eq!(
+        (s.header.ended, s.header.complete, s.header.tasks.len()),
+        (Ended::Exit(0), true, 1)
+    );
     assert!((50_000..10_000_000).contains(&h.totals.insns), "{:?}", h.totals);
     assert!(
         rows.iter().any(|r| r.kind == Kind::Map) && rows.iter().any(|r| r.kind == Kind::Protect)
@@ -160,7 +166,7 @@ fn a_pipeline_with_its_children_and_a_script() {
         format!("#!/bin/sh\nseq 300 | sort -r | uniq > {}\n(exit 7)\nexit 3\n", out.display());
     program::script(&text, &script);
     let (s, h, rows) = recorded(&options(&folder, &plugin, &[script.to_str().expect("a name")]));
-    assert_eq!((s.ended, s.complete), (Ended::Exit(3), true));
+    assert_eq!((s.header.ended, s.header.complete), (Ended::Exit(3), true));
     let names: Vec<&str> = h.tasks.iter().filter_map(|t| t.name.rsplit('/').next()).collect();
     for program in ["seq", "sort", "uniq"] {
         assert!(names.contains(&program), "{names:?}");
@@ -199,7 +205,7 @@ fn a_closed_descriptor_does_not_end_the_recording() {
         &plugin,
         &[program.to_str().expect("a name"), target.to_str().expect("a name")],
     ));
-    assert_eq!((s.ended, s.lost_frames), (Ended::Exit(0), 0));
+    assert_eq!((s.header.ended, s.header.lost_frames), (Ended::Exit(0), 0));
     assert_eq!(fs::metadata(&target).expect("its file").len(), 0);
     assert!(h.totals.write_misses > 8 * (8 << 20) / 64 * 9 / 10, "{:?}", h.totals);
 }
@@ -214,7 +220,7 @@ fn python_with_a_thread() {
     let folder = Folder::new();
     let code = "import threading\nr=[]\nt=threading.Thread(target=lambda: r.append(sum(range(20000))))\nt.start();t.join()\nassert r==[199990000]";
     let (s, h, rows) = recorded(&options(&folder, &plugin, &["python3", "-c", code]));
-    assert_eq!((s.ended, s.complete), (Ended::Exit(0), true));
+    assert_eq!((s.header.ended, s.header.complete), (Ended::Exit(0), true));
     let thread = h.tasks.iter().position(|t| t.thread).expect("a thread");
     assert!(h.tasks[thread].totals.insns > 100_000, "{:?}", h.tasks[thread]);
     assert!(rows.iter().any(|r| r.kind == Kind::Access && r.task as usize == thread));
@@ -239,7 +245,7 @@ fn a_static_stream_misses_once_a_line() {
     let Some(program) = compiled(&folder, "stream", STREAM, &["-static"]) else { return };
     let (s, h, rows) =
         recorded(&options(&folder, &plugin, &[program.to_str().expect("a name"), "64", "1"]));
-    assert_eq!((s.ended, s.complete), (Ended::Exit(0), true));
+    assert_eq!((s.header.ended, s.header.complete), (Ended::Exit(0), true));
     // 64 MiB are 1,048,576 lines; the stores before have fetched one of each page.
     let lines = 1 << 20;
     assert!(
@@ -283,7 +289,7 @@ fn a_slice_begins_and_ends_where_it_should() {
     o.skip = Some(Mark::Insns(30_000_000));
     o.length = Some(Mark::Insns(20_000_000));
     let (s, h, rows) = recorded(&o);
-    assert_eq!((s.ended, s.complete, s.slowdown()), (Ended::SliceFull, true, None));
+    assert_eq!((s.header.ended, s.header.complete, s.slowdown()), (Ended::SliceFull, true, None));
     assert_eq!((h.slice.skip_insns, h.slice.for_insns), (30_000_000, Some(20_000_000)));
     let insns: u64 = rows.iter().map(|r| r.insns).sum();
     assert!((19_000_000..22_000_000).contains(&insns), "{insns}");
@@ -308,7 +314,7 @@ fn a_slice_in_native_time() {
     let native = h.native.expect("native times");
     let part = 5_000_000.0 / (native.user_ns + native.sys_ns) as f64;
     if part < 0.8 {
-        assert_eq!(s.ended, Ended::SliceFull);
+        assert_eq!(s.header.ended, Ended::SliceFull);
     }
     assert!(h.slice.for_insns.is_some_and(|n| n > 100_000), "{:?}", h.slice);
     o.native_runs = 0;
@@ -322,7 +328,7 @@ fn a_crash_is_kept_and_said() {
     let source = "#include <stdlib.h>\nint main(void) { volatile char *p = malloc(4 << 20); for (int i = 0; i < 4 << 20; i += 64) p[i] = 1; *(volatile int *)8 = 1; return 0; }";
     let Some(program) = compiled(&folder, "crash", source, &[]) else { return };
     let (s, h, rows) = recorded(&options(&folder, &plugin, &[program.to_str().expect("a name")]));
-    assert_eq!((s.ended, s.complete), (Ended::Signal(libc::SIGSEGV), false));
+    assert_eq!((s.header.ended, s.header.complete), (Ended::Signal(libc::SIGSEGV), false));
     // 65,536 lines were written. What was in the frame that a fatal signal caught is
     // lost: at most 251 rows, here pages.
     assert!((65_536 - 251 * 64..66_500).contains(&h.totals.write_misses), "{:?}", h.totals);

@@ -10,6 +10,7 @@
 use homenode_fixtures::held::{self, Held};
 use homenode_fixtures::ksm::Ksm;
 use homenode_live::place::Place;
+use homenode_live::text::addresses;
 use homenode_merge::estimate::{Estimate, Options, Targets, estimate};
 use homenode_merge::ksm::{Folder, Watch};
 use std::os::unix::fs::FileExt;
@@ -143,16 +144,12 @@ fn present(pid: u32) -> (Vec<(usize, usize)>, usize) {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for line in maps.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        if words.len() < 5
-            || !words[1].ends_with('p')
-            || words[4] != "0"
-            || words.get(5).is_some_and(|w| w.starts_with("[v"))
-        {
+        let [_, modes, _, _, "0", name @ ..] = &words[..] else { continue };
+        if !modes.ends_with('p') || name.first().is_some_and(|w| w.starts_with("[v")) {
             continue;
         }
-        let (lo, hi) = words[0].split_once('-').expect("a range");
-        let address = |text: &str| usize::from_str_radix(text, 16).expect("an address");
-        let (lo, hi) = (address(lo), address(hi));
+        let (lo, hi) = addresses(line).expect("a range");
+        let (lo, hi) = (lo as usize, hi as usize);
         let mut entries = vec![0; (hi - lo) / PAGE * 8];
         if pagemap.read_exact_at(&mut entries, (lo / PAGE * 8) as u64).is_err() {
             continue;

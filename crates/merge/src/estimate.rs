@@ -73,8 +73,8 @@ pub enum Targets {
     All,
 }
 
-/// How to look.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How to look; by default once, on two CPUs where there are two, as the kernel is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Threads that read, at least 1; `None`: as many as `cpu_percent` pays for or,
     /// without that, two. Never more than this process has CPUs, unless it is said.
@@ -94,21 +94,6 @@ pub struct Options {
     /// Only mappings that are registered for merging already, by `madvise` or `prctl`:
     /// what ksmd looks at today. Reads `smaps`, which takes longer than `maps`.
     pub registered: bool,
-}
-
-impl Default for Options {
-    /// One look, two CPUs where there are two, the kernel's settings.
-    fn default() -> Self {
-        Self {
-            jobs: None,
-            cpu_percent: None,
-            again: None,
-            changes: Changes::Auto,
-            max_page_sharing: None,
-            use_zero_pages: None,
-            registered: false,
-        }
-    }
 }
 
 /// How far it is.
@@ -366,21 +351,17 @@ impl<'a> Run<'a> {
         nodes: &'a dyn NodeSource,
     ) -> Result<Self, MergeError> {
         let mut notes = Vec::new();
+        let most = setting("max_page_sharing").and_then(|v| u32::try_from(v).ok());
+        let most = options.max_page_sharing.or(most);
+        if most.is_none() {
+            notes.push(
+                "this kernel shows no settings of merging: limits are the defaults".to_owned(),
+            );
+        }
+        let zero_pages = || setting("use_zero_pages") == Some(1);
         let rules = Rules {
-            max_page_sharing: options.max_page_sharing.unwrap_or_else(|| {
-                setting("max_page_sharing").and_then(|v| u32::try_from(v).ok()).unwrap_or_else(
-                    || {
-                        notes.push(
-                            "this kernel shows no settings of merging: limits are the defaults"
-                                .to_owned(),
-                        );
-                        256
-                    },
-                )
-            }),
-            use_zero_pages: options
-                .use_zero_pages
-                .unwrap_or_else(|| setting("use_zero_pages") == Some(1)),
+            max_page_sharing: most.unwrap_or(256),
+            use_zero_pages: options.use_zero_pages.unwrap_or_else(zero_pages),
         };
         let hasher = Hasher::new().map_err(MergeError::Random)?;
         let sight = pages::Sight::probe(setting("pages_shared").unwrap_or(0) > 0);

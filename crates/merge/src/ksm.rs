@@ -70,16 +70,13 @@ pub trait Files {
     }
 }
 
-impl<F: Files + ?Sized> Files for &F {
-    fn read(&self, file: File) -> io::Result<String> {
-        (**self).read(file)
+/// Whether merging is there, and its knobs may be written.
+fn check_files(place: &Place, files: &impl Files) -> Result<(), KsmError> {
+    let folder = || Folder::of(place).path().to_owned();
+    if files.read(File::Run).is_err() {
+        return Err(KsmError::NoKsm { folder: folder() });
     }
-    fn write(&self, file: File, text: &str) -> io::Result<()> {
-        (**self).write(file, text)
-    }
-    fn writable(&self) -> io::Result<()> {
-        (**self).writable()
-    }
+    files.writable().map_err(|source| KsmError::Denied { folder: folder(), source })
 }
 
 /// A folder with the files.

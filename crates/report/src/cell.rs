@@ -51,12 +51,12 @@ pub(crate) fn gain(percent: Option<f64>, significant: bool) -> String {
 pub(crate) struct Grid {
     /// Two header rows of one text per column.
     pub(crate) headers: Vec<(String, String)>,
-    /// Labels (operation, name) and cells.
+    /// Labels and cells.
     pub(crate) rows: Vec<Line>,
 }
 
 pub(crate) enum Line {
-    Cells(String, String, Vec<String>),
+    Cells(String, Vec<String>),
     Heading(String),
 }
 
@@ -67,21 +67,18 @@ impl Grid {
         let chars = |s: &str| s.chars().count();
         let cells = || {
             self.rows.iter().filter_map(|l| match l {
-                Line::Cells(op, name, cells) => Some((op, name, cells)),
+                Line::Cells(name, cells) => Some((name, cells)),
                 Line::Heading(_) => None,
             })
         };
-        let op_width = cells().map(|(op, ..)| chars(op)).max().unwrap_or(0);
-        let name_width = cells().map(|(_, name, _)| chars(name)).max().unwrap_or(0);
+        let label_width = cells().map(|(name, _)| chars(name)).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.headers.len())
             .map(|i| {
                 let head = &self.headers[i];
-                let widest = cells().filter_map(|(_, _, c)| c.get(i)).map(|c| chars(c)).max();
+                let widest = cells().filter_map(|(_, c)| c.get(i)).map(|c| chars(c)).max();
                 widest.unwrap_or(0).max(chars(&head.0)).max(chars(&head.1))
             })
             .collect();
-        let gap = usize::from(op_width > 0);
-        let label_width = op_width + gap + name_width;
         let mut blocks = Vec::new();
         let (mut from, mut used) = (0, label_width);
         for (i, w) in widths.iter().enumerate() {
@@ -93,17 +90,11 @@ impl Grid {
         }
         blocks.push(from..widths.len());
         let drawn: Vec<String> =
-            blocks.into_iter().map(|b| self.block(b, &widths, op_width, name_width)).collect();
+            blocks.into_iter().map(|b| self.block(b, &widths, label_width)).collect();
         drawn.join("\n")
     }
 
-    fn block(
-        &self,
-        columns: Range<usize>,
-        widths: &[usize],
-        op_width: usize,
-        name_width: usize,
-    ) -> String {
+    fn block(&self, columns: Range<usize>, widths: &[usize], label_width: usize) -> String {
         let chars = |s: &str| s.chars().count();
         let mut out = String::new();
         let mut line = |label: String, cells: Vec<&str>| {
@@ -116,8 +107,7 @@ impl Grid {
             out.push_str(text.trim_end());
             out.push('\n');
         };
-        let gap = usize::from(op_width > 0);
-        let blank = " ".repeat(op_width + gap + name_width);
+        let blank = " ".repeat(label_width);
         line(blank.clone(), self.headers.iter().map(|h| h.0.as_str()).collect());
         if self.headers[columns.clone()].iter().any(|h| !h.1.is_empty()) {
             line(blank, self.headers.iter().map(|h| h.1.as_str()).collect());
@@ -125,12 +115,9 @@ impl Grid {
         for row in &self.rows {
             match row {
                 Line::Heading(text) => line(text.clone(), vec![]),
-                Line::Cells(op, name, cells) => {
-                    let op = if gap > 0 { format!("{op:<op_width$} ") } else { String::new() };
-                    line(
-                        format!("{op}{name:<name_width$}"),
-                        cells.iter().map(String::as_str).collect(),
-                    );
+                Line::Cells(name, cells) => {
+                    let cells = cells.iter().map(String::as_str).collect();
+                    line(format!("{name:<label_width$}"), cells);
                 }
             }
         }

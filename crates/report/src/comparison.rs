@@ -1,10 +1,13 @@
 //! Figures of several configurations side by side: what `homenode replay` and `homenode
-//! sim` print.
+//! sim` print, in mmtests' layout.
+//!
+//! The value is `%12.2f` or so, the percentage ` (%7.2f%%)`, and positive is always better.
+//! Stars replace the brackets of a mean whose difference from the first column is
+//! significant by mmtests' rule; the `Welch-p` row takes the number of samples into account.
 
 use crate::cell::{Better, Grid, Line, gain, header};
 use crate::stats;
 use serde::{Serialize, Serializer, ser::SerializeStruct};
-use std::fmt;
 
 /// Columns are configurations (the first is the baseline), rows are figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -86,11 +89,8 @@ impl Compared {
     /// mmtests' rule, and Welch's p-value; the first column has neither of the latter.
     fn against_first(&self, i: usize) -> (Option<f64>, bool, Option<f64>) {
         let (base, x) = (&self.samples[0], &self.samples[i]);
-        let gain = if x.is_empty() {
-            None
-        } else {
-            self.figure.better.gain(stats::mean(base), stats::mean(x))
-        };
+        let gain = self.figure.better.gain(stats::mean(base), stats::mean(x));
+        let gain = gain.filter(|_| !x.is_empty());
         if i == 0 {
             return (gain, false, None);
         }
@@ -129,48 +129,26 @@ impl ComparisonTable {
                 let Figure { unit, better, precision, .. } = row.figure;
                 let unit = if unit.is_empty() { String::new() } else { format!(" [{unit}]") };
                 let all: Vec<_> = (0..row.samples.len()).map(|i| row.against_first(i)).collect();
-                let cells = row
-                    .samples
-                    .iter()
-                    .zip(&all)
-                    .map(|(x, &(percent, star, _))| {
-                        if x.is_empty() {
-                            return format!("{:>12}{}", "-", gain(None, false));
-                        }
-                        let value = stats::mean(x);
-                        format!("{value:12.precision$}{}", gain(percent, star))
-                    })
-                    .collect();
-                rows.push(Line::Cells(String::new(), format!("{}{unit}", row.name), cells));
+                let none = gain(None, false);
+                let mean = |(x, &(percent, star, _)): (&Vec<f64>, &(Option<f64>, bool, _))| {
+                    if x.is_empty() {
+                        return format!("{:>12}{none}", "-");
+                    }
+                    format!("{:12.precision$}{}", stats::mean(x), gain(percent, star))
+                };
+                let means = row.samples.iter().zip(&all).map(mean).collect();
+                rows.push(Line::Cells(format!("{}{unit}", row.name), means));
                 if better != Better::Neither && row.samples.iter().any(|x| x.len() > 1) {
-                    let cells = row
-                        .samples
-                        .iter()
-                        .map(|x| {
-                            let sd = stats::stddev(x);
-                            format!("{sd:12.precision$}{}", gain(None, false))
-                        })
-                        .collect();
-                    rows.push(Line::Cells(String::new(), "  Stddev over seeds".into(), cells));
-                    let cells = all
-                        .iter()
-                        .map(|(_, _, p)| {
-                            let p = p.map_or("-".into(), |p| format!("{p:.4}"));
-                            format!("{p:>12}{}", gain(None, false))
-                        })
-                        .collect();
-                    rows.push(Line::Cells(String::new(), "  Welch-p".into(), cells));
+                    let stddev = |x: &Vec<f64>| format!("{:12.precision$}{none}", stats::stddev(x));
+                    let stddevs = row.samples.iter().map(stddev).collect();
+                    rows.push(Line::Cells("  Stddev over seeds".into(), stddevs));
+                    let shown = |p: Option<f64>| p.map_or("-".into(), |p| format!("{p:.4}"));
+                    let welch = all.iter().map(|a| format!("{:>12}{none}", shown(a.2))).collect();
+                    rows.push(Line::Cells("  Welch-p".into(), welch));
                 }
             }
         }
         let headers = self.columns.iter().map(|c| header(c)).collect();
         Grid { headers, rows }.draw(width)
-    }
-}
-
-/// In one block, however wide.
-impl fmt::Display for ComparisonTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_text(usize::MAX))
     }
 }

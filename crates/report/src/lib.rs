@@ -4,9 +4,9 @@
 //! figures come from. Each type has a text form for people (`Display` or a
 //! function that takes a width) and a JSON form with stable field names.
 //!
-//! Reading order: [`stats`], [`MeasuredTable`] (mmtests' layout),
-//! [`ComparisonTable`] (`homenode replay`), [`heat_picture`], [`Caption`],
-//! [`Report`], [`Reproduction`] (`homenode reproduce`), [`Advice`] (`homenode advise`).
+//! Reading order: [`stats`], [`ComparisonTable`] (mmtests' layout; `homenode replay`),
+//! [`heat_picture`], [`Caption`], [`Report`], [`Reproduction`] (`homenode reproduce`),
+//! [`Advice`] (`homenode advise`).
 #![forbid(unsafe_code)]
 
 pub mod stats;
@@ -15,7 +15,6 @@ mod advise;
 mod caption;
 mod cell;
 mod comparison;
-mod measured;
 mod merge;
 mod observe;
 mod picture;
@@ -27,7 +26,6 @@ pub use advise::{
 pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{Compared, ComparisonTable, Figure, Section};
-pub use measured::{Mean, MeasuredTable, Series, SeriesStats};
 pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use observe::{ObserveOrder, ObserveTable};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};

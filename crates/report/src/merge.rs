@@ -231,35 +231,28 @@ impl MergeEstimate {
             "pid", "name", "pages", "zero", "volatile", "mergeable", "part saved"
         );
         for p in &self.processes {
+            let ProcessSaving { pid, name, pages_scanned, zero, volatile, mergeable, .. } = p;
+            let saved = size(p.saved_bytes);
+            let ended = p.ended.map_or(String::new(), |e| format!("  {}", word(e)));
             let _ = writeln!(
                 out,
-                "{:>8} {:<24} {:>10} {:>9} {:>9} {:>10} {:>12}{}",
-                p.pid,
-                p.name,
-                p.pages_scanned,
-                p.zero,
-                p.volatile,
-                p.mergeable,
-                size(p.saved_bytes),
-                p.ended.map_or(String::new(), |e| format!("  {}", word(e)))
+                "{pid:>8} {name:<24} {pages_scanned:>10} {zero:>9} {volatile:>9} {mergeable:>10} {saved:>12}{ended}"
             );
         }
         for note in &self.notes {
             let _ = write!(out, "\nnote: {note}");
         }
+        let MergeLooks { first_seconds, pages_spared, max_page_sharing, .. } = self.looks;
+        let zero_pages = u8::from(self.looks.use_zero_pages);
+        let second = self.looks.second_seconds.map_or(String::new(), |s| format!(" and {s:.2} s"));
+        let read = count(self.looks.pages_read, "page", "pages");
+        let spared = match pages_spared {
+            0 => String::new(),
+            n => format!(" and spared {n}"),
+        };
         let _ = write!(
             out,
-            "\nmax_page_sharing {}, use_zero_pages {}; looked for {:.2} s{}, read {}{}; tables took {}\n\n{}\n",
-            self.looks.max_page_sharing,
-            u8::from(self.looks.use_zero_pages),
-            self.looks.first_seconds,
-            self.looks.second_seconds.map_or(String::new(), |s| format!(" and {s:.2} s")),
-            count(self.looks.pages_read, "page", "pages"),
-            if self.looks.pages_spared > 0 {
-                format!(" and spared {}", self.looks.pages_spared)
-            } else {
-                String::new()
-            },
+            "\nmax_page_sharing {max_page_sharing}, use_zero_pages {zero_pages}; looked for {first_seconds:.2} s{second}, read {read}{spared}; tables took {}\n\n{}\n",
             size(self.looks.table_bytes),
             self.advice
         );

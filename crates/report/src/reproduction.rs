@@ -124,37 +124,24 @@ impl Surface {
     /// The surface as text, with a sentence on where the seed's figure lies.
     pub fn to_text(&self, width: usize) -> String {
         let headers = self.columns.iter().map(|c| (c.clone(), String::new())).collect();
-        let rows = self
-            .rows
-            .iter()
-            .zip(&self.cells)
-            .map(|(name, cells)| {
-                let cells = cells
-                    .iter()
-                    .map(|v| {
-                        let star = self.seed.is_some_and(|seed| *v >= seed);
-                        format!("{v:8.*}{}", self.digits, if star { "*" } else { " " })
-                    })
-                    .collect();
-                Line::Cells(String::new(), name.clone(), cells)
-            })
-            .collect();
+        let cell = |v: &f64| {
+            let star = self.seed.is_some_and(|seed| *v >= seed);
+            format!("{v:8.*}{}", self.digits, if star { "*" } else { " " })
+        };
+        let rows = self.rows.iter().zip(&self.cells);
+        let row = |(name, cells): (&String, &Vec<f64>)| {
+            Line::Cells(name.clone(), cells.iter().map(cell).collect())
+        };
+        let rows = rows.map(row).collect();
         let mut out = format!("{}\n", self.title);
         out.push_str(&Grid { headers, rows }.draw(width));
         let Some(seed) = self.seed else { return out };
         out.push_str(&format!("* {seed:.1} and above."));
-        let places: Vec<String> = self
-            .crossings()
-            .into_iter()
-            .map(|(column, row)| {
-                format!(
-                    "between {} and {} ({})",
-                    self.rows[row - 1],
-                    self.rows[row],
-                    self.columns[column]
-                )
-            })
-            .collect();
+        let place = |(column, row): (usize, usize)| {
+            let (before, here) = (&self.rows[row - 1], &self.rows[row]);
+            format!("between {before} and {here} ({})", self.columns[column])
+        };
+        let places: Vec<String> = self.crossings().into_iter().map(place).collect();
         if places.is_empty() {
             out.push_str(" It lies between no two rows.\n");
         } else {
@@ -201,26 +188,17 @@ impl Reproduction {
 
     fn beside(&self, width: usize) -> String {
         let number = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.*}", self.digits));
-        let rows = self
-            .rows
-            .iter()
-            .map(|r| {
-                let verdict = match r.pass {
-                    None => "",
-                    Some(true) => "holds",
-                    Some(false) => "FAILS",
-                };
-                let cells = [
-                    number(r.seed),
-                    number(Some(r.ours)),
-                    number(Some(r.sd)),
-                    number(r.low),
-                    number(r.high),
-                    verdict.to_owned(),
-                ];
-                Line::Cells(String::new(), r.row.clone(), cells.to_vec())
-            })
-            .collect();
+        let row = |r: &Reproduced| {
+            let verdict = match r.pass {
+                None => "",
+                Some(true) => "holds",
+                Some(false) => "FAILS",
+            };
+            let numbers = [r.seed, Some(r.ours), Some(r.sd), r.low, r.high].map(number);
+            let cells = numbers.into_iter().chain([verdict.to_owned()]);
+            Line::Cells(r.row.clone(), cells.collect())
+        };
+        let rows = self.rows.iter().map(row).collect();
         let headers = ["seed", "ours", "Stddev", "from", "to", ""]
             .map(|h| (h.to_owned(), String::new()))
             .to_vec();

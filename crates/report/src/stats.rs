@@ -12,11 +12,6 @@ pub fn mean(x: &[f64]) -> f64 {
     x.iter().sum::<f64>() / x.len() as f64
 }
 
-/// Harmonic mean, as mmtests takes for throughputs; NaN of nothing, 0 if a sample is 0.
-pub fn harmonic_mean(x: &[f64]) -> f64 {
-    x.len() as f64 / x.iter().map(|v| 1.0 / v).sum::<f64>()
-}
-
 /// Standard deviation of a sample (n − 1); 0 of fewer than two.
 pub fn stddev(x: &[f64]) -> f64 {
     if x.len() < 2 {
@@ -36,17 +31,6 @@ pub fn population_percent(x: &[f64]) -> f64 {
         return 0.0;
     }
     (x.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / x.len() as f64).sqrt() / m * 100.0
-}
-
-/// The best `percent` of the samples, at least one: the lowest, or the highest.
-pub fn best(x: &[f64], percent: usize, lowest: bool) -> Vec<f64> {
-    let mut sorted = x.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    if !lowest {
-        sorted.reverse();
-    }
-    sorted.truncate((x.len() * percent / 100).max(1));
-    sorted
 }
 
 /// mmtests' rule of today: a difference of means beyond 1.96·(sd1 + sd2),
@@ -142,11 +126,8 @@ mod tests {
     #[test]
     fn means_and_deviation() {
         near(mean(&[1.0, 2.0, 6.0]), 3.0);
-        near(harmonic_mean(&[1.0, 2.0, 4.0]), 12.0 / 7.0);
         near(stddev(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]), (32.0f64 / 7.0).sqrt());
         near(stddev(&[3.0]), 0.0);
-        assert_eq!(best(&[5.0, 1.0, 4.0, 2.0, 3.0], 95, true), [1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(best(&[5.0, 1.0], 95, false), [5.0]);
         assert!(mean(&[]).is_nan());
     }
 

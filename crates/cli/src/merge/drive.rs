@@ -2,7 +2,7 @@
 
 mod show;
 
-use crate::restore;
+use crate::{program, restore};
 use anyhow::{Context, Result, bail};
 use clap::ArgGroup;
 use homenode_core::ksm::pace::{Goal, LEAST_BENEFIT};
@@ -13,7 +13,6 @@ use show::Shower;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -201,14 +200,9 @@ fn drive(args: &Args, place: &Place, goal: Goal) -> Result<u8> {
 
 /// The program's code, or what a shell makes of a signal.
 fn code(outcome: &Outcome) -> u8 {
-    let of_signal = |signal: i32| 128u8.saturating_add(u8::try_from(signal).unwrap_or(0));
     match (outcome.ended, outcome.signal) {
-        (Some(status), _) => match (status.code(), status.signal()) {
-            (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
-            (None, Some(signal)) => of_signal(signal),
-            (None, None) => u8::MAX,
-        },
-        (None, Some(signal)) => of_signal(signal),
+        (Some(status), _) => program::of_status(status),
+        (None, Some(signal)) => program::of_signal(signal),
         (None, None) if outcome.restored.journal.is_some() => 3,
         (None, None) => 0,
     }

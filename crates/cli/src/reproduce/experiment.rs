@@ -1,18 +1,69 @@
-//! What experiments have in common: points that are run once each, and constants that are
-//! moved one at a time, to see what signs and order hang on.
+//! What experiments have in common: scales, points that are run once each, and constants that
+//! are moved one at a time, to see what signs and order hang on.
 //!
 //! *Elasticity* of a figure g: (g(+20 %) − g(−20 %)) / (0.4 · g). A gain of 50 % that
 //! becomes 45 and 55 has (55 − 45) / (0.4 · 50) = 0.5.
 
+use super::Asked;
 use super::vary::{Vary, What};
 use crate::parallel;
 use crate::progress::Progress;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use homenode_core::topology::Machine;
 use homenode_core::units::count;
-use homenode_report::Surface;
+use homenode_report::{Conclusion, Surface};
+use homenode_sim::{ProcessFigures, Simulation};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// At which scales an experiment is run, and how often.
+pub(super) struct Scales {
+    /// The table's scale, and the one at which signs and order are checked again.
+    pub(super) factors: [u64; 2],
+    /// Seeds at each of them.
+    pub(super) seeds: [u64; 2],
+    /// Scale of what is run beside the table: surfaces and moved constants.
+    pub(super) moved: u64,
+}
+
+/// Beyond this a handful of pages is left of what matters.
+const FACTOR_MAX: u64 = 4096;
+
+impl Scales {
+    /// As they are asked for.
+    ///
+    /// * `down` – from this scale on the other one is the larger experiment.
+    /// * `little` – what is said of a scale beyond the largest.
+    pub(super) fn asked(mut self, asked: &Asked<'_>, down: u64, little: &str) -> Result<Self> {
+        if let Some(scale) = asked.scale {
+            if scale > FACTOR_MAX {
+                bail!("--scale {scale}: {little}; the largest factor is {FACTOR_MAX}");
+            }
+            self.factors = [scale, if scale >= down { scale / 2 } else { scale * 4 }];
+            // What is run at a smaller scale stays there.
+            self.moved = self.moved.max(scale);
+        }
+        if let Some(seeds) = asked.seeds {
+            self.seeds = [seeds; 2];
+        }
+        Ok(self)
+    }
+}
+
+/// The processes of a simulation in which nothing has gone wrong.
+///
+/// # Errors
+/// The simulation's own; a process that was killed.
+pub(super) fn processes(sim: &Simulation) -> Result<Vec<ProcessFigures>> {
+    if let Some(e) = sim.error() {
+        bail!("{e}");
+    }
+    let all = sim.processes();
+    if let Some((process, why)) = all.iter().find_map(|p| Some((p, p.killed.as_ref()?))) {
+        bail!("{} was killed: {why}", process.name);
+    }
+    Ok(all)
+}
 
 /// What all runs of an experiment have in common.
 pub(super) trait Bench: Sync {
@@ -46,9 +97,13 @@ impl<'a, B: Bench> Runs<'a, B> {
     /// Runs those of the points that haven't been.
     ///
     /// * `what` – what is said meanwhile.
-    pub(super) fn ensure(&mut self, what: &str, points: &[B::Point]) -> Result<()> {
+    pub(super) fn ensure(
+        &mut self,
+        what: &str,
+        points: impl IntoIterator<Item = B::Point>,
+    ) -> Result<()> {
         let new: BTreeSet<B::Point> =
-            points.iter().filter(|p| !self.done.contains_key(p)).copied().collect();
+            points.into_iter().filter(|p| !self.done.contains_key(p)).collect();
         let mut new: Vec<B::Point> = new.into_iter().collect();
         new.sort_by_key(B::length);
         let progress = Progress::new(new.len() as u64);
@@ -63,6 +118,27 @@ impl<'a, B: Bench> Runs<'a, B> {
             self.done.insert(p, result.with_context(|| format!("{what}, {}", B::label(&p)))?);
         }
         Ok(())
+    }
+
+    /// Moves each of the constants down and up, and none.
+    ///
+    /// * `points` – what is run, `figures` – what is then looked at.
+    pub(super) fn move_each<F: Figures>(
+        &mut self,
+        constants: &[What],
+        machine: &Machine,
+        points: impl Fn(Option<Vary>) -> Vec<B::Point>,
+        figures: impl Fn(&Self, Option<Vary>) -> F,
+    ) -> Result<Sensitivity<F>> {
+        let all = Vary::each(constants);
+        let varied = all.iter().copied().map(Some).chain([None]);
+        self.ensure("constants moved", varied.flat_map(points))?;
+        let moved = all.into_iter().map(|vary| Moved {
+            name: vary.what.name(machine),
+            percent: vary.percent,
+            figures: figures(self, Some(vary)),
+        });
+        Ok(Sensitivity { nominal: figures(self, None), moved: moved.collect() })
     }
 }
 
@@ -90,18 +166,46 @@ pub(super) struct Moved<F> {
     pub(super) figures: F,
 }
 
-/// What is wrong with constants moved, and how many constants these are.
-pub(super) fn wrong_of<F: Figures>(moved: &[Moved<F>]) -> (Vec<String>, usize) {
-    let of = |m: &Moved<F>| -> Vec<String> {
-        let say = |w| format!("{} {:+} %: {w}", m.name, m.percent);
-        m.figures.wrong().into_iter().map(say).collect()
-    };
-    let names: BTreeSet<&str> = moved.iter().map(|m| m.name.as_str()).collect();
-    (moved.iter().flat_map(of).collect(), names.len())
+impl<F: Figures> Moved<F> {
+    /// What is wrong with signs and order then.
+    fn wrong(&self) -> impl Iterator<Item = String> {
+        self.figures.wrong().into_iter().map(|w| format!("{:+} %: {w}", self.percent))
+    }
+}
+
+/// The conclusion that something is so at all scales and with each of the constants moved.
+///
+/// * `at_scales` – what is wrong, by scale.
+pub(super) fn everywhere<F: Figures>(
+    what: &str,
+    at_scales: impl Iterator<Item = (u64, Vec<String>)>,
+    moved: &[Moved<F>],
+) -> Conclusion {
+    let (mut wrong, mut scales) = (Vec::new(), Vec::new());
+    for (factor, found) in at_scales {
+        wrong.extend(found.into_iter().map(|w| format!("at 1:{factor}: {w}")));
+        scales.push(format!("1:{factor}"));
+    }
+    for m in moved {
+        wrong.extend(m.wrong().map(|w| format!("{} {w}", m.name)));
+    }
+    let constants: BTreeSet<&str> = moved.iter().map(|m| m.name.as_str()).collect();
+    let text = format!(
+        "{what} at two scales ({}) and with each of {} constants moved by ±20 %",
+        scales.join(", "),
+        constants.len()
+    );
+    conclusion(&text, wrong)
+}
+
+/// A conclusion that holds where nothing is wrong.
+pub(super) fn conclusion(text: &str, wrong: Vec<String>) -> Conclusion {
+    let holds = wrong.is_empty();
+    Conclusion { text: format!("{text}{}.", because(wrong)), holds }
 }
 
 /// The first few of what is wrong, behind a colon.
-pub(super) fn because(mut wrong: Vec<String>) -> String {
+fn because(mut wrong: Vec<String>) -> String {
     if wrong.is_empty() {
         return String::new();
     }
@@ -117,16 +221,11 @@ pub(super) fn named(mut all: Vec<What>, machine: &Machine, names: &[&str]) -> Ve
     all
 }
 
-/// Each constant moved down and up, and none.
-pub(super) fn each_moved(constants: &[What]) -> Vec<Option<Vary>> {
-    Vary::each(constants).into_iter().map(Some).chain([None]).collect()
-}
-
 /// Figures with constants moved.
 pub(super) struct Sensitivity<F> {
     /// With none moved.
     pub(super) nominal: F,
-    /// By constant, moved down and up.
+    /// By constant, moved down and then up.
     pub(super) moved: Vec<Moved<F>>,
 }
 
@@ -140,41 +239,20 @@ struct Line<'a> {
 }
 
 impl<F: Figures> Sensitivity<F> {
-    /// Of points that have been run.
-    pub(super) fn of(
-        constants: &[What],
-        machine: &Machine,
-        figures: impl Fn(Option<Vary>) -> F,
-    ) -> Self {
-        let moved = Vary::each(constants).into_iter().map(|vary| Moved {
-            name: vary.what.name(machine),
-            percent: vary.percent,
-            figures: figures(Some(vary)),
-        });
-        Self { nominal: figures(None), moved: moved.collect() }
-    }
-
     /// By constant, the most elastic first.
-    fn lines(&self) -> Vec<Line<'_>> {
-        let mut by_name: BTreeMap<&str, Line<'_>> = BTreeMap::new();
-        for m in &self.moved {
-            let line = by_name.entry(&m.name).or_insert_with(|| Line {
-                name: &m.name,
-                figures: [f64::NAN; 2],
-                elasticity: f64::NAN,
-                most: 0.0,
-                wrong: Vec::new(),
-            });
-            line.figures[usize::from(m.percent > 0)] = m.figures.figure();
-            line.most = line.most.max(m.figures.most());
-            let wrong = m.figures.wrong();
-            line.wrong.extend(wrong.into_iter().map(|w| format!("{:+} %: {w}", m.percent)));
-        }
-        let mut lines: Vec<Line<'_>> = by_name.into_values().collect();
-        for line in &mut lines {
-            let [down, up] = line.figures;
-            line.elasticity = (up - down) / (0.4 * self.nominal.figure());
-        }
+    fn lines<'s>(&'s self) -> Vec<Line<'s>> {
+        let line = |both: &'s [Moved<F>]| {
+            let [down, up] = [0, 1].map(|i| both[i].figures.figure());
+            Line {
+                name: &both[0].name,
+                figures: [down, up],
+                elasticity: (up - down) / (0.4 * self.nominal.figure()),
+                most: both.iter().map(|m| m.figures.most()).fold(0.0, f64::max),
+                wrong: both.iter().flat_map(Moved::wrong).collect(),
+            }
+        };
+        let mut lines: Vec<Line<'_>> = self.moved.chunks_exact(2).map(line).collect();
+        lines.sort_by_key(|l| l.name);
         lines.sort_by(|x, y| y.elasticity.abs().total_cmp(&x.elasticity.abs()));
         lines
     }

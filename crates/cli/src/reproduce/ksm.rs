@@ -17,7 +17,7 @@ mod sensitivity;
 mod tests;
 
 use super::Asked;
-use super::experiment::Runs;
+use super::experiment::{Runs, Scales};
 use anyhow::{Result, bail};
 use homenode_report::{
     Better, Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
@@ -33,17 +33,10 @@ type Get = fn(&GuestFigures) -> f64;
 
 /// The seed's table: nodes, deviation in per cent with merge_across_nodes 1 and 0.
 const SEED: [(usize, f64, f64); 3] = [(2, judge::SEED_TWO, 1.0), (4, 1.6, 0.32), (8, 1.7, 0.018)];
-/// Beyond this the image is a handful of pages.
-const FACTOR_MAX: u64 = 4096;
 
 /// What is run.
 struct Plan {
-    /// The table's scale, and the one at which signs and order are checked again.
-    factors: [u64; 2],
-    /// Seeds at each of them.
-    seeds: [u64; 2],
-    /// Scale of the moved constants.
-    moved: u64,
+    scales: Scales,
     /// Shares that are swept, in thousandths.
     shares: &'static [u64],
 }
@@ -53,30 +46,14 @@ impl Plan {
         if asked.machine.is_some() {
             bail!("--machine: ksm runs on three machines of its own, with 2, 4 and 8 nodes");
         }
-        let mut plan = if asked.quick {
-            Self { factors: [512, 1024], seeds: [2, 1], moved: 1024, shares: &[25, 100, 400] }
+        let (scales, shares): (_, &[u64]) = if asked.quick {
+            (Scales { factors: [512, 1024], seeds: [2, 1], moved: 1024 }, &[25, 100, 400])
         } else {
-            Self {
-                factors: [64, 256],
-                seeds: [3, 2],
-                moved: 1024,
-                shares: &[10, 25, 50, 100, 200, 400, 800],
-            }
+            let shares = &[10, 25, 50, 100, 200, 400, 800];
+            (Scales { factors: [64, 256], seeds: [3, 2], moved: 1024 }, shares)
         };
-        if let Some(scale) = asked.scale {
-            if scale > FACTOR_MAX {
-                bail!(
-                    "--scale {scale}: of guests that small no share can be merged that means \
-                     anything; the largest factor is {FACTOR_MAX}"
-                );
-            }
-            plan.factors = [scale, if scale >= 1024 { scale / 2 } else { scale * 4 }];
-            plan.moved = plan.moved.max(scale);
-        }
-        if let Some(seeds) = asked.seeds {
-            plan.seeds = [seeds; 2];
-        }
-        Ok(plan)
+        let little = "of guests that small no share can be merged that means anything";
+        Ok(Self { scales: scales.asked(asked, 1024, little)?, shares })
     }
 }
 
@@ -126,10 +103,10 @@ pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
 
 fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let mut runs = Runs::new(bench, jobs);
-    let [seeds, seeds_again] = plan.seeds;
-    let [main, again] = plan.factors.map(base);
+    let [seeds, seeds_again] = plan.scales.seeds;
+    let [main, again] = plan.scales.factors.map(base);
     let points = plan.shares.iter().flat_map(|&share| each(bench, Point { share, ..main }, seeds));
-    runs.ensure("shares", &points.collect::<Vec<_>>())?;
+    runs.ensure("shares", points)?;
     let sweep: Vec<ByNodes> =
         plan.shares.iter().map(|&share| runs.row(&Point { share, ..main }, seeds)).collect();
 
@@ -139,13 +116,12 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     // Where it arises nowhere, the table is made in the middle, and a conclusion says so.
     let share = found.map_or(plan.shares[plan.shares.len() / 2], |s| s.round() as u64);
     let (main, again) = (Point { share, ..main }, Point { share, ..again });
-    runs.ensure("the table's share", &each(bench, main, seeds))?;
-    runs.ensure("the other scale", &each(bench, again, seeds_again))?;
+    runs.ensure("the table's share", each(bench, main, seeds))?;
+    runs.ensure("the other scale", each(bench, again, seeds_again))?;
     let apart = Unmerge::ALL.map(|unmerge| Point { unmerge: Some(unmerge), ..main });
-    let on_all = |p: &Point| bench.machines.keys().map(|&nodes| Point { nodes, ..*p }).collect();
-    let points: Vec<Point> = apart.iter().flat_map::<Vec<Point>, _>(on_all).collect();
-    runs.ensure("unmerged", &points)?;
-    let at = Point { factor: plan.moved, ..main };
+    let on_all = |p: Point| bench.machines.keys().map(move |&nodes| Point { nodes, ..p });
+    runs.ensure("unmerged", apart.into_iter().flat_map(on_all))?;
+    let at = Point { factor: plan.scales.moved, ..main };
     let moved = sensitivity::run(&mut runs, at, &sensitivity::most_elastic(bench))?;
     let moved_surface = sensitivity::surface(&moved, at);
 
@@ -166,7 +142,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
             table(&runs, &main, seeds),
         )],
         surfaces: vec![
-            surface(&findings.sweep),
+            deviations(&findings.sweep),
             saved(&findings.sweep),
             unmerged(&runs, &apart),
             moved_surface,
@@ -197,29 +173,26 @@ fn cells(rows: &[ByNodes], get: fn(&Way) -> f64) -> Vec<Vec<f64>> {
     rows.iter().map(one).collect()
 }
 
-/// Deviation by share, nodes and knob.
-fn surface(sweep: &[ByNodes]) -> Surface {
+/// A figure by share, nodes and knob.
+fn surface(sweep: &[ByNodes], title: &str, get: fn(&Way) -> f64, digits: usize) -> Surface {
     Surface {
-        title: "deviation of the guests' access times [%] by share of merged pages, nodes and \
-                merge_across_nodes"
-            .into(),
+        title: title.to_owned(),
         rows: sweep.iter().map(|r| percent(r.share)).collect(),
         columns: columns(sweep.first()),
-        cells: cells(sweep, |w| w.deviation),
-        seed: Some(judge::SEED_TWO),
-        digits: 3,
+        cells: cells(sweep, get),
+        seed: None,
+        digits,
     }
 }
 
+fn deviations(sweep: &[ByNodes]) -> Surface {
+    let title = "deviation of the guests' access times [%] by share of merged pages, nodes and \
+                 merge_across_nodes";
+    Surface { seed: Some(judge::SEED_TWO), ..surface(sweep, title, |w| w.deviation, 3) }
+}
+
 fn saved(sweep: &[ByNodes]) -> Surface {
-    Surface {
-        title: "memory saved [% of all guests'], likewise".into(),
-        rows: sweep.iter().map(|r| percent(r.share)).collect(),
-        columns: columns(sweep.first()),
-        cells: cells(sweep, |w| w.saved),
-        seed: None,
-        digits: 2,
-    }
+    surface(sweep, "memory saved [% of all guests'], likewise", |w| w.saved, 2)
 }
 
 /// Where the image's pages lie once they are unmerged, and how fast they then are.
@@ -255,18 +228,16 @@ const fn search(name: &'static str, about: &'static str) -> Figure {
     Figure::new(name, "", Better::Lower, 2, about)
 }
 
+const DEVIATION: Figure =
+    Figure::new("deviation", "%", Better::Lower, 3, "of the guests' access times, by their mean");
+const SAVED: Figure =
+    Figure::new("memory saved, of all guests'", "%", Better::Higher, 2, "what merging saves");
+const KSMD: Figure =
+    Figure::new("ksmd, of one CPU", "‰", Better::Neither, 1, "while access times are taken");
+
 /// What the table shows, by number of nodes.
 const FIGURES: [(Figure, Get); 9] = [
-    (
-        Figure::new(
-            "deviation",
-            "%",
-            Better::Lower,
-            3,
-            "of the guests' access times, by their mean",
-        ),
-        GuestFigures::deviation,
-    ),
+    (DEVIATION, GuestFigures::deviation),
     (nanoseconds("access, mean of the guests", "mean time of an access"), |o| {
         stats::mean(&o.times)
     }),
@@ -276,10 +247,7 @@ const FIGURES: [(Figure, Get); 9] = [
     (nanoseconds("access, farthest guest", "the same of the slowest guest"), |o| {
         o.times.iter().copied().fold(0.0, f64::max)
     }),
-    (
-        Figure::new("memory saved, of all guests'", "%", Better::Higher, 2, "what merging saves"),
-        GuestFigures::saved_percent,
-    ),
+    (SAVED, GuestFigures::saved_percent),
     (search("comparisons of a search", "mean depth of ksmd's trees"), GuestFigures::each_search),
     (search("comparisons of a search of a stable tree", "of merged pages"), |o| {
         o.each_search_of(0)
@@ -287,26 +255,19 @@ const FIGURES: [(Figure, Get); 9] = [
     (search("comparisons of a search of an unstable tree", "of candidates"), |o| {
         o.each_search_of(1)
     }),
-    (
-        Figure::new("ksmd, of one CPU", "‰", Better::Neither, 1, "while access times are taken"),
-        |o| o.ksmd,
-    ),
+    (KSMD, |o| o.ksmd),
 ];
 
 /// What is behind the deviations, at the table's share.
 fn table(runs: &Runs<'_, Bench>, p: &Point, seeds: u64) -> ComparisonTable {
-    let section = |(figure, get): &(Figure, Get)| Section {
-        title: figure.name.to_owned(),
-        figures: runs
-            .bench
-            .machines
-            .keys()
-            .map(|&nodes| {
-                let of = |across| runs.samples(&Point { nodes, across, ..*p }, seeds, get);
-                let row = figure.compared([true, false].map(of).to_vec());
-                Compared { name: format!("{nodes} nodes"), ..row }
-            })
-            .collect(),
+    let section = |(figure, get): &(Figure, Get)| {
+        let row = |&nodes: &usize| {
+            let of = |across| runs.samples(&Point { nodes, across, ..*p }, seeds, get);
+            let row = figure.compared([true, false].map(of).to_vec());
+            Compared { name: format!("{nodes} nodes"), ..row }
+        };
+        let figures = runs.bench.machines.keys().map(row).collect();
+        Section { title: figure.name.to_owned(), figures }
     };
     ComparisonTable {
         columns: vec!["across-1".into(), "across-0".into()],
@@ -341,7 +302,7 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, p: &Point) -> Caption {
         kernel: "Linux 3.8 with the seed's series; ksmd as it boots, 100 pages every 20 ms".into(),
         scales: vec![Scale { what: "memory".into(), factor: p.factor }],
         loops: 1,
-        seeds: (1..=plan.seeds[0]).collect(),
+        seeds: (1..=plan.scales.seeds[0]).collect(),
         notes: vec![
             "the share of merged pages is read off the surface: the seed does not give it; its \
              2 nodes, merge_across_nodes=1 agree by that choice and by nothing else"

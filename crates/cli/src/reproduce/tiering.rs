@@ -24,9 +24,9 @@ mod sensitivity;
 mod tests;
 
 use super::Asked;
-use super::experiment::Runs;
+use super::experiment::{Runs, Scales};
 use crate::figures::counter;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use homenode_report::{
     Better, Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Scale, Section,
     Surface, stats,
@@ -34,6 +34,7 @@ use homenode_report::{
 use homenode_sim::vmstat::Item;
 use judge::{Beside, Findings, Gains, Neighbour};
 use run::{Bench, Kernel, Point, Scored, TOUCHES, Width};
+use std::ops::RangeInclusive;
 
 pub(super) use sensitivity::table as sensitivity;
 
@@ -42,13 +43,7 @@ const SEED_GAIN: f64 = 95.9;
 
 /// What is run.
 struct Plan {
-    /// The table's scale, and the one at which signs and order are checked again.
-    factors: [u64; 2],
-    /// Seeds at each of them.
-    seeds: [u64; 2],
-    /// Scales of the surface and of the moved constants.
-    surface: u64,
-    moved: u64,
+    scales: Scales,
     /// Maps in hundredths of the fast node.
     percents: &'static [u64],
     /// The same at the second scale.
@@ -61,46 +56,28 @@ impl Plan {
     fn new(asked: &Asked<'_>) -> Result<Self> {
         let mut plan = if asked.quick {
             Self {
-                factors: [256, 512],
-                surface: 1024,
-                moved: 1024,
+                scales: Scales { factors: [256, 512], seeds: [2, 1], moved: 1024 },
                 percents: &[200, 300, 800],
                 percents_again: &[300],
                 widths: &[24, 12, 6],
-                seeds: [2, 1],
             }
         } else {
             Self {
-                factors: [64, 256],
-                surface: 256,
-                moved: 256,
+                scales: Scales { factors: [64, 256], seeds: [3, 2], moved: 256 },
                 percents: &[125, 150, 200, 300, 400, 600, 800],
                 percents_again: &[125, 200, 300, 800],
                 widths: &[24, 18, 12, 8, 6],
-                seeds: [3, 2],
             }
         };
-        if let Some(scale) = asked.scale {
-            if scale > FACTOR_MAX {
-                bail!(
-                    "--scale {scale}: a fast node of so little memory means nothing; the largest factor is {FACTOR_MAX}"
-                );
-            }
-            let again = if scale >= 512 { scale / 2 } else { scale * 4 };
-            // What is run at a smaller scale stays there.
-            plan.factors = [scale, again];
-            plan.surface = plan.surface.max(scale);
-            plan.moved = plan.moved.max(scale);
-        }
-        if let Some(seeds) = asked.seeds {
-            plan.seeds = [seeds; 2];
-        }
+        let little = "a fast node of so little memory means nothing";
+        plan.scales = plan.scales.asked(asked, 512, little)?;
         Ok(plan)
     }
+    /// Seeds of the table.
+    fn seeds(&self) -> RangeInclusive<u64> {
+        1..=self.scales.seeds[0]
+    }
 }
-
-/// Beyond this the marks of the fast node are a handful of pages.
-const FACTOR_MAX: u64 = 4096;
 
 impl Runs<'_, Bench> {
     fn get(&self, p: &Point) -> &Scored {
@@ -163,19 +140,18 @@ fn base(factor: u64) -> Point {
 
 fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let mut runs = Runs::new(bench, jobs);
-    let [seeds, seeds_again] = plan.seeds;
-    let [base, again] = plan.factors.map(base);
+    let [seeds, seeds_again] = plan.scales.seeds;
+    let [base, again] = plan.scales.factors.map(base);
 
-    let points = plan
-        .percents
-        .iter()
-        .flat_map(|&percent| each(Point { percent, ..base }, &bench.kernels(), seeds));
-    runs.ensure("working sets", &points.collect::<Vec<_>>())?;
+    let percents = plan.percents.iter();
+    let points =
+        percents.flat_map(|&percent| each(Point { percent, ..base }, &bench.kernels(), seeds));
+    runs.ensure("working sets", points)?;
     let points = plan
         .percents_again
         .iter()
         .flat_map(|&percent| each(Point { percent, ..again }, &Kernel::GAINS, seeds_again));
-    runs.ensure("working sets at the other scale", &points.collect::<Vec<_>>())?;
+    runs.ensure("working sets at the other scale", points)?;
     let gains = vec![
         gains(&runs, base, plan.percents, seeds),
         gains(&runs, again, plan.percents_again, seeds_again),
@@ -185,14 +161,13 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let beside = |p: Point| Point { percent: best, neighbour: true, ..p };
     let mut points = each(beside(base), &Kernel::BESIDE, seeds);
     points.extend(each(beside(again), &Kernel::BESIDE, seeds_again));
-    runs.ensure("beside the neighbour", &points)?;
+    runs.ensure("beside the neighbour", points)?;
 
-    let cells = surface_points(plan, Point { factor: plan.surface, percent: best, ..base });
-    let points: Vec<Point> =
-        cells.iter().flatten().flat_map(|&p| each(p, &[Kernel::Off, Kernel::B], 1)).collect();
-    runs.ensure("widths and first touch", &points)?;
+    let cells = surface_points(plan, Point { factor: plan.scales.moved, percent: best, ..base });
+    let points = cells.iter().flatten().flat_map(|&p| each(p, &[Kernel::Off, Kernel::B], 1));
+    runs.ensure("widths and first touch", points)?;
 
-    let at = Point { factor: plan.moved, ..beside(base) };
+    let at = Point { factor: plan.scales.moved, ..beside(base) };
     let constants = sensitivity::most_elastic(bench);
     let moved = sensitivity::run(&mut runs, at, &constants)?;
     let moved_surface = sensitivity::surface(&moved, at);
@@ -246,7 +221,7 @@ fn surface(runs: &Runs<'_, Bench>, plan: &Plan, cells: &[Vec<Point>], best: u64)
         title: format!(
             "gain of mode 2/b over off [%] by width and first touch; map {} of DRAM, 1:{}",
             times(best),
-            plan.surface
+            plan.scales.moved
         ),
         rows: plan.widths.iter().map(|n| format!("deviation 1/{n} of the map")).collect(),
         columns: TOUCHES.map(|t| t.1.to_owned()).to_vec(),
@@ -263,42 +238,36 @@ fn times(percent: u64) -> String {
 /// How a figure is taken from a run.
 type Get = fn(&Scored) -> f64;
 
-/// Figures by the size of the map.
-const BY_SET: [(Figure, Get); 4] = [
-    (
-        Figure::new(
-            "score by size of the map",
-            "M/s",
-            Better::Higher,
-            2,
-            "accesses a second after the first touch",
-        ),
-        |o| o.score / 1e6,
-    ),
-    (
-        Figure::new("accesses in DRAM", "%", Better::Neither, 1, "share of these in the fast tier"),
-        |o| o.fast * 100.0,
-    ),
-    (Figure::count("pages promoted", "pages that came to the fast tier"), |o| o.promoted as f64),
-    (
-        Figure::new(
-            "run until 95 % of its last third's score",
-            "%",
-            Better::Neither,
-            0,
-            "how long tiering takes to get there",
-        ),
-        |o| o.ramp * 100.0,
-    ),
-];
+const fn rate(name: &'static str, about: &'static str) -> Figure {
+    Figure::new(name, "M/s", Better::Higher, 2, about)
+}
+
+const fn share(name: &'static str, digits: usize, about: &'static str) -> Figure {
+    Figure::new(name, "%", Better::Neither, digits, about)
+}
 
 const fn latency(name: &'static str, about: &'static str) -> Figure {
     Figure::new(name, "µs", Better::Lower, 2, about)
 }
 
+const RAMP: Figure =
+    share("run until 95 % of its last third's score", 0, "how long tiering takes to get there");
+
+/// Figures by the size of the map.
+const BY_SET: [(Figure, Get); 4] = [
+    (rate("score by size of the map", "accesses a second after the first touch"), million),
+    (share("accesses in DRAM", 1, "share of these in the fast tier"), |o| o.fast * 100.0),
+    (Figure::count("pages promoted", "pages that came to the fast tier"), |o| o.promoted as f64),
+    (RAMP, |o| o.ramp * 100.0),
+];
+
+fn million(o: &Scored) -> f64 {
+    o.score / 1e6
+}
+
 /// Figures beside the neighbour.
 const BESIDE: [(Figure, Get); 7] = [
-    (Figure::new("pmbench", "M/s", Better::Higher, 2, "pmbench's score"), |o| o.score / 1e6),
+    (rate("pmbench", "pmbench's score"), million),
     (latency("allocation p50", "median of the neighbour's allocations"), |o| o.latency[0] / 1e3),
     (latency("allocation p99", "their 99th percentile"), |o| o.latency[1] / 1e3),
     (latency("allocation max", "the longest of them"), |o| o.latency[2] / 1e3),
@@ -320,7 +289,7 @@ fn tables(
         let kernels: &[Kernel] = if p.neighbour { &Kernel::BESIDE } else { &all };
         let of = |&kernel: &Kernel| {
             let done = |seed| runs.done.get(&Point { kernel, seed, ..p });
-            (1..=plan.seeds[0]).filter_map(done).map(get).collect()
+            plan.seeds().filter_map(done).map(get).collect()
         };
         kernels.iter().map(of).collect::<Vec<Vec<f64>>>()
     };
@@ -352,8 +321,9 @@ fn rows(
     beside: Point,
     f: &Findings,
 ) -> Vec<Reproduced> {
-    let gains =
-        |kernel, percent, p: Point| runs.gains(&Point { kernel, percent, ..p }, plan.seeds[0]);
+    let gains = |kernel, percent, p: Point| {
+        runs.gains(&Point { kernel, percent, ..p }, plan.scales.seeds[0])
+    };
     let best = plan.percents[f.gains[0].largest().1];
     let (low, high) = judge::LARGEST_GAIN;
     let b = gains(Kernel::B, best, base);
@@ -364,16 +334,12 @@ fn rows(
         .max_by(|x, y| stats::mean(x).total_cmp(&stats::mean(y)))
         .unwrap_or_default();
     let limit = stats::mean(&b) * judge::MODE1_SHARE;
-    let mut rows = vec![
-        Reproduced::new(
-            "largest gain of mode 2/b over off [%]",
-            Some(SEED_GAIN),
-            &b,
-            Some(low),
-            Some(high),
-        ),
-        Reproduced::new("largest gain of mode 1 over off [%]", None, &most, None, Some(limit)),
-    ];
+    let mut rows = Vec::new();
+    let mut row = |name: &str, seed, samples: &[f64], low, high| {
+        rows.push(Reproduced::new(name, seed, samples, low, high));
+    };
+    row("largest gain of mode 2/b over off [%]", Some(SEED_GAIN), &b, Some(low), Some(high));
+    row("largest gain of mode 1 over off [%]", None, &most, None, Some(limit));
     let mut shown: Vec<(String, Kernel)> =
         [("mode 2/b", Kernel::B), ("mode 2/a", Kernel::A), ("mode 2 of 6.12", Kernel::Today)]
             .map(|(name, kernel)| (name.to_owned(), kernel))
@@ -383,12 +349,12 @@ fn rows(
     shown.extend(further.map(|kernel| (runs.bench.column(kernel).replacen('-', " ", 1), kernel)));
     for &percent in plan.percents {
         for &(ref name, kernel) in &shown {
-            let row = format!("gain of {name}, map {} of DRAM [%]", times(percent));
-            rows.push(Reproduced::new(&row, None, &gains(kernel, percent, base), None, None));
+            let name = format!("gain of {name}, map {} of DRAM [%]", times(percent));
+            row(&name, None, &gains(kernel, percent, base), None, None);
         }
     }
     let samples = |kernel, get: Get| -> Vec<f64> {
-        (1..=plan.seeds[0]).map(|seed| get(runs.get(&Point { kernel, seed, ..beside }))).collect()
+        plan.seeds().map(|seed| get(runs.get(&Point { kernel, seed, ..beside }))).collect()
     };
     let figures: [(&str, Get); 3] = [
         (Item::Allocstall.name(), |o| o.allocstall as f64),
@@ -396,26 +362,22 @@ fn rows(
         ("p99 of an allocation [ns]", |o| o.latency[1]),
     ];
     for (name, get) in figures {
-        let off = stats::mean(&samples(Kernel::Off, get));
-        let (down, up) = (off * (1.0 - judge::EQUAL), off * (1.0 + judge::EQUAL));
-        let row = |kernel: &str| format!("neighbour, {kernel}: {name}");
-        rows.push(Reproduced::new(&row("off"), None, &samples(Kernel::Off, get), None, None));
+        let off = samples(Kernel::Off, get);
+        let mean = stats::mean(&off);
+        let (down, up) = (mean * (1.0 - judge::EQUAL), mean * (1.0 + judge::EQUAL));
+        row(&format!("neighbour, off: {name}"), None, &off, None, None);
         let b = samples(Kernel::B, get);
-        rows.push(Reproduced::new(&row("mode 2/b"), None, &b, Some(down), Some(up)));
-        rows.push(Reproduced::new(
-            &row("mode 2/a"),
-            None,
-            &samples(Kernel::A, get),
-            Some(up),
-            None,
-        ));
+        row(&format!("neighbour, mode 2/b: {name}"), None, &b, Some(down), Some(up));
+        let a = samples(Kernel::A, get);
+        row(&format!("neighbour, mode 2/a: {name}"), None, &a, Some(up), None);
     }
     rows
 }
 
 fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
     let bench = runs.bench;
-    let ramp: Vec<f64> = (1..=plan.seeds[0])
+    let ramp: Vec<f64> = plan
+        .seeds()
         .map(|seed| runs.get(&Point { kernel: Kernel::B, seed, ..best }).ramp * 100.0)
         .collect();
     let knobs =
@@ -457,7 +419,7 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
         ),
         scales: vec![Scale { what: "memory and time".into(), factor: best.factor }],
         loops: 1,
-        seeds: (1..=plan.seeds[0]).collect(),
+        seeds: plan.seeds().collect(),
         notes,
         warnings: Vec::new(),
     }

@@ -5,14 +5,19 @@ use homenode_core::scenario::{Scenario, Step};
 use homenode_core::topology::{BANDWIDTH_BOUNDS, LATENCY_BOUNDS, Link, Machine};
 use homenode_core::units::Picos;
 
-/// One of the four constants of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::reproduce) enum OfLink {
-    ReadLatency,
-    WriteLatency,
-    ReadBandwidth,
-    WriteBandwidth,
-}
+/// One of the constants of a link, by its place among [`OF_LINK`].
+type OfLink = usize;
+
+/// Where a constant of a link is.
+type Place = fn(&mut Link) -> &mut Constant;
+
+/// The constants of a link: the key in a machine's file, where it is, its bounds.
+const OF_LINK: [(&str, Place, (u64, u64)); 4] = [
+    ("read_latency", |l| &mut l.read_latency, LATENCY_BOUNDS),
+    ("write_latency", |l| &mut l.write_latency, LATENCY_BOUNDS),
+    ("read_bandwidth", |l| &mut l.read_bandwidth, BANDWIDTH_BOUNDS),
+    ("write_bandwidth", |l| &mut l.write_bandwidth, BANDWIDTH_BOUNDS),
+];
 
 /// A constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,20 +54,18 @@ impl Vary {
     pub(in crate::reproduce) fn apply(self, machine: &mut Machine, scenario: &mut Scenario) {
         let percent = (100 + self.percent) as u64;
         let moved = |value: u64, (low, high): (u64, u64)| (value * percent / 100).clamp(low, high);
-        match self.what {
-            What::Link(i, which) => {
-                if let Some(link) = machine.links.get_mut(i) {
-                    let (constant, bounds) = of_link(link, which);
-                    constant.value = moved(constant.value, bounds);
-                }
+        let move_link = |which: OfLink| {
+            move |link: &mut Link| {
+                let (_, constant, bounds) = OF_LINK[which];
+                constant(link).value = moved(constant(link).value, bounds);
             }
+        };
+        match self.what {
+            What::Link(i, which) => machine.links.get_mut(i).into_iter().for_each(move_link(which)),
             What::Links(rank, which) => {
                 let Some(&latency) = latencies(machine).get(rank) else { return };
                 let alike = |l: &&mut Link| l.read_latency.value == latency;
-                for link in machine.links.iter_mut().filter(alike) {
-                    let (constant, bounds) = of_link(link, which);
-                    constant.value = moved(constant.value, bounds);
-                }
+                machine.links.iter_mut().filter(alike).for_each(move_link(which));
             }
             What::Cost(cost) => {
                 let value = moved(machine.costs.get(cost), cost.bounds());
@@ -88,34 +91,12 @@ pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
     all
 }
 
-fn of_link(link: &mut Link, which: OfLink) -> (&mut Constant, (u64, u64)) {
-    match which {
-        OfLink::ReadLatency => (&mut link.read_latency, LATENCY_BOUNDS),
-        OfLink::WriteLatency => (&mut link.write_latency, LATENCY_BOUNDS),
-        OfLink::ReadBandwidth => (&mut link.read_bandwidth, BANDWIDTH_BOUNDS),
-        OfLink::WriteBandwidth => (&mut link.write_bandwidth, BANDWIDTH_BOUNDS),
-    }
-}
-
-impl OfLink {
-    const ALL: [Self; 4] =
-        [Self::ReadLatency, Self::WriteLatency, Self::ReadBandwidth, Self::WriteBandwidth];
-    /// Its key in a machine's file.
-    const fn key(self) -> &'static str {
-        match self {
-            Self::ReadLatency => "read_latency",
-            Self::WriteLatency => "write_latency",
-            Self::ReadBandwidth => "read_bandwidth",
-            Self::WriteBandwidth => "write_bandwidth",
-        }
-    }
-}
-
 impl What {
     /// Every constant of a machine, link by link, and the workload's, where nothing is
     /// merged: what only ksmd pays can't matter there.
     pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
-        let links = (0..machine.links.len()).flat_map(|i| OfLink::ALL.map(|w| Self::Link(i, w)));
+        let links = (0..machine.links.len())
+            .flat_map(|i| (0..OF_LINK.len()).map(move |w| Self::Link(i, w)));
         let pays = |c: &&Cost| !c.name().starts_with("ksm_");
         let costs = Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c));
         links.chain(costs).chain([Self::Compute]).collect()
@@ -125,7 +106,7 @@ impl What {
     /// workload's.
     pub(in crate::reproduce) fn by_kind(machine: &Machine) -> Vec<Self> {
         let kinds = 0..latencies(machine).len();
-        let links = kinds.flat_map(|rank| OfLink::ALL.map(|w| Self::Links(rank, w)));
+        let links = kinds.flat_map(|rank| (0..OF_LINK.len()).map(move |w| Self::Links(rank, w)));
         links.chain(Cost::ALL.iter().map(|&c| Self::Cost(c))).collect()
     }
 
@@ -134,11 +115,11 @@ impl What {
         match self {
             Self::Link(i, which) => {
                 let (from, to) = machine.links.get(i).map_or((0, 0), |l| (l.from.0, l.to.0));
-                format!("link {from} to {to}: {}", which.key())
+                format!("link {from} to {to}: {}", OF_LINK[which].0)
             }
-            Self::Links(0, which) => format!("local links: {}", which.key()),
-            Self::Links(1, which) => format!("links of one hop: {}", which.key()),
-            Self::Links(n, which) => format!("links of {n} hops: {}", which.key()),
+            Self::Links(0, which) => format!("local links: {}", OF_LINK[which].0),
+            Self::Links(1, which) => format!("links of one hop: {}", OF_LINK[which].0),
+            Self::Links(n, which) => format!("links of {n} hops: {}", OF_LINK[which].0),
             Self::Cost(cost) => format!("cost: {}", cost.name()),
             Self::Compute => "workload: compute".to_owned(),
         }

@@ -18,8 +18,8 @@ mod simulated;
 mod table;
 
 use crate::failure::Lacks;
-use crate::output;
 use crate::progress::Progress;
+use crate::{live, output};
 use anyhow::{Context, Result, anyhow};
 use homenode_config::{MergeCase, MergePlan, parse_truth_merge};
 use homenode_core::kernel::KernelVersion;
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     let plan = plan(&args.cases)?;
     let here = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let here = here.trim().to_owned();
-    let version = args.kernel.unwrap_or_else(|| nearest(&here));
+    let version = args.kernel.unwrap_or_else(|| live::version(Some(&here)));
     let check = check(&plan, here, version)?;
     output::print(&if args.json { check.to_json() } else { check.to_text(args.passes) })?;
     Ok(u8::from(!check.pass()))
@@ -89,17 +89,6 @@ fn plan(names: &[String]) -> Result<MergePlan> {
         plan.cases.retain(|c| names.contains(&c.scenario.name));
     }
     Ok(plan)
-}
-
-/// The last release of the rules that is not after this one; of an unknown one the reference.
-fn nearest(release: &str) -> KernelVersion {
-    let numbers = |text: &str| {
-        let mut words = text.split(|c: char| !c.is_ascii_digit());
-        Some((words.next()?.parse::<u32>().ok()?, words.next()?.parse::<u32>().ok()?))
-    };
-    let Some(here) = numbers(release) else { return KernelVersion::default() };
-    let is_past = |v: &KernelVersion| numbers(v.name()).is_some_and(|n| n <= here);
-    KernelVersion::ALL.into_iter().rfind(is_past).unwrap_or_default()
 }
 
 fn check(plan: &MergePlan, here: String, version: KernelVersion) -> Result<Check> {
@@ -142,10 +131,10 @@ fn alone() -> Result<()> {
 }
 
 fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outcome> {
-    kernel.reset()?;
+    kernel.alone.reset()?;
     let early = case.estimate.filter(|look| look.at < case.passes);
     let mut estimate = early.map(|look| look::early(kernel, case, look)).transpose()?;
-    let mut side = real::Real::new(kernel, case)?;
+    let mut side = real::Real::new(kernel, case);
     let real = side::run(&mut side, case).context("beside the kernel's ksmd")?;
     if case.estimate.is_some_and(|look| look.at == case.passes) {
         estimate = Some(look::late(&side, case)?);

@@ -87,19 +87,19 @@ pub(super) fn kernel(
     let begun = go(&mut core, &mut rows, warm);
     core.close_all(&mut rows);
     core.settle();
-    let before = core.totals;
+    let before = answered(&core.totals);
     rows = Rows { recording: Recording::new(1), last: begun };
     let operations = lines.clamp(OPERATIONS / 4, OPERATIONS);
     let end = go(&mut core, &mut rows, operations);
     core.close_all(&mut rows);
     rows.recording.push(0, end - rows.last, Op::Wait { child: None });
-    let answered = since(&core.totals, &before);
+    let after = answered(&core.totals);
+    let [missed, second, last] = std::array::from_fn(|i| (after[i] - before[i]) as f64);
 
     let n = operations as f64;
     let get = |key| machine.costs.get(key) as f64;
     let latency = |i: usize| machine.caches.get(i).map_or(0.0, |c| c.latency.value as f64);
-    let (first, second, last) =
-        (n - answered.l1_misses as f64, answered.l2_hits() as f64, answered.llc_hits() as f64);
+    let first = n - missed;
     let has_l2 = geometry.l2.0 > 0;
     let outer = machine.caches.len().saturating_sub(1);
     let second_latency = if has_l2 { latency(1) } else { latency(outer) };
@@ -126,24 +126,16 @@ pub(super) fn kernel(
     Ok(round(machine, rows.recording, as_per_insn, overlap)? as f64 / n)
 }
 
+/// Lines that the first cache did not answer, that the second did, and the last.
+fn answered(t: &Totals) -> [u64; 3] {
+    [t.l1_misses, t.l2_hits(), t.llc_hits()]
+}
+
 fn touch(core: &mut Core, llc: &Llc, line: u64, write: bool, now: u64, rows: &mut Rows) {
     if !core.done(line, u8::from(!write)) {
         if let Err(old) = core.l1(line, write) {
             core.access(llc, line, write, old, now, rows);
         }
-    }
-}
-
-/// Counts that came after `before`.
-fn since(all: &Totals, before: &Totals) -> Totals {
-    Totals {
-        insns: all.insns - before.insns,
-        accesses: all.accesses - before.accesses,
-        l1_misses: all.l1_misses - before.l1_misses,
-        l2_misses: all.l2_misses - before.l2_misses,
-        read_misses: all.read_misses.saturating_sub(before.read_misses),
-        write_misses: all.write_misses.saturating_sub(before.write_misses),
-        tlb_misses: all.tlb_misses - before.tlb_misses,
     }
 }
 

@@ -22,30 +22,22 @@ pub(super) struct Run {
     pub(super) seed: u64,
 }
 
-/// A folder for recordings that goes with its value.
+/// Where recordings are, which go with it.
 struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("homenode-truth-{}", std::process::id()));
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("can't make the folder {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What stays behind lies among other temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
 /// Picoseconds that the large run is predicted to take, and a sentence about how.
 pub(super) fn predict(machine: &Machine, run: &Run, samples: u32) -> Result<(f64, String)> {
-    let scratch = Scratch::new()?;
-    let file = scratch.0.join("recording.parquet");
-    let small = phase(machine, run.program, run.small, run.seed, &file)?;
+    let name = format!("homenode-truth-{}.parquet", std::process::id());
+    let scratch = Scratch(std::env::temp_dir().join(name));
+    let file = &scratch.0;
+    let small = phase(machine, run.program, run.small, run.seed, file)?;
     let mut times = Vec::new();
     for _ in 0..samples {
         // Small runs are short: the median of many repetitions, then of many runs.
@@ -53,7 +45,7 @@ pub(super) fn predict(machine: &Machine, run: &Run, samples: u32) -> Result<(f64
         times.push(median(&ns.iter().map(|&n| n as f64).collect::<Vec<f64>>()));
     }
     let small_ps = median(&times) * 1e3;
-    let large = phase(machine, run.program, run.large, run.seed, &file)?;
+    let large = phase(machine, run.program, run.large, run.seed, file)?;
     let (insns, lines) = (large.totals.insns, large.recording.misses());
     let predicted = predict::program(machine, large, &small.totals, small_ps)?;
     let note = format!(
@@ -99,7 +91,7 @@ fn phase(machine: &Machine, program: Program, size: u64, seed: u64, file: &Path)
     // What the program prints is not this command's answer.
     options.quiet = true;
     let summary = record::record(&options, &mut |_| {})?;
-    if !summary.complete {
+    if !summary.header.complete {
         bail!("the recording of {} is not complete", program.name());
     }
     let reader = Reader::open(file)?;

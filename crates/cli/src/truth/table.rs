@@ -101,20 +101,16 @@ impl Check {
         );
         for r in &self.rows {
             let spread = (quantile(&r.samples, 0.75) - quantile(&r.samples, 0.25)) / 2.0;
+            let [predicted, measured, spread] =
+                [r.predicted, median(&r.samples), spread].map(digits);
             let verdict = match (self.met(r, self.bound), self.met(r, self.goal)) {
                 (_, true) => "met, and the goal",
                 (true, _) => "met",
                 _ => "MISSED",
             };
+            let (Row { name, size, unit, .. }, error) = (r, r.error());
             out.push_str(&format!(
-                "{:<names$}  {:>10}  {:>10} {:>10} {:>9} {:<3} {:>+8.1}  {verdict}\n",
-                r.name,
-                r.size,
-                digits(r.predicted),
-                digits(median(&r.samples)),
-                digits(spread),
-                r.unit,
-                r.error()
+                "{name:<names$}  {size:>10}  {predicted:>10} {measured:>10} {spread:>9} {unit:<3} {error:>+8.1}  {verdict}\n"
             ));
         }
         let errors = self.errors();

@@ -181,8 +181,7 @@ impl Ksm {
             }
             back = mm.0;
             let (mut last, mut stat) = (None::<Vpn>, super::MmStat::default());
-            let mut n = m.items;
-            while n != NIL {
+            for n in self.items_of(mm) {
                 let it = self.items.get(n);
                 if it.mm() != mm || last.is_some_and(|l| l >= it.vpn()) {
                     out.push(format!("item {n} of {} is out of place: {it:?}", mm.0));
@@ -198,7 +197,6 @@ impl Ksm {
                         at_node.entry(it.head().unwrap_or(NIL)).or_default().insert(n);
                     }
                 }
-                n = it.next;
             }
             stat.zero_pages = m.stat.zero_pages;
             if stat != m.stat {
@@ -246,14 +244,12 @@ impl Ksm {
             }
         }
         for mm in self.listed() {
-            let mut n = self.mm(mm.0).items;
-            while n != NIL {
+            for n in self.items_of(mm) {
                 let it = self.items.get(n);
                 let present = it.state() == State::Unstable && it.unstable_tree().1 == self.seq;
                 if present && !in_trees.contains(&n) {
                     out.push(format!("item {n} is in no unstable tree: {it:?}"));
                 }
-                n = it.next;
             }
         }
     }

@@ -111,6 +111,18 @@ impl File {
         Self::ALL.into_iter().find(|f| f.name() == name && f.exists(version))
     }
 
+    /// That a write was answered so.
+    pub(super) fn refused(self, name: &str, text: &str, errno: Errno) -> KnobError {
+        let allowed = match errno {
+            Errno::Ebusy => "pages are merged; write 2 to run first, which unmerges everything",
+            Errno::Enomem => "there is not enough memory for it; free some and try again",
+            Errno::Eintr => "a signal came; ksmd is stopped (run is 0), try again",
+            _ => self.allowed(),
+        };
+        let (knob, given) = (name.to_owned(), Some(text.to_owned()));
+        KnobError { knob, given, errno, allowed: allowed.to_owned() }
+    }
+
     /// What may be written, in words.
     fn allowed(self) -> &'static str {
         match self {
@@ -204,21 +216,17 @@ impl Ksm {
         text: &str,
     ) -> Result<Written, KnobError> {
         let file = self.file(name_or_path, Some(text))?;
-        self.store(mem, file, text).map_err(|errno| KnobError {
-            knob: name_or_path.to_owned(),
-            given: Some(text.to_owned()),
-            errno,
-            allowed: match errno {
-                Errno::Ebusy => "pages are merged; write 2 to run first, which unmerges everything",
-                Errno::Enomem => "there is not enough memory for it; free some and try again",
-                Errno::Eintr => "a signal came; ksmd is stopped (run is 0), try again",
-                _ => file.allowed(),
-            }
-            .to_owned(),
-        })
+        let done = self.store(Some(mem), file, text);
+        done.map_err(|errno| file.refused(name_or_path, text, errno))
     }
 
-    fn store<M: Memory>(&mut self, mem: &mut M, file: File, text: &str) -> Result<Written, Errno> {
+    /// The same; without memory behind it nothing is merged but what the counters say.
+    pub(super) fn store(
+        &mut self,
+        mut mem: Option<&mut dyn Memory>,
+        file: File,
+        text: &str,
+    ) -> Result<Written, Errno> {
         let mut wakes = false;
         let letters = self.rules.version >= KernelVersion::V7_3;
         let s = &mut self.settings;
@@ -251,7 +259,7 @@ impl Ksm {
                 if self.is_offlining() {
                     return Ok(Written::Waits);
                 }
-                self.switch_across(mem, value == 1)?;
+                self.switch_across(&mut mem, value == 1)?;
             }
             File::MaxPageSharing => {
                 let value = signed(text)?;
@@ -264,7 +272,7 @@ impl Ksm {
                 if self.is_offlining() {
                     return Ok(Written::Waits);
                 }
-                if self.is_sharing(mem) {
+                if self.is_sharing(&mut mem) {
                     return Err(Errno::Ebusy);
                 }
                 self.settings.max_page_sharing = value;
@@ -298,12 +306,12 @@ impl Ksm {
     }
 
     /// Source: specs/ksm.md#unmerge.
-    fn set_run<M: Memory>(&mut self, mem: &mut M, value: u8) -> Result<(), Errno> {
+    fn set_run(&mut self, mem: Option<&mut dyn Memory>, value: u8) -> Result<(), Errno> {
         if self.settings.run == value {
             return Ok(());
         }
         self.settings.run = value;
-        if value == 2 {
+        if let (2, Some(mem)) = (value, mem) {
             self.unmerge_all(mem).map_err(|e| {
                 self.settings.run = 0;
                 e.errno()
@@ -313,14 +321,19 @@ impl Ksm {
     }
 
     /// Whether something is shared; if not, all stable nodes are removed.
-    fn is_sharing<M: Memory>(&mut self, mem: &mut M) -> bool {
-        self.counters.pages_shared > 0 || !self.remove_stable_nodes(mem)
+    fn is_sharing(&mut self, mem: &mut Option<&mut dyn Memory>) -> bool {
+        self.counters.pages_shared > 0
+            || mem.as_mut().is_some_and(|mem| !self.remove_stable_nodes(*mem))
     }
 
     /// Equality first, then sharing, then memory for the trees.
     ///
     /// Source: specs/ksm.md#switch.
-    fn switch_across<M: Memory>(&mut self, mem: &mut M, across: bool) -> Result<(), Errno> {
+    fn switch_across(
+        &mut self,
+        mem: &mut Option<&mut dyn Memory>,
+        across: bool,
+    ) -> Result<(), Errno> {
         if self.settings.merge_across_nodes == across {
             return Ok(());
         }
@@ -328,7 +341,7 @@ impl Ksm {
             return Err(Errno::Ebusy);
         }
         if self.stable.roots.len() < self.nr_nodes {
-            if !mem.grant_trees(self.nr_nodes) {
+            if mem.as_mut().is_some_and(|mem| !mem.grant_trees(self.nr_nodes)) {
                 return Err(Errno::Enomem);
             }
             self.stable.roots.resize(self.nr_nodes, Root::EMPTY);

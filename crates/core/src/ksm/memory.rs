@@ -125,21 +125,17 @@ pub trait Memory {
     fn mapcount(&self, page: Page) -> u32;
 
     /// Whether the page is locked right now, as while it is being moved.
-    fn is_locked(&self, page: Page) -> bool {
-        let _ = page;
+    fn is_locked(&self, _page: Page) -> bool {
         false
     }
 
     /// The huge page that it is part of.
-    fn huge(&self, page: Page) -> Option<u64> {
-        let _ = page;
+    fn huge(&self, _page: Page) -> Option<u64> {
         None
     }
 
     /// Split the huge page that `page` is part of, if that can be done.
-    fn split(&mut self, page: Page) {
-        let _ = page;
-    }
+    fn split(&mut self, _page: Page) {}
 
     /// Make the page at an address a merged page without a stable node: split
     /// it off a huge one, write-protect it.
@@ -175,8 +171,7 @@ pub trait Memory {
     fn break_cow(&mut self, mm: MmId, vpn: Vpn) -> Result<(), BreakError>;
 
     /// The first address at or behind `from` that [`Memory::map_zero`] mapped.
-    fn next_zero(&mut self, mm: MmId, from: Vpn) -> Option<Vpn> {
-        let _ = (mm, from);
+    fn next_zero(&mut self, _mm: MmId, _from: Vpn) -> Option<Vpn> {
         None
     }
 
@@ -184,8 +179,7 @@ pub trait Memory {
     fn drain(&mut self) {}
 
     /// Memory for a pair of trees per node; asked at the first switch.
-    fn grant_trees(&mut self, nr_nodes: usize) -> bool {
-        let _ = nr_nodes;
+    fn grant_trees(&mut self, _nr_nodes: usize) -> bool {
         true
     }
 }

@@ -14,12 +14,10 @@
 
 use super::advisor::AdvisorMode;
 use super::files::{File, Written};
-use super::memory::{BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn};
 use super::{Ksm, NODES_MAX};
 use crate::kernel::KernelVersion;
 use crate::knobs::KnobError;
-use crate::units::{NodeId, PAGE_SIZE};
-use std::cmp::Ordering;
+use crate::units::PAGE_SIZE;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file's text as a number: `advisor_mode` by the word in brackets, counters
@@ -92,53 +90,8 @@ pub fn predict(shown: &Shown, file: File, value: u64) -> Result<Written, KnobErr
         ksm.advisor.mode = AdvisorMode::ScanTime;
     }
     ksm.counters.pages_shared = get(File::PagesShared).unwrap_or(0);
-    ksm.write(&mut Nothing, file.name(), &text_of(file, value))
-}
-
-/// A machine without memory: what a write would do to pages is not asked.
-struct Nothing;
-
-impl Memory for Nothing {
-    fn next(&mut self, _: MmId, _: Vpn) -> Next {
-        Next::End { mergeable: false }
-    }
-    fn lookup(&self, _: MmId, _: Vpn) -> Option<Page> {
-        None
-    }
-    fn compare(&self, _: Page, _: Page) -> Ordering {
-        Ordering::Equal
-    }
-    fn checksum(&self, _: Page) -> u32 {
-        0
-    }
-    fn zero_checksum(&self) -> u32 {
-        0
-    }
-    fn node(&self, _: Page) -> NodeId {
-        NodeId(0)
-    }
-    fn stable(&self, _: Page) -> Option<StableId> {
-        None
-    }
-    fn keeps(&self, _: Page, _: StableId) -> bool {
-        false
-    }
-    fn mapcount(&self, _: Page) -> u32 {
-        0
-    }
-    fn freeze(&mut self, _: MmId, _: Vpn, _: Page) -> Result<Page, Refusal> {
-        Err(Refusal::Gone)
-    }
-    fn set_stable(&mut self, _: Page, _: Option<StableId>) {}
-    fn replace(&mut self, _: MmId, _: Vpn, _: Page, _: Page) -> Result<(), Refusal> {
-        Err(Refusal::Gone)
-    }
-    fn map_zero(&mut self, _: MmId, _: Vpn, _: Page) -> Result<(), Refusal> {
-        Err(Refusal::Gone)
-    }
-    fn break_cow(&mut self, _: MmId, _: Vpn) -> Result<(), BreakError> {
-        Ok(())
-    }
+    let text = text_of(file, value);
+    ksm.store(None, file, &text).map_err(|errno| file.refused(file.name(), &text, errno))
 }
 
 /// What unmerging everything takes.

@@ -162,7 +162,8 @@ impl Ksm {
                         continue;
                     }
                     self.counters.pages_scanned += 1;
-                    let outcome = self.process(mem, item, page, now);
+                    self.jiffies = now.jiffies;
+                    let outcome = self.process(mem, item, page);
                     return Step::Page(Visit { mm: MmId(m), vpn, page, outcome });
                 }
                 Next::End { mergeable } => {
@@ -250,7 +251,7 @@ impl Ksm {
     /// What becomes of one page.
     ///
     /// Source: specs/ksm.md#one-page.
-    fn process<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page, now: &Now) -> Outcome {
+    fn process<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Outcome {
         let own = self.node_of(mem, page);
         if let Some(node) = own {
             let n = self.stable.get(node);
@@ -272,7 +273,7 @@ impl Ksm {
             }
         }
 
-        let found = self.search_stable(mem, page, own, now);
+        let found = self.search_stable(mem, page, own);
         if matches!(found, Found::Own) && self.items.get(item).head() == own {
             return Outcome::InPlace;
         }
@@ -303,7 +304,7 @@ impl Ksm {
                 return outcome;
             }
         }
-        self.search_unstable(mem, item, page, now)
+        self.search_unstable(mem, item, page)
     }
 
     /// The stable node of a merged page. A page that carries a node which is not
@@ -362,14 +363,14 @@ impl Ksm {
     /// search has to begin again.
     ///
     /// Source: specs/ksm.md#chains.
-    fn meet<M: Memory>(&mut self, mem: &M, at: u32, prunes: bool, now: &Now) -> Option<Met> {
+    fn meet<M: Memory>(&mut self, mem: &M, at: u32, prunes: bool) -> Option<Met> {
         if !self.stable.get(at).is_chain() {
             return self.live_page(mem, at).map(|page| Met { page, dup: at, at });
         }
         let interval = msecs_to_jiffies(u64::from(self.settings.chains_prune_millisecs));
-        let prunes = prunes && now.jiffies >= self.stable.get(at).prune_jiffies() + interval;
+        let prunes = prunes && self.jiffies >= self.stable.get(at).prune_jiffies() + interval;
         if prunes {
-            self.stable.note_prune(at, now.jiffies);
+            self.stable.note_prune(at, self.jiffies);
         }
         let mut best: Option<(u32, Page)> = None;
         let mut nr_live = 0u32;
@@ -408,19 +409,13 @@ impl Ksm {
     /// on the migrate list (`own`) it is also where it finds its new home.
     ///
     /// Source: specs/ksm.md#one-page, specs/ksm.md#migration.
-    fn search_stable<M: Memory>(
-        &mut self,
-        mem: &mut M,
-        page: Page,
-        own: Option<u32>,
-        now: &Now,
-    ) -> Found {
+    fn search_stable<M: Memory>(&mut self, mem: &mut M, page: Page, own: Option<u32>) -> Found {
         if own.is_some_and(|n| self.stable.get(n).place != Place::Migrate) {
             return Found::Own;
         }
         let tree = self.tree_of(mem, page);
-        match (self.walk_stable(mem, page, tree, true, now), own) {
-            (Walk::Twin(met), _) => self.twin(mem, page, own, tree, &met, now),
+        match (self.walk_stable(mem, page, tree, true), own) {
+            (Walk::Twin(met), _) => self.twin(mem, page, own, tree, &met),
             (Walk::Gap { .. }, None) => Found::Nothing,
             (Walk::Gap { parent, side }, Some(node)) => {
                 self.stable.unhang(node);
@@ -431,19 +426,12 @@ impl Ksm {
     }
 
     /// Walk a stable tree to an equal page, or to where it would hang.
-    fn walk_stable<M: Memory>(
-        &mut self,
-        mem: &M,
-        page: Page,
-        tree: usize,
-        prunes: bool,
-        now: &Now,
-    ) -> Walk {
+    fn walk_stable<M: Memory>(&mut self, mem: &M, page: Page, tree: usize, prunes: bool) -> Walk {
         self.effort.stable_searches += 1;
         'again: loop {
             let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.stable.roots[tree].0);
             while at != NIL {
-                let Some(met) = self.meet(mem, at, prunes, now) else {
+                let Some(met) = self.meet(mem, at, prunes) else {
                     self.effort.restarts += 1;
                     continue 'again;
                 };
@@ -469,12 +457,11 @@ impl Ksm {
         own: Option<u32>,
         tree: usize,
         met: &Met,
-        now: &Now,
     ) -> Found {
         if let Some(node) = own {
             if self.rules.chains && mem.mapcount(page) > 1 {
                 let chain = if met.dup == met.at {
-                    self.stable.make_chain(met.at, now.jiffies)
+                    self.stable.make_chain(met.at, self.jiffies)
                 } else {
                     met.at
                 };
@@ -518,9 +505,9 @@ impl Ksm {
     }
     /// A stable node for a new merged page, in the tree of its memory node.
     /// `None` where an equal one is there and this kernel has no chains.
-    fn insert_stable<M: Memory>(&mut self, mem: &mut M, page: Page, now: &Now) -> Option<u32> {
+    fn insert_stable<M: Memory>(&mut self, mem: &mut M, page: Page) -> Option<u32> {
         let tree = self.tree_of(mem, page);
-        let walk = self.walk_stable(mem, page, tree, false, now);
+        let walk = self.walk_stable(mem, page, tree, false);
         if matches!(walk, Walk::Twin(_)) && !self.rules.chains {
             return None;
         }
@@ -531,7 +518,7 @@ impl Ksm {
                 let chain = if self.stable.get(met.at).is_chain() {
                     met.at
                 } else {
-                    self.stable.make_chain(met.at, now.jiffies)
+                    self.stable.make_chain(met.at, self.jiffies)
                 };
                 self.stable.push_dup(chain, node);
             }
@@ -544,13 +531,7 @@ impl Ksm {
     /// with; if there is none, the page is put into the tree.
     ///
     /// Source: specs/ksm.md#one-page.
-    fn search_unstable<M: Memory>(
-        &mut self,
-        mem: &mut M,
-        item: u32,
-        page: Page,
-        now: &Now,
-    ) -> Outcome {
+    fn search_unstable<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Outcome {
         let tree = self.tree_of(mem, page);
         self.effort.unstable_searches += 1;
         let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.unstable[tree].0);
@@ -572,7 +553,7 @@ impl Ksm {
                 Ordering::Equal if self.tree_of(mem, there) != tree => {
                     return Outcome::Volatile(Why::OtherNode);
                 }
-                Ordering::Equal => return self.merge_two(mem, item, page, at, there, now),
+                Ordering::Equal => return self.merge_two(mem, item, page, at, there),
             };
         }
         // A copy: with the top in memory the search above takes 2 % more instructions.
@@ -593,7 +574,6 @@ impl Ksm {
         page: Page,
         other: u32,
         there: Page,
-        now: &Now,
     ) -> Outcome {
         // Two parts of one huge page hold each other back from being split off;
         // after the attempt it is split whole, and the next pass succeeds.
@@ -617,7 +597,7 @@ impl Ksm {
         }
         let (other_mm, other_vpn) = (self.items.get(other).mm(), self.items.get(other).vpn());
         self.leave_tree(mem, other);
-        let Some(node) = self.insert_stable(mem, merged, now) else {
+        let Some(node) = self.insert_stable(mem, merged) else {
             let _ = mem.break_cow(other_mm, other_vpn);
             let _ = mem.break_cow(mm, vpn);
             return Outcome::Volatile(Why::Refused(Refusal::Changed));

@@ -7,7 +7,7 @@
 
 use super::arena::{Arena, Slot};
 use super::memory::Page;
-use super::tree::{Link, NIL, Root};
+use super::tree::{Link, NIL, Root, list};
 
 /// Where a node hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +213,14 @@ impl Stable {
         self.nr_chains -= 1;
         self.release(chain);
     }
+    /// Take all empty chains out of their trees.
+    pub(crate) fn remove_empty_chains(&mut self) {
+        let is_empty = |&n: &u32| self.get(n).is_chain() && self.get(n).first == NIL;
+        let tops = self.roots.iter().flat_map(|root| root.elements(&self.nodes));
+        for chain in tops.filter(is_empty).collect::<Vec<u32>>() {
+            self.remove_empty_chain(chain);
+        }
+    }
     /// Take an empty chain out of its tree.
     pub(crate) fn remove_empty_chain(&mut self, chain: u32) {
         debug_assert!(self.get(chain).first == NIL);
@@ -248,10 +256,12 @@ impl Stable {
     }
     /// The nodes of a list by their `next`.
     pub(crate) fn list(&self, first: u32) -> impl Iterator<Item = u32> {
-        std::iter::successors((first != NIL).then_some(first), |&n| {
-            let next = self.get(n).next();
-            (next != NIL).then_some(next)
-        })
+        list(first, |n| self.get(n).next())
+    }
+    /// All nodes with pages, tree by tree, then those of the migrate list.
+    pub(crate) fn with_pages(&self) -> Vec<u32> {
+        let trees = (0..self.roots.len()).flat_map(|tree| self.pages_in(tree));
+        trees.chain(self.list(self.migrate)).collect()
     }
     /// The nodes with pages in a tree: single ones and duplicates of chains.
     pub(crate) fn pages_in(&self, tree: usize) -> Vec<u32> {

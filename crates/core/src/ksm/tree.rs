@@ -14,6 +14,12 @@ use std::cmp::Ordering;
 /// No node: 31 bits, since a link keeps its colour beside the parent.
 pub(crate) const NIL: u32 = (1 << 31) - 1;
 
+/// The elements of a list, which `next` leads to, from the first on.
+pub(crate) fn list(first: u32, next: impl Fn(u32) -> u32) -> impl Iterator<Item = u32> {
+    let is_one = |n: u32| (n != NIL).then_some(n);
+    std::iter::successors(is_one(first), move |&n| is_one(next(n)))
+}
+
 /// Where an element hangs in a tree: 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {

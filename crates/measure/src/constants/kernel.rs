@@ -3,10 +3,12 @@
 //! Each function does one batch on a region given to it and says how long it
 //! took and for how many pages; a reason where the system does not let it.
 
-use super::region::{Region, move_pages};
+use super::region::{OURS, Region};
 use super::stats::{Series, whole};
+use crate::child;
 use homenode_core::units::NodeId;
 use homenode_live::pagemap::{self, PRESENT, Query};
+use homenode_live::places::call;
 use homenode_live::text::number;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -96,31 +98,17 @@ fn fork_and(work: impl FnOnce()) -> io::Result<libc::pid_t> {
 fn wait_for(pid: libc::pid_t, limit: Option<Duration>) -> io::Result<Duration> {
     let began = Instant::now();
     let mut killed = false;
-    // SAFETY: all zeros is a valid `rusage`.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
         let waiting = !killed && limit.is_some();
-        let flags = if waiting { libc::WNOHANG } else { 0 };
-        let mut status = 0;
-        // SAFETY: `pid` is our child, not yet waited for; the rest are locals.
-        let r = unsafe { libc::wait4(pid, &mut status, flags, &mut usage) };
-        if r == pid {
-            let time = |t: libc::timeval| {
-                Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
-            };
-            return Ok(time(usage.ru_utime) + time(usage.ru_stime));
+        if let Some(done) = child::reap(pid, !waiting)? {
+            return Ok(Duration::from_nanos(done.user_ns + done.sys_ns));
         }
-        if r == -1 && io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-            return Err(io::Error::last_os_error());
-        }
-        if waiting && r == 0 {
-            if limit.is_some_and(|l| began.elapsed() > l) {
-                // SAFETY: the child has not been waited for, so the number is its.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-                killed = true;
-            } else {
-                thread::sleep(Duration::from_micros(300));
-            }
+        if limit.is_some_and(|l| began.elapsed() > l) {
+            // SAFETY: the child has not been waited for, so the number is its.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            killed = true;
+        } else {
+            thread::sleep(Duration::from_micros(300));
         }
     }
 }
@@ -208,10 +196,11 @@ pub(super) fn age(region: &Region) -> Batch {
 
 /// Moves the region's pages to `to`, all of which are on another node.
 pub(super) fn migrate(region: &Region, pages: usize, to: NodeId) -> Batch {
-    let list: Vec<*mut u8> = (0..pages.min(region.pages())).map(|i| region.page(i)).collect();
-    let mut status = vec![-1; list.len()];
+    let list: Vec<usize> =
+        (0..pages.min(region.pages())).map(|i| region.page(i) as usize).collect();
+    let mut status = Vec::new();
     let began = Instant::now();
-    move_pages(&list, Some(to), &mut status).map_err(because("move_pages"))?;
+    call::send(OURS, &list, to, &mut status).map_err(because("move_pages"))?;
     let took = began.elapsed();
     let moved = status.iter().filter(|&&s| s == i32::from(to.0)).count();
     if moved * 10 < list.len() * 9 {
@@ -344,14 +333,13 @@ fn most_kept(zoneinfo: &str) -> u64 {
 /// `pgmigrate_success` of `/proc/vmstat`.
 fn migrated_pages() -> Result<u64, String> {
     let text = fs::read_to_string("/proc/vmstat").map_err(because("/proc/vmstat"))?;
-    text.lines()
-        .find_map(|l| l.strip_prefix("pgmigrate_success ")?.trim().parse().ok())
+    number(&text, "pgmigrate_success ")
         .ok_or_else(|| "/proc/vmstat has no pgmigrate_success".to_owned())
 }
 
 /// Bytes that this process may still take: `MemAvailable`, what the memory
 /// limits of its control groups leave, and what its address space may grow by.
-pub(super) fn available_bytes() -> Option<u64> {
+pub(crate) fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let kib = number(&text, "MemAvailable:")?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -2,12 +2,15 @@
 //! back when dropped.
 
 use homenode_core::units::{NodeId, PAGE_SIZE};
+use homenode_live::places::call;
 use homenode_live::text::addresses;
 use std::io;
 use std::ptr::{self, NonNull};
 
 /// Bytes of a huge page, to which regions are aligned.
 const HUGE: usize = 2 << 20;
+/// This process, to a call that takes a process' number.
+pub(super) const OURS: u32 = 0;
 /// `MPOL_BIND` of the kernel's interface: allocate on these nodes only.
 const MPOL_BIND: libc::c_int = 2;
 
@@ -149,9 +152,10 @@ impl Region {
     /// `node`: (on it, asked). `None` where the kernel does not tell.
     pub(crate) fn placed_on(&self, node: NodeId) -> Option<(usize, usize)> {
         let step = (self.pages() / 64).max(1);
-        let pages: Vec<*mut u8> = (0..self.pages()).step_by(step).map(|i| self.page(i)).collect();
-        let mut status = vec![-1; pages.len()];
-        move_pages(&pages, None, &mut status).ok()?;
+        let pages: Vec<usize> =
+            (0..self.pages()).step_by(step).map(|i| self.page(i) as usize).collect();
+        let mut status = Vec::new();
+        call::query(OURS, &pages, &mut status).ok()?;
         Some((status.iter().filter(|&&s| s == i32::from(node.0)).count(), pages.len()))
     }
 
@@ -196,33 +200,6 @@ fn map_anonymous(len: usize) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     NonNull::new(p.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
-}
-
-/// `move_pages` on our own pages: to `node`, or asking only. `status` gets each
-/// page's node, or a negative errno.
-pub(super) fn move_pages(
-    pages: &[*mut u8],
-    node: Option<NodeId>,
-    status: &mut [i32],
-) -> io::Result<()> {
-    assert_eq!(pages.len(), status.len());
-    let targets = node.map(|n| vec![i32::from(n.0); pages.len()]);
-    // SAFETY: the arrays have `pages.len()` entries and outlive the call; pages
-    // are moved without changing what a program sees in them.
-    let r = unsafe {
-        libc::syscall(
-            libc::SYS_move_pages,
-            0,
-            pages.len(),
-            pages.as_ptr(),
-            targets.as_ref().map_or(ptr::null(), |t| t.as_ptr()),
-            status.as_mut_ptr(),
-            // MPOL_MF_MOVE: pages that only this process maps.
-            2,
-        )
-    };
-    // A positive answer counts pages that stayed; `status` says which.
-    if r >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

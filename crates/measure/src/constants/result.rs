@@ -1,8 +1,8 @@
 //! From samples to a machine: every constant with value, spread, method, origin.
 
 use super::rounds::{Kernel, LinkSeries, Migration, Samples, sweep_point};
-use super::stats::{Series, whole, within};
-use homenode_core::costs::{Constant, Cost, Costs, Origin};
+use super::stats::{Series, measured, whole, within};
+use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Cache, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, Machine,
 };
@@ -209,31 +209,22 @@ fn migrate_page(s: &Samples) -> Constant {
         None => "page moves".to_owned(),
     };
     let copy = s.copy.median().unwrap_or(0.0);
+    let method = format!("{how}: {} a page, less a page's copy of {}", ns(whole_move), ns(copy));
     // A copy with warm caches can be faster than ours: keep a tenth.
     let value = (whole_move - copy).max(whole_move / 10.0);
-    Constant {
-        value: whole(value).max(1),
-        spread: s.migrate.series.spread().map(whole),
-        method: format!("{how}: {} a page, less a page's copy of {}", ns(whole_move), ns(copy)),
-        origin: Origin::Measured,
-    }
+    measured(value, s.migrate.series.spread(), method)
 }
 
 fn pte_mark(s: &Samples) -> Constant {
     let key = Cost::PteMark;
     let Some(mark) = s.mark.series.median() else { return of_kernel(key, &s.mark, "") };
     let scan = s.scan.series.median().unwrap_or(0.0);
-    let value = (mark - scan).max(mark / 10.0);
-    Constant {
-        value: whole(value).max(1),
-        spread: s.mark.series.spread().map(whole),
-        method: format!(
-            "mprotect(PROT_NONE) of present 4 KiB pages, flush in it: {} a page, less {} to look at one, a tenth at least",
-            ns(mark),
-            ns(scan)
-        ),
-        origin: Origin::Measured,
-    }
+    let method = format!(
+        "mprotect(PROT_NONE) of present 4 KiB pages, flush in it: {} a page, less {} to look at one, a tenth at least",
+        ns(mark),
+        ns(scan)
+    );
+    measured((mark - scan).max(mark / 10.0), s.mark.series.spread(), method)
 }
 
 /// Saturation of independent walks against one, round by round.
@@ -314,25 +305,21 @@ fn llc_reach(topology: &Topology, s: &Samples) -> Constant {
         effective_size(own, outer, point, s)
     })();
     match found {
-        Some(bytes) if (bytes as u64) < nominal => Constant {
-            value: bytes as u64,
-            spread: None,
-            method: format!(
+        Some(bytes) if (bytes as u64) < nominal => {
+            let method = format!(
                 "walks of random lines over growing sizes: half of the way to memory's latency at {}; sysfs says {}",
                 size(bytes),
                 size(nominal as usize)
-            ),
-            origin: Origin::Measured,
-        },
-        Some(bytes) => Constant {
-            value: nominal,
-            spread: None,
-            method: format!(
+            );
+            measured(bytes as f64, None, method)
+        }
+        Some(bytes) => {
+            let method = format!(
                 "the size by sysfs: walks of random lines are half of the way to memory's latency at {} only",
                 size(bytes)
-            ),
-            origin: Origin::Measured,
-        },
+            );
+            measured(nominal as f64, None, method)
+        }
         None => Constant::assumed(
             nominal,
             "the size by sysfs; not measured: the sweep shows no end of this level",
@@ -340,36 +327,34 @@ fn llc_reach(topology: &Topology, s: &Samples) -> Constant {
     }
 }
 
+/// Where a rising curve first comes above `height`, on a straight line from the point before.
+fn crossing(points: &[(f64, f64)], height: f64) -> Option<f64> {
+    let i = points.iter().position(|p| p.1 > height)?;
+    let (n1, t1) = points[i];
+    let Some(&(n0, t0)) = i.checked_sub(1).and_then(|j| points.get(j)) else { return Some(n1) };
+    Some(n0 + (n1 - n0) * (height - t0) / (t1 - t0))
+}
+
 /// Where two loads no longer wait together: half way from one latency to two.
 fn reorder_window(s: &Samples) -> Option<Constant> {
-    let first = s.turns.first_key_value()?.1.median()?;
-    let last = s.turns.last_key_value()?.1.median()?;
+    let (least, first) = s.turns.first_key_value()?;
+    let (most, last) = s.turns.last_key_value()?;
+    let (first, last) = (first.median()?, last.median()?);
     if last < first * 1.4 {
         return None;
     }
-    let half = f64::midpoint(first, last);
     let at = |q: f64| -> Option<f64> {
         let points: Option<Vec<(f64, f64)>> =
             s.turns.iter().map(|(&n, t)| Some((n as f64, t.quantile(q)?))).collect();
-        let points = points?;
-        let i = points.iter().position(|p| p.1 > half)?;
-        let (n1, t1) = points[i];
-        let Some(&(n0, t0)) = i.checked_sub(1).and_then(|j| points.get(j)) else { return Some(n1) };
-        Some(n0 + (n1 - n0) * (half - t0) / (t1 - t0))
+        crossing(&points?, f64::midpoint(first, last))
     };
-    let spread = at(0.25).zip(at(0.75)).map(|(fast, slow)| whole((fast - slow).abs() / 2.0));
-    Some(Constant {
-        value: whole(at(0.5)?).max(1),
-        spread,
-        method: format!(
-            "two loads from memory with more and more instructions between them: {} for both with {}, {} with {}, half of it at this many; three of four need a register",
-            ns(first),
-            s.turns.first_key_value()?.0,
-            ns(last),
-            s.turns.last_key_value()?.0
-        ),
-        origin: Origin::Measured,
-    })
+    let method = format!(
+        "two loads from memory with more and more instructions between them: {} for both with {least}, {} with {most}, half of it at this many; three of four need a register",
+        ns(first),
+        ns(last)
+    );
+    let spread = at(0.25).zip(at(0.75)).map(|(fast, slow)| (fast - slow).abs() / 2.0);
+    Some(measured(at(0.5)?, spread, method))
 }
 
 /// Where the walk over pages becomes slower than the walk over as many lines
@@ -385,9 +370,8 @@ struct Knee {
 const KNEE_MIN: f64 = 1_500.0;
 
 fn knee(s: &Samples) -> Option<Knee> {
-    let points: Vec<(f64, &Series)> = s.tlb.iter().map(|(&n, t)| (n as f64, t)).collect();
     let curve = |q: f64| -> Option<Vec<(f64, f64)>> {
-        points.iter().map(|&(n, t)| Some((n, t.quantile(q)?))).collect()
+        s.tlb.iter().map(|(&n, t)| Some((n as f64, t.quantile(q)?))).collect()
     };
     let middle = curve(0.5)?;
     let after = middle.last()?.1;
@@ -397,36 +381,23 @@ fn knee(s: &Samples) -> Option<Knee> {
     if after - before < KNEE_MIN {
         return None;
     }
-    let half = f64::midpoint(before, after);
-    let at = |points: &[(f64, f64)]| -> Option<f64> {
-        let i = points.iter().position(|p| p.1 > half)?;
-        let (n1, t1) = points[i];
-        let Some(&(n0, t0)) = i.checked_sub(1).and_then(|j| points.get(j)) else { return Some(n1) };
-        Some(n0 + (n1 - n0) * (half - t0) / (t1 - t0))
-    };
-    let spread = curve(0.75).and_then(|c| at(&c)).zip(curve(0.25).and_then(|c| at(&c)));
-    Some(Knee {
-        entries: at(&middle)?,
-        spread: spread.map(|(slow, fast)| ((fast - slow) / 2.0).abs()),
-        before,
-        after,
-    })
+    let at = |q: f64| crossing(&curve(q)?, f64::midpoint(before, after));
+    let spread = at(0.75).zip(at(0.25)).map(|(slow, fast)| ((fast - slow) / 2.0).abs());
+    Some(Knee { entries: at(0.5)?, spread, before, after })
 }
 
 fn tlb_entries(s: &Samples) -> Constant {
     let key = Cost::TlbEntries;
     let most = s.tlb.keys().max().copied().unwrap_or(0);
     match knee(s) {
-        Some(k) => Constant {
-            value: whole(k.entries).max(1),
-            spread: k.spread.map(whole),
-            method: format!(
+        Some(k) => {
+            let method = format!(
                 "one line a page over 128 to {most} 4 KiB pages against as many in huge pages: the difference rises from {} to {}, half of it at this many pages",
                 ns(k.before),
                 ns(k.after)
-            ),
-            origin: Origin::Measured,
-        },
+            );
+            measured(k.entries, k.spread, method)
+        }
         None => default_because(
             key,
             &format!("not measured: no step in the time of a load over up to {most} pages"),
@@ -446,14 +417,10 @@ fn tlb_miss(s: &Samples) -> Option<Constant> {
         ));
     }
     let k = knee(s)?;
-    Some(Constant {
-        value: whole(k.after - k.before).max(1),
-        spread: s.tlb.values().last().and_then(Series::spread).map(whole),
-        method:
-            "no huge pages here: rise of a load's time as one line a page passes the TLB's reach"
-                .to_owned(),
-        origin: Origin::Measured,
-    })
+    let spread = s.tlb.values().last().and_then(Series::spread);
+    let method =
+        "no huge pages here: rise of a load's time as one line a page passes the TLB's reach";
+    Some(measured(k.after - k.before, spread, method.to_owned()))
 }
 
 /// The latency of a walk without what the TLB adds, and how it was found.

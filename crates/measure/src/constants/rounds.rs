@@ -57,9 +57,9 @@ mod slot {
 }
 
 /// A node whose CPUs we may use.
-pub(super) struct Initiator {
-    pub(super) node: NodeId,
-    pub(super) cpus: Vec<CpuId>,
+struct Initiator {
+    node: NodeId,
+    cpus: Vec<CpuId>,
 }
 
 /// Samples of one link. Latencies in picoseconds, bandwidths in MB/s.
@@ -126,7 +126,6 @@ pub(super) enum Migration {
 pub(super) struct Samples {
     pub(super) took: Duration,
     pub(super) rounds: usize,
-    pub(super) initiators: Vec<Initiator>,
     pub(super) links: BTreeMap<(NodeId, NodeId), LinkSeries>,
     /// The link on which everything that belongs to no pair was taken.
     pub(super) home: Option<(NodeId, NodeId)>,
@@ -233,8 +232,9 @@ fn buffer_sizes(options: &Options, topology: &Topology) -> (usize, usize) {
     (fit(4 * llc), fit(2 * llc * llcs))
 }
 
-/// Every size in bytes that something is measured over.
-pub(super) fn sizes_used(options: &Options, topology: &Topology) -> BTreeSet<u64> {
+/// Sizes in bytes over which [`super::measure`] reads, walks or writes on such a machine: what
+/// a check of its figures must not use again.
+pub fn sizes_used(options: &Options, topology: &Topology) -> BTreeSet<u64> {
     let (walked, streamed) = buffer_sizes(options, topology);
     let coarse = options.buffer_max.0 < BUFFER_WANTED as u64;
     let mut all = sweep_sizes(&topology.caches, streamed, coarse);
@@ -295,20 +295,19 @@ pub(super) fn run(
     // A share of the time goes to filling buffers and building chains.
     let scale = options.budget.as_secs_f64() * 0.9 / (total as f64 / 1000.0);
     let clock = Clock { scale: scale.min(4.0), stop: began + options.budget.mul_f64(1.5) };
-    let mut meter = Meter { report: progress, done: 0, total };
-    let mut samples = Samples {
-        rounds,
-        home: targets.first().map(|&t| (home_from, t)),
-        scan_method: "",
-        ..Samples::default()
+    let home = targets.first().map(|&t| (home_from, t));
+    let mut course = Course {
+        clock,
+        meter: Meter { report: progress, done: 0, total },
+        random: SplitMix::new(0x686f_6d65_6e6f_6465),
+        samples: Samples { rounds, home, ..Samples::default() },
     };
-    let mut random = SplitMix::new(0x686f_6d65_6e6f_6465);
     let (walked, streamed) = buffer_sizes(options, topology);
     let coarse = options.buffer_max.0 < BUFFER_WANTED as u64;
 
     for (i, &to) in targets.iter().enumerate() {
         let is_home = i == 0;
-        meter.step("filling buffers", 0);
+        course.meter.step("filling buffers", 0);
         cpus::pin(first.cpus[0]);
         let node = bound.then_some(to);
         let map = || -> io::Result<[Region; 3]> {
@@ -324,19 +323,19 @@ pub(super) fn run(
                 return Err(MeasureError::Memory { bytes: BUFFER_MIN, source });
             }
             Err(e) => {
-                samples.notes.push(format!("no memory could be bound to node {to}: {e}"));
+                course.samples.notes.push(format!("no memory could be bound to node {to}: {e}"));
                 continue;
             }
         };
         if bound && regions.iter().any(|r| misplaced(r, to)) {
-            samples.notes.push(format!("pages bound to node {to} did not go there"));
+            course.samples.notes.push(format!("pages bound to node {to} did not go there"));
             continue;
         }
         let [huge, base, stream] = &regions;
         let mut order = Vec::new();
         let mut link = LinkSet {
-            huge: Chain::build(huge, Stride::Dense, usize::MAX, &mut random, &mut order),
-            base: Chain::build(base, Stride::Dense, usize::MAX, &mut random, &mut order),
+            huge: Chain::build(huge, Stride::Dense, usize::MAX, &mut course.random, &mut order),
+            base: Chain::build(base, Stride::Dense, usize::MAX, &mut course.random, &mut order),
             stream,
             is_huge: huge.huge_bytes().is_some_and(|b| b >= huge.len() as u64 / 10 * 9),
             walked: huge.len().min(base.len()),
@@ -344,25 +343,33 @@ pub(super) fn run(
         };
         let mut bench = None;
         if is_home {
-            bench = Some(Home::new(topology, node, &targets, stream, coarse, &mut samples)?);
+            let samples = &mut course.samples;
+            bench = Some(Home::new(topology, node, &targets, stream, coarse, samples)?);
         }
         for round in 0..rounds {
-            if round > 0 && Instant::now() > clock.stop {
+            if round > 0 && Instant::now() > course.clock.stop {
                 break;
             }
             for from in &initiators {
                 cpus::pin(from.cpus[0]);
-                link.round(from, &clock, &mut meter, &mut samples);
+                link.round(from, &mut course);
             }
             if let Some(bench) = &mut bench {
                 cpus::pin(first.cpus[0]);
-                bench.round(&link.huge, &clock, &mut meter, &mut random, &mut samples);
+                bench.round(&link.huge, &mut course);
             }
         }
     }
-    samples.initiators = initiators;
-    samples.took = began.elapsed();
-    Ok(samples)
+    course.samples.took = began.elapsed();
+    Ok(course.samples)
+}
+
+/// A run: how long things may take, how far it is, and what was taken.
+struct Course<'a> {
+    clock: Clock,
+    meter: Meter<'a>,
+    random: SplitMix,
+    samples: Samples,
 }
 
 /// Whether pages are known not to lie on `node`.
@@ -393,13 +400,8 @@ struct LinkSet<'a> {
 }
 
 impl LinkSet<'_> {
-    fn round(
-        &mut self,
-        from: &Initiator,
-        clock: &Clock,
-        meter: &mut Meter<'_>,
-        samples: &mut Samples,
-    ) {
+    fn round(&mut self, from: &Initiator, course: &mut Course<'_>) {
+        let Course { clock, meter, samples, .. } = course;
         let s = samples.links.entry((from.node, self.to)).or_default();
         s.cpu = Some(from.cpus[0]);
         s.huge = self.is_huge;
@@ -411,19 +413,17 @@ impl LinkSet<'_> {
         meter.step("latency of stores", slot::STORE);
         s.store.push(self.huge.store_time(clock.slot(slot::STORE)));
         meter.step("memory bandwidth", 2 * (slot::STREAM + slot::STREAM_ONE));
-        let mut flow = |flow, cpus: &[CpuId], ms| {
-            let (rate, threads) = bandwidth(self.stream, flow, cpus, clock.slot(ms))?;
-            s.threads = s.threads.max(threads);
-            Some(rate)
-        };
-        let read = flow(Flow::Read, &from.cpus, slot::STREAM);
-        let write = flow(Flow::Write, &from.cpus, slot::STREAM);
-        let read_one = flow(Flow::Read, &from.cpus[..1], slot::STREAM_ONE);
-        let write_one = flow(Flow::Write, &from.cpus[..1], slot::STREAM_ONE);
-        s.read.push(read);
-        s.write.push(write);
-        s.read_one.push(read_one);
-        s.write_one.push(write_one);
+        let (all, one) = (&from.cpus[..], &from.cpus[..1]);
+        for (series, flow, cpus, ms) in [
+            (&mut s.read, Flow::Read, all, slot::STREAM),
+            (&mut s.write, Flow::Write, all, slot::STREAM),
+            (&mut s.read_one, Flow::Read, one, slot::STREAM_ONE),
+            (&mut s.write_one, Flow::Write, one, slot::STREAM_ONE),
+        ] {
+            let found = bandwidth(self.stream, flow, cpus, clock.slot(ms));
+            s.threads = s.threads.max(found.map_or(0, |(_, threads)| threads));
+            series.push(found.map(|(rate, _)| rate));
+        }
     }
 }
 
@@ -434,7 +434,7 @@ struct Home<'a> {
     faults: Region,
     inherited: Region,
     scanner: Result<Scanner, String>,
-    mover: Mover,
+    mover: Option<Mover>,
     sizes: BTreeSet<usize>,
     /// Level and size of caches in which streams are timed: where latencies are read.
     inner: Vec<(u8, usize)>,
@@ -458,7 +458,15 @@ fn filler(left: usize) -> Option<Region> {
 enum Mover {
     Between { region: Region, here: NodeId, there: NodeId, at_home: bool },
     Compaction { region: Region, filler: Option<Region>, by: Compactor },
-    None,
+}
+
+impl Mover {
+    fn migration(&self) -> Migration {
+        match self {
+            Self::Between { here, there, .. } => Migration::Between(*here, *there),
+            Self::Compaction { by, .. } => Migration::Compaction(by.path),
+        }
+    }
 }
 
 impl<'a> Home<'a> {
@@ -481,38 +489,28 @@ impl<'a> Home<'a> {
         let scanner = Scanner::open(&paged);
         samples.scan_method = scanner.as_ref().map_or("", Scanner::method);
 
-        let mover = match *targets {
-            // Not bound: a policy would have to follow each move.
-            [here, there, ..] => {
-                match Region::map(MIGRATE_PAGES * 4096, PageKind::Base, None, false) {
-                    Ok(region) => {
-                        samples.migration = Some(Migration::Between(here, there));
-                        region.touch(region.pages());
-                        Mover::Between { region, here, there, at_home: true }
-                    }
-                    Err(_) => Mover::None,
+        let mover =
+            match *targets {
+                // Not bound: a policy would have to follow each move.
+                [here, there, ..] => {
+                    let region =
+                        Region::map(MIGRATE_PAGES * 4096, PageKind::Base, None, false).ok();
+                    region
+                        .inspect(|region| region.touch(region.pages()))
+                        .map(|region| Mover::Between { region, here, there, at_home: true })
                 }
-            }
-            _ => {
-                let len = if coarse { 32 * MIB } else { COMPACT_BYTES };
-                let left = kernel::available_bytes().map_or(len, |b| (b / 4) as usize);
-                let region = Region::map(len.min(left), PageKind::Base, None, false);
-                match (Compactor::open(), region) {
-                    (Ok(by), Ok(region)) => {
-                        samples.migration = Some(Migration::Compaction(by.path));
-                        Mover::Compaction { region, filler: filler(left), by }
-                    }
-                    (Err(why), _) => {
-                        samples.migrate.refusal = Some(why);
-                        Mover::None
-                    }
-                    (_, Err(e)) => {
-                        samples.migrate.refusal = Some(format!("mmap: {e}"));
-                        Mover::None
-                    }
+                _ => {
+                    let len = if coarse { 32 * MIB } else { COMPACT_BYTES };
+                    let left = kernel::available_bytes().map_or(len, |b| (b / 4) as usize);
+                    let region = Region::map(len.min(left), PageKind::Base, None, false);
+                    let made = Compactor::open().and_then(|by| {
+                        let region = region.map_err(|e| format!("mmap: {e}"))?;
+                        Ok(Mover::Compaction { region, filler: filler(left), by })
+                    });
+                    made.map_err(|why| samples.migrate.refusal = Some(why)).ok()
                 }
-            }
-        };
+            };
+        samples.migration = mover.as_ref().map(Mover::migration);
         let sizes = sweep_sizes(&topology.caches, stream.len(), coarse);
         let order = Vec::new();
         let levels = topology.caches.iter().map(|c| c.level).filter(|&l| l > 1);
@@ -532,14 +530,8 @@ impl<'a> Home<'a> {
         })
     }
 
-    fn round(
-        &mut self,
-        far: &Chain<'_>,
-        clock: &Clock,
-        meter: &mut Meter<'_>,
-        random: &mut SplitMix,
-        samples: &mut Samples,
-    ) {
+    fn round(&mut self, far: &Chain<'_>, course: &mut Course<'_>) {
+        let Course { clock, meter, random, samples } = course;
         meter.step("instruction time", slot::CLOCK);
         samples.add.push(cpus::dependent_add(clock.slot(slot::CLOCK)));
 
@@ -587,10 +579,9 @@ impl<'a> Home<'a> {
         samples.copy.push(self.copies(clock.slot(slot::COPY), random));
 
         meter.step("page faults", 2 * slot::FAULT);
-        samples.first_touch.round(clock.slot(slot::FAULT), || kernel::first_touch(&self.faults));
-        samples
-            .protect_fault
-            .round(clock.slot(slot::FAULT), || kernel::write_protect_fault(&self.inherited));
+        let slot = clock.slot(slot::FAULT);
+        samples.first_touch.round(slot, || kernel::first_touch(&self.faults));
+        samples.protect_fault.round(slot, || kernel::write_protect_fault(&self.inherited));
 
         meter.step("page-table scans", 3 * slot::ENTRY);
         self.paged.touch(self.paged.pages());
@@ -605,19 +596,18 @@ impl<'a> Home<'a> {
         meter.step("page migration", slot::MIGRATE);
         // One batch a round: it is large.
         match &mut self.mover {
-            Mover::Between { region, here, there, at_home } => {
+            Some(Mover::Between { region, here, there, at_home }) => {
                 let to = if *at_home { *there } else { *here };
-                samples
-                    .migrate
-                    .round(Duration::ZERO, || kernel::migrate(region, MIGRATE_PAGES, to));
+                let batch = || kernel::migrate(region, MIGRATE_PAGES, to);
+                samples.migrate.round(Duration::ZERO, batch);
                 *at_home = !*at_home;
             }
-            Mover::Compaction { region, filler, by } => {
+            Some(Mover::Compaction { region, filler, by }) => {
                 // Whether much is moved depends on what else lies in memory: a
                 // large folio without a place to go ends the compaction.
                 samples.migrate.attempt(|| by.compact(region, filler.as_ref(), COMPACT_LIMIT));
             }
-            Mover::None => {}
+            None => {}
         }
     }
 

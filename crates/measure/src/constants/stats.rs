@@ -43,12 +43,7 @@ impl Series {
     }
     /// A measured constant of at least 1; `None` without a sample.
     pub(super) fn measured(&self, method: String) -> Option<Constant> {
-        Some(Constant {
-            value: whole(self.median()?).max(1),
-            spread: self.spread().map(whole),
-            method,
-            origin: Origin::Measured,
-        })
+        Some(measured(self.median()?, self.spread(), method))
     }
 }
 
@@ -56,6 +51,12 @@ impl FromIterator<f64> for Series {
     fn from_iter<I: IntoIterator<Item = f64>>(samples: I) -> Self {
         Self(samples.into_iter().filter(|s| s.is_finite()).collect())
     }
+}
+
+/// A measured constant of at least 1.
+pub(super) fn measured(value: f64, spread: Option<f64>, method: String) -> Constant {
+    let (value, spread) = (whole(value).max(1), spread.map(whole));
+    Constant { value, spread, method, origin: Origin::Measured }
 }
 
 /// A figure as a stored integer; negative ones, which only noise makes, are 0.

@@ -22,6 +22,7 @@ impl PageSet {
     }
 }
 
+#[derive(Default)]
 struct Live {
     task: Task,
     /// Instructions that wait for the task's next row.
@@ -33,8 +34,9 @@ struct Live {
     ended: bool,
 }
 
-/// The tasks of a recording, as their frames come.
+/// The tasks of a recording, as their frames come, and where their rows go.
 pub(super) struct Drain {
+    out: Writer,
     tasks: Vec<Live>,
     /// The living task of each thread number.
     by_tid: BTreeMap<u32, u32>,
@@ -52,8 +54,9 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(out: Writer) -> Self {
         Self {
+            out,
             tasks: Vec::new(),
             by_tid: BTreeMap::new(),
             by_pid: BTreeMap::new(),
@@ -73,6 +76,11 @@ impl Drain {
         !self.tasks.is_empty()
     }
 
+    /// Rows and bytes so far.
+    pub(super) fn written(&self) -> (u64, u64) {
+        (self.out.rows(), self.out.bytes_written())
+    }
+
     /// Instructions of all tasks so far.
     pub(super) fn insns(&self) -> u64 {
         self.tasks.iter().map(|t| t.before.insns + t.latest.insns).sum()
@@ -84,7 +92,7 @@ impl Drain {
     }
 
     /// Takes bytes from the pipe; they may end within a frame.
-    pub(super) fn take(&mut self, bytes: &[u8], out: &mut Writer) -> Result<(), RecordError> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
         let mut data = std::mem::take(&mut self.rest);
         data.extend_from_slice(bytes);
         let mut at = 0;
@@ -95,7 +103,7 @@ impl Drain {
             if end > data.len() {
                 break;
             }
-            self.frame(&head, &data[at + wire::HEAD_BYTES..end], out)?;
+            self.frame(&head, &data[at + wire::HEAD_BYTES..end])?;
             at = end;
         }
         data.drain(..at);
@@ -103,8 +111,8 @@ impl Drain {
         Ok(())
     }
 
-    fn frame(&mut self, head: &Head, mut rows: &[u8], out: &mut Writer) -> Result<(), RecordError> {
-        let id = self.task_of(head, out)?;
+    fn frame(&mut self, head: &Head, mut rows: &[u8]) -> Result<(), RecordError> {
+        let id = self.task_of(head)?;
         let t = &mut self.tasks[id as usize];
         self.lost += u64::from(head.sequence.saturating_sub(t.sequence));
         t.sequence = head.sequence + 1;
@@ -131,20 +139,14 @@ impl Drain {
                 kind => {
                     let kind = Kind::from_number(kind)
                         .ok_or_else(|| RecordError::Wire(format!("a row of kind {kind}")))?;
-                    self.row(id, kind, &row, out)?;
+                    self.row(id, kind, &row)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn row(
-        &mut self,
-        id: u32,
-        kind: Kind,
-        w: &WireRow,
-        out: &mut Writer,
-    ) -> Result<(), RecordError> {
+    fn row(&mut self, id: u32, kind: Kind, w: &WireRow) -> Result<(), RecordError> {
         if self.tasks[id as usize].ended {
             return Ok(());
         }
@@ -157,7 +159,7 @@ impl Drain {
                     self.last_pages[0] = (space, w.page);
                     self.spaces.entry(space).or_default().insert(w.page);
                 }
-                self.push(id, kind, w, w.arg, out)
+                self.push(id, kind, w, w.arg)
             }
             Kind::Fork | Kind::Thread => {
                 let tid = w.arg as u32;
@@ -167,39 +169,32 @@ impl Drain {
                     .get(&tid)
                     .is_some_and(|&c| self.tasks[c as usize].task.parent == Some(id));
                 if !known {
-                    self.begin(tid, id, kind == Kind::Thread, out)?;
+                    self.begin(tid, id, kind == Kind::Thread)?;
                 }
                 Ok(())
             }
             Kind::Exit => {
-                self.push(id, kind, w, w.arg, out)?;
+                self.push(id, kind, w, w.arg)?;
                 self.end(id);
                 Ok(())
             }
             Kind::Wait => {
                 let Some(&child) = self.by_pid.get(&(w.arg as u32)) else {
-                    return self.push(id, kind, w, u64::MAX, out);
+                    return self.push(id, kind, w, u64::MAX);
                 };
                 // A stopped or continued child has not ended.
                 let status = (w.arg >> 32) as i32;
                 if w.pages == 1 && !libc::WIFEXITED(status) && !libc::WIFSIGNALED(status) {
                     return Ok(());
                 }
-                self.finish_process(child, (w.pages == 1).then_some(status), out)?;
-                self.push(id, kind, w, u64::from(child), out)
+                self.finish_process(child, (w.pages == 1).then_some(status))?;
+                self.push(id, kind, w, u64::from(child))
             }
-            _ => self.push(id, kind, w, w.arg, out),
+            _ => self.push(id, kind, w, w.arg),
         }
     }
 
-    fn push(
-        &mut self,
-        id: u32,
-        kind: Kind,
-        w: &WireRow,
-        arg: u64,
-        out: &mut Writer,
-    ) -> Result<(), RecordError> {
+    fn push(&mut self, id: u32, kind: Kind, w: &WireRow, arg: u64) -> Result<(), RecordError> {
         let t = &mut self.tasks[id as usize];
         let insns = std::mem::take(&mut t.owed);
         let pages = match kind {
@@ -212,36 +207,24 @@ impl Drain {
             _ => 0,
         };
         let (reads, writes) = (u32::from(w.reads), u32::from(w.writes));
-        out.push(Row { kind, task: id, insns, page: w.page, pages, reads, writes, arg })?;
+        self.out.push(Row { kind, task: id, insns, page: w.page, pages, reads, writes, arg })?;
         Ok(())
     }
 
-    fn event(
-        &mut self,
-        id: u32,
-        kind: Kind,
-        arg: u64,
-        out: &mut Writer,
-    ) -> Result<(), RecordError> {
+    fn event(&mut self, id: u32, kind: Kind, arg: u64) -> Result<(), RecordError> {
         let w = WireRow { kind: kind as u8, insns: 0, reads: 0, writes: 0, page: 0, pages: 0, arg };
-        self.push(id, kind, &w, arg, out)
+        self.push(id, kind, &w, arg)
     }
 
     /// A task that `parent` makes.
-    fn begin(
-        &mut self,
-        tid: u32,
-        parent: u32,
-        thread: bool,
-        out: &mut Writer,
-    ) -> Result<u32, RecordError> {
+    fn begin(&mut self, tid: u32, parent: u32, thread: bool) -> Result<u32, RecordError> {
         if let Some(&old) = self.by_tid.get(&tid) {
             // The number is used again: whoever had it has ended unseen.
-            self.finish_process(old, None, out)?;
+            self.finish_process(old, None)?;
         }
         let id = self.add(tid, Some(parent), thread);
         let kind = if thread { Kind::Thread } else { Kind::Fork };
-        self.event(parent, kind, u64::from(id), out)?;
+        self.event(parent, kind, u64::from(id))?;
         Ok(id)
     }
 
@@ -256,11 +239,7 @@ impl Drain {
         };
         self.tasks.push(Live {
             task: Task { pid, tid, parent, thread, name, ..Task::default() },
-            owed: 0,
-            before: Default::default(),
-            latest: Default::default(),
-            sequence: 0,
-            ended: false,
+            ..Live::default()
         });
         self.by_tid.insert(tid, id);
         if !thread {
@@ -269,7 +248,7 @@ impl Drain {
         id
     }
 
-    fn task_of(&mut self, head: &Head, out: &mut Writer) -> Result<u32, RecordError> {
+    fn task_of(&mut self, head: &Head) -> Result<u32, RecordError> {
         let known = self.by_tid.get(&head.tid).copied();
         if head.flags & wire::FLAG_IMAGE != 0 && head.sequence == 0 {
             // A program image: of the first process, or in place of an earlier one.
@@ -279,7 +258,7 @@ impl Drain {
                 return Ok(self.add(head.pid, None, false));
             };
             for other in self.threads_of(head.pid, id) {
-                self.event(other, Kind::Exit, 0, out)?;
+                self.event(other, Kind::Exit, 0)?;
                 self.end(other);
             }
             self.leave_space(head.pid);
@@ -288,7 +267,7 @@ impl Drain {
             t.before.add(&image);
             t.latest = Default::default();
             t.sequence = 0;
-            self.event(id, Kind::Exec, 0, out)?;
+            self.event(id, Kind::Exec, 0)?;
             return Ok(id);
         }
         if head.flags & (wire::FLAG_CHILD | wire::FLAG_THREAD) != 0 && head.sequence == 0 {
@@ -303,7 +282,7 @@ impl Drain {
             let parent =
                 self.by_tid.get(&head.parent_tid).or_else(|| self.by_pid.get(&head.pid)).copied();
             if let Some(parent) = parent.filter(|&p| !self.tasks[p as usize].ended) {
-                return self.begin(head.tid, parent, thread, out);
+                return self.begin(head.tid, parent, thread);
             }
         }
         // A task's last rows may not have fitted into the frame that tells its end.
@@ -321,12 +300,7 @@ impl Drain {
     }
 
     /// Gives every living task of `id`'s process its exit row.
-    fn finish_process(
-        &mut self,
-        id: u32,
-        status: Option<i32>,
-        out: &mut Writer,
-    ) -> Result<(), RecordError> {
+    fn finish_process(&mut self, id: u32, status: Option<i32>) -> Result<(), RecordError> {
         let arg = match status {
             Some(s) if libc::WIFSIGNALED(s) => 256 + libc::WTERMSIG(s) as u64,
             Some(s) if libc::WIFEXITED(s) => libc::WEXITSTATUS(s) as u64,
@@ -336,7 +310,7 @@ impl Drain {
         let mut all = self.threads_of(pid, u32::MAX);
         all.sort_unstable_by_key(|&i| std::cmp::Reverse(i));
         for i in all {
-            self.event(i, Kind::Exit, arg, out)?;
+            self.event(i, Kind::Exit, arg)?;
             self.end(i);
         }
         self.leave_space(pid);
@@ -358,23 +332,22 @@ impl Drain {
         self.last_pages = [(u32::MAX, 0); 4];
     }
 
-    /// Ends all tasks; the first with `status`. Returns tasks and pages touched.
+    /// Ends all tasks; the first with `status`. Returns tasks, pages touched, and where the
+    /// rows are.
     pub(super) fn finish(
         mut self,
         status: Option<i32>,
-        out: &mut Writer,
-    ) -> Result<(Vec<Task>, u64), RecordError> {
+    ) -> Result<(Vec<Task>, u64, Writer), RecordError> {
         for id in (0..self.tasks.len() as u32).rev() {
             if !self.tasks[id as usize].ended && id > 0 {
                 self.finish_process(
                     id,
                     status.filter(|_| self.tasks[id as usize].task.pid == self.tasks[0].task.pid),
-                    out,
                 )?;
             }
         }
         if self.tasks.first().is_some_and(|t| !t.ended) {
-            self.finish_process(0, status, out)?;
+            self.finish_process(0, status)?;
         }
         let pages = self.pages_gone + self.spaces.values().map(|s| s.pages).sum::<u64>();
         let tasks = self.tasks.into_iter().map(|mut t| {
@@ -382,7 +355,7 @@ impl Drain {
             t.task.totals = t.before;
             t.task
         });
-        Ok((tasks.collect(), pages))
+        Ok((tasks.collect(), pages, self.out))
     }
 }
 
@@ -425,13 +398,12 @@ mod tests {
         ];
         let folder = homenode_fixtures::Folder::new();
         let path = folder.join("r.parquet");
-        let mut out = Writer::create(&path).expect("a file");
-        let mut drain = Drain::new();
+        let mut drain = Drain::new(Writer::create(&path).expect("a file"));
         for f in frames {
-            drain.take(&f, &mut out).expect("frames");
+            drain.take(&f).expect("frames");
         }
         assert_eq!(drain.lost, 0);
-        let (tasks, _) = drain.finish(Some(0), &mut out).expect("an end");
+        let (tasks, _, out) = drain.finish(Some(0)).expect("an end");
         let insns: Vec<u64> = tasks.iter().map(|t| t.totals.insns).collect();
         assert_eq!(insns, [40, 25, 3]);
         out.finish(&Header { tasks, ..Header::default() }).expect("a recording");

@@ -123,6 +123,11 @@ pub enum RecordError {
     Trace(#[from] TraceError),
 }
 
+/// For `map_err`: what was tried.
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> RecordError + Copy {
+    move |source| RecordError::System { what, source }
+}
+
 impl RecordError {
     /// Whether the system lacks something (exit code 3), in place of a wrong input (2).
     pub fn is_lack(&self) -> bool {

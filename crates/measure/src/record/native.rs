@@ -2,7 +2,8 @@
 
 use super::RecordError;
 use super::child::{end_group, reap};
-use super::interrupt::interrupted;
+use super::error::failed;
+use homenode_live::signals;
 use homenode_trace::Native;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,9 +11,7 @@ use std::time::{Duration, Instant};
 /// Runs the command once, to its end. An error where it was interrupted.
 pub(super) fn once(command: &mut Command) -> Result<Native, RecordError> {
     let start = Instant::now();
-    let child = command
-        .spawn()
-        .map_err(|source| RecordError::System { what: "start the program", source })?;
+    let child = command.spawn().map_err(failed("start the program"))?;
     loop {
         if let Some(done) = reap(&child, false)? {
             return Ok(Native {
@@ -23,7 +22,7 @@ pub(super) fn once(command: &mut Command) -> Result<Native, RecordError> {
                 max_rss_bytes: done.max_rss_bytes,
             });
         }
-        if interrupted() {
+        if signals::any() {
             end_group(child.id());
             reap(&child, true)?;
             return Err(RecordError::Interrupted);

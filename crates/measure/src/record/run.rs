@@ -1,21 +1,24 @@
 //! The course of a recording.
 
-use super::child::{Done, end_group, reap};
+use super::child::{end_group, reap};
 use super::drain::Drain;
-use super::interrupt::{ONE, Signals, interrupted};
+use super::error::failed;
 use super::native;
 use super::program::{self, Resolved};
 use super::{Mark, Options, Progress, RecordError, Summary};
+use crate::child::Done;
+use homenode_live::signals::{self, Signals};
 use homenode_trace::{Ended, Header, Native, Slice, Totals, Writer, wire};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long a program's children may be silent after its own end, before they
@@ -24,15 +27,15 @@ const LINGER: Duration = Duration::from_secs(3);
 /// What the pipe holds, if the system allows: time for the writer to write.
 const PIPE_BYTES: i32 = 1 << 20;
 
+/// Signals belong to the process: one recording at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A private folder with the pipe and the shared count.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Result<Self, RecordError> {
-        let fail = |source| RecordError::System {
-            what: "make a temporary folder for the recorder's pipe",
-            source,
-        };
+        let fail = failed("make a temporary folder for the recorder's pipe");
         let base = fs::canonicalize(std::env::temp_dir()).map_err(fail)?;
         for n in 0..1000 {
             let path = base.join(format!("homenode-{}-{n}", std::process::id()));
@@ -70,8 +73,7 @@ fn find_plugin(options: &Options) -> Result<PathBuf, RecordError> {
         (Some(p), _) => p.clone(),
         (None, Some(p)) => PathBuf::from(p),
         (None, None) => {
-            let own = std::env::current_exe()
-                .map_err(|source| RecordError::System { what: "find this executable", source })?;
+            let own = std::env::current_exe().map_err(failed("find this executable"))?;
             own.with_file_name("libhomenode_recorder.so")
         }
     };
@@ -85,38 +87,6 @@ fn stdin(options: &Options) -> Result<Stdio, RecordError> {
     Ok(file.into())
 }
 
-/// A command in a group of its own, so that a terminal's Ctrl-C comes to us alone,
-/// which ends with this process.
-fn prepare(
-    command: &mut Command,
-    resolved: &Resolved,
-    options: &Options,
-) -> Result<(), RecordError> {
-    command.args(resolved.args.iter().skip(1)).stdin(stdin(options)?).process_group(0);
-    Ok(())
-}
-
-fn native_times(
-    options: &Options,
-    resolved: &Resolved,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Option<Native>, RecordError> {
-    let mut runs = Vec::new();
-    for run in 1..=options.native_runs.min(3) {
-        progress(Progress::Native { run });
-        let mut command = Command::new(&resolved.path);
-        command.arg0(&resolved.args[0]).stdout(Stdio::null()).stderr(Stdio::null());
-        prepare(&mut command, resolved, options)?;
-        let n = native::once(&mut command)?;
-        let long = n.wall_ns >= 1_000_000_000;
-        runs.push(n);
-        if long {
-            break;
-        }
-    }
-    Ok(native::median(runs))
-}
-
 struct Started {
     child: Child,
     pipe: File,
@@ -124,54 +94,135 @@ struct Started {
     start: Instant,
 }
 
-struct Setup {
+/// What all runs of a recording have in common.
+struct Setup<'a> {
+    options: &'a Options,
+    resolved: Resolved,
     qemu: PathBuf,
     plugin: PathBuf,
     geometry: String,
 }
 
-fn start(
-    options: &Options,
-    setup: &Setup,
-    resolved: &Resolved,
-    extra: &str,
-    quiet: bool,
-) -> Result<Started, RecordError> {
-    let folder = Folder::new()?;
-    let fail = |what| move |source| RecordError::System { what, source };
-    let pipe = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(folder.0.join(wire::PIPE_NAME))
-        .map_err(fail("open the recorder's pipe"))?;
-    // SAFETY: a valid descriptor. Where the system allows no larger pipe, it stays small.
-    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
-    let doubled = |p: &Path| {
-        // QEMU reads a doubled comma as one.
-        let bytes: Vec<u8> = p
-            .as_os_str()
-            .as_bytes()
-            .iter()
-            .flat_map(|&b| std::iter::repeat_n(b, 1 + usize::from(b == b',')))
-            .collect();
-        OsStr::from_bytes(&bytes).to_owned()
-    };
-    let mut argument = doubled(&setup.plugin);
-    for (key, value) in [("folder", &folder.0), ("qemu", &setup.qemu), ("plugin", &setup.plugin)] {
-        argument.push(format!(",{key}="));
-        argument.push(doubled(value));
+impl Setup<'_> {
+    /// A command in a group of its own, so that a terminal's Ctrl-C comes to us alone,
+    /// which ends with this process.
+    fn prepare(&self, command: &mut Command) -> Result<(), RecordError> {
+        let stdin = stdin(self.options)?;
+        command.args(self.resolved.args.iter().skip(1)).stdin(stdin).process_group(0);
+        Ok(())
     }
-    argument.push(&setup.geometry);
-    argument.push(extra);
-    let mut command = Command::new(&setup.qemu);
-    command.arg("-plugin").arg(argument).arg("-0").arg(&resolved.args[0]).arg(&resolved.path);
-    if quiet {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+
+    fn native_times(
+        &self,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Option<Native>, RecordError> {
+        let mut runs = Vec::new();
+        for run in 1..=self.options.native_runs.min(3) {
+            progress(Progress::Native { run });
+            let mut command = Command::new(&self.resolved.path);
+            command.arg0(&self.resolved.args[0]).stdout(Stdio::null()).stderr(Stdio::null());
+            self.prepare(&mut command)?;
+            let n = native::once(&mut command)?;
+            let long = n.wall_ns >= 1_000_000_000;
+            runs.push(n);
+            if long {
+                break;
+            }
+        }
+        Ok(native::median(runs))
     }
-    prepare(&mut command, resolved, options)?;
-    let start = Instant::now();
-    let child = command.spawn().map_err(fail("start QEMU"))?;
-    Ok(Started { child, pipe, _folder: folder, start })
+
+    fn start(&self, extra: &str, quiet: bool) -> Result<Started, RecordError> {
+        let folder = Folder::new()?;
+        let pipe = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(folder.0.join(wire::PIPE_NAME))
+            .map_err(failed("open the recorder's pipe"))?;
+        // SAFETY: a valid descriptor. Where the system allows no larger pipe, it stays small.
+        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
+        let mut argument = doubled(&self.plugin);
+        for (key, value) in [("folder", &folder.0), ("qemu", &self.qemu), ("plugin", &self.plugin)]
+        {
+            argument.push(format!(",{key}="));
+            argument.push(doubled(value));
+        }
+        argument.push(&self.geometry);
+        argument.push(extra);
+        let Resolved { path, args } = &self.resolved;
+        let mut command = Command::new(&self.qemu);
+        command.arg("-plugin").arg(argument).arg("-0").arg(&args[0]).arg(path);
+        if quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        self.prepare(&mut command)?;
+        let start = Instant::now();
+        let child = command.spawn().map_err(failed("start QEMU"))?;
+        Ok(Started { child, pipe, _folder: folder, start })
+    }
+
+    /// A run to its end; one that goes wrong is ended.
+    fn run(
+        &self,
+        extra: &str,
+        quiet: bool,
+        out: Writer,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Outcome, Drain), RecordError> {
+        let mut run = self.start(extra, quiet)?;
+        let mut drain = Drain::new(out);
+        let followed = follow(&mut run, &mut drain, progress);
+        if followed.is_err() {
+            end_all(&run, &drain);
+            let _ = reap(&run.child, true);
+        }
+        Ok((followed?, drain))
+    }
+
+    /// Turns marks into instructions; counts the program's where one is a time.
+    fn plan_slice(
+        &self,
+        native: Option<&Native>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Slice, RecordError> {
+        let options = self.options;
+        let marks = [options.skip, options.length];
+        let mut rate = None;
+        if marks.iter().any(|m| matches!(m, Some(Mark::NativeNs(_)))) {
+            let native = native.ok_or(RecordError::SliceNeedsNative)?;
+            progress(Progress::Counting);
+            // The rows of this run are of no use; they go to a file that is never finished.
+            let mut name = options.output.clone().into_os_string();
+            name.push(OsString::from(".count"));
+            let nowhere = Writer::create(PathBuf::from(name))?;
+            let (outcome, drain) = self.run(",count=1", true, nowhere, &mut |_| {})?;
+            if outcome.ended == Ended::Interrupted {
+                return Err(RecordError::Interrupted);
+            }
+            rate = Some((drain.insns(), (native.user_ns + native.sys_ns).max(1)));
+        }
+        let insns = |m: Mark| match (m, rate) {
+            (Mark::Insns(n), _) => n,
+            (Mark::NativeNs(ns), Some((all, time))) => {
+                u64::try_from(u128::from(ns) * u128::from(all) / u128::from(time))
+                    .unwrap_or(u64::MAX)
+            }
+            (Mark::NativeNs(_), None) => 0,
+        };
+        let for_insns = options.length.map(insns);
+        if for_insns == Some(0) {
+            return Err(RecordError::EmptySlice);
+        }
+        Ok(Slice { skip_insns: options.skip.map_or(0, insns), for_insns })
+    }
+}
+
+/// A path in an argument of QEMU, which reads a doubled comma as one.
+fn doubled(path: &Path) -> OsString {
+    let bytes = path.as_os_str().as_bytes().iter();
+    let bytes: Vec<u8> =
+        bytes.flat_map(|&b| std::iter::repeat_n(b, 1 + usize::from(b == b','))).collect();
+    OsString::from_vec(bytes)
 }
 
 /// How a recorded run went.
@@ -186,7 +237,6 @@ struct Outcome {
 fn follow(
     run: &mut Started,
     drain: &mut Drain,
-    out: &mut Writer,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RecordError> {
     let mut buffer = vec![0; 256 << 10];
@@ -206,21 +256,19 @@ fn follow(
             {
                 None
             }
-            Err(source) => {
-                return Err(RecordError::System { what: "read the recorder's pipe", source });
-            }
+            Err(e) => return Err(failed("read the recorder's pipe")(e)),
         };
         let wall_ns = u64::try_from(run.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if let Some(n) = read.filter(|&n| n > 0) {
             heard = Instant::now();
-            drain.take(&buffer[..n], out)?;
+            drain.take(&buffer[..n])?;
         }
         if told.elapsed() >= Duration::from_millis(200) {
             told = Instant::now();
-            let (rows, insns, bytes) = (out.rows(), drain.insns(), out.bytes_written());
+            let ((rows, bytes), insns) = (drain.written(), drain.insns());
             progress(Progress::Recording { elapsed_ns: wall_ns, rows, insns, bytes });
         }
-        if why.is_none() && (drain.slice_full || interrupted()) {
+        if why.is_none() && (drain.slice_full || signals::any()) {
             why = Some(if drain.slice_full { Ended::SliceFull } else { Ended::Interrupted });
             end_all(run, drain);
         }
@@ -279,7 +327,15 @@ fn is_recorded(pid: i32) -> bool {
         .is_ok_and(|c| c.windows(b"homenode_recorder".len()).any(|w| w == b"homenode_recorder"))
 }
 
-pub(super) fn record(
+/// Runs a program natively and under the recorder, and writes what its memory
+/// accesses were.
+///
+/// While it runs, SIGINT and SIGTERM end the program and not this process; what was
+/// recorded until then is kept, and [`Header::ended`] says so.
+///
+/// # Errors
+/// [`RecordError`]; then nothing stands at the output that was not there before.
+pub fn record(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, RecordError> {
@@ -301,36 +357,26 @@ pub(super) fn record(
     let qemu = fs::canonicalize(&qemu).map_err(|_| RecordError::NoQemu)?;
     let plugin = find_plugin(options)?;
     stdin(options)?;
-    let mut out = Writer::create(&options.output)?;
+    let out = Writer::create(&options.output)?;
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    let _signals = Signals::catch();
+    let _signals = Signals::catch_these(&[libc::SIGINT, libc::SIGTERM]);
 
     let geometry = format!(
         ",l1={}:{},l2={}:{},llc={}:{},tlb={tlb}",
         l1.size, l1.ways, l2.size, l2.ways, llc.size, llc.ways
     );
-    let setup = Setup { qemu, plugin, geometry };
-    let native = native_times(options, &resolved, progress)?;
-    let slice = plan_slice(options, &setup, &resolved, native.as_ref(), progress)?;
+    let setup = Setup { options, resolved, qemu, plugin, geometry };
+    let native = setup.native_times(progress)?;
+    let slice = setup.plan_slice(native.as_ref(), progress)?;
     let until = slice.for_insns.map_or(u64::MAX, |n| n.saturating_add(slice.skip_insns));
     let extra = format!(",skip={},until={until}", slice.skip_insns);
 
-    let mut run = start(options, &setup, &resolved, &extra, options.quiet)?;
-    let mut drain = Drain::new();
-    let followed = follow(&mut run, &mut drain, &mut out, progress);
-    let outcome = match followed {
-        Ok(o) => o,
-        Err(e) => {
-            end_all(&run, &drain);
-            let _ = reap(&run.child, true);
-            return Err(e);
-        }
-    };
+    let (outcome, drain) = setup.run(&extra, options.quiet, out, progress)?;
     if !drain.begun() {
         if outcome.ended == Ended::Interrupted {
             return Err(RecordError::Interrupted);
         }
-        let program = resolved.path.display().to_string();
+        let program = setup.resolved.path.display().to_string();
         return Err(RecordError::NotStarted { program, status: describe(&outcome.ended) });
     }
     let (lost_frames, unrecorded_execs) = (drain.lost, drain.unrecorded);
@@ -338,7 +384,7 @@ pub(super) fn record(
     let complete = by_itself && lost_frames == 0 && outcome.alone && unrecorded_execs == 0;
     let status =
         matches!(outcome.ended, Ended::Exit(_) | Ended::Signal(_)).then_some(outcome.done.status);
-    let (tasks, pages_touched) = drain.finish(status, &mut out)?;
+    let (tasks, pages_touched, out) = drain.finish(status)?;
     let mut totals = Totals::default();
     for t in &tasks {
         totals.add(&t.totals);
@@ -366,23 +412,7 @@ pub(super) fn record(
     };
     let rows = out.rows();
     let bytes = out.finish(&header)?;
-    Ok(Summary {
-        output: options.output.clone(),
-        bytes,
-        rows,
-        tasks: header.tasks.len() as u64,
-        threads: header.threads(),
-        native: header.native,
-        recorded_wall_ns: header.recorded_wall_ns,
-        recorded_cpu_ns: outcome.done.user_ns + outcome.done.sys_ns,
-        totals,
-        pages_touched,
-        slice: header.slice,
-        ended: header.ended,
-        complete,
-        lost_frames,
-        unrecorded_execs,
-    })
+    Ok(Summary { output: options.output.clone(), bytes, rows, header })
 }
 
 fn describe(e: &Ended) -> String {
@@ -391,46 +421,4 @@ fn describe(e: &Ended) -> String {
         Ended::Signal(n) => format!("signal {n}"),
         other => format!("{other:?}"),
     }
-}
-
-/// Turns marks into instructions; counts the program's where one is a time.
-fn plan_slice(
-    options: &Options,
-    setup: &Setup,
-    resolved: &Resolved,
-    native: Option<&Native>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Slice, RecordError> {
-    let marks = [options.skip, options.length];
-    let mut rate = None;
-    if marks.iter().any(|m| matches!(m, Some(Mark::NativeNs(_)))) {
-        let native = native.ok_or(RecordError::SliceNeedsNative)?;
-        progress(Progress::Counting);
-        let mut run = start(options, setup, resolved, ",count=1", true)?;
-        let mut drain = Drain::new();
-        // The rows of this run are of no use; they go to a file that is never finished.
-        let mut name = options.output.clone().into_os_string();
-        name.push(OsString::from(".count"));
-        let mut nowhere = Writer::create(PathBuf::from(name))?;
-        let followed = follow(&mut run, &mut drain, &mut nowhere, &mut |_| {});
-        if !matches!(&followed, Ok(o) if o.ended != Ended::Interrupted) {
-            end_all(&run, &drain);
-            let _ = reap(&run.child, true);
-            followed?;
-            return Err(RecordError::Interrupted);
-        }
-        rate = Some((drain.insns(), (native.user_ns + native.sys_ns).max(1)));
-    }
-    let insns = |m: Mark| match (m, rate) {
-        (Mark::Insns(n), _) => n,
-        (Mark::NativeNs(ns), Some((all, time))) => {
-            u64::try_from(u128::from(ns) * u128::from(all) / u128::from(time)).unwrap_or(u64::MAX)
-        }
-        (Mark::NativeNs(_), None) => 0,
-    };
-    let for_insns = options.length.map(insns);
-    if for_insns == Some(0) {
-        return Err(RecordError::EmptySlice);
-    }
-    Ok(Slice { skip_insns: options.skip.map_or(0, insns), for_insns })
 }

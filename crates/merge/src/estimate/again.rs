@@ -16,9 +16,10 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 
 /// How the second look learns what changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Changes {
     /// By soft-dirty bits where this kernel has them, else by reading all again.
+    #[default]
     Auto,
     /// By reading all again.
     Read,

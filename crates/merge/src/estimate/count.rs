@@ -101,12 +101,13 @@ pub(super) struct Sums {
 /// Adds up a table; `zero` is the content of a page of zeros.
 pub(super) fn sums(table: &Table, zero: u128, rules: Rules) -> Sums {
     let mut sums = Sums::default();
-    let mut nodes: BTreeMap<u16, (u64, Saving)> = BTreeMap::new();
+    let mut nodes: BTreeMap<u16, NodeSaving> = BTreeMap::new();
     for entry in table.entries().filter(|e| e.mappings > 0) {
         let here = saving(Group::of(entry, zero), rules);
         let node = nodes.entry(entry.key().node()).or_default();
-        node.0 += u64::from(entry.mappings);
-        node.1 += here;
+        node.node = entry.key().node();
+        node.pages_scanned += u64::from(entry.mappings);
+        node.saving += here;
         sums.per_node += here;
         if entry.key().content() == zero {
             sums.zero += u64::from(entry.mappings);
@@ -142,14 +143,10 @@ pub(super) fn sums(table: &Table, zero: u128, rules: Rules) -> Sums {
             }
         }
     }
-    sums.nodes = nodes
-        .into_iter()
-        .map(|(node, (pages_scanned, saving))| NodeSaving { node, pages_scanned, saving })
-        .collect();
-    sums.flows = flows
-        .into_iter()
-        .map(|((from, to), pages)| Flow { from, to, pages: ((pages + (1 << 31)) >> 32) as u64 })
-        .collect();
+    sums.nodes = nodes.into_values().collect();
+    // Rounded to whole pages.
+    let flow = |((from, to), pages)| Flow { from, to, pages: ((pages + (1 << 31)) >> 32) as u64 };
+    sums.flows = flows.into_iter().map(flow).collect();
     sums
 }
 

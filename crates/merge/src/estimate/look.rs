@@ -379,7 +379,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Looks at a batch: contents, and nodes where there are several.
+    /// Looks at a batch: contents, and nodes.
     fn read(&mut self, pid: u32, batch: &[Found], pagemap: &File) -> Result<(), Ended> {
         self.pages.clear();
         self.pages.extend(batch.iter().filter(|f| f.own).map(|f| f.page));
@@ -396,13 +396,7 @@ impl<'a> Worker<'a> {
             self.pages.clear();
             self.pages.extend(batch.iter().map(|f| f.page));
         }
-        match self.common.nodes.only() {
-            Some(node) => {
-                self.nodes.clear();
-                self.nodes.resize(batch.len(), node);
-            }
-            None => self.common.nodes.nodes(pid, &self.pages, &mut self.nodes),
-        }
+        self.common.nodes.nodes(pid, &self.pages, &mut self.nodes);
         self.common.budget.keep();
         Ok(())
     }

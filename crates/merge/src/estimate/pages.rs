@@ -57,7 +57,7 @@ impl Sight {
         let _ = own.read(0);
         own.write(1, 1);
         let Ok(pagemap) = File::open("/proc/self/pagemap") else { return none };
-        let frame_of = |i: usize| entry(&pagemap, own.page(i)).unwrap_or(0) & FRAME;
+        let frame_of = |i: usize| word(&pagemap, own.page(i)).unwrap_or(0) & FRAME;
         let (zero, written) = (frame_of(0), frame_of(1));
         let flags = File::open("/proc/kpageflags").ok().filter(|f| {
             // A sandbox may let it be opened but shows nothing.
@@ -78,21 +78,19 @@ impl Sight {
 
 /// The frame of a page now.
 pub(super) fn frame_now(pagemap: &File, page: u64) -> Option<u64> {
-    let e = entry(pagemap, page).ok().filter(|e| e & IN_MEMORY != 0)?;
+    let e = word(pagemap, page).ok().filter(|e| e & IN_MEMORY != 0)?;
     Some(e & FRAME)
 }
 
-/// An entry of pagemap.
-fn entry(pagemap: &File, page: u64) -> io::Result<u64> {
+/// A word of pagemap or kpageflags.
+fn word(file: &File, at: u64) -> io::Result<u64> {
     let mut bytes = [0; 8];
-    pagemap.read_exact_at(&mut bytes, page * 8)?;
+    file.read_exact_at(&mut bytes, at * 8)?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
 fn flags_of(flags: &File, frame: u64) -> Option<u64> {
-    let mut bytes = [0; 8];
-    flags.read_exact_at(&mut bytes, frame * 8).ok()?;
-    Some(u64::from_ne_bytes(bytes))
+    word(flags, frame).ok()
 }
 
 /// Opens a process' pagemap, which stays that of its present address space, also
@@ -134,9 +132,7 @@ pub(super) fn find(
         }
     }
     for (i, bytes) in buffer[..filled].chunks_exact(8).enumerate() {
-        let mut word = [0; 8];
-        word.copy_from_slice(bytes);
-        let e = u64::from_ne_bytes(word);
+        let e = bytes.try_into().map_or(0, u64::from_ne_bytes);
         if e & IN_MEMORY == 0 || e & OF_A_FILE != 0 {
             continue;
         }

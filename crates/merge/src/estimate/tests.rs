@@ -9,9 +9,6 @@ use super::*;
 struct Odd;
 
 impl NodeSource for Odd {
-    fn only(&self) -> Option<u16> {
-        None
-    }
     fn nodes(&self, _: u32, pages: &[u64], out: &mut Vec<u16>) {
         out.clear();
         out.extend(pages.iter().map(|p| (p % 2) as u16));

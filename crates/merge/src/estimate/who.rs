@@ -82,7 +82,8 @@ pub(super) fn find_again(targets: &Targets) -> Vec<Process> {
 }
 
 fn list(targets: &Targets) -> Result<Vec<Process>, MergeError> {
-    let ours = std::process::id();
+    // Kernel threads have no pages.
+    let others = |pid| describe(pid).filter(|p| p.pid != std::process::id() && p.pages > 0);
     let mut found = Vec::new();
     match targets {
         Targets::Pids(pids) => {
@@ -98,15 +99,11 @@ fn list(targets: &Targets) -> Result<Vec<Process>, MergeError> {
                 .ok_or_else(|| MergeError::NoCgroup { path: path.clone() })?;
             let pids =
                 of_cgroup(&folder).map_err(|(path, source)| MergeError::Cgroup { path, source })?;
-            for pid in pids {
-                found.extend(describe(pid).filter(|p| p.pid != ours && p.pages > 0));
-            }
+            found.extend(pids.into_iter().filter_map(others));
         }
         Targets::All => {
-            for (pid, _) in all(Path::new("/proc")).map_err(MergeError::Proc)? {
-                // Kernel threads have no pages.
-                found.extend(describe(pid).filter(|p| p.pid != ours && p.pages > 0));
-            }
+            let all = all(Path::new("/proc")).map_err(MergeError::Proc)?;
+            found.extend(all.into_iter().filter_map(|(pid, _)| others(pid)));
         }
     }
     Ok(found)

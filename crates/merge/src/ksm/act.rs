@@ -1,9 +1,9 @@
 //! Driving: launch, set, watch, adjust, put back.
 
-use super::hold::{Hold, Restored, Set};
+use super::hold::{Hold, Restored, Set, allowed};
 use super::launch;
-use super::{Files, Folder, KsmError, Seen, Watch, reading, scan};
-use homenode_core::ksm::files::{File, Written};
+use super::{Files, Folder, KsmError, Seen, Watch, check_files, reading, scan};
+use homenode_core::ksm::files::File;
 use homenode_core::ksm::pace::{ADVISOR_CPU_LEAST, Goal, Pace, Reading};
 use homenode_core::ksm::plan::{self, Unmerging, text_of};
 use homenode_live::place::Place;
@@ -81,17 +81,30 @@ pub fn look(
     let mut more = tell(&watch.look(&files)?);
     let mut at = interval;
     while more {
-        let until = at.min(length.unwrap_or(Duration::MAX));
-        while began.elapsed() < until {
-            if signals.arrived().is_some() {
-                return Ok(());
-            }
-            std::thread::sleep(BEAT.min(until.saturating_sub(began.elapsed())));
+        if rest(began, at, length, || signals.arrived().is_some()) {
+            return Ok(());
         }
         more = tell(&watch.look(&files)?) && length.is_none_or(|l| began.elapsed() < l);
         at += interval;
     }
     Ok(())
+}
+
+/// Sleeps until the next look, or until it `ends`; whether it did.
+fn rest(
+    began: Instant,
+    next: Duration,
+    length: Option<Duration>,
+    mut ends: impl FnMut() -> bool,
+) -> bool {
+    let until = next.min(length.unwrap_or(Duration::MAX));
+    while began.elapsed() < until {
+        if ends() {
+            return true;
+        }
+        std::thread::sleep(BEAT.min(until.saturating_sub(began.elapsed())));
+    }
+    false
 }
 
 /// Who would meet whom.
@@ -113,13 +126,7 @@ fn check_users(scan: &Scan, options: &Act) -> Result<(), KsmError> {
 
 /// Everything that can be told before anything is changed.
 fn check<F: Files>(place: &Place, files: &F, options: &Act) -> Result<Scan, KsmError> {
-    let folder = || Folder::of(place).path().to_owned();
-    if files.read(File::Run).is_err() {
-        return Err(KsmError::NoKsm { folder: folder() });
-    }
-    if let Err(source) = files.writable() {
-        return Err(KsmError::Denied { folder: folder(), source });
-    }
+    check_files(place, files)?;
     if let Some(program) = options.command.first() {
         if !launch::can_merge_whole() {
             return Err(KsmError::NoPrctl { release: launch::release() });
@@ -155,10 +162,8 @@ fn check_rules<F: Files>(hold: &Hold<F>, options: &Act, now: &Reading) -> Result
         shown.entry(File::AdvisorMode).and_modify(|mode| *mode = 0);
     }
     for order in first {
-        match plan::predict(&shown, order.file, order.value).map_err(KsmError::Refused)? {
-            Written::Waits => return Err(KsmError::Offline { name: order.file.name() }),
-            Written::Done { .. } => shown.insert(order.file, order.value),
-        };
+        allowed(&shown, order.file, order.value)?;
+        shown.insert(order.file, order.value);
     }
     Ok(())
 }
@@ -264,18 +269,13 @@ impl Run<'_> {
         let mut heard = 0;
         let mut at = self.options.interval;
         loop {
-            let until = at.min(self.options.length.unwrap_or(Duration::MAX));
-            let mut over = false;
-            while !over && began.elapsed() < until {
-                if let Some(signal) = self.signal(&mut heard) {
-                    if self.child.is_none() {
-                        over = true;
-                        continue;
-                    }
-                    return Some(signal);
-                }
-                over = self.is_over();
-                std::thread::sleep(BEAT.min(until.saturating_sub(began.elapsed())));
+            let mut signal = None;
+            let mut over = rest(began, at, self.options.length, || {
+                signal = self.signal(&mut heard);
+                signal.is_some() || self.is_over()
+            });
+            if signal.is_some() && self.child.is_some() {
+                return signal;
             }
             over |= self.options.length.is_some_and(|l| began.elapsed() >= l);
             at += self.options.interval;

@@ -6,11 +6,11 @@
 //!
 //! Source: specs/merge-drive.md#alone.
 
-use super::hold::{Hold, Restored, unmerge};
+use super::hold::{Hold, Restored, refused, unmerge};
 use super::reading::find_ksmd;
-use super::{Files, Folder, KsmError, scan};
+use super::{Files, KsmError, check_files, scan};
 use homenode_core::ksm::files::{FOLDER, File};
-use homenode_core::ksm::plan::text_of;
+use homenode_core::ksm::plan::Kept;
 use homenode_live::place::Place;
 use std::io;
 
@@ -41,13 +41,7 @@ impl<F: Files> Alone<F> {
     /// [`KsmError`]: with nothing changed if merging is not there, held by another
     /// driver, left by one that ended without restoring, or at work for others.
     pub fn take(place: &Place, files: F) -> Result<(Self, Vec<String>), KsmError> {
-        let folder = || Folder::of(place).path().to_owned();
-        if files.read(File::Run).is_err() {
-            return Err(KsmError::NoKsm { folder: folder() });
-        }
-        if let Err(source) = files.writable() {
-            return Err(KsmError::Denied { folder: folder(), source });
-        }
+        check_files(place, &files)?;
         let (mut hold, notes) = Hold::take(place, files)?;
         check_others(place, hold.files())?;
         hold.claim()?;
@@ -58,19 +52,10 @@ impl<F: Files> Alone<F> {
 
     /// Unmerges everything, and switches an advisor off.
     fn quiet(&self) -> Result<(), KsmError> {
-        let files = self.hold.files();
-        let failed = |file: File, value: &str, source| KsmError::Write {
-            name: file.name(),
-            value: value.to_owned(),
-            source,
-        };
         if self.hold.is_claimed(File::AdvisorMode) {
-            let off = text_of(File::AdvisorMode, 0);
-            files
-                .write(File::AdvisorMode, &off)
-                .map_err(|source| failed(File::AdvisorMode, &off, source))?;
+            self.hold.write(File::AdvisorMode, 0)?;
         }
-        unmerge(files).map_err(|source| failed(File::Run, "2", source))
+        unmerge(self.hold.files()).map_err(|source| refused(File::Run, 2, source))
     }
 
     /// A file's text without its end; `None` where this kernel has none of that name.
@@ -108,16 +93,10 @@ impl<F: Files> Alone<F> {
         // Limits can be changed only while nothing is merged, the speed only without an
         // advisor.
         let mut result = self.quiet();
-        let files = self.hold.files();
-        for kept in self.hold.kept() {
-            let (file, text) = (kept.file, text_of(kept.file, kept.old));
-            if matches!(file, File::Run | File::AdvisorMode) || files.value(file) == Some(kept.old)
-            {
-                continue;
-            }
-            if let Err(source) = files.write(file, &text) {
-                let error = KsmError::Write { name: file.name(), value: text, source };
-                result = result.and(Err(error));
+        for &Kept { file, old, .. } in self.hold.kept() {
+            let is_old = self.hold.files().value(file) == Some(old);
+            if !is_old && !matches!(file, File::Run | File::AdvisorMode) {
+                result = result.and(self.hold.write(file, old));
             }
         }
         result

@@ -5,7 +5,6 @@ use homenode_core::ksm::plan::Unmerging;
 use homenode_core::units;
 use homenode_live::journal::JournalError;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
@@ -162,7 +161,11 @@ pub enum KsmError {
         source: io::Error,
     },
     /// Not enough memory to unmerge.
-    #[error("{}", room_sentence(.0))]
+    #[error(
+        "switching merge_across_nodes unmerges everything: {} come back, and {} are to stay in \
+         reserve, but only {} are available; nothing was changed",
+        mib(.0.back_bytes), mib(.0.reserve_bytes), mib(.0.available_bytes)
+    )]
     NoRoom(Unmerging),
     /// Unmerging failed.
     #[error(
@@ -212,29 +215,15 @@ fn mib(bytes: u64) -> String {
     format!("{}.{} MiB", bytes >> 20, ((bytes % (1 << 20)) * 10) >> 20)
 }
 
-fn room_sentence(u: &Unmerging) -> String {
-    format!(
-        "switching merge_across_nodes unmerges everything: {} come back, and {} are to stay in \
-         reserve, but only {} are available; nothing was changed",
-        mib(u.back_bytes),
-        mib(u.reserve_bytes),
-        mib(u.available_bytes)
-    )
-}
-
 fn users_sentence(users: &BTreeSet<u32>, launched: Option<u32>) -> String {
-    let mut text = "ksmd merges all registered processes with each other, and they belong to \
-                    different users ("
-        .to_owned();
-    for (i, user) in users.iter().enumerate() {
-        let _ = write!(text, "{}{user}", if i > 0 { ", " } else { "" });
-        if launched == Some(*user) {
-            text += " is to launch";
-        }
-    }
-    text += "): each could find out by timing which pages the others have. Nothing was changed. \
-             --across-users takes that risk (homenode-merge(1), WHAT MERGING LEAKS)";
-    text
+    let mark = |user| if launched == Some(user) { " is to launch" } else { "" };
+    let all: Vec<String> = users.iter().map(|&user| format!("{user}{}", mark(user))).collect();
+    format!(
+        "ksmd merges all registered processes with each other, and they belong to different users \
+         ({}): each could find out by timing which pages the others have. Nothing was changed. \
+         --across-users takes that risk (homenode-merge(1), WHAT MERGING LEAKS)",
+        all.join(", ")
+    )
 }
 
 impl KsmError {

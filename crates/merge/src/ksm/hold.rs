@@ -5,7 +5,7 @@ use super::{Files, Folder, KsmError, memory};
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::PAGES_TO_SCAN;
 use homenode_core::ksm::files::{File, Written};
-use homenode_core::ksm::plan::{self, Kept, Left, Ours, Unmerging, text_of};
+use homenode_core::ksm::plan::{self, Kept, Left, Ours, Shown, Unmerging, text_of};
 use homenode_live::journal::{self, Head, Owner};
 use homenode_live::people::stat::start_of;
 use homenode_live::place::Place;
@@ -179,10 +179,7 @@ impl<F: Files> Hold<F> {
         if now == Some(value) {
             return Ok(Set::Done);
         }
-        match plan::predict(&shown, file, value).map_err(KsmError::Refused)? {
-            Written::Waits => return Err(KsmError::Offline { name: file.name() }),
-            Written::Done { .. } => {}
-        }
+        allowed(&shown, file, value)?;
         if file == File::AdvisorMode {
             // Switching sets it too.
             let after: &[u64] = if value == 0 { &[PAGES_TO_SCAN as u64] } else { &[] };
@@ -204,13 +201,10 @@ impl<F: Files> Hold<F> {
         Ok(Set::Done)
     }
 
-    fn write(&self, file: File, value: u64) -> Result<(), KsmError> {
-        let text = text_of(file, value);
-        self.files.write(file, &text).map_err(|source| KsmError::Write {
-            name: file.name(),
-            value: text,
-            source,
-        })
+    /// Writes a knob, as it stands.
+    pub(super) fn write(&self, file: File, value: u64) -> Result<(), KsmError> {
+        let done = self.files.write(file, &text_of(file, value));
+        done.map_err(|source| refused(file, value, source))
     }
 
     /// What [`Hold::switch`] would take.
@@ -234,17 +228,14 @@ impl<F: Files> Hold<F> {
         if shown.get(&File::MergeAcrossNodes) == Some(&value) {
             return Ok(());
         }
-        match plan::predict(&shown, File::MergeAcrossNodes, value) {
-            Ok(Written::Waits) => {
-                return Err(KsmError::Offline { name: File::MergeAcrossNodes.name() });
-            }
-            Ok(Written::Done { .. }) => match self.set(File::MergeAcrossNodes, value) {
+        match allowed(&shown, File::MergeAcrossNodes, value) {
+            Ok(()) => match self.set(File::MergeAcrossNodes, value) {
                 // A merged page whose processes have gone may be in the way still.
                 Err(KsmError::Write { source, .. }) if is_busy(&source) => {}
                 done => return done.map(drop),
             },
-            Err(e) if e.errno == Errno::Ebusy => {}
-            Err(e) => return Err(KsmError::Refused(e)),
+            Err(KsmError::Refused(e)) if e.errno == Errno::Ebusy => {}
+            Err(e) => return Err(e),
         }
         let needed = self.unmerging()?;
         if !needed.fits() {
@@ -286,6 +277,19 @@ impl<F: Files> Drop for Hold<F> {
             }
         }
     }
+}
+
+/// Whether the kernel would take a value at once.
+pub(super) fn allowed(shown: &Shown, file: File, value: u64) -> Result<(), KsmError> {
+    match plan::predict(shown, file, value).map_err(KsmError::Refused)? {
+        Written::Waits => Err(KsmError::Offline { name: file.name() }),
+        Written::Done { .. } => Ok(()),
+    }
+}
+
+/// That a knob could not be written.
+pub(super) fn refused(file: File, value: u64, source: io::Error) -> KsmError {
+    KsmError::Write { name: file.name(), value: text_of(file, value), source }
 }
 
 /// Unmerges everything, also where `run` is 2 already and something has merged since.

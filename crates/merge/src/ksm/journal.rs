@@ -54,16 +54,11 @@ impl Journal {
     fn to_text(&self) -> String {
         let mut text = String::new();
         for k in self.kept.values() {
-            let _ = write!(text, "{} {}", k.file.name(), k.old);
-            match &k.ours {
-                Ours::These(values) => values.iter().for_each(|v| {
-                    let _ = write!(text, " {v}");
-                }),
-                Ours::Any => {
-                    let _ = write!(text, " {ANY}");
-                }
-            }
-            text.push('\n');
+            let ours: String = match &k.ours {
+                Ours::These(values) => values.iter().map(|v| format!(" {v}")).collect(),
+                Ours::Any => format!(" {ANY}"),
+            };
+            let _ = writeln!(text, "{} {}{ours}", k.file.name(), k.old);
         }
         KIND.to_text(&self.head, &text)
     }

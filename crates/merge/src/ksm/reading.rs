@@ -1,6 +1,6 @@
 //! Readings over time: the counters, and ksmd's CPU time.
 
-use super::processes::{self, scan};
+use super::processes::all_or_these;
 use super::{Files, Folder, KsmError};
 use homenode_core::ksm::files::File;
 use homenode_core::ksm::pace::{Interval, Order, Reading};
@@ -127,11 +127,7 @@ impl Watch {
         if files.read(File::Run).is_err() {
             return Err(KsmError::NoKsm { folder: files.path().to_owned() });
         }
-        let scan = if pids.is_empty() {
-            scan(place, true)?
-        } else {
-            processes::these(place, &pids, true)?
-        };
+        let scan = all_or_these(place, &pids, true)?;
         Ok(Self {
             place: place.clone(),
             pids,
@@ -161,11 +157,7 @@ impl Watch {
         let at = self.began.elapsed();
         if at >= self.next_scan {
             let begin = Instant::now();
-            self.scan = if self.pids.is_empty() {
-                scan(&self.place, false)?
-            } else {
-                processes::these(&self.place, &self.pids, false)?
-            };
+            self.scan = all_or_these(&self.place, &self.pids, false)?;
             self.next_scan = at + begin.elapsed() * SHARE_OF_SCANS;
         }
         let shown = files.shown();

@@ -51,6 +51,18 @@ impl Fake {
     }
 }
 
+impl Files for &Fake {
+    fn read(&self, file: File) -> io::Result<String> {
+        (**self).read(file)
+    }
+    fn write(&self, file: File, text: &str) -> io::Result<()> {
+        (**self).write(file, text)
+    }
+    fn writable(&self) -> io::Result<()> {
+        (**self).writable()
+    }
+}
+
 impl Files for Fake {
     fn read(&self, file: File) -> io::Result<String> {
         let shown = self.shown.borrow();

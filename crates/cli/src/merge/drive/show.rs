@@ -1,7 +1,7 @@
 //! Lines over time.
 
 use homenode_core::ksm::files::File;
-use homenode_core::ksm::pace::Pace;
+use homenode_core::ksm::pace::{Pace, Reading};
 use homenode_core::ksm::plan::{Unmerging, text_of};
 use homenode_core::units::count;
 use homenode_live::registered::{Registered, Scan};
@@ -99,16 +99,12 @@ impl Shower {
             self.print("\n       PID  user  merging     zero    items profit [MiB] name");
         }
         for p in by_merged.iter().take(MOST_PROCESSES) {
-            let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+            let Registered { pid, uid, name, stat, .. } = p;
+            let zero = stat.zero_pages.map_or_else(|| "-".to_owned(), |n| n.to_string());
+            let profit = stat.profit.map_or_else(|| "-".to_owned(), mib);
             self.print(&format!(
-                "{:>10} {:>5} {:>8} {:>8} {:>8} {:>12} {}",
-                p.pid,
-                p.uid,
-                p.stat.merging_pages,
-                number(p.stat.zero_pages),
-                p.stat.rmap_items,
-                p.stat.profit.map_or_else(|| "-".to_owned(), mib),
-                p.name
+                "{pid:>10} {uid:>5} {:>8} {zero:>8} {:>8} {profit:>12} {name}",
+                stat.merging_pages, stat.rmap_items
             ));
         }
         if by_merged.len() > MOST_PROCESSES {
@@ -161,33 +157,23 @@ fn line_text(seen: &Seen) -> String {
     };
     let order = seen.order.as_ref().map_or_else(String::new, |(order, done)| {
         let word = if *done { "->" } else { "not set to" };
-        format!(" {word} {} ({})", text_of(order.file, order.value), why(order.why))
+        format!(
+            " {word} {} ({})",
+            text_of(order.file, order.value),
+            order.why.name().replace('_', " ")
+        )
     });
+    let Reading { pages_shared, pages_sharing, pages_unshared, pages_volatile, .. } = *r;
+    let visits = rate(true, i.visits_per_second().to_string());
+    let cpu = rate(seen.cpu_known, format!("{}.{}", permille / 10, permille % 10));
+    let benefit = i.benefit().map_or_else(dash, mib);
     format!(
-        "{:>10.1} {run:>3} {:>8} {:>8} {:>8} {:>8} {:>8} {:>11} {:>12} {:>9} {:>8} {:>9} {pages:>13}{order}",
+        "{:>10.1} {run:>3} {pages_shared:>8} {pages_sharing:>8} {pages_unshared:>8} {pages_volatile:>8} {:>8} {:>11} {:>12} {visits:>9} {cpu:>8} {benefit:>9} {pages:>13}{order}",
         r.at_ns as f64 / 1e9,
-        r.pages_shared,
-        r.pages_sharing,
-        r.pages_unshared,
-        r.pages_volatile,
         r.ksm_zero_pages,
         mib(r.saved_bytes() as i64),
         mib(r.profit()),
-        rate(true, i.visits_per_second().to_string()),
-        rate(seen.cpu_known, format!("{}.{}", permille / 10, permille % 10)),
-        i.benefit().map_or_else(dash, mib),
     )
-}
-
-fn why(why: homenode_core::ksm::pace::Why) -> &'static str {
-    use homenode_core::ksm::pace::Why;
-    match why {
-        Why::Start => "start",
-        Why::Budget => "budget",
-        Why::Pays => "pays",
-        Why::NewMemory => "new memory",
-        Why::NothingNew => "nothing new",
-    }
 }
 
 fn line_json(seen: &Seen, pace: Option<&Pace>) -> Value {

@@ -2,7 +2,7 @@
 //! decide. Nothing here knows where the figures come from.
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
 
-use crate::reproduce::experiment::{Moved, because, wrong_of};
+use crate::reproduce::experiment::{Moved, conclusion, everywhere};
 use homenode_report::Conclusion;
 
 /// With a tree per node the deviation is at most this part of the one across nodes, by
@@ -74,48 +74,34 @@ pub(super) fn share_at(figures: &[(u64, f64)], target: f64) -> Option<f64> {
 
 /// Which bound on the deviation within nodes is broken.
 fn beyond(row: &ByNodes) -> Vec<String> {
-    let pairs = row.pairs.iter();
-    pairs
-        .filter_map(|p| {
-            let (_, part, _) = AT_MOST.iter().find(|a| a.0 == p.nodes)?;
-            // Written so that what is no number is beyond.
-            let holds = p.within.deviation <= p.across.deviation * part;
-            (!holds).then(|| {
-                format!(
-                    "{} nodes: {:.3} % within and {:.3} % across",
-                    p.nodes, p.within.deviation, p.across.deviation
-                )
-            })
-        })
-        .collect()
+    let broken = |p: &Pair| {
+        let (_, part, _) = AT_MOST.iter().find(|a| a.0 == p.nodes)?;
+        let (within, across) = (p.within.deviation, p.across.deviation);
+        // Written so that what is no number is beyond.
+        (!(within <= across * part))
+            .then(|| format!("{} nodes: {within:.3} % within and {across:.3} % across", p.nodes))
+    };
+    row.pairs.iter().filter_map(broken).collect()
 }
 
 /// Where the deviation within nodes grows with the nodes.
 fn growth(row: &ByNodes) -> Vec<String> {
-    let pairs = row.pairs.windows(2);
-    pairs
-        .filter(|w| {
-            let most = w[0].within.deviation + w[1].across.deviation * NO_GROWTH;
-            !(w[1].within.deviation <= most)
-        })
-        .map(|w| {
-            format!(
-                "{:.3} % within {} nodes, {:.3} % within {}",
-                w[0].within.deviation, w[0].nodes, w[1].within.deviation, w[1].nodes
-            )
-        })
-        .collect()
+    let grows = |w: &[Pair]| {
+        let (few, many) = (w[0].within.deviation, w[1].within.deviation);
+        let (less, more) = (w[0].nodes, w[1].nodes);
+        (!(many <= few + w[1].across.deviation * NO_GROWTH))
+            .then(|| format!("{few:.3} % within {less} nodes, {many:.3} % within {more}"))
+    };
+    row.pairs.windows(2).filter_map(grows).collect()
 }
 
 fn not_below(row: &ByNodes, what: &str, of: fn(&Way) -> f64) -> Vec<String> {
-    let pairs = row.pairs.iter();
-    pairs
-        .filter(|p| !(of(&p.within) < of(&p.across)))
-        .map(|p| {
-            let (within, across) = (of(&p.within), of(&p.across));
-            format!("{} nodes: {what} {within:.2} within and {across:.2} across", p.nodes)
-        })
-        .collect()
+    let not = |p: &Pair| {
+        let (within, across) = (of(&p.within), of(&p.across));
+        (!(within < across))
+            .then(|| format!("{} nodes: {what} {within:.2} within and {across:.2} across", p.nodes))
+    };
+    row.pairs.iter().filter_map(not).collect()
 }
 
 /// Signs and order of one row; what is wrong with them.
@@ -137,25 +123,19 @@ fn each(row: &ByNodes, shown: impl Fn(&Pair) -> String) -> String {
 
 /// The conclusions.
 pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
-    let mut all = Vec::new();
-    let mut say = |holds: bool, text: String| all.push(Conclusion { text, holds });
-    let Some((_, main)) = f.table.first() else { return all };
+    let Some((_, main)) = f.table.first() else { return Vec::new() };
     let percent = |share: u64| format!("{:.1} %", share as f64 / 10.0);
 
-    say(
-        f.found.is_some(),
-        match f.found {
-            Some(share) => format!(
-                "0. Two nodes across deviate by the seed's {SEED_TWO} % at some share of merged \
-                 pages: at {:.2} %.",
-                share / 10.0
-            ),
-            None => format!("0. Two nodes across deviate by the seed's {SEED_TWO} % at no share."),
-        },
-    );
+    let found = match f.found {
+        Some(share) => format!("some share of merged pages: at {:.2} %.", share / 10.0),
+        None => "no share.".to_owned(),
+    };
+    let level = Conclusion {
+        text: format!("0. Two nodes across deviate by the seed's {SEED_TWO} % at {found}"),
+        holds: f.found.is_some(),
+    };
 
     let bounds = AT_MOST.map(|a| a.2).join(", ");
-    let wrong = beyond(main);
     // What ksmd leaves doesn't shrink with the share, so a small enough one must exceed any
     // part: the table's share decides, and where it is otherwise is said.
     let mut elsewhere = Vec::new();
@@ -169,73 +149,45 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
     } else {
         format!("of {} it is not so {}", shares.join(", "), elsewhere.join("; "))
     };
-    say(
-        wrong.is_empty(),
-        format!(
-            "1. At equal share of merged pages, access times deviate less with a tree per node: \
-             {bounds} ({} nodes: {} across, {} within; {others}){}.",
-            each(main, |p| p.nodes.to_string()),
-            each(main, |p| format!("{:.2} %", p.across.deviation)),
-            each(main, |p| format!("{:.3} %", p.within.deviation)),
-            because(wrong),
-        ),
+    let less = format!(
+        "1. At equal share of merged pages, access times deviate less with a tree per node: \
+         {bounds} ({} nodes: {} across, {} within; {others})",
+        each(main, |p| p.nodes.to_string()),
+        each(main, |p| format!("{:.2} %", p.across.deviation)),
+        each(main, |p| format!("{:.3} %", p.within.deviation)),
     );
-
-    let wrong = growth(main);
-    say(
-        wrong.is_empty(),
-        format!(
-            "2. With a tree per node the deviation does not grow with the nodes: {}{}.",
-            each(main, |p| format!("{:.3} % ({} nodes)", p.within.deviation, p.nodes)),
-            because(wrong),
-        ),
+    let level_with_nodes = format!(
+        "2. With a tree per node the deviation does not grow with the nodes: {}",
+        each(main, |p| format!("{:.3} % ({} nodes)", p.within.deviation, p.nodes)),
     );
-    let wrong = not_below(main, "saved", |w| w.saved);
-    say(
-        wrong.is_empty(),
+    let saves = each(main, |p| {
+        let less = (1.0 - p.within.saved / p.across.saved) * 100.0;
         format!(
-            "3. It saves less memory: {}{}.",
-            each(main, |p| {
-                let less = (1.0 - p.within.saved / p.across.saved) * 100.0;
-                format!(
-                    "{:.2} % of the guests' instead of {:.2} % with {} nodes ({less:.0} % less)",
-                    p.within.saved, p.across.saved, p.nodes
-                )
-            }),
-            because(wrong),
-        ),
-    );
-    let wrong = not_below(main, "comparisons", |w| w.comparisons);
-    say(
-        wrong.is_empty(),
+            "{:.2} % of the guests' instead of {:.2} % with {} nodes ({less:.0} % less)",
+            p.within.saved, p.across.saved, p.nodes
+        )
+    });
+    let compares = each(main, |p| {
         format!(
-            "4. Its searches take fewer comparisons: {}{}.",
-            each(main, |p| {
-                format!(
-                    "{:.2} a search instead of {:.2} with {} nodes",
-                    p.within.comparisons, p.across.comparisons, p.nodes
-                )
-            }),
-            because(wrong),
+            "{:.2} a search instead of {:.2} with {} nodes",
+            p.within.comparisons, p.across.comparisons, p.nodes
+        )
+    });
+    let at_scales = f.table.iter().map(|(factor, row)| (*factor, signs(row)));
+    vec![
+        level,
+        conclusion(&less, beyond(main)),
+        conclusion(&level_with_nodes, growth(main)),
+        conclusion(
+            &format!("3. It saves less memory: {saves}"),
+            not_below(main, "saved", |w| w.saved),
         ),
-    );
-    let mut wrong = Vec::new();
-    for (factor, row) in &f.table {
-        wrong.extend(signs(row).into_iter().map(|w| format!("at 1:{factor}: {w}")));
-    }
-    let (moved, constants) = wrong_of(&f.moved);
-    wrong.extend(moved);
-    let scales: Vec<String> = f.table.iter().map(|t| format!("1:{}", t.0)).collect();
-    say(
-        wrong.is_empty(),
-        format!(
-            "5. All of this is so at two scales ({}) and with each of {constants} constants moved by ±20 \
-             %{}.",
-            scales.join(", "),
-            because(wrong),
+        conclusion(
+            &format!("4. Its searches take fewer comparisons: {compares}"),
+            not_below(main, "comparisons", |w| w.comparisons),
         ),
-    );
-    all
+        everywhere("5. All of this is so", at_scales, &f.moved),
+    ]
 }
 
 #[cfg(test)]

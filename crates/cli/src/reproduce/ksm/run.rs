@@ -274,13 +274,7 @@ impl experiment::Bench for Bench {
         let mut sim_end = sim.now();
         let all = loop {
             sim.run_until(sim_end);
-            if let Some(e) = sim.error() {
-                bail!("{e}");
-            }
-            let all = sim.processes();
-            if let Some((process, why)) = all.iter().find_map(|p| Some((p, p.killed.as_ref()?))) {
-                bail!("{} was killed: {why}", process.name);
-            }
+            let all = experiment::processes(&sim)?;
             if all.iter().all(|p| p.ended) || sim.idle() {
                 break all;
             }

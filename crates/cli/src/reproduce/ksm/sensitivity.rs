@@ -4,7 +4,7 @@ use super::judge::{self, ByNodes};
 use super::run::{Bench, Point};
 use super::{Plan, Runs, base, each, percent};
 use crate::reproduce::Asked;
-use crate::reproduce::experiment::{Figures, Sensitivity, each_moved, named};
+use crate::reproduce::experiment::{Figures, Sensitivity, named};
 use crate::reproduce::vary::What;
 use anyhow::Result;
 use homenode_report::Surface;
@@ -52,10 +52,10 @@ pub(super) fn run(
     constants: &[What],
 ) -> Result<Sensitivity<ByNodes>> {
     let at = Point { seed: 1, ..at };
-    let of = |vary| each(runs.bench, Point { vary, ..at }, 1);
-    let points: Vec<Point> = each_moved(constants).into_iter().flat_map(of).collect();
-    runs.ensure("constants moved", &points)?;
-    Ok(Sensitivity::of(constants, runs.bench.largest(), |vary| runs.row(&Point { vary, ..at }, 1)))
+    let bench = runs.bench;
+    let of = |vary| each(bench, Point { vary, ..at }, 1);
+    let row = |runs: &Runs<'_, Bench>, vary| runs.row(&Point { vary, ..at }, 1);
+    runs.move_each(constants, bench.largest(), of, row)
 }
 
 /// For the terminal.

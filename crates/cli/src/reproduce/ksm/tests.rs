@@ -8,7 +8,8 @@ use homenode_core::topology::Machine;
 use std::collections::BTreeSet;
 
 fn tiny() -> Plan {
-    Plan { factors: [4096, 2048], seeds: [1, 1], moved: 4096, shares: &[50, 200] }
+    let scales = Scales { factors: [4096, 2048], seeds: [1, 1], moved: 4096 };
+    Plan { scales, shares: &[50, 200] }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! decide. Nothing here knows where the figures come from.
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is no number has to fail")]
 
-use crate::reproduce::experiment::{Moved, because, wrong_of};
+use crate::reproduce::experiment::{Moved, everywhere};
 use homenode_report::Conclusion;
 
 /// The largest gain of mode 2/b over balancing off lies in this band, in per cent.
@@ -172,24 +172,11 @@ pub(super) fn judge(f: &Findings) -> Vec<Conclusion> {
             ),
         );
     }
-    let mut wrong = Vec::new();
-    for (g, n) in f.gains.iter().zip(&f.neighbours) {
+    let at_scales = f.gains.iter().zip(&f.neighbours).map(|(g, n)| {
         let (b, at) = g.largest();
-        let at_scale = order(b, g.mode1[at], n);
-        wrong.extend(at_scale.into_iter().map(|w| format!("at 1:{}: {w}", g.factor)));
-    }
-    let (moved, constants) = wrong_of(&f.moved);
-    wrong.extend(moved);
-    let scales: Vec<String> = f.gains.iter().map(|g| format!("1:{}", g.factor)).collect();
-    say(
-        wrong.is_empty(),
-        format!(
-            "4. Signs and order are the same at two scales ({}) and with each of {constants} constants moved \
-             by ±20 %{}.",
-            scales.join(", "),
-            because(wrong)
-        ),
-    );
+        (g.factor, order(b, g.mode1[at], n))
+    });
+    all.push(everywhere("4. Signs and order are the same", at_scales, &f.moved));
     all
 }
 

@@ -35,12 +35,10 @@ pub(super) enum Kernel {
 }
 
 impl Kernel {
-    /// Whose gains are judged.
+    /// Whose gains are judged, also while a constant is moved.
     pub(super) const GAINS: [Self; 4] = [Self::Off, Self::Mode1, Self::B, Self::A];
     /// Which run beside the neighbour.
     pub(super) const BESIDE: [Self; 3] = [Self::Off, Self::B, Self::A];
-    /// Which run while a constant is moved.
-    pub(super) const MOVED: [Self; 4] = [Self::Off, Self::Mode1, Self::B, Self::A];
     /// All of the plan's, in the order of the columns.
     pub(super) const PLANNED: [Self; 5] = [Self::Off, Self::Mode1, Self::B, Self::A, Self::Today];
     /// Its column, split into two header rows at the first `-`, and the kernel as
@@ -260,13 +258,7 @@ impl experiment::Bench for Bench {
         let all = loop {
             runner.run_until(runner.sim().now() + step)?;
             let sim = runner.sim();
-            if let Some(e) = sim.error() {
-                bail!("{e}");
-            }
-            let all = sim.processes();
-            if let Some((process, why)) = all.iter().find_map(|p| Some((p, p.killed.as_ref()?))) {
-                bail!("{} was killed: {why}", process.name);
-            }
+            let all = experiment::processes(sim)?;
             let phase = all[0].phases.iter().find(|f| f.step == main);
             let done = phase.map(PhaseFigures::count);
             if let (Some(before), Some(done)) = (before, done) {

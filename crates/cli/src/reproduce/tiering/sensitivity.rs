@@ -5,7 +5,7 @@ use super::judge::{self, Gained};
 use super::run::{Bench, Kernel, Point};
 use super::{Runs, base, each, times};
 use crate::reproduce::Asked;
-use crate::reproduce::experiment::{Figures, Sensitivity, each_moved, named};
+use crate::reproduce::experiment::{Figures, Sensitivity, named};
 use crate::reproduce::vary::What;
 use anyhow::Result;
 use homenode_report::Surface;
@@ -50,14 +50,12 @@ pub(super) fn run(
     at: Point,
     constants: &[What],
 ) -> Result<Sensitivity<Gained>> {
-    let of = |vary| each(Point { vary, ..at }, &Kernel::MOVED, 1);
-    let points: Vec<Point> = each_moved(constants).into_iter().flat_map(of).collect();
-    runs.ensure("constants moved", &points)?;
-    Ok(Sensitivity::of(constants, &runs.bench.machine, |vary| {
+    let of = |vary| each(Point { vary, ..at }, &Kernel::GAINS, 1);
+    runs.move_each(constants, &runs.bench.machine, of, |runs, vary| {
         let p = Point { vary, ..at };
         let gain = |kernel| runs.gain(&Point { kernel, ..p });
         Gained { b: gain(Kernel::B), mode1: gain(Kernel::Mode1), neighbour: runs.neighbour(&p, 1) }
-    }))
+    })
 }
 
 /// For the terminal.

@@ -8,10 +8,7 @@ use std::collections::BTreeSet;
 
 fn tiny() -> Plan {
     Plan {
-        factors: [4096, 2048],
-        seeds: [2, 1],
-        surface: 4096,
-        moved: 4096,
+        scales: Scales { factors: [4096, 2048], seeds: [2, 1], moved: 4096 },
         percents: &[150, 300],
         percents_again: &[300],
         widths: &[24, 6],

@@ -48,7 +48,7 @@ fn options(case: &MergeCase) -> Options {
 
 /// Looks before anything is merged.
 pub(super) fn early(kernel: &Kernel, case: &MergeCase, look: MergeLook) -> Result<Look> {
-    let mut side = Real::new(kernel, case)?;
+    let mut side = Real::new(kernel, case);
     let first = look.at - u32::from(look.again);
     (0..=first).try_for_each(|slot| side.act(slot))?;
     let targets = Targets::Pids(side.pids());

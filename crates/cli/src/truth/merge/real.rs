@@ -15,9 +15,9 @@ use std::time::Duration;
 struct Program<'c> {
     process: &'c Process,
     name: String,
-    /// What it does, loops written out.
-    steps: Vec<&'c Step>,
+    /// Its next step, and the rounds of each loop before.
     at: usize,
+    rounds: Vec<u64>,
     /// Before which pass it goes on.
     wakes: u32,
     state: State,
@@ -47,15 +47,15 @@ pub(super) struct Real<'c> {
 }
 
 impl<'c> Real<'c> {
-    pub(super) fn new(kernel: &'c Kernel, case: &'c MergeCase) -> Result<Self> {
+    pub(super) fn new(kernel: &'c Kernel, case: &'c MergeCase) -> Self {
         let processes = &case.scenario.processes;
         let mut programs = Vec::new();
         for (holder, process) in processes.iter().enumerate() {
             programs.push(Program {
                 process,
                 name: process.name.clone(),
-                steps: written_out(&process.steps)?,
                 at: 0,
+                rounds: vec![0; process.steps.len()],
                 wakes: MergeCase::passes_in(process.start),
                 state: State::ToStart,
                 holder,
@@ -66,7 +66,7 @@ impl<'c> Real<'c> {
             });
         }
         let holders = processes.iter().map(|_| None).collect();
-        Ok(Self { kernel, holders, programs, contents: Contents::new(processes) })
+        Self { kernel, holders, programs, contents: Contents::new(processes) }
     }
 
     /// The processes that live.
@@ -155,8 +155,8 @@ impl<'c> Real<'c> {
         let child = Program {
             process: of.process,
             name: format!("{}.{family}", of.process.name),
-            steps: of.steps.clone(),
-            at: of.at,
+            at: of.at + 1,
+            rounds: of.rounds.clone(),
             wakes: of.wakes,
             state: State::Runs,
             holder: of.holder,
@@ -171,11 +171,15 @@ impl<'c> Real<'c> {
         Ok(())
     }
 
+    /// Whether a child of it lives.
+    fn has_children(&self, p: usize) -> bool {
+        self.programs[p].children.iter().any(|c| self.programs[*c].state != State::Ended)
+    }
+
     fn end(&mut self, p: usize) -> Result<()> {
         // A real parent that ends takes its children along here (they are told through it),
         // so it ends last; nothing of it is left when it has nothing mapped.
-        let children = self.programs[p].children.clone();
-        if children.iter().any(|c| self.programs[*c].state != State::Ended) {
+        if self.has_children(p) {
             bail!("{} ends before its children; let it wait", self.programs[p].name);
         }
         self.tell(p, Order::Exit)?;
@@ -193,65 +197,57 @@ impl<'c> Real<'c> {
         }
         let mut went = false;
         loop {
-            let program = &mut self.programs[p];
-            let Some(&step) = program.steps.get(program.at) else {
+            let program = &self.programs[p];
+            let (at, process) = (program.at, program.process);
+            let Some(step) = process.steps.get(at) else {
                 self.end(p)?;
                 return Ok(true);
             };
+            let mut next = at + 1;
+            let maps = &process.maps;
             let map_of = |name: &str| {
-                let maps = &program.process.maps;
                 maps.iter().position(|m| m.name == name).ok_or_else(|| anyhow!("no map {name}"))
             };
             match step {
-                Step::Sleep(time) => {
-                    program.wakes = slot + MergeCase::passes_in(*time);
-                    program.at += 1;
-                    return Ok(true);
+                Step::Wait if self.has_children(p) => return Ok(went),
+                Step::Wait | Step::Sleep(_) => {}
+                Step::Fork => self.fork(p)?,
+                Step::Touch { map } => self.write_pages(p, map_of(map)?, u64::MAX, None)?,
+                Step::Fill { map, content } => {
+                    self.write_pages(p, map_of(map)?, u64::MAX, Some(content))?;
                 }
-                Step::Wait => {
-                    let children = program.children.clone();
-                    if children.iter().any(|c| self.programs[*c].state != State::Ended) {
-                        return Ok(went);
-                    }
-                    self.programs[p].at += 1;
+                Step::Access { map, until: Until::Accesses(n), .. } => {
+                    self.write_pages(p, map_of(map)?, *n, None)?;
                 }
-                Step::Fork => {
-                    program.at += 1;
-                    self.fork(p)?;
+                Step::Madvise { map, mergeable } => {
+                    self.tell(p, Order::Advise { map: map_of(map)?, mergeable: *mergeable })?;
                 }
-                _ => {
-                    program.at += 1;
-                    match step {
-                        Step::Touch { map } => {
-                            let map = map_of(map)?;
-                            self.write_pages(p, map, u64::MAX, None)?;
-                        }
-                        Step::Fill { map, content } => {
-                            let map = map_of(map)?;
-                            self.write_pages(p, map, u64::MAX, Some(content))?;
-                        }
-                        Step::Access { map, until: Until::Accesses(n), .. } => {
-                            let map = map_of(map)?;
-                            self.write_pages(p, map, *n, None)?;
-                        }
-                        Step::Madvise { map, mergeable } => {
-                            let map = map_of(map)?;
-                            self.tell(p, Order::Advise { map, mergeable: *mergeable })?;
-                        }
-                        Step::Map { map } => {
-                            let map = map_of(map)?;
-                            if self.programs[p].touched[map].is_none() {
-                                self.map(p, map)?;
-                            }
-                        }
-                        Step::Unmap { map } => {
-                            let map = map_of(map)?;
-                            self.tell(p, Order::Unmap { map })?;
-                            self.programs[p].touched[map] = None;
-                        }
-                        other => bail!("real processes don't do {other:?}"),
+                Step::Map { map } => {
+                    let map = map_of(map)?;
+                    if self.programs[p].touched[map].is_none() {
+                        self.map(p, map)?;
                     }
                 }
+                Step::Unmap { map } => {
+                    let map = map_of(map)?;
+                    self.tell(p, Order::Unmap { map })?;
+                    self.programs[p].touched[map] = None;
+                }
+                Step::Repeat { steps, until: Again::Times(n) } => {
+                    let rounds = &mut self.programs[p].rounds[at];
+                    *rounds += 1;
+                    if *rounds < *n {
+                        next = at.saturating_sub(*steps as usize);
+                    } else {
+                        *rounds = 0;
+                    }
+                }
+                other => bail!("real processes don't do {other:?}"),
+            }
+            self.programs[p].at = next;
+            if let Step::Sleep(time) = step {
+                self.programs[p].wakes = slot + MergeCase::passes_in(*time);
+                return Ok(true);
             }
             went = true;
         }
@@ -291,18 +287,16 @@ impl Side for Real<'_> {
         if self.kernel.is_interrupted() {
             bail!("interrupted");
         }
-        let Err(e) = self.kernel.write(file, value) else { return Ok(None) };
+        let Err(e) = self.kernel.alone.write(file, value) else { return Ok(None) };
         let number = e.source.raw_os_error().unwrap_or(0);
         let known = Errno::ALL.into_iter().find(|e| e.number() == number);
         Ok(Some(known.map_or_else(|| e.source.to_string(), |e| e.name().to_owned())))
     }
     fn read(&mut self, file: &str) -> Result<Option<String>> {
-        Ok(self.kernel.read(file))
+        Ok(self.kernel.alone.read(file))
     }
-    fn vmstat(&mut self, name: &str) -> Result<Option<i64>> {
-        let text = std::fs::read_to_string("/proc/vmstat").context("/proc/vmstat")?;
-        let value = |l: &str| l.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
-        Ok(text.lines().find_map(value))
+    fn vmstat(&mut self) -> Result<String> {
+        std::fs::read_to_string("/proc/vmstat").context("/proc/vmstat")
     }
     fn stats(&mut self) -> Result<Vec<(String, String)>> {
         let mut all = Vec::new();
@@ -321,31 +315,6 @@ impl Side for Real<'_> {
     fn sleep(&mut self) -> Option<Sleep> {
         self.kernel.sleep()
     }
-}
-
-/// Steps with loops written out.
-fn written_out(steps: &[Step]) -> Result<Vec<&Step>> {
-    let mut out: Vec<&Step> = Vec::new();
-    // Where each step's own part begins in what was written out.
-    let mut begins = Vec::new();
-    for step in steps {
-        begins.push(out.len());
-        match step {
-            Step::Repeat { steps, until: Again::Times(n) } => {
-                let place = begins.len() - 1;
-                let from = place.checked_sub(*steps as usize).and_then(|i| begins.get(i));
-                let from = *from.ok_or_else(|| anyhow!("a loop of more steps than there are"))?;
-                let part = out[from..].to_vec();
-                if part.len() as u64 * *n > 100_000 {
-                    bail!("a case of more than 100000 steps");
-                }
-                (1..*n).for_each(|_| out.extend(&part));
-            }
-            Step::Repeat { .. } => bail!("real processes repeat steps so many times, not so long"),
-            step => out.push(step),
-        }
-    }
-    Ok(out)
 }
 
 /// Bytes for contents. They are ordered as the simulated kernel orders its own: zeroes,
@@ -383,13 +352,13 @@ impl<'c> Contents<'c> {
             Content::Own => {
                 let from = (1u64 << 61 | self.own).wrapping_sub(first);
                 self.own += pages;
-                Order::Fill { map, first, pages, from, step: 1, cycle: u64::MAX }
+                Order::Fill { map, first, pages, from, cycle: u64::MAX }
             }
             Content::Image { name, distinct } => {
                 let image = self.images.iter().position(|i| i == name).unwrap_or(0) as u64;
                 let from = ((image + 1) << 36) - 1;
                 let cycle = distinct.map_or(all, |d| d.0).max(1);
-                Order::Fill { map, first, pages, from, step: 1, cycle }
+                Order::Fill { map, first, pages, from, cycle }
             }
         }
     }

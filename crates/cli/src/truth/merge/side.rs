@@ -13,6 +13,7 @@
 use anyhow::{Result, bail};
 use homenode_config::MergeCase;
 use homenode_core::scenario::{Action, FileOp};
+use homenode_live::text;
 use homenode_merge::ksm::Sleep;
 
 /// Programs and a ksmd.
@@ -23,8 +24,8 @@ pub(super) trait Side {
     fn write(&mut self, file: &str, value: &str) -> Result<Option<String>>;
     /// The text of a file there, without its end; `None` if there is none.
     fn read(&mut self, file: &str) -> Result<Option<String>>;
-    /// A counter of `/proc/vmstat`.
-    fn vmstat(&mut self, name: &str) -> Result<Option<i64>>;
+    /// `/proc/vmstat`.
+    fn vmstat(&mut self) -> Result<String>;
     /// `/proc/PID/ksm_stat` of the programs that live, with their names.
     fn stats(&mut self) -> Result<Vec<(String, String)>>;
     /// Waits a little, less than what a pass takes.
@@ -159,9 +160,9 @@ fn events(side: &mut dyn Side) -> Result<Events> {
     for name in EVENTS {
         all.push((name, number(side, name)?));
     }
-    for name in VMSTAT {
-        all.push((name, side.vmstat(name)?));
-    }
+    let text = side.vmstat()?;
+    let counter = |name| text::number(&text, &format!("{name} ")).map(|n| n as i64);
+    all.extend(VMSTAT.map(|name| (name, counter(name))));
     Ok(all)
 }
 

@@ -82,6 +82,10 @@ impl Outcome {
     }
 }
 
+fn or_dash(value: Option<i64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
 /// All cases.
 pub(super) struct Check {
     /// The release that runs here.
@@ -125,16 +129,15 @@ impl Check {
             self.case(&mut out, o, passes);
         }
         let count = |f: &dyn Fn(&Outcome) -> bool| self.outcomes.iter().filter(|o| f(o)).count();
-        let (cases, counters) =
-            (self.outcomes.len(), self.outcomes.iter().map(Outcome::compared).sum::<usize>());
+        let counters: usize = self.outcomes.iter().map(Outcome::compared).sum();
+        let cases = units::count(self.outcomes.len() as u64, "case", "cases");
+        let equal = count(&|o| o.compared() > 0 && o.differences().is_empty());
         let looked = count(&|o| o.estimate.is_some());
+        let met = count(&|o| o.estimate.is_some() && self.meets(o));
         let _ = writeln!(
             out,
-            "simulated ksmd equal to the kernel's in {} of {} ({counters} counters over all passes); estimate within {} % of it in {} of {looked}",
-            count(&|o| o.compared() > 0 && o.differences().is_empty()),
-            units::count(cases as u64, "case", "cases"),
+            "simulated ksmd equal to the kernel's in {equal} of {cases} ({counters} counters over all passes); estimate within {} % of it in {met} of {looked}",
             self.bound_percent,
-            count(&|o| o.estimate.is_some() && self.meets(o)),
         );
         let _ = writeln!(
             out,
@@ -156,14 +159,11 @@ impl Check {
             let _ =
                 writeln!(out, "  {after:<22} {:>9} {:>9} {:>9}", "real", "simulated", "estimate");
             let (real, simulated) = (&o.real[pass], o.simulated.get(pass));
-            let last = pass + 1 == o.real.len();
+            let look = o.estimate.as_ref().filter(|_| pass + 1 == o.real.len());
             let names = real.counters.iter().map(|c| c.name.as_str());
             let differs = |n: &str| differences.iter().any(|d| d.0 == pass + 1 && d.1 == n);
             for name in names.filter(|n| passes || SHOWN.contains(n) || differs(n)) {
-                let value = |row: Option<&Row>| {
-                    row.and_then(|r| r.get(name)).map_or_else(|| "-".to_owned(), |v| v.to_string())
-                };
-                let look = o.estimate.as_ref().filter(|_| last);
+                let value = |row: Option<&Row>| or_dash(row.and_then(|r| r.get(name)));
                 let estimate = look.and_then(|l| match name {
                     "pages_shared" => Some(l.pages_shared),
                     "pages_sharing" => Some(l.pages_sharing),
@@ -183,8 +183,7 @@ impl Check {
         }
         for (pass, name, real, simulated) in &differences {
             if !columns.contains(&(pass - 1)) || real.is_none() {
-                let value = |v: &Option<i64>| v.map_or_else(|| "-".to_owned(), |v| v.to_string());
-                let (real, simulated) = (value(real), value(simulated));
+                let (real, simulated) = (or_dash(*real), or_dash(*simulated));
                 let _ = writeln!(
                     out,
                     "  after pass {pass} {name} differs: {real} real, {simulated} simulated"
@@ -212,48 +211,7 @@ impl Check {
     }
 
     pub(super) fn to_json(&self) -> String {
-        let rows = |rows: &[Row]| -> Vec<Value> {
-            let of = |r: &Row| {
-                let counters = r.counters.iter().map(|c| (c.name.clone(), json!(c.value)));
-                Value::Object(counters.collect())
-            };
-            rows.iter().map(of).collect()
-        };
-        let cases: Vec<Value> = self
-            .outcomes
-            .iter()
-            .map(|o| {
-                let writes: Vec<Value> = (o.real.iter().enumerate())
-                    .flat_map(|(i, r)| r.writes.iter().map(move |w| (i, w)))
-                    .map(|(i, (what, answer))| json!({"pass": i + 1, "write": what, "answer": answer}))
-                    .collect();
-                let differences: Vec<Value> = o
-                    .differences()
-                    .into_iter()
-                    .map(|(pass, name, real, simulated)| {
-                        json!({"pass": pass, "counter": name, "real": real, "simulated": simulated})
-                    })
-                    .collect();
-                json!({
-                    "name": o.name,
-                    "about": o.about,
-                    "real": rows(&o.real),
-                    "simulated": rows(&o.simulated),
-                    "writes": writes,
-                    "compared": o.compared(),
-                    "differences": differences,
-                    "estimate": o.estimate.as_ref().map(|l| json!({
-                        "pages_shared": l.pages_shared,
-                        "pages_sharing": l.pages_sharing,
-                        "zero": l.zero,
-                        "volatile": l.volatile,
-                        "off_percent": o.off().filter(|off| off.is_finite()),
-                        "pass": self.meets(o),
-                    })),
-                    "pass": self.pass_of(o),
-                })
-            })
-            .collect();
+        let cases: Vec<Value> = self.outcomes.iter().map(|o| self.case_json(o)).collect();
         json!({
             "name": "merge",
             "kernel": self.kernel,
@@ -264,5 +222,39 @@ impl Check {
             "pass": self.pass(),
         })
         .to_string()
+    }
+
+    fn case_json(&self, o: &Outcome) -> Value {
+        let counters = |r: &Row| -> Value {
+            let all = r.counters.iter().map(|c| (c.name.clone(), json!(c.value)));
+            Value::Object(all.collect())
+        };
+        let rows = |rows: &[Row]| rows.iter().map(counters).collect::<Vec<Value>>();
+        let mut writes = Vec::new();
+        for (i, row) in o.real.iter().enumerate() {
+            for (what, answer) in &row.writes {
+                writes.push(json!({"pass": i + 1, "write": what, "answer": answer}));
+            }
+        }
+        let difference = |(pass, name, real, simulated): Difference| json!({"pass": pass, "counter": name, "real": real, "simulated": simulated});
+        let differences: Vec<Value> = o.differences().into_iter().map(difference).collect();
+        json!({
+            "name": o.name,
+            "about": o.about,
+            "real": rows(&o.real),
+            "simulated": rows(&o.simulated),
+            "writes": writes,
+            "compared": o.compared(),
+            "differences": differences,
+            "estimate": o.estimate.as_ref().map(|l| json!({
+                "pages_shared": l.pages_shared,
+                "pages_sharing": l.pages_sharing,
+                "zero": l.zero,
+                "volatile": l.volatile,
+                "off_percent": o.off().filter(|off| off.is_finite()),
+                "pass": self.meets(o),
+            })),
+            "pass": self.pass_of(o),
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! Samples made up in data; constants and their sentences out.
 
 use super::*;
+use homenode_core::costs::Origin;
 use homenode_core::topology::{Cpu, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, Pages};
 

@@ -3,19 +3,22 @@
 //! It must have no memory of its own that ksmd could look at beside what a case maps:
 //! after the start nothing is allocated, orders are read and answered from the stack.
 //!
-//! An order is a line, the answer is one too: `ok`, `ok NUMBER` or `error ERRNO`.
+//! An order is [`Words`] of 64 bits: for whom, what, and numbers; those that it does not need
+//! are 0. For whom is a path of children, the nearest in the lowest [`CHILD_BITS`] bits, each by
+//! its place from 1 on: 0 is who reads it. The answer is one word: a number, 0 for none, or
+//! below 0 the negative error.
 //!
-//! | order | what is done |
-//! |---|---|
-//! | `merge_any` | `PR_SET_MEMORY_MERGE`, then all that is there is taken out again |
-//! | `map I PAGES FLAGS` | map I at its place; flags: 1 mergeable, 2 read only, 4 huge, 8 shared |
-//! | `unmap I` | |
-//! | `fill I FIRST N WORD STEP CYCLE` | page FIRST + k gets the word of WORD + STEP · ((FIRST + k) mod CYCLE) |
-//! | `zero I FIRST N` | zeroes are written |
-//! | `advise I 0\|1` | `MADV_UNMERGEABLE`, `MADV_MERGEABLE` |
-//! | `fork` | a child that waits for orders; its number |
-//! | `exit` | |
-//! | `>K ORDER` | the K-th child does that |
+//! | what | numbers | what is done |
+//! |---|---|---|
+//! | [`MERGE_ANY`] | | `PR_SET_MEMORY_MERGE` |
+//! | [`TAKE_OUT`] | FROM BYTES | `MADV_UNMERGEABLE` of what the program itself has |
+//! | [`MAP`] | I PAGES FLAGS | map I at its place; flags: 1 mergeable, 2 read only, 4 huge, 8 shared |
+//! | [`UNMAP`] | I | |
+//! | [`FILL`] | I FIRST N WORD CYCLE | page FIRST + k gets the word of WORD + ((FIRST + k) mod CYCLE) |
+//! | [`ZERO`] | I FIRST N | zeroes are written |
+//! | [`ADVISE`] | I 0\|1 | `MADV_UNMERGEABLE`, `MADV_MERGEABLE` |
+//! | [`FORK`] | | a child that waits for orders; its number |
+//! | [`EXIT`] | | |
 
 use homenode_core::splitmix::mix;
 use std::ffi::c_void;
@@ -29,7 +32,20 @@ const PAGE: usize = 4096;
 const BASE: usize = 0x1000_0000_0000;
 /// From one map to the next.
 const APART: usize = 1 << 34;
-const LINE: usize = 256;
+/// An order as it goes down the pipe.
+pub(super) type Words = [u64; 7];
+/// Bits of a child in a path.
+pub(super) const CHILD_BITS: u32 = 5;
+
+pub(super) const MERGE_ANY: u64 = 0;
+pub(super) const MAP: u64 = 1;
+pub(super) const UNMAP: u64 = 2;
+pub(super) const FILL: u64 = 3;
+pub(super) const ZERO: u64 = 4;
+pub(super) const ADVISE: u64 = 5;
+pub(super) const FORK: u64 = 6;
+pub(super) const EXIT: u64 = 7;
+pub(super) const TAKE_OUT: u64 = 8;
 
 struct Child {
     pid: i32,
@@ -58,96 +74,38 @@ pub fn hold() -> ! {
     Process { pages: [0; MAPS], children, orders: 0, answers: 1 }.obey()
 }
 
-/// A line without its end; `None` at the end of the orders.
-fn line(fd: i32, into: &mut [u8; LINE]) -> Option<usize> {
-    let mut n = 0;
-    loop {
-        let at = into.get_mut(n)?;
-        // SAFETY: one byte that is ours.
-        if unsafe { libc::read(fd, std::ptr::from_mut(at).cast(), 1) } != 1 {
-            return None;
-        }
-        if into[n] == b'\n' {
-            return Some(n);
-        }
-        n += 1;
-    }
+/// Words from a pipe, where they come as a whole; false at the end of the orders.
+fn read(fd: i32, words: &mut [u64]) -> bool {
+    // SAFETY: words that are ours.
+    let n = unsafe { libc::read(fd, words.as_mut_ptr().cast(), size_of_val(words)) };
+    n == size_of_val(words) as isize
 }
 
-fn write(fd: i32, bytes: &[u8]) -> bool {
-    // SAFETY: bytes that are ours. A line is shorter than what a pipe takes at once.
-    let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
-    n == bytes.len() as isize
+fn write(fd: i32, words: &[u64]) -> bool {
+    // SAFETY: words that are ours, fewer than what a pipe takes at once.
+    let n = unsafe { libc::write(fd, words.as_ptr().cast(), size_of_val(words)) };
+    n == size_of_val(words) as isize
 }
+
+/// A number, or the error that the kernel gave.
+type Done = Result<u64, i32>;
 
 fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// `head NUMBER\n`, made without allocating.
-fn answer(fd: i32, head: &[u8], number: u64) -> bool {
-    let mut text = [b' '; 40];
-    text[..head.len()].copy_from_slice(head);
-    let mut digits = 1;
-    while digits < 20 && number >= 10u64.pow(digits) {
-        digits += 1;
-    }
-    let mut rest = number;
-    let end = head.len() + 1 + digits as usize;
-    for at in (head.len() + 1..end).rev() {
-        text[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    text[end] = b'\n';
-    write(fd, &text[..=end])
-}
-
-fn number(word: &[u8]) -> Option<u64> {
-    let digit = |n: Option<u64>, c: &u8| {
-        let d = c.checked_sub(b'0').filter(|d| *d < 10)?;
-        n?.checked_mul(10)?.checked_add(d.into())
-    };
-    (!word.is_empty()).then(|| word.iter().fold(Some(0), digit))?
-}
-
-/// The numbers of an order, and how many there are.
-fn numbers(text: &[u8]) -> Option<([u64; 6], usize)> {
-    let (mut found, mut n) = ([0; 6], 0);
-    for word in text.split(|c| *c == b' ').filter(|w| !w.is_empty()) {
-        *found.get_mut(n)? = number(word)?;
-        n += 1;
-    }
-    Some((found, n))
-}
-
-/// What an order comes to.
-enum Done {
-    Ok,
-    Number(u64),
-    Errno(i32),
+/// Of a call that answers 0 where it went well.
+fn done(answer: i32) -> Done {
+    if answer == 0 { Ok(0) } else { Err(errno()) }
 }
 
 impl Process {
     fn obey(mut self) -> ! {
-        let mut text = [0; LINE];
-        while let Some(n) = line(self.orders, &mut text) {
-            let order = &text[..n];
-            if let Some(rest) = order.strip_prefix(b">") {
-                self.forward(rest);
-                continue;
-            }
-            let end = order.iter().position(|c| *c == b' ').unwrap_or(n);
-            let (what, rest) = order.split_at(end);
-            let done = match numbers(rest) {
-                Some((n, count)) => self.act(what, &n[..count]),
-                None => Done::Errno(libc::EINVAL),
-            };
-            let told = match done {
-                Done::Ok => write(self.answers, b"ok\n"),
-                Done::Number(n) => answer(self.answers, b"ok", n),
-                Done::Errno(e) => answer(self.answers, b"error", e.unsigned_abs().into()),
-            };
-            if !told || what == b"exit" {
+        let mut order: Words = [0; 7];
+        while read(self.orders, &mut order) {
+            let done = if order[0] == 0 { self.act(order) } else { self.forward(order) };
+            let answer = done.unwrap_or_else(|e| i64::from(e).wrapping_neg() as u64);
+            if !write(self.answers, &[answer]) || order[..2] == [0, EXIT] {
                 break;
             }
         }
@@ -156,42 +114,36 @@ impl Process {
     }
 
     /// An order for a child, and its answer back. Who exits is waited for.
-    fn forward(&mut self, rest: &[u8]) {
-        let end = rest.iter().position(|c| *c == b' ').unwrap_or(rest.len());
-        let child = number(&rest[..end]).and_then(|k| self.children.get(k as usize)?.as_ref());
-        let Some(child) = child else {
-            answer(self.answers, b"error", libc::ESRCH as u64);
-            return;
-        };
-        let order = rest.get(end + 1..).unwrap_or_default();
-        let mut text = [0; LINE];
-        let told = write(child.orders, order) && write(child.orders, b"\n");
-        let Some(n) = line(child.answers, &mut text).filter(|_| told) else {
-            answer(self.answers, b"error", libc::EPIPE as u64);
-            return;
-        };
-        if order == b"exit" {
+    fn forward(&self, mut order: Words) -> Done {
+        let place = order[0] & ((1 << CHILD_BITS) - 1);
+        let child = place.checked_sub(1).and_then(|k| self.children.get(k as usize)?.as_ref());
+        let child = child.ok_or(libc::ESRCH)?;
+        order[0] >>= CHILD_BITS;
+        let mut answer = [0];
+        if !write(child.orders, &order) || !read(child.answers, &mut answer) {
+            return Err(libc::EPIPE);
+        }
+        if order[..2] == [0, EXIT] {
             // SAFETY: a child of ours; no status is wanted.
             unsafe { libc::waitpid(child.pid, std::ptr::null_mut(), 0) };
         }
-        text[n] = b'\n';
-        write(self.answers, &text[..=n]);
+        Ok(answer[0])
     }
 
-    fn act(&mut self, what: &[u8], n: &[u64]) -> Done {
-        match (what, n) {
-            (b"merge_any", []) => merge_any(),
-            (b"map", &[i, pages, flags]) => self.map(i as usize, pages as usize, flags),
-            (b"unmap", &[i]) => self.unmap(i as usize),
-            (b"fill", &[i, first, n, word, step, cycle]) if cycle > 0 => {
-                let of = |page: u64| mix(word.wrapping_add(step.wrapping_mul(page % cycle)));
-                self.fill(i as usize, first, n, of)
+    fn act(&mut self, [_, what, i, a, b, word, cycle]: Words) -> Done {
+        match what {
+            MERGE_ANY => merge_any(),
+            TAKE_OUT => take_out(i, a),
+            MAP => self.map(i as usize, a as usize, b),
+            UNMAP => self.unmap(i as usize),
+            FILL if cycle > 0 => {
+                self.fill(i as usize, a, b, |page| mix(word.wrapping_add(page % cycle)))
             }
-            (b"zero", &[i, first, n]) => self.fill(i as usize, first, n, |_| 0),
-            (b"advise", &[i, on]) => self.advise(i as usize, on != 0),
-            (b"fork", []) => self.fork(),
-            (b"exit", []) => Done::Ok,
-            _ => Done::Errno(libc::EINVAL),
+            ZERO => self.fill(i as usize, a, b, |_| 0),
+            ADVISE => self.advise(i as usize, a != 0),
+            FORK => self.fork(),
+            EXIT => Ok(0),
+            _ => Err(libc::EINVAL),
         }
     }
 
@@ -201,7 +153,7 @@ impl Process {
 
     fn map(&mut self, i: usize, pages: usize, flags: u64) -> Done {
         if i >= MAPS || self.pages[i] != 0 || pages == 0 || pages > APART / PAGE / 2 {
-            return Done::Errno(libc::EINVAL);
+            return Err(libc::EINVAL);
         }
         let (mergeable, read_only, huge, shared) =
             (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0, flags & 8 != 0);
@@ -219,44 +171,38 @@ impl Process {
             )
         };
         if at == libc::MAP_FAILED {
-            return Done::Errno(errno());
+            return Err(errno());
         }
         if at != Self::start(i) {
-            return Done::Errno(libc::EEXIST);
+            return Err(libc::EEXIST);
         }
         self.pages[i] = pages;
         let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // SAFETY: our own mapping. Kernels without huge pages refuse, which is fine.
         unsafe { libc::madvise(at, pages * PAGE, advice) };
-        if mergeable { self.advise(i, true) } else { Done::Ok }
+        if mergeable { self.advise(i, true) } else { Ok(0) }
     }
 
     fn unmap(&mut self, i: usize) -> Done {
         let Some(pages) = self.pages.get(i).copied().filter(|n| *n > 0) else {
-            return Done::Errno(libc::EINVAL);
+            return Err(libc::EINVAL);
         };
         self.pages[i] = 0;
         // SAFETY: our own mapping, to which nobody holds a reference.
-        match unsafe { libc::munmap(Self::start(i), pages * PAGE) } {
-            0 => Done::Ok,
-            _ => Done::Errno(errno()),
-        }
+        done(unsafe { libc::munmap(Self::start(i), pages * PAGE) })
     }
 
     fn advise(&mut self, i: usize, mergeable: bool) -> Done {
         let pages = self.pages.get(i).copied().unwrap_or(0);
         let advice = if mergeable { libc::MADV_MERGEABLE } else { libc::MADV_UNMERGEABLE };
         // SAFETY: changes no content. Of a map that is not there the kernel says so.
-        match unsafe { libc::madvise(Self::start(i), pages * PAGE, advice) } {
-            0 => Done::Ok,
-            _ => Done::Errno(errno()),
-        }
+        done(unsafe { libc::madvise(Self::start(i), pages * PAGE, advice) })
     }
 
     fn fill(&mut self, i: usize, first: u64, n: u64, word: impl Fn(u64) -> u64) -> Done {
         let pages = self.pages.get(i).copied().unwrap_or(0) as u64;
         if first.checked_add(n).is_none_or(|end| end > pages) {
-            return Done::Errno(libc::EINVAL);
+            return Err(libc::EINVAL);
         }
         for page in first..first + n {
             let at = Self::start(i).wrapping_byte_add(page as usize * PAGE).cast::<u64>();
@@ -270,21 +216,21 @@ impl Process {
                 x ^= x << 17;
             }
         }
-        Done::Ok
+        Ok(0)
     }
 
     fn fork(&mut self) -> Done {
         let Some(free) = self.children.iter().position(Option::is_none) else {
-            return Done::Errno(libc::EAGAIN);
+            return Err(libc::EAGAIN);
         };
         let (mut down, mut up) = ([0; 2], [0; 2]);
         // SAFETY: arrays of two, as the call wants them.
         if unsafe { libc::pipe(down.as_mut_ptr()) != 0 || libc::pipe(up.as_mut_ptr()) != 0 } {
-            return Done::Errno(errno());
+            return Err(errno());
         }
         // SAFETY: one thread; the child goes on in this function with memory of its own.
         match unsafe { libc::fork() } {
-            -1 => Done::Errno(errno()),
+            -1 => Err(errno()),
             0 => {
                 // SAFETY: as at the start.
                 unsafe {
@@ -303,53 +249,25 @@ impl Process {
                     libc::close(up[1]);
                 }
                 self.children[free] = Some(Child { pid, orders: down[1], answers: up[0] });
-                Done::Number(pid.unsigned_abs().into())
+                Ok(pid.unsigned_abs().into())
             }
         }
     }
 }
 
-/// `PR_SET_MEMORY_MERGE`; then what the program itself has is taken out again, so that
-/// only what is mapped from now on may be merged.
+/// `PR_SET_MEMORY_MERGE`.
 fn merge_any() -> Done {
     const SET_MEMORY_MERGE: i32 = 67;
-    // The map of a small program has a few thousand bytes.
-    let mut text = [0u8; 1 << 15];
     // SAFETY: no pointers.
-    if unsafe { libc::prctl(SET_MEMORY_MERGE, 1, 0, 0, 0) } != 0 {
-        return Done::Errno(errno());
-    }
-    let mut n = 0;
-    // SAFETY: a path that ends in a zero, and a buffer of ours.
-    unsafe {
-        let fd = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        while fd >= 0 && n < text.len() {
-            match libc::read(fd, text[n..].as_mut_ptr().cast(), text.len() - n) {
-                k if k > 0 => n += k as usize,
-                _ => break,
-            }
-        }
-        libc::close(fd);
-    }
-    if n == 0 || n == text.len() {
-        return Done::Errno(libc::E2BIG);
-    }
-    for l in text[..n].split(|c| *c == b'\n') {
-        let hex = |word: &[u8]| {
-            word.iter().try_fold(0usize, |x, c| {
-                Some(x.checked_mul(16)? + (*c as char).to_digit(16)? as usize)
-            })
-        };
-        let range = l.split(|c| *c == b' ').next().unwrap_or_default();
-        let mut ends = range.split(|c| *c == b'-').map(hex);
-        let (Some(Some(low)), Some(Some(high))) = (ends.next(), ends.next()) else { continue };
-        // SAFETY: changes no content. Mappings that can't be merged refuse nothing.
-        unsafe {
-            let at = std::ptr::with_exposed_provenance_mut::<c_void>(low);
-            libc::madvise(at, high.saturating_sub(low), libc::MADV_UNMERGEABLE);
-        }
-    }
-    Done::Ok
+    done(unsafe { libc::prctl(SET_MEMORY_MERGE, 1, 0, 0, 0) })
+}
+
+/// Takes memory out again that the program itself has.
+fn take_out(from: u64, bytes: u64) -> Done {
+    let at = std::ptr::with_exposed_provenance_mut::<c_void>(from as usize);
+    // SAFETY: changes no content. Mappings that can't be merged refuse nothing.
+    unsafe { libc::madvise(at, bytes as usize, libc::MADV_UNMERGEABLE) };
+    Ok(0)
 }
 
 #[cfg(test)]
@@ -357,24 +275,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_and_written() {
-        assert_eq!(number(b"0"), Some(0));
-        assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
-        for wrong in [&b""[..], b"18446744073709551616", b"-1", b"1x", b" 1"] {
-            assert_eq!(number(wrong), None);
+    fn orders_reach_children_and_their_children() {
+        let (mut down, mut up) = ([0; 2], [0; 2]);
+        // SAFETY: arrays of two, as the call wants them.
+        assert_eq!(unsafe { libc::pipe(down.as_mut_ptr()) | libc::pipe(up.as_mut_ptr()) }, 0);
+        // SAFETY: the child goes on with what allocates nothing, and exits there.
+        let holder = unsafe { libc::fork() };
+        if holder == 0 {
+            let children = [const { None }; CHILDREN];
+            let (orders, answers) = (down[0], up[1]);
+            Process { pages: [0; MAPS], children, orders, answers }.obey()
         }
-        assert_eq!(numbers(b" 1  22 3"), Some(([1, 22, 3, 0, 0, 0], 3)));
-        assert_eq!(numbers(b" 1 2 3 4 5 6 7"), None);
-        let mut ends = [0; 2];
-        // SAFETY: an array of two, as the call wants it.
-        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        for (n, told) in
-            [(0, "ok 0"), (9, "ok 9"), (10, "ok 10"), (u64::MAX, "ok 18446744073709551615")]
-        {
-            assert!(answer(ends[1], b"ok", n));
-            let mut text = [0; LINE];
-            let len = line(ends[0], &mut text).unwrap();
-            assert_eq!(std::str::from_utf8(&text[..len]), Ok(told));
-        }
+        let tell = |order: Words| {
+            let mut answer = [0];
+            assert!(write(down[1], &order) && read(up[0], &mut answer), "{order:?}");
+            answer[0] as i64
+        };
+        // The second child of the first, and what is not there.
+        let (first, second) = (1, 2 << CHILD_BITS | 1);
+        assert_eq!(tell([0, MAP, 3, 5, 0, 0, 0]), 0);
+        assert_eq!(tell([0, FILL, 3, 1, 4, 7, 2]), 0);
+        let child = tell([0, FORK, 0, 0, 0, 0, 0]);
+        assert!(child > 0 && child != i64::from(holder));
+        assert_eq!(tell([first, FILL, 3, 0, 5, 1 << 40, u64::MAX]), 0);
+        assert!(tell([first, FORK, 0, 0, 0, 0, 0]) > 0 && tell([first, FORK, 0, 0, 0, 0, 0]) > 0);
+        assert_eq!(tell([second, UNMAP, 3, 0, 0, 0, 0]), 0);
+        assert_eq!(tell([second, UNMAP, 3, 0, 0, 0, 0]), -i64::from(libc::EINVAL));
+        assert_eq!(tell([0, FILL, 3, 0, 6, 0, 1]), -i64::from(libc::EINVAL));
+        assert_eq!(tell([0, u64::MAX, 0, 0, 0, 0, 0]), -i64::from(libc::EINVAL));
+        assert_eq!(tell([2, ZERO, 3, 0, 1, 0, 0]), -i64::from(libc::ESRCH));
+        assert_eq!(tell([second, EXIT, 0, 0, 0, 0, 0]), 0);
+        assert_eq!(tell([second, ZERO, 3, 0, 1, 0, 0]), -i64::from(libc::EPIPE));
+        assert_eq!(tell([0, EXIT, 0, 0, 0, 0, 0]), 0);
+        // SAFETY: a child of ours; no status is wanted.
+        assert_eq!(unsafe { libc::waitpid(holder, std::ptr::null_mut(), 0) }, holder);
     }
 }

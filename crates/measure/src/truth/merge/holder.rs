@@ -1,7 +1,11 @@
 //! The other end of the pipe to a process that holds memory.
 
 use super::Word;
-use std::io::{self, BufRead, BufReader, Write};
+use super::hold::{
+    ADVISE, CHILD_BITS, EXIT, FILL, FORK, MAP, MERGE_ANY, TAKE_OUT, UNMAP, Words, ZERO,
+};
+use homenode_live::text::addresses;
+use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What such a process is told. Maps go by number, below [`super::MAPS`].
@@ -30,7 +34,7 @@ pub enum Order {
         map: usize,
     },
     /// Write all of each of some pages: page `p` gets the word of
-    /// `from` + `step` · (`p` modulo `cycle`), stirred. Equal numbers are equal pages.
+    /// `from` + (`p` modulo `cycle`), stirred. Equal numbers are equal pages.
     Fill {
         /// Which map.
         map: usize,
@@ -40,8 +44,6 @@ pub enum Order {
         pages: u64,
         /// Number of page 0.
         from: Word,
-        /// From one page to the next.
-        step: u64,
         /// After how many pages it begins again, at least 1.
         cycle: u64,
     },
@@ -68,23 +70,26 @@ pub enum Order {
 }
 
 impl Order {
-    fn text(self) -> String {
+    /// As it goes down the pipe, by a path.
+    fn words(self, path: u64) -> Words {
         match self {
-            Self::MergeAny => "merge_any".to_owned(),
+            Self::MergeAny => [path, MERGE_ANY, 0, 0, 0, 0, 0],
             Self::Map { map, pages, mergeable, read_only, huge, shared } => {
-                let flag = |on: bool, bit: u32| u32::from(on) << bit;
+                let flag = |on: bool, bit: u32| u64::from(on) << bit;
                 let flags =
                     flag(mergeable, 0) | flag(read_only, 1) | flag(huge, 2) | flag(shared, 3);
-                format!("map {map} {pages} {flags}")
+                [path, MAP, map as u64, pages, flags, 0, 0]
             }
-            Self::Unmap { map } => format!("unmap {map}"),
-            Self::Fill { map, first, pages, from, step, cycle } => {
-                format!("fill {map} {first} {pages} {from} {step} {cycle}")
+            Self::Unmap { map } => [path, UNMAP, map as u64, 0, 0, 0, 0],
+            Self::Fill { map, first, pages, from, cycle } => {
+                [path, FILL, map as u64, first, pages, from, cycle]
             }
-            Self::Zero { map, first, pages } => format!("zero {map} {first} {pages}"),
-            Self::Advise { map, mergeable } => format!("advise {map} {}", u8::from(mergeable)),
-            Self::Fork => "fork".to_owned(),
-            Self::Exit => "exit".to_owned(),
+            Self::Zero { map, first, pages } => [path, ZERO, map as u64, first, pages, 0, 0],
+            Self::Advise { map, mergeable } => {
+                [path, ADVISE, map as u64, mergeable.into(), 0, 0, 0]
+            }
+            Self::Fork => [path, FORK, 0, 0, 0, 0, 0],
+            Self::Exit => [path, EXIT, 0, 0, 0, 0, 0],
         }
     }
 }
@@ -97,7 +102,7 @@ pub type Held = Vec<usize>;
 pub struct Holder {
     child: Child,
     orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    answers: ChildStdout,
 }
 
 impl Holder {
@@ -109,7 +114,7 @@ impl Holder {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (orders, answers) = (child.stdin.take(), child.stdout.take());
         let answers = answers.ok_or_else(|| io::Error::other("it has no standard output"))?;
-        Ok(Self { child, orders, answers: BufReader::new(answers) })
+        Ok(Self { child, orders, answers })
     }
 
     /// The process' number.
@@ -123,28 +128,39 @@ impl Holder {
     /// # Errors
     /// What the kernel answered there; `BrokenPipe` where the process is gone.
     pub fn tell(&mut self, who: &[usize], order: Order) -> io::Result<u32> {
-        let mut text: String = who.iter().map(|k| format!(">{k} ")).collect();
-        text.push_str(&order.text());
-        text.push('\n');
+        let path = who.iter().rev().fold(0, |path, k| path << CHILD_BITS | (*k as u64 + 1));
+        let answer = self.send(order.words(path))?;
+        if order == Order::MergeAny {
+            self.take_out(path)?;
+        }
+        if order == Order::Exit && who.is_empty() {
+            self.orders = None;
+            self.child.wait()?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes out of merging what the program itself has, so that only what it maps from now
+    /// on may be merged.
+    fn take_out(&mut self, path: u64) -> io::Result<()> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id()))?;
+        for (low, high) in maps.lines().filter_map(addresses) {
+            self.send([path, TAKE_OUT, low, high.saturating_sub(low), 0, 0, 0])?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, words: Words) -> io::Result<u32> {
+        let told: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "the process is gone");
-        self.orders.as_mut().ok_or_else(gone)?.write_all(text.as_bytes())?;
-        let mut answer = String::new();
-        if self.answers.read_line(&mut answer)? == 0 {
-            return Err(gone());
+        self.orders.as_mut().ok_or_else(gone)?.write_all(&told)?;
+        let mut answer = [0; 8];
+        self.answers.read_exact(&mut answer).map_err(|_| gone())?;
+        let answer = i64::from_ne_bytes(answer);
+        if answer < 0 {
+            return Err(io::Error::from_raw_os_error(-answer as i32));
         }
-        let (word, number) = answer.trim().split_once(' ').unwrap_or((answer.trim(), "0"));
-        let number: u32 =
-            number.parse().map_err(|_| io::Error::other(format!("it answered {answer:?}")))?;
-        match word {
-            "ok" => {
-                if order == Order::Exit && who.is_empty() {
-                    self.orders = None;
-                    self.child.wait()?;
-                }
-                Ok(number)
-            }
-            _ => Err(io::Error::from_raw_os_error(number as i32)),
-        }
+        Ok(answer as u32)
     }
 }
 

@@ -3,9 +3,8 @@
 
 use homenode_live::place::Place;
 use homenode_live::registered::scan;
-use homenode_live::signals::Signals;
-use homenode_merge::ksm::{Alone, Folder, KsmError, Sleep, WriteError, find_ksmd};
-use std::cell::{Cell, RefCell};
+use homenode_live::signals::{self, Signals};
+use homenode_merge::ksm::{Alone, Folder, KsmError, Sleep, find_ksmd};
 
 /// Processes that have registered memory for merging, by number and name, as far as the
 /// kernel shows it (`ksm_stat`).
@@ -17,10 +16,9 @@ pub fn registered() -> Vec<(u32, String)> {
 /// The kernel's merging, ours alone until dropped. ksmd is stopped, nothing is merged, and
 /// no advisor is on, as long as nobody writes.
 pub struct Kernel {
-    // Before the signals, so that none ends this process while knobs are put back.
-    alone: Alone<Folder>,
-    signals: RefCell<Signals>,
-    interrupted: Cell<bool>,
+    /// The knobs. Before the signals, so that none ends this process while they are put back.
+    pub alone: Alone<Folder>,
+    _signals: Signals,
     ksmd: Option<u32>,
 }
 
@@ -33,32 +31,10 @@ impl Kernel {
     /// [`KsmError`], with nothing changed.
     pub fn take() -> Result<(Self, Vec<String>), KsmError> {
         let place = Place::here();
-        let signals = RefCell::new(Signals::catch());
+        let signals = Signals::catch();
         let (alone, notes) = Alone::take(&place, Folder::of(&place))?;
         let ksmd = find_ksmd(&place);
-        Ok((Self { alone, signals, interrupted: Cell::new(false), ksmd }, notes))
-    }
-
-    /// A file's text without its end; `None` where this kernel has none of that name.
-    pub fn read(&self, name: &str) -> Option<String> {
-        self.alone.read(name)
-    }
-
-    /// Writes a knob.
-    ///
-    /// # Errors
-    /// What the kernel answered.
-    pub fn write(&self, name: &str, value: &str) -> Result<(), WriteError> {
-        self.alone.write(name, value)
-    }
-
-    /// Puts the knobs back that were there, but for `run` and the advisor, and unmerges
-    /// everything: as after [`Kernel::take`].
-    ///
-    /// # Errors
-    /// [`KsmError::Write`] if a knob refused.
-    pub fn reset(&self) -> Result<(), KsmError> {
-        self.alone.reset()
+        Ok((Self { alone, _signals: signals, ksmd }, notes))
     }
 
     /// Whether ksmd sleeps; `None` where it can't be seen, as in another PID namespace.
@@ -68,9 +44,6 @@ impl Kernel {
 
     /// Whether a signal asked to end.
     pub fn is_interrupted(&self) -> bool {
-        if self.signals.borrow_mut().arrived().is_some() {
-            self.interrupted.set(true);
-        }
-        self.interrupted.get()
+        signals::any()
     }
 }
