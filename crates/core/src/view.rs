@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 const MOST_DEAD: usize = 1 << 16;
 
 /// What is known of a process about one period.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Which.
     pub who: Who,
