@@ -32,29 +32,33 @@ pub const LATENCY_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 /// Smallest and largest bandwidth, in MB/s: up to a petabyte a second.
 pub const BANDWIDTH_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 
-/// What a node's memory is made of. Decides the default abstract distance, as
-/// the kernel's drivers do (specs/tiering.md#tiers).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Medium {
-    /// Ordinary memory, onlined by the firmware's map.
-    Dram,
-    /// An expander behind a link, onlined by dax/kmem.
-    Cxl,
-    /// Persistent memory, onlined by dax/kmem.
-    Pmem,
+crate::named! {
+    /// What a node's memory is made of. Decides the default abstract distance, as
+    /// the kernel's drivers do (specs/tiering.md#tiers).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Medium {
+        /// Ordinary memory, onlined by the firmware's map.
+        Dram => "dram",
+        /// An expander behind a link, onlined by dax/kmem.
+        Cxl => "cxl",
+        /// Persistent memory, onlined by dax/kmem.
+        Pmem => "pmem",
+    }
 }
 
-/// A zone's kind, in the order in which the kernel stacks them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ZoneKind {
-    /// Below 16 MiB.
-    Dma,
-    /// Below 4 GiB.
-    Dma32,
-    /// All other memory.
-    Normal,
-    /// Memory that holds movable pages only.
-    Movable,
+crate::named! {
+    /// A zone's kind, in the order in which the kernel stacks them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ZoneKind {
+        /// Below 16 MiB.
+        Dma => "dma",
+        /// Below 4 GiB.
+        Dma32 => "dma32",
+        /// All other memory.
+        Normal => "normal",
+        /// Memory that holds movable pages only.
+        Movable => "movable",
+    }
 }
 
 /// A zone of a node.
