@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
     /// How long it looks; 30s unless given, with CMD until that ends
-    #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "command")]
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::replay::span("30s"), conflicts_with = "command")]
     length: Option<Picos>,
     #[command(flatten)]
     means: Means,
@@ -95,13 +95,6 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-fn time(text: &str) -> Result<Picos, String> {
-    match homenode_config::parse_time(text)? {
-        Picos(0) => Err("0 is no span of time; write one such as 30s".into()),
-        t => Ok(t),
-    }
 }
 
 impl Args {

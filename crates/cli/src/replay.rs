@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = target::parse_dram)]
     dram: Option<Dram>,
     /// Virtual time that the recording is looped for at least
-    #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = span("120s"))]
     span: Picos,
     #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
     set: Vec<Setting>,
@@ -92,9 +92,12 @@ pub(crate) fn add_node(text: &str) -> Result<AddNode, String> {
     parse_add_node(text).map_err(|e| e.to_string())
 }
 
-fn time(text: &str) -> Result<Picos, String> {
-    match homenode_config::parse_time(text)? {
-        Picos(0) => Err("0 is no span of time; write one such as 120s".into()),
+/// Reads a span of time that is not 0.
+///
+/// * `example` – how one is written.
+pub(crate) fn span(example: &'static str) -> impl Fn(&str) -> Result<Picos, String> + Clone {
+    move |text| match homenode_config::parse_time(text)? {
+        Picos(0) => Err(format!("0 is no span of time; write one such as {example}")),
         t => Ok(t),
     }
 }

@@ -8,7 +8,7 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Rights, Scenario};
+use homenode_core::scenario::{FileOp, Scenario};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, Report};
