@@ -17,7 +17,7 @@ const LOOK_PAGES: u64 = 64;
 const LEAST_SPANS: usize = 16;
 
 /// What is known of a process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Process {
     /// The rule of slow start: the whole process is its task.
     scan: TaskScan,
@@ -44,19 +44,8 @@ pub(super) struct Process {
 impl Process {
     fn new(delay: Picos, now: Picos) -> Self {
         let ms = u32::try_from(delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
-        Self {
-            scan: TaskScan { period_ms: ms, ..TaskScan::default() },
-            watched: None,
-            node: None,
-            node_since: now,
-            resident: Pages::ZERO,
-            grain: 1,
-            map: Map::default(),
-            busy: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            folded: now,
-            fast_faults: None,
-        }
+        let scan = TaskScan { period_ms: ms, ..TaskScan::default() };
+        Self { scan, node_since: now, grain: 1, folded: now, ..Self::default() }
     }
 
     /// Whether an open order names some of it.
