@@ -39,7 +39,7 @@ mod pump;
 mod settings;
 mod span;
 
-pub use ledger::{Known, Ledger, Moved, Stretch, Tally, Verdict, Why};
+pub use ledger::{Ledger, Moved, Stretch, Tally, Verdict, Why};
 pub use settings::Settings;
 
 use crate::costs::Cost;
@@ -195,16 +195,6 @@ impl Engine {
     /// whether they move pages.
     pub fn open(&self) -> impl Iterator<Item = (OrderId, bool)> + '_ {
         self.open.iter().map(|(id, o)| (*id, o.between.is_some()))
-    }
-
-    /// The processes that are known, in the order of their PIDs.
-    pub fn known(&self) -> impl Iterator<Item = Known> + '_ {
-        self.processes.iter().map(|(who, p)| Known {
-            who: *who,
-            watched: p.watched.is_some(),
-            spans: p.map.len(),
-            grain: p.grain,
-        })
     }
 
     /// What is known of a process's memory, by rising addresses; nothing of one that is

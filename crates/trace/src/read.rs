@@ -137,11 +137,6 @@ impl Reader {
         self.rows
     }
 
-    /// Where the recording stands.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// All rows from the first on. Each call begins anew.
     pub fn batches(&self) -> Batches<'_> {
         Batches {
