@@ -189,13 +189,12 @@ fn difference(ws: &Workspace, page: &Page, made: &str) -> Result<String> {
 /// What holds for the pages as a whole.
 fn shape(pages: &[Page]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for page in pages {
-        let lines = page.text.lines().count();
-        if page.name == README && lines > README_LINES_MAX {
-            wrong.push(format!(
-                "{README}: {lines} lines, more than {README_LINES_MAX}: the rest belongs in {FOLDER}"
-            ));
-        }
+    let readme = pages.iter().find(|page| page.name == README);
+    let lines = readme.map_or(0, |page| page.text.lines().count());
+    if lines > README_LINES_MAX {
+        wrong.push(format!(
+            "{README}: {lines} lines, more than {README_LINES_MAX}: the rest belongs in {FOLDER}"
+        ));
     }
     let Some(index) = pages.iter().find(|page| page.name == INDEX) else {
         wrong.push(format!("there is no {INDEX}, which leads to every page"));

@@ -163,7 +163,6 @@ pub(crate) fn run(
     tests: &[String],
     folder: &Path,
 ) -> Result<Left> {
-    fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
     let console = folder.join("console.txt");
     let results = folder.join("results.jsonl");
     fs::write(&results, "").with_context(|| format!("can't write {}", results.display()))?;
