@@ -20,7 +20,8 @@ mod truth_mem;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::builder::PossibleValuesParser;
+use clap::ValueEnum as _;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde_json::{Value, json};
 
 use crate::Ending;
@@ -30,7 +31,7 @@ use crate::workspace::{Profile, Workspace, must_run};
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct Options {
     /// Which; all unless named
-    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(BENCHES.iter().map(|b| b.name)))]
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(Bench::names()))]
     names: Vec<String>,
     /// End each with {"name","ours","peer","unit","ratio","goal","pass"}
     #[arg(long)]
@@ -47,74 +48,67 @@ impl Options {
     }
 }
 
-struct Bench {
-    name: &'static str,
-    about: &'static str,
-    run: fn(&Setting<'_>) -> Result<Verdict>,
+/// What can be measured, by name, and the words above its figures.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Bench {
+    /// exact simulation with tiering on, beside libCacheSim's LRU on the same ids
+    SimSpeed,
+    /// 1 GiB to 1 TiB simulated, beside a bare loop of prefetched 8-byte updates
+    Scale,
+    /// a sort and a Python program, recorded against native, beside valgrind's lackey
+    RecordSlowdown,
+    /// instructions per access with balancing off, beside the same loop without it
+    OffCost,
+    /// every reported figure with quanta of 10 µs, beside strict order
+    QuantumError,
+    /// 8 busy tasks on machines of 8, 256 and 4,096 CPUs
+    CpuScale,
+    /// 2, 64 and 4,096 tasks that access memory, meeting or not, beside one alone
+    MemParallel,
+    /// memory times that the simulator predicts for this machine, beside its own
+    TruthMem,
+    /// signs and order of the tiering result, with each constant moved by 20 %
+    SensitivityTiering,
+    /// signs and order of the merging result, with each constant moved by 20 %
+    SensitivityKsm,
+    /// saving of same-page merging in 1 GiB, beside ksmd and the bare system call
+    MergeEstimate,
+    /// looking at 100 processes every 5 s, beside memtierd's looks at the same ones
+    ObserveCost,
 }
 
-const BENCHES: &[Bench] = &[
-    Bench {
-        name: "sim-speed",
-        about: "exact simulation with tiering on, beside libCacheSim's LRU on the same ids",
-        run: sim_speed::run,
-    },
-    Bench {
-        name: "scale",
-        about: "1 GiB to 1 TiB simulated, beside a bare loop of prefetched 8-byte updates",
-        run: scale::run,
-    },
-    Bench {
-        name: "record-slowdown",
-        about: "a sort and a Python program, recorded against native, beside valgrind's lackey",
-        run: record_slowdown::run,
-    },
-    Bench {
-        name: "off-cost",
-        about: "instructions per access with balancing off, beside the same loop without it",
-        run: off_cost::run,
-    },
-    Bench {
-        name: "quantum-error",
-        about: "every reported figure with quanta of 10 µs, beside strict order",
-        run: quantum_error::run,
-    },
-    Bench {
-        name: "cpu-scale",
-        about: "8 busy tasks on machines of 8, 256 and 4,096 CPUs",
-        run: parallel::cpu_scale,
-    },
-    Bench {
-        name: "mem-parallel",
-        about: "2, 64 and 4,096 tasks that access memory, meeting or not, beside one alone",
-        run: parallel::mem_parallel,
-    },
-    Bench {
-        name: "truth-mem",
-        about: "memory times that the simulator predicts for this machine, beside its own",
-        run: truth_mem::run,
-    },
-    Bench {
-        name: "sensitivity-tiering",
-        about: "signs and order of the tiering result, with each constant moved by 20 %",
-        run: sensitivity::tiering,
-    },
-    Bench {
-        name: "sensitivity-ksm",
-        about: "signs and order of the merging result, with each constant moved by 20 %",
-        run: sensitivity::ksm,
-    },
-    Bench {
-        name: "merge-estimate",
-        about: "saving of same-page merging in 1 GiB, beside ksmd and the bare system call",
-        run: merge::estimate,
-    },
-    Bench {
-        name: "observe-cost",
-        about: "looking at 100 processes every 5 s, beside memtierd's looks at the same ones",
-        run: observe_cost::run,
-    },
-];
+impl Bench {
+    /// Their names, for the command line.
+    fn names() -> impl Iterator<Item = PossibleValue> {
+        let values = Self::value_variants().iter().filter_map(Self::to_possible_value);
+        values.map(|value| value.help(None::<&str>))
+    }
+
+    /// All of them, with their names and what they are about.
+    fn listed() -> impl Iterator<Item = (Self, String, String)> {
+        Self::value_variants().iter().filter_map(|bench| {
+            let value = bench.to_possible_value()?;
+            Some((*bench, value.get_name().to_owned(), value.get_help()?.to_string()))
+        })
+    }
+
+    fn run(self, setting: &Setting<'_>) -> Result<Verdict> {
+        match self {
+            Self::SimSpeed => sim_speed::run(setting),
+            Self::Scale => scale::run(setting),
+            Self::RecordSlowdown => record_slowdown::run(setting),
+            Self::OffCost => off_cost::run(setting),
+            Self::QuantumError => quantum_error::run(setting),
+            Self::CpuScale => parallel::cpu_scale(setting),
+            Self::MemParallel => parallel::mem_parallel(setting),
+            Self::TruthMem => truth_mem::run(setting),
+            Self::SensitivityTiering => sensitivity::tiering(setting),
+            Self::SensitivityKsm => sensitivity::ksm(setting),
+            Self::MergeEstimate => merge::estimate(setting),
+            Self::ObserveCost => observe_cost::run(setting),
+        }
+    }
+}
 
 /// What a benchmark runs in.
 struct Setting<'a> {
@@ -127,12 +121,8 @@ impl Setting<'_> {
     /// A package's measuring program, built.
     fn example(&self, package: &str, name: &str) -> Result<PathBuf> {
         let (ws, profile) = (self.ws, self.profile.name());
-        must_run(ws.cargo().args(["build", "--locked", "--quiet", "--profile", profile]).args([
-            "--package",
-            package,
-            "--example",
-            name,
-        ]))?;
+        let built = ["build", "--locked", "--quiet", "--profile", profile];
+        must_run(ws.cargo().args(built).args(["--package", package, "--example", name]))?;
         Ok(ws.target.join(profile).join("examples").join(name))
     }
 
@@ -182,25 +172,26 @@ fn rounded(value: f64) -> f64 {
 pub(crate) fn run(ws: &Workspace, options: &Options, profile: Profile) -> Result<Ending> {
     let mut failed = 0;
     let setting = Setting { ws, tiny: options.tiny, profile };
-    let asked =
-        |bench: &&Bench| options.names.is_empty() || options.names.iter().any(|n| n == bench.name);
-    for bench in BENCHES.iter().filter(asked) {
-        println!("\n{}: {}", bench.name, bench.about);
-        match (bench.run)(&setting) {
+    for (bench, name, about) in Bench::listed() {
+        if !options.names.is_empty() && !options.names.contains(&name) {
+            continue;
+        }
+        println!("\n{name}: {about}");
+        match bench.run(&setting) {
             Ok(verdict) => {
                 println!("  goal: {}: {}", verdict.goal, judged(&verdict, options.tiny));
                 if !options.tiny && !verdict.pass {
                     failed += 1;
                 }
                 if options.json {
-                    println!("{}", verdict.line(bench.name, options.tiny));
+                    println!("{}", verdict.line(&name, options.tiny));
                 }
             }
             // Asked for one: its own words and exit code end the chore.
             Err(error) if options.names.len() == 1 => return Err(error),
             Err(error) => {
                 failed += 1;
-                eprintln!("  {}: could not be measured: {error:#}", bench.name);
+                eprintln!("  {name}: could not be measured: {error:#}");
             }
         }
     }

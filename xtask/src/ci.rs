@@ -120,10 +120,7 @@ fn no_tool(name: &str) -> String {
 }
 
 fn tidy_step(ws: &Workspace) -> Result<Outcome> {
-    match tidy::run(ws)? {
-        Ending::Done => Ok(Outcome::Passed),
-        Ending::Failed => bail!("the tree isn't tidy"),
-    }
+    passed(tidy::run(ws)?, "the tree isn't tidy")
 }
 
 /// Before the tests, since some run the command and load the recorder's library.
@@ -184,10 +181,7 @@ fn docs(ws: &Workspace) -> Result<Outcome> {
 }
 
 fn benchmarks(ws: &Workspace) -> Result<Outcome> {
-    match bench::run(ws, &bench::Options::tiny(), PROFILE)? {
-        Ending::Done => Ok(Outcome::Passed),
-        Ending::Failed => bail!("a benchmark did not run to its end"),
-    }
+    passed(bench::run(ws, &bench::Options::tiny(), PROFILE)?, "a benchmark did not run to its end")
 }
 
 fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
@@ -199,9 +193,14 @@ fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
 }
 
 fn guide_step(ws: &Workspace) -> Result<Outcome> {
-    match guide::run(ws, &guide::Options::check())? {
+    passed(guide::run(ws, &guide::Options::check())?, "the README or the guide says what is not so")
+}
+
+/// What a chore's ending is to a step, and `why` where it failed.
+fn passed(ending: Ending, why: &'static str) -> Result<Outcome> {
+    match ending {
         Ending::Done => Ok(Outcome::Passed),
-        Ending::Failed => bail!("the README or the guide says what is not so"),
+        Ending::Failed => bail!(why),
     }
 }
 

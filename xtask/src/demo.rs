@@ -109,11 +109,8 @@ fn make_database(database: &Path) -> Result<()> {
     }
     println!("\n== A table of {ROWS} rows for the next step, made once: {}", database.display());
     let partial = database.with_extension("db.partial");
-    match fs::remove_file(&partial) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            return Err(e).with_context(|| format!("can't remove {}", partial.display()));
-        }
-        _ => {}
+    if partial.exists() {
+        fs::remove_file(&partial).with_context(|| format!("can't remove {}", partial.display()))?;
     }
     let mut command = Command::new("sqlite3");
     command.args(["-batch", "-bail"]).arg(&partial).arg(table_sql());

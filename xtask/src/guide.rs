@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::{Profile, Workspace, not_run};
+use crate::workspace::{Profile, Workspace, files, not_run};
 use crate::{Ending, Misused};
 use page::{Block, Page, Source};
 
@@ -124,23 +124,14 @@ pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
 
 /// The README and the guide's pages, in the order of their names.
 fn read_all(root: &Path) -> Result<Vec<Page>> {
-    let folder = root.join(FOLDER);
-    let mut names = vec![README.to_owned()];
-    let entries =
-        fs::read_dir(&folder).with_context(|| format!("can't read {}", folder.display()))?;
-    for entry in entries {
-        let entry = entry.with_context(|| format!("can't read {}", folder.display()))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".md") {
-            names.push(format!("{FOLDER}/{name}"));
-        }
-    }
-    names[1..].sort();
+    let pages = files(&root.join(FOLDER), "md")?;
+    let names = pages.iter().filter_map(|path| path.file_name());
+    let names = names.map(|name| format!("{FOLDER}/{}", name.to_string_lossy()));
     let read = |name: String| {
         let text = fs::read_to_string(root.join(&name));
         Ok(Page::parse(&name, text.with_context(|| format!("can't read {name}"))?))
     };
-    names.into_iter().map(read).collect()
+    std::iter::once(README.to_owned()).chain(names).map(read).collect()
 }
 
 /// A page with its blocks made anew, and what went wrong; such a block stays.
@@ -154,10 +145,7 @@ fn anew(
     let lines: Vec<&str> = page.text.lines().collect();
     let mut next = 0;
     for block in &page.blocks {
-        for line in &lines[next..block.body.start] {
-            out.push_str(line);
-            out.push('\n');
-        }
+        out.extend(lines[next..block.body.start].iter().flat_map(|line| [*line, "\n"]));
         next = block.body.start;
         if !options.wants(block) {
             continue;
@@ -174,10 +162,7 @@ fn anew(
             }),
         }
     }
-    for line in &lines[next..] {
-        out.push_str(line);
-        out.push('\n');
-    }
+    out.extend(lines[next..].iter().flat_map(|line| [*line, "\n"]));
     (out, wrong)
 }
 
@@ -204,13 +189,12 @@ fn difference(ws: &Workspace, page: &Page, made: &str) -> Result<String> {
 /// What holds for the pages as a whole.
 fn shape(pages: &[Page]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for page in pages {
-        let lines = page.text.lines().count();
-        if page.name == README && lines > README_LINES_MAX {
-            wrong.push(format!(
-                "{README}: {lines} lines, more than {README_LINES_MAX}: the rest belongs in {FOLDER}"
-            ));
-        }
+    let readme = pages.iter().find(|page| page.name == README);
+    let lines = readme.map_or(0, |page| page.text.lines().count());
+    if lines > README_LINES_MAX {
+        wrong.push(format!(
+            "{README}: {lines} lines, more than {README_LINES_MAX}: the rest belongs in {FOLDER}"
+        ));
     }
     let Some(index) = pages.iter().find(|page| page.name == INDEX) else {
         wrong.push(format!("there is no {INDEX}, which leads to every page"));

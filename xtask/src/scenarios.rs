@@ -1,12 +1,10 @@
 //! Every scenario twice, and once with another number of workers: the same bytes.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use crate::workspace::{Profile, Workspace, text_of};
+use crate::workspace::{Profile, Workspace, files, text_of};
 
 /// How a scenario is run here: several seeds, so that there is work to share.
 const ARGS: &[&str] = &["--seeds", "2", "--json"];
@@ -17,7 +15,7 @@ const WORKERS: &str = "--jobs";
 /// Runs all scenarios; returns how many there are. An error names those whose
 /// output differed.
 pub(crate) fn check(ws: &Workspace, profile: Profile) -> Result<usize> {
-    let files = files(&ws.root.join("scenarios"))?;
+    let files = files(&ws.root.join("scenarios"), "toml")?;
     let homenode = ws.homenode(profile)?;
     let mut differing = Vec::new();
     for file in &files {
@@ -45,19 +43,4 @@ pub(crate) fn check(ws: &Workspace, profile: Profile) -> Result<usize> {
         bail!("{}", differing.join("\n"));
     }
     Ok(files.len())
-}
-
-/// The scenarios, in the order of their names.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("can't read {}", folder.display()))?;
-    for entry in entries {
-        let path = entry.with_context(|| format!("can't read {}", folder.display()))?.path();
-        if path.extension().is_some_and(|ext| ext == "toml") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }

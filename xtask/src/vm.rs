@@ -25,7 +25,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::workspace::{Profile, Workspace, cache_folder, must_run, not_run, text_of};
+use crate::workspace::{Profile, Workspace, cache_folder, files, made, must_run, not_run, text_of};
 use crate::{Ending, Lacks, Misused};
 use guest::{Told, Verdict};
 use initramfs::Archive;
@@ -95,18 +95,10 @@ struct All {
 
 impl All {
     fn load(ws: &Workspace) -> Result<Self> {
-        let folder = ws.root.join("tests/vm/topologies");
-        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
-            .with_context(|| format!("can't read {}", folder.display()))?
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|end| end == "toml"))
-            .collect();
-        paths.sort();
+        let paths = files(&ws.root.join("tests/vm/topologies"), "toml")?;
         let topologies = paths.iter().map(|p| Topology::read(p)).collect::<Result<_>>()?;
         let kernels = kernels::table(&ws.root)?;
-        let cache = cache_folder()?.join("vm");
-        fs::create_dir_all(&cache).with_context(|| format!("can't make {}", cache.display()))?;
+        let cache = made(cache_folder()?.join("vm"))?;
         Ok(Self { topologies, kernels, cache })
     }
 
@@ -180,9 +172,9 @@ fn fetch(all: &All, wanted: &[String]) -> Result<Ending> {
 fn boot(ws: &Workspace, all: &All, topology: &str, kernel: Option<&str>) -> Result<Ending> {
     let topology = all.topology(topology)?;
     let kernel = kernel.map_or_else(|| all.main_kernel(), |name| all.kernel(name))?;
-    let tools = Tools::find()?;
+    let busybox = busybox()?;
     let cached = kernels::have(&all.cache, kernel)?;
-    let base = base(ws, &tools)?;
+    let base = base(ws, &busybox)?;
     let folder = ws.folder("vm")?.join(format!("boot.{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let image = initramfs(&base, topology, &folder)?;
@@ -194,36 +186,30 @@ fn boot(ws: &Workspace, all: &All, topology: &str, kernel: Option<&str>) -> Resu
     if ended?.success() { Ok(Ending::Done) } else { Ok(Ending::Failed) }
 }
 
-/// Programs that must be here already.
-struct Tools {
-    busybox: PathBuf,
-}
-
-impl Tools {
-    fn find() -> Result<Self> {
-        let mut missing = Vec::new();
-        let on_path = |name: &str| {
-            std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-                .map(|folder| folder.join(name))
-                .find(|path| path.is_file())
-        };
-        if !cfg!(target_arch = "x86_64") {
-            bail!(Lacks("guests are x86-64 machines that run programs of this one".to_owned()));
-        }
-        if on_path(guest::QEMU).is_none() {
-            missing.push("qemu-system-x86");
-        }
-        let busybox = on_path("busybox");
-        if busybox.is_none() {
-            missing.push("busybox-static");
-        }
-        match (busybox, missing.is_empty()) {
-            (Some(busybox), true) => Ok(Self { busybox }),
-            _ => bail!(Lacks(format!(
-                "guests need the packages {}: `make vm-deps` installs them",
-                missing.join(", ")
-            ))),
-        }
+/// The busybox of guests, where all programs that must be here already are.
+fn busybox() -> Result<PathBuf> {
+    let mut missing = Vec::new();
+    let on_path = |name: &str| {
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+    };
+    if !cfg!(target_arch = "x86_64") {
+        bail!(Lacks("guests are x86-64 machines that run programs of this one".to_owned()));
+    }
+    if on_path(guest::QEMU).is_none() {
+        missing.push("qemu-system-x86");
+    }
+    let busybox = on_path("busybox");
+    if busybox.is_none() {
+        missing.push("busybox-static");
+    }
+    match (busybox, missing.is_empty()) {
+        (Some(busybox), true) => Ok(busybox),
+        _ => bail!(Lacks(format!(
+            "guests need the packages {}: `make vm-deps` installs them",
+            missing.join(", ")
+        ))),
     }
 }
 
@@ -241,15 +227,12 @@ fn guest_program(ws: &Workspace) -> Result<PathBuf> {
 /// Names and descriptions of the tests, as the guest's program knows them.
 fn tests_of(program: &Path) -> Result<Vec<(String, String)>> {
     let text = text_of(Command::new(program).arg("--list"))?;
-    let row = |line: &str| {
-        let (name, about) = line.split_once('\t')?;
-        Some((name.to_owned(), about.to_owned()))
-    };
+    let row = |line: &str| line.split_once('\t').map(|(a, b)| (a.to_owned(), b.to_owned()));
     text.lines().map(row).collect::<Option<_>>().context("homenode-guest --list printed no table")
 }
 
 /// What all guests have in common.
-fn base(ws: &Workspace, tools: &Tools) -> Result<Vec<u8>> {
+fn base(ws: &Workspace, busybox: &Path) -> Result<Vec<u8>> {
     let program = guest_program(ws)?;
     let mut archive = Archive::default();
     for folder in ["/proc", "/sys", "/tmp", "/etc"] {
@@ -259,9 +242,9 @@ fn base(ws: &Workspace, tools: &Tools) -> Result<Vec<u8>> {
     archive.program("/init", &program)?;
     archive.link("/bin/homenode-guest", "/init");
     archive.program("/bin/homenode", &built(ws, "homenode-cli", "homenode")?)?;
-    archive.program("/bin/busybox", &tools.busybox)?;
+    archive.program("/bin/busybox", busybox)?;
     // Every command of busybox by its name, as scripts and people expect.
-    for applet in text_of(Command::new(&tools.busybox).arg("--list"))?.lines() {
+    for applet in text_of(Command::new(busybox).arg("--list"))?.lines() {
         if applet != "busybox" {
             archive.link(&format!("/bin/{applet}"), "busybox");
         }
@@ -313,17 +296,8 @@ fn matrix<'a>(
     plans
 }
 
-/// A row of the table.
-#[derive(Debug)]
-struct Row {
-    test: String,
-    verdict: Verdict,
-    facts: Value,
-    seconds: Option<f64>,
-}
-
 fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
-    let tools = Tools::find()?;
+    let busybox = busybox()?;
     let known: Vec<String> =
         tests_of(&guest_program(ws)?)?.into_iter().map(|(name, _)| name).collect();
     if let Some(name) = options.names.iter().find(|name| !known.contains(name)) {
@@ -354,7 +328,7 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
         bail!(Lacks(format!("no kernel to run on; {}", lacking.join("; "))));
     }
     let plans = matrix(all, options, &kernels, &tests);
-    let base = base(ws, &tools)?;
+    let base = base(ws, &busybox)?;
     let folder = ws.folder("vm")?;
     let jobs = options.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let waiting = Mutex::new(plans.iter().collect::<std::collections::VecDeque<_>>());
@@ -399,7 +373,7 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
 }
 
 /// Runs one guest and prints its part of the table at once.
-fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Row>> {
+fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Told>> {
     let canaries = plan.tests == CANARIES;
     let name = format!(
         "{}.{}{}",
@@ -407,8 +381,7 @@ fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<
         plan.topology.name,
         if canaries { ".canaries" } else { "" }
     );
-    let folder = folder.join(name);
-    fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+    let folder = made(folder.join(name))?;
     let image = initramfs(base, plan.topology, &folder)?;
     let left = guest::run(plan.topology, &plan.image, &image, &plan.tests, &folder)?;
     let rows = if canaries { canary_rows(&left.told, &left.ending) } else { rows(plan, &left) };
@@ -433,17 +406,12 @@ fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<
 }
 
 /// What was told, and a failure for each test that was to come.
-fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Row> {
+fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Told> {
     let told = |test: &String| left.told.iter().find(|told| told.test == *test);
     plan.tests
         .iter()
         .map(|test| match told(test) {
-            Some(Told { verdict, facts, ms, .. }) => Row {
-                test: test.clone(),
-                verdict: verdict.clone(),
-                facts: facts.clone(),
-                seconds: Some(*ms as f64 / 1000.0),
-            },
+            Some(told) => told.clone(),
             None => {
                 let why = match &left.ending {
                     guest::Ending::Hung { during } if during.as_ref() == Some(test) => {
@@ -456,7 +424,7 @@ fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Row> {
                     guest::Ending::Died { .. } => "the guest ended before it",
                     guest::Ending::Done => "the guest told nothing about it",
                 };
-                Row {
+                Told {
                     test: test.clone(),
                     verdict: Verdict::Failed(why.to_owned()),
                     facts: Value::Null,
@@ -468,11 +436,11 @@ fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Row> {
 }
 
 /// Canaries have to fail and to hang; anything else is a failure of ours.
-fn canary_rows(told: &[Told], ending: &guest::Ending) -> Vec<Row> {
+fn canary_rows(told: &[Told], ending: &guest::Ending) -> Vec<Told> {
     let [fails, hangs] = CANARIES;
     let failed = matches!(told, [Told { test, verdict: Verdict::Failed(_), .. }] if test == fails);
     let hung = matches!(ending, guest::Ending::Hung { during: Some(test) } if test == hangs);
-    let row = |name: &str, well: bool, facts: &str, why: String| Row {
+    let row = |name: &str, well: bool, facts: &str, why: String| Told {
         test: name.to_owned(),
         verdict: if well { Verdict::Passed } else { Verdict::Failed(why) },
         facts: if well { json!(facts) } else { Value::Null },
@@ -484,7 +452,7 @@ fn canary_rows(told: &[Told], ending: &guest::Ending) -> Vec<Row> {
     ]
 }
 
-fn json_line(plan: &Plan<'_>, release: Option<&str>, row: &Row) -> String {
+fn json_line(plan: &Plan<'_>, release: Option<&str>, row: &Told) -> String {
     let (verdict, why) = match &row.verdict {
         Verdict::Passed => ("passed", None),
         Verdict::Failed(why) => ("failed", Some(why)),
@@ -503,7 +471,7 @@ fn json_line(plan: &Plan<'_>, release: Option<&str>, row: &Row) -> String {
     format!("{value}\n")
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &Told) -> String {
     let facts = match &row.facts {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -537,7 +505,7 @@ mod tests {
     use super::*;
 
     fn told(test: &str, verdict: Verdict) -> Told {
-        Told { test: test.to_owned(), verdict, facts: json!(null), ms: 0 }
+        Told { test: test.to_owned(), verdict, facts: json!(null), seconds: None }
     }
 
     #[test]

@@ -71,15 +71,6 @@ impl Workspace {
         self.metadata["packages"].as_array().into_iter().flatten()
     }
 
-    /// Whether a package has a target of this kind (`bin`, `example`) and name.
-    pub(crate) fn has_target(&self, package: &str, kind: &str, name: &str) -> bool {
-        self.members()
-            .filter(|member| member["name"] == package)
-            .flat_map(|member| member["targets"].as_array().into_iter().flatten())
-            .any(|target| target["name"] == name && target["kind"][0] == kind)
-    }
-
-    /// `cargo` in the workspace's root.
     pub(crate) fn cargo(&self) -> Command {
         let mut command = Command::new(cargo());
         command.current_dir(&self.root);
@@ -104,20 +95,13 @@ impl Workspace {
 
     /// The `homenode` command, built.
     pub(crate) fn homenode(&self, profile: Profile) -> Result<PathBuf> {
-        if !self.has_target("homenode-cli", "bin", "homenode") {
-            bail!(
-                "there is no `homenode` command in this checkout: no package homenode-cli has it as a binary"
-            );
-        }
         self.build(profile)?;
         Ok(self.target.join(profile.name()).join("homenode"))
     }
 
     /// An empty or kept folder below the target folder, for what chores make.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.target.join(name);
-        fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
-        Ok(folder)
+        made(self.target.join(name))
     }
 }
 
@@ -164,9 +148,23 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
     let base = named("XDG_CACHE_HOME")
         .or_else(|| named("HOME").map(|home| home.join(".cache")))
         .context("neither XDG_CACHE_HOME nor HOME says where downloads are kept")?;
-    let folder = base.join("homenode");
+    made(base.join("homenode"))
+}
+
+/// A folder that is there, also where it was not.
+pub(crate) fn made(folder: PathBuf) -> Result<PathBuf> {
     fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
     Ok(folder)
+}
+
+/// The files of a folder whose names end with a dot and `end`, in the order of their names.
+pub(crate) fn files(folder: &Path, end: &str) -> Result<Vec<PathBuf>> {
+    let unread = || format!("can't read {}", folder.display());
+    let entries = fs::read_dir(folder).with_context(unread)?.map(|entry| Ok(entry?.path()));
+    let mut paths: Vec<PathBuf> = entries.collect::<Result<_>>().with_context(unread)?;
+    paths.retain(|path| path.extension().is_some_and(|ext| ext == end));
+    paths.sort();
+    Ok(paths)
 }
 
 /// The command as a user would type it; `cargo` without the folder it is in.

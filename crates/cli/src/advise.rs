@@ -18,11 +18,12 @@ mod recording;
 
 use crate::contender::Contenders;
 use crate::output;
+use crate::replay::load;
+use crate::replay::recorded::Recorded;
 use crate::replay::target::{Dram, parse_dram};
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
 use course::Outcome;
-use effect::Recorded;
 use homenode_config::AddNode;
 use homenode_core::advice::{self, Facts, Opinion, Suggestion};
 use homenode_core::costs::{Cost, Origin, Shown, Unit};
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
     /// How long it looks; 30s unless given, with CMD until that ends
-    #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "command")]
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::replay::span("30s"), conflicts_with = "command")]
     length: Option<Picos>,
     #[command(flatten)]
     means: Means,
@@ -96,13 +97,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn time(text: &str) -> Result<Picos, String> {
-    match homenode_config::parse_time(text)? {
-        Picos(0) => Err("0 is no span of time; write one such as 30s".into()),
-        t => Ok(t),
-    }
-}
-
 impl Args {
     fn span(&self) -> Picos {
         self.length.unwrap_or(Picos::from_secs(30))
@@ -122,13 +116,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     if let (Some(path), false) = (&args.machine, args.recording.is_empty()) {
         let this = homenode_config::read_machine(path)?;
         for file in &args.recording {
-            recorded.push(Recorded::read(
-                file,
-                args.threads_anyway,
-                &this,
-                args.dram,
-                args.add_node,
-            )?);
+            load::check(file, args.threads_anyway)?;
+            let loaded = load::load(file, &mut |_, _| {})?;
+            recorded.push(Recorded::new(loaded, &this, args.dram, args.add_node, &[])?);
         }
     }
     let (advised, code) = if args.whom.names_anybody() {

@@ -240,7 +240,7 @@ impl Contenders {
 }
 
 /// A column: which kernel under which settings, and who places memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Contender {
     /// Its name; two header rows at the first `-`.
     pub(crate) name: String,
@@ -273,16 +273,7 @@ pub(crate) struct Drives {
 impl Contender {
     /// The kernel's rules under these knobs.
     pub(crate) fn kernel(name: &str, knobs: Vec<Setting>) -> Self {
-        Self {
-            name: name.to_owned(),
-            version: None,
-            knobs,
-            model: Vec::new(),
-            mempolicy: Mempolicy::Default,
-            interleaves: false,
-            drives: None,
-            inside: None,
-        }
+        Self { name: name.to_owned(), knobs, ..Self::default() }
     }
 
     fn driven(name: &'static str, source: Source, make: Make) -> Self {

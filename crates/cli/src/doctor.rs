@@ -52,60 +52,54 @@ impl Findings {
     /// What else people should know: a sentence, and what to do.
     fn advice(&self) -> Vec<(String, &'static str)> {
         use homenode_core::engine::choice::Known;
-        let mut out = Vec::new();
         let p = &self.probe;
+        let mut out = Vec::new();
         if let Err(why) = &p.topology {
             out.push((
                 format!("nodes and CPUs can't be read ({why}), so this counts as one node"),
                 "mount /proc and /sys as the kernel shows them",
             ));
         }
-        if p.rights.may_look_into_others() != Known::Yes {
-            out.push((
-                "processes of other users can't be looked into".to_owned(),
-                "run it as root or with CAP_SYS_PTRACE",
-            ));
-        }
-        if !p.rights.sees_kthreads {
-            out.push((
-                "kernel threads are not seen: this is a PID namespace of its own, so other \
-                 processes may be hidden"
-                    .to_owned(),
-                "run it on the host, or the container with the host's PID namespace (--pid=host)",
-            ));
-        }
-        if p.hints.built == Known::Yes && p.hints.tracefs.is_none() {
-            out.push((
-                "tracefs is not to be seen: tracepoints of migration can't be listed".to_owned(),
-                "as root: mount -t tracefs tracefs /sys/kernel/tracing",
-            ));
-        }
-        if p.config.from.is_none() {
-            out.push((
-                "the kernel's configuration is not to be found".to_owned(),
-                "install it as /boot/config-RELEASE, or build the kernel with CONFIG_IKCONFIG_PROC",
-            ));
-        }
-        if p.pages.pagemap_scan.is_some_and(|r| r.is_err()) {
-            out.push((
-                "PAGEMAP_SCAN is not answered: residency is found through numa_maps and \
-                 move_pages, which takes longer"
-                    .to_owned(),
-                "boot Linux 6.7 or newer",
-            ));
-        }
-        if p.facts().slow_nodes > 0 && p.demotion_enabled == Some(false) {
-            out.push((
-                "there is a slow node, and the kernel doesn't demote to it".to_owned(),
-                "echo 1 > /sys/kernel/mm/numa/demotion_enabled",
-            ));
-        }
-        if p.ksm.run.is_none() {
-            out.push((
-                "there is no same-page merging".to_owned(),
-                "boot a kernel with CONFIG_KSM=y",
-            ));
-        }
+        let mut say = |is_so: bool, what: &str, how| {
+            out.extend(is_so.then(|| (what.to_owned(), how)));
+        };
+        say(
+            p.rights.may_look_into_others() != Known::Yes,
+            "processes of other users can't be looked into",
+            "run it as root or with CAP_SYS_PTRACE",
+        );
+        say(
+            !p.rights.sees_kthreads,
+            "kernel threads are not seen: this is a PID namespace of its own, so other \
+             processes may be hidden",
+            "run it on the host, or the container with the host's PID namespace (--pid=host)",
+        );
+        say(
+            p.hints.built == Known::Yes && p.hints.tracefs.is_none(),
+            "tracefs is not to be seen: tracepoints of migration can't be listed",
+            "as root: mount -t tracefs tracefs /sys/kernel/tracing",
+        );
+        say(
+            p.config.from.is_none(),
+            "the kernel's configuration is not to be found",
+            "install it as /boot/config-RELEASE, or build the kernel with CONFIG_IKCONFIG_PROC",
+        );
+        say(
+            p.pages.pagemap_scan.is_some_and(|r| r.is_err()),
+            "PAGEMAP_SCAN is not answered: residency is found through numa_maps and \
+             move_pages, which takes longer",
+            "boot Linux 6.7 or newer",
+        );
+        say(
+            p.facts().slow_nodes > 0 && p.demotion_enabled == Some(false),
+            "there is a slow node, and the kernel doesn't demote to it",
+            "echo 1 > /sys/kernel/mm/numa/demotion_enabled",
+        );
+        say(
+            p.ksm.run.is_none(),
+            "there is no same-page merging",
+            "boot a kernel with CONFIG_KSM=y",
+        );
         out
     }
 }

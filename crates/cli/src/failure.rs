@@ -9,16 +9,9 @@ use homenode_merge::estimate::MergeError;
 use homenode_merge::ksm::KsmError;
 
 /// Something that the system lacks: exit code 3.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Lacks(pub(crate) String);
-
-impl std::fmt::Display for Lacks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Lacks {}
 
 /// 3 where the system lacks something, else 2.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {

@@ -25,7 +25,8 @@ use homenode_core::engine::order::Reason;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Scenario;
 use homenode_core::units::PAGE_SIZE;
-use homenode_report::{Better, ComparisonTable, Figure, Section};
+use homenode_report::Better::{Higher, Lower, Neither};
+use homenode_report::{Compared, ComparisonTable, Figure, Section};
 use homenode_sim::vmstat::{Item, VmStat};
 use homenode_sim::{MergeFigures, ProcessFigures};
 
@@ -79,10 +80,6 @@ impl RunFigures {
     fn moved_bytes(&self) -> f64 {
         (self.moved * PAGE_SIZE) as f64
     }
-    fn seconds_of_rounds(&self, ps: impl Fn(u64, u64) -> f64) -> Option<f64> {
-        let (&first, &last) = (self.round_ends.first()?, self.round_ends.last()?);
-        Some(ps(first, last) / 1e12)
-    }
     /// Of `all`, what `part` is, in per cent.
     fn percent(part: u64, all: u64) -> f64 {
         part as f64 * 100.0 / all.max(1) as f64
@@ -100,69 +97,74 @@ fn demoted(run: &RunFigures) -> u64 {
     kernel.iter().sum::<u64>() + run.own.as_ref().map_or(0, |own| own.moved(Reason::MakeRoom))
 }
 
-/// A figure, and how it is taken; `None` where a run has no such thing.
-type Taken<R> = (Figure, fn(&R) -> Option<f64>);
+/// A figure, and how it is taken.
+type Taken<R> = (Figure, fn(&R) -> f64);
 
-const TIME: &[Taken<RunFigures>] = &[
-    (Figure::new("time", "s", Better::Lower, 4, "virtual time from the start to the end"), |r| {
-        Some(r.time_ns() / 1e9)
-    }),
-    (Figure::new("time of a round, mean", "s", Better::Lower, 4, "replay: time by rounds"), |r| {
-        r.seconds_of_rounds(|_, _| r.time_ns() * 1e3 / r.round_ends.len() as f64)
+const TIME: &[Taken<RunFigures>] =
+    &[(Figure::new("time", "s", Lower, 4, "virtual time from the start to the end"), |r| {
+        r.time_ns() / 1e9
+    })];
+
+/// What only a replay in rounds has.
+const ROUNDS: &[Taken<RunFigures>] = &[
+    (Figure::new("time of a round, mean", "s", Lower, 4, "replay: time by rounds"), |r| {
+        r.time_ns() * 1e3 / r.round_ends.len() as f64 / 1e12
     }),
     (
         Figure::new(
             "time of the first round",
             "s",
-            Better::Lower,
+            Lower,
             4,
             "replay: the first round, in which memory is touched first",
         ),
-        |r| r.seconds_of_rounds(|first, _| first as f64),
+        |r| r.round_ends[0] as f64 / 1e12,
     ),
     (
         Figure::new(
             "time of the last round",
             "s",
-            Better::Lower,
+            Lower,
             4,
             "replay: the last round, when memory is where the policy wants it",
         ),
         |r| {
-            r.seconds_of_rounds(|_, last| match r.round_ends[..] {
-                [.., before, _] => (last - before) as f64,
-                _ => last as f64,
-            })
+            let mut ends = r.round_ends.iter().rev().chain(&[0]);
+            (ends.next().unwrap_or(&0) - ends.next().unwrap_or(&0)) as f64 / 1e12
         },
-    ),
-    (
-        // The score of what runs for a time instead of for an amount of work.
-        Figure::new("accesses", "M/s", Better::Higher, 3, "accesses of all programs by time"),
-        |r| Some(r.all_accesses() as f64 * 1e3 / r.time_ns().max(1.0)),
     ),
 ];
 
+const ACCESSES: &[Taken<RunFigures>] =
+    &[(Figure::new("accesses", "M/s", Higher, 3, "accesses of all programs by time"), |r| {
+        r.all_accesses() as f64 * 1e3 / r.time_ns().max(1.0)
+    })];
+
 /// Of the fastest tier, and of each other.
 const IN_TIER: [Figure; 2] = [
-    Figure::new("accesses in {}", "%", Better::Higher, 2, "share of the accesses that went there"),
-    Figure::new("accesses in {}", "%", Better::Neither, 2, "share of the accesses that went there"),
+    Figure::new("accesses in {}", "%", Higher, 2, "share of the accesses that went there"),
+    Figure::new("accesses in {}", "%", Neither, 2, "share of the accesses that went there"),
 ];
 
 const MOVES: &[Taken<RunFigures>] = &[
     (Figure::count("pages promoted", "pages of 4 KiB that came to a faster tier"), |r| {
-        Some(promoted(&r.vmstat, r.own.as_ref()) as f64)
+        promoted(&r.vmstat, r.own.as_ref()) as f64
     }),
     (Figure::count("pages demoted", "pages of 4 KiB that went to a slower tier"), |r| {
-        Some(demoted(r) as f64)
+        demoted(r) as f64
     }),
-    (
-        Figure::new("moved", "MB", Better::Neither, 1, "memory that went from a node to another"),
-        |r| Some(r.moved_bytes() / 1e6),
-    ),
-    (Figure::new("spent on moving", "MB/s", Better::Neither, 1, "the same by virtual time"), |r| {
-        Some(r.moved_bytes() * 1e3 / r.time_ns().max(1.0))
+    (Figure::new("moved", "MB", Neither, 1, "memory that went from a node to another"), |r| {
+        r.moved_bytes() / 1e6
+    }),
+    (Figure::new("spent on moving", "MB/s", Neither, 1, "the same by virtual time"), |r| {
+        r.moved_bytes() * 1e3 / r.time_ns().max(1.0)
     }),
 ];
+
+/// The figures alone, for lists.
+fn declared<R>(all: &[Taken<R>]) -> impl Iterator<Item = Figure> {
+    all.iter().map(|(figure, _)| *figure)
+}
 
 /// The figure that a counter is.
 pub(crate) const fn counter(item: Item) -> Figure {
@@ -189,7 +191,7 @@ homenode_core::named! {
 /// A row of a table before it is known whether it is shown.
 struct Candidate {
     part: Part,
-    row: homenode_report::Compared,
+    row: Compared,
     /// Whether it is shown where nobody chose.
     shown: bool,
 }
@@ -221,35 +223,22 @@ impl Rows<'_> {
         what: &str,
         shown: Shown,
         of: &dyn Fn(&RunFigures) -> Option<f64>,
-    ) {
-        self.push_named(part, figure, "", what, shown, of);
-    }
-    /// The same of something that has a name of its own, such as a process.
-    fn push_named(
-        &mut self,
-        part: Part,
-        figure: &Figure,
-        name: &str,
-        what: &str,
-        shown: Shown,
-        of: &dyn Fn(&RunFigures) -> Option<f64>,
-    ) {
+    ) -> &mut Compared {
         let runs = |runs: &Vec<&RunFigures>| runs.iter().filter_map(|r| of(r)).collect();
-        let mut row = figure.compared_of(what, self.columns.iter().map(runs).collect());
-        if !name.is_empty() {
-            row.name = format!("{name}: {}", row.name);
-        }
+        let row = figure.compared_of(what, self.columns.iter().map(runs).collect());
         let mut all = row.samples.iter().flatten();
         let shown = match shown {
             Shown::IfAny => all.next().is_some(),
             Shown::IfCounted => all.any(|x| *x != 0.0),
             Shown::Never => false,
         };
+        let at = self.rows.len();
         self.rows.push(Candidate { part, row, shown });
+        &mut self.rows[at].row
     }
-    fn push_all(&mut self, part: Part, all: &[Taken<RunFigures>]) {
+    fn push_all<R>(&mut self, part: Part, all: &[Taken<R>], get: fn(&RunFigures) -> Option<&R>) {
         for (figure, of) in all {
-            self.push(part, figure, "", Shown::IfAny, of);
+            self.push(part, figure, "", Shown::IfAny, &|r| Some(of(get(r)?)));
         }
     }
 }
@@ -268,14 +257,16 @@ pub(crate) fn table(
     choice: &Choice,
 ) -> ComparisonTable {
     let mut rows = Rows { columns: runs, version, rows: Vec::new() };
-    rows.push_all(Part::Run, TIME);
+    rows.push_all(Part::Run, TIME, |r| Some(r));
+    rows.push_all(Part::Run, ROUNDS, |r| Some(r).filter(|r| !r.round_ends.is_empty()));
+    rows.push_all(Part::Run, ACCESSES, |r| Some(r));
     for (i, shelf) in shelves.iter().enumerate() {
         rows.push(Part::Run, &IN_TIER[i.min(1)], &shelf.name, Shown::IfAny, &|r| {
             let here = r.accesses.get(i).copied().unwrap_or(0);
             Some(RunFigures::percent(here, r.all_accesses()))
         });
     }
-    rows.push_all(Part::Run, MOVES);
+    rows.push_all(Part::Run, MOVES, |r| Some(r));
     if let Some(scenario) = scenario {
         processes::push(&mut rows, scenario, shelves);
     }
@@ -308,7 +299,7 @@ pub(crate) fn table(
     ComparisonTable { columns: names.iter().map(|&name| name.to_owned()).collect(), groups }
 }
 
-fn choice_of(chosen: &[(Part, String)], rows: &Rows<'_>) -> Vec<homenode_report::Compared> {
+fn choice_of(chosen: &[(Part, String)], rows: &Rows<'_>) -> Vec<Compared> {
     let of = |(part, word): &(Part, String)| {
         let this = move |c: &&Candidate| c.part == *part && self::word(c.row.figure.name) == *word;
         rows.rows.iter().filter(this).map(|c| c.row.clone()).collect::<Vec<_>>()
@@ -345,12 +336,9 @@ impl Told {
 /// All figures, in the order of tables.
 pub(crate) fn all() -> Vec<Told> {
     let told = |part, figure: Figure| Told { part, figure, unit: figure.unit };
-    let taken = |part, all: &[Taken<RunFigures>]| -> Vec<Told> {
-        all.iter().map(|(figure, _)| told(part, *figure)).collect()
-    };
-    let mut out = taken(Part::Run, TIME);
-    out.push(told(Part::Run, IN_TIER[0]));
-    out.extend(taken(Part::Run, MOVES));
+    let run = [TIME, ROUNDS, ACCESSES].into_iter().flat_map(declared);
+    let run = run.chain([IN_TIER[0]]).chain(declared(MOVES));
+    let mut out: Vec<Told> = run.map(|f| told(Part::Run, f)).collect();
     out.extend(processes::all().map(|f| told(Part::Processes, f)));
     out.extend(policy::all().map(|f| told(Part::Policy, f)));
     out.extend(merging::all().map(|f| told(Part::Merge, f)));

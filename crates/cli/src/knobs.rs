@@ -21,8 +21,7 @@ pub(crate) fn check_columns(settings: &[Setting], version: KernelVersion) -> Res
 
 /// Whether a kernel takes all of these, wherever they come from.
 pub(crate) fn check_all(settings: &[Setting], version: KernelVersion) -> Result<()> {
-    first_refused(settings, version)
-        .map_or(Ok(()), |(name, value, e)| Err(anyhow!("{name}={value}: {e}")))
+    try_all(settings, version).map_err(|(name, value, e)| anyhow!("{name}={value}: {e}"))
 }
 
 /// What every command says about `--set`.
@@ -88,15 +87,15 @@ pub(crate) fn check_file(
     settings: &[Setting],
     version: KernelVersion,
 ) -> Result<()> {
-    first_refused(settings, version)
-        .map_or(Ok(()), |(name, _, e)| Err(anyhow!("{}: knobs.{name}: {e}", file.display())))
+    let at = file.display();
+    try_all(settings, version).map_err(|(name, _, e)| anyhow!("{at}: knobs.{name}: {e}"))
 }
 
-/// The first setting that this kernel refuses, and why.
-fn first_refused(
+/// Sets all in turn, up to the first setting that this kernel refuses: which, and why.
+fn try_all(
     settings: &[Setting],
     version: KernelVersion,
-) -> Option<(&str, &str, homenode_core::knobs::KnobError)> {
+) -> Result<(), (&str, &str, homenode_core::knobs::KnobError)> {
     let mut knobs = Knobs::new(version);
-    settings.iter().find_map(|(k, v)| Some((k.as_str(), v.as_str(), knobs.set(k, v).err()?)))
+    settings.iter().try_for_each(|(k, v)| knobs.set(k, v).map_err(|e| (k.as_str(), v.as_str(), e)))
 }

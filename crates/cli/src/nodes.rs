@@ -2,7 +2,7 @@
 
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::{Firmware, Tiers, list_format};
-use homenode_core::topology::{Machine, Medium};
+use homenode_core::topology::Machine;
 use homenode_core::units::{Bytes, NodeId};
 
 /// Nodes that share a column of a table.
@@ -24,7 +24,7 @@ pub(crate) fn shelves(machine: &Machine, version: KernelVersion) -> Vec<Shelf> {
         .map(|nodes| {
             let places: Vec<usize> = nodes.iter().filter_map(|n| machine.position(*n)).collect();
             let mut media: Vec<&str> =
-                places.iter().map(|&p| medium(machine.nodes[p].medium)).collect();
+                places.iter().map(|&p| machine.nodes[p].medium.name()).collect();
             media.dedup();
             let s = if nodes.len() == 1 { "" } else { "s" };
             Shelf {
@@ -33,15 +33,6 @@ pub(crate) fn shelves(machine: &Machine, version: KernelVersion) -> Vec<Shelf> {
             }
         })
         .collect()
-}
-
-/// The kind of memory, as a machine's file names it.
-pub(crate) const fn medium(m: Medium) -> &'static str {
-    match m {
-        Medium::Dram => "dram",
-        Medium::Cxl => "cxl",
-        Medium::Pmem => "pmem",
-    }
 }
 
 /// A size for people, in binary units with one decimal.

@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = period)]
     period: Picos,
     /// How long; without it until Ctrl-C, or until nobody is left
-    #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "command")]
+    #[arg(long = "for", value_name = "TIME", value_parser = homenode_config::parse_time, conflicts_with = "command")]
     length: Option<Picos>,
     #[command(flatten)]
     means: Means,
@@ -103,12 +103,8 @@ enum SortArg {
     Cpu,
 }
 
-fn time(text: &str) -> Result<Picos, String> {
-    homenode_config::parse_time(text)
-}
-
 fn period(text: &str) -> Result<Picos, String> {
-    let period = time(text)?;
+    let period = homenode_config::parse_time(text)?;
     if period < Picos::from_ms(100) {
         return Err("a period is 100ms at least: looking takes time too".to_owned());
     }

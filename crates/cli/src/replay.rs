@@ -2,28 +2,28 @@
 
 pub(crate) mod load;
 pub(crate) mod play;
+pub(crate) mod recorded;
 pub(crate) mod target;
 
 use crate::contender::{self, Contender, Contenders};
 use crate::figures::{self, Choice};
 use crate::knobs::{self, Setting};
-use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel, record};
-use anyhow::{Result, anyhow};
-use homenode_config::{AddNode, Size, parse_add_node};
-use homenode_core::knobs::Knobs;
+use anyhow::Result;
+use homenode_config::{AddNode, parse_add_node};
 use homenode_core::units::{Picos, count};
-use homenode_report::{Caption, Report, Snapshot};
-use homenode_sim::replay::{Charge, Rounds};
-use homenode_sim::{Setup, Stretch};
+use homenode_report::{Report, Snapshot};
+use homenode_sim::Stretch;
+use homenode_sim::replay::Rounds;
 use load::Loaded;
-use play::{Calibration, Played};
+use play::Played;
+use recorded::Recorded;
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use target::{Dram, Target};
+use target::Dram;
 
 /// Replay a recording on a simulated machine, under each of the kernel's balancing modes.
 ///
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = target::parse_dram)]
     dram: Option<Dram>,
     /// Virtual time that the recording is looped for at least
-    #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = span("120s"))]
     span: Picos,
     #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
     set: Vec<Setting>,
@@ -92,15 +92,18 @@ pub(crate) fn add_node(text: &str) -> Result<AddNode, String> {
     parse_add_node(text).map_err(|e| e.to_string())
 }
 
-fn time(text: &str) -> Result<Picos, String> {
-    match homenode_config::parse_time(text)? {
-        Picos(0) => Err("0 is no span of time; write one such as 120s".into()),
+/// Reads a span of time that is not 0.
+///
+/// * `example` – how one is written.
+pub(crate) fn span(example: &'static str) -> impl Fn(&str) -> Result<Picos, String> + Clone {
+    move |text| match homenode_config::parse_time(text)? {
+        Picos(0) => Err(format!("0 is no span of time; write one such as {example}")),
         t => Ok(t),
     }
 }
 
 pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
-    let mut setup = Setup { seed: 1, ..Setup::default() };
+    let setup = recorded::setup(&[]);
     knobs::check(&args.set, &[], setup.version)?;
     knobs::check_columns(&args.set, setup.version)?;
     let columns = contenders.parse(&args.columns)?;
@@ -117,35 +120,12 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     })?;
 
     progress.say("one round on the unmodified machine");
-    setup.knobs = vec![("numa_balancing".into(), "0".into())];
-    let calibrated =
-        play::calibrate(&this, &setup, &loaded, &nodes::shelves(&this, setup.version))?;
+    let recorded = Recorded::new(loaded, &this, args.dram, args.add_node, &args.set)?;
     progress.at(50);
+    let columns = recorded.columns(columns)?;
 
-    let half = args.add_node.is_some_and(|a| a.size == Size::Half);
-    let dram = args.dram.unwrap_or(if half { Dram::Half } else { Dram::All });
-    let mut set = Knobs::new(setup.version);
-    for (name, value) in &args.set {
-        set.set(name, value).map_err(|e| anyhow!("{e}"))?;
-    }
-    let target =
-        target::build(&this, calibrated.peak, dram, args.add_node, &set, setup.model.margin)?;
-    let columns: Vec<Contender> =
-        columns.into_iter().map(|c| c.on(&target.machine)).collect::<Result<_>>()?;
-    let shelves = nodes::shelves(&target.machine, setup.version);
-
-    // The baseline says how many rounds the others run.
-    let look = (calibrated.round / 16).max(1_000_000_000);
     let done = AtomicU64::new(0);
-    let shared = Setup { knobs: Vec::new(), ..setup.clone() };
     let one = |column: &Contender, rounds: Rounds| -> Result<Played> {
-        let setup = column.setup(&shared, &args.set)?;
-        let charge = Charge {
-            as_per_insn: calibrated.as_per_insn,
-            rounds,
-            policy: column.mempolicy.clone(),
-            overlap: play::overlap(&target.machine),
-        };
         let own = AtomicU64::new(0);
         let told = |round: u64, now: u64| {
             let part = match rounds {
@@ -157,8 +137,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             let all = done.fetch_add(more, Ordering::Relaxed) + more;
             progress.at(50 + all * 950 / (1000 * columns.len() as u64));
         };
-        play::play(&target.machine, &setup, &loaded, &charge, &shelves, column, look, &told)
-            .map_err(|e| e.context(format!("column {}", column.name)))
+        recorded.play(column, &args.set, rounds, &told)
     };
     progress.say(&format!("replaying: {}", columns[0].title()));
     let base = one(&columns[0], Rounds::Until(args.span.0))?;
@@ -179,13 +158,12 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     }
     drop(progress);
 
-    let report =
-        report(args, &setup, &loaded, &calibrated, &target, &shelves, &columns, &played, &choice);
+    let report = report(args, &recorded, &columns, &played, &choice);
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
-        all["name"] = json!(loaded.header.command.first());
-        all["as_per_insn"] = json!(calibrated.as_per_insn);
-        all["unmodified_round_s"] = json!(calibrated.round as f64 / 1e12);
+        all["name"] = json!(recorded.loaded.header.command.first());
+        all["as_per_insn"] = json!(recorded.calibrated.as_per_insn);
+        all["unmodified_round_s"] = json!(recorded.calibrated.round as f64 / 1e12);
         all["runs"] = columns
             .iter()
             .zip(&played)
@@ -203,24 +181,15 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
 
 fn report(
     args: &Args,
-    setup: &Setup,
-    loaded: &Loaded,
-    calibrated: &Calibration,
-    target: &Target,
-    shelves: &[Shelf],
+    recorded: &Recorded,
     columns: &[Contender],
     played: &[Played],
     choice: &Choice,
 ) -> Report {
-    let contenders: Vec<&Contender> = columns.iter().collect();
-    let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
-    let runs: Vec<Vec<_>> = played.iter().map(|p| vec![&p.figures]).collect();
-    let table = figures::table(&contenders, &names, &runs, shelves, setup.version, None, choice);
-
     let knobs: Vec<String> =
         columns.iter().map(|c| format!("{}: {}", c.title(), c.settings())).collect();
-    let mut notes = target.notes.clone();
-    notes.extend(calibrated.notes.iter().cloned());
+    let mut notes = recorded.target.notes.clone();
+    notes.extend(recorded.calibrated.notes.iter().cloned());
     notes.push(format!(
         "the recording is looped to {} of virtual time at least with {}, and as often in the other columns; from the second round on the program has its memory already, as a server has",
         homenode_config::write_time(args.span), columns[0].title()
@@ -234,26 +203,15 @@ fn report(
         let set: Vec<String> = args.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
         notes.push(format!("in all columns: {}", set.join(", ")));
     }
-    let mut warnings = calibrated.warnings.clone();
-    warnings.extend(target.warnings.iter().cloned());
-    let h = &loaded.header;
+    let mut warnings = Vec::new();
+    let h = &recorded.loaded.header;
     if !h.complete {
         warnings
             .push(format!("the recording is not complete: the program {}", record::ended(h.ended)));
     }
     warnings.extend(record::warnings(h.lost_frames, h.unrecorded_execs));
-    let caption = Caption {
-        wrong: loaded.wrong(),
-        machine: format!("{}: {}", target.machine.name, target.machine.about),
-        workload: loaded.workload(),
-        kernel: format!("Linux {}'s rules; {}", setup.version, crate::sim::KERNEL),
-        scales: Vec::new(),
-        loops: played.first().map_or(0, |p| p.rounds().len() as u64),
-        seeds: vec![setup.seed],
-        notes,
-        warnings,
-    };
-    Report { caption, table, picture: picture(loaded, columns, played) }
+    let report = recorded.report(columns, played, choice, notes, warnings);
+    Report { picture: picture(&recorded.loaded, columns, played), ..report }
 }
 
 /// The first and the last round of the baseline, and of tiering where it ran, else of

@@ -8,7 +8,7 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::scenario::{FileOp, Rights, Scenario};
+use homenode_core::scenario::{FileOp, Scenario};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, Report};
@@ -217,19 +217,11 @@ fn headline(o: &Outcome, run: &str) -> String {
         FileOp::Read { .. } => format!("read {}", o.path),
         FileOp::Write { text, .. } => format!("write {text:?} to {}", o.path),
     };
-    let who = match rights(o.action.who) {
+    let who = match o.action.who.name() {
         "root" => String::new(),
         other => format!(" as {other}"),
     };
     format!("at {}{run}{who}: {what}", homenode_config::write_time(o.action.at))
-}
-
-fn rights(who: Rights) -> &'static str {
-    match who {
-        Rights::Root => "root",
-        Rights::RootWithoutCaps => "root-without-caps",
-        Rights::Nobody => "nobody",
-    }
 }
 
 /// What a file answered, for people.
@@ -253,7 +245,7 @@ fn file_text(o: &Outcome, run: &str) -> String {
 fn file_json(o: &Outcome) -> Value {
     let mut it = json!({
         "time_ns": o.action.at.as_ns(),
-        "as": rights(o.action.who),
+        "as": o.action.who.name(),
         "path": o.path,
         "errno": o.errno().map(|e| e.name()),
         "expected": o.action.expect.map(|e| e.name()),

@@ -106,7 +106,7 @@ fn to_text(m: &Machine, tiers: &Tiers, version: KernelVersion) -> String {
         out.push_str(&format!(
             "node {:<3} {:<5} {:>10}  {tier:<14} CPUs {}\n",
             n.id.to_string(),
-            nodes::medium(n.medium),
+            n.medium.name(),
             nodes::size(n.size()),
             cpus(m, n.id)
         ));
@@ -156,7 +156,7 @@ fn to_json(m: &Machine, tiers: &Tiers) -> String {
             let targets: Vec<u16> = tiers.demotion_targets(m, n.id).iter().map(|t| t.0).collect();
             json!({
                 "id": n.id.0,
-                "medium": nodes::medium(n.medium),
+                "medium": n.medium.name(),
                 "bytes": n.size().0,
                 "cpus": m.cpus_of(n.id).map(|c| c.0).collect::<Vec<_>>(),
                 "capacities": on_node(n.id).map(|c| c.capacity).collect::<Vec<_>>(),

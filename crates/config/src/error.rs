@@ -22,13 +22,12 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub(crate) fn file(file: &str, what: &str, source: std::io::Error) -> Self {
-        Self {
-            file: file.to_owned(),
-            at: None,
-            key: String::new(),
-            what: what.to_owned(),
-            source: Some(Box::new(source)),
-        }
+        Self { source: Some(Box::new(source)), ..Self::new(file, None, what) }
+    }
+
+    /// A place of a file, or all of it, is not as it should be.
+    pub(crate) fn new(file: &str, at: Option<(usize, usize)>, what: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), at, key: String::new(), what: what.into(), source: None }
     }
 }
 

@@ -77,13 +77,8 @@ pub(crate) fn action(c: &Cur<'_>, processes: &[Process]) -> Result<Action, Confi
             );
         }
     };
-    let who = t.opt("as").map_or(Ok(Rights::Root), |c| {
-        c.word(&[
-            ("root", Rights::Root),
-            ("root-without-caps", Rights::RootWithoutCaps),
-            ("nobody", Rights::Nobody),
-        ])
-    })?;
+    let rights = Rights::ALL.map(|r| (r.name(), r));
+    let who = t.opt("as").map_or(Ok(Rights::Root), |c| c.word(&rights))?;
     let errors = Errno::ALL.map(|e| (e.name(), e));
     let expect = t.opt("expect").map(|c| c.word(&errors)).transpose()?;
     Ok(Action { at: t.get("time")?.time()?, who, what, expect })

@@ -83,13 +83,10 @@ pub(crate) fn guests(
         .map(|(part, pages)| Map {
             name: part.name,
             size: pages.bytes(),
-            file: false,
-            shared: false,
-            read_only: false,
             huge,
             content: part.content,
             mergeable: matches!(merge, Merge::Madvise),
-            policy: Mempolicy::Default,
+            ..Map::default()
         })
         .collect();
     let steps = steps(&t, &maps, every, duration)?;

@@ -12,15 +12,6 @@ use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub(crate) const MEDIA: [(&str, Medium); 3] =
-    [("dram", Medium::Dram), ("cxl", Medium::Cxl), ("pmem", Medium::Pmem)];
-pub(crate) const ZONES: [(&str, ZoneKind); 4] = [
-    ("dma", ZoneKind::Dma),
-    ("dma32", ZoneKind::Dma32),
-    ("normal", ZoneKind::Normal),
-    ("movable", ZoneKind::Movable),
-];
-
 /// Reads a machine's file.
 ///
 /// # Errors
@@ -137,14 +128,21 @@ fn node(c: &Cur<'_>) -> Result<Node, ConfigError> {
     };
     Ok(Node {
         id: node_id(&t.get("id")?)?,
-        medium: t.opt("medium").map_or(Ok(Medium::Dram), |m| m.word(&MEDIA))?,
+        medium: t.opt("medium").map_or(Ok(Medium::Dram), |m| m.word(&media()))?,
         zones,
     })
 }
 
+fn media() -> [(&'static str, Medium); 3] {
+    Medium::ALL.map(|m| (m.name(), m))
+}
+
 fn zone(c: &Cur<'_>) -> Result<Zone, ConfigError> {
     let t = c.table(&["kind", "size"])?;
-    Ok(Zone { kind: t.get("kind")?.word(&ZONES)?, managed: pages(&t.get("size")?)? })
+    Ok(Zone {
+        kind: t.get("kind")?.word(&ZoneKind::ALL.map(|k| (k.name(), k)))?,
+        managed: pages(&t.get("size")?)?,
+    })
 }
 
 fn pages(c: &Cur<'_>) -> Result<Pages, ConfigError> {
@@ -298,7 +296,7 @@ pub(crate) fn parse_part(name: &str, text: &str) -> Result<PartFile, ConfigError
     t.get("name")?.text()?;
     t.get("about")?.text()?;
     Ok(PartFile {
-        medium: t.get("medium")?.word(&MEDIA)?,
+        medium: t.get("medium")?.word(&media())?,
         distance: t.get("distance")?.int(11, 254)? as u32,
         read_latency: latency(&t, "read_latency")?,
         write_latency: latency(&t, "write_latency")?,

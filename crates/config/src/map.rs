@@ -35,8 +35,7 @@ pub(crate) fn map(c: &Cur<'_>) -> Result<Map, ConfigError> {
 /// `"own"`, `"zero"`, or a table that names an image.
 pub(crate) fn content(c: &Cur<'_>) -> Result<Content, ConfigError> {
     if let Kind::Text(_) = c.val.kind {
-        let zero = c.word(&[("own", false), ("zero", true)])?;
-        return Ok(if zero { Content::Zero } else { Content::Own });
+        return c.word(&[("own", Content::Own), ("zero", Content::Zero)]);
     }
     let t = c.table(&["image", "distinct"])?;
     Ok(Content::Image { name: t.get("image")?.text()?.to_owned(), distinct: distinct(&t)? })

@@ -17,7 +17,7 @@
 
 use crate::ConfigError;
 use crate::machine::{PartFile, parse_part};
-use homenode_core::costs::{Constant, Origin, Shown, Unit};
+use homenode_core::costs::{Constant, Shown, Unit};
 use homenode_core::topology::{
     BANDWIDTH_BOUNDS, Impossible, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, MAX_DISTANCE, Machine,
     Medium, Node, Zone, ZoneKind,
@@ -203,47 +203,33 @@ fn latency(part: &Constant, local: &Constant, file: &PartFile, plug: NodeId) -> 
     if part.value >= least {
         return part.clone();
     }
-    Constant {
-        value: least,
-        spread: None,
-        method: format!(
-            "node {plug}'s own {} ns plus {} ns, since the part's published {} ns would be nearer: {}",
-            Shown(local.value, Unit::Nanoseconds),
-            Shown(file.least_added_latency.value, Unit::Nanoseconds),
-            Shown(part.value, Unit::Nanoseconds),
-            file.least_added_latency.method
-        ),
-        origin: Origin::Assumed,
-    }
+    let method = format!(
+        "node {plug}'s own {} ns plus {} ns, since the part's published {} ns would be nearer: {}",
+        Shown(local.value, Unit::Nanoseconds),
+        Shown(file.least_added_latency.value, Unit::Nanoseconds),
+        Shown(part.value, Unit::Nanoseconds),
+        file.least_added_latency.method
+    );
+    Constant::assumed(least, &method)
 }
 
 /// Through the plug node, adding what the way there adds.
 fn past(here: &Constant, way: &Constant, local: &Constant, plug: NodeId) -> Constant {
     let added = way.value.saturating_sub(local.value);
-    Constant {
-        value: here.value.saturating_add(added).min(LATENCY_BOUNDS.1),
-        spread: None,
-        method: format!(
-            "what node {plug} sees plus the {} ns of the way there",
-            Shown(added, Unit::Nanoseconds)
-        ),
-        origin: Origin::Assumed,
-    }
+    let shown = Shown(added, Unit::Nanoseconds);
+    let method = format!("what node {plug} sees plus the {shown} ns of the way there");
+    Constant::assumed(here.value.saturating_add(added).min(LATENCY_BOUNDS.1), &method)
 }
 
 fn bandwidth(part: &Constant, way: &Constant, plug: NodeId) -> Constant {
     if part.value <= way.value {
         return part.clone();
     }
-    Constant {
-        value: way.value.clamp(BANDWIDTH_BOUNDS.0, BANDWIDTH_BOUNDS.1),
-        spread: None,
-        method: format!(
-            "limited to what these CPUs reach in node {plug}'s memory; the part alone: {} MB/s",
-            part.value
-        ),
-        origin: Origin::Assumed,
-    }
+    let method = format!(
+        "limited to what these CPUs reach in node {plug}'s memory; the part alone: {} MB/s",
+        part.value
+    );
+    Constant::assumed(way.value.clamp(BANDWIDTH_BOUNDS.0, BANDWIDTH_BOUNDS.1), &method)
 }
 
 /// The machine with its DRAM shrunk to `new_size` in all, every DRAM node by the

@@ -16,25 +16,17 @@ pub(crate) fn policy_of(t: &Fields<'_>) -> Result<Mempolicy, ConfigError> {
 /// A word, or a table with what its mode needs.
 pub(crate) fn policy(c: &Cur<'_>) -> Result<Mempolicy, ConfigError> {
     if let Kind::Text(_) = c.val.kind {
-        return c.word(&[("default", 0), ("local", 1)]).map(|w| match w {
-            0 => Mempolicy::Default,
-            _ => Mempolicy::Local,
-        });
+        return c.word(&[("default", Mempolicy::Default), ("local", Mempolicy::Local)]);
     }
-    let mode = c.any_table()?.get("mode")?.word(&[
-        ("bind", 0),
-        ("preferred", 1),
-        ("interleave", 2),
-        ("weighted-interleave", 3),
-    ])?;
-    Ok(match mode {
-        0 => {
+    let modes = ["bind", "preferred", "interleave", "weighted-interleave"].map(|m| (m, m));
+    Ok(match c.any_table()?.get("mode")?.word(&modes)? {
+        "bind" => {
             let t = c.table(&["mode", "nodes", "balancing"])?;
             let balancing = t.opt("balancing").map_or(Ok(false), |b| b.bool())?;
             Mempolicy::Bind { nodes: nodes(&t.get("nodes")?)?, balancing }
         }
-        1 => Mempolicy::Preferred(node_id(&c.table(&["mode", "node"])?.get("node")?)?),
-        2 => Mempolicy::Interleave(nodes(&c.table(&["mode", "nodes"])?.get("nodes")?)?),
+        "preferred" => Mempolicy::Preferred(node_id(&c.table(&["mode", "node"])?.get("node")?)?),
+        "interleave" => Mempolicy::Interleave(nodes(&c.table(&["mode", "nodes"])?.get("nodes")?)?),
         _ => {
             let weights = c.table(&["mode", "weights"])?.get("weights")?;
             let mut out: Vec<(NodeId, u8)> = Vec::new();

@@ -28,34 +28,23 @@ pub(crate) fn stored(raw: &str, scale: u64) -> Result<u64, Decimal> {
     if negative || whole.is_empty() || !plain(whole) || !plain(rest) {
         return Err(Decimal::NotPlain);
     }
-    let mut value: u64 = 0;
-    for b in whole.bytes().filter(|b| *b != b'_') {
-        value = value
-            .checked_mul(10)
-            .and_then(|v| v.checked_add(u64::from(b - b'0')))
-            .ok_or(Decimal::TooLarge)?;
-    }
-    let mut value = value.checked_mul(scale).ok_or(Decimal::TooLarge)?;
-    let mut unit = scale;
-    let rest = rest.trim_end_matches(['0', '_']);
+    let bare = |s: &str| s.replace('_', "");
+    let number = |s: &str| {
+        s.bytes().try_fold(0u64, |v, b| v.checked_mul(10)?.checked_add(u64::from(b - b'0')))
+    };
+    let value = number(&bare(whole)).and_then(|v| v.checked_mul(scale));
+    let value = value.ok_or(Decimal::TooLarge)?;
+    let rest = bare(rest.trim_end_matches(['0', '_']));
     // The numerator over 10^decimals, so that 1.5 of 1024 is whole.
-    let (mut numerator, mut denominator) = (0u64, 1u64);
-    for b in rest.bytes().filter(|b| *b != b'_') {
-        numerator = numerator
-            .checked_mul(10)
-            .and_then(|v| v.checked_add(u64::from(b - b'0')))
-            .ok_or(Decimal::TooFine)?;
-        denominator = denominator.checked_mul(10).ok_or(Decimal::TooFine)?;
+    let numerator = number(&rest).ok_or(Decimal::TooFine)?;
+    let digits = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+    let denominator = u128::from(10u64.checked_pow(digits).ok_or(Decimal::TooFine)?);
+    let product = u128::from(numerator) * u128::from(scale);
+    if product % denominator != 0 {
+        return Err(Decimal::TooFine);
     }
-    if denominator > 1 {
-        let product = u128::from(numerator) * u128::from(unit);
-        if product % u128::from(denominator) != 0 {
-            return Err(Decimal::TooFine);
-        }
-        unit = u64::try_from(product / u128::from(denominator)).map_err(|_| Decimal::TooLarge)?;
-        value = value.checked_add(unit).ok_or(Decimal::TooLarge)?;
-    }
-    Ok(value)
+    let part = u64::try_from(product / denominator).map_err(|_| Decimal::TooLarge)?;
+    value.checked_add(part).ok_or(Decimal::TooLarge)
 }
 
 const SIZES: [(&str, u64); 5] =
@@ -68,19 +57,14 @@ const SIZES: [(&str, u64); 5] =
 /// or TiB.
 pub fn parse_size(s: &str) -> Result<Bytes, String> {
     let (number, unit) = split(s);
-    let scale = match unit {
-        "" => 1,
-        _ => match SIZES.iter().find(|(name, _)| *name == unit) {
-            Some((_, scale)) => *scale,
-            None => {
-                return Err(format!(
-                    "\"{s}\" is no size; write it with B, KiB, MiB, GiB or TiB, such as \"512 MiB\""
-                ));
-            }
-        },
+    let known = SIZES.iter().chain(&[("", 1)]).find(|(name, _)| *name == unit);
+    let Some((_, scale)) = known else {
+        return Err(format!(
+            "\"{s}\" is no size; write it with B, KiB, MiB, GiB or TiB, such as \"512 MiB\""
+        ));
     };
     const RANGE: &str = "a size lies between 1 and 2^52 bytes";
-    match stored(number, scale) {
+    match stored(number, *scale) {
         Ok(0) => Err(format!("a size of 0; {RANGE}")),
         Ok(v) if v > MAX_SIZE => Err(format!("{s} is beyond 2^52 bytes; {RANGE}")),
         Ok(v) => Ok(Bytes(v)),

@@ -121,7 +121,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         machine: t.get("machine")?.text()?.to_owned(),
         knobs: t.opt("knobs").map_or(Ok(vec![]), |k| knobs(&k))?,
         ksm: t.opt("ksm").map_or(Ok(vec![]), |k| ksm(&k))?,
-        model: t.opt("model").map_or(Ok(Model::default()), |m| model(&m))?,
+        model: t.opt("model").map_or(Ok(Model::default()), |m| choices(&m, Model::default()))?,
         duration,
         seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
         processes,
@@ -146,10 +146,6 @@ pub fn set_choice(model: &mut Model, name: &str, value: &str) -> Option<Result<(
         *model = choices(&doc.root(), model.clone()).map_err(|e| e.what)?;
         Ok(())
     })
-}
-
-fn model(c: &Cur<'_>) -> Result<Model, ConfigError> {
-    choices(c, Model::default())
 }
 
 /// What a table chooses, and the rest as in `m`.

@@ -17,24 +17,25 @@ use homenode_core::pattern::{Allowed, PATTERNS, Parameter};
 use homenode_core::scenario::{Again, Step, TouchOrder, Until};
 use homenode_core::units::Picos;
 
+const STEPS: [&str; 14] = [
+    "touch",
+    "access",
+    "sleep",
+    "fork",
+    "wait",
+    "unmap",
+    "mbind",
+    "move_pages",
+    "initialize",
+    "barrier",
+    "map",
+    "repeat",
+    "fill",
+    "madvise",
+];
+
 /// A step of a process that has these maps.
 pub(crate) fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
-    let what = c.any_table()?.get("do")?.word(&[
-        ("touch", 0),
-        ("access", 1),
-        ("sleep", 2),
-        ("fork", 3),
-        ("wait", 4),
-        ("unmap", 5),
-        ("mbind", 6),
-        ("move_pages", 7),
-        ("initialize", 8),
-        ("barrier", 9),
-        ("map", 10),
-        ("repeat", 11),
-        ("fill", 12),
-        ("madvise", 13),
-    ])?;
     let map = |t: &Fields<'_>| {
         let c = t.get("map")?;
         let name = c.text()?;
@@ -46,19 +47,14 @@ pub(crate) fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
             crate::tree::suggestion(name, maps)
         )))
     };
-    Ok(match what {
-        0 => Step::Touch { map: map(&c.table(&["do", "map"])?)? },
-        1 => access(c, map)?,
-        2 => Step::Sleep(c.table(&["do", "time"])?.get("time")?.positive_time()?),
-        3 => {
-            c.table(&["do"])?;
-            Step::Fork
-        }
-        4 => {
-            c.table(&["do"])?;
-            Step::Wait
-        }
-        8 => {
+    let alone = |step| c.table(&["do"]).map(|_| step);
+    Ok(match c.any_table()?.get("do")?.word(&STEPS.map(|s| (s, s)))? {
+        "touch" => Step::Touch { map: map(&c.table(&["do", "map"])?)? },
+        "access" => access(c, map)?,
+        "sleep" => Step::Sleep(c.table(&["do", "time"])?.get("time")?.positive_time()?),
+        "fork" => alone(Step::Fork)?,
+        "wait" => alone(Step::Wait)?,
+        "initialize" => {
             let t = c.table(&["do", "map", "order"])?;
             let order = t.opt("order").map_or(Ok(TouchOrder::Linear), |c| {
                 c.word(&[
@@ -69,12 +65,9 @@ pub(crate) fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
             })?;
             Step::Initialize { map: map(&t)?, order }
         }
-        9 => {
-            c.table(&["do"])?;
-            Step::Barrier
-        }
-        10 => Step::Map { map: map(&c.table(&["do", "map"])?)? },
-        11 => {
+        "barrier" => alone(Step::Barrier)?,
+        "map" => Step::Map { map: map(&c.table(&["do", "map"])?)? },
+        "repeat" => {
             let t = c.table(&["do", "steps", "times", "until"])?;
             let until = match (t.opt("times"), t.opt("until")) {
                 (Some(n), None) => Again::Times(n.int(1, i64::MAX as u64)?),
@@ -93,17 +86,17 @@ pub(crate) fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
             };
             Step::Repeat { steps: t.get("steps")?.int(1, u32::MAX.into())? as u32, until }
         }
-        12 => {
+        "fill" => {
             let t = c.table(&["do", "map", "content"])?;
             Step::Fill { map: map(&t)?, content: content(&t.get("content")?)? }
         }
-        13 => {
+        "madvise" => {
             let t = c.table(&["do", "map", "advice"])?;
             let advice = t.get("advice")?.word(&[("mergeable", true), ("unmergeable", false)])?;
             Step::Madvise { map: map(&t)?, mergeable: advice }
         }
-        5 => Step::Unmap { map: map(&c.table(&["do", "map"])?)? },
-        6 => {
+        "unmap" => Step::Unmap { map: map(&c.table(&["do", "map"])?)? },
+        "mbind" => {
             let t = c.table(&["do", "map", "policy"])?;
             Step::Mbind { map: map(&t)?, policy: policy(&t.get("policy")?)? }
         }

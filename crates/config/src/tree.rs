@@ -70,13 +70,7 @@ impl Doc {
         let parsed = ImDocument::parse(text).map_err(|e| {
             let span = e.span().unwrap_or(0..0);
             let what = e.message().trim().replace('\n', "; ");
-            ConfigError {
-                file: file.to_owned(),
-                at: Some(position(text, span.start)),
-                key: String::new(),
-                what: format!("not TOML: {what}"),
-                source: None,
-            }
+            ConfigError::new(file, Some(position(text, span.start)), format!("not TOML: {what}"))
         })?;
         let root = Val { span: 0..0, kind: Kind::Table(table(text, parsed.as_table())) };
         Ok(Self { file: file.to_owned(), text: text.to_owned(), root })
@@ -92,13 +86,8 @@ impl Doc {
             Err(e) => {
                 let good = e.utf8_error().valid_up_to();
                 let head = String::from_utf8_lossy(&e.as_bytes()[..good]).into_owned();
-                Err(ConfigError {
-                    at: Some(position(&head, head.len())),
-                    file,
-                    key: String::new(),
-                    what: "not UTF-8 text; machines and scenarios are TOML files".into(),
-                    source: None,
-                })
+                let what = "not UTF-8 text; machines and scenarios are TOML files";
+                Err(ConfigError::new(&file, Some(position(&head, head.len())), what))
             }
         }
     }
@@ -108,13 +97,8 @@ impl Doc {
     }
 
     pub(crate) fn error(&self, at: usize, key: &str, what: impl Into<String>) -> ConfigError {
-        ConfigError {
-            file: self.file.clone(),
-            at: Some(position(&self.text, at)),
-            key: key.to_owned(),
-            what: what.into(),
-            source: None,
-        }
+        let at = Some(position(&self.text, at));
+        ConfigError { key: key.to_owned(), ..ConfigError::new(&self.file, at, what) }
     }
 
     /// An error at a path, or at the nearest thing above it that the file has.
@@ -290,9 +274,9 @@ impl<'a> Cur<'a> {
     }
 
     /// One of several words.
-    pub(crate) fn word<T: Copy>(&self, words: &[(&'static str, T)]) -> Result<T, ConfigError> {
+    pub(crate) fn word<T: Clone>(&self, words: &[(&'static str, T)]) -> Result<T, ConfigError> {
         let s = self.text()?;
-        words.iter().find(|(w, _)| *w == s).map(|(_, t)| *t).ok_or_else(|| {
+        words.iter().find(|(w, _)| *w == s).map(|(_, t)| t.clone()).ok_or_else(|| {
             let names: Vec<&str> = words.iter().map(|(w, _)| *w).collect();
             self.error(format!("\"{s}\" is not known{}", suggestion(s, &names)))
         })

@@ -1,7 +1,6 @@
 //! Writing a machine's file.
 
 use crate::ConfigError;
-use crate::machine::{MEDIA, ZONES};
 use crate::{parse_machine, write_list, write_size};
 use homenode_core::costs::{Constant, Cost, Shown, Unit};
 use homenode_core::topology::{Link, Machine, Node, SCHED_CAPACITY_SCALE};
@@ -17,19 +16,24 @@ pub fn write_machine(m: &Machine) -> String {
     out
 }
 
+const HEAD: &str = "\
+# A machine for homenode. Each constant has its unit, how it was found (method),
+# the half distance between the quartiles where it was repeated (spread), and where
+# it comes from (source): measured here, quoted from a publication, or assumed.
+";
+const NODES: &str = "\
+# Nodes with what the kernel manages of them, by zone; an empty node has none.
+";
+const CPUS: &str = "\
+# CPUs by node and last-level cache; CPUs with one number in \"cores\" are siblings.
+";
+const COST: &str = "\
+# What belongs to no pair of nodes. Where a key is left out, homenode assumes a value.
+[cost]
+";
+
 fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
-    writeln!(
-        out,
-        "# A machine for homenode. Each constant has its unit, how it was found (method),"
-    )?;
-    writeln!(
-        out,
-        "# the half distance between the quartiles where it was repeated (spread), and where"
-    )?;
-    writeln!(
-        out,
-        "# it comes from (source): measured here, quoted from a publication, or assumed."
-    )?;
+    out.push_str(HEAD);
     writeln!(out, "name = {}", text(&m.name))?;
     writeln!(out, "about = {}", text(&m.about))?;
     let ids: Vec<String> = m.nodes.iter().map(|n| n.id.to_string()).collect();
@@ -40,20 +44,14 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
         writeln!(out, "    [{}],", row.join(", "))?;
     }
     writeln!(out, "]\n")?;
-    writeln!(
-        out,
-        "# Nodes with what the kernel manages of them, by zone; an empty node has none."
-    )?;
+    out.push_str(NODES);
     for n in &m.nodes {
         writeln!(out, "[[node]]")?;
         writeln!(out, "id = {}", n.id)?;
-        writeln!(out, "medium = \"{}\"", name_of(&MEDIA, n.medium))?;
+        writeln!(out, "medium = \"{}\"", n.medium.name())?;
         writeln!(out, "zones = [{}]\n", zones(n))?;
     }
-    writeln!(
-        out,
-        "# CPUs by node and last-level cache; CPUs with one number in \"cores\" are siblings."
-    )?;
+    out.push_str(CPUS);
     let mut groups: Vec<(_, Vec<u32>, Vec<u32>)> = Vec::new();
     for c in &m.cpus {
         let alike = (c.node, c.llc, c.capacity);
@@ -96,11 +94,7 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
         writeln!(out, "read_bandwidth = {}", constant(read_bandwidth, Unit::MBps))?;
         writeln!(out, "write_bandwidth = {}\n", constant(write_bandwidth, Unit::MBps))?;
     }
-    writeln!(
-        out,
-        "# What belongs to no pair of nodes. Where a key is left out, homenode assumes a value."
-    )?;
-    writeln!(out, "[cost]")?;
+    out.push_str(COST);
     for &cost in Cost::ALL {
         if let Some(c) = m.costs.0.get(&cost) {
             writeln!(out, "{} = {}", cost.name(), constant(c, cost.unit()))?;
@@ -116,16 +110,12 @@ fn zones(n: &Node) -> String {
         .map(|z| {
             format!(
                 "{{ kind = \"{}\", size = \"{}\" }}",
-                name_of(&ZONES, z.kind),
+                z.kind.name(),
                 write_size(z.managed.bytes())
             )
         })
         .collect();
     zones.join(", ")
-}
-
-fn name_of<T: PartialEq + Copy>(names: &[(&'static str, T)], of: T) -> &'static str {
-    names.iter().find(|(_, t)| *t == of).map_or("?", |(name, _)| name)
 }
 
 fn constant(c: &Constant, unit: Unit) -> String {
@@ -170,13 +160,8 @@ pub fn write_machine_file(path: &Path, m: &Machine) -> Result<(), ConfigError> {
     match parse_machine(&file, &content) {
         Ok(back) if back == *m => {}
         Ok(_) => {
-            return Err(ConfigError {
-                file,
-                at: None,
-                key: String::new(),
-                what: "not written: the machine does not come back equal from its file".into(),
-                source: None,
-            });
+            let what = "not written: the machine does not come back equal from its file";
+            return Err(ConfigError::new(&file, None, what));
         }
         Err(e) => {
             return Err(ConfigError { at: None, what: format!("not written: {}", e.what), ..e });

@@ -31,13 +31,6 @@ crate::named! {
     }
 }
 
-impl Origin {
-    /// The origin of that name.
-    pub fn parse(s: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|o| o.name() == s)
-    }
-}
-
 crate::named! {
     /// The unit that a constant has in a machine's file.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,7 @@ mod decide;
 mod estimate;
 pub(crate) mod heat;
 mod ledger;
+pub(crate) mod living;
 mod nodes;
 mod open;
 mod plan;
@@ -39,7 +40,7 @@ mod pump;
 mod settings;
 mod span;
 
-pub use ledger::{Known, Ledger, Moved, Stretch, Tally, Verdict, Why};
+pub use ledger::{Ledger, Moved, Stretch, Tally, Verdict, Why};
 pub use settings::Settings;
 
 use crate::costs::Cost;
@@ -48,6 +49,7 @@ use crate::policy::Policy;
 use crate::topology;
 use crate::units::{PAGE_SIZE, Pages, Picos};
 use budget::Bucket;
+use living::Living;
 use nodes::Nodes;
 use open::Open;
 use order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
@@ -56,9 +58,6 @@ use process::Process;
 use seen::{Seen, Shows, Source};
 use span::Who;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Processes that have ended and whose late news is known to be late.
-const MOST_DEAD: usize = 1 << 16;
 
 /// The daemon.
 #[derive(Clone, Debug)]
@@ -76,9 +75,7 @@ pub struct Engine {
     wake: Option<Picos>,
     silent: bool,
     processes: BTreeMap<Who, Process>,
-    /// The processes that live, by PID.
-    alive: BTreeMap<u32, Who>,
-    dead: BTreeMap<u32, u64>,
+    living: Living,
     nr_watched: usize,
     /// Whose places were told in this batch.
     reported: BTreeSet<Who>,
@@ -177,8 +174,7 @@ impl Engine {
             wake: None,
             silent: false,
             processes: BTreeMap::new(),
-            alive: BTreeMap::new(),
-            dead: BTreeMap::new(),
+            living: Living::default(),
             nr_watched: 0,
             reported: BTreeSet::new(),
             plan: Plan::default(),
@@ -195,16 +191,6 @@ impl Engine {
     /// whether they move pages.
     pub fn open(&self) -> impl Iterator<Item = (OrderId, bool)> + '_ {
         self.open.iter().map(|(id, o)| (*id, o.between.is_some()))
-    }
-
-    /// The processes that are known, in the order of their PIDs.
-    pub fn known(&self) -> impl Iterator<Item = Known> + '_ {
-        self.processes.iter().map(|(who, p)| Known {
-            who: *who,
-            watched: p.watched.is_some(),
-            spans: p.map.len(),
-            grain: p.grain,
-        })
     }
 
     /// What is known of a process's memory, by rising addresses; nothing of one that is
@@ -228,7 +214,7 @@ impl Engine {
     /// Processor time of observing and deciding.
     fn spend(&mut self, time: u64) {
         self.cpu.take(time);
-        self.ledger.observing = add(self.ledger.observing, Picos(time));
+        self.ledger.observing = Picos(self.ledger.observing.0.saturating_add(time));
     }
 
     fn lack(&self, what: Evidence) -> bool {
@@ -273,20 +259,13 @@ impl Engine {
     /// Source: specs/engine.md#processes.
     fn forget(&mut self, who: Who) {
         // The PID was another's meanwhile: whoever had it before is gone as well.
-        if let Some(&old) = self.alive.get(&who.pid).filter(|old| old.start < who.start) {
+        if let Some(old) = self.living.at(who.pid).filter(|old| old.start < who.start) {
             self.forget(old);
         }
-        if self.dead.len() >= MOST_DEAD {
-            self.dead.pop_first();
-        }
-        let last = self.dead.entry(who.pid).or_insert(who.start);
-        *last = (*last).max(who.start);
+        self.living.end(who);
         let Some(process) = self.processes.remove(&who) else { return };
         self.nr_watched -= usize::from(process.watched.is_some());
         self.ledger.gone += 1;
-        if self.alive.get(&who.pid) == Some(&who) {
-            self.alive.remove(&who.pid);
-        }
         self.plan.forget(who);
         let gone: Vec<OrderId> =
             self.out.iter().filter(|o| o.act.who() == Some(who)).map(|o| o.id).collect();
@@ -334,10 +313,6 @@ impl Engine {
         self.out.push_back(Order { id, act, expect, why });
         id
     }
-}
-
-fn add(a: Picos, b: Picos) -> Picos {
-    Picos(a.0.saturating_add(b.0))
 }
 
 #[cfg(test)]

@@ -79,19 +79,13 @@ pub struct KnobError {
 
 impl fmt::Display for KnobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "knob {}: ", self.knob)?;
+        let errno = self.errno.name();
         match &self.given {
-            Some(text) => {
-                write!(
-                    f,
-                    "knob {}: {:?} is refused ({}); {}",
-                    self.knob,
-                    text.trim_end_matches('\n'),
-                    self.errno.name(),
-                    self.allowed
-                )
-            }
-            None => write!(f, "knob {}: {}; {}", self.knob, self.errno.name(), self.allowed),
+            Some(text) => write!(f, "{:?} is refused ({errno})", text.trim_end_matches('\n'))?,
+            None => f.write_str(errno)?,
         }
+        write!(f, "; {}", self.allowed)
     }
 }
 
@@ -158,54 +152,46 @@ pub enum Handler {
     Weight,
 }
 
+/// The knobs but the weights, with [`Knob::short`] and [`Knob::alias`] of each.
+const NAMES: [(Knob, &str, Option<&str>); 13] = [
+    (Knob::NumaBalancing, "numa_balancing", None),
+    (Knob::ScanDelayMs, "scan_delay_ms", Some("numa_balancing_scan_delay_ms")),
+    (Knob::ScanPeriodMinMs, "scan_period_min_ms", Some("numa_balancing_scan_period_min_ms")),
+    (Knob::ScanPeriodMaxMs, "scan_period_max_ms", Some("numa_balancing_scan_period_max_ms")),
+    (Knob::ScanPeriodResetMs, "scan_period_reset_ms", Some("numa_balancing_scan_period_reset")),
+    (Knob::ScanSizeMb, "scan_size_mb", Some("numa_balancing_scan_size_mb")),
+    (Knob::HotThresholdMs, "hot_threshold_ms", None),
+    (
+        Knob::PromoteRateLimitMBps,
+        "numa_balancing_promote_rate_limit_MBps",
+        Some("promote_rate_limit_MBps"),
+    ),
+    (Knob::DemotionEnabled, "demotion_enabled", None),
+    (Knob::MinFreeKbytes, "min_free_kbytes", None),
+    (Knob::WatermarkScaleFactor, "watermark_scale_factor", None),
+    (Knob::Swappiness, "swappiness", None),
+    (Knob::TransparentHugepage, "transparent_hugepage", None),
+];
+
 impl Knob {
     /// All knobs but the weights, of which there is one per node.
-    pub const ALL: [Knob; 13] = [
-        Knob::NumaBalancing,
-        Knob::ScanDelayMs,
-        Knob::ScanPeriodMinMs,
-        Knob::ScanPeriodMaxMs,
-        Knob::ScanPeriodResetMs,
-        Knob::ScanSizeMb,
-        Knob::HotThresholdMs,
-        Knob::PromoteRateLimitMBps,
-        Knob::DemotionEnabled,
-        Knob::MinFreeKbytes,
-        Knob::WatermarkScaleFactor,
-        Knob::Swappiness,
-        Knob::TransparentHugepage,
-    ];
+    pub const ALL: [Knob; 13] = {
+        let mut all = [Knob::NumaBalancing; 13];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = NAMES[i].0;
+            i += 1;
+        }
+        all
+    };
 
     /// The short name; of the weights their folder's.
-    const fn short(self) -> &'static str {
-        match self {
-            Self::NumaBalancing => "numa_balancing",
-            Self::ScanDelayMs => "scan_delay_ms",
-            Self::ScanPeriodMinMs => "scan_period_min_ms",
-            Self::ScanPeriodMaxMs => "scan_period_max_ms",
-            Self::ScanPeriodResetMs => "scan_period_reset_ms",
-            Self::ScanSizeMb => "scan_size_mb",
-            Self::HotThresholdMs => "hot_threshold_ms",
-            Self::PromoteRateLimitMBps => "numa_balancing_promote_rate_limit_MBps",
-            Self::DemotionEnabled => "demotion_enabled",
-            Self::MinFreeKbytes => "min_free_kbytes",
-            Self::WatermarkScaleFactor => "watermark_scale_factor",
-            Self::Swappiness => "swappiness",
-            Self::TransparentHugepage => "transparent_hugepage",
-            Self::InterleaveWeight(_) => "weighted_interleave",
-        }
+    fn short(self) -> &'static str {
+        NAMES.iter().find(|row| row.0 == self).map_or("weighted_interleave", |row| row.1)
     }
     /// The sysctl name without directory, where it has or had one that differs.
-    const fn alias(self) -> Option<&'static str> {
-        match self {
-            Self::ScanDelayMs => Some("numa_balancing_scan_delay_ms"),
-            Self::ScanPeriodMinMs => Some("numa_balancing_scan_period_min_ms"),
-            Self::ScanPeriodMaxMs => Some("numa_balancing_scan_period_max_ms"),
-            Self::ScanPeriodResetMs => Some("numa_balancing_scan_period_reset"),
-            Self::ScanSizeMb => Some("numa_balancing_scan_size_mb"),
-            Self::PromoteRateLimitMBps => Some("promote_rate_limit_MBps"),
-            _ => None,
-        }
+    fn alias(self) -> Option<&'static str> {
+        NAMES.iter().find(|row| row.0 == self)?.2
     }
 
     /// The name by which homenode prints it; weights carry their node.
@@ -437,47 +423,28 @@ impl Knobs {
         }
         let allowed = self.allowed(knob, handler);
         let why = |errno| refuse(errno, allowed.clone());
-        match handler {
-            Handler::IntMinMax(low, high) => {
-                let v = parse_sysctl_int(text).map_err(why)?;
-                if v < low || v > high {
-                    return Err(why(Errno::Einval));
-                }
-                self.store(knob, v as u32).map_err(why)?;
-            }
-            Handler::IntPlain => {
-                let v = parse_sysctl_int(text).map_err(why)?;
-                // The handler knows no limits: a negative number lands in an unsigned.
-                self.store(knob, v as u32).map_err(why)?;
-            }
-            Handler::DebugU32 => {
-                let v = parse_u64_auto(text).map_err(why)?;
-                self.store(knob, v as u32).map_err(why)?;
-            }
+        let v = match handler {
+            Handler::IntMinMax(low, high) => match parse_sysctl_int(text).map_err(why)? {
+                v if v < low || v > high => return Err(why(Errno::Einval)),
+                v => v as u32,
+            },
+            Handler::IntPlain => parse_sysctl_int(text).map_err(why)? as u32,
+            Handler::DebugU32 => parse_u64_auto(text).map_err(why)? as u32,
             Handler::Bool => {
-                let on = parse_bool(text, self.version >= KernelVersion::V7_3).map_err(why)?;
-                self.store(knob, u32::from(on)).map_err(why)?;
+                u32::from(parse_bool(text, self.version >= KernelVersion::V7_3).map_err(why)?)
             }
             Handler::Words(words) => {
                 let word = text.strip_suffix('\n').unwrap_or(text);
-                let place =
-                    words.iter().position(|w| *w == word).ok_or_else(|| why(Errno::Einval))?;
-                self.store(knob, place as u32).map_err(why)?;
+                let place = words.iter().position(|w| *w == word);
+                place.ok_or_else(|| why(Errno::Einval))? as u32
             }
-            Handler::Weight => {
-                let Knob::InterleaveWeight(node) = knob else {
-                    return Err(why(Errno::Einval));
-                };
-                if text.is_empty() || text == "\n" {
-                    self.interleave_weights.remove(&node);
-                } else {
-                    match parse_u64_auto(text) {
-                        Ok(w @ 1..=255) => self.interleave_weights.insert(node, w as u8),
-                        _ => return Err(why(Errno::Einval)),
-                    };
-                }
-            }
-        }
+            Handler::Weight if text.is_empty() || text == "\n" => 0,
+            Handler::Weight => match parse_u64_auto(text) {
+                Ok(w @ 1..=255) => w as u32,
+                _ => return Err(why(Errno::Einval)),
+            },
+        };
+        self.store(knob, v).map_err(why)?;
         Ok(text.len())
     }
 
@@ -618,9 +585,9 @@ impl Knobs {
                     _ => HugePages::Never,
                 }
             }
-            Knob::InterleaveWeight(node) => {
-                self.interleave_weights.insert(node, v as u8);
-            }
+            // What is not set has the default.
+            Knob::InterleaveWeight(node) if v == 0 => drop(self.interleave_weights.remove(&node)),
+            Knob::InterleaveWeight(node) => drop(self.interleave_weights.insert(node, v as u8)),
         }
         Ok(())
     }

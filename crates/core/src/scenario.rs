@@ -58,16 +58,18 @@ pub struct Action {
     pub expect: Option<Errno>,
 }
 
-/// With whose rights a file is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rights {
-    /// User 0 with all capabilities.
-    #[default]
-    Root,
-    /// User 0 that has dropped its capabilities.
-    RootWithoutCaps,
-    /// Any other user.
-    Nobody,
+crate::named! {
+    /// With whose rights a file is opened.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Rights {
+        /// User 0 with all capabilities.
+        #[default]
+        Root => "root",
+        /// User 0 that has dropped its capabilities.
+        RootWithoutCaps => "root-without-caps",
+        /// Any other user.
+        Nobody => "nobody",
+    }
 }
 
 /// What is done to a file.
@@ -194,7 +196,7 @@ pub enum Order {
 }
 
 /// A program of one or more threads in one address space.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Its name in tables.
     pub name: String,
@@ -216,15 +218,7 @@ pub struct Process {
 impl Process {
     /// One that starts with the run, under the default policy, and asks for no merging.
     pub fn new(name: &str, cpus: Vec<CpuId>, maps: Vec<Map>, steps: Vec<Step>) -> Self {
-        Self {
-            name: name.to_owned(),
-            cpus,
-            start: Picos::ZERO,
-            policy: Mempolicy::Default,
-            memory_merge: false,
-            maps,
-            steps,
-        }
+        Self { name: name.to_owned(), cpus, maps, steps, ..Self::default() }
     }
     /// Whether some of its memory may be merged with equal pages.
     pub fn may_merge(&self) -> bool {
@@ -234,7 +228,7 @@ impl Process {
 }
 
 /// A mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     /// Its name in steps.
     pub name: String,
@@ -259,17 +253,7 @@ pub struct Map {
 impl Map {
     /// Private, anonymous and writable, in small pages with contents of its own.
     pub fn anonymous(name: &str, size: Bytes) -> Self {
-        Self {
-            name: name.to_owned(),
-            size,
-            file: false,
-            shared: false,
-            read_only: false,
-            huge: false,
-            content: Content::Own,
-            mergeable: false,
-            policy: Mempolicy::Default,
-        }
+        Self { name: name.to_owned(), size, ..Self::default() }
     }
 }
 

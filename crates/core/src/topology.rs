@@ -32,29 +32,33 @@ pub const LATENCY_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 /// Smallest and largest bandwidth, in MB/s: up to a petabyte a second.
 pub const BANDWIDTH_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 
-/// What a node's memory is made of. Decides the default abstract distance, as
-/// the kernel's drivers do (specs/tiering.md#tiers).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Medium {
-    /// Ordinary memory, onlined by the firmware's map.
-    Dram,
-    /// An expander behind a link, onlined by dax/kmem.
-    Cxl,
-    /// Persistent memory, onlined by dax/kmem.
-    Pmem,
+crate::named! {
+    /// What a node's memory is made of. Decides the default abstract distance, as
+    /// the kernel's drivers do (specs/tiering.md#tiers).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Medium {
+        /// Ordinary memory, onlined by the firmware's map.
+        Dram => "dram",
+        /// An expander behind a link, onlined by dax/kmem.
+        Cxl => "cxl",
+        /// Persistent memory, onlined by dax/kmem.
+        Pmem => "pmem",
+    }
 }
 
-/// A zone's kind, in the order in which the kernel stacks them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ZoneKind {
-    /// Below 16 MiB.
-    Dma,
-    /// Below 4 GiB.
-    Dma32,
-    /// All other memory.
-    Normal,
-    /// Memory that holds movable pages only.
-    Movable,
+crate::named! {
+    /// A zone's kind, in the order in which the kernel stacks them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ZoneKind {
+        /// Below 16 MiB.
+        Dma => "dma",
+        /// Below 4 GiB.
+        Dma32 => "dma32",
+        /// All other memory.
+        Normal => "normal",
+        /// Memory that holds movable pages only.
+        Movable => "movable",
+    }
 }
 
 /// A zone of a node.
@@ -278,9 +282,8 @@ impl Machine {
     }
 
     fn check_nodes(&self) -> Result<(), Impossible> {
-        if self.nodes.is_empty() {
-            return Err(Impossible::Nothing("a machine has at least one node"));
-        }
+        let nothing = |fits, why| ensure(fits, || Impossible::Nothing(why));
+        nothing(!self.nodes.is_empty(), "a machine has at least one node")?;
         for (i, node) in self.nodes.iter().enumerate() {
             let id = node.id;
             if id.0 >= MAX_NODES {
@@ -307,10 +310,8 @@ impl Machine {
                 return Err(Impossible::Size(id, 0, node.managed().0.saturating_mul(PAGE_SIZE)));
             }
         }
-        if self.nodes.iter().all(|n| n.zones.is_empty()) {
-            return Err(Impossible::Nothing("a machine has at least one node with memory"));
-        }
-        Ok(())
+        let memory = self.nodes.iter().any(|n| !n.zones.is_empty());
+        nothing(memory, "a machine has at least one node with memory")
     }
 
     fn check_cpus(&self) -> Result<(), Impossible> {
@@ -360,23 +361,14 @@ impl Machine {
     fn check_caches(&self) -> Result<(), Impossible> {
         for (i, c) in self.caches.iter().enumerate() {
             let level = u32::from(c.level);
-            if level == 0 {
-                return Err(Impossible::Cache(i, "a cache's level is 1 or more"));
-            }
+            let fits = |fits, why| ensure(fits, || Impossible::Cache(i, why));
+            fits(level > 0, "a cache's level is 1 or more")?;
             let before = self.caches[..i].last().map(|c| c.level.into());
             rising(List::Caches, i, "cache level", before, level)?;
-            if c.size.0 == 0 || c.size.0 > MAX_SIZE {
-                return Err(Impossible::Cache(i, "a cache's size is 1 to 2^52 bytes"));
-            }
-            if c.ways == 0 || c.shared_by == 0 {
-                return Err(Impossible::Cache(i, "a cache has at least one way and one CPU"));
-            }
-            if !c.line.is_power_of_two() || u64::from(c.line) > PAGE_SIZE {
-                return Err(Impossible::Cache(
-                    i,
-                    "a cache's line is a power of two, at most a page",
-                ));
-            }
+            fits((1..=MAX_SIZE).contains(&c.size.0), "a cache's size is 1 to 2^52 bytes")?;
+            fits(c.ways > 0 && c.shared_by > 0, "a cache has at least one way and one CPU")?;
+            let line = c.line.is_power_of_two() && u64::from(c.line) <= PAGE_SIZE;
+            fits(line, "a cache's line is a power of two, at most a page")?;
             within(Place::Cache(i), Unit::Nanoseconds, LATENCY_BOUNDS, &c.latency)?;
         }
         Ok(())
@@ -422,16 +414,10 @@ impl Machine {
             self.nodes.iter().filter(|n| !n.zones.is_empty()).map(|n| n.id).collect();
         let mut seen = BTreeSet::new();
         for (i, l) in self.links.iter().enumerate() {
-            let wrong = |why| Err(Impossible::Link(l.from, l.to, why));
-            if !with_cpu.contains(&l.from) {
-                return wrong("a link begins at a node with CPUs");
-            }
-            if !with_memory.contains(&l.to) {
-                return wrong("a link ends at a node with memory");
-            }
-            if !seen.insert((l.from, l.to)) {
-                return wrong("a link stands once only");
-            }
+            let fits = |fits, why| ensure(fits, || Impossible::Link(l.from, l.to, why));
+            fits(with_cpu.contains(&l.from), "a link begins at a node with CPUs")?;
+            fits(with_memory.contains(&l.to), "a link ends at a node with memory")?;
+            fits(seen.insert((l.from, l.to)), "a link stands once only")?;
             for (key, unit, bounds, constant) in [
                 ("read_latency", Unit::Nanoseconds, LATENCY_BOUNDS, &l.read_latency),
                 ("write_latency", Unit::Nanoseconds, LATENCY_BOUNDS, &l.write_latency),
@@ -443,17 +429,17 @@ impl Machine {
         }
         for &from in &with_cpu {
             for &to in &with_memory {
-                if !seen.contains(&(from, to)) {
-                    return Err(Impossible::Link(
-                        from,
-                        to,
-                        "it is missing; there is one for each node with CPUs and each node with memory",
-                    ));
-                }
+                let why =
+                    "it is missing; there is one for each node with CPUs and each node with memory";
+                ensure(seen.contains(&(from, to)), || Impossible::Link(from, to, why))?;
             }
         }
         Ok(())
     }
+}
+
+fn ensure(fits: bool, wrong: impl FnOnce() -> Impossible) -> Result<(), Impossible> {
+    if fits { Ok(()) } else { Err(wrong()) }
 }
 
 fn rising(

@@ -30,6 +30,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::living::Living;
 use crate::engine::order::Act;
 use crate::engine::seen::{Seen, Shows, Source, Span, Who};
 use crate::tiering::tiers::Tiers;
@@ -38,11 +39,8 @@ use crate::units::{NodeId, Pages, Picos};
 use process::{Process, add};
 use std::collections::BTreeMap;
 
-/// Processes that have ended and whose late news is known to be late.
-const MOST_DEAD: usize = 1 << 16;
-
 /// What is known of a process about one period.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Which.
     pub who: Who,
@@ -152,9 +150,7 @@ pub struct View {
     /// When the period began.
     since: Option<Picos>,
     processes: BTreeMap<Who, Process>,
-    /// The processes that live, by PID.
-    alive: BTreeMap<u32, Who>,
-    dead: BTreeMap<u32, u64>,
+    living: Living,
     silent: Option<Picos>,
     totals: Totals,
 }
@@ -174,8 +170,7 @@ impl View {
             now: Picos::ZERO,
             since: None,
             processes: BTreeMap::new(),
-            alive: BTreeMap::new(),
-            dead: BTreeMap::new(),
+            living: Living::default(),
             silent: None,
             totals: Totals::default(),
         }
@@ -241,11 +236,11 @@ impl View {
 
     /// The processes that live.
     pub fn len(&self) -> usize {
-        self.alive.len()
+        self.living.len()
     }
     /// Whether none does.
     pub fn is_empty(&self) -> bool {
-        self.alive.is_empty()
+        self.living.len() == 0
     }
     /// What was counted so far.
     pub const fn totals(&self) -> Totals {
@@ -303,15 +298,10 @@ impl View {
     }
 
     fn see_task(&mut self, who: Who, ran: Picos, node: Option<NodeId>, resident: Pages) {
-        let late = self.dead.get(&who.pid).is_some_and(|last| who.start <= *last);
-        match self.alive.get(&who.pid).copied() {
-            _ if late => return self.totals.unknown += 1,
-            Some(old) if old.start > who.start => return self.totals.unknown += 1,
-            // The PID means another process now.
-            Some(old) if old.start < who.start => self.end(old),
-            _ => {}
+        let Some(before) = self.living.see(who) else { return self.totals.unknown += 1 };
+        if let Some(before) = before {
+            self.end(before);
         }
-        self.alive.insert(who.pid, who);
         let (now, nr) = (self.now, &mut self.totals.processes);
         let p = self.processes.entry(who).or_insert_with(|| {
             *nr += 1;
@@ -321,16 +311,9 @@ impl View {
     }
 
     fn end(&mut self, who: Who) {
-        if self.dead.len() >= MOST_DEAD {
-            self.dead.pop_first();
-        }
-        let last = self.dead.entry(who.pid).or_insert(who.start);
-        *last = (*last).max(who.start);
+        self.living.end(who);
         let Some(p) = self.processes.get_mut(&who).filter(|p| !p.gone) else { return };
         p.gone = true;
         self.totals.ended += 1;
-        if self.alive.get(&who.pid) == Some(&who) {
-            self.alive.remove(&who.pid);
-        }
     }
 }

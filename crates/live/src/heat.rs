@@ -1,5 +1,6 @@
 //! Sources of heat.
 
 pub mod damon;
+mod epoll;
 pub mod hints;
 pub mod samples;

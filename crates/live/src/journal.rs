@@ -44,7 +44,6 @@ pub enum JournalError {
         /// With which file.
         path: PathBuf,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// Its owner is at work.

@@ -23,6 +23,7 @@ mod clock;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use clock::time_of;
 pub use clock::{BootClock, Clock};
 
 use homenode_core::engine::order::{Act, Fails, Order, OrderId};

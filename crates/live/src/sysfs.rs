@@ -87,7 +87,6 @@ pub enum TopologyError {
         /// The file system it belongs to.
         tree: &'static str,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// A file holds something else than the kernel writes.

@@ -74,14 +74,6 @@ pub trait Stage {
 /// What a body found, for people.
 pub type Finding = String;
 
-macro_rules! hold {
-    ($what:expr, $($text:tt)*) => {
-        if !$what {
-            return Err(format!($($text)*));
-        }
-    };
-}
-
 // ── Bodies about the machine alone ─────────────────────────────────────────────
 
 /// A page that a report calls moved is on its target and nowhere else, the others are

@@ -40,15 +40,6 @@ use std::collections::BTreeMap;
 /// What a body counted, by name. Pages and events; never times.
 pub type Figures = BTreeMap<&'static str, u64>;
 
-macro_rules! hold {
-    ($what:expr, $($text:tt)*) => {
-        if !$what {
-            return Err(format!($($text)*));
-        }
-    };
-}
-pub(crate) use hold;
-
 /// Where a program's memory lies at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {

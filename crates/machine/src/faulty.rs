@@ -174,15 +174,7 @@ impl<M: Machine> Around for Faulty<M> {
         waited
     }
     fn on_submit(&mut self, order: &Order) -> Result<(), ApplyError> {
-        let who = match &order.act {
-            Act::Watch { who }
-            | Act::Unwatch { who }
-            | Act::Look { who, .. }
-            | Act::Move { who, .. }
-            | Act::Affine { who, .. } => Some(who),
-            Act::SetKnob { .. } => None,
-        };
-        if who.is_some_and(|w| self.vanished.contains(w)) {
+        if order.act.who().is_some_and(|w| self.vanished.contains(&w)) {
             return Err(ApplyError::NoProcess);
         }
         if self.strikes(self.plan.refuse) {

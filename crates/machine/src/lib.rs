@@ -10,6 +10,15 @@
 //! real one.
 #![forbid(unsafe_code)]
 
+/// Ends a body of rules with a finding where something does not hold.
+macro_rules! hold {
+    ($what:expr, $($text:tt)*) => {
+        if !$what {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
 pub mod conformance;
 pub mod endtoend;
 

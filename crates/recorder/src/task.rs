@@ -265,15 +265,7 @@ impl Frames {
         if let Ok(n) = u32::try_from(insns) {
             return n;
         }
-        let row = WireRow {
-            kind: wire::COMPUTE,
-            insns: 0,
-            reads: 0,
-            writes: 0,
-            page: 0,
-            pages: 0,
-            arg: insns,
-        };
+        let row = WireRow { kind: wire::COMPUTE, arg: insns, ..WireRow::default() };
         self.put(process, &row, totals);
         0
     }
@@ -461,7 +453,7 @@ impl Task {
             self.frames.last = now;
         }
         let insns = self.frames.spend(self.process, now, &totals);
-        let row = WireRow { kind, insns, reads: 0, writes: 0, page, pages, arg };
+        let row = WireRow { kind, insns, page, pages, arg, ..WireRow::default() };
         self.frames.put(self.process, &row, &totals);
     }
 

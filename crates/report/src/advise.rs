@@ -12,6 +12,7 @@
 //! Source: specs/advise.md.
 
 use crate::Report;
+use crate::caption::wrap;
 use homenode_core::engine::order::{Evidence, Reason};
 use homenode_core::engine::{Verdict, Why};
 use serde::Serialize;
@@ -330,23 +331,7 @@ impl Advice {
 
 /// A paragraph, folded between words; what is folded stands two columns further in.
 fn fold(out: &mut String, indent: usize, text: &str, width: usize) {
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let chars = word.chars().count();
-        if column == 0 {
-            let _ = write!(out, "{:indent$}", "");
-            column = indent;
-        } else if column + 1 + chars > width {
-            let _ = write!(out, "\n{:1$}", "", indent + 2);
-            column = indent + 2;
-        } else {
-            out.push(' ');
-            column += 1;
-        }
-        out.extend(word.chars().map(plain));
-        column += chars;
-    }
-    out.push('\n');
+    wrap(out, indent, text, width, plain);
 }
 
 /// A name from outside that does nothing to a terminal.

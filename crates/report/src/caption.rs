@@ -42,7 +42,7 @@ impl Caption {
         let mut out = String::new();
         let mut entry = |name: &str, text: &str| {
             if !text.is_empty() {
-                wrap(&mut out, &format!("{name}: {text}"), width);
+                wrap(&mut out, 0, &format!("{name}: {text}"), width, |c| c);
             }
         };
         entry("WRONG", self.wrong.as_deref().unwrap_or_default());
@@ -67,18 +67,28 @@ impl Caption {
     }
 }
 
-fn wrap(out: &mut String, text: &str, width: usize) {
+pub(crate) fn wrap(
+    out: &mut String,
+    indent: usize,
+    text: &str,
+    width: usize,
+    shown: fn(char) -> char,
+) {
     let mut column = 0;
     for word in text.split_whitespace() {
         let chars = word.chars().count();
-        if column > 0 && column + 1 + chars > width {
-            out.push_str("\n  ");
-            column = 2;
-        } else if column > 0 {
+        if column == 0 {
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column + 1 + chars > width {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent + 2));
+            column = indent + 2;
+        } else {
             out.push(' ');
             column += 1;
         }
-        out.push_str(word);
+        out.extend(word.chars().map(shown));
         column += chars;
     }
     out.push('\n');

@@ -258,21 +258,8 @@ fn values(tiers: &BTreeMap<NodeId, u64>, at: At, row: &Row) -> Vec<(String, Valu
 }
 
 fn schema(tiers: &BTreeMap<NodeId, u64>) -> String {
-    let nobody = Row {
-        who: homenode_core::engine::seen::Who { pid: 0, start: 0 },
-        name: String::new(),
-        cpu: None,
-        node: None,
-        resident: Pages::ZERO,
-        by_node: BTreeMap::new(),
-        by_tier: BTreeMap::new(),
-        local: None,
-        heat: None,
-        age: Picos::ZERO,
-        gone: false,
-    };
     let at = At { period: 0, since: Picos::ZERO, unix_ms: 0 };
-    let columns: Vec<String> = values(tiers, at, &nobody)
+    let columns: Vec<String> = values(tiers, at, &Row::default())
         .into_iter()
         .map(|(name, value)| match value {
             Value::Flag(_) => format!("optional boolean {name};"),

@@ -2,7 +2,7 @@
 
 use crate::checksum::Checksum;
 use crate::write::{KEY_CHECKSUM, KEY_GROUPS, KEY_HEADER, SCHEMA, add_rows};
-use crate::{BATCH_ROWS, Batch, FORMAT_VERSION, Header, Kind, TraceError};
+use crate::{BATCH_ROWS, Batch, FORMAT_VERSION, Header, Kind, Row, TraceError};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -137,11 +137,6 @@ impl Reader {
         self.rows
     }
 
-    /// Where the recording stands.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// All rows from the first on. Each call begins anew.
     pub fn batches(&self) -> Batches<'_> {
         Batches {
@@ -150,8 +145,8 @@ impl Reader {
             left: 0,
             columns: None,
             sum: Checksum::new(),
-            ints: Vec::new(),
-            longs: Vec::new(),
+            ints: Default::default(),
+            longs: Default::default(),
         }
     }
 }
@@ -170,8 +165,8 @@ pub struct Batches<'a> {
     left: usize,
     columns: Option<Columns>,
     sum: Checksum,
-    ints: Vec<i32>,
-    longs: Vec<i64>,
+    ints: [Vec<i32>; 4],
+    longs: [Vec<i64>; 4],
 }
 
 impl Batches<'_> {
@@ -210,35 +205,24 @@ impl Batches<'_> {
         let Some(columns) = self.columns.as_mut() else {
             return Ok(Err("a row group is gone".to_owned()));
         };
-        let [kind, task, reads, writes] = &mut columns.ints;
-        let [insns, page, pages, arg] = &mut columns.longs;
+        for (column, out) in columns.ints.iter_mut().zip(&mut self.ints) {
+            take(column, n, out)?;
+        }
+        for (column, out) in columns.longs.iter_mut().zip(&mut self.longs) {
+            take(column, n, out)?;
+        }
         batch.clear();
-        let ints = &mut self.ints;
-        take(kind, n, ints)?;
-        for &k in ints.iter() {
-            match u8::try_from(k).ok().and_then(Kind::from_number) {
-                Some(k) => batch.kind.push(k),
-                None => return Ok(Err(format!("there is no row of kind {k}"))),
-            }
-        }
-        for (column, out) in
-            [(task, &mut batch.task), (reads, &mut batch.reads), (writes, &mut batch.writes)]
-        {
-            take(column, n, ints)?;
-            out.extend(ints.iter().map(|&v| v as u32));
-        }
-        let longs = &mut self.longs;
-        for (column, out) in [
-            (insns, &mut batch.insns),
-            (page, &mut batch.page),
-            (pages, &mut batch.pages),
-            (arg, &mut batch.arg),
-        ] {
-            take(column, n, longs)?;
-            out.extend(longs.iter().map(|&v| v as u64));
+        for i in 0..n {
+            let [kind, task, reads, writes] = self.ints.each_ref().map(|values| values[i]);
+            let [insns, page, pages, arg] = self.longs.each_ref().map(|values| values[i] as u64);
+            let Some(kind) = u8::try_from(kind).ok().and_then(Kind::from_number) else {
+                return Ok(Err(format!("there is no row of kind {kind}")));
+            };
+            let [task, reads, writes] = [task, reads, writes].map(|v| v as u32);
+            batch.push(Row { kind, task, insns, page, pages, reads, writes, arg });
         }
         let tasks = self.reader.header.tasks.len() as u64;
-        if let Some(t) = batch.task.iter().find(|&&t| u64::from(t) >= tasks) {
+        if let Some(t) = batch.iter().map(|r| r.task).find(|&t| u64::from(t) >= tasks) {
             return Ok(Err(format!("a row names task {t}, but there are {tasks}")));
         }
         add_rows(&mut self.sum, batch);

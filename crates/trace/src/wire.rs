@@ -136,7 +136,7 @@ impl Head {
 }
 
 /// A row on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireRow {
     /// A [`Kind`]'s number, or one of this module's.
     pub kind: u8,

@@ -3,7 +3,7 @@
 use crate::checksum::Checksum;
 use crate::partial::{Group, Partial, properties};
 use crate::{Batch, Header, ROW_GROUP_ROWS, Row, TraceError};
-use parquet::data_type::{Int32Type, Int64Type};
+use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::file::metadata::KeyValue;
 use parquet::schema::parser::parse_message_type;
 use std::path::Path;
@@ -61,34 +61,28 @@ impl Writer {
     /// # Errors
     /// [`TraceError::Write`]; what was written before stays in the unfinished file.
     pub fn push(&mut self, row: Row) -> Result<(), TraceError> {
-        let b = &mut self.rows;
-        b.kind.push(row.kind);
-        b.task.push(row.task);
-        b.insns.push(row.insns);
-        b.page.push(row.page);
-        b.pages.push(row.pages);
-        b.reads.push(row.reads);
-        b.writes.push(row.writes);
-        b.arg.push(row.arg);
+        self.rows.push(row);
         self.pushed += 1;
-        if b.len() >= ROW_GROUP_ROWS { self.flush() } else { Ok(()) }
+        if self.rows.len() >= ROW_GROUP_ROWS { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<(), TraceError> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        self.sums.push(sum(&self.rows));
-        let b = &self.rows;
+        let mut sum = Checksum::new();
+        add_rows(&mut sum, &self.rows);
+        self.sums.push(sum.value());
+        let rows = self.rows.iter();
         let written = self.out.group(|group| {
-            ints(group, b.kind.iter().map(|&k| k as i32))?;
-            ints(group, b.task.iter().map(|&v| v as i32))?;
-            longs(group, &b.insns)?;
-            longs(group, &b.page)?;
-            longs(group, &b.pages)?;
-            ints(group, b.reads.iter().map(|&v| v as i32))?;
-            ints(group, b.writes.iter().map(|&v| v as i32))?;
-            longs(group, &b.arg)
+            column::<Int32Type>(group, rows.clone().map(|r| r.kind as i32))?;
+            column::<Int32Type>(group, rows.clone().map(|r| r.task as i32))?;
+            column::<Int64Type>(group, rows.clone().map(|r| r.insns as i64))?;
+            column::<Int64Type>(group, rows.clone().map(|r| r.page as i64))?;
+            column::<Int64Type>(group, rows.clone().map(|r| r.pages as i64))?;
+            column::<Int32Type>(group, rows.clone().map(|r| r.reads as i32))?;
+            column::<Int32Type>(group, rows.clone().map(|r| r.writes as i32))?;
+            column::<Int64Type>(group, rows.map(|r| r.arg as i64))
         });
         self.rows.clear();
         written
@@ -114,35 +108,25 @@ impl Writer {
     }
 }
 
-fn ints(group: &mut Group<'_>, values: impl Iterator<Item = i32>) -> parquet::errors::Result<()> {
-    let values: Vec<i32> = values.collect();
+fn column<T: DataType>(
+    group: &mut Group<'_>,
+    values: impl Iterator<Item = T::T>,
+) -> parquet::errors::Result<()> {
+    let values: Vec<T::T> = values.collect();
     let mut column = group.next_column()?.expect("as many columns as the schema has");
-    column.typed::<Int32Type>().write_batch(&values, None, None)?;
-    column.close()
-}
-
-fn longs(group: &mut Group<'_>, values: &[u64]) -> parquet::errors::Result<()> {
-    let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();
-    let mut column = group.next_column()?.expect("as many columns as the schema has");
-    column.typed::<Int64Type>().write_batch(&values, None, None)?;
+    column.typed::<T>().write_batch(&values, None, None)?;
     column.close()
 }
 
 /// The checksum of a row group: one running sum per row, so that batches of any
 /// size give the same.
-pub(crate) fn add_rows(c: &mut Checksum, b: &Batch) {
-    for i in 0..b.len() {
-        c.word(u64::from(b.task[i]) << 8 | b.kind[i] as u64);
-        c.word(b.insns[i]);
-        c.word(b.page[i]);
-        c.word(b.pages[i]);
-        c.word(u64::from(b.reads[i]) << 32 | u64::from(b.writes[i]));
-        c.word(b.arg[i]);
+pub(crate) fn add_rows(c: &mut Checksum, rows: &[Row]) {
+    for r in rows {
+        c.word(u64::from(r.task) << 8 | r.kind as u64);
+        c.word(r.insns);
+        c.word(r.page);
+        c.word(r.pages);
+        c.word(u64::from(r.reads) << 32 | u64::from(r.writes));
+        c.word(r.arg);
     }
-}
-
-fn sum(b: &Batch) -> u64 {
-    let mut c = Checksum::new();
-    add_rows(&mut c, b);
-    c.value()
 }

@@ -115,7 +115,7 @@ fn several_row_groups_and_several_passes() {
         let mut batch = Batch::default();
         let mut want = plausible(n);
         while batches.next_into(&mut batch).expect("rows") {
-            for r in batch.iter() {
+            for r in batch.iter().copied() {
                 assert_eq!(Some(r), want.next());
             }
         }

@@ -14,6 +14,7 @@
 //! | `quantum --n N --pages P --threads T --order quantum\|strict --seed S` | two scenarios, DRAM with room and DRAM full, in quanta of 10 µs or strict order; and threads that meet | `figures`, `meeting`, `pressure`: objects with every reported figure of each |
 //! | `parallel --n N --pages P --tasks T --cpus C --meet-us U` | N accesses of T tasks, spread over C CPUs, which meet every U µs (0: never) | `accesses`, `seconds` |
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,26 +33,24 @@ impl Hotloop {
     }
 
     /// A call, to be run by us or under another program.
-    pub(super) fn command(&self, what: &str, options: &[(&str, &str)]) -> Command {
+    pub(super) fn command(&self, what: &str, options: &[(&str, &dyn Display)]) -> Command {
         let mut command = Command::new(&self.0);
         command.arg(what);
         for (name, value) in options {
-            command.arg(format!("--{name}")).arg(value);
+            command.arg(format!("--{name}")).arg(value.to_string());
         }
         command
     }
 
     /// Runs a call and returns what its last line says.
-    pub(super) fn figures(&self, what: &str, options: &[(&str, &str)]) -> Result<Figures> {
+    pub(super) fn figures(&self, what: &str, options: &[(&str, &dyn Display)]) -> Result<Figures> {
         Figures::by(&mut self.command(what, options))
     }
 
     /// Makes the ids that ours and the peer read.
     pub(super) fn ids(&self, setting: &Setting<'_>, n: u64, pages: u64) -> Result<PathBuf> {
         let file = setting.ws.folder("bench")?.join(format!("gauss-{n}-{pages}.u32"));
-        let (n_text, pages_text) = (n.to_string(), pages.to_string());
-        let path = path_text(&file)?;
-        self.figures("ids", &[("out", path), ("n", &n_text), ("pages", &pages_text)])?;
+        self.figures("ids", &[("out", &path_text(&file)?), ("n", &n), ("pages", &pages)])?;
         let bytes = std::fs::metadata(&file)
             .with_context(|| format!("`hotloop ids` left no {}", file.display()))?
             .len();

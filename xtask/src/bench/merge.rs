@@ -31,13 +31,6 @@ use super::hotloop::Figures;
 use super::{Samples, Setting, Verdict};
 use crate::Lacks;
 
-/// Calls `crates/merge/examples/estimate`.
-fn measured(setting: &Setting<'_>, pages: u64, looks: u64) -> Result<Figures> {
-    let mut command = Command::new(setting.example("homenode-merge", "estimate")?);
-    command.args([pages.to_string(), looks.to_string()]);
-    Figures::by(&mut command)
-}
-
 fn skipped(found: &Figures, setting: &Setting<'_>) -> Result<bool> {
     match found.text("skipped") {
         "" => Ok(false),
@@ -50,7 +43,9 @@ fn skipped(found: &Figures, setting: &Setting<'_>) -> Result<bool> {
 }
 
 pub(super) fn estimate(setting: &Setting<'_>) -> Result<Verdict> {
-    let found = measured(setting, setting.pick(1 << 18, 1 << 12), setting.pick(3, 1))?;
+    let mut command = Command::new(setting.example("homenode-merge", "estimate")?);
+    let (pages, looks) = setting.pick((1 << 18, 3), (1 << 12, 1));
+    let found = Figures::by(command.args([pages, looks].map(|n: u64| n.to_string())))?;
     let pages = found.number("pages")?;
     println!("  {pages:.0} pages of mixed content; M pages/s, seconds to the answer, of CPU time");
     let row = |what: &str, key: &str| {

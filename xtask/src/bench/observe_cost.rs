@@ -27,7 +27,7 @@
 //! the measured time, the tool's own start included.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
@@ -148,12 +148,8 @@ fn measured(command: &mut Command, length: Duration) -> Result<Used> {
     let took = begun.elapsed();
     // Nothing of it may be taken for cheap that only failed.
     if ended.is_some_and(|s| !s.success()) || took + Duration::from_secs(1) < length {
-        let mut words = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            use std::io::Read;
-            let _ = stderr.read_to_string(&mut words);
-        }
-        let words = words.lines().next().unwrap_or_default().to_owned();
+        let words = child.stderr.take().and_then(|stderr| io::read_to_string(stderr).ok());
+        let words = words.unwrap_or_default().lines().next().unwrap_or_default().to_owned();
         bail!("`{}` ended after {took:.1?}: {words}", shortened(&typed(command)));
     }
     used.cpu += threads as f64 / TICKS;

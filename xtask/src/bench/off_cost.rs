@@ -1,5 +1,7 @@
 //! Instructions per access with balancing off, beside the loop without it.
 
+use std::fmt::Display;
+
 use anyhow::{Result, bail};
 
 use super::hotloop::Hotloop;
@@ -16,14 +18,9 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     let per_access = |balancing: &str| -> Result<f64> {
         let mut totals = [0; 2];
         for (total, accesses) in totals.iter_mut().zip([n, 2 * n]) {
-            let command = hotloop.command(
-                "off",
-                &[
-                    ("n", &accesses.to_string()),
-                    ("pages", &pages.to_string()),
-                    ("balancing", balancing),
-                ],
-            );
+            let options: [(_, &dyn Display); 3] =
+                [("n", &accesses), ("pages", &pages), ("balancing", &balancing)];
+            let command = hotloop.command("off", &options);
             *total = peers::instructions(&command, &folder)?;
         }
         let [short, long] = totals;

@@ -37,16 +37,17 @@ fn measure(setting: &Setting<'_>, cells: &mut [Cell]) -> Result<()> {
     );
     for _ in 0..setting.pick(5, 1) {
         for cell in &mut *cells {
-            let options = [
-                ("n", n),
-                ("pages", pages),
-                ("tasks", cell.tasks),
-                ("cpus", cell.cpus),
-                ("meet-us", cell.meet_us),
-            ];
-            let texts = options.map(|(name, value)| (name, value.to_string()));
-            let options: Vec<(&str, &str)> = texts.iter().map(|(n, v)| (*n, v.as_str())).collect();
-            cell.rate.push(hotloop.figures("parallel", &options)?.rate("accesses")?);
+            let figures = hotloop.figures(
+                "parallel",
+                &[
+                    ("n", &n),
+                    ("pages", &pages),
+                    ("tasks", &cell.tasks),
+                    ("cpus", &cell.cpus),
+                    ("meet-us", &cell.meet_us),
+                ],
+            )?;
+            cell.rate.push(figures.rate("accesses")?);
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::hotloop::{Figures, path_text};
-use crate::workspace::{Workspace, cache_folder, not_run, text_of, typed};
+use crate::workspace::{Workspace, cache_folder, made, not_run, text_of, typed};
 
 /// libCacheSim's LRU, in a Python environment of its own in the cache folder.
 pub(super) struct LibCacheSim {
@@ -67,8 +67,7 @@ impl Memtierd {
     /// Builds it unless these very files were built before.
     pub(super) fn build(ws: &Workspace) -> Result<Self> {
         let from = ws.root.join("bench/peers/memtierd");
-        let folder = cache_folder()?.join("memtierd");
-        fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+        let folder = made(cache_folder()?.join("memtierd"))?;
         let program = folder.join("memtierd");
         let names = ["go.mod", "go.sum", "memtierd.go"];
         let same = |name: &&str| {
@@ -178,7 +177,7 @@ fn count_instructions(mut log: impl Read, at_most: Duration) -> Result<(u64, Dur
 }
 
 /// Appends the command, with its environment, to one that runs others.
-fn under(runner: &mut Command, command: &Command) {
+pub(super) fn under(runner: &mut Command, command: &Command) {
     runner.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {

@@ -14,12 +14,10 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     let pages: u64 = setting.pick(1 << 18, 1 << 12);
     let seeds: u64 = setting.pick(3, 1);
     let figures = |order: &str, seed: u64| {
-        let (n, pages, seed) = (n.to_string(), pages.to_string(), seed.to_string());
-        let options = [("n", &n), ("pages", &pages), ("threads", &"8".to_owned()), ("seed", &seed)];
-        let mut options: Vec<(&str, &str)> =
-            options.iter().map(|(name, v)| (*name, v.as_str())).collect();
-        options.push(("order", order));
-        hotloop.figures("quantum", &options)
+        hotloop.figures(
+            "quantum",
+            &[("n", &n), ("pages", &pages), ("threads", &8), ("seed", &seed), ("order", &order)],
+        )
     };
     // Each run is deterministic: only another seed gives other figures.
     let (mut strict, mut quantum) = (Vec::new(), Vec::new());

@@ -52,12 +52,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
             let mut record = Command::new(&homenode);
             record.args(["record", "mem", "--json", "--native-runs", "1", "-o"]).arg(&recording);
             record.arg("--machine").arg(&machine);
-            record.arg("--").arg(program.get_program()).args(program.get_args());
-            for (key, value) in program.get_envs() {
-                if let Some(value) = value {
-                    record.env(key, value);
-                }
-            }
+            peers::under(record.arg("--"), &program);
             record.stderr(Stdio::null());
             let figures = Figures::by(&mut record)?;
             recorded.push(figures.number("recorded_wall_ns")? / 1e9);

@@ -1,5 +1,7 @@
 //! Simulated memory from 1 GiB to 1 TiB, beside a bare loop over as many entries.
 
+use std::fmt::Display;
+
 use anyhow::Result;
 
 use super::hotloop::Hotloop;
@@ -21,9 +23,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     let mut last = 0.0;
     let mut fattest: f64 = 0.0;
     for gib in sizes {
-        let options = [("n", n.to_string()), ("pages", (gib * PAGES_PER_GIB).to_string())];
-        let options: Vec<(&str, &str)> =
-            options.iter().map(|(name, v)| (*name, v.as_str())).collect();
+        let options: [(_, &dyn Display); 2] = [("n", &n), ("pages", &(gib * PAGES_PER_GIB))];
         let (mut ours, mut bare) = (Samples::default(), Samples::default());
         let mut page_bytes = 0.0;
         for _ in 0..setting.pick(5, 1) {

@@ -35,12 +35,12 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
             let figures = hotloop.figures(
                 "sim",
                 &[
-                    ("ids", path_text(&ids)?),
-                    ("pages", &pages.to_string()),
-                    ("fast-pages", &fast.to_string()),
-                    ("threads", &threads.to_string()),
+                    ("ids", &path_text(&ids)?),
+                    ("pages", &pages),
+                    ("fast-pages", &fast),
+                    ("threads", threads),
                     // Many threads get through as many in less virtual time.
-                    ("n", &(accesses * (*threads).min(5)).to_string()),
+                    ("n", &(accesses * (*threads).min(5))),
                 ],
             )?;
             ours[index].push(figures.rate("accesses")?);

@@ -32,14 +32,14 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(240);
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A test's result, as the guest told it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) test: String,
     pub(crate) verdict: Verdict,
     /// What was seen, as the test put it.
     pub(crate) facts: Value,
-    /// Wall-clock time in the guest.
-    pub(crate) ms: u64,
+    /// Wall-clock time in the guest; `None` where it told none.
+    pub(crate) seconds: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +111,9 @@ impl Log {
                 Some("skipped") => Verdict::Skipped(text("why")),
                 _ => Verdict::Failed(text("why")),
             };
-            let ms = value["ms"].as_u64().unwrap_or(0);
-            self.told.push(Told { test: text("test"), verdict, facts: value["facts"].clone(), ms });
+            let seconds = Some(value["ms"].as_u64().unwrap_or(0) as f64 / 1000.0);
+            let facts = value["facts"].clone();
+            self.told.push(Told { test: text("test"), verdict, facts, seconds });
         } else if value["end"] == true {
             self.ended = true;
         }
@@ -162,7 +163,6 @@ pub(crate) fn run(
     tests: &[String],
     folder: &Path,
 ) -> Result<Left> {
-    fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
     let console = folder.join("console.txt");
     let results = folder.join("results.jsonl");
     fs::write(&results, "").with_context(|| format!("can't write {}", results.display()))?;

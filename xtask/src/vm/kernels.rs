@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Lacks;
-use crate::workspace::{not_run, text_of};
+use crate::workspace::{files, made, not_run, text_of};
 
 /// Keys of Debian's archive, where the distribution puts them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -151,8 +151,7 @@ impl Apt {
     fn set_up(cache: &Path, mirror: &str, suite: &str) -> Result<Self> {
         let folder = cache.join("apt").join(suite);
         for sub in ["lists/partial", "archives/partial", "none"] {
-            let sub = folder.join(sub);
-            fs::create_dir_all(&sub).with_context(|| format!("can't make {}", sub.display()))?;
+            made(folder.join(sub))?;
         }
         let write = |name: &str, text: String| {
             let path = folder.join(name);
@@ -210,7 +209,10 @@ impl Apt {
     fn download(&self, package: &str, work: &Path) -> Result<PathBuf> {
         fs::create_dir_all(work).with_context(|| format!("can't make {}", work.display()))?;
         text_of(self.command("apt-get").args(["-qq", "download", package]).current_dir(work))?;
-        only_file(work, ".deb")
+        match &files(work, "deb")?[..] {
+            [path] => Ok(path.clone()),
+            _ => bail!("apt-get left no single *.deb in {}", work.display()),
+        }
     }
 }
 
@@ -344,8 +346,7 @@ fn store(
     version: &str,
     suite: &str,
 ) -> Result<()> {
-    let folder = cache.join("kernels").join(&kernel.name);
-    fs::create_dir_all(&folder).with_context(|| format!("can't make {}", folder.display()))?;
+    let folder = made(cache.join("kernels").join(&kernel.name))?;
     let about = folder.join("about.json");
     if about.exists() {
         fs::remove_file(&about)?;
@@ -355,16 +356,6 @@ fn store(
     let beside = folder.join("about.json.new");
     fs::write(&beside, format!("{text}\n"))?;
     fs::rename(&beside, &about).with_context(|| format!("can't write {}", about.display()))
-}
-
-fn only_file(folder: &Path, ending: &str) -> Result<PathBuf> {
-    let entries = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
-    let mut found: Vec<PathBuf> =
-        entries.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
-    match (found.pop(), found.is_empty()) {
-        (Some(path), true) => Ok(path),
-        _ => bail!("apt-get left no single *{ending} in {}", folder.display()),
-    }
 }
 
 #[cfg(test)]

@@ -4,70 +4,16 @@
 //! Source: specs/advise.md#effect.
 
 use crate::contender::Contender;
-use crate::figures::{self, Choice};
+use crate::figures::Choice;
 use crate::knobs::Setting;
-use crate::nodes;
-use crate::replay::load::{self, Loaded};
-use crate::replay::play::{self, Calibration, Played};
-use crate::replay::target::{self, Dram, Target};
-use anyhow::{Result, anyhow};
-use homenode_config::{AddNode, Size};
+use crate::replay::play::Played;
+use crate::replay::recorded::Recorded;
+use anyhow::Result;
 use homenode_core::advice::{Facts, Suggestion};
-use homenode_core::kernel::KernelVersion;
-use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Mempolicy;
-use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Picos};
-use homenode_report::{Caption, Report};
-use homenode_sim::Setup;
-use homenode_sim::replay::{Charge, Rounds};
-use std::path::Path;
-
-/// A recording, what its instructions cost, and the machine that it is replayed on.
-pub(super) struct Recorded {
-    pub(super) loaded: Loaded,
-    pub(super) calibrated: Calibration,
-    pub(super) target: Target,
-    pub(super) version: KernelVersion,
-}
-
-impl Recorded {
-    /// Reads a recording and calibrates it on the machine of the file; then that machine
-    /// is changed as asked.
-    pub(super) fn read(
-        path: &Path,
-        threads_anyway: bool,
-        this: &Machine,
-        dram: Option<Dram>,
-        add: Option<AddNode>,
-    ) -> Result<Self> {
-        let setup = setup(&[("numa_balancing".into(), "0".into())]);
-        load::check(path, threads_anyway)?;
-        let loaded = load::load(path, &mut |_, _| {})?;
-        let shelves = nodes::shelves(this, setup.version);
-        let calibrated = play::calibrate(this, &setup, &loaded, &shelves)?;
-        let half = add.is_some_and(|a| a.size == Size::Half);
-        let dram = dram.unwrap_or(if half { Dram::Half } else { Dram::All });
-        let knobs = Knobs::new(setup.version);
-        let margin = setup.model.margin;
-        let target = target::build(this, calibrated.peak, dram, add, &knobs, margin)?;
-        Ok(Self { loaded, calibrated, target, version: setup.version })
-    }
-    /// What the program is charged, for so much virtual time or so many rounds.
-    pub(super) fn charge(&self, rounds: Rounds, policy: Mempolicy) -> Charge {
-        let overlap = play::overlap(&self.target.machine);
-        Charge { as_per_insn: self.calibrated.as_per_insn, rounds, policy, overlap }
-    }
-    /// Its program's name.
-    pub(super) fn name(&self) -> &str {
-        self.loaded.header.command.first().map_or("program", String::as_str)
-    }
-}
-
-/// One run with these knobs.
-pub(super) fn setup(knobs: &[Setting]) -> Setup {
-    Setup { seed: 1, knobs: knobs.to_vec(), ..Setup::default() }
-}
+use homenode_report::Report;
+use homenode_sim::replay::Rounds;
 
 /// Knobs that the simulated kernel has, as they are.
 fn present(facts: &Facts) -> Vec<Setting> {
@@ -127,23 +73,25 @@ pub(super) fn effect(
     further: &[Contender],
     span: Picos,
 ) -> Result<Report> {
-    let machine = &recorded.target.machine;
-    let columns: Vec<Contender> =
-        columns(facts, all, further).into_iter().map(|c| c.on(machine)).collect::<Result<_>>()?;
-    let shelves = nodes::shelves(machine, recorded.version);
-    let look = (recorded.calibrated.round / 16).max(1_000_000_000);
+    let columns = recorded.columns(columns(facts, all, further))?;
     let mut played: Vec<Played> = Vec::new();
     for c in &columns {
         let rounds = match played.first() {
             None => Rounds::Until(span.0),
             Some(first) => Rounds::Count(first.rounds().len() as u64),
         };
-        let charge = recorded.charge(rounds, c.mempolicy.clone());
-        let (setup, loaded) = (c.setup(&setup(&[]), &[])?, &recorded.loaded);
-        let one = play::play(machine, &setup, loaded, &charge, &shelves, c, look, &|_, _| {});
-        played.push(one.map_err(|e| anyhow!("column {}: {e:#}", c.name))?);
+        played.push(recorded.play(c, &[], rounds, &|_, _| {})?);
     }
-    report(recorded, &columns, &played, span)
+    let choice = Choice::parse(&SHOWN.map(str::to_owned))?;
+    let mut notes = recorded.target.notes.clone();
+    notes.extend(columns.iter().map(|c| format!("{}: {}", c.title(), c.settings())));
+    notes.push(format!(
+        "the recording is looped to {} of virtual time at least in the first column, and as often \
+         in the others; homenode replay shows more of it",
+        homenode_config::write_time(span)
+    ));
+    notes.extend(columns.iter().flat_map(Contender::notes));
+    Ok(recorded.report(&columns, &played, &choice, notes, Vec::new()))
 }
 
 /// What is told of the effect; homenode replay shows more of it.
@@ -157,46 +105,6 @@ const SHOWN: [&str; 8] = [
     "moved",
     "spent on moving",
 ];
-
-fn report(
-    recorded: &Recorded,
-    columns: &[Contender],
-    played: &[Played],
-    span: Picos,
-) -> Result<Report> {
-    let shelves = nodes::shelves(&recorded.target.machine, recorded.version);
-    let contenders: Vec<&Contender> = columns.iter().collect();
-    let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
-    let runs: Vec<Vec<_>> = played.iter().map(|p| vec![&p.figures]).collect();
-    let choice = Choice::parse(&SHOWN.map(str::to_owned))?;
-    let table =
-        figures::table(&contenders, &names, &runs, &shelves, recorded.version, None, &choice);
-    let mut notes = recorded.target.notes.clone();
-    for c in columns {
-        notes.push(format!("{}: {}", c.title(), c.settings()));
-    }
-    notes.push(format!(
-        "the recording is looped to {} of virtual time at least in the first column, and as often \
-         in the others; homenode replay shows more of it",
-        homenode_config::write_time(span)
-    ));
-    notes.extend(columns.iter().flat_map(Contender::notes));
-    let mut warnings = recorded.calibrated.warnings.clone();
-    warnings.extend(recorded.target.warnings.iter().cloned());
-    let machine = &recorded.target.machine;
-    let caption = Caption {
-        wrong: recorded.loaded.wrong(),
-        machine: format!("{}: {}", machine.name, machine.about),
-        workload: recorded.loaded.workload(),
-        kernel: format!("Linux {}'s rules; {}", recorded.version, crate::sim::KERNEL),
-        scales: Vec::new(),
-        loops: played.first().map_or(0, |p| p.rounds().len() as u64),
-        seeds: vec![1],
-        notes,
-        warnings,
-    };
-    Ok(Report { caption, table, picture: Vec::new() })
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! A recorded program on a simulated machine, advised as a live one is.
 
-use super::effect::{Recorded, setup};
 use super::{Args, Looked, course, facts};
+use crate::replay::recorded::{Recorded, setup};
 use anyhow::{Result, anyhow};
 use homenode_core::engine::Settings;
 use homenode_core::engine::seen::Source;

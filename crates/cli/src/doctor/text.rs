@@ -64,6 +64,15 @@ fn meaning_of_call(errno: i32) -> &'static str {
     }
 }
 
+/// What is said of it where it is so, where it is not, and where that is not known.
+fn said(is_so: Option<bool>, [yes, no, unknown]: [&'static str; 3]) -> &'static str {
+    match is_so {
+        Some(true) => yes,
+        Some(false) => no,
+        None => unknown,
+    }
+}
+
 fn or<T: ToString>(value: Option<T>, other: &str) -> String {
     value.map_or_else(|| other.to_owned(), |v| v.to_string())
 }
@@ -165,11 +174,7 @@ fn sources(found: &Findings, page: &mut Page) {
         ),
     );
     for s in &d.slots {
-        let state = match s.on {
-            Some(true) => "runs",
-            Some(false) => "is off",
-            None => "may not be looked at",
-        };
+        let state = said(s.on, ["runs", "is off", "may not be looked at"]);
         let on = s.operations.as_deref().map_or(String::new(), |o| format!(" on {}", printable(o)));
         page.line(
             "",
@@ -254,21 +259,12 @@ fn sources(found: &Findings, page: &mut Page) {
 fn placement(found: &Findings, page: &mut Page) {
     let p = &found.probe;
     page.title("the kernel's own placement");
-    let demotion = match p.demotion_enabled {
-        Some(true) => "on",
-        Some(false) => "off",
-        None => "this kernel has none",
-    };
-    page.line("demotion", demotion);
+    page.line("demotion", said(p.demotion_enabled, ["on", "off", "this kernel has none"]));
     let weights = match &p.interleave {
         None => "this kernel has none".to_owned(),
         Some(i) => {
             let weights: Vec<_> = i.weights.iter().map(|(n, w)| format!("node {n}: {w}")).collect();
-            let auto = match i.auto {
-                Some(true) => ", made by the kernel",
-                Some(false) => ", set by hand",
-                None => "",
-            };
+            let auto = said(i.auto, [", made by the kernel", ", set by hand", ""]);
             format!("{}{auto}", list(&weights))
         }
     };
@@ -323,17 +319,10 @@ fn rights(found: &Findings, page: &mut Page) {
     let size = |b: u64| if b == u64::MAX { "none".to_owned() } else { nodes::size(Bytes(b)) };
     let memlock = r.memlock.map(|(s, h)| format!("{} (at most {})", size(s), size(h)));
     page.line("RLIMIT_MEMLOCK", &or(memlock, "not asked"));
-    let userns = match r.first_userns {
-        Some(true) => "the machine's own user namespace",
-        Some(false) => "a user namespace of its own",
-        None => "user namespace unseen",
-    };
+    let (first, other) = ("the machine's own user namespace", "a user namespace of its own");
+    let userns = said(r.first_userns, [first, other, "user namespace unseen"]);
     let pidns = if r.sees_kthreads { "kernel threads seen" } else { "kernel threads not seen" };
-    let sys = match r.sys_read_only {
-        Some(true) => "/sys read-only",
-        Some(false) => "/sys writable",
-        None => "/sys not mounted",
-    };
+    let sys = said(r.sys_read_only, ["/sys read-only", "/sys writable", "/sys not mounted"]);
     let filter = if r.seccomp == Some(true) { ", a seccomp filter is on" } else { "" };
     let signs = match r.container.as_slice() {
         [] => String::new(),

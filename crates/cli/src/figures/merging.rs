@@ -1,9 +1,10 @@
 //! What same-page merging reached and what it took, and all of it as JSON.
 
-use super::{Part, Rows, Shown};
+use super::{Part, Rows, Shown, declared};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::ksm::files::File;
-use homenode_report::{Better, Figure};
+use homenode_report::Better::{Higher, Lower};
+use homenode_report::Figure;
 use homenode_sim::MergeFigures;
 use serde_json::{Value, json};
 
@@ -28,9 +29,8 @@ fn counter(m: &MergeFigures, file: File) -> Option<i64> {
     })
 }
 
-/// All counters that a kernel has.
-fn counters(version: KernelVersion) -> impl Iterator<Item = File> {
-    File::ALL.into_iter().filter(move |f| f.is_counter() && f.exists(version))
+fn every_counter() -> impl Iterator<Item = File> {
+    File::ALL.into_iter().filter(|f| f.is_counter())
 }
 
 /// All comparisons.
@@ -38,18 +38,18 @@ fn comparisons(m: &MergeFigures) -> u64 {
     m.effort.stable_comparisons + m.effort.unstable_comparisons + m.effort.verifications
 }
 
-fn mib(bytes: u64) -> Option<f64> {
-    Some(bytes as f64 / (1 << 20) as f64)
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
 }
 
-fn per(all: u64, of: u64) -> Option<f64> {
-    Some(if of == 0 { 0.0 } else { all as f64 / of as f64 })
+fn per(all: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { all as f64 / of as f64 }
 }
 
-const SAVED: &[Taken] = &[(
-    Figure::new("saved", "MiB", Better::Higher, 1, "memory that merging saves at the end"),
-    |m| mib(m.saved_bytes),
-)];
+const SAVED: &[Taken] =
+    &[(Figure::new("saved", "MiB", Higher, 1, "memory that merging saves at the end"), |m| {
+        mib(m.saved_bytes)
+    })];
 
 /// The figure that a counter of merging is.
 const fn counted(file: File) -> Figure {
@@ -62,14 +62,12 @@ const fn lower(
     digits: usize,
     about: &'static str,
 ) -> Figure {
-    Figure::new(name, unit, Better::Lower, digits, about)
+    Figure::new(name, unit, Lower, digits, about)
 }
 
 const TOOK: &[Taken] = &[
-    (lower("checksums", "", 0, "checksums of pages made"), |m| Some(m.effort.checksums as f64)),
-    (lower("comparisons", "", 0, "comparisons of a page with another"), |m| {
-        Some(comparisons(m) as f64)
-    }),
+    (lower("checksums", "", 0, "checksums of pages made"), |m| m.effort.checksums as f64),
+    (lower("comparisons", "", 0, "comparisons of a page with another"), |m| comparisons(m) as f64),
     // The depth of the trees, which a tree per node lessens.
     (
         lower("comparisons in a stable search", "", 2, "mean depth of the trees of merged pages"),
@@ -80,7 +78,7 @@ const TOOK: &[Taken] = &[
         |m| per(m.effort.unstable_comparisons, m.effort.unstable_searches),
     ),
     (lower("ksmd: processor time", "s", 6, "what the kernel's merging thread ran"), |m| {
-        Some(m.ksmd_ran_ps as f64 / 1e12)
+        m.ksmd_ran_ps as f64 / 1e12
     }),
     (lower("ksmd: read", "MiB", 1, "memory that the kernel's merging thread read"), |m| {
         mib(m.read_bytes)
@@ -88,28 +86,21 @@ const TOOK: &[Taken] = &[
 ];
 
 pub(super) fn all() -> impl Iterator<Item = Figure> {
-    let of = |all: &'static [Taken]| all.iter().map(|(figure, _)| *figure);
-    of(SAVED).chain(File::ALL.into_iter().filter(|f| f.is_counter()).map(counted)).chain(of(TOOK))
+    declared(SAVED).chain(every_counter().map(counted)).chain(declared(TOOK))
 }
 
 /// The rows; none where nothing may merge. Of the counters, those that are 0 in all runs are
 /// left out, and those that the first column's kernel lacks.
 pub(super) fn push(rows: &mut Rows<'_>) {
-    push_all(rows, SAVED);
+    rows.push_all(Part::Merge, SAVED, |r| r.merge.as_ref());
     let version = rows.version;
-    for file in File::ALL.into_iter().filter(|f| f.is_counter()) {
+    for file in every_counter() {
         let shown = if file.exists(version) { Shown::IfCounted } else { Shown::Never };
         rows.push(Part::Merge, &counted(file), "", shown, &|r| {
             Some(counter(r.merge.as_ref()?, file)? as f64)
         });
     }
-    push_all(rows, TOOK);
-}
-
-fn push_all(rows: &mut Rows<'_>, all: &[Taken]) {
-    for (figure, of) in all {
-        rows.push(Part::Merge, figure, "", Shown::IfAny, &|r| of(r.merge.as_ref()?));
-    }
+    rows.push_all(Part::Merge, TOOK, |r| r.merge.as_ref());
 }
 
 /// The counters that a kernel has by its names, then what it took.
@@ -131,7 +122,7 @@ pub(crate) fn json(m: &MergeFigures, version: KernelVersion) -> Value {
         "ksmd_cpu_time_ns": m.ksmd_ran_ps as f64 / 1000.0,
         "ksmd_read_bytes": m.read_bytes,
     });
-    for file in counters(version) {
+    for file in every_counter().filter(|f| f.exists(version)) {
         it[file.name()] = json!(counter(m, file));
     }
     it

@@ -1,20 +1,21 @@
 //! What policies that drive did and used.
 
-use super::{Part, Rows, RunFigures, Shown};
+use super::{Part, Rows, RunFigures, Shown, declared};
 use crate::homenode::Own;
 use homenode_core::engine::order::Reason;
 use homenode_core::engine::{Verdict, order::Fails};
-use homenode_report::{Better, Figure};
+use homenode_report::Better::Neither;
+use homenode_report::Figure;
 use std::collections::BTreeSet;
 
 type Taken = super::Taken<Own>;
 
 const fn seconds(name: &'static str, about: &'static str) -> Figure {
-    Figure::new(name, "s", Better::Neither, 4, about)
+    Figure::new(name, "s", Neither, 4, about)
 }
 
-fn s(ps: u64) -> Option<f64> {
-    Some(ps as f64 / 1e12)
+fn s(ps: u64) -> f64 {
+    ps as f64 / 1e12
 }
 
 const USED: &[Taken] = &[
@@ -26,26 +27,17 @@ const USED: &[Taken] = &[
         seconds("programs' time for being sampled", "what the source of heat took from programs"),
         |o| s(o.spent.sampled),
     ),
-    (
-        Figure::new(
-            "all of it, of one CPU",
-            "%",
-            Better::Neither,
-            2,
-            "these three by virtual time",
-        ),
-        |o| Some(o.spent.all() as f64 * 100.0 / o.time.max(1) as f64),
-    ),
+    (Figure::new("all of it, of one CPU", "%", Neither, 2, "these three by virtual time"), |o| {
+        o.spent.all() as f64 * 100.0 / o.time.max(1) as f64
+    }),
 ];
 
 const ORDERS: Figure = Figure::count("orders: {}", "orders to move pages, by their reason");
 
 const PAGES: &[Taken] = &[
-    (Figure::count("pages tried", "pages in all orders"), |o| {
-        Some(o.ledger.total().tried.0 as f64)
-    }),
+    (Figure::count("pages tried", "pages in all orders"), |o| o.ledger.total().tried.0 as f64),
     (Figure::count("pages moved", "pages that were moved by an order"), |o| {
-        Some(o.ledger.total().moved.0 as f64)
+        o.ledger.total().moved.0 as f64
     }),
     (Figure::count("not moved: no room", "pages for which the target node had no room"), |o| {
         failed(o, |f| f.no_room.0)
@@ -65,15 +57,15 @@ const PAGES: &[Taken] = &[
     }),
 ];
 
-fn failed(o: &Own, get: fn(&Fails) -> u64) -> Option<f64> {
-    Some(get(&o.ledger.total().fails) as f64)
+fn failed(o: &Own, get: fn(&Fails) -> u64) -> f64 {
+    get(&o.ledger.total().fails) as f64
 }
 
 /// What was left alone and why: a table without moves has to say what kept them.
 const LEFT: Figure = Figure::new(
     "left, a decision: {}",
     "pages",
-    Better::Neither,
+    Neither,
     0,
     "pages left where they are, in a decision on average, by verdict",
 );
@@ -81,23 +73,23 @@ const LEFT: Figure = Figure::new(
 const EXPECTED: &[Taken] = &[
     (
         seconds("expected to save", "time that programs save by the moves, as the policy expects"),
-        |o| Some(o.ledger.saves.as_secs_f64()),
+        |o| o.ledger.saves.as_secs_f64(),
     ),
     (seconds("expected to cost", "time that the moves take, as the policy expects"), |o| {
-        Some(o.ledger.costs.as_secs_f64())
+        o.ledger.costs.as_secs_f64()
     }),
     (Figure::count("events lost", "events that the source of heat had no room for"), |o| {
-        Some(o.ledger.lost as f64)
+        o.ledger.lost as f64
     }),
 ];
 
 pub(super) fn all() -> impl Iterator<Item = Figure> {
-    let of = |all: &'static [Taken]| all.iter().map(|(figure, _)| *figure);
-    of(USED).chain([ORDERS]).chain(of(PAGES)).chain([LEFT]).chain(of(EXPECTED))
+    let before = declared(USED).chain([ORDERS]).chain(declared(PAGES));
+    before.chain([LEFT]).chain(declared(EXPECTED))
 }
 
 pub(super) fn push(rows: &mut Rows<'_>) {
-    push_all(rows, USED);
+    rows.push_all(Part::Policy, USED, |r| r.own.as_ref());
     for why in [
         Reason::SlowStartOver,
         Reason::PlaceUnknown,
@@ -108,7 +100,7 @@ pub(super) fn push(rows: &mut Rows<'_>) {
         let times = |r: &RunFigures| Some(r.own.as_ref()?.ledger.orders(why).times as f64);
         rows.push(Part::Policy, &ORDERS, why.name(), Shown::IfCounted, &times);
     }
-    push_all(rows, PAGES);
+    rows.push_all(Part::Policy, PAGES, |r| r.own.as_ref());
     let judged: BTreeSet<Verdict> = rows
         .columns
         .iter()
@@ -128,11 +120,5 @@ pub(super) fn push(rows: &mut Rows<'_>) {
             Some(pages as f64 / ledger.decisions.max(1) as f64)
         });
     }
-    push_all(rows, EXPECTED);
-}
-
-fn push_all(rows: &mut Rows<'_>, all: &[Taken]) {
-    for (figure, of) in all {
-        rows.push(Part::Policy, figure, "", Shown::IfAny, &|r| of(r.own.as_ref()?));
-    }
+    rows.push_all(Part::Policy, EXPECTED, |r| r.own.as_ref());
 }

@@ -3,7 +3,8 @@
 use super::{Part, Rows, Shown};
 use crate::nodes::Shelf;
 use homenode_core::scenario::{Process, Scenario, Step};
-use homenode_report::{Better, Figure};
+use homenode_report::Better::{Higher, Lower, Neither};
+use homenode_report::Figure;
 use homenode_sim::ProcessFigures;
 use std::ops::Range;
 
@@ -32,13 +33,13 @@ impl Alike<'_> {
 /// A figure of a process or of the mean of several, and how it is taken.
 type Taken = (Figure, fn(&Alike<'_>) -> f64);
 
-const TIME: Taken = (
-    Figure::new("time", "s", Better::Lower, 4, "virtual time from a process's start to its end"),
-    |a| a.mean(|p| p.time_ps as f64 / 1e12),
-);
+const TIME: Taken =
+    (Figure::new("time", "s", Lower, 4, "virtual time from a process's start to its end"), |a| {
+        a.mean(|p| p.time_ps as f64 / 1e12)
+    });
 
 const IN_TIER: Taken = (
-    Figure::new("accesses in {}", "%", Better::Neither, 2, "share of its accesses that went there"),
+    Figure::new("accesses in {}", "%", Neither, 2, "share of its accesses that went there"),
     |a| {
         a.mean(|p| {
             let sum = |places: &mut dyn Iterator<Item = usize>| -> u64 {
@@ -50,28 +51,28 @@ const IN_TIER: Taken = (
     },
 );
 
-const RATE: Taken = (
-    Figure::new("accesses", "1/s", Better::Higher, 0, "accesses a second of its main part"),
-    |a| a.mean(|p| rate(p, a.main)),
-);
+const RATE: Taken =
+    (Figure::new("accesses", "1/s", Higher, 0, "accesses a second of its main part"), |a| {
+        a.mean(|p| rate(p, a.main))
+    });
 
-const DEVIATION: Taken = (
-    Figure::new("their deviation", "%", Better::Lower, 3, "by how much these rates lie apart"),
-    |a| deviation(&a.all.iter().map(|p| rate(p, a.main)).collect::<Vec<_>>()),
-);
+const DEVIATION: Taken =
+    (Figure::new("their deviation", "%", Lower, 3, "by how much these rates lie apart"), |a| {
+        deviation(&a.all.iter().map(|p| rate(p, a.main)).collect::<Vec<_>>())
+    });
 
 /// What allocations took, where a process allocates over and over.
 const ALLOCATIONS: [Taken; 4] = [
     (Figure::count("allocations", "first touches of a page"), |a| {
         a.mean(|p| p.allocations.count() as f64)
     }),
-    (Figure::new("allocation p50", "us", Better::Lower, 3, "median time of a first touch"), |a| {
+    (Figure::new("allocation p50", "us", Lower, 3, "median time of a first touch"), |a| {
         a.allocation(500)
     }),
-    (Figure::new("allocation p99", "us", Better::Lower, 3, "99th percentile of that time"), |a| {
+    (Figure::new("allocation p99", "us", Lower, 3, "99th percentile of that time"), |a| {
         a.allocation(990)
     }),
-    (Figure::new("allocation max", "us", Better::Lower, 3, "the longest of them"), |a| {
+    (Figure::new("allocation max", "us", Lower, 3, "the longest of them"), |a| {
         a.mean(|p| p.allocations.max_ps() as f64 / 1e6)
     }),
 ];
@@ -103,9 +104,10 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) 
         let fast = shelves.first().map(|s| s.places.as_slice()).unwrap_or_default();
         let mut push = |(figure, get): &Taken, what: &str, shown: bool| {
             let shown = if several && shown { Shown::IfAny } else { Shown::Never };
-            rows.push_named(Part::Processes, figure, &name, what, shown, &|r| {
+            let row = rows.push(Part::Processes, figure, what, shown, &|r| {
                 Some(get(&Alike { all: &r.processes[of.clone()], main: &main, fast }))
             });
+            row.name = format!("{name}: {}", row.name);
         };
         push(&TIME, "", true);
         if let Some(first) = shelves.first() {

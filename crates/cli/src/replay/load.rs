@@ -75,7 +75,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
             if row.kind == Kind::Access {
                 *pages.entry(row.page).or_default() += u64::from(row.reads) + u64::from(row.writes);
             }
-            recording.push(row.task, row.insns, op(&row));
+            recording.push(row.task, row.insns, op(row));
         }
         rows += batch.len() as u64;
         each(rows, reader.rows());

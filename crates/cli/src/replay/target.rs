@@ -104,7 +104,7 @@ pub(crate) fn build(
                 "node {} added: {} of {}{room}{seen}",
                 node.id,
                 crate::nodes::size(node.size()),
-                crate::nodes::medium(node.medium)
+                node.medium.name()
             ));
         }
     }

@@ -106,7 +106,7 @@ fn phase(machine: &Machine, program: Program, size: u64, seed: u64, file: &Path)
     while batches.next_into(&mut batch)? {
         for row in batch.iter().filter(|r| r.task == task) {
             // The thread's own mappings, its stack, are not what is measured.
-            let what = if row.kind == Kind::Access { op(&row) } else { Op::Wait { child: None } };
+            let what = if row.kind == Kind::Access { op(row) } else { Op::Wait { child: None } };
             recording.push(0, row.insns, what);
         }
     }

@@ -148,7 +148,7 @@ pub(super) struct Trouble {
 }
 
 /// A stretch of memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     /// One past its last page.
     pub(super) end: u64,
@@ -182,21 +182,7 @@ pub(super) struct Cell {
 
 impl Cell {
     fn new(end: u64, now: Picos) -> Self {
-        Self {
-            end,
-            short: 0,
-            long: 0,
-            at: now,
-            born: now,
-            told: false,
-            whole: false,
-            one: [0; 2],
-            sum: 0,
-            nr: 0,
-            from: None,
-            place: None,
-            trouble: Trouble::default(),
-        }
+        Self { end, at: now, born: now, ..Self::default() }
     }
 
     /// What part of the short and the long average of its `pages` one observation is,

@@ -1,7 +1,7 @@
 //! What was decided, done and spent.
 
 use super::order::{Act, Evidence, Fails, Order, Reason};
-use super::span::{Span, Who};
+use super::span::Span;
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
@@ -213,19 +213,6 @@ impl Ledger {
     pub(super) fn judge(&mut self, verdict: Verdict, pages: u64) {
         self.verdicts.entry(verdict).or_default().add(pages);
     }
-}
-
-/// One process as the engine sees it, for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Which.
-    pub who: Who,
-    /// Whether it is sampled.
-    pub watched: bool,
-    /// Stretches of memory that are told apart.
-    pub spans: usize,
-    /// Pages of an address range that one sample stands for.
-    pub grain: u64,
 }
 
 /// A stretch of a process's memory as the engine knows it, for reports.

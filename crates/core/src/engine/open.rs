@@ -28,14 +28,8 @@ pub(super) struct Open {
 
 impl Open {
     pub(super) fn watch(who: Who) -> Self {
-        Self {
-            who,
-            spans: Vec::new(),
-            between: None,
-            named: 0,
-            cost: 0,
-            why: Reason::SlowStartOver,
-        }
+        let why = Reason::SlowStartOver;
+        Self { who, spans: Vec::new(), between: None, named: 0, cost: 0, why }
     }
     pub(super) fn leaves(&self, node: NodeId) -> bool {
         self.between.is_some_and(|(from, _)| from == node)

@@ -17,7 +17,7 @@ const LOOK_PAGES: u64 = 64;
 const LEAST_SPANS: usize = 16;
 
 /// What is known of a process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Process {
     /// The rule of slow start: the whole process is its task.
     scan: TaskScan,
@@ -44,19 +44,8 @@ pub(super) struct Process {
 impl Process {
     fn new(delay: Picos, now: Picos) -> Self {
         let ms = u32::try_from(delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
-        Self {
-            scan: TaskScan { period_ms: ms, ..TaskScan::default() },
-            watched: None,
-            node: None,
-            node_since: now,
-            resident: Pages::ZERO,
-            grain: 1,
-            map: Map::default(),
-            busy: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            folded: now,
-            fast_faults: None,
-        }
+        let scan = TaskScan { period_ms: ms, ..TaskScan::default() };
+        Self { scan, node_since: now, grain: 1, folded: now, ..Self::default() }
     }
 
     /// Whether an open order names some of it.
@@ -86,20 +75,13 @@ impl Engine {
 
     /// Source: specs/engine.md#processes.
     pub(super) fn see_task(&mut self, who: Who, ran: Picos, node: Option<NodeId>, resident: Pages) {
-        if self.dead.get(&who.pid).is_some_and(|last| who.start <= *last) {
+        let Some(before) = self.living.see(who) else {
             self.ledger.unknown += 1;
             return;
+        };
+        if let Some(before) = before {
+            self.forget(before);
         }
-        match self.alive.get(&who.pid).copied() {
-            // The PID means another process now.
-            Some(old) if old.start < who.start => self.forget(old),
-            Some(old) if old.start > who.start => {
-                self.ledger.unknown += 1;
-                return;
-            }
-            _ => {}
-        }
-        self.alive.insert(who.pid, who);
         let now = self.now;
         let delay = self.settings.start_delay;
         let limit = self.limit() as u64;
@@ -117,7 +99,10 @@ impl Engine {
         }
         // The process is one task of the rule; its gate is open, as only processor time counts.
         let open = MmScan::new();
-        let outcome = tick(&mut p.scan, &open, SlowStart::Today, 0, ran.as_ns(), || p_start(delay));
+        // The rule asks for a period once sampling has begun; there is no next one.
+        let outcome = tick(&mut p.scan, &open, SlowStart::Today, 0, ran.as_ns(), || {
+            u32::try_from(delay.as_ms()).unwrap_or(u32::MAX)
+        });
         if outcome == TickOutcome::QueueWork {
             p.watched = Some(now);
             p.folded = now;
@@ -306,11 +291,6 @@ impl Engine {
     pub(super) fn can_look(&self) -> bool {
         !self.lack(Evidence::Place)
     }
-}
-
-/// The rule asks for a period once sampling has begun; there is no next one.
-fn p_start(delay: Picos) -> u32 {
-    u32::try_from(delay.as_ms()).unwrap_or(u32::MAX)
 }
 
 fn was_busy(cell: &mut Cell, now: Picos, settings: &Settings) {

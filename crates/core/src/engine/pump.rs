@@ -7,7 +7,7 @@
 use super::Engine;
 use super::open::Open;
 use super::order::{Act, Benefit, Evidence, Reason};
-use super::plan::{LookPiece, Piece};
+use super::plan::Piece;
 use super::span::{Span, overlaps};
 use crate::units::{NodeId, Picos};
 use std::collections::{BTreeMap, VecDeque};
@@ -75,8 +75,7 @@ impl Engine {
         let mut down = self.plan.down.remove(&node).unwrap_or_default();
         self.skip(&mut up);
         self.skip(&mut down);
-        let want = up.iter().take(512).map(|p| p.span.pages().0).fold(0, u64::saturating_add);
-        let want = want.min(limit);
+        let want = pages(up.iter().take(512).map(|p| p.span)).min(limit);
         let room = self.nodes.room(node, want).unwrap_or(0);
         let leaving = self.open.values().any(|o| o.leaves(node));
         let ordered = if want == 0 {
@@ -125,13 +124,8 @@ impl Engine {
             return false;
         };
         let same = |p: &Piece| p.who == who && p.from == from && p.to == to && p.why == why;
-        let waits = queue
-            .iter()
-            .take_while(|p| same(p))
-            .take(512)
-            .map(|p| p.span.pages().0)
-            .fold(0, u64::saturating_add);
-        let limit = limit.min(waits);
+        let waits = queue.iter().take_while(|p| same(p)).take(512).map(|p| p.span);
+        let limit = limit.min(pages(waits));
         let price = |n: u64| n.saturating_mul(self.per_page);
         if limit == 0 {
             return false;
@@ -202,15 +196,8 @@ impl Engine {
         }
         let each = self.settings.look_page.0;
         let who = self.plan.looks[0].who;
-        let waits = self
-            .plan
-            .looks
-            .iter()
-            .take_while(|l| l.who == who)
-            .take(256)
-            .map(|l| l.span.pages().0)
-            .fold(0, u64::saturating_add);
-        let limit = limit.min(waits);
+        let waits = self.plan.looks.iter().take_while(|l| l.who == who).take(256);
+        let limit = limit.min(pages(waits.map(|l| l.span)));
         let price = limit.saturating_mul(each);
         if self.cpu.has() < price.max(1) {
             let at = self.cpu.when(price.max(1));
@@ -241,11 +228,8 @@ impl Engine {
             if part == len {
                 self.plan.looks.pop_front();
             } else {
-                *l = LookPiece {
-                    who,
-                    span: Span { start: end, end: l.span.end },
-                    saves: l.saves - s,
-                };
+                l.span.start = end;
+                l.saves -= s;
             }
         }
         if spans.is_empty() {
@@ -272,6 +256,10 @@ impl Engine {
         let id = self.order(act, expect, open.why);
         self.open.insert(id, open);
     }
+}
+
+fn pages(spans: impl Iterator<Item = Span>) -> u64 {
+    spans.map(|s| s.pages().0).fold(0, u64::saturating_add)
 }
 
 /// Spans that touch, as one.

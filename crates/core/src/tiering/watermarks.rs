@@ -189,25 +189,6 @@ pub struct WakeFacts {
     pub can_demote: bool,
 }
 
-/// Admission of `n` pages to a zone with `free` pages.
-///
-/// * Choice *b*: more than high must remain. Refused, kswapd is woken if tiering
-///   is on (the posted margin: only where it can demote).
-/// * Choice *a*: the marks are ignored down to min.
-///
-/// Source: specs/tiering.md#admission; specs/seeds.md#s1: choices a and b.
-#[inline]
-pub fn admit(
-    free: Pages,
-    marks: &ZoneMarks,
-    n: Pages,
-    choice: AdmissionChoice,
-    margin: Margin,
-    wake: WakeFacts,
-) -> Admission {
-    admit_node([(free, *marks)], n, choice, margin, wake)
-}
-
 /// Admission to a node: one zone that has room is enough.
 ///
 /// Source: specs/tiering.md#admission.

@@ -8,7 +8,7 @@ use crate::engine::seen::{Shows, Source, Span, Who};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) gone: bool,
@@ -53,18 +53,8 @@ struct Heard {
 
 impl Process {
     pub(super) fn new(now: Picos, ran: Picos) -> Self {
-        Self {
-            name: String::new(),
-            gone: false,
-            before: (now, ran),
-            last: (now, ran),
-            node: None,
-            resident: Pages::ZERO,
-            on: BTreeMap::new(),
-            anew: true,
-            told: now,
-            heard: Heard::default(),
-        }
+        let last = (now, ran);
+        Self { before: last, last, anew: true, told: now, ..Self::default() }
     }
 
     pub(super) fn task(&mut self, now: Picos, ran: Picos, node: Option<NodeId>, resident: Pages) {

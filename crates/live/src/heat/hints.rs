@@ -212,13 +212,10 @@ impl Heat for Hints {
 /// `numa_balancing`: bits, 1 is ordinary balancing, 2 tiering.
 fn mode(root: &Path) -> Result<u32, HintsError> {
     let knob = root.join(KNOB);
-    match fs::read_to_string(&knob) {
-        Ok(text) => match text.trim().parse() {
-            Ok(mode) => Ok(mode),
-            Err(_) => Err(HintsError::File { path: knob, what: "whether the kernel balances" }),
-        },
-        Err(_) => Err(HintsError::NoBalancing { knob }),
-    }
+    let text = fs::read_to_string(&knob);
+    let text = text.map_err(|_| HintsError::NoBalancing { knob: knob.clone() })?;
+    let what = "whether the kernel balances";
+    text.trim().parse().map_err(|_| HintsError::File { path: knob, what })
 }
 
 fn look_at_namespaces(root: &Path) -> Result<(), HintsError> {
@@ -244,10 +241,8 @@ fn look_at_rights(root: &Path) -> Result<(), HintsError> {
 fn possible(root: &Path) -> Result<BTreeSet<u32>, HintsError> {
     let path = root.join(POSSIBLE);
     let nodes = fs::read_to_string(&path).ok().and_then(|t| parse_list(&t));
-    match nodes {
-        Some(nodes) => Ok(nodes.into_iter().collect()),
-        None => Err(HintsError::File { path, what: "which nodes there can be" }),
-    }
+    let nodes = nodes.ok_or(HintsError::File { path, what: "which nodes there can be" })?;
+    Ok(nodes.into_iter().collect())
 }
 
 fn this_layout(root: &Path) -> Result<Layout, HintsError> {

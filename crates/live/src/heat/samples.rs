@@ -75,7 +75,6 @@ pub enum SamplesError {
         /// The CPU.
         cpu: u32,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// Another error.
@@ -86,7 +85,6 @@ pub enum SamplesError {
         /// The CPU.
         cpu: u32,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// No memory for a ring.
@@ -99,14 +97,12 @@ pub enum SamplesError {
         /// The CPU.
         cpu: u32,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// The rings can't be waited for.
     #[error("the rings of samples can't be waited for")]
     Wait {
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// Nodes and CPUs can't be read.

@@ -27,13 +27,13 @@ pub struct BootClock {
 impl BootClock {
     /// A clock that begins at 0.
     pub fn start() -> Self {
-        Self { began: read(libc::CLOCK_BOOTTIME), before: suspended() }
+        Self { began: time_of(libc::CLOCK_BOOTTIME), before: suspended() }
     }
 }
 
 impl Clock for BootClock {
     fn now(&self) -> Picos {
-        picos(read(libc::CLOCK_BOOTTIME).saturating_sub(self.began))
+        picos(time_of(libc::CLOCK_BOOTTIME).saturating_sub(self.began))
     }
     fn suspended(&self) -> Picos {
         picos(suspended().saturating_sub(self.before))
@@ -54,15 +54,15 @@ impl Clock for BootClock {
 }
 
 fn suspended() -> Duration {
-    let boot = read(libc::CLOCK_BOOTTIME);
-    boot.saturating_sub(read(libc::CLOCK_MONOTONIC))
+    let boot = time_of(libc::CLOCK_BOOTTIME);
+    boot.saturating_sub(time_of(libc::CLOCK_MONOTONIC))
 }
 
 fn picos(time: Duration) -> Picos {
     Picos(u64::try_from(time.as_nanos().saturating_mul(1000)).unwrap_or(u64::MAX))
 }
 
-fn read(clock: libc::clockid_t) -> Duration {
+pub(crate) fn time_of(clock: libc::clockid_t) -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which is ours. These clocks always exist.
     unsafe { libc::clock_gettime(clock, &mut t) };

@@ -44,7 +44,6 @@ pub enum PeopleError {
         /// Its number.
         pid: u32,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// No cgroup of that name.
@@ -66,7 +65,6 @@ pub enum PeopleError {
         /// Its folder.
         path: PathBuf,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// No processes.
@@ -75,7 +73,6 @@ pub enum PeopleError {
         /// The folder.
         path: PathBuf,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// The numbers there are not those that system calls take.

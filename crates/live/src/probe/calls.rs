@@ -13,38 +13,32 @@ use std::os::unix::fs::FileExt;
 pub trait Calls {
     /// Opens events as one group, the first leading, and closes them; the error number of
     /// the first that failed.
-    fn perf_open(&self, group: &[Event]) -> Option<Result<(), i32>>;
+    fn perf_open(&self, _group: &[Event]) -> Option<Result<(), i32>> {
+        None
+    }
     /// Whether `PAGEMAP_SCAN` is answered for a page of our own, else its error number.
-    fn pagemap_scan(&self) -> Option<Result<(), i32>>;
+    fn pagemap_scan(&self) -> Option<Result<(), i32>> {
+        None
+    }
     /// Whether a page that was just written reads as soft-dirty.
-    fn soft_dirty(&self) -> Option<bool>;
+    fn soft_dirty(&self) -> Option<bool> {
+        None
+    }
     /// Whether `move_pages(2)` tells the node of a page of our own, else its error number.
-    fn page_query(&self) -> Option<Result<(), i32>>;
+    fn page_query(&self) -> Option<Result<(), i32>> {
+        None
+    }
     /// Soft and hard `RLIMIT_MEMLOCK` in bytes; `u64::MAX` is none.
-    fn memlock(&self) -> Option<(u64, u64)>;
+    fn memlock(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// Nothing is asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilesOnly;
 
-impl Calls for FilesOnly {
-    fn perf_open(&self, _: &[Event]) -> Option<Result<(), i32>> {
-        None
-    }
-    fn pagemap_scan(&self) -> Option<Result<(), i32>> {
-        None
-    }
-    fn soft_dirty(&self) -> Option<bool> {
-        None
-    }
-    fn page_query(&self) -> Option<Result<(), i32>> {
-        None
-    }
-    fn memlock(&self) -> Option<(u64, u64)> {
-        None
-    }
-}
+impl Calls for FilesOnly {}
 
 /// The kernel that runs us.
 #[derive(Clone, Copy, Debug, Default)]

@@ -40,13 +40,8 @@ impl Root {
     pub(super) fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let file = self.open(name)?;
-        match file.take(BYTES_MAX).read_to_end(&mut out) {
-            Ok(_) => Some(out),
-            Err(e) => {
-                self.note(name, &e);
-                None
-            }
-        }
+        file.take(BYTES_MAX).read_to_end(&mut out).map_err(|e| self.note(name, &e)).ok()?;
+        Some(out)
     }
     /// A file's text without blanks at its ends; odd bytes become marks.
     pub(super) fn text(&self, name: &str) -> Option<String> {

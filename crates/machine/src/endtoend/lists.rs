@@ -22,7 +22,7 @@
 
 use super::tiering::{neighbour, tiered, zones_on};
 use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs};
-use super::{hold, placed, under};
+use super::{placed, under};
 use homenode_core::knobs::Knob;
 use homenode_core::units::NodeId;
 

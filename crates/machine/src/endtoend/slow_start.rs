@@ -11,7 +11,7 @@
 //! Source: specs/end-to-end.md#s0, specs/numa.md#slow-start-today
 
 use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs, Started};
-use super::{hold, placed, under, until_ran};
+use super::{placed, under, until_ran};
 use homenode_core::knobs::Knob;
 use homenode_core::units::{NodeId, Pages, Picos};
 

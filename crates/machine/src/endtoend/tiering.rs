@@ -22,7 +22,7 @@
 
 use super::text::{tiers_of, zones};
 use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs, Started, ZoneNow};
-use super::{hold, placed, under, until_ran};
+use super::{placed, under, until_ran};
 use homenode_core::knobs::Knob;
 use homenode_core::units::{NodeId, Pages, Picos};
 

@@ -319,8 +319,8 @@ fn run(
     assert_eq!(engine.open().count(), by.open.len(), "every order is open until it reports");
     let handed: u64 = ledger.ordered.values().map(|t| t.times).sum();
     assert_eq!(handed, by.log.len() as u64);
-    for known in engine.known() {
-        assert!(known.spans <= 3 * settings.most_spans.max(16 * 8), "{known:?}");
+    for (who, p) in &engine.processes {
+        assert!(p.map.len() <= 3 * settings.most_spans.max(16 * 8), "{who}: {}", p.map.len());
     }
     by.log
 }

@@ -92,6 +92,24 @@ fn movable_only() {
     assert_eq!(figures(k.node(&zones)[0]), [128, 1128, 2128, 3128]);
 }
 
+// Admission of `n` pages to a zone with `free` pages.
+//
+// * Choice *b*: more than high must remain. Refused, kswapd is woken if tiering
+//   is on (the posted margin: only where it can demote).
+// * Choice *a*: the marks are ignored down to min.
+//
+// Source: specs/tiering.md#admission; specs/seeds.md#s1: choices a and b.
+fn admit(
+    free: Pages,
+    marks: &ZoneMarks,
+    n: Pages,
+    choice: AdmissionChoice,
+    margin: Margin,
+    wake: WakeFacts,
+) -> Admission {
+    admit_node([(free, *marks)], n, choice, margin, wake)
+}
+
 // specs/tiering.md#admission, strict; specs/seeds.md#s1: the old mode stops at the high mark, (b)
 // is taken over (a).
 #[test]

@@ -25,7 +25,6 @@ pub enum DamonError {
         /// Its description.
         path: PathBuf,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// The tracepoint says something else than it did.
@@ -56,7 +55,6 @@ pub enum DamonError {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// A file of DAMON can't be written.
@@ -67,7 +65,6 @@ pub enum DamonError {
         /// The value.
         value: String,
         /// What the system said.
-        #[source]
         source: io::Error,
     },
     /// The slot is not as it was left.

@@ -2,6 +2,7 @@
 
 use super::error::DamonError;
 use super::record::{Format, Record};
+use crate::machine;
 use crate::people::stat::start_of;
 use crate::place::Place;
 use homenode_core::units::Picos;
@@ -144,10 +145,7 @@ impl Kernel for Real {
         Ok(Box::new(Ring { ring, format: self.format }))
     }
     fn now_ns(&self) -> u64 {
-        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes one timespec, which is ours.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+        machine::time_of(libc::CLOCK_MONOTONIC).as_nanos() as u64
     }
 }
 

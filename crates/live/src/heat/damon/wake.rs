@@ -1,43 +1,30 @@
 //! One descriptor that can be read when there is something to do: the ring is half full,
 //! or targets are to be told.
 
+use crate::heat::epoll::{Epoll, owned};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// An epoll descriptor over a timer and the ring. Without one nothing is lost but haste.
 #[derive(Debug)]
 pub(super) struct Wake {
-    epoll: OwnedFd,
+    epoll: Epoll,
     timer: OwnedFd,
-}
-
-fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made it for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Wake {
     pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: no memory is involved.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        // SAFETY: as above.
+        // SAFETY: no memory is involved.
         let timer = owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        let wake = Self { epoll, timer };
+        let wake = Self { epoll: Epoll::new()?, timer };
         wake.also(wake.timer.as_raw_fd())?;
         Ok(wake)
     }
 
     /// Also when that one can be read. It falls out by being closed.
     pub(super) fn also(&self, fd: RawFd) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: an event of ours, which the kernel copies.
-        let r =
-            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        self.epoll.add(fd, 0)
     }
 
     /// When to be woken, in nanoseconds of `CLOCK_MONOTONIC`, a past time being at once;
@@ -59,7 +46,7 @@ impl Wake {
     }
 
     pub(super) fn fd(&self) -> RawFd {
-        self.epoll.as_raw_fd()
+        self.epoll.fd()
     }
 }
 

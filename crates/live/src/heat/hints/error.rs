@@ -49,7 +49,6 @@ pub enum HintsError {
         /// Where it would.
         path: PathBuf,
         /// What libbpf said.
-        #[source]
         source: libbpf_rs::Error,
     },
     /// Rights are missing.
@@ -84,14 +83,12 @@ pub enum HintsError {
         /// The last lines of libbpf's own log, which has the kernel's words too.
         log: Vec<String>,
         /// What libbpf said.
-        #[source]
         source: libbpf_rs::Error,
     },
     /// No descriptor that wakes.
     #[error("the ring of hint faults can't be waited for")]
     Wake {
         /// What the system said.
-        #[source]
         source: io::Error,
     },
 }

@@ -8,7 +8,8 @@
 use super::error::HintsError;
 use super::layout::{FUNCTION, Layout};
 use super::record::Taken;
-use super::wake::Wake;
+use super::wake;
+use crate::heat::epoll::Epoll;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, RingBuffer,
     RingBufferBuilder, set_print,
@@ -60,7 +61,7 @@ pub(super) struct Loaded {
     _link: Link,
     ring: RingBuffer<'static>,
     taken: Rc<RefCell<Taken>>,
-    wake: Wake,
+    wake: Epoll,
     watched: MapHandle,
     lost: MapHandle,
     /// Losses that were told already.
@@ -97,7 +98,7 @@ impl Loaded {
             MapHandle::try_from(&found?).map_err(refused("asked for its maps"))
         };
         let (ring, watched, lost) = (map("ring")?, map("watched")?, map("lost")?);
-        let wake = Wake::on(ring.as_fd())?;
+        let wake = wake::on(ring.as_fd())?;
         let mut builder = RingBufferBuilder::new();
         let filled = Rc::clone(&taken);
         let push = move |bytes: &[u8]| {

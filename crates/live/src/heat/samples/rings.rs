@@ -2,6 +2,7 @@
 
 use super::record::{self, Told};
 use super::{Kind, SamplesError};
+use crate::heat::epoll::Epoll;
 use crate::probe::open_group;
 use homenode_core::units::{NodeId, PAGE_SIZE};
 use perf_event::data::endian::Native;
@@ -9,7 +10,7 @@ use perf_event::data::parse::ParseConfig;
 use perf_event::{Counter, Sampler};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 /// The least size of a record.
 const RECORD_LEAST: usize = 8;
@@ -43,21 +44,14 @@ impl Ring {
 pub(super) struct Rings {
     rings: BTreeMap<u32, Ring>,
     bytes: usize,
-    epoll: OwnedFd,
+    epoll: Epoll,
 }
 
 impl Rings {
     /// Rings of so many bytes, rounded up to a power of two of pages.
     pub(super) fn new(bytes: usize) -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor that nobody else knows.
-        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         let bytes = bytes.next_power_of_two().max(PAGE_SIZE as usize);
-        Ok(Self { rings: BTreeMap::new(), bytes, epoll })
+        Ok(Self { rings: BTreeMap::new(), bytes, epoll: Epoll::new()? })
     }
     pub(super) fn is_empty(&self) -> bool {
         self.rings.is_empty()
@@ -71,7 +65,7 @@ impl Rings {
         self.rings.retain(|&cpu, _| cpus(cpu));
     }
     pub(super) fn wakes(&self) -> RawFd {
-        self.epoll.as_raw_fd()
+        self.epoll.fd()
     }
 
     /// Opens the first kind of event that the CPU has, switched off.
@@ -99,12 +93,7 @@ impl Rings {
         let Some(counter) = group.pop() else { return Ok(()) };
         let config = counter.config().clone();
         let sampler = counter.sampled(self.bytes)?;
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: u64::from(cpu) };
-        let (epoll, fd) = (self.epoll.as_raw_fd(), sampler.as_raw_fd());
-        // SAFETY: two open descriptors, and a local that outlives the call.
-        if unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        self.epoll.add(sampler.as_raw_fd(), 0)?;
         let leader = group.into_iter().next();
         self.rings.insert(cpu, Ring { node, sampler, leader, config, on: false });
         Ok(())

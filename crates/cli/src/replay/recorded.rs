@@ -1,0 +1,122 @@
+//! A recording and the machine that it is replayed on: what `replay` and `advise` share.
+
+use super::load::Loaded;
+use super::play::{self, Calibration, Played};
+use super::target::{self, Dram, Target};
+use crate::contender::Contender;
+use crate::figures::{self, Choice};
+use crate::knobs::Setting;
+use crate::nodes::{self, Shelf};
+use anyhow::{Result, anyhow};
+use homenode_config::{AddNode, Size};
+use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::Knobs;
+use homenode_core::scenario::Mempolicy;
+use homenode_core::topology::Machine;
+use homenode_report::{Caption, Report};
+use homenode_sim::Setup;
+use homenode_sim::replay::{Charge, Rounds};
+
+/// A recording, what its instructions cost, and the machine that it is replayed on.
+pub(crate) struct Recorded {
+    pub(crate) loaded: Loaded,
+    pub(crate) calibrated: Calibration,
+    pub(crate) target: Target,
+    pub(crate) version: KernelVersion,
+    shelves: Vec<Shelf>,
+}
+
+impl Recorded {
+    /// Calibrates a recording on a machine; then that machine is changed as asked.
+    ///
+    /// * `set` – knobs, by which the kernel keeps memory free.
+    pub(crate) fn new(
+        loaded: Loaded,
+        this: &Machine,
+        dram: Option<Dram>,
+        add: Option<AddNode>,
+        set: &[Setting],
+    ) -> Result<Self> {
+        let setup = setup(&[("numa_balancing".into(), "0".into())]);
+        let version = setup.version;
+        let calibrated = play::calibrate(this, &setup, &loaded, &nodes::shelves(this, version))?;
+        let half = add.is_some_and(|a| a.size == Size::Half);
+        let dram = dram.unwrap_or(if half { Dram::Half } else { Dram::All });
+        let mut knobs = Knobs::new(version);
+        for (name, value) in set {
+            knobs.set(name, value).map_err(|e| anyhow!("{e}"))?;
+        }
+        let target = target::build(this, calibrated.peak, dram, add, &knobs, setup.model.margin)?;
+        let shelves = nodes::shelves(&target.machine, version);
+        Ok(Self { loaded, calibrated, target, version, shelves })
+    }
+    /// What the program is charged, for so much virtual time or so many rounds.
+    pub(crate) fn charge(&self, rounds: Rounds, policy: Mempolicy) -> Charge {
+        let overlap = play::overlap(&self.target.machine);
+        Charge { as_per_insn: self.calibrated.as_per_insn, rounds, policy, overlap }
+    }
+    /// Its program's name.
+    pub(crate) fn name(&self) -> &str {
+        self.loaded.header.command.first().map_or("program", String::as_str)
+    }
+    /// The columns as they are on its machine.
+    pub(crate) fn columns(&self, columns: Vec<Contender>) -> Result<Vec<Contender>> {
+        columns.into_iter().map(|c| c.on(&self.target.machine)).collect()
+    }
+
+    /// Replays it in a column, with knobs that all columns have.
+    ///
+    /// * `told` – is given rounds and virtual time now and then.
+    pub(crate) fn play(
+        &self,
+        column: &Contender,
+        set: &[Setting],
+        rounds: Rounds,
+        told: &dyn Fn(u64, u64),
+    ) -> Result<Played> {
+        let setup = column.setup(&setup(&[]), set)?;
+        let charge = self.charge(rounds, column.mempolicy.clone());
+        let look = (self.calibrated.round / 16).max(1_000_000_000);
+        let (machine, loaded) = (&self.target.machine, &self.loaded);
+        play::play(machine, &setup, loaded, &charge, &self.shelves, column, look, told)
+            .map_err(|e| e.context(format!("column {}", column.name)))
+    }
+
+    /// The table of all columns and what is said of it, without a picture.
+    ///
+    /// * `notes` – all but the columns' own.
+    /// * `warnings` – beside those of calibrating and of the machine.
+    pub(crate) fn report(
+        &self,
+        columns: &[Contender],
+        played: &[Played],
+        choice: &Choice,
+        notes: Vec<String>,
+        warnings: Vec<String>,
+    ) -> Report {
+        let contenders: Vec<&Contender> = columns.iter().collect();
+        let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+        let runs: Vec<Vec<_>> = played.iter().map(|p| vec![&p.figures]).collect();
+        let (machine, version) = (&self.target.machine, self.version);
+        let table =
+            figures::table(&contenders, &names, &runs, &self.shelves, version, None, choice);
+        let known = self.calibrated.warnings.iter().chain(&self.target.warnings).cloned();
+        let caption = Caption {
+            wrong: self.loaded.wrong(),
+            machine: format!("{}: {}", machine.name, machine.about),
+            workload: self.loaded.workload(),
+            kernel: format!("Linux {version}'s rules; {}", crate::sim::KERNEL),
+            scales: Vec::new(),
+            loops: played.first().map_or(0, |p| p.rounds().len() as u64),
+            seeds: vec![1],
+            notes,
+            warnings: known.chain(warnings).collect(),
+        };
+        Report { caption, table, picture: Vec::new() }
+    }
+}
+
+/// One run with these knobs.
+pub(crate) fn setup(knobs: &[Setting]) -> Setup {
+    Setup { seed: 1, knobs: knobs.to_vec(), ..Setup::default() }
+}
