@@ -428,6 +428,7 @@ impl Knobs {
                 v if v < low || v > high => return Err(why(Errno::Einval)),
                 v => v as u32,
             },
+            // The handler knows no limits: a negative number lands in an unsigned.
             Handler::IntPlain => parse_sysctl_int(text).map_err(why)? as u32,
             Handler::DebugU32 => parse_u64_auto(text).map_err(why)? as u32,
             Handler::Bool => {
