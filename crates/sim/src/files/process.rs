@@ -5,7 +5,7 @@
 //!
 //! Source: specs/files.md#processes.
 
-use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::memory::BLOCK;
 use crate::page::{OnList, State, Word};
 use crate::simulation::Simulation;
 use crate::space::{Space, Vma};
@@ -37,7 +37,7 @@ struct Counts {
     active: u64,
     swapped: u64,
     /// Entries that map the page that most map.
-    mapmax: u64,
+    mapmax: u32,
     /// By place of a node.
     nodes: Vec<u64>,
 }
@@ -160,15 +160,11 @@ impl Simulation {
                 }
                 let item = memory.item_of(page);
                 let of = memory.word(item);
-                let mappers = match item & FRAME_ITEM {
-                    0 => 1,
-                    _ => memory.mappers(item ^ FRAME_ITEM).len() as u64,
-                };
                 c.pages += 1;
                 c.anon += u64::from(anon);
                 c.dirty += u64::from(anon || memory.is_dirty(item));
                 c.active += u64::from(of.on_list() == OnList::Active);
-                c.mapmax = c.mapmax.max(mappers);
+                c.mapmax = c.mapmax.max(memory.nr_mappers(item));
                 c.nodes[memory.node_of(of.zone())] += 1;
             }
         }

@@ -177,8 +177,7 @@ impl Kernel {
             ctx.clock += query;
             return (covered, Ordered::Absent);
         }
-        let shared = item & FRAME_ITEM != 0 && self.memory.mappers(item ^ FRAME_ITEM).len() > 1;
-        if shared || bound {
+        if self.memory.nr_mappers(item) > 1 || bound {
             ctx.clock += query;
             return (covered, Ordered::Forbidden);
         }

@@ -255,10 +255,7 @@ impl Kernel {
                 let verdict = if file && w & WRITE != 0 {
                     let item = self.memory.item_of(page as u32);
                     let node = self.memory.node_of(self.memory.word(item).zone());
-                    let mappers = match item & FRAME_ITEM {
-                        0 => 1,
-                        _ => self.memory.mappers(item ^ FRAME_ITEM).len() as u32,
-                    };
+                    let mappers = self.memory.nr_mappers(item);
                     let facts =
                         PteFacts { dirty_file: true, ..self.pte(node, mappers > 1, mappers) };
                     pte_eligible(&facts, &range)
@@ -355,8 +352,7 @@ impl Kernel {
             };
             (v.kind.writable, v.kind.shared, v.kind.file, v.kind.executable, policy)
         };
-        let mappers =
-            if item & FRAME_ITEM != 0 { self.memory.mappers(item ^ FRAME_ITEM).len() } else { 1 };
+        let mappers = self.memory.nr_mappers(item);
         self.count(ctx, Item::NumaHintFaults, 1);
         let mut flags = 0;
         if src == dst {
@@ -472,7 +468,7 @@ impl Kernel {
             flags |= if moved { FaultFlags::MIGRATED } else { FaultFlags::FAILED };
         }
         if !moved {
-            self.make_accessible(item, page);
+            self.make_accessible(page);
         }
         let now_on = if moved { dst } else { src };
         self.count_fault(
@@ -550,13 +546,9 @@ impl Kernel {
         true
     }
     /// The fault is over without a move: accessible again, and accessed.
-    fn make_accessible(&mut self, item: u32, page: u32) {
-        let range = if item & FRAME_ITEM == 0 && self.memory.pages_of(item) > 1 {
-            item as usize..(item + BLOCK) as usize
-        } else {
-            page as usize..page as usize + 1
-        };
-        for w in &mut self.memory.words[range] {
+    fn make_accessible(&mut self, page: u32) {
+        let entries = self.memory.entries(page);
+        for w in &mut self.memory.words[entries] {
             *w = Word(*w).with_state(PRESENT).0;
         }
     }

@@ -259,14 +259,7 @@ impl Kernel {
         self.kswapd[node].costs.note(file, nr_io, nr_rotated, lists, self.knobs.version);
     }
     fn executable(&self, item: u32) -> bool {
-        let page = if item & FRAME_ITEM == 0 {
-            item
-        } else {
-            match self.memory.mappers(item ^ FRAME_ITEM).first() {
-                Some(&p) => p,
-                None => return false,
-            }
-        };
+        let Some(page) = self.memory.first_mapper(item) else { return false };
         let Ok(at) = self.place(page) else { return false };
         self.space(at.space).vmas[at.vma].kind.executable
     }
