@@ -22,7 +22,6 @@
 
 use crate::content::{Content, Merged};
 use crate::kernel::hotplug::BlockState;
-use crate::kernel::merge::Looker;
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM, ZERO_FRAME};
 use crate::page::{OnList, State, Word};
@@ -351,7 +350,7 @@ fn contents(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
             found.push(format!("space {space} has {n} pages of zeroes, counted {counted}"));
         }
     }
-    found.extend(ksm.faults(&Looker(k)).into_iter().map(|f| format!("merging: {f}")));
+    found.extend(ksm.faults(k).into_iter().map(|f| format!("merging: {f}")));
 }
 
 /// Counts one page (or part of a huge one) in its zone, and an item on its list.

@@ -4,7 +4,7 @@
 //! It is apart from the rules on purpose and slow: it visits everything.
 
 use super::item::State;
-use super::memory::{Memory, Page, StableId, Vpn};
+use super::memory::{Page, PageFacts, StableId, Vpn};
 use super::stable::Place;
 use super::tree::{Links, NIL};
 use super::{Counters, Ksm};
@@ -42,18 +42,18 @@ impl Ksm {
     }
 
     /// Stable nodes whose page is gone.
-    pub fn stale_nodes<M: Memory>(&self, mem: &M) -> Vec<NodeSeen> {
+    pub fn stale_nodes(&self, pages: &dyn PageFacts) -> Vec<NodeSeen> {
         let mut nodes = self.nodes_seen();
-        nodes.retain(|n| !mem.keeps(n.page, n.node));
+        nodes.retain(|n| !pages.keeps(n.page, n.node));
         nodes
     }
 
     /// Stable nodes in the tree of another memory node than their page's,
     /// or in the trees of another `merge_across_nodes`.
-    pub fn misplaced_nodes<M: Memory>(&self, mem: &M) -> Vec<NodeSeen> {
+    pub fn misplaced_nodes(&self, pages: &dyn PageFacts) -> Vec<NodeSeen> {
         let mut nodes = self.nodes_seen();
         nodes.retain(|n| {
-            mem.keeps(n.page, n.node) && n.tree.is_some_and(|t| t != self.tree_of(mem, n.page))
+            pages.keeps(n.page, n.node) && n.tree.is_some_and(|t| t != self.tree_of(pages, n.page))
         });
         nodes
     }
@@ -61,15 +61,15 @@ impl Ksm {
     /// Neighbours in the unstable trees that are not in ascending order. Contents
     /// change under these trees, so there may be some; not in a pass during which
     /// nobody writes.
-    pub fn unstable_disorder<M: Memory>(&self, mem: &M) -> usize {
-        let page = |n: u32| mem.lookup(self.items.get(n).mm(), self.items.get(n).vpn());
+    pub fn unstable_disorder(&self, pages: &dyn PageFacts) -> usize {
+        let page = |n: u32| pages.lookup(self.items.get(n).mm(), self.items.get(n).vpn());
         let of_tree = |root: &super::Root| {
-            let pages: Vec<Option<Page>> = root.elements(&self.items).map(page).collect();
+            let there: Vec<Option<Page>> = root.elements(&self.items).map(page).collect();
             let is_wrong = |pair: &&[Option<Page>]| match pair {
-                [Some(a), Some(b)] => mem.compare(*a, *b) != Ordering::Less,
+                [Some(a), Some(b)] => pages.order(*a, *b) != Ordering::Less,
                 _ => true,
             };
-            pages.windows(2).filter(is_wrong).count()
+            there.windows(2).filter(is_wrong).count()
         };
         self.unstable.iter().map(of_tree).sum()
     }
@@ -81,9 +81,9 @@ impl Ksm {
     /// stale), shape and membership of the unstable ones (not their order:
     /// contents change under them), every node in one place and known to its
     /// page, lists of items, ascending addresses, all counters.
-    pub fn faults<M: Memory>(&self, mem: &M) -> Vec<String> {
+    pub fn faults(&self, pages: &dyn PageFacts) -> Vec<String> {
         let mut out = Vec::new();
-        let hung = self.check_stable(mem, &mut out);
+        let hung = self.check_stable(pages, &mut out);
         let (counted, merging) = self.check_items(&hung, &mut out);
         self.check_unstable(&mut out);
         let c = &self.counters;
@@ -105,7 +105,7 @@ impl Ksm {
     }
 
     /// Walks the stable trees; returns each node with its items.
-    fn check_stable<M: Memory>(&self, mem: &M, out: &mut Vec<String>) -> BTreeMap<u32, u32> {
+    fn check_stable(&self, pages: &dyn PageFacts, out: &mut Vec<String>) -> BTreeMap<u32, u32> {
         let s = &self.stable;
         let mut hung = BTreeMap::new();
         let (mut nr_chains, mut nr_dups) = (0, 0);
@@ -134,16 +134,16 @@ impl Ksm {
                     }
                     let page = s.get(n).page();
                     hung.insert(n, s.get(n).len());
-                    if !mem.keeps(page, StableId(n)) {
+                    if !pages.keeps(page, StableId(n)) {
                         continue;
                     }
-                    if own.is_some_and(|o| mem.compare(o, page) != Ordering::Equal) {
+                    if own.is_some_and(|o| pages.order(o, page) != Ordering::Equal) {
                         out.push(format!("chain {top} of tree {t} holds different contents"));
                     }
                     own = Some(page);
                 }
                 if let (Some(b), Some(o)) = (before, own) {
-                    if mem.compare(b, o) != Ordering::Less {
+                    if pages.order(b, o) != Ordering::Less {
                         out.push(format!("stable tree {t} is out of order at node {top}"));
                     }
                 }
