@@ -61,6 +61,22 @@ crate::named! {
     }
 }
 
+impl ZoneKind {
+    /// What `/proc/zoneinfo` calls it.
+    pub const fn in_kernel(self) -> &'static str {
+        match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+            Self::Movable => "Movable",
+        }
+    }
+    /// The kind that `/proc/zoneinfo` calls so; `None`: one that isn't modelled.
+    pub fn of_kernel(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.in_kernel() == name)
+    }
+}
+
 /// A zone of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
