@@ -28,7 +28,7 @@ use crate::ring::Probe;
 use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
-use homenode_core::costs::Cost;
+use homenode_core::costs::{Cost, Prices};
 use homenode_core::knobs::{Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
@@ -56,20 +56,6 @@ pub(crate) struct Ctx {
 pub(crate) enum Reclaimer {
     Kswapd,
     Direct,
-}
-
-/// What the kernel's own work takes, in picoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) minor_fault: u64,
-    pub(crate) hint_fault: u64,
-    pub(crate) page_copy: u64,
-    pub(crate) migrate_page: u64,
-    pub(crate) pte_scan: u64,
-    pub(crate) pte_mark: u64,
-    pub(crate) reclaim_page: u64,
-    pub(crate) swap_out: u64,
-    pub(crate) swap_in: u64,
 }
 
 /// Why an access can't be served.
@@ -103,7 +89,8 @@ pub(crate) struct Kernel {
     pub(crate) loads: Vec<Load>,
     /// Per place: the least time that its bandwidth allows for copying a page.
     copy_bound: Vec<u64>,
-    pub(crate) times: Times,
+    /// What its own work takes, among other things.
+    pub(crate) prices: Prices,
     pub(crate) kswapd: Vec<KswapdState>,
     /// Nodes whose kswapd was woken and does not run yet.
     pub(crate) woken: Vec<usize>,
@@ -187,18 +174,6 @@ impl Kernel {
                 })
             })
             .collect();
-        let time = |c: Cost| machine.costs.time(c).0;
-        let times = Times {
-            minor_fault: time(Cost::MinorFault),
-            hint_fault: time(Cost::HintFault),
-            page_copy: time(Cost::PageCopy),
-            migrate_page: time(Cost::MigratePage),
-            pte_scan: time(Cost::PteScan),
-            pte_mark: time(Cost::PteMark),
-            reclaim_page: time(Cost::ReclaimPage),
-            swap_out: time(Cost::SwapOut),
-            swap_in: time(Cost::SwapIn),
-        };
         let cpus = machine.cpus.last().map_or(0, |c| c.id.index() + 1);
         let mut cpu_node = vec![None; cpus];
         for c in &machine.cpus {
@@ -224,7 +199,7 @@ impl Kernel {
             stat: VmStat::new(nr_nodes),
             loads,
             copy_bound,
-            times,
+            prices: machine.costs.prices(),
             kswapd: vec![KswapdState::default(); nr_nodes],
             woken: Vec::new(),
             swap_free,

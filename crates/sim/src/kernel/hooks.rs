@@ -52,7 +52,8 @@ impl Kernel {
             let Some(head) = self.item_at(page) else { continue };
             if self.memory.pages_of(head) > 1 {
                 // Unmapped once, and then an entry for each base page is written.
-                ctx.clock += self.times.migrate_page + HUGE_PAGES * self.times.pte_mark;
+                ctx.clock +=
+                    self.prices[Cost::MigratePage] + HUGE_PAGES * self.prices[Cost::PteMark];
                 self.split(head);
             }
         }

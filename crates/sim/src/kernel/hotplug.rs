@@ -19,7 +19,7 @@
 
 use super::alloc::Mark;
 use super::migrate::Entries;
-use super::{Ctx, Kernel, marks};
+use super::{Cost, Ctx, Kernel, marks};
 use crate::memory::{BLOCK, Memory};
 use crate::vmstat::Item;
 use homenode_core::knobs::Errno;
@@ -200,7 +200,7 @@ impl Kernel {
         let mut left = self.memory.items_in(b.zone, below, inside);
         left.reverse();
         // Looking at each page of the block once.
-        ctx.clock += b.pages * self.times.pte_scan;
+        ctx.clock += b.pages * self.prices[Cost::PteScan];
         self.hotplug.going = Some(Going { block, left, again: Vec::new(), moved: 0, fruitless: 0 });
         Ok(())
     }
@@ -245,7 +245,7 @@ impl Kernel {
             }
             going.left.append(&mut going.again);
             going.left.reverse();
-            ctx.clock += b.pages * self.times.pte_scan;
+            ctx.clock += b.pages * self.prices[Cost::PteScan];
         }
         self.hotplug.going = Some(going);
         None
@@ -260,7 +260,7 @@ impl Kernel {
         let src = self.memory.node_of(b.zone);
         if self.move_fails() {
             self.stat.add(src, Item::PgmigrateFail, n);
-            ctx.clock += self.times.migrate_page;
+            ctx.clock += self.prices[Cost::MigratePage];
             going.again.push(item);
             return;
         }
@@ -272,7 +272,7 @@ impl Kernel {
                 return;
             }
             self.stat.add(src, Item::PgmigrateFail, n);
-            ctx.clock += self.times.migrate_page;
+            ctx.clock += self.prices[Cost::MigratePage];
             // The round is over: the next page would find no room either.
             going.again.push(item);
             going.again.extend(going.left.drain(..).rev());
@@ -363,7 +363,7 @@ impl Kernel {
         zone.managed += b.pages;
         zone.free += b.pages;
         self.hotplug.blocks[block].state = BlockState::Online;
-        ctx.clock += b.pages * self.times.pte_scan;
+        ctx.clock += b.pages * self.prices[Cost::PteScan];
         self.resized(machine, b.zone);
         Ok(())
     }

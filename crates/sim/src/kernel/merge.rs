@@ -39,18 +39,6 @@ const NO_MM: u32 = u32::MAX;
 /// Lines of a page.
 const LINES: u64 = PAGE_SIZE / crate::load::LINE;
 
-/// What merging takes, in picoseconds.
-#[derive(Clone, Copy, Debug)]
-struct MergeTimes {
-    visit: u64,
-    checksum: u64,
-    compare: u64,
-    merge: u64,
-    zero: u64,
-    /// Lines under way when a page is read in order, in thousandths.
-    stream: u64,
-}
-
 /// What wakes ksmd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wakes {
@@ -68,7 +56,6 @@ pub(crate) struct Merging {
     mms: Vec<usize>,
     /// Images by the order of their first appearance.
     images: Vec<String>,
-    times: MergeTimes,
     pub(crate) wakes: Wakes,
     /// Pages left of ksmd's batch; `None` between two.
     pub(crate) batch: Option<u32>,
@@ -83,34 +70,16 @@ pub(crate) struct Merging {
 impl Merging {
     pub(super) fn new(machine: &Machine, version: KernelVersion) -> Self {
         let nodes = machine.nodes.iter().map(|n| n.id.index() + 1).max().unwrap_or(1);
-        let time = |c: Cost| machine.costs.time(c).0;
-        let times = MergeTimes {
-            visit: time(Cost::KsmVisit),
-            checksum: time(Cost::KsmChecksum),
-            compare: time(Cost::KsmCompare),
-            merge: time(Cost::KsmMerge),
-            zero: time(Cost::KsmZero),
-            stream: machine.costs.get(Cost::StreamParallelism).max(1000),
-        };
         Self {
             ksm: Some(Box::new(Ksm::new(version, nodes))),
             mms: Vec::new(),
             images: Vec::new(),
-            times,
             wakes: Wakes::default(),
             batch: None,
             read: 0,
             lines: 0,
             trouble: None,
         }
-    }
-}
-
-impl Merging {
-    /// What a batch of no pages takes.
-    pub(crate) fn empty_batch(&self) -> u64 {
-        // Not nothing: with no sleep either, time would stand still.
-        self.times.visit.max(1000)
     }
 }
 
@@ -377,7 +346,7 @@ impl Kernel {
     /// * `latency` – of one access from ksmd's CPU, by kind.
     pub(crate) fn ksmd_step(&mut self, ctx: &mut Ctx, latency: &CostTable, ran: u64) -> Step {
         let now = Self::ksm_now(ctx.clock, ran);
-        let visit = self.merging.times.visit;
+        let visit = self.prices[Cost::KsmVisit];
         self.with_ksm(ctx, latency, |ksm, mem| {
             let visits = |ksm: &Ksm| ksm.counters().pages_scanned + ksm.counters().pages_skipped;
             let before = visits(ksm);
@@ -521,9 +490,9 @@ impl Merger<'_> {
         sum.set(sum.get() + lines);
         self.latency[zone * 2]
     }
-    /// Whole pages are read in order, with many lines under way.
+    /// Whole pages are read in order, with many lines under way, told in thousandths.
     fn stream(&self, page: Page) -> u64 {
-        self.read(page, LINES) * LINES * 1000 / self.k.merging.times.stream
+        self.read(page, LINES) * LINES * 1000 / self.k.prices[Cost::StreamParallelism].max(1000)
     }
     fn took(&self, time: u64) {
         self.looks.set(self.looks.get() + time);
@@ -564,11 +533,11 @@ impl Memory for Merger<'_> {
         } else {
             self.read(a, 1).max(self.read(b, 1))
         };
-        self.took(self.k.merging.times.compare + reads);
+        self.took(self.k.prices[Cost::KsmCompare] + reads);
         self.k.order(a, b)
     }
     fn checksum(&self, page: Page) -> u32 {
-        self.took(self.k.merging.times.checksum.max(self.stream(page)));
+        self.took(self.k.prices[Cost::KsmChecksum].max(self.stream(page)));
         self.k.merge_content(page).checksum()
     }
     fn zero_checksum(&self) -> u32 {
@@ -597,7 +566,7 @@ impl Memory for Merger<'_> {
         if let Some(c) = &mut self.k.memory.contents {
             c.set_merged(frame, Merged::Frozen);
         }
-        self.ctx.clock += self.k.merging.times.merge;
+        self.ctx.clock += self.k.prices[Cost::KsmMerge];
         Ok(Page(u64::from(frame | FRAME_ITEM)))
     }
     fn set_stable(&mut self, page: Page, node: Option<StableId>) {
@@ -616,7 +585,7 @@ impl Memory for Merger<'_> {
         self.k.memory.map_frame(frame, entry, PRESENT, false);
         let w = Word(self.k.memory.words[entry as usize]);
         self.k.memory.words[entry as usize] = w.with_young(true).0;
-        self.ctx.clock += self.k.merging.times.merge;
+        self.ctx.clock += self.k.prices[Cost::KsmMerge];
         Ok(())
     }
     fn map_zero(&mut self, mm: MmId, vpn: Vpn, page: Page) -> Result<(), Refusal> {
@@ -629,7 +598,7 @@ impl Memory for Merger<'_> {
         self.k.memory.map_zero(entry);
         let space = self.k.mm_space(mm).ok_or(Refusal::Gone)?;
         self.k.space_mut(space).rss -= 1;
-        self.ctx.clock += self.k.merging.times.zero;
+        self.ctx.clock += self.k.prices[Cost::KsmZero];
         Ok(())
     }
     fn break_cow(&mut self, mm: MmId, vpn: Vpn) -> Result<(), BreakError> {

@@ -1,7 +1,7 @@
 //! Moving a page: what it takes, what it costs, why it can fail.
 
 use super::alloc::Mark;
-use super::{Ctx, Kernel};
+use super::{Cost, Ctx, Kernel};
 use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{OnList, SHARED, Word};
@@ -86,7 +86,7 @@ impl Kernel {
         self.moved[src][dst] += n;
         // A huge page is unmapped and remapped once, but copied whole.
         let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
-        ctx.clock += self.times.migrate_page + copy * n;
+        ctx.clock += self.prices[Cost::MigratePage] + copy * n;
         if let Some(watch) = &mut self.watch {
             if src == dst {
                 watch.moved_within(src, n);
@@ -103,7 +103,7 @@ impl Kernel {
     /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,
     /// or what the slower end's bandwidth allows if that is longer.
     fn copy_time(&self, src: usize, dst: usize) -> u64 {
-        self.times.page_copy.max(self.copy_bound[src]).max(self.copy_bound[dst])
+        self.prices[Cost::PageCopy].max(self.copy_bound[src]).max(self.copy_bound[dst])
     }
     /// Gives pages back without counting a free: the page lives on elsewhere.
     pub(super) fn give_quietly(&mut self, zone: usize, n: u64) {

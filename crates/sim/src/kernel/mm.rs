@@ -1,6 +1,6 @@
 //! Mappings: made, given back, copied by fork.
 
-use super::{Ctx, Kernel};
+use super::{Cost, Ctx, Kernel};
 use crate::memory::{BLOCK, MemoryError};
 use crate::page::{PRESENT, State, Word};
 use crate::space::{Kind, Space, Vma};
@@ -135,7 +135,7 @@ impl Kernel {
         self.memory.blocks[(head / BLOCK) as usize].huge = false;
         self.space_mut(space).rss -= HUGE_PAGES;
         self.give(zone, HUGE_PAGES);
-        ctx.clock += self.times.pte_scan;
+        ctx.clock += self.prices[Cost::PteScan];
     }
     /// Clears one entry and frees its page if that was the last mapping.
     fn free_entry(&mut self, ctx: &mut Ctx, space: usize, page: u32) {
@@ -153,7 +153,7 @@ impl Kernel {
                     self.memory.words[page as usize] = 0;
                     let mm = self.space(space).mm;
                     self.zero_pages_changed(mm, -1);
-                    ctx.clock += self.times.pte_scan;
+                    ctx.clock += self.prices[Cost::PteScan];
                     return;
                 }
                 self.space_mut(space).rss -= 1;
@@ -175,7 +175,7 @@ impl Kernel {
             }
         }
         // Clearing an entry is a share of a scan's look at it.
-        ctx.clock += self.times.pte_scan;
+        ctx.clock += self.prices[Cost::PteScan];
     }
 
     /// The policy of a range becomes `policy`, as by `mbind` without moving.
@@ -274,14 +274,14 @@ impl Kernel {
                     if !file {
                         self.hold_slot_again();
                     }
-                    ctx.clock += self.times.pte_scan;
+                    ctx.clock += self.prices[Cost::PteScan];
                     continue;
                 }
                 if self.memory.is_zero_page(w) {
                     let to = self.space(child).place(vpn, file).expect("reserved above");
                     self.memory.map_zero(to);
                     zeroes += 1;
-                    ctx.clock += self.times.pte_scan;
+                    ctx.clock += self.prices[Cost::PteScan];
                     continue;
                 }
                 if self.memory.blocks[(from / BLOCK) as usize].huge {
@@ -295,7 +295,7 @@ impl Kernel {
                 let to = self.space(child).place(vpn, file).expect("reserved above");
                 self.memory.map_frame(frame, to, PRESENT, write);
                 self.space_mut(child).rss += 1;
-                ctx.clock += self.times.pte_scan;
+                ctx.clock += self.prices[Cost::PteScan];
             }
         }
         let merge_any = self.space(parent).merge_any;
@@ -346,7 +346,7 @@ impl Kernel {
                     continue;
                 };
                 self.move_entry(a, b);
-                ctx.clock += self.times.pte_scan;
+                ctx.clock += self.prices[Cost::PteScan];
             }
             left.push((from, from + len, file));
         }

@@ -1,7 +1,7 @@
 //! NUMA balancing in the simulated kernel: ticks, scans, hint faults.
 
 use super::migrate::Entries;
-use super::{Ctx, Fatal, Kernel};
+use super::{Cost, Ctx, Fatal, Kernel};
 use crate::memory::{BLOCK, FRAME_ITEM, Memory};
 use crate::page::{OnList, PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::ring::FaultSeen;
@@ -286,7 +286,8 @@ impl Kernel {
                 }
             }
         }
-        ctx.clock += looked * self.times.pte_scan + (small + huge) * self.times.pte_mark;
+        ctx.clock +=
+            looked * self.prices[Cost::PteScan] + (small + huge) * self.prices[Cost::PteMark];
         let updates = small + huge * HUGE_PAGES;
         self.count(ctx, Item::NumaPteUpdates, updates);
         self.count(ctx, Item::NumaHugePteUpdates, huge);
@@ -320,7 +321,7 @@ impl Kernel {
     /// An access to an entry that the scan has made inaccessible: specs/numa.md#hint-fault.
     pub(super) fn hint_fault(&mut self, ctx: &mut Ctx, page: u32) -> Result<(), Fatal> {
         let at = self.place(page)?;
-        ctx.clock += self.times.hint_fault;
+        ctx.clock += self.prices[Cost::HintFault];
         self.count(ctx, Item::Pgfault, 1);
         let now = Self::jiffies(ctx.clock);
         let now_ms = Self::ms(ctx.clock);

@@ -5,7 +5,7 @@ use super::alloc::Mark;
 use super::hooks::page_at;
 use super::migrate::Entries;
 use super::numa::zones_of;
-use super::{Ctx, Kernel, Reclaimer};
+use super::{Cost, Ctx, Kernel, Reclaimer};
 use crate::lists::{Listed, Lru};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{SWAPPED, Word};
@@ -92,7 +92,7 @@ impl Kernel {
                     return self.kswapd_sleep(node);
                 }
                 // Looking at the node and its lists is not free.
-                ctx.clock += self.times.reclaim_page;
+                ctx.clock += self.prices[Cost::ReclaimPage];
                 if self.facts(node).ages_anon() {
                     self.shrink_active(ctx, node, Lru::ActiveAnon, SWAP_CLUSTER_MAX);
                 }
@@ -238,7 +238,7 @@ impl Kernel {
             let Some((item, referenced)) = self.memory.pop_tail(node, lru) else { break };
             let n = self.memory.pages_of(item);
             looked += n;
-            ctx.clock += self.times.reclaim_page;
+            ctx.clock += self.prices[Cost::ReclaimPage];
             self.stat.add(node, Item::Pgrefill, n);
             let accessed = self.memory.test_and_clear_young(item);
             let stays = stays_active(accessed, lru.file() && self.executable(item));
@@ -283,7 +283,7 @@ impl Kernel {
             let Some((item, referenced)) = self.memory.pop_tail(node, lru) else { break };
             let n = self.memory.pages_of(item);
             done.scanned += n;
-            ctx.clock += self.times.reclaim_page;
+            ctx.clock += self.prices[Cost::ReclaimPage];
             let accessed = self.memory.test_and_clear_young(item);
             let active = Lru::of(lru.file(), true);
             let page = InactivePage {
@@ -438,7 +438,7 @@ impl Kernel {
         if !file {
             self.stat.add(node, Item::Pswpout, 1);
         }
-        ctx.clock += written * self.times.swap_out;
+        ctx.clock += written * self.prices[Cost::SwapOut];
         Some(written)
     }
     /// An entry's page is on the device now.
