@@ -33,7 +33,7 @@ use homenode_core::knobs::{Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
-use homenode_core::tiering::tiers::{Firmware, Tiers, allocator_order};
+use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
 use homenode_core::topology::{Machine, Medium, Zone};
 use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
@@ -49,6 +49,13 @@ pub(crate) struct Ctx {
     /// The CPU's number.
     pub(crate) cpu: u32,
     pub(crate) clock: u64,
+}
+
+impl Ctx {
+    /// Of nobody's task, at the first place.
+    pub(crate) const fn nobody(clock: u64) -> Self {
+        Self { task: usize::MAX, node: 0, cpu: 0, clock }
+    }
 }
 
 /// Who reclaims.
@@ -130,18 +137,9 @@ impl Kernel {
     ) -> Result<Self, MemoryError> {
         let memory = Memory::new(machine, pages)?;
         let n = machine.nodes.len();
-        let place = |id: NodeId| machine.position(id).expect("a checked machine");
         // An expander that firmware says nothing about comes by a driver; what is
         // measured or published here stands for the firmware's table.
         let tiers = Tiers::new(machine, Firmware::Hmat, knobs.version);
-        let places = |list: Vec<NodeId>| list.into_iter().map(place).collect::<Vec<usize>>();
-        let with_memory: Vec<NodeId> =
-            machine.nodes.iter().filter(|x| x.managed().0 > 0).map(|x| x.id).collect();
-        let ids = || machine.nodes.iter().map(|x| x.id);
-        let fallback = ids().map(|id| places(allocator_order(machine, id, &with_memory))).collect();
-        let top: Vec<bool> = ids().map(|id| tiers.is_top(id)).collect();
-        let demote_to = ids().map(|id| places(tiers.demotion_targets(machine, id))).collect();
-        let demote_any = ids().map(|id| places(tiers.demotion_fallback(machine, id))).collect();
         let near = |p: usize| {
             machine
                 .links
@@ -183,24 +181,23 @@ impl Kernel {
             Swap::None => 0,
             Swap::Device(pages) => pages.0,
         };
-        let nr_nodes = n;
         let marks = marks(&memory, &knobs, &model);
         let hotplug = hotplug::Hotplug::new(machine, &memory, &tiers);
-        Ok(Self {
+        let mut kernel = Self {
             memory,
             spaces: Vec::new(),
             tiers,
             marks,
-            fallback,
-            top,
-            demote_to,
-            demote_any,
-            promote: vec![PromoteNode::default(); nr_nodes],
-            stat: VmStat::new(nr_nodes),
+            fallback: vec![Vec::new(); n],
+            top: vec![false; n],
+            demote_to: vec![Vec::new(); n],
+            demote_any: vec![Vec::new(); n],
+            promote: vec![PromoteNode::default(); n],
+            stat: VmStat::new(n),
             loads,
             copy_bound,
             prices: machine.costs.prices(),
-            kswapd: vec![KswapdState::default(); nr_nodes],
+            kswapd: vec![KswapdState::default(); n],
             woken: Vec::new(),
             swap_free,
             swap_shared: 0,
@@ -208,18 +205,20 @@ impl Kernel {
             groups: BTreeMap::new(),
             running: vec![None; cpus],
             cpu_node,
-            moved: vec![vec![0; nr_nodes]; nr_nodes],
+            moved: vec![vec![0; n]; n],
             fail_moves: 0,
             faults: Stream::new(seed, "faults"),
             hotplug,
             watch: None,
             probe: None,
-            seed_limit: vec![Default::default(); nr_nodes],
+            seed_limit: vec![Default::default(); n],
             merging: merge::Merging::new(machine, knobs.version),
             knobs,
             inside: hooks::Inside::new(model.admission.hooks()),
             model,
-        })
+        };
+        kernel.order_nodes(machine);
+        Ok(kernel)
     }
 
     /// The place of a node by its number.

@@ -405,20 +405,25 @@ impl Kernel {
         let distances =
             after.iter().filter_map(|id| Some((*id, *known.get(id)?))).collect::<BTreeMap<_, _>>();
         self.tiers = Tiers::from_distances(machine, distances, self.knobs.version);
-        let places = |list: Vec<NodeId>| -> Vec<usize> {
-            list.iter().filter_map(|id| machine.position(*id)).collect()
-        };
-        for (p, node) in machine.nodes.iter().enumerate() {
-            self.fallback[p] = places(allocator_order(machine, node.id, after));
-            self.top[p] = self.tiers.is_top(node.id);
-            self.demote_to[p] = places(self.tiers.demotion_targets(machine, node.id));
-            self.demote_any[p] = places(self.tiers.demotion_fallback(machine, node.id));
-        }
+        self.order_nodes(machine);
         self.hotplug.learn(&self.demote_any, &self.top);
         // Who has no memory has nothing to be woken for.
         self.woken.retain(|&n| n != place);
         for task in &mut self.numa {
             task.policy = rebind(&task.policy, before, after);
+        }
+    }
+    /// Where each node's allocations and demotions go, by what memory there is.
+    pub(super) fn order_nodes(&mut self, machine: &Machine) {
+        let with_memory = self.with_memory();
+        let places = |list: Vec<NodeId>| -> Vec<usize> {
+            list.iter().filter_map(|id| machine.position(*id)).collect()
+        };
+        for (p, node) in machine.nodes.iter().enumerate() {
+            self.fallback[p] = places(allocator_order(machine, node.id, &with_memory));
+            self.top[p] = self.tiers.is_top(node.id);
+            self.demote_to[p] = places(self.tiers.demotion_targets(machine, node.id));
+            self.demote_any[p] = places(self.tiers.demotion_fallback(machine, node.id));
         }
     }
 }
