@@ -25,7 +25,6 @@ use crate::vmstat::Item;
 use homenode_core::knobs::Errno;
 use homenode_core::numa::rebind::{rebind, settable};
 use homenode_core::scenario::Mempolicy;
-use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
 use homenode_core::tiering::tiers::{Tiers, allocator_order};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Bytes, HUGE_PAGES, NodeId, Pages};
@@ -286,8 +285,7 @@ impl Kernel {
         let dst = self.memory.node_of(zone);
         let at = self.isolated(item);
         let w = self.memory.word(item);
-        let crosses = self.knobs.numa_balancing.tiering() && self.top[src] != self.top[dst];
-        let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
+        let stamp = self.stamp_on(src, dst, w.stamp());
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         going.moved += n;
         self.hotplug.moved += n;
@@ -314,16 +312,10 @@ impl Kernel {
         for &node in &order {
             self.wake_kswapd(node);
         }
-        let min = |k: &mut Self| order.iter().find_map(|&p| k.take_quietly(p, n, Mark::Min));
-        let mut zone = min(self);
+        let mut zone = order.iter().find_map(|&p| self.take_quietly(p, n, Mark::Min));
         if zone.is_none() && n < HUGE_PAGES {
             self.stat.add(ctx.node, Item::Allocstall, 1);
-            let mut fruitless = 0;
-            while zone.is_none() && fruitless <= MAX_RECLAIM_RETRIES {
-                let got = self.direct_reclaim(ctx, &order);
-                fruitless = if got == 0 { fruitless + 1 } else { 0 };
-                zone = min(self);
-            }
+            zone = self.take_after_reclaim(ctx, n, &order);
         }
         zone
     }

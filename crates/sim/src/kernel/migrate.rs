@@ -95,6 +95,15 @@ impl Kernel {
             }
         }
     }
+    /// Whether a page changes tier on its way between two nodes, where tiers count.
+    pub(super) fn crosses(&self, from: usize, to: usize) -> bool {
+        self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to]
+    }
+    /// A page's stamp on another node: one that changes tier forgets who used it
+    /// (specs/tiering.md#access-time).
+    pub(super) fn stamp_on(&self, from: usize, to: usize, stamp: u32) -> u32 {
+        if self.crosses(from, to) { crate::page::STAMP_UNSET } else { stamp }
+    }
     /// Takes an item off its list; where it stood, and where it will stand on its new node.
     pub(super) fn isolated(&mut self, item: u32) -> Listed {
         let file = self.memory.is_file(item);
@@ -193,9 +202,7 @@ impl Kernel {
             return (covered, Ordered::NoRoom);
         };
         let at = self.isolated(item);
-        // A page that changes tier forgets who used it (specs/tiering.md#access-time).
-        let crosses = self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to];
-        let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
+        let stamp = self.stamp_on(from, to, w.stamp());
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         (covered, Ordered::Moved)
     }

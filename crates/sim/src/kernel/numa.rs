@@ -73,48 +73,30 @@ impl Kernel {
     /// further thread, the `users`-th of the space. The first comes by fork and
     /// exec of a launcher with a space of its own.
     pub(crate) fn numa_born(&mut self, id: usize, of: Option<usize>, users: u32, now: u64) {
-        let jiffies = Self::jiffies(now);
-        let delay = self.knobs.scan_delay_ms;
-        let slow = self.model.slow_start;
-        match of {
-            None => {
-                // exec gives a new space; today its gate is unset (specs/numa.md#fork).
-                let mut launcher = MmScan::new();
-                let parent = TaskScan::default();
-                self.numa[id].scan =
-                    fork(Birth::Fork, &parent, &mut launcher, 1, 0, slow, delay, jiffies);
-                let space = self.numa[id].space;
-                self.spaces[space].as_mut().expect("just made").scan =
-                    MmScan::at_exec(slow, jiffies);
-            }
-            Some(first) => {
-                let space = self.numa[id].space;
-                let limits = self.limits(first);
-                let parent = self.numa[first].scan;
-                let mm = &mut self.spaces[space].as_mut().expect("just made").scan;
-                let users = users.saturating_sub(1).max(1);
-                self.numa[id].scan =
-                    fork(Birth::SharedMm, &parent, mm, users, limits.max_ms, slow, delay, jiffies);
-            }
-        }
+        let Some(first) = of else {
+            // exec gives a new space; today its gate is unset (specs/numa.md#fork).
+            let (launcher, parent) = (&mut MmScan::new(), &TaskScan::default());
+            let (slow, delay) = (self.model.slow_start, self.knobs.scan_delay_ms);
+            let jiffies = Self::jiffies(now);
+            self.numa[id].scan = fork(Birth::Fork, parent, launcher, 1, 0, slow, delay, jiffies);
+            let space = self.numa[id].space;
+            self.space_mut(space).scan = MmScan::at_exec(slow, jiffies);
+            return;
+        };
+        let users = users.saturating_sub(1).max(1);
+        self.numa[id].scan = self.forked(Birth::SharedMm, first, users, now);
     }
     /// The child's state, from the parent's space as it is before the copy.
     pub(crate) fn numa_fork(&mut self, parent: usize, now: u64) -> TaskScan {
-        let space = self.numa[parent].space;
-        let limits = self.limits(parent);
-        let scan = self.numa[parent].scan;
-        let s = self.spaces[space].as_mut().expect("a task's space lives");
-        let users = s.users;
-        fork(
-            Birth::Fork,
-            &scan,
-            &mut s.scan,
-            users,
-            limits.max_ms,
-            self.model.slow_start,
-            self.knobs.scan_delay_ms,
-            Self::jiffies(now),
-        )
+        let users = self.space(self.numa[parent].space).users;
+        self.forked(Birth::Fork, parent, users, now)
+    }
+    fn forked(&mut self, birth: Birth, parent: usize, users: u32, now: u64) -> TaskScan {
+        let max_ms = self.limits(parent).max_ms;
+        let (slow, delay) = (self.model.slow_start, self.knobs.scan_delay_ms);
+        let TaskNuma { scan, space, .. } = self.numa[parent];
+        let mm = &mut self.space_mut(space).scan;
+        fork(birth, &scan, mm, users, max_ms, slow, delay, Self::jiffies(now))
     }
     /// A thread joins a space that runs already.
     pub(crate) fn numa_thread(&mut self, id: usize, of: usize, now: u64) {
@@ -529,9 +511,8 @@ impl Kernel {
         }
         self.memory.zones[zone].free -= n;
         let w = self.memory.word(item);
-        let crosses = self.knobs.numa_balancing.tiering()
-            && self.top[self.memory.node_of(w.zone())] != self.top[dst];
-        let stamp = if crosses { crate::page::STAMP_UNSET } else { stamp };
+        let src = self.memory.node_of(w.zone());
+        let (crosses, stamp) = (self.crosses(src, dst), self.stamp_on(src, dst, stamp));
         if let Some(watch) = self.watch.as_mut().filter(|_| promotion) {
             let free = self.memory.zones[zone].free;
             let high = self.marks[zone].high.0 + self.marks[zone].reserve.0;
