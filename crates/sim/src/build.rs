@@ -112,9 +112,7 @@ impl Simulation {
         if contents {
             s.start_ksmd();
         }
-        if setup.without_balancing {
-            s.set_without_balancing();
-        }
+        s.without_balancing = setup.without_balancing;
         Ok(s)
     }
 

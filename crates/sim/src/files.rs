@@ -303,7 +303,7 @@ impl Simulation {
         match file {
             File::Knob(knob) => self.knob_text(knob),
             File::Vmstat => self.vmstat_text(),
-            File::Zoneinfo => self.zoneinfo_text(),
+            File::Zoneinfo => self.zoneinfo_text().unwrap_or_default(),
             File::Node(place, view) => self.node_text(place, view),
             File::Nodes(set) => self.set_text(set),
             File::Tier(place) => {
@@ -312,8 +312,8 @@ impl Simulation {
             }
             File::Block(block, view) => self.block_text(block, view),
             File::BlockSize => self.block_size_text(),
-            File::NumaMaps(id) => self.numa_maps_text(id),
-            File::Status(id) => self.status_text(id),
+            File::NumaMaps(id) => self.numa_maps_text(id).unwrap_or_default(),
+            File::Status(id) => self.status_text(id).unwrap_or_default(),
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
         }

@@ -215,7 +215,7 @@ impl Simulation {
         self.timeline.clear(task.timer);
         self.tasks.bury(id);
         self.programs[id] = None;
-        self.kernel.numa_exit(id);
+        self.kernel.leave_group(id);
         let users = &mut self.kernel.space_mut(space).users;
         *users -= 1;
         let last = *users == 0;

@@ -172,9 +172,6 @@ impl Simulation {
             self.planned.push(Outcome::planned(action.clone()));
         }
     }
-    pub(crate) fn set_without_balancing(&mut self) {
-        self.without_balancing = true;
-    }
 
     /// The context of a task at its clock.
     pub(crate) fn ctx(&self, id: usize) -> Ctx {

@@ -12,7 +12,7 @@ use homenode_core::tiering::tiers::list_format;
 use homenode_core::tiering::watermarks::MarkKnobs;
 use homenode_core::topology::{Node, Zone, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId, PAGE_SIZE};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 homenode_core::named! {
     /// A file in a node's folder.
@@ -52,13 +52,8 @@ impl Simulation {
     }
 
     /// Source: specs/files.md#zoneinfo.
-    pub(super) fn zoneinfo_text(&self) -> String {
+    pub(super) fn zoneinfo_text(&self) -> Result<String, fmt::Error> {
         let mut out = String::new();
-        let _ = self.push_zoneinfo(&mut out);
-        out
-    }
-
-    fn push_zoneinfo(&self, out: &mut String) -> std::fmt::Result {
         let k = &self.kernel;
         let version = k.knobs.version;
         let knobs = self.mark_knobs();
@@ -105,7 +100,7 @@ impl Simulation {
                 writeln!(out, "      {:<12} {}", "nr_free_pages", state.free)?;
             }
         }
-        Ok(())
+        Ok(out)
     }
 
     /// Source: specs/files.md#nodes.

@@ -262,9 +262,10 @@ impl Kernel {
                 if w.state() == State::None {
                     continue;
                 }
+                let to = self.space(child).place(vpn, file).expect("reserved above");
+                ctx.clock += self.prices[Cost::PteScan];
                 if w.state() == State::Swapped {
                     // The entry is copied; each side reads a page of its own later.
-                    let to = self.space(child).place(vpn, file).expect("reserved above");
                     self.memory.words[to as usize] = w.0;
                     if let Some(c) = self.memory.contents.as_mut().filter(|_| !file) {
                         // Both sides will read the same.
@@ -274,14 +275,11 @@ impl Kernel {
                     if !file {
                         self.hold_slot_again();
                     }
-                    ctx.clock += self.prices[Cost::PteScan];
                     continue;
                 }
                 if self.memory.is_zero_page(w) {
-                    let to = self.space(child).place(vpn, file).expect("reserved above");
                     self.memory.map_zero(to);
                     zeroes += 1;
-                    ctx.clock += self.prices[Cost::PteScan];
                     continue;
                 }
                 if self.memory.blocks[(from / BLOCK) as usize].huge {
@@ -292,10 +290,8 @@ impl Kernel {
                 let entry = Word(self.memory.words[from as usize]);
                 let write = keeps_write && entry.writable();
                 self.memory.words[from as usize] = entry.with_write(write).0;
-                let to = self.space(child).place(vpn, file).expect("reserved above");
                 self.memory.map_frame(frame, to, PRESENT, write);
                 self.space_mut(child).rss += 1;
-                ctx.clock += self.prices[Cost::PteScan];
             }
         }
         let merge_any = self.space(parent).merge_any;

@@ -109,10 +109,7 @@ impl Kernel {
         self.leave_group(id);
         self.numa[id].faults.exec();
     }
-    pub(crate) fn numa_exit(&mut self, id: usize) {
-        self.leave_group(id);
-    }
-    fn leave_group(&mut self, id: usize) {
+    pub(crate) fn leave_group(&mut self, id: usize) {
         let Some(key) = self.numa[id].group.take() else { return };
         let g = self.groups.get_mut(&key).expect("a group lives while it has members");
         g.remove(&self.numa[id].faults);

@@ -80,10 +80,6 @@ impl Kernel {
         k.round = Round::default();
         k.pass = None;
     }
-    /// The nap is over: on with it if the node is out of balance again.
-    pub(crate) fn kswapd_recheck(&mut self, node: usize) {
-        self.wake_kswapd(node);
-    }
     /// Runs a node's kswapd until its clock reaches `end`; true once it goes to sleep.
     pub(crate) fn kswapd_run(&mut self, ctx: &mut Ctx, node: usize, end: u64) -> bool {
         while ctx.clock < end {
@@ -359,13 +355,10 @@ impl Kernel {
             }
             self.wake_kswapd(to);
         }
-        for i in 0..self.demote_any[node].len() {
-            if target.is_some() {
-                break;
-            }
-            let to = self.demote_any[node][i];
-            target = self.take_quietly(to, n, Mark::Min);
-        }
+        let target = target.or_else(|| {
+            let mut any = 0..self.demote_any[node].len();
+            any.find_map(|i| self.take_quietly(self.demote_any[node][i], n, Mark::Min))
+        });
         let Some(zone) = target else {
             self.stat.add(node, Item::PgmigrateFail, n);
             // A huge page is split and its parts are tried; a base page ends the batch.

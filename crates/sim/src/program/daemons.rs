@@ -27,7 +27,8 @@ impl Program for Kswapd {
         }
     }
     fn timer(&mut self, sim: &mut Simulation, _id: usize) {
-        sim.kernel.kswapd_recheck(self.0);
+        // The nap is over: on with it if the node is out of balance again.
+        sim.kernel.wake_kswapd(self.0);
     }
 }
 
