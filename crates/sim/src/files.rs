@@ -126,16 +126,13 @@ impl Simulation {
     /// Source: specs/files.md#rights.
     pub fn read_file_as(&self, path: &str, who: Rights) -> Result<String, FileError> {
         let file = self.open(path, who)?;
+        let refused = |why: &str| Err(FileError::new(path, Errno::Eacces, why));
         // Where the memory of a process lies is for its owner, which is root here.
         if matches!(file, File::NumaMaps(_)) && who == Rights::Nobody {
-            return Err(FileError::new(path, Errno::Eacces, "the process is another user's"));
+            return refused("the process is another user's");
         }
         if matches!(file, File::KsmProcess(..)) && who == Rights::Nobody {
-            return Err(FileError::new(
-                path,
-                Errno::Eacces,
-                "its mode is 0400: only the owner may read it",
-            ));
+            return refused("its mode is 0400: only the owner may read it");
         }
         Ok(self.view(file))
     }
@@ -151,11 +148,8 @@ impl Simulation {
             return Err(FileError::new(path, errno, "this file is for reading only"));
         }
         if who == Rights::Nobody {
-            return Err(FileError::new(
-                path,
-                Errno::Eacces,
-                "its mode is 0644: only root may write to it",
-            ));
+            let why = "its mode is 0644: only root may write to it";
+            return Err(FileError::new(path, Errno::Eacces, why));
         }
         match file {
             File::Ksm(file) => self.write_ksm(path, file, text),

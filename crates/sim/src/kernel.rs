@@ -35,8 +35,8 @@ use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
-use homenode_core::topology::{Machine, Medium, Zone};
-use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
+use homenode_core::topology::{Link, Machine, Medium, Zone};
+use homenode_core::units::{Bytes, MBps, NodeId, PAGE_SIZE, Picos};
 use std::collections::BTreeMap;
 
 /// In whose context the kernel runs, and that context's clock in picoseconds.
@@ -140,38 +140,22 @@ impl Kernel {
         // An expander that firmware says nothing about comes by a driver; what is
         // measured or published here stands for the firmware's table.
         let tiers = Tiers::new(machine, Firmware::Hmat, knobs.version);
-        let near = |p: usize| {
-            machine
-                .links
-                .iter()
-                .filter(|l| l.to == machine.nodes[p].id)
-                .min_by_key(|l| (l.read_latency.value, l.from))
+        let to = |p: usize| machine.links.iter().filter(move |l| l.to == machine.nodes[p].id);
+        let load = |p: usize| {
+            // A node's own bandwidth is what its best initiators see.
+            let best = |f: fn(&Link) -> u64| to(p).map(f).max().unwrap_or(1);
+            let grain = match machine.nodes[p].medium {
+                Medium::Pmem => machine.costs.get(Cost::PmemLine),
+                Medium::Dram | Medium::Cxl => crate::load::LINE,
+            };
+            let write = best(|l| l.write_bandwidth.value);
+            Load::new(best(|l| l.read_bandwidth.value), write, grain)
         };
-        let loads: Vec<Load> = (0..n)
-            .map(|p| {
-                // A node's own bandwidth is what its best initiators see.
-                let best = |f: fn(&homenode_core::topology::Link) -> u64| {
-                    let to = machine.links.iter().filter(|l| l.to == machine.nodes[p].id);
-                    to.map(f).max().unwrap_or(1)
-                };
-                let grain = match machine.nodes[p].medium {
-                    Medium::Pmem => machine.costs.get(Cost::PmemLine),
-                    Medium::Dram | Medium::Cxl => crate::load::LINE,
-                };
-                let write = best(|l| l.write_bandwidth.value);
-                Load::new(best(|l| l.read_bandwidth.value), write, grain)
-            })
-            .collect();
-        let copy_bound = (0..n)
-            .map(|p| {
-                near(p).map_or(0, |l| {
-                    let slower = l.read_bandwidth.value.min(l.write_bandwidth.value);
-                    homenode_core::units::MBps(slower)
-                        .time_for(homenode_core::units::Bytes(PAGE_SIZE))
-                        .0
-                })
-            })
-            .collect();
+        let copy_bound = |p: usize| {
+            let near = to(p).min_by_key(|l| (l.read_latency.value, l.from));
+            let slower = |l: &Link| l.read_bandwidth.value.min(l.write_bandwidth.value);
+            near.map_or(0, |l| MBps(slower(l)).time_for(Bytes(PAGE_SIZE)).0)
+        };
         let cpus = machine.cpus.last().map_or(0, |c| c.id.index() + 1);
         let mut cpu_node = vec![None; cpus];
         for c in &machine.cpus {
@@ -194,8 +178,8 @@ impl Kernel {
             demote_any: vec![Vec::new(); n],
             promote: vec![PromoteNode::default(); n],
             stat: VmStat::new(n),
-            loads,
-            copy_bound,
+            loads: (0..n).map(load).collect(),
+            copy_bound: (0..n).map(copy_bound).collect(),
             prices: machine.costs.prices(),
             kswapd: vec![KswapdState::default(); n],
             woken: Vec::new(),

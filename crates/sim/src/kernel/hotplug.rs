@@ -181,14 +181,8 @@ impl Kernel {
         if block == 0 {
             return Err(Errno::Ebusy);
         }
-        let mine =
-            |(_, o): &(usize, &MemoryBlock)| o.zone == b.zone && o.state == BlockState::Online;
-        let below: u64 = self.hotplug.blocks[..block]
-            .iter()
-            .enumerate()
-            .filter(mine)
-            .map(|(_, o)| o.pages)
-            .sum();
+        let mine = |o: &&MemoryBlock| o.zone == b.zone && o.state == BlockState::Online;
+        let below: u64 = self.hotplug.blocks[..block].iter().filter(mine).map(|o| o.pages).sum();
         let zone = &mut self.memory.zones[b.zone];
         let used = zone.managed - zone.free;
         let inside = used.saturating_sub(below).min(b.pages);
@@ -364,18 +358,14 @@ impl Kernel {
     fn resized(&mut self, machine: &mut Machine, zone: usize) {
         let place = self.memory.node_of(zone);
         let before = self.with_memory();
-        let mut sizes = BTreeMap::new();
-        for z in self.memory.zones.iter().filter(|z| z.node == place) {
-            sizes.insert(z.kind, z.managed);
+        for own in self.memory.zones.iter().filter(|z| z.node == place) {
+            let zones = machine.nodes[place].zones.iter_mut();
+            zones.filter(|z| z.kind == own.kind).for_each(|z| z.managed = Pages(own.managed));
         }
-        for z in &mut machine.nodes[place].zones {
-            z.managed = Pages(sizes.get(&z.kind).copied().unwrap_or(z.managed.0));
-        }
-        let own = self.memory.zones.iter().enumerate();
-        let mut populated: Vec<usize> =
+        // The highest come first.
+        let own = self.memory.zones.iter().enumerate().rev();
+        self.memory.nodes[place].zones =
             own.filter(|(_, z)| z.node == place && z.managed > 0).map(|(i, _)| i).collect();
-        populated.reverse();
-        self.memory.nodes[place].zones = populated;
         self.marks = marks(&self.memory, &self.knobs, &self.model);
         let after = self.with_memory();
         if before != after {

@@ -451,19 +451,17 @@ impl Kernel {
             self.make_accessible(page);
         }
         let now_on = if moved { dst } else { src };
-        self.count_fault(
-            ctx,
-            at.space,
-            FaultDone {
-                last,
-                now,
-                n,
-                flags,
-                mem: now_on,
-                failed_promotion: promotion && flags & FaultFlags::FAILED != 0,
-                last_valid: last_place.is_some(),
-            },
-        );
+        let failed = promotion && flags & FaultFlags::FAILED != 0;
+        if is_accounted(mode, true, self.top[now_on], last_place.is_some(), failed, version) {
+            let fault = AccountedFault {
+                mem_node: self.memory.node_id(now_on),
+                cpu_node: dst_id,
+                nr_pages: n,
+                flags: FaultFlags(flags),
+                private: last.is_private_to(pid),
+            };
+            self.count_fault(ctx, at.space, last, now, fault);
+        }
         Ok(())
     }
 
@@ -534,46 +532,33 @@ impl Kernel {
 
     // ── Accounting and placement ───────────────────────────────────────────────
 
-    fn count_fault(&mut self, ctx: &mut Ctx, space: usize, f: FaultDone) {
+    fn count_fault(
+        &mut self,
+        ctx: &Ctx,
+        space: usize,
+        last: CpuPid,
+        now: u64,
+        mut fault: AccountedFault,
+    ) {
         let id = ctx.task;
-        let mode = self.knobs.numa_balancing;
-        if !is_accounted(
-            mode,
-            true,
-            self.top[f.mem],
-            f.last_valid,
-            f.failed_promotion,
-            self.knobs.version,
-        ) {
-            return;
-        }
-        let pid = self.numa[id].pid;
-        let mut private = f.last.is_private_to(pid);
-        if !private && f.flags & FaultFlags::NO_GROUP == 0 {
-            private = self.group_with(id, space, f.last, f.flags);
+        if !fault.private && !fault.flags.has(FaultFlags::NO_GROUP) {
+            fault.private = self.group_with(id, space, last, fault.flags);
         }
         // Placement looks at what was before this fault.
         let period = self.numa[id].scan.period_ms;
-        if self.numa[id].faults.placement_due(f.now, period) {
+        if self.numa[id].faults.placement_due(now, period) {
             self.place_task(ctx, id, space);
         }
         let group = self.numa[id].group.and_then(|g| self.groups.get(&g));
-        let fault = AccountedFault {
-            mem_node: self.memory.node_id(f.mem),
-            cpu_node: self.memory.node_id(ctx.node),
-            nr_pages: f.n,
-            flags: FaultFlags(f.flags),
-            private,
-        };
         let nr_nodes = self.memory.nodes.iter().map(|n| usize::from(n.id) + 1).max().unwrap_or(1);
         self.numa[id].faults.account(fault, group, nr_nodes);
-        let moved = f.flags & FaultFlags::MIGRATED != 0;
+        let moved = fault.flags.has(FaultFlags::MIGRATED);
         let (max, version) = (self.knobs.scan_period_max_ms, self.knobs.version);
         seed_back_off(&mut self.numa[id].scan, max, moved, version);
     }
     /// A page that another task used last: perhaps their groups become one. Returns
     /// whether the fault counts as private after all.
-    fn group_with(&mut self, id: usize, space: usize, last: CpuPid, flags: u8) -> bool {
+    fn group_with(&mut self, id: usize, space: usize, last: CpuPid, flags: FaultFlags) -> bool {
         if self.numa[id].group.is_none() {
             let pid = self.numa[id].pid;
             self.groups.insert(pid, GroupFaults::found(pid, &self.numa[id].faults));
@@ -593,7 +578,7 @@ impl Kernel {
             // Addresses of groups: a later one lies higher here.
             own_is_higher: theirs.is_some_and(|t| own > t),
             same_mm: self.numa[other].space == space,
-            shared_page: flags & FaultFlags::SHARED != 0,
+            shared_page: flags.has(FaultFlags::SHARED),
         };
         match join_rule(facts) {
             Join::Stay => false,
@@ -666,15 +651,4 @@ pub(super) fn zones_of(
 ) -> impl Iterator<Item = (Pages, ZoneMarks)> {
     let zones = memory.nodes[node].zones.iter();
     zones.map(|&z| (Pages(memory.zones[z].free), marks[z]))
-}
-
-/// A hint fault after the page has moved or stayed.
-struct FaultDone {
-    last: CpuPid,
-    now: u64,
-    n: u64,
-    flags: u8,
-    mem: usize,
-    failed_promotion: bool,
-    last_valid: bool,
 }

@@ -26,6 +26,7 @@ use homenode_live::place::Place;
 use serde_json::{Value, json};
 
 use crate::asked::Asked;
+use crate::commands;
 use crate::memory::Forget;
 use crate::process::{self, fork, started};
 use crate::{Outcome, skip};
@@ -395,11 +396,7 @@ fn homenode(child: &Child) -> Result<Child> {
 }
 
 fn restore() -> Result<Value> {
-    let output = Command::new("/bin/homenode").args(["restore", "--json"]).output()?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "homenode restore: {}: {words}", output.status);
-    let value: Value = serde_json::from_slice(&output.stdout).context("no JSON")?;
-    Ok(value["damon"]["slot"].clone())
+    Ok(commands::homenode(&["restore"])?["damon"]["slot"].clone())
 }
 
 pub(crate) fn restores(_: &Asked) -> Outcome {

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::asked::Asked;
+use crate::commands::homenode;
 use crate::damon::Module;
 use crate::hints::{self, Toucher};
 use crate::{Outcome, needs, skip};
@@ -86,8 +87,7 @@ fn most(pid: u32, source: &str, of: &str, enough: u64) -> Result<Value> {
 
 /// Whether doctor offers a source.
 pub(crate) fn offers(source: &str) -> Result<bool> {
-    let output = Command::new("/bin/homenode").args(["doctor", "--json"]).output()?;
-    let found: Value = serde_json::from_slice(&output.stdout).context("doctor's JSON")?;
+    let found = homenode(&["doctor"])?;
     let all = found["sources"].as_array().context("doctor's sources")?;
     Ok(all.iter().any(|s| s["source"] == source && s["offered"] == true))
 }
