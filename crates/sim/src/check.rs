@@ -28,19 +28,11 @@ use crate::page::{OnList, State, Word};
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use crate::watch::Watch;
+use homenode_core::hold;
 use homenode_core::scenario::{AdmissionChoice, Margin, Swap};
 use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-
-/// Notes what does not hold.
-macro_rules! hold {
-    ($found:expr, $holds:expr, $($text:tt)*) => {
-        if !$holds {
-            $found.push(format!($($text)*));
-        }
-    };
-}
 
 /// Looks on at one simulation.
 pub struct Checker {

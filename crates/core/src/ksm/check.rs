@@ -11,7 +11,8 @@ use super::{Counters, Ksm};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Notes what does not hold.
+/// Notes what does not hold, for checkers.
+#[macro_export]
 macro_rules! hold {
     ($found:expr, $holds:expr, $($text:tt)*) => {
         if !$holds {
