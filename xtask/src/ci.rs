@@ -37,7 +37,14 @@ enum Outcome {
     /// Why there was nothing to run.
     Skipped(String),
     /// A step that is made of tests.
-    Tests(Counts),
+    Tests(Tested),
+}
+
+/// What came of tests: their sums, and what those that failed have printed.
+#[derive(Debug, Default)]
+struct Tested {
+    counts: Counts,
+    failures: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +57,7 @@ pub(crate) fn run(ws: &Workspace) -> Result<Ending> {
     let begun = Instant::now();
     let mut counts = Counts::default();
     let mut lines = Vec::new();
+    let mut failures = Vec::new();
     for step in STEPS {
         println!("\n== {}", step.name);
         let step_begun = Instant::now();
@@ -59,10 +67,11 @@ pub(crate) fn run(ws: &Workspace) -> Result<Ending> {
                 "passed".to_owned()
             }
             Ok(Outcome::Skipped(why)) => format!("skipped: {why}"),
-            Ok(Outcome::Tests(tests)) => {
-                counts.passed += tests.passed;
-                counts.failed += tests.failed;
-                format!("{} passed, {} failed", tests.passed, tests.failed)
+            Ok(Outcome::Tests(Tested { counts: Counts { passed, failed }, failures: said })) => {
+                counts.passed += passed;
+                counts.failed += failed;
+                failures.extend(said);
+                format!("{passed} passed, {failed} failed")
             }
             Err(error) => {
                 counts.failed += 1;
@@ -77,6 +86,10 @@ pub(crate) fn run(ws: &Workspace) -> Result<Ending> {
         println!("{line}");
     }
     println!("{}", summary_line("all", begun.elapsed(), ""));
+    // Once more at the end: above, it stands among thousands of lines.
+    for line in &failures {
+        println!("{line}");
+    }
     println!("{} passed, {} failed", counts.passed, counts.failed);
     Ok(if counts.failed == 0 { Ending::Done } else { Ending::Failed })
 }
@@ -139,26 +152,38 @@ fn cargo_test(ws: &Workspace) -> Result<Outcome> {
     println!("$ {}", typed(&command));
     let mut child = command.spawn().map_err(|e| not_run(&command, e))?;
     let output = child.stdout.take().context("cargo's output is piped")?;
-    let mut counts = Counts::default();
+    let mut tested = Tested::default();
     let mut out = std::io::stdout().lock();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("can't read what `cargo test` prints")?;
         let text = String::from_utf8_lossy(&line);
         writeln!(out, "{text}")?;
-        if let Some(sum) = test_result(&text) {
-            counts.passed += sum.passed;
-            counts.failed += sum.failed;
-        }
+        tested.take(&text);
     }
     let status = child.wait().context("can't wait for `cargo test`")?;
     // A test that doesn't compile, or a crash, has no line of its own.
-    if !status.success() && counts.failed == 0 {
-        counts.failed = 1;
+    if !status.success() && tested.counts.failed == 0 {
+        tested.counts.failed = 1;
     }
-    if counts == Counts::default() {
+    if tested.counts == Counts::default() {
         bail!("`cargo test` ran no test at all");
     }
-    Ok(Outcome::Tests(counts))
+    Ok(Outcome::Tests(tested))
+}
+
+impl Tested {
+    /// Takes a line of what `cargo test` prints. What failed is told between the first line
+    /// `failures:` of a program's and its result.
+    fn take(&mut self, line: &str) {
+        let open = self.failures.last().is_some_and(|l| !l.starts_with("test result: "));
+        if open || line == "failures:" {
+            self.failures.push(line.to_owned());
+        }
+        if let Some(sum) = test_result(line) {
+            self.counts.passed += sum.passed;
+            self.counts.failed += sum.failed;
+        }
+    }
 }
 
 /// `test result: ok. 5 passed; 0 failed; ...`
@@ -219,6 +244,25 @@ mod tests {
         assert_eq!(test_result(line), Some(Counts { passed: 12, failed: 3 }));
         assert_eq!(test_result("test units::adds ... ok"), None);
         assert_eq!(test_result("test result: odd"), None);
+    }
+
+    #[test]
+    fn what_failed_is_kept() {
+        let said = "\
+test a ... FAILED
+failures:
+---- a stdout ----
+it is not so
+failures:
+    a
+test result: FAILED. 1 passed; 1 failed; 0 ignored; finished in 0.00s
+test b ... ok
+test result: ok. 1 passed; 0 failed; 0 ignored; finished in 0.00s";
+        let mut tested = Tested::default();
+        said.lines().for_each(|line| tested.take(line));
+        assert_eq!(tested.counts, Counts { passed: 2, failed: 1 });
+        let kept: Vec<&str> = said.lines().skip(1).take(6).collect();
+        assert_eq!(tested.failures, kept);
     }
 
     #[test]

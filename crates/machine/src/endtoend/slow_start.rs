@@ -96,9 +96,10 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
     let (mut ran, mut last) = (case.burst, 0);
     while !short && ran < case.burst + GRACE - STEP {
         let now = Counters::of(stage)?.grown(&before, "numa_hint_faults");
-        // Other work may push a free thread away when its pages have come to it. Then they
-        // come again, or it goes back.
-        if now >= PAGES - LEFT_BEHIND && now == last && (!case.free || together(stage, &who)?) {
+        // Pages that could not be moved at once are marked and asked for again. Other work may
+        // push a free thread away when its pages have come to it: they come again, or it goes
+        // back.
+        if now >= PAGES - LEFT_BEHIND && now == last && together(stage, &who)? {
             break;
         }
         (last, ran) = (now, ran + STEP);
