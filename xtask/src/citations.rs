@@ -142,12 +142,8 @@ impl Here<'_> {
         // A folder is there if something is in it.
         let there = |path: &String| {
             let inside = format!("{path}/");
-            self.tracked.contains(path)
-                || self
-                    .tracked
-                    .range(inside.clone()..)
-                    .next()
-                    .is_some_and(|p| p.starts_with(&inside))
+            let next = self.tracked.range(inside.clone()..).next();
+            self.tracked.contains(path) || next.is_some_and(|p| p.starts_with(&inside))
         };
         tries.into_iter().find(there).map_or(Cited::Missing, Cited::Path)
     }

@@ -81,9 +81,8 @@ impl Markdown {
                         && lines.clone().last().is_some_and(|last| last.trim() == FENCE);
                     let body = line..line + lines.count() - 1 - usize::from(closed);
                     let kind = kind.into_string();
-                    found
-                        .fenced
-                        .push(At { line, what: Fenced { kind, body, closed, comment: above } });
+                    let what = Fenced { kind, body, closed, comment: above };
+                    found.fenced.push(At { line, what });
                 }
                 Event::Code(code) => {
                     title.iter_mut().for_each(|title| title.push_str(&code));

@@ -201,7 +201,9 @@ impl Contenders {
                     .iter()
                     .find(asked)
                     .ok_or_else(|| anyhow!("sources of heat are {}", known()))?;
-                it = Contender::driven(found.column, source, make);
+                let column = format!("{}-{}", found.column, source.name());
+                it = Contender::kernel(&column, knobs_for(source));
+                it.drives = Some(Drives { name: found.column, source, make });
             }
         }
         it.inside = found.hooks.map(|make| (make, found.about));
@@ -274,12 +276,6 @@ impl Contender {
     /// The kernel's rules under these knobs.
     pub(crate) fn kernel(name: &str, knobs: Vec<Setting>) -> Self {
         Self { name: name.to_owned(), knobs, ..Self::default() }
-    }
-
-    fn driven(name: &'static str, source: Source, make: Make) -> Self {
-        let column = format!("{name}-{}", source.name());
-        let drives = Some(Drives { name, source, make });
-        Self { drives, ..Self::kernel(&column, knobs_for(source)) }
     }
 
     /// The same on this machine, by whose bandwidths one may interleave.

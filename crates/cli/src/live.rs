@@ -17,6 +17,7 @@
 use crate::failure::Lacks;
 use crate::topo::this_machine;
 use anyhow::{Result, anyhow, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use homenode_core::engine::choice::{Facts, Lack, choose as choose_source, lacks};
 use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::kernel::KernelVersion;
@@ -36,26 +37,19 @@ use homenode_live::sentence;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 /// Which source of heat is wanted; none: the one that decides most here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourceArg(pub(crate) Option<Source>);
 
-impl clap::ValueEnum for SourceArg {
-    fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<SourceArg>> = LazyLock::new(|| {
-            let named = Source::ALL.into_iter().map(Some);
-            [None].into_iter().chain(named).map(SourceArg).collect()
-        });
-        &ALL
-    }
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        let (name, about) = self.0.map_or(
-            ("auto", "The one that decides most here, as `homenode doctor` says"),
-            |source| (source.name(), source.sheet().about),
-        );
-        Some(clap::builder::PossibleValue::new(name).help(about))
+impl SourceArg {
+    /// Reads one on the command line.
+    pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
+        let about = "The one that decides most here, as `homenode doctor` says";
+        let named = Source::ALL.map(|s| PossibleValue::new(s.name()).help(s.sheet().about));
+        let all = [PossibleValue::new("auto").help(about)].into_iter().chain(named);
+        let source = |name: String| Source::ALL.into_iter().find(|s| s.name() == name);
+        PossibleValuesParser::new(all).map(move |name| Self(source(name)))
     }
 }
 
@@ -249,17 +243,6 @@ impl Ready {
     }
 }
 
-/// How a source is set up; or a sentence why it can't be had.
-type SetUp = fn(&Found) -> Result<Box<dyn Heat>, String>;
-
-/// The sources that a running machine can have.
-const SET_UP: [(Source, SetUp); 4] = [
-    (Source::Residency, |_| Ok(Box::new(NoHeat))),
-    (Source::Damon, |found| opened(Damon::open(&Place::at(&found.root)))),
-    (Source::Pmu, |found| opened(Samples::open(&found.probe.pmu))),
-    (Source::HintFault, |_| opened(Hints::open())),
-];
-
 fn opened<H: Heat + 'static>(heat: Result<H, impl Error>) -> Result<Box<dyn Heat>, String> {
     match heat {
         Ok(heat) => Ok(Box::new(heat)),
@@ -269,9 +252,11 @@ fn opened<H: Heat + 'static>(heat: Result<H, impl Error>) -> Result<Box<dyn Heat
 
 /// A source, set up; or a sentence why it can't be had.
 fn heat(found: &Found, source: Source) -> Result<Box<dyn Heat>, String> {
-    match SET_UP.iter().find(|(known, _)| *known == source) {
-        Some((_, set_up)) => set_up(found),
-        None => Err("only simulations have it".to_owned()),
+    match source {
+        Source::Residency => Ok(Box::new(NoHeat)),
+        Source::Damon => opened(Damon::open(&Place::at(&found.root))),
+        Source::Pmu => opened(Samples::open(&found.probe.pmu)),
+        Source::HintFault => opened(Hints::open()),
     }
 }
 

@@ -63,7 +63,7 @@ impl Whom {
 #[derive(clap::Args)]
 pub(crate) struct Means {
     /// Where heat comes from
-    #[arg(long, value_name = "SOURCE", default_value = "auto")]
+    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = SourceArg::parser())]
     pub(crate) source: SourceArg,
     /// A folder with another machine's proc and sys, in place of /
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
@@ -91,12 +91,10 @@ impl Means {
         if source.shows() != Shows::Nothing || self.source.0.is_some() {
             return Vec::new();
         }
-        Source::HEAT
-            .iter()
-            .filter_map(|&s| {
-                let lack = lacks(s, &found.facts).into_iter().next()?;
-                Some(format!("for heat {}: {lack}; {}", s.name(), lack.remedy()))
-            })
-            .collect()
+        let how = |s: &Source| {
+            let lack = lacks(*s, &found.facts).into_iter().next()?;
+            Some(format!("for heat {}: {lack}; {}", s.name(), lack.remedy()))
+        };
+        Source::HEAT.iter().filter_map(how).collect()
     }
 }

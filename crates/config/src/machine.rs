@@ -108,12 +108,8 @@ fn place(machine: &Machine, groups: &BTreeMap<CpuId, usize>, e: &Impossible) -> 
 }
 
 fn distances(c: &Cur<'_>) -> Result<Vec<Vec<u32>>, ConfigError> {
-    c.list()?
-        .iter()
-        .map(|row| {
-            row.list()?.iter().map(|d| d.int(0, u32::MAX.into()).map(|v| v as u32)).collect()
-        })
-        .collect()
+    let number = |d: &Cur<'_>| d.int(0, u32::MAX.into()).map(|v| v as u32);
+    c.list()?.iter().map(|row| row.list()?.iter().map(number).collect()).collect()
 }
 
 fn node(c: &Cur<'_>) -> Result<Node, ConfigError> {

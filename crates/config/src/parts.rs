@@ -139,12 +139,8 @@ pub fn add_node(machine: &Machine, part: Part, size: Bytes) -> Result<Machine, P
     let file = part.file()?;
     let no_plug = || PartError::NoPlug(machine.name.clone());
     machine.check()?;
-    let plug = machine
-        .nodes
-        .iter()
-        .find(|n| !n.zones.is_empty() && machine.has_cpu(n.id))
-        .ok_or_else(no_plug)?
-        .id;
+    let fits = |n: &&Node| !n.zones.is_empty() && machine.has_cpu(n.id);
+    let plug = machine.nodes.iter().find(fits).ok_or_else(no_plug)?.id;
     let local = machine.link(plug, plug).ok_or_else(no_plug)?;
     let id = NodeId(machine.nodes.last().map_or(0, |n| n.id.0.saturating_add(1)));
 
@@ -178,16 +174,12 @@ pub fn add_node(machine: &Machine, part: Part, size: Bytes) -> Result<Machine, P
     };
     for node in machine.nodes.iter().filter(|n| n.id != plug && machine.has_cpu(n.id)) {
         let way = machine.link(node.id, plug).ok_or_else(no_plug)?;
+        let past = |get: fn(&Link) -> &Constant| past(get(&here), get(way), get(local), plug);
         m.links.push(Link {
             from: node.id,
             to: id,
-            read_latency: past(&here.read_latency, &way.read_latency, &local.read_latency, plug),
-            write_latency: past(
-                &here.write_latency,
-                &way.write_latency,
-                &local.write_latency,
-                plug,
-            ),
+            read_latency: past(|l| &l.read_latency),
+            write_latency: past(|l| &l.write_latency),
             read_bandwidth: bandwidth(&here.read_bandwidth, &way.read_bandwidth, plug),
             write_bandwidth: bandwidth(&here.write_bandwidth, &way.write_bandwidth, plug),
         });

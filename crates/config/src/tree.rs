@@ -227,14 +227,9 @@ impl<'a> Cur<'a> {
     }
 
     pub(crate) fn list(&self) -> Result<Vec<Cur<'a>>, ConfigError> {
-        match &self.val.kind {
-            Kind::List(list) => Ok(list
-                .iter()
-                .enumerate()
-                .map(|(i, val)| Cur { doc: self.doc, val, path: format!("{}[{i}]", self.path) })
-                .collect()),
-            _ => Err(self.expected("a list")),
-        }
+        let Kind::List(list) = &self.val.kind else { return Err(self.expected("a list")) };
+        let cur = |(i, val)| Cur { doc: self.doc, val, path: format!("{}[{i}]", self.path) };
+        Ok(list.iter().enumerate().map(cur).collect())
     }
 
     pub(crate) fn text(&self) -> Result<&'a str, ConfigError> {
@@ -341,12 +336,8 @@ impl<'a> Fields<'a> {
 /// The end of an error about a name that is none of `allowed`: `; did you mean "x"?`
 /// where one is near, and all of them otherwise.
 pub fn suggestion(found: &str, allowed: &[&str]) -> String {
-    let near = allowed
-        .iter()
-        .map(|a| (distance(found, a), *a))
-        .min()
-        .filter(|(d, a)| *d <= a.chars().count() / 3);
-    match near {
+    let nearest = allowed.iter().map(|a| (distance(found, a), *a)).min();
+    match nearest.filter(|(d, a)| *d <= a.chars().count() / 3) {
         Some((_, name)) => format!("; did you mean \"{name}\"?"),
         None => format!("; allowed are {}", allowed.join(", ")),
     }

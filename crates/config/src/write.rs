@@ -104,18 +104,9 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
 }
 
 fn zones(n: &Node) -> String {
-    let zones: Vec<String> = n
-        .zones
-        .iter()
-        .map(|z| {
-            format!(
-                "{{ kind = \"{}\", size = \"{}\" }}",
-                z.kind.name(),
-                write_size(z.managed.bytes())
-            )
-        })
-        .collect();
-    zones.join(", ")
+    let zones = n.zones.iter().map(|z| (z.kind.name(), write_size(z.managed.bytes())));
+    let zones = zones.map(|(kind, size)| format!("{{ kind = \"{kind}\", size = \"{size}\" }}"));
+    zones.collect::<Vec<_>>().join(", ")
 }
 
 fn constant(c: &Constant, unit: Unit) -> String {

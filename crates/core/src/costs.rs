@@ -220,11 +220,29 @@ impl Costs {
         debug_assert_eq!(key.unit(), Unit::Nanoseconds);
         Picos(self.get(key))
     }
+    /// All values side by side.
+    pub fn prices(&self) -> Prices {
+        let mut all = [0; Cost::ALL.len()];
+        Cost::ALL.iter().for_each(|&key| all[key as usize] = self.get(key));
+        Prices(all)
+    }
     /// The constant of `key` with its origin, also where the file is silent.
     pub fn constant(&self, key: Cost) -> Constant {
         self.0
             .get(&key)
             .cloned()
             .unwrap_or_else(|| Constant::assumed(key.default_value(), key.default_reason()))
+    }
+}
+
+/// The values of a machine's costs in stored form, for who asks often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prices([u64; Cost::ALL.len()]);
+
+impl std::ops::Index<Cost> for Prices {
+    type Output = u64;
+    #[inline]
+    fn index(&self, key: Cost) -> &u64 {
+        &self.0[key as usize]
     }
 }

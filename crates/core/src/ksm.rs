@@ -54,7 +54,7 @@ pub mod check;
 use crate::kernel::KernelVersion;
 use advisor::Advisor;
 use item::{Items, State};
-use memory::{BreakError, Memory, MmId, Next, Page, StableId, Vpn};
+use memory::{BreakError, Memory, MmId, Next, Page, PageFacts, StableId, Vpn};
 use stable::Stable;
 use tree::{NIL, Root, list};
 
@@ -493,7 +493,7 @@ impl Ksm {
             if vpn >= to {
                 break;
             }
-            if mem.stable(page).is_some() {
+            if mem.pages().stable(page).is_some() {
                 mem.break_cow(mm, vpn)?;
             }
             at = Vpn(vpn.0 + 1);
@@ -552,7 +552,7 @@ impl Ksm {
     }
     fn remove_if_unmapped<M: Memory + ?Sized>(&mut self, mem: &mut M, node: u32) -> bool {
         let Some(page) = self.live_page(mem, node) else { return true };
-        if mem.mapcount(page) > 0 {
+        if mem.pages().mapcount(page) > 0 {
             return false;
         }
         mem.set_stable(page, None);
@@ -608,8 +608,8 @@ impl Ksm {
 
     /// Which tree a page belongs to.
     #[inline]
-    fn tree_of<M: Memory>(&self, mem: &M, page: Page) -> usize {
-        if self.settings.merge_across_nodes { 0 } else { mem.node(page).index() }
+    fn tree_of(&self, pages: &dyn PageFacts, page: Page) -> usize {
+        if self.settings.merge_across_nodes { 0 } else { pages.node(page).index() }
     }
 
     /// Whether another item may hang at the node.
@@ -623,7 +623,7 @@ impl Ksm {
     #[inline]
     fn live_page<M: Memory + ?Sized>(&mut self, mem: &M, node: u32) -> Option<Page> {
         let page = self.stable.get(node).page();
-        if mem.keeps(page, StableId(node)) {
+        if mem.pages().keeps(page, StableId(node)) {
             return Some(page);
         }
         self.remove_node(node);

@@ -61,6 +61,22 @@ crate::named! {
     }
 }
 
+impl ZoneKind {
+    /// What `/proc/zoneinfo` calls it.
+    pub const fn in_kernel(self) -> &'static str {
+        match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+            Self::Movable => "Movable",
+        }
+    }
+    /// The kind that `/proc/zoneinfo` calls so; `None`: one that isn't modelled.
+    pub fn of_kernel(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.in_kernel() == name)
+    }
+}
+
 /// A zone of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
@@ -286,73 +302,58 @@ impl Machine {
         nothing(!self.nodes.is_empty(), "a machine has at least one node")?;
         for (i, node) in self.nodes.iter().enumerate() {
             let id = node.id;
-            if id.0 >= MAX_NODES {
-                return Err(Impossible::Order(
-                    List::Nodes,
-                    i,
-                    format!("node {id}: a node's number lies between 0 and {}", MAX_NODES - 1),
-                ));
-            }
+            let size = |z, n: Pages| Impossible::Size(id, z, n.0.saturating_mul(PAGE_SIZE));
+            ensure(id.0 < MAX_NODES, || {
+                let most = MAX_NODES - 1;
+                let what = format!("node {id}: a node's number lies between 0 and {most}");
+                Impossible::Order(List::Nodes, i, what)
+            })?;
             rising(List::Nodes, i, "node", self.nodes[..i].last().map(|n| n.id.0.into()), id.0)?;
             for (z, zone) in node.zones.iter().enumerate() {
-                if zone.managed.0 == 0 || zone.managed.0 > MAX_SIZE / PAGE_SIZE {
-                    return Err(Impossible::Size(id, z, zone.managed.0.saturating_mul(PAGE_SIZE)));
-                }
-                if z > 0 && node.zones[z - 1].kind >= zone.kind {
-                    return Err(Impossible::Zones(
-                        id,
-                        z,
-                        "a node has one zone of a kind at most, in the order dma, dma32, normal, movable",
-                    ));
-                }
+                let fits = (1..=MAX_SIZE / PAGE_SIZE).contains(&zone.managed.0);
+                ensure(fits, || size(z, zone.managed))?;
+                let order = "a node has one zone of a kind at most, in the order dma, dma32, normal, movable";
+                let rises = z == 0 || node.zones[z - 1].kind < zone.kind;
+                ensure(rises, || Impossible::Zones(id, z, order))?;
             }
-            if node.managed().0 > MAX_SIZE / PAGE_SIZE {
-                return Err(Impossible::Size(id, 0, node.managed().0.saturating_mul(PAGE_SIZE)));
-            }
+            ensure(node.managed().0 <= MAX_SIZE / PAGE_SIZE, || size(0, node.managed()))?;
         }
         let memory = self.nodes.iter().any(|n| !n.zones.is_empty());
         nothing(memory, "a machine has at least one node with memory")
     }
 
     fn check_cpus(&self) -> Result<(), Impossible> {
-        if self.cpus.is_empty() {
-            return Err(Impossible::Nothing("a machine has at least one CPU"));
-        }
+        ensure(!self.cpus.is_empty(), || Impossible::Nothing("a machine has at least one CPU"))?;
         let mut core_node = BTreeMap::new();
         for (i, cpu) in self.cpus.iter().enumerate() {
-            if cpu.id.0 >= MAX_CPUS {
-                return Err(Impossible::Order(
-                    List::Cpus,
-                    i,
-                    format!("CPU {}: a CPU's number lies between 0 and {}", cpu.id, MAX_CPUS - 1),
-                ));
-            }
+            let wrong = |what: String| Err(Impossible::Cpu(cpu.id, what));
+            ensure(cpu.id.0 < MAX_CPUS, || {
+                let (id, most) = (cpu.id, MAX_CPUS - 1);
+                let what = format!("CPU {id}: a CPU's number lies between 0 and {most}");
+                Impossible::Order(List::Cpus, i, what)
+            })?;
             if !(1..=SCHED_CAPACITY_SCALE).contains(&cpu.capacity) {
-                let what = format!(
+                return wrong(format!(
                     "has a capacity of {}; it lies between 1 and {SCHED_CAPACITY_SCALE}, the fastest CPU's",
                     cpu.capacity
-                );
-                return Err(Impossible::Cpu(cpu.id, what));
+                ));
             }
             if let Some(before) = self.cpus[..i].last() {
                 if before.id == cpu.id && before.node != cpu.node {
-                    let what =
-                        format!("is in two nodes, {} and {}; it has one", before.node, cpu.node);
-                    return Err(Impossible::Cpu(cpu.id, what));
+                    let (one, other) = (before.node, cpu.node);
+                    return wrong(format!("is in two nodes, {one} and {other}; it has one"));
                 }
             }
             rising(List::Cpus, i, "CPU", self.cpus[..i].last().map(|c| c.id.0), cpu.id.0)?;
             if self.position(cpu.node).is_none() {
-                let what = format!("is on node {}, which is not in the machine", cpu.node);
-                return Err(Impossible::Cpu(cpu.id, what));
+                return wrong(format!("is on node {}, which is not in the machine", cpu.node));
             }
             let node = *core_node.entry(cpu.core).or_insert(cpu.node);
             if node != cpu.node {
-                let what = format!(
+                return wrong(format!(
                     "is on node {}, but its core {} has CPUs of node {node}; a core is in one node",
                     cpu.node, cpu.core
-                );
-                return Err(Impossible::Cpu(cpu.id, what));
+                ));
             }
         }
         Ok(())

@@ -107,17 +107,6 @@ pub struct Head {
     pub owner: (u32, u64),
 }
 
-/// How it stands with a journal's owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// It was of an earlier boot, and what the journal tells of went with that.
-    OfEarlierBoot,
-    /// The process is there, under that start.
-    Lives,
-    /// It has ended without removing its journal.
-    Ended,
-}
-
 impl Head {
     /// Of this boot.
     ///
@@ -125,16 +114,14 @@ impl Head {
     pub fn new(place: &Place, owner: (u32, u64)) -> Result<Self, JournalError> {
         Ok(Self { boot: boot(place)?, owner })
     }
-    /// How it stands with the owner now.
-    pub fn owner_now(&self, place: &Place) -> Result<Owner, JournalError> {
+    /// Whether it is of an earlier boot: what the journal tells of went with that.
+    fn is_stale(&self, place: &Place) -> Result<bool, JournalError> {
+        Ok(self.boot != boot(place)?)
+    }
+    /// Whether the owner is there, under that start.
+    fn owner_lives(&self, place: &Place) -> bool {
         let (pid, start) = self.owner;
-        Ok(if self.boot != boot(place)? {
-            Owner::OfEarlierBoot
-        } else if start_of(place, pid) == Some(start) {
-            Owner::Lives
-        } else {
-            Owner::Ended
-        })
+        start_of(place, pid) == Some(start)
     }
 }
 
@@ -207,7 +194,7 @@ impl Kind {
     }
 
     /// That this process is at work.
-    pub fn driven(&self, pid: u32) -> JournalError {
+    fn driven(&self, pid: u32) -> JournalError {
         JournalError::Driven { pid, who: (self.who)(pid), at_work: self.at_work }
     }
 
@@ -218,14 +205,27 @@ impl Kind {
     /// one ended without removing it.
     pub fn check(&self, place: &Place, head: &Head) -> Result<(), JournalError> {
         let pid = head.owner.0;
-        match head.owner_now(place)? {
-            Owner::OfEarlierBoot => Ok(()),
-            Owner::Lives => Err(self.driven(pid)),
-            Owner::Ended => {
-                let journal = self.path(place);
-                Err(JournalError::Unfinished { journal, pid, left: self.left })
-            }
+        if head.is_stale(place)? {
+            return Ok(());
         }
+        if head.owner_lives(place) {
+            return Err(self.driven(pid));
+        }
+        Err(JournalError::Unfinished { journal: self.path(place), pid, left: self.left })
+    }
+
+    /// Whether a journal of that head is of an earlier boot, so that nothing is left to be
+    /// put back.
+    ///
+    /// # Errors
+    /// [`JournalError::Driven`] while its owner lives, and is another process than this.
+    pub fn is_stale(&self, place: &Place, head: &Head) -> Result<bool, JournalError> {
+        let stale = head.is_stale(place)?;
+        let pid = head.owner.0;
+        if !stale && pid != std::process::id() && head.owner_lives(place) {
+            return Err(self.driven(pid));
+        }
+        Ok(stale)
     }
 
     /// The lock of the one owner. It goes with the file.
@@ -243,13 +243,9 @@ impl Kind {
             JournalError::of(what, &path)(e)
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-        let file = fs::File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
+        let mut options = fs::File::options();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(&path).map_err(failed)?;
         // SAFETY: the descriptor is open.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
             return Ok(file);
@@ -268,12 +264,8 @@ impl Kind {
 pub fn save(path: &Path, text: &str) -> Result<(), JournalError> {
     let beside = path.with_extension("new");
     let put = || {
-        let mut file = fs::File::options()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(&beside)?;
+        let mut options = fs::File::options();
+        let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&beside, path)?;

@@ -124,12 +124,9 @@ fn read(root: &Path, to: NodeId, class: &str) -> Option<(Figures, Vec<NodeId>)> 
         latency: [ps(number("read_latency")?), ps(number("write_latency")?)],
         bandwidth: [number("read_bandwidth")?, number("write_bandwidth")?],
     };
-    let mut best: Vec<NodeId> = fs::read_dir(&folder)
-        .ok()?
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.strip_prefix("node")?.parse().ok())
-        .map(NodeId)
-        .collect();
+    let node = |e: fs::DirEntry| e.file_name().to_str()?.strip_prefix("node")?.parse().ok();
+    let nodes = fs::read_dir(&folder).ok()?.flatten().filter_map(node);
+    let mut best: Vec<NodeId> = nodes.map(NodeId).collect();
     best.sort_unstable();
     Some((figures, best))
 }

@@ -23,10 +23,9 @@ mod clock;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use clock::time_of;
-pub use clock::{BootClock, Clock};
+pub use clock::{BootClock, Clock, time_of};
 
-use homenode_core::engine::order::{Act, Fails, Order, OrderId};
+use homenode_core::engine::order::{Act, Fails, Order};
 use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError};
@@ -340,21 +339,19 @@ impl LiveMachine {
             }
             Act::Move { who, spans, from, to } => {
                 tried = named;
-                carried = match &mut self.parts.mover {
+                match &mut self.parts.mover {
                     Some(mover) if self.parts.people.lives(who) => {
-                        mover.carry(who, &spans, from, to)
+                        carried = mover.carry(who, &spans, from, to);
                     }
-                    _ => Carried {
-                        moved: Pages::ZERO,
-                        fails: Fails { gone: named, ..Fails::default() },
-                    },
-                };
+                    _ => carried.fails.gone = named,
+                }
             }
             // Refused before.
             Act::Affine { .. } | Act::SetKnob { .. } => {}
         }
         let took = self.parts.clock.now().saturating_sub(begun);
-        out.push(done(order.id, tried, carried, took));
+        let Carried { moved, fails } = carried;
+        out.push(Seen::Done { order: order.id, tried, moved, fails, took });
     }
 
     fn check(&self, order: &Order) -> Result<(), ApplyError> {
@@ -385,10 +382,6 @@ fn tell(
         out.push(Seen::Resident { who, span, on, pages: Pages::ZERO });
     }
     out.extend(found.into_iter().map(|(on, pages)| Seen::Resident { who, span, on, pages }));
-}
-
-fn done(order: OrderId, tried: Pages, carried: Carried, took: Picos) -> Seen {
-    Seen::Done { order, tried, moved: carried.moved, fails: carried.fails, took }
 }
 
 impl Machine for LiveMachine {

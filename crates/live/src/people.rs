@@ -101,8 +101,11 @@ struct Known {
     /// Ticks when it was first seen.
     first: u64,
     /// Two of its threads that were on different nodes: asked first.
-    apart: Option<[u32; 2]>,
+    apart: Apart,
 }
+
+/// Two threads on different nodes.
+type Apart = Option<[u32; 2]>;
 
 /// What the threads of a process have in common.
 struct Threads {
@@ -111,7 +114,7 @@ struct Threads {
     /// Where all of them ran last.
     node: Option<NodeId>,
     /// Two of them that show that there is no such node.
-    apart: Option<[u32; 2]>,
+    apart: Apart,
 }
 
 impl Proc {
@@ -127,10 +130,8 @@ impl Proc {
         let ours = own_number(root, &proc)?;
         let nodes: BTreeSet<NodeId> = cpus.iter().map(|c| c.node).collect();
         let home = nodes.first().copied().filter(|_| nodes.len() == 1);
-        let mut homes = BTreeMap::new();
-        if home.is_none() {
-            homes.extend(cpus.iter().map(|c| (c.id.0, c.node)));
-        }
+        let several = cpus.iter().filter(|_| home.is_none());
+        let homes = several.map(|c| (c.id.0, c.node)).collect();
         let named = |pid| named(&proc, pid);
         let targets = match targets {
             Targets::Pids(pids) => {
@@ -246,12 +247,7 @@ impl Proc {
     /// What its threads have in common; `None` if it has no memory any more.
     ///
     /// * `apart` – two threads that were on different nodes before.
-    fn threads(
-        &self,
-        pid: u32,
-        stat: &Stat,
-        apart: Option<[u32; 2]>,
-    ) -> io::Result<Option<Threads>> {
+    fn threads(&self, pid: u32, stat: &Stat, apart: Apart) -> io::Result<Option<Threads>> {
         let over = !stat.has_memory();
         if over && (stat.is_kernel() || stat.threads <= 1) {
             return Ok(None);

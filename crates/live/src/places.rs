@@ -159,20 +159,18 @@ impl ThisKernel {
     ///
     /// * `maps` – the process's mappings, as far as they reach into any of the spans.
     fn read_span(&self, who: Who, pagemap: &File, maps: &[Span], span: Span) -> io::Result<ByNode> {
-        let mut asked = Asked::new(who.pid, None);
+        let (mut asked, mut beyond) = (Asked::new(who.pid, None), Asked::new(who.pid, None));
         let (mapped, mut found) = self.mapped(who, maps, span)?;
         for (part, take) in mapped {
-            match take {
-                Take::Add => present::read(pagemap, part, |piece| asked.add(piece))?,
-                Take::Less => {
-                    let mut rest = Asked::new(who.pid, None);
-                    present::read(pagemap, part, |piece| rest.add(piece))?;
-                    for (node, pages) in rest.done()? {
-                        let left = found.entry(node).or_default();
-                        *left = left.saturating_sub(pages);
-                    }
-                }
-            }
+            let asked = match take {
+                Take::Add => &mut asked,
+                Take::Less => &mut beyond,
+            };
+            present::read(pagemap, part, |piece| asked.add(piece))?;
+        }
+        for (node, pages) in beyond.done()? {
+            let left = found.entry(node).or_default();
+            *left = left.saturating_sub(pages);
         }
         asked.done()?.into_iter().for_each(|(node, pages)| add(&mut found, node, pages));
         found.retain(|_, pages| pages.0 > 0);
@@ -197,11 +195,8 @@ impl ThisKernel {
             let file = BufReader::new(self.files.open(who, "numa_maps")?);
             let note = |line: numa_maps::Line| {
                 totals.insert(line.start, line.nodes);
-                if line.start < span.end {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
+                let more = line.start < span.end;
+                if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
             // A kernel without nodes has no such file: then it takes as long as it takes.
             numa_maps::each(file, note).or_else(|e| match e.kind() {
@@ -253,6 +248,7 @@ fn resident(status: &str) -> Pages {
 }
 
 /// Asks for the nodes of pages, in batches.
+#[derive(Default)]
 struct Asked {
     pid: u32,
     /// The one node that there is: nothing is asked.
@@ -262,20 +258,12 @@ struct Asked {
     pages: Vec<u64>,
     status: Vec<i32>,
     found: ByNode,
-    failed: io::Result<()>,
+    failed: Option<io::Error>,
 }
 
 impl Asked {
     fn new(pid: u32, only: Option<NodeId>) -> Self {
-        Self {
-            pid,
-            only,
-            addresses: Vec::new(),
-            pages: Vec::new(),
-            status: Vec::new(),
-            found: ByNode::new(),
-            failed: Ok(()),
-        }
+        Self { pid, only, ..Self::default() }
     }
     fn add(&mut self, piece: Piece) {
         if let Some(only) = self.only {
@@ -288,8 +276,8 @@ impl Asked {
         }
     }
     fn ask(&mut self) {
-        if self.failed.is_ok() {
-            self.failed = call::query(self.pid, &self.addresses, &mut self.status);
+        if self.failed.is_none() {
+            self.failed = call::query(self.pid, &self.addresses, &mut self.status).err();
             for (&status, &pages) in self.status.iter().zip(&self.pages) {
                 // Those that went away between, and the page of zeros, have no node.
                 if let Ok(node) = u16::try_from(status) {
@@ -304,7 +292,7 @@ impl Asked {
         if !self.addresses.is_empty() {
             self.ask();
         }
-        self.failed.map(|()| self.found)
+        self.failed.map_or(Ok(self.found), Err)
     }
 }
 

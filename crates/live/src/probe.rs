@@ -249,14 +249,11 @@ pub fn memory_tiers(root: &Path) -> BTreeMap<u32, Vec<u32>> {
 
 fn read_tiers(files: &Root) -> BTreeMap<u32, Vec<u32>> {
     const FOLDER: &str = "sys/devices/virtual/memory_tiering";
-    files
-        .numbered(FOLDER, "memory_tier")
-        .into_iter()
-        .filter_map(|n| {
-            let text = files.text(&format!("{FOLDER}/memory_tier{n}/nodelist"))?;
-            Some((n, parse_list(&text).filter(|l| !l.is_empty())?))
-        })
-        .collect()
+    let tier = |n: u32| {
+        let text = files.text(&format!("{FOLDER}/memory_tier{n}/nodelist"))?;
+        Some((n, parse_list(&text).filter(|l| !l.is_empty())?))
+    };
+    files.numbered(FOLDER, "memory_tier").into_iter().filter_map(tier).collect()
 }
 
 fn read_hints(files: &Root, config: &Config, symbols: &Symbols) -> Hints {
@@ -319,11 +316,8 @@ fn read_ksm(files: &Root) -> Ksm {
 fn read_interleave(files: &Root) -> Option<Interleave> {
     const FOLDER: &str = "sys/kernel/mm/mempolicy/weighted_interleave";
     files.names(FOLDER)?;
-    let weights = files
-        .numbered(FOLDER, "node")
-        .into_iter()
-        .filter_map(|n| Some((n, files.number(&format!("{FOLDER}/node{n}"))?)))
-        .collect();
+    let weight = |n: u32| Some((n, files.number(&format!("{FOLDER}/node{n}"))?));
+    let weights = files.numbered(FOLDER, "node").into_iter().filter_map(weight).collect();
     // Linux 6.18 shows `auto` under the name that a macro of its own makes of it.
     let auto = ["auto", "__auto_type"]
         .into_iter()

@@ -121,28 +121,23 @@ pub enum TopologyError {
 /// [`TopologyError`] if a needed file is unreadable or not what the kernel
 /// writes, if a CPU is in two nodes or in none, or if no node has memory.
 pub fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
-    let tree = Tree { root };
+    let mut tree = Tree { root, nodes: vec![], flat: false };
     let mut notes = Vec::new();
 
-    let node_ids = match tree.optional("sys/devices/system/node/online") {
-        Some(f) => f.list()?,
-        None => {
-            notes.push("sysfs shows no nodes: everything is put in node 0".to_owned());
-            vec![]
-        }
-    };
-    let flat = node_ids.is_empty();
-    let node_ids = if flat { vec![0] } else { node_ids };
+    match tree.optional("sys/devices/system/node/online") {
+        Some(f) => tree.nodes = f.list()?,
+        None => notes.push("sysfs shows no nodes: everything is put in node 0".to_owned()),
+    }
+    if tree.nodes.is_empty() {
+        (tree.nodes, tree.flat) = (vec![0], true);
+    }
 
-    let online = match tree.optional("sys/devices/system/cpu/online") {
-        Some(f) => Some(f.list()?),
-        None => None,
-    };
-    let homes = cpu_homes(&tree, &node_ids, flat, online.as_deref())?;
+    let online = tree.optional("sys/devices/system/cpu/online").map(|f| f.list()).transpose()?;
+    let homes = cpu_homes(&tree, online.as_deref())?;
     let cpu_ids: Vec<u32> = homes.keys().copied().collect();
 
-    let nodes = read_nodes(&tree, &node_ids, flat, &mut notes)?;
-    let distances = read_distances(&tree, &node_ids, flat, &mut notes)?;
+    let nodes = read_nodes(&tree, &mut notes)?;
+    let distances = read_distances(&tree, &mut notes)?;
     let caches_of: BTreeMap<u32, Vec<CacheView>> = cpu_ids
         .iter()
         .map(|&c| Ok((c, read_caches(&tree, c, &cpu_ids)?)))
@@ -215,9 +210,12 @@ fn parse_size(text: &str) -> Option<u64> {
     u64::from(digits(number)?).checked_mul(factor).filter(|&s| s > 0)
 }
 
-/// Files below the root.
+/// Files below the root, and which nodes they show.
 struct Tree<'a> {
     root: &'a Path,
+    nodes: Vec<u32>,
+    /// Whether they show none, so that everything is in node 0.
+    flat: bool,
 }
 
 /// A file's text, with its path for errors.
@@ -257,14 +255,9 @@ impl File {
 }
 
 /// The node of each online CPU.
-fn cpu_homes(
-    tree: &Tree<'_>,
-    node_ids: &[u32],
-    flat: bool,
-    online: Option<&[u32]>,
-) -> Result<BTreeMap<u32, u32>, TopologyError> {
+fn cpu_homes(tree: &Tree<'_>, online: Option<&[u32]>) -> Result<BTreeMap<u32, u32>, TopologyError> {
     let online_path = || tree.root.join("sys/devices/system/cpu/online");
-    if flat {
+    if tree.flat {
         let file = tree.required("sys/devices/system/cpu/online")?;
         let cpus = file.list()?;
         if cpus.is_empty() {
@@ -273,7 +266,7 @@ fn cpu_homes(
         return Ok(cpus.into_iter().map(|c| (c, 0)).collect());
     }
     let mut homes = BTreeMap::new();
-    for &n in node_ids {
+    for &n in &tree.nodes {
         let file = tree.required(&format!("sys/devices/system/node/node{n}/cpulist"))?;
         for c in file.list()? {
             if online.is_some_and(|o| o.binary_search(&c).is_err()) {
@@ -303,21 +296,11 @@ fn mem_total(text: &str) -> Option<u64> {
     Some(kib.checked_mul(1024)? / PAGE_SIZE)
 }
 
-fn read_nodes(
-    tree: &Tree<'_>,
-    node_ids: &[u32],
-    flat: bool,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Node>, TopologyError> {
+fn read_nodes(tree: &Tree<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, TopologyError> {
     let media = dax_media(tree);
-    let mut nodes: Vec<Node> = node_ids
-        .iter()
-        .map(|&n| Node {
-            id: NodeId(n as u16),
-            medium: media.get(&n).copied().unwrap_or(Medium::Dram),
-            zones: vec![],
-        })
-        .collect();
+    let medium = |n: &u32| media.get(n).copied().unwrap_or(Medium::Dram);
+    let node = |n: &u32| Node { id: NodeId(*n as u16), medium: medium(n), zones: vec![] };
+    let mut nodes: Vec<Node> = tree.nodes.iter().map(node).collect();
     let total = tree.optional("proc/meminfo").and_then(|f| mem_total(&f.text));
 
     if let Some(file) = tree.optional("proc/zoneinfo") {
@@ -345,7 +328,7 @@ fn read_nodes(
     } else {
         notes.push("/proc/zoneinfo is unreadable: one Normal zone a node".to_owned());
         for node in &mut nodes {
-            let pages = if flat {
+            let pages = if tree.flat {
                 total
             } else {
                 let file =
@@ -405,16 +388,11 @@ fn grow_lazy_zone(
 /// target node, and their place in the device tree tells the bus.
 fn dax_media(tree: &Tree<'_>) -> BTreeMap<u32, Medium> {
     let mut media = BTreeMap::new();
-    let Ok(entries) = fs::read_dir(tree.root.join("sys/bus/dax/devices")) else {
-        return media;
-    };
+    let entries = fs::read_dir(tree.root.join("sys/bus/dax/devices")).into_iter().flatten();
     for entry in entries.flatten() {
         let path = entry.path();
-        let Some(node) =
-            fs::read_to_string(path.join("target_node")).ok().and_then(|t| digits(t.trim()))
-        else {
-            continue;
-        };
+        let text = fs::read_to_string(path.join("target_node")).unwrap_or_default();
+        let Some(node) = digits(text.trim()) else { continue };
         let real = fs::canonicalize(&path).unwrap_or(path);
         let on_nvdimm = real.to_string_lossy().contains("/ndbus");
         media.insert(node, if on_nvdimm { Medium::Pmem } else { Medium::Cxl });
@@ -424,33 +402,27 @@ fn dax_media(tree: &Tree<'_>) -> BTreeMap<u32, Medium> {
 
 fn read_distances(
     tree: &Tree<'_>,
-    node_ids: &[u32],
-    flat: bool,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Vec<u32>>, TopologyError> {
-    let default_row = |i: usize| -> Vec<u32> {
-        (0..node_ids.len()).map(|j| if i == j { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect()
-    };
     let mut rows = Vec::new();
-    for (i, &n) in node_ids.iter().enumerate() {
+    for (i, &n) in tree.nodes.iter().enumerate() {
         let file = tree.optional(&format!("sys/devices/system/node/node{n}/distance"));
-        let Some(file) = file.filter(|_| !flat) else {
-            if !flat {
+        let Some(file) = file.filter(|_| !tree.flat) else {
+            if !tree.flat {
                 notes.push(format!("node {n} has no distances: 10 to itself, 20 to others"));
             }
-            rows.push(default_row(i));
+            let to = |j| if i == j { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
+            rows.push((0..tree.nodes.len()).map(to).collect());
             continue;
         };
-        let row: Vec<u32> = file
-            .text
-            .split_ascii_whitespace()
-            .map(|w| digits(w).ok_or_else(|| file.bad("distances, one for each online node")))
-            .collect::<Result<_, _>>()?;
-        if row.len() != node_ids.len() {
+        let bad = || file.bad("distances, one for each online node");
+        let row = file.text.split_ascii_whitespace().map(|w| digits(w).ok_or_else(bad));
+        let row: Vec<u32> = row.collect::<Result<_, _>>()?;
+        if row.len() != tree.nodes.len() {
             let what = format!(
                 "{} for {}",
                 count(row.len() as u64, "distance", "distances"),
-                count(node_ids.len() as u64, "online node", "online nodes")
+                count(tree.nodes.len() as u64, "online node", "online nodes")
             );
             return Err(TopologyError::Contradiction { path: file.path, what });
         }
@@ -458,7 +430,7 @@ fn read_distances(
             if (i == j && d != LOCAL_DISTANCE) || (i != j && d <= LOCAL_DISTANCE) {
                 let what = format!(
                     "distance {d} from node {n} to node {}: the kernel has {LOCAL_DISTANCE} to itself and more to others",
-                    node_ids[j]
+                    tree.nodes[j]
                 );
                 return Err(TopologyError::Contradiction { path: file.path, what });
             }
@@ -471,16 +443,9 @@ fn read_distances(
 /// Equal for SMT siblings, different for all others.
 fn core_key(tree: &Tree<'_>, cpu: u32) -> Vec<u32> {
     let dir = format!("sys/devices/system/cpu/cpu{cpu}/topology");
-    for name in ["core_cpus_list", "thread_siblings_list"] {
-        if let Some(list) =
-            tree.optional(&format!("{dir}/{name}")).and_then(|f| parse_list(&f.text))
-        {
-            if list.contains(&cpu) {
-                return list;
-            }
-        }
-    }
-    vec![cpu]
+    let list = |name| parse_list(&tree.optional(&format!("{dir}/{name}"))?.text);
+    let mut lists = ["core_cpus_list", "thread_siblings_list"].into_iter().filter_map(list);
+    lists.find(|list| list.contains(&cpu)).unwrap_or_else(|| vec![cpu])
 }
 
 /// A CPU's capacity; where the kernel says none, all are alike.
@@ -523,19 +488,14 @@ fn read_caches(tree: &Tree<'_>, cpu: u32, online: &[u32]) -> Result<Vec<CacheVie
         }
         // Some hypervisors list a cache without a size: then it is not known.
         let Some(size) = get("size") else { continue };
-        let Some(bytes) = parse_size(&size.text) else {
-            return Err(size.bad("a size such as 32K"));
-        };
+        let bytes = parse_size(&size.text).ok_or_else(|| size.bad("a size such as 32K"))?;
         let positive = |name: &str| get(name).and_then(|f| f.number().ok()).filter(|&n| n > 0);
         let line = positive("coherency_line_size");
         let ways = positive("ways_of_associativity").or_else(|| {
             let sets = u64::from(positive("number_of_sets")?) * u64::from(line?);
             u32::try_from(bytes / sets).ok().filter(|&w| w > 0)
         });
-        let mut shared = match get("shared_cpu_list") {
-            Some(f) => f.list()?,
-            None => vec![],
-        };
+        let mut shared = get("shared_cpu_list").map_or(Ok(vec![]), |f| f.list())?;
         shared.retain(|c| online.binary_search(c).is_ok());
         if !shared.contains(&cpu) {
             shared = vec![cpu];

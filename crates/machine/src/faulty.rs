@@ -149,9 +149,8 @@ impl<M: Machine> Faulty<M> {
         }
     }
     fn release(&mut self, now: Picos, out: &mut Vec<Seen>) {
-        let (due, later) = std::mem::take(&mut self.held).into_iter().partition(|h| h.0 <= now);
-        self.held = later;
-        let due: Vec<(Picos, Seen)> = due;
+        let due: Vec<(Picos, Seen)>;
+        (due, self.held) = std::mem::take(&mut self.held).into_iter().partition(|h| h.0 <= now);
         out.extend(due.into_iter().map(|(_, seen)| seen));
     }
 }

@@ -20,28 +20,20 @@ use std::hint::black_box;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kernel {
-    /// Dependent loads of random lines.
-    Chase,
-    /// Reading in order.
-    Stream,
-    /// Independent updates of random words.
-    Update,
+homenode_core::named! {
+    /// What is done.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Kernel {
+        /// Dependent loads of random lines.
+        Chase => "chase",
+        /// Reading in order.
+        Stream => "stream",
+        /// Independent updates of random words.
+        Update => "update",
+    }
 }
 
 impl Kernel {
-    /// All of them.
-    pub const ALL: [Kernel; 3] = [Kernel::Chase, Kernel::Stream, Kernel::Update];
-    /// The name in files and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Chase => "chase",
-            Self::Stream => "stream",
-            Self::Update => "update",
-        }
-    }
     /// Instructions of an operation, as compiled for x86-64. Only [`Kernel::Update`] has
     /// more than a handful that matter: they bound how many are in a core's window.
     pub const fn insns(self) -> u64 {
@@ -81,10 +73,8 @@ pub fn run(
     let mut random = SplitMix::new(0x0074_7275_7468);
     let bytes = |c: &Case| (c.bytes as usize).max(128) / 64 * 64;
     let chases = |c: &Case| c.kernel == Kernel::Chase;
-    let regions: Vec<Option<Region>> = cases
-        .iter()
-        .map(|c| chases(c).then(|| filled(bytes(c))).transpose())
-        .collect::<io::Result<_>>()?;
+    let region = |c| chases(c).then(|| filled(bytes(c))).transpose();
+    let regions: Vec<Option<Region>> = cases.iter().map(region).collect::<io::Result<_>>()?;
     let largest = cases.iter().filter(|c| !chases(c)).map(bytes).max();
     let shared = largest.map(filled).transpose()?;
     let mut order = Vec::new();

@@ -21,25 +21,18 @@ use homenode_core::splitmix::SplitMix;
 use std::io;
 use std::thread;
 
-/// Which program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// Two relations of equally many rows, joined over a key that each has once.
-    HashJoin,
-    /// All vertices that a vertex of a random graph of out-degree 8 reaches.
-    BreadthFirst,
+homenode_core::named! {
+    /// Which program.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Program {
+        /// Two relations of equally many rows, joined over a key that each has once.
+        HashJoin => "hash-join",
+        /// All vertices that a vertex of a random graph of out-degree 8 reaches.
+        BreadthFirst => "breadth-first-search",
+    }
 }
 
 impl Program {
-    /// Both.
-    pub const ALL: [Program; 2] = [Program::HashJoin, Program::BreadthFirst];
-    /// The name on the command line and in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HashJoin => "hash-join",
-            Self::BreadthFirst => "breadth-first-search",
-        }
-    }
     /// The program of that name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)

@@ -119,10 +119,7 @@ impl Taken {
 
 /// CPU time of this process, with its threads.
 fn own_cpu() -> Duration {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local of the right type.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
-    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+    homenode_live::machine::time_of(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// Tells ksmd's CPU time from now on.

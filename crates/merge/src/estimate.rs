@@ -380,13 +380,10 @@ impl<'a> Run<'a> {
         // Threads can't use more than a CPU each.
         let limit = options.cpu_percent.filter(|p| (*p as usize) < threads * 100);
         let zero = Key::new(hasher.hash(&[0; pages::PAGE]), 0).content();
+        let counts =
+            Counts { table: Table::new(), frames: Frames::default(), known: 0, full: false };
         let common = Common {
-            counts: Mutex::new(Counts {
-                table: Table::new(),
-                frames: Frames::default(),
-                known: 0,
-                full: false,
-            }),
+            counts: Mutex::new(counts),
             sight,
             nodes,
             hasher,

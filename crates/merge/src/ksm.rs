@@ -41,7 +41,7 @@ use homenode_core::ksm::plan::{Shown, value_of};
 use homenode_live::place::Place;
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The files of merging: the kernel's, or those of a test.
 pub trait Files {
@@ -72,11 +72,10 @@ pub trait Files {
 
 /// Whether merging is there, and its knobs may be written.
 fn check_files(place: &Place, files: &impl Files) -> Result<(), KsmError> {
-    let folder = || Folder::of(place).path().to_owned();
     if files.read(File::Run).is_err() {
-        return Err(KsmError::NoKsm { folder: folder() });
+        return Err(KsmError::NoKsm { folder: place.path(FOLDER) });
     }
-    files.writable().map_err(|source| KsmError::Denied { folder: folder(), source })
+    files.writable().map_err(|source| KsmError::Denied { folder: place.path(FOLDER), source })
 }
 
 /// A folder with the files.
@@ -87,10 +86,6 @@ impl Folder {
     /// The kernel's own.
     pub fn of(place: &Place) -> Self {
         Self(place.path(FOLDER))
-    }
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
     }
 }
 

@@ -64,14 +64,12 @@ impl ObserveTable {
         let others = sorted.split_off(most.min(sorted.len()));
         let longest = sorted.iter().map(|r| name(r).chars().count()).max().unwrap_or(0);
         let mut columns = self.columns();
+        let width_of = |c: &Column<'_>| {
+            let cells = sorted.iter().map(|r| (c.cell)(r).chars().count());
+            cells.chain([c.title.chars().count()]).max().unwrap_or(0)
+        };
         let (widths, room) = loop {
-            let widths: Vec<usize> = columns
-                .iter()
-                .map(|c| {
-                    let cells = sorted.iter().map(|r| (c.cell)(r).chars().count());
-                    cells.chain([c.title.chars().count()]).max().unwrap_or(0)
-                })
-                .collect();
+            let widths: Vec<usize> = columns.iter().map(width_of).collect();
             let taken: usize = widths.iter().map(|w| w + 2).sum();
             let least = columns.iter().map(|c| c.weight).min().unwrap_or(u32::MAX);
             if taken + NAME.0 <= width || least == u32::MAX {

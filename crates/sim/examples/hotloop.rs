@@ -85,14 +85,17 @@ fn tiering(mode: u64, extra: &[(&str, u64)]) -> Vec<(String, String)> {
     all.iter().chain(extra).map(|(k, v)| ((*k).to_owned(), v.to_string())).collect()
 }
 
+/// Runs until so many accesses have been made in all, `step` of virtual time by `step`.
+fn run_to(s: &mut Simulation, accesses: u64, step: Picos) {
+    while s.accesses() < accesses {
+        s.run_until(s.now() + step.0);
+    }
+}
 /// Runs until `n` more accesses are made; seconds, and how many there were.
 fn timed(s: &mut Simulation, n: u64) -> (f64, u64) {
     let before = s.accesses();
     let t = Instant::now();
-    while s.accesses() - before < n {
-        let until = s.now() + 10_000_000_000;
-        s.run_until(until);
-    }
+    run_to(s, before + n, Picos::from_ms(10));
     (t.elapsed().as_secs_f64(), s.accesses() - before)
 }
 /// The figures of a measured stretch, as the inside of a JSON object.
@@ -154,10 +157,7 @@ fn scale(a: &Args) {
     let setup = Setup { knobs, ..Setup::default() };
     let mut s = Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[touch.into()])
         .expect("a simulation");
-    while s.accesses() < pages {
-        let until = s.now() + 10_000_000_000;
-        s.run_until(until);
-    }
+    run_to(&mut s, pages, Picos::from_ms(10));
     s.replace_ids(0, ids.into());
     timed(&mut s, n / 4);
     let (before, at) = (s.vmstat().clone(), s.now());
@@ -187,10 +187,7 @@ fn off(a: &Args) {
     let setup = Setup { knobs: tiering(0, &[]), without_balancing, ..Setup::default() };
     let mut s =
         Simulation::with_ids(&m, &setup, pages, &[CpuId(0)], &[ids.into()]).expect("a simulation");
-    while s.accesses() < n {
-        let until = s.now() + 1_000_000_000;
-        s.run_until(until);
-    }
+    run_to(&mut s, n, Picos::from_ms(1));
     println!("{{\"accesses\":{}}}", s.accesses());
 }
 
@@ -242,14 +239,10 @@ fn parallel(a: &Args) {
     let scenario = scenario(process, 0, Order::Quantum(Picos::from_us(10)), 1);
     let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
     // Everything is there, and the caches of the host are warm, before the clock starts.
-    let step = 100_000_000;
-    while s.accesses() < pages + n / 4 {
-        s.run_until(s.now() + step);
-    }
+    let step = Picos::from_us(100);
+    run_to(&mut s, pages + n / 4, step);
     let (before, began) = (s.accesses(), Instant::now());
-    while s.accesses() - before < n {
-        s.run_until(s.now() + step);
-    }
+    run_to(&mut s, before + n, step);
     let (seconds, done) = (began.elapsed().as_secs_f64(), s.accesses() - before);
     println!("{{\"accesses\":{done},\"seconds\":{seconds:.6}}}");
 }

@@ -18,7 +18,7 @@ use crate::heat;
 use crate::kernel::{Ctx, Ordered};
 use crate::program::Homenode;
 use crate::simulation::Simulation;
-use crate::simulation::agent::{Agent, Job, Prices, Task, Work};
+use crate::simulation::agent::{Agent, Job, Task, Work};
 use crate::tasks::Kind;
 use crate::timeline::Event;
 use crate::watch::By;
@@ -31,23 +31,13 @@ use std::collections::{BTreeMap, VecDeque};
 impl Agent {
     /// homenode starts on a machine, with a source of heat.
     pub(crate) fn start(sim: &mut Simulation, source: Source, seed: u64) {
-        let costs = sim.machine.costs.clone();
-        let price = |c| costs.time(c).0;
-        let prices = Prices {
-            query: price(Cost::PageQuery),
-            proc_read: price(Cost::ProcRead),
-            zoneinfo: price(Cost::ZoneinfoRead),
-            region: price(Cost::DamonRegion),
-            event: price(Cost::EventRead),
-            seen: price(Cost::EngineSeen),
-        };
         let task = sim.start_daemon(Kind::Homenode, Box::new(Homenode));
         let heat = heat::start(source, sim, seed);
         let alarm = sim.timeline.slot(Event::LookAround);
         sim.agent = Some(Box::new(Self {
             task,
             heat,
-            prices,
+            prices: sim.kernel.prices,
             jobs: VecDeque::new(),
             out: Vec::new(),
             alarm,
@@ -101,17 +91,17 @@ impl Agent {
         let space = work.space;
         match &mut work.task {
             Task::Watch => {
-                ctx.clock += self.prices.proc_read;
+                ctx.clock += self.prices[Cost::ProcRead];
                 self.watch(sim, space, work.who);
                 true
             }
             Task::Unwatch => {
-                ctx.clock += self.prices.proc_read;
+                ctx.clock += self.prices[Cost::ProcRead];
                 self.unwatch(sim, space);
                 true
             }
             Task::SetKnob { knob, value } => {
-                ctx.clock += self.prices.proc_read;
+                ctx.clock += self.prices[Cost::ProcRead];
                 // What it says is in the knob afterwards; an order has no better word.
                 let _ = sim.set_knob(&knob.name(), value);
                 true
@@ -120,7 +110,7 @@ impl Agent {
                 let Some(&span) = spans.get(*at) else { return true };
                 if *vpn < span.end {
                     let (next, looked) = count_pages(&sim.kernel, space, *vpn, span.end, found);
-                    ctx.clock += looked * self.prices.query;
+                    ctx.clock += looked * self.prices[Cost::PageQuery];
                     *vpn = next;
                     return false;
                 }
@@ -148,7 +138,7 @@ impl Agent {
                     (*vpn, stop),
                     nodes,
                     &own,
-                    self.prices.query,
+                    self.prices[Cost::PageQuery],
                 );
                 let pages = Pages(n);
                 match answer {

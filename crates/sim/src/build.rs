@@ -5,7 +5,7 @@ use crate::memory::MemoryError;
 use crate::program::Ids;
 use crate::replay::{Charge, Player, Recording};
 use crate::simulation::Simulation;
-use crate::space::{Holds, Kind};
+use crate::space::Kind;
 use crate::tasks::Kind as TaskKind;
 use crate::watch::Watch;
 use homenode_core::hooks::MakeHooks;
@@ -97,7 +97,7 @@ impl Simulation {
         if contents {
             kernel.memory.keep_contents().map_err(SimError::Memory)?;
         }
-        let mut ctx = Ctx { task: usize::MAX, node: 0, cpu: 0, clock: 0 };
+        let mut ctx = Ctx::nobody(0);
         for (name, value) in &setup.ksm {
             kernel.write_ksm(&mut ctx, name, value).map_err(SimError::Knob)?;
         }
@@ -112,9 +112,7 @@ impl Simulation {
         if contents {
             s.start_ksmd();
         }
-        if setup.without_balancing {
-            s.set_without_balancing();
-        }
+        s.without_balancing = setup.without_balancing;
         Ok(s)
     }
 
@@ -217,18 +215,8 @@ impl Simulation {
         }
         s.kernel.spaces[space].as_mut().expect("just made").users = tasks.len() as u32;
         let mut ctx = Ctx { task: tasks[0], node: 0, cpu: 0, clock: 0 };
-        let kind = Kind {
-            file: false,
-            shared: false,
-            readable: true,
-            writable: true,
-            executable: false,
-            huge: false,
-            policy: Mempolicy::Default,
-            holds: Holds::Own,
-            mergeable: false,
-        };
         // Pages are numbered from the first block, so that an id is its own place.
+        let kind = Kind { readable: true, writable: true, ..Kind::default() };
         let m = Mapping { start: 0, pages, kind, name: "ids".into() };
         s.kernel.map(&mut ctx, space, m, &Mempolicy::Default).map_err(SimError::Memory)?;
         for (i, &id) in tasks.iter().enumerate() {

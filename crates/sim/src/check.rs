@@ -22,13 +22,13 @@
 
 use crate::content::{Content, Merged};
 use crate::kernel::hotplug::BlockState;
-use crate::kernel::merge::Looker;
 use crate::lists::Lru;
 use crate::memory::{BLOCK, FRAME_ITEM, ZERO_FRAME};
 use crate::page::{OnList, State, Word};
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use crate::watch::Watch;
+use homenode_core::hold;
 use homenode_core::scenario::{AdmissionChoice, Margin, Swap};
 use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
@@ -140,37 +140,36 @@ impl Checker {
         let mut found = recount(sim);
         let seen = self.seen.lock().expect("no checker panics while it writes");
         found.extend(seen.found.iter().cloned());
-        let mut say = |ok: bool, text: String| {
-            if !ok {
-                found.push(text);
-            }
-        };
         let k = &sim.kernel;
         for (from, row) in k.moved.iter().enumerate() {
             for (to, &n) in row.iter().enumerate() {
                 let reported = seen.moved.get(&(from, to)).copied().unwrap_or(0);
-                say(n == reported, format!("{reported} pages moved {from} -> {to}, counted {n}"));
+                hold!(found, n == reported, "{reported} pages moved {from} -> {to}, counted {n}");
             }
         }
         let itself = seen.moved.iter().filter(|((a, b), _)| a == b).map(|(_, n)| n).sum::<u64>();
         let within = k.hotplug.within;
-        say(
+        hold!(
+            found,
             itself == within,
-            format!("{itself} pages moved inside a node, {within} by hot-remove"),
+            "{itself} pages moved inside a node, {within} by hot-remove"
         );
         let promoted = k.stat.get(Item::PgpromoteSuccess);
-        say(
+        hold!(
+            found,
             promoted >= seen.promoted,
-            format!("{} promotions seen, pgpromote_success {promoted}", seen.promoted),
+            "{} promotions seen, pgpromote_success {promoted}",
+            seen.promoted
         );
         let asked = k.stat.get(Item::PgdemoteKswapd)
             + k.stat.get(Item::PgdemoteDirect)
             + k.stat.get(Item::NumaPagesMigrated);
         let asked = asked + k.hotplug.moved;
         let moves: u64 = seen.moved.values().sum();
-        say(
+        hold!(
+            found,
             if self.moves_by_hand { asked <= moves } else { asked == moves },
-            format!("{moves} pages moved, {asked} by reclaim, hint faults and hot-remove together"),
+            "{moves} pages moved, {asked} by reclaim, hint faults and hot-remove together"
         );
         found
     }
@@ -232,35 +231,39 @@ fn recount(sim: &Simulation) -> Vec<String> {
             found.push(format!("block {b} belongs to space {number}, which is gone"));
             continue;
         };
-        if space.place(block.step * u64::from(BLOCK), block.file) != Some(first) {
-            found.push(format!("space {number} doesn't know its block {b}"));
-        }
+        hold!(
+            found,
+            space.place(block.step * u64::from(BLOCK), block.file) == Some(first),
+            "space {number} doesn't know its block {b}"
+        );
         for (i, &w) in words.iter().enumerate() {
             if w == 0 {
                 continue;
             }
             let (w, page) = (Word(w), first + i as u32);
             let vpn = block.step * u64::from(BLOCK) + i as u64;
-            if space.find(vpn).is_none_or(|v| space.vmas[v].kind.file != block.file) {
-                found.push(format!("space {number} has an entry at {vpn}, but no mapping"));
-            }
+            hold!(
+                found,
+                space.find(vpn).is_some_and(|v| space.vmas[v].kind.file == block.file),
+                "space {number} has an entry at {vpn}, but no mapping"
+            );
             match w.state() {
                 State::None => {
                     found.push(format!("page {page} holds nothing but bits: {:#x}", w.0))
                 }
                 State::Swapped => c.swapped += u64::from(!block.file),
                 State::Present | State::ProtNone if m.is_zero_page(w) => {
-                    if w.writable() || !m.mappers(ZERO_FRAME).is_empty() {
-                        found.push(format!("page {page} may write to the page of zeroes"));
-                    }
+                    hold!(
+                        found,
+                        !w.writable() && m.mappers(ZERO_FRAME).is_empty(),
+                        "page {page} may write to the page of zeroes"
+                    );
                     *c.zeroes.entry(number).or_default() += 1;
                 }
                 State::Present | State::ProtNone => {
                     *c.rss.entry(number).or_default() += 1;
                     if w.shared() {
-                        if block.huge {
-                            found.push(format!("page {page} of a huge page is shared"));
-                        }
+                        hold!(found, !block.huge, "page {page} of a huge page is shared");
                         c.mappers.entry(w.frame()).or_default().push(page);
                     } else {
                         let tail = block.huge && i > 0;
@@ -272,9 +275,7 @@ fn recount(sim: &Simulation) -> Vec<String> {
         if block.huge {
             let head = Word(words[0]);
             let whole = words.iter().all(|&w| Word(w).resident() && Word(w).zone() == head.zone());
-            if !whole {
-                found.push(format!("the huge page of block {b} has parts elsewhere"));
-            }
+            hold!(found, whole, "the huge page of block {b} has parts elsewhere");
         }
     }
     let mut frames = 0;
@@ -283,19 +284,26 @@ fn recount(sim: &Simulation) -> Vec<String> {
         let item = frame | FRAME_ITEM;
         let mut named = c.mappers.get(&frame).cloned().unwrap_or_default();
         let mut mappers = m.mappers(frame).to_vec();
-        if mappers.iter().enumerate().any(|(i, &p)| m.mapper_at(p) != i) {
-            found.push(format!("a mapper of frame {frame} doesn't know its place: {mappers:?}"));
-        }
+        hold!(
+            found,
+            mappers.iter().enumerate().all(|(i, &p)| m.mapper_at(p) == i),
+            "a mapper of frame {frame} doesn't know its place: {mappers:?}"
+        );
         named.sort_unstable();
         mappers.sort_unstable();
-        if named != mappers || n != named.len() {
-            found.push(format!("frame {frame} is mapped by {named:?}, but believes {mappers:?}"));
-        }
+        hold!(
+            found,
+            named == mappers && n == named.len(),
+            "frame {frame} is mapped by {named:?}, but believes {mappers:?}"
+        );
         place(sim, &mut c, &mut found, item, w, false, false, m.is_file(item));
     });
-    if frames != c.mappers.len() {
-        found.push(format!("{frames} frames are in use, entries name {}", c.mappers.len()));
-    }
+    hold!(
+        found,
+        frames == c.mappers.len(),
+        "{frames} frames are in use, entries name {}",
+        c.mappers.len()
+    );
     contents(sim, &c, &mut found);
     against_counts(sim, &c, &mut found);
     found
@@ -306,52 +314,64 @@ fn contents(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
     let k = &sim.kernel;
     let m = &k.memory;
     let Some(column) = m.contents.as_deref() else { return };
-    if column.lens() != (m.words.len(), m.nr_frames()) {
-        found.push(format!(
-            "contents reach {:?} pages and frames, of {} and {}",
-            column.lens(),
-            m.words.len(),
-            m.nr_frames()
-        ));
-    }
+    hold!(
+        found,
+        column.lens() == (m.words.len(), m.nr_frames()),
+        "contents reach {:?} pages and frames, of {} and {}",
+        column.lens(),
+        m.words.len(),
+        m.nr_frames()
+    );
     m.each_entry(|page, w, block| {
         if w.resident() && !w.shared() {
             let known = column.known(page) != Content::OWN;
-            if known && (w.writable() || block.file) {
-                found.push(format!("page {page} holds {:?} and may be written", m.content(page)));
-            }
-            if !known && column.is_armed(page) {
-                found.push(format!("page {page} is armed though nobody has looked"));
-            }
+            hold!(
+                found,
+                !(known && (w.writable() || block.file)),
+                "page {page} holds {:?} and may be written",
+                m.content(page)
+            );
+            hold!(
+                found,
+                known || !column.is_armed(page),
+                "page {page} is armed though nobody has looked"
+            );
         }
-        if w.shared() && m.is_merged(w.frame()) && w.writable() {
-            found.push(format!("page {page} may write to merged frame {}", w.frame()));
-        }
+        hold!(
+            found,
+            !(w.shared() && m.is_merged(w.frame()) && w.writable()),
+            "page {page} may write to merged frame {}",
+            w.frame()
+        );
     });
     let mut nodes = std::collections::BTreeSet::new();
     for &frame in c.mappers.keys() {
-        if column.merged(frame) != Merged::No && column.of_frame(frame) == Content::OWN {
-            found.push(format!("merged frame {frame} holds nothing known"));
-        }
+        hold!(
+            found,
+            column.merged(frame) == Merged::No || column.of_frame(frame) != Content::OWN,
+            "merged frame {frame} holds nothing known"
+        );
         if let Merged::Node(node) = column.merged(frame) {
-            if !nodes.insert(node) {
-                found.push(format!("two frames carry stable node {node}"));
-            }
+            hold!(found, nodes.insert(node), "two frames carry stable node {node}");
         }
     }
     let ksm = k.ksm();
     let zeroes: u64 = c.zeroes.values().sum();
-    if ksm.counters().ksm_zero_pages != zeroes as i64 {
-        let counted = ksm.counters().ksm_zero_pages;
-        found.push(format!("{zeroes} entries map the page of zeroes, counted {counted}"));
-    }
+    let counted = ksm.counters().ksm_zero_pages;
+    hold!(
+        found,
+        counted == zeroes as i64,
+        "{zeroes} entries map the page of zeroes, counted {counted}"
+    );
     for (&space, &n) in &c.zeroes {
         let counted = k.mm_of(space).map_or(0, |mm| ksm.mm_stat(mm).zero_pages);
-        if counted != n as i64 {
-            found.push(format!("space {space} has {n} pages of zeroes, counted {counted}"));
-        }
+        hold!(
+            found,
+            counted == n as i64,
+            "space {space} has {n} pages of zeroes, counted {counted}"
+        );
     }
-    found.extend(ksm.faults(&Looker(k)).into_iter().map(|f| format!("merging: {f}")));
+    found.extend(ksm.faults(k).into_iter().map(|f| format!("merging: {f}")));
 }
 
 /// Counts one page (or part of a huge one) in its zone, and an item on its list.
@@ -386,62 +406,60 @@ fn place(
 
 fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
     let k = &sim.kernel;
-    let mut say = |ok: bool, text: String| {
-        if !ok {
-            found.push(text);
-        }
-    };
     let mut used_on = vec![0u64; k.memory.nodes.len()];
     let online = k.hotplug.blocks.iter().filter(|b| b.state != BlockState::Offline);
     let mut sizes = vec![0; k.memory.zones.len()];
     online.for_each(|b| sizes[b.zone] += b.pages);
     for (i, zone) in k.memory.zones.iter().enumerate() {
         let (size, managed) = (sizes[i], zone.managed);
-        say(size == managed, format!("zone {i}: its blocks have {size} pages, managed {managed}"));
+        hold!(found, size == managed, "zone {i}: its blocks have {size} pages, managed {managed}");
         let used = c.used.get(&i).copied().unwrap_or(0);
         used_on[zone.node] += used;
-        say(
+        hold!(
+            found,
             used + zone.free + zone.isolated == zone.managed,
-            format!(
-                "zone {i}: {used} used + {} free + {} isolated, managed {}",
-                zone.free, zone.isolated, zone.managed
-            ),
+            "zone {i}: {used} used + {} free + {} isolated, managed {}",
+            zone.free,
+            zone.isolated,
+            zone.managed
         );
     }
     for (n, node) in k.memory.nodes.iter().enumerate() {
         for lru in Lru::ALL {
             let mine = c.lists.get(&(n, lru)).copied().unwrap_or_default();
             let theirs = OnOne { pages: node.on(lru), members: node.members_on(lru) };
-            say(mine == theirs, format!("node place {n} {lru:?}: {mine:?}, counted {theirs:?}"));
+            hold!(found, mine == theirs, "node place {n} {lru:?}: {mine:?}, counted {theirs:?}");
         }
     }
     for (i, space) in k.spaces.iter().enumerate() {
         let rss = c.rss.get(&i).copied().unwrap_or(0);
         let believed = space.as_ref().map_or(0, |s| s.rss);
-        say(rss == believed, format!("space {i}: {rss} pages in memory, rss {believed}"));
+        hold!(found, rss == believed, "space {i}: {rss} pages in memory, rss {believed}");
     }
     let device = match k.model.swap {
         Swap::None => 0,
         Swap::Device(pages) => pages.0,
     };
-    say(
+    hold!(
+        found,
         c.swapped + k.swap_free == device + k.swap_shared,
-        format!(
-            "swap: {} entries + {} free, device of {device} + {} shared",
-            c.swapped, k.swap_free, k.swap_shared
-        ),
+        "swap: {} entries + {} free, device of {device} + {} shared",
+        c.swapped,
+        k.swap_free,
+        k.swap_shared
     );
     // Counters, per node and for the machine.
     let get = |i| k.stat.get(i);
     for (n, &used) in used_on.iter().enumerate() {
         let came = k.stat.of(n, Item::Pgalloc) + k.moved.iter().map(|row| row[n]).sum::<u64>();
         let went = k.stat.of(n, Item::Pgfree) + k.moved[n].iter().sum::<u64>();
-        say(came == went + used, format!("node place {n}: {came} came, {went} went, {used} used"));
+        hold!(found, came == went + used, "node place {n}: {came} came, {went} went, {used} used");
         let success = k.stat.of(n, Item::PgmigrateSuccess);
         let moved = k.moved.iter().map(|row| row[n]).sum::<u64>();
-        say(
+        hold!(
+            found,
             success == moved,
-            format!("node place {n}: pgmigrate_success {success}, moved {moved}"),
+            "node place {n}: pgmigrate_success {success}, moved {moved}"
         );
         for (steal, scan) in [
             (Item::PgstealKswapd, Item::PgscanKswapd),
@@ -450,7 +468,7 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
             (Item::PgdemoteDirect, Item::PgstealDirect),
         ] {
             let (a, b) = (k.stat.of(n, steal), k.stat.of(n, scan));
-            say(a <= b, format!("node place {n}: {} {a} > {} {b}", steal.name(), scan.name()));
+            hold!(found, a <= b, "node place {n}: {} {a} > {} {b}", steal.name(), scan.name());
         }
     }
     for (less, more) in [
@@ -462,17 +480,17 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
         (Item::Pswpin, Item::Pgmajfault),
     ] {
         let (a, b) = (get(less), get(more));
-        say(a <= b, format!("{} {a} > {} {b}", less.name(), more.name()));
+        hold!(found, a <= b, "{} {a} > {} {b}", less.name(), more.name());
     }
     let (huge, all) = (get(Item::NumaHugePteUpdates), get(Item::NumaPteUpdates));
-    say(huge * 512 <= all, format!("numa_huge_pte_updates {huge}, numa_pte_updates {all}"));
+    hold!(found, huge * 512 <= all, "numa_huge_pte_updates {huge}, numa_pte_updates {all}");
     let alloc = get(Item::Pgalloc);
     for (a, b) in [(Item::NumaHit, Item::NumaMiss), (Item::NumaLocal, Item::NumaOther)] {
         let sum = get(a) + get(b);
-        say(sum == alloc, format!("{} + {} = {sum}, pgalloc {alloc}", a.name(), b.name()));
+        hold!(found, sum == alloc, "{} + {} = {sum}, pgalloc {alloc}", a.name(), b.name());
     }
     let (miss, foreign) = (get(Item::NumaMiss), get(Item::NumaForeign));
-    say(miss == foreign, format!("numa_miss {miss}, numa_foreign {foreign}"));
+    hold!(found, miss == foreign, "numa_miss {miss}, numa_foreign {foreign}");
     // Reclaim moves downwards only, promotion upwards only.
     let (mut down, mut up) = (0, 0);
     for (from, row) in k.moved.iter().enumerate() {
@@ -485,7 +503,7 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
         }
     }
     let demoted = get(Item::PgdemoteKswapd) + get(Item::PgdemoteDirect);
-    say(demoted <= down, format!("{demoted} demoted, {down} moved to lower tiers"));
+    hold!(found, demoted <= down, "{demoted} demoted, {down} moved to lower tiers");
     let promoted = get(Item::PgpromoteSuccess);
-    say(promoted <= up, format!("{promoted} promoted, {up} moved to the top tier"));
+    hold!(found, promoted <= up, "{promoted} promoted, {up} moved to the top tier");
 }

@@ -24,7 +24,7 @@
 //! The number of a page counts while the page is private and in memory, or on the swap
 //! device; an entry of a frame has the frame's. docs/decisions/0006-contents.md.
 
-use crate::table::Wide;
+use crate::table::Table;
 use homenode_core::splitmix::mix;
 use std::io;
 
@@ -77,7 +77,7 @@ const FROZEN: u32 = u32::MAX - 1;
 
 /// The column.
 pub(crate) struct Contents {
-    pages: Wide,
+    pages: Table<u64>,
     frames: Vec<u64>,
     nodes: Vec<u32>,
     /// Contents that were made up so far.
@@ -86,7 +86,7 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn new(pages: usize) -> io::Result<Self> {
-        Ok(Self { pages: Wide::new(pages)?, frames: Vec::new(), nodes: Vec::new(), fresh: 0 })
+        Ok(Self { pages: Table::new(pages)?, frames: Vec::new(), nodes: Vec::new(), fresh: 0 })
     }
     /// A content that nobody has had.
     pub(crate) fn fresh(&mut self) -> Content {

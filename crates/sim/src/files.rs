@@ -126,16 +126,13 @@ impl Simulation {
     /// Source: specs/files.md#rights.
     pub fn read_file_as(&self, path: &str, who: Rights) -> Result<String, FileError> {
         let file = self.open(path, who)?;
+        let refused = |why: &str| Err(FileError::new(path, Errno::Eacces, why));
         // Where the memory of a process lies is for its owner, which is root here.
         if matches!(file, File::NumaMaps(_)) && who == Rights::Nobody {
-            return Err(FileError::new(path, Errno::Eacces, "the process is another user's"));
+            return refused("the process is another user's");
         }
         if matches!(file, File::KsmProcess(..)) && who == Rights::Nobody {
-            return Err(FileError::new(
-                path,
-                Errno::Eacces,
-                "its mode is 0400: only the owner may read it",
-            ));
+            return refused("its mode is 0400: only the owner may read it");
         }
         Ok(self.view(file))
     }
@@ -151,11 +148,8 @@ impl Simulation {
             return Err(FileError::new(path, errno, "this file is for reading only"));
         }
         if who == Rights::Nobody {
-            return Err(FileError::new(
-                path,
-                Errno::Eacces,
-                "its mode is 0644: only root may write to it",
-            ));
+            let why = "its mode is 0644: only root may write to it";
+            return Err(FileError::new(path, Errno::Eacces, why));
         }
         match file {
             File::Ksm(file) => self.write_ksm(path, file, text),
@@ -303,7 +297,7 @@ impl Simulation {
         match file {
             File::Knob(knob) => self.knob_text(knob),
             File::Vmstat => self.vmstat_text(),
-            File::Zoneinfo => self.zoneinfo_text(),
+            File::Zoneinfo => self.zoneinfo_text().unwrap_or_default(),
             File::Node(place, view) => self.node_text(place, view),
             File::Nodes(set) => self.set_text(set),
             File::Tier(place) => {
@@ -312,8 +306,8 @@ impl Simulation {
             }
             File::Block(block, view) => self.block_text(block, view),
             File::BlockSize => self.block_size_text(),
-            File::NumaMaps(id) => self.numa_maps_text(id),
-            File::Status(id) => self.status_text(id),
+            File::NumaMaps(id) => self.numa_maps_text(id).unwrap_or_default(),
+            File::Status(id) => self.status_text(id).unwrap_or_default(),
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
         }

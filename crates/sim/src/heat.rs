@@ -8,25 +8,19 @@ mod samples;
 
 use crate::kernel::{Ctx, Kernel};
 use crate::simulation::Simulation;
-use crate::simulation::agent::Prices;
 use homenode_core::engine::seen::{Seen, Source, Who};
 use std::collections::BTreeMap;
 
+/// Who is watched, by address space.
+pub(crate) type Watched = BTreeMap<usize, Who>;
+
 /// A source of heat.
 pub(crate) trait HeatSource: Send {
-    /// Begins to look at a process's memory.
-    fn watch(&mut self, sim: &mut Simulation, space: usize);
-    /// Looks at it no more.
-    fn unwatch(&mut self, sim: &mut Simulation, space: usize);
+    /// Begins to look at a process's memory, or looks at it no more.
+    fn watch(&mut self, sim: &mut Simulation, space: usize, on: bool);
     /// Tells what was seen since the last time of those who are watched; what reading it
     /// takes.
-    fn tell(
-        &mut self,
-        sim: &mut Simulation,
-        watched: &BTreeMap<usize, Who>,
-        prices: &Prices,
-        out: &mut Vec<Seen>,
-    ) -> u64;
+    fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64;
     /// The task that is its thread, if it has one.
     fn thread(&self) -> Option<usize> {
         None
@@ -59,15 +53,8 @@ fn tell_lost(lost: u64, out: &mut Vec<Seen>) {
 struct Nothing;
 
 impl HeatSource for Nothing {
-    fn watch(&mut self, _: &mut Simulation, _: usize) {}
-    fn unwatch(&mut self, _: &mut Simulation, _: usize) {}
-    fn tell(
-        &mut self,
-        _: &mut Simulation,
-        _: &BTreeMap<usize, Who>,
-        _: &Prices,
-        _: &mut Vec<Seen>,
-    ) -> u64 {
+    fn watch(&mut self, _: &mut Simulation, _: usize, _: bool) {}
+    fn tell(&mut self, _: &mut Simulation, _: &Watched, _: &mut Vec<Seen>) -> u64 {
         0
     }
 }

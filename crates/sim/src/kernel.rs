@@ -28,15 +28,15 @@ use crate::ring::Probe;
 use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
-use homenode_core::costs::Cost;
+use homenode_core::costs::{Cost, Prices};
 use homenode_core::knobs::{Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
-use homenode_core::tiering::tiers::{Firmware, Tiers, allocator_order};
+use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
-use homenode_core::topology::{Machine, Medium, Zone};
-use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
+use homenode_core::topology::{Link, Machine, Medium, Zone};
+use homenode_core::units::{Bytes, MBps, NodeId, PAGE_SIZE, Picos};
 use std::collections::BTreeMap;
 
 /// In whose context the kernel runs, and that context's clock in picoseconds.
@@ -51,25 +51,18 @@ pub(crate) struct Ctx {
     pub(crate) clock: u64,
 }
 
+impl Ctx {
+    /// Of nobody's task, at the first place.
+    pub(crate) const fn nobody(clock: u64) -> Self {
+        Self { task: usize::MAX, node: 0, cpu: 0, clock }
+    }
+}
+
 /// Who reclaims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reclaimer {
     Kswapd,
     Direct,
-}
-
-/// What the kernel's own work takes, in picoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) minor_fault: u64,
-    pub(crate) hint_fault: u64,
-    pub(crate) page_copy: u64,
-    pub(crate) migrate_page: u64,
-    pub(crate) pte_scan: u64,
-    pub(crate) pte_mark: u64,
-    pub(crate) reclaim_page: u64,
-    pub(crate) swap_out: u64,
-    pub(crate) swap_in: u64,
 }
 
 /// Why an access can't be served.
@@ -103,7 +96,8 @@ pub(crate) struct Kernel {
     pub(crate) loads: Vec<Load>,
     /// Per place: the least time that its bandwidth allows for copying a page.
     copy_bound: Vec<u64>,
-    pub(crate) times: Times,
+    /// What its own work takes, among other things.
+    pub(crate) prices: Prices,
     pub(crate) kswapd: Vec<KswapdState>,
     /// Nodes whose kswapd was woken and does not run yet.
     pub(crate) woken: Vec<usize>,
@@ -143,61 +137,24 @@ impl Kernel {
     ) -> Result<Self, MemoryError> {
         let memory = Memory::new(machine, pages)?;
         let n = machine.nodes.len();
-        let place = |id: NodeId| machine.position(id).expect("a checked machine");
         // An expander that firmware says nothing about comes by a driver; what is
         // measured or published here stands for the firmware's table.
         let tiers = Tiers::new(machine, Firmware::Hmat, knobs.version);
-        let places = |list: Vec<NodeId>| list.into_iter().map(place).collect::<Vec<usize>>();
-        let with_memory: Vec<NodeId> =
-            machine.nodes.iter().filter(|x| x.managed().0 > 0).map(|x| x.id).collect();
-        let ids = || machine.nodes.iter().map(|x| x.id);
-        let fallback = ids().map(|id| places(allocator_order(machine, id, &with_memory))).collect();
-        let top: Vec<bool> = ids().map(|id| tiers.is_top(id)).collect();
-        let demote_to = ids().map(|id| places(tiers.demotion_targets(machine, id))).collect();
-        let demote_any = ids().map(|id| places(tiers.demotion_fallback(machine, id))).collect();
-        let near = |p: usize| {
-            machine
-                .links
-                .iter()
-                .filter(|l| l.to == machine.nodes[p].id)
-                .min_by_key(|l| (l.read_latency.value, l.from))
+        let to = |p: usize| machine.links.iter().filter(move |l| l.to == machine.nodes[p].id);
+        let load = |p: usize| {
+            // A node's own bandwidth is what its best initiators see.
+            let best = |f: fn(&Link) -> u64| to(p).map(f).max().unwrap_or(1);
+            let grain = match machine.nodes[p].medium {
+                Medium::Pmem => machine.costs.get(Cost::PmemLine),
+                Medium::Dram | Medium::Cxl => crate::load::LINE,
+            };
+            let write = best(|l| l.write_bandwidth.value);
+            Load::new(best(|l| l.read_bandwidth.value), write, grain)
         };
-        let loads: Vec<Load> = (0..n)
-            .map(|p| {
-                // A node's own bandwidth is what its best initiators see.
-                let best = |f: fn(&homenode_core::topology::Link) -> u64| {
-                    let to = machine.links.iter().filter(|l| l.to == machine.nodes[p].id);
-                    to.map(f).max().unwrap_or(1)
-                };
-                let grain = match machine.nodes[p].medium {
-                    Medium::Pmem => machine.costs.get(Cost::PmemLine),
-                    Medium::Dram | Medium::Cxl => crate::load::LINE,
-                };
-                let write = best(|l| l.write_bandwidth.value);
-                Load::new(best(|l| l.read_bandwidth.value), write, grain)
-            })
-            .collect();
-        let copy_bound = (0..n)
-            .map(|p| {
-                near(p).map_or(0, |l| {
-                    let slower = l.read_bandwidth.value.min(l.write_bandwidth.value);
-                    homenode_core::units::MBps(slower)
-                        .time_for(homenode_core::units::Bytes(PAGE_SIZE))
-                        .0
-                })
-            })
-            .collect();
-        let time = |c: Cost| machine.costs.time(c).0;
-        let times = Times {
-            minor_fault: time(Cost::MinorFault),
-            hint_fault: time(Cost::HintFault),
-            page_copy: time(Cost::PageCopy),
-            migrate_page: time(Cost::MigratePage),
-            pte_scan: time(Cost::PteScan),
-            pte_mark: time(Cost::PteMark),
-            reclaim_page: time(Cost::ReclaimPage),
-            swap_out: time(Cost::SwapOut),
-            swap_in: time(Cost::SwapIn),
+        let copy_bound = |p: usize| {
+            let near = to(p).min_by_key(|l| (l.read_latency.value, l.from));
+            let slower = |l: &Link| l.read_bandwidth.value.min(l.write_bandwidth.value);
+            near.map_or(0, |l| MBps(slower(l)).time_for(Bytes(PAGE_SIZE)).0)
         };
         let cpus = machine.cpus.last().map_or(0, |c| c.id.index() + 1);
         let mut cpu_node = vec![None; cpus];
@@ -208,24 +165,23 @@ impl Kernel {
             Swap::None => 0,
             Swap::Device(pages) => pages.0,
         };
-        let nr_nodes = n;
         let marks = marks(&memory, &knobs, &model);
         let hotplug = hotplug::Hotplug::new(machine, &memory, &tiers);
-        Ok(Self {
+        let mut kernel = Self {
             memory,
             spaces: Vec::new(),
             tiers,
             marks,
-            fallback,
-            top,
-            demote_to,
-            demote_any,
-            promote: vec![PromoteNode::default(); nr_nodes],
-            stat: VmStat::new(nr_nodes),
-            loads,
-            copy_bound,
-            times,
-            kswapd: vec![KswapdState::default(); nr_nodes],
+            fallback: vec![Vec::new(); n],
+            top: vec![false; n],
+            demote_to: vec![Vec::new(); n],
+            demote_any: vec![Vec::new(); n],
+            promote: vec![PromoteNode::default(); n],
+            stat: VmStat::new(n),
+            loads: (0..n).map(load).collect(),
+            copy_bound: (0..n).map(copy_bound).collect(),
+            prices: machine.costs.prices(),
+            kswapd: vec![KswapdState::default(); n],
             woken: Vec::new(),
             swap_free,
             swap_shared: 0,
@@ -233,18 +189,20 @@ impl Kernel {
             groups: BTreeMap::new(),
             running: vec![None; cpus],
             cpu_node,
-            moved: vec![vec![0; nr_nodes]; nr_nodes],
+            moved: vec![vec![0; n]; n],
             fail_moves: 0,
             faults: Stream::new(seed, "faults"),
             hotplug,
             watch: None,
             probe: None,
-            seed_limit: vec![Default::default(); nr_nodes],
+            seed_limit: vec![Default::default(); n],
             merging: merge::Merging::new(machine, knobs.version),
             knobs,
             inside: hooks::Inside::new(model.admission.hooks()),
             model,
-        })
+        };
+        kernel.order_nodes(machine);
+        Ok(kernel)
     }
 
     /// The place of a node by its number.

@@ -9,7 +9,7 @@ use crate::timeline::Event;
 use crate::vmstat::Item;
 use crate::watch::By;
 use homenode_core::scenario::{Map, Mempolicy, Process};
-use homenode_core::units::{Pages, Picos};
+use homenode_core::units::Pages;
 
 impl Simulation {
     /// A task at its beginning, on no queue yet.
@@ -70,15 +70,7 @@ impl Simulation {
     }
     /// Adds a program that isn't made of steps; its place among the processes.
     pub(crate) fn add_program(&mut self, name: &str) -> usize {
-        self.admit(Process {
-            name: name.to_owned(),
-            cpus: Vec::new(),
-            start: Picos::ZERO,
-            policy: Mempolicy::Default,
-            memory_merge: false,
-            maps: Vec::new(),
-            steps: Vec::new(),
-        })
+        self.admit(Process { name: name.to_owned(), ..Process::default() })
     }
     /// Starts a program now, beside those that run; its first task.
     pub(crate) fn spawn(&mut self, process: Process) -> usize {
@@ -109,9 +101,8 @@ impl Simulation {
         };
         let mut ctx = self.ctx(first);
         if p.memory_merge {
-            if let Err(e) = self.kernel.set_merge_any(space) {
-                self.memory_error.get_or_insert(e);
-            }
+            let done = self.kernel.set_merge_any(space);
+            self.modelled(done);
         }
         for m in &p.maps {
             self.map(&mut ctx, space, m, &p.policy);
@@ -134,17 +125,16 @@ impl Simulation {
                 shared: m.shared,
                 readable: true,
                 writable: !m.read_only,
-                executable: false,
                 huge: m.huge,
                 policy: self.kernel.settable(&m.policy).unwrap_or_default(),
                 holds: self.kernel.holds(&m.content, start, pages),
                 mergeable: m.mergeable,
+                ..MapKind::default()
             },
             name: m.name.clone(),
         };
-        if let Err(e) = self.kernel.map(ctx, space, mapping, policy) {
-            self.memory_error.get_or_insert(e);
-        }
+        let done = self.kernel.map(ctx, space, mapping, policy);
+        self.modelled(done);
     }
     /// The balancing state of a new process: its first task as by fork and exec of
     /// a launcher, the others as threads of it.
@@ -177,13 +167,8 @@ impl Simulation {
         let (process, parent_space, cpu) = (task.process, task.space, task.cpu);
         // The hook of balancing runs before the child's space is made (specs/numa.md#fork).
         let numa = self.kernel.numa_fork(id, ctx.clock);
-        let space = match self.kernel.fork_space(ctx, parent_space) {
-            Ok(s) => s,
-            Err(e) => {
-                self.memory_error.get_or_insert(e);
-                return None;
-            }
-        };
+        let space = self.kernel.fork_space(ctx, parent_space);
+        let space = self.modelled(space)?;
         self.kernel.space_mut(space).users = 1;
         let child = self.new_task(Kind::Thread, process, space, cpu, program);
         let policy = self.kernel.numa[id].policy.clone();
@@ -230,7 +215,7 @@ impl Simulation {
         self.timeline.clear(task.timer);
         self.tasks.bury(id);
         self.programs[id] = None;
-        self.kernel.numa_exit(id);
+        self.kernel.leave_group(id);
         let users = &mut self.kernel.space_mut(space).users;
         *users -= 1;
         let last = *users == 0;

@@ -146,7 +146,7 @@ impl SimMachine {
         let Some(space) = self.space_of(who) else { return false };
         let policy = Mempolicy::Bind { nodes: vec![to], balancing: false };
         let own = self.sim.policy_of(space);
-        let mut ctx = crate::kernel::Ctx { task: usize::MAX, node: 0, cpu: 0, clock: 0 };
+        let mut ctx = crate::kernel::Ctx::nobody(0);
         self.sim.kernel.mbind(&mut ctx, space, span.start, span.end, &policy, &own);
         true
     }

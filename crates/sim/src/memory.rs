@@ -432,6 +432,15 @@ impl Memory {
     pub(crate) fn mappers(&self, frame: u32) -> &[u32] {
         &self.frames.maps[frame as usize]
     }
+    /// How many entries map an item: one a private page.
+    pub(crate) fn nr_mappers(&self, item: u32) -> u32 {
+        if item & FRAME_ITEM == 0 { 1 } else { self.mappers(item ^ FRAME_ITEM).len() as u32 }
+    }
+    /// The first entry that maps an item: of a private page its own.
+    pub(crate) fn first_mapper(&self, item: u32) -> Option<u32> {
+        let frame = item ^ FRAME_ITEM;
+        if item & FRAME_ITEM == 0 { Some(item) } else { self.mappers(frame).first().copied() }
+    }
     /// Where an entry stands among the mappers of its frame.
     pub(crate) fn mapper_at(&self, page: u32) -> usize {
         self.orders[page as usize] as usize
@@ -445,6 +454,23 @@ impl Memory {
             maps.iter().any(|&p| Word(self.words[p as usize]).writable())
         }
     }
+    /// The entries that stand and fall with one: all parts of a huge page, else itself alone.
+    pub(crate) fn entries(&self, page: u32) -> std::ops::Range<usize> {
+        let first = page & !(BLOCK - 1);
+        match self.blocks[(page / BLOCK) as usize].huge {
+            true => first as usize..(first + BLOCK) as usize,
+            false => page as usize..page as usize + 1,
+        }
+    }
+    /// Whether one of some entries has been accessed; it is forgotten.
+    fn clear_young(&mut self, entries: std::ops::Range<usize>) -> bool {
+        let mut any = false;
+        for w in &mut self.words[entries] {
+            any |= Word(*w).young();
+            *w = Word(*w).with_young(false).0;
+        }
+        any
+    }
     /// Accessed bits of the item's mappings, counted and cleared.
     pub(crate) fn test_and_clear_young(&mut self, item: u32) -> u32 {
         let mut young = 0;
@@ -455,19 +481,9 @@ impl Memory {
                 young += u32::from(w.young());
                 self.words[p as usize] = w.with_young(false).0;
             }
-        } else if self.pages_of(item) > 1 {
-            // One entry maps the huge page: it counts once.
-            let at = item as usize;
-            let mut any = false;
-            for w in &mut self.words[at..at + BLOCK as usize] {
-                any |= Word(*w).young();
-                *w = Word(*w).with_young(false).0;
-            }
-            young = u32::from(any);
         } else {
-            let w = Word(self.words[item as usize]);
-            young = u32::from(w.young());
-            self.words[item as usize] = w.with_young(false).0;
+            // One entry maps a huge page: it counts once.
+            young = u32::from(self.clear_young(self.entries(item)));
         }
         if !self.kept_young.is_empty() && self.kept_young.remove(&item) {
             young = young.max(1);
@@ -478,28 +494,14 @@ impl Memory {
     /// keeps what it said for reclaim.
     pub(crate) fn make_old(&mut self, page: u32) {
         let item = self.item_of(page);
-        let range = if item & FRAME_ITEM == 0 && self.pages_of(item) > 1 {
-            item as usize..(item + BLOCK) as usize
-        } else {
-            page as usize..page as usize + 1
-        };
-        let mut any = false;
-        for w in &mut self.words[range] {
-            any |= Word(*w).young();
-            *w = Word(*w).with_young(false).0;
-        }
+        let any = self.clear_young(self.entries(page));
         if any && !(self.contents.is_some() && item == ZERO_FRAME | FRAME_ITEM) {
             self.kept_young.insert(item);
         }
     }
     /// Whether an entry (of a huge page: one of its parts) has been accessed.
     pub(crate) fn is_young(&self, page: u32) -> bool {
-        let item = self.item_of(page);
-        if item & FRAME_ITEM == 0 && self.pages_of(item) > 1 {
-            let at = item as usize;
-            return self.words[at..at + BLOCK as usize].iter().any(|&w| Word(w).young());
-        }
-        Word(self.words[page as usize]).young()
+        self.words[self.entries(page)].iter().any(|&w| Word(w).young())
     }
     /// A new page has no past.
     pub(crate) fn forget_young(&mut self, item: u32) {

@@ -25,15 +25,16 @@ use crate::cpus::parts;
 use crate::hot::{KINDS, OP_WRITE, is_event};
 use crate::kernel::Mapping;
 use crate::load::PAGE_LINES;
+use crate::memory::MemoryError;
 use crate::overlap::{Floor, Overlap};
 use crate::page::{Word, YOUNG};
 use crate::program::{Ahead, Program};
 use crate::simulation::Simulation;
-use crate::space::{Holds, Kind};
+use crate::space::Kind;
 use crate::tasks::{Home, Run, Task, Why};
 use homenode_core::scenario::Mempolicy;
 use homenode_core::units::HUGE_PAGES;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Something that a recorded task did. Pages are virtual page numbers.
@@ -217,23 +218,15 @@ impl Recording {
     /// Pages that mappings and accesses name: an upper bound of the address space
     /// that a replay needs, for all its tasks together.
     pub(crate) fn room(&self) -> u64 {
-        let mut steps: BTreeMap<u64, ()> = BTreeMap::new();
+        let mut steps = BTreeSet::new();
         let mut forks = 1u64;
         for t in &self.tracks {
-            for row in t.rows.iter().filter(|r| r.what & 2 == 0) {
-                steps.insert(row.number() / HUGE_PAGES, ());
-            }
+            let accesses = t.rows.iter().filter(|r| r.what & 2 == 0);
+            steps.extend(accesses.map(|row| row.number() / HUGE_PAGES));
             for op in &t.others {
                 match *op {
-                    Op::Map { page, pages, .. } => {
-                        for s in page / HUGE_PAGES..(page + pages).div_ceil(HUGE_PAGES) {
-                            steps.insert(s, ());
-                        }
-                    }
-                    Op::Remap { pages, to, .. } => {
-                        for s in to / HUGE_PAGES..(to + pages).div_ceil(HUGE_PAGES) {
-                            steps.insert(s, ());
-                        }
+                    Op::Map { page, pages, .. } | Op::Remap { pages, to: page, .. } => {
+                        steps.extend(page / HUGE_PAGES..(page + pages).div_ceil(HUGE_PAGES));
                     }
                     Op::Fork { .. } => forks += 1,
                     _ => {}
@@ -534,17 +527,13 @@ impl Player {
                 sim.kernel.protect(&mut ctx, space, page, page + pages, r, w, x);
             }
             Op::Remap { page, pages, to } => {
-                if let Err(e) = sim.kernel.remap(&mut ctx, space, page, pages, to) {
-                    sim.memory_error.get_or_insert(e);
-                    sim.tasks[id].run = Run::Ended;
-                }
+                let done = sim.kernel.remap(&mut ctx, space, page, pages, to);
+                modelled(sim, id, done);
             }
             Op::Exec => {
                 sim.kernel.numa_exec(id);
-                if let Err(e) = sim.kernel.exec_space(&mut ctx, space) {
-                    sim.memory_error.get_or_insert(e);
-                    sim.tasks[id].run = Run::Ended;
-                }
+                let done = sim.kernel.exec_space(&mut ctx, space);
+                modelled(sim, id, done);
             }
             Op::Exit => self.at = usize::MAX,
             Op::Fork { child } | Op::Thread { child } => {
@@ -640,10 +629,7 @@ fn map(
         readable,
         writable,
         executable,
-        huge: false,
-        policy: Mempolicy::Default,
-        holds: Holds::Own,
-        mergeable: false,
+        ..Kind::default()
     };
     // Made again in a later round where one still stands, it keeps its pages: see the top.
     if !sim.round_ends.is_empty() && sim.kernel.space(space).is_mapped(page, page + pages) {
@@ -655,8 +641,12 @@ fn map(
     let mapping = Mapping { start: page, pages, kind, name: String::new() };
     let made = sim.kernel.map(&mut ctx, space, mapping, &policy);
     sim.charge(id, ctx.clock - began, Why::System);
-    if let Err(e) = made {
-        sim.memory_error.get_or_insert(e);
+    modelled(sim, id, made);
+}
+
+/// Ends a task whose memory can't be modelled.
+fn modelled(sim: &mut Simulation, id: usize, done: Result<(), MemoryError>) {
+    if sim.modelled(done).is_none() {
         sim.tasks[id].run = Run::Ended;
     }
 }

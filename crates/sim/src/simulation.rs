@@ -172,9 +172,6 @@ impl Simulation {
             self.planned.push(Outcome::planned(action.clone()));
         }
     }
-    pub(crate) fn set_without_balancing(&mut self) {
-        self.without_balancing = true;
-    }
 
     /// The context of a task at its clock.
     pub(crate) fn ctx(&self, id: usize) -> Ctx {
@@ -182,9 +179,22 @@ impl Simulation {
         let cpu = &self.cpus[task.cpu];
         Ctx { task: id, node: cpu.node, cpu: cpu.number.0, clock: task.clock.max(self.now()) }
     }
+    /// The context of nobody of the scenario: somebody on the first CPU, of no policy.
+    pub(crate) fn outside(&self) -> Ctx {
+        let Some(cpu) = self.machine.cpus.first() else { return Ctx::nobody(self.now()) };
+        let node = self.machine.position(cpu.node).unwrap_or(0);
+        Ctx { node, cpu: cpu.id.0, ..Ctx::nobody(self.now()) }
+    }
     /// Virtual time in picoseconds.
     pub fn now(&self) -> u64 {
         self.timeline.now()
+    }
+    /// What has come of changing memory; the run ends where that can't be modelled.
+    pub(crate) fn modelled<T>(&mut self, done: Result<T, MemoryError>) -> Option<T> {
+        done.map_err(|e| {
+            self.memory_error.get_or_insert(e);
+        })
+        .ok()
     }
     /// Whether all programs have ended.
     pub fn idle(&self) -> bool {

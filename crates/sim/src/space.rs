@@ -13,7 +13,7 @@ use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
 
 /// What a mapping is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) file: bool,
     pub(crate) shared: bool,

@@ -4,19 +4,22 @@
 //! that it never moves, and asks the host for huge pages: with base pages every
 //! access of the hot loop would also miss the host's TLB.
 
+use bytemuck::{AnyBitPattern, NoUninit};
 use memmap2::MmapMut;
 use std::io;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// A column of zeroed words.
-pub(crate) struct Table {
+/// A column of zeroed words, of 32 bits for the most part.
+pub(crate) struct Table<T = u32> {
     map: MmapMut,
+    words: PhantomData<T>,
 }
 
-impl Table {
+impl<T> Table<T> {
     /// Reserves `len` words.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
-        let bytes = len.max(1) * 4;
+        let bytes = len.max(1) * size_of::<T>();
         let map = memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
         // Only a wish: a host without huge pages is slower, not wrong. Small
         // columns stay on base pages, so that a small run is small.
@@ -24,47 +27,22 @@ impl Table {
         if bytes >= 2 << 20 {
             let _ = map.advise(memmap2::Advice::HugePage);
         }
-        Ok(Self { map })
+        Ok(Self { map, words: PhantomData })
     }
 }
 
-impl Deref for Table {
-    type Target = [u32];
+impl<T: AnyBitPattern + NoUninit> Deref for Table<T> {
+    type Target = [T];
     #[inline]
-    fn deref(&self) -> &[u32] {
+    fn deref(&self) -> &[T] {
         bytemuck::cast_slice(&self.map)
     }
 }
 
-impl DerefMut for Table {
+impl<T: AnyBitPattern + NoUninit> DerefMut for Table<T> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut [u32] {
+    fn deref_mut(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(&mut self.map)
-    }
-}
-
-/// A column of zeroed words of 64 bits, as lazily committed.
-pub(crate) struct Wide(Table);
-
-impl Wide {
-    /// Reserves `len` words.
-    pub(crate) fn new(len: usize) -> io::Result<Self> {
-        Table::new(len * 2).map(Self)
-    }
-}
-
-impl Deref for Wide {
-    type Target = [u64];
-    #[inline]
-    fn deref(&self) -> &[u64] {
-        bytemuck::cast_slice(&self.0.map)
-    }
-}
-
-impl DerefMut for Wide {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u64] {
-        bytemuck::cast_slice_mut(&mut self.0.map)
     }
 }
 

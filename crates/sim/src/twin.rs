@@ -14,11 +14,9 @@ use crate::build::{Setup, SimError};
 use crate::simulation::Simulation;
 use crate::watch::By;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{
-    Content, Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until,
-};
+use homenode_core::scenario::{Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until};
 use homenode_core::topology::{Machine, ZoneKind};
-use homenode_core::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, Picos};
+use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_machine::conformance::ALWAYS;
 use homenode_machine::endtoend::{At, Finding, KernelStage, Program, Reads, Runs, Started};
 
@@ -61,7 +59,7 @@ impl Twin {
         }
         let cpu = machine.cpus.last().map_or(CpuId(0), |c| c.id);
         // A machine without any program has stopped; this one sleeps through it all.
-        let rest = process("rest", cpu, Vec::new(), vec![Step::Sleep(ALWAYS)]);
+        let rest = Process::new("rest", vec![cpu], Vec::new(), vec![Step::Sleep(ALWAYS)]);
         sim.spawn(rest);
         sim.run_until(BESIDE.0);
         Ok(Self { sim, version, running: Vec::new() })
@@ -77,32 +75,6 @@ impl Twin {
         let until = self.sim.now() + PASS.0;
         self.sim.run_until(until);
         if self.sim.idle() { Err("the simulated machine has stopped".to_owned()) } else { Ok(()) }
-    }
-}
-
-fn process(name: &str, cpu: CpuId, maps: Vec<Map>, steps: Vec<Step>) -> Process {
-    Process {
-        name: name.to_owned(),
-        cpus: vec![cpu],
-        start: Picos::ZERO,
-        policy: Mempolicy::Default,
-        memory_merge: false,
-        maps,
-        steps,
-    }
-}
-
-fn map(name: &str, pages: u64, huge: bool, policy: &Mempolicy) -> Map {
-    Map {
-        name: name.to_owned(),
-        size: Bytes(pages * PAGE_SIZE),
-        file: false,
-        shared: false,
-        read_only: false,
-        huge,
-        content: Content::Own,
-        mergeable: false,
-        policy: policy.clone(),
     }
 }
 
@@ -132,7 +104,12 @@ impl KernelStage for Twin {
         };
         let stretches: Vec<(&str, u64)> =
             [("hot", hot), ("cold", cold)].into_iter().filter(|s| s.1 > 0).collect();
-        let maps = stretches.iter().map(|s| map(s.0, s.1, huge, &policy)).collect();
+        let map = |&(name, pages): &(&str, u64)| Map {
+            huge,
+            policy: policy.clone(),
+            ..Map::anonymous(name, Pages(pages).bytes())
+        };
+        let maps = stretches.iter().map(map).collect();
         let touch = |s: &(&str, u64)| Step::Touch { map: s.0.to_owned() };
         let mut steps: Vec<Step> = stretches.iter().map(touch).collect();
         if let At::First(_) = on {
@@ -158,17 +135,14 @@ impl KernelStage for Twin {
             }
         }
         steps.push(Step::Sleep(ALWAYS));
-        let first = self.sim.spawn(process(name, cpu, maps, steps));
+        let first = self.sim.spawn(Process::new(name, vec![cpu], maps, steps));
         let pid = self.sim.kernel.numa[first].pid;
         self.running.push(pid);
         let gone = || format!("{name} has ended by itself");
         let space = self.space_of(pid).ok_or_else(gone)?;
         let starts: Vec<u64> =
             self.sim.kernel.space(space).vmas.iter().map(|v| v.start * PAGE_SIZE).collect();
-        let at = |which: &str| {
-            let place = stretches.iter().position(|s| s.0 == which)?;
-            starts.get(place).copied()
-        };
+        let at = |which: &str| starts.get(stretches.iter().position(|s| s.0 == which)?).copied();
         let started = Started { pid, hot: at("hot"), cold: at("cold") };
         for _ in 0..TOUCHES {
             let space = self.space_of(pid).ok_or_else(gone)?;

@@ -82,13 +82,22 @@ pub struct Totals {
 impl Totals {
     /// Adds the counts of `o`.
     pub fn add(&mut self, o: &Totals) {
-        self.insns += o.insns;
-        self.accesses += o.accesses;
-        self.l1_misses += o.l1_misses;
-        self.l2_misses += o.l2_misses;
-        self.read_misses += o.read_misses;
-        self.write_misses += o.write_misses;
-        self.tlb_misses += o.tlb_misses;
+        let mut other = *o;
+        for (sum, count) in self.each().into_iter().zip(other.each()) {
+            *sum += *count;
+        }
+    }
+    /// All counts, in the order in which frames have them.
+    pub(crate) fn each(&mut self) -> [&mut u64; 7] {
+        [
+            &mut self.insns,
+            &mut self.accesses,
+            &mut self.l1_misses,
+            &mut self.l2_misses,
+            &mut self.read_misses,
+            &mut self.write_misses,
+            &mut self.tlb_misses,
+        ]
     }
     /// Lines that the second level answered.
     pub fn l2_hits(&self) -> u64 {

@@ -63,54 +63,42 @@ pub const ARG_WRITE: u64 = 2;
 /// that a prefetcher would have brought them.
 pub const ARG_STREAM: u64 = 4;
 
-/// What a row says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// Consecutive misses to one page: `page`, `reads` and `writes` (lines that
-    /// came from memory for loads and for stores; both may be 0 for a touch
-    /// that the caches answered). `arg`: [`ARG_READ`], [`ARG_WRITE`], [`ARG_STREAM`].
-    Access = 0,
-    /// `page`..`page + pages` is mapped anew, and empty. `arg`: protection (`PROT_*`) in
-    /// the low 32 bits, flags (`MAP_*`) in the high ones.
-    Map = 1,
-    /// `page`..`page + pages` is unmapped.
-    Unmap = 2,
-    /// The protection of `page`..`page + pages` becomes `arg` (`PROT_*`).
-    Protect = 3,
-    /// The mapping `page`..`page + pages` moves, with its contents, to page `arg`.
-    Remap = 4,
-    /// The contents of `page`..`page + pages` are given up (`madvise`); the mapping stays.
-    /// `arg`: the advice.
-    Discard = 5,
-    /// The task forks; `arg` is the child, in an address space that shares all pages.
-    Fork = 6,
-    /// The task starts a thread; `arg` is the child, in the same address space.
-    Thread = 7,
-    /// The task runs another program: its address space is empty now.
-    Exec = 8,
-    /// The task ends. `arg`: exit status 0 to 255, or 256 + the signal's number.
-    Exit = 9,
-    /// The task has waited for the task `arg`, which has ended (`u64::MAX`: one that
-    /// the recording does not have).
-    Wait = 10,
+homenode_core::named! {
+    /// What a row says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum Kind {
+        /// Consecutive misses to one page: `page`, `reads` and `writes` (lines that
+        /// came from memory for loads and for stores; both may be 0 for a touch
+        /// that the caches answered). `arg`: [`ARG_READ`], [`ARG_WRITE`], [`ARG_STREAM`].
+        Access = 0 => "access",
+        /// `page`..`page + pages` is mapped anew, and empty. `arg`: protection (`PROT_*`) in
+        /// the low 32 bits, flags (`MAP_*`) in the high ones.
+        Map = 1 => "map",
+        /// `page`..`page + pages` is unmapped.
+        Unmap = 2 => "unmap",
+        /// The protection of `page`..`page + pages` becomes `arg` (`PROT_*`).
+        Protect = 3 => "protect",
+        /// The mapping `page`..`page + pages` moves, with its contents, to page `arg`.
+        Remap = 4 => "remap",
+        /// The contents of `page`..`page + pages` are given up (`madvise`); the mapping stays.
+        /// `arg`: the advice.
+        Discard = 5 => "discard",
+        /// The task forks; `arg` is the child, in an address space that shares all pages.
+        Fork = 6 => "fork",
+        /// The task starts a thread; `arg` is the child, in the same address space.
+        Thread = 7 => "thread",
+        /// The task runs another program: its address space is empty now.
+        Exec = 8 => "exec",
+        /// The task ends. `arg`: exit status 0 to 255, or 256 + the signal's number.
+        Exit = 9 => "exit",
+        /// The task has waited for the task `arg`, which has ended (`u64::MAX`: one that
+        /// the recording does not have).
+        Wait = 10 => "wait",
+    }
 }
 
 impl Kind {
-    /// All of them, by number.
-    pub const ALL: [Kind; 11] = [
-        Kind::Access,
-        Kind::Map,
-        Kind::Unmap,
-        Kind::Protect,
-        Kind::Remap,
-        Kind::Discard,
-        Kind::Fork,
-        Kind::Thread,
-        Kind::Exec,
-        Kind::Exit,
-        Kind::Wait,
-    ];
     /// The kind with that number.
     pub fn from_number(n: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(n)).copied()

@@ -91,17 +91,8 @@ impl Head {
         out[12..16].copy_from_slice(&self.tid.to_le_bytes());
         out[16..20].copy_from_slice(&self.sequence.to_le_bytes());
         out[20..24].copy_from_slice(&self.parent_tid.to_le_bytes());
-        let t = &self.totals;
-        let words = [
-            t.insns,
-            t.accesses,
-            t.l1_misses,
-            t.l2_misses,
-            t.read_misses,
-            t.write_misses,
-            t.tlb_misses,
-        ];
-        for (i, w) in words.into_iter().enumerate() {
+        let mut totals = self.totals;
+        for (i, w) in totals.each().into_iter().enumerate() {
             out[24 + i * 8..32 + i * 8].copy_from_slice(&w.to_le_bytes());
         }
     }
@@ -115,6 +106,8 @@ impl Head {
         if word(0) != MAGIC || usize::from(len) < HEAD_BYTES || usize::from(len) > FRAME_BYTES {
             return None;
         }
+        let mut totals = Totals::default();
+        totals.each().into_iter().enumerate().for_each(|(i, count)| *count = long(i));
         Some(Head {
             len,
             flags: half(6),
@@ -122,15 +115,7 @@ impl Head {
             tid: word(12),
             sequence: word(16),
             parent_tid: word(20),
-            totals: Totals {
-                insns: long(0),
-                accesses: long(1),
-                l1_misses: long(2),
-                l2_misses: long(3),
-                read_misses: long(4),
-                write_misses: long(5),
-                tlb_misses: long(6),
-            },
+            totals,
         })
     }
 }

@@ -76,10 +76,8 @@ pub(super) fn cpu_scale(setting: &Setting<'_>) -> Result<Verdict> {
 /// Ever more tasks, each on a CPU of its own, that meet or don't.
 pub(super) fn mem_parallel(setting: &Setting<'_>) -> Result<Verdict> {
     let tasks: &[u64] = setting.pick(&[1, 2, 64, CPUS], &[1, 64]);
-    let mut cells: Vec<Cell> = [0, 50]
-        .into_iter()
-        .flat_map(|meet| tasks.iter().map(move |&tasks| Cell::new(tasks, CPUS, meet)))
-        .collect();
+    let of = |meet| tasks.iter().map(move |&tasks| Cell::new(tasks, CPUS, meet));
+    let mut cells: Vec<Cell> = [0, 50].into_iter().flat_map(of).collect();
     measure(setting, &mut cells)?;
     let one = cells[0].rate.median();
     let mut worst = f64::INFINITY;

@@ -250,10 +250,8 @@ fn mirror() -> Result<String> {
         Command::new("apt-get").args(["indextargets", "--format", format]).env("LC_ALL", "C"),
     )?;
     let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let codename = os
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .map(|name| name.trim_matches('"'));
+    let codename = os.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let codename = codename.map(|name| name.trim_matches('"'));
     mirror_of(&text, codename).ok_or_else(|| {
         anyhow::Error::new(Lacks(
             "apt is set up with no mirror of Debian's main archive, from which kernels would come"

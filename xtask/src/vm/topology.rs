@@ -230,12 +230,9 @@ impl Topology {
 
     /// What the guest is told, to hold it against what its kernel shows.
     pub(crate) fn to_json(&self) -> Value {
-        let nodes: Vec<Value> = self
-            .nodes
-            .iter()
-            .zip(self.cpu_numbers())
-            .map(|(node, cpus)| json!({"cpus": cpus, "memory_mib": node.memory_mib}))
-            .collect();
+        let nodes = self.nodes.iter().zip(self.cpu_numbers());
+        let nodes = nodes.map(|(n, cpus)| json!({"cpus": cpus, "memory_mib": n.memory_mib}));
+        let nodes: Vec<Value> = nodes.collect();
         json!({
             "name": self.name,
             "nodes": nodes,

@@ -5,6 +5,7 @@ use crate::nodes;
 use homenode_core::engine::choice::{Decision, Known, cell};
 use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::units::{Bytes, count};
+use homenode_live::people::name::printable;
 use homenode_live::probe::{CAPABILITIES, meaning};
 
 /// Columns of the text: what a terminal has, if it is not a wide one.
@@ -40,11 +41,6 @@ impl Page {
         }
         end(&mut label, &mut row, &mut self.0);
     }
-}
-
-/// A name from outside that does nothing to a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn tried(done: Option<Result<(), i32>>) -> String {
@@ -119,10 +115,8 @@ fn machine(found: &Findings, page: &mut Page) {
         let tier = p.tiers.iter().find(|(_, nodes)| nodes.contains(&id));
         let tier = tier.map_or("no tier".to_owned(), |(t, _)| format!("tier {t}"));
         let row = row.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-        page.line(
-            &format!("node {id}"),
-            &format!("{}, CPUs {cpus}, {tier}, distances {row}", nodes::size(n.size())),
-        );
+        let node = format!("{}, CPUs {cpus}, {tier}, distances {row}", nodes::size(n.size()));
+        page.line(&format!("node {id}"), &node);
     }
     for note in &t.notes {
         page.line("", &printable(note));
@@ -164,22 +158,14 @@ fn sources(found: &Findings, page: &mut Page) {
     let p = &found.probe;
     let (d, h) = (&p.damon, &p.hints);
     page.title("what the kernel has for it");
-    page.line(
-        "DAMON",
-        &format!(
-            "sysfs {}, virtual address spaces {}, physical memory {}",
-            d.sysfs.name(),
-            d.vaddr.name(),
-            d.paddr.name()
-        ),
-    );
+    let [sysfs, vaddr, paddr] = [d.sysfs, d.vaddr, d.paddr].map(Known::name);
+    let damon = format!("sysfs {sysfs}, virtual address spaces {vaddr}, physical memory {paddr}");
+    page.line("DAMON", &damon);
     for s in &d.slots {
         let state = said(s.on, ["runs", "is off", "may not be looked at"]);
         let on = s.operations.as_deref().map_or(String::new(), |o| format!(" on {}", printable(o)));
-        page.line(
-            "",
-            &format!("kdamond {} of somebody else {state}{on}, PID {}", s.index, or(s.pid, "none")),
-        );
+        let pid = or(s.pid, "none");
+        page.line("", &format!("kdamond {} of somebody else {state}{on}, PID {pid}", s.index));
     }
     if d.threads.len() > d.slots.len() {
         page.line("", &format!("threads of kdamonds: PID {}", list(&d.threads)));
@@ -187,15 +173,10 @@ fn sources(found: &Findings, page: &mut Page) {
     if !d.modules.is_empty() {
         page.line("", &format!("switched on: {}", list(&d.modules)));
     }
-    page.line(
-        "hint faults",
-        &format!(
-            "built {}, kernel.numa_balancing {}, promotion limit {}",
-            h.built.name(),
-            or(h.mode, "unseen"),
-            or(h.promote_rate_limit_mbps.map(|m| format!("{m} MB/s")), "none")
-        ),
-    );
+    let (built, mode) = (h.built.name(), or(h.mode, "unseen"));
+    let limit = or(h.promote_rate_limit_mbps.map(|m| format!("{m} MB/s")), "none");
+    let hints = format!("built {built}, kernel.numa_balancing {mode}, promotion limit {limit}");
+    page.line("hint faults", &hints);
     let functions = match p.symbols.readable {
         true => list(&h.functions),
         false => "unseen".to_owned(),
@@ -226,15 +207,10 @@ fn sources(found: &Findings, page: &mut Page) {
     };
     page.line("", &format!("hardware cycles: {cycles}"));
     let pages = &p.pages;
-    page.line(
-        "pages",
-        &format!(
-            "PAGEMAP_SCAN {}; move_pages as a question {}; numa_maps {}",
-            tried(pages.pagemap_scan),
-            tried(pages.page_query),
-            Known::from_bool(pages.numa_maps).name()
-        ),
-    );
+    let (scan, query) = (tried(pages.pagemap_scan), tried(pages.page_query));
+    let maps = Known::from_bool(pages.numa_maps).name();
+    let ways = format!("PAGEMAP_SCAN {scan}; move_pages as a question {query}; numa_maps {maps}");
+    page.line("pages", &ways);
     let dirty = match pages.soft_dirty {
         Known::Yes => {
             "yes: of writes only; clearing them takes them from CRIU, and each page's \
@@ -243,16 +219,14 @@ fn sources(found: &Findings, page: &mut Page) {
         known => known.name(),
     };
     page.line("", &format!("soft-dirty bits {dirty}"));
-    page.line(
-        "",
-        &format!(
-            "clear_refs {}: it clears accessed bits, which misleads reclaim; idle page bitmap \
-             {}; MGLRU {}",
-            Known::from_bool(pages.clear_refs).name(),
-            Known::from_bool(pages.page_idle).name(),
-            printable(&or(pages.lru_gen.as_deref(), "not built"))
-        ),
+    let reclaim = format!(
+        "clear_refs {}: it clears accessed bits, which misleads reclaim; idle page bitmap {}; \
+         MGLRU {}",
+        Known::from_bool(pages.clear_refs).name(),
+        Known::from_bool(pages.page_idle).name(),
+        printable(&or(pages.lru_gen.as_deref(), "not built"))
     );
+    page.line("", &reclaim);
     page.line("configuration", &or(p.config.from.as_deref(), "not found"));
 }
 
@@ -272,19 +246,17 @@ fn placement(found: &Findings, page: &mut Page) {
     let Some(run) = p.ksm.run else {
         return page.line("KSM", "this kernel has none");
     };
-    page.line(
-        "KSM",
-        &format!(
-            "run {run}, merge_across_nodes {}, pages_sharing {}, {} registered{}",
-            or(p.ksm.merge_across_nodes, "not there"),
-            or(p.ksm.pages_sharing, "unseen"),
-            count(p.ksm.registered.len() as u64, "process", "processes"),
-            match p.ksm.unseen {
-                0 => String::new(),
-                n => format!(", {n} could not be asked"),
-            }
-        ),
+    let merging = format!(
+        "run {run}, merge_across_nodes {}, pages_sharing {}, {} registered{}",
+        or(p.ksm.merge_across_nodes, "not there"),
+        or(p.ksm.pages_sharing, "unseen"),
+        count(p.ksm.registered.len() as u64, "process", "processes"),
+        match p.ksm.unseen {
+            0 => String::new(),
+            n => format!(", {n} could not be asked"),
+        }
     );
+    page.line("KSM", &merging);
     /// More are a list for `merge drive --observe`.
     const MOST: usize = 8;
     for (pid, name, stat) in p.ksm.registered.iter().take(MOST) {
@@ -304,18 +276,16 @@ fn rights(found: &Findings, page: &mut Page) {
     let names = |caps: &[(&str, u32)]| list(&caps.iter().map(|c| c.0).collect::<Vec<_>>());
     let without = if not.is_empty() { String::new() } else { format!("; without {}", names(&not)) };
     page.line("capabilities", &format!("{}{without}", names(&has)));
-    page.line(
-        "limits",
-        &format!(
-            "perf_event_paranoid {}, kptr_restrict {}, unprivileged_bpf_disabled {}, Yama's \
-             ptrace_scope {}, lockdown {}",
-            or(r.perf_event_paranoid, "unseen"),
-            or(r.kptr_restrict, "unseen"),
-            or(r.unprivileged_bpf_disabled, "unseen"),
-            or(r.ptrace_scope, "none"),
-            printable(&or(r.lockdown.as_deref(), "none")),
-        ),
+    let limits = format!(
+        "perf_event_paranoid {}, kptr_restrict {}, unprivileged_bpf_disabled {}, Yama's \
+         ptrace_scope {}, lockdown {}",
+        or(r.perf_event_paranoid, "unseen"),
+        or(r.kptr_restrict, "unseen"),
+        or(r.unprivileged_bpf_disabled, "unseen"),
+        or(r.ptrace_scope, "none"),
+        printable(&or(r.lockdown.as_deref(), "none")),
     );
+    page.line("limits", &limits);
     let size = |b: u64| if b == u64::MAX { "none".to_owned() } else { nodes::size(Bytes(b)) };
     let memlock = r.memlock.map(|(s, h)| format!("{} (at most {})", size(s), size(h)));
     page.line("RLIMIT_MEMLOCK", &or(memlock, "not asked"));

@@ -101,13 +101,8 @@ pub(super) fn push(rows: &mut Rows<'_>) {
         rows.push(Part::Policy, &ORDERS, why.name(), Shown::IfCounted, &times);
     }
     rows.push_all(Part::Policy, PAGES, |r| r.own.as_ref());
-    let judged: BTreeSet<Verdict> = rows
-        .columns
-        .iter()
-        .flatten()
-        .filter_map(|r| r.own.as_ref())
-        .flat_map(|o| o.ledger.verdicts.keys().copied())
-        .collect();
+    let own = rows.columns.iter().flatten().filter_map(|r| r.own.as_ref());
+    let judged: BTreeSet<Verdict> = own.flat_map(|o| o.ledger.verdicts.keys().copied()).collect();
     for verdict in judged {
         let name = match verdict {
             Verdict::Move { .. } => continue,

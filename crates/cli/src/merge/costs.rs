@@ -83,10 +83,8 @@ fn remote(flows: &[Flow], latencies: &Latencies) -> (u64, Option<f64>) {
     let (mut pages, mut known, mut extra) = (0, 0, 0.0);
     for flow in flows {
         pages += flow.pages;
-        let here = latencies
-            .iter()
-            .filter(|(_, to, _)| *to == flow.from)
-            .min_by(|a, b| a.2.total_cmp(&b.2));
+        let there = latencies.iter().filter(|(_, to, _)| *to == flow.from);
+        let here = there.min_by(|a, b| a.2.total_cmp(&b.2));
         if let Some((user, _, now)) = here {
             if let Some(then) = of(*user, flow.to) {
                 known += flow.pages;

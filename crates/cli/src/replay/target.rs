@@ -5,7 +5,7 @@ use homenode_config::{AddNode, Size};
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::{Margin, Mempolicy};
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Machine, Medium, Zone};
+use homenode_core::topology::{Link, Machine, Medium, Zone};
 use homenode_core::units::{Bytes, NodeId, Pages};
 
 /// A machine and how it came about.
@@ -85,11 +85,8 @@ pub(crate) fn build(
             ""
         };
         if let Some(node) = machine.nodes.last() {
-            let link = machine
-                .links
-                .iter()
-                .filter(|l| l.to == node.id)
-                .min_by_key(|l| l.read_latency.value);
+            let links = machine.links.iter().filter(|l| l.to == node.id);
+            let link = links.min_by_key(|l| l.read_latency.value);
             let seen = link.map_or(String::new(), |l| {
                 use homenode_core::costs::{Shown, Unit};
                 format!(
@@ -143,13 +140,10 @@ fn marks<'a>(
 /// `None` where there is nothing to interleave between.
 pub(crate) fn interleave(machine: &Machine) -> Option<Mempolicy> {
     let from = machine.cpus.first()?.node;
-    let links: Vec<(NodeId, u64)> = machine
-        .nodes
-        .iter()
-        .filter(|n| n.managed().0 > 0)
-        .filter_map(|n| machine.link(from, n.id))
-        .map(|l| (l.to, l.read_bandwidth.value.min(l.write_bandwidth.value)))
-        .collect();
+    let with_memory = machine.nodes.iter().filter(|n| n.managed().0 > 0);
+    let links = with_memory.filter_map(|n| machine.link(from, n.id));
+    let bandwidth = |l: &Link| l.read_bandwidth.value.min(l.write_bandwidth.value);
+    let links: Vec<(NodeId, u64)> = links.map(|l| (l.to, bandwidth(l))).collect();
     if links.len() < 2 {
         return None;
     }

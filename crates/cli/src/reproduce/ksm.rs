@@ -159,27 +159,19 @@ fn percent(share: u64) -> String {
     format!("{:.1} %", share as f64 / 10.0)
 }
 
-fn columns(row: Option<&ByNodes>) -> Vec<String> {
-    let pairs = row.map(|r| r.pairs.as_slice()).unwrap_or_default();
-    let across = pairs.iter().map(|p| format!("{} nodes, 1", p.nodes));
-    across.chain(pairs.iter().map(|p| format!("{} nodes, 0", p.nodes))).collect()
-}
-
-fn cells(rows: &[ByNodes], get: fn(&Way) -> f64) -> Vec<Vec<f64>> {
-    let one = |r: &ByNodes| {
+/// A figure by share, nodes and knob.
+fn surface(sweep: &[ByNodes], title: &str, get: fn(&Way) -> f64, digits: usize) -> Surface {
+    let pairs = sweep.first().map(|r| r.pairs.as_slice()).unwrap_or_default();
+    let column = |knob: u8| pairs.iter().map(move |p| format!("{} nodes, {knob}", p.nodes));
+    let cells = |r: &ByNodes| {
         let across = r.pairs.iter().map(|p| get(&p.across));
         across.chain(r.pairs.iter().map(|p| get(&p.within))).collect()
     };
-    rows.iter().map(one).collect()
-}
-
-/// A figure by share, nodes and knob.
-fn surface(sweep: &[ByNodes], title: &str, get: fn(&Way) -> f64, digits: usize) -> Surface {
     Surface {
         title: title.to_owned(),
         rows: sweep.iter().map(|r| percent(r.share)).collect(),
-        columns: columns(sweep.first()),
-        cells: cells(sweep, get),
+        columns: column(1).chain(column(0)).collect(),
+        cells: sweep.iter().map(cells).collect(),
         seed: None,
         digits,
     }

@@ -33,7 +33,7 @@ use homenode_report::{
 };
 use homenode_sim::vmstat::Item;
 use judge::{Beside, Findings, Gains, Neighbour};
-use run::{Bench, Kernel, Point, Scored, TOUCHES, Width};
+use run::{Bench, Kernel, Point, Scored, TOUCHES};
 use std::ops::RangeInclusive;
 
 pub(super) use sensitivity::table as sensitivity;
@@ -80,13 +80,10 @@ impl Plan {
 }
 
 impl Runs<'_, Bench> {
-    fn get(&self, p: &Point) -> &Scored {
-        &self.done[p]
-    }
     /// Gain of a point's score over balancing off with the same seed, in per cent.
     fn gain(&self, p: &Point) -> f64 {
-        let off = self.get(&Point { kernel: Kernel::Off, ..*p }).score;
-        (self.get(p).score / off - 1.0) * 100.0
+        let off = self.done[&Point { kernel: Kernel::Off, ..*p }].score;
+        (self.done[p].score / off - 1.0) * 100.0
     }
     /// The same of each seed.
     fn gains(&self, p: &Point, seeds: u64) -> Vec<f64> {
@@ -96,7 +93,7 @@ impl Runs<'_, Bench> {
     fn beside(&self, p: &Point, seeds: u64) -> Beside {
         let mean = |f: &dyn Fn(&Scored) -> f64| {
             let all: Vec<f64> =
-                (1..=seeds).map(|seed| f(self.get(&Point { seed, ..*p }))).collect();
+                (1..=seeds).map(|seed| f(&self.done[&Point { seed, ..*p }])).collect();
             stats::mean(&all)
         };
         Beside {
@@ -130,7 +127,7 @@ fn base(factor: u64) -> Point {
         factor,
         kernel: Kernel::Off,
         percent: 100,
-        width: Width::Own,
+        width: None,
         touch: 0,
         neighbour: false,
         vary: None,
@@ -210,7 +207,7 @@ fn gains(runs: &Runs<'_, Bench>, base: Point, percents: &[u64], seeds: u64) -> G
 
 /// One list per width, one point per order of the first touch.
 fn surface_points(plan: &Plan, base: Point) -> Vec<Vec<Point>> {
-    let widths = plan.widths.iter().map(|&n| Width::OneIn(n));
+    let widths = plan.widths.iter().copied().map(Some);
     let row = |width| (0..TOUCHES.len()).map(move |touch| Point { width, touch, ..base });
     widths.map(|width| row(width).collect()).collect()
 }
@@ -327,12 +324,8 @@ fn rows(
     let best = plan.percents[f.gains[0].largest().1];
     let (low, high) = judge::LARGEST_GAIN;
     let b = gains(Kernel::B, best, base);
-    let most = plan
-        .percents
-        .iter()
-        .map(|&percent| gains(Kernel::Mode1, percent, base))
-        .max_by(|x, y| stats::mean(x).total_cmp(&stats::mean(y)))
-        .unwrap_or_default();
+    let mode1 = plan.percents.iter().map(|&percent| gains(Kernel::Mode1, percent, base));
+    let most = mode1.max_by(|x, y| stats::mean(x).total_cmp(&stats::mean(y))).unwrap_or_default();
     let limit = stats::mean(&b) * judge::MODE1_SHARE;
     let mut rows = Vec::new();
     let mut row = |name: &str, seed, samples: &[f64], low, high| {
@@ -354,7 +347,7 @@ fn rows(
         }
     }
     let samples = |kernel, get: Get| -> Vec<f64> {
-        plan.seeds().map(|seed| get(runs.get(&Point { kernel, seed, ..beside }))).collect()
+        plan.seeds().map(|seed| get(&runs.done[&Point { kernel, seed, ..beside }])).collect()
     };
     let figures: [(&str, Get); 3] = [
         (Item::Allocstall.name(), |o| o.allocstall as f64),
@@ -376,10 +369,8 @@ fn rows(
 
 fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
     let bench = runs.bench;
-    let ramp: Vec<f64> = plan
-        .seeds()
-        .map(|seed| runs.get(&Point { kernel: Kernel::B, seed, ..best }).ramp * 100.0)
-        .collect();
+    let ramp = |seed| runs.done[&Point { kernel: Kernel::B, seed, ..best }].ramp * 100.0;
+    let ramp: Vec<f64> = plan.seeds().map(ramp).collect();
     let knobs =
         scaled::knobs(&bench.machine, best.factor, bench.version(Kernel::Off), bench.margin);
     let knobs: Vec<String> = knobs.into_iter().map(|(k, v)| format!("{k}={v}")).collect();

@@ -518,11 +518,7 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     ];
     a.told |= b.told;
     a.whole |= b.whole;
-    let mean = |x: u64, y: u64| {
-        narrow(
-            (u128::from(x) * u128::from(na) + u128::from(y) * u128::from(nb)) / u128::from(na + nb),
-        )
-    };
+    let mean = |x: u64, y: u64| weighted((x, na), (y, nb));
     a.end = b.end;
     a.short = mean(a.short, b.short);
     a.long = mean(a.long, b.long);

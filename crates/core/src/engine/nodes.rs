@@ -62,11 +62,8 @@ impl Nodes {
             memory.insert(node.id, Memory { load: 1000, below, ..Memory::default() });
         }
         let top: Vec<NodeId> = memory.keys().copied().filter(|n| tiers.is_top(*n)).collect();
-        let fast = machine
-            .nodes
-            .iter()
-            .filter_map(|n| Some((n.id, *allocator_order(machine, n.id, &top).first()?)))
-            .collect();
+        let nearest = |n| allocator_order(machine, n, &top).first().copied();
+        let fast = machine.nodes.iter().filter_map(|n| Some((n.id, nearest(n.id)?))).collect();
         Self {
             tiers,
             memory,
@@ -137,15 +134,11 @@ impl Nodes {
         let largest = zones.iter().map(|z| z.marks.managed).max()?;
         let gone = m.drift.min(0).unsigned_abs();
         let used = m.coming.saturating_add(m.drift.max(0).unsigned_abs());
-        Some(
-            zones
-                .iter()
-                .map(|z| {
-                    let back = if z.marks.managed == largest { gone } else { 0 };
-                    (Pages(z.free.0.saturating_add(back).saturating_sub(used)), z.marks)
-                })
-                .collect(),
-        )
+        let now = |z: &ZoneSeen| {
+            let back = if z.marks.managed == largest { gone } else { 0 };
+            (Pages(z.free.0.saturating_add(back).saturating_sub(used)), z.marks)
+        };
+        Some(zones.iter().map(now).collect())
     }
 
     fn room_by(&self, node: NodeId, most: u64, choice: AdmissionChoice) -> Option<u64> {

@@ -228,12 +228,9 @@ impl Engine {
         }
         let Some((from, to)) = open.between else {
             for &span in &open.spans {
-                let told: Vec<Span> = p
-                    .reports
-                    .range(Span { start: span.start, end: 0 }..Span { start: span.end, end: 0 })
-                    .filter(|(s, _)| s.end <= span.end)
-                    .map(|(s, _)| *s)
-                    .collect();
+                let starts = [span.start, span.end].map(|start| Span { start, end: 0 });
+                let told = p.reports.range(starts[0]..starts[1]).map(|(s, _)| *s);
+                let told: Vec<Span> = told.filter(|s| s.end <= span.end).collect();
                 if told.is_empty() {
                     // Asked and not answered: not to be asked at every turn.
                     let until = Picos(now.0.saturating_add(settings.backoff.0));

@@ -4,12 +4,22 @@
 //! It is apart from the rules on purpose and slow: it visits everything.
 
 use super::item::State;
-use super::memory::{Memory, Page, StableId, Vpn};
+use super::memory::{Page, PageFacts, StableId, Vpn};
 use super::stable::Place;
 use super::tree::{Links, NIL};
 use super::{Counters, Ksm};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Notes what does not hold, for checkers.
+#[macro_export]
+macro_rules! hold {
+    ($found:expr, $holds:expr, $($text:tt)*) => {
+        if !$holds {
+            $found.push(format!($($text)*));
+        }
+    };
+}
 
 /// A stable node as the checker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,18 +52,18 @@ impl Ksm {
     }
 
     /// Stable nodes whose page is gone.
-    pub fn stale_nodes<M: Memory>(&self, mem: &M) -> Vec<NodeSeen> {
+    pub fn stale_nodes(&self, pages: &dyn PageFacts) -> Vec<NodeSeen> {
         let mut nodes = self.nodes_seen();
-        nodes.retain(|n| !mem.keeps(n.page, n.node));
+        nodes.retain(|n| !pages.keeps(n.page, n.node));
         nodes
     }
 
     /// Stable nodes in the tree of another memory node than their page's,
     /// or in the trees of another `merge_across_nodes`.
-    pub fn misplaced_nodes<M: Memory>(&self, mem: &M) -> Vec<NodeSeen> {
+    pub fn misplaced_nodes(&self, pages: &dyn PageFacts) -> Vec<NodeSeen> {
         let mut nodes = self.nodes_seen();
         nodes.retain(|n| {
-            mem.keeps(n.page, n.node) && n.tree.is_some_and(|t| t != self.tree_of(mem, n.page))
+            pages.keeps(n.page, n.node) && n.tree.is_some_and(|t| t != self.tree_of(pages, n.page))
         });
         nodes
     }
@@ -61,15 +71,15 @@ impl Ksm {
     /// Neighbours in the unstable trees that are not in ascending order. Contents
     /// change under these trees, so there may be some; not in a pass during which
     /// nobody writes.
-    pub fn unstable_disorder<M: Memory>(&self, mem: &M) -> usize {
-        let page = |n: u32| mem.lookup(self.items.get(n).mm(), self.items.get(n).vpn());
+    pub fn unstable_disorder(&self, pages: &dyn PageFacts) -> usize {
+        let page = |n: u32| pages.lookup(self.items.get(n).mm(), self.items.get(n).vpn());
         let of_tree = |root: &super::Root| {
-            let pages: Vec<Option<Page>> = root.elements(&self.items).map(page).collect();
+            let there: Vec<Option<Page>> = root.elements(&self.items).map(page).collect();
             let is_wrong = |pair: &&[Option<Page>]| match pair {
-                [Some(a), Some(b)] => mem.compare(*a, *b) != Ordering::Less,
+                [Some(a), Some(b)] => pages.order(*a, *b) != Ordering::Less,
                 _ => true,
             };
-            pages.windows(2).filter(is_wrong).count()
+            there.windows(2).filter(is_wrong).count()
         };
         self.unstable.iter().map(of_tree).sum()
     }
@@ -81,9 +91,9 @@ impl Ksm {
     /// stale), shape and membership of the unstable ones (not their order:
     /// contents change under them), every node in one place and known to its
     /// page, lists of items, ascending addresses, all counters.
-    pub fn faults<M: Memory>(&self, mem: &M) -> Vec<String> {
+    pub fn faults(&self, pages: &dyn PageFacts) -> Vec<String> {
         let mut out = Vec::new();
-        let hung = self.check_stable(mem, &mut out);
+        let hung = self.check_stable(pages, &mut out);
         let (counted, merging) = self.check_items(&hung, &mut out);
         self.check_unstable(&mut out);
         let c = &self.counters;
@@ -97,15 +107,13 @@ impl Ksm {
             ("pages_volatile", self.pages_volatile(), merging.nr_volatile),
             ("merging pages", c.pages_shared + c.pages_sharing, merging.nr_attached),
         ] {
-            if value != recounted {
-                out.push(format!("{name} is {value}, counted {recounted}"));
-            }
+            hold!(out, value == recounted, "{name} is {value}, counted {recounted}");
         }
         out
     }
 
     /// Walks the stable trees; returns each node with its items.
-    fn check_stable<M: Memory>(&self, mem: &M, out: &mut Vec<String>) -> BTreeMap<u32, u32> {
+    fn check_stable(&self, pages: &dyn PageFacts, out: &mut Vec<String>) -> BTreeMap<u32, u32> {
         let s = &self.stable;
         let mut hung = BTreeMap::new();
         let (mut nr_chains, mut nr_dups) = (0, 0);
@@ -114,9 +122,11 @@ impl Ksm {
             let mut before: Option<Page> = None;
             for top in root.elements(&s.nodes) {
                 let node = s.get(top);
-                if node.place != Place::Tree || usize::from(node.tree) != t {
-                    out.push(format!("node {top} in tree {t} believes {node:?}"));
-                }
+                hold!(
+                    out,
+                    node.place == Place::Tree && usize::from(node.tree) == t,
+                    "node {top} in tree {t} believes {node:?}"
+                );
                 let dups: Vec<u32> = if node.is_chain() {
                     nr_chains += 1;
                     s.list(node.first).collect()
@@ -128,39 +138,46 @@ impl Ksm {
                     if node.is_chain() {
                         nr_dups += 1;
                         let dup = s.get(n);
-                        if dup.place != Place::Dup || dup.chain() != top || dup.tree != node.tree {
-                            out.push(format!("duplicate {n} of chain {top} believes {dup:?}"));
-                        }
+                        hold!(
+                            out,
+                            dup.place == Place::Dup && dup.chain() == top && dup.tree == node.tree,
+                            "duplicate {n} of chain {top} believes {dup:?}"
+                        );
                     }
                     let page = s.get(n).page();
                     hung.insert(n, s.get(n).len());
-                    if !mem.keeps(page, StableId(n)) {
+                    if !pages.keeps(page, StableId(n)) {
                         continue;
                     }
-                    if own.is_some_and(|o| mem.compare(o, page) != Ordering::Equal) {
-                        out.push(format!("chain {top} of tree {t} holds different contents"));
-                    }
+                    hold!(
+                        out,
+                        own.is_none_or(|o| pages.order(o, page) == Ordering::Equal),
+                        "chain {top} of tree {t} holds different contents"
+                    );
                     own = Some(page);
                 }
                 if let (Some(b), Some(o)) = (before, own) {
-                    if mem.compare(b, o) != Ordering::Less {
-                        out.push(format!("stable tree {t} is out of order at node {top}"));
-                    }
+                    hold!(
+                        out,
+                        pages.order(b, o) == Ordering::Less,
+                        "stable tree {t} is out of order at node {top}"
+                    );
                 }
                 before = own.or(before);
             }
         }
         for n in s.list(s.migrate) {
-            if s.get(n).place != Place::Migrate || hung.insert(n, s.get(n).len()).is_some() {
-                out.push(format!("node {n} of the migrate list believes {:?}", s.get(n)));
-            }
+            hold!(
+                out,
+                s.get(n).place == Place::Migrate && hung.insert(n, s.get(n).len()).is_none(),
+                "node {n} of the migrate list believes {:?}",
+                s.get(n)
+            );
         }
         for (name, value, counted) in
             [("chains", s.nr_chains, nr_chains), ("dups", s.nr_dups, nr_dups)]
         {
-            if value != counted {
-                out.push(format!("stable_node_{name} is {value}, counted {counted}"));
-            }
+            hold!(out, value == counted, "stable_node_{name} is {value}, counted {counted}");
         }
         hung
     }
@@ -176,9 +193,12 @@ impl Ksm {
         let mut back = NIL;
         for mm in self.listed() {
             let m = self.mm(mm.0);
-            if m.prev != back || !m.listed {
-                out.push(format!("address space {} has a bad place in the list", mm.0));
-            }
+            hold!(
+                out,
+                m.prev == back && m.listed,
+                "address space {} has a bad place in the list",
+                mm.0
+            );
             back = mm.0;
             let (mut last, mut stat) = (None::<Vpn>, super::MmStat::default());
             for n in self.items_of(mm) {
@@ -199,34 +219,36 @@ impl Ksm {
                 }
             }
             stat.zero_pages = m.stat.zero_pages;
-            if stat != m.stat {
-                out.push(format!("address space {}: {:?}, counted {stat:?}", mm.0, m.stat));
-            }
+            hold!(out, stat == m.stat, "address space {}: {:?}, counted {stat:?}", mm.0, m.stat);
             c.rmap_items += stat.rmap_items;
             a.nr_attached += stat.merging_pages;
         }
-        if back != self.last {
-            out.push("the list of address spaces has another end".to_owned());
-        }
+        hold!(out, back == self.last, "the list of address spaces has another end");
         for (node, items) in &at_node {
             c.pages_shared += 1;
             c.pages_sharing += items.len() as u64 - 1;
             let mut listed = BTreeSet::new();
             let (mut n, mut prev) = (self.stable.get(*node).first, NIL);
             while n != NIL && listed.insert(n) {
-                if self.items.link(n).prev() != prev {
-                    out.push(format!("item {n} of node {node} forgot who is before it"));
-                }
+                hold!(
+                    out,
+                    self.items.link(n).prev() == prev,
+                    "item {n} of node {node} forgot who is before it"
+                );
                 (prev, n) = (n, self.items.link(n).next());
             }
-            if listed != *items || hung.get(node) != Some(&(items.len() as u32)) {
-                out.push(format!("node {node} lists {listed:?}, at it hang {items:?}"));
-            }
+            hold!(
+                out,
+                listed == *items && hung.get(node) == Some(&(items.len() as u32)),
+                "node {node} lists {listed:?}, at it hang {items:?}"
+            );
         }
         for (node, len) in hung {
-            if *len > 0 && !at_node.contains_key(node) {
-                out.push(format!("node {node} claims {len} items, none hangs at it"));
-            }
+            hold!(
+                out,
+                *len == 0 || at_node.contains_key(node),
+                "node {node} claims {len} items, none hangs at it"
+            );
         }
         (c, a)
     }
@@ -238,18 +260,22 @@ impl Ksm {
             for n in root.elements(&self.items) {
                 let it = self.items.get(n);
                 let fits = it.state() == State::Unstable && it.unstable_tree() == (t, self.seq);
-                if !fits || !in_trees.insert(n) {
-                    out.push(format!("item {n} in unstable tree {t} believes {it:?}"));
-                }
+                hold!(
+                    out,
+                    fits && in_trees.insert(n),
+                    "item {n} in unstable tree {t} believes {it:?}"
+                );
             }
         }
         for mm in self.listed() {
             for n in self.items_of(mm) {
                 let it = self.items.get(n);
                 let present = it.state() == State::Unstable && it.unstable_tree().1 == self.seq;
-                if present && !in_trees.contains(&n) {
-                    out.push(format!("item {n} is in no unstable tree: {it:?}"));
-                }
+                hold!(
+                    out,
+                    !present || in_trees.contains(&n),
+                    "item {n} is in no unstable tree: {it:?}"
+                );
             }
         }
     }

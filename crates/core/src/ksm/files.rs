@@ -355,11 +355,8 @@ impl Ksm {
         let version = self.rules.version;
         File::find(name, version).ok_or_else(|| {
             let elsewhere = KernelVersion::ALL.into_iter().find(|v| File::find(name, *v).is_some());
-            let names: Vec<_> = File::ALL
-                .into_iter()
-                .filter(|f| f.exists(version) && !f.is_counter())
-                .map(File::name)
-                .collect();
+            let knobs = File::ALL.into_iter().filter(|f| f.exists(version) && !f.is_counter());
+            let names: Vec<_> = knobs.map(File::name).collect();
             KnobError {
                 knob: name.to_owned(),
                 given: given.map(str::to_owned),

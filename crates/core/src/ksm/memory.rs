@@ -86,30 +86,13 @@ impl BreakError {
     }
 }
 
-/// The machine below the rules.
-///
-/// A page handle is good until the next call that changes its page. What the
-/// machine does by itself: a write to a merged page copies it, even for its last
-/// mapper (vmstat's `cow_ksm`), and needs no word to the rules; a page whose last
-/// mapping goes is freed, and with it what it carries; fork maps merged pages
-/// and pages of zeroes again.
-pub trait Memory {
-    /// The first present anonymous page of a mergeable mapping at or behind
-    /// `from`, base page by base page also within huge ones.
-    fn next(&mut self, mm: MmId, from: Vpn) -> Next;
-
+/// What there is to be seen of pages: all that a checker asks for. Looking changes nothing.
+pub trait PageFacts {
     /// The anonymous page at an address of a mergeable mapping, if present.
     fn lookup(&self, mm: MmId, vpn: Vpn) -> Option<Page>;
 
     /// The order of two pages' contents, byte by byte.
-    fn compare(&self, a: Page, b: Page) -> Ordering;
-
-    /// The checksum of a page's content. Linux 5.0 on: the low 32 bits of
-    /// XXH64 with seed 0.
-    fn checksum(&self, page: Page) -> u32;
-
-    /// The checksum of a page of zeroes.
-    fn zero_checksum(&self) -> u32;
+    fn order(&self, a: Page, b: Page) -> Ordering;
 
     /// The node that the page is on.
     fn node(&self, page: Page) -> NodeId;
@@ -133,6 +116,34 @@ pub trait Memory {
     fn huge(&self, _page: Page) -> Option<u64> {
         None
     }
+}
+
+/// The machine below the rules: they look at its pages, and change them.
+///
+/// A page handle is good until the next call that changes its page. What the
+/// machine does by itself: a write to a merged page copies it, even for its last
+/// mapper (vmstat's `cow_ksm`), and needs no word to the rules; a page whose last
+/// mapping goes is freed, and with it what it carries; fork maps merged pages
+/// and pages of zeroes again.
+pub trait Memory {
+    /// Its pages.
+    fn pages(&self) -> &dyn PageFacts;
+
+    /// The first present anonymous page of a mergeable mapping at or behind
+    /// `from`, base page by base page also within huge ones.
+    fn next(&mut self, mm: MmId, from: Vpn) -> Next;
+
+    /// [`PageFacts::order`] for the rules, which pay for it where looking at contents costs.
+    fn compare(&self, a: Page, b: Page) -> Ordering {
+        self.pages().order(a, b)
+    }
+
+    /// The checksum of a page's content. Linux 5.0 on: the low 32 bits of
+    /// XXH64 with seed 0.
+    fn checksum(&self, page: Page) -> u32;
+
+    /// The checksum of a page of zeroes.
+    fn zero_checksum(&self) -> u32;
 
     /// Split the huge page that `page` is part of, if that can be done.
     fn split(&mut self, _page: Page) {}

@@ -232,7 +232,7 @@ impl Ksm {
     ///
     /// Source: specs/ksm.md#smart-scan.
     fn skips<M: Memory>(&mut self, mem: &M, item: u32, page: Page) -> bool {
-        if !self.settings.smart_scan || mem.stable(page).is_some() {
+        if !self.settings.smart_scan || mem.pages().stable(page).is_some() {
             return false;
         }
         if self.rules.stable_never_skipped && self.items.get(item).state() == State::Stable {
@@ -256,7 +256,7 @@ impl Ksm {
         if let Some(node) = own {
             let n = self.stable.get(node);
             let (is_waiting, tree) = (n.place == Place::Migrate, usize::from(n.tree));
-            if !is_waiting && self.tree_of(mem, page) != tree {
+            if !is_waiting && self.tree_of(mem.pages(), page) != tree {
                 self.stable.unhang(node);
                 self.stable.push_migrate(node);
             }
@@ -292,7 +292,7 @@ impl Ksm {
                 if let Err(why) = self.replace(mem, item, page, with) {
                     return Outcome::Volatile(Why::Refused(why));
                 }
-                let Some(node) = mem.stable(with) else {
+                let Some(node) = mem.pages().stable(with) else {
                     return Outcome::Volatile(Why::Refused(Refusal::Gone));
                 };
                 self.join_stable(item, node.0);
@@ -311,7 +311,7 @@ impl Ksm {
     /// its own is taken as an ordinary one.
     #[inline]
     fn node_of<M: Memory>(&self, mem: &M, page: Page) -> Option<u32> {
-        let node = mem.stable(page)?.0;
+        let node = mem.pages().stable(page)?.0;
         let is_its = node < self.stable.len() && {
             let n = self.stable.get(node);
             n.place != Place::Free && !n.is_chain() && n.page() == page
@@ -349,7 +349,7 @@ impl Ksm {
         page: Page,
         with: Page,
     ) -> Result<(), Refusal> {
-        if mem.stable(page).is_some() {
+        if mem.pages().stable(page).is_some() {
             return Err(Refusal::Merged);
         }
         let it = self.items.get(item);
@@ -413,7 +413,7 @@ impl Ksm {
         if own.is_some_and(|n| self.stable.get(n).place != Place::Migrate) {
             return Found::Own;
         }
-        let tree = self.tree_of(mem, page);
+        let tree = self.tree_of(mem.pages(), page);
         match (self.walk_stable(mem, page, tree, true), own) {
             (Walk::Twin(met), _) => self.twin(mem, page, own, tree, &met),
             (Walk::Gap { .. }, None) => Found::Nothing,
@@ -459,7 +459,7 @@ impl Ksm {
         met: &Met,
     ) -> Found {
         if let Some(node) = own {
-            if self.rules.chains && mem.mapcount(page) > 1 {
+            if self.rules.chains && mem.pages().mapcount(page) > 1 {
                 let chain = if met.dup == met.at {
                     self.stable.make_chain(met.at, self.jiffies)
                 } else {
@@ -473,10 +473,10 @@ impl Ksm {
         if !self.has_room(met.dup, 0) {
             return Found::Nothing;
         }
-        if mem.is_locked(met.page) {
+        if mem.pages().is_locked(met.page) {
             return Found::Locked;
         }
-        if self.tree_of(mem, met.page) == tree {
+        if self.tree_of(mem.pages(), met.page) == tree {
             return Found::Page(met.page);
         }
         // The twin's page has left this memory node: it makes room.
@@ -506,7 +506,7 @@ impl Ksm {
     /// A stable node for a new merged page, in the tree of its memory node.
     /// `None` where an equal one is there and this kernel has no chains.
     fn insert_stable<M: Memory>(&mut self, mem: &mut M, page: Page) -> Option<u32> {
-        let tree = self.tree_of(mem, page);
+        let tree = self.tree_of(mem.pages(), page);
         let walk = self.walk_stable(mem, page, tree, false);
         if matches!(walk, Walk::Twin(_)) && !self.rules.chains {
             return None;
@@ -532,13 +532,13 @@ impl Ksm {
     ///
     /// Source: specs/ksm.md#one-page.
     fn search_unstable<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Outcome {
-        let tree = self.tree_of(mem, page);
+        let tree = self.tree_of(mem.pages(), page);
         self.effort.unstable_searches += 1;
         let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.unstable[tree].0);
         while at != NIL {
             let other = self.items.get(at);
             let (mm, vpn) = (other.mm(), other.vpn());
-            let there = if self.mm(mm.0).exiting { None } else { mem.lookup(mm, vpn) };
+            let there = if self.mm(mm.0).exiting { None } else { mem.pages().lookup(mm, vpn) };
             let Some(there) = there else { return Outcome::Volatile(Why::PathGone) };
             if there == page {
                 return Outcome::Volatile(Why::SamePage);
@@ -550,7 +550,7 @@ impl Ksm {
             at = match side {
                 Ordering::Less => l.left(),
                 Ordering::Greater => l.right(),
-                Ordering::Equal if self.tree_of(mem, there) != tree => {
+                Ordering::Equal if self.tree_of(mem.pages(), there) != tree => {
                     return Outcome::Volatile(Why::OtherNode);
                 }
                 Ordering::Equal => return self.merge_two(mem, item, page, at, there),
@@ -577,12 +577,12 @@ impl Ksm {
     ) -> Outcome {
         // Two parts of one huge page hold each other back from being split off;
         // after the attempt it is split whole, and the next pass succeeds.
-        if mem.huge(page).is_some_and(|h| mem.huge(there) == Some(h)) {
+        if mem.pages().huge(page).is_some_and(|h| mem.pages().huge(there) == Some(h)) {
             mem.split(page);
             return Outcome::Volatile(Why::SameHuge);
         }
         let (mm, vpn) = (self.items.get(item).mm(), self.items.get(item).vpn());
-        if mem.stable(page).is_some() {
+        if mem.pages().stable(page).is_some() {
             return Outcome::Volatile(Why::Refused(Refusal::Merged));
         }
         let merged = match mem.freeze(mm, vpn, page) {

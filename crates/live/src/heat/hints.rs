@@ -112,15 +112,6 @@ impl Hints {
         }
     }
 
-    /// Processor time that the program has taken so far, of all processes' faults; `None`
-    /// unless the kernel counts it (`sysctl kernel.bpf_stats_enabled=1`).
-    pub fn spent(&self) -> Option<Picos> {
-        let knob = self.root.join("proc/sys/kernel/bpf_stats_enabled");
-        let counts = fs::read_to_string(knob).is_ok_and(|t| t.trim() != "0");
-        let ns = self.loaded.as_ref()?.shown("run_time_ns")?;
-        counts.then_some(Picos(ns.saturating_mul(1000)))
-    }
-
     /// What a record says, if it is of a process that is still watched.
     fn seen(&self, record: &Record, mode: u32) -> Option<Seen> {
         // An entry of the map is newer than a record may be.
@@ -199,8 +190,13 @@ impl Heat for Hints {
         self.loaded.as_ref().map(Loaded::wakes)
     }
 
+    /// Processor time that the program has taken so far, of all processes' faults; `None`
+    /// unless the kernel counts it (`sysctl kernel.bpf_stats_enabled=1`).
     fn spent(&self) -> Option<Picos> {
-        Self::spent(self)
+        let knob = self.root.join("proc/sys/kernel/bpf_stats_enabled");
+        let counts = fs::read_to_string(knob).is_ok_and(|t| t.trim() != "0");
+        let ns = self.loaded.as_ref()?.shown("run_time_ns")?;
+        counts.then_some(Picos(ns.saturating_mul(1000)))
     }
     fn close(&mut self) -> Result<(), String> {
         self.loaded = None;

@@ -62,7 +62,8 @@ fn picos(time: Duration) -> Picos {
     Picos(u64::try_from(time.as_nanos().saturating_mul(1000)).unwrap_or(u64::MAX))
 }
 
-pub(crate) fn time_of(clock: libc::clockid_t) -> Duration {
+/// What one of the kernel's clocks says: one that every Linux has.
+pub fn time_of(clock: libc::clockid_t) -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which is ours. These clocks always exist.
     unsafe { libc::clock_gettime(clock, &mut t) };

@@ -3,6 +3,7 @@
 
 use super::event::{Event, open_group};
 use crate::pagemap::{self, PRESENT, Query};
+use crate::places::call;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -43,10 +44,6 @@ impl Calls for FilesOnly {}
 /// The kernel that runs us.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisKernel;
-
-fn errno() -> i32 {
-    io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
 
 /// A page that is in memory and was written since it was mapped.
 fn own_page() -> Vec<u8> {
@@ -90,25 +87,11 @@ impl Calls for ThisKernel {
         (word >> 63 == 1).then_some(word >> 55 & 1 == 1)
     }
     fn page_query(&self) -> Option<Result<(), i32>> {
-        let bytes = own_page();
-        let page = whole_page(&bytes) as *const libc::c_void;
-        let mut status = 0_i32;
-        // SAFETY: one page and one status, both locals; without nodes nothing is moved.
-        let r = unsafe {
-            libc::syscall(
-                libc::SYS_move_pages,
-                0,
-                1_usize,
-                &page,
-                std::ptr::null::<i32>(),
-                &mut status,
-                0,
-            )
-        };
-        Some(match (r, status) {
-            (0, node) if node >= 0 => Ok(()),
-            (0, error) => Err(-error),
-            _ => Err(errno()),
+        let (bytes, mut status) = (own_page(), Vec::new());
+        Some(match call::query(0, &[whole_page(&bytes) as usize], &mut status) {
+            Ok(()) if status[0] >= 0 => Ok(()),
+            Ok(()) => Err(-status[0]),
+            Err(e) => Err(e.raw_os_error().unwrap_or(0)),
         })
     }
     fn memlock(&self) -> Option<(u64, u64)> {

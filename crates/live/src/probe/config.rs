@@ -20,12 +20,9 @@ pub struct Config {
 impl Config {
     /// Reads the lines `CONFIG_NUMA=y`; everything else is passed over.
     pub fn parse(from: &str, text: &str) -> Self {
-        let options = text
-            .lines()
-            .filter_map(|l| l.trim().split_once('='))
-            .filter(|(key, _)| key.starts_with("CONFIG_"))
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect();
+        let pairs = text.lines().filter_map(|l| l.trim().split_once('='));
+        let options = pairs.filter(|(key, _)| key.starts_with("CONFIG_"));
+        let options = options.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         Self { from: Some(from.to_owned()), options }
     }
     /// Whether an option is `y` or `m`; unseen without a configuration.
@@ -111,7 +108,6 @@ pub(super) fn read_symbols(root: &Root) -> Symbols {
             let known = HINT_FUNCTIONS.into_iter().chain([VADDR_FUNCTION]);
             out.found.extend(known.filter(|k| k.as_bytes() == name));
         }
-        true
     });
     out.readable = whole && any;
     out

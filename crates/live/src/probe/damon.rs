@@ -70,17 +70,11 @@ pub(super) fn look(root: &Root, config: &Config, symbols: &Symbols) -> Damon {
         known => known,
     };
     let paddr = has("paddr", "CONFIG_DAMON_PADDR");
-    let threads = root
-        .numbered("proc", "")
-        .into_iter()
-        .filter(|pid| root.text(&format!("proc/{pid}/comm")).is_some_and(|n| is_kdamond(&n)))
-        .collect();
-    let modules = MODULES
-        .into_iter()
-        .filter(|m| {
-            root.text(&format!("sys/module/{m}/parameters/enabled")).as_deref() == Some("Y")
-        })
-        .collect();
+    let name = |pid: &u32| root.text(&format!("proc/{pid}/comm"));
+    let mut threads = root.numbered("proc", "");
+    threads.retain(|pid| name(pid).is_some_and(|n| is_kdamond(&n)));
+    let enabled = |m: &str| root.text(&format!("sys/module/{m}/parameters/enabled"));
+    let modules = MODULES.into_iter().filter(|m| enabled(m).as_deref() == Some("Y")).collect();
     Damon { sysfs, vaddr, paddr, slots, threads, modules }
 }
 

@@ -88,12 +88,9 @@ type Candidate = (String, Vec<Event>);
 fn candidates(root: &Root, device: &str) -> Vec<Candidate> {
     let folder = format!("sys/bus/event_source/devices/{device}");
     let Some(kind) = root.number::<u32>(&format!("{folder}/type")) else { return vec![] };
-    let formats: BTreeMap<String, String> = root
-        .names(&format!("{folder}/format"))
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|n| Some((n.clone(), root.text(&format!("{folder}/format/{n}"))?)))
-        .collect();
+    let names = root.names(&format!("{folder}/format")).unwrap_or_default();
+    let format = |n: String| Some((n.clone(), root.text(&format!("{folder}/format/{n}"))?));
+    let formats: BTreeMap<String, String> = names.into_iter().filter_map(format).collect();
     let event = |[config, config1, config2]: [u64; 3], precise| Event {
         kind,
         config,
@@ -118,13 +115,10 @@ fn candidates(root: &Root, device: &str) -> Vec<Candidate> {
     }
     // Intel: loads above a latency, by PEBS. Where there is an auxiliary event it has to
     // lead the group.
-    let terms = |name: &str| root.text(&format!("{folder}/events/{name}"));
-    if let Some(loads) = terms("mem-loads").and_then(|t| assemble(&t, &formats)) {
-        let mut group = Vec::new();
-        if let Some(aux) = terms("mem-loads-aux").and_then(|t| assemble(&t, &formats)) {
-            group.push(Event { period: 0, ..event(aux, 0) });
-        }
-        group.push(event(loads, 2));
+    let named = |name: &str| assemble(&root.text(&format!("{folder}/events/{name}"))?, &formats);
+    if let Some(loads) = named("mem-loads") {
+        let aux = named("mem-loads-aux").map(|aux| Event { period: 0, ..event(aux, 0) });
+        let group = aux.into_iter().chain([event(loads, 2)]).collect();
         out.push((format!("{device}/mem-loads/"), group));
     }
     out

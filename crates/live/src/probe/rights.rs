@@ -104,12 +104,8 @@ pub(super) fn look(root: &Root, calls: &dyn Calls) -> Rights {
     let uid_map: Option<Vec<u64>> = root
         .text("proc/self/uid_map")
         .map(|t| t.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect());
-    let mut container = Vec::new();
-    for name in [".dockerenv", "run/.containerenv", "run/systemd/container"] {
-        if root.has(name) {
-            container.push(format!("/{name}"));
-        }
-    }
+    let signs = [".dockerenv", "run/.containerenv", "run/systemd/container"].into_iter();
+    let container = signs.filter(|name| root.has(name)).map(|name| format!("/{name}")).collect();
     Rights {
         euid: field(&status, "Uid:").and_then(|v| v.split_ascii_whitespace().nth(1)?.parse().ok()),
         capabilities: capabilities(&status),

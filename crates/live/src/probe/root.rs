@@ -52,9 +52,8 @@ impl Root {
     pub(super) fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
         self.text(name)?.parse().ok()
     }
-    /// Calls `each` for every line of a file, until it says that this is enough. Whether
-    /// the file could be read to there.
-    pub(super) fn lines(&self, name: &str, mut each: impl FnMut(&[u8]) -> bool) -> bool {
+    /// Calls `each` for every line of a file. Whether the file could be read.
+    pub(super) fn lines(&self, name: &str, mut each: impl FnMut(&[u8])) -> bool {
         let Some(file) = self.open(name) else { return false };
         let mut file = BufReader::with_capacity(1 << 16, file.take(64 << 20));
         let mut line = Vec::new();
@@ -62,8 +61,7 @@ impl Root {
             line.clear();
             match file.read_until(b'\n', &mut line) {
                 Ok(0) => return true,
-                Ok(_) if each(line.trim_ascii()) => {}
-                Ok(_) => return true,
+                Ok(_) => each(line.trim_ascii()),
                 Err(e) => {
                     self.note(name, &e);
                     return false;
@@ -89,12 +87,9 @@ impl Root {
     }
     /// Numbers `n` of entries `PREFIXn` of a folder, in rising order.
     pub(super) fn numbered(&self, name: &str, prefix: &str) -> Vec<u32> {
-        let mut out: Vec<u32> = self
-            .names(name)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|n| n.strip_prefix(prefix)?.parse().ok())
-            .collect();
+        let names = self.names(name).unwrap_or_default();
+        let numbers = names.iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok());
+        let mut out: Vec<u32> = numbers.collect();
         out.sort_unstable();
         out
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const MOVABLE: usize = 3;
 
 /// A zone as `/proc/zoneinfo` has it, in pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneNow {
     /// Its node.
     pub node: NodeId,
@@ -26,6 +26,8 @@ pub struct ZoneNow {
     pub low: u64,
     /// Promotions stop here.
     pub high: u64,
+    /// kswapd stops here while tiering is on; 0 where the kernel doesn't tell.
+    pub promo: u64,
     /// What the zone has in all.
     pub managed: u64,
     /// Kept from memory that could also have come from a higher zone.
@@ -64,6 +66,7 @@ pub fn zones(text: &str) -> Vec<ZoneNow> {
             ["min", n] => zone.min = number(n),
             ["low", n] => zone.low = number(n),
             ["high", n] => zone.high = number(n),
+            ["promo", n] => zone.promo = number(n),
             ["managed", n] => zone.managed = number(n),
             ["protection:", ref kept @ ..] => {
                 let kept = kept.get(MOVABLE).map(|n| n.trim_matches(['(', ')', ',']));
@@ -80,8 +83,7 @@ pub fn zones(text: &str) -> Vec<ZoneNow> {
 fn header(line: &str) -> Option<ZoneNow> {
     let (node, name) = line.strip_prefix("Node ")?.split_once(", zone")?;
     let node = NodeId(node.parse().ok()?);
-    let name = name.trim().to_owned();
-    Some(ZoneNow { node, name, free: 0, min: 0, low: 0, high: 0, managed: 0, reserve: 0 })
+    Some(ZoneNow { node, name: name.trim().to_owned(), ..ZoneNow::default() })
 }
 
 /// Pages by node of the mapping at this address in a `numa_maps` file; `None` if there is

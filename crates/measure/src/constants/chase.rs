@@ -136,16 +136,6 @@ impl<'a> Chain<'a> {
         [self.marks[0], self.marks[MARKS / 2]]
     }
 
-    #[cfg(test)]
-    pub(super) fn holds(&self, address: usize) -> bool {
-        (0..self.lines)
-            .scan(self.at, |at, _| {
-                *at = walk(*at, 1);
-                Some(*at)
-            })
-            .any(|a| a == address)
-    }
-
     fn interleaved<const N: usize>(&self, random: &mut SplitMix, slot: Duration) -> Option<f64> {
         // Equally far apart, so that no walk soon follows in another's steps and
         // finds its lines in the cache.
@@ -214,6 +204,17 @@ mod tests {
     use super::super::region::PageKind;
     use super::*;
     use std::collections::BTreeSet;
+
+    impl Chain<'_> {
+        pub(in crate::constants) fn holds(&self, address: usize) -> bool {
+            (0..self.lines)
+                .scan(self.at, |at, _| {
+                    *at = walk(*at, 1);
+                    Some(*at)
+                })
+                .any(|a| a == address)
+        }
+    }
 
     fn cycle(stride: Stride, lines: usize) -> BTreeSet<usize> {
         let region = Region::map(2 << 20, PageKind::Base, None, false).unwrap();

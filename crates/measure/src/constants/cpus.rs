@@ -43,10 +43,7 @@ pub(crate) fn pin(cpu: CpuId) -> bool {
 
 /// CPU time that this thread has used.
 pub(crate) fn own_time() -> Duration {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a clock that every Linux has, and a timespec that it fills.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
-    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+    homenode_live::machine::time_of(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Gives this thread its affinity back when dropped.

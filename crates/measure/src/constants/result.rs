@@ -193,10 +193,8 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
 }
 
 fn migrate_page(s: &Samples) -> Constant {
-    let key = Cost::MigratePage;
     let Some(whole_move) = s.migrate.series.median() else {
-        let why = s.migrate.refusal.as_deref().unwrap_or("no sample was taken");
-        return default_because(key, &format!("not measured: {why}"));
+        return of_kernel(Cost::MigratePage, &s.migrate, "");
     };
     let how = match s.migration {
         Some(Migration::Between(a, b)) => {
@@ -216,8 +214,7 @@ fn migrate_page(s: &Samples) -> Constant {
 }
 
 fn pte_mark(s: &Samples) -> Constant {
-    let key = Cost::PteMark;
-    let Some(mark) = s.mark.series.median() else { return of_kernel(key, &s.mark, "") };
+    let Some(mark) = s.mark.series.median() else { return of_kernel(Cost::PteMark, &s.mark, "") };
     let scan = s.scan.series.median().unwrap_or(0.0);
     let method = format!(
         "mprotect(PROT_NONE) of present 4 KiB pages, flush in it: {} a page, less {} to look at one, a tenth at least",
@@ -293,9 +290,8 @@ fn inner_update(topology: &Topology, s: &Samples, level: u8) -> Option<Constant>
 /// The last level as one program sees it: walks over sizes, until half of the loads go
 /// to memory.
 fn llc_reach(topology: &Topology, s: &Samples) -> Constant {
-    let key = Cost::LlcReach;
     let Some(shape) = topology.caches.last() else {
-        return default_because(key, "not measured: sysfs shows no cache");
+        return default_because(Cost::LlcReach, "not measured: sysfs shows no cache");
     };
     let nominal = shape.size.0;
     let found = (|| {
@@ -387,7 +383,6 @@ fn knee(s: &Samples) -> Option<Knee> {
 }
 
 fn tlb_entries(s: &Samples) -> Constant {
-    let key = Cost::TlbEntries;
     let most = s.tlb.keys().max().copied().unwrap_or(0);
     match knee(s) {
         Some(k) => {
@@ -399,7 +394,7 @@ fn tlb_entries(s: &Samples) -> Constant {
             measured(k.entries, k.spread, method)
         }
         None => default_because(
-            key,
+            Cost::TlbEntries,
             &format!("not measured: no step in the time of a load over up to {most} pages"),
         ),
     }
@@ -531,22 +526,12 @@ fn assumed_link(topology: &Topology, (from, to): (NodeId, NodeId), by: Option<&L
 const CACHES_ASSUMED: [u64; 3] = [1_200, 4_000, 20_000];
 
 fn caches(topology: &Topology, s: &Samples) -> Vec<Cache> {
-    let shapes = &topology.caches;
-    shapes
-        .iter()
-        .map(|c| {
-            let latency = cache_latency(shapes, c, topology.virtual_machine, s);
-            c.with_latency(within(LATENCY_BOUNDS, latency))
-        })
-        .collect()
+    let latency = |c| within(LATENCY_BOUNDS, cache_latency(topology, c, s));
+    topology.caches.iter().map(|c| c.with_latency(latency(c))).collect()
 }
 
-fn cache_latency(
-    shapes: &[CacheShape],
-    c: &CacheShape,
-    virtual_machine: bool,
-    s: &Samples,
-) -> Constant {
+fn cache_latency(topology: &Topology, c: &CacheShape, s: &Samples) -> Constant {
+    let shapes = &topology.caches;
     let at = |level| {
         let point = sweep_point(shapes, level)?;
         Some((point, s.sweep.get(&point)?))
@@ -566,7 +551,7 @@ fn cache_latency(
             )),
             None => method.push_str("; the sweep shows no end of this level"),
         }
-        if virtual_machine && c.level == shapes.last().map_or(0, |l| l.level) {
+        if topology.virtual_machine && c.level == last_level(topology) {
             method.push_str(
                 ", the size is what sysfs says, of which a virtual machine may own a part only",
             );

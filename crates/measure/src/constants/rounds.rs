@@ -206,15 +206,11 @@ fn tlb_pages(caches: &[CacheShape], coarse: bool) -> Vec<usize> {
 fn initiators(topology: &Topology) -> Vec<Initiator> {
     let allowed = cpus::allowed();
     let may = |c: CpuId| allowed.is_empty() || allowed.binary_search(&c).is_ok();
-    topology
-        .nodes
-        .iter()
-        .map(|n| {
-            let own = topology.cpus.iter().filter(|c| c.node == n.id && may(c.id));
-            Initiator { node: n.id, cpus: own.map(|c| c.id).collect() }
-        })
-        .filter(|i| !i.cpus.is_empty())
-        .collect()
+    let of = |n: &Node| {
+        let own = topology.cpus.iter().filter(|c| c.node == n.id && may(c.id));
+        Initiator { node: n.id, cpus: own.map(|c| c.id).collect() }
+    };
+    topology.nodes.iter().map(of).filter(|i| !i.cpus.is_empty()).collect()
 }
 
 /// Sizes of the buffers for walks and for streams.

@@ -102,10 +102,7 @@ impl Budget {
 
 /// CPU time of this process.
 fn cpu_time() -> Duration {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local of the right type.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
-    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+    homenode_live::machine::time_of(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// What to look at in one go.
@@ -235,11 +232,8 @@ impl Cursor {
             spared += u64::from(n) - uncounted as u64;
             if uncounted > 0 {
                 let pages = (page..).zip(at as usize..).zip(ids);
-                unknown.extend(
-                    pages
-                        .filter(|(_, id)| content_of(**id).is_none())
-                        .map(|((page, at), _)| (page, Some(at))),
-                );
+                let new = pages.filter(|(_, id)| content_of(**id).is_none());
+                unknown.extend(new.map(|((page, at), _)| (page, Some(at))));
             }
             self.offset += n;
             page += u64::from(n);
@@ -275,6 +269,7 @@ pub(super) fn units(process: usize, who: &Process, mappings: &[Mapping], noted: 
     let mapped: u64 = mappings.iter().map(|m| m.end - m.first).sum();
     let sparse = mapped > 4 * who.pages + WINDOW;
     let pagemap = if sparse { pages::open(who.pid).ok() } else { None };
+    let unit = |piece| Unit { process, pid: who.pid, noted, pieces: vec![piece], kept: None };
     let mut units: Vec<Unit> = Vec::new();
     let mut last_window = None;
     for &mapping in mappings {
@@ -290,13 +285,7 @@ pub(super) fn units(process: usize, who: &Process, mappings: &[Mapping], noted: 
                 let piece = Mapping { first, end, ..part };
                 match units.last_mut().filter(|_| last_window == Some(window)) {
                     Some(unit) => unit.pieces.push(piece),
-                    None => units.push(Unit {
-                        process,
-                        pid: who.pid,
-                        noted,
-                        pieces: vec![piece],
-                        kept: None,
-                    }),
+                    None => units.push(unit(piece)),
                 }
                 last_window = Some(window);
                 first = end;

@@ -170,25 +170,13 @@ impl Table {
     /// The number of a content, which is new if need be. `None` beyond
     /// [`ENTRIES_MAX`].
     pub(super) fn find_or_insert(&mut self, key: Key) -> Option<u32> {
-        let mut at = self.first_slot(key);
-        let mask = self.number_mask();
-        let tag = self.tag_of(key);
-        loop {
-            let slot = self.slots[at];
-            if slot == 0 {
-                break;
-            }
-            if slot & !mask == tag && self.entry((slot & mask) - 1).key() == key {
-                return Some((slot & mask) - 1);
-            }
-            at = self.next(at);
-        }
-        if self.len >= ENTRIES_MAX {
-            return None;
+        let (found, at) = self.search(key);
+        if found.is_some() || self.len >= ENTRIES_MAX {
+            return found;
         }
         let id = self.len as u32;
         self.push(Entry { key: [(key.0 >> 64) as u64, key.0 as u64], mappings: 0, frames: 0 });
-        self.slots[at] = tag | (id + 1);
+        self.slots[at] = self.tag_of(key) | (id + 1);
         // Four fifths: beyond, searches for what isn't there become long.
         if self.len * 5 > self.slots.len() * 4 {
             self.grow();
@@ -198,14 +186,17 @@ impl Table {
 
     /// The number of a content that is there.
     pub(super) fn find(&self, key: Key) -> Option<u32> {
+        self.search(key).0
+    }
+
+    /// The number of a content if it is there, and the slot where looking for it ended.
+    fn search(&self, key: Key) -> (Option<u32>, usize) {
         let mut found = None;
-        self.probe(key, |id, there| {
-            if there == key {
-                found = Some(id);
-            }
+        let at = self.probe(key, |id, there| {
+            found = (there == key).then_some(id);
             found.is_some()
         });
-        found
+        (found, at)
     }
 
     /// Numbers of a content's entries on all nodes.
@@ -218,8 +209,9 @@ impl Table {
         });
     }
 
-    /// Walks over entries with the key's tag, until `each` says that it is enough.
-    fn probe(&self, key: Key, mut each: impl FnMut(u32, Key) -> bool) {
+    /// Walks over entries with the key's tag, until `each` says that it is enough; the slot
+    /// where that was, or the free one behind them.
+    fn probe(&self, key: Key, mut each: impl FnMut(u32, Key) -> bool) -> usize {
         let mut at = self.first_slot(key);
         let mask = self.number_mask();
         let tag = self.tag_of(key);
@@ -228,11 +220,12 @@ impl Table {
             if slot & !mask == tag {
                 let id = (slot & mask) - 1;
                 if each(id, self.entry(id).key()) {
-                    return;
+                    break;
                 }
             }
             at = self.next(at);
         }
+        at
     }
 
     fn first_slot(&self, key: Key) -> usize {

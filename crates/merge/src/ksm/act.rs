@@ -207,10 +207,8 @@ pub fn act<F: Files>(
     for order in pace.start(&first.reading) {
         hold.set(order.file, order.value)?;
     }
-    let child = match options.command.is_empty() {
-        true => None,
-        false => Some(launch::launch(&options.command)?),
-    };
+    let command = Some(&options.command).filter(|c| !c.is_empty());
+    let child = command.map(|c| launch::launch(c)).transpose()?;
     let mut run =
         Run { options, signals: &mut signals, child, ended: None, hands_off: BTreeSet::new() };
     let signal = run.follow(&mut hold, &mut watch, &mut pace, tell);

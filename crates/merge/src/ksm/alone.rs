@@ -70,11 +70,9 @@ impl<F: Files> Alone<F> {
     /// What the kernel answered. A knob whose old value could not be read, hence not
     /// be noted either, is not written.
     pub fn write(&self, name: &str, value: &str) -> Result<(), WriteError> {
-        let done = match File::ALL.into_iter().find(|f| f.name() == name) {
+        let named = File::ALL.into_iter().find(|f| f.name() == name);
+        let done = match named.filter(|f| self.hold.files().read(*f).is_ok()) {
             None => Err(io::Error::from_raw_os_error(libc::ENOENT)),
-            Some(file) if self.hold.files().read(file).is_err() => {
-                Err(io::Error::from_raw_os_error(libc::ENOENT))
-            }
             Some(file) if !file.is_counter() && !self.hold.is_claimed(file) => {
                 Err(io::Error::other("what it was is not known, so it could not be put back"))
             }

@@ -1,12 +1,12 @@
 //! Knobs that are held: written by the rules, journaled before, put back after.
 
 use super::journal::{Journal, KIND};
-use super::{Files, Folder, KsmError, memory};
+use super::{Files, KsmError, memory};
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::PAGES_TO_SCAN;
-use homenode_core::ksm::files::{File, Written};
+use homenode_core::ksm::files::{FOLDER, File, Written};
 use homenode_core::ksm::plan::{self, Kept, Left, Ours, Shown, Unmerging, text_of};
-use homenode_live::journal::{self, Head, Owner};
+use homenode_live::journal::{self, Head};
 use homenode_live::people::stat::start_of;
 use homenode_live::place::Place;
 use std::collections::BTreeMap;
@@ -389,18 +389,10 @@ pub fn restore(place: &Place, files: &impl Files) -> Result<Restore, KsmError> {
     }
     let _lock = KIND.lock(place)?;
     let Some(mut journal) = Journal::load(&path)? else { return Ok(Restore::Nothing) };
-    let pid = journal.head.owner.0;
-    match journal.head.owner_now(place)? {
-        Owner::OfEarlierBoot => {
-            journal::remove(&path)?;
-            return Ok(Restore::Stale(stale(&path)));
-        }
-        Owner::Lives if pid != std::process::id() => return Err(KIND.driven(pid).into()),
-        Owner::Lives | Owner::Ended => {}
+    if KIND.is_stale(place, &journal.head)? {
+        journal::remove(&path)?;
+        return Ok(Restore::Stale(stale(&path)));
     }
-    if let Err(source) = files.writable() {
-        let folder = Folder::of(place).path().to_owned();
-        return Err(KsmError::Denied { folder, source });
-    }
+    files.writable().map_err(|source| KsmError::Denied { folder: place.path(FOLDER), source })?;
     Ok(Restore::Done(put_back(place, files, &mut journal, &path)))
 }

@@ -2,7 +2,7 @@
 
 use super::processes::all_or_these;
 use super::{Files, Folder, KsmError};
-use homenode_core::ksm::files::File;
+use homenode_core::ksm::files::{FOLDER, File};
 use homenode_core::ksm::pace::{Interval, Order, Reading};
 use homenode_core::ksm::plan::Shown;
 use homenode_live::people::find::all;
@@ -123,9 +123,8 @@ impl Watch {
     /// # Errors
     /// [`KsmError::NoKsm`]; [`KsmError::NoProcess`], [`KsmError::Unreadable`].
     pub fn new(place: &Place, pids: Vec<u32>) -> Result<Self, KsmError> {
-        let files = Folder::of(place);
-        if files.read(File::Run).is_err() {
-            return Err(KsmError::NoKsm { folder: files.path().to_owned() });
+        if Folder::of(place).read(File::Run).is_err() {
+            return Err(KsmError::NoKsm { folder: place.path(FOLDER) });
         }
         let scan = all_or_these(place, &pids, true)?;
         Ok(Self {

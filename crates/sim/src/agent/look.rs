@@ -14,6 +14,7 @@ use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
 use crate::simulation::Simulation;
 use crate::simulation::agent::Agent;
+use homenode_core::costs::Cost;
 use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
@@ -47,11 +48,11 @@ impl Proc {
 impl Agent {
     pub(super) fn watch(&mut self, sim: &mut Simulation, space: usize, who: Who) {
         self.watched.insert(space, who);
-        self.heat.watch(sim, space);
+        self.heat.watch(sim, space, true);
     }
     pub(super) fn unwatch(&mut self, sim: &mut Simulation, space: usize) {
         self.watched.remove(&space);
-        self.heat.unwatch(sim, space);
+        self.heat.watch(sim, space, false);
     }
 
     /// Who lives, who has ended; what reading it takes.
@@ -71,22 +72,21 @@ impl Agent {
             let (who, node, resident) = (proc.who, proc.node, Pages(proc.rss));
             seen.push(Seen::Task { who, ran, node, resident });
         }
-        self.prices.proc_read * procs.len() as u64
+        self.prices[Cost::ProcRead] * procs.len() as u64
     }
     /// Everything that is to be seen now, and what reading it takes.
     pub(super) fn look(&mut self, sim: &mut Simulation) -> (u64, Vec<Seen>) {
-        let p = self.prices;
         let (mut cost, mut seen) = (0, Vec::new());
         if self.read_at.is_none_or(|at| at + PROC_EVERY <= sim.now()) {
             self.read_at = Some(sim.now());
             cost += self.read_procs(sim, &mut seen);
         }
         for (place, node) in sim.machine.nodes.iter().enumerate() {
-            cost += p.zoneinfo;
+            cost += self.prices[Cost::ZoneinfoRead];
             let zones = sim.zones_seen(place);
             seen.push(Seen::Node { node: node.id, zones, load: None });
         }
-        cost += self.heat.tell(sim, &self.watched, &p, &mut seen);
+        cost += self.heat.tell(sim, &self.watched, &mut seen);
         (cost, seen)
     }
 }

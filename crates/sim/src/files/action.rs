@@ -123,9 +123,7 @@ impl Simulation {
     /// A write from outside of virtual time: those that wait come first, all at once.
     fn finish_now(&mut self, job: Job) -> Result<(), FileError> {
         self.writing.jobs.push_back(job);
-        let cpu = self.machine.cpus.first().map_or(0, |c| c.id.0);
-        let node = self.machine.cpus.first().and_then(|c| self.machine.position(c.node));
-        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now() };
+        let mut ctx = self.outside();
         loop {
             let done = self.go_on_writing(&mut ctx, u64::MAX).unwrap_or(Ok(()));
             if self.writing.jobs.is_empty() {

@@ -5,7 +5,6 @@
 //!
 //! Source: specs/files.md#blocks.
 
-use super::node::zone_name;
 use crate::kernel::Ctx;
 use crate::kernel::hotplug::BlockState;
 use crate::simulation::{FileError, Job, Simulation};
@@ -85,7 +84,7 @@ impl Simulation {
                 BlockState::Offline => "offline\n".to_owned(),
             },
             BlockView::ValidZones => {
-                format!("{}\n", zone_name(self.kernel.memory.zones[b.zone].kind))
+                self.kernel.memory.zones[b.zone].kind.in_kernel().to_owned() + "\n"
             }
         }
     }

@@ -7,7 +7,6 @@
 //! Source: specs/files.md#ksm.
 
 use super::process::Id;
-use crate::kernel::Ctx;
 use crate::simulation::{FileError, Job, Simulation};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
@@ -87,10 +86,7 @@ impl Simulation {
         file: File,
         text: &str,
     ) -> Result<Wrote, FileError> {
-        // Nobody of the scenario: somebody on the first CPU, of no policy.
-        let node = self.machine.cpus.first().and_then(|c| self.machine.position(c.node));
-        let cpu = self.machine.cpus.first().map_or(0, |c| c.id.0);
-        let mut ctx = Ctx { task: usize::MAX, node: node.unwrap_or(0), cpu, clock: self.now() };
+        let mut ctx = self.outside();
         let done = self.kernel.write_ksm(&mut ctx, file.name(), text);
         if let Some(trouble) = self.kernel.merging.trouble.take() {
             self.memory_error.get_or_insert(trouble);

@@ -12,7 +12,7 @@ use homenode_core::tiering::tiers::list_format;
 use homenode_core::tiering::watermarks::MarkKnobs;
 use homenode_core::topology::{Node, Zone, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId, PAGE_SIZE};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 homenode_core::named! {
     /// A file in a node's folder.
@@ -39,16 +39,6 @@ homenode_core::named! {
     }
 }
 
-/// The kernel's name of a zone.
-pub(super) const fn zone_name(kind: ZoneKind) -> &'static str {
-    match kind {
-        ZoneKind::Dma => "DMA",
-        ZoneKind::Dma32 => "DMA32",
-        ZoneKind::Normal => "Normal",
-        ZoneKind::Movable => "Movable",
-    }
-}
-
 /// The zones of a node that the kernel has, lowest first.
 fn zones_of(node: &Node) -> Vec<Zone> {
     node.zones.iter().filter(|z| z.managed.0 > 0).copied().collect()
@@ -62,13 +52,8 @@ impl Simulation {
     }
 
     /// Source: specs/files.md#zoneinfo.
-    pub(super) fn zoneinfo_text(&self) -> String {
+    pub(super) fn zoneinfo_text(&self) -> Result<String, fmt::Error> {
         let mut out = String::new();
-        let _ = self.push_zoneinfo(&mut out);
-        out
-    }
-
-    fn push_zoneinfo(&self, out: &mut String) -> std::fmt::Result {
         let k = &self.kernel;
         let version = k.knobs.version;
         let knobs = self.mark_knobs();
@@ -78,7 +63,7 @@ impl Simulation {
             let places = k.memory.nodes[place].zones.iter().rev();
             for (i, (zone, &at)) in zones.iter().zip(places).enumerate() {
                 let (state, marks) = (&k.memory.zones[at], &k.marks[at]);
-                writeln!(out, "Node {}, zone {:>8}", node.id, zone_name(zone.kind))?;
+                writeln!(out, "Node {}, zone {:>8}", node.id, zone.kind.in_kernel())?;
                 if i == 0 {
                     writeln!(out, "  per-node stats")?;
                     for (name, value) in self.node_lines(&[place]) {
@@ -100,8 +85,7 @@ impl Simulation {
                 line("cma", 0)?;
                 // What a zone keeps from those who could also have taken a higher one,
                 // for each that they could have begun with.
-                let kinds = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
-                let mut kept: Vec<String> = kinds
+                let mut kept: Vec<String> = ZoneKind::ALL
                     .iter()
                     .map(|kind| {
                         let upto: Vec<_> =
@@ -116,7 +100,7 @@ impl Simulation {
                 writeln!(out, "      {:<12} {}", "nr_free_pages", state.free)?;
             }
         }
-        Ok(())
+        Ok(out)
     }
 
     /// Source: specs/files.md#nodes.

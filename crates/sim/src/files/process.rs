@@ -5,7 +5,7 @@
 //!
 //! Source: specs/files.md#processes.
 
-use crate::memory::{BLOCK, FRAME_ITEM};
+use crate::memory::BLOCK;
 use crate::page::{OnList, State, Word};
 use crate::simulation::Simulation;
 use crate::space::{Space, Vma};
@@ -15,7 +15,7 @@ use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::list_format;
 use homenode_core::units::{NodeId, PAGE_SIZE};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// Which process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +37,7 @@ struct Counts {
     active: u64,
     swapped: u64,
     /// Entries that map the page that most map.
-    mapmax: u64,
+    mapmax: u32,
     /// By place of a node.
     nodes: Vec<u64>,
 }
@@ -78,13 +78,13 @@ impl Simulation {
     }
 
     /// Source: specs/files.md#numa_maps.
-    pub(super) fn numa_maps_text(&self, id: Id) -> String {
-        let Id::Space(number) = id else { return String::new() };
-        let Some(space) = self.kernel.spaces[number].as_ref() else { return String::new() };
+    pub(super) fn numa_maps_text(&self, id: Id) -> Result<String, fmt::Error> {
+        let mut out = String::new();
+        let Id::Space(number) = id else { return Ok(out) };
+        let Some(space) = self.kernel.spaces[number].as_ref() else { return Ok(out) };
         let (first, living) = self.tasks_of(number);
         let task = living.first().copied().or(first);
         let own = task.map(|t| &self.kernel.numa[t].policy);
-        let mut out = String::new();
         for vma in &space.vmas {
             // A mapping without a policy follows the task's.
             let policy = match (&vma.kind.policy, own) {
@@ -92,18 +92,12 @@ impl Simulation {
                 (policy, _) => policy,
             };
             let counts = self.count(space, vma);
-            let _ = self.push_map(&mut out, vma, policy, &counts);
+            self.push_map(&mut out, vma, policy, &counts)?;
         }
-        out
+        Ok(out)
     }
 
-    fn push_map(
-        &self,
-        out: &mut String,
-        vma: &Vma,
-        policy: &Mempolicy,
-        c: &Counts,
-    ) -> std::fmt::Result {
+    fn push_map(&self, out: &mut String, vma: &Vma, policy: &Mempolicy, c: &Counts) -> fmt::Result {
         let policy = policy_text(policy, self.kernel.knobs.version);
         write!(out, "{:08x} {policy}", vma.start * PAGE_SIZE)?;
         if vma.kind.file {
@@ -160,15 +154,11 @@ impl Simulation {
                 }
                 let item = memory.item_of(page);
                 let of = memory.word(item);
-                let mappers = match item & FRAME_ITEM {
-                    0 => 1,
-                    _ => memory.mappers(item ^ FRAME_ITEM).len() as u64,
-                };
                 c.pages += 1;
                 c.anon += u64::from(anon);
                 c.dirty += u64::from(anon || memory.is_dirty(item));
                 c.active += u64::from(of.on_list() == OnList::Active);
-                c.mapmax = c.mapmax.max(mappers);
+                c.mapmax = c.mapmax.max(memory.nr_mappers(item));
                 c.nodes[memory.node_of(of.zone())] += 1;
             }
         }
@@ -176,13 +166,8 @@ impl Simulation {
     }
 
     /// Source: specs/files.md#status.
-    pub(super) fn status_text(&self, id: Id) -> String {
+    pub(super) fn status_text(&self, id: Id) -> Result<String, fmt::Error> {
         let mut out = String::new();
-        let _ = self.push_status(&mut out, id);
-        out
-    }
-
-    fn push_status(&self, out: &mut String, id: Id) -> std::fmt::Result {
         let (first, living, space) = match id {
             Id::Kswapd(task) | Id::Helper(task) => (Some(task), vec![task], None),
             Id::Space(number) => {
@@ -190,7 +175,7 @@ impl Simulation {
                 (first, living, self.kernel.spaces[number].as_ref())
             }
         };
-        let Some(first) = first else { return Ok(()) };
+        let Some(first) = first else { return Ok(out) };
         let speaker = living.first().copied().unwrap_or(first);
         let task = &self.tasks[speaker];
         let pid = self.kernel.numa[first].pid;
@@ -238,7 +223,8 @@ impl Simulation {
             line("RssShmem", rss[2])?;
             line("VmSwap", swapped)?;
         }
-        writeln!(out, "Threads:\t{}", living.len().max(1))
+        writeln!(out, "Threads:\t{}", living.len().max(1))?;
+        Ok(out)
     }
 
     /// The PID of a task's parent process; 1 where it has ended or never was.

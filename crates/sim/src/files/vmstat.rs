@@ -18,14 +18,6 @@ use std::fmt::Write as _;
 /// Name and value of a line.
 pub(super) type Line = (String, u64);
 
-/// The kinds of zones with the kernel's names in counters.
-const KINDS: [(ZoneKind, &str); 4] = [
-    (ZoneKind::Dma, "dma"),
-    (ZoneKind::Dma32, "dma32"),
-    (ZoneKind::Normal, "normal"),
-    (ZoneKind::Movable, "movable"),
-];
-
 impl Simulation {
     pub(super) fn vmstat_text(&self) -> String {
         let version = self.kernel.knobs.version;
@@ -42,7 +34,8 @@ impl Simulation {
                     // All that programs allocate may lie in movable zones, and it is the
                     // highest zone allowed that is counted.
                     let of = |kind| if kind == ZoneKind::Movable { value } else { 0 };
-                    lines.extend(KINDS.map(|(k, name)| (format!("allocstall_{name}"), of(k))));
+                    lines
+                        .extend(ZoneKind::ALL.map(|k| (format!("allocstall_{}", k.name()), of(k))));
                 }
                 // Until they became counters of nodes they stood behind what was reclaimed.
                 _ if old_demotions.contains(&item) => {}
@@ -118,13 +111,11 @@ impl Simulation {
     /// Pages handed out, by kind of zone.
     fn allocated(&self) -> Vec<Line> {
         let zones = || self.kernel.memory.zones.iter().zip(&self.kernel.marks);
-        KINDS
-            .iter()
-            .map(|(kind, name)| {
-                let of_kind = zones().filter(|(_, m)| m.kind == *kind);
-                (format!("pgalloc_{name}"), of_kind.map(|(z, _)| z.allocated).sum())
-            })
-            .collect()
+        let of_kind = |kind: ZoneKind| {
+            let mine = zones().filter(|(_, m)| m.kind == kind);
+            (format!("pgalloc_{}", kind.name()), mine.map(|(z, _)| z.allocated).sum::<u64>())
+        };
+        ZoneKind::ALL.map(of_kind).to_vec()
     }
 }
 

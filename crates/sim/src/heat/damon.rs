@@ -1,17 +1,15 @@
 //! DAMON's regions, by a kernel thread of its own. Source: specs/sources.md.
 
-use super::HeatSource;
+use super::{HeatSource, Watched};
 use crate::kernel::damon::{CHECKS, Damon, SAMPLE};
 use crate::kernel::{Ctx, Kernel};
 use crate::program::Kdamond;
 use crate::simulation::Simulation;
-use crate::simulation::agent::Prices;
 use crate::tasks::Kind;
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::{Seen, Span, Who};
+use homenode_core::engine::seen::{Seen, Span};
 use homenode_core::units::Picos;
-use std::collections::BTreeMap;
 
 pub(super) struct DamonRegions {
     damon: Damon,
@@ -29,23 +27,17 @@ impl DamonRegions {
 }
 
 impl HeatSource for DamonRegions {
-    fn watch(&mut self, sim: &mut Simulation, space: usize) {
+    fn watch(&mut self, sim: &mut Simulation, space: usize, on: bool) {
+        if !on {
+            return self.damon.remove(space);
+        }
         self.damon.add(&sim.kernel, space);
         if !self.runs {
             self.runs = true;
             sim.wake(self.thread, By::Kernel);
         }
     }
-    fn unwatch(&mut self, _: &mut Simulation, space: usize) {
-        self.damon.remove(space);
-    }
-    fn tell(
-        &mut self,
-        _: &mut Simulation,
-        watched: &BTreeMap<usize, Who>,
-        prices: &Prices,
-        out: &mut Vec<Seen>,
-    ) -> u64 {
+    fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64 {
         let before = out.len();
         for (space, regions) in self.damon.take() {
             let Some(&who) = watched.get(&space) else { continue };
@@ -58,7 +50,7 @@ impl HeatSource for DamonRegions {
                 age: Picos(u64::from(r.age) * u64::from(CHECKS) * SAMPLE),
             }));
         }
-        prices.region * (out.len() - before) as u64
+        sim.kernel.prices[Cost::DamonRegion] * (out.len() - before) as u64
     }
     fn thread(&self) -> Option<usize> {
         Some(self.thread)

@@ -1,14 +1,12 @@
 //! Hint faults, by an observer in the kernel's fault. Source: specs/sources.md.
 
-use super::{HeatSource, tell_lost};
+use super::{HeatSource, Watched, tell_lost};
 use crate::kernel::TICK;
 use crate::ring::Probe;
 use crate::simulation::Simulation;
-use crate::simulation::agent::Prices;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::{Seen, Who};
+use homenode_core::engine::seen::Seen;
 use homenode_core::units::Picos;
-use std::collections::BTreeMap;
 
 pub(super) struct HintFaults;
 
@@ -21,27 +19,19 @@ impl HintFaults {
 }
 
 impl HeatSource for HintFaults {
-    fn watch(&mut self, sim: &mut Simulation, space: usize) {
-        if let Some(probe) = &mut sim.kernel.probe {
-            probe.watched.insert(space);
-        }
+    fn watch(&mut self, sim: &mut Simulation, space: usize, on: bool) {
+        let Some(probe) = &mut sim.kernel.probe else { return };
+        if on {
+            probe.watched.insert(space)
+        } else {
+            probe.watched.remove(&space)
+        };
     }
-    fn unwatch(&mut self, sim: &mut Simulation, space: usize) {
-        if let Some(probe) = &mut sim.kernel.probe {
-            probe.watched.remove(&space);
-        }
-    }
-    fn tell(
-        &mut self,
-        sim: &mut Simulation,
-        watched: &BTreeMap<usize, Who>,
-        prices: &Prices,
-        out: &mut Vec<Seen>,
-    ) -> u64 {
+    fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64 {
         let Some(probe) = &mut sim.kernel.probe else { return 0 };
         let (faults, lost) = probe.ring.drain();
         tell_lost(lost, out);
-        let cost = prices.event * faults.len() as u64;
+        let cost = sim.kernel.prices[Cost::EventRead] * faults.len() as u64;
         for f in faults {
             let Some(&who) = watched.get(&f.space) else { continue };
             // Both ends were read from a clock that goes by ticks.

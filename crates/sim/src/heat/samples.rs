@@ -1,12 +1,10 @@
 //! Samples of the performance-monitoring unit. Source: specs/sources.md.
 
-use super::{HeatSource, tell_lost};
+use super::{HeatSource, Watched, tell_lost};
 use crate::ring::{PERIOD, Pmu};
 use crate::simulation::Simulation;
-use crate::simulation::agent::Prices;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::{Seen, Who};
-use std::collections::BTreeMap;
+use homenode_core::engine::seen::Seen;
 
 pub(super) struct PmuSamples;
 
@@ -20,23 +18,15 @@ impl PmuSamples {
 }
 
 impl HeatSource for PmuSamples {
-    fn watch(&mut self, sim: &mut Simulation, space: usize) {
-        if let Some(pmu) = &mut sim.pmu {
-            pmu.watched.insert(space);
-        }
+    fn watch(&mut self, sim: &mut Simulation, space: usize, on: bool) {
+        let Some(pmu) = &mut sim.pmu else { return };
+        if on {
+            pmu.watched.insert(space)
+        } else {
+            pmu.watched.remove(&space)
+        };
     }
-    fn unwatch(&mut self, sim: &mut Simulation, space: usize) {
-        if let Some(pmu) = &mut sim.pmu {
-            pmu.watched.remove(&space);
-        }
-    }
-    fn tell(
-        &mut self,
-        sim: &mut Simulation,
-        watched: &BTreeMap<usize, Who>,
-        prices: &Prices,
-        out: &mut Vec<Seen>,
-    ) -> u64 {
+    fn tell(&mut self, sim: &mut Simulation, watched: &Watched, out: &mut Vec<Seen>) -> u64 {
         let Some(pmu) = &mut sim.pmu else { return 0 };
         let (samples, lost) = pmu.ring.drain();
         tell_lost(lost, out);
@@ -44,6 +34,6 @@ impl HeatSource for PmuSamples {
             let Some(&who) = watched.get(&s.space) else { continue };
             out.push(Seen::Sample { who, vpn: s.vpn, from: s.from, period: PERIOD });
         }
-        prices.event * samples.len() as u64
+        sim.kernel.prices[Cost::EventRead] * samples.len() as u64
     }
 }

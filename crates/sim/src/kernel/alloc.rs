@@ -28,19 +28,11 @@ impl Kernel {
 
     /// Takes `n` pages from one zone of a node, if that leaves more than `mark`.
     pub(super) fn take_from(&mut self, node: usize, n: u64, mark: Mark) -> Option<usize> {
-        for i in 0..self.memory.nodes[node].zones.len() {
-            let zone = self.memory.nodes[node].zones[i];
-            let free = self.memory.zones[zone].free;
-            // Strict: a zone at its mark gives nothing.
-            if free > self.keep(zone, mark) + n - 1 {
-                self.take(zone, n);
-                return Some(zone);
-            }
-        }
-        None
+        let zone = self.take_quietly(node, n, mark)?;
+        self.count_taken(zone, n);
+        Some(zone)
     }
-    pub(super) fn take(&mut self, zone: usize, n: u64) {
-        self.memory.zones[zone].free -= n;
+    fn count_taken(&mut self, zone: usize, n: u64) {
         self.memory.zones[zone].allocated += n;
         let node = self.memory.node_of(zone);
         self.stat.add(node, Item::Pgalloc, n);
@@ -51,14 +43,35 @@ impl Kernel {
         let zones = &self.memory.nodes[place].zones;
         let found = zones.iter().copied().find(|&z| self.marks[z].kind == kind);
         if let Some(zone) = found {
-            let free = self.memory.zones[zone].free;
-            self.take(zone, pages.0.min(free));
+            let n = pages.0.min(self.memory.zones[zone].free);
+            self.memory.zones[zone].free -= n;
+            self.count_taken(zone, n);
         }
     }
     pub(super) fn give(&mut self, zone: usize, n: u64) {
         self.memory.zones[zone].free += n;
         let node = self.memory.node_of(zone);
         self.stat.add(node, Item::Pgfree, n);
+    }
+
+    /// Reclaims from nodes until one of them gives pages down to its min, as long as that
+    /// comes to anything. Nothing is counted as allocated.
+    pub(super) fn take_after_reclaim(
+        &mut self,
+        ctx: &mut Ctx,
+        n: u64,
+        order: &[usize],
+    ) -> Option<usize> {
+        let mut fruitless = 0;
+        while fruitless <= MAX_RECLAIM_RETRIES {
+            let got = self.direct_reclaim(ctx, order);
+            fruitless = if got == 0 { fruitless + 1 } else { 0 };
+            let zone = order.iter().find_map(|&node| self.take_quietly(node, n, Mark::Min));
+            if zone.is_some() {
+                return zone;
+            }
+        }
+        None
     }
 
     /// Allocates `n` pages (1 or a huge page's 512) in one zone: the wanted node
@@ -95,12 +108,8 @@ impl Kernel {
         }
         // A huge page is not worth reclaiming for: the fault falls back to a base page.
         if zone.is_none() && n < HUGE_PAGES {
-            let mut fruitless = 0;
-            while zone.is_none() && fruitless <= MAX_RECLAIM_RETRIES {
-                let got = self.direct_reclaim(ctx, &order);
-                fruitless = if got == 0 { fruitless + 1 } else { 0 };
-                zone = order.iter().find_map(|&node| self.take_from(node, n, Mark::Min));
-            }
+            let taken = self.take_after_reclaim(ctx, n, &order);
+            zone = taken.inspect(|&zone| self.count_taken(zone, n));
         }
         let zone = zone?;
         let node = self.memory.node_of(zone);

@@ -1,6 +1,6 @@
 //! Faults: first touch, writes to read-only pages, pages on the swap device.
 
-use super::{Ctx, Fatal, Kernel};
+use super::{Cost, Ctx, Fatal, Kernel};
 use crate::content::Content;
 use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
@@ -119,14 +119,15 @@ impl Kernel {
             let empty = self.memory.words[range.clone()].iter().all(|&w| w == 0);
             if empty && let_huge(self, ctx, at, head) {
                 self.count(ctx, Item::ThpFaultAlloc, 1);
-                ctx.clock += self.times.minor_fault + (HUGE_PAGES - 1) * self.times.page_copy / 2;
+                ctx.clock += self.prices[Cost::MinorFault]
+                    + (HUGE_PAGES - 1) * self.prices[Cost::PageCopy] / 2;
                 return Ok(());
             }
         }
         let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
         self.install(at, page, zone, writable && (write || !file));
         self.first_content(at, page, 1);
-        ctx.clock += self.times.minor_fault;
+        ctx.clock += self.prices[Cost::MinorFault];
         Ok(())
     }
     /// New pages of a mapping hold what it says.
@@ -176,7 +177,7 @@ impl Kernel {
             let item = self.memory.item_of(page);
             self.memory.set_word(item, self.memory.word(item).with_stamp(STAMP_UNSET));
         }
-        ctx.clock += self.times.hint_fault;
+        ctx.clock += self.prices[Cost::HintFault];
         Ok(())
     }
     /// An entry of a frame gets a copy that is written to.
@@ -216,7 +217,7 @@ impl Kernel {
         }
         self.space_mut(at.space).rss -= 1;
         self.install(at, page, zone, write);
-        ctx.clock += self.times.minor_fault + self.times.page_copy;
+        ctx.clock += self.prices[Cost::MinorFault] + self.prices[Cost::PageCopy];
         Ok(true)
     }
     /// An entry of the page of zeroes gets a page of its own: zeroed, as at a first touch.
@@ -224,7 +225,7 @@ impl Kernel {
         let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
         self.install(at, page, zone, true);
         self.memory.set_content(page, Content::OWN);
-        ctx.clock += self.times.minor_fault;
+        ctx.clock += self.prices[Cost::MinorFault];
         Ok(())
     }
 
@@ -258,7 +259,7 @@ impl Kernel {
         // What came back so soon had better stayed.
         let node = self.memory.node_of(zone);
         self.note_refault(node, file);
-        ctx.clock += self.times.minor_fault + self.times.swap_in;
+        ctx.clock += self.prices[Cost::MinorFault] + self.prices[Cost::SwapIn];
         Ok(())
     }
 }

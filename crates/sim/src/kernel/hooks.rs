@@ -2,7 +2,7 @@
 //! are, which page they are told of, and what they are asked at a tick.
 
 use super::{Ctx, Kernel};
-use crate::memory::{BLOCK, FRAME_ITEM, Memory};
+use crate::memory::{BLOCK, Memory};
 use crate::ring::{Pmu, SampleSeen};
 use homenode_core::costs::Cost;
 use homenode_core::hooks::{Hooks, MakeHooks, PageAt, SampledAccess};
@@ -52,7 +52,8 @@ impl Kernel {
             let Some(head) = self.item_at(page) else { continue };
             if self.memory.pages_of(head) > 1 {
                 // Unmapped once, and then an entry for each base page is written.
-                ctx.clock += self.times.migrate_page + HUGE_PAGES * self.times.pte_mark;
+                ctx.clock +=
+                    self.prices[Cost::MigratePage] + HUGE_PAGES * self.prices[Cost::PteMark];
                 self.split(head);
             }
         }
@@ -69,10 +70,7 @@ impl Kernel {
 
 /// An item as hooks are told of it: by its first mapping.
 pub(super) fn page_at(memory: &Memory, item: u32) -> PageAt {
-    let page = match item & FRAME_ITEM {
-        0 => item,
-        _ => memory.mappers(item ^ FRAME_ITEM).first().copied().unwrap_or(0),
-    };
+    let page = memory.first_mapper(item).unwrap_or(0);
     let block = memory.blocks[(page / BLOCK) as usize];
     let vpn = block.step * u64::from(BLOCK) + u64::from(page % BLOCK);
     PageAt { space: block.space.saturating_sub(1), vpn }

@@ -19,13 +19,12 @@
 
 use super::alloc::Mark;
 use super::migrate::Entries;
-use super::{Ctx, Kernel, marks};
+use super::{Cost, Ctx, Kernel, marks};
 use crate::memory::{BLOCK, Memory};
 use crate::vmstat::Item;
 use homenode_core::knobs::Errno;
 use homenode_core::numa::rebind::{rebind, settable};
 use homenode_core::scenario::Mempolicy;
-use homenode_core::tiering::reclaim::MAX_RECLAIM_RETRIES;
 use homenode_core::tiering::tiers::{Tiers, allocator_order};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Bytes, HUGE_PAGES, NodeId, Pages};
@@ -182,14 +181,8 @@ impl Kernel {
         if block == 0 {
             return Err(Errno::Ebusy);
         }
-        let mine =
-            |(_, o): &(usize, &MemoryBlock)| o.zone == b.zone && o.state == BlockState::Online;
-        let below: u64 = self.hotplug.blocks[..block]
-            .iter()
-            .enumerate()
-            .filter(mine)
-            .map(|(_, o)| o.pages)
-            .sum();
+        let mine = |o: &&MemoryBlock| o.zone == b.zone && o.state == BlockState::Online;
+        let below: u64 = self.hotplug.blocks[..block].iter().filter(mine).map(|o| o.pages).sum();
         let zone = &mut self.memory.zones[b.zone];
         let used = zone.managed - zone.free;
         let inside = used.saturating_sub(below).min(b.pages);
@@ -200,7 +193,7 @@ impl Kernel {
         let mut left = self.memory.items_in(b.zone, below, inside);
         left.reverse();
         // Looking at each page of the block once.
-        ctx.clock += b.pages * self.times.pte_scan;
+        ctx.clock += b.pages * self.prices[Cost::PteScan];
         self.hotplug.going = Some(Going { block, left, again: Vec::new(), moved: 0, fruitless: 0 });
         Ok(())
     }
@@ -245,7 +238,7 @@ impl Kernel {
             }
             going.left.append(&mut going.again);
             going.left.reverse();
-            ctx.clock += b.pages * self.times.pte_scan;
+            ctx.clock += b.pages * self.prices[Cost::PteScan];
         }
         self.hotplug.going = Some(going);
         None
@@ -260,7 +253,7 @@ impl Kernel {
         let src = self.memory.node_of(b.zone);
         if self.move_fails() {
             self.stat.add(src, Item::PgmigrateFail, n);
-            ctx.clock += self.times.migrate_page;
+            ctx.clock += self.prices[Cost::MigratePage];
             going.again.push(item);
             return;
         }
@@ -272,7 +265,7 @@ impl Kernel {
                 return;
             }
             self.stat.add(src, Item::PgmigrateFail, n);
-            ctx.clock += self.times.migrate_page;
+            ctx.clock += self.prices[Cost::MigratePage];
             // The round is over: the next page would find no room either.
             going.again.push(item);
             going.again.extend(going.left.drain(..).rev());
@@ -286,8 +279,7 @@ impl Kernel {
         let dst = self.memory.node_of(zone);
         let at = self.isolated(item);
         let w = self.memory.word(item);
-        let crosses = self.knobs.numa_balancing.tiering() && self.top[src] != self.top[dst];
-        let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
+        let stamp = self.stamp_on(src, dst, w.stamp());
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         going.moved += n;
         self.hotplug.moved += n;
@@ -314,16 +306,10 @@ impl Kernel {
         for &node in &order {
             self.wake_kswapd(node);
         }
-        let min = |k: &mut Self| order.iter().find_map(|&p| k.take_quietly(p, n, Mark::Min));
-        let mut zone = min(self);
+        let mut zone = order.iter().find_map(|&p| self.take_quietly(p, n, Mark::Min));
         if zone.is_none() && n < HUGE_PAGES {
             self.stat.add(ctx.node, Item::Allocstall, 1);
-            let mut fruitless = 0;
-            while zone.is_none() && fruitless <= MAX_RECLAIM_RETRIES {
-                let got = self.direct_reclaim(ctx, &order);
-                fruitless = if got == 0 { fruitless + 1 } else { 0 };
-                zone = min(self);
-            }
+            zone = self.take_after_reclaim(ctx, n, &order);
         }
         zone
     }
@@ -363,7 +349,7 @@ impl Kernel {
         zone.managed += b.pages;
         zone.free += b.pages;
         self.hotplug.blocks[block].state = BlockState::Online;
-        ctx.clock += b.pages * self.times.pte_scan;
+        ctx.clock += b.pages * self.prices[Cost::PteScan];
         self.resized(machine, b.zone);
         Ok(())
     }
@@ -372,18 +358,14 @@ impl Kernel {
     fn resized(&mut self, machine: &mut Machine, zone: usize) {
         let place = self.memory.node_of(zone);
         let before = self.with_memory();
-        let mut sizes = BTreeMap::new();
-        for z in self.memory.zones.iter().filter(|z| z.node == place) {
-            sizes.insert(z.kind, z.managed);
+        for own in self.memory.zones.iter().filter(|z| z.node == place) {
+            let zones = machine.nodes[place].zones.iter_mut();
+            zones.filter(|z| z.kind == own.kind).for_each(|z| z.managed = Pages(own.managed));
         }
-        for z in &mut machine.nodes[place].zones {
-            z.managed = Pages(sizes.get(&z.kind).copied().unwrap_or(z.managed.0));
-        }
-        let own = self.memory.zones.iter().enumerate();
-        let mut populated: Vec<usize> =
+        // The highest come first.
+        let own = self.memory.zones.iter().enumerate().rev();
+        self.memory.nodes[place].zones =
             own.filter(|(_, z)| z.node == place && z.managed > 0).map(|(i, _)| i).collect();
-        populated.reverse();
-        self.memory.nodes[place].zones = populated;
         self.marks = marks(&self.memory, &self.knobs, &self.model);
         let after = self.with_memory();
         if before != after {
@@ -405,20 +387,25 @@ impl Kernel {
         let distances =
             after.iter().filter_map(|id| Some((*id, *known.get(id)?))).collect::<BTreeMap<_, _>>();
         self.tiers = Tiers::from_distances(machine, distances, self.knobs.version);
-        let places = |list: Vec<NodeId>| -> Vec<usize> {
-            list.iter().filter_map(|id| machine.position(*id)).collect()
-        };
-        for (p, node) in machine.nodes.iter().enumerate() {
-            self.fallback[p] = places(allocator_order(machine, node.id, after));
-            self.top[p] = self.tiers.is_top(node.id);
-            self.demote_to[p] = places(self.tiers.demotion_targets(machine, node.id));
-            self.demote_any[p] = places(self.tiers.demotion_fallback(machine, node.id));
-        }
+        self.order_nodes(machine);
         self.hotplug.learn(&self.demote_any, &self.top);
         // Who has no memory has nothing to be woken for.
         self.woken.retain(|&n| n != place);
         for task in &mut self.numa {
             task.policy = rebind(&task.policy, before, after);
+        }
+    }
+    /// Where each node's allocations and demotions go, by what memory there is.
+    pub(super) fn order_nodes(&mut self, machine: &Machine) {
+        let with_memory = self.with_memory();
+        let places = |list: Vec<NodeId>| -> Vec<usize> {
+            list.iter().filter_map(|id| machine.position(*id)).collect()
+        };
+        for (p, node) in machine.nodes.iter().enumerate() {
+            self.fallback[p] = places(allocator_order(machine, node.id, &with_memory));
+            self.top[p] = self.tiers.is_top(node.id);
+            self.demote_to[p] = places(self.tiers.demotion_targets(machine, node.id));
+            self.demote_any[p] = places(self.tiers.demotion_fallback(machine, node.id));
         }
     }
 }

@@ -19,7 +19,9 @@ use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError};
 use homenode_core::ksm::files::Written;
-use homenode_core::ksm::memory::{BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn};
+use homenode_core::ksm::memory::{
+    BreakError, Memory, MmId, Next, Page, PageFacts, Refusal, StableId, Vpn,
+};
 use homenode_core::ksm::register::{self, Mapping};
 use homenode_core::ksm::{Ksm, Now, Step};
 use homenode_core::scenario::{Content as Said, UnmergeTarget};
@@ -36,18 +38,6 @@ const GONE: usize = usize::MAX;
 const NO_MM: u32 = u32::MAX;
 /// Lines of a page.
 const LINES: u64 = PAGE_SIZE / crate::load::LINE;
-
-/// What merging takes, in picoseconds.
-#[derive(Clone, Copy, Debug)]
-struct MergeTimes {
-    visit: u64,
-    checksum: u64,
-    compare: u64,
-    merge: u64,
-    zero: u64,
-    /// Lines under way when a page is read in order, in thousandths.
-    stream: u64,
-}
 
 /// What wakes ksmd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +56,6 @@ pub(crate) struct Merging {
     mms: Vec<usize>,
     /// Images by the order of their first appearance.
     images: Vec<String>,
-    times: MergeTimes,
     pub(crate) wakes: Wakes,
     /// Pages left of ksmd's batch; `None` between two.
     pub(crate) batch: Option<u32>,
@@ -81,34 +70,16 @@ pub(crate) struct Merging {
 impl Merging {
     pub(super) fn new(machine: &Machine, version: KernelVersion) -> Self {
         let nodes = machine.nodes.iter().map(|n| n.id.index() + 1).max().unwrap_or(1);
-        let time = |c: Cost| machine.costs.time(c).0;
-        let times = MergeTimes {
-            visit: time(Cost::KsmVisit),
-            checksum: time(Cost::KsmChecksum),
-            compare: time(Cost::KsmCompare),
-            merge: time(Cost::KsmMerge),
-            zero: time(Cost::KsmZero),
-            stream: machine.costs.get(Cost::StreamParallelism).max(1000),
-        };
         Self {
             ksm: Some(Box::new(Ksm::new(version, nodes))),
             mms: Vec::new(),
             images: Vec::new(),
-            times,
             wakes: Wakes::default(),
             batch: None,
             read: 0,
             lines: 0,
             trouble: None,
         }
-    }
-}
-
-impl Merging {
-    /// What a batch of no pages takes.
-    pub(crate) fn empty_batch(&self) -> u64 {
-        // Not nothing: with no sleep either, time would stand still.
-        self.times.visit.max(1000)
     }
 }
 
@@ -375,7 +346,7 @@ impl Kernel {
     /// * `latency` – of one access from ksmd's CPU, by kind.
     pub(crate) fn ksmd_step(&mut self, ctx: &mut Ctx, latency: &CostTable, ran: u64) -> Step {
         let now = Self::ksm_now(ctx.clock, ran);
-        let visit = self.merging.times.visit;
+        let visit = self.prices[Cost::KsmVisit];
         self.with_ksm(ctx, latency, |ksm, mem| {
             let visits = |ksm: &Ksm| ksm.counters().pages_scanned + ksm.counters().pages_skipped;
             let before = visits(ksm);
@@ -411,9 +382,6 @@ impl Kernel {
         let w = Word(self.memory.words[page as usize]);
         Page(u64::from(if w.shared() { w.frame() | FRAME_ITEM } else { page }))
     }
-    fn merge_lookup(&self, mm: MmId, vpn: Vpn) -> Option<Page> {
-        Some(self.merge_item(self.merge_entry(mm, vpn)?))
-    }
     /// The first entry at or behind `from` in a mergeable mapping that `is` wants; else
     /// whether there is a mergeable mapping.
     fn merge_next(
@@ -446,36 +414,6 @@ impl Kernel {
         }
         Err(s.vmas.iter().any(|v| v.kind.mergeable))
     }
-    fn merge_node(&self, page: Page) -> NodeId {
-        let zone = self.memory.word(page.0 as u32).zone();
-        self.memory.node_id(self.memory.node_of(zone))
-    }
-    fn merge_stable(&self, page: Page) -> Option<StableId> {
-        let frame = (page.0 as u32 & FRAME_ITEM != 0).then_some(page.0 as u32 ^ FRAME_ITEM)?;
-        match self.memory.contents.as_ref()?.merged(frame) {
-            Merged::Node(n) => Some(StableId(n)),
-            Merged::No | Merged::Frozen => None,
-        }
-    }
-    fn merge_keeps(&self, page: Page, node: StableId) -> bool {
-        let item = page.0 as u32;
-        item & FRAME_ITEM != 0
-            && ((item ^ FRAME_ITEM) as usize) < self.memory.nr_frames()
-            && !self.memory.mappers(item ^ FRAME_ITEM).is_empty()
-            && self.merge_stable(page) == Some(node)
-    }
-    fn merge_mapcount(&self, page: Page) -> u32 {
-        match page.0 as u32 {
-            item if item & FRAME_ITEM != 0 => self.memory.mappers(item ^ FRAME_ITEM).len() as u32,
-            _ => 1,
-        }
-    }
-    fn merge_huge(&self, page: Page) -> Option<u64> {
-        let item = page.0 as u32;
-        let block = item / BLOCK;
-        (item & FRAME_ITEM == 0 && self.memory.blocks[block as usize].huge)
-            .then_some(u64::from(block))
-    }
     fn merge_content(&self, page: Page) -> Content {
         self.memory.content(page.0 as u32)
     }
@@ -494,6 +432,42 @@ impl Kernel {
             self.memory.words[entry as usize] = 0;
             self.give(w.zone(), 1);
         }
+    }
+}
+
+impl PageFacts for Kernel {
+    fn lookup(&self, mm: MmId, vpn: Vpn) -> Option<Page> {
+        Some(self.merge_item(self.merge_entry(mm, vpn)?))
+    }
+    fn order(&self, a: Page, b: Page) -> Ordering {
+        self.merge_content(a).key().cmp(&self.merge_content(b).key())
+    }
+    fn node(&self, page: Page) -> NodeId {
+        let zone = self.memory.word(page.0 as u32).zone();
+        self.memory.node_id(self.memory.node_of(zone))
+    }
+    fn stable(&self, page: Page) -> Option<StableId> {
+        let frame = (page.0 as u32 & FRAME_ITEM != 0).then_some(page.0 as u32 ^ FRAME_ITEM)?;
+        match self.memory.contents.as_ref()?.merged(frame) {
+            Merged::Node(n) => Some(StableId(n)),
+            Merged::No | Merged::Frozen => None,
+        }
+    }
+    fn keeps(&self, page: Page, node: StableId) -> bool {
+        let item = page.0 as u32;
+        item & FRAME_ITEM != 0
+            && ((item ^ FRAME_ITEM) as usize) < self.memory.nr_frames()
+            && !self.memory.mappers(item ^ FRAME_ITEM).is_empty()
+            && self.stable(page) == Some(node)
+    }
+    fn mapcount(&self, page: Page) -> u32 {
+        self.memory.nr_mappers(page.0 as u32)
+    }
+    fn huge(&self, page: Page) -> Option<u64> {
+        let item = page.0 as u32;
+        let block = item / BLOCK;
+        (item & FRAME_ITEM == 0 && self.memory.blocks[block as usize].huge)
+            .then_some(u64::from(block))
     }
 }
 
@@ -516,9 +490,9 @@ impl Merger<'_> {
         sum.set(sum.get() + lines);
         self.latency[zone * 2]
     }
-    /// Whole pages are read in order, with many lines under way.
+    /// Whole pages are read in order, with many lines under way, told in thousandths.
     fn stream(&self, page: Page) -> u64 {
-        self.read(page, LINES) * LINES * 1000 / self.k.merging.times.stream
+        self.read(page, LINES) * LINES * 1000 / self.k.prices[Cost::StreamParallelism].max(1000)
     }
     fn took(&self, time: u64) {
         self.looks.set(self.looks.get() + time);
@@ -535,6 +509,9 @@ impl Merger<'_> {
 }
 
 impl Memory for Merger<'_> {
+    fn pages(&self) -> &dyn PageFacts {
+        &*self.k
+    }
     fn next(&mut self, mm: MmId, from: Vpn) -> Next {
         match self.k.merge_next(mm, from.0, |m, w| !m.is_zero_page(w)) {
             Ok((vpn, entry)) => {
@@ -548,9 +525,6 @@ impl Memory for Merger<'_> {
             Err(mergeable) => Next::End { mergeable },
         }
     }
-    fn lookup(&self, mm: MmId, vpn: Vpn) -> Option<Page> {
-        self.k.merge_lookup(mm, vpn)
-    }
     fn compare(&self, a: Page, b: Page) -> Ordering {
         let (x, y) = (self.k.merge_content(a), self.k.merge_content(b));
         // Pages that differ do so in their first line, mostly; equal ones are read whole.
@@ -559,33 +533,18 @@ impl Memory for Merger<'_> {
         } else {
             self.read(a, 1).max(self.read(b, 1))
         };
-        self.took(self.k.merging.times.compare + reads);
-        x.key().cmp(&y.key())
+        self.took(self.k.prices[Cost::KsmCompare] + reads);
+        self.k.order(a, b)
     }
     fn checksum(&self, page: Page) -> u32 {
-        self.took(self.k.merging.times.checksum.max(self.stream(page)));
+        self.took(self.k.prices[Cost::KsmChecksum].max(self.stream(page)));
         self.k.merge_content(page).checksum()
     }
     fn zero_checksum(&self) -> u32 {
         Content::ZERO.checksum()
     }
-    fn node(&self, page: Page) -> NodeId {
-        self.k.merge_node(page)
-    }
-    fn stable(&self, page: Page) -> Option<StableId> {
-        self.k.merge_stable(page)
-    }
-    fn keeps(&self, page: Page, node: StableId) -> bool {
-        self.k.merge_keeps(page, node)
-    }
-    fn mapcount(&self, page: Page) -> u32 {
-        self.k.merge_mapcount(page)
-    }
-    fn huge(&self, page: Page) -> Option<u64> {
-        self.k.merge_huge(page)
-    }
     fn split(&mut self, page: Page) {
-        if let Some(block) = self.k.merge_huge(page) {
+        if let Some(block) = self.k.huge(page) {
             self.k.split(block as u32 * BLOCK);
         }
     }
@@ -607,7 +566,7 @@ impl Memory for Merger<'_> {
         if let Some(c) = &mut self.k.memory.contents {
             c.set_merged(frame, Merged::Frozen);
         }
-        self.ctx.clock += self.k.merging.times.merge;
+        self.ctx.clock += self.k.prices[Cost::KsmMerge];
         Ok(Page(u64::from(frame | FRAME_ITEM)))
     }
     fn set_stable(&mut self, page: Page, node: Option<StableId>) {
@@ -626,7 +585,7 @@ impl Memory for Merger<'_> {
         self.k.memory.map_frame(frame, entry, PRESENT, false);
         let w = Word(self.k.memory.words[entry as usize]);
         self.k.memory.words[entry as usize] = w.with_young(true).0;
-        self.ctx.clock += self.k.merging.times.merge;
+        self.ctx.clock += self.k.prices[Cost::KsmMerge];
         Ok(())
     }
     fn map_zero(&mut self, mm: MmId, vpn: Vpn, page: Page) -> Result<(), Refusal> {
@@ -639,7 +598,7 @@ impl Memory for Merger<'_> {
         self.k.memory.map_zero(entry);
         let space = self.k.mm_space(mm).ok_or(Refusal::Gone)?;
         self.k.space_mut(space).rss -= 1;
-        self.ctx.clock += self.k.merging.times.zero;
+        self.ctx.clock += self.k.prices[Cost::KsmZero];
         Ok(())
     }
     fn break_cow(&mut self, mm: MmId, vpn: Vpn) -> Result<(), BreakError> {
@@ -686,57 +645,4 @@ impl Memory for Merger<'_> {
 
 fn no_memory(_: Fatal) -> BreakError {
     BreakError::NoMemory
-}
-
-/// The kernel's memory for who only looks: a checker. Nothing can be changed by it, so
-/// every change is refused.
-pub(crate) struct Looker<'a>(pub(crate) &'a Kernel);
-
-impl Memory for Looker<'_> {
-    fn next(&mut self, mm: MmId, from: Vpn) -> Next {
-        match self.0.merge_next(mm, from.0, |m, w| !m.is_zero_page(w)) {
-            Ok((vpn, entry)) => Next::Page { vpn: Vpn(vpn), page: self.0.merge_item(entry) },
-            Err(mergeable) => Next::End { mergeable },
-        }
-    }
-    fn lookup(&self, mm: MmId, vpn: Vpn) -> Option<Page> {
-        self.0.merge_lookup(mm, vpn)
-    }
-    fn compare(&self, a: Page, b: Page) -> Ordering {
-        self.0.merge_content(a).key().cmp(&self.0.merge_content(b).key())
-    }
-    fn checksum(&self, page: Page) -> u32 {
-        self.0.merge_content(page).checksum()
-    }
-    fn zero_checksum(&self) -> u32 {
-        Content::ZERO.checksum()
-    }
-    fn node(&self, page: Page) -> NodeId {
-        self.0.merge_node(page)
-    }
-    fn stable(&self, page: Page) -> Option<StableId> {
-        self.0.merge_stable(page)
-    }
-    fn keeps(&self, page: Page, node: StableId) -> bool {
-        self.0.merge_keeps(page, node)
-    }
-    fn mapcount(&self, page: Page) -> u32 {
-        self.0.merge_mapcount(page)
-    }
-    fn huge(&self, page: Page) -> Option<u64> {
-        self.0.merge_huge(page)
-    }
-    fn freeze(&mut self, _: MmId, _: Vpn, _: Page) -> Result<Page, Refusal> {
-        Err(Refusal::Pinned)
-    }
-    fn set_stable(&mut self, _: Page, _: Option<StableId>) {}
-    fn replace(&mut self, _: MmId, _: Vpn, _: Page, _: Page) -> Result<(), Refusal> {
-        Err(Refusal::Pinned)
-    }
-    fn map_zero(&mut self, _: MmId, _: Vpn, _: Page) -> Result<(), Refusal> {
-        Err(Refusal::Pinned)
-    }
-    fn break_cow(&mut self, _: MmId, _: Vpn) -> Result<(), BreakError> {
-        Err(BreakError::NoMemory)
-    }
 }

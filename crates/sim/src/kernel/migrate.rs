@@ -1,7 +1,7 @@
 //! Moving a page: what it takes, what it costs, why it can fail.
 
 use super::alloc::Mark;
-use super::{Ctx, Kernel};
+use super::{Cost, Ctx, Kernel};
 use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{OnList, SHARED, Word};
@@ -86,7 +86,7 @@ impl Kernel {
         self.moved[src][dst] += n;
         // A huge page is unmapped and remapped once, but copied whole.
         let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
-        ctx.clock += self.times.migrate_page + copy * n;
+        ctx.clock += self.prices[Cost::MigratePage] + copy * n;
         if let Some(watch) = &mut self.watch {
             if src == dst {
                 watch.moved_within(src, n);
@@ -94,6 +94,15 @@ impl Kernel {
                 watch.moved(item, src, dst, n);
             }
         }
+    }
+    /// Whether a page changes tier on its way between two nodes, where tiers count.
+    pub(super) fn crosses(&self, from: usize, to: usize) -> bool {
+        self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to]
+    }
+    /// A page's stamp on another node: one that changes tier forgets who used it
+    /// (specs/tiering.md#access-time).
+    pub(super) fn stamp_on(&self, from: usize, to: usize, stamp: u32) -> u32 {
+        if self.crosses(from, to) { crate::page::STAMP_UNSET } else { stamp }
     }
     /// Takes an item off its list; where it stood, and where it will stand on its new node.
     pub(super) fn isolated(&mut self, item: u32) -> Listed {
@@ -103,7 +112,7 @@ impl Kernel {
     /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,
     /// or what the slower end's bandwidth allows if that is longer.
     fn copy_time(&self, src: usize, dst: usize) -> u64 {
-        self.times.page_copy.max(self.copy_bound[src]).max(self.copy_bound[dst])
+        self.prices[Cost::PageCopy].max(self.copy_bound[src]).max(self.copy_bound[dst])
     }
     /// Gives pages back without counting a free: the page lives on elsewhere.
     pub(super) fn give_quietly(&mut self, zone: usize, n: u64) {
@@ -177,8 +186,7 @@ impl Kernel {
             ctx.clock += query;
             return (covered, Ordered::Absent);
         }
-        let shared = item & FRAME_ITEM != 0 && self.memory.mappers(item ^ FRAME_ITEM).len() > 1;
-        if shared || bound {
+        if self.memory.nr_mappers(item) > 1 || bound {
             ctx.clock += query;
             return (covered, Ordered::Forbidden);
         }
@@ -194,9 +202,7 @@ impl Kernel {
             return (covered, Ordered::NoRoom);
         };
         let at = self.isolated(item);
-        // A page that changes tier forgets who used it (specs/tiering.md#access-time).
-        let crosses = self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to];
-        let stamp = if crosses { crate::page::STAMP_UNSET } else { w.stamp() };
+        let stamp = self.stamp_on(from, to, w.stamp());
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         (covered, Ordered::Moved)
     }

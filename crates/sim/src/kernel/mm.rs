@@ -1,6 +1,6 @@
 //! Mappings: made, given back, copied by fork.
 
-use super::{Ctx, Kernel};
+use super::{Cost, Ctx, Kernel};
 use crate::memory::{BLOCK, MemoryError};
 use crate::page::{PRESENT, State, Word};
 use crate::space::{Kind, Space, Vma};
@@ -135,7 +135,7 @@ impl Kernel {
         self.memory.blocks[(head / BLOCK) as usize].huge = false;
         self.space_mut(space).rss -= HUGE_PAGES;
         self.give(zone, HUGE_PAGES);
-        ctx.clock += self.times.pte_scan;
+        ctx.clock += self.prices[Cost::PteScan];
     }
     /// Clears one entry and frees its page if that was the last mapping.
     fn free_entry(&mut self, ctx: &mut Ctx, space: usize, page: u32) {
@@ -153,7 +153,7 @@ impl Kernel {
                     self.memory.words[page as usize] = 0;
                     let mm = self.space(space).mm;
                     self.zero_pages_changed(mm, -1);
-                    ctx.clock += self.times.pte_scan;
+                    ctx.clock += self.prices[Cost::PteScan];
                     return;
                 }
                 self.space_mut(space).rss -= 1;
@@ -175,7 +175,7 @@ impl Kernel {
             }
         }
         // Clearing an entry is a share of a scan's look at it.
-        ctx.clock += self.times.pte_scan;
+        ctx.clock += self.prices[Cost::PteScan];
     }
 
     /// The policy of a range becomes `policy`, as by `mbind` without moving.
@@ -262,9 +262,10 @@ impl Kernel {
                 if w.state() == State::None {
                     continue;
                 }
+                let to = self.space(child).place(vpn, file).expect("reserved above");
+                ctx.clock += self.prices[Cost::PteScan];
                 if w.state() == State::Swapped {
                     // The entry is copied; each side reads a page of its own later.
-                    let to = self.space(child).place(vpn, file).expect("reserved above");
                     self.memory.words[to as usize] = w.0;
                     if let Some(c) = self.memory.contents.as_mut().filter(|_| !file) {
                         // Both sides will read the same.
@@ -274,14 +275,11 @@ impl Kernel {
                     if !file {
                         self.hold_slot_again();
                     }
-                    ctx.clock += self.times.pte_scan;
                     continue;
                 }
                 if self.memory.is_zero_page(w) {
-                    let to = self.space(child).place(vpn, file).expect("reserved above");
                     self.memory.map_zero(to);
                     zeroes += 1;
-                    ctx.clock += self.times.pte_scan;
                     continue;
                 }
                 if self.memory.blocks[(from / BLOCK) as usize].huge {
@@ -292,10 +290,8 @@ impl Kernel {
                 let entry = Word(self.memory.words[from as usize]);
                 let write = keeps_write && entry.writable();
                 self.memory.words[from as usize] = entry.with_write(write).0;
-                let to = self.space(child).place(vpn, file).expect("reserved above");
                 self.memory.map_frame(frame, to, PRESENT, write);
                 self.space_mut(child).rss += 1;
-                ctx.clock += self.times.pte_scan;
             }
         }
         let merge_any = self.space(parent).merge_any;
@@ -346,7 +342,7 @@ impl Kernel {
                     continue;
                 };
                 self.move_entry(a, b);
-                ctx.clock += self.times.pte_scan;
+                ctx.clock += self.prices[Cost::PteScan];
             }
             left.push((from, from + len, file));
         }

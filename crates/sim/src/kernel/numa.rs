@@ -1,7 +1,7 @@
 //! NUMA balancing in the simulated kernel: ticks, scans, hint faults.
 
 use super::migrate::Entries;
-use super::{Ctx, Fatal, Kernel};
+use super::{Cost, Ctx, Fatal, Kernel};
 use crate::memory::{BLOCK, FRAME_ITEM, Memory};
 use crate::page::{OnList, PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::ring::FaultSeen;
@@ -73,48 +73,30 @@ impl Kernel {
     /// further thread, the `users`-th of the space. The first comes by fork and
     /// exec of a launcher with a space of its own.
     pub(crate) fn numa_born(&mut self, id: usize, of: Option<usize>, users: u32, now: u64) {
-        let jiffies = Self::jiffies(now);
-        let delay = self.knobs.scan_delay_ms;
-        let slow = self.model.slow_start;
-        match of {
-            None => {
-                // exec gives a new space; today its gate is unset (specs/numa.md#fork).
-                let mut launcher = MmScan::new();
-                let parent = TaskScan::default();
-                self.numa[id].scan =
-                    fork(Birth::Fork, &parent, &mut launcher, 1, 0, slow, delay, jiffies);
-                let space = self.numa[id].space;
-                self.spaces[space].as_mut().expect("just made").scan =
-                    MmScan::at_exec(slow, jiffies);
-            }
-            Some(first) => {
-                let space = self.numa[id].space;
-                let limits = self.limits(first);
-                let parent = self.numa[first].scan;
-                let mm = &mut self.spaces[space].as_mut().expect("just made").scan;
-                let users = users.saturating_sub(1).max(1);
-                self.numa[id].scan =
-                    fork(Birth::SharedMm, &parent, mm, users, limits.max_ms, slow, delay, jiffies);
-            }
-        }
+        let Some(first) = of else {
+            // exec gives a new space; today its gate is unset (specs/numa.md#fork).
+            let (launcher, parent) = (&mut MmScan::new(), &TaskScan::default());
+            let (slow, delay) = (self.model.slow_start, self.knobs.scan_delay_ms);
+            let jiffies = Self::jiffies(now);
+            self.numa[id].scan = fork(Birth::Fork, parent, launcher, 1, 0, slow, delay, jiffies);
+            let space = self.numa[id].space;
+            self.space_mut(space).scan = MmScan::at_exec(slow, jiffies);
+            return;
+        };
+        let users = users.saturating_sub(1).max(1);
+        self.numa[id].scan = self.forked(Birth::SharedMm, first, users, now);
     }
     /// The child's state, from the parent's space as it is before the copy.
     pub(crate) fn numa_fork(&mut self, parent: usize, now: u64) -> TaskScan {
-        let space = self.numa[parent].space;
-        let limits = self.limits(parent);
-        let scan = self.numa[parent].scan;
-        let s = self.spaces[space].as_mut().expect("a task's space lives");
-        let users = s.users;
-        fork(
-            Birth::Fork,
-            &scan,
-            &mut s.scan,
-            users,
-            limits.max_ms,
-            self.model.slow_start,
-            self.knobs.scan_delay_ms,
-            Self::jiffies(now),
-        )
+        let users = self.space(self.numa[parent].space).users;
+        self.forked(Birth::Fork, parent, users, now)
+    }
+    fn forked(&mut self, birth: Birth, parent: usize, users: u32, now: u64) -> TaskScan {
+        let max_ms = self.limits(parent).max_ms;
+        let (slow, delay) = (self.model.slow_start, self.knobs.scan_delay_ms);
+        let TaskNuma { scan, space, .. } = self.numa[parent];
+        let mm = &mut self.space_mut(space).scan;
+        fork(birth, &scan, mm, users, max_ms, slow, delay, Self::jiffies(now))
     }
     /// A thread joins a space that runs already.
     pub(crate) fn numa_thread(&mut self, id: usize, of: usize, now: u64) {
@@ -127,10 +109,7 @@ impl Kernel {
         self.leave_group(id);
         self.numa[id].faults.exec();
     }
-    pub(crate) fn numa_exit(&mut self, id: usize) {
-        self.leave_group(id);
-    }
-    fn leave_group(&mut self, id: usize) {
+    pub(crate) fn leave_group(&mut self, id: usize) {
         let Some(key) = self.numa[id].group.take() else { return };
         let g = self.groups.get_mut(&key).expect("a group lives while it has members");
         g.remove(&self.numa[id].faults);
@@ -255,10 +234,7 @@ impl Kernel {
                 let verdict = if file && w & WRITE != 0 {
                     let item = self.memory.item_of(page as u32);
                     let node = self.memory.node_of(self.memory.word(item).zone());
-                    let mappers = match item & FRAME_ITEM {
-                        0 => 1,
-                        _ => self.memory.mappers(item ^ FRAME_ITEM).len() as u32,
-                    };
+                    let mappers = self.memory.nr_mappers(item);
                     let facts =
                         PteFacts { dirty_file: true, ..self.pte(node, mappers > 1, mappers) };
                     pte_eligible(&facts, &range)
@@ -289,7 +265,8 @@ impl Kernel {
                 }
             }
         }
-        ctx.clock += looked * self.times.pte_scan + (small + huge) * self.times.pte_mark;
+        ctx.clock +=
+            looked * self.prices[Cost::PteScan] + (small + huge) * self.prices[Cost::PteMark];
         let updates = small + huge * HUGE_PAGES;
         self.count(ctx, Item::NumaPteUpdates, updates);
         self.count(ctx, Item::NumaHugePteUpdates, huge);
@@ -323,7 +300,7 @@ impl Kernel {
     /// An access to an entry that the scan has made inaccessible: specs/numa.md#hint-fault.
     pub(super) fn hint_fault(&mut self, ctx: &mut Ctx, page: u32) -> Result<(), Fatal> {
         let at = self.place(page)?;
-        ctx.clock += self.times.hint_fault;
+        ctx.clock += self.prices[Cost::HintFault];
         self.count(ctx, Item::Pgfault, 1);
         let now = Self::jiffies(ctx.clock);
         let now_ms = Self::ms(ctx.clock);
@@ -355,8 +332,7 @@ impl Kernel {
             };
             (v.kind.writable, v.kind.shared, v.kind.file, v.kind.executable, policy)
         };
-        let mappers =
-            if item & FRAME_ITEM != 0 { self.memory.mappers(item ^ FRAME_ITEM).len() } else { 1 };
+        let mappers = self.memory.nr_mappers(item);
         self.count(ctx, Item::NumaHintFaults, 1);
         let mut flags = 0;
         if src == dst {
@@ -472,22 +448,20 @@ impl Kernel {
             flags |= if moved { FaultFlags::MIGRATED } else { FaultFlags::FAILED };
         }
         if !moved {
-            self.make_accessible(item, page);
+            self.make_accessible(page);
         }
         let now_on = if moved { dst } else { src };
-        self.count_fault(
-            ctx,
-            at.space,
-            FaultDone {
-                last,
-                now,
-                n,
-                flags,
-                mem: now_on,
-                failed_promotion: promotion && flags & FaultFlags::FAILED != 0,
-                last_valid: last_place.is_some(),
-            },
-        );
+        let failed = promotion && flags & FaultFlags::FAILED != 0;
+        if is_accounted(mode, true, self.top[now_on], last_place.is_some(), failed, version) {
+            let fault = AccountedFault {
+                mem_node: self.memory.node_id(now_on),
+                cpu_node: dst_id,
+                nr_pages: n,
+                flags: FaultFlags(flags),
+                private: last.is_private_to(pid),
+            };
+            self.count_fault(ctx, at.space, last, now, fault);
+        }
         Ok(())
     }
 
@@ -532,9 +506,8 @@ impl Kernel {
         }
         self.memory.zones[zone].free -= n;
         let w = self.memory.word(item);
-        let crosses = self.knobs.numa_balancing.tiering()
-            && self.top[self.memory.node_of(w.zone())] != self.top[dst];
-        let stamp = if crosses { crate::page::STAMP_UNSET } else { stamp };
+        let src = self.memory.node_of(w.zone());
+        let (crosses, stamp) = (self.crosses(src, dst), self.stamp_on(src, dst, stamp));
         if let Some(watch) = self.watch.as_mut().filter(|_| promotion) {
             let free = self.memory.zones[zone].free;
             let high = self.marks[zone].high.0 + self.marks[zone].reserve.0;
@@ -550,59 +523,42 @@ impl Kernel {
         true
     }
     /// The fault is over without a move: accessible again, and accessed.
-    fn make_accessible(&mut self, item: u32, page: u32) {
-        let range = if item & FRAME_ITEM == 0 && self.memory.pages_of(item) > 1 {
-            item as usize..(item + BLOCK) as usize
-        } else {
-            page as usize..page as usize + 1
-        };
-        for w in &mut self.memory.words[range] {
+    fn make_accessible(&mut self, page: u32) {
+        let entries = self.memory.entries(page);
+        for w in &mut self.memory.words[entries] {
             *w = Word(*w).with_state(PRESENT).0;
         }
     }
 
     // ── Accounting and placement ───────────────────────────────────────────────
 
-    fn count_fault(&mut self, ctx: &mut Ctx, space: usize, f: FaultDone) {
+    fn count_fault(
+        &mut self,
+        ctx: &Ctx,
+        space: usize,
+        last: CpuPid,
+        now: u64,
+        mut fault: AccountedFault,
+    ) {
         let id = ctx.task;
-        let mode = self.knobs.numa_balancing;
-        if !is_accounted(
-            mode,
-            true,
-            self.top[f.mem],
-            f.last_valid,
-            f.failed_promotion,
-            self.knobs.version,
-        ) {
-            return;
-        }
-        let pid = self.numa[id].pid;
-        let mut private = f.last.is_private_to(pid);
-        if !private && f.flags & FaultFlags::NO_GROUP == 0 {
-            private = self.group_with(id, space, f.last, f.flags);
+        if !fault.private && !fault.flags.has(FaultFlags::NO_GROUP) {
+            fault.private = self.group_with(id, space, last, fault.flags);
         }
         // Placement looks at what was before this fault.
         let period = self.numa[id].scan.period_ms;
-        if self.numa[id].faults.placement_due(f.now, period) {
+        if self.numa[id].faults.placement_due(now, period) {
             self.place_task(ctx, id, space);
         }
         let group = self.numa[id].group.and_then(|g| self.groups.get(&g));
-        let fault = AccountedFault {
-            mem_node: self.memory.node_id(f.mem),
-            cpu_node: self.memory.node_id(ctx.node),
-            nr_pages: f.n,
-            flags: FaultFlags(f.flags),
-            private,
-        };
         let nr_nodes = self.memory.nodes.iter().map(|n| usize::from(n.id) + 1).max().unwrap_or(1);
         self.numa[id].faults.account(fault, group, nr_nodes);
-        let moved = f.flags & FaultFlags::MIGRATED != 0;
+        let moved = fault.flags.has(FaultFlags::MIGRATED);
         let (max, version) = (self.knobs.scan_period_max_ms, self.knobs.version);
         seed_back_off(&mut self.numa[id].scan, max, moved, version);
     }
     /// A page that another task used last: perhaps their groups become one. Returns
     /// whether the fault counts as private after all.
-    fn group_with(&mut self, id: usize, space: usize, last: CpuPid, flags: u8) -> bool {
+    fn group_with(&mut self, id: usize, space: usize, last: CpuPid, flags: FaultFlags) -> bool {
         if self.numa[id].group.is_none() {
             let pid = self.numa[id].pid;
             self.groups.insert(pid, GroupFaults::found(pid, &self.numa[id].faults));
@@ -622,7 +578,7 @@ impl Kernel {
             // Addresses of groups: a later one lies higher here.
             own_is_higher: theirs.is_some_and(|t| own > t),
             same_mm: self.numa[other].space == space,
-            shared_page: flags & FaultFlags::SHARED != 0,
+            shared_page: flags.has(FaultFlags::SHARED),
         };
         match join_rule(facts) {
             Join::Stay => false,
@@ -695,15 +651,4 @@ pub(super) fn zones_of(
 ) -> impl Iterator<Item = (Pages, ZoneMarks)> {
     let zones = memory.nodes[node].zones.iter();
     zones.map(|&z| (Pages(memory.zones[z].free), marks[z]))
-}
-
-/// A hint fault after the page has moved or stayed.
-struct FaultDone {
-    last: CpuPid,
-    now: u64,
-    n: u64,
-    flags: u8,
-    mem: usize,
-    failed_promotion: bool,
-    last_valid: bool,
 }

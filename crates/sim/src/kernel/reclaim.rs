@@ -5,7 +5,7 @@ use super::alloc::Mark;
 use super::hooks::page_at;
 use super::migrate::Entries;
 use super::numa::zones_of;
-use super::{Ctx, Kernel, Reclaimer};
+use super::{Cost, Ctx, Kernel, Reclaimer};
 use crate::lists::{Listed, Lru};
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{SWAPPED, Word};
@@ -80,10 +80,6 @@ impl Kernel {
         k.round = Round::default();
         k.pass = None;
     }
-    /// The nap is over: on with it if the node is out of balance again.
-    pub(crate) fn kswapd_recheck(&mut self, node: usize) {
-        self.wake_kswapd(node);
-    }
     /// Runs a node's kswapd until its clock reaches `end`; true once it goes to sleep.
     pub(crate) fn kswapd_run(&mut self, ctx: &mut Ctx, node: usize, end: u64) -> bool {
         while ctx.clock < end {
@@ -92,7 +88,7 @@ impl Kernel {
                     return self.kswapd_sleep(node);
                 }
                 // Looking at the node and its lists is not free.
-                ctx.clock += self.times.reclaim_page;
+                ctx.clock += self.prices[Cost::ReclaimPage];
                 if self.facts(node).ages_anon() {
                     self.shrink_active(ctx, node, Lru::ActiveAnon, SWAP_CLUSTER_MAX);
                 }
@@ -238,7 +234,7 @@ impl Kernel {
             let Some((item, referenced)) = self.memory.pop_tail(node, lru) else { break };
             let n = self.memory.pages_of(item);
             looked += n;
-            ctx.clock += self.times.reclaim_page;
+            ctx.clock += self.prices[Cost::ReclaimPage];
             self.stat.add(node, Item::Pgrefill, n);
             let accessed = self.memory.test_and_clear_young(item);
             let stays = stays_active(accessed, lru.file() && self.executable(item));
@@ -259,14 +255,7 @@ impl Kernel {
         self.kswapd[node].costs.note(file, nr_io, nr_rotated, lists, self.knobs.version);
     }
     fn executable(&self, item: u32) -> bool {
-        let page = if item & FRAME_ITEM == 0 {
-            item
-        } else {
-            match self.memory.mappers(item ^ FRAME_ITEM).first() {
-                Some(&p) => p,
-                None => return false,
-            }
-        };
+        let Some(page) = self.memory.first_mapper(item) else { return false };
         let Ok(at) = self.place(page) else { return false };
         self.space(at.space).vmas[at.vma].kind.executable
     }
@@ -290,7 +279,7 @@ impl Kernel {
             let Some((item, referenced)) = self.memory.pop_tail(node, lru) else { break };
             let n = self.memory.pages_of(item);
             done.scanned += n;
-            ctx.clock += self.times.reclaim_page;
+            ctx.clock += self.prices[Cost::ReclaimPage];
             let accessed = self.memory.test_and_clear_young(item);
             let active = Lru::of(lru.file(), true);
             let page = InactivePage {
@@ -366,13 +355,10 @@ impl Kernel {
             }
             self.wake_kswapd(to);
         }
-        for i in 0..self.demote_any[node].len() {
-            if target.is_some() {
-                break;
-            }
-            let to = self.demote_any[node][i];
-            target = self.take_quietly(to, n, Mark::Min);
-        }
+        let target = target.or_else(|| {
+            let mut any = 0..self.demote_any[node].len();
+            any.find_map(|i| self.take_quietly(self.demote_any[node][i], n, Mark::Min))
+        });
         let Some(zone) = target else {
             self.stat.add(node, Item::PgmigrateFail, n);
             // A huge page is split and its parts are tried; a base page ends the batch.
@@ -445,7 +431,7 @@ impl Kernel {
         if !file {
             self.stat.add(node, Item::Pswpout, 1);
         }
-        ctx.clock += written * self.times.swap_out;
+        ctx.clock += written * self.prices[Cost::SwapOut];
         Some(written)
     }
     /// An entry's page is on the device now.

@@ -27,7 +27,8 @@ impl Program for Kswapd {
         }
     }
     fn timer(&mut self, sim: &mut Simulation, _id: usize) {
-        sim.kernel.kswapd_recheck(self.0);
+        // The nap is over: on with it if the node is out of balance again.
+        sim.kernel.wake_kswapd(self.0);
     }
 }
 
@@ -117,7 +118,8 @@ impl Program for Ksmd {
                     continue;
                 }
             } else {
-                ctx.clock += sim.kernel.merging.empty_batch();
+                // Not nothing: with no sleep either, time would stand still.
+                ctx.clock += sim.kernel.prices[Cost::KsmVisit].max(1000);
             }
             // The timer ends at a tick.
             let ticks = sim.kernel.ksm().sleep_jiffies();
@@ -179,7 +181,7 @@ impl Simulation {
     /// Source: specs/ksm.md#cost.
     pub(crate) fn charge_displaced(&mut self) {
         let Some(k) = &mut self.ksmd else { return };
-        let share = self.machine.costs.get(Cost::KsmDisplaced);
+        let share = self.kernel.prices[Cost::KsmDisplaced];
         for (llc, lines) in std::mem::take(&mut k.read) {
             let programs = |cpu: &usize| {
                 let id = self.cpus[*cpu].current();

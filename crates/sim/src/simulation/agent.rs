@@ -9,23 +9,13 @@
 //! Here nothing takes time and nothing is looked at; that is `agent`'s.
 
 use crate::heat::HeatSource;
+use homenode_core::costs::{Cost, Prices};
 use homenode_core::engine::order::{Act, Fails, OrderId};
 use homenode_core::engine::seen::{Seen, Span, Who};
 use homenode_core::knobs::Knob;
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::collections::{BTreeMap, VecDeque};
-
-/// What homenode's own work takes, in picoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Prices {
-    pub(crate) query: u64,
-    pub(crate) proc_read: u64,
-    pub(crate) zoneinfo: u64,
-    pub(crate) region: u64,
-    pub(crate) event: u64,
-    pub(crate) seen: u64,
-}
 
 /// An order that is being carried out.
 #[derive(Clone, Debug)]
@@ -111,8 +101,11 @@ impl Agent {
     pub(crate) fn deliver(&mut self, out: &mut Vec<Seen>) {
         let n = self.out.len() as u64;
         out.append(&mut self.out);
-        if n > 0 && self.prices.seen > 0 {
-            self.jobs.push_front(Job::Burn { left: n * self.prices.seen, then: Vec::new() });
+        if n > 0 && self.prices[Cost::EngineSeen] > 0 {
+            self.jobs.push_front(Job::Burn {
+                left: n * self.prices[Cost::EngineSeen],
+                then: Vec::new(),
+            });
         }
     }
     /// Takes an order, which has been checked.

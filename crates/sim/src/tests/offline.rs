@@ -6,7 +6,6 @@ use super::merge;
 use super::support::{cxl, dram, knobs, machine, map, process, scenario, touch};
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::kernel::merge::Looker;
 use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::vmstat::Item;
@@ -403,8 +402,7 @@ fn a_zone_gone_keeps_its_place() {
 /// Nodes without a page, and nodes in another tree than their page's.
 fn astray(b: &Bench) -> (usize, usize) {
     let k = &b.sim.kernel;
-    let looker = Looker(k);
-    (k.ksm().stale_nodes(&looker).len(), k.ksm().misplaced_nodes(&looker).len())
+    (k.ksm().stale_nodes(k).len(), k.ksm().misplaced_nodes(k).len())
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::memory::FRAME_ITEM;
 use crate::page::State;
 use crate::space::Kind;
 use crate::vmstat::Item;
+use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Margin, Mempolicy, Model, Swap};
 use homenode_core::topology::{Machine, ZoneKind};
@@ -222,7 +223,7 @@ fn below_the_last_tier_pages_are_swapped_and_come_back() {
     b.touch(gone, false).expect("it comes back");
     assert_eq!((b.stat(Item::Pswpin), b.stat(Item::Pgmajfault)), (1, 1));
     assert!(b.sim.kernel.swap_free <= out + 1);
-    assert!(b.ctx.clock - before >= b.sim.kernel.times.swap_in);
+    assert!(b.ctx.clock - before >= b.sim.kernel.prices[Cost::SwapIn]);
     b.check();
 }
 

@@ -5,6 +5,7 @@ use crate::build::Setup;
 use crate::check::Checker;
 use crate::simulation::{ProcessFigures, Simulation};
 use crate::vmstat::Item;
+use homenode_core::costs::Cost;
 use homenode_core::scenario::*;
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Picos};
@@ -78,7 +79,7 @@ fn what_is_unmapped_and_mapped_again_is_allocated_again() {
     assert_eq!((p.allocations.count(), p.phases.len()), (2_100, 1));
     assert_eq!((p.phases[0].count(), p.phases[0].threads), (2_100, 1));
     // Nothing is short: each fault takes what the machine says.
-    let fault = sim.kernel.times.minor_fault;
+    let fault = sim.kernel.prices[Cost::MinorFault];
     let a = &p.allocations;
     assert_eq!((a.max_ps(), a.mean_ps()), (fault, fault));
     assert!(ns(a.percentile_ps(990)).abs_diff(ns(fault)) <= ns(fault) / 128 + 1);

@@ -8,11 +8,11 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::asked::Asked;
 use crate::commands::homenode;
 use crate::damon::Module;
 use crate::observe::{Busy, Still, offers};
+use crate::{Outcome, skip};
 
 /// Files that advice is about, where there are such files.
 const KNOBS: &[&str] = &[
@@ -47,10 +47,9 @@ fn by_node(pid: u32) -> Result<Vec<u64>> {
     Ok(pages)
 }
 
-pub(crate) fn nothing_is_moved(asked: &Asked) -> Result<Outcome> {
-    let Some(slow) = asked.nodes.iter().position(|node| node.cpus.is_empty()) else {
-        return Ok(Outcome::Skipped("no slow node: heat alone moves nothing".to_owned()));
-    };
+pub(crate) fn nothing_is_moved(asked: &Asked) -> Outcome {
+    let slow = asked.nodes.iter().position(|node| node.cpus.is_empty());
+    let slow = slow.ok_or_else(|| skip("no slow node: heat alone moves nothing"))?;
     let _still = Still::now()?;
     let module = Module::off()?;
     let heat = offers("damon")?;
@@ -74,7 +73,7 @@ pub(crate) fn nothing_is_moved(asked: &Asked) -> Result<Outcome> {
     drop(module);
     if !heat {
         ensure!(told["source"] == "residency" && wished(&told) == 0, "without heat: {told}");
-        return Ok(Outcome::Passed(json!({"source": told["source"], "why": told["nothing"]})));
+        return Ok(json!({"source": told["source"], "why": told["nothing"]}));
     }
     ensure!(wished(&told) > 0, "nothing would be moved: {told}");
     let moves = told["moves"].as_array().context("moves")?;
@@ -89,5 +88,5 @@ pub(crate) fn nothing_is_moved(asked: &Asked) -> Result<Outcome> {
     let named = |knob: &Value| knob["knob"].as_str().is_some_and(|k| k.ends_with("balancing"));
     let then = knobs.iter().find(|knob| named(knob)).map(|knob| &knob["then"]);
     ensure!(then.is_some() || asked.tiers.len() < 2, "no word of numa_balancing: {knobs:?}");
-    Ok(Outcome::Passed(json!({"would_move": told["sum"], "numa_balancing": then})))
+    Ok(json!({"would_move": told["sum"], "numa_balancing": then}))
 }

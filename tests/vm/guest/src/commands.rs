@@ -5,10 +5,10 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::asked::Asked;
 use crate::ksm;
 use crate::memory::Memory;
+use crate::{Outcome, needs};
 
 /// Runs `homenode ARGS --json` and returns what it printed.
 pub(crate) fn homenode(args: &[&str]) -> Result<Value> {
@@ -53,10 +53,8 @@ const ACROSS: (u64, u64) = (2 + C as u64, (A[0] + A[1] + B + 2 * C) as u64 - 2 -
 /// More than any content has pages: chains are another test's.
 const MAX_PAGE_SHARING: &str = "1000";
 
-pub(crate) fn merge_estimate(asked: &Asked) -> Result<Outcome> {
-    if asked.nodes.len() < 2 {
-        return Ok(Outcome::Skipped("one node: per node and across are the same".to_owned()));
-    }
+pub(crate) fn merge_estimate(asked: &Asked) -> Outcome {
+    needs(asked.nodes.len() >= 2, "one node: per node and across are the same")?;
     ksm::begin(0)?;
     ksm::set("max_page_sharing", MAX_PAGE_SHARING)?;
     // Nothing equal at first: what the process has otherwise is then known.
@@ -123,10 +121,10 @@ pub(crate) fn merge_estimate(asked: &Asked) -> Result<Outcome> {
     let all = reached()?;
     ensure!(all == ACROSS, "ksmd reached {all:?} across nodes, {ACROSS:?} are there");
     ksm::set("run", "2")?;
-    Ok(Outcome::Passed(json!({
+    Ok(json!({
         "homenode": {"per_node": told, "across": [across.0, across.1]},
         "ksmd": {"per_node": [per_node.0, per_node.1], "across": [all.0, all.1]},
-    })))
+    }))
 }
 
 /// Pages of the process itself, its stack and heap, may change between two looks.
@@ -137,7 +135,7 @@ fn estimate() -> Result<Value> {
     homenode(&["merge", "estimate", "--pid", &pid, "--max-page-sharing", MAX_PAGE_SHARING])
 }
 
-pub(crate) fn measure(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn measure(asked: &Asked) -> Outcome {
     let file = "/tmp/machine.toml";
     let told = homenode(&["measure", "--tiny", "-o", file])?;
     let constants = told["constants"].as_array().context("no constants")?;
@@ -178,7 +176,7 @@ pub(crate) fn measure(asked: &Asked) -> Result<Outcome> {
     let text = std::fs::read_to_string(file).with_context(|| format!("can't read {file}"))?;
     let nodes = text.lines().filter(|line| line.trim() == "[[node]]").count();
     ensure!(nodes == asked.nodes.len(), "{file} has {nodes} nodes, not {}", asked.nodes.len());
-    Ok(Outcome::Passed(json!({"pairs": pairs, "migrate_page": method})))
+    Ok(json!({"pairs": pairs, "migrate_page": method}))
 }
 
 #[cfg(test)]

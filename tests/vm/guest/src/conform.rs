@@ -14,16 +14,16 @@ use homenode_machine::conformance::{
 };
 use serde_json::json;
 
-use crate::Outcome;
 use crate::asked::Asked;
 use crate::damon;
 use crate::stage::{self, LiveStage};
 use crate::told::{Spans, Told};
+use crate::{Outcome, needs};
 
 type Body = fn(&mut LiveStage) -> Result<(), Finding>;
 
 /// The bodies about the machine alone.
-pub(crate) fn machine(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn machine(asked: &Asked) -> Outcome {
     let bodies: [(&str, Body); 3] = [
         ("moved_pages_are_there", moved_pages_are_there),
         ("partial_failures_add_up", partial_failures_add_up),
@@ -39,42 +39,36 @@ const OF_THE_ENGINE: [(&str, Body); 3] = [
     ("counters_add_up", counters_add_up),
 ];
 
-/// Why the bodies about the engine have no stage here.
-fn no_stage(asked: &Asked) -> Option<String> {
-    if asked.nodes.iter().all(|node| !node.cpus.is_empty()) {
-        return Some("no slow node: nothing is promoted".to_owned());
-    }
+/// The bodies about the engine have a stage here.
+fn needs_a_stage(asked: &Asked) -> Result<()> {
+    let slow = asked.nodes.iter().any(|node| node.cpus.is_empty());
+    needs(slow, "no slow node: nothing is promoted")?;
     // What the allocator takes from a zone it takes below the mark of a smaller one, and
     // the mark is held by one of them.
-    let several = stage::nodes(asked).is_some_and(|(fast, _)| fast == 0);
-    several.then(|| "the fast node has several zones".to_owned())
+    let several = stage::nodes(asked).is_ok_and(|(fast, _)| fast == 0);
+    needs(!several, "the fast node has several zones")
 }
 
 /// With heat that is the truth.
-pub(crate) fn engine(asked: &Asked) -> Result<Outcome> {
-    match no_stage(asked) {
-        Some(why) => Ok(Outcome::Skipped(why)),
-        None => all(asked, &OF_THE_ENGINE, |spans| Ok(Box::new(Told::new(Rc::clone(spans))))),
-    }
+pub(crate) fn engine(asked: &Asked) -> Outcome {
+    needs_a_stage(asked)?;
+    all(asked, &OF_THE_ENGINE, |spans| Ok(Box::new(Told::new(Rc::clone(spans)))))
 }
 
 /// With this kernel's DAMON.
-pub(crate) fn by_damon(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn by_damon(asked: &Asked) -> Outcome {
     let _off = damon::Module::off()?;
-    match no_stage(asked).or_else(damon::lacks) {
-        Some(why) => Ok(Outcome::Skipped(why)),
-        None => all(asked, &OF_THE_ENGINE, |_| Ok(Box::new(Damon::open(&Place::here())?))),
-    }
+    needs_a_stage(asked)?;
+    damon::needs_it()?;
+    all(asked, &OF_THE_ENGINE, |_| Ok(Box::new(Damon::open(&Place::here())?)))
 }
 
 fn all(
     asked: &Asked,
     bodies: &[(&str, Body)],
     heat: impl Fn(&Spans) -> Result<Box<dyn Heat>>,
-) -> Result<Outcome> {
-    let Some((fast, slow)) = stage::nodes(asked) else {
-        return Ok(Outcome::Skipped("one node: nowhere to move to".to_owned()));
-    };
+) -> Outcome {
+    let (fast, slow) = stage::nodes(asked)?;
     let mut took = Vec::new();
     for (name, body) in bodies {
         let begun = Instant::now();
@@ -83,5 +77,5 @@ fn all(
         ensure!(found.is_ok(), "{name}: {}", found.err().unwrap_or_default());
         took.push(json!([name, begun.elapsed().as_millis() as u64]));
     }
-    Ok(Outcome::Passed(json!({"bodies_ms": took, "nodes": [fast, slow]})))
+    Ok(json!({"bodies_ms": took, "nodes": [fast, slow]}))
 }

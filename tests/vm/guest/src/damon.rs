@@ -25,9 +25,11 @@ use homenode_live::machine::{BootClock, Clock, Heat};
 use homenode_live::place::Place;
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::asked::Asked;
+use crate::commands;
 use crate::memory::Forget;
+use crate::process::{self, fork, started};
+use crate::{Outcome, skip};
 
 const BYTES: usize = 32 << 20;
 const PAGE: usize = 4096;
@@ -97,15 +99,11 @@ impl Child {
     }
 
     fn who(&self) -> Result<Who> {
-        Ok(Who { pid: self.pid as u32, start: start_of(self.pid)? })
+        Ok(Who { pid: self.pid as u32, start: started(self.pid as u32)? })
     }
 
     fn end(&self) {
-        // SAFETY: signals and waits for a child that was not waited for, or is nobody's.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, ptr::null_mut(), 0);
-        }
+        process::end(self.pid);
     }
 }
 
@@ -113,26 +111,6 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// Runs `f` in a new process, which ends if `f` does.
-fn fork(f: impl FnOnce()) -> Result<i32> {
-    // SAFETY: this program has one thread, so that the child may do anything.
-    match unsafe { libc::fork() } {
-        -1 => bail!("no process: {}", io::Error::last_os_error()),
-        0 => {
-            f();
-            // SAFETY: ends the child, without what the parent does at its end.
-            unsafe { libc::_exit(0) }
-        }
-        pid => Ok(pid),
-    }
-}
-
-fn start_of(pid: i32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let rest = text.rsplit(')').next().unwrap_or_default();
-    rest.split_whitespace().nth(19).and_then(|n| n.parse().ok()).context("no start in stat")
 }
 
 /// One of DAMON's files; its lock may be taken for a moment.
@@ -183,15 +161,15 @@ impl Drop for Module {
     }
 }
 
-/// Whether the kernel has what DAMON needs; else the reason why not.
-pub(crate) fn lacks() -> Option<String> {
+/// Skips a test where the kernel has not what DAMON needs.
+pub(crate) fn needs_it() -> Result<()> {
     match Damon::open(&Place::here()) {
         Err(DamonError::Lacking { lacks })
             if lacks.iter().any(|l| matches!(l, Lack::NotBuilt(_))) =>
         {
-            Some(lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join(", "))
+            Err(skip(lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join(", ")))
         }
-        _ => None,
+        _ => Ok(()),
     }
 }
 
@@ -281,10 +259,8 @@ fn no_slot() -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn heat(_: &Asked) -> Result<Outcome> {
-    if let Some(why) = lacks() {
-        return Ok(Outcome::Skipped(why));
-    }
+pub(crate) fn heat(_: &Asked) -> Outcome {
+    needs_it()?;
     let _module = Module::off()?;
     let (hot, cold) = (Child::with(Habit::Hot)?, Child::with(Habit::Cold)?);
     ensure!(hot.at == cold.at, "the two have their memory at different places");
@@ -297,9 +273,9 @@ pub(crate) fn heat(_: &Asked) -> Result<Outcome> {
     ensure!(spent > Picos::ZERO, "DAMON's thread took no time");
     watch.damon.close().map_err(anyhow::Error::msg)?;
     no_slot()?;
-    Ok(Outcome::Passed(json!({
+    Ok(json!({
         "heat": two, "lost": watch.lost, "stale": watch.stale, "thread_ms": spent.as_ms(),
-    })))
+    }))
 }
 
 /// Who is told in the last looks, until all of `want` are, and nobody of `not`.
@@ -330,10 +306,8 @@ fn age_of(watch: &mut Watch, child: &Child) -> Result<u64> {
     bail!("process {} is not told", child.pid)
 }
 
-pub(crate) fn targets(_: &Asked) -> Result<Outcome> {
-    if let Some(why) = lacks() {
-        return Ok(Outcome::Skipped(why));
-    }
+pub(crate) fn targets(_: &Asked) -> Outcome {
+    needs_it()?;
     let _module = Module::off()?;
     let mut watch = Watch::open()?;
     // One after another, each with those before it.
@@ -394,7 +368,7 @@ pub(crate) fn targets(_: &Asked) -> Result<Outcome> {
     ensure!(lost == 0, "{lost} lost");
     drop(watch);
     no_slot()?;
-    Ok(Outcome::Passed(json!({"heat": three, "age": [before, after], "stale": stale})))
+    Ok(json!({"heat": three, "age": [before, after], "stale": stale}))
 }
 
 fn wait_for_age(watch: &mut Watch, child: &Child, age: u64) -> Result<()> {
@@ -422,17 +396,11 @@ fn homenode(child: &Child) -> Result<Child> {
 }
 
 fn restore() -> Result<Value> {
-    let output = Command::new("/bin/homenode").args(["restore", "--json"]).output()?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "homenode restore: {}: {words}", output.status);
-    let value: Value = serde_json::from_slice(&output.stdout).context("no JSON")?;
-    Ok(value["damon"]["slot"].clone())
+    Ok(commands::homenode(&["restore"])?["damon"]["slot"].clone())
 }
 
-pub(crate) fn restores(_: &Asked) -> Result<Outcome> {
-    if let Some(why) = lacks() {
-        return Ok(Outcome::Skipped(why));
-    }
+pub(crate) fn restores(_: &Asked) -> Outcome {
+    needs_it()?;
     let _module = Module::off()?;
     let child = Child::with(Habit::Hot)?;
     let first = homenode(&child)?;
@@ -470,13 +438,11 @@ pub(crate) fn restores(_: &Asked) -> Result<Outcome> {
     // The journal went: one can begin anew.
     drop(Damon::open(&Place::here())?);
     no_slot()?;
-    Ok(Outcome::Passed(json!({})))
+    Ok(json!({}))
 }
 
-pub(crate) fn others(_: &Asked) -> Result<Outcome> {
-    if let Some(why) = lacks() {
-        return Ok(Outcome::Skipped(why));
-    }
+pub(crate) fn others(_: &Asked) -> Outcome {
+    needs_it()?;
     let _module = Module::off()?;
     let child = Child::with(Habit::Cold)?;
     set("nr_kdamonds", "1")?;
@@ -501,5 +467,5 @@ pub(crate) fn others(_: &Asked) -> Result<Outcome> {
     set("0/state", "off")?;
     set("nr_kdamonds", "0")?;
     no_slot()?;
-    Ok(Outcome::Passed(json!({})))
+    Ok(json!({}))
 }

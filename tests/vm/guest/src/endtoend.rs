@@ -32,10 +32,10 @@ use homenode_machine::endtoend::{
 use homenode_sim::twin::Twin;
 use serde_json::{Map, Value, json};
 
-use crate::Outcome;
 use crate::asked::Asked;
 use crate::memory::task_policy_local;
 use crate::topology::release;
+use crate::{Outcome, needs, skip};
 use program::Load;
 
 /// How often a running program is looked at. A guess: looking costs processor time.
@@ -191,17 +191,11 @@ fn twin(real: &mut Real<'_>) -> Result<Twin> {
 
 /// The same for a machine as it was when `zoneinfo` was read.
 fn twin_of(real: &Real<'_>, zoneinfo: &str) -> Result<Twin> {
-    let kind = |name: &str| match name {
-        "DMA" => Ok(ZoneKind::Dma),
-        "DMA32" => Ok(ZoneKind::Dma32),
-        "Normal" => Ok(ZoneKind::Normal),
-        "Movable" => Ok(ZoneKind::Movable),
-        other => bail!("zone {other}: homenode doesn't know it"),
-    };
     let mut by_node: BTreeMap<NodeId, Vec<Zone>> = BTreeMap::new();
     let mut used = Vec::new();
     for zone in zones(zoneinfo) {
-        let kind = kind(&zone.name)?;
+        let kind = ZoneKind::of_kernel(&zone.name);
+        let kind = kind.with_context(|| format!("zone {}: homenode doesn't know it", zone.name))?;
         by_node.entry(zone.node).or_default().push(Zone { kind, managed: Pages(zone.managed) });
         used.push((zone.node, kind, Pages(zone.managed.saturating_sub(zone.free))));
     }
@@ -295,19 +289,19 @@ impl Report {
         self.facts.insert(name.to_owned(), Value::Object(facts));
     }
 
-    fn outcome(self) -> Result<Outcome> {
+    fn outcome(self) -> Outcome {
         if self.wrong.is_empty() {
-            return Ok(Outcome::Passed(json!({"real_and_simulated": self.facts})));
+            return Ok(json!({"real_and_simulated": self.facts}));
         }
         bail!("{}; figures, real and simulated: {}", self.wrong.join("; "), json!(self.facts))
     }
 }
 
 /// S0: bursts on a wrong node.
-pub(crate) fn slow_start(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn slow_start(asked: &Asked) -> Outcome {
     let mut nodes = (0..asked.nodes.len()).filter(|&n| !asked.nodes[n].cpus.is_empty());
     let (Some(memory), Some(cpu)) = (nodes.next(), nodes.next()) else {
-        return Ok(Outcome::Skipped("one node with CPUs: none is the wrong one".to_owned()));
+        return Err(skip("one node with CPUs: none is the wrong one"));
     };
     let (memory, cpu) = (NodeId(memory as u16), NodeId(cpu as u16));
     let mut real = Real::new(asked)?;
@@ -321,32 +315,23 @@ pub(crate) fn slow_start(asked: &Asked) -> Result<Outcome> {
     report.outcome()
 }
 
-/// A node with CPUs and one of a slower tier; why there are none.
-fn fast_and_slow(asked: &Asked) -> Result<(NodeId, NodeId), String> {
+/// A node with CPUs and one of a slower tier.
+fn fast_and_slow(asked: &Asked) -> Result<(NodeId, NodeId)> {
     let fast = asked.nodes.iter().position(|node| !node.cpus.is_empty());
     let slow = asked.nodes.iter().position(|node| node.cpus.is_empty());
-    let (Some(fast), Some(slow)) = (fast, slow) else {
-        return Err("no node is without CPUs: none is slow".to_owned());
-    };
-    if asked.tiers.len() < 2 {
-        return Err("no slow tier was asked for".to_owned());
-    }
-    Ok((NodeId(fast as u16), NodeId(slow as u16)))
+    let both = fast.zip(slow).ok_or_else(|| skip("no node is without CPUs: none is slow"))?;
+    needs(asked.tiers.len() >= 2, "no slow tier was asked for")?;
+    Ok((NodeId(both.0 as u16), NodeId(both.1 as u16)))
 }
 
 /// How often a run of kswapd's lists is begun anew whose first turn ended early.
 const TRIES: u32 = 6;
 
 /// kswapd on the active and inactive lists.
-pub(crate) fn lists_of(asked: &Asked) -> Result<Outcome> {
-    let (fast, slow) = match fast_and_slow(asked) {
-        Ok(nodes) => nodes,
-        Err(why) => return Ok(Outcome::Skipped(why)),
-    };
-    if asked.nodes.iter().filter(|node| !node.cpus.is_empty()).count() > 1 {
-        let why = "two nodes have CPUs: memory that the first has no room for is not slow";
-        return Ok(Outcome::Skipped(why.to_owned()));
-    }
+pub(crate) fn lists_of(asked: &Asked) -> Outcome {
+    let (fast, slow) = fast_and_slow(asked)?;
+    let with_cpus = asked.nodes.iter().filter(|node| !node.cpus.is_empty()).count();
+    needs(with_cpus < 2, "two nodes have CPUs: memory that the first has no room for is not slow")?;
     let case = lists::Case { fast, slow };
     let run = || -> Result<_> {
         let mut real = Real::new(asked)?;
@@ -365,9 +350,8 @@ pub(crate) fn lists_of(asked: &Asked) -> Result<Outcome> {
         tries += 1;
     }
     let simulated = lists(&mut twin_of(&Real::new(asked)?, &before)?, &case);
-    if let (Ok(None), Ok(None)) = (&found, &simulated) {
-        return Ok(Outcome::Skipped("this kernel takes no node for slower".to_owned()));
-    }
+    let tiered = !matches!((&found, &simulated), (Ok(None), Ok(None)));
+    needs(tiered, "this kernel takes no node for slower")?;
     let mut report = Report::default();
     let some = |found: Result<Option<Figures>, Finding>| found.map(Option::unwrap_or_default);
     let open = [lists::FIRST, lists::NEEDED];
@@ -376,11 +360,8 @@ pub(crate) fn lists_of(asked: &Asked) -> Result<Outcome> {
 }
 
 /// S1: a hot set on the slow node.
-pub(crate) fn tiering(asked: &Asked) -> Result<Outcome> {
-    let (fast, slow) = match fast_and_slow(asked) {
-        Ok(nodes) => nodes,
-        Err(why) => return Ok(Outcome::Skipped(why)),
-    };
+pub(crate) fn tiering(asked: &Asked) -> Outcome {
+    let (fast, slow) = fast_and_slow(asked)?;
     let mut real = Real::new(asked)?;
     let mut report = Report::default();
     // Without demotion kswapd fails, 16 times and for good: those cases come last.

@@ -23,9 +23,11 @@ use homenode_core::units::{NodeId, Picos};
 use homenode_live::heat::hints::Hints;
 use homenode_live::machine::Heat;
 
-use crate::Outcome;
 use crate::asked::Asked;
 use crate::memory::{Memory, PAGE};
+use crate::process::{end, fork, pin, started, wait};
+use crate::stage::vmstat;
+use crate::{Outcome, needs, skip};
 
 const MODE: &str = "/proc/sys/kernel/numa_balancing";
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
@@ -73,14 +75,8 @@ impl Toucher {
         let memory = Memory::reserve(count)?;
         memory.advise(advice).context("madvise")?;
         let first = memory.address(0) as u64 / PAGE as u64;
-        // SAFETY: this process has one thread; the child leaves by _exit.
-        let pid = unsafe { libc::fork() };
-        ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-        if pid == 0 {
-            touch(&memory, on, &cpus, count);
-        }
-        let pid = pid as u32;
-        Ok(Self { who: Who { pid, start: start(pid)? }, pages: first..first + count as u64 })
+        let pid = fork(|| touch(&memory, on, &cpus, count))? as u32;
+        Ok(Self { who: Who { pid, start: started(pid)? }, pages: first..first + count as u64 })
     }
 
     fn signal(&self, signal: libc::c_int) {
@@ -91,23 +87,21 @@ impl Toucher {
 
 impl Drop for Toucher {
     fn drop(&mut self) {
-        self.signal(libc::SIGKILL);
-        let mut status = 0;
-        // SAFETY: the kernel writes one number into a local.
-        unsafe { libc::waitpid(self.who.pid as i32, &mut status, 0) };
+        end(self.who.pid as i32);
     }
 }
 
-/// What the child does. Never returns.
-fn touch(memory: &Memory, on: usize, cpus: &[Vec<u32>], count: usize) -> ! {
+/// What the child does. Returns only where it can't be where it is to be.
+fn touch(memory: &Memory, on: usize, cpus: &[Vec<u32>], count: usize) {
     // SAFETY: it takes numbers only. The child is to end if its parent is ended.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     // The thread that waits faults too, on its stack.
-    let own = pin(&cpus[0]) && memory.bound(on, |page| memory.write_one(page, 1)).is_ok();
+    let own =
+        pin(0, &cpus[0]).is_ok() && memory.bound(on, |page| memory.write_one(page, 1)).is_ok();
     thread::scope(|scope| {
         for cpus in cpus {
             scope.spawn(move || {
-                if own && pin(cpus) {
+                if own && pin(0, cpus).is_ok() {
                     loop {
                         for page in 0..count {
                             memory.write_one(page, page as u64);
@@ -118,33 +112,6 @@ fn touch(memory: &Memory, on: usize, cpus: &[Vec<u32>], count: usize) -> ! {
             });
         }
     });
-    // SAFETY: nothing of the parent's is to be run by its copy.
-    unsafe { libc::_exit(1) }
-}
-
-fn pin(cpus: &[u32]) -> bool {
-    // SAFETY: all zeros is a valid, empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for &cpu in cpus {
-        // SAFETY: CPU_SET checks the number against the set's size.
-        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
-    }
-    // SAFETY: a local of the size that is given.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) == 0 }
-}
-
-/// Field 22 of `/proc/PID/stat`.
-fn start(pid: u32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields = text.rsplit_once(") ").context("no name in stat")?.1;
-    fields.split(' ').nth(19).context("stat is short")?.parse().context("field 22")
-}
-
-/// A field of /proc/vmstat.
-fn vmstat(name: &str) -> Result<u64> {
-    let text = fs::read_to_string("/proc/vmstat")?;
-    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
-    line.with_context(|| format!("no {name}"))?.trim().parse().context(name.to_owned())
 }
 
 /// Programs that are loaded into the kernel.
@@ -182,11 +149,9 @@ fn take(hints: &mut Hints, out: &mut Vec<Seen>) -> Result<()> {
     hints.take(Picos::ZERO, out).map_err(|e| anyhow!(e))
 }
 
-pub(crate) fn faults(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn faults(asked: &Asked) -> Outcome {
     let with_cpus = asked.nodes.iter().filter(|n| !n.cpus.is_empty()).count();
-    if with_cpus < 2 {
-        return Ok(Outcome::Skipped("one node with CPUs: all faults are its own".to_owned()));
-    }
+    needs(with_cpus >= 2, "one node with CPUs: all faults are its own")?;
     begin("1")?;
     write(STATS, "1")?;
     let before = programs()?;
@@ -206,10 +171,10 @@ pub(crate) fn faults(asked: &Asked) -> Result<Outcome> {
     write(STATS, "0")?;
     write(MODE, "0")?;
     let closed = Hints::open().err().context("it opens although balancing is off")?;
-    Ok(Outcome::Passed(json!({
+    Ok(json!({
         "pages": seen, "vmstat_of_all": other, "told_at_once": told, "lost": lost,
         "huge_pages": huge, "refused": refused, "when_off": closed.to_string(),
-    })))
+    }))
 }
 
 /// Each page of the watched process is seen, first on node 1 and from node 0; the other
@@ -335,25 +300,18 @@ fn switched_off(hints: &mut Hints) -> Result<()> {
 /// What is said to a process that has been through `first`, before anything is loaded.
 fn refused(first: fn() -> bool) -> Result<String> {
     let (mut read, mut write) = UnixStream::pair().context("socketpair")?;
-    // SAFETY: this process has one thread; the child leaves by _exit.
-    let pid = unsafe { libc::fork() };
-    ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
+    let pid = fork(|| {
         let said = match (first(), Hints::open()) {
             (true, Err(error)) => error.to_string(),
             (true, Ok(_)) => "it opens".to_owned(),
             (false, _) => "that can't be tried".to_owned(),
         };
         let _ = write.write_all(said.as_bytes());
-        // SAFETY: nothing of the parent's is to be run by its copy.
-        unsafe { libc::_exit(0) }
-    }
+    })?;
     drop(write);
     let mut said = String::new();
     read.read_to_string(&mut said).context("the child said nothing")?;
-    let mut status = 0;
-    // SAFETY: our own child; the kernel writes one number into a local.
-    unsafe { libc::waitpid(pid, &mut status, 0) };
+    wait(pid);
     let expected = ["namespace", "CAP_BPF"].iter().any(|word| said.contains(word));
     ensure!(expected, "{said}");
     Ok(said)
@@ -396,42 +354,30 @@ fn gone(before: usize) -> Result<()> {
 
 /// A process that is killed leaves nothing.
 fn killed(before: usize) -> Result<()> {
-    // SAFETY: this process has one thread; the child is killed.
-    let pid = unsafe { libc::fork() };
-    ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
+    let pid = fork(|| {
         let _hints = Hints::open();
         loop {
             thread::sleep(Duration::from_secs(1));
         }
-    }
+    })?;
     let begun = Instant::now();
     while programs()? != before + 1 && begun.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(20));
     }
     let there = programs()?;
-    let mut status = 0;
-    // SAFETY: our own child; the kernel writes one number into a local.
-    unsafe {
-        libc::kill(pid, libc::SIGKILL);
-        libc::waitpid(pid, &mut status, 0);
-    }
+    end(pid);
     ensure!(there == before + 1, "{there} programs while the child watches, {before} before");
     gone(before)
 }
 
 /// Under tiering a slow page's fault tells how long ago it was marked.
-pub(crate) fn ages(asked: &Asked) -> Result<Outcome> {
-    let slow = asked.tiers.get(1).and_then(|tier| tier.first());
-    let Some(&slow) = slow else {
-        return Ok(Outcome::Skipped("no slow tier was asked for".to_owned()));
-    };
+pub(crate) fn ages(asked: &Asked) -> Outcome {
+    let slow = asked.tiers.get(1).and_then(|tier| tier.first().copied());
+    let slow = slow.ok_or_else(|| skip("no slow tier was asked for"))?;
     let tiers = fs::read_dir("/sys/devices/virtual/memory_tiering").context("tiers")?;
     let tiers =
         tiers.flatten().filter(|t| t.file_name().to_string_lossy().starts_with("memory_tier"));
-    if tiers.count() < 2 {
-        return Ok(Outcome::Skipped("this kernel has all nodes in one tier".to_owned()));
-    }
+    needs(tiers.count() >= 2, "this kernel has all nodes in one tier")?;
     const PAGES: usize = 2000;
     begin("2")?;
     let begun = Instant::now();
@@ -465,5 +411,5 @@ pub(crate) fn ages(asked: &Asked) -> Result<Outcome> {
         }
     }
     write(MODE, "0")?;
-    Ok(Outcome::Passed(json!({"aged": aged, "without": others, "ms_max": most})))
+    Ok(json!({"aged": aged, "without": others, "ms_max": most}))
 }

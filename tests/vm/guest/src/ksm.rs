@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::asked::Asked;
 use crate::memory::{Memory, Whose};
+use crate::{Outcome, needs};
 
 /// What all pages hold.
 const WORD: u64 = 0x6b73_6d00_6b73_6d00;
@@ -151,10 +151,8 @@ impl Four {
     }
 }
 
-pub(crate) fn per_node(asked: &Asked) -> Result<Outcome> {
-    if asked.nodes.len() < 2 {
-        return Ok(Outcome::Skipped("one node: per node and across are the same".to_owned()));
-    }
+pub(crate) fn per_node(asked: &Asked) -> Outcome {
+    needs(asked.nodes.len() >= 2, "one node: per node and across are the same")?;
     type Scene = (&'static str, u8, &'static [(usize, usize)], [u64; 5], [i32; 4]);
     // Name, merge_across_nodes, (half, to) moved, counters, nodes.
     let scenes: [Scene; 5] = [
@@ -192,13 +190,11 @@ pub(crate) fn per_node(asked: &Asked) -> Result<Outcome> {
         ensure!(four.intact(), "{name}: contents changed when sharing ended");
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("; "));
-    Ok(Outcome::Passed(facts.into()))
+    Ok(facts.into())
 }
 
-pub(crate) fn switch(asked: &Asked) -> Result<Outcome> {
-    if asked.nodes.len() < 2 {
-        return Ok(Outcome::Skipped("one node: there is no merge_across_nodes".to_owned()));
-    }
+pub(crate) fn switch(asked: &Asked) -> Outcome {
+    needs(asked.nodes.len() >= 2, "one node: there is no merge_across_nodes")?;
     let knob = "merge_across_nodes";
     let expect = |value: &str, errno: i32, when: &str| -> Result<()> {
         let got = refusal(knob, value)?;
@@ -233,7 +229,5 @@ pub(crate) fn switch(asked: &Asked) -> Result<Outcome> {
     expect("1", 0, "while ksmd runs and nothing is shared")?;
     set("run", "0")?;
     ensure!(number(knob)? == 1, "it was taken but isn't shown");
-    Ok(Outcome::Passed(
-        json!({"refused_with": {"shared": "EBUSY", "2": "EINVAL", "huge": "ERANGE"}}),
-    ))
+    Ok(json!({"refused_with": {"shared": "EBUSY", "2": "EINVAL", "huge": "ERANGE"}}))
 }

@@ -10,18 +10,19 @@
 //! time, and then sleeps until its input ends.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use homenode_core::units::Picos;
 
 use crate::memory::{Forget, Memory};
+use crate::process::cpu_time;
 
 /// Runs until the input ends.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let number = |i: usize| -> Result<usize> {
         args.get(i).and_then(|text| text.parse().ok()).context("--load PAGES NODE BUSY_MS")
     };
-    let (pages, node, busy) = (number(0)?, number(1)?, Duration::from_millis(number(2)? as u64));
+    let (pages, node, busy) = (number(0)?, number(1)?, Picos::from_ms(number(2)? as u64));
     let memory = Memory::on(node, pages, |page| page as u64)?;
     println!("{}", memory.first());
     io::stdout().flush()?;
@@ -62,12 +63,4 @@ fn waits() -> bool {
     let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor in an array of one, which outlives the call.
     unsafe { libc::poll(&mut poll, 1, 0) > 0 }
-}
-
-/// Processor time of this process.
-fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills it.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -26,24 +26,40 @@ mod observe;
 mod offline;
 mod orders;
 mod places;
+mod process;
 mod stage;
 mod told;
 mod topology;
 
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use serde_json::{Value, json};
 
 use asked::Asked;
 
-/// How a test ended that found nothing wrong.
-enum Outcome {
-    /// With what it saw.
-    Passed(Value),
-    /// Why this guest can't show it.
-    Skipped(String),
+/// What a test saw that found nothing wrong; or what is wrong, or a [`Skip`].
+type Outcome = Result<Value>;
+
+/// Why this guest can't show what a test is about, as an error that ends the test.
+#[derive(Debug)]
+struct Skip(String);
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn skip(why: impl Into<String>) -> Error {
+    Error::msg(Skip(why.into()))
+}
+
+/// Skips the test unless this guest has what it takes.
+fn needs(there: bool, why: &str) -> Result<()> {
+    if there { Ok(()) } else { Err(skip(why)) }
 }
 
 struct Test {
@@ -53,10 +69,10 @@ struct Test {
     limit: Duration,
     /// Whether it takes the guest with it.
     hangs: bool,
-    run: fn(&Asked) -> Result<Outcome>,
+    run: fn(&Asked) -> Outcome,
 }
 
-const fn test(name: &'static str, about: &'static str, run: fn(&Asked) -> Result<Outcome>) -> Test {
+const fn test(name: &'static str, about: &'static str, run: fn(&Asked) -> Outcome) -> Test {
     // Many times what they take, for hosts that are busy with other things.
     Test { name, about, limit: Duration::from_secs(240), hangs: false, run }
 }
@@ -172,7 +188,7 @@ const TESTS: &[Test] = &[
     },
 ];
 
-fn canary(_: &Asked) -> Result<Outcome> {
+fn canary(_: &Asked) -> Outcome {
     bail!("a canary: this test always fails")
 }
 
@@ -221,8 +237,10 @@ fn child(what: &str, done: Result<()>) -> ExitCode {
 
 fn result(test: &Test) -> Value {
     match Asked::read().and_then(|asked| (test.run)(&asked)) {
-        Ok(Outcome::Passed(facts)) => json!({"verdict": "passed", "facts": facts}),
-        Ok(Outcome::Skipped(why)) => json!({"verdict": "skipped", "why": why}),
-        Err(error) => json!({"verdict": "failed", "why": format!("{error:#}")}),
+        Ok(facts) => json!({"verdict": "passed", "facts": facts}),
+        Err(error) => match error.downcast_ref::<Skip>() {
+            Some(Skip(why)) => json!({"verdict": "skipped", "why": why}),
+            None => json!({"verdict": "failed", "why": format!("{error:#}")}),
+        },
     }
 }

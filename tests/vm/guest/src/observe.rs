@@ -11,10 +11,11 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::asked::Asked;
+use crate::commands::homenode;
 use crate::damon::Module;
 use crate::hints::{self, Toucher};
+use crate::{Outcome, needs, skip};
 
 /// Pages of the process.
 const PAGES: u64 = 8192;
@@ -86,8 +87,7 @@ fn most(pid: u32, source: &str, of: &str, enough: u64) -> Result<Value> {
 
 /// Whether doctor offers a source.
 pub(crate) fn offers(source: &str) -> Result<bool> {
-    let output = Command::new("/bin/homenode").args(["doctor", "--json"]).output()?;
-    let found: Value = serde_json::from_slice(&output.stdout).context("doctor's JSON")?;
+    let found = homenode(&["doctor"])?;
     let all = found["sources"].as_array().context("doctor's sources")?;
     Ok(all.iter().any(|s| s["source"] == source && s["offered"] == true))
 }
@@ -114,10 +114,9 @@ impl Drop for Still {
     }
 }
 
-pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
-    let Some(node) = asked.nodes.len().checked_sub(1).filter(|n| *n > 0) else {
-        return Ok(Outcome::Skipped("one node: all memory is there".to_owned()));
-    };
+pub(crate) fn observe(asked: &Asked) -> Outcome {
+    needs(asked.nodes.len() >= 2, "one node: all memory is there")?;
+    let node = asked.nodes.len() - 1;
     let _still = Still::now()?;
     let busy = Busy::on(node)?;
     let pid = busy.pid();
@@ -137,7 +136,7 @@ pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
     // New kernels have DAMON for a module of their own from the boot on.
     let module = Module::off()?;
     if !offers("damon")? {
-        return Ok(Outcome::Passed(json!({"damon": "not offered"})));
+        return Ok(json!({"damon": "not offered"}));
     }
     // Nearly all of it is hot.
     let hottest = most(pid, "damon", "hot_bytes", PAGES * 4096 / 2)?;
@@ -154,7 +153,7 @@ pub(crate) fn observe(asked: &Asked) -> Result<Outcome> {
     let slots = fs::read_to_string("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds")?;
     ensure!(slots.trim() == "0", "{slots} slots are left");
     drop(module);
-    Ok(Outcome::Passed(json!({"damon": heat})))
+    Ok(json!({"damon": heat}))
 }
 
 /// Bytes by node, or nothing where they are not known.
@@ -165,10 +164,10 @@ fn sums(by_node: &Value) -> BTreeMap<String, u64> {
 
 /// The same by the kernel's hint faults, while it balances: they tell the page's node. Two
 /// threads touch the same pages from two nodes, so that there are faults all the time.
-pub(crate) fn by_hint_faults(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn by_hint_faults(asked: &Asked) -> Outcome {
     let with_cpus = asked.nodes.iter().enumerate().filter(|(_, n)| !n.cpus.is_empty());
     let [one, other, ..] = with_cpus.map(|(node, _)| node).collect::<Vec<_>>()[..] else {
-        return Ok(Outcome::Skipped("one node with CPUs: memory that is there stays".to_owned()));
+        return Err(skip("one node with CPUs: memory that is there stays"));
     };
     hints::begin("1")?;
     let told = (|| {
@@ -182,5 +181,5 @@ pub(crate) fn by_hint_faults(asked: &Asked) -> Result<Outcome> {
     let (all, by_node) = (heat["touched_bytes"].as_u64(), sums(&heat["touched_bytes_by_node"]));
     ensure!(Some(by_node.values().sum::<u64>()) == all, "{by_node:?} of {all:?}: {most}");
     ensure!(heat["at_least"] == true && heat["local_percent"].is_f64(), "{most}");
-    Ok(Outcome::Passed(json!({"most": heat})))
+    Ok(json!({"most": heat}))
 }

@@ -25,10 +25,10 @@ use homenode_machine::conformance::{Load, Stage};
 use homenode_machine::{ApplyError, Machine};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::asked::Asked;
 use crate::places::with_memory;
 use crate::stage::LiveStage;
+use crate::{Outcome, needs, skip};
 
 const PAGES: u64 = 2000;
 
@@ -78,17 +78,15 @@ impl Drop for Blocks {
     }
 }
 
-pub(crate) fn offline(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn offline(asked: &Asked) -> Outcome {
     let node = asked.nodes.len() - 1;
-    if node == 0 {
-        return Ok(Outcome::Skipped("one node: it can't go".to_owned()));
-    }
+    needs(node > 0, "one node: it can't go")?;
     match Blocks::offline(node)? {
         // It can: back, and once more under the eyes of homenode.
         Some(mut blocks) => blocks.online()?,
         None => {
             let why = format!("node {node} has memory that was there at the boot, and can't go");
-            return Ok(Outcome::Skipped(why));
+            return Err(skip(why));
         }
     }
     let id = NodeId(node as u16);
@@ -152,5 +150,5 @@ pub(crate) fn offline(asked: &Asked) -> Result<Outcome> {
     blocks.online()?;
     let after = look("when it is back", &mut stage)?;
     ensure!(after == (0, true), "when it is back: pages there and memory {after:?}");
-    Ok(Outcome::Passed(json!({"node": node, "pages": PAGES})))
+    Ok(json!({"node": node, "pages": PAGES}))
 }

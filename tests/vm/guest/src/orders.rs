@@ -16,6 +16,7 @@ use crate::Outcome;
 use crate::asked::Asked;
 use crate::memory::{Memory, nodes_of};
 use crate::places::{counted, me, span};
+use crate::process::{end, fork};
 use crate::stage::{nodes, vmstat};
 
 /// From where to where.
@@ -41,22 +42,20 @@ impl Way {
     }
 }
 
-pub(crate) fn orders(asked: &Asked) -> Result<Outcome> {
-    let Some((fast, slow)) = nodes(asked) else {
-        return Ok(Outcome::Skipped("one node: nowhere to move to".to_owned()));
-    };
+pub(crate) fn orders(asked: &Asked) -> Outcome {
+    let (fast, slow) = nodes(asked)?;
     let balancing = "/proc/sys/kernel/numa_balancing";
     if fs::metadata(balancing).is_ok() {
         fs::write(balancing, "0").context(balancing)?;
     }
     let way = Way { from: slow, to: fast };
-    Ok(Outcome::Passed(json!({
+    Ok(json!({
         "huge": huge(way).context("a huge page")?,
         "shared": shared(way).context("pages that two processes map")?,
         "bound": bound(way).context("pages of a task that is bound")?,
         "cpuset": cpuset(way).context("a task in a cpuset")?,
         "full": full(way).context("into a full node")?,
-    })))
+    }))
 }
 
 fn only(kind: impl Fn(&mut Fails) -> &mut Pages, pages: u64) -> Carried {
@@ -86,21 +85,14 @@ fn huge(way: Way) -> Result<Value> {
 /// A forked child has the same pages.
 fn shared(way: Way) -> Result<Value> {
     let memory = Memory::on(way.from, 64, |page| page as u64)?;
-    // SAFETY: the child only waits for its end.
-    let child = unsafe { libc::fork() };
-    ensure!(child >= 0, "fork: {}", io::Error::last_os_error());
-    if child == 0 {
+    let child = fork(|| {
         loop {
             // SAFETY: nothing of the parent's is touched.
             unsafe { libc::pause() };
         }
-    }
+    })?;
     let got = way.carry(span(&memory, 0..64));
-    // SAFETY: our own child.
-    unsafe {
-        libc::kill(child, libc::SIGKILL);
-        libc::waitpid(child, std::ptr::null_mut(), 0);
-    }
+    end(child);
     let (got, want) = (got?, only(|f| &mut f.forbidden, 64));
     ensure!(got == want, "{got:?}");
     let alone = way.carry(span(&memory, 0..64))?;

@@ -30,9 +30,12 @@ use homenode_live::people::{Proc, Targets};
 use homenode_live::places::ThisKernel;
 use homenode_live::sysfs::read_topology;
 use homenode_machine::conformance::{Load, Stage};
+use homenode_machine::endtoend::{self, ZoneNow};
 
 use crate::asked::Asked;
 use crate::memory;
+use crate::process::{pin, started};
+use crate::skip;
 use crate::told::{self, Spans};
 
 /// Knobs while a stage stands, put back afterwards: no balancing by the kernel, which would
@@ -77,12 +80,13 @@ impl People for Programs {
 
 /// The two nodes between which pages go. If one is without CPUs it is the slow one, and the
 /// fast one the last that has some: node 0 has small zones beside its large one.
-pub(crate) fn nodes(asked: &Asked) -> Option<(usize, usize)> {
+pub(crate) fn nodes(asked: &Asked) -> Result<(usize, usize)> {
     let slow = asked.nodes.iter().position(|node| node.cpus.is_empty());
-    let fast = asked.nodes.iter().rposition(|node| !node.cpus.is_empty())?;
-    match slow {
-        Some(slow) => Some((fast, slow)),
-        None => (fast > 0).then_some((0, 1)),
+    let fast = asked.nodes.iter().rposition(|node| !node.cpus.is_empty());
+    match (fast, slow) {
+        (Some(fast), Some(slow)) => Ok((fast, slow)),
+        (Some(1..), None) => Ok((0, 1)),
+        _ => Err(skip("one node: nowhere to move to")),
     }
 }
 
@@ -105,7 +109,7 @@ impl LiveStage {
         asked: &Asked,
         heat: impl FnOnce(&Spans) -> Result<Box<dyn Heat>>,
     ) -> Result<Self> {
-        let (fast, slow) = nodes(asked).context("one node")?;
+        let (fast, slow) = nodes(asked)?;
         let before = set_knobs()?;
         let machine = machine(asked)?;
         let root = Path::new("/");
@@ -290,13 +294,6 @@ fn machine(asked: &Asked) -> Result<Machine> {
     })
 }
 
-/// Field 22 of /proc/PID/stat.
-pub(crate) fn started(pid: u32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let rest = text.rsplit(')').next().context("a stat without a name")?;
-    rest.split_whitespace().nth(19).and_then(|word| word.parse().ok()).context("a short stat")
-}
-
 /// A counter of /proc/vmstat.
 pub(crate) fn vmstat(name: &str) -> Result<u64> {
     let text = fs::read_to_string("/proc/vmstat").context("/proc/vmstat")?;
@@ -304,54 +301,22 @@ pub(crate) fn vmstat(name: &str) -> Result<u64> {
     line.and_then(|value| value.parse().ok()).with_context(|| format!("no {name}"))
 }
 
-fn pin(pid: u32, cpus: &[u32]) -> io::Result<()> {
-    // SAFETY: a plain array of bits, all of them clear.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for &cpu in cpus {
-        // SAFETY: guests have fewer CPUs than it has bits.
-        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
-    }
-    // SAFETY: a set of the size that is told.
-    let r = unsafe { libc::sched_setaffinity(pid as i32, size_of_val(&set), &set) };
-    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// The zones of a node that have memory, in a text as /proc/zoneinfo has it.
 fn zones(text: &str, node: NodeId) -> Vec<ZoneSeen> {
-    let mut found: Vec<ZoneSeen> = Vec::new();
-    for part in text.split("Node ").skip(1) {
-        let mut words = part.split_whitespace();
-        let (id, kind) = (words.next(), words.nth(1));
-        let kind = match kind {
-            Some("DMA") => ZoneKind::Dma,
-            Some("DMA32") => ZoneKind::Dma32,
-            Some("Normal") => ZoneKind::Normal,
-            Some("Movable") => ZoneKind::Movable,
-            _ => continue,
-        };
-        let number = |key: &str| {
-            let line = part
-                .lines()
-                .map(str::trim_start)
-                .find_map(|l| l.strip_prefix(key).filter(|rest| rest.starts_with(' ')));
-            Pages(line.and_then(|value| value.trim().parse().ok()).unwrap_or(0))
-        };
-        let reserve = part.split("protection: (").nth(1).and_then(|rest| rest.split(')').next());
-        let reserve = reserve.unwrap_or_default().split(", ").filter_map(|n| n.parse().ok()).max();
+    let seen = |z: ZoneNow| {
         let marks = ZoneMarks {
-            kind,
-            managed: number("managed"),
-            min: number("min"),
-            low: number("low"),
-            high: number("high"),
-            promo: number("promo"),
-            reserve: Pages(reserve.unwrap_or(0)),
+            kind: ZoneKind::of_kernel(&z.name)?,
+            managed: Pages(z.managed),
+            min: Pages(z.min),
+            low: Pages(z.low),
+            high: Pages(z.high),
+            promo: Pages(z.promo),
+            reserve: Pages(z.reserve),
         };
-        if id == Some(format!("{},", node.0).as_str()) && marks.managed.0 > 0 {
-            found.push(ZoneSeen { free: number("pages free"), marks });
-        }
-    }
-    found
+        Some(ZoneSeen { free: Pages(z.free), marks })
+    };
+    let all = endtoend::zones(text).into_iter();
+    all.filter(|z| z.node == node).filter_map(seen).collect()
 }
 
 #[cfg(test)]

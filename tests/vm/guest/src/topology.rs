@@ -17,7 +17,7 @@ const TIERS_BY_HMAT: (u32, u32) = (6, 7);
 /// Of its memory a node may keep this much for the kernel, in percent.
 const KERNELS_SHARE: u64 = 25;
 
-pub(crate) fn as_asked(asked: &Asked) -> Result<Outcome> {
+pub(crate) fn as_asked(asked: &Asked) -> Outcome {
     let seen = read_topology(Path::new("/"))?;
     let ids: Vec<usize> = seen.nodes.iter().map(|node| node.id.index()).collect();
     let want: Vec<usize> = (0..asked.nodes.len()).collect();
@@ -64,12 +64,12 @@ pub(crate) fn as_asked(asked: &Asked) -> Result<Outcome> {
         let name = |(tier, nodes): Tier| (format!("memory_tier{tier}"), json!(nodes));
         tiers.into_iter().map(name).collect::<serde_json::Map<_, _>>()
     });
-    Ok(Outcome::Passed(json!({
+    Ok(json!({
         "nodes": ids.len(),
         "cpus": cpus.len(),
         "managed_mib": managed_mib,
         "tiers": tiers,
-    })))
+    }))
 }
 
 /// A tier's number and its nodes.

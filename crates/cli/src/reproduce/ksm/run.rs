@@ -34,28 +34,18 @@ const BATCH: (u64, Picos) = (100, Picos(24_000_000_000));
 /// The simulated kernel's file that starts and stops ksmd.
 const RUN: &str = "/sys/kernel/mm/ksm/run";
 
-/// How merged pages come apart again, and for whom their copies are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Unmerge {
-    /// 2 is written to `run` on node 0; guests are bound by their process's policy.
-    Run,
-    /// The same; guests' mappings have a policy of their own.
-    RunMbind,
-    /// As `Run`, allocated as if the guest had asked.
-    RunHome,
-    /// The guests write to their pages.
-    Write,
-}
-
-impl Unmerge {
-    pub(super) const ALL: [Self; 4] = [Self::Run, Self::RunMbind, Self::RunHome, Self::Write];
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Run => "run=2, bound process",
-            Self::RunMbind => "run=2, bound mappings",
-            Self::RunHome => "run=2, copies at the guest's home",
-            Self::Write => "the guest writes, bound process",
-        }
+homenode_core::named! {
+    /// How merged pages come apart again, and for whom their copies are allocated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(super) enum Unmerge {
+        /// 2 is written to `run` on node 0; guests are bound by their process's policy.
+        Run => "run=2, bound process",
+        /// The same; guests' mappings have a policy of their own.
+        RunMbind => "run=2, bound mappings",
+        /// As `Run`, allocated as if the guest had asked.
+        RunHome => "run=2, copies at the guest's home",
+        /// The guests write to their pages.
+        Write => "the guest writes, bound process",
     }
 }
 

@@ -68,10 +68,7 @@ impl Beside {
     /// Whether direct reclaim and the latency are both above `other`'s by more than
     /// counts as equal.
     fn above(&self, other: &Self) -> bool {
-        let more = |x: f64, y: f64| x > y * (1.0 + EQUAL);
-        more(self.allocstall, other.allocstall)
-            && more(self.pgscan_direct, other.pgscan_direct)
-            && more(self.p99_ns, other.p99_ns)
+        self.all().into_iter().zip(other.all()).all(|((_, x), (_, y))| x > y * (1.0 + EQUAL))
     }
     fn shown(&self) -> String {
         format!(

@@ -56,15 +56,6 @@ impl Kernel {
     }
 }
 
-/// How wide the distribution is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Width {
-    /// As the scenario has it: pmbench's `normal_ih`.
-    Own,
-    /// Normal, with a deviation of one `n`-th of the map.
-    OneIn(u32),
-}
-
 /// Orders of the first touch, and what they are called; the registered one first.
 pub(super) const TOUCHES: [(TouchOrder, &str); 3] = [
     (TouchOrder::Linear, "linear"),
@@ -80,7 +71,9 @@ pub(super) struct Point {
     pub(super) kernel: Kernel,
     /// The map in hundredths of the fast node.
     pub(super) percent: u64,
-    pub(super) width: Width,
+    /// How wide the distribution is: normal, with a deviation of one `n`-th of the map; else
+    /// as the scenario has it, pmbench's `normal_ih`.
+    pub(super) width: Option<u32>,
     /// As a place in [`TOUCHES`].
     pub(super) touch: usize,
     /// With the allocating neighbour beside.
@@ -217,7 +210,7 @@ impl Bench {
                     if let Until::Accesses(n) = until {
                         *n = (size / PAGE_SIZE).saturating_sub(1).max(1);
                     }
-                    if let Width::OneIn(n) = p.width {
+                    if let Some(n) = p.width {
                         *pattern = Pattern::Gauss { sd: (1000 + n / 2) / n };
                     }
                 }

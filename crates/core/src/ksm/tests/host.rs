@@ -20,7 +20,9 @@
 //! | `where A 3`, `nodes` | node and tree of a page; stable nodes as tree:items |
 //! | `stale`, `cow` | how many nodes are stale, how many merged pages were copied |
 
-use super::super::memory::{BreakError, Memory, MmId, Next, Page, Refusal, StableId, Vpn};
+use super::super::memory::{
+    BreakError, Memory, MmId, Next, Page, PageFacts, Refusal, StableId, Vpn,
+};
 use super::super::{Ksm, Now, Outcome, Rules, Step};
 use crate::kernel::KernelVersion;
 use crate::units::NodeId;
@@ -195,33 +197,13 @@ impl Host {
     }
 }
 
-impl Memory for Host {
-    fn next(&mut self, mm: MmId, from: Vpn) -> Next {
-        let space = self.spaces.get(&mm);
-        let mergeable = space.is_some_and(|s| s.mergeable);
-        let found = space.filter(|s| s.mergeable).and_then(|s| {
-            s.entries.range(from.0..).find_map(|(vpn, e)| match e {
-                Entry::Frame(f) => Some((*vpn, *f)),
-                Entry::Zero => None,
-            })
-        });
-        match found {
-            Some((vpn, f)) => Next::Page { vpn: Vpn(vpn), page: Page(f as u64) },
-            None => Next::End { mergeable },
-        }
-    }
+impl PageFacts for Host {
     fn lookup(&self, mm: MmId, vpn: Vpn) -> Option<Page> {
         self.spaces.get(&mm).filter(|s| s.mergeable)?;
         self.frame_at(mm, vpn.0).map(|f| Page(f as u64))
     }
-    fn compare(&self, a: Page, b: Page) -> Ordering {
+    fn order(&self, a: Page, b: Page) -> Ordering {
         self.of(a).bytes.cmp(&self.of(b).bytes)
-    }
-    fn checksum(&self, page: Page) -> u32 {
-        Self::checksum_of(&self.of(page).bytes)
-    }
-    fn zero_checksum(&self) -> u32 {
-        Self::checksum_of(&[0; 16])
     }
     fn node(&self, page: Page) -> NodeId {
         NodeId(self.of(page).node)
@@ -240,6 +222,32 @@ impl Memory for Host {
     }
     fn huge(&self, page: Page) -> Option<u64> {
         self.of(page).huge
+    }
+}
+
+impl Memory for Host {
+    fn pages(&self) -> &dyn PageFacts {
+        self
+    }
+    fn next(&mut self, mm: MmId, from: Vpn) -> Next {
+        let space = self.spaces.get(&mm);
+        let mergeable = space.is_some_and(|s| s.mergeable);
+        let found = space.filter(|s| s.mergeable).and_then(|s| {
+            s.entries.range(from.0..).find_map(|(vpn, e)| match e {
+                Entry::Frame(f) => Some((*vpn, *f)),
+                Entry::Zero => None,
+            })
+        });
+        match found {
+            Some((vpn, f)) => Next::Page { vpn: Vpn(vpn), page: Page(f as u64) },
+            None => Next::End { mergeable },
+        }
+    }
+    fn checksum(&self, page: Page) -> u32 {
+        Self::checksum_of(&self.of(page).bytes)
+    }
+    fn zero_checksum(&self) -> u32 {
+        Self::checksum_of(&[0; 16])
     }
     fn split(&mut self, page: Page) {
         let Some(huge) = self.of(page).huge else { return };

@@ -16,7 +16,7 @@
 use super::error::DamonError;
 use super::kernel::Files;
 use super::slot;
-use crate::journal::{self, Head, JournalError, Kind, Owner, Wrong};
+use crate::journal::{self, Head, JournalError, Kind, Wrong};
 use crate::place::Place;
 use std::fs;
 use std::io;
@@ -122,38 +122,30 @@ pub(super) fn restore(place: &Place, files: &impl Files) -> Result<Restored, Dam
     let _lock = KIND.lock(place)?;
     let Some(head) = load(&path)? else { return Ok(Restored::Nothing) };
     let pid = head.owner.0;
-    match head.owner_now(place)? {
-        Owner::OfEarlierBoot => {
-            journal::remove(&path)?;
-            return Ok(Restored::Stale(format!(
-                "{}: this journal is of an earlier boot, whose slot of DAMON went with it: thrown \
-                 away",
-                path.display()
-            )));
-        }
-        Owner::Lives if pid != std::process::id() => return Err(KIND.driven(pid).into()),
-        Owner::Lives | Owner::Ended => {}
-    }
-    if matches!(slot::count(files), None | Some(0)) {
-        journal::remove(&path)?;
-        return Ok(Restored::Stale(format!(
+    let restored = if KIND.is_stale(place, &head)? {
+        Restored::Stale(format!(
+            "{}: this journal is of an earlier boot, whose slot of DAMON went with it: thrown away",
+            path.display()
+        ))
+    } else if matches!(slot::count(files), None | Some(0)) {
+        Restored::Stale(format!(
             "DAMON has no slot any more that process {pid} left: the journal was thrown away"
-        )));
-    }
+        ))
     // While it is being made it has the mark, but is off still.
-    if slot::is_of(files, pid) || (slot::is_marked(files, pid) && !slot::is_on(files)?) {
+    } else if slot::is_of(files, pid) || (slot::is_marked(files, pid) && !slot::is_on(files)?) {
         slot::remove(files)?;
-        journal::remove(&path)?;
-        return Ok(Restored::Done(format!(
+        Restored::Done(format!(
             "DAMON's slot of process {pid}, which ended without doing so, was taken down"
-        )));
-    }
+        ))
+    } else {
+        Restored::Left(format!(
+            "DAMON's slots are not as process {pid} left them: somebody else has set them up \
+             since, and they were not touched. If nobody uses DAMON: off into \
+             /sys/kernel/mm/damon/admin/kdamonds/0/state, 0 into nr_kdamonds"
+        ))
+    };
     journal::remove(&path)?;
-    Ok(Restored::Left(format!(
-        "DAMON's slots are not as process {pid} left them: somebody else has set them up since, \
-         and they were not touched. If nobody uses DAMON: off into \
-         /sys/kernel/mm/damon/admin/kdamonds/0/state, 0 into nr_kdamonds"
-    )))
+    Ok(restored)
 }
 
 #[cfg(test)]

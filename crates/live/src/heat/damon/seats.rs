@@ -35,13 +35,9 @@ impl Seat {
 /// Seats for `wanted` as near as can be to `now`; an empty `now` is a thread that is to
 /// be started. The first is ours.
 pub(super) fn plan(now: &[Seat], wanted: &BTreeSet<Who>) -> Vec<Seat> {
-    let mut next: Vec<Seat> = now
-        .iter()
-        .map(|seat| match seat.who {
-            Some(who) if wanted.contains(&who) => *seat,
-            _ => Seat::US,
-        })
-        .collect();
+    let stays = |seat: &Seat| seat.who.is_some_and(|who| wanted.contains(&who));
+    let next = now.iter().map(|seat| if stays(seat) { *seat } else { Seat::US });
+    let mut next: Vec<Seat> = next.collect();
     if next.is_empty() {
         next.push(Seat::US);
     }

@@ -12,6 +12,7 @@
 //!
 //! Source: specs/live.md#hint-fault.
 
+use crate::probe::memory_tiers;
 use crate::sysfs::parse_list;
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,24 +31,17 @@ pub(super) struct Tiers {
 impl Tiers {
     /// As they are now; what can't be read is in the top tier.
     pub(super) fn read(root: &Path) -> Self {
-        let list = |path: &Path| fs::read_to_string(path).ok().and_then(|t| parse_list(&t));
-        let node = |name: &str| list(&root.join(NODES).join(name)).unwrap_or_default();
+        let text = |name: &str| fs::read_to_string(root.join(NODES).join(name)).ok();
+        let node = |name: &str| text(name).and_then(|t| parse_list(&t)).unwrap_or_default();
         let cpus: BTreeSet<u32> = node("has_cpu").into_iter().collect();
-        let Ok(folder) = fs::read_dir(root.join(TIERS)) else {
+        if !root.join(TIERS).is_dir() {
             // Kernels before tiers: nodes with memory and no CPU.
             let memory = node("has_memory").into_iter();
             return Self { below: memory.filter(|n| !cpus.contains(n)).collect() };
-        };
-        let tiers = folder.flatten().filter_map(|entry| {
-            let name = entry.file_name();
-            let rank: u32 = name.to_str()?.strip_prefix("memory_tier")?.parse().ok()?;
-            Some((rank, list(&entry.path().join("nodelist"))?))
-        });
-        let tiers: Vec<(u32, Vec<u32>)> = tiers.collect();
-        let with_cpu = tiers.iter().filter(|(_, nodes)| nodes.iter().any(|n| cpus.contains(n)));
-        let Some(top) = with_cpu.map(|(rank, _)| *rank).max() else { return Self::default() };
-        let below = tiers.into_iter().filter(|(rank, _)| *rank > top);
-        Self { below: below.flat_map(|(_, nodes)| nodes).collect() }
+        }
+        let tiers: Vec<Vec<u32>> = memory_tiers(root).into_values().collect();
+        let top = tiers.iter().rposition(|nodes| nodes.iter().any(|n| cpus.contains(n)));
+        Self { below: top.map_or(vec![], |top| tiers[top + 1..].concat()).into_iter().collect() }
     }
 
     /// Whether a page of that node carries a time.

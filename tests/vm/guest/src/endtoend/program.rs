@@ -9,16 +9,13 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::ptr;
 
 use anyhow::{Context, Result, ensure};
 use homenode_core::units::{NodeId, Picos};
 use homenode_machine::endtoend::{At, Program, Reads};
 
-use crate::memory::{PAGE, bind_range, task_policy_default};
-
-/// A huge page.
-const HUGE: usize = 2 << 20;
+use crate::memory::{Forget, Memory, task_policy_default};
+use crate::process::{cpu_time, pin};
 
 /// A child; ended when dropped.
 pub(crate) struct Load {
@@ -117,32 +114,30 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     // The parent has a policy of its own, to be left alone by balancing.
     task_policy_default().context("set_mempolicy")?;
     run_on(first)?;
-    let hot = stretch(hot, on, huge).context("the hot stretch")?;
+    let pages = hot;
+    let hot = stretch(pages, on, huge).context("the hot stretch")?;
     let cold = stretch(cold, on, huge).context("the cold stretch")?;
     run_on(later)?;
-    let at = |range: &Option<(usize, usize)>| range.map_or(0, |(start, _)| start);
+    let at = |memory: &Option<Memory>| memory.as_ref().map_or(0, |m| m.address(0));
     let mut out = io::stdout();
     writeln!(out, "ready {:x} {:x}", at(&hot), at(&cold))?;
     out.flush()?;
-    let (start, pages) = hot.unwrap_or_default();
     let walk = || {
-        for page in 0..pages {
-            let word = (start + page * PAGE) as *const u64;
-            // SAFETY: inside of our own mapping, which nobody gives back.
-            unsafe { ptr::read_volatile(word) };
+        if let Some(memory) = &hot {
+            (0..pages).for_each(|page| memory.read(page));
         }
     };
     match reads {
         Reads::For(busy) => {
-            while pages > 0 && ran() < busy {
+            while pages > 0 && cpu_time() < busy {
                 walk();
             }
         }
         Reads::Walks(times) => {
-            let mut asked = io::stdin().lines();
+            let (mut asked, forget) = (io::stdin().lines(), Forget::new()?);
             for _ in 0..times {
                 asked.next().context("nobody asks any more")??;
-                forget_translations()?;
+                forget.all();
                 walk();
                 writeln!(out, "walked")?;
                 out.flush()?;
@@ -155,80 +150,28 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
 }
 
-/// Makes this CPU forget its translations of our memory. The kernel clears accessed bits
-/// without that, and a processor that still has a translation does not set the bit again;
-/// an emulated one keeps very many. Giving back more than a few dozen pages at once makes
-/// the kernel flush them all.
-fn forget_translations() -> Result<()> {
-    const PAGES: usize = 64;
-    let (rights, private) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new private mapping at an address of the kernel's choice.
-    let at = unsafe { libc::mmap(ptr::null_mut(), PAGES * PAGE, rights, private, -1, 0) };
-    ensure!(at != libc::MAP_FAILED, "no memory: {}", io::Error::last_os_error());
-    for page in 0..PAGES {
-        // SAFETY: inside of the mapping that was just made.
-        unsafe { ptr::write_volatile((at as usize + page * PAGE) as *mut u64, 1) };
-    }
-    // SAFETY: the mapping that was just made, which nothing else uses.
-    let r = unsafe { libc::munmap(at, PAGES * PAGE) };
-    ensure!(r == 0, "munmap: {}", io::Error::last_os_error());
-    Ok(())
-}
-
-/// Processor time of this thread.
-fn ran() -> Picos {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: one structure that outlives the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    Picos::from_ns(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
 fn run_on(cpus: &str) -> Result<()> {
-    // SAFETY: all zeroes is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for cpu in cpus.split(',') {
-        let cpu: usize = cpu.parse().with_context(|| format!("CPUs {cpus:?}"))?;
-        ensure!(cpu < libc::CPU_SETSIZE as usize, "CPU {cpu}");
-        // SAFETY: just checked to be inside of the set.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
-    }
-    // SAFETY: one set of its own size.
-    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    ensure!(r == 0, "sched_setaffinity to {cpus}: {}", io::Error::last_os_error());
-    Ok(())
+    let numbers = cpus.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>();
+    let numbers = numbers.with_context(|| format!("CPUs {cpus:?}"))?;
+    pin(0, &numbers).with_context(|| format!("sched_setaffinity to {cpus}"))
 }
 
-/// So many pages, touched where they are to be; address and pages. Around it lies memory that
-/// nobody may access, so that the kernel joins it with no other mapping.
-fn stretch(pages: usize, on: At, huge: bool) -> Result<Option<(usize, usize)>> {
+/// So many pages, touched where they are to be.
+fn stretch(pages: usize, on: At, huge: bool) -> Result<Option<Memory>> {
     if pages == 0 {
         return Ok(None);
     }
-    let bytes = pages * PAGE;
-    let (none, private) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new private mapping at an address of the kernel's choice.
-    let all = unsafe { libc::mmap(ptr::null_mut(), bytes + 2 * HUGE, none, private, -1, 0) };
-    ensure!(all != libc::MAP_FAILED, "no memory: {}", io::Error::last_os_error());
-    // Past its beginning by one byte at least.
-    let start = (all as usize + 1).next_multiple_of(HUGE);
-    let at = start as *mut libc::c_void;
+    let memory = Memory::reserve(pages).context("no memory")?;
     let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-    // SAFETY: inside of the mapping that was just made, which nothing else uses.
-    let r = unsafe {
-        libc::mprotect(at, bytes, libc::PROT_READ | libc::PROT_WRITE)
-            | libc::madvise(at, bytes, advice)
-    };
-    ensure!(r == 0, "it can't be set up: {}", io::Error::last_os_error());
-    if let At::First(node) | At::Bound(node) = on {
-        bind_range(start, bytes, Some(node.index())).context("mbind")?;
+    memory.advise(advice).context("madvise")?;
+    let touch = |page| memory.write_one(page, page as u64);
+    if let At::First(node) = on {
+        memory.bound(node.index(), touch)?;
+        return Ok(Some(memory));
     }
-    for page in 0..pages {
-        // SAFETY: as above, and aligned.
-        unsafe { ptr::write_volatile((start + page * PAGE) as *mut u64, page as u64) };
+    if let At::Bound(node) = on {
+        memory.bind(0..pages, node.index()).context("mbind")?;
     }
-    if let At::First(_) = on {
-        bind_range(start, bytes, None).context("mbind back")?;
-    }
-    Ok(Some((start, pages)))
+    (0..pages).for_each(touch);
+    Ok(Some(memory))
 }
