@@ -88,10 +88,9 @@ pub(crate) struct Args {
     /// mode2@6.1, homenode:pmu
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "recording")]
     columns: Vec<String>,
-    /// Replay recordings in which threads ran too, whose times come out wrong, as `homenode
-    /// replay` does
-    #[arg(long, requires = "recording")]
-    threads_anyway: bool,
+    /// Replay recordings whose times are known to come out wrong too, as `homenode replay` does
+    #[arg(long, alias = "threads-anyway", requires = "recording")]
+    force: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -116,9 +115,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     if let (Some(path), false) = (&args.machine, args.recording.is_empty()) {
         let this = homenode_config::read_machine(path)?;
         for file in &args.recording {
-            load::check(file, args.threads_anyway)?;
+            load::check(file, args.force)?;
             let loaded = load::load(file, &mut |_, _| {})?;
-            recorded.push(Recorded::new(loaded, &this, args.dram, args.add_node, &[])?);
+            recorded.push(Recorded::new(loaded, &this, args.dram, args.add_node, &[], args.force)?);
         }
     }
     let (advised, code) = if args.whom.names_anybody() {

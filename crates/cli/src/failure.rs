@@ -13,8 +13,16 @@ use homenode_merge::ksm::KsmError;
 #[error("{0}")]
 pub(crate) struct Lacks(pub(crate) String);
 
-/// 3 where the system lacks something, else 2.
+/// What was checked is not so: exit code 1.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotSo(pub(crate) String);
+
+/// 3 where the system lacks something, 1 where a check failed, else 2.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<NotSo>() {
+        return 1;
+    }
     let lacks = error.chain().any(|e| {
         e.is::<Lacks>()
             || e.is::<MeasureError>()
@@ -37,6 +45,8 @@ mod tests {
     fn causes_are_said_once_and_lacks_have_their_own_code() {
         let e = anyhow::Error::new(Lacks("no qemu".into())).context("can't record: no qemu");
         assert_eq!((sentence(&*e).as_str(), code(&e)), ("can't record: no qemu", 3));
+        let e = anyhow::Error::new(NotSo("50 % off".into()));
+        assert_eq!((sentence(&*e).as_str(), code(&e)), ("50 % off", 1));
         let e = anyhow::anyhow!("inner").context("outer");
         assert_eq!((sentence(&*e).as_str(), code(&e)), ("outer: inner", 2));
     }

@@ -59,7 +59,7 @@ pub use contender::{Candidate, Make, Placement};
 /// memory node beside less DRAM would do to it, under each of the kernel's balancing
 /// modes.
 ///
-/// Exit codes: 0 done; 1 a check that was asked for failed; 2 bad usage or input;
+/// Exit codes: 0 done; 1 a check failed; 2 bad usage or input;
 /// 3 the system lacks something.
 #[derive(Parser)]
 #[command(name = "homenode", version, arg_required_else_help = true, max_term_width = 100)]

@@ -1,7 +1,6 @@
 //! `homenode record`: what a program does to memory.
 
 use crate::progress::Progress;
-use crate::replay::load;
 use crate::topo::this_machine;
 use crate::{output, program};
 use anyhow::{Result, anyhow};
@@ -33,12 +32,13 @@ enum What {
 /// Runs the program natively first, up to three times, for its times; then under
 /// qemu-user with a plugin in which every access goes through L1, L2, last level and
 /// TLB, so that only what reaches memory is kept, page by page. Threads and children are
-/// recorded too. Takes about 10 to 25 times as long as the program itself. The program
+/// recorded too, and who of them waits for whom. Takes about 10 to 25 times as long as the program itself. The program
 /// reads nothing from standard input unless --stdin names a file, and what it does to
 /// files it does in every run. Interrupted, it keeps what was recorded until then.
 ///
-/// Recordings in which a process runs several threads are made, but homenode replay refuses
-/// them: when threads wait for one another is not recorded.
+/// Waits are those for futexes (locks, conditions, joins), pipes, pairs of local sockets, event
+/// counters, poll and its like, children and time. What is outside of the program (a terminal,
+/// the network) takes in a replay what it took while it was recorded.
 ///
 /// Exit codes: the program's own, or 128 and the signal that ended it; 0 where it was ended
 /// because the slice was full or the recording was interrupted; 2 bad usage, and 3 the
@@ -193,9 +193,6 @@ fn to_text(s: &Summary) -> String {
         out.push_str(&format!(", {slower:.1} times as long"));
     }
     out.push('\n');
-    if let Some(threads) = &h.threads() {
-        out.push_str(&format!("note: {}\n", load::note(threads)));
-    }
     for warning in warnings(h.lost_frames, h.unrecorded_execs) {
         out.push_str(&format!("warning: {warning}\n"));
     }

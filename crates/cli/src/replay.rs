@@ -12,7 +12,8 @@ use crate::progress::Progress;
 use crate::{output, parallel, record};
 use anyhow::Result;
 use homenode_config::{AddNode, parse_add_node};
-use homenode_core::units::{Picos, count};
+use homenode_core::topology::MAX_CPUS;
+use homenode_core::units::{CpuId, Picos, count};
 use homenode_report::{Report, Snapshot};
 use homenode_sim::Stretch;
 use homenode_sim::replay::Rounds;
@@ -33,12 +34,14 @@ use target::Dram;
 /// round is over when the program and all that it started have ended.
 /// Prints one table, and where the hot pages were in the first round and in the last.
 ///
-/// A recording in which a process ran several threads is refused with exit code 3: when
-/// threads wait for one another is not recorded, and without it all times are wrong.
-/// Record such a program with one thread (an option such as -T1, -j1 or --parallel=1, or
-/// OMP_NUM_THREADS=1). Programs that start others and wait for them, such as gcc or make
-/// -j2, are replayed as they ran. --threads-anyway prints the wrong figures and says in the
-/// caption, and in --json as "wrong", that they are.
+/// A task waits as it did: until the task that ended its wait has come as far again, a sleep as
+/// long as it was. On the unmodified machine that is compared with the program's own time on the
+/// clock. Beyond 10 % a warning says so. Where several tasks ran and it is beyond 50 %, the replay
+/// ends with exit code 1, as their order can't be right then, unless --force is given.
+///
+/// Recordings of version 1 don't say when threads wait for one another. If threads ran in one,
+/// it is refused with exit code 3; --force prints the wrong figures and says in the caption, and
+/// in --json as "wrong", that they are.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s
@@ -64,6 +67,10 @@ pub(crate) struct Args {
     /// Virtual time that the recording is looped for at least
     #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = span("120s"))]
     span: Picos,
+    /// The CPUs that the program may use, as for taskset: 0, 0-3,8; all unless given. The
+    /// unmodified machine has all of them
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<Cpus>,
     #[arg(long = "set", value_name = "KNOB=VALUE", value_parser = knobs::parse, help = knobs::HELP)]
     set: Vec<Setting>,
     #[arg(
@@ -77,9 +84,9 @@ pub(crate) struct Args {
     columns: Vec<String>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', help = figures::HELP)]
     figures: Vec<String>,
-    /// Replay a recording in which threads ran all the same; its times come out wrong
-    #[arg(long)]
-    threads_anyway: bool,
+    /// Replay the recording although its times are known to come out wrong
+    #[arg(long, alias = "threads-anyway")]
+    force: bool,
     /// Runs at once; the CPUs' number unless given. The results don't depend on it
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -90,6 +97,15 @@ pub(crate) struct Args {
 
 pub(crate) fn add_node(text: &str) -> Result<AddNode, String> {
     parse_add_node(text).map_err(|e| e.to_string())
+}
+
+/// CPUs by number.
+#[derive(Clone)]
+struct Cpus(Vec<CpuId>);
+
+fn cpus(text: &str) -> Result<Cpus, String> {
+    let list = homenode_config::parse_list(text, MAX_CPUS - 1)?;
+    Ok(Cpus(list.into_iter().map(CpuId).collect()))
 }
 
 /// Reads a span of time that is not 0.
@@ -111,7 +127,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     // What a column can't be set to is told before minutes of replaying.
     columns.iter().try_for_each(|c| c.setup(&setup, &args.set).map(drop))?;
     let this = homenode_config::read_machine(&args.machine)?;
-    load::check(&args.recording, args.threads_anyway)?;
+    load::check(&args.recording, args.force)?;
 
     let progress = Progress::new(1000);
     progress.say("reading the recording");
@@ -120,8 +136,12 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     })?;
 
     progress.say("one round on the unmodified machine");
-    let recorded = Recorded::new(loaded, &this, args.dram, args.add_node, &args.set)?;
+    let mut recorded =
+        Recorded::new(loaded, &this, args.dram, args.add_node, &args.set, args.force)?;
     progress.at(50);
+    if let Some(Cpus(cpus)) = &args.cpus {
+        recorded.restrict(cpus)?;
+    }
     let columns = recorded.columns(columns)?;
 
     let done = AtomicU64::new(0);
@@ -198,6 +218,11 @@ fn report(
         "kernel default knobs except {}; demotion is on with tiering, since Linux leaves it off by default and nothing else makes room in DRAM",
         knobs.join("; ")
     ));
+    if !recorded.cpus.is_empty() {
+        let cpus: Vec<u32> = recorded.cpus.iter().map(|c| c.0).collect();
+        let cpus = homenode_config::write_list(&cpus);
+        notes.push(format!("the program may use CPUs {cpus} only, in all columns"));
+    }
     notes.extend(columns.iter().flat_map(Contender::notes));
     if !args.set.is_empty() {
         let set: Vec<String> = args.set.iter().map(|(k, v)| format!("{k}={v}")).collect();

@@ -999,43 +999,69 @@ fn with_a_second_task(thread: bool) -> impl FnOnce(&mut Header) {
 }
 
 #[test]
-fn threads_are_replayed_only_where_wrong_figures_are_asked_for() {
+fn threads_without_their_waits_are_replayed_only_where_wrong_figures_are_asked_for() {
     let f = Here::new();
     let path = f.0.join("toy.parquet");
     let line = "replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms";
-    recording(&path, with_a_second_task(false));
-    let child = f.run(line);
+    let of_version_1 =
+        |thread| move |h: &mut Header| (with_a_second_task(thread)(h), h.version = 1).1;
+    recording(&path, of_version_1(false));
+    let child = f.run(&format!("{line} --force"));
     assert_eq!(child.status.code(), Some(0), "a child is no thread");
+    assert!(!String::from_utf8_lossy(&child.stdout).contains("WRONG"));
 
-    recording(&path, with_a_second_task(true));
+    recording(&path, of_version_1(true));
     f.check(line, expect![[r#"
         exit 3
-        homenode: can't replay toy.parquet: toy ran 2 threads, and when threads wait for one another is not recorded, so that all times would be wrong. Record the program with one thread (an option such as -T1, -j1 or --parallel=1, or OMP_NUM_THREADS=1 in its environment), or see the wrong figures with --threads-anyway
+        homenode: can't replay toy.parquet: toy ran 2 threads, and the recording is of a version that does not say when threads wait for one another, so that all times would be wrong. Record the program anew, or see the wrong figures with --force
     "#]]);
     f.check("advise --recording toy.parquet --machine MACHINES/small.toml", expect![[r#"
         exit 3
-        homenode: can't replay toy.parquet: toy ran 2 threads, and when threads wait for one another is not recorded, so that all times would be wrong. Record the program with one thread (an option such as -T1, -j1 or --parallel=1, or OMP_NUM_THREADS=1 in its environment), or see the wrong figures with --threads-anyway
+        homenode: can't replay toy.parquet: toy ran 2 threads, and the recording is of a version that does not say when threads wait for one another, so that all times would be wrong. Record the program anew, or see the wrong figures with --force
     "#]]);
 
-    let out = f.run(&format!("{line} --threads-anyway"));
+    let out = f.run(&format!("{line} --force"));
     assert_eq!(out.status.code(), Some(0));
     let (text, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(said.contains("toy.parquet: WRONG: toy ran 2 threads"), "{said}");
     assert!(text.contains("\nWRONG: toy ran 2 threads") && !text.contains("is right by"), "{text}");
+    // The name that the option had first is still taken.
     let json = f.json(&format!("{line} --threads-anyway --json"));
     let why = json["caption"]["wrong"].as_str().expect("why it is wrong");
     assert!(why.contains("all times are wrong"), "{why}");
     // What has no threads is right, and says so, whatever was asked for.
     recording(&path, |_| {});
     let whole = f.run(line);
-    assert_eq!(f.run(&format!("{line} --threads-anyway")).stdout, whole.stdout);
+    assert_eq!(f.run(&format!("{line} --force")).stdout, whole.stdout);
     assert!(String::from_utf8_lossy(&whole.stdout).contains("is right by construction"));
     assert!(f.json(&format!("{line} --json"))["caption"].get("wrong").is_none());
     let line =
         "advise --recording toy.parquet --machine MACHINES/small-cxl.toml --for 100ms --json";
-    recording(&path, with_a_second_task(true));
-    let json = f.json(&format!("{line} --threads-anyway"));
+    recording(&path, of_version_1(true));
+    let json = f.json(&format!("{line} --force"));
     assert!(json["effects"][0]["caption"]["wrong"].is_string(), "{json}");
+}
+
+#[test]
+fn a_replay_that_takes_another_time_than_the_program_is_not_believed() {
+    let f = Here::new();
+    let path = f.0.join("toy.parquet");
+    let line = "replay toy.parquet --machine MACHINES/small.toml --columns off --for 1ms";
+    let slow = |h: &mut Header, times: u64| {
+        let n = h.native.as_mut().expect("native times");
+        n.wall_ns = (n.user_ns + n.sys_ns) * times;
+    };
+    // One task: it waited for what is no other task's doing.
+    recording(&path, |h| slow(h, 10));
+    let said = f.json(&format!("{line} --json"))["caption"]["warnings"].to_string();
+    assert!(said.contains("s on the clock, and the first round"), "{said}");
+    // Two tasks: one of them must have waited.
+    recording(&path, |h| (with_a_second_task(true)(h), slow(h, 10)).1);
+    let out = f.run(line);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("can't replay it as it ran") && said.contains("--force"), "{said}");
+    assert!(f.run(&format!("{line} --force")).status.success());
 }
 
 #[test]

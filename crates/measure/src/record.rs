@@ -18,8 +18,8 @@
 //! 2^18 instructions, so a slice's ends are that exact for each task.
 //!
 //! Where a signal ends a process, its last frame is lost: at most 251 rows of each
-//! of its threads. Time that a task spends waiting is not in a recording, but for the
-//! order of a child's end and its parent's wait.
+//! of its threads. Who of them waits for whom is recorded (specs/waits.md); how long is not,
+//! but for what is outside of the program.
 
 mod child;
 mod drain;

@@ -6,7 +6,9 @@ use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::Bytes;
 use homenode_fixtures::{Folder, program};
 use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, record};
+use homenode_trace::waits::{After, Block, Points};
 use homenode_trace::{Batch, Ended, Header, Kind, Reader, Row};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -120,8 +122,9 @@ fn check(path: &Path, s: &Summary) -> (Header, Vec<Row>) {
     }
     assert!(born.iter().all(|&b| b) && dead.iter().all(|&d| d), "{:?}", h.tasks);
     if s.header.slice.skip_insns == 0 && s.header.slice.for_insns.is_none() {
+        let accesses = rows.iter().filter(|r| r.kind == Kind::Access);
         let (reads, writes) =
-            rows.iter().fold((0, 0), |a, r| (a.0 + u64::from(r.reads), a.1 + u64::from(r.writes)));
+            accesses.fold((0, 0), |a, r| (a.0 + u64::from(r.reads), a.1 + u64::from(r.writes)));
         if h.complete {
             assert_eq!((reads, writes), (h.totals.read_misses, h.totals.write_misses));
             assert_eq!(insns.iter().sum::<u64>(), h.totals.insns);
@@ -178,6 +181,71 @@ fn a_pipeline_with_its_children_and_a_script() {
     assert!(waits.len() >= 3 && !waits.contains(&u64::MAX), "{waits:?}");
     assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.arg == 7));
     assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.task == 0 && r.arg == 3));
+}
+
+/// Two threads take turns 200 times; a child sends 200 bytes one by one through a pipe.
+const WAITS: &str = r#"
+    #include <pthread.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
+    static long turn;
+    static void work(void) { for (volatile int i = 0; i < 20000; i++); }
+    static void *thread(void *me) {
+        for (int i = 0; i < 200; i++) {
+            pthread_mutex_lock(&m);
+            while (turn != (long)me) pthread_cond_wait(&c, &m);
+            work();
+            turn = 1 - turn;
+            pthread_cond_signal(&c);
+            pthread_mutex_unlock(&m);
+        }
+        return 0;
+    }
+    int main(void) {
+        int p[2], n = 0; char x;
+        if (pipe(p)) return 1;
+        if (fork() == 0) {
+            for (int i = 0; i < 200; i++) { work(); if (write(p[1], "x", 1) != 1) return 1; }
+            return 0;
+        }
+        close(p[1]);
+        while (read(p[0], &x, 1) == 1) n++;
+        wait(0);
+        pthread_t t[2];
+        for (long i = 0; i < 2; i++) pthread_create(&t[i], 0, thread, (void *)i);
+        for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+        return n != 200;
+    }"#;
+
+#[test]
+fn who_waits_for_whom_is_in_the_recording() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "waits", WAITS, &["-pthread"]) else { return };
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &[program.to_str().expect("a name")]));
+    assert_eq!((s.header.ended, h.tasks.len()), (Ended::Exit(0), 4));
+    let mut points = Points::new(&h);
+    let numbers: Vec<_> = rows.iter().map(|r| points.row(r).expect("an order")).collect();
+    let (after, found) = points.resolve();
+    assert_eq!((found.unknown, found.outside), (0, (0, 0)), "{found:?}");
+    let row = |number: u32| rows.iter().zip(&numbers).find(|(_, n)| **n == Some(number));
+    let of = |number: u32| row(number).expect("a point").0;
+    // Whose wait was ended by whose act.
+    let mut ended = BTreeMap::new();
+    for (row, number) in rows.iter().zip(&numbers).filter(|(r, _)| r.kind == Kind::Block) {
+        if let After::Point(p) = after[number.expect("a wait is a point") as usize] {
+            let what = Block::ALL[row.reads as usize];
+            *ended.entry((row.task, of(p).task, what.name())).or_insert(0) += 1;
+        }
+    }
+    // Tasks: the program, its child, the two threads.
+    assert_eq!(ended.get(&(0, 1, "bytes")), Some(&200), "{ended:?}");
+    assert_eq!(ended.get(&(0, 1, "end")), Some(&1), "{ended:?}");
+    let turns = |one, other| ended.get(&(one, other, "futex")).copied().unwrap_or(0);
+    assert!(turns(2, 3) > 100 && turns(3, 2) > 100, "{ended:?}");
+    assert!(turns(0, 2) + turns(0, 3) >= 1, "joins: {ended:?}");
 }
 
 #[test]

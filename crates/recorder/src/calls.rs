@@ -37,6 +37,7 @@ impl Task {
     /// The program makes a call: what the kernel reads for it now, it has accessed.
     pub(crate) fn called(&mut self, number: i64, args: [u64; 6]) {
         self.call = (number, args);
+        self.enter(number, args);
         if matches!(number, libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_sendto) {
             // What the kernel will not take is not looked at: a length may be nonsense.
             self.kernel_access(args[1], args[2].min(1 << 21), false);
@@ -47,8 +48,12 @@ impl Task {
     /// change no mapping, make no task and end none.
     pub(crate) fn returned(&mut self, number: i64, result: i64) -> Side {
         let (called, a) = self.call;
+        if called != number {
+            return Side::Caller;
+        }
+        self.leave(number, result, a);
         // Results from -4095 to -1 are errors.
-        if called != number || (-4095..0).contains(&result) {
+        if (-4095..0).contains(&result) {
             return Side::Caller;
         }
         let done = result as u64;
@@ -99,9 +104,12 @@ impl Task {
                 let kind = if makes_thread(number, a[0]) { Kind::Thread } else { Kind::Fork };
                 self.row(kind as u8, 0, 0, done);
                 self.flush();
+                self.bore(number, done, a);
                 // Pages are shared now, so that the next write to each is news.
                 self.core.forget();
             }
+            libc::SYS_epoll_ctl => self.watches(a),
+            libc::SYS_socketpair => self.paired(a[3]),
             libc::SYS_wait4 if done > 0 => {
                 let status = word(a[1]);
                 self.row(

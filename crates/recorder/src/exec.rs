@@ -21,7 +21,7 @@ pub(crate) enum Plan {
 
 /// Bytes of the recorded program's memory, or as many as can be read. A bad
 /// pointer ends the copy and not the program.
-fn peek(at: u64, out: &mut [u8]) -> usize {
+pub(crate) fn peek(at: u64, out: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: out.len() };
     // SAFETY: `local` is a buffer of ours; the kernel checks `remote`.

@@ -16,12 +16,13 @@
 //! age wrong, and a lock would cost more than the model.
 //!
 //! `plugin` is the seam: what QEMU calls, and the tasks of this process. What is made of
-//! it (`task`, `calls`, `exec`, `insn`) knows nothing of QEMU, and tests run it
+//! it (`task`, `calls`, `order`, `exec`, `insn`) knows nothing of QEMU, and tests run it
 //! without.
 
 mod calls;
 mod exec;
 mod insn;
+mod order;
 // The C functions exist only inside of QEMU.
 #[cfg(not(test))]
 mod plugin;

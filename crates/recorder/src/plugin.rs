@@ -8,7 +8,7 @@ use homenode_trace::model::{LINE_BITS, Look};
 
 use crate::qemu::*;
 use crate::task::{Config, Process, Task};
-use homenode_trace::{Kind, wire};
+use homenode_trace::wire;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::OnceLock;
@@ -279,7 +279,7 @@ extern "C" fn on_call(
         libc::SYS_execveat => execute(t, process, Some(a1 as i32), a2, a3, a4),
         libc::SYS_exit => {
             let last = TASKS.iter().filter(|t| !t.load(Relaxed).is_null()).count() <= 1;
-            t.row(Kind::Exit as u8, 0, 0, a1 & 255);
+            t.exits(a1 & 255);
             t.flush();
             if !last {
                 drop_task(vcpu);
@@ -353,7 +353,7 @@ extern "C" fn on_exit(_id: u64, _: *mut c_void) {
             // SAFETY: made in `new_task`; QEMU has stopped calling us for other threads.
             let t = unsafe { &mut *t };
             if let Ok(status) = u64::try_from(status) {
-                t.row(Kind::Exit as u8, 0, 0, status);
+                t.exits(status);
             }
             t.flush();
         }

@@ -1,10 +1,14 @@
 //! One thread's state, its frames, and the pipe that they go into.
 
+use crate::order::Entered;
 use homenode_trace::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
 use homenode_trace::wire::{self, FRAME_BYTES, HEAD_BYTES, Head, LONGEST_ROW_BYTES, WireRow};
 use homenode_trace::{Kind, Totals};
 use std::ffi::CString;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 /// A frame is sent at the latest after so many instructions, so that the
 /// writer's order of tasks stays near to what happened.
@@ -70,7 +74,7 @@ pub(crate) struct Process {
     pipe: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Instructions of all processes, in shared memory; null where no slice is bounded.
+    /// What all processes share ([`wire::SHARED_BYTES`]).
     shared: AtomicPtr<AtomicU64>,
     pub(crate) pid: AtomicU32,
     /// The last thread that started a thread.
@@ -98,10 +102,18 @@ impl Process {
         if p.open_pipe() < 0 {
             return None;
         }
-        if p.config.skip > 0 || p.config.until < u64::MAX {
-            p.map_shared()?;
-        }
+        p.map_shared()?;
         Some(p)
+    }
+
+    fn has_slice(&self) -> bool {
+        self.config.skip > 0 || self.config.until < u64::MAX
+    }
+    /// A word of what all processes share.
+    fn shared(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: mapped in `map_shared`, which `new` has called; never unmapped. Both words
+        // lie in it.
+        unsafe { &*self.shared.load(Relaxed).byte_add(at) }
     }
 
     fn map_shared(&self) -> Option<()> {
@@ -221,6 +233,8 @@ pub(crate) struct Task {
     told_full: bool,
     /// Number and arguments of the system call under way.
     pub(crate) call: (i64, [u64; 6]),
+    /// What of it decides when it returns.
+    pub(crate) entered: Entered,
     pub(crate) brk: u64,
 }
 
@@ -334,6 +348,7 @@ impl Task {
             published: 0,
             told_full: false,
             call: (-1, [0; 6]),
+            entered: Entered::default(),
             brk: 0,
         };
         t.check(0);
@@ -403,13 +418,11 @@ impl Task {
     /// Keeps the slice, and sends what has been waiting for long.
     fn check(&mut self, now: u64) {
         let p = self.process;
-        let shared = p.shared.load(Relaxed);
-        let step = if shared.is_null() {
+        let step = if !p.has_slice() {
             FLUSH_INSNS
         } else {
-            // SAFETY: mapped in `map_shared`, never unmapped.
-            let total =
-                unsafe { &*shared }.fetch_add(now - self.published, Relaxed) + now - self.published;
+            let new = now - self.published;
+            let total = p.shared(0).fetch_add(new, Relaxed) + new;
             self.published = now;
             let keep = total >= p.config.skip && total < p.config.until;
             if keep && !self.frames.keep {
@@ -443,8 +456,38 @@ impl Task {
     pub(crate) fn row(&mut self, kind: u8, page: u64, pages: u64, arg: u64) {
         self.row_at(kind, page, pages, arg, self.now());
     }
+    /// The task ends.
+    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
+    pub(crate) fn exits(&mut self, status: u64) {
+        let order = self.number();
+        self.row(Kind::Exit as u8, order, 0, status);
+    }
+    /// The next number of order of all tasks.
+    pub(crate) fn number(&self) -> u64 {
+        self.process.shared(wire::ORDER_AT).fetch_add(1, SeqCst) + 1
+    }
+    /// The number that the next one gets.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.process.shared(wire::ORDER_AT).load(SeqCst) + 1
+    }
+    /// A release or a wait.
+    pub(crate) fn point(&mut self, kind: Kind, of: u16, object: u64, arg: u64, order: u64) {
+        let row = WireRow {
+            kind: kind as u8,
+            reads: of,
+            page: order,
+            pages: object,
+            arg,
+            ..WireRow::default()
+        };
+        self.wire_row(row, self.now());
+    }
 
     fn row_at(&mut self, kind: u8, page: u64, pages: u64, arg: u64, now: u64) {
+        self.wire_row(WireRow { kind, page, pages, arg, ..WireRow::default() }, now);
+    }
+
+    fn wire_row(&mut self, row: WireRow, now: u64) {
         self.settle(now);
         let totals = self.core.totals;
         let mut rows = Rows { frames: &mut self.frames, process: self.process };
@@ -453,8 +496,7 @@ impl Task {
             self.frames.last = now;
         }
         let insns = self.frames.spend(self.process, now, &totals);
-        let row = WireRow { kind, insns, page, pages, arg, ..WireRow::default() };
-        self.frames.put(self.process, &row, &totals);
+        self.frames.put(self.process, &WireRow { insns, ..row }, &totals);
     }
 
     /// Tells the image's program.

@@ -165,8 +165,8 @@ impl Simulation {
         Ok(s)
     }
 
-    /// A recording on a machine: the first task on its first CPU, further ones on
-    /// whichever CPU has the fewest.
+    /// A recording on a machine: the first task on its first CPU of [`Charge::cpus`], further
+    /// ones on whichever of them has the fewest.
     ///
     /// # Errors
     /// [`SimError`], if a knob is refused or the memory cannot be modelled.
@@ -178,16 +178,18 @@ impl Simulation {
         charge: &Charge,
     ) -> Result<Self, SimError> {
         let mut s = Self::boot(machine, setup, recording.room())?;
+        s.allowed.clone_from(&charge.cpus);
+        let cpu = s.least_loaded_allowed();
         let process = s.add_program(name);
         let space = s.kernel.new_space();
         let player =
             Player::new(recording.clone(), 0, charge.as_per_insn, charge.overlap, charge.rounds);
-        let id = s.new_task(TaskKind::Thread, process, space, 0, Box::new(player));
+        let id = s.new_task(TaskKind::Thread, process, space, cpu, Box::new(player));
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;
         s.kernel.numa_born(id, None, 1, 0);
         s.replayed.insert(0, id);
-        s.enqueue(id, 0);
+        s.enqueue(id, cpu);
         Ok(s)
     }
 

@@ -19,7 +19,9 @@
 //! and a round is over when the last of them has ended: a recording does not say that a
 //! task waited for its threads, and without this the next round would start more of them
 //! beside those of the rounds before. Between tasks, forks, thread starts and waits for a
-//! child's end are kept; other waiting is not in a recording.
+//! child's end are kept, and what a recording's points say ([`Op::Point`]): a task that comes
+//! to one goes on when what it waited for has happened in this round too, be it before
+//! (specs/waits.md#replay).
 
 use crate::cpus::parts;
 use crate::hot::{KINDS, OP_WRITE, is_event};
@@ -31,10 +33,11 @@ use crate::page::{Word, YOUNG};
 use crate::program::{Ahead, Program};
 use crate::simulation::Simulation;
 use crate::space::Kind;
-use crate::tasks::{Home, Run, Task, Why};
+use crate::tasks::{On, Run, Task, Why};
+use crate::watch::By;
 use homenode_core::scenario::Mempolicy;
-use homenode_core::units::HUGE_PAGES;
-use std::collections::BTreeSet;
+use homenode_core::units::{CpuId, HUGE_PAGES, Picos};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Something that a recorded task did. Pages are virtual page numbers.
@@ -117,6 +120,32 @@ pub enum Op {
         /// Its number; `None`: one that the recording does not have.
         child: Option<u32>,
     },
+    /// A point of the recording's order.
+    Point {
+        /// Its number, a place in what [`Recording::order`] was given.
+        number: u32,
+    },
+}
+
+impl Op {
+    /// The number of a point.
+    fn point(self) -> Option<u32> {
+        if let Self::Point { number } = self { Some(number) } else { None }
+    }
+}
+
+/// What a point of a recording's order waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// That point.
+    Point(u32),
+    /// So much time.
+    Time(Picos),
+    /// That point, but for so long at most.
+    Until(u32, Picos),
 }
 
 /// One row: 16 bytes. Accesses hold their page, the rest a place in `others`.
@@ -146,10 +175,32 @@ struct Track {
     begin: usize,
 }
 
+impl Track {
+    /// What some of its rows are, but for accesses.
+    fn ops(
+        &self,
+        rows: impl std::slice::SliceIndex<[Row], Output = [Row]>,
+    ) -> impl Iterator<Item = Op> {
+        let others = self.rows[rows].iter().filter(|r| r.what & 2 != 0);
+        others.map(|r| self.others[r.number() as usize])
+    }
+}
+
+/// Points of this round that have been passed, and who waits for one.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    done: BTreeSet<u32>,
+    waiting: BTreeMap<u32, Vec<usize>>,
+}
+
 /// A recording in memory, 16 bytes a row.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     tracks: Vec<Track>,
+    /// By number of a point: what it waits for, and whether another waits for it.
+    points: Vec<(After, bool)>,
+    /// Points that are passed once, in the first round only.
+    once: Vec<u32>,
     insns: u64,
     misses: u64,
     accesses: u64,
@@ -203,6 +254,46 @@ impl Recording {
             }
         }
     }
+    /// Says what the points wait for, when all rows are in. Those that are not in it wait for
+    /// nothing.
+    pub fn order(&mut self, after: Vec<After>) {
+        self.points = after.iter().map(|&a| (a, false)).collect();
+        for a in after {
+            if let After::Point(p) | After::Until(p, _) = a {
+                if let Some(p) = self.points.get_mut(p as usize) {
+                    p.1 = true;
+                }
+            }
+        }
+        // What a later round does not come to: the first task begins behind it.
+        let begin = |t: usize| if t == 0 { self.tracks[0].begin } else { 0 };
+        let mut again = vec![false; self.tracks.len()];
+        let mut next = vec![0];
+        while let Some(t) = next.pop() {
+            if std::mem::replace(&mut again[t], true) {
+                continue;
+            }
+            for op in self.tracks[t].ops(begin(t)..) {
+                if let Op::Fork { child } | Op::Thread { child } = op {
+                    next.extend(Some(child as usize).filter(|&c| c < again.len()));
+                }
+            }
+        }
+        let once = |(t, track): (usize, &Track)| {
+            let end = if again[t] { begin(t) } else { track.rows.len() };
+            track.ops(..end).filter_map(Op::point).collect::<Vec<u32>>()
+        };
+        self.once = self.tracks.iter().enumerate().flat_map(once).collect();
+    }
+    /// The task that a point is of.
+    pub fn task_of(&self, number: u32) -> Option<u32> {
+        let has = |track: &Track| track.others.contains(&Op::Point { number });
+        self.tracks.iter().position(has).map(|task| task as u32)
+    }
+    /// What a point waits for, and whether another waits for it.
+    fn point(&self, number: u32) -> (After, bool) {
+        self.points.get(number as usize).copied().unwrap_or_default()
+    }
     /// Instructions of all tasks.
     pub fn insns(&self) -> u64 {
         self.insns
@@ -239,6 +330,15 @@ impl Recording {
     }
 }
 
+/// What a task waits for that never comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// A point of the recording's order.
+    Point(u32),
+    /// The end of a task of the recording.
+    End(u32),
+}
+
 /// How long a replay goes on. It ends at the end of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
@@ -260,6 +360,8 @@ pub struct Charge {
     /// How misses overlap; `None`: as many as the machine's `memory_parallelism`,
     /// whatever lies between them.
     pub overlap: Option<Overlap>,
+    /// The CPUs that its tasks run on, as by `taskset`; empty: all.
+    pub cpus: Vec<CpuId>,
 }
 
 /// Lines by kind, the grains that they lie in, and those that are written in part.
@@ -290,6 +392,8 @@ pub(crate) struct Player {
     overlap: Option<Overlap>,
     rounds: Rounds,
     pub(crate) done: u64,
+    /// When it goes on although what it waits for has not come.
+    gives_up: Option<u64>,
     /// The first task that this round may have started: tasks are numbered as they begin.
     round_from: usize,
     /// Page → place: direct-mapped, valid for one state of the mappings.
@@ -321,6 +425,7 @@ impl Player {
             overlap,
             rounds,
             done: 0,
+            gives_up: None,
             round_from: 0,
             cache,
         }
@@ -328,6 +433,11 @@ impl Player {
 }
 
 impl Simulation {
+    /// The CPU with the fewest tasks, of those that a recording's may run on.
+    pub(crate) fn least_loaded_allowed(&self) -> usize {
+        let allowed = |number| self.allowed.is_empty() || self.allowed.contains(&number);
+        self.cpus.least_loaded(|c| allowed(c.number)).unwrap_or(0)
+    }
     /// Rounds that are over, and when the last ended.
     pub fn rounds(&self) -> (u64, u64) {
         (self.round_ends.len() as u64, self.round_ends.last().copied().unwrap_or(0))
@@ -335,6 +445,27 @@ impl Simulation {
     /// When each round ended, in picoseconds.
     pub fn round_ends(&self) -> &[u64] {
         &self.round_ends
+    }
+    /// Whether a recording's tasks wait for one another for ever: then who waits for what, by
+    /// rising task.
+    pub fn stuck(&self) -> Vec<(u32, Stuck)> {
+        let mut all = Vec::new();
+        for (&task, &id) in &self.replayed {
+            let of = |other: usize| self.replayed.iter().find(|r| *r.1 == other).map(|r| *r.0);
+            let t = &self.tasks[id];
+            match t.run {
+                Run::Ended => {}
+                Run::Blocked(On::Point(p)) if !t.timer_wakes => all.push((task, Stuck::Point(p))),
+                Run::Blocked(On::Task(other)) => {
+                    all.extend(of(other).map(|other| (task, Stuck::End(other))));
+                }
+                Run::Runnable
+                | Run::Blocked(On::Point(_) | On::Sleep | On::Children | On::Barrier) => {
+                    return Vec::new();
+                }
+            }
+        }
+        all
     }
 }
 
@@ -375,6 +506,11 @@ impl Player {
     fn computing(&self, row: &Row) -> u64 {
         (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64
     }
+    /// Whether nobody waits at a row, nor for it.
+    fn is_idle(&self, track: &Track, row: &Row) -> bool {
+        let number = track.others[row.number() as usize].point();
+        number.is_some_and(|n| self.recording.point(n) == (After::Nothing, false))
+    }
     /// Charges rows until `until`, and stops before one that others could notice.
     fn rows(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
         let recording = self.recording.clone();
@@ -396,6 +532,11 @@ impl Player {
             }
             self.work = 0;
             clock += compute;
+            if row.what & 2 != 0 && self.is_idle(track, row) {
+                self.at += 1;
+                self.work = NOT_BEGUN;
+                continue;
+            }
             let write = row.what & 1 != 0;
             let page = if sampled || row.what & 2 != 0 {
                 None
@@ -555,10 +696,11 @@ impl Player {
                 };
                 if let Some(born) = born {
                     sim.replayed.insert(child, born);
-                    let cpu = sim.place(sim.tasks[born].cpu, Home::Any);
+                    let cpu = sim.least_loaded_allowed();
                     sim.enqueue(born, cpu);
                 }
             }
+            Op::Point { number } => return self.pass(sim, id, number),
             Op::Wait { child } => {
                 let running = child
                     .and_then(|c| sim.replayed.get(&c).copied())
@@ -573,6 +715,40 @@ impl Player {
         sim.charge(id, ctx.clock - began, Why::System);
     }
 
+    /// Passes a point, or waits in front of it.
+    fn pass(&mut self, sim: &mut Simulation, id: usize, number: u32) {
+        let (after, awaited) = self.recording.point(number);
+        match after {
+            After::Point(p) if !sim.passed.done.contains(&p) => {
+                // It comes here again when that one has been passed.
+                (self.at, self.work) = (self.at - 1, 0);
+                sim.passed.waiting.entry(p).or_default().push(id);
+                return sim.block(id, On::Point(p));
+            }
+            After::Until(p, time) if !sim.passed.done.contains(&p) => {
+                let clock = sim.tasks[id].clock;
+                let end = *self.gives_up.get_or_insert(clock + time.0);
+                if clock < end {
+                    (self.at, self.work) = (self.at - 1, 0);
+                    sim.passed.waiting.entry(p).or_default().push(id);
+                    sim.block(id, On::Point(p));
+                    return sim.wake_at(id, end, By::Timer);
+                }
+            }
+            After::Time(time) => sim.sleep_until(id, sim.tasks[id].clock + time.0),
+            After::Point(_) | After::Until(..) | After::Nothing => {}
+        }
+        self.gives_up = None;
+        if awaited && sim.passed.done.insert(number) {
+            for other in sim.passed.waiting.remove(&number).unwrap_or_default() {
+                // Some have given up since.
+                if sim.tasks[other].run == Run::Blocked(On::Point(number)) {
+                    sim.wake(other, By::Task(id));
+                }
+            }
+        }
+    }
+
     /// The track is at its end: again when the whole round is, or over.
     fn track_done(&mut self, sim: &mut Simulation, id: usize) {
         if self.track != 0 {
@@ -584,6 +760,8 @@ impl Player {
             return sim.wait_for(id, other);
         }
         self.round_from = sim.tasks.len();
+        sim.passed =
+            Passed { done: self.recording.once.iter().copied().collect(), ..Passed::default() };
         self.done += 1;
         let clock = sim.tasks[id].clock;
         sim.round_ends.push(clock);

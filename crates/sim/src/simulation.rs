@@ -23,6 +23,7 @@ use crate::latency::Latencies;
 use crate::load::WINDOW;
 use crate::memory::MemoryError;
 use crate::program::{KsmdState, Kswapd, Program};
+use crate::replay::Passed;
 use crate::ring::Pmu;
 use crate::tasks::{Kind, Tasks};
 use crate::timeline::{Event, Timeline};
@@ -31,6 +32,7 @@ use homenode_core::costs::Cost;
 use homenode_core::knobs::{KnobError, WriteAs};
 use homenode_core::scenario::{Action, Order, Process};
 use homenode_core::topology::Machine;
+use homenode_core::units::CpuId;
 use std::collections::BTreeMap;
 
 pub(crate) use accounting::Tally;
@@ -73,6 +75,10 @@ pub struct Simulation {
     accesses: u64,
     /// Task of a recording → the task that replays it, the latest.
     pub(crate) replayed: BTreeMap<u32, usize>,
+    /// How far the order of a recording has come in this round.
+    pub(crate) passed: Passed,
+    /// CPUs that its tasks may run on; none: all.
+    pub(crate) allowed: Vec<CpuId>,
     /// When each round of a replay ended.
     pub(crate) round_ends: Vec<u64>,
     /// Reads and writes of the kernel's files, in the scenario's order.
@@ -143,6 +149,8 @@ impl Simulation {
             memory_error: None,
             accesses: 0,
             replayed: BTreeMap::new(),
+            passed: Passed::default(),
+            allowed: Vec::new(),
             round_ends: Vec::new(),
             planned: Vec::new(),
             allocations: Vec::new(),

@@ -86,6 +86,8 @@ pub(crate) enum On {
     Children,
     /// The end of one task.
     Task(usize),
+    /// A point of a recording's order.
+    Point(u32),
     /// The other threads coming to the same step.
     Barrier,
 }
@@ -145,9 +147,9 @@ impl Task {
     pub(crate) fn waits_for(&self) -> Option<usize> {
         match self.run {
             Run::Blocked(On::Task(other)) => Some(other),
-            Run::Runnable | Run::Blocked(On::Sleep | On::Children | On::Barrier) | Run::Ended => {
-                None
-            }
+            Run::Runnable
+            | Run::Blocked(On::Sleep | On::Children | On::Barrier | On::Point(_))
+            | Run::Ended => None,
         }
     }
     /// Whether it has not ended: one that dies at the end of a long act lives until then.

@@ -751,6 +751,7 @@ fn every_recording_keeps_what_must_hold() {
             rounds: Rounds::Count(d.between(1, 6)),
             policy: draw_policy(&mut d, &machine),
             overlap: d.of(&[None, Some(Overlap::of(&machine)), Some(Overlap::chain())]),
+            cpus: Vec::new(),
         };
         let once = || {
             let mut sim = Simulation::replay(&machine, &setup, &recording, "r", &charge)

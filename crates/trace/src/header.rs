@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The format that this version writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format that this version writes; it reads that of version 1 too.
+pub const FORMAT_VERSION: u32 = 2;
+/// The first version whose recordings say who waited for whom.
+pub const FIRST_WITH_WAITS: u32 = 2;
 
 /// One cache of the model that a recording went through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +30,7 @@ pub struct Native {
     pub user_ns: u64,
     /// CPU time in the kernel, likewise.
     pub sys_ns: u64,
-    /// Time on the clock, in nanoseconds.
+    /// Time on the clock of the shortest run, in nanoseconds.
     pub wall_ns: u64,
     /// Largest resident set of any of its processes, in bytes.
     pub max_rss_bytes: u64,

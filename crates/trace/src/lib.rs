@@ -29,6 +29,9 @@
 //!   faults. Within each epoch ([`Header::epoch_insns`]) every page that a task
 //!   touches has an `access` row, and a page that it writes one with bit 1,
 //!   also where no miss reached memory (`reads` and `writes` are 0 then).
+//! * From version 2 on, `release` and `block` rows say what tasks did for others to go on and
+//!   what they waited for; [`waits`] finds who ended which wait. A wait that did not return
+//!   has no row.
 //! * Pages outside of known mappings (the program's image, its stack) count as
 //!   mapped at their first access.
 #![forbid(unsafe_code)]
@@ -43,10 +46,14 @@ mod write;
 pub mod model;
 pub mod observation;
 pub mod program;
+pub mod waits;
 pub mod wire;
 
 pub use error::TraceError;
-pub use header::{CacheModel, Ended, FORMAT_VERSION, Header, Native, Slice, Task, Threads, Totals};
+pub use header::{
+    CacheModel, Ended, FIRST_WITH_WAITS, FORMAT_VERSION, Header, Native, Slice, Task, Threads,
+    Totals,
+};
 pub use read::{Batches, Reader};
 pub use write::Writer;
 
@@ -88,13 +95,20 @@ homenode_core::named! {
         Fork = 6 => "fork",
         /// The task starts a thread; `arg` is the child, in the same address space.
         Thread = 7 => "thread",
-        /// The task runs another program: its address space is empty now.
+        /// The task runs another program: its address space is empty now. `page`: as for an exit.
         Exec = 8 => "exec",
-        /// The task ends. `arg`: exit status 0 to 255, or 256 + the signal's number.
+        /// The task ends. `arg`: exit status 0 to 255, or 256 + the signal's number. `page`: its
+        /// number of order, 0 where the recorder did not see it.
         Exit = 9 => "exit",
         /// The task has waited for the task `arg`, which has ended (`u64::MAX`: one that
         /// the recording does not have).
         Wait = 10 => "wait",
+        /// The task did something that lets others go on, or tells of who will. `page`: its
+        /// number of order; `pages`: the object; `reads`: a [`waits::Release`]; `arg`: by that.
+        Release = 11 => "release",
+        /// The task asked for something that it may have waited for, and has it. `page`: its
+        /// number of order; `pages`: the object; `reads`: a [`waits::Block`]; `arg`: by that.
+        Block = 12 => "block",
     }
 }
 
@@ -118,9 +132,9 @@ pub struct Row {
     pub page: u64,
     /// Length in pages of what `page` begins; 1 for an access, 0 where no page is meant.
     pub pages: u64,
-    /// Lines that loads fetched from memory.
+    /// Of an access: lines that loads fetched from memory. Of a release or a wait: which it is.
     pub reads: u32,
-    /// Lines that stores fetched from memory.
+    /// Of an access: lines that stores fetched from memory.
     pub writes: u32,
     /// By kind; see [`Kind`].
     pub arg: u64,

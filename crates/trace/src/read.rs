@@ -94,7 +94,7 @@ impl Reader {
         let any: serde_json::Value =
             serde_json::from_str(json).map_err(|e| foreign(e.to_string()))?;
         let found = any.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        if found != u64::from(FORMAT_VERSION) {
+        if !(1..=u64::from(FORMAT_VERSION)).contains(&found) {
             let found = u32::try_from(found).unwrap_or(u32::MAX);
             return Err(TraceError::Version { path, found, known: FORMAT_VERSION });
         }

@@ -56,8 +56,11 @@ pub const PAGE_LIMIT: u64 = 1 << 52;
 pub const PIPE_NAME: &str = "frames";
 /// See [`PIPE_NAME`].
 pub const SHARED_NAME: &str = "shared";
-/// Length of the shared file: one u64, the instructions of all tasks so far.
+/// Length of the shared file: at its beginning a u64, the instructions of all tasks so far,
+/// and at [`ORDER_AT`] another, the numbers of order given out so far.
 pub const SHARED_BYTES: usize = 4096;
+/// See [`SHARED_BYTES`]: on a cache line of its own.
+pub const ORDER_AT: usize = 128;
 
 /// Instructions of a task in which every page that it touches has a row.
 pub const EPOCH_INSNS: u64 = 1 << 24;

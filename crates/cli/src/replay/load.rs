@@ -2,9 +2,13 @@
 
 use crate::failure::Lacks;
 use crate::record;
-use anyhow::{Context, Result, bail};
-use homenode_sim::replay::{Op, Recording};
-use homenode_trace::{ARG_STREAM, ARG_WRITE, Batch, Ended, Header, Kind, Reader, Row, Threads};
+use anyhow::{Context, Result, anyhow, bail};
+use homenode_core::units::{Picos, count};
+use homenode_sim::replay::{After, Op, Recording};
+use homenode_trace::waits::{self, Found, Points};
+use homenode_trace::{
+    ARG_STREAM, ARG_WRITE, Batch, Ended, FIRST_WITH_WAITS, Header, Kind, Reader, Row, Threads,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +27,8 @@ const STRETCHES: usize = 96;
 pub(crate) struct Loaded {
     pub(crate) header: Header,
     pub(crate) recording: Arc<Recording>,
+    /// How the waits of its tasks ended.
+    pub(crate) waits: Found,
     /// Ranges of virtual pages, by rising address, of equally many touched pages.
     pub(crate) ranges: Vec<(u64, u64)>,
     /// Lines that each range had fetched from memory in one round.
@@ -32,7 +38,25 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Why its figures come out wrong, where they do.
     pub(crate) fn wrong(&self) -> Option<String> {
-        self.header.threads().map(|t| wrong(&t))
+        without_waits(&self.header).map(|t| wrong(&t))
+    }
+    /// How its tasks waited, if they did.
+    pub(crate) fn waited(&self) -> Option<String> {
+        let Found { waits, by_tasks, unknown, outside: (n, ns) } = self.waits;
+        let mut text = count(waits, "wait", "waits") + " in a round";
+        if by_tasks > 0 {
+            text += &format!(", {by_tasks} of them until another task came so far");
+        }
+        if n > 0 {
+            let took = ns as f64 / 1e9;
+            text += &format!(
+                ", {n} for what is outside, as long as when it was recorded ({took:.3} s)"
+            );
+        }
+        if unknown > 0 {
+            text += &format!(", {unknown} that nobody is known to have ended, which last no time");
+        }
+        (waits > 0).then_some(text)
     }
     /// Command and slice, for captions.
     pub(crate) fn workload(&self) -> String {
@@ -66,6 +90,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
     let reader = Reader::open(path)?;
     let header = reader.header().clone();
     let mut recording = Recording::new(header.tasks.len());
+    let mut points = Points::new(&header);
     let mut pages: HashMap<u64, u64> = HashMap::new();
     let mut batch = Batch::default();
     let mut batches = reader.batches();
@@ -75,7 +100,15 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
             if row.kind == Kind::Access {
                 *pages.entry(row.page).or_default() += u64::from(row.reads) + u64::from(row.writes);
             }
-            recording.push(row.task, row.insns, op(row));
+            let point = points.row(row);
+            let point = point.map_err(|what| anyhow!("{}: damaged: {what}", path.display()))?;
+            let mut insns = row.insns;
+            if let Some(number) = point {
+                recording.push(row.task, std::mem::take(&mut insns), Op::Point { number });
+            }
+            if let Some(op) = op(row) {
+                recording.push(row.task, insns, op);
+            }
         }
         rows += batch.len() as u64;
         each(rows, reader.rows());
@@ -86,6 +119,15 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
     if recording.insns() == 0 {
         bail!("{}: the recording has no instruction", path.display());
     }
+    let (after, waits) = points.resolve();
+    let picos = |ns: u64| Picos(ns.saturating_mul(1000));
+    let after = after.into_iter().map(|after| match after {
+        waits::After::Nothing => After::Nothing,
+        waits::After::Point(p) => After::Point(p),
+        waits::After::Time(ns) => After::Time(picos(ns)),
+        waits::After::Until(p, ns) => After::Until(p, picos(ns)),
+    });
+    recording.order(after.collect());
     let mut pages: Vec<(u64, u64)> = pages.into_iter().collect();
     pages.sort_unstable();
     let n = pages.len().min(STRETCHES);
@@ -96,15 +138,15 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
             Some(((first, last + 1), part.iter().map(|p| p.1).sum::<u64>()))
         })
         .unzip();
-    Ok(Loaded { header, recording: Arc::new(recording), ranges, heat })
+    Ok(Loaded { header, recording: Arc::new(recording), waits, ranges, heat })
 }
 
-/// A row as what the simulator replays.
-pub(crate) fn op(row: &Row) -> Op {
+/// A row as what the simulator replays; `None`: it is a point of the order and no more.
+pub(crate) fn op(row: &Row) -> Option<Op> {
     let prot = |p: u64| [p & PROT_READ != 0, p & PROT_WRITE != 0, p & PROT_EXEC != 0];
     let (page, pages) = (row.page, row.pages);
     let child = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    match row.kind {
+    Some(match row.kind {
         Kind::Access => Op::Access {
             page,
             reads: row.reads,
@@ -126,47 +168,45 @@ pub(crate) fn op(row: &Row) -> Op {
         Kind::Exec => Op::Exec,
         Kind::Exit => Op::Exit,
         Kind::Wait => Op::Wait { child: u32::try_from(row.arg).ok() },
-    }
+        Kind::Release | Kind::Block => return None,
+    })
+}
+
+/// The threads of a recording that does not say when they wait for one another.
+fn without_waits(header: &Header) -> Option<Threads> {
+    header.threads().filter(|_| header.version < FIRST_WITH_WAITS)
 }
 
 /// Opens a recording for its header, so that a bad file is told at once, and one whose
 /// figures would be wrong.
 ///
 /// # Errors
-/// What the reader says; [`Lacks`] where threads ran and nobody wants them `anyway`.
-pub(crate) fn check(path: &Path, anyway: bool) -> Result<()> {
+/// What the reader says; [`Lacks`] where threads ran, their waits are not known, and nobody
+/// wants them by `force`.
+pub(crate) fn check(path: &Path, force: bool) -> Result<()> {
     let reader = Reader::open(path).with_context(|| format!("can't replay {}", path.display()))?;
-    let Some(threads) = reader.header().threads() else { return Ok(()) };
-    if !anyway {
+    let Some(threads) = without_waits(reader.header()) else { return Ok(()) };
+    if !force {
         bail!(Lacks(format!(
-            "can't replay {}: {}, so that all times would be wrong. {}, or see the wrong figures \
-             with --threads-anyway",
+            "can't replay {}: {}, so that all times would be wrong. Record the program anew, or \
+             see the wrong figures with --force",
             path.display(),
-            ran(&threads),
-            REMEDY
+            ran(&threads)
         )));
     }
     eprintln!("homenode: {}: WRONG: {}", path.display(), wrong(&threads));
     Ok(())
 }
 
-/// What can be done about threads.
-const REMEDY: &str = "Record the program with one thread (an option such as -T1, -j1 or \
-                      --parallel=1, or OMP_NUM_THREADS=1 in its environment)";
-
 /// What a recording has of threads, and what it lacks.
 fn ran(t: &Threads) -> String {
     format!(
-        "{} ran {} threads, and when threads wait for one another is not recorded",
+        "{} ran {} threads, and the recording is of a version that does not say when threads \
+         wait for one another",
         t.program, t.threads
     )
 }
 
 fn wrong(t: &Threads) -> String {
     format!("{}: they are replayed as if they never did, and all times are wrong", ran(t))
-}
-
-/// What is said when such a recording has been made.
-pub(crate) fn note(t: &Threads) -> String {
-    format!("{}: homenode replay will refuse this recording. {REMEDY}", ran(t))
 }

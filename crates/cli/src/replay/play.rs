@@ -10,7 +10,7 @@ use homenode_core::costs::Cost;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 use homenode_core::units::{Pages, count};
-use homenode_sim::replay::{Charge, Rounds};
+use homenode_sim::replay::{Charge, Rounds, Stuck};
 use homenode_sim::{Overlap, Setup, Simulation, Stretch};
 
 /// What a run left.
@@ -35,8 +35,8 @@ impl Played {
 
 /// How often a run is looked at where nobody knows how long a round is.
 const LOOK: u64 = 10_000_000_000;
-/// Virtual time without any progress after which tasks are taken to wait for ever.
-const HANG: u64 = 120_000_000_000_000;
+/// How many tasks that wait for ever are named.
+const NAMED: usize = 8;
 
 /// Runs a recording.
 ///
@@ -63,7 +63,6 @@ pub(crate) fn play(
     let look = if look == 0 { LOOK } else { look };
     let (mut peak, mut round) = (0, 0);
     let (mut first, mut last, mut most) = (Vec::new(), Vec::new(), 0);
-    let mut moved = (0, 0);
     loop {
         runner.run_until(runner.sim().now() + look)?;
         let sim = runner.sim();
@@ -87,13 +86,25 @@ pub(crate) fn play(
         if sim.idle() {
             break;
         }
-        let ran: u64 = sim.processes().iter().map(|p| p.ran_ps).sum();
-        if ran > moved.0 {
-            moved = (ran, sim.now());
-        } else if sim.now() > moved.1 + HANG {
+        let stuck = sim.stuck();
+        if !stuck.is_empty() {
+            let each = stuck.iter().take(NAMED).map(|&(task, on)| {
+                let on = match on {
+                    Stuck::End(other) => format!("the end of task {other}"),
+                    Stuck::Point(p) => match loaded.recording.task_of(p) {
+                        Some(other) => format!("what task {other} does at point {p}"),
+                        None => format!("point {p}, which nobody comes to"),
+                    },
+                };
+                format!("task {task} for {on}")
+            });
+            let each: Vec<String> = each.collect();
             bail!(
-                "the replay stands still after {}: its tasks wait for one another",
-                count(rounds, "round", "rounds")
+                "the replay stands still after {}: its tasks wait for one another, {}{}. So they \
+                 can't have run: the recording is damaged",
+                count(rounds, "round", "rounds"),
+                each.join(", "),
+                if stuck.len() > NAMED { ", and others" } else { "" }
             );
         }
     }
@@ -140,7 +151,33 @@ pub(crate) struct Calibration {
     pub(crate) peak: Pages,
     pub(crate) notes: Vec<String>,
     pub(crate) warnings: Vec<String>,
+    /// That the order of its tasks can't be right.
+    pub(crate) far: Option<String>,
 }
+
+/// By how much of the program's time on the clock the first round on the unmodified machine
+/// may differ from it before a warning says so, and before several tasks are not believed.
+const NEAR: f64 = 0.10;
+const FAR: f64 = 0.50;
+
+/// The program's time on the clock against a round on the unmodified machine, and by how much
+/// of it that is more. `None` for a part of a program, and where nobody measured.
+fn on_the_clock(loaded: &Loaded, round: u64) -> Option<(f64, String)> {
+    let native = loaded.header.native.as_ref()?.wall_ns as f64 * 1000.0;
+    loaded.share().filter(|share| *share >= WHOLE && native > 0.0)?;
+    let more = round as f64 / native - 1.0;
+    let text = format!(
+        "the program took {:.3} s on the clock, and the first round on the unmodified machine \
+         takes {:.3} s: {:+.1} %",
+        native / 1e12,
+        round as f64 / 1e12,
+        more * 100.0
+    );
+    Some((more.abs(), text))
+}
+
+/// The share of a program's instructions from which on a recording has the whole of it.
+const WHOLE: f64 = 0.9995;
 
 /// Runs one round on the unmodified machine with free instructions, to see what is left
 /// of the native time for them; then with them, until the native time comes out.
@@ -157,6 +194,7 @@ pub(crate) fn calibrate(
             rounds: Rounds::Count(rounds),
             policy: Mempolicy::Default,
             overlap: overlap(machine),
+            cpus: Vec::new(),
         };
         play(machine, setup, loaded, &charge, shelves, &unmodified, 0, &|_, _| {})
     };
@@ -175,7 +213,7 @@ pub(crate) fn calibrate(
                     seconds(due)
                 ));
             }
-            if share < 0.9995 {
+            if share < WHOLE {
                 notes.push(format!(
                     "the slice has {:.1} % of the program's instructions and is taken to have as much of its native time of {}",
                     share * 100.0,
@@ -233,11 +271,23 @@ pub(crate) fn calibrate(
         seconds(first as f64),
         seconds(second as f64)
     ));
+    notes.extend(loaded.waited());
+    let mut far = None;
+    match on_the_clock(loaded, first) {
+        Some((more, text)) if more > NEAR => {
+            let several = loaded.header.tasks.len() > 1;
+            far = (several && more > FAR).then(|| format!("can't replay it as it ran: {text}"));
+            warnings.push(text);
+        }
+        Some((_, text)) => notes.push(text),
+        None => {}
+    }
     Ok(Calibration {
         as_per_insn,
         round: second.max(1),
         peak: whole.peak.max(bare.peak),
         notes,
         warnings,
+        far,
     })
 }

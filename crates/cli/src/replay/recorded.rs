@@ -4,15 +4,17 @@ use super::load::Loaded;
 use super::play::{self, Calibration, Played};
 use super::target::{self, Dram, Target};
 use crate::contender::Contender;
+use crate::failure::NotSo;
 use crate::figures::{self, Choice};
 use crate::knobs::Setting;
 use crate::nodes::{self, Shelf};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use homenode_config::{AddNode, Size};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
+use homenode_core::units::CpuId;
 use homenode_report::{Caption, Report};
 use homenode_sim::Setup;
 use homenode_sim::replay::{Charge, Rounds};
@@ -23,6 +25,8 @@ pub(crate) struct Recorded {
     pub(crate) calibrated: Calibration,
     pub(crate) target: Target,
     pub(crate) version: KernelVersion,
+    /// The CPUs that the program may use; none: all.
+    pub(crate) cpus: Vec<CpuId>,
     shelves: Vec<Shelf>,
 }
 
@@ -30,16 +34,21 @@ impl Recorded {
     /// Calibrates a recording on a machine; then that machine is changed as asked.
     ///
     /// * `set` – knobs, by which the kernel keeps memory free.
+    /// * `force` – also where the unmodified machine takes another time than the program did.
     pub(crate) fn new(
         loaded: Loaded,
         this: &Machine,
         dram: Option<Dram>,
         add: Option<AddNode>,
         set: &[Setting],
+        force: bool,
     ) -> Result<Self> {
         let setup = setup(&[("numa_balancing".into(), "0".into())]);
         let version = setup.version;
         let calibrated = play::calibrate(this, &setup, &loaded, &nodes::shelves(this, version))?;
+        if let Some(far) = calibrated.far.as_ref().filter(|_| !force) {
+            bail!(NotSo(format!("{far}. See the figures all the same with --force")));
+        }
         let half = add.is_some_and(|a| a.size == Size::Half);
         let dram = dram.unwrap_or(if half { Dram::Half } else { Dram::All });
         let mut knobs = Knobs::new(version);
@@ -48,12 +57,13 @@ impl Recorded {
         }
         let target = target::build(this, calibrated.peak, dram, add, &knobs, setup.model.margin)?;
         let shelves = nodes::shelves(&target.machine, version);
-        Ok(Self { loaded, calibrated, target, version, shelves })
+        Ok(Self { loaded, calibrated, target, version, cpus: Vec::new(), shelves })
     }
     /// What the program is charged, for so much virtual time or so many rounds.
     pub(crate) fn charge(&self, rounds: Rounds, policy: Mempolicy) -> Charge {
         let overlap = play::overlap(&self.target.machine);
-        Charge { as_per_insn: self.calibrated.as_per_insn, rounds, policy, overlap }
+        let cpus = self.cpus.clone();
+        Charge { as_per_insn: self.calibrated.as_per_insn, rounds, policy, overlap, cpus }
     }
     /// Its program's name.
     pub(crate) fn name(&self) -> &str {
@@ -80,6 +90,21 @@ impl Recorded {
         let (machine, loaded) = (&self.target.machine, &self.loaded);
         play::play(machine, &setup, loaded, &charge, &self.shelves, column, look, told)
             .map_err(|e| e.context(format!("column {}", column.name)))
+    }
+
+    /// Restricts the program to some CPUs of its machine.
+    ///
+    /// # Errors
+    /// One that the machine does not have.
+    pub(crate) fn restrict(&mut self, cpus: &[CpuId]) -> Result<()> {
+        let machine = &self.target.machine;
+        if let Some(c) = cpus.iter().find(|c| machine.cpus.iter().all(|own| own.id != **c)) {
+            let own: Vec<u32> = machine.cpus.iter().map(|c| c.id.0).collect();
+            let own = homenode_config::write_list(&own);
+            bail!("--cpus: \"{}\" has no CPU {c}; it has {own}", machine.name);
+        }
+        self.cpus = cpus.to_vec();
+        Ok(())
     }
 
     /// The table of all columns and what is said of it, without a picture.

@@ -232,6 +232,7 @@ fn round(
         rounds: Rounds::Count(2),
         policy: Default::default(),
         overlap: Some(overlap),
+        cpus: Vec::new(),
     };
     let mut sim = Simulation::replay(machine, &setup, &Arc::new(recording), "truth", &charge)?;
     sim.run();

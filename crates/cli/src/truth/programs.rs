@@ -106,8 +106,8 @@ fn phase(machine: &Machine, program: Program, size: u64, seed: u64, file: &Path)
     while batches.next_into(&mut batch)? {
         for row in batch.iter().filter(|r| r.task == task) {
             // The thread's own mappings, its stack, are not what is measured.
-            let what = if row.kind == Kind::Access { op(row) } else { Op::Wait { child: None } };
-            recording.push(0, row.insns, what);
+            let access = op(row).filter(|_| row.kind == Kind::Access);
+            recording.push(0, row.insns, access.unwrap_or(Op::Wait { child: None }));
         }
     }
     Ok(Phase { recording, totals })

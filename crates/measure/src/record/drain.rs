@@ -1,6 +1,7 @@
 //! From frames to rows: who is who, and in which order.
 
 use super::RecordError;
+use homenode_trace::waits::{Block, Release};
 use homenode_trace::wire::{self, Head, WireRow};
 use homenode_trace::{Kind, Row, Task, Writer};
 use std::collections::BTreeMap;
@@ -178,6 +179,15 @@ impl Drain {
                 self.end(id);
                 Ok(())
             }
+            // What stands in a row for a thread's number is a task.
+            Kind::Release if w.reads == Release::ClearTid as u16 => {
+                let thread = self.task_by(w.arg as u32);
+                thread.map_or(Ok(()), |thread| self.push(id, kind, w, u64::from(thread)))
+            }
+            Kind::Block if w.reads == Block::Child as u16 => {
+                let child = self.task_by(w.arg as u32);
+                child.map_or(Ok(()), |child| self.push(id, kind, w, u64::from(child)))
+            }
             Kind::Wait => {
                 let Some(&child) = self.by_pid.get(&(w.arg as u32)) else {
                     return self.push(id, kind, w, u64::MAX);
@@ -190,8 +200,20 @@ impl Drain {
                 self.finish_process(child, (w.pages == 1).then_some(status))?;
                 self.push(id, kind, w, u64::from(child))
             }
-            _ => self.push(id, kind, w, w.arg),
+            Kind::Map
+            | Kind::Unmap
+            | Kind::Protect
+            | Kind::Remap
+            | Kind::Discard
+            | Kind::Exec
+            | Kind::Release
+            | Kind::Block => self.push(id, kind, w, w.arg),
         }
+    }
+
+    /// The task that has a thread's number, or had it last.
+    fn task_by(&self, tid: u32) -> Option<u32> {
+        self.by_tid.get(&tid).or_else(|| self.gone.get(&tid)).copied()
     }
 
     fn push(&mut self, id: u32, kind: Kind, w: &WireRow, arg: u64) -> Result<(), RecordError> {
@@ -203,8 +225,10 @@ impl Drain {
             | Kind::Unmap
             | Kind::Protect
             | Kind::Remap
-            | Kind::Discard => w.pages,
-            _ => 0,
+            | Kind::Discard
+            | Kind::Release
+            | Kind::Block => w.pages,
+            Kind::Fork | Kind::Thread | Kind::Exec | Kind::Exit | Kind::Wait => 0,
         };
         let (reads, writes) = (u32::from(w.reads), u32::from(w.writes));
         self.out.push(Row { kind, task: id, insns, page: w.page, pages, reads, writes, arg })?;

@@ -133,6 +133,7 @@ fn tasks_begin_and_are_waited_for() {
               after  10  Fork 0x0 +0 0x66
               after   0  compute 0
             100/100 frame 2: 30 instructions, 0 accesses, 0 missed
+              after   0  Block 0x3 +0 0x66
               after  10  Fork 0x0 +0 0x67
               after   0  compute 0
             100/100 frame 3: 40 instructions, 0 accesses, 0 missed

@@ -7,7 +7,7 @@ use super::support::{cxl, dram, machine};
 use crate::Overlap;
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::replay::{Charge, Op, Recording, Rounds};
+use crate::replay::{After, Charge, Op, Recording, Rounds, Stuck};
 use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
@@ -46,10 +46,18 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
 }
 
 fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
-    let charge =
-        Charge { as_per_insn: 250_000_000, rounds, policy: Mempolicy::Default, overlap: None };
+    run_recording(m, &recording(rows), rounds)
+}
+fn run_recording(m: &Machine, recording: &Arc<Recording>, rounds: Rounds) -> Simulation {
+    let charge = Charge {
+        as_per_insn: 250_000_000,
+        rounds,
+        policy: Mempolicy::Default,
+        overlap: None,
+        cpus: Vec::new(),
+    };
     let setup = Setup::default();
-    let mut s = Simulation::replay(m, &setup, &recording(rows), "job", &charge).expect("it fits");
+    let mut s = Simulation::replay(m, &setup, recording, "job", &charge).expect("it fits");
     let checker = Checker::watch(&mut s);
     checker.run(&mut s, 3_600_000_000_000_000, 1_000_000_000).expect("nothing is wrong");
     assert!(s.idle(), "it ends");
@@ -89,8 +97,13 @@ fn a_slower_cpu_computes_longer_and_misses_as_ever() {
         let mut setup = Setup::default();
         setup.model.order = quantum;
         let rounds = Rounds::Count(1);
-        let charge =
-            Charge { as_per_insn: 250_000_000, rounds, policy: Mempolicy::Default, overlap: None };
+        let charge = Charge {
+            as_per_insn: 250_000_000,
+            rounds,
+            policy: Mempolicy::Default,
+            overlap: None,
+            cpus: Vec::new(),
+        };
         let mut s =
             Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("it fits");
         s.run();
@@ -127,6 +140,7 @@ fn misses_overlap_by_their_distance() {
             rounds: Rounds::Count(1),
             policy: Mempolicy::Default,
             overlap: Some(overlap),
+            cpus: Vec::new(),
         };
         let mut s =
             Simulation::replay(&plain(), &Setup::default(), &recording(&rows), "job", &charge)
@@ -266,6 +280,125 @@ fn a_thread_shares_the_memory() {
     assert_eq!(s.rounds().0, 2);
 }
 
+/// Runs it with points of order: what each waits for, by its number.
+fn run_in_order(rows: &[(u32, u64, Op)], after: &[After], rounds: u64) -> Simulation {
+    let mut r = Arc::unwrap_or_clone(recording(rows));
+    r.order(after.to_vec());
+    run_recording(&plain(), &Arc::new(r), Rounds::Count(rounds))
+}
+/// When rounds end, in whole microseconds since the last one did.
+fn microseconds(s: &Simulation) -> Vec<u64> {
+    let ends = s.round_ends();
+    let before = [0].into_iter().chain(ends.iter().copied());
+    ends.iter().zip(before).map(|(end, before)| (end - before) / NS / 1000).collect()
+}
+const MS: u64 = 4_000_000;
+
+#[test]
+fn a_task_goes_on_when_what_it_waited_for_has_happened() {
+    let point = |number| Op::Point { number };
+    // Task 1 computes 3 ms and releases; task 0 waits, and then computes 2 ms.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, MS, point(0)),
+        (0, 2 * MS, Op::Exit),
+        (1, 3 * MS, point(1)),
+        (1, MS, Op::Exit),
+    ];
+    let s = run_in_order(&rows, &[After::Point(1), After::Nothing], 3);
+    assert_eq!(microseconds(&s), [5000, 5000, 5000]);
+    // It does not where nobody waits: then task 1 is the last.
+    let s = run_in_order(&rows, &[], 1);
+    assert_eq!(microseconds(&s), [4000]);
+}
+
+#[test]
+fn who_comes_late_does_not_wait() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 7 * MS, point(0)),
+        (0, MS, Op::Exit),
+        (1, 3 * MS, point(1)),
+    ];
+    let s = run_in_order(&rows, &[After::Point(1), After::Nothing], 2);
+    assert_eq!(microseconds(&s), [8000, 8000], "and in the next round it is not forgotten");
+}
+
+#[test]
+fn a_sleep_takes_its_time_and_no_processors() {
+    let rows = [(0, MS, Op::Point { number: 0 }), (0, MS, Op::Exit)];
+    let s = run_in_order(&rows, &[After::Time(Picos::from_ms(20))], 1);
+    assert_eq!(microseconds(&s), [22_000]);
+    let ran: u64 = s.processes().iter().map(|p| p.ran_ps).sum();
+    assert_eq!(ran / NS / 1000, 2000);
+}
+
+#[test]
+fn a_wait_of_limited_time_ends_by_what_comes_first() {
+    let point = |number| Op::Point { number };
+    // Task 1 releases after 3 ms; task 0 waits for that up to 2 ms, and again.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, 0, point(1)),
+        (0, 0, point(2)),
+        (0, 4 * MS, Op::Exit),
+        (1, 3 * MS, point(3)),
+    ];
+    let ms = Picos::from_ms;
+    let tries = |t| [After::Until(3, t), After::Until(3, t), After::Until(3, t), After::Nothing];
+    assert_eq!(microseconds(&run_in_order(&rows, &tries(ms(2)), 2)), [7000, 7000]);
+    assert_eq!(microseconds(&run_in_order(&rows, &tries(ms(1)), 2)), [7000, 7000]);
+    let tries = [After::Until(3, ms(1)), After::Nothing, After::Nothing, After::Nothing];
+    assert_eq!(microseconds(&run_in_order(&rows, &tries, 2)), [5000, 5000]);
+}
+
+#[test]
+fn who_waits_in_a_circle_is_named() {
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, Op::Wait { child: Some(1) }),
+        (0, 0, Op::Point { number: 0 }),
+        (1, MS, Op::Point { number: 1 }),
+    ];
+    let mut r = Arc::unwrap_or_clone(recording(&rows));
+    r.order(vec![After::Nothing, After::Point(0)]);
+    assert_eq!((r.task_of(0), r.task_of(1), r.task_of(2)), (Some(0), Some(1), None));
+    let charge = Charge {
+        as_per_insn: 250_000_000,
+        rounds: Rounds::Count(1),
+        policy: Mempolicy::Default,
+        overlap: None,
+        cpus: Vec::new(),
+    };
+    let mut s = Simulation::replay(&plain(), &Setup::default(), &Arc::new(r), "job", &charge)
+        .expect("it fits");
+    s.run_until(Picos::from_us(500).0);
+    assert_eq!(s.stuck(), [], "the thread still computes");
+    s.run_until(Picos::from_ms(3).0);
+    assert_eq!(s.stuck(), [(0, Stuck::End(1)), (1, Stuck::Point(0))]);
+    assert!(!s.idle());
+}
+
+/// A program that has started another in its place: the wait stands behind it, and what it
+/// waits for before it. Later rounds do not come to that any more.
+#[test]
+fn what_happens_once_has_happened_in_later_rounds() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Fork { child: 1 }),
+        (0, MS, Op::Exec),
+        (0, MS, point(0)),
+        (0, MS, Op::Exit),
+        (1, 5 * MS, point(1)),
+    ];
+    let s = run_in_order(&rows, &[After::Point(1), After::Nothing], 3);
+    let ends = microseconds(&s);
+    assert!((6000..6100).contains(&ends[0]), "{ends:?}");
+    assert_eq!(ends[1..], [2000, 2000]);
+}
+
 /// The first task is through at once; the round is not, and the next one finds nobody of it.
 #[test]
 fn a_round_ends_with_the_last_of_its_tasks() {
@@ -329,8 +462,13 @@ fn a_slower_node_costs_its_latency() {
     (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
     let rows = [(0, 0, map(PAGE, 4)), (0, 0, read(PAGE, 4))];
     let policy = Mempolicy::Preferred(homenode_core::units::NodeId(1));
-    let charge =
-        Charge { as_per_insn: 250_000_000, rounds: Rounds::Count(1), policy, overlap: None };
+    let charge = Charge {
+        as_per_insn: 250_000_000,
+        rounds: Rounds::Count(1),
+        policy,
+        overlap: None,
+        cpus: Vec::new(),
+    };
     let setup = Setup::default();
     let mut s = Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
     s.run();
@@ -372,6 +510,7 @@ fn a_sample_of_a_replay_names_the_page_that_was_accessed() {
         rounds: Rounds::Count(2),
         policy: Mempolicy::Default,
         overlap: None,
+        cpus: Vec::new(),
     };
     let m = plain();
     let mut s = Simulation::replay(&m, &Setup::default(), &recording(&rows), "job", &charge)

@@ -1,0 +1,407 @@
+//! Who lets whom go on: rows of releases and waits, with a number of order and an object.
+//!
+//! | calls | row |
+//! |---|---|
+//! | futex: wake, requeue, wake-op, unlock | release, of as many as the kernel has woken |
+//! | futex: wait, lock | wait, if the kernel says that it was woken, or timed out |
+//! | read, recv; write, send | bytes of a pipe, socket or event counter |
+//! | close of a pipe or socket | release |
+//! | poll, select, epoll_wait | readiness of each object that it names; time |
+//! | sleeps | time |
+//! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
+//!
+//! A release takes its number when the call is entered, a wait when it returns
+//! ([`homenode_trace::waits`]). Which object a descriptor means is asked of the kernel at each
+//! call: so it stays the same through dup, fork and passing on.
+//!
+//! What is outside (a terminal, the network) has the time that it took here.
+//!
+//! Source: specs/waits.md#order, specs/waits.md#objects
+
+use crate::task::Task;
+use homenode_trace::Kind;
+use homenode_trace::waits::{ADDRESS_BITS, Block, Release, SHARED};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Mutex;
+
+/// What a call under way needs to be judged when it returns.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Entered {
+    /// Number of order at its entry; 0: the call is not of interest.
+    order: u64,
+    /// Time on the clock, in nanoseconds.
+    at: u64,
+    /// What it waits for at most, in nanoseconds.
+    timeout: Option<u64>,
+}
+
+/// What a descriptor is, as far as tasks wait for one another by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Object {
+    /// Bytes come out of it that a task has written.
+    Stream(u64),
+    /// A counter that a write adds to and a read empties.
+    Counter(u64),
+    /// What comes from it is made outside.
+    Outside,
+    /// Files on disk and the like: nobody waits there for another task.
+    Other,
+}
+
+/// What an epoll's events mean: by its descriptor and their data. Where another thread held
+/// the lock when this process was forked, nothing is known here: hence `try_lock`.
+static WATCHED: Mutex<BTreeMap<(i32, u64), i32>> = Mutex::new(BTreeMap::new());
+
+fn clock() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a timespec of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    nanoseconds(t)
+}
+
+fn nanoseconds(t: libc::timespec) -> u64 {
+    let (s, ns) = (u64::try_from(t.tv_sec).unwrap_or(0), u64::try_from(t.tv_nsec).unwrap_or(0));
+    s.saturating_mul(1_000_000_000).saturating_add(ns)
+}
+
+/// A value of the recorded program's memory that the kernel has accepted in this call.
+///
+/// # Safety
+/// `at` is null or was good for the call.
+unsafe fn value<T: Copy>(at: u64) -> Option<T> {
+    // SAFETY: the caller's promise.
+    (at != 0).then(|| unsafe { (at as *const T).read_unaligned() })
+}
+
+/// A mixture of two numbers that stands for both.
+fn mixed(a: u64, b: u64) -> u64 {
+    let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b;
+    x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (x ^ x >> 32) | SHARED
+}
+
+fn object(fd: i32) -> Object {
+    // SAFETY: a stat buffer that fstat fills.
+    let (known, st) = unsafe {
+        let mut st: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &mut st) == 0, st)
+    };
+    if !known {
+        return Object::Other;
+    }
+    match st.st_mode & libc::S_IFMT {
+        libc::S_IFIFO | libc::S_IFSOCK => Object::Stream(mixed(st.st_dev, st.st_ino)),
+        libc::S_IFCHR => Object::Outside,
+        // All event counters have one inode; their numbers stand in /proc.
+        0 => {
+            let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+            let number = info.lines().find_map(|l| l.strip_prefix("eventfd-id:"));
+            match number.and_then(|n| n.trim().parse().ok()) {
+                Some(n) => Object::Counter(mixed(st.st_dev, n)),
+                None => Object::Other,
+            }
+        }
+        _ => Object::Other,
+    }
+}
+
+/// The number by which the kernel knows a futex's word: an address, or a place in what
+/// several address spaces share.
+fn word(at: u64, private: bool) -> u64 {
+    if private {
+        return at;
+    }
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return at };
+    for line in maps.lines() {
+        let mut parts = line.split_ascii_whitespace();
+        let (Some(range), Some(rights), Some(offset), Some(device), Some(inode)) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let Some((from, to)) = range.split_once('-') else { continue };
+        let hex = |s: &str| u64::from_str_radix(s, 16).unwrap_or(0);
+        if !(hex(from)..hex(to)).contains(&at) {
+            continue;
+        }
+        if rights.as_bytes().get(3) != Some(&b's') {
+            return at;
+        }
+        let device = device.split(':').fold(0, |all, part| all << 32 | hex(part));
+        let file = mixed(device, inode.parse().unwrap_or(0));
+        return mixed(file, hex(offset) + (at - hex(from)));
+    }
+    at
+}
+
+/// Time until a deadline of a clock.
+///
+/// # Safety
+/// As for [`value`].
+unsafe fn until(id: i32, deadline: u64) -> Option<u64> {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the caller's promise; a timespec of ours.
+    let then = unsafe {
+        libc::clock_gettime(id, &mut now);
+        value::<libc::timespec>(deadline)?
+    };
+    Some(nanoseconds(then).saturating_sub(nanoseconds(now)))
+}
+
+/// What a futex call does, without its flags.
+fn command(operation: u64) -> i32 {
+    operation as i32 & libc::FUTEX_CMD_MASK
+}
+
+impl Task {
+    /// A call is entered: what it may wait for at most is read now, since the kernel may
+    /// change it.
+    pub(crate) fn enter(&mut self, number: i64, a: [u64; 6]) {
+        // SAFETY: what the kernel refuses to read gives EFAULT after this has read it; the
+        // program would have got that signal itself, were it not for the kernel.
+        let timeout = unsafe {
+            let span = |at: u64| readable(at).and_then(|at| value(at)).map(nanoseconds);
+            let ms = |n: u64| u64::try_from(n as i32).ok().map(|n| n * 1_000_000);
+            match number {
+                libc::SYS_futex => match command(a[1]) {
+                    libc::FUTEX_WAIT => span(a[3]),
+                    libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI => {
+                        let real = a[1] as i32 & libc::FUTEX_CLOCK_REALTIME != 0
+                            || command(a[1]) == libc::FUTEX_LOCK_PI;
+                        let id = if real { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
+                        readable(a[3]).and_then(|at| until(id, at))
+                    }
+                    _ => None,
+                },
+                libc::SYS_poll => ms(a[2]),
+                libc::SYS_epoll_wait | libc::SYS_epoll_pwait => ms(a[3]),
+                libc::SYS_ppoll => span(a[2]),
+                libc::SYS_pselect6 => span(a[4]),
+                libc::SYS_select => readable(a[4])
+                    .and_then(|at| value::<libc::timeval>(at))
+                    .map(|t| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000),
+                libc::SYS_nanosleep => span(a[0]),
+                libc::SYS_clock_nanosleep if a[1] as i32 & libc::TIMER_ABSTIME != 0 => {
+                    readable(a[2]).and_then(|at| until(a[0] as i32, at))
+                }
+                libc::SYS_clock_nanosleep => span(a[2]),
+                libc::SYS_read
+                | libc::SYS_readv
+                | libc::SYS_recvfrom
+                | libc::SYS_recvmsg
+                | libc::SYS_write
+                | libc::SYS_writev
+                | libc::SYS_sendto
+                | libc::SYS_sendmsg
+                | libc::SYS_clone
+                | libc::SYS_fork
+                | libc::SYS_vfork => None,
+                libc::SYS_close => return self.closed(a[0] as i32),
+                _ => return self.entered = Entered::default(),
+            }
+        };
+        self.entered = Entered { order: self.number(), at: clock(), timeout };
+    }
+
+    /// A descriptor is about to be closed.
+    fn closed(&mut self, fd: i32) {
+        self.entered = Entered::default();
+        if let Object::Stream(object) = object(fd) {
+            let order = self.number();
+            self.release(Release::Close, object, 0, order);
+        }
+    }
+
+    fn release(&mut self, of: Release, object: u64, arg: u64, order: u64) {
+        self.point(Kind::Release, of as u16, object, arg, order);
+    }
+    fn wait(&mut self, of: Block, object: u64, arg: u64) {
+        let order = self.number();
+        self.point(Kind::Block, of as u16, object, arg, order);
+    }
+
+    /// The call returns: what it has released, and what it may have waited for.
+    pub(crate) fn leave(&mut self, number: i64, result: i64, a: [u64; 6]) {
+        let Entered { order, at, timeout } = std::mem::take(&mut self.entered);
+        if order == 0 {
+            return;
+        }
+        let failed = (-4095..0).contains(&result);
+        let timed_out = result == -i64::from(libc::ETIMEDOUT);
+        match number {
+            libc::SYS_futex => {
+                let private = a[1] as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
+                let woken = u64::try_from(result).unwrap_or(0);
+                match command(a[1]) {
+                    libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET if woken > 0 => {
+                        self.release(Release::Futex, word(a[0], private), woken, order);
+                    }
+                    libc::FUTEX_UNLOCK_PI if !failed => {
+                        self.release(Release::Futex, word(a[0], private), 1, order);
+                    }
+                    libc::FUTEX_WAKE_OP if woken > 0 => {
+                        let first = woken.min(a[2]);
+                        self.release(Release::Futex, word(a[0], private), first, order);
+                        let second = word(a[4], private);
+                        self.release(Release::Futex, second, woken - first, order);
+                    }
+                    libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE if woken > 0 => {
+                        let (first, from) = (woken.min(a[2]), word(a[0], private));
+                        self.release(Release::Futex, from, first, order);
+                        let moved = (woken - first).min(u64::from(u16::MAX)) << ADDRESS_BITS;
+                        let to = word(a[4], private) & ((1 << ADDRESS_BITS) - 1);
+                        self.release(Release::Requeue, from, moved | to, order);
+                    }
+                    libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI => {
+                        match timeout {
+                            Some(ns) if timed_out => {
+                                self.wait(Block::FutexTimeout, word(a[0], private), ns);
+                            }
+                            _ if result == 0 => {
+                                self.wait(Block::Futex, word(a[0], private), order);
+                            }
+                            _ => {}
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
+                if failed {
+                    return;
+                }
+                let took = (clock() - at) / 1000;
+                let bytes = (result as u64).min(u64::from(u32::MAX));
+                match object(a[0] as i32) {
+                    Object::Stream(o) if bytes > 0 => {
+                        let arg = bytes | took.min(u64::from(u32::MAX)) << 32;
+                        self.wait(Block::Bytes, o, arg);
+                    }
+                    Object::Stream(o) => self.wait(Block::End, o, 0),
+                    Object::Counter(o) => self.wait(Block::All, o, 0),
+                    // What comes at once did not have to be waited for.
+                    Object::Outside if took > 1000 => self.wait(Block::Outside, 0, took * 1000),
+                    Object::Outside | Object::Other => {}
+                }
+            }
+            libc::SYS_write | libc::SYS_writev | libc::SYS_sendto | libc::SYS_sendmsg => {
+                if failed || result == 0 {
+                    return;
+                }
+                let fd = a[0] as i32;
+                match object(fd) {
+                    Object::Stream(o) => {
+                        self.release(Release::Bytes, o, result as u64, order);
+                        // Nobody can have made room if nobody did anything meanwhile.
+                        let alone = self.next_number() == order + 1;
+                        // SAFETY: a plain call; of other descriptors than pipes it fails.
+                        let holds = unsafe { libc::fcntl(fd, libc::F_GETPIPE_SZ) };
+                        if let (false, Ok(holds @ 1..)) = (alone, u64::try_from(holds)) {
+                            self.wait(Block::Room, o, holds);
+                        }
+                    }
+                    Object::Counter(o) => self.release(Release::Bytes, o, 1, order),
+                    Object::Outside | Object::Other => {}
+                }
+            }
+            libc::SYS_nanosleep | libc::SYS_clock_nanosleep => {
+                if let (Some(ns), false) = (timeout, failed) {
+                    self.wait(Block::Time, 0, ns);
+                }
+            }
+            libc::SYS_poll | libc::SYS_ppoll => {
+                let n = (a[1] as usize).min(1 << 16);
+                // SAFETY: the kernel has just read and written all of them.
+                let each = (0..n).filter_map(|i| unsafe { value(a[0] + 8 * i as u64) });
+                let ready = each.filter(|p: &libc::pollfd| p.revents != 0);
+                let ready = if failed { Vec::new() } else { ready.map(|p| p.fd).collect() };
+                self.ready(&ready, result, timeout, at);
+            }
+            libc::SYS_select | libc::SYS_pselect6 => {
+                let mut ready = Vec::new();
+                for at in a[1..4].iter().filter(|_| !failed) {
+                    // SAFETY: the kernel has just written as much of it.
+                    let bit = |fd: u64| unsafe { value::<u8>(at + fd / 8) };
+                    let is_set =
+                        |fd: &u64| *at != 0 && bit(*fd).is_some_and(|b| b >> (fd % 8) & 1 == 1);
+                    ready.extend((0..a[0].min(1024)).filter(is_set).map(|fd| fd as i32));
+                }
+                self.ready(&ready, result, timeout, at);
+            }
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
+                let n = u64::try_from(result).unwrap_or(0);
+                // SAFETY: the kernel has just written so many.
+                let data = |i: u64| unsafe { value::<u64>(a[1] + 12 * i + 4) };
+                let mut ready = Vec::new();
+                if let Ok(watched) = WATCHED.try_lock() {
+                    let known = |i: u64| watched.get(&(a[0] as i32, data(i)?)).copied();
+                    ready.extend((0..n).filter_map(known));
+                }
+                self.ready(&ready, result, timeout, at);
+            }
+            _ => {}
+        }
+    }
+
+    /// A call says which descriptors are ready.
+    fn ready(&mut self, fds: &[i32], result: i64, timeout: Option<u64>, at: u64) {
+        if let (0, Some(ns @ 1..)) = (result, timeout) {
+            return self.wait(Block::ReadyTimeout, 0, ns);
+        }
+        let took = clock() - at;
+        let mut outside = false;
+        for &fd in fds {
+            match object(fd) {
+                Object::Stream(o) | Object::Counter(o) => self.wait(Block::Ready, o, 0),
+                Object::Outside => outside = true,
+                Object::Other => {}
+            }
+        }
+        if outside && fds.len() == 1 && took > 1_000_000 {
+            self.wait(Block::Outside, 0, took);
+        }
+    }
+
+    /// An epoll's descriptor is told what to look at.
+    pub(crate) fn watches(&mut self, a: [u64; 6]) {
+        let (epoll, fd) = (a[0] as i32, a[2] as i32);
+        let Ok(mut watched) = WATCHED.try_lock() else { return };
+        // SAFETY: the kernel has just read it.
+        if let Some(data) = (a[3] != 0).then(|| unsafe { value(a[3] + 4) }).flatten() {
+            watched.retain(|known, old| known.0 != epoll || *old != fd);
+            watched.insert((epoll, data), fd);
+        }
+    }
+
+    /// Two sockets have been made that are a pair.
+    pub(crate) fn paired(&mut self, at: u64) {
+        // SAFETY: the kernel has just written both.
+        let Some(fds) = (unsafe { value::<[i32; 2]>(at) }) else { return };
+        if let [Object::Stream(one), Object::Stream(other)] = fds.map(object) {
+            let order = self.number();
+            self.release(Release::Pair, one, other, order);
+        }
+    }
+
+    /// A child or a thread has been made.
+    pub(crate) fn bore(&mut self, number: i64, child: u64, a: [u64; 6]) {
+        let flags = if number == libc::SYS_clone { a[0] } else { 0 };
+        if flags & libc::CLONE_CHILD_CLEARTID as u64 != 0 && flags & libc::CLONE_VM as u64 != 0 {
+            let order = self.number();
+            self.release(Release::ClearTid, a[3], child, order);
+        }
+        if number == libc::SYS_vfork || flags & libc::CLONE_VFORK as u64 != 0 {
+            self.wait(Block::Child, 0, child);
+        }
+    }
+}
+
+/// An address that can be read, or none: the program may give any.
+fn readable(at: u64) -> Option<u64> {
+    let mut bytes = [0; 16];
+    (at != 0 && crate::exec::peek(at, &mut bytes) == bytes.len()).then_some(at)
+}
+
+#[cfg(test)]
+mod tests;

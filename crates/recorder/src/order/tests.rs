@@ -1,0 +1,249 @@
+//! Calls on real descriptors of this process, and what they leave in the recording.
+
+use super::*;
+use crate::task::tests::Rig;
+use expect_test::{Expect, expect};
+use homenode_trace::wire::{HEAD_BYTES, WireRow};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// A call: its number, its first arguments, and the kernel's answer.
+type Call<'a> = (i64, &'a [u64], i64);
+
+fn make(r: &mut Rig, calls: &[Call<'_>]) {
+    for (number, args, result) in calls {
+        let mut all = [0; 6];
+        all[..args.len()].copy_from_slice(args);
+        r.task.called(*number, all);
+        r.task.returned(*number, *result);
+    }
+}
+
+/// The releases and waits of a recording; objects are numbered as they come.
+fn points(r: &mut Rig) -> String {
+    r.task.flush();
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    for frame in r.frames() {
+        let mut rest = &frame[HEAD_BYTES..];
+        while let Some((row, n)) = WireRow::decode(rest) {
+            rest = &rest[n..];
+            let of = usize::from(row.reads);
+            let what = match Kind::from_number(row.kind) {
+                Some(Kind::Release) => format!("release {}", Release::ALL[of].name()),
+                Some(Kind::Block) => format!("wait {}", Block::ALL[of].name()),
+                _ => continue,
+            };
+            let mut named = |n: u64| {
+                if n & SHARED == 0 {
+                    return format!("{:#x}", n as u32);
+                }
+                let known = objects.iter().position(|&o| o == n).unwrap_or(objects.len());
+                objects.resize(objects.len().max(known + 1), n);
+                format!("object {known}")
+            };
+            let (object, arg) = (named(row.pages), named(row.arg));
+            writeln!(text, "{}: {what} of {object}, {arg}", row.page).expect("text");
+        }
+    }
+    text
+}
+
+fn check(calls: &[Call<'_>], expected: Expect) {
+    let mut r = Rig::new();
+    make(&mut r, calls);
+    expected.assert_eq(&points(&mut r));
+}
+
+fn pair(made: [i32; 2]) -> [OwnedFd; 2] {
+    // SAFETY: just made, and nobody else's.
+    made.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+fn pipe() -> [OwnedFd; 2] {
+    let mut made = [0; 2];
+    // SAFETY: room for two.
+    assert_eq!(unsafe { libc::pipe2(made.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    pair(made)
+}
+fn number(fd: &OwnedFd) -> u64 {
+    fd.as_raw_fd() as u64
+}
+
+const PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
+
+#[test]
+fn a_futex_tells_who_was_woken_and_who_waited() {
+    let word = 0u32;
+    let at = &raw const word as u64;
+    let short = libc::timespec { tv_sec: 0, tv_nsec: 5000 };
+    let wake = libc::FUTEX_WAKE as u64 | PRIVATE;
+    let wait = libc::FUTEX_WAIT as u64 | PRIVATE;
+    let mut r = Rig::new();
+    let timed: [u64; 4] = [at, wait, 0, &raw const short as u64];
+    make(
+        &mut r,
+        &[
+            // Nobody waited.
+            (libc::SYS_futex, &[at, wake, 1], 0),
+            (libc::SYS_futex, &[at, wake, 5], 2),
+            // The word had another value, a signal came.
+            (libc::SYS_futex, &[at, wait, 1], -i64::from(libc::EAGAIN)),
+            (libc::SYS_futex, &[at, wait, 0], -i64::from(libc::EINTR)),
+            (libc::SYS_futex, &[at, wait, 0], 0),
+            (libc::SYS_futex, &timed, -i64::from(libc::ETIMEDOUT)),
+            // Without the flag a word of one's own memory is the same word.
+            (libc::SYS_futex, &[at, libc::FUTEX_WAKE as u64, 1], 1),
+        ],
+    );
+    let said = points(&mut r).replace(&format!("{:#x}", at as u32), "the word");
+    expect![[r#"
+        2: release futex of the word, 0x2
+        6: wait futex of the word, 0x5
+        8: wait futex-timeout of the word, 0x1388
+        9: release futex of the word, 0x1
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_word_that_others_map_too_has_their_number() {
+    let file = homenode_fixtures::Folder::new().with("shared", [0; 8192]);
+    let file = File::options().read(true).write(true).open(file.join("shared")).expect("a file");
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let map = || {
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping.
+        unsafe { libc::mmap(null, 8192, both, libc::MAP_SHARED, file.as_raw_fd(), 0) as u64 }
+    };
+    let (one, other) = (map(), map());
+    check(
+        &[
+            (libc::SYS_futex, &[one + 4096, libc::FUTEX_WAKE as u64, 1], 1),
+            (libc::SYS_futex, &[other + 4096, libc::FUTEX_WAIT as u64, 0], 0),
+            (libc::SYS_futex, &[other, libc::FUTEX_WAIT as u64, 0], 0),
+        ],
+        expect![[r#"
+            1: release futex of object 0, 0x1
+            3: wait futex of object 0, 0x2
+            5: wait futex of object 1, 0x4
+        "#]],
+    );
+}
+
+#[test]
+fn pipes_have_one_name_for_both_ends() {
+    let [out, inn] = pipe();
+    // SAFETY: a plain call.
+    let copy = pair([unsafe { libc::dup(number(&inn) as i32) }, unsafe {
+        libc::dup(number(&out) as i32)
+    }]);
+    let text = [0u8; 64];
+    let at = text.as_ptr() as u64;
+    check(
+        &[
+            (libc::SYS_write, &[number(&copy[0]), at, 64], 64),
+            (libc::SYS_read, &[number(&out), at, 100], 64),
+            (libc::SYS_write, &[number(&inn), at, 64], -i64::from(libc::EPIPE)),
+            (libc::SYS_close, &[number(&copy[0])], 0),
+            (libc::SYS_readv, &[number(&copy[1])], 0),
+            // A file on disk is not waited for.
+            (libc::SYS_read, &[file().as_raw_fd() as u64, at, 64], 64),
+            (libc::SYS_read, &[12345, at, 64], -i64::from(libc::EBADF)),
+        ],
+        expect![[r#"
+            1: release bytes of object 0, 0x40
+            3: wait bytes of object 0, 0x40
+            5: release close of object 0, 0x0
+            7: wait end of object 0, 0x0
+        "#]],
+    );
+}
+
+fn file() -> &'static File {
+    Box::leak(Box::new(File::open("/proc/self/exe").expect("this program")))
+}
+
+#[test]
+fn counters_sockets_and_readiness() {
+    // SAFETY: plain calls; room for two.
+    let (counters, sockets) = unsafe {
+        let mut two = [0; 2];
+        assert_eq!(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, two.as_mut_ptr()), 0);
+        (pair([libc::eventfd(0, 0), libc::eventfd(0, 0)]), pair(two))
+    };
+    let both = [&sockets[0], &sockets[1]].map(|s| s.as_raw_fd());
+    let text = [1u8; 64];
+    let at = text.as_ptr() as u64;
+    let polled = [(&counters[1], 1), (&counters[0], 0)].map(|(fd, revents)| libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: 1,
+        revents,
+    });
+    let mut event = [0u32; 3];
+    event[1] = 77;
+    let event = event.as_ptr() as u64;
+    check(
+        &[
+            (libc::SYS_write, &[number(&counters[0]), at, 8], 8),
+            (libc::SYS_write, &[number(&counters[1]), at, 8], 8),
+            (libc::SYS_read, &[number(&counters[0]), at, 8], 8),
+            (libc::SYS_poll, &[polled.as_ptr() as u64, 2, 10], 1),
+            (libc::SYS_poll, &[polled.as_ptr() as u64, 2, 10], 0),
+            (libc::SYS_socketpair, &[1, 1, 0, both.as_ptr() as u64], 0),
+            (libc::SYS_sendto, &[number(&sockets[0]), at, 3], 3),
+            (libc::SYS_recvfrom, &[number(&sockets[1]), at, 3], 3),
+            (libc::SYS_epoll_ctl, &[500, 1, number(&sockets[1]), event], 0),
+            (libc::SYS_epoll_wait, &[500, event, 8, u64::MAX], 1),
+        ],
+        expect![[r#"
+            1: release bytes of object 0, 0x1
+            2: release bytes of object 1, 0x1
+            4: wait all of object 0, 0x0
+            6: wait ready of object 1, 0x0
+            8: wait ready-timeout of 0x0, 0x989680
+            9: release pair of object 2, object 3
+            10: release bytes of object 2, 0x3
+            12: wait bytes of object 3, 0x3
+            14: wait ready of object 3, 0x0
+        "#]],
+    );
+}
+
+#[test]
+fn sleeps_last_as_long_as_was_asked() {
+    let span = libc::timespec { tv_sec: 1, tv_nsec: 5 };
+    let past = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+    let absolute = libc::TIMER_ABSTIME as u64;
+    check(
+        &[
+            (libc::SYS_nanosleep, &[&raw const span as u64], 0),
+            (libc::SYS_clock_nanosleep, &[1, 0, &raw const span as u64], 0),
+            (libc::SYS_clock_nanosleep, &[1, absolute, &raw const past as u64], 0),
+            (libc::SYS_nanosleep, &[8], -i64::from(libc::EFAULT)),
+        ],
+        expect![[r#"
+            2: wait time of 0x0, 0x3b9aca05
+            4: wait time of 0x0, 0x3b9aca05
+            6: wait time of 0x0, 0x0
+        "#]],
+    );
+}
+
+#[test]
+fn children_that_borrow_memory_and_threads_that_clear_a_word() {
+    let thread = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_CHILD_CLEARTID;
+    let borrows = libc::CLONE_VM | libc::CLONE_VFORK;
+    check(
+        &[
+            (libc::SYS_clone, &[thread as u64, 0, 0, 0x7000, 0], 101),
+            (libc::SYS_clone, &[borrows as u64], 102),
+            (libc::SYS_vfork, &[], 103),
+            (libc::SYS_fork, &[], 104),
+        ],
+        expect![[r#"
+            2: release clear-tid of 0x7000, 0x65
+            4: wait child of 0x0, 0x66
+            6: wait child of 0x0, 0x67
+        "#]],
+    );
+}

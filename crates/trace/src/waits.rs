@@ -1,0 +1,453 @@
+//! Who ended which wait: found from a recording's rows alone.
+//!
+//! ```text
+//! task 0   ... Release futex 0x7f10, wakes 1, order 12 ...
+//! task 1   ... Block   futex 0x7f10, entered 9, order 14 ...   ◀── ended by task 0's release
+//! ```
+//!
+//! What a wait depends on always has a smaller number of order than the wait: so there is no
+//! circle among them. Only the other end of a wait in vain may be later.
+//!
+//! Source: specs/waits.md#who-ends-what
+
+use crate::{Header, Kind, Row};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+homenode_core::named! {
+    /// What a [`Kind::Release`] row tells.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u16)]
+    pub enum Release {
+        /// `arg` waits on a futex's word were woken.
+        Futex => "futex",
+        /// Waits on a futex's word now are waits on another: `arg` has how many in the high
+        /// 16 bits, and that word in the low 48.
+        Requeue => "requeue",
+        /// `arg` bytes were written (of an event counter: 1).
+        Bytes => "bytes",
+        /// A descriptor was closed.
+        Close => "close",
+        /// Two sockets are a pair: what is written to one is read from `arg`, and likewise
+        /// the other way.
+        Pair => "pair",
+        /// When thread `arg` ends, the kernel wakes who waits on the futex's word.
+        ClearTid => "clear-tid",
+    }
+}
+
+homenode_core::named! {
+    /// What a [`Kind::Block`] row may have waited for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u16)]
+    pub enum Block {
+        /// A wake of a futex's word. `arg`: the number of order when the wait began.
+        Futex => "futex",
+        /// Bytes: the low 32 bits of `arg`. The high ones: microseconds that it took.
+        Bytes => "bytes",
+        /// The end of what comes through a pipe or a socket.
+        End => "end",
+        /// That there is something to read.
+        Ready => "ready",
+        /// Everything that an event counter has.
+        All => "all",
+        /// Room for what this task wrote last. `arg`: bytes that the pipe holds.
+        Room => "room",
+        /// Nothing but time: `arg` nanoseconds.
+        Time => "time",
+        /// A wake of a futex's word, for `arg` nanoseconds, and none came.
+        FutexTimeout => "futex-timeout",
+        /// Something to read, for `arg` nanoseconds, and there was nothing.
+        ReadyTimeout => "ready-timeout",
+        /// A child that has its parent's memory until it runs a program or ends: task `arg`.
+        Child => "child",
+        /// Something outside of the program, for `arg` nanoseconds.
+        Outside => "outside",
+    }
+}
+
+/// An object's number says that other address spaces know it by the same.
+pub const SHARED: u64 = 1 << 63;
+/// Low bits of [`Release::Requeue`]'s `arg` that are an address.
+pub const ADDRESS_BITS: u32 = 48;
+
+/// What a point of a recording's order waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum After {
+    /// Nothing that is known.
+    #[default]
+    Nothing,
+    /// That point.
+    Point(u32),
+    /// So many nanoseconds.
+    Time(u64),
+    /// That point, but for so many nanoseconds at most. The point may come later than this one.
+    Until(u32, u64),
+}
+
+/// How waits ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Waits in all.
+    pub waits: u64,
+    /// Of them, those that another task's act ended.
+    pub by_tasks: u64,
+    /// Those of which nobody knows what ended them.
+    pub unknown: u64,
+    /// Those for something outside of the program, and what they took in the recorded run,
+    /// in nanoseconds.
+    pub outside: (u64, u64),
+}
+
+/// Where a futex's word is, or another object: the address space, unless all know it.
+type Object = (u32, u64);
+
+#[derive(Clone, Copy)]
+struct Point {
+    task: u32,
+    order: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Release(Release, Object, u64),
+    Block(Block, Object, u64),
+    /// The task runs another program.
+    Exec,
+    /// The task ends.
+    Exit,
+}
+
+/// The points of a recording, as its rows come.
+#[derive(Default)]
+pub struct Points {
+    spaces: Vec<u32>,
+    all: Vec<Point>,
+    /// By task: the largest number of order so far.
+    latest: Vec<u64>,
+}
+
+impl Points {
+    /// Of a recording.
+    pub fn new(header: &Header) -> Self {
+        let spaces: Vec<u32> = header.tasks.iter().map(|t| t.pid).collect();
+        Self { latest: vec![0; spaces.len()], spaces, all: Vec::new() }
+    }
+
+    /// Takes a row; its number among the points, if it is one. Rows come in the file's order.
+    ///
+    /// # Errors
+    /// What of it can't be.
+    pub fn row(&mut self, row: &Row) -> Result<Option<u32>, String> {
+        let task = row.task;
+        let space = self.spaces.get(task as usize).copied().unwrap_or_default();
+        let object = (if row.pages & SHARED == 0 { space } else { 0 }, row.pages);
+        let what = match row.kind {
+            Kind::Release => {
+                let of = Release::ALL.get(row.reads as usize).copied();
+                let of = of.ok_or_else(|| format!("there is no release {}", row.reads))?;
+                What::Release(of, object, row.arg)
+            }
+            Kind::Block => {
+                let of = Block::ALL.get(row.reads as usize).copied();
+                let of = of.ok_or_else(|| format!("there is no wait {}", row.reads))?;
+                What::Block(of, object, row.arg)
+            }
+            Kind::Exec => What::Exec,
+            Kind::Exit => What::Exit,
+            Kind::Access
+            | Kind::Map
+            | Kind::Unmap
+            | Kind::Protect
+            | Kind::Remap
+            | Kind::Discard
+            | Kind::Fork
+            | Kind::Thread
+            | Kind::Wait => return Ok(None),
+        };
+        let latest = self.latest.get_mut(task as usize).ok_or("a row of no task")?;
+        // What the recorder did not see has no number of its own: it comes after the rest.
+        let order = if row.page == 0 { *latest } else { row.page };
+        if order < *latest {
+            return Err(format!("task {task}'s order goes back from {latest} to {order}"));
+        }
+        *latest = order;
+        self.all.push(Point { task, order, what });
+        let number = u32::try_from(self.all.len() - 1);
+        number.map(Some).map_err(|_| "it has more than 4 G points of order".to_owned())
+    }
+
+    /// What each waits for, by number.
+    pub fn resolve(&self) -> (Vec<After>, Found) {
+        let mut by_order: Vec<u32> = (0..self.all.len() as u32).collect();
+        by_order.sort_by_key(|&n| self.all[n as usize].order);
+        let mut r = Resolver {
+            points: &self.all,
+            after: vec![After::Nothing; self.all.len()],
+            known: vec![false; self.all.len()],
+            exits: BTreeMap::new(),
+            execs: BTreeMap::new(),
+        };
+        for (n, point) in (0..).zip(&self.all) {
+            match point.what {
+                What::Exit => drop(r.exits.insert(point.task, n)),
+                What::Exec => r.execs.entry(point.task).or_default().push(n),
+                What::Release(..) | What::Block(..) => {}
+            }
+        }
+        r.futexes(&by_order);
+        r.streams(&by_order);
+        let found = r.rest();
+        (r.after, found)
+    }
+}
+
+struct Resolver<'a> {
+    points: &'a [Point],
+    after: Vec<After>,
+    /// What ended them is known, be it the task itself.
+    known: Vec<bool>,
+    /// By task: its end.
+    exits: BTreeMap<u32, u32>,
+    /// By task: where it runs other programs.
+    execs: BTreeMap<u32, Vec<u32>>,
+}
+
+/// Bytes that have come through an object so far.
+#[derive(Default)]
+struct Stream {
+    /// Writes: how much there was when each was through, and which it is.
+    written: Vec<(u64, u32)>,
+    closed: Option<u32>,
+    writers: BTreeSet<u32>,
+    /// Reads, likewise.
+    read: Vec<(u64, u32)>,
+}
+
+impl Stream {
+    fn so_far(all: &[(u64, u32)]) -> u64 {
+        all.last().map_or(0, |w| w.0)
+    }
+    /// The first that brought more than so much.
+    fn beyond(all: &[(u64, u32)], amount: u64) -> Option<u32> {
+        all.get(all.partition_point(|w| w.0 <= amount)).map(|w| w.1)
+    }
+}
+
+impl Resolver<'_> {
+    fn order(&self, n: u32) -> u64 {
+        self.points[n as usize].order
+    }
+    /// A wait was ended by a point, unless that came later: then it is another's.
+    fn ends(&mut self, wait: u32, by: Option<u32>) {
+        let Some(by) = by.filter(|&by| self.order(by) < self.order(wait)) else { return };
+        self.known[wait as usize] = true;
+        if self.points[by as usize].task != self.points[wait as usize].task {
+            self.after[wait as usize] = After::Point(by);
+        }
+    }
+
+    /// Wakes and waits of words.
+    fn futexes(&mut self, by_order: &[u32]) {
+        // By word: waits that nothing has ended yet, in the order in which they began.
+        let mut waiting: BTreeMap<Object, VecDeque<(u64, u32)>> = BTreeMap::new();
+        let mut clears: BTreeMap<Object, Vec<(u64, u32)>> = BTreeMap::new();
+        for (n, point) in (0..).zip(self.points) {
+            match point.what {
+                What::Block(Block::Futex, word, began) => {
+                    waiting.entry(word).or_default().push_back((began, n))
+                }
+                What::Release(Release::ClearTid, word, thread) => {
+                    clears.entry(word).or_default().push((point.order, thread as u32));
+                }
+                _ => {}
+            }
+        }
+        for queue in waiting.values_mut() {
+            queue.make_contiguous().sort_unstable();
+        }
+        for &n in by_order {
+            let Point { order, what, .. } = self.points[n as usize];
+            let (word, to, count) = match what {
+                What::Release(Release::Futex, word, count) => (word, None, count),
+                What::Release(Release::Requeue, word, arg) => {
+                    let to = (word.0, arg & ((1 << ADDRESS_BITS) - 1));
+                    (word, Some(to), arg >> ADDRESS_BITS)
+                }
+                _ => continue,
+            };
+            for _ in 0..count {
+                // Those that returned before were not woken by this.
+                let queue = waiting.entry(word).or_default();
+                let at = queue.iter().position(|&(_, wait)| self.order(wait) > order);
+                let Some((began, wait)) = at.and_then(|at| queue.remove(at)) else { break };
+                match to {
+                    Some(to) => {
+                        let queue = waiting.entry(to).or_default();
+                        let at = queue.partition_point(|q| *q < (began, wait));
+                        queue.insert(at, (began, wait));
+                    }
+                    None => self.ends(wait, Some(n)),
+                }
+            }
+        }
+        // The rest was woken by a thread's end, or for no reason.
+        for (word, queue) in waiting {
+            let Some(clears) = clears.get(&word) else { continue };
+            for (_, wait) in queue {
+                let before = clears.iter().rfind(|c| c.0 < self.order(wait));
+                let exit = before.and_then(|c| self.exits.get(&c.1).copied());
+                self.ends(wait, exit);
+            }
+        }
+    }
+
+    /// What goes through pipes, socket pairs and event counters.
+    fn streams(&mut self, by_order: &[u32]) {
+        let mut peers: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut streams: BTreeMap<u64, Stream> = BTreeMap::new();
+        for &n in by_order {
+            let Point { task, what, .. } = self.points[n as usize];
+            match what {
+                What::Release(Release::Pair, (_, one), other) => {
+                    peers.insert(one, other);
+                    peers.insert(other, one);
+                }
+                What::Release(Release::Bytes, (_, object), bytes) => {
+                    let s = streams.entry(peers.get(&object).copied().unwrap_or(object));
+                    let s = s.or_default();
+                    let all = Stream::so_far(&s.written).saturating_add(bytes);
+                    s.written.push((all, n));
+                    s.writers.insert(task);
+                }
+                What::Release(Release::Close, (_, object), _) => {
+                    let s = streams.entry(peers.get(&object).copied().unwrap_or(object));
+                    s.or_default().closed = Some(n);
+                }
+                What::Block(Block::Bytes, (_, object), arg) => {
+                    let s = streams.entry(object).or_default();
+                    let (bytes, us) = (arg & u64::from(u32::MAX), arg >> 32);
+                    let all = Stream::so_far(&s.read).saturating_add(bytes);
+                    s.read.push((all, n));
+                    // The rest of what was read may have come from writes that are not known.
+                    let last = Stream::beyond(&s.written, all.saturating_sub(1));
+                    let by = last.or(s.written.last().map(|w| w.1));
+                    match by {
+                        Some(by) => self.ends(n, Some(by)),
+                        None => self.after[n as usize] = After::Time(us * 1000),
+                    }
+                }
+                What::Block(Block::Ready, (_, object), _) => {
+                    let s = streams.entry(object).or_default();
+                    let by = Stream::beyond(&s.written, Stream::so_far(&s.read));
+                    self.ends(n, by);
+                }
+                What::Block(Block::All, (_, object), _) => {
+                    let s = streams.entry(object).or_default();
+                    let by = Stream::beyond(&s.written, Stream::so_far(&s.read));
+                    s.read.push((Stream::so_far(&s.written), n));
+                    self.ends(n, by);
+                }
+                What::Block(Block::End, (_, object), _) => {
+                    let s = streams.entry(object).or_default();
+                    let ends = s.writers.iter().filter_map(|w| self.exits.get(w).copied());
+                    let ends = ends.chain(s.closed).chain(s.written.last().map(|w| w.1));
+                    let before = ends.filter(|&e| self.order(e) < self.order(n));
+                    let last = before.max_by_key(|&e| self.order(e));
+                    self.ends(n, last);
+                }
+                What::Block(Block::Room, (_, object), holds) => {
+                    let s = streams.entry(peers.get(&object).copied().unwrap_or(object));
+                    let s = s.or_default();
+                    let mine = |w: &&(u64, u32)| self.points[w.1 as usize].task == task;
+                    let all = s.written.iter().rev().find(mine).map_or(0, |w| w.0);
+                    let by = all.checked_sub(holds).filter(|&over| over > 0);
+                    let by = by.and_then(|over| Stream::beyond(&s.read, over - 1));
+                    // Where nobody had to make room, there was some.
+                    self.known[n as usize] = true;
+                    self.ends(n, by);
+                }
+                What::Release(Release::Futex | Release::Requeue | Release::ClearTid, ..)
+                | What::Block(
+                    Block::Futex
+                    | Block::Time
+                    | Block::FutexTimeout
+                    | Block::ReadyTimeout
+                    | Block::Child
+                    | Block::Outside,
+                    ..,
+                )
+                | What::Exec
+                | What::Exit => {}
+            }
+        }
+    }
+
+    /// Times and children; how all of them ended.
+    fn rest(&mut self) -> Found {
+        let mut found = Found::default();
+        for (n, point) in (0..).zip(self.points) {
+            let What::Block(of, _, arg) = point.what else { continue };
+            match of {
+                Block::Time => self.after[n as usize] = After::Time(arg),
+                Block::Outside => self.after[n as usize] = After::Time(arg),
+                Block::Child => {
+                    let child = arg as u32;
+                    let execs = self.execs.get(&child).into_iter().flatten();
+                    let first = execs.copied().chain(self.exits.get(&child).copied()).min();
+                    self.ends(n, first);
+                }
+                Block::Futex
+                | Block::FutexTimeout
+                | Block::ReadyTimeout
+                | Block::Bytes
+                | Block::End
+                | Block::Ready
+                | Block::All
+                | Block::Room => {}
+            }
+        }
+        self.timeouts();
+        for (n, point) in self.points.iter().enumerate() {
+            let What::Block(of, ..) = point.what else { continue };
+            found.waits += 1;
+            match self.after[n] {
+                After::Point(_) => found.by_tasks += 1,
+                After::Nothing => found.unknown += u64::from(!self.known[n]),
+                After::Time(ns) if matches!(of, Block::Bytes | Block::Outside) => {
+                    found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));
+                }
+                After::Time(_) | After::Until(..) => {}
+            }
+        }
+        found
+    }
+
+    /// Waits that were in vain: whether they are again depends on what came next.
+    fn timeouts(&mut self) {
+        // By task, of futexes and of other things: what ended the next wait.
+        let mut next: BTreeMap<(u32, bool), u32> = BTreeMap::new();
+        for (n, point) in self.points.iter().enumerate().rev() {
+            let What::Block(of, _, arg) = point.what else { continue };
+            let of_futex = match of {
+                Block::Futex | Block::FutexTimeout => true,
+                Block::Bytes | Block::End | Block::Ready | Block::All | Block::ReadyTimeout => {
+                    false
+                }
+                Block::Room | Block::Time | Block::Child | Block::Outside => continue,
+            };
+            let key = (point.task, of_futex);
+            if matches!(of, Block::FutexTimeout | Block::ReadyTimeout) {
+                let by = next.get(&key);
+                self.after[n] = by.map_or(After::Time(arg), |&p| After::Until(p, arg));
+            } else if let After::Point(p) = self.after[n] {
+                next.insert(key, p);
+            } else {
+                next.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

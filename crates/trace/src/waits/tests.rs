@@ -1,0 +1,297 @@
+//! Rows go in as lines, and what each wait waited for comes out.
+
+use super::*;
+use crate::Task;
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use std::fmt::Write as _;
+
+/// Tasks 0 to 3: 0 and 1 are threads of one process, 2 and 3 processes of their own.
+fn header() -> Header {
+    let task = |pid| Task { pid, ..Task::default() };
+    Header { tasks: vec![task(10), task(10), task(20), task(30)], ..Header::default() }
+}
+
+/// `TASK ORDER WHAT OBJECT ARG`; an object with `s` before it is known to all.
+fn row(line: &str) -> Row {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let number = |i: usize| words.get(i).map_or(0, |w| w.parse().expect("a number"));
+    let (kind, of) = match words[2] {
+        "exit" => (Kind::Exit, 0),
+        "exec" => (Kind::Exec, 0),
+        "wakes" => (Kind::Release, Release::Futex as u32),
+        "moves" => (Kind::Release, Release::Requeue as u32),
+        "writes" => (Kind::Release, Release::Bytes as u32),
+        "closes" => (Kind::Release, Release::Close as u32),
+        "pairs" => (Kind::Release, Release::Pair as u32),
+        "clears" => (Kind::Release, Release::ClearTid as u32),
+        "waits" => (Kind::Block, Block::Futex as u32),
+        "reads" => (Kind::Block, Block::Bytes as u32),
+        "ends" => (Kind::Block, Block::End as u32),
+        "ready" => (Kind::Block, Block::Ready as u32),
+        "empties" => (Kind::Block, Block::All as u32),
+        "room" => (Kind::Block, Block::Room as u32),
+        "sleeps" => (Kind::Block, Block::Time as u32),
+        "tries" => (Kind::Block, Block::FutexTimeout as u32),
+        "polls" => (Kind::Block, Block::ReadyTimeout as u32),
+        "child" => (Kind::Block, Block::Child as u32),
+        "outside" => (Kind::Block, Block::Outside as u32),
+        other => panic!("no such row: {other}"),
+    };
+    let object = words.get(3).map_or(0, |w| match w.strip_prefix('s') {
+        Some(n) => n.parse::<u64>().expect("an object") | SHARED,
+        None => w.parse().expect("an object"),
+    });
+    Row {
+        kind,
+        task: number(0) as u32,
+        insns: 0,
+        page: number(1),
+        pages: object,
+        reads: of,
+        writes: 0,
+        arg: number(4),
+    }
+}
+
+fn check(lines: &str, expected: Expect) {
+    let mut points = Points::new(&header());
+    let lines: Vec<&str> = lines.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    for line in &lines {
+        points.row(&row(line)).expect("a possible row");
+    }
+    let (after, found) = points.resolve();
+    let mut text = String::new();
+    for (line, after) in lines.iter().zip(after) {
+        match after {
+            After::Nothing => {}
+            After::Point(p) => writeln!(text, "{line} <- {}", lines[p as usize]).expect("a text"),
+            After::Time(ns) => writeln!(text, "{line} <- {ns} ns").expect("a text"),
+            After::Until(p, ns) => {
+                writeln!(text, "{line} <- {}, or {ns} ns", lines[p as usize]).expect("a text")
+            }
+        }
+    }
+    writeln!(text, "{found:?}").expect("a text");
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn wakes_reach_waits_in_the_order_in_which_those_began() {
+    check(
+        "0 1 wakes 64 1
+         1 9 waits 64 7
+         2 10 waits 64 3
+         0 8 wakes 64 1
+         0 12 wakes 64 2
+         1 15 waits 64 11",
+        expect![[r#"
+            1 9 waits 64 7 <- 0 1 wakes 64 1
+            1 15 waits 64 11 <- 0 8 wakes 64 1
+            Found { waits: 3, by_tasks: 2, unknown: 1, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn what_address_spaces_share_is_one_word() {
+    check(
+        "2 1 wakes 64 1
+         2 5 wakes s64 1
+         0 9 waits 64 3
+         1 10 waits s64 4",
+        expect![[r#"
+            1 10 waits s64 4 <- 2 5 wakes s64 1
+            Found { waits: 2, by_tasks: 1, unknown: 1, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_moved_to_another_word_is_woken_there() {
+    check(
+        &format!(
+            "0 5 moves 64 {}
+             1 9 waits 64 3
+             0 7 wakes 128 1",
+            1u64 << ADDRESS_BITS | 128
+        ),
+        expect![[r#"
+            1 9 waits 64 3 <- 0 7 wakes 128 1
+            Found { waits: 1, by_tasks: 1, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_threads_end_wakes_who_joins_it() {
+    check(
+        "0 1 clears 64 1
+         1 5 exit
+         0 7 waits 64 3",
+        expect![[r#"
+            0 7 waits 64 3 <- 1 5 exit
+            Found { waits: 1, by_tasks: 1, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_read_waits_for_the_write_that_brings_its_last_byte() {
+    check(
+        "2 1 writes s7 10
+         2 2 writes s7 10
+         2 6 writes s7 5
+         3 4 reads s7 15
+         3 5 reads s7 5
+         3 8 ready s7
+         3 9 reads s7 5
+         2 10 closes s7
+         3 12 ends s7",
+        expect![[r#"
+            3 4 reads s7 15 <- 2 2 writes s7 10
+            3 5 reads s7 5 <- 2 2 writes s7 10
+            3 8 ready s7 <- 2 6 writes s7 5
+            3 9 reads s7 5 <- 2 6 writes s7 5
+            3 12 ends s7 <- 2 10 closes s7
+            Found { waits: 5, by_tasks: 5, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_full_pipe_holds_its_writer_until_there_is_room() {
+    check(
+        "2 1 writes s7 60
+         2 2 writes s7 60
+         3 5 reads s7 30
+         3 7 reads s7 30
+         2 9 room s7 64",
+        expect![[r#"
+            3 5 reads s7 30 <- 2 1 writes s7 60
+            3 7 reads s7 30 <- 2 1 writes s7 60
+            2 9 room s7 64 <- 3 7 reads s7 30
+            Found { waits: 3, by_tasks: 3, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn what_one_socket_of_a_pair_is_given_comes_out_of_the_other() {
+    check(
+        &format!(
+            "2 1 pairs s7 {}
+             2 2 writes s7 10
+             3 4 reads s8 10
+             3 5 writes s8 1
+             2 7 reads s7 1",
+            8 | SHARED
+        ),
+        expect![[r#"
+            3 4 reads s8 10 <- 2 2 writes s7 10
+            2 7 reads s7 1 <- 3 5 writes s8 1
+            Found { waits: 2, by_tasks: 2, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn bytes_that_nobody_here_wrote_come_from_outside() {
+    check(
+        &format!("2 4 reads s7 {}", 10 | 250u64 << 32),
+        expect![[r#"
+            2 4 reads s7 1073741824010 <- 250000 ns
+            Found { waits: 1, by_tasks: 0, unknown: 0, outside: (1, 250000) }
+        "#]],
+    );
+}
+
+#[test]
+fn counters_sleeps_children_and_ends() {
+    check(
+        "2 1 writes s7 1
+         2 2 writes s7 1
+         0 4 empties s7
+         0 5 sleeps 0 1000
+         2 6 writes s7 1
+         0 8 empties s7
+         3 9 exec
+         3 11 exit
+         0 12 child 0 3
+         1 13 writes s9 4
+         1 14 exit
+         2 16 reads s9 4
+         2 17 ends s9",
+        expect![[r#"
+            0 4 empties s7 <- 2 1 writes s7 1
+            0 5 sleeps 0 1000 <- 1000 ns
+            0 8 empties s7 <- 2 6 writes s7 1
+            0 12 child 0 3 <- 3 9 exec
+            2 16 reads s9 4 <- 1 13 writes s9 4
+            2 17 ends s9 <- 1 14 exit
+            Found { waits: 6, by_tasks: 5, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_wait_in_vain_may_not_be_so_at_another_speed() {
+    check(
+        "1 2 tries 64 300
+         1 4 tries 64 300
+         1 5 polls s7 50
+         0 6 wakes 64 1
+         1 9 waits 64 5
+         1 11 tries 64 300",
+        expect![[r#"
+            1 2 tries 64 300 <- 0 6 wakes 64 1, or 300 ns
+            1 4 tries 64 300 <- 0 6 wakes 64 1, or 300 ns
+            1 5 polls s7 50 <- 50 ns
+            1 9 waits 64 5 <- 0 6 wakes 64 1
+            1 11 tries 64 300 <- 300 ns
+            Found { waits: 5, by_tasks: 1, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn an_order_that_goes_back_is_no_order() {
+    let mut points = Points::new(&header());
+    points.row(&row("0 5 wakes 64 1")).expect("a row");
+    let refused = points.row(&row("0 4 wakes 64 1"));
+    assert_eq!(refused, Err("task 0's order goes back from 5 to 4".to_owned()));
+}
+
+proptest! {
+    /// Whatever a file says, a wait waits for something earlier: so nobody waits in a circle.
+    #[test]
+    fn what_a_wait_waits_for_is_earlier(rows in prop::collection::vec(
+        (0u32..4, any::<bool>(), 0u32..11, 0u64..4, any::<u64>(), 1u64..3), 0..200)) {
+        let mut points = Points::new(&header());
+        let mut order = 0;
+        let mut all = Vec::new();
+        for (task, release, of, object, arg, step) in rows {
+            order += step;
+            let (kind, of) = match (release, of) {
+                (true, of) => (Kind::Release, of % Release::ALL.len() as u32),
+                (false, of) => (Kind::Block, of % Block::ALL.len() as u32),
+            };
+            // Small amounts as well as any.
+            let arg = if arg % 2 == 0 { arg >> 1 & 7 } else { arg };
+            let row = Row { kind, task, insns: 0, page: order, pages: object, reads: of, writes: 0, arg };
+            points.row(&row).expect("a row");
+            all.push((task, order));
+        }
+        let (after, found) = points.resolve();
+        prop_assert_eq!(after.len(), all.len());
+        let mut by_tasks = 0;
+        for (after, own) in after.iter().zip(&all) {
+            if let After::Point(p) = after {
+                let other = all[*p as usize];
+                prop_assert!(other.1 < own.1 && other.0 != own.0);
+                by_tasks += 1;
+            }
+        }
+        prop_assert_eq!(found.by_tasks, by_tasks);
+    }
+}
