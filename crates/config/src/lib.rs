@@ -33,6 +33,7 @@ mod scenario;
 mod step;
 mod truth;
 mod truth_merge;
+mod truth_replay;
 mod write;
 
 pub use error::ConfigError;
@@ -48,4 +49,5 @@ pub use scenario::{
 pub use tree::suggestion;
 pub use truth::{TruthPlan, TruthProgram, parse_truth};
 pub use truth_merge::{MergeCase, MergeLook, MergePlan, parse_truth_merge};
+pub use truth_replay::{ReplayPlan, ReplayProgram, parse_truth_replay};
 pub use write::{write_machine, write_machine_file};
