@@ -3,6 +3,7 @@
 mod merge;
 mod predict;
 mod programs;
+mod replay;
 mod table;
 
 use crate::failure::Lacks;
@@ -39,6 +40,7 @@ pub(crate) struct Args {
 enum What {
     Mem(Mem),
     Merge(merge::Args),
+    Replay(replay::Args),
 }
 
 /// Predict memory times on the measured machine, then run for real and compare.
@@ -72,6 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let args = match &args.what {
         What::Mem(args) => args,
         What::Merge(args) => return merge::run(args),
+        What::Replay(args) => return replay::run(args),
     };
     let plan = plan(args)?;
     let check = check(args, &plan)?;
@@ -123,7 +126,8 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<Check> {
         known.push((program, p));
     }
     let progress = Progress::new(1000);
-    let machine = this_machine(args, &progress)?;
+    let given = args.machine.as_deref();
+    let machine = this_machine(given, args.quick, args.tiny, &progress)?;
     let geometry = record::geometry(&machine)?;
     let (rounds, slot) = effort(args);
 
@@ -223,15 +227,20 @@ fn lacks(e: std::io::Error) -> anyhow::Error {
 }
 
 /// The machine's file that is given, or this machine measured now.
-fn this_machine(args: &Mem, progress: &Progress) -> Result<Machine> {
-    if let Some(path) = &args.machine {
+fn this_machine(
+    given: Option<&Path>,
+    quick: bool,
+    tiny: bool,
+    progress: &Progress,
+) -> Result<Machine> {
+    if let Some(path) = given {
         let machine = read_machine(path)?;
         measured_here(&machine, path)?;
         return Ok(machine);
     }
-    let options = if args.tiny {
+    let options = if tiny {
         Options::tiny()
-    } else if args.quick {
+    } else if quick {
         Options { budget: Duration::from_secs(10), rounds: 5, ..Options::default() }
     } else {
         Options::default()

@@ -35,9 +35,11 @@ use homenode_core::costs::Cost;
 use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::count;
 use homenode_trace::model::Geometry;
-use homenode_trace::{CacheModel, Ended, Header};
+use homenode_trace::{CacheModel, Ended, Header, Native};
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// A point in a program's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +168,18 @@ impl Summary {
         }
         Some(self.header.recorded_wall_ns as f64 / native.wall_ns as f64)
     }
+}
+
+/// Runs a program by itself, reading nothing and with what it prints thrown away; what it took.
+///
+/// # Errors
+/// [`RecordError`] where it can't be started, or was interrupted.
+pub fn natively(command: &[OsString]) -> Result<Native, RecordError> {
+    let program::Resolved { path, args } = program::resolve(command)?;
+    let mut command = Command::new(path);
+    command.arg0(&args[0]).args(&args[1..]).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    native::once(&mut command)
 }
 
 /// The machine's caches as the model takes them: L1, L2 (size 0 where there is

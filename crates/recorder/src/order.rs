@@ -217,6 +217,16 @@ impl Task {
         self.point(Kind::Release, of as u16, object, arg, order);
     }
     fn wait(&mut self, of: Block, object: u64, arg: u64) {
+        let arg = match of {
+            // What ran before the slice takes no time; who let whom go on still counts.
+            Block::Time | Block::FutexTimeout | Block::ReadyTimeout | Block::Outside
+                if !self.is_kept() =>
+            {
+                return;
+            }
+            Block::Bytes if !self.is_kept() => arg & u64::from(u32::MAX),
+            _ => arg,
+        };
         let order = self.number();
         self.point(Kind::Block, of as u16, object, arg, order);
     }

@@ -456,6 +456,10 @@ impl Task {
     pub(crate) fn row(&mut self, kind: u8, page: u64, pages: u64, arg: u64) {
         self.row_at(kind, page, pages, arg, self.now());
     }
+    /// Whether what it does now belongs to the slice.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.frames.keep
+    }
     /// The task ends.
     #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
     pub(crate) fn exits(&mut self, status: u64) {

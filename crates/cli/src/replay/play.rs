@@ -145,7 +145,9 @@ pub(crate) fn overlap(machine: &Machine) -> Option<Overlap> {
 pub(crate) struct Calibration {
     /// In attoseconds (10^-18 s).
     pub(crate) as_per_insn: u64,
-    /// Time of a round on the unmodified machine, in picoseconds.
+    /// Time of the first round on the unmodified machine, in picoseconds.
+    pub(crate) first: u64,
+    /// Time of a later one, which has its memory already.
     pub(crate) round: u64,
     /// Most pages in use.
     pub(crate) peak: Pages,
@@ -284,6 +286,7 @@ pub(crate) fn calibrate(
     }
     Ok(Calibration {
         as_per_insn,
+        first,
         round: second.max(1),
         peak: whole.peak.max(bare.peak),
         notes,

@@ -92,6 +92,13 @@ impl Recorded {
             .map_err(|e| e.context(format!("column {}", column.name)))
     }
 
+    /// Time of the first round, in picoseconds, as its machine is.
+    pub(crate) fn first_round(&self) -> Result<u64> {
+        let off = Contender::kernel("off", Vec::new());
+        let played = self.play(&off, &[], Rounds::Count(1), &|_, _| {})?;
+        Ok(played.rounds().first().copied().unwrap_or(0))
+    }
+
     /// Restricts the program to some CPUs of its machine.
     ///
     /// # Errors

@@ -1,0 +1,348 @@
+//! `homenode truth replay`: programs with threads and processes, recorded, replayed on the
+//! unmodified machine, and run natively.
+//!
+//! ```text
+//! truth/replay.toml ─▶ program ─┬─▶ natively, on all CPUs and on one ──▶ medians ─┐
+//!                               └─▶ recorded ──▶ replayed, likewise ──────────────┴─▶ error
+//! ```
+
+use super::table::median;
+use super::{load, this_machine};
+use crate::failure::Lacks;
+use crate::output;
+use crate::progress::Progress;
+use crate::replay::load as recording;
+use crate::replay::recorded::Recorded;
+use anyhow::{Context, Result, anyhow, bail};
+use homenode_config::{ReplayPlan, ReplayProgram, parse_truth_replay};
+use homenode_core::splitmix::SplitMix;
+use homenode_core::topology::Machine;
+use homenode_core::units::CpuId;
+use homenode_measure::record::{self, Options};
+use homenode_trace::Native;
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The registered programs, part of the command so that nobody changes them before a run.
+const REPLAY: &str = include_str!("../../../../truth/replay.toml");
+const FILE: &str = "truth/replay.toml";
+/// Lines of numbers.txt, and files of the project that `make` builds.
+const LINES: u64 = 600_000;
+const SOURCES: u32 = 12;
+
+/// Replay programs with threads and processes, and compare with how long they take.
+///
+/// Each program is run natively, nine times on all CPUs and nine times on the first one. It is
+/// recorded once, and replayed on the measured machine as it is: on all CPUs, then on that one.
+/// The replay's processor time is the native one by construction, so what is judged is how its
+/// tasks wait for one another. Programs and bounds were registered beforehand
+/// (truth/replay.toml). A program that this system lacks is left out with a note. The exit code
+/// is 1 where a bound is missed. Takes some three minutes; the machine should be idle meanwhile.
+/// Needs qemu-x86_64, and a C compiler for three of the programs.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode truth replay --machine this.toml --program xz --program barrier")]
+pub(super) struct Args {
+    /// The machine's file, measured on this machine; measured anew unless given
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Only this program; may be given several times
+    #[arg(long = "program", value_name = "NAME")]
+    programs: Vec<String>,
+    /// Native runs of each, in place of nine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8> {
+    let mut plan = parse_truth_replay(FILE, REPLAY)?;
+    if let Some(unknown) =
+        args.programs.iter().find(|n| plan.programs.iter().all(|p| p.name != **n))
+    {
+        let names: Vec<&str> = plan.programs.iter().map(|p| p.name.as_str()).collect();
+        bail!("there is no program \"{unknown}\"; there are {}", names.join(", "));
+    }
+    plan.programs.retain(|p| args.programs.is_empty() || args.programs.contains(&p.name));
+    plan.runs = args.runs.unwrap_or(plan.runs);
+    let check = check(args, plan)?;
+    output::print(&if args.json { check.to_json() } else { check.to_text() })?;
+    Ok(u8::from(!check.pass()))
+}
+
+/// A folder that is gone with this.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays behind lies among other temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let name = format!("homenode-truth-replay-{}", std::process::id());
+        let folder = Self(std::env::temp_dir().join(name));
+        let project = folder.0.join("project");
+        let make = || -> std::io::Result<()> {
+            fs::create_dir_all(&project)?;
+            let mut random = SplitMix::new(1);
+            let line = |_| format!("{:019}\n", random.next() >> 1);
+            fs::write(folder.0.join("numbers.txt"), (0..LINES).map(line).collect::<String>())?;
+            let mut all = "all:".to_owned();
+            for i in 0..SOURCES {
+                let text = format!(
+                    "int f{i}(int x) {{ int s = 0; for (int i = 0; i < x; i++) s += i * {i}; return s; }}\n"
+                );
+                fs::write(project.join(format!("f{i}.c")), text)?;
+                all += &format!(" f{i}.o");
+            }
+            fs::write(project.join("Makefile"), all + "\n%.o: %.c\n\tcc -O2 -c $< -o $@\n")
+        };
+        make().with_context(|| format!("can't make files in {}", folder.0.display()))?;
+        Ok(folder)
+    }
+    /// A program's command, compiled where that is needed; why it can't be run.
+    fn command(&self, program: &ReplayProgram) -> Result<Vec<OsString>, String> {
+        let folder = self.0.display().to_string();
+        if let Some(source) = &program.source {
+            let c = self.0.join(format!("{}.c", program.name));
+            fs::write(&c, source).map_err(|e| format!("{}: {e}", c.display()))?;
+            let mut cc = Command::new("cc");
+            cc.args(["-O1", "-pthread", "-o"]).arg(self.0.join(&program.name)).arg(&c);
+            let made = cc.output().map_err(|_| "there is no C compiler (cc)".to_owned())?;
+            if !made.status.success() {
+                return Err("the C compiler can't make it".to_owned());
+            }
+        }
+        Ok(program.command.iter().map(|w| w.replace("{dir}", &folder).into()).collect())
+    }
+}
+
+/// On the clock: natively and in the replay, in seconds.
+#[derive(Debug, Default)]
+struct Times {
+    native: Vec<f64>,
+    replayed: f64,
+}
+
+impl Times {
+    /// Replayed over native less one, in percent.
+    fn error(&self) -> f64 {
+        let native = median(&self.native);
+        if native > 0.0 { (self.replayed / native - 1.0) * 100.0 } else { f64::INFINITY }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    name: String,
+    tasks: usize,
+    waits: u64,
+    /// Processor time of the native runs, in seconds.
+    processor: f64,
+    all: Times,
+    one: Times,
+}
+
+struct Check {
+    plan: ReplayPlan,
+    machine: String,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+fn check(args: &Args, plan: ReplayPlan) -> Result<Check> {
+    let progress = Progress::new(1000);
+    let machine = this_machine(args.machine.as_deref(), false, false, &progress)?;
+    let scratch = Scratch::new()?;
+    let about = format!("{}: {}", machine.name, machine.about);
+    let mut check = Check { plan, machine: about, rows: Vec::new(), notes: Vec::new() };
+    let busy = load();
+    for (n, program) in check.plan.programs.iter().enumerate() {
+        progress.say(&program.name);
+        let row = scratch
+            .command(program)
+            .and_then(|command| one(&machine, &scratch.0, program, command, check.plan.runs));
+        match row {
+            Ok(row) => check.rows.push(row),
+            Err(why) => check.notes.push(format!("{} is left out: {why}", program.name)),
+        }
+        progress.at(((n + 1) * 1000 / check.plan.programs.len()) as u64);
+    }
+    if check.rows.is_empty() {
+        return Err(anyhow!(Lacks(check.notes.join("; "))));
+    }
+    if let Some(most) = [busy, load()].into_iter().flatten().reduce(f64::max).filter(|l| *l > 2.5) {
+        check.notes.push(format!(
+            "the machine may not have been idle (load {most:.1}): then native times are too long"
+        ));
+    }
+    Ok(check)
+}
+
+/// Runs, records and replays one program; why not.
+fn one(
+    machine: &Machine,
+    folder: &Path,
+    program: &ReplayProgram,
+    command: Vec<OsString>,
+    runs: u32,
+) -> Result<Row, String> {
+    let text = |e: anyhow::Error| homenode_live::sentence(&*e);
+    let first = machine.cpus.first().map_or(CpuId(0), |c| c.id);
+    let bound = ["taskset", "-c"].map(OsString::from).into_iter();
+    let bound: Vec<OsString> =
+        bound.chain([first.to_string().into()]).chain(command.iter().cloned()).collect();
+    let natively = |command: &[OsString]| -> Result<Vec<Native>, String> {
+        (0..runs).map(|_| record::natively(command).map_err(|e| e.to_string())).collect()
+    };
+    let (all, alone) = (natively(&command)?, natively(&bound)?);
+    let seconds = |of: fn(&Native) -> u64, runs: &[Native]| -> Vec<f64> {
+        runs.iter().map(|n| of(n) as f64 / 1e9).collect()
+    };
+    let wall = |runs: &[Native]| seconds(|n| n.wall_ns, runs);
+    let processor = median(&seconds(|n| n.user_ns + n.sys_ns, &all));
+
+    let file = folder.join("recording.parquet");
+    let mut options = Options::new(command, file.clone(), machine.clone());
+    (options.native_runs, options.quiet) = (0, true);
+    record::record(&options, &mut |_| {}).map_err(|e| e.to_string())?;
+    let mut loaded = recording::load(&file, &mut |_, _| {}).map_err(text)?;
+    loaded.header.native = Some(Native {
+        runs,
+        user_ns: (processor * 1e9) as u64,
+        wall_ns: (median(&wall(&all)) * 1e9) as u64,
+        ..Native::default()
+    });
+    let (tasks, waits) = (loaded.header.tasks.len(), loaded.waits.waits);
+    let mut recorded = Recorded::new(loaded, machine, None, None, &[], true).map_err(text)?;
+    let replayed = recorded.calibrated.first;
+    recorded.restrict(&[first]).map_err(text)?;
+    let alone_replayed = recorded.first_round().map_err(text)?;
+    let times = |runs: &[Native], ps: u64| Times { native: wall(runs), replayed: ps as f64 / 1e12 };
+    Ok(Row {
+        name: program.name.clone(),
+        tasks,
+        waits,
+        processor,
+        all: times(&all, replayed),
+        one: times(&alone, alone_replayed),
+    })
+}
+
+impl Check {
+    fn bounds(&self) -> [f64; 2] {
+        [self.plan.bound_percent, self.plan.one_cpu_bound_percent].map(f64::from)
+    }
+    /// Rows within their bound: on all CPUs, and on one.
+    fn met(&self) -> [usize; 2] {
+        let [all, one] = self.bounds();
+        let within = |of: fn(&Row) -> &Times, bound: f64| {
+            self.rows.iter().filter(|r| of(r).error().abs() <= bound).count()
+        };
+        [within(|r| &r.all, all), within(|r| &r.one, one)]
+    }
+    fn pass(&self) -> bool {
+        self.met() == [self.rows.len(); 2]
+    }
+
+    fn to_text(&self) -> String {
+        let width = self.rows.iter().map(|r| r.name.len()).max().unwrap_or(0).max(8);
+        let mut out = format!(
+            "{:width$}                          all CPUs, s                 one CPU, s\n{:<width$} {:>5} {:>7} {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} {:>7}\n",
+            "",
+            "program",
+            "tasks",
+            "waits",
+            "processor",
+            "native",
+            "replay",
+            "%",
+            "native",
+            "replay",
+            "%"
+        );
+        for r in &self.rows {
+            let Row { name, tasks, waits, processor, .. } = r;
+            out += &format!("{name:<width$} {tasks:>5} {waits:>7} {processor:>9.3}");
+            for (times, space) in [(&r.all, 8), (&r.one, 9)] {
+                let (native, error) = (median(&times.native), times.error());
+                out += &format!(" {native:>space$.3} {:>8.3} {error:>+7.1}", times.replayed);
+            }
+            out.push('\n');
+        }
+        let ([all, one], n) = (self.met(), self.rows.len());
+        let [bound, bound_one] = self.bounds();
+        out += &format!(
+            "\non all CPUs within {bound} %: {all} of {n}; on one within {bound_one} %: {one} of {n}\n\nmachine: {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs; the replay's processor time is the native one by construction\n",
+            self.machine, self.plan.registered, self.plan.runs
+        );
+        for note in &self.notes {
+            out += &format!("note: {note}\n");
+        }
+        out
+    }
+
+    fn to_json(&self) -> String {
+        let times = |t: &Times| json!({"native_s": t.native, "replayed_s": t.replayed, "error_percent": t.error()});
+        let row = |r: &Row| {
+            json!({
+                "row": r.name, "tasks": r.tasks, "waits": r.waits, "processor_s": r.processor,
+                "all_cpus": times(&r.all), "one_cpu": times(&r.one),
+            })
+        };
+        let [bound_percent, one_cpu_bound_percent] = self.bounds();
+        json!({
+            "name": "replay",
+            "machine": self.machine,
+            "registered": self.plan.registered,
+            "bound_percent": bound_percent,
+            "one_cpu_bound_percent": one_cpu_bound_percent,
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "met": self.met(),
+            "notes": self.notes,
+            "pass": self.pass(),
+        })
+        .to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    fn check(rows: &[(&str, [f64; 2], [f64; 2])]) -> Check {
+        let times = |[native, replayed]: [f64; 2]| Times { native: vec![native; 3], replayed };
+        let row = |&(name, all, one): &(&str, _, _)| Row {
+            name: name.to_owned(),
+            tasks: 3,
+            waits: 1000,
+            processor: 1.5,
+            all: times(all),
+            one: times(one),
+        };
+        Check {
+            plan: parse_truth_replay(FILE, REPLAY).expect("the registered programs"),
+            machine: "a machine: of a test".into(),
+            rows: rows.iter().map(row).collect(),
+            notes: vec!["pigz is left out: it is not in PATH".into()],
+        }
+    }
+
+    #[test]
+    fn the_table_says_which_bounds_are_met() {
+        let c = check(&[("xz", [1.0, 1.04], [2.0, 1.8]), ("barrier", [1.0, 0.9], [2.0, 3.0])]);
+        expect![[""]].assert_eq(&c.to_text());
+        let json: serde_json::Value = serde_json::from_str(&c.to_json()).expect("JSON");
+        assert_eq!((&json["met"], &json["pass"]), (&json!([1, 1]), &json!(false)));
+        assert!(check(&[("xz", [1.0, 1.04], [2.0, 1.8])]).pass());
+    }
+}
