@@ -184,7 +184,7 @@ impl Simulation {
         let space = s.kernel.new_space();
         let player =
             Player::new(recording.clone(), 0, charge.as_per_insn, charge.overlap, charge.rounds);
-        let id = s.new_task(TaskKind::Thread, process, space, cpu, Box::new(player));
+        let id = s.new_task(TaskKind::Replayed, process, space, cpu, Box::new(player));
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;
         s.kernel.numa_born(id, None, 1, 0);

@@ -60,6 +60,10 @@ impl Cpu {
     pub(crate) fn work(&self, time: u64) -> u64 {
         time.saturating_mul(u64::from(self.capacity))
     }
+    /// Those that wait for the task that runs.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
+        self.queue.iter().skip(1).copied()
+    }
     /// How many want to run here.
     #[inline]
     pub(crate) fn load(&self) -> usize {

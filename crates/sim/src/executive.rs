@@ -25,7 +25,7 @@ use crate::load::WINDOW;
 use crate::program::Program;
 use crate::simulation::Simulation;
 use crate::table::prefetch_value;
-use crate::tasks::{Home, On, Run, Task, Why};
+use crate::tasks::{Home, Kind, On, Run, Task, Why};
 use crate::timeline::Event;
 use crate::watch::By;
 
@@ -165,9 +165,32 @@ impl Simulation {
             task.clock = task.clock.max(now);
         }
     }
+    /// A CPU that has nothing to do takes over a task that waits for the busiest, as the
+    /// kernel's balancing of a CPU that becomes idle does: tasks of a recording only.
+    fn pull(&mut self, cpu: usize) {
+        if self.cpus[cpu].load() > 0 || !self.is_allowed(self.cpus[cpu].number) {
+            return;
+        }
+        let waits = |from: usize| {
+            let of = |&id: &usize| {
+                let task = &self.tasks[id];
+                task.kind == Kind::Replayed && task.run == Run::Runnable
+            };
+            self.cpus[from].waiting().find(of).map(|id| (self.cpus[from].load(), from, id))
+        };
+        // The first of the busiest.
+        let most = self.cpus.busy().filter_map(waits).reduce(|a, b| if b.0 > a.0 { b } else { a });
+        if let Some((_, from, id)) = most {
+            self.off_queue(from, id);
+            self.enqueue(id, cpu);
+        }
+    }
     /// A task that has stopped leaves its CPU to the next.
     fn leave(&mut self, cpu: usize, id: usize) {
         self.off_queue(cpu, id);
+        if !self.replayed.is_empty() {
+            self.pull(cpu);
+        }
         if self.tasks[id].run == Run::Ended {
             if let Some(why) = self.tasks[id].killed {
                 self.end_space(self.tasks[id].space, Some(why));
@@ -325,6 +348,8 @@ impl Simulation {
         match home {
             Home::Own => last,
             Home::Any => any(),
+            Home::Idle if cpus[last].load() == 0 => last,
+            Home::Idle => self.least_loaded_allowed(),
             Home::Node(node) => cpus.least_loaded(|c| c.node == node).unwrap_or_else(any),
             Home::Next => {
                 let n = cpus.len();

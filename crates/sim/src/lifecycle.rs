@@ -149,7 +149,7 @@ impl Simulation {
     pub(crate) fn thread_task(&mut self, id: usize, program: Box<dyn Program>) -> usize {
         let task = &self.tasks[id];
         let (process, space, cpu, clock) = (task.process, task.space, task.cpu, task.clock);
-        let thread = self.new_task(Kind::Thread, process, space, cpu, program);
+        let thread = self.new_task(self.tasks[id].kind, process, space, cpu, program);
         self.kernel.numa[thread].policy = self.kernel.numa[id].policy.clone();
         self.kernel.numa_thread(thread, id, clock);
         self.kernel.space_mut(space).users += 1;
@@ -170,7 +170,7 @@ impl Simulation {
         let space = self.kernel.fork_space(ctx, parent_space);
         let space = self.modelled(space)?;
         self.kernel.space_mut(space).users = 1;
-        let child = self.new_task(Kind::Thread, process, space, cpu, program);
+        let child = self.new_task(self.tasks[id].kind, process, space, cpu, program);
         let policy = self.kernel.numa[id].policy.clone();
         let n = &mut self.kernel.numa[child];
         n.scan = numa;

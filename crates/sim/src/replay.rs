@@ -435,8 +435,11 @@ impl Player {
 impl Simulation {
     /// The CPU with the fewest tasks, of those that a recording's may run on.
     pub(crate) fn least_loaded_allowed(&self) -> usize {
-        let allowed = |number| self.allowed.is_empty() || self.allowed.contains(&number);
-        self.cpus.least_loaded(|c| allowed(c.number)).unwrap_or(0)
+        self.cpus.least_loaded(|c| self.is_allowed(c.number)).unwrap_or(0)
+    }
+    /// Whether a recording's tasks may run on a CPU.
+    pub(crate) fn is_allowed(&self, number: CpuId) -> bool {
+        self.allowed.is_empty() || self.allowed.contains(&number)
     }
     /// Rounds that are over, and when the last ended.
     pub fn rounds(&self) -> (u64, u64) {

@@ -16,8 +16,10 @@ const WEIGHT_NICE_0: u64 = 1024;
 /// What kind of task it is. All that the scheduler does differently follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A thread of a program.
+    /// A thread of a program, on its own CPU.
     Thread,
+    /// A thread of a recorded program, on any CPU that it may use.
+    Replayed,
     /// A node's kswapd, by the node's place.
     Kswapd(usize),
     /// The kernel's thread that merges pages.
@@ -39,6 +41,9 @@ pub(crate) enum Home {
     Node(usize),
     /// The CPU with the fewest tasks.
     Any,
+    /// Where it ran last if that is idle, else the CPU with the fewest tasks of those that a
+    /// recorded program may use.
+    Idle,
     /// The CPU with the fewest tasks, the next in turn from where it ran last.
     Next,
 }
@@ -48,6 +53,7 @@ impl Kind {
     pub(crate) const fn home(self) -> Home {
         match self {
             Self::Thread => Home::Own,
+            Self::Replayed => Home::Idle,
             Self::Kswapd(node) => Home::Node(node),
             Self::Ksmd => Home::Next,
             Self::Kdamond | Self::Homenode | Self::Writer => Home::Any,
@@ -57,7 +63,7 @@ impl Kind {
     pub(crate) const fn preempts(self) -> bool {
         match self {
             Self::Kswapd(_) | Self::Kdamond | Self::Homenode => true,
-            Self::Thread | Self::Ksmd | Self::Writer => false,
+            Self::Thread | Self::Replayed | Self::Ksmd | Self::Writer => false,
         }
     }
     /// Whether it gives way to whoever wakes.
@@ -72,7 +78,7 @@ impl Kind {
     pub(crate) const fn is_helper(self) -> bool {
         match self {
             Self::Ksmd | Self::Kdamond | Self::Homenode | Self::Writer => true,
-            Self::Thread | Self::Kswapd(_) => false,
+            Self::Thread | Self::Replayed | Self::Kswapd(_) => false,
         }
     }
 }

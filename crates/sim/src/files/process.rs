@@ -56,7 +56,7 @@ impl Simulation {
                 // Whoever writes to files stands for a shell, which is not simulated.
                 Kind::Writer => continue,
                 Kind::Ksmd | Kind::Kdamond | Kind::Homenode => Id::Helper(number),
-                Kind::Thread => Id::Space(task.space),
+                Kind::Thread | Kind::Replayed => Id::Space(task.space),
             };
             let pid = self.kernel.numa[number].pid;
             all.entry(id).or_insert((pid, false)).1 |= task.lives();
@@ -184,7 +184,7 @@ impl Simulation {
             Id::Helper(_) => match task.kind {
                 Kind::Ksmd => "ksmd".to_owned(),
                 Kind::Kdamond => "kdamond.0".to_owned(),
-                Kind::Homenode | Kind::Writer | Kind::Kswapd(_) | Kind::Thread => {
+                Kind::Homenode | Kind::Writer | Kind::Kswapd(_) | Kind::Thread | Kind::Replayed => {
                     "homenode".to_owned()
                 }
             },

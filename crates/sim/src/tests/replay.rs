@@ -355,6 +355,20 @@ fn a_wait_of_limited_time_ends_by_what_comes_first() {
 }
 
 #[test]
+fn a_cpu_with_nothing_to_do_takes_over_who_waits() {
+    // Of two CPUs the second is idle after 1 ms, and two tasks share the first.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, Op::Thread { child: 2 }),
+        (0, 10 * MS, Op::Exit),
+        (1, MS, Op::Exit),
+        (2, 10 * MS, Op::Exit),
+    ];
+    let ends = microseconds(&run(&rows, 1));
+    assert!((11_000..11_100).contains(&ends[0]), "{ends:?}");
+}
+
+#[test]
 fn who_waits_in_a_circle_is_named() {
     let rows = [
         (0, 0, Op::Thread { child: 1 }),
