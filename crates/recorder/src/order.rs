@@ -130,7 +130,7 @@ fn word(at: u64, private: bool) -> u64 {
         }
         let device = device.split(':').fold(0, |all, part| all << 32 | hex(part));
         let file = mixed(device, inode.parse().unwrap_or(0));
-        return mixed(file, hex(offset) + (at - hex(from)));
+        return mixed(file, hex(offset).wrapping_add(at - hex(from)));
     }
     at
 }
@@ -178,9 +178,14 @@ impl Task {
                 libc::SYS_epoll_wait | libc::SYS_epoll_pwait => ms(a[3]),
                 libc::SYS_ppoll => span(a[2]),
                 libc::SYS_pselect6 => span(a[4]),
-                libc::SYS_select => readable(a[4])
-                    .and_then(|at| value::<libc::timeval>(at))
-                    .map(|t| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000),
+                libc::SYS_select => {
+                    let span = readable(a[4]).and_then(|at| value::<libc::timeval>(at));
+                    let exact = |t: libc::timeval| libc::timespec {
+                        tv_sec: t.tv_sec,
+                        tv_nsec: t.tv_usec.saturating_mul(1000),
+                    };
+                    span.map(exact).map(nanoseconds)
+                }
                 libc::SYS_nanosleep => span(a[0]),
                 libc::SYS_clock_nanosleep if a[1] as i32 & libc::TIMER_ABSTIME != 0 => {
                     readable(a[2]).and_then(|at| until(a[0] as i32, at))
