@@ -36,11 +36,13 @@ fn plugin() -> Option<PathBuf> {
                 println!("skipped: qemu-x86_64 is not in PATH (Debian: qemu-user)");
                 return None;
             }
-            // Tests lie in deps, the plugin above.
+            // Tests lie in deps, the plugin above, in a folder that has its profile's name.
             let own = std::env::current_exe().expect("this test");
             let folder = own.parent()?.parent()?.to_owned();
+            let profile = folder.file_name()?.to_str().filter(|name| *name != "debug");
             let built = Command::new(env!("CARGO"))
-                .args(["build", "--profile", "test", "-p", "homenode-recorder", "--target-dir"])
+                .args(["build", "--profile", profile.unwrap_or("dev"), "-p", "homenode-recorder"])
+                .arg("--target-dir")
                 .arg(folder.parent()?)
                 .output()
                 .expect("cargo");
