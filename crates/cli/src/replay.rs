@@ -34,14 +34,15 @@ use target::Dram;
 /// round is over when the program and all that it started have ended.
 /// Prints one table, and where the hot pages were in the first round and in the last.
 ///
-/// A task waits as it did: until the task that ended its wait has come as far again, a sleep as
-/// long as it was. On the unmodified machine that is compared with the program's own time on the
-/// clock. Beyond 10 % a warning says so. Where several tasks ran and it is beyond 50 %, the replay
-/// ends with exit code 1, as their order can't be right then, unless --force is given.
+/// Tasks wait as they did: each until the task that ended its wait has come as far again. A
+/// sleep lasts as long as it did. The first round on the unmodified machine is compared with the
+/// program's own time on the clock. A difference beyond 10 % is a warning. Beyond 50 %, where
+/// several tasks ran, the replay ends with exit code 1, since their order can't be right; --force
+/// prints the figures all the same.
 ///
-/// Recordings of version 1 don't say when threads wait for one another. If threads ran in one,
-/// it is refused with exit code 3; --force prints the wrong figures and says in the caption, and
-/// in --json as "wrong", that they are.
+/// Recordings of version 1 don't say when threads wait for one another. One in which threads
+/// ran is refused with exit code 3. With --force its wrong figures are printed, and the caption
+/// (in --json "wrong") says that they are.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s

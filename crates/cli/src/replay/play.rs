@@ -279,7 +279,10 @@ pub(crate) fn calibrate(
         Some((more, text)) if more > NEAR => {
             let several = loaded.header.tasks.len() > 1;
             far = (several && more > FAR).then(|| format!("can't replay it as it ran: {text}"));
-            warnings.push(text);
+            warnings.push(format!(
+                "{text}. The machine was busy then, or the program waits for what a recording \
+                 does not have"
+            ));
         }
         Some((_, text)) => notes.push(text),
         None => {}
