@@ -216,6 +216,25 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<Check> {
     Ok(check)
 }
 
+/// A folder for recordings and the like, which goes with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("homenode-truth-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("can't make the folder {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays behind lies among other temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Tasks that ran or waited for a CPU over the last minute, as the kernel counts them.
 fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;

@@ -19,6 +19,7 @@
 //! Source: specs/waits.md#order, specs/waits.md#objects
 
 use crate::task::Task;
+use homenode_core::splitmix::mix;
 use homenode_trace::Kind;
 use homenode_trace::waits::{ADDRESS_BITS, Block, Release, SHARED};
 use std::collections::BTreeMap;
@@ -76,9 +77,7 @@ unsafe fn value<T: Copy>(at: u64) -> Option<T> {
 
 /// A mixture of two numbers that stands for both.
 fn mixed(a: u64, b: u64) -> u64 {
-    let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b;
-    x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (x ^ x >> 32) | SHARED
+    mix(mix(a) ^ b) | SHARED
 }
 
 fn object(fd: i32) -> Object {

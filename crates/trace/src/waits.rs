@@ -306,6 +306,8 @@ impl Resolver<'_> {
     fn streams(&mut self, by_order: &[u32]) {
         let mut peers: BTreeMap<u64, u64> = BTreeMap::new();
         let mut streams: BTreeMap<u64, Stream> = BTreeMap::new();
+        // Where that is read which is written to an object.
+        let other_end = |peers: &BTreeMap<u64, u64>, o| peers.get(&o).copied().unwrap_or(o);
         for &n in by_order {
             let Point { task, what, .. } = self.points[n as usize];
             match what {
@@ -314,15 +316,13 @@ impl Resolver<'_> {
                     peers.insert(other, one);
                 }
                 What::Release(Release::Bytes, (_, object), bytes) => {
-                    let s = streams.entry(peers.get(&object).copied().unwrap_or(object));
-                    let s = s.or_default();
+                    let s = streams.entry(other_end(&peers, object)).or_default();
                     let all = Stream::so_far(&s.written).saturating_add(bytes);
                     s.written.push((all, n));
                     s.writers.insert(task);
                 }
                 What::Release(Release::Close, (_, object), _) => {
-                    let s = streams.entry(peers.get(&object).copied().unwrap_or(object));
-                    s.or_default().closed = Some(n);
+                    streams.entry(other_end(&peers, object)).or_default().closed = Some(n);
                 }
                 What::Block(Block::Bytes, (_, object), arg) => {
                     let s = streams.entry(object).or_default();
@@ -357,8 +357,7 @@ impl Resolver<'_> {
                     self.ends(n, last);
                 }
                 What::Block(Block::Room, (_, object), holds) => {
-                    let s = streams.entry(peers.get(&object).copied().unwrap_or(object));
-                    let s = s.or_default();
+                    let s = streams.entry(other_end(&peers, object)).or_default();
                     let mine = |w: &&(u64, u32)| self.points[w.1 as usize].task == task;
                     let all = s.written.iter().rev().find(mine).map_or(0, |w| w.0);
                     let by = all.checked_sub(holds).filter(|&over| over > 0);
@@ -389,8 +388,7 @@ impl Resolver<'_> {
         for (n, point) in (0..).zip(self.points) {
             let What::Block(of, _, arg) = point.what else { continue };
             match of {
-                Block::Time => self.after[n as usize] = After::Time(arg),
-                Block::Outside => self.after[n as usize] = After::Time(arg),
+                Block::Time | Block::Outside => self.after[n as usize] = After::Time(arg),
                 Block::Child => {
                     let child = arg as u32;
                     let execs = self.execs.get(&child).into_iter().flatten();

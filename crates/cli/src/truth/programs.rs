@@ -1,6 +1,7 @@
 //! The recorded programs: run small for the time of an instruction, recorded small and
 //! large, predicted large.
 
+use super::Scratch;
 use super::predict::{self, Phase};
 use super::table::median;
 use crate::replay::load::op;
@@ -11,7 +12,7 @@ use homenode_measure::workload::Program;
 use homenode_sim::replay::{Op, Recording};
 use homenode_trace::{Batch, Kind, Reader};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A program and its sizes.
@@ -22,21 +23,10 @@ pub(super) struct Run {
     pub(super) seed: u64,
 }
 
-/// Where recordings are, which go with it.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What stays behind lies among other temporary files.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// Picoseconds that the large run is predicted to take, and a sentence about how.
 pub(super) fn predict(machine: &Machine, run: &Run, samples: u32) -> Result<(f64, String)> {
-    let name = format!("homenode-truth-{}.parquet", std::process::id());
-    let scratch = Scratch(std::env::temp_dir().join(name));
-    let file = &scratch.0;
+    let scratch = Scratch::new()?;
+    let file = &scratch.0.join("recording.parquet");
     let small = phase(machine, run.program, run.small, run.seed, file)?;
     let mut times = Vec::new();
     for _ in 0..samples {

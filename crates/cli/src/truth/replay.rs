@@ -7,7 +7,7 @@
 //! ```
 
 use super::table::median;
-use super::{load, this_machine};
+use super::{Scratch, load, this_machine};
 use crate::failure::Lacks;
 use crate::output;
 use crate::progress::Progress;
@@ -75,20 +75,12 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     Ok(u8::from(!check.pass()))
 }
 
-/// A folder that is gone with this.
-struct Scratch(PathBuf);
+/// The folder of the programs' files.
+struct Files(Scratch);
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What stays behind lies among other temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-impl Scratch {
+impl Files {
     fn new() -> Result<Self> {
-        let name = format!("homenode-truth-replay-{}", std::process::id());
-        let folder = Self(std::env::temp_dir().join(name));
+        let folder = Scratch::new()?;
         let project = folder.0.join("project");
         let make = || -> std::io::Result<()> {
             fs::create_dir_all(&project)?;
@@ -106,16 +98,16 @@ impl Scratch {
             fs::write(project.join("Makefile"), all + "\n%.o: %.c\n\tcc -O2 -c $< -o $@\n")
         };
         make().with_context(|| format!("can't make files in {}", folder.0.display()))?;
-        Ok(folder)
+        Ok(Self(folder))
     }
     /// A program's command, compiled where that is needed; why it can't be run.
     fn command(&self, program: &ReplayProgram) -> Result<Vec<OsString>, String> {
-        let folder = self.0.display().to_string();
+        let folder = self.0.0.display().to_string();
         if let Some(source) = &program.source {
-            let c = self.0.join(format!("{}.c", program.name));
+            let c = self.0.0.join(format!("{}.c", program.name));
             fs::write(&c, source).map_err(|e| format!("{}: {e}", c.display()))?;
             let mut cc = Command::new("cc");
-            cc.args(["-O1", "-pthread", "-o"]).arg(self.0.join(&program.name)).arg(&c);
+            cc.args(["-O1", "-pthread", "-o"]).arg(self.0.0.join(&program.name)).arg(&c);
             let made = cc.output().map_err(|_| "there is no C compiler (cc)".to_owned())?;
             if !made.status.success() {
                 return Err("the C compiler can't make it".to_owned());
@@ -161,15 +153,15 @@ struct Check {
 fn check(args: &Args, plan: ReplayPlan) -> Result<Check> {
     let progress = Progress::new(1000);
     let machine = this_machine(args.machine.as_deref(), false, false, &progress)?;
-    let scratch = Scratch::new()?;
+    let files = Files::new()?;
     let about = format!("{}: {}", machine.name, machine.about);
     let mut check = Check { plan, machine: about, rows: Vec::new(), notes: Vec::new() };
     let busy = load();
     for (n, program) in check.plan.programs.iter().enumerate() {
         progress.say(&program.name);
-        let row = scratch
+        let row = files
             .command(program)
-            .and_then(|command| one(&machine, &scratch.0, program, command, check.plan.runs));
+            .and_then(|command| one(&machine, &files.0.0, program, command, check.plan.runs));
         match row {
             Ok(row) => check.rows.push(row),
             Err(why) => check.notes.push(format!("{} is left out: {why}", program.name)),

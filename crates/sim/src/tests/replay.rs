@@ -45,18 +45,22 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
     Arc::new(r)
 }
 
-fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
-    run_recording(m, &recording(rows), rounds)
-}
-fn run_recording(m: &Machine, recording: &Arc<Recording>, rounds: Rounds) -> Simulation {
-    let charge = Charge {
+/// 0.25 ns an instruction; misses overlap as many as the machine has under way.
+fn charge(rounds: Rounds) -> Charge {
+    Charge {
         as_per_insn: 250_000_000,
         rounds,
         policy: Mempolicy::Default,
         overlap: None,
         cpus: Vec::new(),
-    };
-    let setup = Setup::default();
+    }
+}
+
+fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
+    run_recording(m, &recording(rows), rounds)
+}
+fn run_recording(m: &Machine, recording: &Arc<Recording>, rounds: Rounds) -> Simulation {
+    let (setup, charge) = (Setup::default(), charge(rounds));
     let mut s = Simulation::replay(m, &setup, recording, "job", &charge).expect("it fits");
     let checker = Checker::watch(&mut s);
     checker.run(&mut s, 3_600_000_000_000_000, 1_000_000_000).expect("nothing is wrong");
@@ -96,14 +100,7 @@ fn a_slower_cpu_computes_longer_and_misses_as_ever() {
         m.cpus[0].capacity = capacity;
         let mut setup = Setup::default();
         setup.model.order = quantum;
-        let rounds = Rounds::Count(1);
-        let charge = Charge {
-            as_per_insn: 250_000_000,
-            rounds,
-            policy: Mempolicy::Default,
-            overlap: None,
-            cpus: Vec::new(),
-        };
+        let charge = charge(Rounds::Count(1));
         let mut s =
             Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("it fits");
         s.run();
@@ -135,13 +132,7 @@ fn misses_overlap_by_their_distance() {
         (0, 400, stream(PAGE, 8)),
     ];
     let end = |overlap| {
-        let charge = Charge {
-            as_per_insn: 250_000_000,
-            rounds: Rounds::Count(1),
-            policy: Mempolicy::Default,
-            overlap: Some(overlap),
-            cpus: Vec::new(),
-        };
+        let charge = Charge { overlap: Some(overlap), ..charge(Rounds::Count(1)) };
         let mut s =
             Simulation::replay(&plain(), &Setup::default(), &recording(&rows), "job", &charge)
                 .expect("it fits");
@@ -379,13 +370,7 @@ fn who_waits_in_a_circle_is_named() {
     let mut r = Arc::unwrap_or_clone(recording(&rows));
     r.order(vec![After::Nothing, After::Point(0)]);
     assert_eq!((r.task_of(0), r.task_of(1), r.task_of(2)), (Some(0), Some(1), None));
-    let charge = Charge {
-        as_per_insn: 250_000_000,
-        rounds: Rounds::Count(1),
-        policy: Mempolicy::Default,
-        overlap: None,
-        cpus: Vec::new(),
-    };
+    let charge = charge(Rounds::Count(1));
     let mut s = Simulation::replay(&plain(), &Setup::default(), &Arc::new(r), "job", &charge)
         .expect("it fits");
     s.run_until(Picos::from_us(500).0);
@@ -476,13 +461,7 @@ fn a_slower_node_costs_its_latency() {
     (m.nodes, m.links, m.distances) = (slow.nodes, slow.links, slow.distances);
     let rows = [(0, 0, map(PAGE, 4)), (0, 0, read(PAGE, 4))];
     let policy = Mempolicy::Preferred(homenode_core::units::NodeId(1));
-    let charge = Charge {
-        as_per_insn: 250_000_000,
-        rounds: Rounds::Count(1),
-        policy,
-        overlap: None,
-        cpus: Vec::new(),
-    };
+    let charge = Charge { policy, ..charge(Rounds::Count(1)) };
     let setup = Setup::default();
     let mut s = Simulation::replay(&m, &setup, &recording(&rows), "job", &charge).expect("fits");
     s.run();
@@ -519,13 +498,7 @@ fn odd_recordings_end() {
 fn a_sample_of_a_replay_names_the_page_that_was_accessed() {
     let rows =
         [(0, 0, map(PAGE, 40)), (0, 10, read(PAGE + 7, 30_000)), (0, 10, write(PAGE + 9, 30_000))];
-    let charge = Charge {
-        as_per_insn: 250_000_000,
-        rounds: Rounds::Count(2),
-        policy: Mempolicy::Default,
-        overlap: None,
-        cpus: Vec::new(),
-    };
+    let charge = charge(Rounds::Count(2));
     let m = plain();
     let mut s = Simulation::replay(&m, &Setup::default(), &recording(&rows), "job", &charge)
         .expect("it fits");
