@@ -103,6 +103,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             record::Progress::Native { run } => {
                 progress.say(&format!("{name}: native run {run}, for its times"));
             }
+            record::Progress::Shares => {
+                progress.say("running the program by itself, task by task");
+            }
             record::Progress::Counting => {
                 progress.say(&format!("{name}: counting its instructions"));
             }

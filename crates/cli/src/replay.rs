@@ -100,6 +100,10 @@ pub(crate) fn add_node(text: &str) -> Result<AddNode, String> {
     parse_add_node(text).map_err(|e| e.to_string())
 }
 
+/// The share of waiting, in percent, from which on a recorded order of locks is doubtful on
+/// another number of CPUs.
+const TURNS_PERCENT: f64 = 20.0;
+
 /// CPUs by number.
 #[derive(Clone)]
 struct Cpus(Vec<CpuId>);
@@ -183,7 +187,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     output::print(&if args.json {
         let mut all: Value = serde_json::from_str(&report.to_json())?;
         all["name"] = json!(recorded.loaded.header.command.first());
-        all["as_per_insn"] = json!(recorded.calibrated.as_per_insn);
+        all["as_per_insn"] = json!(recorded.calibrated.rates.all);
         all["unmodified_round_s"] = json!(recorded.calibrated.round as f64 / 1e12);
         all["runs"] = columns
             .iter()
@@ -236,6 +240,17 @@ fn report(
             .push(format!("the recording is not complete: the program {}", record::ended(h.ended)));
     }
     warnings.extend(record::warnings(h.lost_frames, h.unrecorded_execs));
+    let all = recorded.target.machine.cpus.len();
+    let other = !recorded.cpus.is_empty() && recorded.cpus.len() != all;
+    let turns = played.iter().filter_map(Played::turns_percent).reduce(f64::max);
+    if let Some(share) = turns.filter(|&share| other && share > TURNS_PERCENT) {
+        warnings.push(format!(
+            "{share:.0} % of the time that tasks wait for one another is for locks, in the order \
+             of a run on {}: on {} they may get them in another",
+            count(all as u64, "CPU", "CPUs"),
+            recorded.cpus.len()
+        ));
+    }
     let report = recorded.report(columns, played, choice, notes, warnings);
     Report { picture: picture(&recorded.loaded, columns, played), ..report }
 }

@@ -27,6 +27,7 @@ mod error;
 mod native;
 mod program;
 mod run;
+mod shares;
 
 pub use error::RecordError;
 pub use run::record;
@@ -130,6 +131,8 @@ pub enum Progress {
         /// Which run, from 1.
         run: u32,
     },
+    /// It runs by itself once more, with its tasks told apart.
+    Shares,
     /// Its instructions are counted, because a slice is given in time.
     Counting,
     /// It is being recorded.

@@ -6,7 +6,7 @@ use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::Bytes;
 use homenode_fixtures::{Folder, program};
 use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, record};
-use homenode_trace::waits::{After, Block, Points};
+use homenode_trace::waits::{After, Block, Points, Release};
 use homenode_trace::{Batch, Ended, Header, Kind, Reader, Row};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -237,7 +237,8 @@ fn who_waits_for_whom_is_in_the_recording() {
     // Whose wait was ended by whose act.
     let mut ended = BTreeMap::new();
     for (row, number) in rows.iter().zip(&numbers).filter(|(r, _)| r.kind == Kind::Block) {
-        if let After::Point(p) = after[number.expect("a wait is a point") as usize] {
+        if let After::Point(p) | After::Turn(p) = after[number.expect("a wait is a point") as usize]
+        {
             let what = Block::ALL[row.reads as usize];
             *ended.entry((row.task, of(p).task, what.name())).or_insert(0) += 1;
         }
@@ -248,6 +249,58 @@ fn who_waits_for_whom_is_in_the_recording() {
     let turns = |one, other| ended.get(&(one, other, "futex")).copied().unwrap_or(0);
     assert!(turns(2, 3) > 100 && turns(3, 2) > 100, "{ended:?}");
     assert!(turns(0, 2) + turns(0, 3) >= 1, "joins: {ended:?}");
+}
+
+/// The thread waits for the lock once; then it has ended when it is joined, and has given the
+/// lock back when the program takes it.
+const WITHOUT_WAITING: &str = r#"
+    #include <pthread.h>
+    #include <unistd.h>
+    static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    static void *thread(void *none) {
+        pthread_mutex_lock(&m);
+        pthread_mutex_unlock(&m);
+        return none;
+    }
+    int main(void) {
+        pthread_t t;
+        pthread_mutex_lock(&m);
+        pthread_create(&t, 0, thread, 0);
+        usleep(300000);
+        pthread_mutex_unlock(&m);
+        usleep(300000);
+        pthread_mutex_lock(&m);
+        pthread_join(t, 0);
+        return 0;
+    }"#;
+
+#[test]
+fn who_does_not_wait_depends_on_the_other_all_the_same() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "w", WITHOUT_WAITING, &["-pthread"]) else { return };
+    let (_, h, rows) = recorded(&options(&folder, &plugin, &[program.to_str().expect("a name")]));
+    let mut points = Points::new(&h);
+    let numbers: Vec<_> = rows.iter().map(|r| points.row(r).expect("an order")).collect();
+    let (after, found) = points.resolve();
+    let of = |number: u32| rows.iter().zip(&numbers).find(|(_, n)| **n == Some(number));
+    let mut taken = Vec::new();
+    for (row, number) in rows.iter().zip(&numbers).filter(|(r, _)| r.task == 0) {
+        let Some(number) = number else { continue };
+        if let After::Point(p) | After::Turn(p) = after[*number as usize] {
+            let (by, _) = of(p).expect("a point");
+            let what = |kind, of: u32| match kind {
+                Kind::Block => Block::ALL[of as usize].name(),
+                Kind::Release => Release::ALL[of as usize].name(),
+                _ => "exit",
+            };
+            assert_eq!(by.task, 1);
+            taken.push((what(row.kind, row.reads), what(by.kind, by.reads)));
+        }
+    }
+    assert_eq!(taken, [("word", "word"), ("cleared", "exit")], "{found:?}");
+    // The time of both is known natively.
+    assert!(h.tasks.iter().all(|t| t.native_ns.len() == 1), "{:?}", h.tasks);
 }
 
 #[test]

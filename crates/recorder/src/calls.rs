@@ -1,6 +1,7 @@
 //! What system calls mean for a recording.
 
 use crate::task::Task;
+use crate::words::WORDS;
 use homenode_trace::Kind;
 
 const PAGE_BITS: u32 = 12;
@@ -67,6 +68,7 @@ impl Task {
                 self.core.forget();
             }
             libc::SYS_munmap => {
+                WORDS.forget(a[0], a[1]);
                 self.row(Kind::Unmap as u8, page(a[0]), pages(a[1]), 0);
                 self.core.forget();
             }

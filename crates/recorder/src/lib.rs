@@ -16,7 +16,7 @@
 //! age wrong, and a lock would cost more than the model.
 //!
 //! `plugin` is the seam: what QEMU calls, and the tasks of this process. What is made of
-//! it (`task`, `calls`, `order`, `exec`, `insn`) knows nothing of QEMU, and tests run it
+//! it (`task`, `calls`, `order`, `words`, `exec`, `insn`) knows nothing of QEMU, and tests run it
 //! without.
 
 mod calls;
@@ -29,3 +29,4 @@ mod plugin;
 #[cfg(not(test))]
 mod qemu;
 mod task;
+mod words;

@@ -10,6 +10,9 @@
 //! | sleeps | time |
 //! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
 //!
+//! Without a call: atomic changes of words that a futex call has named, and that a word was
+//! seen which a thread's end has cleared ([`crate::words`]).
+//!
 //! A release takes its number when the call is entered, a wait when it returns
 //! ([`homenode_trace::waits`]). Which object a descriptor means is asked of the kernel at each
 //! call: so it stays the same through dup, fork and passing on.
@@ -19,6 +22,7 @@
 //! Source: specs/waits.md#order, specs/waits.md#objects
 
 use crate::task::Task;
+use crate::words::{Change, WORDS};
 use homenode_core::splitmix::mix;
 use homenode_trace::Kind;
 use homenode_trace::waits::{ADDRESS_BITS, Block, Release, SHARED};
@@ -148,6 +152,23 @@ unsafe fn until(id: i32, deadline: u64) -> Option<u64> {
     Some(nanoseconds(then).saturating_sub(nanoseconds(now)))
 }
 
+/// Watches a futex's word, if there is one.
+fn watch(at: u64, operation: u64) {
+    if let Some(at) = readable(at) {
+        let private = operation as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
+        // SAFETY: it can be read.
+        unsafe { WORDS.watch(at, || word(at, private)) };
+    }
+}
+
+/// Whether a futex call names a second word.
+fn names_two(operation: u64) -> bool {
+    matches!(
+        command(operation),
+        libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP
+    )
+}
+
 /// What a futex call does, without its flags.
 fn command(operation: u64) -> i32 {
     operation as i32 & libc::FUTEX_CMD_MASK
@@ -205,7 +226,40 @@ impl Task {
                 _ => return self.entered = Entered::default(),
             }
         };
+        if number == libc::SYS_futex {
+            // Before it waits: what ends the wait is to be seen.
+            watch(a[0], a[1]);
+            if names_two(a[1]) {
+                watch(a[4], a[1]);
+            }
+        }
         self.entered = Entered { order: self.number(), at: clock(), timeout };
+    }
+
+    /// An atomic instruction has been at a word.
+    ///
+    /// # Safety
+    /// The program has just accessed it.
+    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
+    #[inline]
+    pub(crate) unsafe fn changed(&mut self, at: u64) {
+        // SAFETY: the caller's promise.
+        if let Some(Change { object, now, before }) = unsafe { WORDS.changed(at) } {
+            let order = self.number();
+            self.release(Release::Word, object, u64::from(now) | u64::from(before) << 32, order);
+        }
+    }
+    /// A word has been accessed that was not in the line accessed last.
+    ///
+    /// # Safety
+    /// The program has just accessed it.
+    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
+    #[inline]
+    pub(crate) unsafe fn looked(&mut self, at: u64) {
+        // SAFETY: the caller's promise.
+        if unsafe { WORDS.seen_cleared(at) } {
+            self.wait(Block::Cleared, at, 0);
+        }
     }
 
     /// A descriptor is about to be closed.
@@ -404,6 +458,7 @@ impl Task {
         if flags & libc::CLONE_CHILD_CLEARTID as u64 != 0 && flags & libc::CLONE_VM as u64 != 0 {
             let order = self.number();
             self.release(Release::ClearTid, a[3], child, order);
+            WORDS.clears(a[3]);
         }
         if number == libc::SYS_vfork || flags & libc::CLONE_VFORK as u64 != 0 {
             self.wait(Block::Child, 0, child);

@@ -3,7 +3,7 @@
 
 use crate::calls::{Side, makes_thread};
 use crate::exec::{self, Plan};
-use crate::insn::{repeats, uses_stack};
+use crate::insn::{is_atomic, repeats, uses_stack};
 use homenode_trace::model::{LINE_BITS, Look};
 
 use crate::qemu::*;
@@ -104,12 +104,14 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
             // Of a block's pushes, pops, call and return, which lie side by side, one
             // goes through the model and the others are counted: they are a sixth of
             // all accesses, and find the line that the first has brought.
-            if uses_stack(bytes_of(insn)) && !threaded && std::mem::replace(&mut on_stack, true) {
+            let bytes = bytes_of(insn);
+            if uses_stack(bytes) && !threaded && std::mem::replace(&mut on_stack, true) {
                 let at = addr_of_mut!(INLINE_ACCESSES).cast();
                 qemu_plugin_register_vcpu_mem_inline(insn, MEM_RW, INLINE_ADD_U64, at, 1);
-            } else {
-                qemu_plugin_register_vcpu_mem_cb(insn, on_access, CB_NO_REGS, MEM_RW, null_mut());
+                continue;
             }
+            let call = if is_atomic(bytes) { on_atomic } else { on_access };
+            qemu_plugin_register_vcpu_mem_cb(insn, call, CB_NO_REGS, MEM_RW, null_mut());
         }
     }
 }
@@ -223,6 +225,15 @@ extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
     }
 }
 
+/// An access of an instruction that others can't come between.
+extern "C" fn on_atomic(vcpu: u32, info: u32, at: u64, data: *mut c_void) {
+    on_access(vcpu, info, at, data);
+    if let Some(t) = task(vcpu) {
+        // SAFETY: the program has just accessed it.
+        unsafe { t.changed(at) };
+    }
+}
+
 #[cold]
 #[inline(never)]
 extern "C" fn round_over(t: &mut Task, at: u64, kind: i8) {
@@ -234,6 +245,8 @@ extern "C" fn round_over(t: &mut Task, at: u64, kind: i8) {
 #[inline(never)]
 extern "C" fn further(t: &mut Task, at: u64, kind: i8) {
     let (line, write) = (at >> LINE_BITS, kind & KIND_LOAD == 0);
+    // SAFETY: the program has just accessed it.
+    unsafe { t.looked(at) };
     t.access(line, write);
     if (at % LINE_BYTES) as i8 > kind >> 1 {
         t.access(line + 1, write);

@@ -182,8 +182,7 @@ impl Simulation {
         let cpu = s.least_loaded_allowed();
         let process = s.add_program(name);
         let space = s.kernel.new_space();
-        let player =
-            Player::new(recording.clone(), 0, charge.as_per_insn, charge.overlap, charge.rounds);
+        let player = Player::new(recording.clone(), 0, Arc::new(charge.clone()));
         let id = s.new_task(TaskKind::Replayed, process, space, cpu, Box::new(player));
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;

@@ -146,6 +146,8 @@ pub enum After {
     Time(Picos),
     /// That point, but for so long at most.
     Until(u32, Picos),
+    /// That point, where a lock was given back: whose turn it is next is as recorded.
+    Turn(u32),
 }
 
 /// One row: 16 bytes. Accesses hold their page, the rest a place in `others`.
@@ -173,6 +175,8 @@ struct Track {
     others: Vec<Op>,
     /// Where the task's last program begins: there it starts again.
     begin: usize,
+    /// Instructions of each of its programs.
+    insns: Vec<u64>,
 }
 
 impl Track {
@@ -191,6 +195,16 @@ impl Track {
 pub(crate) struct Passed {
     done: BTreeSet<u32>,
     waiting: BTreeMap<u32, Vec<usize>>,
+    waited: Waited,
+}
+
+/// How long tasks of a recording have stood in front of its points, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// For what could not have been otherwise.
+    pub others: u64,
+    /// For their turn at locks, which is as recorded.
+    pub turns: u64,
 }
 
 /// A recording in memory, 16 bytes a row.
@@ -220,6 +234,10 @@ impl Recording {
         }
         self.insns += insns;
         let t = &mut self.tracks[i];
+        match t.insns.last_mut() {
+            Some(program) => *program += insns,
+            None => t.insns.push(insns),
+        }
         let mut left = insns;
         while left > u64::from(u32::MAX) {
             // A long stretch without misses: touches nothing, an empty "other".
@@ -250,6 +268,7 @@ impl Recording {
                 t.rows.push(Row { what, insns, reads: 0, writes: 0 });
                 if other == Op::Exec {
                     t.begin = t.rows.len();
+                    t.insns.push(0);
                 }
             }
         }
@@ -259,7 +278,7 @@ impl Recording {
     pub fn order(&mut self, after: Vec<After>) {
         self.points = after.iter().map(|&a| (a, false)).collect();
         for a in after {
-            if let After::Point(p) | After::Until(p, _) = a {
+            if let After::Point(p) | After::Until(p, _) | After::Turn(p) = a {
                 if let Some(p) = self.points.get_mut(p as usize) {
                     p.1 = true;
                 }
@@ -297,6 +316,10 @@ impl Recording {
     /// Instructions of all tasks.
     pub fn insns(&self) -> u64 {
         self.insns
+    }
+    /// Instructions of each program that each task ran.
+    pub fn programs(&self) -> impl Iterator<Item = &[u64]> {
+        self.tracks.iter().map(|t| &t.insns[..])
     }
     /// Lines fetched from memory by all tasks.
     pub fn misses(&self) -> u64 {
@@ -353,6 +376,8 @@ pub enum Rounds {
 pub struct Charge {
     /// Time of one instruction in attoseconds (10^-18 s), misses apart.
     pub as_per_insn: u64,
+    /// Likewise in each program of each task, where they differ.
+    pub own_as_per_insn: Arc<Vec<Vec<u64>>>,
     /// How long.
     pub rounds: Rounds,
     /// The policy of all tasks, as by `set_mempolicy`.
@@ -388,12 +413,17 @@ pub(crate) struct Player {
     lines: Lines,
     /// The least times of a line, for a window of load and a CPU.
     floor: Option<((u64, usize), Floor)>,
+    charge: Arc<Charge>,
+    /// Which of its programs it runs, from 0, what an instruction of it takes, and the task's
+    /// time on a CPU when it began.
+    program: usize,
     attos: u64,
-    overlap: Option<Overlap>,
-    rounds: Rounds,
+    ran: u64,
     pub(crate) done: u64,
     /// When it goes on although what it waits for has not come.
     gives_up: Option<u64>,
+    /// Since when it stands in front of a point.
+    since: Option<u64>,
     /// The first task that this round may have started: tasks are numbered as they begin.
     round_from: usize,
     /// Page → place: direct-mapped, valid for one state of the mappings.
@@ -404,15 +434,9 @@ const CACHE: usize = 4096;
 const NOT_BEGUN: u64 = u64::MAX;
 
 impl Player {
-    pub(crate) fn new(
-        recording: Arc<Recording>,
-        track: usize,
-        attos: u64,
-        overlap: Option<Overlap>,
-        rounds: Rounds,
-    ) -> Self {
+    pub(crate) fn new(recording: Arc<Recording>, track: usize, charge: Arc<Charge>) -> Self {
         let cache = vec![(u64::MAX, u64::MAX, 0); CACHE];
-        Self {
+        let mut new = Self {
             recording,
             track,
             above: Vec::new(),
@@ -421,14 +445,29 @@ impl Player {
             began: (0, NOT_BEGUN),
             lines: Lines::default(),
             floor: None,
-            attos,
-            overlap,
-            rounds,
+            charge,
+            program: 0,
+            attos: 0,
+            ran: 0,
             done: 0,
             gives_up: None,
+            since: None,
             round_from: 0,
             cache,
-        }
+        };
+        new.begin_program(0);
+        new
+    }
+    fn begin_program(&mut self, program: usize) {
+        let Charge { as_per_insn, own_as_per_insn, .. } = &*self.charge;
+        let own = own_as_per_insn.get(self.track).and_then(|task| task.get(program));
+        (self.program, self.attos) = (program, own.copied().unwrap_or(*as_per_insn));
+    }
+    /// Books what the task has run since its program began.
+    fn book(&mut self, sim: &mut Simulation, id: usize) {
+        let ran = sim.tasks[id].ran;
+        let of = sim.ran_by_program.entry((self.track, self.program)).or_default();
+        *of += ran - std::mem::replace(&mut self.ran, ran);
     }
 }
 
@@ -440,6 +479,16 @@ impl Simulation {
     /// Whether a recording's tasks may run on a CPU.
     pub(crate) fn is_allowed(&self, number: CpuId) -> bool {
         self.allowed.is_empty() || self.allowed.contains(&number)
+    }
+    /// How long each program of each task of a recording has run so far, in picoseconds: by
+    /// the task's number and the program's, from 0. Of tasks that run still, up to where they
+    /// began their program.
+    pub fn ran_by_program(&self) -> &BTreeMap<(usize, usize), u64> {
+        &self.ran_by_program
+    }
+    /// How long tasks of a recording have waited so far.
+    pub fn waited(&self) -> Waited {
+        self.passed.waited
     }
     /// Rounds that are over, and when the last ended.
     pub fn rounds(&self) -> (u64, u64) {
@@ -602,7 +651,7 @@ impl Player {
         self.lines.parts[write] += if w > in_page { 0 } else { w };
         let cpu = sim.tasks[id].cpu;
         let latency = sim.latency_from(cpu);
-        let Some(o) = self.overlap else {
+        let Some(o) = self.charge.overlap else {
             return (r * latency[read] + w * latency[write]) * 1000 / sim.parallelism;
         };
         let stream = row.what & 4 != 0;
@@ -675,6 +724,8 @@ impl Player {
                 modelled(sim, id, done);
             }
             Op::Exec => {
+                self.book(sim, id);
+                self.begin_program(self.program + 1);
                 sim.kernel.numa_exec(id);
                 let done = sim.kernel.exec_space(&mut ctx, space);
                 modelled(sim, id, done);
@@ -687,9 +738,8 @@ impl Player {
                 if child_track >= self.recording.tracks.len() || above.contains(&child_track) {
                     return;
                 }
-                let recording = self.recording.clone();
-                let mut player =
-                    Self::new(recording, child_track, self.attos, self.overlap, self.rounds);
+                let (recording, charge) = (self.recording.clone(), self.charge.clone());
+                let mut player = Self::new(recording, child_track, charge);
                 player.above = above;
                 let program = Box::new(player);
                 let born = if matches!(op, Op::Fork { .. }) {
@@ -721,25 +771,28 @@ impl Player {
     /// Passes a point, or waits in front of it.
     fn pass(&mut self, sim: &mut Simulation, id: usize, number: u32) {
         let (after, awaited) = self.recording.point(number);
+        let clock = sim.tasks[id].clock;
+        let since = self.since.take().unwrap_or(clock);
         match after {
-            After::Point(p) if !sim.passed.done.contains(&p) => {
+            After::Point(p) | After::Turn(p) if !sim.passed.done.contains(&p) => {
                 // It comes here again when that one has been passed.
-                (self.at, self.work) = (self.at - 1, 0);
+                (self.at, self.work, self.since) = (self.at - 1, 0, Some(since));
                 sim.passed.waiting.entry(p).or_default().push(id);
                 return sim.block(id, On::Point(p));
             }
             After::Until(p, time) if !sim.passed.done.contains(&p) => {
-                let clock = sim.tasks[id].clock;
                 let end = *self.gives_up.get_or_insert(clock + time.0);
                 if clock < end {
-                    (self.at, self.work) = (self.at - 1, 0);
+                    (self.at, self.work, self.since) = (self.at - 1, 0, Some(since));
                     sim.passed.waiting.entry(p).or_default().push(id);
                     sim.block(id, On::Point(p));
                     return sim.wake_at(id, end, By::Timer);
                 }
             }
-            After::Time(time) => sim.sleep_until(id, sim.tasks[id].clock + time.0),
-            After::Point(_) | After::Until(..) | After::Nothing => {}
+            After::Time(time) => sim.sleep_until(id, clock + time.0),
+            After::Turn(_) => sim.passed.waited.turns += clock - since,
+            After::Point(_) | After::Until(..) => sim.passed.waited.others += clock - since,
+            After::Nothing => {}
         }
         self.gives_up = None;
         if awaited && sim.passed.done.insert(number) {
@@ -754,6 +807,7 @@ impl Player {
 
     /// The track is at its end: again when the whole round is, or over.
     fn track_done(&mut self, sim: &mut Simulation, id: usize) {
+        self.book(sim, id);
         if self.track != 0 {
             sim.tasks[id].run = Run::Ended;
             return;
@@ -763,12 +817,12 @@ impl Player {
             return sim.wait_for(id, other);
         }
         self.round_from = sim.tasks.len();
-        sim.passed =
-            Passed { done: self.recording.once.iter().copied().collect(), ..Passed::default() };
+        let (done, waited) = (self.recording.once.iter().copied().collect(), sim.passed.waited);
+        sim.passed = Passed { done, waited, ..Passed::default() };
         self.done += 1;
         let clock = sim.tasks[id].clock;
         sim.round_ends.push(clock);
-        let over = match self.rounds {
+        let over = match self.charge.rounds {
             Rounds::Count(n) => self.done >= n,
             Rounds::Until(t) => clock >= t,
         };

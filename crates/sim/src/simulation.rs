@@ -76,6 +76,8 @@ pub struct Simulation {
     /// Task of a recording → the task that replays it, the latest.
     pub(crate) replayed: BTreeMap<u32, usize>,
     /// How far the order of a recording has come in this round.
+    /// By task of a recording and by program: how long it ran.
+    pub(crate) ran_by_program: BTreeMap<(usize, usize), u64>,
     pub(crate) passed: Passed,
     /// CPUs that its tasks may run on; none: all.
     pub(crate) allowed: Vec<CpuId>,
@@ -149,6 +151,7 @@ impl Simulation {
             memory_error: None,
             accesses: 0,
             replayed: BTreeMap::new(),
+            ran_by_program: BTreeMap::new(),
             passed: Passed::default(),
             allowed: Vec::new(),
             round_ends: Vec::new(),

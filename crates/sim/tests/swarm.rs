@@ -748,6 +748,7 @@ fn every_recording_keeps_what_must_hold() {
         setup.fail_moves = d.of(&[0, 300]);
         let charge = Charge {
             as_per_insn: 250_000_000,
+            own_as_per_insn: Arc::default(),
             rounds: Rounds::Count(d.between(1, 6)),
             policy: draw_policy(&mut d, &machine),
             overlap: d.of(&[None, Some(Overlap::of(&machine)), Some(Overlap::chain())]),

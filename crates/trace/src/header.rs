@@ -126,6 +126,10 @@ pub struct Task {
     pub name: String,
     /// What it did, in the whole run (also outside of the slice).
     pub totals: Totals,
+    /// CPU time natively of each program that it ran, in nanoseconds, from a run of its own in
+    /// which tasks were told apart. Empty where it was not there, or that is not known.
+    #[serde(default)]
+    pub native_ns: Vec<u64>,
 }
 
 /// What a recording says about itself.

@@ -32,6 +32,10 @@ homenode_core::named! {
         Pair => "pair",
         /// When thread `arg` ends, the kernel wakes who waits on the futex's word.
         ClearTid => "clear-tid",
+        /// A futex's word was changed atomically: a lock taken or given back, a semaphore
+        /// counted up or down. The low 32 bits of `arg` are what it is now; the high ones what
+        /// this process knew of it before. Where it takes what another has given, it waits too.
+        Word => "word",
     }
 }
 
@@ -62,6 +66,8 @@ homenode_core::named! {
         Child => "child",
         /// Something outside of the program, for `arg` nanoseconds.
         Outside => "outside",
+        /// The end of the thread that clears the word, which has been before.
+        Cleared => "cleared",
     }
 }
 
@@ -82,6 +88,9 @@ pub enum After {
     Time(u64),
     /// That point, but for so many nanoseconds at most. The point may come later than this one.
     Until(u32, u64),
+    /// That point, where a lock was given back. Whose turn it is next could have been decided
+    /// otherwise; it is as recorded.
+    Turn(u32),
 }
 
 /// How waits ended.
@@ -91,6 +100,9 @@ pub struct Found {
     pub waits: u64,
     /// Of them, those that another task's act ended.
     pub by_tasks: u64,
+    /// Times that a task took what another had given, by a lock, a semaphore or the like,
+    /// without waiting for it when it was recorded.
+    pub taken: u64,
     /// Those of which nobody knows what ended them.
     pub unknown: u64,
     /// Those for something outside of the program, and what they took in the recorded run,
@@ -195,7 +207,8 @@ impl Points {
                 What::Release(..) | What::Block(..) => {}
             }
         }
-        r.futexes(&by_order);
+        let locks = r.words(&by_order);
+        r.futexes(&by_order, &locks);
         r.streams(&by_order);
         let found = r.rest();
         (r.after, found)
@@ -234,6 +247,75 @@ impl Stream {
     }
 }
 
+/// How many times more often a lock is given back by who has taken it than by another. That
+/// happens where two changes come so close that their numbers are the wrong way round.
+const MOSTLY: u64 = 3;
+
+/// Who takes a word from 0 and who brings it back.
+#[derive(Default)]
+struct Held {
+    value: u32,
+    by: Option<u32>,
+    /// Times that the task which took it gave it back, and that another did.
+    own: u64,
+    others: u64,
+}
+
+impl Held {
+    fn change(&mut self, task: u32, value: u32) {
+        match (std::mem::replace(&mut self.value, value), value) {
+            (0, 1..) => self.by = Some(task),
+            (1.., 0) => match self.by {
+                Some(by) if by == task => self.own += 1,
+                Some(_) => self.others += 1,
+                // It was taken before anybody looked.
+                None => {}
+            },
+            (0, 0) | (1.., 1..) => {}
+        }
+    }
+}
+
+/// What has been given to a count and not been taken.
+struct Count {
+    value: i32,
+    /// Who gave how much, the first first; `None`: what was there before.
+    given: VecDeque<(Option<u32>, i64)>,
+}
+
+impl Count {
+    fn new(value: u32) -> Self {
+        let value = value as i32;
+        Self { value, given: [(None, i64::from(value.max(0)))].into() }
+    }
+    /// The count is another: whose gift was taken last, if some was.
+    fn change(&mut self, n: u32, value: u32) -> Option<u32> {
+        // A count below 0 says how many wait; there is nothing to take.
+        let value = value as i32;
+        let more = i64::from(value) - i64::from(std::mem::replace(&mut self.value, value));
+        if more > 0 {
+            self.given.push_back((Some(n), more));
+        }
+        let taken = self.take(-more);
+        // What went unseen can't be taken any more.
+        let all: i64 = self.given.iter().map(|g| g.1).sum();
+        self.take(all - i64::from(value.max(0)));
+        taken
+    }
+    /// Takes the first of what was given; who gave the last of it.
+    fn take(&mut self, mut amount: i64) -> Option<u32> {
+        let mut last = None;
+        while let Some(first) = self.given.front_mut().filter(|_| amount > 0) {
+            let part = first.1.min(amount);
+            (first.1, amount, last) = (first.1 - part, amount - part, first.0);
+            if first.1 == 0 {
+                self.given.pop_front();
+            }
+        }
+        last
+    }
+}
+
 impl Resolver<'_> {
     fn order(&self, n: u32) -> u64 {
         self.points[n as usize].order
@@ -247,15 +329,72 @@ impl Resolver<'_> {
         }
     }
 
+    /// What was taken of words that others had given; which words are locks.
+    ///
+    /// A word that mostly goes back to 0 by the task that took it from there is a lock: to take
+    /// it depends on who gave it back last. Any other is a count, as of a semaphore: what
+    /// lowers it takes of what raised it, the first first.
+    fn words(&mut self, by_order: &[u32]) -> BTreeSet<Object> {
+        let mut held: BTreeMap<Object, Held> = BTreeMap::new();
+        let changes = |points: &[Point], n: u32| match points[n as usize] {
+            Point { task, what: What::Release(Release::Word, word, value), .. } => {
+                Some((task, word, value as u32, (value >> 32) as u32))
+            }
+            _ => None,
+        };
+        for &n in by_order {
+            let Some((task, word, now, before)) = changes(self.points, n) else { continue };
+            let new = || Held { value: before, ..Held::default() };
+            held.entry(word).or_insert_with(new).change(task, now);
+        }
+        let is_lock = |h: &Held| h.own > MOSTLY * h.others;
+        let locks = held.into_iter().filter(|(_, h)| is_lock(h)).map(|(word, _)| word);
+        let locks: BTreeSet<Object> = locks.collect();
+        let mut free: BTreeMap<Object, (u32, Option<u32>)> = BTreeMap::new();
+        let mut counts: BTreeMap<Object, Count> = BTreeMap::new();
+        for &n in by_order {
+            let Some((_, word, now, before)) = changes(self.points, n) else { continue };
+            if locks.contains(&word) {
+                let (value, given) = free.entry(word).or_insert((before, None));
+                let before = std::mem::replace(value, now);
+                if now == 0 {
+                    *given = Some(n);
+                } else if before == 0 {
+                    let by = *given;
+                    self.takes(n, by, After::Turn);
+                }
+            } else {
+                let count = counts.entry(word).or_insert_with(|| Count::new(before));
+                let by = count.change(n, now);
+                self.takes(n, by, After::Point);
+            }
+        }
+        locks
+    }
+    /// A task takes what a point has given.
+    fn takes(&mut self, n: u32, by: Option<u32>, after: fn(u32) -> After) {
+        let task = |n: u32| self.points[n as usize].task;
+        if let Some(by) = by.filter(|&by| task(by) != task(n)) {
+            self.after[n as usize] = after(by);
+        }
+    }
+
     /// Wakes and waits of words.
-    fn futexes(&mut self, by_order: &[u32]) {
+    ///
+    /// * `locks` – words whose waits are for a turn.
+    fn futexes(&mut self, by_order: &[u32], locks: &BTreeSet<Object>) {
         // By word: waits that nothing has ended yet, in the order in which they began.
         let mut waiting: BTreeMap<Object, VecDeque<(u64, u32)>> = BTreeMap::new();
         let mut clears: BTreeMap<Object, Vec<(u64, u32)>> = BTreeMap::new();
+        let mut cleared: Vec<(Object, u32)> = Vec::new();
         for (n, point) in (0..).zip(self.points) {
             match point.what {
                 What::Block(Block::Futex, word, began) => {
                     waiting.entry(word).or_default().push_back((began, n))
+                }
+                What::Block(Block::Cleared, word, _) => {
+                    // Nobody wakes it: it has not waited.
+                    cleared.push((word, n));
                 }
                 What::Release(Release::ClearTid, word, thread) => {
                     clears.entry(word).or_default().push((point.order, thread as u32));
@@ -287,14 +426,23 @@ impl Resolver<'_> {
                         let at = queue.partition_point(|q| *q < (began, wait));
                         queue.insert(at, (began, wait));
                     }
-                    None => self.ends(wait, Some(n)),
+                    None => {
+                        self.ends(wait, Some(n));
+                        if let (true, After::Point(by)) =
+                            (locks.contains(&word), self.after[wait as usize])
+                        {
+                            self.after[wait as usize] = After::Turn(by);
+                        }
+                    }
                 }
             }
         }
         // The rest was woken by a thread's end, or for no reason.
-        for (word, queue) in waiting {
-            let Some(clears) = clears.get(&word) else { continue };
-            for (_, wait) in queue {
+        let rest = waiting
+            .into_iter()
+            .flat_map(|(word, queue)| queue.into_iter().map(move |(_, wait)| (word, wait)));
+        for (word, wait) in rest.chain(cleared) {
+            if let Some(clears) = clears.get(&word) {
                 let before = clears.iter().rfind(|c| c.0 < self.order(wait));
                 let exit = before.and_then(|c| self.exits.get(&c.1).copied());
                 self.ends(wait, exit);
@@ -366,9 +514,13 @@ impl Resolver<'_> {
                     self.known[n as usize] = true;
                     self.ends(n, by);
                 }
-                What::Release(Release::Futex | Release::Requeue | Release::ClearTid, ..)
+                What::Release(
+                    Release::Futex | Release::Requeue | Release::ClearTid | Release::Word,
+                    ..,
+                )
                 | What::Block(
                     Block::Futex
+                    | Block::Cleared
                     | Block::Time
                     | Block::FutexTimeout
                     | Block::ReadyTimeout
@@ -396,6 +548,7 @@ impl Resolver<'_> {
                     self.ends(n, first);
                 }
                 Block::Futex
+                | Block::Cleared
                 | Block::FutexTimeout
                 | Block::ReadyTimeout
                 | Block::Bytes
@@ -407,10 +560,17 @@ impl Resolver<'_> {
         }
         self.timeouts();
         for (n, point) in self.points.iter().enumerate() {
-            let What::Block(of, ..) = point.what else { continue };
+            let of = match point.what {
+                What::Block(Block::Cleared, ..) | What::Release(Release::Word, ..) => {
+                    found.taken += u64::from(self.after[n] != After::Nothing);
+                    continue;
+                }
+                What::Block(of, ..) => of,
+                What::Release(..) | What::Exec | What::Exit => continue,
+            };
             found.waits += 1;
             match self.after[n] {
-                After::Point(_) => found.by_tasks += 1,
+                After::Point(_) | After::Turn(_) => found.by_tasks += 1,
                 After::Nothing => found.unknown += u64::from(!self.known[n]),
                 After::Time(ns) if matches!(of, Block::Bytes | Block::Outside) => {
                     found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));
@@ -432,13 +592,15 @@ impl Resolver<'_> {
                 Block::Bytes | Block::End | Block::Ready | Block::All | Block::ReadyTimeout => {
                     false
                 }
-                Block::Room | Block::Time | Block::Child | Block::Outside => continue,
+                Block::Room | Block::Time | Block::Child | Block::Outside | Block::Cleared => {
+                    continue;
+                }
             };
             let key = (point.task, of_futex);
             if matches!(of, Block::FutexTimeout | Block::ReadyTimeout) {
                 let by = next.get(&key);
                 self.after[n] = by.map_or(After::Time(arg), |&p| After::Until(p, arg));
-            } else if let After::Point(p) = self.after[n] {
+            } else if let After::Point(p) | After::Turn(p) = self.after[n] {
                 next.insert(key, p);
             } else {
                 next.remove(&key);

@@ -7,7 +7,7 @@ use homenode_core::units::{Picos, count};
 use homenode_sim::replay::{After, Op, Recording};
 use homenode_trace::waits::{self, Found, Points};
 use homenode_trace::{
-    ARG_STREAM, ARG_WRITE, Batch, Ended, FIRST_WITH_WAITS, Header, Kind, Reader, Row, Threads,
+    ARG_STREAM, ARG_WRITE, Batch, Ended, FIRST_WITH_WAITS, Header, Kind, Reader, Row, Task, Threads,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,6 +22,10 @@ const MAP_ANONYMOUS: u64 = 0x20;
 
 /// Stretches of address space in the picture: as many as a wide terminal shows.
 const STRETCHES: usize = 96;
+
+/// The share of the instructions of which it may be unknown what they take natively, where each
+/// program of each task has a speed of its own.
+const UNKNOWN: f64 = 0.01;
 
 /// A recording, ready to be replayed.
 pub(crate) struct Loaded {
@@ -42,10 +46,14 @@ impl Loaded {
     }
     /// How its tasks waited, if they did.
     pub(crate) fn waited(&self) -> Option<String> {
-        let Found { waits, by_tasks, unknown, outside: (n, ns) } = self.waits;
+        let Found { waits, by_tasks, taken, unknown, outside: (n, ns) } = self.waits;
         let mut text = count(waits, "wait", "waits") + " in a round";
         if by_tasks > 0 {
             text += &format!(", {by_tasks} of them until another task came so far");
+        }
+        if taken > 0 {
+            let times = count(taken, "time", "times");
+            text += &format!(", beside {times} that a task took what another had given");
         }
         if n > 0 {
             let took = ns as f64 / 1e9;
@@ -56,7 +64,7 @@ impl Loaded {
         if unknown > 0 {
             text += &format!(", {unknown} that nobody is known to have ended, which last no time");
         }
-        (waits > 0).then_some(text)
+        (waits + taken > 0).then_some(text)
     }
     /// Command and slice, for captions.
     pub(crate) fn workload(&self) -> String {
@@ -71,6 +79,28 @@ impl Loaded {
             self.recording.misses() as f64 / 1e6
         ));
         text
+    }
+    /// The share of each program of each task in the native CPU time of all. `None` where it is
+    /// not known of all that count, or there is one task.
+    pub(crate) fn shares(&self) -> Option<Vec<Vec<f64>>> {
+        let tasks = &self.header.tasks;
+        // What a task ran beyond what was recorded of it counts for its last program.
+        let own = |(task, programs): (&Task, &[u64])| {
+            let (n, mut own) = (programs.len(), task.native_ns.clone());
+            let rest: u64 = own.iter().skip(n).sum();
+            own.truncate(n);
+            if let Some(last) = own.last_mut() {
+                *last += rest;
+            }
+            own
+        };
+        let own: Vec<Vec<u64>> = tasks.iter().zip(self.recording.programs()).map(own).collect();
+        let known = self.recording.programs().zip(&own);
+        let unknown: u64 = known.flat_map(|(all, own)| all.iter().skip(own.len())).sum();
+        let all = own.iter().flatten().sum::<u64>() as f64;
+        let known = all > 0.0 && unknown as f64 <= self.recording.insns() as f64 * UNKNOWN;
+        let share = |programs: Vec<u64>| programs.iter().map(|&ns| ns as f64 / all).collect();
+        (known && tasks.len() > 1).then(|| own.into_iter().map(share).collect())
     }
     /// The share of the program's native run that the rows stand for, in instructions;
     /// `None` where nobody knows how many the whole program has.
@@ -126,6 +156,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
         waits::After::Point(p) => After::Point(p),
         waits::After::Time(ns) => After::Time(picos(ns)),
         waits::After::Until(p, ns) => After::Until(p, picos(ns)),
+        waits::After::Turn(p) => After::Turn(p),
     });
     recording.order(after.collect());
     let mut pages: Vec<(u64, u64)> = pages.into_iter().collect();

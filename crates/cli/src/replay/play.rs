@@ -10,8 +10,10 @@ use homenode_core::costs::Cost;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Machine;
 use homenode_core::units::{Pages, count};
-use homenode_sim::replay::{Charge, Rounds, Stuck};
+use homenode_sim::replay::{Charge, Recording, Rounds, Stuck, Waited};
 use homenode_sim::{Overlap, Setup, Simulation, Stretch};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a run left.
 pub(crate) struct Played {
@@ -24,9 +26,18 @@ pub(crate) struct Played {
     pub(crate) peak: Pages,
     /// Processor time of all tasks, in picoseconds.
     pub(crate) ran: u64,
+    /// Of it, by task and program of the recording.
+    pub(crate) ran_by_program: BTreeMap<(usize, usize), u64>,
+    pub(crate) waited: Waited,
 }
 
 impl Played {
+    /// The share of its tasks' waiting for one another that is for a turn at a lock, in
+    /// percent; `None` where there is none.
+    pub(crate) fn turns_percent(&self) -> Option<f64> {
+        let Waited { others, turns } = self.waited;
+        (turns > 0).then(|| turns as f64 / (turns + others) as f64 * 100.0)
+    }
     /// When each round ended, in picoseconds.
     pub(crate) fn rounds(&self) -> &[u64] {
         &self.figures.round_ends
@@ -128,6 +139,8 @@ pub(crate) fn play(
         last,
         peak: Pages(peak),
         ran: processes.iter().map(|p| p.ran_ps).sum(),
+        ran_by_program: sim.ran_by_program().clone(),
+        waited: sim.waited(),
     })
 }
 
@@ -141,10 +154,57 @@ pub(crate) fn overlap(machine: &Machine) -> Option<Overlap> {
     machine.costs.0.contains_key(&Cost::ReorderWindow).then(|| Overlap::of(machine))
 }
 
-/// What one instruction takes, misses apart.
+/// What one instruction takes, misses apart, in attoseconds (10^-18 s).
+#[derive(Clone, Default, PartialEq)]
+pub(crate) struct Rates {
+    /// On average.
+    pub(crate) all: u64,
+    /// Of each program of each task, where that is known.
+    pub(crate) own: Arc<Vec<Vec<u64>>>,
+}
+
+impl Rates {
+    /// With what a run has shown: rates that bring it nearer to the native time, and by how
+    /// many picoseconds they change it.
+    ///
+    /// * `due` – native time in picoseconds.
+    /// * `shares` – of each program of each task, where that is known.
+    fn nearer(
+        &self,
+        recording: &Recording,
+        run: &Played,
+        due: f64,
+        shares: Option<&Vec<Vec<f64>>>,
+    ) -> (Self, f64) {
+        let all = recording.insns() as f64;
+        let next = |rate: u64, off: f64, insns: f64| {
+            (rate as f64 + off * 1e6 / insns).max(0.0).round() as u64
+        };
+        let Some(shares) = shares else {
+            let off = due - run.ran as f64;
+            return (Self { all: next(self.all, off, all), own: Arc::default() }, off.abs());
+        };
+        let (mut computing, mut changed) = (0.0, 0.0);
+        let mut own = Vec::new();
+        for (task, (programs, shares)) in recording.programs().zip(shares).enumerate() {
+            let rate = |(program, (&insns, share)): (usize, (&u64, &f64))| {
+                let before = self.own.get(task).and_then(|t| t.get(program)).copied().unwrap_or(0);
+                let ran = run.ran_by_program.get(&(task, program)).copied().unwrap_or(0);
+                let insns = insns as f64;
+                let rate = next(before, due * share - ran as f64, insns.max(1.0));
+                computing += rate as f64 * insns;
+                changed += (rate as f64 - before as f64).abs() * insns / 1e6;
+                rate
+            };
+            own.push(programs.iter().zip(shares).enumerate().map(rate).collect());
+        }
+        (Self { all: (computing / all) as u64, own: Arc::new(own) }, changed)
+    }
+}
+
+/// What a calibration has found.
 pub(crate) struct Calibration {
-    /// In attoseconds (10^-18 s).
-    pub(crate) as_per_insn: u64,
+    pub(crate) rates: Rates,
     /// Time of the first round on the unmodified machine, in picoseconds.
     pub(crate) first: u64,
     /// Time of a later one, which has its memory already.
@@ -178,6 +238,9 @@ fn on_the_clock(loaded: &Loaded, round: u64) -> Option<(f64, String)> {
     Some((more.abs(), text))
 }
 
+/// By how much of the native CPU time a replay's may differ before that is said.
+const DUE: f64 = 0.02;
+
 /// The share of a program's instructions from which on a recording has the whole of it.
 const WHOLE: f64 = 0.9995;
 
@@ -190,9 +253,10 @@ pub(crate) fn calibrate(
     shelves: &[Shelf],
 ) -> Result<Calibration> {
     let unmodified = Contender::kernel("unmodified", Vec::new());
-    let run = |as_per_insn, rounds| {
+    let run = |rates: &Rates, rounds| {
         let charge = Charge {
-            as_per_insn,
+            as_per_insn: rates.all,
+            own_as_per_insn: rates.own.clone(),
             rounds: Rounds::Count(rounds),
             policy: Mempolicy::Default,
             overlap: overlap(machine),
@@ -200,12 +264,12 @@ pub(crate) fn calibrate(
         };
         play(machine, setup, loaded, &charge, shelves, &unmodified, 0, &|_, _| {})
     };
-    let bare = run(0, 1)?;
+    let bare = run(&Rates::default(), 1)?;
     let insns = loaded.recording.insns();
     let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let seconds = |ps: f64| format!("{:.3} s", ps / 1e12);
     let native = loaded.header.native.as_ref().map(|n| (n.user_ns + n.sys_ns) as f64 * 1000.0);
-    let (as_per_insn, whole) = match (native, loaded.share()) {
+    let (rates, whole) = match (native, loaded.share()) {
         (Some(native), Some(share)) => {
             let due = native * share;
             if bare.ran as f64 >= due {
@@ -224,19 +288,22 @@ pub(crate) fn calibrate(
             }
             // With more time between them misses meet less load and take less: a few
             // steps settle what is left for the instructions.
-            let (mut attos, mut ran) = (0u64, bare.ran);
+            let shares = loaded.shares();
+            let (mut rates, mut last) = (Rates::default(), None);
             for _ in 0..STEPS {
-                let off = ((due - ran as f64) * 1e6 / insns as f64).round();
-                let next = (attos as f64 + off).max(0.0) as u64;
+                let run_before = last.as_ref().unwrap_or(&bare);
+                let (next, changed) =
+                    rates.nearer(&loaded.recording, run_before, due, shares.as_ref());
                 // Where steps find a part only: a thousandth is less than runs differ by.
-                let near = overlap(machine).is_some() && off.abs() * insns as f64 / 1e6 < due / 1e3;
-                if next == attos || near {
+                let part_only = overlap(machine).is_some() || shares.is_some();
+                if next == rates || part_only && changed < due / 1e3 {
                     break;
                 }
-                attos = next;
-                ran = run(attos, 1)?.ran;
+                last = Some(run(&next, 1)?);
+                rates = next;
             }
-            let computing = attos as f64 * insns as f64 / 1e6;
+            let ran = last.as_ref().unwrap_or(&bare).ran;
+            let computing = rates.all as f64 * insns as f64 / 1e6;
             // Time that threads spent waiting is CPU time of nobody, and not in the recording.
             let right = match loaded.wrong() {
                 None => {
@@ -245,12 +312,23 @@ pub(crate) fn calibrate(
                 Some(_) => "",
             };
             notes.push(format!(
-                "native CPU time {}, of which modelled misses and faults take {}, and the rest is {:.3} ns an instruction{right}",
+                "native CPU time {}, of which modelled misses and faults take {}, and the rest is {:.3} ns an instruction{}{right}",
                 seconds(due),
                 seconds(ran as f64 - computing),
-                attos as f64 / 1e9
+                rates.all as f64 / 1e9,
+                if shares.is_some() { " on average, each task's by its own share" } else { "" },
             ));
-            (attos, run(attos, 2)?)
+            let more = ran as f64 / due - 1.0;
+            if shares.is_some() && more.abs() > DUE {
+                warnings.push(format!(
+                    "its tasks run for {} in the replay, {:+.1} %: of some, the modelled misses \
+                     and faults alone take more than they ran natively",
+                    seconds(ran as f64),
+                    more * 100.0
+                ));
+            }
+            let whole = run(&rates, 2)?;
+            (rates, whole)
         }
         (native, _) => {
             let why = if native.is_none() {
@@ -263,7 +341,9 @@ pub(crate) fn calibrate(
                 "{why}: an instruction is taken to cost the machine's {:.3} ns",
                 ps as f64 / 1e3
             ));
-            (ps * 1_000_000, run(ps * 1_000_000, 2)?)
+            let rates = Rates { all: ps * 1_000_000, own: Arc::default() };
+            let whole = run(&rates, 2)?;
+            (rates, whole)
         }
     };
     let first = whole.rounds().first().copied().unwrap_or(1);
@@ -274,6 +354,12 @@ pub(crate) fn calibrate(
         seconds(second as f64)
     ));
     notes.extend(loaded.waited());
+    if let Some(share) = whole.turns_percent() {
+        notes.push(format!(
+            "{share:.0} % of the time that tasks wait for one another is for a lock, which they \
+             get in the order in which they got it when it was recorded"
+        ));
+    }
     let mut far = None;
     match on_the_clock(loaded, first) {
         Some((more, text)) if more > NEAR => {
@@ -288,7 +374,7 @@ pub(crate) fn calibrate(
         None => {}
     }
     Ok(Calibration {
-        as_per_insn,
+        rates,
         first,
         round: second.max(1),
         peak: whole.peak.max(bare.peak),

@@ -1,7 +1,7 @@
 //! A recording and the machine that it is replayed on: what `replay` and `advise` share.
 
 use super::load::Loaded;
-use super::play::{self, Calibration, Played};
+use super::play::{self, Calibration, Played, Rates};
 use super::target::{self, Dram, Target};
 use crate::contender::Contender;
 use crate::failure::NotSo;
@@ -63,7 +63,8 @@ impl Recorded {
     pub(crate) fn charge(&self, rounds: Rounds, policy: Mempolicy) -> Charge {
         let overlap = play::overlap(&self.target.machine);
         let cpus = self.cpus.clone();
-        Charge { as_per_insn: self.calibrated.as_per_insn, rounds, policy, overlap, cpus }
+        let Rates { all: as_per_insn, own: own_as_per_insn } = self.calibrated.rates.clone();
+        Charge { as_per_insn, own_as_per_insn, rounds, policy, overlap, cpus }
     }
     /// Its program's name.
     pub(crate) fn name(&self) -> &str {

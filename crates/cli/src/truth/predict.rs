@@ -229,6 +229,7 @@ fn round(
     let setup = Setup { knobs: vec![("numa_balancing".into(), "0".into())], ..Setup::default() };
     let charge = Charge {
         as_per_insn,
+        own_as_per_insn: Arc::default(),
         rounds: Rounds::Count(2),
         policy: Default::default(),
         overlap: Some(overlap),

@@ -5,6 +5,7 @@ use super::drain::Drain;
 use super::error::failed;
 use super::native;
 use super::program::{self, Resolved};
+use super::shares;
 use super::{Mark, Options, Progress, RecordError, Summary};
 use crate::child::Done;
 use homenode_live::signals::{self, Signals};
@@ -112,6 +113,14 @@ impl Setup<'_> {
         Ok(())
     }
 
+    /// The program by itself.
+    fn alone(&self) -> Result<Command, RecordError> {
+        let mut command = Command::new(&self.resolved.path);
+        command.arg0(&self.resolved.args[0]).stdout(Stdio::null()).stderr(Stdio::null());
+        self.prepare(&mut command)?;
+        Ok(command)
+    }
+
     fn native_times(
         &self,
         progress: &mut dyn FnMut(Progress),
@@ -119,10 +128,7 @@ impl Setup<'_> {
         let mut runs = Vec::new();
         for run in 1..=self.options.native_runs.min(3) {
             progress(Progress::Native { run });
-            let mut command = Command::new(&self.resolved.path);
-            command.arg0(&self.resolved.args[0]).stdout(Stdio::null()).stderr(Stdio::null());
-            self.prepare(&mut command)?;
-            let n = native::once(&mut command)?;
+            let n = native::once(&mut self.alone()?)?;
             let long = n.wall_ns >= 1_000_000_000;
             runs.push(n);
             if long {
@@ -384,7 +390,14 @@ pub fn record(
     let complete = by_itself && lost_frames == 0 && outcome.alone && unrecorded_execs == 0;
     let status =
         matches!(outcome.ended, Ended::Exit(_) | Ended::Signal(_)).then_some(outcome.done.status);
-    let (tasks, pages_touched, out) = drain.finish(status)?;
+    let (mut tasks, pages_touched, out) = drain.finish(status)?;
+    // Of a single task all is known.
+    if native.is_some() && by_itself && tasks.len() > 1 {
+        progress(Progress::Shares);
+        if let Some(traced) = shares::trace(|| setup.alone().ok()) {
+            shares::share_out(&mut tasks, &traced);
+        }
+    }
     let mut totals = Totals::default();
     for t in &tasks {
         totals.add(&t.totals);

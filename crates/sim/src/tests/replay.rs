@@ -7,7 +7,7 @@ use super::support::{cxl, dram, machine};
 use crate::Overlap;
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::replay::{After, Charge, Op, Recording, Rounds, Stuck};
+use crate::replay::{After, Charge, Op, Recording, Rounds, Stuck, Waited};
 use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
@@ -49,6 +49,7 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
 fn charge(rounds: Rounds) -> Charge {
     Charge {
         as_per_insn: 250_000_000,
+        own_as_per_insn: Arc::default(),
         rounds,
         policy: Mempolicy::Default,
         overlap: None,
@@ -357,6 +358,51 @@ fn a_cpu_with_nothing_to_do_takes_over_who_waits() {
     ];
     let ends = microseconds(&run(&rows, 1));
     assert!((11_000..11_100).contains(&ends[0]), "{ends:?}");
+}
+
+/// Task 0 stands in front of a lock for 3 ms, and then until task 1 is through.
+#[test]
+fn waiting_for_a_turn_is_told_apart() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, 0, point(1)),
+        (0, 0, Op::Exit),
+        (1, 3 * MS, point(2)),
+        (1, 2 * MS, point(3)),
+    ];
+    let after = [After::Turn(2), After::Point(3), After::Nothing, After::Nothing];
+    let s = run_in_order(&rows, &after, 2);
+    assert_eq!(microseconds(&s), [5000, 5000]);
+    let Waited { others, turns } = s.waited();
+    assert_eq!((others / 1_000_000, turns / 1_000_000), (4000, 6000));
+}
+
+/// Two programs of one task, and a thread: each with its own time of an instruction.
+#[test]
+fn programs_may_differ_in_what_an_instruction_takes() {
+    let rows = [
+        (0, 4 * MS, Op::Exec),
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 4 * MS, Op::Wait { child: Some(1) }),
+        (1, 8 * MS, Op::Exit),
+    ];
+    let recording = recording(&rows);
+    let insns: Vec<&[u64]> = recording.programs().collect();
+    assert_eq!(insns, [&[4 * MS, 4 * MS][..], &[8 * MS]]);
+    let charge = Charge {
+        own_as_per_insn: Arc::new(vec![vec![500_000_000, 125_000_000]]),
+        ..charge(Rounds::Count(1))
+    };
+    let mut s = Simulation::replay(&plain(), &Setup::default(), &recording, "job", &charge)
+        .expect("it fits");
+    s.run();
+    // An instruction takes 0.25 ns where nothing else is said: as for the thread.
+    let ran: Vec<_> = s.ran_by_program().iter().map(|(of, ps)| (*of, ps / 1_000_000_000)).collect();
+    assert_eq!(ran, [((0, 0), 8), ((0, 1), 2), ((1, 0), 8)]);
+    let ends = microseconds(&s);
+    assert!((16_000..16_100).contains(&ends[0]), "{ends:?}");
 }
 
 #[test]

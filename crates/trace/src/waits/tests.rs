@@ -36,6 +36,8 @@ fn row(line: &str) -> Row {
         "polls" => (Kind::Block, Block::ReadyTimeout as u32),
         "child" => (Kind::Block, Block::Child as u32),
         "outside" => (Kind::Block, Block::Outside as u32),
+        "changes" => (Kind::Release, Release::Word as u32),
+        "sees" => (Kind::Block, Block::Cleared as u32),
         other => panic!("no such row: {other}"),
     };
     let object = words.get(3).map_or(0, |w| match w.strip_prefix('s') {
@@ -67,6 +69,9 @@ fn check(lines: &str, expected: Expect) {
             After::Nothing => {}
             After::Point(p) => writeln!(text, "{line} <- {}", lines[p as usize]).expect("a text"),
             After::Time(ns) => writeln!(text, "{line} <- {ns} ns").expect("a text"),
+            After::Turn(p) => {
+                writeln!(text, "{line} <- {}, in turn", lines[p as usize]).expect("a text")
+            }
             After::Until(p, ns) => {
                 writeln!(text, "{line} <- {}, or {ns} ns", lines[p as usize]).expect("a text")
             }
@@ -88,7 +93,7 @@ fn wakes_reach_waits_in_the_order_in_which_those_began() {
         expect![[r#"
             1 9 waits 64 7 <- 0 1 wakes 64 1
             1 15 waits 64 11 <- 0 8 wakes 64 1
-            Found { waits: 3, by_tasks: 2, unknown: 1, outside: (0, 0) }
+            Found { waits: 3, by_tasks: 2, taken: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
 }
@@ -102,7 +107,7 @@ fn what_address_spaces_share_is_one_word() {
          1 10 waits s64 4",
         expect![[r#"
             1 10 waits s64 4 <- 2 5 wakes s64 1
-            Found { waits: 2, by_tasks: 1, unknown: 1, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 1, taken: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
 }
@@ -118,7 +123,7 @@ fn who_is_moved_to_another_word_is_woken_there() {
         ),
         expect![[r#"
             1 9 waits 64 3 <- 0 7 wakes 128 1
-            Found { waits: 1, by_tasks: 1, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, taken: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -131,7 +136,65 @@ fn a_threads_end_wakes_who_joins_it() {
          0 7 waits 64 3",
         expect![[r#"
             0 7 waits 64 3 <- 1 5 exit
-            Found { waits: 1, by_tasks: 1, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, taken: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_sees_that_a_thread_has_ended_comes_after_its_end() {
+    check(
+        "0 1 clears 64 1
+         1 5 exit
+         0 7 sees 64",
+        expect![[r#"
+            0 7 sees 64 <- 1 5 exit
+            Found { waits: 0, by_tasks: 0, taken: 1, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_takes_a_lock_comes_after_who_gave_it_back() {
+    // Task 1 finds it free; then it marks that it waits, is woken, and takes it.
+    check(
+        "0 1 changes 64 1
+         0 2 changes 64 0
+         1 3 changes 64 1
+         1 4 changes 64 0
+         0 5 changes 64 1
+         1 7 changes 64 2
+         0 8 changes 64 0
+         0 9 wakes 64 1
+         1 11 waits 64 7
+         1 12 changes 64 2
+         1 13 changes 64 0",
+        expect![[r#"
+            1 3 changes 64 1 <- 0 2 changes 64 0, in turn
+            0 5 changes 64 1 <- 1 4 changes 64 0, in turn
+            1 11 waits 64 7 <- 0 9 wakes 64 1, in turn
+            1 12 changes 64 2 <- 0 8 changes 64 0, in turn
+            Found { waits: 1, by_tasks: 1, taken: 3, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_lowers_a_semaphore_comes_after_who_raised_it() {
+    // It is 1 at first: who lowers it then takes what nobody here gave.
+    let first = 2u64 | 1 << 32;
+    check(
+        &format!(
+            "0 1 changes s64 {first}
+             1 2 changes s64 1
+             2 3 changes s64 0
+             0 4 changes s64 1
+             2 5 changes s64 0"
+        ),
+        expect![[r#"
+            2 3 changes s64 0 <- 0 1 changes s64 4294967298
+            2 5 changes s64 0 <- 0 4 changes s64 1
+            Found { waits: 0, by_tasks: 0, taken: 2, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -154,7 +217,7 @@ fn a_read_waits_for_the_write_that_brings_its_last_byte() {
             3 8 ready s7 <- 2 6 writes s7 5
             3 9 reads s7 5 <- 2 6 writes s7 5
             3 12 ends s7 <- 2 10 closes s7
-            Found { waits: 5, by_tasks: 5, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 5, taken: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -171,7 +234,7 @@ fn a_full_pipe_holds_its_writer_until_there_is_room() {
             3 5 reads s7 30 <- 2 1 writes s7 60
             3 7 reads s7 30 <- 2 1 writes s7 60
             2 9 room s7 64 <- 3 7 reads s7 30
-            Found { waits: 3, by_tasks: 3, unknown: 0, outside: (0, 0) }
+            Found { waits: 3, by_tasks: 3, taken: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -190,7 +253,7 @@ fn what_one_socket_of_a_pair_is_given_comes_out_of_the_other() {
         expect![[r#"
             3 4 reads s8 10 <- 2 2 writes s7 10
             2 7 reads s7 1 <- 3 5 writes s8 1
-            Found { waits: 2, by_tasks: 2, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, taken: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -201,7 +264,7 @@ fn bytes_that_nobody_here_wrote_come_from_outside() {
         &format!("2 4 reads s7 {}", 10 | 250u64 << 32),
         expect![[r#"
             2 4 reads s7 1073741824010 <- 250000 ns
-            Found { waits: 1, by_tasks: 0, unknown: 0, outside: (1, 250000) }
+            Found { waits: 1, by_tasks: 0, taken: 0, unknown: 0, outside: (1, 250000) }
         "#]],
     );
 }
@@ -229,7 +292,7 @@ fn counters_sleeps_children_and_ends() {
             0 12 child 0 3 <- 3 9 exec
             2 16 reads s9 4 <- 1 13 writes s9 4
             2 17 ends s9 <- 1 14 exit
-            Found { waits: 6, by_tasks: 5, unknown: 0, outside: (0, 0) }
+            Found { waits: 6, by_tasks: 5, taken: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -249,7 +312,7 @@ fn a_wait_in_vain_may_not_be_so_at_another_speed() {
             1 5 polls s7 50 <- 50 ns
             1 9 waits 64 5 <- 0 6 wakes 64 1
             1 11 tries 64 300 <- 300 ns
-            Found { waits: 5, by_tasks: 1, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 1, taken: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -266,7 +329,7 @@ proptest! {
     /// Whatever a file says, a wait waits for something earlier: so nobody waits in a circle.
     #[test]
     fn what_a_wait_waits_for_is_earlier(rows in prop::collection::vec(
-        (0u32..4, any::<bool>(), 0u32..11, 0u64..4, any::<u64>(), 1u64..3), 0..200)) {
+        (0u32..4, any::<bool>(), 0u32..60, 0u64..4, any::<u64>(), 1u64..3), 0..200)) {
         let mut points = Points::new(&header());
         let mut order = 0;
         let mut all = Vec::new();
@@ -286,12 +349,12 @@ proptest! {
         prop_assert_eq!(after.len(), all.len());
         let mut by_tasks = 0;
         for (after, own) in after.iter().zip(&all) {
-            if let After::Point(p) = after {
+            if let After::Point(p) | After::Turn(p) = after {
                 let other = all[*p as usize];
                 prop_assert!(other.1 < own.1 && other.0 != own.0);
                 by_tasks += 1;
             }
         }
-        prop_assert_eq!(found.by_tasks, by_tasks);
+        prop_assert_eq!(found.by_tasks + found.taken, by_tasks);
     }
 }

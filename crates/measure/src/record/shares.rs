@@ -1,0 +1,259 @@
+//! The program by itself once more, with its tasks told apart: how its processor time is
+//! shared out among them.
+//!
+//! ```text
+//! traced run                                         recording
+//! sh ─┬─ fork 1 ─ exec xz ─┬─ thread 1               task 0 ─┬─ task 1 ─ exec ─┬─ task 2
+//!     │                    └─ thread 2                       │                 └─ task 3
+//!     └─ fork 2 ─ exec sort                                  └─ task 4 ─ exec
+//! ```
+//!
+//! A task is known by its parent and by which of its parent's children it is, since numbers of
+//! processes differ from run to run. It stops only where it starts a task, runs a program or
+//! ends; how long it has run is then read from `/proc/TID/schedstat`, whose first figure is
+//! the time on a CPU in nanoseconds (Documentation/scheduler/sched-stats.rst).
+//!
+//! Source: specs/waits.md#processor-time
+
+use homenode_live::signals;
+use homenode_trace::Task;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::time::Duration;
+
+/// A task of the traced run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traced {
+    parent: Option<usize>,
+    /// Time on a CPU when it ran another program, and at its end, in nanoseconds.
+    at: Vec<u64>,
+}
+
+/// Runs the command to its end, and tells what each of its tasks took. `None` where this
+/// system does not let it be traced, or does not say how long tasks run.
+///
+/// What the command leaves behind is ended with it.
+pub(super) fn trace(make: impl FnOnce() -> Option<Command> + Send) -> Option<Vec<Traced>> {
+    let root = AtomicI32::new(0);
+    // Whoever traces waits for its own children only: so it is a thread of its own.
+    std::thread::scope(|scope| {
+        let tracer = scope.spawn(|| Tracer::run(make()?, &root).ok());
+        while !tracer.is_finished() {
+            if signals::any() && root.load(Relaxed) > 0 {
+                // SAFETY: a signal to a process group that we started.
+                unsafe { libc::kill(-root.load(Relaxed), libc::SIGKILL) };
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let tasks = tracer.join().ok()??;
+        tasks.iter().any(|t| t.at.iter().any(|&ns| ns > 0)).then_some(tasks)
+    })
+}
+
+#[derive(Default)]
+struct Tracer {
+    tasks: Vec<Traced>,
+    /// The task of each thread number.
+    by_tid: BTreeMap<i32, usize>,
+    /// Who has stopped for the first time, before its parent told of it.
+    early: BTreeSet<i32>,
+    /// Who has been told of and has not stopped for the first time.
+    awaited: BTreeSet<i32>,
+}
+
+impl Tracer {
+    fn run(mut command: Command, root: &AtomicI32) -> io::Result<Vec<Traced>> {
+        // SAFETY: one system call, between fork and exec.
+        let command = unsafe {
+            command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            })
+        };
+        let child = command.spawn()?.id() as i32;
+        root.store(child, Relaxed);
+        let mut tracer = Self::default();
+        tracer.begin(child, None);
+        // Its first stop: the program has been loaded.
+        wait(child)?;
+        let options = libc::PTRACE_O_TRACEFORK
+            | libc::PTRACE_O_TRACEVFORK
+            | libc::PTRACE_O_TRACECLONE
+            | libc::PTRACE_O_TRACEEXEC
+            | libc::PTRACE_O_TRACEEXIT
+            | libc::PTRACE_O_EXITKILL;
+        // SAFETY: the child is a tracee that has stopped.
+        if unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, child, 0, options) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        go_on(child, 0);
+        while let Some((tid, status)) = wait(-1)? {
+            if libc::WIFSTOPPED(status) {
+                tracer.stopped(tid, status);
+            } else if tid == child {
+                break;
+            }
+        }
+        Ok(tracer.tasks)
+    }
+
+    fn begin(&mut self, tid: i32, parent: Option<usize>) {
+        self.by_tid.insert(tid, self.tasks.len());
+        self.tasks.push(Traced { parent, at: Vec::new() });
+    }
+    /// How long a task has run by now.
+    fn note(&mut self, tid: i32) {
+        let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap_or_default();
+        let ns = text.split_ascii_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        if let Some(&task) = self.by_tid.get(&tid) {
+            self.tasks[task].at.push(ns);
+        }
+    }
+
+    fn stopped(&mut self, tid: i32, status: i32) {
+        let signal = libc::WSTOPSIG(status);
+        match status >> 16 {
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                let born = message(tid) as i32;
+                let parent = self.by_tid.get(&tid).copied();
+                self.begin(born, parent);
+                if self.early.remove(&born) {
+                    go_on(born, 0);
+                } else {
+                    self.awaited.insert(born);
+                }
+                go_on(tid, 0);
+            }
+            libc::PTRACE_EVENT_EXEC => {
+                // A thread that runs a program takes over the number of its process.
+                let former = message(tid) as i32;
+                if let Some(task) = self.by_tid.remove(&former) {
+                    self.by_tid.insert(tid, task);
+                }
+                self.note(tid);
+                go_on(tid, 0);
+            }
+            libc::PTRACE_EVENT_EXIT => {
+                self.note(tid);
+                go_on(tid, 0);
+            }
+            // A new task begins with a stop that is no signal of the program's.
+            _ if signal == libc::SIGSTOP && !self.by_tid.contains_key(&tid) => {
+                self.early.insert(tid);
+            }
+            _ if signal == libc::SIGSTOP && self.awaited.remove(&tid) => go_on(tid, 0),
+            _ => go_on(tid, signal),
+        }
+    }
+}
+
+/// A stop or an end of a tracee or child of this thread. `None`: there is none any more.
+fn wait(tid: i32) -> io::Result<Option<(i32, i32)>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: a local for the status.
+        let got = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::__WNOTHREAD) };
+        if got > 0 {
+            return Ok(Some((got, status)));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => return Ok(None),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Lets a tracee go on, with a signal that it is given.
+fn go_on(tid: i32, signal: i32) {
+    // SAFETY: a tracee of this thread; one that has gone meanwhile is an error and no more.
+    unsafe { libc::ptrace(libc::PTRACE_CONT, tid, 0, signal) };
+}
+
+/// What a tracee's event is about.
+fn message(tid: i32) -> u64 {
+    let mut all = 0u64;
+    // SAFETY: a tracee that has stopped at an event, and a local for the answer.
+    unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut all) };
+    all
+}
+
+/// Gives each recorded task what its programs took in the traced run, where it is there too.
+pub(super) fn share_out(recorded: &mut [Task], traced: &[Traced]) {
+    let children = |parents: Vec<Option<usize>>| {
+        let mut all: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (task, parent) in parents.into_iter().enumerate() {
+            all.entry(parent.unwrap_or(usize::MAX)).or_default().push(task);
+        }
+        all
+    };
+    let own = children(recorded.iter().map(|t| t.parent.map(|p| p as usize)).collect());
+    let other = children(traced.iter().map(|t| t.parent).collect());
+    // Who has no parent is the program itself.
+    let mut pairs = vec![(usize::MAX, usize::MAX)];
+    while let Some((parent, twin)) = pairs.pop() {
+        let (Some(own), Some(other)) = (own.get(&parent), other.get(&twin)) else { continue };
+        for (&task, &twin) in own.iter().zip(other) {
+            let at = [0].iter().chain(&traced[twin].at);
+            let spans = at.zip(&traced[twin].at).map(|(from, to)| to.saturating_sub(*from));
+            recorded[task].native_ns = spans.collect();
+            pairs.push((task, twin));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(parent: Option<u32>) -> Task {
+        Task { parent, ..Task::default() }
+    }
+
+    #[test]
+    fn tasks_are_known_by_their_parents_and_their_order() {
+        let mut recorded = [task(None), task(Some(0)), task(Some(1)), task(Some(0))];
+        let traced = |parent, at: &[u64]| Traced { parent, at: at.to_vec() };
+        share_out(
+            &mut recorded,
+            &[
+                traced(None, &[5, 30]),
+                traced(Some(0), &[1, 2, 9]),
+                traced(Some(0), &[4]),
+                traced(Some(1), &[7]),
+            ],
+        );
+        let spans: Vec<&[u64]> = recorded.iter().map(|t| &t.native_ns[..]).collect();
+        assert_eq!(spans, [&[5, 25][..], &[1, 1, 7], &[7], &[4]]);
+    }
+
+    #[test]
+    fn who_is_not_in_both_has_no_share() {
+        let mut recorded = [task(None), task(Some(0)), task(Some(0))];
+        let one = Traced { parent: None, at: vec![3] };
+        share_out(&mut recorded, &[one, Traced { parent: Some(0), at: vec![2] }]);
+        assert_eq!(recorded[1].native_ns, [2]);
+        assert!(recorded[2].native_ns.is_empty());
+    }
+
+    #[test]
+    fn a_shell_with_two_children_has_three_tasks() {
+        let make = || {
+            let mut sh = Command::new("sh");
+            sh.args(["-c", "true; /bin/true; /bin/true & wait"]).process_group(0);
+            Some(sh)
+        };
+        let Some(tasks) = trace(make) else {
+            return eprintln!("skipped: this system does not let a program be traced");
+        };
+        let shape: Vec<(Option<usize>, usize)> =
+            tasks.iter().map(|t| (t.parent, t.at.len())).collect();
+        // The children run a program each, and end.
+        assert_eq!(shape, [(None, 1), (Some(0), 2), (Some(0), 2)]);
+        assert!(tasks.iter().all(|t| t.at.is_sorted()));
+    }
+}
