@@ -14,6 +14,8 @@ pub struct ReplayPlan {
     pub bound_percent: u32,
     /// The same on one CPU.
     pub one_cpu_bound_percent: u32,
+    /// Largest error in percent of the voluntary switches of deterministic programs, on all CPUs.
+    pub switches_percent: u32,
     /// Programs.
     pub programs: Vec<ReplayProgram>,
 }
@@ -27,6 +29,8 @@ pub struct ReplayProgram {
     pub command: Vec<String>,
     /// C, where it is compiled first.
     pub source: Option<String>,
+    /// Whether how often its tasks sleep follows from its source alone.
+    pub deterministic: bool,
 }
 
 /// Reads a registered check; `name` is the file's name in errors.
@@ -35,7 +39,14 @@ pub struct ReplayProgram {
 /// The first thing that is wrong, with file, line and key.
 pub fn parse_truth_replay(name: &str, text: &str) -> Result<ReplayPlan, ConfigError> {
     let doc = Doc::parse(name, text)?;
-    let keys = ["registered", "runs", "bound_percent", "one_cpu_bound_percent", "program"];
+    let keys = [
+        "registered",
+        "runs",
+        "bound_percent",
+        "one_cpu_bound_percent",
+        "switches_percent",
+        "program",
+    ];
     let top = doc.root().table(&keys)?;
     let int = |key: &'static str| top.get(key)?.int(1, 100).map(|n| n as u32);
     Ok(ReplayPlan {
@@ -43,12 +54,13 @@ pub fn parse_truth_replay(name: &str, text: &str) -> Result<ReplayPlan, ConfigEr
         runs: int("runs")?,
         bound_percent: int("bound_percent")?,
         one_cpu_bound_percent: int("one_cpu_bound_percent")?,
+        switches_percent: int("switches_percent")?,
         programs: top.get("program")?.list()?.iter().map(program).collect::<Result<_, _>>()?,
     })
 }
 
 fn program(c: &Cur<'_>) -> Result<ReplayProgram, ConfigError> {
-    let t = c.table(&["name", "command", "source"])?;
+    let t = c.table(&["name", "command", "source", "deterministic"])?;
     let command = t.get("command")?;
     let words = command.list()?;
     if words.is_empty() {
@@ -58,5 +70,6 @@ fn program(c: &Cur<'_>) -> Result<ReplayProgram, ConfigError> {
         name: t.get("name")?.text()?.to_owned(),
         command: words.iter().map(|w| w.text().map(str::to_owned)).collect::<Result<_, _>>()?,
         source: t.opt("source").map(|s| s.text().map(str::to_owned)).transpose()?,
+        deterministic: t.opt("deterministic").map_or(Ok(false), |d| d.bool())?,
     })
 }
