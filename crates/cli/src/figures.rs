@@ -49,6 +49,8 @@ pub(crate) struct RunFigures {
     own: Option<Own>,
     /// When each round of a recording ended, in picoseconds; empty for scenarios.
     pub(crate) round_ends: Vec<u64>,
+    /// How often a recording's tasks blocked and left their CPU.
+    pub(crate) voluntary_switches: u64,
 }
 
 impl RunFigures {
@@ -69,6 +71,7 @@ impl RunFigures {
             merge: sim.merging(),
             own: runner.own(),
             round_ends: sim.round_ends().to_vec(),
+            voluntary_switches: sim.voluntary_switches(),
         }
     }
     fn time_ns(&self) -> f64 {

@@ -9,6 +9,8 @@ pub(crate) struct Done {
     pub(crate) user_ns: u64,
     pub(crate) sys_ns: u64,
     pub(crate) max_rss_bytes: u64,
+    /// How often it, or what it waited for, blocked and left its CPU.
+    pub(crate) voluntary_switches: u64,
 }
 
 fn ns(t: libc::timeval) -> u64 {
@@ -31,6 +33,7 @@ pub(crate) fn reap(pid: libc::pid_t, wait: bool) -> io::Result<Option<Done>> {
                 user_ns: ns(usage.ru_utime),
                 sys_ns: ns(usage.ru_stime),
                 max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+                voluntary_switches: u64::try_from(usage.ru_nvcsw).unwrap_or(0),
             }));
         }
         if got == 0 {

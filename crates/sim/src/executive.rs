@@ -188,6 +188,9 @@ impl Simulation {
     /// A task that has stopped leaves its CPU to the next.
     fn leave(&mut self, cpu: usize, id: usize) {
         self.off_queue(cpu, id);
+        let task = &self.tasks[id];
+        let sleeps = matches!(task.run, Run::Blocked(_)) && task.kind == Kind::Replayed;
+        self.voluntary_switches += u64::from(sleeps);
         if !self.replayed.is_empty() {
             self.pull(cpu);
         }

@@ -83,6 +83,8 @@ pub struct Simulation {
     pub(crate) allowed: Vec<CpuId>,
     /// When each round of a replay ended.
     pub(crate) round_ends: Vec<u64>,
+    /// How often a recording's tasks have blocked and left their CPU.
+    pub(crate) voluntary_switches: u64,
     /// Reads and writes of the kernel's files, in the scenario's order.
     pub(crate) planned: Vec<Outcome>,
     /// By process: times of first touches.
@@ -155,6 +157,7 @@ impl Simulation {
             passed: Passed::default(),
             allowed: Vec::new(),
             round_ends: Vec::new(),
+            voluntary_switches: 0,
             planned: Vec::new(),
             allocations: Vec::new(),
             barriers: BTreeMap::new(),
@@ -210,6 +213,11 @@ impl Simulation {
     /// Whether all programs have ended.
     pub fn idle(&self) -> bool {
         self.running_programs == 0 || self.memory_error.is_some()
+    }
+    /// How often a recording's tasks have blocked and left their CPU so far, as the kernel counts
+    /// voluntary switches. Who is woken before has not switched.
+    pub fn voluntary_switches(&self) -> u64 {
+        self.voluntary_switches
     }
     /// Accesses made so far.
     pub fn accesses(&self) -> u64 {

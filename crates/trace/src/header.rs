@@ -34,6 +34,10 @@ pub struct Native {
     pub wall_ns: u64,
     /// Largest resident set of any of its processes, in bytes.
     pub max_rss_bytes: u64,
+    /// How often a task blocked and left its CPU, with all children that were waited for; 0 in
+    /// recordings of before.
+    #[serde(default)]
+    pub voluntary_switches: u64,
 }
 
 /// Which part of the program's life has access rows, in instructions of all its

@@ -8,6 +8,7 @@
 
 use super::table::median;
 use super::{Scratch, load, this_machine};
+use crate::contender::Contender;
 use crate::failure::Lacks;
 use crate::output;
 use crate::progress::Progress;
@@ -19,6 +20,7 @@ use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Machine;
 use homenode_core::units::CpuId;
 use homenode_measure::record::{self, Options};
+use homenode_sim::replay::Rounds;
 use homenode_trace::Native;
 use serde_json::json;
 use std::ffi::OsString;
@@ -38,7 +40,8 @@ const SOURCES: u32 = 12;
 /// Each program is run natively, nine times on all CPUs and nine times on the first one, by turns.
 /// It is recorded once, and replayed on the measured machine as it is: on all CPUs, then on that one.
 /// The replay's processor time is the native one by construction, so what is judged is how its
-/// tasks wait for one another. Programs and bounds were registered beforehand
+/// tasks wait for one another. How often they block and leave their CPU is compared too, and judged
+/// where it follows from the program's source. Programs and bounds were registered beforehand
 /// (truth/replay.toml). A program that this system lacks is left out with a note. The exit code
 /// is 1 where a bound is missed. Takes some three minutes; the machine should be idle meanwhile.
 /// Needs qemu-x86_64, and a C compiler for three of the programs.
@@ -132,6 +135,25 @@ impl Times {
     }
 }
 
+/// How often tasks block and leave their CPU, on all CPUs.
+#[derive(Debug, Default)]
+struct Switches {
+    native: Vec<f64>,
+    replayed: u64,
+    /// Whether it follows from the program's source.
+    judged: bool,
+}
+
+impl Switches {
+    /// Replayed over native less one, in percent; `None` where nothing is to be learned from it.
+    fn error(&self) -> Option<f64> {
+        let of = |native| (self.replayed as f64 / native - 1.0) * 100.0;
+        self.judged
+            .then(|| median(&self.native))
+            .map(|n| if n > 0.0 { of(n) } else { f64::INFINITY })
+    }
+}
+
 #[derive(Debug, Default)]
 struct Row {
     name: String,
@@ -141,6 +163,7 @@ struct Row {
     processor: f64,
     all: Times,
     one: Times,
+    switches: Switches,
 }
 
 struct Check {
@@ -220,6 +243,13 @@ fn one(
     let (tasks, waits) = (loaded.header.tasks.len(), loaded.waits.waits);
     let mut recorded = Recorded::new(loaded, machine, None, None, &[], true).map_err(text)?;
     let replayed = recorded.calibrated.first;
+    let off = Contender::kernel("off", Vec::new());
+    let round = recorded.play(&off, &[], Rounds::Count(1), &|_, _| {}).map_err(text)?;
+    let switches = Switches {
+        native: all.iter().map(|n| n.voluntary_switches as f64).collect(),
+        replayed: round.figures.voluntary_switches,
+        judged: program.deterministic,
+    };
     recorded.restrict(&[first]).map_err(text)?;
     let alone_replayed = recorded.first_round().map_err(text)?;
     let times = |runs: &[Native], ps: u64| Times { native: wall(runs), replayed: ps as f64 / 1e12 };
@@ -230,6 +260,7 @@ fn one(
         processor,
         all: times(&all, replayed),
         one: times(&alone, alone_replayed),
+        switches,
     })
 }
 
@@ -245,19 +276,29 @@ impl Check {
         };
         [within(|r| &r.all, all), within(|r| &r.one, one)]
     }
+    /// Rows whose switches are judged: those within the bound, and all of them.
+    fn switches_met(&self) -> [usize; 2] {
+        let bound = f64::from(self.plan.switches_percent);
+        let errors: Vec<f64> = self.rows.iter().filter_map(|r| r.switches.error()).collect();
+        [errors.iter().filter(|e| e.abs() <= bound).count(), errors.len()]
+    }
     fn pass(&self) -> bool {
-        self.met() == [self.rows.len(); 2]
+        let [met, judged] = self.switches_met();
+        self.met() == [self.rows.len(); 2] && met == judged
     }
 
     fn to_text(&self) -> String {
         let width = self.rows.iter().map(|r| r.name.len()).max().unwrap_or(0).max(8);
         let mut out = format!(
-            "{:width$}                          all CPUs, s                 one CPU, s\n{:<width$} {:>5} {:>7} {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} {:>7}\n",
+            "{:width$}                          all CPUs, s                 one CPU, s          voluntary switches\n{:<width$} {:>5} {:>7} {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} {:>7} {:>9} {:>8} {:>7}\n",
             "",
             "program",
             "tasks",
             "waits",
             "processor",
+            "native",
+            "replay",
+            "%",
             "native",
             "replay",
             "%",
@@ -272,12 +313,15 @@ impl Check {
                 let (native, error) = (median(&times.native), times.error());
                 out += &format!(" {native:>space$.3} {:>8.3} {error:>+7.1}", times.replayed);
             }
-            out.push('\n');
+            let error = r.switches.error().map_or("-".to_owned(), |e| format!("{e:+.1}"));
+            let (native, replayed) = (median(&r.switches.native), r.switches.replayed);
+            out += &format!(" {native:>9.0} {replayed:>8} {error:>7}\n");
         }
         let ([all, one], n) = (self.met(), self.rows.len());
         let [bound, bound_one] = self.bounds();
+        let ([met, judged], percent) = (self.switches_met(), self.plan.switches_percent);
         out += &format!(
-            "\non all CPUs within {bound} %: {all} of {n}; on one within {bound_one} %: {one} of {n}\n\nmachine: {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs; the replay's processor time is the native one by construction\n",
+            "\non all CPUs within {bound} %: {all} of {n}; on one within {bound_one} %: {one} of {n}; switches within {percent} %: {met} of {judged}\n\nmachine: {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs; the replay's processor time is the native one by construction\n",
             self.machine, self.plan.registered, self.plan.runs
         );
         for note in &self.notes {
@@ -292,6 +336,10 @@ impl Check {
             json!({
                 "row": r.name, "tasks": r.tasks, "waits": r.waits, "processor_s": r.processor,
                 "all_cpus": times(&r.all), "one_cpu": times(&r.one),
+                "voluntary_switches": {
+                    "native": r.switches.native, "replayed": r.switches.replayed,
+                    "error_percent": r.switches.error(),
+                },
             })
         };
         let [bound_percent, one_cpu_bound_percent] = self.bounds();
@@ -302,7 +350,9 @@ impl Check {
             "bound_percent": bound_percent,
             "one_cpu_bound_percent": one_cpu_bound_percent,
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "switches_percent": self.plan.switches_percent,
             "met": self.met(),
+            "switches_met": self.switches_met(),
             "notes": self.notes,
             "pass": self.pass(),
         })
@@ -324,6 +374,11 @@ mod tests {
             processor: 1.5,
             all: times(all),
             one: times(one),
+            switches: Switches {
+                native: vec![1001.0; 3],
+                replayed: if name == "barrier" { 700 } else { 40 },
+                judged: name == "barrier",
+            },
         };
         Check {
             plan: parse_truth_replay(FILE, REPLAY).expect("the registered programs"),
@@ -337,12 +392,12 @@ mod tests {
     fn the_table_says_which_bounds_are_met() {
         let c = check(&[("xz", [1.0, 1.04], [2.0, 1.8]), ("barrier", [1.0, 0.9], [2.0, 3.0])]);
         expect![[r#"
-                                              all CPUs, s                 one CPU, s
-            program  tasks   waits processor   native   replay       %    native   replay       %
-            xz           3    1000     1.500    1.000    1.040    +4.0     2.000    1.800   -10.0
-            barrier      3    1000     1.500    1.000    0.900   -10.0     2.000    3.000   +50.0
+                                              all CPUs, s                 one CPU, s          voluntary switches
+            program  tasks   waits processor   native   replay       %    native   replay       %    native   replay       %
+            xz           3    1000     1.500    1.000    1.040    +4.0     2.000    1.800   -10.0      1001       40       -
+            barrier      3    1000     1.500    1.000    0.900   -10.0     2.000    3.000   +50.0      1001      700   -30.1
 
-            on all CPUs within 5 %: 1 of 2; on one within 15 %: 1 of 2
+            on all CPUs within 5 %: 1 of 2; on one within 15 %: 1 of 2; switches within 25 %: 0 of 1
 
             machine: a machine: of a test
             programs and bounds registered 2026-11-22 in truth/replay.toml; native is the median of 9 runs; the replay's processor time is the native one by construction
@@ -350,6 +405,7 @@ mod tests {
         "#]].assert_eq(&c.to_text());
         let json: serde_json::Value = serde_json::from_str(&c.to_json()).expect("JSON");
         assert_eq!((&json["met"], &json["pass"]), (&json!([1, 1]), &json!(false)));
+        assert_eq!(json["switches_met"], json!([0, 1]));
         assert!(check(&[("xz", [1.0, 1.04], [2.0, 1.8])]).pass());
     }
 }

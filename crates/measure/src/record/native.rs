@@ -20,6 +20,7 @@ pub(super) fn once(command: &mut Command) -> Result<Native, RecordError> {
                 sys_ns: done.sys_ns,
                 wall_ns: u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
                 max_rss_bytes: done.max_rss_bytes,
+                voluntary_switches: done.voluntary_switches,
             });
         }
         if signals::any() {
