@@ -201,6 +201,15 @@ cost_keys! {
     KsmMerge = "ksm_merge", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "as migrate_page: the same steps without the copy";
     /// Time to make one entry an entry of the page of zeroes.
     KsmZero = "ksm_zero", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "as ksm_merge";
+    /// Time from a waker's call until the woken task runs on another CPU, which is idle since
+    /// shortly before. Source: specs/waits.md#replay.
+    WakeIdle = "wake_idle", Nanoseconds, 0..=1_000_000_000, default 3_000_000, "order of published ping-pong between cores in their first idle state";
+    /// The same where that CPU has been idle for longer than `deep_after`.
+    WakeDeep = "wake_deep", Nanoseconds, 0..=10_000_000_000, default 40_000_000, "order of measured exits from the idle states in which a core's caches are off";
+    /// How long a CPU has been idle when it is in a deep idle state.
+    DeepAfter = "deep_after", Nanoseconds, 0..=1_000_000_000_000, default 600_000_000, "the target residency of that state on many servers";
+    /// Share of these times that the kernel books as the woken task's processor time.
+    WakeCharged = "wake_charged", Ratio, 0..=1_000, default 0, "a CPU leaves its idle state before the kernel looks at the clock for the task";
     /// Share of the lines that ksmd displaces from the last-level cache which others read
     /// again; 0: none. Source: specs/ksm.md#cost.
     KsmDisplaced = "ksm_displaced", Ratio, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";

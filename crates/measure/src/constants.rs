@@ -25,6 +25,7 @@
 //! | `pte_scan`, `pte_mark` | PAGEMAP_SCAN; mprotect of many pages |
 //! | `reclaim_page` | MADV_COLD |
 //! | `migrate_page` | move_pages between nodes; on one node compaction |
+//! | `wake_idle`, `wake_deep`, `deep_after`, `wake_charged` | futex wake-ups of a thread on another CPU, after longer and longer rests |
 //!
 //! Worked example: on a machine where 256 MiB in huge pages answer in 105 ns and
 //! in 4 KiB pages in 125 ns, the link's read latency is 105 ns and `tlb_miss`
@@ -41,6 +42,7 @@ mod result;
 mod rounds;
 mod stats;
 mod stream;
+mod wake;
 
 use homenode_core::topology::Machine;
 use homenode_core::units::Bytes;

@@ -83,6 +83,11 @@ impl Vary {
     }
 }
 
+/// Whether only a recording's tasks pay it: no experiment here has one.
+fn of_replays(cost: Cost) -> bool {
+    matches!(cost, Cost::WakeIdle | Cost::WakeDeep | Cost::DeepAfter | Cost::WakeCharged)
+}
+
 /// The read latencies of a machine's links, each once, in rising order.
 pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
     let mut all: Vec<u64> = machine.links.iter().map(|l| l.read_latency.value).collect();
@@ -93,11 +98,11 @@ pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
 
 impl What {
     /// Every constant of a machine, link by link, and the workload's, where nothing is
-    /// merged: what only ksmd pays can't matter there.
+    /// merged: what only ksmd pays can't matter there, nor what only recorded tasks pay.
     pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
         let links = (0..machine.links.len())
             .flat_map(|i| (0..OF_LINK.len()).map(move |w| Self::Link(i, w)));
-        let pays = |c: &&Cost| !c.name().starts_with("ksm_");
+        let pays = |c: &&Cost| !c.name().starts_with("ksm_") && !of_replays(**c);
         let costs = Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c));
         links.chain(costs).chain([Self::Compute]).collect()
     }
@@ -107,7 +112,8 @@ impl What {
     pub(in crate::reproduce) fn by_kind(machine: &Machine) -> Vec<Self> {
         let kinds = 0..latencies(machine).len();
         let links = kinds.flat_map(|rank| (0..OF_LINK.len()).map(move |w| Self::Links(rank, w)));
-        links.chain(Cost::ALL.iter().map(|&c| Self::Cost(c))).collect()
+        let costs = Cost::ALL.iter().filter(|c| !of_replays(**c)).map(|&c| Self::Cost(c));
+        links.chain(costs).collect()
     }
 
     /// Its name: as in the machine's file.

@@ -1,6 +1,6 @@
 //! From samples to a machine: every constant with value, spread, method, origin.
 
-use super::rounds::{Kernel, LinkSeries, Migration, Samples, sweep_point};
+use super::rounds::{Kernel, LinkSeries, Migration, Samples, Wakes, sweep_point};
 use super::stats::{Series, measured, whole, within};
 use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::topology::{
@@ -174,6 +174,10 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
             .add
             .measured("additions that wait for one another: one cycle each, the rate of code that overlaps little".to_owned())
             .unwrap_or_else(|| default_because(key, "no instruction chain is known for this processor")),
+        Cost::WakeIdle => of_wakes(key, s, wake_time(s.wakes.first_key_value())),
+        Cost::WakeDeep => of_wakes(key, s, wake_time(s.wakes.last_key_value())),
+        Cost::DeepAfter => of_wakes(key, s, deep_after(s)),
+        Cost::WakeCharged => of_wakes(key, s, wake_charged(s)),
         Cost::PageQuery
         | Cost::ProcRead
         | Cost::ZoneinfoRead
@@ -190,6 +194,56 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::KsmZero
         | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
     }
+}
+
+/// A wake-up's constant, or the default with what refused it.
+fn of_wakes(key: Cost, s: &Samples, measured: Option<Constant>) -> Constant {
+    measured.unwrap_or_else(|| {
+        let why = s.wake_refusal.as_deref().unwrap_or("no sample was taken");
+        default_because(key, &format!("not measured: {why}"))
+    })
+}
+
+/// How long a CPU was idle, for a sentence.
+fn gap(us: u64) -> String {
+    if us < 1_000 { format!("{us} µs") } else { format!("{} ms", us / 1_000) }
+}
+
+/// The time of a wake-up after one gap.
+fn wake_time(wakes: Option<(&u64, &Wakes)>) -> Option<Constant> {
+    let (&us, wakes) = wakes?;
+    wakes.took.measured(format!(
+        "futex wake-ups of a thread on another CPU that was idle for {}, from the call until it runs",
+        gap(us)
+    ))
+}
+
+/// Where a wake-up takes half of the way from that after a short rest to that after a long one.
+fn deep_after(s: &Samples) -> Option<Constant> {
+    let median = |(&us, w): (&u64, &Wakes)| Some((us as f64, w.took.median()?));
+    let points: Vec<(f64, f64)> = s.wakes.iter().filter_map(median).collect();
+    let (&(short, near), &(long, far)) = (points.first()?, points.last()?);
+    let us = crossing(&points, f64::midpoint(near, far)).filter(|_| far > near)?;
+    let took = |ps: f64| format!("{:.1} µs", ps / 1e6);
+    let method = format!(
+        "wake-ups as for wake_idle: {} when the CPU was idle for {}, {} for {}, half of the way after this time",
+        took(near),
+        gap(short as u64),
+        took(far),
+        gap(long as u64)
+    );
+    Some(measured(us * 1e6, None, method))
+}
+
+fn wake_charged(s: &Samples) -> Option<Constant> {
+    let (&short, _) = s.wakes.first_key_value()?;
+    let (&long, _) = s.wakes.last_key_value()?;
+    let all: Series = s.wakes.values().flat_map(|w| w.booked.iter()).collect();
+    all.measured(format!(
+        "processor time of the woken thread from the call until it runs, over that time, idle for {} to {}",
+        gap(short),
+        gap(long)
+    ))
 }
 
 fn migrate_page(s: &Samples) -> Constant {

@@ -6,6 +6,7 @@ use super::overlap::{DISTANCES, turn_time, update_time};
 use super::region::{PageKind, Region};
 use super::stats::{Series, per_operation, shuffled, timed};
 use super::stream::{self, Flow, bandwidth};
+use super::wake::{self, Hop};
 use super::{MeasureError, Options, Progress, cpus};
 use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Node;
@@ -52,8 +53,10 @@ mod slot {
     pub(super) const ENTRY: u64 = 40;
     pub(super) const MIGRATE: u64 = 250;
     pub(super) const CLOCK: u64 = 30;
+    /// For each gap; the longest takes some more.
+    pub(super) const WAKE: u64 = 15;
     /// All that only the home node's rounds hold, roughly.
-    pub(super) const HOME: u64 = 2_300;
+    pub(super) const HOME: u64 = 2_450;
 }
 
 /// A node whose CPUs we may use.
@@ -121,6 +124,21 @@ pub(super) enum Migration {
     Compaction(&'static str),
 }
 
+/// Wake-ups after one gap, in picoseconds.
+#[derive(Default)]
+pub(super) struct Wakes {
+    pub(super) took: Series,
+    /// What of that is the woken task's processor time, in thousandths.
+    pub(super) booked: Series,
+}
+
+impl Wakes {
+    fn push(&mut self, Hop { took, booked }: Hop) {
+        self.took.push(Some(took));
+        self.booked.push(Some(booked * 1000.0 / took));
+    }
+}
+
 /// All samples of a run.
 #[derive(Default)]
 pub(super) struct Samples {
@@ -156,6 +174,9 @@ pub(super) struct Samples {
     pub(super) migrate: Kernel,
     pub(super) migration: Option<Migration>,
     pub(super) add: Series,
+    /// Wake-ups on another CPU, by how long that was idle in microseconds; why there are none.
+    pub(super) wakes: BTreeMap<u64, Wakes>,
+    pub(super) wake_refusal: Option<String>,
     pub(super) notes: Vec<String>,
 }
 
@@ -340,7 +361,11 @@ pub(super) fn run(
         let mut bench = None;
         if is_home {
             let samples = &mut course.samples;
-            bench = Some(Home::new(topology, node, &targets, stream, coarse, samples)?);
+            // On the same node, if there is another CPU there.
+            let other = initiators.iter().flat_map(|i| &i.cpus).copied().nth(1);
+            let mut home = Home::new(topology, node, &targets, stream, coarse, samples)?;
+            home.wakes = other.map(|other| (first.cpus[0], other));
+            bench = Some(home);
         }
         for round in 0..rounds {
             if round > 0 && Instant::now() > course.clock.stop {
@@ -438,6 +463,8 @@ struct Home<'a> {
     turning: Option<[usize; 2]>,
     pages: Vec<usize>,
     order: Vec<u32>,
+    /// Between which CPUs wake-ups are timed; `None`: there is one only.
+    wakes: Option<(CpuId, CpuId)>,
 }
 
 /// Memory that pushes other pages out of the CPU's own list when it is freed; none
@@ -523,6 +550,7 @@ impl<'a> Home<'a> {
             sizes,
             pages,
             order,
+            wakes: None,
         })
     }
 
@@ -531,6 +559,8 @@ impl<'a> Home<'a> {
         meter.step("instruction time", slot::CLOCK);
         samples.add.push(cpus::dependent_add(clock.slot(slot::CLOCK)));
 
+        meter.step("wake-ups", slot::HOME / 16);
+        self.wake_ups(clock, samples);
         meter.step("cache sizes and latencies", slot::HOME / 4);
         self.near(clock, random, samples);
         for &size in &self.sizes {
@@ -604,6 +634,23 @@ impl<'a> Home<'a> {
                 samples.migrate.attempt(|| by.compact(region, filler.as_ref(), COMPACT_LIMIT));
             }
             None => {}
+        }
+    }
+
+    /// Wake-ups of a thread on another CPU.
+    fn wake_ups(&self, clock: &Clock, samples: &mut Samples) {
+        let Some((own, other)) = self.wakes else {
+            samples.wake_refusal = Some("this process may use one CPU only".to_owned());
+            return;
+        };
+        for gap in wake::GAPS {
+            let slot = clock.slot(slot::WAKE);
+            if samples.wake_refusal.is_none() {
+                match wake::hops(own, other, Duration::from_micros(gap), slot) {
+                    Ok(hop) => samples.wakes.entry(gap).or_default().push(hop),
+                    Err(why) => samples.wake_refusal = Some(why),
+                }
+            }
         }
     }
 

@@ -149,6 +149,34 @@ fn migration_is_the_move_less_the_copy() {
 }
 
 #[test]
+fn a_wake_up_after_a_long_rest_is_another() {
+    let mut s = Samples::default();
+    let us = |t: f64| t * 1e6;
+    for (gap, t) in [(20, 4.0), (100, 4.0), (300, 6.0), (1_000, 40.0), (10_000, 44.0)] {
+        let (took, booked) = (series(&[us(t); 3]), series(&[800.0, 850.0, 900.0]));
+        s.wakes.insert(gap, Wakes { took, booked });
+    }
+    let m = machine(&topology(&[&[10]]), &s);
+    check(&m);
+    let get = |key| m.costs.get(key);
+    assert_eq!((get(Cost::WakeIdle), get(Cost::WakeDeep)), (4_000_000, 44_000_000));
+    // 24 µs lies 18/34 of the way from 300 µs to 1 ms.
+    assert_eq!(get(Cost::DeepAfter), 670_588_235);
+    assert_eq!(get(Cost::WakeCharged), 850);
+    assert!(m.costs.0[&Cost::WakeDeep].method.contains("idle for 10 ms"));
+    // All alike: one state only.
+    s.wakes.values_mut().for_each(|w| w.took = series(&[us(5.0); 3]));
+    let m = machine(&topology(&[&[10]]), &s);
+    assert_eq!(m.costs.0[&Cost::DeepAfter].origin, Origin::Assumed);
+    assert_eq!(m.costs.get(Cost::WakeDeep), m.costs.get(Cost::WakeIdle));
+    // One CPU.
+    let s = Samples { wake_refusal: Some("one CPU".into()), ..Samples::default() };
+    let m = machine(&topology(&[&[10]]), &s);
+    assert_eq!(m.costs.0[&Cost::WakeIdle].origin, Origin::Assumed);
+    assert!(m.costs.0[&Cost::WakeIdle].method.ends_with("not measured: one CPU"));
+}
+
+#[test]
 fn parallelism_is_the_best_width_against_one() {
     let mut s = Samples::default();
     for (n, t) in [(1, [100e3, 110e3]), (8, [20e3, 22e3]), (16, [10e3, 10e3]), (32, [12e3, 12e3])] {
