@@ -28,6 +28,7 @@ use crate::table::prefetch_value;
 use crate::tasks::{Home, Kind, On, Run, Task, Why};
 use crate::timeline::Event;
 use crate::watch::By;
+use homenode_core::costs::Cost;
 
 impl Simulation {
     /// Runs until all programs have ended or the duration is over.
@@ -369,13 +370,15 @@ impl Simulation {
         let mut from = now;
         match self.cpus[cpu].current() {
             None => {
-                from = from.max(self.cpus[cpu].clock());
+                let (rest, booked) = self.idle_exit(id, cpu);
+                from = from.max(self.cpus[cpu].clock()).max(self.tasks[id].clock) + rest;
                 self.cpus.push(cpu, id, 0);
                 let here = &mut self.cpus[cpu];
                 (here.ran_ahead, here.before_act) = (false, false);
-                here.slice_end = now + kind.slice();
-                let clock = self.tasks[id].clock.max(from);
-                self.cpus.reach(cpu, clock);
+                here.slice_end = now + rest + booked + kind.slice();
+                self.tasks[id].clock = from;
+                self.charge(id, booked, Why::System);
+                self.cpus.reach(cpu, self.tasks[id].clock);
             }
             // It runs at once; who has stopped leaves first.
             Some(current) if kind.preempts() || self.tasks[current].kind.gives_way() => {
@@ -397,6 +400,23 @@ impl Simulation {
         let task = &mut self.tasks[id];
         (task.cpu, task.on_queue) = (cpu, true);
         task.clock = task.clock.max(from);
+    }
+    /// How long an idle CPU takes until a task of a recording that was woken runs on it: time
+    /// of nobody, and time that is booked as the task's. A CPU that has become idle at this
+    /// moment has no idle state to leave: it takes over a task, or the task that ran there has
+    /// woken it with its end. Whatever else is woken runs at once.
+    ///
+    /// Source: specs/waits.md#replay.
+    fn idle_exit(&self, id: usize, cpu: usize) -> (u64, u64) {
+        let idle = self.now().saturating_sub(self.cpus[cpu].clock());
+        if self.tasks[id].kind != Kind::Replayed || idle == 0 {
+            return (0, 0);
+        }
+        let prices = &self.kernel.prices;
+        let deep = idle > prices[Cost::DeepAfter];
+        let exit = prices[if deep { Cost::WakeDeep } else { Cost::WakeIdle }];
+        let booked = exit * prices[Cost::WakeCharged] / 1000;
+        (exit - booked, booked)
     }
     /// Wakes the daemons that were called, when what called them is over.
     pub(crate) fn heed(&mut self, when: u64) {

@@ -39,7 +39,8 @@ pub trait Watch: Send {
         let _ = (node, pages, demotion_signalled);
     }
     /// A task was woken at `now` and may run from `begins` on (picoseconds): later only
-    /// where its CPU is still busy with an act that can't be interrupted.
+    /// where its CPU is still busy with an act that can't be interrupted, or has to leave an
+    /// idle state.
     fn woken(&mut self, pid: u32, by: By, now: u64, begins: u64) {
         let _ = (pid, by, now, begins);
     }

@@ -14,7 +14,7 @@ use crate::vmstat::Item;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::scenario::{Mempolicy, Order};
 use homenode_core::topology::Machine;
-use homenode_core::units::Picos;
+use homenode_core::units::{CpuId, Picos};
 use std::sync::Arc;
 
 const NS: u64 = 1000;
@@ -33,7 +33,21 @@ fn plain() -> Machine {
         l.write_bandwidth.value = 1_000_000_000;
     }
     m.costs.0.insert(Cost::MemoryParallelism, Constant::assumed(4000, "a round figure"));
+    waking(&mut m, [0, 0, 0]);
     m
+}
+
+/// A wake-up on an idle CPU takes 5 µs, after 1 ms 50 µs; so much of that is the task's, in
+/// thousandths. With plain machines it takes nothing.
+fn waking(m: &mut Machine, [idle, deep, charged]: [u64; 3]) {
+    for (key, value) in [
+        (Cost::WakeIdle, idle),
+        (Cost::WakeDeep, deep),
+        (Cost::DeepAfter, 1_000_000 * NS),
+        (Cost::WakeCharged, charged),
+    ] {
+        m.costs.0.insert(key, Constant::assumed(value, "a round figure"));
+    }
 }
 
 fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
@@ -302,6 +316,66 @@ fn a_task_goes_on_when_what_it_waited_for_has_happened() {
     // It does not where nobody waits: then task 1 is the last.
     let s = run_in_order(&rows, &[], 1);
     assert_eq!(microseconds(&s), [4000]);
+}
+
+/// Microseconds that a round takes where wake-ups take time, and processor time in them.
+fn with_wake_ups(rows: &[(u32, u64, Op)], after: &[After], charged: u64, cpus: &[u32]) -> [u64; 3] {
+    let mut m = plain();
+    waking(&mut m, [5_000 * NS, 50_000 * NS, charged]);
+    let mut r = Arc::unwrap_or_clone(recording(rows));
+    r.order(after.to_vec());
+    let charge =
+        Charge { cpus: cpus.iter().map(|&c| CpuId(c)).collect(), ..charge(Rounds::Count(1)) };
+    let mut s =
+        Simulation::replay(&m, &Setup::default(), &Arc::new(r), "job", &charge).expect("it fits");
+    s.run();
+    let ran: u64 = s.processes().iter().map(|p| p.ran_ps).sum();
+    [microseconds(&s)[0], ran / NS / 1000, s.voluntary_switches()]
+}
+
+#[test]
+fn an_idle_cpu_takes_its_time_to_wake() {
+    let point = |number| Op::Point { number };
+    // The second CPU is idle for 3 ms, and then the first one for half a millisecond.
+    let rows = [
+        (0, 3 * MS, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, MS, Op::Exit),
+        (1, MS / 2, point(1)),
+        (1, MS / 2, Op::Exit),
+    ];
+    let after = [After::Point(1), After::Nothing];
+    let long = 3000 + 50 + 500 + 5 + 1000;
+    assert_eq!(with_wake_ups(&rows, &after, 0, &[]), [long, 5000, 1]);
+    // Whose time it is changes nothing on the clock.
+    assert_eq!(with_wake_ups(&rows, &after, 1000, &[]), [long, 5055, 1]);
+    // A timer has to wake a CPU too.
+    let rows = [(0, MS, point(0)), (0, MS, Op::Exit)];
+    let slept = [After::Time(Picos::from_ms(20))];
+    assert_eq!(with_wake_ups(&rows, &slept, 200, &[]), [22_050, 2010, 1]);
+}
+
+#[test]
+fn a_busy_cpu_has_no_idle_state_to_leave() {
+    // The thread's end wakes the first task on the CPU that it leaves.
+    let rows = [
+        (0, MS, Op::Thread { child: 1 }),
+        (0, 0, Op::Wait { child: Some(1) }),
+        (0, MS, Op::Exit),
+        (1, MS, Op::Exit),
+    ];
+    assert_eq!(with_wake_ups(&rows, &[], 1000, &[0]), [3000, 3000, 1]);
+    // It takes over the second thread from the first CPU when its own has nothing to do.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, Op::Thread { child: 2 }),
+        (0, 10 * MS, Op::Exit),
+        (1, MS, Op::Exit),
+        (2, 10 * MS, Op::Exit),
+    ];
+    let [_, ran, _] = with_wake_ups(&rows, &[], 1000, &[]);
+    // What is left is the first task, whose CPU was idle for 1 ms when its round ended.
+    assert_eq!(ran, 21_000 + 5);
 }
 
 #[test]
