@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! processes ─▶ live machine ─┐               ┌─▶ moves, what stays, why
-//!                            ├─▶ course ─▶ Outcome
+//!                            ├─▶ course ─▶ Wishes
 //! recording ─▶ simulated one ┘      (Advised)└─▶ facts ─▶ core::advice ─▶ knobs
 //!                                                              │
 //! recording ─▶ replay under the knobs now and then ◀───────────┘
@@ -23,7 +23,7 @@ use crate::replay::recorded::Recorded;
 use crate::replay::target::{Dram, parse_dram};
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
-use course::Outcome;
+use course::Wishes;
 use homenode_config::AddNode;
 use homenode_core::advice::{self, Facts, Opinion, Suggestion};
 use homenode_core::costs::{Cost, Origin, Shown, Unit};
@@ -155,7 +155,7 @@ struct Looked {
     machine: Machine,
     source: Source,
     source_notes: Vec<String>,
-    outcome: Outcome,
+    wishes: Wishes,
     facts: Facts,
     /// Why nothing moves, where that is known beforehand.
     nothing: Option<String>,
@@ -166,10 +166,10 @@ struct Looked {
 fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
     let settings = Settings::default();
     let seconds = |ps: u128| ps as f64 / 1e12;
-    let ledger = &l.outcome.ledger;
-    let moves = l.outcome.moves.iter().map(|(&(who, from, to, why), s)| AdviceMove {
+    let ledger = &l.wishes.ledger;
+    let moves = l.wishes.moves.iter().map(|(&(who, from, to, why), s)| AdviceMove {
         pid: who.pid,
-        name: l.outcome.names.get(&who).cloned().unwrap_or_default(),
+        name: l.wishes.names.get(&who).cloned().unwrap_or_default(),
         from: from.0,
         to: to.0,
         why: why.name().to_owned(),
@@ -182,7 +182,7 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
     });
     let rest = ledger.verdicts.iter().filter_map(|(&verdict, tally)| {
         let (name, text) = verdict_text(verdict)?;
-        let bytes = l.outcome.mean(tally.pages).saturating_mul(PAGE_SIZE);
+        let bytes = l.wishes.mean(tally.pages).saturating_mul(PAGE_SIZE);
         Some(AdviceRest { verdict: name, bytes, text: text.to_owned() })
     });
     let (knobs, left): (Vec<_>, Vec<_>) =
@@ -203,15 +203,15 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
     }
     notes.extend(l.notes);
     let nothing = l
-        .outcome
+        .wishes
         .moves
         .is_empty()
-        .then(|| l.nothing.clone().unwrap_or_else(|| nothing(&l.outcome, l.source, &settings)));
+        .then(|| l.nothing.clone().unwrap_or_else(|| nothing(&l.wishes, l.source, &settings)));
     let mut advice = Advice {
         machine: format!("{}: {}", l.machine.name, l.machine.about),
         source: l.source.name().to_owned(),
         source_notes: l.source_notes,
-        looked_seconds: l.outcome.looked.as_secs_f64(),
+        looked_seconds: l.wishes.looked.as_secs_f64(),
         horizon_seconds: settings.horizon.as_secs_f64(),
         warnings,
         moves: moves.collect(),
@@ -250,8 +250,8 @@ fn caveats(source: Source, settings: &Settings) -> Vec<String> {
 }
 
 /// Why nothing would move.
-fn nothing(outcome: &Outcome, source: Source, settings: &Settings) -> String {
-    if outcome.names.is_empty() {
+fn nothing(wishes: &Wishes, source: Source, settings: &Settings) -> String {
+    if wishes.names.is_empty() {
         return "nobody was there to be looked at".to_owned();
     }
     if source.shows() == Shows::Nothing {
@@ -261,13 +261,13 @@ fn nothing(outcome: &Outcome, source: Source, settings: &Settings) -> String {
             course::missing(source)
         );
     }
-    if outcome.ledger.watched == 0 {
+    if wishes.ledger.watched == 0 {
         return format!(
             "no process has run for more than {} of CPU time, after which it is looked at",
             homenode_config::write_time(settings.start_delay)
         );
     }
-    if !outcome.knows_heat() {
+    if !wishes.knows_heat() {
         return format!("{} has told nothing yet; look for longer", source.name());
     }
     "nothing that was seen in use would pay for a move".to_owned()

@@ -22,7 +22,7 @@ use homenode_measure::workload::Program;
 use predict::Near;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use table::{Check, Row};
+use table::{MemCheck, Workload};
 
 /// The registered checks, part of the command so that nobody changes them before a run.
 const MEM: &str = include_str!("../../../truth/mem.toml");
@@ -117,7 +117,7 @@ fn kernels(plan: &TruthPlan) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn check(args: &Mem, plan: &TruthPlan) -> Result<Check> {
+fn check(args: &Mem, plan: &TruthPlan) -> Result<MemCheck> {
     let cases = kernels(plan)?;
     let mut known = Vec::new();
     for p in &plan.programs {
@@ -139,7 +139,7 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<Check> {
 
     let busy = load();
     // Everything is predicted before anything runs.
-    let mut check = Check::new(plan, &machine);
+    let mut check = MemCheck::new(plan, &machine);
     check.notes.push(format!(
         "kernels: {rounds} samples of {} ms each, of all sizes by turns; predicted with what a core needs on 16 KiB: {:.2} ns a line of a stream, {:.2} ns an update",
         slot.as_millis(),
@@ -150,17 +150,18 @@ fn check(args: &Mem, plan: &TruthPlan) -> Result<Check> {
     for &case in &cases {
         let predicted = predict::kernel(&machine, &geometry, case, near)?;
         let size = crate::nodes::size(Bytes(case.bytes));
-        check.rows.push(Row::new(case.kernel.name(), size, "ns", predicted / 1e3));
+        check.rows.push(Workload::new(case.kernel.name(), size, "ns", predicted / 1e3));
     }
     let mut recorded = Vec::new();
     for &(program, planned) in &known {
         let large = if args.quick { planned.large_quick } else { planned.large };
-        let run = programs::Run { program, small: planned.small, large, seed: planned.seed };
+        let run =
+            programs::Extrapolation { program, small: planned.small, large, seed: planned.seed };
         progress.say(&format!("{}: a small run, and recordings", program.name()));
         match programs::predict(&machine, &run, rounds) {
             Ok((predicted, note)) => {
                 let size = crate::nodes::size(Bytes(program.bytes(large)));
-                check.rows.push(Row::new(program.name(), size, "ms", predicted / 1e9));
+                check.rows.push(Workload::new(program.name(), size, "ms", predicted / 1e9));
                 check.notes.push(note);
                 recorded.push(run);
             }

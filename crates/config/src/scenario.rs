@@ -16,7 +16,7 @@ use crate::guest::{self, Guest};
 use crate::process::process;
 use crate::tree::{Cur, Doc, Kind, Seg};
 use homenode_core::scenario::{
-    AdmissionChoice, Margin, Model, Order, Process, Scenario, SlowStart, Swap, UnmergeTarget,
+    AdmissionChoice, CpuOrder, Margin, Model, Process, Scenario, SlowStart, Swap, UnmergeTarget,
 };
 use homenode_core::topology::Machine;
 use homenode_core::units::{Pages, Picos};
@@ -179,7 +179,7 @@ fn choices(c: &Cur<'_>, mut m: Model) -> Result<Model, ConfigError> {
     }
     if let Some(c) = t.opt("order") {
         m.order = match c.text()? {
-            "strict" => Order::Strict,
+            "strict" => CpuOrder::Strict,
             _ => match c.time()? {
                 q if q > Picos::from_us(10) || q == Picos::ZERO => {
                     return Err(c.error(format!(
@@ -188,7 +188,7 @@ fn choices(c: &Cur<'_>, mut m: Model) -> Result<Model, ConfigError> {
                         crate::write_time(q)
                     )));
                 }
-                q => Order::Quantum(q),
+                q => CpuOrder::Quantum(q),
             },
         };
     }

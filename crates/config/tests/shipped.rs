@@ -7,7 +7,7 @@ use homenode_config::{
 use homenode_core::costs::Origin;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
-    Action, AdmissionChoice, FileOp, Map, Margin, Mempolicy, Model, Order, Pattern, Process,
+    Action, AdmissionChoice, CpuOrder, FileOp, Map, Margin, Mempolicy, Model, Pattern, Process,
     Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
 };
 use homenode_core::topology::{Machine, Medium};
@@ -89,7 +89,7 @@ fn a_scenario_means_what_it_says() {
             unmerge_target: UnmergeTarget::Caller,
             hot_page_selection: false,
             swap: Swap::Device(Pages(16_384)),
-            order: Order::Quantum(Picos::from_us(10)),
+            order: CpuOrder::Quantum(Picos::from_us(10)),
         },
         duration: Some(Picos::from_secs(10)),
         seed: 7,

@@ -54,7 +54,7 @@ use nodes::Nodes;
 use open::Open;
 use order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
 use plan::Plan;
-use process::Process;
+use process::Tracked;
 use seen::{Seen, Shows, Source};
 use span::Who;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,7 +74,7 @@ pub struct Engine {
     /// When the budgets allow what waits.
     wake: Option<Picos>,
     silent: bool,
-    processes: BTreeMap<Who, Process>,
+    processes: BTreeMap<Who, Tracked>,
     living: Living,
     nr_watched: usize,
     /// Whose places were told in this batch.

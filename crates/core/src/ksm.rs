@@ -58,7 +58,7 @@ use memory::{BreakError, Memory, MmId, Next, Page, PageFacts, StableId, Vpn};
 use stable::Stable;
 use tree::{NIL, Root, list};
 
-pub use scan::{Batch, Outcome, Step, Visit, Why};
+pub use scan::{Batch, Fate, Step, Visit, Why};
 
 /// Bytes of the kernel's own item, by which it counts its profit.
 pub const ITEM_BYTES: i64 = 64;

@@ -118,7 +118,7 @@ pub struct Model {
     /// What happens to a cold page below the last tier.
     pub swap: Swap,
     /// How threads of several CPUs are ordered.
-    pub order: Order,
+    pub order: CpuOrder,
     /// Whose node unmerging allocates at.
     pub unmerge_target: UnmergeTarget,
 }
@@ -131,7 +131,7 @@ impl Default for Model {
             slow_start: SlowStart::Today,
             hot_page_selection: true,
             swap: Swap::None,
-            order: Order::Quantum(Picos::from_us(10)),
+            order: CpuOrder::Quantum(Picos::from_us(10)),
             unmerge_target: UnmergeTarget::Caller,
         }
     }
@@ -188,7 +188,7 @@ pub enum Swap {
 
 /// How threads on several CPUs interleave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum CpuOrder {
     /// Each CPU runs on for at most this long (≤ 10 µs) before the next gets its turn.
     Quantum(Picos),
     /// The CPU whose clock is furthest behind makes the next access: the reference.

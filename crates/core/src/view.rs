@@ -36,7 +36,7 @@ use crate::engine::seen::{Seen, Shows, Source, Span, Who};
 use crate::tiering::tiers::Tiers;
 use crate::topology::Machine;
 use crate::units::{NodeId, Pages, Picos};
-use process::{Process, add};
+use process::{Observed, add};
 use std::collections::BTreeMap;
 
 /// What is known of a process about one period.
@@ -149,7 +149,7 @@ pub struct View {
     now: Picos,
     /// When the period began.
     since: Option<Picos>,
-    processes: BTreeMap<Who, Process>,
+    processes: BTreeMap<Who, Observed>,
     living: Living,
     silent: Option<Picos>,
     totals: Totals,
@@ -227,7 +227,7 @@ impl View {
         self.now = self.now.max(now);
         let time = self.now.saturating_sub(self.since.unwrap_or(self.now));
         let (now, source, hot, tiers) = (self.now, self.source, self.settings.hot, &self.tiers);
-        let row = |(who, p): (&Who, &mut Process)| p.row(*who, now, time, source, hot, tiers);
+        let row = |(who, p): (&Who, &mut Observed)| p.row(*who, now, time, source, hot, tiers);
         let rows = self.processes.iter_mut().map(row).collect();
         self.processes.retain(|_, p| !p.gone);
         self.since = Some(self.now);
@@ -287,7 +287,7 @@ impl View {
     }
 
     /// A word of the source of heat.
-    fn told(&mut self, who: Who, f: impl FnOnce(&mut Process)) {
+    fn told(&mut self, who: Who, f: impl FnOnce(&mut Observed)) {
         match self.processes.get_mut(&who).filter(|p| !p.gone) {
             Some(p) => {
                 f(p);
@@ -305,7 +305,7 @@ impl View {
         let (now, nr) = (self.now, &mut self.totals.processes);
         let p = self.processes.entry(who).or_insert_with(|| {
             *nr += 1;
-            Process::new(now, ran)
+            Observed::new(now, ran)
         });
         p.task(now, ran, node, resident);
     }

@@ -50,7 +50,7 @@ impl Program {
 
 /// What a run found and took.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Timings {
     /// The same for the same program, size and seed, on every machine.
     pub checksum: u64,
     /// CPU time of each repetition of the measured phase, in nanoseconds: what others
@@ -66,7 +66,7 @@ pub const SIZES: std::ops::RangeInclusive<u64> = 64..=1 << 28;
 /// # Errors
 /// `InvalidInput` where `size` is no power of two in [`SIZES`]; what the system says
 /// where memory or a thread can't be had.
-pub fn run(program: Program, size: u64, seed: u64, repeat: u32) -> io::Result<Outcome> {
+pub fn run(program: Program, size: u64, seed: u64, repeat: u32) -> io::Result<Timings> {
     if !SIZES.contains(&size) || !size.is_power_of_two() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -89,15 +89,15 @@ pub fn run(program: Program, size: u64, seed: u64, repeat: u32) -> io::Result<Ou
     }
 }
 
-fn measured(repeat: u32, mut phase: impl FnMut() -> u64 + Send) -> io::Result<Outcome> {
+fn measured(repeat: u32, mut phase: impl FnMut() -> u64 + Send) -> io::Result<Timings> {
     let work = move || {
-        let mut outcome = Outcome { checksum: 0, ns: Vec::new() };
+        let mut timings = Timings { checksum: 0, ns: Vec::new() };
         for _ in 0..repeat.max(1) {
             let began = cpus::own_time();
-            outcome.checksum = phase();
-            outcome.ns.push((cpus::own_time() - began).as_nanos() as u64);
+            timings.checksum = phase();
+            timings.ns.push((cpus::own_time() - began).as_nanos() as u64);
         }
-        outcome
+        timings
     };
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, work)?;
@@ -116,7 +116,7 @@ struct Buffer<T> {
 trait Plain: Copy {}
 impl Plain for u32 {}
 impl Plain for u64 {}
-impl Plain for Row {}
+impl Plain for Tuple {}
 impl Plain for Bucket {}
 
 impl<T: Plain> Buffer<T> {
@@ -137,7 +137,7 @@ impl<T: Plain> Buffer<T> {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Row {
+struct Tuple {
     key: u64,
     value: u64,
 }
@@ -155,8 +155,8 @@ struct Bucket {
 }
 
 struct HashJoin {
-    build: Buffer<Row>,
-    probe: Buffer<Row>,
+    build: Buffer<Tuple>,
+    probe: Buffer<Tuple>,
     table: Buffer<Bucket>,
 }
 
@@ -169,13 +169,13 @@ fn home(key: u64, bits: u32) -> usize {
 impl HashJoin {
     fn new(rows: usize, seed: u64) -> io::Result<Self> {
         let mut random = SplitMix::new(seed);
-        let mut relation = |salt: u64| -> io::Result<Buffer<Row>> {
+        let mut relation = |salt: u64| -> io::Result<Buffer<Tuple>> {
             let mut b = Buffer::new(rows)?;
             // A permutation of 1..=rows: an odd factor and an offset, modulo a power of two.
             let (odd, off) = ((random.next() ^ salt) | 1, random.next());
             for (i, row) in b.get_mut().iter_mut().enumerate() {
                 let key = (mix(i as u64, rows as u64, odd).wrapping_add(off)) & (rows as u64 - 1);
-                *row = Row { key: key + 1, value: (i as u64 & 0xffff) + 1 };
+                *row = Tuple { key: key + 1, value: (i as u64 & 0xffff) + 1 };
             }
             Ok(b)
         };

@@ -59,7 +59,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use table::{Frames, Key, Table};
-use who::Process;
+use who::Owner;
 
 /// Whose memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,16 +272,16 @@ pub fn estimate(
     let (processes, left_out) = who::find(targets)?;
     let memory_nodes = homenode_live::places::with_memory(Path::new("/"));
     let source = nodes::source(&memory_nodes);
-    let mut run = Run::new(processes, options, source.as_ref())?;
+    let mut estimation = Estimation::new(processes, options, source.as_ref())?;
     if left_out > 0 {
-        run.notes.push(format!(
+        estimation.notes.push(format!(
             "{} left out: the kernel lets nobody here read {} (another user namespace, or a guard)",
             count(left_out as u64, "process was", "processes were"),
             if left_out == 1 { "it" } else { "them" }
         ));
     }
     let began = Instant::now();
-    run.first(progress);
+    estimation.first(progress);
     let first = began.elapsed();
     let mut second = None;
     if let Some(wait) = options.again {
@@ -296,10 +296,10 @@ pub fn estimate(
         }
         let between = waiting.elapsed();
         let began = Instant::now();
-        run.second(who::find_again(targets), progress);
+        estimation.second(who::find_again(targets), progress);
         second = Some((between, began.elapsed()));
     }
-    run.finish(first, second, memory_nodes)
+    estimation.finish(first, second, memory_nodes)
 }
 
 /// A number of the kernel's settings of merging.
@@ -320,12 +320,12 @@ fn threads(jobs: Option<u32>, cpu_percent: Option<u32>, available: usize) -> usi
 }
 
 /// An estimate in the making.
-struct Run<'a> {
+struct Estimation<'a> {
     common: Common<'a>,
     registered: bool,
     threads: usize,
     rules: Rules,
-    processes: Vec<Process>,
+    processes: Vec<Owner>,
     /// What came out, by process.
     sums: Vec<Sum>,
     kept: Vec<(usize, Kept)>,
@@ -344,9 +344,9 @@ struct Sum {
     ended: Option<Ended>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Estimation<'a> {
     fn new(
-        processes: Vec<Process>,
+        processes: Vec<Owner>,
         options: &Options,
         nodes: &'a dyn NodeSource,
     ) -> Result<Self, MergeError> {
@@ -436,7 +436,7 @@ impl<'a> Run<'a> {
         counts.known = counts.table.len() as u32;
     }
 
-    fn second(&mut self, now: Vec<Process>, progress: &mut dyn FnMut(Progress)) {
+    fn second(&mut self, now: Vec<Owner>, progress: &mut dyn FnMut(Progress)) {
         // What was kept, by process and window.
         let mut before: BTreeMap<(usize, u64), Kept> = BTreeMap::new();
         for (process, kept) in self.kept.drain(..) {
@@ -447,7 +447,7 @@ impl<'a> Run<'a> {
         let mut units = Vec::new();
         let mut of = 0;
         for who in now {
-            let same = |p: &Process| (p.pid, p.start) == (who.pid, who.start);
+            let same = |p: &Owner| (p.pid, p.start) == (who.pid, who.start);
             let process = self.processes.iter().position(same).unwrap_or_else(|| {
                 self.processes.push(who.clone());
                 self.sums.push(Sum::default());

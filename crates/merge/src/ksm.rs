@@ -27,7 +27,7 @@ mod launch;
 mod processes;
 mod reading;
 
-pub use act::{Act, Event, Outcome, act, look};
+pub use act::{Act, DriveEnd, Event, act, look};
 pub use alone::{Alone, WriteError};
 pub use error::KsmError;
 pub use hold::{Failed, Hold, Restore, Restored, Set, restore};

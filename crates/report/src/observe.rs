@@ -46,7 +46,7 @@ pub struct ObserveTable {
 }
 
 /// A column: title, how much it matters, and its text for a row.
-struct Column<'a> {
+struct Field<'a> {
     title: String,
     weight: u32,
     cell: Box<dyn Fn(&Row) -> String + 'a>,
@@ -64,7 +64,7 @@ impl ObserveTable {
         let others = sorted.split_off(most.min(sorted.len()));
         let longest = sorted.iter().map(|r| name(r).chars().count()).max().unwrap_or(0);
         let mut columns = self.columns();
-        let width_of = |c: &Column<'_>| {
+        let width_of = |c: &Field<'_>| {
             let cells = sorted.iter().map(|r| (c.cell)(r).chars().count());
             cells.chain([c.title.chars().count()]).max().unwrap_or(0)
         };
@@ -79,7 +79,7 @@ impl ObserveTable {
         };
         let room = room.clamp(NAME.0, NAME.1).min(longest.max(NAME.0));
         let mut out = String::new();
-        let mut line = |first: &str, name: &str, cells: &dyn Fn(&Column<'_>) -> String| {
+        let mut line = |first: &str, name: &str, cells: &dyn Fn(&Field<'_>) -> String| {
             let mut text = format!("{first:>w$}  {:<room$}", cut(name, room), w = widths[0]);
             for (c, w) in columns.iter().zip(&widths).skip(1) {
                 let _ = write!(text, "  {:>w$}", cells(c));
@@ -114,10 +114,10 @@ impl ObserveTable {
     }
 
     /// The first one is the PID; the name comes behind it.
-    fn columns<'a>(&'a self) -> Vec<Column<'a>> {
-        let mut out: Vec<Column<'a>> = Vec::new();
+    fn columns<'a>(&'a self) -> Vec<Field<'a>> {
+        let mut out: Vec<Field<'a>> = Vec::new();
         let mut add = |title: &str, weight, cell: Box<dyn Fn(&Row) -> String + 'a>| {
-            out.push(Column { title: title.to_owned(), weight, cell });
+            out.push(Field { title: title.to_owned(), weight, cell });
         };
         let percent = |v: Option<u32>| v.map_or("-".to_owned(), |v| tenths(v.into()));
         let several = self.tiers.len() > 1;

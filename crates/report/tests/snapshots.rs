@@ -8,28 +8,34 @@ use homenode_report::{
 
 /// A run of so much time, a share of a million accesses on the fast tier, and pages moved up.
 #[derive(Clone, Copy)]
-struct Run(f64, f64, f64);
+struct Repetition(f64, f64, f64);
 
-impl Run {
+impl Repetition {
     fn moved_mb(&self) -> f64 {
         (self.2 + self.2 / 2.0) * 4096.0 / 1e6
     }
 }
 
-type Runs = (&'static str, Vec<Run>);
+type Runs = (&'static str, Vec<Repetition>);
 
 fn runs() -> Vec<Runs> {
     vec![
-        ("off", vec![Run(120.0, 500_000.0, 0.0), Run(121.0, 501_000.0, 0.0)]),
-        ("mode 1", vec![Run(122.0, 500_500.0, 0.0), Run(120.5, 501_500.0, 0.0)]),
-        ("mode 2", vec![Run(100.0, 900_000.0, 70_000.0), Run(100.2, 905_000.0, 71_000.0)]),
-        ("weighted interleave-3:1", vec![Run(125.0, 250_000.0, 0.0), Run(125.1, 251_000.0, 0.0)]),
+        ("off", vec![Repetition(120.0, 500_000.0, 0.0), Repetition(121.0, 501_000.0, 0.0)]),
+        ("mode 1", vec![Repetition(122.0, 500_500.0, 0.0), Repetition(120.5, 501_500.0, 0.0)]),
+        (
+            "mode 2",
+            vec![Repetition(100.0, 900_000.0, 70_000.0), Repetition(100.2, 905_000.0, 71_000.0)],
+        ),
+        (
+            "weighted interleave-3:1",
+            vec![Repetition(125.0, 250_000.0, 0.0), Repetition(125.1, 251_000.0, 0.0)],
+        ),
     ]
 }
 
 /// A table of these runs, of figures that only this test knows.
 fn table(runs: &[Runs]) -> ComparisonTable {
-    let row = |figure: Figure, of: fn(&Run) -> f64| {
+    let row = |figure: Figure, of: fn(&Repetition) -> f64| {
         figure.compared(runs.iter().map(|(_, all)| all.iter().map(of).collect()).collect())
     };
     let (lower, higher, neither) = (Better::Lower, Better::Higher, Better::Neither);
@@ -40,7 +46,7 @@ fn table(runs: &[Runs]) -> ComparisonTable {
         row(Figure::new("accesses in CXL", "%", neither, 2, ""), |r| (1e6 - r.1) / 1e4),
         row(Figure::count("pages promoted", ""), |r| r.2),
         row(Figure::count("pages demoted", ""), |r| r.2 / 2.0),
-        row(Figure::new("moved", "MB", neither, 1, ""), Run::moved_mb),
+        row(Figure::new("moved", "MB", neither, 1, ""), Repetition::moved_mb),
         row(Figure::new("spent on moving", "MB/s", neither, 1, ""), |r| r.moved_mb() / r.0),
     ];
     let mut counters = Vec::new();

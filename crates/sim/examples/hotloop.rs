@@ -13,7 +13,7 @@
 
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
-    Again, Map, Mempolicy, Model, Order, Pattern, Process, Scenario, Step, Until,
+    Again, CpuOrder, Map, Mempolicy, Model, Pattern, Process, Scenario, Step, Until,
 };
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
@@ -170,7 +170,7 @@ fn gather(a: &Args) {
     let pages = a.num("pages", 1 << 18);
     let n = a.num("n", 100_000_000);
     let ids = gauss_ids(1 << 24, pages, 1);
-    let mut column = homenode_sim::bench::Column::new(pages as usize);
+    let mut column = homenode_sim::bench::PageCounters::new(pages as usize);
     column.update(&ids, n / 4);
     let t = Instant::now();
     let sum = column.update(&ids, n);
@@ -196,7 +196,7 @@ fn threads(pages: u64, cpus: Vec<CpuId>, policy: Mempolicy, steps: Vec<Step>) ->
     let heap = Map { policy, ..Map::anonymous(HEAP, Pages(pages).bytes()) };
     Process::new("threads", cpus, vec![heap], steps)
 }
-fn scenario(process: Process, mode: u64, order: Order, seed: u64) -> Scenario {
+fn scenario(process: Process, mode: u64, order: CpuOrder, seed: u64) -> Scenario {
     Scenario {
         name: "threads".into(),
         about: String::new(),
@@ -236,7 +236,7 @@ fn parallel(a: &Args) {
         every => steps.extend(meeting(every, u64::MAX)),
     }
     let process = threads(pages, on, Mempolicy::Default, steps);
-    let scenario = scenario(process, 0, Order::Quantum(Picos::from_us(10)), 1);
+    let scenario = scenario(process, 0, CpuOrder::Quantum(Picos::from_us(10)), 1);
     let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
     // Everything is there, and the caches of the host are warm, before the clock starts.
     let step = Picos::from_us(100);
@@ -252,8 +252,8 @@ fn quantum(a: &Args) {
     let tasks = a.num("threads", 8);
     let each = a.num("n", 160_000_000) / tasks;
     let order = match a.text("order") {
-        "strict" => Order::Strict,
-        _ => Order::Quantum(Picos::from_us(10)),
+        "strict" => CpuOrder::Strict,
+        _ => CpuOrder::Quantum(Picos::from_us(10)),
     };
     // With `room`, all pages begin on the expander and DRAM takes what is used; without,
     // DRAM holds a quarter and reclaim decides.

@@ -18,7 +18,7 @@ use crate::heat;
 use crate::kernel::{Ctx, Ordered};
 use crate::program::Homenode;
 use crate::simulation::Simulation;
-use crate::simulation::agent::{Agent, Job, Task, Work};
+use crate::simulation::agent::{Agent, Errand, Job, Work};
 use crate::tasks::Kind;
 use crate::timeline::Event;
 use crate::watch::By;
@@ -83,30 +83,30 @@ impl Agent {
     /// One step of an order; true once it is finished.
     fn carry_out(&mut self, sim: &mut Simulation, ctx: &mut Ctx, work: &mut Work) -> bool {
         if sim.kernel.spaces.get(work.space).is_none_or(Option::is_none)
-            && !matches!(work.task, Task::SetKnob { .. } | Task::Unwatch)
+            && !matches!(work.errand, Errand::SetKnob { .. } | Errand::Unwatch)
         {
             work.nobody_left();
             return true;
         }
         let space = work.space;
-        match &mut work.task {
-            Task::Watch => {
+        match &mut work.errand {
+            Errand::Watch => {
                 ctx.clock += self.prices[Cost::ProcRead];
                 self.watch(sim, space, work.who);
                 true
             }
-            Task::Unwatch => {
+            Errand::Unwatch => {
                 ctx.clock += self.prices[Cost::ProcRead];
                 self.unwatch(sim, space);
                 true
             }
-            Task::SetKnob { knob, value } => {
+            Errand::SetKnob { knob, value } => {
                 ctx.clock += self.prices[Cost::ProcRead];
                 // What it says is in the knob afterwards; an order has no better word.
                 let _ = sim.set_knob(&knob.name(), value);
                 true
             }
-            Task::Look { spans, at, vpn, found } => {
+            Errand::Look { spans, at, vpn, found } => {
                 let Some(&span) = spans.get(*at) else { return true };
                 if *vpn < span.end {
                     let (next, looked) = count_pages(&sim.kernel, space, *vpn, span.end, found);
@@ -127,7 +127,7 @@ impl Agent {
                 *vpn = spans.get(*at).map_or(0, |s| s.start);
                 *at == spans.len()
             }
-            Task::Move { spans, from, to, at, vpn, moved, fails, .. } => {
+            Errand::Move { spans, from, to, at, vpn, moved, fails, .. } => {
                 let Some(&span) = spans.get(*at) else { return true };
                 let own = sim.policy_of(space);
                 let stop = span.end;

@@ -5,9 +5,9 @@ use crate::hot::OP_PAGE;
 use crate::table::{Table, prefetch};
 
 /// 8 bytes a page.
-pub struct Column(Table);
+pub struct PageCounters(Table);
 
-impl Column {
+impl PageCounters {
     /// A column for `pages` pages.
     ///
     /// # Panics

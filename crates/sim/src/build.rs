@@ -12,7 +12,7 @@ use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::ksm::register::has_merge_any;
-use homenode_core::scenario::{Content, Map, Mempolicy, Model, Order, Process, Scenario, Step};
+use homenode_core::scenario::{Content, CpuOrder, Map, Mempolicy, Model, Process, Scenario, Step};
 use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Impossible, Machine};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages, count};
@@ -101,7 +101,7 @@ impl Simulation {
         for (name, value) in &setup.ksm {
             kernel.write_ksm(&mut ctx, name, value).map_err(SimError::Knob)?;
         }
-        if let Order::Quantum(q) = order {
+        if let CpuOrder::Quantum(q) = order {
             if q.0 == 0 || q.0 > 10_000_000 {
                 return Err(SimError::Scenario("a quantum is above 0 and at most 10 µs".into()));
             }

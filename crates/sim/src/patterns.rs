@@ -10,7 +10,7 @@ const BATCH: u64 = 1024;
 
 /// Page numbers that a pattern gives, from 0.
 #[derive(Clone, Debug)]
-enum Source {
+enum Generator {
     Uniform,
     Gauss(Gauss),
     Normal(Normal),
@@ -30,7 +30,7 @@ pub(crate) struct Access {
     /// Its first page in the columns.
     first: u32,
     pages: u64,
-    source: Source,
+    generator: Generator,
     /// Writes in 2^-16.
     write: u64,
     /// Accesses left; `u64::MAX` where time decides.
@@ -50,18 +50,18 @@ impl Access {
         random: Stream,
     ) -> Self {
         let part = |permille: u32| (pages * u64::from(permille) / 1000).clamp(1, pages);
-        let source = match pattern {
-            Pattern::Uniform => Source::Uniform,
-            Pattern::Gauss { sd } => Source::Gauss(Gauss::new(pages, sd)),
-            Pattern::Zipf { theta } => Source::Zipf(Box::new(Zipf::new(pages, theta))),
-            Pattern::Normal { deviation } => Source::Normal(Normal::new(pages, deviation)),
-            Pattern::NormalIh => Source::NormalIh(NormalIh::new(pages)),
-            Pattern::Pareto { alpha } => Source::Pareto(Pareto::new(pages, alpha)),
+        let generator = match pattern {
+            Pattern::Uniform => Generator::Uniform,
+            Pattern::Gauss { sd } => Generator::Gauss(Gauss::new(pages, sd)),
+            Pattern::Zipf { theta } => Generator::Zipf(Box::new(Zipf::new(pages, theta))),
+            Pattern::Normal { deviation } => Generator::Normal(Normal::new(pages, deviation)),
+            Pattern::NormalIh => Generator::NormalIh(NormalIh::new(pages)),
+            Pattern::Pareto { alpha } => Generator::Pareto(Pareto::new(pages, alpha)),
             Pattern::Linear { stride } => {
-                Source::Linear { at: 0, stride: u64::from(stride.max(1)), phase: 0 }
+                Generator::Linear { at: 0, stride: u64::from(stride.max(1)), phase: 0 }
             }
-            Pattern::Sequential => Source::Sequential { at: 0 },
-            Pattern::HotSpot { size, share, every } => Source::HotSpot {
+            Pattern::Sequential => Generator::Sequential { at: 0 },
+            Pattern::HotSpot { size, share, every } => Generator::HotSpot {
                 pages: part(size),
                 share: u64::from(share),
                 every: every.0.max(1),
@@ -73,21 +73,21 @@ impl Access {
             Until::Time(_) => u64::MAX,
         };
         let write = u64::from(write) * 65_536 / 1000;
-        Self { first, pages, source, write, left, random }
+        Self { first, pages, generator, write, left, random }
     }
     /// Every page of `first .. first + pages` once, written.
     pub(crate) fn touch(first: u32, pages: u64, random: Stream) -> Self {
-        let source = Source::Sequential { at: 0 };
-        Self { first, pages, source, write: 65_536, left: pages, random }
+        let generator = Generator::Sequential { at: 0 };
+        Self { first, pages, generator, write: 65_536, left: pages, random }
     }
     /// Every page once, written, in an order.
     pub(crate) fn initialize(first: u32, pages: u64, order: TouchOrder, random: Stream) -> Self {
         let mut all = Self::touch(first, pages, random);
         match order {
             TouchOrder::Linear => {}
-            TouchOrder::MiddleFirst => all.source = Source::MiddleFirst { at: 0 },
+            TouchOrder::MiddleFirst => all.generator = Generator::MiddleFirst { at: 0 },
             TouchOrder::Scattered => {
-                all.source = Source::Scattered { at: 0, step: coprime_step(pages) };
+                all.generator = Generator::Scattered { at: 0, step: coprime_step(pages) };
             }
         }
         all
@@ -102,14 +102,14 @@ impl Access {
         }
         let (pages, write) = (self.pages, self.write);
         let mut to = Operations { n, first: self.first, write, random: &mut self.random, out };
-        match &mut self.source {
-            Source::Uniform => to.pages(|random| random.below(pages)),
-            Source::Gauss(g) => to.pages(|random| g.draw(random)),
-            Source::Normal(g) => to.pages(|random| g.draw(random)),
-            Source::NormalIh(g) => to.pages(|random| g.draw(random)),
-            Source::Pareto(p) => to.pages(|random| p.draw(random)),
-            Source::Zipf(z) => to.pages(|random| z.draw(random)),
-            Source::Linear { at, stride, phase } => to.pages(|_| {
+        match &mut self.generator {
+            Generator::Uniform => to.pages(|random| random.below(pages)),
+            Generator::Gauss(g) => to.pages(|random| g.draw(random)),
+            Generator::Normal(g) => to.pages(|random| g.draw(random)),
+            Generator::NormalIh(g) => to.pages(|random| g.draw(random)),
+            Generator::Pareto(p) => to.pages(|random| p.draw(random)),
+            Generator::Zipf(z) => to.pages(|random| z.draw(random)),
+            Generator::Linear { at, stride, phase } => to.pages(|_| {
                 let page = *at;
                 *at += *stride;
                 if *at >= pages {
@@ -119,22 +119,22 @@ impl Access {
                 }
                 page
             }),
-            Source::MiddleFirst { at } => to.pages(|_| {
+            Generator::MiddleFirst { at } => to.pages(|_| {
                 let away = at.div_ceil(2);
                 *at += 1;
                 if *at % 2 == 1 { pages / 2 + away } else { pages / 2 - away }
             }),
-            Source::Scattered { at, step } => to.pages(|_| {
+            Generator::Scattered { at, step } => to.pages(|_| {
                 let page = *at;
                 *at = (page + *step) % pages;
                 page
             }),
-            Source::Sequential { at } => to.pages(|_| {
+            Generator::Sequential { at } => to.pages(|_| {
                 let page = *at;
                 *at = if page + 1 == pages { 0 } else { page + 1 };
                 page
             }),
-            Source::HotSpot { pages: hot, share, every, start } => {
+            Generator::HotSpot { pages: hot, share, every, start } => {
                 let moves = now.saturating_sub(*start) / *every;
                 let base = (u128::from(moves) * u128::from(*hot) % u128::from(pages)) as u64;
                 to.pages(|random| {

@@ -30,7 +30,7 @@ use crate::timeline::{Event, Timeline};
 use agent::Agent;
 use homenode_core::costs::Cost;
 use homenode_core::knobs::{KnobError, WriteAs};
-use homenode_core::scenario::{Action, Order, Process};
+use homenode_core::scenario::{Action, CpuOrder, Process};
 use homenode_core::topology::Machine;
 use homenode_core::units::CpuId;
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ impl Simulation {
     pub(crate) fn empty(
         machine: &Machine,
         kernel: Kernel,
-        order: Order,
+        order: CpuOrder,
         seed: u64,
         duration: Option<u64>,
     ) -> Self {
@@ -125,8 +125,8 @@ impl Simulation {
             }
         }
         let quantum = match order {
-            Order::Quantum(q) => q.0,
-            Order::Strict => 0,
+            CpuOrder::Quantum(q) => q.0,
+            CpuOrder::Strict => 0,
         };
         let mut s = Self {
             machine: machine.clone(),

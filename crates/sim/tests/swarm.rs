@@ -282,7 +282,7 @@ fn world(seed: u64) -> World {
     s.model.slow_start = d.of(&[SlowStart::Today, SlowStart::Seed]);
     s.model.hot_page_selection = !d.one_in(4);
     if d.one_in(4) {
-        s.model.order = Order::Quantum(Picos::from_us(d.between(1, 10)));
+        s.model.order = CpuOrder::Quantum(Picos::from_us(d.between(1, 10)));
     }
     let mut setup = Setup::of(&s);
     setup.version = d.of(&[
@@ -313,7 +313,7 @@ struct Conserved {
     pages: u64,
 }
 
-fn simulate(w: &World, order: Option<Order>) -> Result<Simulation, String> {
+fn simulate(w: &World, order: Option<CpuOrder>) -> Result<Simulation, String> {
     let mut setup = w.setup.clone();
     if let Some(order) = order {
         setup.model.order = order;
@@ -597,8 +597,8 @@ fn quanta_and_strict_order_agree_on_what_is_conserved() {
                 pages: s.vmstat().get(Item::Pgalloc) - s.vmstat().get(Item::Pgfree),
             }
         };
-        let strict = of(Order::Strict);
-        assert_eq!(of(Order::Quantum(Picos::from_us(10))), strict, "seed {seed}");
+        let strict = of(CpuOrder::Strict);
+        assert_eq!(of(CpuOrder::Quantum(Picos::from_us(10))), strict, "seed {seed}");
         assert_eq!(strict.pages, 0, "seed {seed}: everything has ended");
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! machine ◀─▶ Advised ◀─▶ engine
 //!                │ wishes, each second   │ heat of what they name, verdicts
-//!                └──────▶ Outcome ◀──────┘
+//!                └──────▶ Wishes ◀───────┘
 //! ```
 
 use homenode_core::engine::order::{Act, Evidence, Reason};
@@ -34,7 +34,7 @@ pub(super) type Way = (Who, NodeId, NodeId, Reason);
 
 /// What was wished and thought.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct Wishes {
     pub(super) moves: BTreeMap<Way, Sum>,
     /// Everybody who was seen.
     pub(super) names: BTreeMap<Who, String>,
@@ -42,7 +42,7 @@ pub(super) struct Outcome {
     pub(super) looked: Picos,
 }
 
-impl Outcome {
+impl Wishes {
     /// Pages that would have gone for a reason.
     pub(super) fn pages(&self, why: Reason) -> u64 {
         self.moves.iter().filter(|(way, _)| way.3 == why).map(|(_, s)| s.pages).sum()
@@ -63,9 +63,9 @@ impl Outcome {
         pages / self.ledger.decisions.max(1)
     }
 
-    fn wish(&mut self, engine: &Engine, wishes: Vec<Wish>) {
+    fn add(&mut self, engine: &Engine, more: Vec<Wish>) {
         let mut heat: BTreeMap<Who, Vec<(Span, u64)>> = BTreeMap::new();
-        for wish in wishes {
+        for wish in more {
             let Act::Move { who, spans, from, to } = wish.order.act else { continue };
             let known = heat
                 .entry(who)
@@ -107,7 +107,7 @@ pub(super) fn run<M: Machine>(
     length: Option<Picos>,
     names: &dyn Fn(&M, &mut BTreeMap<Who, String>),
     stop: &mut dyn FnMut() -> bool,
-) -> (M, Outcome, Result<(), ObserveError>) {
+) -> (M, Wishes, Result<(), ObserveError>) {
     let caps = machine.caps().clone();
     let mut engine = Engine::new(
         settings,
@@ -118,24 +118,23 @@ pub(super) fn run<M: Machine>(
         caps.most_pages,
     );
     let mut machine = Advised::new(machine);
-    let mut outcome = Outcome::default();
+    let mut wishes = Wishes::default();
     let begun = machine.now();
     let end = length.map_or(Picos(u64::MAX), |l| Picos(begun.0.saturating_add(l.0)));
     let mut result = Ok(());
     while machine.now() < end && !stop() {
         let before = machine.now();
         result = drive(&mut machine, &mut engine, end.min(before + STEP));
-        let wishes = machine.take_wishes();
-        outcome.wish(&engine, wishes);
-        names(machine.inside(), &mut outcome.names);
+        wishes.add(&engine, machine.take_wishes());
+        names(machine.inside(), &mut wishes.names);
         // A machine that stands still has stopped.
         if result.is_err() || machine.now() == before {
             break;
         }
     }
-    outcome.looked = machine.now().saturating_sub(begun);
-    outcome.ledger = engine.ledger().clone();
-    (machine.into_inner(), outcome, result)
+    wishes.looked = machine.now().saturating_sub(begun);
+    wishes.ledger = engine.ledger().clone();
+    (machine.into_inner(), wishes, result)
 }
 
 /// Evidence that a source lacks, by name.

@@ -1,6 +1,6 @@
 //! What the rules for knobs are told: of a live machine, or of a simulated one.
 
-use super::course::Outcome;
+use super::course::Wishes;
 use homenode_core::advice::{Facts, Found, NodeFacts};
 use homenode_core::costs::Origin;
 use homenode_core::engine::Why;
@@ -13,13 +13,13 @@ use homenode_live::probe::Probe;
 use std::path::Path;
 
 /// What an engine found.
-pub(super) fn found(outcome: &Outcome) -> Found {
+pub(super) fn found(wishes: &Wishes) -> Found {
     Found {
-        heat: outcome.knows_heat(),
-        up: Pages(outcome.pages(Reason::Hot)),
-        room: Pages(outcome.pages(Reason::MakeRoom)),
-        no_room: Pages(outcome.mean(outcome.ledger.stays(Why::NoRoom).pages)),
-        near: Pages(outcome.pages(Reason::NearItsCpus)),
+        heat: wishes.knows_heat(),
+        up: Pages(wishes.pages(Reason::Hot)),
+        room: Pages(wishes.pages(Reason::MakeRoom)),
+        no_room: Pages(wishes.mean(wishes.ledger.stays(Why::NoRoom).pages)),
+        near: Pages(wishes.pages(Reason::NearItsCpus)),
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     let length = if args.whom.command.is_empty() { Some(args.span()) } else { args.length };
     let one = nothing.is_some() && args.whom.command.is_empty();
     let mut looks = 0;
-    let (machine, outcome, result) = course::run(
+    let (machine, wishes, result) = course::run(
         opened.machine,
         Settings::default(),
         found.version,
@@ -85,7 +85,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
         ));
     }
     let mut facts = facts::live(&args.means.root, &found.probe, &found.machine, &found.tiers);
-    facts.found = facts::found(&outcome);
+    facts.found = facts::found(&wishes);
     let notes = source.sheet().beside.map(str::to_owned).into_iter().collect();
     let code = match &stop.program {
         None => 0,
@@ -95,7 +95,7 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
         }),
     };
     let machine = found.machine.clone();
-    let looked = Looked { machine, source, source_notes, outcome, facts, nothing, notes, warnings };
+    let looked = Looked { machine, source, source_notes, wishes, facts, nothing, notes, warnings };
     Ok((looked, code))
 }
 

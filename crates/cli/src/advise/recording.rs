@@ -23,7 +23,7 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     let sim = SimMachine::new(sim, source)?;
     let name = recorded.name().to_owned();
     // Every process in it is the program's.
-    let (sim, mut outcome, result) = course::run(
+    let (sim, mut wishes, result) = course::run(
         sim,
         Settings::default(),
         setup.version,
@@ -35,22 +35,22 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     if let Some(e) = sim.simulation().error() {
         return Err(anyhow!("{e}"));
     }
-    let all: Vec<_> = outcome.moves.keys().map(|way| way.0).collect();
-    outcome.names.extend(all.into_iter().map(|who| (who, name.clone())));
-    if outcome.names.is_empty() {
+    let all: Vec<_> = wishes.moves.keys().map(|way| way.0).collect();
+    wishes.names.extend(all.into_iter().map(|who| (who, name.clone())));
+    if wishes.names.is_empty() {
         // Nobody's pages move, but somebody was there.
         let nobody = homenode_core::engine::seen::Who { pid: 0, start: 0 };
-        outcome.names.insert(nobody, name);
+        wishes.names.insert(nobody, name);
     }
     let tiers = Tiers::new(machine, Firmware::Hmat, setup.version);
     let mut facts = facts::booted(machine, &tiers, &Knobs::new(setup.version));
-    facts.found = facts::found(&outcome);
+    facts.found = facts::found(&wishes);
     // The rest of what there is to say of the machine stands below the effect.
     let notes = vec![format!(
         "simulated: {} looped for {:.1} s of virtual time under Linux {}'s rules, knobs as at \
          boot; while homenode looks, balancing is as its source needs it",
         recorded.name(),
-        outcome.looked.as_secs_f64(),
+        wishes.looked.as_secs_f64(),
         setup.version
     )];
     Ok(Looked {
@@ -58,7 +58,7 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
         source,
         source_notes: vec!["of a simulated machine, as --recording without processes asks".into()],
         nothing: one_node(machine),
-        outcome,
+        wishes,
         facts,
         notes,
         warnings: recorded.calibrated.warnings.clone(),

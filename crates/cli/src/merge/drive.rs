@@ -8,7 +8,7 @@ use clap::ArgGroup;
 use homenode_core::ksm::pace::{Goal, LEAST_BENEFIT};
 use homenode_core::units::count;
 use homenode_live::place::Place;
-use homenode_merge::ksm::{Act, Event, Folder, Outcome, Watch, act, look, merging_others};
+use homenode_merge::ksm::{Act, DriveEnd, Event, Folder, Watch, act, look, merging_others};
 use show::Shower;
 use std::ffi::OsString;
 use std::fs::File;
@@ -176,7 +176,7 @@ fn drive(args: &Args, place: &Place, goal: Goal) -> Result<u8> {
         length: args.length,
     };
     let mut shower = Shower::new(sink(args)?, args.json);
-    let outcome = act(place, Folder::of(place), &options, &mut |event| match event {
+    let end = act(place, Folder::of(place), &options, &mut |event| match event {
         Event::Switching { across, cost } => shower.note(&show::switching(across, &cost)),
         Event::Note(text) => shower.note(text),
         Event::Seen(seen, pace) => {
@@ -184,26 +184,22 @@ fn drive(args: &Args, place: &Place, goal: Goal) -> Result<u8> {
         }
     })?;
     shower.sum_up();
-    shower.restored(&outcome.restored, &restore::to_text(&outcome.restored));
-    if outcome.left > 0 {
+    shower.restored(&end.restored, &restore::to_text(&end.restored));
+    if end.left > 0 {
         shower.note(&format!(
             "{} on: registered as before, and what is merged stays so",
-            count(
-                outcome.left as u64,
-                "process of the program lives",
-                "processes of the program live"
-            )
+            count(end.left as u64, "process of the program lives", "processes of the program live")
         ));
     }
-    Ok(code(&outcome))
+    Ok(code(&end))
 }
 
 /// The program's code, or what a shell makes of a signal.
-fn code(outcome: &Outcome) -> u8 {
-    match (outcome.ended, outcome.signal) {
+fn code(end: &DriveEnd) -> u8 {
+    match (end.ended, end.signal) {
         (Some(status), _) => program::of_status(status),
         (None, Some(signal)) => program::of_signal(signal),
-        (None, None) if outcome.restored.journal.is_some() => 3,
+        (None, None) if end.restored.journal.is_some() => 3,
         (None, None) => 0,
     }
 }

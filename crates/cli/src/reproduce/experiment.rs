@@ -72,21 +72,21 @@ pub(super) trait Bench: Sync {
     /// Which run.
     type Point: Copy + Ord + Sync;
     /// What it gave.
-    type Outcome: Send;
+    type Answer: Send;
     /// By which the longest run comes first, so that no thread begins one while the others
     /// are done.
     fn length(p: &Self::Point) -> (u64, u64);
     /// What an error of a point begins with.
     fn label(p: &Self::Point) -> String;
     /// Runs a point.
-    fn run(&self, p: &Self::Point) -> Result<Self::Outcome>;
+    fn run(&self, p: &Self::Point) -> Result<Self::Answer>;
 }
 
 /// Results of points, each run once.
 pub(super) struct Runs<'a, B: Bench> {
     pub(super) bench: &'a B,
     jobs: usize,
-    pub(super) done: BTreeMap<B::Point, B::Outcome>,
+    pub(super) done: BTreeMap<B::Point, B::Answer>,
 }
 
 impl<'a, B: Bench> Runs<'a, B> {

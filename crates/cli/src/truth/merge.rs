@@ -24,7 +24,7 @@ use anyhow::{Context, Result, anyhow};
 use homenode_config::{MergeCase, MergePlan, parse_truth_merge};
 use homenode_core::kernel::KernelVersion;
 use homenode_measure::truth::merge::{Kernel, registered};
-use table::{Check, Outcome};
+use table::{Comparison, MergeCheck};
 
 /// The registered cases, part of the command so that nobody changes them before a run.
 const MERGE: &str = include_str!("../../../../truth/merge.toml");
@@ -91,24 +91,24 @@ fn plan(names: &[String]) -> Result<MergePlan> {
     Ok(plan)
 }
 
-fn check(plan: &MergePlan, here: String, version: KernelVersion) -> Result<Check> {
+fn check(plan: &MergePlan, here: String, version: KernelVersion) -> Result<MergeCheck> {
     let progress = Progress::new(plan.cases.len() as u64);
     // Nobody else may be in the counters: refused if so, before anything is changed.
     let (kernel, notes) = Kernel::take()?;
     notes.iter().for_each(|note| eprintln!("homenode: {note}"));
-    let mut check = Check {
+    let mut check = MergeCheck {
         kernel: here,
         rules: version,
         registered: plan.registered.clone(),
         bound_percent: plan.bound_percent,
-        outcomes: Vec::new(),
+        cases: Vec::new(),
     };
     for case in &plan.cases {
         let name = &case.scenario.name;
         progress.say(name);
         let outcome =
             one(&kernel, case, version).with_context(|| format!("{FILE}: case \"{name}\""))?;
-        check.outcomes.push(outcome);
+        check.cases.push(outcome);
         progress.advance(1);
     }
     Ok(check)
@@ -130,7 +130,7 @@ fn alone() -> Result<()> {
     }
 }
 
-fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outcome> {
+fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Comparison> {
     kernel.alone.reset()?;
     let early = case.estimate.filter(|look| look.at < case.passes);
     let mut estimate = early.map(|look| look::early(kernel, case, look)).transpose()?;
@@ -142,7 +142,7 @@ fn one(kernel: &Kernel, case: &MergeCase, version: KernelVersion) -> Result<Outc
     drop(side);
     alone()?;
     let simulated = simulated::run(case, version, gives_huge_pages()).context("in simulation")?;
-    Ok(Outcome {
+    Ok(Comparison {
         name: case.scenario.name.clone(),
         about: case.scenario.about.clone(),
         real,

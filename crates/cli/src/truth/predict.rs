@@ -67,7 +67,7 @@ pub(super) fn kernel(
     let lines = (case.bytes / 64).max(2);
     let (mut core, llc) = (Core::new(geometry), Llc::new(geometry));
     let each = case.kernel.insns();
-    let mut order = Order::new(case.kernel, lines);
+    let mut order = LineOrder::new(case.kernel, lines);
     let mut now = 0;
     let mut rows = Rows { recording: Recording::new(1), last: 0 };
     let mut go = |core: &mut Core, rows: &mut Rows, operations: u64| {
@@ -140,7 +140,7 @@ fn touch(core: &mut Core, llc: &Llc, line: u64, write: bool, now: u64, rows: &mu
 }
 
 /// In which order a kernel goes over its lines.
-enum Order {
+enum LineOrder {
     /// A random cycle through all.
     Cycle(Vec<u32>, usize),
     /// Any line, each time; also for cycles so long that no cache holds them.
@@ -152,7 +152,7 @@ enum Order {
 /// Cycles of more lines (2 GiB) are taken as random.
 const CYCLE_LINES: u64 = 1 << 25;
 
-impl Order {
+impl LineOrder {
     fn new(kernel: Kernel, lines: u64) -> Self {
         let mut random = SplitMix::new(0x006f_7264_6572);
         match kernel {

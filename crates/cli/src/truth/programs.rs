@@ -15,8 +15,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// A program and its sizes.
-pub(super) struct Run {
+/// A program that runs at a small size, so that its time at a large one can be predicted.
+pub(super) struct Extrapolation {
     pub(super) program: Program,
     pub(super) small: u64,
     pub(super) large: u64,
@@ -24,27 +24,31 @@ pub(super) struct Run {
 }
 
 /// Picoseconds that the large run is predicted to take, and a sentence about how.
-pub(super) fn predict(machine: &Machine, run: &Run, samples: u32) -> Result<(f64, String)> {
+pub(super) fn predict(
+    machine: &Machine,
+    asked: &Extrapolation,
+    samples: u32,
+) -> Result<(f64, String)> {
     let scratch = Scratch::new()?;
     let file = &scratch.0.join("recording.parquet");
-    let small = phase(machine, run.program, run.small, run.seed, file)?;
+    let small = phase(machine, asked.program, asked.small, asked.seed, file)?;
     let mut times = Vec::new();
     for _ in 0..samples {
         // Small runs are short: the median of many repetitions, then of many runs.
-        let ns = natively(run.program, run.small, run.seed, 50)?;
+        let ns = natively(asked.program, asked.small, asked.seed, 50)?;
         times.push(median(&ns.iter().map(|&n| n as f64).collect::<Vec<f64>>()));
     }
     let small_ps = median(&times) * 1e3;
-    let large = phase(machine, run.program, run.large, run.seed, file)?;
+    let large = phase(machine, asked.program, asked.large, asked.seed, file)?;
     let (insns, lines) = (large.totals.insns, large.recording.misses());
     let predicted = predict::program(machine, large, &small.totals, small_ps)?;
     let note = format!(
         "{}: {:.1} M instructions and {:.2} M lines from memory; {:.3} ns an instruction on {} in {:.1} µs",
-        run.program.name(),
+        asked.program.name(),
         insns as f64 / 1e6,
         lines as f64 / 1e6,
         small_ps / 1e3 / small.totals.insns.max(1) as f64,
-        crate::nodes::size(homenode_core::units::Bytes(run.program.bytes(run.small))),
+        crate::nodes::size(homenode_core::units::Bytes(asked.program.bytes(asked.small))),
         small_ps / 1e6,
     );
     Ok((predicted, note))

@@ -17,7 +17,7 @@ fn quantile(samples: &[f64], q: f64) -> f64 {
 
 /// A workload at one size.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct Workload {
     name: String,
     size: String,
     unit: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Row {
     samples: Vec<f64>,
 }
 
-impl Row {
+impl Workload {
     pub(super) fn new(name: &str, size: String, unit: &'static str, predicted: f64) -> Self {
         Self { name: name.to_owned(), size, unit, predicted, samples: Vec::new() }
     }
@@ -54,18 +54,18 @@ fn digits(x: f64) -> String {
 }
 
 /// A whole check.
-pub(super) struct Check {
+pub(super) struct MemCheck {
     machine: String,
     about: String,
     registered: String,
     bound: f64,
     goal: f64,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<Workload>,
     pub(super) notes: Vec<String>,
     pub(super) warnings: Vec<String>,
 }
 
-impl Check {
+impl MemCheck {
     pub(super) fn new(plan: &TruthPlan, machine: &Machine) -> Self {
         Self {
             machine: machine.name.clone(),
@@ -78,7 +78,7 @@ impl Check {
             warnings: Vec::new(),
         }
     }
-    fn met(&self, row: &Row, bound: f64) -> bool {
+    fn met(&self, row: &Workload, bound: f64) -> bool {
         row.error().abs() <= bound
     }
     /// Whether every row met its bound, and there are rows.
@@ -87,7 +87,7 @@ impl Check {
     }
     /// All predictions in one line.
     pub(super) fn predictions(&self) -> String {
-        self.rows.iter().map(Row::prediction).collect::<Vec<_>>().join(", ")
+        self.rows.iter().map(Workload::prediction).collect::<Vec<_>>().join(", ")
     }
     fn errors(&self) -> Vec<f64> {
         self.rows.iter().map(|r| r.error().abs()).collect()
@@ -108,7 +108,7 @@ impl Check {
                 (true, _) => "met",
                 _ => "MISSED",
             };
-            let (Row { name, size, unit, .. }, error) = (r, r.error());
+            let (Workload { name, size, unit, .. }, error) = (r, r.error());
             out.push_str(&format!(
                 "{name:<names$}  {size:>10}  {predicted:>10} {measured:>10} {spread:>9} {unit:<3} {error:>+8.1}  {verdict}\n"
             ));
@@ -181,7 +181,7 @@ mod tests {
     use expect_test::expect;
     use homenode_config::{TruthPlan, parse_machine};
 
-    fn check(rows: &[(&str, f64, &[f64])]) -> Check {
+    fn check(rows: &[(&str, f64, &[f64])]) -> MemCheck {
         let plan = TruthPlan {
             registered: "2026-01-01".into(),
             bound_percent: 15,
@@ -190,9 +190,9 @@ mod tests {
             programs: vec![],
         };
         let text = include_str!("../../../../machines/small.toml");
-        let mut c = Check::new(&plan, &parse_machine("small.toml", text).unwrap());
+        let mut c = MemCheck::new(&plan, &parse_machine("small.toml", text).unwrap());
         for &(name, predicted, samples) in rows {
-            let mut row = Row::new(name, "3 MiB".into(), "ns", predicted);
+            let mut row = Workload::new(name, "3 MiB".into(), "ns", predicted);
             row.measured(samples.to_vec());
             c.rows.push(row);
         }

@@ -22,7 +22,7 @@ use super::ledger::{Verdict, Why};
 use super::nodes::saving;
 use super::order::{Evidence, Reason};
 use super::plan::{LookPiece, Piece, Plan};
-use super::process::Process;
+use super::process::Tracked;
 use super::seen::Shows;
 use super::span::{Span, Who};
 use crate::units::{NodeId, Picos};
@@ -134,7 +134,7 @@ impl Engine {
         Picos(cost)
     }
 
-    fn judge_process(&mut self, who: Who, p: &Process, all: &mut Gathered) {
+    fn judge_process(&mut self, who: Who, p: &Tracked, all: &mut Gathered) {
         let stay = |why| Verdict::Stay { why };
         if p.watched.is_none() {
             self.ledger.judge(stay(Why::SlowStart), p.resident.0);
@@ -163,7 +163,7 @@ impl Engine {
     fn judge(
         &self,
         who: Who,
-        p: &Process,
+        p: &Tracked,
         span: Span,
         cell: &Cell,
         heat: Rate,
@@ -281,7 +281,7 @@ impl Engine {
     /// By what part of the accesses its node leads, as 2^-32; `None` where threads have
     /// not been there long enough to move memory between fast nodes after them. Samples and
     /// faults say so themselves, by their majority.
-    fn lead(&self, p: &Process, span: Span, cell: &Cell) -> Option<u64> {
+    fn lead(&self, p: &Tracked, span: Span, cell: &Cell) -> Option<u64> {
         match cell.from {
             Some(_) if !self.lack(Evidence::Cpu) => cell.lead(span.pages().0),
             _ => (self.now.saturating_sub(p.node_since) >= self.settings.long).then_some(ONE),
@@ -414,7 +414,7 @@ impl Engine {
     /// be in memory.
     ///
     /// Source: specs/engine.md#exploring.
-    fn explore(&self, who: Who, p: &Process, looks: &mut Vec<LookPiece>) {
+    fn explore(&self, who: Who, p: &Tracked, looks: &mut Vec<LookPiece>) {
         // Regions leave nothing out. Where silence is not coldness, memory that is found
         // would make no room either.
         let useful = match self.source.shows() {

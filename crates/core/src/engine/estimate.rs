@@ -36,7 +36,7 @@
 //!
 //! Integers: shares are 2^-32, and each division rounds down.
 
-use super::heat::{Map, Rate, Scales, mean};
+use super::heat::{HeatMap, Rate, Scales, mean};
 use crate::units::Picos;
 
 /// A share of 1, and one observation's weight where there is only that one.
@@ -138,7 +138,7 @@ impl Spread {
 /// The heat of each cell of a map now, in the map's order.
 ///
 /// Source: specs/engine.md#estimate.
-pub(super) fn heats(map: &Map, now: Picos, scales: &Scales) -> Vec<Rate> {
+pub(super) fn heats(map: &HeatMap, now: Picos, scales: &Scales) -> Vec<Rate> {
     let mut out = Vec::with_capacity(map.len());
     let mut leaves = Vec::new();
     for (index, (span, cell)) in map.iter().enumerate() {
@@ -307,8 +307,8 @@ mod tests {
     }
 
     /// Samples of pages of one process, second by second.
-    fn sampled(pages: u64, seconds: &[Vec<u64>]) -> (Map, Picos) {
-        let mut map = Map::default();
+    fn sampled(pages: u64, seconds: &[Vec<u64>]) -> (HeatMap, Picos) {
+        let mut map = HeatMap::default();
         map.paint(Span { start: 0, end: pages }, at(0), |_| ());
         for (i, samples) in seconds.iter().enumerate() {
             let (since, now) = (at(i as u64), at(i as u64 + 1));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     /// Heat in accesses a second of each stretch, and the sum over all pages.
-    fn told(map: &Map, now: Picos) -> (Vec<(u64, u64)>, u64) {
+    fn told(map: &HeatMap, now: Picos) -> (Vec<(u64, u64)>, u64) {
         let heats = heats(map, now, &SCALES);
         let sum = map.iter().zip(&heats).map(|((s, _), h)| s.pages().0 * h).sum::<u64>() / 1000;
         (map.iter().zip(heats).map(|((s, _), h)| (s.start, h / 1000)).collect(), sum)
@@ -357,7 +357,7 @@ mod tests {
     // specs/engine.md#estimate: DAMON checks each region 200 times a second.
     #[test]
     fn many_observations_are_believed_as_they_are() {
-        let mut map = Map::default();
+        let mut map = HeatMap::default();
         let rates = [200, 150, 10, 0, 90, 200, 0, 40];
         for tenth in 10..=200 {
             for (i, rate) in rates.iter().enumerate() {
@@ -378,8 +378,8 @@ mod tests {
     // specs/engine.md#estimate: nothing known, nothing told, and numbers as large as can be.
     #[test]
     fn odd_maps_have_some_heat() {
-        assert!(heats(&Map::default(), at(1), &SCALES).is_empty());
-        let mut map = Map::default();
+        assert!(heats(&HeatMap::default(), at(1), &SCALES).is_empty());
+        let mut map = HeatMap::default();
         map.paint(Span { start: 0, end: u64::MAX }, at(0), |_| ());
         assert_eq!(heats(&map, at(1), &SCALES), [0]);
         let most = Told { rate: u64::MAX, one: u64::MAX, over: Picos(0), age: at(9) };

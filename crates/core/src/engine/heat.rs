@@ -284,11 +284,11 @@ fn one_of(x: Rate, pages: u64, nr: u32) -> u64 {
 
 /// The memory of one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Map {
+pub(super) struct HeatMap {
     cells: BTreeMap<u64, Cell>,
 }
 
-impl Map {
+impl HeatMap {
     pub(super) fn len(&self) -> usize {
         self.cells.len()
     }
@@ -552,7 +552,7 @@ mod tests {
     const SCALES: Scales =
         Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };
 
-    fn show(map: &Map, now: Picos) -> String {
+    fn show(map: &HeatMap, now: Picos) -> String {
         let part = |(s, c): (Span, &Cell)| {
             let on = c.place.iter().flat_map(|p| &p.on).map(|(n, p)| format!(" {p} on {n}"));
             format!(
@@ -570,7 +570,7 @@ mod tests {
         Picos::from_secs(s)
     }
 
-    fn region(map: &mut Map, start: u64, end: u64, rate: u64, now: u64) {
+    fn region(map: &mut HeatMap, start: u64, end: u64, rate: u64, now: u64) {
         let over = Picos::from_ms(100);
         let told = Told { rate: rate * 1000, one: 10_000 * (end - start), over, age: at(100) };
         map.region(Span { start, end }, told, at(now), &SCALES);
@@ -602,7 +602,7 @@ mod tests {
         assert_eq!(decay(u64::MAX, Picos(u64::MAX), Picos(1)), 0);
         assert_eq!(mix(0, 800, at(1), at(1)), 400);
         assert_eq!(mix(800, 0, at(2), at(1)), 200);
-        let mut map = Map::default();
+        let mut map = HeatMap::default();
         region(&mut map, 0, 10, 200, 10);
         let heat = |s| show(&map, at(s));
         assert_eq!(heat(12), "0-10 200", "two seconds of silence are no coldness");
@@ -616,7 +616,7 @@ mod tests {
     //   |- 50 -|--------- 200 ------|
     #[test]
     fn regions_cut_and_neighbours_grow_together() {
-        let mut map = Map::default();
+        let mut map = HeatMap::default();
         region(&mut map, 0, 100, 50, 1);
         region(&mut map, 60, 160, 200, 1);
         assert_eq!(show(&map, at(1)), "0-60 50 | 60-100 50 | 100-160 200", "the same moment");
@@ -632,7 +632,7 @@ mod tests {
     // specs/engine.md#memory: shares of places follow the cuts; the sum stays.
     #[test]
     fn places_are_shared_out() {
-        let mut map = Map::default();
+        let mut map = HeatMap::default();
         let both = Span { start: 0, end: 100 };
         map.paint(both, at(1), |c| {
             c.place = Some(Place { at: at(1), on: vec![(NodeId(0), 100)] });
@@ -648,7 +648,7 @@ mod tests {
     // specs/engine.md#memory: blocks of the grain, within what is there.
     #[test]
     fn a_sample_cuts_out_its_block() {
-        let mut map = Map::default();
+        let mut map = HeatMap::default();
         region(&mut map, 0, 100, 50, 1);
         let cell = map.at_page(37, 8, at(1)).unwrap();
         assert_eq!(cell.end, 40);
@@ -662,7 +662,7 @@ mod tests {
     // specs/engine.md#memory: far apart, so that none can be taken together.
     #[test]
     fn memory_is_bounded_where_nothing_touches() {
-        let mut map = Map::default();
+        let mut map = HeatMap::default();
         for i in 0..100 {
             region(&mut map, i * 10, i * 10 + 1, i, 1);
         }

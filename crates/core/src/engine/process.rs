@@ -1,6 +1,6 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
-use super::heat::{self, Cell, Map, Place, Scales, Told};
+use super::heat::{self, Cell, HeatMap, Place, Scales, Told};
 use super::open::Open;
 use super::order::{Act, Benefit, Evidence, Fails, Reason};
 use super::seen::Shows;
@@ -18,7 +18,7 @@ const LEAST_SPANS: usize = 16;
 
 /// What is known of a process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Process {
+pub(super) struct Tracked {
     /// The rule of slow start: the whole process is its task.
     scan: TaskScan,
     /// Since when it is sampled.
@@ -29,7 +29,7 @@ pub(super) struct Process {
     pub(super) resident: Pages,
     /// Pages that one sample stands for, a power of two.
     pub(super) grain: u64,
-    pub(super) map: Map,
+    pub(super) map: HeatMap,
     /// Spans of open orders: end by start.
     pub(super) busy: BTreeMap<u64, u64>,
     /// Where spans are, told but not taken in yet.
@@ -41,7 +41,7 @@ pub(super) struct Process {
     pub(super) fast_faults: Option<Picos>,
 }
 
-impl Process {
+impl Tracked {
     fn new(delay: Picos, now: Picos) -> Self {
         let ms = u32::try_from(delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
         let scan = TaskScan { period_ms: ms, ..TaskScan::default() };
@@ -85,7 +85,7 @@ impl Engine {
         let now = self.now;
         let delay = self.settings.start_delay;
         let limit = self.limit() as u64;
-        let p = self.processes.entry(who).or_insert_with(|| Process::new(delay, now));
+        let p = self.processes.entry(who).or_insert_with(|| Tracked::new(delay, now));
         if p.node != node {
             p.node = node;
             p.node_since = now;
@@ -114,7 +114,7 @@ impl Engine {
     }
 
     /// The process, if it is sampled; news about others is counted.
-    fn sampled(&mut self, who: Who) -> Option<&mut Process> {
+    fn sampled(&mut self, who: Who) -> Option<&mut Tracked> {
         let p = self.processes.get_mut(&who).filter(|p| p.watched.is_some());
         if p.is_none() {
             self.ledger.unknown += 1;
@@ -274,7 +274,7 @@ impl Engine {
     /// Whether silence about memory on a fast node means that it is cold.
     ///
     /// Source: specs/engine.md#silence.
-    pub(super) fn silence_is_cold(&self, p: &Process, cell: &Cell, fast: bool) -> bool {
+    pub(super) fn silence_is_cold(&self, p: &Tracked, cell: &Cell, fast: bool) -> bool {
         if self.source.shows() != Shows::Faults || !fast {
             return true;
         }
@@ -313,7 +313,7 @@ fn locate(cell: &mut Cell, place: Place, settings: &Settings) {
 
 /// A report about a span, spread over its cells: exactly where the span is one cell
 /// or all on one node, else evenly, as nothing tells more.
-fn spread(p: &mut Process, span: Span, on: &[(NodeId, u64)], now: Picos, settings: &Settings) {
+fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, settings: &Settings) {
     let whole = span.end - span.start;
     let born = p.watched.unwrap_or(now);
     let mut parts: Vec<(u64, u64)> = Vec::new();

@@ -195,7 +195,7 @@ crate::named! {
 
 /// A knob to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct KnobWrite {
     /// Which.
     pub file: File,
     /// To what; `advisor_mode` is 0 (none) or 1 (scan-time).
@@ -284,24 +284,25 @@ impl Pace {
     }
 
     /// What to set at first, in this order; `run` comes last.
-    pub fn start(&mut self, now: &Reading) -> Vec<Order> {
+    pub fn start(&mut self, now: &Reading) -> Vec<KnobWrite> {
         let why = Why::Start;
-        let mut orders = vec![Order { file: File::SleepMillisecs, value: SLEEP_MILLISECS, why }];
+        let mut orders =
+            vec![KnobWrite { file: File::SleepMillisecs, value: SLEEP_MILLISECS, why }];
         if self.goal.advisor {
             let max_cpu = u64::from(self.goal.cpu_percent);
-            orders.push(Order { file: File::AdvisorMaxCpu, value: max_cpu, why });
+            orders.push(KnobWrite { file: File::AdvisorMaxCpu, value: max_cpu, why });
             orders.push(self.target(why));
-            orders.push(Order { file: File::AdvisorMode, value: 1, why });
+            orders.push(KnobWrite { file: File::AdvisorMode, value: 1, why });
         } else {
             self.pages = self.wanted(now);
-            orders.push(Order { file: File::PagesToScan, value: self.pages, why });
+            orders.push(KnobWrite { file: File::PagesToScan, value: self.pages, why });
         }
-        orders.push(Order { file: File::Run, value: 1, why });
+        orders.push(KnobWrite { file: File::Run, value: 1, why });
         orders
     }
 
     /// What to change, now that this was seen.
-    pub fn poll(&mut self, now: &Reading) -> Option<Order> {
+    pub fn poll(&mut self, now: &Reading) -> Option<KnobWrite> {
         self.measure(now);
         let slow = self.slow;
         let why = self.judge(now);
@@ -316,11 +317,11 @@ impl Pace {
         }
         self.pages = wanted;
         let why = if self.slow == slow { Why::Budget } else { why };
-        Some(Order { file: File::PagesToScan, value: wanted, why })
+        Some(KnobWrite { file: File::PagesToScan, value: wanted, why })
     }
 
-    fn target(&self, why: Why) -> Order {
-        Order { file: File::AdvisorTargetScanTime, value: ADVISOR_TARGET << self.slow, why }
+    fn target(&self, why: Why) -> KnobWrite {
+        KnobWrite { file: File::AdvisorTargetScanTime, value: ADVISOR_TARGET << self.slow, why }
     }
 
     fn wanted(&self, now: &Reading) -> u64 {

@@ -29,7 +29,7 @@ pub enum Why {
 
 /// What a visit did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
+pub enum Fate {
     /// A merged page where it belongs.
     InPlace,
     /// The item now hangs at the merged page that it maps already.
@@ -56,7 +56,7 @@ pub struct Visit {
     /// The page before the visit.
     pub page: Page,
     /// What came of it.
-    pub outcome: Outcome,
+    pub fate: Fate,
 }
 
 /// What a step was.
@@ -163,8 +163,8 @@ impl Ksm {
                     }
                     self.counters.pages_scanned += 1;
                     self.jiffies = now.jiffies;
-                    let outcome = self.process(mem, item, page);
-                    return Step::Page(Visit { mm: MmId(m), vpn, page, outcome });
+                    let fate = self.process(mem, item, page);
+                    return Step::Page(Visit { mm: MmId(m), vpn, page, fate });
                 }
                 Next::End { mergeable } => {
                     self.drop_items_after(mem, m, self.cursor.item);
@@ -251,7 +251,7 @@ impl Ksm {
     /// What becomes of one page.
     ///
     /// Source: specs/ksm.md#one-page.
-    fn process<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Outcome {
+    fn process<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Fate {
         let own = self.node_of(mem, page);
         if let Some(node) = own {
             let n = self.stable.get(node);
@@ -262,46 +262,46 @@ impl Ksm {
             }
             let is_waiting = self.stable.get(node).place == Place::Migrate;
             if !is_waiting && self.items.get(item).head() == Some(node) {
-                return Outcome::InPlace;
+                return Fate::InPlace;
             }
         } else {
             self.leave_tree(mem, item);
             if self.rules.gate_first {
-                if let Some(outcome) = self.gate(mem, item, page) {
-                    return outcome;
+                if let Some(fate) = self.gate(mem, item, page) {
+                    return fate;
                 }
             }
         }
 
         let found = self.search_stable(mem, page, own);
         if matches!(found, Found::Own) && self.items.get(item).head() == own {
-            return Outcome::InPlace;
+            return Fate::InPlace;
         }
         self.leave_tree(mem, item);
         match found {
             Found::Nothing => {}
-            Found::Locked => return Outcome::Volatile(Why::Locked),
+            Found::Locked => return Fate::Volatile(Why::Locked),
             Found::Own => {
                 // Leaving another, stale node can't have taken this one along:
                 // its page is mapped here.
                 let node = own.unwrap_or(NIL);
                 self.join_stable(item, node);
-                return Outcome::Attached(StableId(node));
+                return Fate::Attached(StableId(node));
             }
             Found::Page(with) => {
                 if let Err(why) = self.replace(mem, item, page, with) {
-                    return Outcome::Volatile(Why::Refused(why));
+                    return Fate::Volatile(Why::Refused(why));
                 }
                 let Some(node) = mem.pages().stable(with) else {
-                    return Outcome::Volatile(Why::Refused(Refusal::Gone));
+                    return Fate::Volatile(Why::Refused(Refusal::Gone));
                 };
                 self.join_stable(item, node.0);
-                return Outcome::Merged(node);
+                return Fate::Merged(node);
             }
         }
         if !self.rules.gate_first {
-            if let Some(outcome) = self.gate(mem, item, page) {
-                return outcome;
+            if let Some(fate) = self.gate(mem, item, page) {
+                return fate;
             }
         }
         self.search_unstable(mem, item, page)
@@ -320,13 +320,13 @@ impl Ksm {
     }
 
     /// The checksum gate, and the page of zeroes behind it.
-    fn gate<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Option<Outcome> {
+    fn gate<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Option<Fate> {
         let checksum = mem.checksum(page);
         self.effort.checksums += 1;
         let it = self.items.get_mut(item);
         if it.checksum != checksum {
             it.checksum = checksum;
-            return Some(Outcome::Volatile(Why::Changed));
+            return Some(Fate::Volatile(Why::Changed));
         }
         if self.settings.use_zero_pages && checksum == mem.zero_checksum() {
             let (mm, vpn) = (it.mm(), it.vpn());
@@ -334,7 +334,7 @@ impl Ksm {
             self.effort.verifications += u64::from(matches!(done, Ok(()) | Err(Refusal::Changed)));
             if done.is_ok() {
                 self.zero_pages_changed(mm, 1);
-                return Some(Outcome::Zero);
+                return Some(Fate::Zero);
             }
         }
         None
@@ -531,7 +531,7 @@ impl Ksm {
     /// with; if there is none, the page is put into the tree.
     ///
     /// Source: specs/ksm.md#one-page.
-    fn search_unstable<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Outcome {
+    fn search_unstable<M: Memory>(&mut self, mem: &mut M, item: u32, page: Page) -> Fate {
         let tree = self.tree_of(mem.pages(), page);
         self.effort.unstable_searches += 1;
         let (mut parent, mut side, mut at) = (NIL, Ordering::Less, self.unstable[tree].0);
@@ -539,9 +539,9 @@ impl Ksm {
             let other = self.items.get(at);
             let (mm, vpn) = (other.mm(), other.vpn());
             let there = if self.mm(mm.0).exiting { None } else { mem.pages().lookup(mm, vpn) };
-            let Some(there) = there else { return Outcome::Volatile(Why::PathGone) };
+            let Some(there) = there else { return Fate::Volatile(Why::PathGone) };
             if there == page {
-                return Outcome::Volatile(Why::SamePage);
+                return Fate::Volatile(Why::SamePage);
             }
             self.effort.unstable_comparisons += 1;
             side = mem.compare(page, there);
@@ -551,7 +551,7 @@ impl Ksm {
                 Ordering::Less => l.left(),
                 Ordering::Greater => l.right(),
                 Ordering::Equal if self.tree_of(mem.pages(), there) != tree => {
-                    return Outcome::Volatile(Why::OtherNode);
+                    return Fate::Volatile(Why::OtherNode);
                 }
                 Ordering::Equal => return self.merge_two(mem, item, page, at, there),
             };
@@ -563,7 +563,7 @@ impl Ksm {
         let seq = self.seq;
         self.items.get_mut(item).set_unstable(tree, seq);
         self.counters.pages_unshared += 1;
-        Outcome::Inserted
+        Fate::Inserted
     }
 
     /// Make two equal ordinary pages one, in the frame of the one visited now.
@@ -574,36 +574,36 @@ impl Ksm {
         page: Page,
         other: u32,
         there: Page,
-    ) -> Outcome {
+    ) -> Fate {
         // Two parts of one huge page hold each other back from being split off;
         // after the attempt it is split whole, and the next pass succeeds.
         if mem.pages().huge(page).is_some_and(|h| mem.pages().huge(there) == Some(h)) {
             mem.split(page);
-            return Outcome::Volatile(Why::SameHuge);
+            return Fate::Volatile(Why::SameHuge);
         }
         let (mm, vpn) = (self.items.get(item).mm(), self.items.get(item).vpn());
         if mem.pages().stable(page).is_some() {
-            return Outcome::Volatile(Why::Refused(Refusal::Merged));
+            return Fate::Volatile(Why::Refused(Refusal::Merged));
         }
         let merged = match mem.freeze(mm, vpn, page) {
             Ok(merged) => merged,
-            Err(why) => return Outcome::Volatile(Why::Refused(why)),
+            Err(why) => return Fate::Volatile(Why::Refused(why)),
         };
         if let Err(why) = self.replace(mem, other, there, merged) {
             // A copy that can't be had leaves a protected page, which the next
             // write copies.
             let _ = mem.break_cow(mm, vpn);
-            return Outcome::Volatile(Why::Refused(why));
+            return Fate::Volatile(Why::Refused(why));
         }
         let (other_mm, other_vpn) = (self.items.get(other).mm(), self.items.get(other).vpn());
         self.leave_tree(mem, other);
         let Some(node) = self.insert_stable(mem, merged) else {
             let _ = mem.break_cow(other_mm, other_vpn);
             let _ = mem.break_cow(mm, vpn);
-            return Outcome::Volatile(Why::Refused(Refusal::Changed));
+            return Fate::Volatile(Why::Refused(Refusal::Changed));
         };
         self.join_stable(other, node);
         self.join_stable(item, node);
-        Outcome::Paired(StableId(node))
+        Fate::Paired(StableId(node))
     }
 }

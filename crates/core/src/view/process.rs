@@ -9,7 +9,7 @@ use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Process {
+pub(super) struct Observed {
     pub(super) name: String,
     pub(super) gone: bool,
     /// When its processor time was told, and what it was: before this period, and now.
@@ -51,7 +51,7 @@ struct Heard {
     accesses: BTreeMap<NodeId, u64>,
 }
 
-impl Process {
+impl Observed {
     pub(super) fn new(now: Picos, ran: Picos) -> Self {
         let last = (now, ran);
         Self { before: last, last, anew: true, told: now, ..Self::default() }

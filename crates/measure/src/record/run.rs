@@ -174,7 +174,7 @@ impl Setup<'_> {
         quiet: bool,
         out: Writer,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<(Outcome, Drain), RecordError> {
+    ) -> Result<(Followed, Drain), RecordError> {
         let mut run = self.start(extra, quiet)?;
         let mut drain = Drain::new(out);
         let followed = follow(&mut run, &mut drain, progress);
@@ -201,8 +201,8 @@ impl Setup<'_> {
             let mut name = options.output.clone().into_os_string();
             name.push(OsString::from(".count"));
             let nowhere = Writer::create(PathBuf::from(name))?;
-            let (outcome, drain) = self.run(",count=1", true, nowhere, &mut |_| {})?;
-            if outcome.ended == Ended::Interrupted {
+            let (followed, drain) = self.run(",count=1", true, nowhere, &mut |_| {})?;
+            if followed.ended == Ended::Interrupted {
                 return Err(RecordError::Interrupted);
             }
             rate = Some((drain.insns(), (native.user_ns + native.sys_ns).max(1)));
@@ -232,7 +232,7 @@ fn doubled(path: &Path) -> OsString {
 }
 
 /// How a recorded run went.
-struct Outcome {
+struct Followed {
     done: Done,
     ended: Ended,
     wall_ns: u64,
@@ -244,7 +244,7 @@ fn follow(
     run: &mut Started,
     drain: &mut Drain,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Outcome, RecordError> {
+) -> Result<Followed, RecordError> {
     let mut buffer = vec![0; 256 << 10];
     let mut done: Option<Done> = None;
     let mut why = None;
@@ -306,7 +306,7 @@ fn follow(
             } else {
                 Ended::Exit(libc::WEXITSTATUS(done.status))
             });
-            return Ok(Outcome { done, ended, wall_ns, alone });
+            return Ok(Followed { done, ended, wall_ns, alone });
         }
     }
 }
@@ -377,19 +377,19 @@ pub fn record(
     let until = slice.for_insns.map_or(u64::MAX, |n| n.saturating_add(slice.skip_insns));
     let extra = format!(",skip={},until={until}", slice.skip_insns);
 
-    let (outcome, drain) = setup.run(&extra, options.quiet, out, progress)?;
+    let (followed, drain) = setup.run(&extra, options.quiet, out, progress)?;
     if !drain.begun() {
-        if outcome.ended == Ended::Interrupted {
+        if followed.ended == Ended::Interrupted {
             return Err(RecordError::Interrupted);
         }
         let program = setup.resolved.path.display().to_string();
-        return Err(RecordError::NotStarted { program, status: describe(&outcome.ended) });
+        return Err(RecordError::NotStarted { program, status: describe(&followed.ended) });
     }
     let (lost_frames, unrecorded_execs) = (drain.lost, drain.unrecorded);
-    let by_itself = matches!(outcome.ended, Ended::Exit(_) | Ended::SliceFull);
-    let complete = by_itself && lost_frames == 0 && outcome.alone && unrecorded_execs == 0;
+    let by_itself = matches!(followed.ended, Ended::Exit(_) | Ended::SliceFull);
+    let complete = by_itself && lost_frames == 0 && followed.alone && unrecorded_execs == 0;
     let status =
-        matches!(outcome.ended, Ended::Exit(_) | Ended::Signal(_)).then_some(outcome.done.status);
+        matches!(followed.ended, Ended::Exit(_) | Ended::Signal(_)).then_some(followed.done.status);
     let (mut tasks, pages_touched, out) = drain.finish(status)?;
     // Of a single task all is known.
     if native.is_some() && by_itself && tasks.len() > 1 {
@@ -408,9 +408,9 @@ pub fn record(
     let header = Header {
         command: options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         complete,
-        ended: outcome.ended,
+        ended: followed.ended,
         native,
-        recorded_wall_ns: outcome.wall_ns,
+        recorded_wall_ns: followed.wall_ns,
         machine: options.machine.name.clone(),
         caches: [l1, l2, llc].into_iter().filter(|c| c.size > 0).collect(),
         tlb_entries: tlb,

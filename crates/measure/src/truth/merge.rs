@@ -2,7 +2,7 @@
 //! they are told step by step, and the kernel's own ksmd beside them, pass by pass.
 //!
 //! ```text
-//!            orders down a pipe          madvise, fork, writes
+//!           requests down a pipe         madvise, fork, writes
 //! Holder ───────────────────────▶ hold ─────────────────────▶ kernel ◀── ksmd
 //! Kernel ── knobs, counters: /sys/kernel/mm/ksm ─────────────────┘
 //! ```
@@ -16,7 +16,7 @@ mod holder;
 mod kernel;
 
 pub use hold::{MAPS, hold};
-pub use holder::{Held, Holder, Order};
+pub use holder::{Held, Holder, Request};
 pub use kernel::{Kernel, registered};
 
 /// What a page holds, as bytes are made of it.

@@ -20,7 +20,7 @@ use super::nodes::NodeSource;
 use super::pages::{self, Found, Sight};
 use super::read::{BATCH, Hasher, Reader, Room, may_read};
 use super::table::{Frame, Frames, Key, Table};
-use super::who::Process;
+use super::who::Owner;
 use homenode_core::ksm::saving::Ended;
 use std::fs::File;
 use std::io;
@@ -121,7 +121,7 @@ pub(super) struct Unit {
 /// Numbers of contents by page.
 #[derive(Default)]
 pub(super) struct Kept {
-    runs: Vec<Run>,
+    extents: Vec<Extent>,
     /// Number of the content in the low 31 bits; [`OWN`].
     pub(super) ids: Vec<u32>,
     /// Page ranges in which writes were noted since.
@@ -130,9 +130,9 @@ pub(super) struct Kept {
     pub(super) more: Vec<u32>,
 }
 
-/// Pages one after the other: ids from `at` on, up to the next run's.
+/// Pages one after the other: ids from `at` on, up to the next one's.
 #[derive(Clone, Copy)]
-struct Run {
+struct Extent {
     page: u64,
     at: u32,
 }
@@ -150,28 +150,28 @@ pub(super) fn content_of(kept: u32) -> Option<u32> {
 impl Kept {
     fn push(&mut self, page: u64, id: u32, own: bool) {
         let at = self.ids.len() as u32;
-        let follows = self.runs.last().is_some_and(|r| r.page + u64::from(at - r.at) == page);
+        let follows = self.extents.last().is_some_and(|r| r.page + u64::from(at - r.at) == page);
         if !follows {
-            self.runs.push(Run { page, at });
+            self.extents.push(Extent { page, at });
         }
         self.ids.push(id | if own { OWN } else { 0 });
     }
     /// Pages that were kept.
     pub(super) fn first_window(&self) -> Option<u64> {
-        self.runs.first().map(|r| r.page / WINDOW)
+        self.extents.first().map(|r| r.page / WINDOW)
     }
     fn is_noted(&self, piece: Mapping) -> bool {
         self.noted.iter().any(|&(first, end)| first <= piece.first && piece.end <= end)
     }
     pub(super) fn bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Run>()
+        self.extents.capacity() * size_of::<Extent>()
             + (self.ids.capacity() + self.more.capacity()) * size_of::<u32>()
     }
 }
 
 /// Goes over kept pages by rising page.
 struct Cursor {
-    run: usize,
+    extent: usize,
     offset: u32,
 }
 
@@ -180,19 +180,19 @@ impl Cursor {
     /// how many follow without a gap, itself among them; all kept pages before it
     /// that were not asked for go to `passed`.
     fn seek(&mut self, kept: &Kept, page: u64, passed: &mut Vec<u32>) -> Option<(u64, u32, u32)> {
-        while let Some(run) = kept.runs.get(self.run) {
-            let end = kept.runs.get(self.run + 1).map_or(kept.ids.len() as u32, |r| r.at);
-            let len = end - run.at;
-            let skip = page.saturating_sub(run.page).min(u64::from(len)) as u32;
+        while let Some(extent) = kept.extents.get(self.extent) {
+            let end = kept.extents.get(self.extent + 1).map_or(kept.ids.len() as u32, |r| r.at);
+            let len = end - extent.at;
+            let skip = page.saturating_sub(extent.page).min(u64::from(len)) as u32;
             if skip > self.offset {
-                passed.extend(run.at + self.offset..run.at + skip);
+                passed.extend(extent.at + self.offset..extent.at + skip);
                 self.offset = skip;
             }
             if self.offset < len {
-                let here = run.page + u64::from(self.offset);
-                return Some((here, run.at + self.offset, len - self.offset));
+                let here = extent.page + u64::from(self.offset);
+                return Some((here, extent.at + self.offset, len - self.offset));
             }
-            self.run += 1;
+            self.extent += 1;
             self.offset = 0;
         }
         None
@@ -263,7 +263,7 @@ pub(super) struct Done {
 }
 
 /// Cuts a process' mappings into units, each within a window.
-pub(super) fn units(process: usize, who: &Process, mappings: &[Mapping], noted: bool) -> Vec<Unit> {
+pub(super) fn units(process: usize, who: &Owner, mappings: &[Mapping], noted: bool) -> Vec<Unit> {
     // A reservation can be thousands of times what is in memory: then the kernel
     // is asked first where there is something.
     let mapped: u64 = mappings.iter().map(|m| m.end - m.first).sum();
@@ -437,7 +437,7 @@ impl<'a> Worker<'a> {
         done.stop = work().err();
         if common.keep {
             kept.ids.shrink_to_fit();
-            kept.runs.shrink_to_fit();
+            kept.extents.shrink_to_fit();
             done.kept = Some(kept);
         }
     }
@@ -490,7 +490,7 @@ impl<'a> Worker<'a> {
 
     fn compare(&mut self, unit: &Unit, kept: &mut Kept, done: &mut Done) -> Result<(), Ended> {
         let pagemap = self.pagemap(unit)?;
-        let mut cursor = Cursor { run: 0, offset: 0 };
+        let mut cursor = Cursor { extent: 0, offset: 0 };
         let mut passed = Vec::new();
         // Pages to be read, with the index of what was kept of them.
         let mut due: Vec<(Found, Option<usize>)> = Vec::new();
@@ -683,7 +683,7 @@ mod tests {
             let cuts: Vec<(u64, u8)> = cuts.into_iter().collect();
             // Stretches are clean, asked for page by page, or left out.
             let run = |clean: bool| {
-                let mut cursor = Cursor { run: 0, offset: 0 };
+                let mut cursor = Cursor { extent: 0, offset: 0 };
                 let (mut passed, mut unknown, mut spared) = (Vec::new(), Vec::new(), 0);
                 for pair in cuts.windows(2) {
                     let stretch = pair[0].0..pair[1].0;

@@ -15,8 +15,8 @@ impl NodeSource for Odd {
     }
 }
 
-fn us() -> Process {
-    Process { pid: std::process::id(), start: 1, name: "us".to_owned(), pages: 64 }
+fn us() -> Owner {
+    Owner { pid: std::process::id(), start: 1, name: "us".to_owned(), pages: 64 }
 }
 
 fn options(again: bool) -> Options {
@@ -35,7 +35,7 @@ fn units(own: &Own, pages: std::ops::Range<usize>) -> Vec<Unit> {
     look::units(0, &us(), &[mapping], false)
 }
 
-fn figures(run: Run<'_>, again: bool) -> Estimate {
+fn figures(run: Estimation<'_>, again: bool) -> Estimate {
     run.finish(Duration::ZERO, again.then_some((Duration::ZERO, Duration::ZERO)), vec![0]).unwrap()
 }
 
@@ -49,7 +49,7 @@ fn contents_are_grouped_by_the_nodes_that_a_source_tells() {
     }
     own.write(6, 0);
     own.write(7, 0);
-    let mut run = Run::new(vec![us()], &options(false), &Odd).unwrap();
+    let mut run = Estimation::new(vec![us()], &options(false), &Odd).unwrap();
     run.look(units(&own, 0..16), &mut |_| {});
     let e = figures(run, false);
     assert_eq!((e.pages_scanned, e.distinct, e.zero, e.volatile), (8, 4, 2, 0));
@@ -80,7 +80,7 @@ fn two_looks(own: &Own, tell: Option<again::Tell>) -> Seen {
     for i in 0..10 {
         own.write(i, 1 + i as u8 / 2);
     }
-    let mut run = Run::new(vec![us()], &options(true), &OneNode(0)).unwrap();
+    let mut run = Estimation::new(vec![us()], &options(true), &OneNode(0)).unwrap();
     run.common.tell = tell;
     let mut first = units(own, 0..20);
     first[0].noted = tell.is_some();
@@ -157,7 +157,7 @@ fn a_process_that_is_gone_at_the_second_look_counts_no_longer() {
     for i in 0..6 {
         own.write(i, 1);
     }
-    let mut run = Run::new(vec![us()], &options(true), &OneNode(0)).unwrap();
+    let mut run = Estimation::new(vec![us()], &options(true), &OneNode(0)).unwrap();
     run.look(units(&own, 0..20), &mut |_| {});
     run.second(Vec::new(), &mut |_| {});
     let e = figures(run, true);
@@ -171,7 +171,7 @@ fn nothing_is_missed_by_several_threads() {
         own.write(i, (i % 200) as u8 + 1);
     }
     let look = |threads| {
-        let mut run = Run::new(vec![us()], &options(false), &OneNode(0)).unwrap();
+        let mut run = Estimation::new(vec![us()], &options(false), &OneNode(0)).unwrap();
         run.threads = threads;
         run.look(units(&own, 0..50_000), &mut |_| {});
         let e = figures(run, false);

@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// A process, so named that a reused number is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct Owner {
     /// Its number.
     pub(super) pid: u32,
     /// When it was started, in clock ticks since boot.
@@ -33,7 +33,7 @@ pub(super) struct Process {
 /// # Errors
 /// [`MergeError`] if one that was named is not there, or privilege is missing to read
 /// one: before anything is read.
-pub(super) fn find(targets: &Targets) -> Result<(Vec<Process>, usize), MergeError> {
+pub(super) fn find(targets: &Targets) -> Result<(Vec<Owner>, usize), MergeError> {
     let found = list(targets)?;
     let asked = found.len();
     let named = matches!(targets, Targets::Pids(_));
@@ -43,11 +43,11 @@ pub(super) fn find(targets: &Targets) -> Result<(Vec<Process>, usize), MergeErro
 /// Parts what may be read from what may not, which is an error if `strict` or if
 /// nothing else is left.
 fn sort_out(
-    found: Vec<Process>,
+    found: Vec<Owner>,
     asked: usize,
     strict: bool,
     readable: impl Fn(u32) -> bool,
-) -> Result<(Vec<Process>, usize), MergeError> {
+) -> Result<(Vec<Owner>, usize), MergeError> {
     let (fine, refused): (Vec<_>, Vec<_>) = found.into_iter().partition(|p| readable(p.pid));
     match refused.first() {
         Some(first) if strict || fine.is_empty() => Err(MergeError::Refused {
@@ -73,7 +73,7 @@ fn has_ptrace(status: &str) -> bool {
 }
 
 /// As [`find`], for a second look: what has gone or refuses now is left out.
-pub(super) fn find_again(targets: &Targets) -> Vec<Process> {
+pub(super) fn find_again(targets: &Targets) -> Vec<Owner> {
     let found = match targets {
         Targets::Pids(pids) => pids.iter().filter_map(|&pid| describe(pid)).collect(),
         _ => list(targets).unwrap_or_default(),
@@ -81,7 +81,7 @@ pub(super) fn find_again(targets: &Targets) -> Vec<Process> {
     found.into_iter().filter(|p| may_read(p.pid).is_ok()).collect()
 }
 
-fn list(targets: &Targets) -> Result<Vec<Process>, MergeError> {
+fn list(targets: &Targets) -> Result<Vec<Owner>, MergeError> {
     // Kernel threads have no pages.
     let others = |pid| describe(pid).filter(|p| p.pid != std::process::id() && p.pages > 0);
     let mut found = Vec::new();
@@ -110,12 +110,12 @@ fn list(targets: &Targets) -> Result<Vec<Process>, MergeError> {
 }
 
 /// What /proc says about a process; `None` if it is gone.
-fn describe(pid: u32) -> Option<Process> {
+fn describe(pid: u32) -> Option<Owner> {
     let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
     let stat = Stat::parse(&read("stat")?)?;
     let name = name_of(&read("cmdline").unwrap_or_default(), &stat.comm);
     let pages = anon_pages(&String::from_utf8_lossy(&read("status")?));
-    Some(Process { pid, start: stat.start, name, pages })
+    Some(Owner { pid, start: stat.start, name, pages })
 }
 
 /// `RssAnon:     123 kB` of /proc/PID/status, in pages; 0 where there is none.
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn who_refuses_is_an_error_only_where_privilege_is_missing() {
-        let process = |pid| Process { pid, start: 1, name: format!("p{pid}"), pages: 1 };
+        let process = |pid| Owner { pid, start: 1, name: format!("p{pid}"), pages: 1 };
         let all = || vec![process(1), process(2), process(3)];
         let (fine, left_out) = sort_out(all(), 3, false, |pid| pid == 2).unwrap();
         assert_eq!((fine, left_out), (vec![process(2)], 2));

@@ -50,9 +50,9 @@ pub enum Event<'a> {
     Note(&'a str),
 }
 
-/// How it ended.
+/// How the driving ended.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct DriveEnd {
     /// How the program ended; `None` where none was launched, or it lives on.
     pub ended: Option<ExitStatus>,
     /// The signal that ended the driving before the program.
@@ -173,13 +173,13 @@ fn check_rules<F: Files>(hold: &Hold<F>, options: &Act, now: &Reading) -> Result
 ///
 /// # Errors
 /// [`KsmError`]: with everything as it was, but for what its sentence names. Once
-/// the program runs, nothing is an error any longer but what [`Outcome`] tells.
+/// the program runs, nothing is an error any longer but what [`DriveEnd`] tells.
 pub fn act<F: Files>(
     place: &Place,
     files: F,
     options: &Act,
     tell: &mut dyn FnMut(Event<'_>),
-) -> Result<Outcome, KsmError> {
+) -> Result<DriveEnd, KsmError> {
     let before = check(place, &files, options)?;
     let mut signals = Signals::catch();
     let (mut hold, notes) = Hold::take(place, files)?;
@@ -209,22 +209,22 @@ pub fn act<F: Files>(
     }
     let command = Some(&options.command).filter(|c| !c.is_empty());
     let child = command.map(|c| launch::launch(c)).transpose()?;
-    let mut run =
-        Run { options, signals: &mut signals, child, ended: None, hands_off: BTreeSet::new() };
-    let signal = run.follow(&mut hold, &mut watch, &mut pace, tell);
+    let mut driving =
+        Driving { options, signals: &mut signals, child, ended: None, hands_off: BTreeSet::new() };
+    let signal = driving.follow(&mut hold, &mut watch, &mut pace, tell);
     let restored = hold.restore();
     // A program whose driving has ended before it runs on as it is.
     if signal.is_none() {
-        run.wait();
+        driving.wait();
     }
     let old: BTreeSet<(u32, u64)> = before.processes.iter().map(|p| (p.pid, p.start)).collect();
     let after = scan(place, false).unwrap_or_default().processes;
     let left = after.iter().filter(|p| !old.contains(&(p.pid, p.start))).count();
     let left = if options.command.is_empty() { 0 } else { left };
-    Ok(Outcome { ended: run.ended, signal, restored, left })
+    Ok(DriveEnd { ended: driving.ended, signal, restored, left })
 }
 
-struct Run<'a> {
+struct Driving<'a> {
     options: &'a Act,
     signals: &'a mut Signals,
     child: Option<Child>,
@@ -233,7 +233,7 @@ struct Run<'a> {
     hands_off: BTreeSet<File>,
 }
 
-impl Run<'_> {
+impl Driving<'_> {
     /// Whether the program has ended.
     fn is_over(&mut self) -> bool {
         if self.ended.is_none() {

@@ -3,7 +3,7 @@
 use super::processes::all_or_these;
 use super::{Files, Folder, KsmError};
 use homenode_core::ksm::files::{FOLDER, File};
-use homenode_core::ksm::pace::{Interval, Order, Reading};
+use homenode_core::ksm::pace::{Interval, KnobWrite, Reading};
 use homenode_core::ksm::plan::Shown;
 use homenode_live::people::find::all;
 use homenode_live::people::stat::{Stat, tick_ns};
@@ -100,7 +100,7 @@ pub struct Seen {
     /// Registered processes, or those that were asked for.
     pub scan: Scan,
     /// What was ordered upon it, and whether it was done.
-    pub order: Option<(Order, bool)>,
+    pub order: Option<(KnobWrite, bool)>,
 }
 
 /// Looks at the kernel's merging over time.

@@ -23,14 +23,14 @@ pub(crate) struct Work {
     pub(crate) order: OrderId,
     pub(crate) who: Who,
     pub(crate) space: usize,
-    pub(crate) task: Task,
+    pub(crate) errand: Errand,
     /// Processor time so far.
     pub(crate) took: u64,
 }
 
 /// What an order asks for, and how far it has come.
 #[derive(Clone, Debug)]
-pub(crate) enum Task {
+pub(crate) enum Errand {
     Watch,
     Unwatch,
     Look {
@@ -112,12 +112,12 @@ impl Agent {
     pub(crate) fn order(&mut self, id: OrderId, act: &Act, space: usize, places: &Machine) {
         let place = |n: NodeId| places.position(n).expect("checked");
         let first = |spans: &[Span]| spans.first().map_or(0, |s| s.start);
-        let (who, task) = match act {
-            Act::Watch { who } => (*who, Task::Watch),
-            Act::Unwatch { who } => (*who, Task::Unwatch),
+        let (who, errand) = match act {
+            Act::Watch { who } => (*who, Errand::Watch),
+            Act::Unwatch { who } => (*who, Errand::Unwatch),
             Act::Look { who, spans } => (
                 *who,
-                Task::Look {
+                Errand::Look {
                     vpn: first(spans),
                     spans: spans.clone(),
                     at: 0,
@@ -126,7 +126,7 @@ impl Agent {
             ),
             Act::Move { who, spans, from, to } => (
                 *who,
-                Task::Move {
+                Errand::Move {
                     vpn: first(spans),
                     tried: spans.iter().map(|s| s.pages().0).sum(),
                     spans: spans.clone(),
@@ -139,11 +139,11 @@ impl Agent {
             ),
             Act::SetKnob { knob, value } => {
                 let nobody = Who { pid: 0, start: 0 };
-                (nobody, Task::SetKnob { knob: *knob, value: value.clone() })
+                (nobody, Errand::SetKnob { knob: *knob, value: value.clone() })
             }
             Act::Affine { .. } => unreachable!("refused before"),
         };
-        let work = Work { order: id, who, space, task, took: 0 };
+        let work = Work { order: id, who, space, errand, took: 0 };
         self.jobs.push_back(Job::Order(Box::new(work)));
     }
     /// The machine has stopped: what is still to be carried out finds nobody.
@@ -166,15 +166,15 @@ impl Agent {
 impl Work {
     /// The process has ended: what is left of the order finds nobody.
     pub(crate) fn nobody_left(&mut self) {
-        if let Task::Move { spans, at, tried, moved, fails, .. } = &mut self.task {
+        if let Errand::Move { spans, at, tried, moved, fails, .. } = &mut self.errand {
             fails.gone += Pages(*tried - *moved - fails.all().0);
             *at = spans.len();
         }
     }
     pub(crate) fn done(&self) -> Seen {
-        let (tried, moved, fails) = match &self.task {
-            Task::Move { tried, moved, fails, .. } => (*tried, *moved, *fails),
-            Task::Look { spans, .. } => {
+        let (tried, moved, fails) = match &self.errand {
+            Errand::Move { tried, moved, fails, .. } => (*tried, *moved, *fails),
+            Errand::Look { spans, .. } => {
                 let all: u64 = spans.iter().map(|s| s.pages().0).sum();
                 (all, all, Fails::default())
             }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 const US: u64 = 1_000_000;
 const MS: u64 = 1000 * US;
-const QUANTUM: Order = Order::Quantum(Picos(10 * US));
+const QUANTUM: CpuOrder = CpuOrder::Quantum(Picos(10 * US));
 
 /// A wake-up: by whom, when, and from when on the task may run.
 type Woken = (By, u64, u64);
@@ -27,7 +27,7 @@ impl Watch for Log {
     }
 }
 
-fn run(m: &Machine, s: &Scenario, order: Order) -> (Simulation, Vec<Woken>) {
+fn run(m: &Machine, s: &Scenario, order: CpuOrder) -> (Simulation, Vec<Woken>) {
     let mut setup = Setup::of(s);
     setup.model.order = order;
     let mut sim = Simulation::new(m, s, &setup).expect("it fits");
@@ -97,7 +97,7 @@ fn threads_that_meet_are_the_same_in_quanta_and_in_strict_order() {
     let m = machine(&[dram(8192, 8)]);
     for threads in [2, 5, 8] {
         let s = scenario(vec![meeting(threads, 40, 80)]);
-        let (quanta, strict) = (run(&m, &s, QUANTUM), run(&m, &s, Order::Strict));
+        let (quanta, strict) = (run(&m, &s, QUANTUM), run(&m, &s, CpuOrder::Strict));
         assert_eq!(quanta.0.hash(), strict.0.hash(), "{threads} threads");
         assert_eq!(quanta.1, strict.1, "{threads} threads");
     }
@@ -136,7 +136,7 @@ proptest! {
         });
         let mut s = scenario(programs.collect());
         s.seed = seed;
-        let (a, b) = (run(&m, &s, Order::Quantum(Picos(quantum))), run(&m, &s, Order::Strict));
+        let (a, b) = (run(&m, &s, CpuOrder::Quantum(Picos(quantum))), run(&m, &s, CpuOrder::Strict));
         prop_assert_eq!(a.0.hash(), b.0.hash());
         prop_assert_eq!(a.1, b.1);
     }
@@ -163,7 +163,7 @@ fn a_task_that_shares_its_cpu_gets_it_when_the_slice_ends() {
     let part = |ms| access("m", Pattern::Sequential, 0, for_ms(ms));
     let of = |name, ms| process(name, &[0], vec![map("m", 8)], vec![touch("m"), part(ms)]);
     let s = scenario(vec![of("a", 30), of("b", 30)]);
-    for order in [QUANTUM, Order::Strict] {
+    for order in [QUANTUM, CpuOrder::Strict] {
         let (sim, _) = run(&m, &s, order);
         let [a, b] = &sim.processes()[..] else { panic!("two programs") };
         // Until::Time counts the time that the other one runs; ten slices of 3 ms are made.

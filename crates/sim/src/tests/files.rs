@@ -1199,7 +1199,7 @@ fn what_came_of_each() {
 #[test]
 fn a_write_takes_effect_when_it_says() {
     // Off until 40 ms: no hint fault before, some after, whatever the order of CPUs.
-    for order in [Order::Strict, Order::Quantum(Picos::from_us(10))] {
+    for order in [CpuOrder::Strict, CpuOrder::Quantum(Picos::from_us(10))] {
         let (m, mut s) = busy();
         s.model.order = order;
         s.knobs[0].1 = "0".into();

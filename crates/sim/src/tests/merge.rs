@@ -617,18 +617,18 @@ fn ksmd_merges_two_guests() {
 fn the_same_run_twice_is_the_same() {
     let m = two_nodes();
     let s = guests(&[("pages_to_scan", "300"), ("use_zero_pages", "1"), ("run", "1")]);
-    let run = |order: Order| {
+    let run = |order: CpuOrder| {
         let mut setup = Setup::of(&s);
         setup.model.order = order;
         let sim = simulate(&m, &s, &setup, 500 * MS);
         (sim.hash(), sim.merging().expect("contents are kept"))
     };
-    let quantum = Order::Quantum(Picos::from_us(10));
+    let quantum = CpuOrder::Quantum(Picos::from_us(10));
     let (first, f) = run(quantum);
     assert_eq!(run(quantum), (first, f));
     assert_eq!((f.counters.pages_shared, f.counters.ksm_zero_pages), (600, 100));
     // The strict order makes the same accesses, so merging finds the same.
-    let (_, strict) = run(Order::Strict);
+    let (_, strict) = run(CpuOrder::Strict);
     assert_eq!(strict.counters.pages_sharing, f.counters.pages_sharing);
 }
 

@@ -12,7 +12,7 @@ use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use homenode_core::costs::{Constant, Cost};
-use homenode_core::scenario::{Mempolicy, Order};
+use homenode_core::scenario::{CpuOrder, Mempolicy};
 use homenode_core::topology::Machine;
 use homenode_core::units::{CpuId, Picos};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn compute_and_misses_are_charged() {
 #[test]
 fn a_slower_cpu_computes_longer_and_misses_as_ever() {
     let rows = [(0, 0, map(PAGE, 4)), (0, 1000, read(PAGE, 8)), (0, 400, read(PAGE, 4))];
-    let end = |capacity, quantum: Order| {
+    let end = |capacity, quantum: CpuOrder| {
         let mut m = plain();
         m.cpus[0].capacity = capacity;
         let mut setup = Setup::default();
@@ -124,7 +124,7 @@ fn a_slower_cpu_computes_longer_and_misses_as_ever() {
     let quick = CALL + FAULT + 300 * NS;
     // 350 ns at full speed; interrupted every 7 ns nothing is rounded in between.
     for (capacity, computing) in [(1024, 350_000), (512, 700_000), (333, 768_769 + 307_508)] {
-        for order in [Order::Strict, Order::Quantum(Picos(7 * NS))] {
+        for order in [CpuOrder::Strict, CpuOrder::Quantum(Picos(7 * NS))] {
             assert_eq!(end(capacity, order), quick + computing, "{capacity} {order:?}");
         }
     }

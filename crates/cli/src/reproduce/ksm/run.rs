@@ -242,7 +242,7 @@ impl Bench {
 impl experiment::Bench for Bench {
     const NAME: &'static str = "ksm";
     type Point = Point;
-    type Outcome = GuestFigures;
+    type Answer = GuestFigures;
     fn length(p: &Point) -> (u64, u64) {
         (p.factor, u64::MAX - p.nodes as u64)
     }

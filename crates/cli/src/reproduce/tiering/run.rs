@@ -232,7 +232,7 @@ impl Bench {
 impl experiment::Bench for Bench {
     const NAME: &'static str = "tiering";
     type Point = Point;
-    type Outcome = Scored;
+    type Answer = Scored;
     fn length(p: &Point) -> (u64, u64) {
         (p.factor, p.percent)
     }

@@ -6,7 +6,7 @@ use homenode_config::MergeCase;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Again, Content, Process, Step, Until};
 use homenode_core::units::Pages;
-use homenode_measure::truth::merge::{Holder, Kernel, Order, registered};
+use homenode_measure::truth::merge::{Holder, Kernel, Request, registered};
 use homenode_merge::ksm::Sleep;
 use std::process::Command;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl<'c> Real<'c> {
         self.programs.iter().filter(|p| p.state == State::Runs).map(|p| p.pid).collect()
     }
 
-    fn tell(&mut self, p: usize, order: Order) -> Result<u32> {
+    fn tell(&mut self, p: usize, request: Request) -> Result<u32> {
         let program = &self.programs[p];
         let holder = self.holders[program.holder].as_mut();
         let holder = holder.ok_or_else(|| anyhow!("{} has not started", program.name))?;
@@ -82,8 +82,8 @@ impl<'c> Real<'c> {
             bail!("interrupted");
         }
         holder
-            .tell(&program.who, order)
-            .with_context(|| format!("process \"{}\": {order:?}", program.name))
+            .tell(&program.who, request)
+            .with_context(|| format!("process \"{}\": {request:?}", program.name))
     }
 
     fn start(&mut self, p: usize) -> Result<()> {
@@ -97,7 +97,7 @@ impl<'c> Real<'c> {
         let at = program.holder;
         self.holders[at] = Some(holder);
         if process.memory_merge {
-            self.tell(p, Order::MergeAny)?;
+            self.tell(p, Request::MergeAny)?;
         }
         (0..process.maps.len()).try_for_each(|map| self.map(p, map))
     }
@@ -108,7 +108,7 @@ impl<'c> Real<'c> {
         let pages = Pages::holding(of.size).0;
         self.tell(
             p,
-            Order::Map {
+            Request::Map {
                 map,
                 pages,
                 mergeable: of.mergeable,
@@ -139,15 +139,15 @@ impl<'c> Real<'c> {
             let len = were[first as usize..].iter().take_while(|t| **t == was).count() as u64;
             let own = Content::Own;
             let content = given.unwrap_or(if was { &own } else { &process.maps[map].content });
-            let order = self.contents.order(content, map, first, len, all);
-            self.tell(p, order)?;
+            let request = self.contents.request(content, map, first, len, all);
+            self.tell(p, request)?;
             first += len;
         }
         Ok(())
     }
 
     fn fork(&mut self, p: usize) -> Result<()> {
-        let pid = self.tell(p, Order::Fork)?;
+        let pid = self.tell(p, Request::Fork)?;
         let of = &self.programs[p];
         let mut who = of.who.clone();
         who.push(of.children.len());
@@ -182,7 +182,7 @@ impl<'c> Real<'c> {
         if self.has_children(p) {
             bail!("{} ends before its children; let it wait", self.programs[p].name);
         }
-        self.tell(p, Order::Exit)?;
+        self.tell(p, Request::Exit)?;
         self.programs[p].state = State::Ended;
         Ok(())
     }
@@ -220,7 +220,7 @@ impl<'c> Real<'c> {
                     self.write_pages(p, map_of(map)?, *n, None)?;
                 }
                 Step::Madvise { map, mergeable } => {
-                    self.tell(p, Order::Advise { map: map_of(map)?, mergeable: *mergeable })?;
+                    self.tell(p, Request::Advise { map: map_of(map)?, mergeable: *mergeable })?;
                 }
                 Step::Map { map } => {
                     let map = map_of(map)?;
@@ -230,7 +230,7 @@ impl<'c> Real<'c> {
                 }
                 Step::Unmap { map } => {
                     let map = map_of(map)?;
-                    self.tell(p, Order::Unmap { map })?;
+                    self.tell(p, Request::Unmap { map })?;
                     self.programs[p].touched[map] = None;
                 }
                 Step::Repeat { steps, until: Again::Times(n) } => {
@@ -346,19 +346,26 @@ impl<'c> Contents<'c> {
         Self { images, own: 0 }
     }
 
-    fn order(&mut self, content: &Content, map: usize, first: u64, pages: u64, all: u64) -> Order {
+    fn request(
+        &mut self,
+        content: &Content,
+        map: usize,
+        first: u64,
+        pages: u64,
+        all: u64,
+    ) -> Request {
         match content {
-            Content::Zero => Order::Zero { map, first, pages },
+            Content::Zero => Request::Zero { map, first, pages },
             Content::Own => {
                 let from = (1u64 << 61 | self.own).wrapping_sub(first);
                 self.own += pages;
-                Order::Fill { map, first, pages, from, cycle: u64::MAX }
+                Request::Fill { map, first, pages, from, cycle: u64::MAX }
             }
             Content::Image { name, distinct } => {
                 let image = self.images.iter().position(|i| i == name).unwrap_or(0) as u64;
                 let from = ((image + 1) << 36) - 1;
                 let cycle = distinct.map_or(all, |d| d.0).max(1);
-                Order::Fill { map, first, pages, from, cycle }
+                Request::Fill { map, first, pages, from, cycle }
             }
         }
     }

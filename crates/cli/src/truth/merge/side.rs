@@ -44,14 +44,14 @@ pub(super) struct Counter {
 
 /// What there is after a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct AfterPass {
     pub(super) counters: Vec<Counter>,
     /// What the writes before the pass came to: the file and value, and the error's name
     /// or `done`.
     pub(super) writes: Vec<(String, String)>,
 }
 
-impl Row {
+impl AfterPass {
     pub(super) fn get(&self, name: &str) -> Option<i64> {
         self.counters.iter().find(|c| c.name == name).map(|c| c.value)
     }
@@ -92,7 +92,7 @@ const LOOKS: u32 = 40;
 const PATIENCE: u32 = 30_000;
 
 /// Runs a case; a row per pass.
-pub(super) fn run(side: &mut dyn Side, case: &MergeCase) -> Result<Vec<Row>> {
+pub(super) fn run(side: &mut dyn Side, case: &MergeCase) -> Result<Vec<AfterPass>> {
     for (file, value) in KNOBS {
         // Older kernels have fewer files.
         if side.read(file)?.is_some() {
@@ -106,7 +106,7 @@ pub(super) fn run(side: &mut dyn Side, case: &MergeCase) -> Result<Vec<Row>> {
     let mut sleep = 0;
     let mut rows = Vec::new();
     for slot in 0..case.passes {
-        let mut row = Row::default();
+        let mut row = AfterPass::default();
         for action in &case.scenario.actions {
             if MergeCase::passes_in(action.at) == slot {
                 row.writes.push(write(side, action)?);
@@ -138,7 +138,7 @@ pub(super) fn run(side: &mut dyn Side, case: &MergeCase) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn add(row: &mut Row, name: &str, value: Option<i64>) {
+fn add(row: &mut AfterPass, name: &str, value: Option<i64>) {
     row.counters.extend(value.map(|value| Counter { name: name.to_owned(), value }));
 }
 

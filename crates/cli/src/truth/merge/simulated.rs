@@ -3,7 +3,7 @@
 //! A case's second is made longer: in it the programs have time for what they do, one
 //! after the other as the file has them, and ksmd for its pass behind them.
 
-use super::side::{self, Row, Side};
+use super::side::{self, AfterPass, Side};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{MergeCase, parse_machine};
 use homenode_core::kernel::KernelVersion;
@@ -39,7 +39,7 @@ struct Simulated {
 /// Runs a case in simulation; a row per pass.
 ///
 /// * `huge` – whether the kernel gives huge pages to those who ask.
-pub(super) fn run(case: &MergeCase, version: KernelVersion, huge: bool) -> Result<Vec<Row>> {
+pub(super) fn run(case: &MergeCase, version: KernelVersion, huge: bool) -> Result<Vec<AfterPass>> {
     let machine = parse_machine("machines/small.toml", MACHINE)?;
     let enabled = if huge { "madvise" } else { "never" };
     let processes = case.scenario.processes.iter().enumerate();

@@ -1,7 +1,7 @@
 //! Real, simulated and estimated side by side.
 
 use super::look::Look;
-use super::side::Row;
+use super::side::AfterPass;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::units;
 use serde_json::{Value, json};
@@ -9,25 +9,25 @@ use std::fmt::Write;
 
 /// What came out of a case.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
+pub(super) struct Comparison {
     pub(super) name: String,
     pub(super) about: String,
     /// A row per pass, both as many.
-    pub(super) real: Vec<Row>,
-    pub(super) simulated: Vec<Row>,
+    pub(super) real: Vec<AfterPass>,
+    pub(super) simulated: Vec<AfterPass>,
     pub(super) estimate: Option<Look>,
 }
 
 /// A counter that differs: behind which pass, its name, real, simulated.
 type Difference = (usize, String, Option<i64>, Option<i64>);
 
-impl Outcome {
+impl Comparison {
     /// All that differs. A counter that only one of the two has does so too, but for
     /// those of `/proc` and `/sys` that this kernel has not or the simulated one has not.
     fn differences(&self) -> Vec<Difference> {
         let mut found = Vec::new();
         let passes = self.real.len().max(self.simulated.len());
-        let none = Row::default();
+        let none = AfterPass::default();
         for pass in 0..passes {
             let real = self.real.get(pass).unwrap_or(&none);
             let simulated = self.simulated.get(pass).unwrap_or(&none);
@@ -60,7 +60,7 @@ impl Outcome {
 
     /// How many counters are compared, of all passes.
     fn compared(&self) -> usize {
-        let common = |(real, simulated): (&Row, &Row)| {
+        let common = |(real, simulated): (&AfterPass, &AfterPass)| {
             real.counters.iter().filter(|c| simulated.get(&c.name).is_some()).count()
         };
         self.real.iter().zip(&self.simulated).map(common).sum()
@@ -87,13 +87,13 @@ fn or_dash(value: Option<i64>) -> String {
 }
 
 /// All cases.
-pub(super) struct Check {
+pub(super) struct MergeCheck {
     /// The release that runs here.
     pub(super) kernel: String,
     pub(super) rules: KernelVersion,
     pub(super) registered: String,
     pub(super) bound_percent: u32,
-    pub(super) outcomes: Vec<Outcome>,
+    pub(super) cases: Vec<Comparison>,
 }
 
 /// Counters that the table shows even where nothing differs.
@@ -111,26 +111,26 @@ const SHOWN: [&str; 11] = [
     "general_profit",
 ];
 
-impl Check {
-    fn meets(&self, o: &Outcome) -> bool {
+impl MergeCheck {
+    fn meets(&self, o: &Comparison) -> bool {
         o.off().is_none_or(|off| off <= f64::from(self.bound_percent))
     }
-    fn pass_of(&self, o: &Outcome) -> bool {
+    fn pass_of(&self, o: &Comparison) -> bool {
         o.compared() > 0 && o.differences().is_empty() && self.meets(o)
     }
     /// Whether everything is as it must be, and there is something.
     pub(super) fn pass(&self) -> bool {
-        !self.outcomes.is_empty() && self.outcomes.iter().all(|o| self.pass_of(o))
+        !self.cases.is_empty() && self.cases.iter().all(|o| self.pass_of(o))
     }
 
     pub(super) fn to_text(&self, passes: bool) -> String {
         let mut out = String::new();
-        for o in &self.outcomes {
+        for o in &self.cases {
             self.case(&mut out, o, passes);
         }
-        let count = |f: &dyn Fn(&Outcome) -> bool| self.outcomes.iter().filter(|o| f(o)).count();
-        let counters: usize = self.outcomes.iter().map(Outcome::compared).sum();
-        let cases = units::count(self.outcomes.len() as u64, "case", "cases");
+        let count = |f: &dyn Fn(&Comparison) -> bool| self.cases.iter().filter(|o| f(o)).count();
+        let counters: usize = self.cases.iter().map(Comparison::compared).sum();
+        let cases = units::count(self.cases.len() as u64, "case", "cases");
         let equal = count(&|o| o.compared() > 0 && o.differences().is_empty());
         let looked = count(&|o| o.estimate.is_some());
         let met = count(&|o| o.estimate.is_some() && self.meets(o));
@@ -147,7 +147,7 @@ impl Check {
         out
     }
 
-    fn case(&self, out: &mut String, o: &Outcome, passes: bool) {
+    fn case(&self, out: &mut String, o: &Comparison, passes: bool) {
         let differences = o.differences();
         let _ = writeln!(out, "{}: {}", o.name, o.about);
         let columns: Vec<usize> = match passes {
@@ -163,7 +163,7 @@ impl Check {
             let names = real.counters.iter().map(|c| c.name.as_str());
             let differs = |n: &str| differences.iter().any(|d| d.0 == pass + 1 && d.1 == n);
             for name in names.filter(|n| passes || SHOWN.contains(n) || differs(n)) {
-                let value = |row: Option<&Row>| or_dash(row.and_then(|r| r.get(name)));
+                let value = |row: Option<&AfterPass>| or_dash(row.and_then(|r| r.get(name)));
                 let estimate = look.and_then(|l| match name {
                     "pages_shared" => Some(l.pages_shared),
                     "pages_sharing" => Some(l.pages_sharing),
@@ -211,7 +211,7 @@ impl Check {
     }
 
     pub(super) fn to_json(&self) -> String {
-        let cases: Vec<Value> = self.outcomes.iter().map(|o| self.case_json(o)).collect();
+        let cases: Vec<Value> = self.cases.iter().map(|o| self.case_json(o)).collect();
         json!({
             "name": "merge",
             "kernel": self.kernel,
@@ -224,12 +224,12 @@ impl Check {
         .to_string()
     }
 
-    fn case_json(&self, o: &Outcome) -> Value {
-        let counters = |r: &Row| -> Value {
+    fn case_json(&self, o: &Comparison) -> Value {
+        let counters = |r: &AfterPass| -> Value {
             let all = r.counters.iter().map(|c| (c.name.clone(), json!(c.value)));
             Value::Object(all.collect())
         };
-        let rows = |rows: &[Row]| rows.iter().map(counters).collect::<Vec<Value>>();
+        let rows = |rows: &[AfterPass]| rows.iter().map(counters).collect::<Vec<Value>>();
         let mut writes = Vec::new();
         for (i, row) in o.real.iter().enumerate() {
             for (what, answer) in &row.writes {

@@ -1,7 +1,7 @@
 use super::*;
 use expect_test::expect;
 use look::Look;
-use side::{Counter, Row};
+use side::{AfterPass, Counter};
 use std::collections::BTreeMap;
 
 /// What the kernel's own ksmd of Linux 6.18 counted: the `real` parts of `--json`.
@@ -97,12 +97,12 @@ fn the_nearest_release_is_not_after_this_one() {
     }
 }
 
-fn row(counters: &[(&str, i64)]) -> Row {
+fn row(counters: &[(&str, i64)]) -> AfterPass {
     let counter = |(name, value): &(&str, i64)| Counter { name: (*name).into(), value: *value };
-    Row { counters: counters.iter().map(counter).collect(), writes: Vec::new() }
+    AfterPass { counters: counters.iter().map(counter).collect(), writes: Vec::new() }
 }
 
-fn made_up(simulated: i64, estimate: u64) -> Check {
+fn made_up(simulated: i64, estimate: u64) -> MergeCheck {
     let first = || row(&[("pages_shared", 0), ("pages_volatile", 300)]);
     let last = |sharing| {
         row(&[
@@ -119,14 +119,14 @@ fn made_up(simulated: i64, estimate: u64) -> Check {
     let mut other = vec![first(), last(simulated)];
     other[1].writes.push(("run 2".into(), "done".into()));
     let estimate = Some(Look { pages_shared: 100, pages_sharing: estimate, zero: 0, volatile: 0 });
-    let outcome =
-        Outcome { name: "one".into(), about: "a case".into(), real, simulated: other, estimate };
-    Check {
+    let case =
+        Comparison { name: "one".into(), about: "a case".into(), real, simulated: other, estimate };
+    MergeCheck {
         kernel: "6.18.0".into(),
         rules: KernelVersion::V6_12,
         registered: "2026-01-01".into(),
         bound_percent: 1,
-        outcomes: vec![outcome],
+        cases: vec![case],
     }
 }
 
@@ -165,12 +165,12 @@ fn one_counter_that_differs_fails_the_check() {
     assert!(!made_up(200, 197).pass() && !made_up(199, 200).pass());
     // A write that was answered otherwise is a difference too.
     let mut check = made_up(200, 200);
-    check.outcomes[0].simulated[1].writes[0].1 = "EBUSY".into();
+    check.cases[0].simulated[1].writes[0].1 = "EBUSY".into();
     assert!(!check.pass());
     // Nothing compared is nothing met.
-    check.outcomes.clear();
+    check.cases.clear();
     assert!(!check.pass());
     let mut check = made_up(200, 200);
-    check.outcomes[0].simulated.clear();
+    check.cases[0].simulated.clear();
     assert!(!check.pass());
 }

@@ -23,7 +23,7 @@
 use super::super::memory::{
     BreakError, Memory, MmId, Next, Page, PageFacts, Refusal, StableId, Vpn,
 };
-use super::super::{Ksm, Now, Outcome, Rules, Step};
+use super::super::{Fate, Ksm, Now, Rules, Step};
 use crate::kernel::KernelVersion;
 use crate::units::NodeId;
 use std::cmp::Ordering;
@@ -358,10 +358,10 @@ impl World {
     /// A step, and what came of it without the number of the node.
     pub(super) fn step(&mut self) -> String {
         let said = match self.ksm.step(&mut self.host, &self.now) {
-            Step::Page(v) => match v.outcome {
-                Outcome::Attached(_) => "Attached".to_owned(),
-                Outcome::Merged(_) => "Merged".to_owned(),
-                Outcome::Paired(_) => "Paired".to_owned(),
+            Step::Page(v) => match v.fate {
+                Fate::Attached(_) => "Attached".to_owned(),
+                Fate::Merged(_) => "Merged".to_owned(),
+                Fate::Paired(_) => "Paired".to_owned(),
                 o => format!("{o:?}"),
             },
             s => format!("{s:?}"),

@@ -1,9 +1,9 @@
 //! What runs in a process that holds known memory.
 //!
 //! It must have no memory of its own that ksmd could look at beside what a case maps:
-//! after the start nothing is allocated, orders are read and answered from the stack.
+//! after the start nothing is allocated, requests are read and answered from the stack.
 //!
-//! An order is [`Words`] of 64 bits: for whom, what, and numbers; those that it does not need
+//! A request is [`Words`] of 64 bits: for whom, what, and numbers; those that it does not need
 //! are 0. For whom is a path of children, the nearest in the lowest [`CHILD_BITS`] bits, each by
 //! its place from 1 on: 0 is who reads it. The answer is one word: a number, 0 for none, or
 //! below 0 the negative error.
@@ -17,7 +17,7 @@
 //! | [`FILL`] | I FIRST N WORD CYCLE | page FIRST + k gets the word of WORD + ((FIRST + k) mod CYCLE) |
 //! | [`ZERO`] | I FIRST N | zeroes are written |
 //! | [`ADVISE`] | I 0\|1 | `MADV_UNMERGEABLE`, `MADV_MERGEABLE` |
-//! | [`FORK`] | | a child that waits for orders; its number |
+//! | [`FORK`] | | a child that waits for requests; its number |
 //! | [`EXIT`] | | |
 
 use homenode_core::splitmix::mix;
@@ -32,7 +32,7 @@ const PAGE: usize = 4096;
 const BASE: usize = 0x1000_0000_0000;
 /// From one map to the next.
 const APART: usize = 1 << 34;
-/// An order as it goes down the pipe.
+/// A request as it goes down the pipe.
 pub(super) type Words = [u64; 7];
 /// Bits of a child in a path.
 pub(super) const CHILD_BITS: u32 = 5;
@@ -49,19 +49,20 @@ pub(super) const TAKE_OUT: u64 = 8;
 
 struct Child {
     pid: i32,
-    orders: i32,
+    requests: i32,
     answers: i32,
 }
 
-struct Process {
+/// A process that does what it is told.
+struct Puppet {
     /// Pages of each map; 0 where there is none.
     pages: [usize; MAPS],
     children: [Option<Child>; CHILDREN],
-    orders: i32,
+    requests: i32,
     answers: i32,
 }
 
-/// Obeys orders from standard input until it ends. Call it from the main thread of a
+/// Obeys requests from standard input until it ends. Call it from the main thread of a
 /// program that has no other.
 pub fn hold() -> ! {
     // SAFETY: asks to die with the parent, so that nothing is left behind; interrupts
@@ -71,10 +72,10 @@ pub fn hold() -> ! {
         libc::signal(libc::SIGINT, libc::SIG_IGN);
     }
     let children = [const { None }; CHILDREN];
-    Process { pages: [0; MAPS], children, orders: 0, answers: 1 }.obey()
+    Puppet { pages: [0; MAPS], children, requests: 0, answers: 1 }.obey()
 }
 
-/// Words from a pipe, where they come as a whole; false at the end of the orders.
+/// Words from a pipe, where they come as a whole; false at the end of the requests.
 fn read(fd: i32, words: &mut [u64]) -> bool {
     // SAFETY: words that are ours.
     let n = unsafe { libc::read(fd, words.as_mut_ptr().cast(), size_of_val(words)) };
@@ -99,13 +100,13 @@ fn done(answer: i32) -> Done {
     if answer == 0 { Ok(0) } else { Err(errno()) }
 }
 
-impl Process {
+impl Puppet {
     fn obey(mut self) -> ! {
-        let mut order: Words = [0; 7];
-        while read(self.orders, &mut order) {
-            let done = if order[0] == 0 { self.act(order) } else { self.forward(order) };
+        let mut request: Words = [0; 7];
+        while read(self.requests, &mut request) {
+            let done = if request[0] == 0 { self.act(request) } else { self.forward(request) };
             let answer = done.unwrap_or_else(|e| i64::from(e).wrapping_neg() as u64);
-            if !write(self.answers, &[answer]) || order[..2] == [0, EXIT] {
+            if !write(self.answers, &[answer]) || request[..2] == [0, EXIT] {
                 break;
             }
         }
@@ -113,17 +114,17 @@ impl Process {
         unsafe { libc::_exit(0) }
     }
 
-    /// An order for a child, and its answer back. Who exits is waited for.
-    fn forward(&self, mut order: Words) -> Done {
-        let place = order[0] & ((1 << CHILD_BITS) - 1);
+    /// A request for a child, and its answer back. Who exits is waited for.
+    fn forward(&self, mut request: Words) -> Done {
+        let place = request[0] & ((1 << CHILD_BITS) - 1);
         let child = place.checked_sub(1).and_then(|k| self.children.get(k as usize)?.as_ref());
         let child = child.ok_or(libc::ESRCH)?;
-        order[0] >>= CHILD_BITS;
+        request[0] >>= CHILD_BITS;
         let mut answer = [0];
-        if !write(child.orders, &order) || !read(child.answers, &mut answer) {
+        if !write(child.requests, &request) || !read(child.answers, &mut answer) {
             return Err(libc::EPIPE);
         }
-        if order[..2] == [0, EXIT] {
+        if request[..2] == [0, EXIT] {
             // SAFETY: a child of ours; no status is wanted.
             unsafe { libc::waitpid(child.pid, std::ptr::null_mut(), 0) };
         }
@@ -239,8 +240,8 @@ impl Process {
                     libc::close(up[0]);
                 }
                 let children = [const { None }; CHILDREN];
-                let (orders, answers) = (down[0], up[1]);
-                Process { pages: self.pages, children, orders, answers }.obey()
+                let (requests, answers) = (down[0], up[1]);
+                Puppet { pages: self.pages, children, requests, answers }.obey()
             }
             pid => {
                 // SAFETY: the child's ends.
@@ -248,7 +249,7 @@ impl Process {
                     libc::close(down[0]);
                     libc::close(up[1]);
                 }
-                self.children[free] = Some(Child { pid, orders: down[1], answers: up[0] });
+                self.children[free] = Some(Child { pid, requests: down[1], answers: up[0] });
                 Ok(pid.unsigned_abs().into())
             }
         }
@@ -275,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_reach_children_and_their_children() {
+    fn requests_reach_children_and_their_children() {
         let (mut down, mut up) = ([0; 2], [0; 2]);
         // SAFETY: arrays of two, as the call wants them.
         assert_eq!(unsafe { libc::pipe(down.as_mut_ptr()) | libc::pipe(up.as_mut_ptr()) }, 0);
@@ -283,12 +284,12 @@ mod tests {
         let holder = unsafe { libc::fork() };
         if holder == 0 {
             let children = [const { None }; CHILDREN];
-            let (orders, answers) = (down[0], up[1]);
-            Process { pages: [0; MAPS], children, orders, answers }.obey()
+            let (requests, answers) = (down[0], up[1]);
+            Puppet { pages: [0; MAPS], children, requests, answers }.obey()
         }
-        let tell = |order: Words| {
+        let tell = |request: Words| {
             let mut answer = [0];
-            assert!(write(down[1], &order) && read(up[0], &mut answer), "{order:?}");
+            assert!(write(down[1], &request) && read(up[0], &mut answer), "{request:?}");
             answer[0] as i64
         };
         // The second child of the first, and what is not there.

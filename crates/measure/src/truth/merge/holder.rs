@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What such a process is told. Maps go by number, below [`super::MAPS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum Request {
     /// `PR_SET_MEMORY_MERGE`, for what is mapped from then on.
     MergeAny,
     /// Map so many pages.
@@ -69,7 +69,7 @@ pub enum Order {
     Exit,
 }
 
-impl Order {
+impl Request {
     /// As it goes down the pipe, by a path.
     fn words(self, path: u64) -> Words {
         match self {
@@ -101,7 +101,7 @@ pub type Held = Vec<usize>;
 /// A process that holds memory, with all that it forks. They end when it is dropped.
 pub struct Holder {
     child: Child,
-    orders: Option<ChildStdin>,
+    requests: Option<ChildStdin>,
     answers: ChildStdout,
 }
 
@@ -112,9 +112,9 @@ impl Holder {
     /// As starting a program.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let (orders, answers) = (child.stdin.take(), child.stdout.take());
+        let (requests, answers) = (child.stdin.take(), child.stdout.take());
         let answers = answers.ok_or_else(|| io::Error::other("it has no standard output"))?;
-        Ok(Self { child, orders, answers })
+        Ok(Self { child, requests, answers })
     }
 
     /// The process' number.
@@ -127,14 +127,14 @@ impl Holder {
     ///
     /// # Errors
     /// What the kernel answered there; `BrokenPipe` where the process is gone.
-    pub fn tell(&mut self, who: &[usize], order: Order) -> io::Result<u32> {
+    pub fn tell(&mut self, who: &[usize], request: Request) -> io::Result<u32> {
         let path = who.iter().rev().fold(0, |path, k| path << CHILD_BITS | (*k as u64 + 1));
-        let answer = self.send(order.words(path))?;
-        if order == Order::MergeAny {
+        let answer = self.send(request.words(path))?;
+        if request == Request::MergeAny {
             self.take_out(path)?;
         }
-        if order == Order::Exit && who.is_empty() {
-            self.orders = None;
+        if request == Request::Exit && who.is_empty() {
+            self.requests = None;
             self.child.wait()?;
         }
         Ok(answer)
@@ -153,7 +153,7 @@ impl Holder {
     fn send(&mut self, words: Words) -> io::Result<u32> {
         let told: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "the process is gone");
-        self.orders.as_mut().ok_or_else(gone)?.write_all(&told)?;
+        self.requests.as_mut().ok_or_else(gone)?.write_all(&told)?;
         let mut answer = [0; 8];
         self.answers.read_exact(&mut answer).map_err(|_| gone())?;
         let answer = i64::from_ne_bytes(answer);
