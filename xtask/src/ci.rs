@@ -28,11 +28,11 @@ const STEPS: &[Step] = &[
 
 struct Step {
     name: &'static str,
-    run: fn(&Workspace) -> Result<Outcome>,
+    run: fn(&Workspace) -> Result<StepEnd>,
 }
 
 /// How a step ended that didn't fail.
-enum Outcome {
+enum StepEnd {
     Passed,
     /// Why there was nothing to run.
     Skipped(String),
@@ -62,12 +62,12 @@ pub(crate) fn run(ws: &Workspace) -> Result<Ending> {
         println!("\n== {}", step.name);
         let step_begun = Instant::now();
         let ending = match (step.run)(ws) {
-            Ok(Outcome::Passed) => {
+            Ok(StepEnd::Passed) => {
                 counts.passed += 1;
                 "passed".to_owned()
             }
-            Ok(Outcome::Skipped(why)) => format!("skipped: {why}"),
-            Ok(Outcome::Tests(Tested { counts: Counts { passed, failed }, failures: said })) => {
+            Ok(StepEnd::Skipped(why)) => format!("skipped: {why}"),
+            Ok(StepEnd::Tests(Tested { counts: Counts { passed, failed }, failures: said })) => {
                 counts.passed += passed;
                 counts.failed += failed;
                 failures.extend(said);
@@ -100,16 +100,16 @@ fn summary_line(name: &str, took: Duration, ending: &str) -> String {
     format!("{name:<18}{:>7.1} s  {first}", took.as_secs_f64()).trim_end().to_owned()
 }
 
-fn rustfmt(ws: &Workspace) -> Result<Outcome> {
+fn rustfmt(ws: &Workspace) -> Result<StepEnd> {
     if !offered(ws, "fmt") {
-        return Ok(Outcome::Skipped(no_tool("rustfmt")));
+        return Ok(StepEnd::Skipped(no_tool("rustfmt")));
     }
     shown(ws.cargo().args(["fmt", "--all", "--check"]))
 }
 
-fn clippy(ws: &Workspace) -> Result<Outcome> {
+fn clippy(ws: &Workspace) -> Result<StepEnd> {
     if !offered(ws, "clippy") {
-        return Ok(Outcome::Skipped(no_tool("clippy")));
+        return Ok(StepEnd::Skipped(no_tool("clippy")));
     }
     shown(
         ws.cargo().args(["clippy", "--locked", "--profile", PROFILE.name(), "--workspace"]).args([
@@ -132,18 +132,18 @@ fn no_tool(name: &str) -> String {
     format!("this Rust comes without {name}: `rustup component add {name}` or apt adds it")
 }
 
-fn tidy_step(ws: &Workspace) -> Result<Outcome> {
+fn tidy_step(ws: &Workspace) -> Result<StepEnd> {
     passed(tidy::run(ws)?, "the tree isn't tidy")
 }
 
 /// Before the tests, since some run the command and load the recorder's library.
-fn build(ws: &Workspace) -> Result<Outcome> {
-    ws.build(PROFILE).map(|()| Outcome::Passed)
+fn build(ws: &Workspace) -> Result<StepEnd> {
+    ws.build(PROFILE).map(|()| StepEnd::Passed)
 }
 
 /// Unit, vector, property, snapshot and documentation tests. Their output is
 /// passed on line by line, and their sums are taken from it.
-fn cargo_test(ws: &Workspace) -> Result<Outcome> {
+fn cargo_test(ws: &Workspace) -> Result<StepEnd> {
     let mut command = ws.cargo();
     command
         .args(["test", "--locked", "--profile", PROFILE.name(), "--workspace", "--no-fail-fast"])
@@ -168,7 +168,7 @@ fn cargo_test(ws: &Workspace) -> Result<Outcome> {
     if tested.counts == Counts::default() {
         bail!("`cargo test` ran no test at all");
     }
-    Ok(Outcome::Tests(tested))
+    Ok(StepEnd::Tests(tested))
 }
 
 impl Tested {
@@ -197,7 +197,7 @@ fn test_result(line: &str) -> Option<Counts> {
     Some(Counts { passed: number("passed")?, failed: number("failed")? })
 }
 
-fn docs(ws: &Workspace) -> Result<Outcome> {
+fn docs(ws: &Workspace) -> Result<StepEnd> {
     shown(
         ws.cargo()
             .args(["doc", "--locked", "--profile", PROFILE.name(), "--workspace", "--no-deps"])
@@ -205,11 +205,11 @@ fn docs(ws: &Workspace) -> Result<Outcome> {
     )
 }
 
-fn benchmarks(ws: &Workspace) -> Result<Outcome> {
+fn benchmarks(ws: &Workspace) -> Result<StepEnd> {
     passed(bench::run(ws, &bench::Options::tiny(), PROFILE)?, "a benchmark did not run to its end")
 }
 
-fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
+fn scenarios_step(ws: &Workspace) -> Result<StepEnd> {
     let n = scenarios::check(ws, PROFILE)?;
     println!("{n} scenarios, each the same three times");
     // A table whose conclusions can be drawn in seconds: its exit code says whether they hold.
@@ -217,21 +217,21 @@ fn scenarios_step(ws: &Workspace) -> Result<Outcome> {
     shown(Command::new(homenode).args(["reproduce", "ksm", "--quick", "--seeds", "1"]))
 }
 
-fn guide_step(ws: &Workspace) -> Result<Outcome> {
+fn guide_step(ws: &Workspace) -> Result<StepEnd> {
     passed(guide::run(ws, &guide::Options::check())?, "the README or the guide says what is not so")
 }
 
 /// What a chore's ending is to a step, and `why` where it failed.
-fn passed(ending: Ending, why: &'static str) -> Result<Outcome> {
+fn passed(ending: Ending, why: &'static str) -> Result<StepEnd> {
     match ending {
-        Ending::Done => Ok(Outcome::Passed),
+        Ending::Done => Ok(StepEnd::Passed),
         Ending::Failed => bail!(why),
     }
 }
 
-fn shown(command: &mut Command) -> Result<Outcome> {
+fn shown(command: &mut Command) -> Result<StepEnd> {
     println!("$ {}", typed(command));
-    must_run(command).map(|()| Outcome::Passed)
+    must_run(command).map(|()| StepEnd::Passed)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Profile, Workspace, files, not_run};
 use crate::{Ending, Misused};
-use page::{Block, Page, Source};
+use page::{Block, Page, Provenance};
 
 /// Where the pages are; the README is one of them.
 const FOLDER: &str = "docs/guide";
@@ -66,9 +66,9 @@ impl Options {
     /// Whether a block is made anew. One that takes long is only if it was asked for.
     fn wants(&self, block: &Block) -> bool {
         match block.source() {
-            Source::Run(_) | Source::File(_) => true,
-            Source::OnRequest(_) => self.all || !self.pages.is_empty(),
-            Source::ByHand => false,
+            Provenance::Run(_) | Provenance::File(_) => true,
+            Provenance::OnRequest(_) => self.all || !self.pages.is_empty(),
+            Provenance::ByHand => false,
         }
     }
 }
@@ -138,7 +138,7 @@ fn read_all(root: &Path) -> Result<Vec<Page>> {
 fn anew(
     page: &Page,
     options: &Options,
-    make: &mut dyn FnMut(&Source) -> Result<String>,
+    make: &mut dyn FnMut(&Provenance) -> Result<String>,
 ) -> (String, Vec<String>) {
     let mut wrong = Vec::new();
     let mut out = String::new();
@@ -223,12 +223,12 @@ impl Maker {
         Ok(Self { root: ws.root.clone(), homenode: ws.homenode(profile)?, made: BTreeMap::new() })
     }
 
-    fn make(&mut self, source: &Source) -> Result<String> {
+    fn make(&mut self, source: &Provenance) -> Result<String> {
         match source {
-            Source::Run(words) | Source::OnRequest(words) => self.printed(words),
-            Source::File(name) => fs::read_to_string(self.root.join(name))
+            Provenance::Run(words) | Provenance::OnRequest(words) => self.printed(words),
+            Provenance::File(name) => fs::read_to_string(self.root.join(name))
                 .with_context(|| format!("can't read {}", name.display())),
-            Source::ByHand => bail!("nothing makes a block by hand"),
+            Provenance::ByHand => bail!("nothing makes a block by hand"),
         }
     }
 

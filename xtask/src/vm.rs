@@ -263,7 +263,7 @@ fn initramfs(base: &[u8], topology: &Topology, folder: &Path) -> Result<PathBuf>
 }
 
 /// One guest to be run.
-struct Plan<'a> {
+struct GuestRun<'a> {
     kernel: &'a Kernel,
     image: PathBuf,
     topology: &'a Topology,
@@ -277,15 +277,19 @@ fn matrix<'a>(
     options: &Tests,
     kernels: &[(&'a Kernel, Cached)],
     tests: &[String],
-) -> Vec<Plan<'a>> {
+) -> Vec<GuestRun<'a>> {
     let mut plans = Vec::new();
     for (kernel, cached) in kernels {
         let whole = kernel.matrix == Matrix::All;
         let every = whole || options.kernel.is_some() || options.topology.is_some();
         let wanted = |t: &&Topology| options.topology.as_ref().is_none_or(|name| *name == t.name);
         for topology in all.topologies.iter().filter(wanted).filter(|t| every || t.smoke) {
-            let plan =
-                |tests: Vec<String>| Plan { kernel, image: cached.image.clone(), topology, tests };
+            let plan = |tests: Vec<String>| GuestRun {
+                kernel,
+                image: cached.image.clone(),
+                topology,
+                tests,
+            };
             plans.push(plan(tests.to_vec()));
             // In a guest of their own, which they take with them.
             if whole && topology.smoke && options.names.is_empty() {
@@ -373,7 +377,7 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
 }
 
 /// Runs one guest and prints its part of the table at once.
-fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Told>> {
+fn run_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Told>> {
     let canaries = plan.tests == CANARIES;
     let name = format!(
         "{}.{}{}",
@@ -406,7 +410,7 @@ fn run_guest(plan: &Plan<'_>, base: &[u8], folder: &Path, json: bool) -> Result<
 }
 
 /// What was told, and a failure for each test that was to come.
-fn rows(plan: &Plan<'_>, left: &guest::Left) -> Vec<Told> {
+fn rows(plan: &GuestRun<'_>, left: &guest::Left) -> Vec<Told> {
     let told = |test: &String| left.told.iter().find(|told| told.test == *test);
     plan.tests
         .iter()
@@ -452,7 +456,7 @@ fn canary_rows(told: &[Told], ending: &guest::Ending) -> Vec<Told> {
     ]
 }
 
-fn json_line(plan: &Plan<'_>, release: Option<&str>, row: &Told) -> String {
+fn json_line(plan: &GuestRun<'_>, release: Option<&str>, row: &Told) -> String {
     let (verdict, why) = match &row.verdict {
         Verdict::Passed => ("passed", None),
         Verdict::Failed(why) => ("failed", Some(why)),
@@ -527,7 +531,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let kernels = kernels::table(&root).unwrap();
         let topology = Topology::read(&root.join("tests/vm/topologies/two-nodes.toml")).unwrap();
-        let plan = Plan {
+        let plan = GuestRun {
             kernel: &kernels[0],
             image: PathBuf::new(),
             topology: &topology,

@@ -166,12 +166,12 @@ fn shortened(command: &str) -> String {
 
 /// One kind of run: shares of a CPU in percent, and most memory in MiB.
 #[derive(Default)]
-struct Row {
+struct Spent {
     percent: Samples,
     mib: Samples,
 }
 
-impl Row {
+impl Spent {
     fn add(&mut self, used: Used, length: Duration) {
         self.percent.push(used.cpu / length.as_secs_f64() * 100.0);
         self.mib.push(used.mib);
@@ -203,13 +203,13 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
         }
     };
     let length = Duration::from_secs(length);
-    let mut judged: Option<(Row, Row)> = None;
+    let mut judged: Option<(Spent, Spent)> = None;
     let rows: &[(u64, usize)] = setting.pick(&[(100, 2), (1000, 1)], &[(10, 1)]);
     for &(many, rounds) in rows {
         let held = setting.pick(HELD, HELD / 64);
         let herd = Herd::start(setting, many, held)?;
         let pids: Vec<String> = herd.pids.iter().map(u32::to_string).collect();
-        let (mut ours, mut peer) = (Row::default(), Row::default());
+        let (mut ours, mut peer) = (Spent::default(), Spent::default());
         for _ in 0..rounds {
             let mut observe = Command::new(&homenode);
             // It would end by itself: a little later, so that it ends none of the rows.

@@ -53,7 +53,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     })
 }
 
-fn show(rows: &[Row]) {
+fn show(rows: &[Deviation]) {
     for row in rows {
         println!(
             "  {:<28}{:>18.6}{:>18.6}{:>10.3} %{:>10.3} %",
@@ -64,19 +64,19 @@ fn show(rows: &[Row]) {
 
 /// One row a figure: the first seed's values, the worst difference of any seed, and
 /// how far strict order's figure spreads over the seeds.
-fn all_rows(quantum: &[Figures], strict: &[Figures], key: &str) -> Result<Vec<Row>> {
-    let mut all: Vec<Vec<Row>> = Vec::new();
+fn all_rows(quantum: &[Figures], strict: &[Figures], key: &str) -> Result<Vec<Deviation>> {
+    let mut all: Vec<Vec<Deviation>> = Vec::new();
     for (q, s) in quantum.iter().zip(strict) {
         all.push(compare(&q.all(key)?, &s.all(key)?)?);
     }
     let Some(first) = all.first() else { bail!("no seed was run") };
     let rows = first.iter().enumerate().map(|(i, row)| {
-        let seen: Vec<&Row> = all.iter().filter_map(|seed| seed.get(i)).collect();
+        let seen: Vec<&Deviation> = all.iter().filter_map(|seed| seed.get(i)).collect();
         let count = seen.len() as f64;
         let mean = seen.iter().map(|r| r.strict).sum::<f64>() / count;
         let square = seen.iter().map(|r| (r.strict - mean).powi(2)).sum::<f64>();
         let sd = (square / (count - 1.0).max(1.0)).sqrt();
-        Row {
+        Deviation {
             error: seen.iter().map(|r| r.error).fold(0.0, f64::max),
             spread: if mean == 0.0 { 0.0 } else { sd / mean * 100.0 },
             ..row.clone()
@@ -86,7 +86,7 @@ fn all_rows(quantum: &[Figures], strict: &[Figures], key: &str) -> Result<Vec<Ro
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Row {
+struct Deviation {
     name: String,
     quantum: f64,
     strict: f64,
@@ -96,7 +96,7 @@ struct Row {
     spread: f64,
 }
 
-fn compare(quantum: &[(String, f64)], strict: &[(String, f64)]) -> Result<Vec<Row>> {
+fn compare(quantum: &[(String, f64)], strict: &[(String, f64)]) -> Result<Vec<Deviation>> {
     if strict.is_empty() {
         bail!("`hotloop quantum` reported no figure");
     }
@@ -112,7 +112,7 @@ fn compare(quantum: &[(String, f64)], strict: &[(String, f64)]) -> Result<Vec<Ro
                 (_, 0.0) => 100.0,
                 (q, s) => ((q - s) / s).abs() * 100.0,
             };
-            Row { name: name.clone(), quantum: *q, strict: *s, error, spread: 0.0 }
+            Deviation { name: name.clone(), quantum: *q, strict: *s, error, spread: 0.0 }
         })
         .collect())
 }

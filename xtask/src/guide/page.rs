@@ -13,7 +13,7 @@ const OUTPUT: &str = "text";
 
 /// Where a block's lines come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum Provenance {
     /// `run`: homenode with these arguments. Quick and the same everywhere, so the
     /// page is held to it.
     Run(Vec<String>),
@@ -36,7 +36,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) fn source(&self) -> &Source {
+    pub(super) fn source(&self) -> &Provenance {
         &self.marker.source
     }
 
@@ -123,7 +123,7 @@ impl Page {
 /// What a comment says.
 #[derive(Clone, Debug)]
 struct Marker {
-    source: Source,
+    source: Provenance,
     needs: Option<String>,
     keep: Vec<Keep>,
     /// Longer lines are broken.
@@ -138,9 +138,9 @@ impl Marker {
             let (key, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.trim();
             let found = match key {
-                "run" => Some(Source::Run(command(value)?)),
-                "on request" => Some(Source::OnRequest(command(value)?)),
-                "file" => Some(Source::File(PathBuf::from(value))),
+                "run" => Some(Provenance::Run(command(value)?)),
+                "on request" => Some(Provenance::OnRequest(command(value)?)),
+                "file" => Some(Provenance::File(PathBuf::from(value))),
                 "by hand" => Some(by_hand(value)?),
                 "keep" => {
                     keep.push(Keep::parse(value)?);
@@ -180,14 +180,14 @@ fn command(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// `COMMAND | MACHINE | 2026-11-21`
-fn by_hand(text: &str) -> Result<Source, String> {
+fn by_hand(text: &str) -> Result<Provenance, String> {
     let day = |text: &str| {
         let parts = text.split('-').map(|part| part.parse::<u32>().is_ok().then_some(part.len()));
         parts.eq([Some(4), Some(2), Some(2)])
     };
     match text.split(" | ").map(str::trim).collect::<Vec<_>>()[..] {
         [command, machine, date] if !command.is_empty() && !machine.is_empty() && day(date) => {
-            Ok(Source::ByHand)
+            Ok(Provenance::ByHand)
         }
         _ => Err("write by hand: COMMAND | MACHINE | YEAR-MONTH-DAY".to_owned()),
     }

@@ -11,14 +11,16 @@ fn wrong(text: &str) -> String {
 }
 
 /// A homenode that prints its arguments, a line each.
-fn echo(source: &Source) -> Result<String> {
+fn echo(source: &Provenance) -> Result<String> {
     match source {
-        Source::Run(words) | Source::OnRequest(words) => match words.first().map(String::as_str) {
-            Some("fail") => bail!("`homenode fail` failed"),
-            _ => Ok(words.iter().map(|word| format!("{word}\n")).collect()),
-        },
-        Source::File(name) => Ok(format!("in {}\n", name.display())),
-        Source::ByHand => bail!("nothing makes a block by hand"),
+        Provenance::Run(words) | Provenance::OnRequest(words) => {
+            match words.first().map(String::as_str) {
+                Some("fail") => bail!("`homenode fail` failed"),
+                _ => Ok(words.iter().map(|word| format!("{word}\n")).collect()),
+            }
+        }
+        Provenance::File(name) => Ok(format!("in {}\n", name.display())),
+        Provenance::ByHand => bail!("nothing makes a block by hand"),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::asked::Asked;
 use crate::commands::homenode;
 use crate::damon::Module;
 use crate::observe::{Busy, Still, offers};
-use crate::{Outcome, skip};
+use crate::{TestResult, skip};
 
 /// Files that advice is about, where there are such files.
 const KNOBS: &[&str] = &[
@@ -47,7 +47,7 @@ fn by_node(pid: u32) -> Result<Vec<u64>> {
     Ok(pages)
 }
 
-pub(crate) fn nothing_is_moved(asked: &Asked) -> Outcome {
+pub(crate) fn nothing_is_moved(asked: &Asked) -> TestResult {
     let slow = asked.nodes.iter().position(|node| node.cpus.is_empty());
     let slow = slow.ok_or_else(|| skip("no slow node: heat alone moves nothing"))?;
     let _still = Still::now()?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::asked::Asked;
 use crate::ksm;
 use crate::memory::Memory;
-use crate::{Outcome, needs};
+use crate::{TestResult, needs};
 
 /// Runs `homenode ARGS --json` and returns what it printed.
 pub(crate) fn homenode(args: &[&str]) -> Result<Value> {
@@ -53,7 +53,7 @@ const ACROSS: (u64, u64) = (2 + C as u64, (A[0] + A[1] + B + 2 * C) as u64 - 2 -
 /// More than any content has pages: chains are another test's.
 const MAX_PAGE_SHARING: &str = "1000";
 
-pub(crate) fn merge_estimate(asked: &Asked) -> Outcome {
+pub(crate) fn merge_estimate(asked: &Asked) -> TestResult {
     needs(asked.nodes.len() >= 2, "one node: per node and across are the same")?;
     ksm::begin(0)?;
     ksm::set("max_page_sharing", MAX_PAGE_SHARING)?;
@@ -135,7 +135,7 @@ fn estimate() -> Result<Value> {
     homenode(&["merge", "estimate", "--pid", &pid, "--max-page-sharing", MAX_PAGE_SHARING])
 }
 
-pub(crate) fn measure(asked: &Asked) -> Outcome {
+pub(crate) fn measure(asked: &Asked) -> TestResult {
     let file = "/tmp/machine.toml";
     let told = homenode(&["measure", "--tiny", "-o", file])?;
     let constants = told["constants"].as_array().context("no constants")?;

@@ -18,12 +18,12 @@ use crate::asked::Asked;
 use crate::damon;
 use crate::stage::{self, LiveStage};
 use crate::told::{Spans, Told};
-use crate::{Outcome, needs};
+use crate::{TestResult, needs};
 
 type Body = fn(&mut LiveStage) -> Result<(), Finding>;
 
 /// The bodies about the machine alone.
-pub(crate) fn machine(asked: &Asked) -> Outcome {
+pub(crate) fn machine(asked: &Asked) -> TestResult {
     let bodies: [(&str, Body); 3] = [
         ("moved_pages_are_there", moved_pages_are_there),
         ("partial_failures_add_up", partial_failures_add_up),
@@ -50,13 +50,13 @@ fn needs_a_stage(asked: &Asked) -> Result<()> {
 }
 
 /// With heat that is the truth.
-pub(crate) fn engine(asked: &Asked) -> Outcome {
+pub(crate) fn engine(asked: &Asked) -> TestResult {
     needs_a_stage(asked)?;
     all(asked, &OF_THE_ENGINE, |spans| Ok(Box::new(Told::new(Rc::clone(spans)))))
 }
 
 /// With this kernel's DAMON.
-pub(crate) fn by_damon(asked: &Asked) -> Outcome {
+pub(crate) fn by_damon(asked: &Asked) -> TestResult {
     let _off = damon::Module::off()?;
     needs_a_stage(asked)?;
     damon::needs_it()?;
@@ -67,7 +67,7 @@ fn all(
     asked: &Asked,
     bodies: &[(&str, Body)],
     heat: impl Fn(&Spans) -> Result<Box<dyn Heat>>,
-) -> Outcome {
+) -> TestResult {
     let (fast, slow) = stage::nodes(asked)?;
     let mut took = Vec::new();
     for (name, body) in bodies {

@@ -29,7 +29,7 @@ use crate::asked::Asked;
 use crate::commands;
 use crate::memory::Forget;
 use crate::process::{self, fork, started};
-use crate::{Outcome, skip};
+use crate::{TestResult, skip};
 
 const BYTES: usize = 32 << 20;
 const PAGE: usize = 4096;
@@ -259,7 +259,7 @@ fn no_slot() -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn heat(_: &Asked) -> Outcome {
+pub(crate) fn heat(_: &Asked) -> TestResult {
     needs_it()?;
     let _module = Module::off()?;
     let (hot, cold) = (Child::with(Habit::Hot)?, Child::with(Habit::Cold)?);
@@ -306,7 +306,7 @@ fn age_of(watch: &mut Watch, child: &Child) -> Result<u64> {
     bail!("process {} is not told", child.pid)
 }
 
-pub(crate) fn targets(_: &Asked) -> Outcome {
+pub(crate) fn targets(_: &Asked) -> TestResult {
     needs_it()?;
     let _module = Module::off()?;
     let mut watch = Watch::open()?;
@@ -399,7 +399,7 @@ fn restore() -> Result<Value> {
     Ok(commands::homenode(&["restore"])?["damon"]["slot"].clone())
 }
 
-pub(crate) fn restores(_: &Asked) -> Outcome {
+pub(crate) fn restores(_: &Asked) -> TestResult {
     needs_it()?;
     let _module = Module::off()?;
     let child = Child::with(Habit::Hot)?;
@@ -441,7 +441,7 @@ pub(crate) fn restores(_: &Asked) -> Outcome {
     Ok(json!({}))
 }
 
-pub(crate) fn others(_: &Asked) -> Outcome {
+pub(crate) fn others(_: &Asked) -> TestResult {
     needs_it()?;
     let _module = Module::off()?;
     let child = Child::with(Habit::Cold)?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::Outcome;
+use crate::TestResult;
 use crate::asked::Asked;
 use crate::commands::homenode;
 
@@ -71,14 +71,14 @@ fn damon_starts() -> Result<bool> {
     found
 }
 
-pub(crate) fn told_as_tried(asked: &Asked) -> Outcome {
+pub(crate) fn told_as_tried(asked: &Asked) -> TestResult {
     let before = read(BALANCING)?;
     let found = tried(asked);
     write(BALANCING, &before)?;
     found
 }
 
-fn tried(asked: &Asked) -> Outcome {
+fn tried(asked: &Asked) -> TestResult {
     write(BALANCING, "0")?;
     let off = homenode(&["doctor"])?;
     let nodes = off["nodes"]["list"].as_array().context("no nodes")?;

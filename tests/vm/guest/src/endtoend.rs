@@ -35,7 +35,7 @@ use serde_json::{Map, Value, json};
 use crate::asked::Asked;
 use crate::memory::task_policy_local;
 use crate::topology::release;
-use crate::{Outcome, needs, skip};
+use crate::{TestResult, needs, skip};
 use program::Load;
 
 /// How often a running program is looked at. A guess: looking costs processor time.
@@ -289,7 +289,7 @@ impl Report {
         self.facts.insert(name.to_owned(), Value::Object(facts));
     }
 
-    fn outcome(self) -> Outcome {
+    fn outcome(self) -> TestResult {
         if self.wrong.is_empty() {
             return Ok(json!({"real_and_simulated": self.facts}));
         }
@@ -298,7 +298,7 @@ impl Report {
 }
 
 /// S0: bursts on a wrong node.
-pub(crate) fn slow_start(asked: &Asked) -> Outcome {
+pub(crate) fn slow_start(asked: &Asked) -> TestResult {
     let mut nodes = (0..asked.nodes.len()).filter(|&n| !asked.nodes[n].cpus.is_empty());
     let (Some(memory), Some(cpu)) = (nodes.next(), nodes.next()) else {
         return Err(skip("one node with CPUs: none is the wrong one"));
@@ -328,7 +328,7 @@ fn fast_and_slow(asked: &Asked) -> Result<(NodeId, NodeId)> {
 const TRIES: u32 = 6;
 
 /// kswapd on the active and inactive lists.
-pub(crate) fn lists_of(asked: &Asked) -> Outcome {
+pub(crate) fn lists_of(asked: &Asked) -> TestResult {
     let (fast, slow) = fast_and_slow(asked)?;
     let with_cpus = asked.nodes.iter().filter(|node| !node.cpus.is_empty()).count();
     needs(with_cpus < 2, "two nodes have CPUs: memory that the first has no room for is not slow")?;
@@ -360,7 +360,7 @@ pub(crate) fn lists_of(asked: &Asked) -> Outcome {
 }
 
 /// S1: a hot set on the slow node.
-pub(crate) fn tiering(asked: &Asked) -> Outcome {
+pub(crate) fn tiering(asked: &Asked) -> TestResult {
     let (fast, slow) = fast_and_slow(asked)?;
     let mut real = Real::new(asked)?;
     let mut report = Report::default();

@@ -27,7 +27,7 @@ use crate::asked::Asked;
 use crate::memory::{Memory, PAGE};
 use crate::process::{end, fork, pin, started, wait};
 use crate::stage::vmstat;
-use crate::{Outcome, needs, skip};
+use crate::{TestResult, needs, skip};
 
 const MODE: &str = "/proc/sys/kernel/numa_balancing";
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
@@ -149,7 +149,7 @@ fn take(hints: &mut Hints, out: &mut Vec<Seen>) -> Result<()> {
     hints.take(Picos::ZERO, out).map_err(|e| anyhow!(e))
 }
 
-pub(crate) fn faults(asked: &Asked) -> Outcome {
+pub(crate) fn faults(asked: &Asked) -> TestResult {
     let with_cpus = asked.nodes.iter().filter(|n| !n.cpus.is_empty()).count();
     needs(with_cpus >= 2, "one node with CPUs: all faults are its own")?;
     begin("1")?;
@@ -371,7 +371,7 @@ fn killed(before: usize) -> Result<()> {
 }
 
 /// Under tiering a slow page's fault tells how long ago it was marked.
-pub(crate) fn ages(asked: &Asked) -> Outcome {
+pub(crate) fn ages(asked: &Asked) -> TestResult {
     let slow = asked.tiers.get(1).and_then(|tier| tier.first().copied());
     let slow = slow.ok_or_else(|| skip("no slow tier was asked for"))?;
     let tiers = fs::read_dir("/sys/devices/virtual/memory_tiering").context("tiers")?;

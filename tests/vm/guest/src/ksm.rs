@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::asked::Asked;
 use crate::memory::{Memory, Whose};
-use crate::{Outcome, needs};
+use crate::{TestResult, needs};
 
 /// What all pages hold.
 const WORD: u64 = 0x6b73_6d00_6b73_6d00;
@@ -151,7 +151,7 @@ impl Four {
     }
 }
 
-pub(crate) fn per_node(asked: &Asked) -> Outcome {
+pub(crate) fn per_node(asked: &Asked) -> TestResult {
     needs(asked.nodes.len() >= 2, "one node: per node and across are the same")?;
     type Scene = (&'static str, u8, &'static [(usize, usize)], [u64; 5], [i32; 4]);
     // Name, merge_across_nodes, (half, to) moved, counters, nodes.
@@ -193,7 +193,7 @@ pub(crate) fn per_node(asked: &Asked) -> Outcome {
     Ok(facts.into())
 }
 
-pub(crate) fn switch(asked: &Asked) -> Outcome {
+pub(crate) fn switch(asked: &Asked) -> TestResult {
     needs(asked.nodes.len() >= 2, "one node: there is no merge_across_nodes")?;
     let knob = "merge_across_nodes";
     let expect = |value: &str, errno: i32, when: &str| -> Result<()> {

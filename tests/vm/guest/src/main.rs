@@ -41,7 +41,7 @@ use serde_json::{Value, json};
 use asked::Asked;
 
 /// What a test saw that found nothing wrong; or what is wrong, or a [`Skip`].
-type Outcome = Result<Value>;
+type TestResult = Result<Value>;
 
 /// Why this guest can't show what a test is about, as an error that ends the test.
 #[derive(Debug)]
@@ -69,10 +69,10 @@ struct Test {
     limit: Duration,
     /// Whether it takes the guest with it.
     hangs: bool,
-    run: fn(&Asked) -> Outcome,
+    run: fn(&Asked) -> TestResult,
 }
 
-const fn test(name: &'static str, about: &'static str, run: fn(&Asked) -> Outcome) -> Test {
+const fn test(name: &'static str, about: &'static str, run: fn(&Asked) -> TestResult) -> Test {
     // Many times what they take, for hosts that are busy with other things.
     Test { name, about, limit: Duration::from_secs(240), hangs: false, run }
 }
@@ -188,7 +188,7 @@ const TESTS: &[Test] = &[
     },
 ];
 
-fn canary(_: &Asked) -> Outcome {
+fn canary(_: &Asked) -> TestResult {
     bail!("a canary: this test always fails")
 }
 

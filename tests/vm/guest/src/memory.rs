@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::asked::Asked;
-use crate::{Outcome, needs};
+use crate::{TestResult, needs};
 
 pub(crate) const PAGE: usize = 4096;
 
@@ -278,7 +278,7 @@ impl Forget {
 }
 
 /// Pages moved from every node to every other are there, with their contents.
-pub(crate) fn moves(asked: &Asked) -> Outcome {
+pub(crate) fn moves(asked: &Asked) -> TestResult {
     let nodes = asked.nodes.len();
     needs(nodes >= 2, "one node: nowhere to move to")?;
     const PAGES: usize = 64;

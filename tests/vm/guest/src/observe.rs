@@ -15,7 +15,7 @@ use crate::asked::Asked;
 use crate::commands::homenode;
 use crate::damon::Module;
 use crate::hints::{self, Toucher};
-use crate::{Outcome, needs, skip};
+use crate::{TestResult, needs, skip};
 
 /// Pages of the process.
 const PAGES: u64 = 8192;
@@ -114,7 +114,7 @@ impl Drop for Still {
     }
 }
 
-pub(crate) fn observe(asked: &Asked) -> Outcome {
+pub(crate) fn observe(asked: &Asked) -> TestResult {
     needs(asked.nodes.len() >= 2, "one node: all memory is there")?;
     let node = asked.nodes.len() - 1;
     let _still = Still::now()?;
@@ -164,7 +164,7 @@ fn sums(by_node: &Value) -> BTreeMap<String, u64> {
 
 /// The same by the kernel's hint faults, while it balances: they tell the page's node. Two
 /// threads touch the same pages from two nodes, so that there are faults all the time.
-pub(crate) fn by_hint_faults(asked: &Asked) -> Outcome {
+pub(crate) fn by_hint_faults(asked: &Asked) -> TestResult {
     let with_cpus = asked.nodes.iter().enumerate().filter(|(_, n)| !n.cpus.is_empty());
     let [one, other, ..] = with_cpus.map(|(node, _)| node).collect::<Vec<_>>()[..] else {
         return Err(skip("one node with CPUs: memory that is there stays"));

@@ -28,7 +28,7 @@ use serde_json::json;
 use crate::asked::Asked;
 use crate::places::with_memory;
 use crate::stage::LiveStage;
-use crate::{Outcome, needs, skip};
+use crate::{TestResult, needs, skip};
 
 const PAGES: u64 = 2000;
 
@@ -78,7 +78,7 @@ impl Drop for Blocks {
     }
 }
 
-pub(crate) fn offline(asked: &Asked) -> Outcome {
+pub(crate) fn offline(asked: &Asked) -> TestResult {
     let node = asked.nodes.len() - 1;
     needs(node > 0, "one node: it can't go")?;
     match Blocks::offline(node)? {

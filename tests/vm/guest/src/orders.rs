@@ -12,7 +12,7 @@ use homenode_live::machine::{Carried, Mover};
 use homenode_live::mover::MovePages;
 use serde_json::{Value, json};
 
-use crate::Outcome;
+use crate::TestResult;
 use crate::asked::Asked;
 use crate::memory::{Memory, nodes_of};
 use crate::places::{counted, me, span};
@@ -42,7 +42,7 @@ impl Way {
     }
 }
 
-pub(crate) fn orders(asked: &Asked) -> Outcome {
+pub(crate) fn orders(asked: &Asked) -> TestResult {
     let (fast, slow) = nodes(asked)?;
     let balancing = "/proc/sys/kernel/numa_balancing";
     if fs::metadata(balancing).is_ok() {

@@ -12,7 +12,7 @@ use homenode_live::machine::{Places, WHOLE};
 use homenode_live::places::ThisKernel;
 use serde_json::json;
 
-use crate::Outcome;
+use crate::TestResult;
 use crate::asked::Asked;
 use crate::memory::{Memory, nodes_of};
 use crate::process::started;
@@ -42,7 +42,7 @@ pub(crate) fn counted(span: Span) -> Result<ByNode> {
     Ok(found)
 }
 
-pub(crate) fn as_counted(asked: &Asked) -> Outcome {
+pub(crate) fn as_counted(asked: &Asked) -> TestResult {
     let me = me()?;
     let mut kernel = ThisKernel::new("/");
     let before = kernel.census(me).context("no census of our own")?;
@@ -84,7 +84,7 @@ pub(crate) fn as_counted(asked: &Asked) -> Outcome {
 }
 
 /// A mapping of 1 TiB with a hundred pages in it.
-pub(crate) fn sparse(asked: &Asked) -> Outcome {
+pub(crate) fn sparse(asked: &Asked) -> TestResult {
     const TIB: usize = 1 << 28;
     let me = me()?;
     let memory = Memory::reserve(TIB).context("1 TiB")?;
@@ -108,7 +108,7 @@ pub(crate) fn sparse(asked: &Asked) -> Outcome {
 }
 
 /// Another user's process: nothing is told, nothing fails, and it is counted.
-pub(crate) fn unprivileged(asked: &Asked) -> Outcome {
+pub(crate) fn unprivileged(asked: &Asked) -> TestResult {
     let init = Who { pid: 1, start: started(1)? };
     let told = std::thread::spawn(move || -> Result<_> {
         const NOBODY: libc::c_long = 65534;

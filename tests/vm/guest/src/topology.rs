@@ -8,7 +8,7 @@ use homenode_core::units::PAGE_SIZE;
 use homenode_live::sysfs::{parse_list, read_topology};
 use serde_json::json;
 
-use crate::Outcome;
+use crate::TestResult;
 use crate::asked::Asked;
 
 /// Tiers come from HMAT since this version; before, they take a driver.
@@ -17,7 +17,7 @@ const TIERS_BY_HMAT: (u32, u32) = (6, 7);
 /// Of its memory a node may keep this much for the kernel, in percent.
 const KERNELS_SHARE: u64 = 25;
 
-pub(crate) fn as_asked(asked: &Asked) -> Outcome {
+pub(crate) fn as_asked(asked: &Asked) -> TestResult {
     let seen = read_topology(Path::new("/"))?;
     let ids: Vec<usize> = seen.nodes.iter().map(|node| node.id.index()).collect();
     let want: Vec<usize> = (0..asked.nodes.len()).collect();
