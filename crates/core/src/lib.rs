@@ -11,6 +11,15 @@
 //! them, and the [`view`], which decides nothing and says what is where; last [`advice`].
 #![forbid(unsafe_code)]
 
+// The machines of all rooms' tests, for the unit tests here: the same file, since the crate
+// `homenode-fixtures` is built on another copy of this one. That file calls it by its name.
+#[cfg(test)]
+extern crate self as homenode_core;
+#[cfg(test)]
+#[path = "../../fixtures/src/machine.rs"]
+#[allow(dead_code, unreachable_pub, reason = "public for other rooms, which use all of it")]
+mod fixtures;
+
 pub mod units;
 
 mod named;

@@ -487,36 +487,13 @@ fn within(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::costs::Origin;
+    use crate::fixtures::{self, dram};
 
     /// Node 0 with CPUs 0 and 1 and 1 GiB; node 1 with 2 GiB and no CPU.
     fn machine() -> Machine {
-        let ns =
-            |v| Constant { value: v, spread: None, method: "test".into(), origin: Origin::Assumed };
-        let link = |to| Link {
-            from: NodeId(0),
-            to: NodeId(to),
-            read_latency: ns(90_000),
-            write_latency: ns(90_000),
-            read_bandwidth: ns(10_000),
-            write_bandwidth: ns(10_000),
-        };
-        let node = |id, pages| Node {
-            id: NodeId(id),
-            medium: Medium::Dram,
-            zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(pages) }],
-        };
-        let cpu = |id| Cpu { id: CpuId(id), node: NodeId(0), core: id, llc: 0, capacity: 1024 };
-        Machine {
-            name: "m".into(),
-            about: String::new(),
-            nodes: vec![node(0, 1 << 18), node(1, 1 << 19)],
-            cpus: vec![cpu(0), cpu(1)],
-            caches: vec![],
-            distances: vec![vec![10, 14], vec![17, 10]],
-            links: vec![link(0), link(1)],
-            costs: Costs::default(),
-        }
+        let mut m = fixtures::machine(&[dram(1 << 18, 2), dram(1 << 19, 0)]);
+        m.distances = vec![vec![10, 14], vec![17, 10]];
+        m
     }
 
     fn refused(change: impl FnOnce(&mut Machine)) -> String {

@@ -1,34 +1,17 @@
 //! What is told, and the rows that it makes: stories of one, two and three nodes.
 
 use super::*;
-use crate::costs::Costs;
+use crate::fixtures;
 use crate::kernel::KernelVersion;
 use crate::tiering::tiers::Firmware;
-use crate::topology::{Cpu, Medium, Node, Zone, ZoneKind};
-use crate::units::CpuId;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 /// Nodes of DRAM with a CPU each, and one of an expander behind them.
 fn machine(dram: u16, cxl: u16) -> Machine {
-    let node = |id| Node {
-        id: NodeId(id),
-        medium: if id < dram { Medium::Dram } else { Medium::Cxl },
-        zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1 << 20) }],
-    };
-    let cpu =
-        |id| Cpu { id: CpuId(id), node: NodeId(id as u16), core: id, llc: id, capacity: 1024 };
-    let all = usize::from(dram + cxl);
-    Machine {
-        name: "test".into(),
-        about: String::new(),
-        nodes: (0..dram + cxl).map(node).collect(),
-        cpus: (0..u32::from(dram)).map(cpu).collect(),
-        caches: Vec::new(),
-        distances: vec![vec![10; all]; all],
-        links: Vec::new(),
-        costs: Costs::default(),
-    }
+    let dram = (0..dram).map(|_| fixtures::dram(1 << 20, 1));
+    let cxl = (0..cxl).map(|_| fixtures::cxl(1 << 20));
+    fixtures::machine(&dram.chain(cxl).collect::<Vec<_>>())
 }
 
 fn view(source: Source, m: &Machine) -> View {

@@ -15,67 +15,39 @@
 //! stays | ledger               prints what was judged, or done
 //! ```
 
-use crate::costs::{Constant, Costs};
 use crate::engine::order::{Act, Evidence, Fails, Order, OrderId};
 use crate::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::engine::{Engine, Settings, Verdict};
+use crate::fixtures::{self, Spec, dram};
 use crate::kernel::KernelVersion;
 use crate::policy::Policy as _;
 use crate::tiering::watermarks::ZoneMarks;
-use crate::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
-use crate::units::{CpuId, NodeId, Pages, Picos};
+use crate::topology::{Machine, Medium, ZoneKind};
+use crate::units::{NodeId, Pages, Picos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// A machine of nodes with their medium, pages, whether they have a CPU; DRAM at 90
 /// ns, other memory at 275, another socket 60 more.
 pub(super) fn machine(nodes: &[(Medium, u64, bool)]) -> Machine {
-    let c = |v| Constant::assumed(v, "test");
-    let mut links = Vec::new();
-    for (from, _) in nodes.iter().enumerate().filter(|(_, n)| n.2) {
-        for (to, (medium, _, _)) in nodes.iter().enumerate() {
-            let base = if *medium == Medium::Dram { 90_000 } else { 275_000 };
-            // Slow nodes belong to the sockets in turn.
-            let sockets = nodes.iter().filter(|n| n.2).count();
-            let far = if to % sockets == from { 0 } else { 60_000 };
-            let mb = if *medium == Medium::Dram { 20_000 } else { 10_000 };
-            links.push(Link {
-                from: NodeId(from as u16),
-                to: NodeId(to as u16),
-                read_latency: c(base + far),
-                write_latency: c(base + far),
-                read_bandwidth: c(mb),
-                write_bandwidth: c(mb),
-            });
-        }
-    }
-    let ids = 0..nodes.len();
-    let sockets = nodes.iter().filter(|n| n.2).count();
+    let spec = |&(medium, pages, cpu): &_| Spec { medium, cpus: u32::from(cpu), ..dram(pages, 0) };
+    let mut m = fixtures::machine(&nodes.iter().map(spec).collect::<Vec<_>>());
+    // Slow nodes belong to the sockets in turn.
+    let sockets = m.cpus.len();
     let distance = |i: usize, j: usize| match (i == j, i % sockets == j % sockets) {
         (true, _) => 10,
         (_, true) => 14,
         _ => 21,
     };
-    let m = Machine {
-        name: "test".into(),
-        about: String::new(),
-        nodes: nodes
-            .iter()
-            .enumerate()
-            .map(|(i, (medium, pages, _))| Node {
-                id: NodeId(i as u16),
-                medium: *medium,
-                zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(*pages) }],
-            })
-            .collect(),
-        cpus: (0..sockets as u32)
-            .map(|i| Cpu { id: CpuId(i), node: NodeId(i as u16), core: i, llc: i, capacity: 1024 })
-            .collect(),
-        caches: vec![],
-        distances: ids.clone().map(|i| ids.clone().map(|j| distance(i, j)).collect()).collect(),
-        links,
-        costs: Costs::default(),
-    };
+    let ids = 0..nodes.len();
+    m.distances = ids.clone().map(|i| ids.clone().map(|j| distance(i, j)).collect()).collect();
+    let m = fixtures::with_links(m, |from, to| {
+        let far = if to.index() % sockets == from.index() { 0 } else { 60_000 };
+        match nodes[to.index()].0 {
+            Medium::Dram => (90_000 + far, 20_000),
+            _ => (275_000 + far, 10_000),
+        }
+    });
     m.check().unwrap();
     m
 }

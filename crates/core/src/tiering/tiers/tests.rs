@@ -1,57 +1,17 @@
 use super::*;
-use crate::costs::{Constant, Costs};
-use crate::topology::{Cpu, Node, Zone, ZoneKind};
-use crate::units::{CpuId, Pages};
+use crate::fixtures::{self, Spec, dram};
 use KernelVersion::{V3_8, V5_18, V6_1, V6_12, V7_3};
 
 /// Nodes as (medium, has a CPU), a distance table, and for each node latency and
-/// bandwidth (read and write alike) as all CPUs see it.
+/// bandwidth (read and write alike) as all CPUs see it, 1 ps more from another node.
 fn machine(nodes: &[(Medium, bool)], distances: &[&[u32]], perf: &[(u64, u64)]) -> Machine {
-    let c = |v| Constant::assumed(v, "for a test");
-    let ids = || (0..nodes.len() as u16).map(NodeId);
-    let cpus: Vec<Cpu> = ids()
-        .filter(|n| nodes[n.index()].1)
-        .map(|n| Cpu {
-            id: CpuId(u32::from(n.0)),
-            node: n,
-            core: u32::from(n.0),
-            llc: 0,
-            capacity: 1024,
-        })
-        .collect();
-    let links = cpus
-        .iter()
-        .flat_map(|cpu| {
-            ids().map(move |to| {
-                let (l, b) = perf[to.index()];
-                let far = if to == cpu.node { 0 } else { 1 };
-                Link {
-                    from: cpu.node,
-                    to,
-                    read_latency: c(l + far),
-                    write_latency: c(l + far),
-                    read_bandwidth: c(b),
-                    write_bandwidth: c(b),
-                }
-            })
-        })
-        .collect();
-    Machine {
-        name: "test".into(),
-        about: String::new(),
-        nodes: ids()
-            .map(|id| Node {
-                id,
-                medium: nodes[id.index()].0,
-                zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1000) }],
-            })
-            .collect(),
-        cpus,
-        caches: vec![],
-        distances: distances.iter().map(|r| r.to_vec()).collect(),
-        links,
-        costs: Costs::default(),
-    }
+    let spec = |&(medium, cpu): &_| Spec { medium, cpus: u32::from(cpu), ..dram(1000, 0) };
+    let mut m = fixtures::machine(&nodes.iter().map(spec).collect::<Vec<_>>());
+    m.distances = distances.iter().map(|r| r.to_vec()).collect();
+    fixtures::with_links(m, |from, to| {
+        let (ps, mbps) = perf[to.index()];
+        (ps + u64::from(from != to), mbps)
+    })
 }
 
 const DRAM: (Medium, bool) = (Medium::Dram, true);
