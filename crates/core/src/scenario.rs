@@ -220,6 +220,10 @@ impl Process {
     pub fn new(name: &str, cpus: Vec<CpuId>, maps: Vec<Map>, steps: Vec<Step>) -> Self {
         Self { name: name.to_owned(), cpus, maps, steps, ..Self::default() }
     }
+    /// The place among its mappings of the one that steps call so.
+    pub fn map_number(&self, name: &str) -> Option<usize> {
+        self.maps.iter().position(|m| m.name == name)
+    }
     /// Whether some of its memory may be merged with equal pages.
     pub fn may_merge(&self) -> bool {
         let asks = |s: &Step| matches!(s, Step::Madvise { mergeable: true, .. });

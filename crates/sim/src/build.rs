@@ -295,7 +295,6 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
                 ));
             }
         }
-        let named = |m: &str| p.maps.iter().any(|x| x.name == m);
         let bad = |what: &str| {
             format!(
                 "process '{}': {what} names a node that the machine lacks or that is empty",
@@ -323,7 +322,7 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
                     return no(format!("process '{}': step {i} repeats a fork", p.name));
                 }
             }
-            if let Some(m) = step.map().filter(|m| !named(m)) {
+            if let Some(m) = step.map().filter(|m| p.map_number(m).is_none()) {
                 return no(format!("process '{}' has no map named '{m}'", p.name));
             }
             match step {

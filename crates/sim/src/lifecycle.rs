@@ -105,7 +105,7 @@ impl Simulation {
             self.modelled(done);
         }
         for m in &p.maps {
-            self.map(&mut ctx, space, m, &p.policy);
+            self.map(&mut ctx, space, (p.map_number(&m.name), m), &p.policy);
         }
         // Whoever started it has made the mappings: the time until it runs.
         self.tasks[first].clock = ctx.clock;
@@ -114,7 +114,15 @@ impl Simulation {
         }
     }
     /// Makes a mapping of a scenario, above all others.
-    pub(crate) fn map(&mut self, ctx: &mut Ctx, space: usize, m: &Map, policy: &Mempolicy) {
+    ///
+    /// * `number` – its place among its process's mappings.
+    pub(crate) fn map(
+        &mut self,
+        ctx: &mut Ctx,
+        space: usize,
+        (number, m): (Option<usize>, &Map),
+        policy: &Mempolicy,
+    ) {
         let start = self.kernel.space(space).above();
         let pages = Pages::holding(m.size).0;
         let mapping = Mapping {
@@ -129,6 +137,7 @@ impl Simulation {
                 policy: self.kernel.settable(&m.policy).unwrap_or_default(),
                 holds: self.kernel.holds(&m.content, start, pages),
                 mergeable: m.mergeable,
+                map: number,
                 ..MapKind::default()
             },
             name: m.name.clone(),

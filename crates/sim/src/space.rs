@@ -26,6 +26,8 @@ pub(crate) struct Kind {
     pub(crate) holds: Holds,
     /// Its pages may be merged with equal ones.
     pub(crate) mergeable: bool,
+    /// Its place among the mappings of a scenario's process, by which steps find it.
+    pub(crate) map: Option<usize>,
 }
 
 /// What the pages of a mapping hold after a first touch.
@@ -69,7 +71,7 @@ pub(crate) struct Vma {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) kind: Kind,
-    /// The name that a scenario or a recording gives it; empty if none.
+    /// The name that a scenario or a recording gives it, for who reads files; empty if none.
     pub(crate) name: String,
     /// What the scan of NUMA balancing remembers of it.
     pub(crate) scan: Option<VmaScan>,
@@ -89,7 +91,6 @@ impl Vma {
         self.end == next.start
             && !self.kind.file
             && self.kind == next.kind
-            && self.name == next.name
             && self.policy_migrates == next.policy_migrates
     }
 }
@@ -199,9 +200,9 @@ impl Space {
         }
         reached >= end
     }
-    /// The mapping of that name.
-    pub(crate) fn named(&self, name: &str) -> Option<&Vma> {
-        self.vmas.iter().find(|v| v.name == name)
+    /// The mapping at that place among those of a scenario's process.
+    pub(crate) fn mapping(&self, map: usize) -> Option<&Vma> {
+        self.vmas.iter().find(|v| v.kind.map == Some(map))
     }
     /// A free stretch of virtual pages above everything mapped, on a 2 MiB boundary.
     pub(crate) fn above(&self) -> u64 {

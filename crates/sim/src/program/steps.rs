@@ -20,6 +20,8 @@ const EMPTY_ROUND: u64 = 1_000_000;
 /// A program of a scenario as all its threads have it, loaded once.
 pub(crate) struct Loaded {
     steps: Vec<Step>,
+    /// By step: the place among the process's mappings of the one that it names.
+    maps: Vec<Option<usize>>,
     /// Its name: the beginning of the labels of its random streams.
     name: String,
     threads: u64,
@@ -28,7 +30,13 @@ pub(crate) struct Loaded {
 impl Loaded {
     pub(crate) fn new(process: &Process) -> Arc<Self> {
         let threads = process.cpus.len() as u64;
-        Arc::new(Self { steps: process.steps.clone(), name: process.name.clone(), threads })
+        let number = |step: &Step| step.map().and_then(|name| process.map_number(name));
+        Arc::new(Self {
+            steps: process.steps.clone(),
+            maps: process.steps.iter().map(number).collect(),
+            name: process.name.clone(),
+            threads,
+        })
     }
 }
 
@@ -130,22 +138,23 @@ impl Steps {
         let place = self.at - 1;
         let space = sim.tasks[id].space;
         let clock = sim.tasks[id].clock;
-        let find = |k: &Kernel, name: &str| {
-            let v = k.space(space).named(name)?;
+        let map = self.program.maps[place];
+        let find = |k: &Kernel| {
+            let v = k.space(space).mapping(map?)?;
             let (start, pages, file) = (v.start, v.pages(), v.kind.file);
             Some((start, pages, k.space(space).place(start, file)?))
         };
         let mut ctx = sim.ctx(id);
         match step {
-            Step::Madvise { map, mergeable } => {
-                if let Some((start, pages, _)) = find(&sim.kernel, map) {
+            Step::Madvise { mergeable, .. } => {
+                if let Some((start, pages, _)) = find(&sim.kernel) {
                     // EAGAIN for want of memory: the program leaves it at that.
                     let range = (start, start + pages);
                     let _ = sim.kernel.madvise_merge(&mut ctx, space, range, *mergeable);
                 }
             }
-            Step::Touch { map } | Step::Fill { map, .. } => {
-                if let Some((start, pages, first)) = find(&sim.kernel, map) {
+            Step::Touch { .. } | Step::Fill { .. } => {
+                if let Some((start, pages, first)) = find(&sim.kernel) {
                     let (i, n) = (self.thread, self.threads);
                     let (a, b) = (pages * i / n, pages * (i + 1) / n);
                     let share = first + a as u32..first + b as u32;
@@ -165,8 +174,8 @@ impl Steps {
                     }
                 }
             }
-            Step::Initialize { map, order } => {
-                match find(&sim.kernel, map).filter(|_| self.thread == 0) {
+            Step::Initialize { order, .. } => {
+                match find(&sim.kernel).filter(|_| self.thread == 0) {
                     Some((start, pages, first)) => {
                         let share = first..first + pages as u32;
                         self.stretch.filling =
@@ -179,12 +188,12 @@ impl Steps {
                 }
             }
             Step::Barrier => self.arrive(sim, id, place),
-            Step::Map { map } => {
-                if find(&sim.kernel, map).is_none() {
+            Step::Map { .. } => {
+                if find(&sim.kernel).is_none() {
                     let maps = &sim.processes[sim.tasks[id].process].maps;
-                    if let Some(m) = maps.iter().find(|m| m.name == *map).cloned() {
+                    if let Some(m) = map.and_then(|number| maps.get(number)).cloned() {
                         let own = sim.kernel.numa[id].policy.clone();
-                        sim.map(&mut ctx, space, &m, &own);
+                        sim.map(&mut ctx, space, (map, &m), &own);
                     }
                 }
             }
@@ -204,8 +213,8 @@ impl Steps {
                     self.rounds[place] = NO_ROUND;
                 }
             }
-            Step::Access { map, pattern, write, compute, until } => {
-                if let Some((_, pages, first)) = find(&sim.kernel, map) {
+            Step::Access { pattern, write, compute, until, .. } => {
+                if let Some((_, pages, first)) = find(&sim.kernel) {
                     let random = self.random(sim.seed);
                     let a = Access::new(first, pages, *pattern, *write, *until, clock, random);
                     self.stretch.compute = compute.0;
@@ -222,19 +231,19 @@ impl Steps {
                 }
             }
             Step::Fork => self.fork(sim, id, &mut ctx),
-            Step::Unmap { map } => {
-                if let Some((start, pages, _)) = find(&sim.kernel, map) {
+            Step::Unmap { .. } => {
+                if let Some((start, pages, _)) = find(&sim.kernel) {
                     sim.kernel.unmap(&mut ctx, space, start, start + pages);
                 }
             }
-            Step::Mbind { map, policy } => {
-                if let Some((start, pages, _)) = find(&sim.kernel, map) {
+            Step::Mbind { policy, .. } => {
+                if let Some((start, pages, _)) = find(&sim.kernel) {
                     let own = sim.kernel.numa[id].policy.clone();
                     sim.kernel.mbind(&mut ctx, space, start, start + pages, policy, &own);
                 }
             }
-            Step::MovePages { map, to } => {
-                if let Some((_, pages, first)) = find(&sim.kernel, map) {
+            Step::MovePages { to, .. } => {
+                if let Some((_, pages, first)) = find(&sim.kernel) {
                     let node = sim.kernel.place_of(*to);
                     for page in first..first + pages as u32 {
                         sim.kernel.move_page_to(&mut ctx, page, node);

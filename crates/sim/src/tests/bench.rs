@@ -31,6 +31,7 @@ pub(super) fn kind() -> Kind {
         policy: Mempolicy::Default,
         holds: Holds::Own,
         mergeable: false,
+        map: None,
     }
 }
 
