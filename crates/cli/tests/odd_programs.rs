@@ -1,0 +1,233 @@
+//! Programs with threads and children that end oddly: recorded, and replayed, and neither
+//! hangs. Skipped, with the reason printed, where QEMU's user mode or a compiler is not there.
+
+use homenode_fixtures::Folder;
+use homenode_trace::{Batch, Ended, Header, Kind, Reader, Writer};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longer than any of this takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Children that nobody waits for.
+const FORKS: &str = r#"
+    #include <unistd.h>
+    int main(void) {
+        for (int i = 0; i < 200; i++)
+            if (fork() == 0) {
+                for (volatile int j = 0; j < 1000; j++);
+                _exit(0);
+            }
+        return 0;
+    }"#;
+
+/// Threads that still wait when `main` returns.
+const WAITERS: &str = r#"
+    #include <pthread.h>
+    #include <unistd.h>
+    static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
+    static int waiting;
+    static void *thread(void *x) {
+        pthread_mutex_lock(&m);
+        for (waiting++;;) pthread_cond_wait(&c, &m);
+    }
+    int main(void) {
+        pthread_t t[3];
+        for (int i = 0; i < 3; i++) pthread_create(&t[i], 0, thread, 0);
+        for (int all = 0; all < 3;) {
+            usleep(1000);
+            pthread_mutex_lock(&m);
+            all = waiting;
+            pthread_mutex_unlock(&m);
+        }
+        return 0;
+    }"#;
+
+/// A thread that computes and a main one that sleeps, both for ever.
+const ENDLESS: &str = r#"
+    #include <pthread.h>
+    #include <unistd.h>
+    static void *thread(void *x) { for (volatile long i = 0;; i++); }
+    int main(void) {
+        pthread_t t;
+        pthread_create(&t, 0, thread, 0);
+        for (;;) pause();
+    }"#;
+
+/// Another program while one thread waits for bytes that never come, and one computes.
+const EXECS: &str = r#"
+    #include <pthread.h>
+    #include <unistd.h>
+    static int p[2];
+    static void *reader(void *x) { char c; return (void *)read(p[0], &c, 1); }
+    static void *thread(void *x) { for (volatile long i = 0;; i++); }
+    int main(int n, char **v) {
+        if (n > 1) return 7;
+        pthread_t t[2];
+        if (pipe(p)) return 1;
+        pthread_create(&t[0], 0, reader, 0);
+        pthread_create(&t[1], 0, thread, 0);
+        usleep(20000);
+        execl("/proc/self/exe", v[0], "again", (char *)0);
+        return 1;
+    }"#;
+
+/// A hundred turns of two threads, each of which waits for the other one's.
+const TURNS: &str = r#"
+    #include <pthread.h>
+    static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
+    static long turn;
+    static void *thread(void *me) {
+        for (int i = 0; i < 100; i++) {
+            pthread_mutex_lock(&m);
+            while (turn != (long)me) pthread_cond_wait(&c, &m);
+            for (volatile int j = 0; j < 10000; j++);
+            turn = 1 - turn;
+            pthread_cond_signal(&c);
+            pthread_mutex_unlock(&m);
+        }
+        return 0;
+    }
+    int main(void) {
+        pthread_t t[2];
+        for (long i = 0; i < 2; i++) pthread_create(&t[i], 0, thread, (void *)i);
+        for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+        return 0;
+    }"#;
+
+/// The command; it ends, or the test fails.
+fn homenode(folder: &Folder, line: &[&str]) -> Output {
+    // Into files: a program that lives on would hold a pipe open.
+    let [out, err] = ["out", "err"].map(|name| folder.join(name));
+    let file = |path| File::create(path).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+    command.args(line).current_dir(&**folder).stdout(file(&out)).stderr(file(&err));
+    let mut child = command.spawn().expect("homenode runs");
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("its state") {
+            Some(status) => break status,
+            None if began.elapsed() < LIMIT => sleep(Duration::from_millis(5)),
+            None => {
+                let _ = child.kill();
+                panic!("{} hangs: {}", line.join(" "), folder.read("err"));
+            }
+        }
+    };
+    let read = |path| fs::read(path).expect("what it said");
+    Output { status, stdout: read(&out), stderr: read(&err) }
+}
+
+/// Compiles the program and records the command, which may run it as `./p`; its header and
+/// exit code. `None` where that can't be done here.
+fn recorded(folder: &Folder, source: &str, command: &[&str]) -> Option<(Header, i32)> {
+    fs::write(folder.join("p.c"), source).expect("a source file");
+    let line = ["-O1", "-pthread", "-o", "p", "p.c"];
+    let made = Command::new("cc").args(line).current_dir(&**folder).output();
+    if !made.is_ok_and(|o| o.status.success()) {
+        println!("skipped: no C compiler");
+        return None;
+    }
+    let line = ["record", "mem", "-o", "r.parquet", "--"];
+    let out = homenode(folder, &[&line, command].concat());
+    let said = String::from_utf8_lossy(&out.stderr);
+    let reader = Reader::open(folder.join("r.parquet"));
+    if out.status.code() == Some(3) && reader.is_err() {
+        println!("skipped: {said}");
+        return None;
+    }
+    let header = reader.unwrap_or_else(|e| panic!("{e}: {said}")).header().clone();
+    Some((header, out.status.code().expect("it exits")))
+}
+
+/// Replays two rounds; the time of the first one in seconds.
+fn replayed(folder: &Folder) -> f64 {
+    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/small.toml");
+    let line = ["replay", "r.parquet", "--machine", machine, "--columns", "off"];
+    let rest = ["--for", "1ms", "--json", "--force"];
+    let out = homenode(folder, &[&line[..], &rest].concat());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && !said.contains("panicked"), "{said}");
+    let json: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    json["runs"][0]["round_ends_s"][0].as_f64().expect("the end of a round")
+}
+
+#[test]
+fn children_that_nobody_waits_for() {
+    let folder = Folder::new();
+    let Some((header, code)) = recorded(&folder, FORKS, &["./p"]) else { return };
+    assert_eq!((header.ended, header.complete, code), (Ended::Exit(0), true, 0));
+    let children = header.tasks.iter().filter(|t| t.parent == Some(0) && t.totals.insns > 0);
+    assert_eq!(children.count(), 200);
+    let time = replayed(&folder);
+    assert!((0.0001..0.5).contains(&time), "{time}");
+}
+
+#[test]
+fn threads_that_wait_when_main_returns() {
+    let folder = Folder::new();
+    let Some((header, code)) = recorded(&folder, WAITERS, &["./p"]) else { return };
+    assert_eq!((header.ended, header.complete, code), (Ended::Exit(0), true, 0));
+    assert_eq!(header.tasks.len(), 4);
+    let time = replayed(&folder);
+    assert!((0.001..0.5).contains(&time), "{time}");
+}
+
+#[test]
+fn a_program_that_is_killed() {
+    let folder = Folder::new();
+    let shell = "./p & sleep 0.3; kill -9 $!; wait $!; exit $((${?} - 100))";
+    let Some((header, code)) = recorded(&folder, ENDLESS, &["sh", "-c", shell]) else { return };
+    assert_eq!((header.ended, header.complete, code), (Ended::Exit(37), true, 37));
+    let time = replayed(&folder);
+    assert!((0.3..1.0).contains(&time), "{time}");
+    // The first process itself: the recording ends with it.
+    let Some((header, code)) = recorded(&folder, ENDLESS, &["sh", "-c", "kill -9 $$"]) else {
+        return;
+    };
+    assert_eq!((header.ended, code), (Ended::Signal(9), 137));
+    let time = replayed(&folder);
+    assert!(time < 0.5, "{time}");
+}
+
+#[test]
+fn another_program_while_threads_live() {
+    let folder = Folder::new();
+    let Some((header, code)) = recorded(&folder, EXECS, &["./p"]) else { return };
+    assert_eq!((header.ended, header.complete, code), (Ended::Exit(7), true, 7));
+    let time = replayed(&folder);
+    assert!((0.02..0.5).contains(&time), "{time}");
+}
+
+/// Nobody ends the waits then; they last no time, or the replay says who is stuck.
+#[test]
+fn waits_without_what_ended_them() {
+    let folder = Folder::new();
+    if recorded(&folder, TURNS, &["./p"]).is_none() {
+        return;
+    }
+    assert!(replayed(&folder) > 0.0);
+    let path = folder.join("r.parquet");
+    let reader = Reader::open(&path).expect("a recording");
+    let mut w = Writer::create(folder.join("less.parquet")).expect("a recording");
+    let (mut batch, mut waits, mut releases) = (Batch::new(), 0, 0);
+    let mut batches = reader.batches();
+    while batches.next_into(&mut batch).expect("rows") {
+        for row in &batch {
+            waits += u32::from(row.kind == Kind::Block);
+            releases += u32::from(row.kind == Kind::Release);
+            if row.kind != Kind::Release {
+                w.push(*row).expect("a row");
+            }
+        }
+    }
+    assert!(waits > 100 && releases > 100, "{waits} waits, {releases} releases");
+    w.finish(reader.header()).expect("a whole recording");
+    fs::rename(folder.join("less.parquet"), &path).expect("in its place");
+    assert!(replayed(&folder) > 0.0);
+}
