@@ -4,7 +4,7 @@ use super::RecordError;
 use homenode_trace::waits::{Block, Release};
 use homenode_trace::wire::{self, Head, WireRow};
 use homenode_trace::{Kind, Row, Task, Writer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A page set: 4,096 pages to a block of bits.
 #[derive(Default)]
@@ -45,6 +45,8 @@ pub(super) struct Drain {
     by_pid: BTreeMap<u32, u32>,
     /// The task that ended last of each thread number.
     gone: BTreeMap<u32, u32>,
+    /// Who has come before the row of the task that made it: that task, and the thread number.
+    early: BTreeSet<(u32, u32)>,
     spaces: BTreeMap<u32, PageSet>,
     pages_gone: u64,
     last_pages: [(u32, u64); 4],
@@ -62,6 +64,7 @@ impl Drain {
             by_tid: BTreeMap::new(),
             by_pid: BTreeMap::new(),
             gone: BTreeMap::new(),
+            early: BTreeSet::new(),
             spaces: BTreeMap::new(),
             pages_gone: 0,
             last_pages: [(u32::MAX, 0); 4],
@@ -164,12 +167,8 @@ impl Drain {
             }
             Kind::Fork | Kind::Thread => {
                 let tid = w.arg as u32;
-                // The child may have been faster; then its row stands already.
-                let known = self
-                    .by_tid
-                    .get(&tid)
-                    .is_some_and(|&c| self.tasks[c as usize].task.parent == Some(id));
-                if !known {
+                // The child may have been faster, and may have ended: then its row stands already.
+                if !self.early.remove(&(id, tid)) {
                     self.begin(tid, id, kind == Kind::Thread)?;
                 }
                 Ok(())
@@ -306,6 +305,7 @@ impl Drain {
             let parent =
                 self.by_tid.get(&head.parent_tid).or_else(|| self.by_pid.get(&head.pid)).copied();
             if let Some(parent) = parent.filter(|&p| !self.tasks[p as usize].ended) {
+                self.early.insert((parent, head.tid));
                 return self.begin(head.tid, parent, thread);
             }
         }
