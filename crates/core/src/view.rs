@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 
 /// What is known of a process about one period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct Usage {
     /// Which.
     pub who: Who,
     /// What people call it; empty where nobody said.
@@ -223,7 +223,7 @@ impl View {
     /// those that ended in it a last time. A new period begins.
     ///
     /// * `now` – as in [`Self::handle`].
-    pub fn rows(&mut self, now: Picos) -> Vec<Row> {
+    pub fn rows(&mut self, now: Picos) -> Vec<Usage> {
         self.now = self.now.max(now);
         let time = self.now.saturating_sub(self.since.unwrap_or(self.now));
         let (now, source, hot, tiers) = (self.now, self.source, self.settings.hot, &self.tiers);

@@ -12,7 +12,7 @@
 //! Source: specs/observe.md#table.
 
 use homenode_core::units::{NodeId, Pages, count};
-use homenode_core::view::{self, Row, by_tier};
+use homenode_core::view::{self, Usage, by_tier};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ pub struct ObserveTable {
 struct Field<'a> {
     title: String,
     weight: u32,
-    cell: Box<dyn Fn(&Row) -> String + 'a>,
+    cell: Box<dyn Fn(&Usage) -> String + 'a>,
 }
 
 impl ObserveTable {
@@ -58,8 +58,8 @@ impl ObserveTable {
     /// * `width` – columns of the terminal; what is dropped first is said in the
     ///   specification. PID, name and memory are always there.
     /// * `most` – processes shown; the others are one line.
-    pub fn to_text(&self, rows: &[Row], width: usize, most: usize) -> String {
-        let mut sorted: Vec<&Row> = rows.iter().collect();
+    pub fn to_text(&self, rows: &[Usage], width: usize, most: usize) -> String {
+        let mut sorted: Vec<&Usage> = rows.iter().collect();
         sorted.sort_by_key(|r| (Reverse(self.rank(r)), r.who));
         let others = sorted.split_off(most.min(sorted.len()));
         let longest = sorted.iter().map(|r| name(r).chars().count()).max().unwrap_or(0);
@@ -105,7 +105,7 @@ impl ObserveTable {
         out
     }
 
-    fn rank(&self, r: &Row) -> (u64, u64) {
+    fn rank(&self, r: &Usage) -> (u64, u64) {
         match self.order {
             ObserveOrder::Resident => (r.resident.0, 0),
             ObserveOrder::Heat => (r.heat.as_ref().map_or(0, |h| h.rate), r.resident.0),
@@ -116,7 +116,7 @@ impl ObserveTable {
     /// The first one is the PID; the name comes behind it.
     fn columns<'a>(&'a self) -> Vec<Field<'a>> {
         let mut out: Vec<Field<'a>> = Vec::new();
-        let mut add = |title: &str, weight, cell: Box<dyn Fn(&Row) -> String + 'a>| {
+        let mut add = |title: &str, weight, cell: Box<dyn Fn(&Usage) -> String + 'a>| {
             out.push(Field { title: title.to_owned(), weight, cell });
         };
         let percent = |v: Option<u32>| v.map_or("-".to_owned(), |v| tenths(v.into()));
@@ -125,7 +125,7 @@ impl ObserveTable {
         add("PID", u32::MAX, Box::new(|r| r.who.pid.to_string()));
         add("CPU%", 90, Box::new(move |r| percent(r.cpu)));
         if self.cpu_nodes > 1 {
-            let node = |r: &Row| r.node.map_or("-".to_owned(), |n| n.to_string());
+            let node = |r: &Usage| r.node.map_or("-".to_owned(), |n| n.to_string());
             add("ON", 65, Box::new(node));
         }
         add("RESIDENT", u32::MAX, Box::new(|r| size(r.resident)));
@@ -134,7 +134,7 @@ impl ObserveTable {
         }
         if tiers.len() > 1 {
             for &tier in &tiers {
-                let of = move |r: &Row| part(&r.by_tier, &tier);
+                let of = move |r: &Usage| part(&r.by_tier, &tier);
                 add(&format!("TIER{tier}"), 75, Box::new(of));
             }
         }
@@ -144,19 +144,19 @@ impl ObserveTable {
             }
         }
         if self.heat {
-            let rate = |r: &Row| {
+            let rate = |r: &Usage| {
                 r.heat.as_ref().map_or("-".to_owned(), |h| {
                     format!("{}{}", if h.at_least { ">=" } else { "" }, rate(h.rate))
                 })
             };
-            let touched = |r: &Row| r.heat.as_ref().map_or("-".to_owned(), |h| size(h.touched));
-            let hot = |r: &Row| r.heat.as_ref().and_then(|h| h.hot).map_or("-".to_owned(), size);
+            let touched = |r: &Usage| r.heat.as_ref().map_or("-".to_owned(), |h| size(h.touched));
+            let hot = |r: &Usage| r.heat.as_ref().and_then(|h| h.hot).map_or("-".to_owned(), size);
             add("ACC/S", 85, Box::new(rate));
             add("TOUCHED", 71, Box::new(touched));
             add("HOT", 70, Box::new(hot));
             if tiers.len() > 1 {
                 for &tier in &tiers {
-                    let of = move |r: &Row| {
+                    let of = move |r: &Usage| {
                         let heat = r.heat.as_ref();
                         let by_node = heat.and_then(|h| h.hot_by_node.as_ref());
                         by_node.map_or("-".to_owned(), |by| {
@@ -169,7 +169,7 @@ impl ObserveTable {
                 }
             }
             if several {
-                let local = move |r: &Row| percent(r.heat.as_ref().and_then(|h| h.local));
+                let local = move |r: &Usage| percent(r.heat.as_ref().and_then(|h| h.local));
                 add("ACC.LOCAL%", 60, Box::new(local));
             }
         }
@@ -184,7 +184,7 @@ impl ObserveTable {
     /// * `source` – where heat comes from.
     pub fn to_json(
         &self,
-        row: &Row,
+        row: &Usage,
         period: u64,
         since_ms: u64,
         unix_ms: u64,
@@ -236,7 +236,7 @@ fn is_rough(heat: &view::Heat) -> bool {
 }
 
 /// For how long nothing was told: seconds, where there are any.
-fn age(r: &Row) -> String {
+fn age(r: &Usage) -> String {
     match r.age.as_ms() / 1000 {
         0 => String::new(),
         s => format!("{s} s"),
@@ -252,7 +252,7 @@ fn bytes(p: Pages) -> u64 {
     p.0.saturating_mul(4096)
 }
 
-fn name(r: &Row) -> String {
+fn name(r: &Usage) -> String {
     match r.gone {
         true => format!("{} (ended)", r.name),
         false => r.name.clone(),
@@ -317,9 +317,9 @@ mod tests {
     use homenode_core::units::Picos;
     use homenode_core::view::Heat;
 
-    fn row(pid: u32, name: &str, on: [u64; 2], heat: Option<u64>) -> Row {
+    fn row(pid: u32, name: &str, on: [u64; 2], heat: Option<u64>) -> Usage {
         let by = |a, b| BTreeMap::from([(a, Pages(on[0])), (b, Pages(on[1]))]);
-        Row {
+        Usage {
             who: Who { pid, start: 1 },
             name: name.to_owned(),
             cpu: Some(pid),
@@ -348,7 +348,7 @@ mod tests {
             gone: pid == 41,
         }
     }
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<Usage> {
         vec![
             row(7, "web", [100, 300_000], Some(1_234_567_890)),
             row(40, "a name that is too long for any column", [0, 0], None),

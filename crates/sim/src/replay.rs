@@ -152,7 +152,7 @@ pub enum After {
 
 /// One row: 16 bytes. Accesses hold their page, the rest a place in `others`.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct Packed {
     /// Page or place, shifted by three; bit 0: write; bit 1: not an access; bit 2: stream.
     what: u64,
     insns: u32,
@@ -160,7 +160,7 @@ struct Row {
     writes: u16,
 }
 
-impl Row {
+impl Packed {
     /// Page of an access, else place in `others`.
     #[inline]
     fn number(&self) -> u64 {
@@ -171,7 +171,7 @@ impl Row {
 /// What one task did, in its order.
 #[derive(Clone, Debug, Default)]
 struct Track {
-    rows: Vec<Row>,
+    rows: Vec<Packed>,
     others: Vec<Op>,
     /// Where the task's last program begins: there it starts again.
     begin: usize,
@@ -183,7 +183,7 @@ impl Track {
     /// What some of its rows are, but for accesses.
     fn ops(
         &self,
-        rows: impl std::slice::SliceIndex<[Row], Output = [Row]>,
+        rows: impl std::slice::SliceIndex<[Packed], Output = [Packed]>,
     ) -> impl Iterator<Item = Op> {
         let others = self.rows[rows].iter().filter(|r| r.what & 2 != 0);
         others.map(|r| self.others[r.number() as usize])
@@ -243,7 +243,7 @@ impl Recording {
             // A long stretch without misses: touches nothing, an empty "other".
             t.others.push(Op::Wait { child: None });
             let what = (t.others.len() as u64 - 1) << 3 | 2;
-            t.rows.push(Row { what, insns: u32::MAX, reads: 0, writes: 0 });
+            t.rows.push(Packed { what, insns: u32::MAX, reads: 0, writes: 0 });
             left -= u64::from(u32::MAX);
         }
         let mut insns = left as u32;
@@ -255,7 +255,7 @@ impl Recording {
                 let most = u32::from(u16::MAX);
                 loop {
                     let (r, w) = (reads.min(most), writes.min(most));
-                    t.rows.push(Row { what, insns, reads: r as u16, writes: w as u16 });
+                    t.rows.push(Packed { what, insns, reads: r as u16, writes: w as u16 });
                     (reads, writes, insns) = (reads - r, writes - w, 0);
                     if reads == 0 && writes == 0 {
                         break;
@@ -265,7 +265,7 @@ impl Recording {
             other => {
                 t.others.push(other);
                 let what = (t.others.len() as u64 - 1) << 3 | 2;
-                t.rows.push(Row { what, insns, reads: 0, writes: 0 });
+                t.rows.push(Packed { what, insns, reads: 0, writes: 0 });
                 if other == Op::Exec {
                     t.begin = t.rows.len();
                     t.insns.push(0);
@@ -555,11 +555,11 @@ impl Program for Player {
 
 impl Player {
     /// Computing before a row, in picoseconds at full speed.
-    fn computing(&self, row: &Row) -> u64 {
+    fn computing(&self, row: &Packed) -> u64 {
         (u128::from(row.insns) * u128::from(self.attos) / 1_000_000) as u64
     }
     /// Whether nobody waits at a row, nor for it.
-    fn is_idle(&self, track: &Track, row: &Row) -> bool {
+    fn is_idle(&self, track: &Track, row: &Packed) -> bool {
         let number = track.others[row.number() as usize].point();
         number.is_some_and(|n| self.recording.point(n) == (After::Nothing, false))
     }
@@ -609,7 +609,7 @@ impl Player {
         Ahead { clock, act: false }
     }
     /// Does an access at its time, whatever it raises.
-    fn access(&mut self, sim: &mut Simulation, id: usize, row: &Row) {
+    fn access(&mut self, sim: &mut Simulation, id: usize, row: &Packed) {
         let write = row.what & 1 != 0;
         let Some(page) = self.find(sim, id, row.number(), write) else { return };
         let word = sim.kernel.memory.words[page as usize];
@@ -638,7 +638,7 @@ impl Player {
         }
     }
     /// Counts the lines of an access; what they take.
-    fn misses(&mut self, sim: &Simulation, id: usize, row: &Row, zone: usize) -> u64 {
+    fn misses(&mut self, sim: &Simulation, id: usize, row: &Packed, zone: usize) -> u64 {
         let (read, write) = (zone * 2, zone * 2 + 1);
         let (r, w) = (u64::from(row.reads), u64::from(row.writes));
         self.lines.all[read] += r;

@@ -10,7 +10,7 @@ use homenode_core::scenario::{Content, Map, Mempolicy, Pattern, Process, Step, U
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
-use homenode_core::view::{Heat, Row, Settings, View};
+use homenode_core::view::{Heat, Settings, Usage, View};
 use homenode_machine::Machine as _;
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::{Setup, Simulation};
@@ -85,7 +85,7 @@ fn process(policy: Mempolicy) -> Process {
 }
 
 /// A machine that is observed for some periods of a second; the rows of the last.
-fn observe(source: Source, periods: u64) -> (Who, View, Vec<Row>) {
+fn observe(source: Source, periods: u64) -> (Who, View, Vec<Usage>) {
     observe_in(source, periods, Mempolicy::Preferred(NodeId(1)), Pages(1 << 16))
 }
 
@@ -95,7 +95,7 @@ fn observe_in(
     periods: u64,
     policy: Mempolicy,
     most: Pages,
-) -> (Who, View, Vec<Row>) {
+) -> (Who, View, Vec<Usage>) {
     let topology = topology();
     let mut knobs = knobs_for(source);
     knobs.push(("scan_delay_ms".into(), "0".into()));
@@ -139,7 +139,7 @@ fn ask(m: &mut SimMachine, view: &mut View, period: u64, most: Pages) {
     }
 }
 
-fn row(rows: &[Row], who: Who) -> &Row {
+fn row(rows: &[Usage], who: Who) -> &Usage {
     rows.iter().find(|r| r.who == who).expect("it has a row")
 }
 

@@ -19,7 +19,7 @@ use crate::TraceError;
 use crate::partial::{Group, Partial, properties, with_end};
 use homenode_core::engine::seen::Source;
 use homenode_core::units::{NodeId, Pages, Picos};
-use homenode_core::view::Row;
+use homenode_core::view::Usage;
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
 };
@@ -137,7 +137,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`TraceError::Write`]; what was kept before stays.
-    pub fn push(&mut self, at: At, row: &Row) -> Result<(), TraceError> {
+    pub fn push(&mut self, at: At, row: &Usage) -> Result<(), TraceError> {
         for (i, (_, value)) in values(&self.tiers, at, row).into_iter().enumerate() {
             if i == self.columns.len() {
                 self.columns.push(value.column());
@@ -209,7 +209,7 @@ fn copy(from: &Path, to: &Path, footer: ParquetMetaData) -> Result<(), String> {
 }
 
 /// The columns of a row, in order: the one list of them.
-fn values(tiers: &BTreeMap<NodeId, u64>, at: At, row: &Row) -> Vec<(String, Value)> {
+fn values(tiers: &BTreeMap<NodeId, u64>, at: At, row: &Usage) -> Vec<(String, Value)> {
     let small = |v: Option<u32>| Value::Small(v.map(u64::from));
     let bytes = |p: Option<Pages>| Value::Large(p.map(|p| p.0.saturating_mul(4096)));
     let heat = row.heat.as_ref();
@@ -259,7 +259,7 @@ fn values(tiers: &BTreeMap<NodeId, u64>, at: At, row: &Row) -> Vec<(String, Valu
 
 fn schema(tiers: &BTreeMap<NodeId, u64>) -> String {
     let at = At { period: 0, since: Picos::ZERO, unix_ms: 0 };
-    let columns: Vec<String> = values(tiers, at, &Row::default())
+    let columns: Vec<String> = values(tiers, at, &Usage::default())
         .into_iter()
         .map(|(name, value)| match value {
             Value::Flag(_) => format!("optional boolean {name};"),
@@ -335,9 +335,9 @@ mod tests {
             began_unix_ms: 1_700_000_000_000,
         }
     }
-    fn row(pid: u32, heat: bool) -> Row {
+    fn row(pid: u32, heat: bool) -> Usage {
         let pages = |n, m| BTreeMap::from([(NodeId(0), Pages(n)), (NodeId(2), Pages(m))]);
-        Row {
+        Usage {
             who: Who { pid, start: u64::MAX },
             name: "a \"b\"\u{e9}".into(),
             cpu: heat.then_some(2500),

@@ -12,7 +12,7 @@ use super::sampled::{Change, Sampled};
 use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
 use homenode_core::engine::seen::{Seen, Who};
 use homenode_core::units::{Pages, Picos};
-use homenode_core::view::{Row, Totals, View};
+use homenode_core::view::{Totals, Usage, View};
 use homenode_machine::{Machine, ObserveError};
 use std::collections::BTreeSet;
 
@@ -131,7 +131,7 @@ impl<M: Machine> Course<M> {
     }
 
     /// The rows of the period that is over.
-    pub(super) fn rows(&mut self) -> Vec<Row> {
+    pub(super) fn rows(&mut self) -> Vec<Usage> {
         self.view.rows(self.machine.now())
     }
     pub(super) fn totals(&self) -> Totals {

@@ -5,7 +5,7 @@ use super::course::Turn;
 use anyhow::Result;
 use console::Term;
 use homenode_core::units::{Picos, count};
-use homenode_core::view::{Row, Totals};
+use homenode_core::view::{Totals, Usage};
 use homenode_report::ObserveTable;
 use homenode_trace::observation::{At, Writer};
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -113,7 +113,7 @@ impl Shower {
     ///
     /// # Errors
     /// A terminal, pipe or file that can't be written.
-    pub(super) fn rows(&mut self, rows: &[Row], about: &About) -> Result<()> {
+    pub(super) fn rows(&mut self, rows: &[Usage], about: &About) -> Result<()> {
         // The end was noticed only after the period in which everybody went.
         if about.last && rows.is_empty() && self.period > 0 {
             return Ok(());
@@ -182,7 +182,7 @@ impl Shower {
         out
     }
 
-    fn redraw(&mut self, rows: &[Row], about: &About) -> Result<()> {
+    fn redraw(&mut self, rows: &[Usage], about: &About) -> Result<()> {
         let (height, width) = self.term.size();
         let (height, width) = (usize::from(height), usize::from(width).max(20));
         // Title, heading, the line of the others, and the cursor's own.

@@ -155,7 +155,7 @@ impl Switches {
 }
 
 #[derive(Debug, Default)]
-struct Row {
+struct Compared {
     name: String,
     tasks: usize,
     waits: u64,
@@ -169,7 +169,7 @@ struct Row {
 struct Check {
     plan: ReplayPlan,
     machine: String,
-    rows: Vec<Row>,
+    rows: Vec<Compared>,
     notes: Vec<String>,
 }
 
@@ -209,7 +209,7 @@ fn one(
     program: &ReplayProgram,
     command: Vec<OsString>,
     runs: u32,
-) -> Result<Row, String> {
+) -> Result<Compared, String> {
     let text = |e: anyhow::Error| homenode_live::sentence(&*e);
     let first = machine.cpus.first().map_or(CpuId(0), |c| c.id);
     let bound = ["taskset", "-c"].map(OsString::from).into_iter();
@@ -253,7 +253,7 @@ fn one(
     recorded.restrict(&[first]).map_err(text)?;
     let alone_replayed = recorded.first_round().map_err(text)?;
     let times = |runs: &[Native], ps: u64| Times { native: wall(runs), replayed: ps as f64 / 1e12 };
-    Ok(Row {
+    Ok(Compared {
         name: program.name.clone(),
         tasks,
         waits,
@@ -271,7 +271,7 @@ impl Check {
     /// Rows within their bound: on all CPUs, and on one.
     fn met(&self) -> [usize; 2] {
         let [all, one] = self.bounds();
-        let within = |of: fn(&Row) -> &Times, bound: f64| {
+        let within = |of: fn(&Compared) -> &Times, bound: f64| {
             self.rows.iter().filter(|r| of(r).error().abs() <= bound).count()
         };
         [within(|r| &r.all, all), within(|r| &r.one, one)]
@@ -307,7 +307,7 @@ impl Check {
             "%"
         );
         for r in &self.rows {
-            let Row { name, tasks, waits, processor, .. } = r;
+            let Compared { name, tasks, waits, processor, .. } = r;
             out += &format!("{name:<width$} {tasks:>5} {waits:>7} {processor:>9.3}");
             for (times, space) in [(&r.all, 8), (&r.one, 9)] {
                 let (native, error) = (median(&times.native), times.error());
@@ -332,7 +332,7 @@ impl Check {
 
     fn to_json(&self) -> String {
         let times = |t: &Times| json!({"native_s": t.native, "replayed_s": t.replayed, "error_percent": t.error()});
-        let row = |r: &Row| {
+        let row = |r: &Compared| {
             json!({
                 "row": r.name, "tasks": r.tasks, "waits": r.waits, "processor_s": r.processor,
                 "all_cpus": times(&r.all), "one_cpu": times(&r.one),
@@ -367,7 +367,7 @@ mod tests {
 
     fn check(rows: &[(&str, [f64; 2], [f64; 2])]) -> Check {
         let times = |[native, replayed]: [f64; 2]| Times { native: vec![native; 3], replayed };
-        let row = |&(name, all, one): &(&str, _, _)| Row {
+        let row = |&(name, all, one): &(&str, _, _)| Compared {
             name: name.to_owned(),
             tasks: 3,
             waits: 1000,

@@ -2,7 +2,7 @@
 
 use super::pages::{Marks, Spans};
 use super::places::{Places, share, split};
-use super::{Heat, Row, by_tier};
+use super::{Heat, Usage, by_tier};
 use crate::engine::heat::{count_rate, fault_rate, region_rate};
 use crate::engine::seen::{Shows, Source, Span, Who};
 use crate::units::{NodeId, Pages, Picos};
@@ -177,7 +177,7 @@ impl Observed {
         source: Source,
         hot: u64,
         tiers: &BTreeMap<NodeId, u64>,
-    ) -> Row {
+    ) -> Usage {
         let by_node = self.by_node(tiers);
         let resident = match by_node.is_empty() {
             true => self.resident,
@@ -188,7 +188,7 @@ impl Observed {
         let local = local.filter(|_| !by_node.is_empty());
         let heat = self.heard.heat(source, time, hot, resident, &by_node, self.node);
         let word = if source.shows() == Shows::Nothing { self.last.0 } else { self.told };
-        let row = Row {
+        let row = Usage {
             who,
             name: self.name.clone(),
             cpu: self.cpu(),

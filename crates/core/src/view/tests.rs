@@ -41,7 +41,7 @@ fn fault(who: Who, vpn: u64, from: u16, on: u16, after_ms: Option<u64>) -> Seen 
     Seen::Fault { who, vpn, from: NodeId(from), on: NodeId(on), after }
 }
 
-fn show(rows: &[Row]) -> String {
+fn show(rows: &[Usage]) -> String {
     let nodes = |by: &BTreeMap<NodeId, Pages>| {
         let all: Vec<String> = by.iter().map(|(n, p)| format!("{n}:{}", p.0)).collect();
         all.join(",")
@@ -83,7 +83,7 @@ fn show(rows: &[Row]) -> String {
     out
 }
 
-fn check(rows: &[Row], expected: Expect) {
+fn check(rows: &[Usage], expected: Expect) {
     expected.assert_eq(&show(rows));
 }
 
