@@ -120,10 +120,15 @@ struct Setting<'a> {
 impl Setting<'_> {
     /// A package's measuring program, built.
     fn example(&self, package: &str, name: &str) -> Result<PathBuf> {
-        let (ws, profile) = (self.ws, self.profile.name());
-        let built = ["build", "--locked", "--quiet", "--profile", profile];
-        must_run(ws.cargo().args(built).args(["--package", package, "--example", name]))?;
-        Ok(ws.target.join(profile).join("examples").join(name))
+        let (ws, profile) = (self.ws, self.profile);
+        match profile {
+            Profile::Release => {
+                let built = ["build", "--locked", "--quiet", "--profile", profile.name()];
+                must_run(ws.cargo().args(built).args(["--package", package, "--example", name]))?;
+            }
+            Profile::Ci => ws.build(profile)?,
+        }
+        Ok(ws.built(profile, "examples").join(name))
     }
 
     /// One of two sizes.

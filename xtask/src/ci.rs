@@ -136,9 +136,14 @@ fn tidy_step(ws: &Workspace) -> Result<StepEnd> {
     passed(tidy::run(ws)?, "the tree isn't tidy")
 }
 
-/// Before the tests, since some run the command and load the recorder's library.
+/// Before the tests, since some run the command and load the recorder's library. The tests too:
+/// both cores have something to compile then, up to the last program.
 fn build(ws: &Workspace) -> Result<StepEnd> {
-    ws.build(PROFILE).map(|()| StepEnd::Passed)
+    shown(
+        ws.cargo()
+            .args(["build", "--locked", "--profile", PROFILE.name(), "--workspace"])
+            .arg("--all-targets"),
+    )
 }
 
 /// Unit, vector, property, snapshot and documentation tests. Their output is
@@ -147,6 +152,8 @@ fn cargo_test(ws: &Workspace) -> Result<StepEnd> {
     let mut command = ws.cargo();
     command
         .args(["test", "--locked", "--profile", PROFILE.name(), "--workspace", "--no-fail-fast"])
+        // Built above: a test that had it built by itself would choose other features.
+        .env("HOMENODE_RECORDER", ws.built(PROFILE, "libhomenode_recorder.so"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     println!("$ {}", typed(&command));

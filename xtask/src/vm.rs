@@ -25,7 +25,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::workspace::{Profile, Workspace, cache_folder, files, made, must_run, not_run, text_of};
+use crate::workspace::{Profile, Workspace, cache_folder, files, made, not_run, text_of};
 use crate::{Ending, Lacks, Misused};
 use guest::{Told, Verdict};
 use initramfs::Archive;
@@ -213,15 +213,9 @@ fn busybox() -> Result<PathBuf> {
     }
 }
 
-/// Builds one of our programs and says where it is.
-fn built(ws: &Workspace, package: &str, program: &str) -> Result<PathBuf> {
-    let profile = ["build", "--locked", "--quiet", "--profile", PROFILE.name()];
-    must_run(ws.cargo().args(profile).args(["--package", package]))?;
-    Ok(ws.target.join(PROFILE.name()).join(program))
-}
-
 fn guest_program(ws: &Workspace) -> Result<PathBuf> {
-    built(ws, "homenode-guest", "homenode-guest")
+    ws.build(PROFILE)?;
+    Ok(ws.built(PROFILE, "homenode-guest"))
 }
 
 /// Names and descriptions of the tests, as the guest's program knows them.
@@ -241,7 +235,7 @@ fn base(ws: &Workspace, busybox: &Path) -> Result<Vec<u8>> {
     archive.console();
     archive.program("/init", &program)?;
     archive.link("/bin/homenode-guest", "/init");
-    archive.program("/bin/homenode", &built(ws, "homenode-cli", "homenode")?)?;
+    archive.program("/bin/homenode", &ws.homenode(PROFILE)?)?;
     archive.program("/bin/busybox", busybox)?;
     // Every command of busybox by its name, as scripts and people expect.
     for applet in text_of(Command::new(busybox).arg("--list"))?.lines() {

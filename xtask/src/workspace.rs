@@ -79,12 +79,18 @@ impl Workspace {
 
     /// Builds every room, the recorder's shared library too. What users run has its debug
     /// lines beside it.
+    ///
+    /// With which features cargo compiles a dependency depends on all that it builds at once, so
+    /// each other choice of packages, or one without what tests use, compiles some of them anew,
+    /// and the rooms above. For CI it is always the choice of `cargo test --workspace`.
     pub(crate) fn build(&self, profile: Profile) -> Result<()> {
-        must_run(
-            self.cargo()
-                .args(["build", "--locked", "--workspace", "--exclude", "xtask"])
-                .args(["--profile", profile.name()]),
-        )?;
+        let mut command = self.cargo();
+        command.args(["build", "--locked", "--workspace", "--profile", profile.name()]);
+        match profile {
+            Profile::Release => command.args(["--exclude", "xtask"]),
+            Profile::Ci => command.args(["--lib", "--bins", "--examples"]),
+        };
+        must_run(&mut command)?;
         if profile == Profile::Release {
             for name in ["homenode", "libhomenode_recorder.so"] {
                 split_debug_lines(&self.target.join(profile.name()), name)?;
@@ -96,7 +102,12 @@ impl Workspace {
     /// The `homenode` command, built.
     pub(crate) fn homenode(&self, profile: Profile) -> Result<PathBuf> {
         self.build(profile)?;
-        Ok(self.target.join(profile.name()).join("homenode"))
+        Ok(self.built(profile, "homenode"))
+    }
+
+    /// Where a program or a library is that was built.
+    pub(crate) fn built(&self, profile: Profile, name: &str) -> PathBuf {
+        self.target.join(profile.name()).join(name)
     }
 
     /// An empty or kept folder below the target folder, for what chores make.
