@@ -22,7 +22,7 @@ mod links;
 mod page;
 mod typed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{Profile, Workspace, files, not_run};
-use crate::{Ending, Misused};
+use crate::{Ending, Misused, abreast};
 use page::{Block, Page, Provenance};
 
 /// Where the pages are; the README is one of them.
@@ -88,6 +88,8 @@ pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
     let asked =
         |page: &&Page| options.pages.is_empty() || options.pages.iter().any(|p| page.is_called(p));
     let mut maker = Maker::new(ws, if long { Profile::Release } else { Profile::Ci })?;
+    let wanted = pages.iter().filter(asked).flat_map(|page| &page.blocks);
+    maker.ahead(wanted.filter(|block| options.wants(block)).map(Block::source));
     let mut wrong = Vec::new();
     let mut held = 0;
     for page in pages.iter().filter(asked) {
@@ -232,17 +234,38 @@ impl Maker {
         }
     }
 
+    /// Runs what is quick of these, as many at once as there are CPUs. What fails is run again
+    /// where its block is made, and says there why.
+    fn ahead<'a>(&mut self, sources: impl Iterator<Item = &'a Provenance>) {
+        let quick = sources.filter_map(|source| match source {
+            Provenance::Run(words) => Some(words),
+            // Some of these measure, so that nothing else should run.
+            Provenance::OnRequest(_) | Provenance::File(_) | Provenance::ByHand => None,
+        });
+        let all: Vec<_> = quick.collect::<BTreeSet<_>>().into_iter().collect();
+        let printed = abreast::each(abreast::cpus(), &all, |words| self.run(words));
+        let well =
+            all.into_iter().zip(printed).filter_map(|(w, text)| Some((w.clone(), text.ok()?)));
+        self.made.extend(well);
+    }
+
     fn help(&mut self, words: &[String]) -> Result<String> {
         let mut all = words.to_vec();
         all.push("--help".to_owned());
         self.printed(&all)
     }
 
-    /// What `homenode` prints with these arguments.
+    /// What `homenode` prints with these arguments; it is run once.
     fn printed(&mut self, words: &[String]) -> Result<String> {
         if let Some(text) = self.made.get(words) {
             return Ok(text.clone());
         }
+        let text = self.run(words)?;
+        self.made.insert(words.to_vec(), text.clone());
+        Ok(text)
+    }
+
+    fn run(&self, words: &[String]) -> Result<String> {
         let mut command = Command::new(&self.homenode);
         command.current_dir(&self.root).args(words);
         // Pictures in tables are made of block elements where the locale has them.
@@ -252,9 +275,7 @@ impl Maker {
             let said = String::from_utf8_lossy(&output.stderr);
             bail!("`homenode {}` failed: {}\n{}", words.join(" "), output.status, said.trim_end());
         }
-        let text = String::from_utf8(output.stdout).context("it printed no UTF-8")?;
-        self.made.insert(words.to_vec(), text.clone());
-        Ok(text)
+        String::from_utf8(output.stdout).context("it printed no UTF-8")
     }
 }
 

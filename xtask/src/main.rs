@@ -4,6 +4,7 @@
 //! 3 the system lacks something.
 #![forbid(unsafe_code)]
 
+mod abreast;
 mod bench;
 mod ci;
 mod citations;

@@ -1,9 +1,11 @@
 //! Every scenario twice, and once with another number of workers: the same bytes.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::abreast;
 use crate::workspace::{Profile, Workspace, files, text_of};
 
 /// How a scenario is run here: several seeds, so that there is work to share.
@@ -17,23 +19,21 @@ const WORKERS: &str = "--jobs";
 pub(crate) fn check(ws: &Workspace, profile: Profile) -> Result<usize> {
     let files = files(&ws.root.join("scenarios"), "toml")?;
     let homenode = ws.homenode(profile)?;
+    let run = |(file, workers): &(&PathBuf, &str)| {
+        let mut command = Command::new(&homenode);
+        command.current_dir(&ws.root).arg("sim").arg(file).args(ARGS).args([WORKERS, workers]);
+        text_of(&mut command)
+    };
+    let runs: Vec<_> = files.iter().flat_map(|f| ["1", "1", "2"].map(|n| (f, n))).collect();
+    let printed: Vec<String> =
+        abreast::each(abreast::cpus(), &runs, run).into_iter().collect::<Result<_>>()?;
     let mut differing = Vec::new();
-    for file in &files {
-        let run = |workers: &str| {
-            text_of(
-                Command::new(&homenode)
-                    .current_dir(&ws.root)
-                    .arg("sim")
-                    .arg(file)
-                    .args(ARGS)
-                    .args([WORKERS, workers]),
-            )
-        };
-        let first = run("1")?;
+    for (file, printed) in files.iter().zip(printed.chunks(3)) {
+        let [first, second, two] = printed else { bail!("a scenario runs three times") };
         if first.trim().is_empty() {
             bail!("{}: the simulation printed nothing", file.display());
         }
-        for (what, again) in [("a second run", run("1")?), ("two workers", run("2")?)] {
+        for (what, again) in [("a second run", second), ("two workers", two)] {
             if again != first {
                 differing.push(format!("{}: {what} printed something else", file.display()));
             }

@@ -19,14 +19,12 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::workspace::{Profile, Workspace, cache_folder, files, made, not_run, text_of};
-use crate::{Ending, Lacks, Misused};
+use crate::{Ending, Lacks, Misused, abreast};
 use guest::{Told, Verdict};
 use initramfs::Archive;
 use kernels::{Cached, Kernel, Matrix};
@@ -328,39 +326,21 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
     let plans = matrix(all, options, &kernels, &tests);
     let base = base(ws, &busybox)?;
     let folder = ws.folder("vm")?;
-    let jobs = options.jobs.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let waiting = Mutex::new(plans.iter().collect::<std::collections::VecDeque<_>>());
-    let counts = Mutex::new([0u32; 3]);
-    let next = || waiting.lock().ok()?.pop_front();
-    let work = || -> Result<()> {
-        while let Some(plan) = next() {
-            let rows = run_guest(plan, &base, &folder, options.json)?;
-            if let Ok(mut counts) = counts.lock() {
-                for row in &rows {
-                    counts[match row.verdict {
-                        Verdict::Passed => 0,
-                        Verdict::Failed(_) => 1,
-                        Verdict::Skipped(_) => 2,
-                    }] += 1;
-                }
-            }
-        }
-        Ok(())
-    };
-    let results: Vec<Result<()>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs.min(plans.len())).map(|_| scope.spawn(work)).collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| bail!("a guest's thread panicked")))
-            .collect()
-    });
-    results.into_iter().collect::<Result<()>>()?;
+    let jobs = options.jobs.map_or_else(abreast::cpus, NonZeroUsize::get);
+    let run = |plan: &GuestRun<'_>| run_guest(plan, &base, &folder, options.json);
+    let guests: Vec<Vec<Told>> =
+        abreast::each(jobs, &plans, run).into_iter().collect::<Result<_>>()?;
     for line in &lacking {
         eprintln!("{line}");
     }
-    let [passed, failed, skipped] =
-        counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let skipped = skipped + lacking.len() as u32;
+    let [mut passed, mut failed, mut skipped] = [0, 0, lacking.len()];
+    for row in guests.iter().flatten() {
+        match row.verdict {
+            Verdict::Passed => passed += 1,
+            Verdict::Failed(_) => failed += 1,
+            Verdict::Skipped(_) => skipped += 1,
+        }
+    }
     let sum = format!("{passed} passed, {failed} failed, {skipped} skipped");
     if options.json {
         eprintln!("{sum}");
