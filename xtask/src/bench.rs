@@ -65,6 +65,8 @@ enum Bench {
     CpuScale,
     /// 2, 64 and 4,096 tasks that access memory, meeting or not, beside one alone
     MemParallel,
+    /// recordings of 2, 16 and 64 threads that wait for one another, beside one of one thread
+    ReplayThreads,
     /// memory times that the simulator predicts for this machine, beside its own
     TruthMem,
     /// signs and order of the tiering result, with each constant moved by 20 %
@@ -101,6 +103,7 @@ impl Bench {
             Self::QuantumError => quantum_error::run(setting),
             Self::CpuScale => parallel::cpu_scale(setting),
             Self::MemParallel => parallel::mem_parallel(setting),
+            Self::ReplayThreads => parallel::replay_threads(setting),
             Self::TruthMem => truth_mem::run(setting),
             Self::SensitivityTiering => sensitivity::tiering(setting),
             Self::SensitivityKsm => sensitivity::ksm(setting),

@@ -9,6 +9,7 @@
 //! | `gather --n N --pages P` | the bare loop on as many entries of 8 bytes, same ids |
 //! | `off --n N --pages P --balancing none\|off` | balancing off, or its hook in the tick left out |
 //! | `parallel --n N --pages P --tasks T --cpus C --meet-us U` | N accesses of T tasks, spread over C CPUs, which meet at a barrier every U µs (0: never); balancing off |
+//! | `replay --n N --pages P --threads T --every E` | a made-up recording of N rows in all of T threads, each of which waits for the next one every E rows (0: never), five rounds on T CPUs |
 //! | `quantum --n N --pages P --threads T --order quantum\|strict [--seed S]` | two scenarios in quanta or in strict order; and one whose threads meet every 50 µs |
 
 use homenode_core::costs::{Constant, Costs};
@@ -18,6 +19,7 @@ use homenode_core::scenario::{
 use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 use homenode_sim::random::{Gauss, Stream};
+use homenode_sim::replay::{After, Charge, Op, Recording, Rounds};
 use homenode_sim::vmstat::{Item, VmStat};
 use homenode_sim::{Setup, Simulation};
 use std::collections::BTreeMap;
@@ -247,6 +249,70 @@ fn parallel(a: &Args) {
     println!("{{\"accesses\":{done},\"seconds\":{seconds:.6}}}");
 }
 
+/// Threads of a process, each in its part of the pages. Their points form a ring: a thread
+/// passes its next one when the thread after it has passed its last.
+fn recording(n: u64, pages: u64, threads: u64, every: u64) -> Recording {
+    const FIRST: u64 = 0x10_0000;
+    let mut r = Recording::new(threads as usize);
+    let prot = [true, true, false];
+    r.push(0, 0, Op::Map { page: FIRST, pages, prot, file: false, shared: false });
+    (1..threads as u32).for_each(|child| r.push(0, 0, Op::Thread { child }));
+    let part = pages / threads;
+    let (gauss, mut random) = (Gauss::new(part, 83), Stream::new(1, "rows"));
+    for thread in 0..threads {
+        let mut met = 0;
+        for row in 1..=n / threads {
+            let page = FIRST + thread * part + gauss.draw(&mut random);
+            let write = random.bits() & 3 == 0;
+            let (reads, writes) = if write { (2, 1) } else { (3, 0) };
+            r.push(thread as u32, 400, Op::Access { page, reads, writes, write, stream: false });
+            if every > 0 && row % every == 0 {
+                r.push(thread as u32, 0, Op::Point { number: (met * threads + thread) as u32 });
+                met += 1;
+            }
+        }
+    }
+    (1..threads as u32).for_each(|child| r.push(0, 0, Op::Wait { child: Some(child) }));
+    (0..threads as u32).for_each(|task| r.push(task, 0, Op::Exit));
+    let points = (n / threads).checked_div(every).unwrap_or(0) * threads;
+    let after = |number| match number {
+        number if number < threads || threads == 1 => After::Nothing,
+        number => {
+            let (met, thread) = (number / threads, number % threads);
+            After::Point(((met - 1) * threads + (thread + 1) % threads) as u32)
+        }
+    };
+    r.order((0..points).map(after).collect());
+    r
+}
+
+fn replay(a: &Args) {
+    const ROUNDS: u64 = 5;
+    let (pages, n) = (a.num("pages", 1 << 18), a.num("n", 4_000_000));
+    let threads = a.num("threads", 1);
+    let recording = Arc::new(recording(n, pages, threads, a.num("every", 1000)));
+    let mut m = machine(threads as u32, pages * 2, pages);
+    for link in &mut m.links {
+        link.read_bandwidth.value = link.read_bandwidth.value.max(2000 * threads);
+        link.write_bandwidth.value = link.write_bandwidth.value.max(2000 * threads);
+    }
+    let charge = Charge {
+        as_per_insn: 250_000_000,
+        own_as_per_insn: Default::default(),
+        rounds: Rounds::Count(ROUNDS),
+        policy: Mempolicy::Default,
+        overlap: None,
+        cpus: Vec::new(),
+    };
+    let setup = Setup { knobs: tiering(0, &[]), ..Setup::default() };
+    let mut s = Simulation::replay(&m, &setup, &recording, "r", &charge).expect("a simulation");
+    let began = Instant::now();
+    s.run();
+    let (seconds, rows) = (began.elapsed().as_secs_f64(), n / threads * threads * ROUNDS);
+    assert!(s.idle() && s.error().is_none(), "the replay is not through: {:?}", s.error());
+    println!("{{\"rows\":{rows},\"seconds\":{seconds:.6}}}");
+}
+
 fn quantum(a: &Args) {
     let pages = a.num("pages", 1 << 18);
     let tasks = a.num("threads", 8);
@@ -333,9 +399,10 @@ fn main() {
         "gather" => gather(&a),
         "off" => off(&a),
         "parallel" => parallel(&a),
+        "replay" => replay(&a),
         "quantum" => quantum(&a),
         _ => {
-            eprintln!("hotloop: ids, sim, scale, gather, off, parallel or quantum");
+            eprintln!("hotloop: ids, sim, scale, gather, off, parallel, replay or quantum");
             std::process::exit(2);
         }
     }

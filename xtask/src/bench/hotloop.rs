@@ -13,6 +13,7 @@
 //! | `off --n N --pages P --balancing none\|off` | the access loop without balancing compiled in, or with it and off | `accesses` |
 //! | `quantum --n N --pages P --threads T --order quantum\|strict --seed S` | two scenarios, DRAM with room and DRAM full, in quanta of 10 µs or strict order; and threads that meet | `figures`, `meeting`, `pressure`: objects with every reported figure of each |
 //! | `parallel --n N --pages P --tasks T --cpus C --meet-us U` | N accesses of T tasks, spread over C CPUs, which meet every U µs (0: never) | `accesses`, `seconds` |
+//! | `replay --n N --pages P --threads T --every E` | N rows in all of T threads that wait for one another every E rows, five rounds | `rows`, `seconds` |
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

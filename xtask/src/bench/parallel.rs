@@ -1,4 +1,5 @@
-//! Many CPUs and many tasks: what idle CPUs cost, and what tasks cost that run side by side.
+//! Many CPUs and many tasks: what idle CPUs cost, and what tasks cost that run side by side,
+//! in scenarios and in recordings.
 
 use anyhow::Result;
 
@@ -96,5 +97,39 @@ pub(super) fn mem_parallel(setting: &Setting<'_>) -> Result<Verdict> {
         ratio,
         goal: "ratio >= 0.7",
         pass: ratio >= 0.7,
+    })
+}
+
+/// Recordings of ever more threads that wait for one another.
+pub(super) fn replay_threads(setting: &Setting<'_>) -> Result<Verdict> {
+    let hotloop = Hotloop::build(setting)?;
+    let n: u64 = setting.pick(4_000_000, 128_000);
+    let pages: u64 = setting.pick(1 << 18, 1 << 14);
+    println!(
+        "  {n} rows in all, five rounds, a wait every 1000 rows; M rows/s, median (lowest to highest)"
+    );
+    let mut rates = [1u64, 2, 16, 64].map(|threads| (threads, Samples::default()));
+    for _ in 0..setting.pick(5, 1) {
+        for (threads, rate) in &mut rates {
+            let options: [(&str, &dyn std::fmt::Display); 4] =
+                [("n", &n), ("pages", &pages), ("threads", threads), ("every", &1000)];
+            rate.push(hotloop.figures("replay", &options)?.rate("rows")?);
+        }
+    }
+    let one = rates[0].1.median();
+    let mut worst = f64::INFINITY;
+    for (threads, rate) in &rates {
+        let percent = rate.median() / one * 100.0;
+        println!("  {:<34} {:<28} {percent:>5.0} %", format!("{threads} threads"), rate.shown(1));
+        worst = worst.min(rate.median());
+    }
+    let ratio = worst / one;
+    Ok(Verdict {
+        ours: worst,
+        peer: one,
+        unit: "M rows/s at the worst (peer: one thread)",
+        ratio,
+        goal: "ratio >= 0.5",
+        pass: ratio >= 0.5,
     })
 }
