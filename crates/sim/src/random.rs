@@ -6,6 +6,7 @@
 
 use rand_core::{Rng as _, SeedableRng};
 use rand_pcg::Mcg128Xsl64;
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 use twox_hash::XxHash3_64;
 
@@ -233,6 +234,24 @@ impl NormalIh {
     }
 }
 
+/// Tables of a distribution that a thread built last, by size and thousandths. Each task
+/// of a scenario asks for its own, and again each time it comes round to the same step.
+type Kept<T> = RefCell<Vec<((u64, u32), Arc<T>)>>;
+
+/// How many a thread keeps; each takes 0.5 to 1.5 MiB.
+const KEPT: usize = 4;
+
+/// The table of `n` and `thousandths`, built only if it isn't kept.
+fn kept<T>(tables: &Kept<T>, n: u64, thousandths: u32, build: impl FnOnce() -> T) -> Arc<T> {
+    let of = (n, thousandths);
+    let mut tables = tables.borrow_mut();
+    let found = tables.iter().position(|(key, _)| *key == of).map(|at| tables.remove(at).1);
+    let table = found.unwrap_or_else(|| Arc::new(build()));
+    tables.insert(0, (of, table.clone()));
+    tables.truncate(KEPT);
+    table
+}
+
 /// Bounded Pareto on 1 to n + 1, rounded down, from 0: pmbench's `pareto`.
 ///
 /// Source: specs/pmbench.md#patterns.
@@ -246,15 +265,18 @@ pub struct Pareto {
 impl Pareto {
     /// On `0 .. n` with an index of `alpha` thousandths.
     pub fn new(n: u64, alpha: u32) -> Self {
+        thread_local!(static TABLES: Kept<Quantiles> = const { RefCell::new(Vec::new()) });
+        Self { n, table: TABLES.with(|tables| kept(tables, n, alpha, || Self::table(n, alpha))) }
+    }
+    fn table(n: u64, alpha: u32) -> Quantiles {
         let alpha = f64::from(alpha) / 1000.0;
         let bound = libm::pow(n as f64, -alpha);
-        let table = Quantiles::new(|mass, from_above| {
+        Quantiles::new(|mass, from_above| {
             // What lies above x is (x^-alpha - bound) / (1 - bound).
             let above = if from_above { mass } else { 1.0 - mass };
             let x = libm::pow(above * (1.0 - bound) + bound, -1.0 / alpha);
             libm::floor((x - 1.0).clamp(0.0, n as f64) * 256.0) as i64
-        });
-        Self { n, table: Arc::new(table) }
+        })
     }
     /// The next number.
     #[inline]
@@ -273,12 +295,17 @@ pub struct Zipf {
     n: u64,
     step: u64,
     /// Ranks from 0 in 2^-8.
-    table: Vec<i64>,
+    table: Arc<Vec<i64>>,
 }
 
 impl Zipf {
     /// `theta` in thousandths.
     pub fn new(n: u64, theta: u32) -> Self {
+        thread_local!(static TABLES: Kept<Vec<i64>> = const { RefCell::new(Vec::new()) });
+        let table = TABLES.with(|tables| kept(tables, n, theta, || Self::table(n, theta)));
+        Self { n, step: coprime_step(n), table }
+    }
+    fn table(n: u64, theta: u32) -> Vec<i64> {
         let theta = f64::from(theta) / 1000.0;
         // Masses of the first ranks one by one, of the others by the integral.
         let exact = n.min(1 << 16);
@@ -299,7 +326,7 @@ impl Zipf {
         };
         let total = sum + if n > exact { part(n as f64 + 0.5) } else { 0.0 };
         let mut k = 0usize;
-        let table = (0..=CELLS)
+        (0..=CELLS)
             .map(|cell| {
                 let mass = total * cell as f64 / CELLS as f64;
                 while k + 1 < cumulative.len() && cumulative[k + 1] <= mass {
@@ -320,8 +347,7 @@ impl Zipf {
                 };
                 libm::floor(rank.clamp(0.0, n as f64) * 256.0) as i64
             })
-            .collect();
-        Self { n, step: coprime_step(n), table }
+            .collect()
     }
     /// The next number.
     #[inline]
