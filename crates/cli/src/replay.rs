@@ -245,8 +245,8 @@ fn report(
     let turns = played.iter().filter_map(Played::turns_percent).reduce(f64::max);
     if let Some(share) = turns.filter(|&share| other && share > TURNS_PERCENT) {
         warnings.push(format!(
-            "{share:.0} % of the time that tasks wait for one another is for locks, in the order \
-             of a run on {}: on {} they may get them in another",
+            "{share:.0} % of the time that tasks wait for one another is for their turn, in the \
+             order of a run on {}: on {} they may get it in another",
             count(all as u64, "CPU", "CPUs"),
             recorded.cpus.len()
         ));

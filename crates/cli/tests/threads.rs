@@ -67,7 +67,9 @@ fn threads_that_take_turns_take_them_in_a_replay_too() {
     if !made.is_ok_and(|o| o.status.success()) {
         return println!("skipped: no C compiler");
     }
-    for (by_turns, least, most) in [(true, 0.95, 1.1), (false, 0.45, 0.6)] {
+    // At once it is half, where both took equally long natively: a busy machine measures one of
+    // them longer than the other.
+    for (by_turns, least, most) in [(true, 0.95, 1.1), (false, 0.45, 0.8)] {
         let program = if by_turns { &["./p", "turns"][..] } else { &["./p"] };
         let line = ["record", "mem", "-o", "r.parquet", "--"];
         let out = homenode(&folder, &[&line, program].concat());

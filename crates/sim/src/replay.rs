@@ -21,7 +21,8 @@
 //! beside those of the rounds before. Between tasks, forks, thread starts and waits for a
 //! child's end are kept, and what a recording's points say ([`Op::Point`]): a task that comes
 //! to one goes on when what it waited for has happened in this round too, be it before
-//! (specs/waits.md#replay).
+//! (specs/waits.md#replay). Locks alone go to who comes first here, whoever that was when it
+//! was recorded.
 
 use crate::cpus::parts;
 use crate::hot::{KINDS, OP_WRITE, is_event};
@@ -37,7 +38,7 @@ use crate::tasks::{On, Run, Task, Why};
 use crate::watch::By;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::units::{CpuId, HUGE_PAGES, Picos};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Something that a recorded task did. Pages are virtual page numbers.
@@ -146,8 +147,12 @@ pub enum After {
     Time(Picos),
     /// That point, but for so long at most.
     Until(u32, Picos),
-    /// That point, where a lock was given back: whose turn it is next is as recorded.
+    /// That point, where one of several got what they waited for: whose turn it is, is as
+    /// recorded.
     Turn(u32),
+    /// That a lock is free: its number. The task has it then until it comes to the second, a
+    /// point of its own.
+    Lock(u32, u32),
 }
 
 /// One row: 16 bytes. Accesses hold their page, the rest a place in `others`.
@@ -190,12 +195,34 @@ impl Track {
     }
 }
 
-/// Points of this round that have been passed, and who waits for one.
+/// A point of a recording's order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Point {
+    /// The task that comes to it, if one does.
+    task: Option<u32>,
+    after: After,
+    /// Whether another waits for it.
+    awaited: bool,
+    /// The lock that is given back there.
+    gives: Option<u32>,
+}
+
+/// Points of this round that have been passed, who has which lock, and who waits.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     done: BTreeSet<u32>,
     waiting: BTreeMap<u32, Vec<usize>>,
+    locks: BTreeMap<u32, Lock>,
+    /// Tasks that go on without the lock that they wait for.
+    without: BTreeSet<usize>,
     waited: Waited,
+}
+
+/// A lock: who has it, until which point, and who waits for it, the first first.
+#[derive(Debug, Default)]
+struct Lock {
+    held: Option<(usize, u32)>,
+    waiting: VecDeque<usize>,
 }
 
 /// How long tasks of a recording have stood in front of its points, in picoseconds.
@@ -203,16 +230,22 @@ pub(crate) struct Passed {
 pub struct Waited {
     /// For what could not have been otherwise.
     pub others: u64,
-    /// For their turn at locks, which is as recorded.
+    /// For their turn, which is as recorded and could have been another.
     pub turns: u64,
+    /// For locks.
+    pub locks: u64,
+    /// Times that a task went on without a lock, since who had it waited for this task.
+    pub without: u64,
 }
 
 /// A recording in memory, 16 bytes a row.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     tracks: Vec<Track>,
-    /// By number of a point: what it waits for, and whether another waits for it.
-    points: Vec<(After, bool)>,
+    /// By number.
+    points: Vec<Point>,
+    /// By task: who starts it.
+    starters: Vec<Option<u32>>,
     /// Points that are passed once, in the first round only.
     once: Vec<u32>,
     insns: u64,
@@ -276,11 +309,44 @@ impl Recording {
     /// Says what the points wait for, when all rows are in. Those that are not in it wait for
     /// nothing.
     pub fn order(&mut self, after: Vec<After>) {
-        self.points = after.iter().map(|&a| (a, false)).collect();
+        let point = |&after: &After| Point { after, ..Point::default() };
+        self.points = after.iter().map(point).collect();
+        self.starters = vec![None; self.tracks.len()];
+        for (task, track) in (0..).zip(&self.tracks) {
+            for op in track.ops(..) {
+                match op {
+                    Op::Point { number } => {
+                        if let Some(point) = self.points.get_mut(number as usize) {
+                            point.task = Some(task);
+                        }
+                    }
+                    Op::Fork { child } | Op::Thread { child } => {
+                        if let Some(starter) = self.starters.get_mut(child as usize) {
+                            *starter = Some(task);
+                        }
+                    }
+                    Op::Access { .. }
+                    | Op::Map { .. }
+                    | Op::Unmap { .. }
+                    | Op::Protect { .. }
+                    | Op::Remap { .. }
+                    | Op::Discard { .. }
+                    | Op::Exec
+                    | Op::Exit
+                    | Op::Wait { .. } => {}
+                }
+            }
+        }
         for a in after {
-            if let After::Point(p) | After::Until(p, _) | After::Turn(p) = a {
-                if let Some(p) = self.points.get_mut(p as usize) {
-                    p.1 = true;
+            let (p, lock) = match a {
+                After::Point(p) | After::Until(p, _) | After::Turn(p) => (p, None),
+                After::Lock(lock, p) => (p, Some(lock)),
+                After::Nothing | After::Time(_) => continue,
+            };
+            if let Some(point) = self.points.get_mut(p as usize) {
+                match lock {
+                    Some(lock) => point.gives = Some(lock),
+                    None => point.awaited = true,
                 }
             }
         }
@@ -306,11 +372,9 @@ impl Recording {
     }
     /// The task that a point is of.
     pub fn task_of(&self, number: u32) -> Option<u32> {
-        let has = |track: &Track| track.others.contains(&Op::Point { number });
-        self.tracks.iter().position(has).map(|task| task as u32)
+        self.points.get(number as usize)?.task
     }
-    /// What a point waits for, and whether another waits for it.
-    fn point(&self, number: u32) -> (After, bool) {
+    fn point(&self, number: u32) -> Point {
         self.points.get(number as usize).copied().unwrap_or_default()
     }
     /// Instructions of all tasks.
@@ -360,6 +424,8 @@ pub enum Stuck {
     Point(u32),
     /// The end of a task of the recording.
     End(u32),
+    /// A lock that a task of the recording has.
+    Lock(u32),
 }
 
 /// How long a replay goes on. It ends at the end of a round.
@@ -511,6 +577,11 @@ impl Simulation {
                 Run::Blocked(On::Task(other)) => {
                     all.extend(of(other).map(|other| (task, Stuck::End(other))));
                 }
+                Run::Blocked(On::Lock(lock)) => {
+                    let held = self.passed.locks.get(&lock).and_then(|l| l.held);
+                    let Some(other) = held.and_then(|h| of(h.0)) else { return Vec::new() };
+                    all.push((task, Stuck::Lock(other)));
+                }
                 Run::Runnable
                 | Run::Blocked(On::Point(_) | On::Sleep | On::Children | On::Barrier) => {
                     return Vec::new();
@@ -561,7 +632,10 @@ impl Player {
     /// Whether nobody waits at a row, nor for it.
     fn is_idle(&self, track: &Track, row: &Packed) -> bool {
         let number = track.others[row.number() as usize].point();
-        number.is_some_and(|n| self.recording.point(n) == (After::Nothing, false))
+        number.is_some_and(|n| {
+            let Point { after, awaited, gives, .. } = self.recording.point(n);
+            after == After::Nothing && !awaited && gives.is_none()
+        })
     }
     /// Charges rows until `until`, and stops before one that others could notice.
     fn rows(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
@@ -762,6 +836,7 @@ impl Player {
                     .filter(|&c| !waits_for(sim, c, id));
                 if let Some(other) = running {
                     sim.wait_for(id, other);
+                    self.open_circle(sim, id);
                 }
             }
         }
@@ -770,24 +845,34 @@ impl Player {
 
     /// Passes a point, or waits in front of it.
     fn pass(&mut self, sim: &mut Simulation, id: usize, number: u32) {
-        let (after, awaited) = self.recording.point(number);
+        let Point { after, awaited, gives, .. } = self.recording.point(number);
         let clock = sim.tasks[id].clock;
         let since = self.since.take().unwrap_or(clock);
         match after {
             After::Point(p) | After::Turn(p) if !sim.passed.done.contains(&p) => {
-                // It comes here again when that one has been passed.
-                (self.at, self.work, self.since) = (self.at - 1, 0, Some(since));
                 sim.passed.waiting.entry(p).or_default().push(id);
-                return sim.block(id, On::Point(p));
+                self.stand(sim, id, since, On::Point(p));
+                return self.open_circle(sim, id);
             }
             After::Until(p, time) if !sim.passed.done.contains(&p) => {
                 let end = *self.gives_up.get_or_insert(clock + time.0);
                 if clock < end {
-                    (self.at, self.work, self.since) = (self.at - 1, 0, Some(since));
                     sim.passed.waiting.entry(p).or_default().push(id);
-                    sim.block(id, On::Point(p));
+                    self.stand(sim, id, since, On::Point(p));
                     return sim.wake_at(id, end, By::Timer);
                 }
+            }
+            After::Lock(number, until) => {
+                let without = sim.passed.without.remove(&id);
+                let lock = sim.passed.locks.entry(number).or_default();
+                if lock.held.is_some() && !without {
+                    lock.waiting.push_back(id);
+                    self.stand(sim, id, since, On::Lock(number));
+                    return self.open_circle(sim, id);
+                }
+                lock.held.get_or_insert((id, until));
+                sim.passed.waited.without += u64::from(without);
+                sim.passed.waited.locks += clock - since;
             }
             After::Time(time) => sim.sleep_until(id, clock + time.0),
             After::Turn(_) => sim.passed.waited.turns += clock - since,
@@ -803,6 +888,67 @@ impl Player {
                 }
             }
         }
+        let lock = gives.and_then(|of| sim.passed.locks.get_mut(&of));
+        if let Some(lock) = lock.filter(|l| l.held == Some((id, number))) {
+            // Who is woken comes to its row again, and takes it if nobody was faster.
+            lock.held = None;
+            if let Some(next) = lock.waiting.pop_front() {
+                sim.wake(next, By::Task(id));
+            }
+        }
+    }
+    /// Waits in front of a point, to come to it again when that has come.
+    fn stand(&mut self, sim: &mut Simulation, id: usize, since: u64, on: On) {
+        (self.at, self.work, self.since) = (self.at - 1, 0, Some(since));
+        sim.block(id, on);
+    }
+    /// Lets one that waits for a lock go on without it, where this task's waiting has closed a
+    /// circle of tasks that wait for one another. For where locks go to others than when it was
+    /// recorded, the program might have done something else.
+    fn open_circle(&self, sim: &mut Simulation, id: usize) {
+        let (mut at, mut opens) = (id, None);
+        // Another circle than one through this task was looked at when it was closed.
+        for _ in 0..sim.tasks.len() {
+            let next = match sim.tasks[at].run {
+                Run::Blocked(On::Lock(lock)) => {
+                    opens = opens.or(Some((at, lock)));
+                    sim.passed.locks.get(&lock).and_then(|l| l.held).map(|held| held.0)
+                }
+                Run::Blocked(On::Point(p)) => {
+                    let waits = !sim.tasks[at].timer_wakes;
+                    self.recording.task_of(p).filter(|_| waits).and_then(|t| self.alive(sim, t))
+                }
+                Run::Blocked(On::Task(other)) => Some(other),
+                Run::Blocked(On::Sleep | On::Children | On::Barrier)
+                | Run::Runnable
+                | Run::Ended => None,
+            };
+            match (next, opens) {
+                (Some(next), Some((waits, lock))) if next == id => {
+                    sim.passed.without.insert(waits);
+                    if let Some(lock) = sim.passed.locks.get_mut(&lock) {
+                        lock.waiting.retain(|&w| w != waits);
+                    }
+                    return sim.wake(waits, By::Task(id));
+                }
+                (Some(next), _) if next != id => at = next,
+                (Some(_) | None, _) => return,
+            }
+        }
+    }
+    /// A task of the recording, or who starts it where it has not begun in this round.
+    fn alive(&self, sim: &Simulation, task: u32) -> Option<usize> {
+        let mut of = Some(task);
+        // A task that starts itself, be it through others, is a file's damage.
+        for _ in 0..self.recording.starters.len() {
+            let id = sim.replayed.get(&of?).copied();
+            let alive = id.filter(|&id| sim.tasks[id].run != Run::Ended);
+            if alive.is_some() {
+                return alive;
+            }
+            of = *self.recording.starters.get(of? as usize)?;
+        }
+        None
     }
 
     /// The track is at its end: again when the whole round is, or over.

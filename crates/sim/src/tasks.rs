@@ -94,6 +94,8 @@ pub(crate) enum On {
     Task(usize),
     /// A point of a recording's order.
     Point(u32),
+    /// A lock of a recording.
+    Lock(u32),
     /// The other threads coming to the same step.
     Barrier,
 }
@@ -154,7 +156,7 @@ impl Task {
         match self.run {
             Run::Blocked(On::Task(other)) => Some(other),
             Run::Runnable
-            | Run::Blocked(On::Sleep | On::Children | On::Barrier | On::Point(_))
+            | Run::Blocked(On::Sleep | On::Children | On::Barrier | On::Point(_) | On::Lock(_))
             | Run::Ended => None,
         }
     }

@@ -88,9 +88,11 @@ pub enum After {
     Time(u64),
     /// That point, but for so many nanoseconds at most. The point may come later than this one.
     Until(u32, u64),
-    /// That point, where a lock was given back. Whose turn it is next could have been decided
-    /// otherwise; it is as recorded.
+    /// That point, where one of several got what they waited for: whose turn it was could have
+    /// been decided otherwise.
     Turn(u32),
+    /// That a lock is free. The task has it then until it comes to that point.
+    Lock(u32, u32),
 }
 
 /// How waits ended.
@@ -103,6 +105,10 @@ pub struct Found {
     /// Times that a task took what another had given, by a lock, a semaphore or the like,
     /// without waiting for it when it was recorded.
     pub taken: u64,
+    /// Waits, of those by tasks, for a lock that the task then took.
+    pub for_locks: u64,
+    /// Times that a lock was taken and given back by the same task.
+    pub locked: u64,
     /// Those of which nobody knows what ended them.
     pub unknown: u64,
     /// Those for something outside of the program, and what they took in the recorded run,
@@ -199,6 +205,7 @@ impl Points {
             known: vec![false; self.all.len()],
             exits: BTreeMap::new(),
             execs: BTreeMap::new(),
+            for_locks: BTreeSet::new(),
         };
         for (n, point) in (0..).zip(&self.all) {
             match point.what {
@@ -207,8 +214,8 @@ impl Points {
                 What::Release(..) | What::Block(..) => {}
             }
         }
-        let locks = r.words(&by_order);
-        r.futexes(&by_order, &locks);
+        let held = r.words(&by_order);
+        r.futexes(&by_order, &held);
         r.streams(&by_order);
         let found = r.rest();
         (r.after, found)
@@ -224,6 +231,8 @@ struct Resolver<'a> {
     exits: BTreeMap<u32, u32>,
     /// By task: where it runs other programs.
     execs: BTreeMap<u32, Vec<u32>>,
+    /// Waits that are over when a lock is taken.
+    for_locks: BTreeSet<u32>,
 }
 
 /// Bytes that have come through an object so far.
@@ -253,7 +262,7 @@ const MOSTLY: u64 = 3;
 
 /// Who takes a word from 0 and who brings it back.
 #[derive(Default)]
-struct Held {
+struct Habit {
     value: u32,
     by: Option<u32>,
     /// Times that the task which took it gave it back, and that another did.
@@ -261,7 +270,11 @@ struct Held {
     others: u64,
 }
 
-impl Held {
+impl Habit {
+    /// Whether it is used as a lock is.
+    fn is_lock(&self) -> bool {
+        self.own > MOSTLY * self.others
+    }
     fn change(&mut self, task: u32, value: u32) {
         match (std::mem::replace(&mut self.value, value), value) {
             (0, 1..) => self.by = Some(task),
@@ -316,6 +329,17 @@ impl Count {
     }
 }
 
+/// What each task did with each lock: where it took it, for long enough to give it back, and
+/// where it gave it back.
+type Held = BTreeMap<(Object, u32), Vec<(u32, bool)>>;
+
+/// Who has a lock, as far as its changes tell.
+struct Lock {
+    number: u32,
+    value: u32,
+    by: Option<(u32, u32)>,
+}
+
 impl Resolver<'_> {
     fn order(&self, n: u32) -> u64 {
         self.points[n as usize].order
@@ -329,13 +353,13 @@ impl Resolver<'_> {
         }
     }
 
-    /// What was taken of words that others had given; which words are locks.
+    /// Locks, and what was taken of counts that others had raised.
     ///
-    /// A word that mostly goes back to 0 by the task that took it from there is a lock: to take
-    /// it depends on who gave it back last. Any other is a count, as of a semaphore: what
-    /// lowers it takes of what raised it, the first first.
-    fn words(&mut self, by_order: &[u32]) -> BTreeSet<Object> {
-        let mut held: BTreeMap<Object, Held> = BTreeMap::new();
+    /// A word that mostly goes back to 0 by the task that took it from there is a lock: it is
+    /// taken by who comes first. Any other is a count, as of a semaphore: what lowers it takes
+    /// of what raised it, the first first.
+    fn words(&mut self, by_order: &[u32]) -> Held {
+        let mut habits: BTreeMap<Object, Habit> = BTreeMap::new();
         let changes = |points: &[Point], n: u32| match points[n as usize] {
             Point { task, what: What::Release(Release::Word, word, value), .. } => {
                 Some((task, word, value as u32, (value >> 32) as u32))
@@ -344,45 +368,57 @@ impl Resolver<'_> {
         };
         for &n in by_order {
             let Some((task, word, now, before)) = changes(self.points, n) else { continue };
-            let new = || Held { value: before, ..Held::default() };
-            held.entry(word).or_insert_with(new).change(task, now);
+            let new = || Habit { value: before, ..Habit::default() };
+            habits.entry(word).or_insert_with(new).change(task, now);
         }
-        let is_lock = |h: &Held| h.own > MOSTLY * h.others;
-        let locks = held.into_iter().filter(|(_, h)| is_lock(h)).map(|(word, _)| word);
-        let locks: BTreeSet<Object> = locks.collect();
-        let mut free: BTreeMap<Object, (u32, Option<u32>)> = BTreeMap::new();
+        let mut held = Held::new();
+        let mut locks: BTreeMap<Object, Lock> = BTreeMap::new();
         let mut counts: BTreeMap<Object, Count> = BTreeMap::new();
         for &n in by_order {
-            let Some((_, word, now, before)) = changes(self.points, n) else { continue };
-            if locks.contains(&word) {
-                let (value, given) = free.entry(word).or_insert((before, None));
-                let before = std::mem::replace(value, now);
-                if now == 0 {
-                    *given = Some(n);
-                } else if before == 0 {
-                    let by = *given;
-                    self.takes(n, by, After::Turn);
-                }
-            } else {
+            let Some((task, word, now, before)) = changes(self.points, n) else { continue };
+            if !habits[&word].is_lock() {
                 let count = counts.entry(word).or_insert_with(|| Count::new(before));
                 let by = count.change(n, now);
-                self.takes(n, by, After::Point);
+                self.takes(n, by);
+                continue;
+            }
+            let number = locks.len() as u32;
+            let lock = locks.entry(word).or_insert(Lock { number, value: before, by: None });
+            match (std::mem::replace(&mut lock.value, now), now) {
+                (0, 1..) => lock.by = Some((task, n)),
+                // Where another gives it back, numbers are the wrong way round, or it is a
+                // lock of another kind: then nobody is held up by it.
+                (_, 0) => {
+                    if let Some((_, taken)) = lock.by.take().filter(|by| by.0 == task) {
+                        self.after[taken as usize] = After::Lock(lock.number, n);
+                        let own = held.entry((word, task)).or_default();
+                        own.extend([(taken, true), (n, false)]);
+                    }
+                }
+                // Somebody waits for it from now on.
+                (1.., 1..) => {}
             }
         }
-        locks
+        held
     }
     /// A task takes what a point has given.
-    fn takes(&mut self, n: u32, by: Option<u32>, after: fn(u32) -> After) {
+    fn takes(&mut self, n: u32, by: Option<u32>) {
         let task = |n: u32| self.points[n as usize].task;
         if let Some(by) = by.filter(|&by| task(by) != task(n)) {
-            self.after[n as usize] = after(by);
+            self.after[n as usize] = After::Turn(by);
         }
+    }
+    /// A wait on a lock's word after which the task took the lock: it is to wait there, where
+    /// it takes it.
+    fn is_for_lock(&self, wait: u32, word: Object, held: &Held) -> bool {
+        let own = held.get(&(word, self.points[wait as usize].task)).map_or(&[][..], |own| own);
+        own.get(own.partition_point(|&(n, _)| n < wait)).is_some_and(|&(_, taken)| taken)
     }
 
     /// Wakes and waits of words.
     ///
-    /// * `locks` – words whose waits are for a turn.
-    fn futexes(&mut self, by_order: &[u32], locks: &BTreeSet<Object>) {
+    /// * `held` – when locks were taken and given back.
+    fn futexes(&mut self, by_order: &[u32], held: &Held) {
         // By word: waits that nothing has ended yet, in the order in which they began.
         let mut waiting: BTreeMap<Object, VecDeque<(u64, u32)>> = BTreeMap::new();
         let mut clears: BTreeMap<Object, Vec<(u64, u32)>> = BTreeMap::new();
@@ -415,6 +451,7 @@ impl Resolver<'_> {
                 }
                 _ => continue,
             };
+            let mut woken = Vec::new();
             for _ in 0..count {
                 // Those that returned before were not woken by this.
                 let queue = waiting.entry(word).or_default();
@@ -426,14 +463,27 @@ impl Resolver<'_> {
                         let at = queue.partition_point(|q| *q < (began, wait));
                         queue.insert(at, (began, wait));
                     }
-                    None => {
-                        self.ends(wait, Some(n));
-                        if let (true, After::Point(by)) =
-                            (locks.contains(&word), self.after[wait as usize])
-                        {
-                            self.after[wait as usize] = After::Turn(by);
-                        }
+                    None => woken.push(wait),
+                }
+            }
+            let waits = |q: &&(u64, u32)| q.0 < order && self.order(q.1) > order;
+            let others = waiting.get(&word).into_iter().flatten().find(waits).is_some();
+            for wait in woken {
+                self.ends(wait, Some(n));
+                let at = wait as usize;
+                match self.after[at] {
+                    After::Point(_) if self.is_for_lock(wait, word, held) => {
+                        self.after[at] = After::Nothing;
+                        self.for_locks.insert(wait);
                     }
+                    After::Point(by) if others => self.after[at] = After::Turn(by),
+                    // The task's own wake; what else could be was not one.
+                    After::Point(_)
+                    | After::Nothing
+                    | After::Time(_)
+                    | After::Until(..)
+                    | After::Turn(_)
+                    | After::Lock(..) => {}
                 }
             }
         }
@@ -536,7 +586,8 @@ impl Resolver<'_> {
 
     /// Times and children; how all of them ended.
     fn rest(&mut self) -> Found {
-        let mut found = Found::default();
+        let for_locks = self.for_locks.len() as u64;
+        let mut found = Found { for_locks, by_tasks: for_locks, ..Found::default() };
         for (n, point) in (0..).zip(self.points) {
             let What::Block(of, _, arg) = point.what else { continue };
             match of {
@@ -562,7 +613,13 @@ impl Resolver<'_> {
         for (n, point) in self.points.iter().enumerate() {
             let of = match point.what {
                 What::Block(Block::Cleared, ..) | What::Release(Release::Word, ..) => {
-                    found.taken += u64::from(self.after[n] != After::Nothing);
+                    match self.after[n] {
+                        After::Lock(..) => found.locked += 1,
+                        After::Nothing => {}
+                        After::Point(_) | After::Turn(_) | After::Time(_) | After::Until(..) => {
+                            found.taken += 1;
+                        }
+                    }
                     continue;
                 }
                 What::Block(of, ..) => of,
@@ -575,7 +632,7 @@ impl Resolver<'_> {
                 After::Time(ns) if matches!(of, Block::Bytes | Block::Outside) => {
                     found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));
                 }
-                After::Time(_) | After::Until(..) => {}
+                After::Time(_) | After::Until(..) | After::Lock(..) => {}
             }
         }
         found
@@ -597,6 +654,10 @@ impl Resolver<'_> {
                 }
             };
             let key = (point.task, of_futex);
+            if self.for_locks.contains(&(n as u32)) {
+                // It says nothing of what the task waited for before.
+                continue;
+            }
             if matches!(of, Block::FutexTimeout | Block::ReadyTimeout) {
                 let by = next.get(&key);
                 self.after[n] = by.map_or(After::Time(arg), |&p| After::Until(p, arg));

@@ -46,10 +46,18 @@ impl Loaded {
     }
     /// How its tasks waited, if they did.
     pub(crate) fn waited(&self) -> Option<String> {
-        let Found { waits, by_tasks, taken, unknown, outside: (n, ns) } = self.waits;
+        let Found { waits, by_tasks, taken, for_locks, locked, unknown, outside } = self.waits;
+        let (n, ns) = outside;
         let mut text = count(waits, "wait", "waits") + " in a round";
         if by_tasks > 0 {
             text += &format!(", {by_tasks} of them until another task came so far");
+        }
+        if for_locks > 0 {
+            text += &format!(" ({for_locks} to a lock's end)");
+        }
+        if locked > 0 {
+            let times = count(locked, "time", "times");
+            text += &format!(", locks taken {times}");
         }
         if taken > 0 {
             let times = count(taken, "time", "times");
@@ -64,7 +72,7 @@ impl Loaded {
         if unknown > 0 {
             text += &format!(", {unknown} that nobody is known to have ended, which last no time");
         }
-        (waits + taken > 0).then_some(text)
+        (waits + taken + locked > 0).then_some(text)
     }
     /// Command and slice, for captions.
     pub(crate) fn workload(&self) -> String {
@@ -157,6 +165,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
         waits::After::Time(ns) => After::Time(picos(ns)),
         waits::After::Until(p, ns) => After::Until(p, picos(ns)),
         waits::After::Turn(p) => After::Turn(p),
+        waits::After::Lock(lock, until) => After::Lock(lock, until),
     });
     recording.order(after.collect());
     let mut pages: Vec<(u64, u64)> = pages.into_iter().collect();

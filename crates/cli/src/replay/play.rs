@@ -32,11 +32,18 @@ pub(crate) struct Played {
 }
 
 impl Played {
-    /// The share of its tasks' waiting for one another that is for a turn at a lock, in
-    /// percent; `None` where there is none.
+    /// The share of its tasks' waiting for one another that is for a turn which is as recorded
+    /// and could have been another, in percent; `None` where there is none.
     pub(crate) fn turns_percent(&self) -> Option<f64> {
-        let Waited { others, turns } = self.waited;
-        (turns > 0).then(|| turns as f64 / (turns + others) as f64 * 100.0)
+        self.percent(self.waited.turns)
+    }
+    /// Likewise the share that is for locks.
+    pub(crate) fn locks_percent(&self) -> Option<f64> {
+        self.percent(self.waited.locks)
+    }
+    fn percent(&self, part: u64) -> Option<f64> {
+        let Waited { others, turns, locks, .. } = self.waited;
+        (part > 0).then(|| part as f64 / (others + turns + locks) as f64 * 100.0)
     }
     /// When each round ended, in picoseconds.
     pub(crate) fn rounds(&self) -> &[u64] {
@@ -102,6 +109,7 @@ pub(crate) fn play(
             let each = stuck.iter().take(NAMED).map(|&(task, on)| {
                 let on = match on {
                     Stuck::End(other) => format!("the end of task {other}"),
+                    Stuck::Lock(other) => format!("a lock that task {other} has"),
                     Stuck::Point(p) => match loaded.recording.task_of(p) {
                         Some(other) => format!("what task {other} does at point {p}"),
                         None => format!("point {p}, which nobody comes to"),
@@ -354,10 +362,23 @@ pub(crate) fn calibrate(
         seconds(second as f64)
     ));
     notes.extend(loaded.waited());
+    if let Some(share) = whole.locks_percent() {
+        let without = match whole.waited.without {
+            0 => String::new(),
+            n => format!(
+                ", {} without it, since who had it waited for who wanted it",
+                count(n, "time", "times")
+            ),
+        };
+        notes.push(format!(
+            "{share:.0} % of the time that tasks wait for one another is for locks, which go to \
+             who comes first{without}"
+        ));
+    }
     if let Some(share) = whole.turns_percent() {
         notes.push(format!(
-            "{share:.0} % of the time that tasks wait for one another is for a lock, which they \
-             get in the order in which they got it when it was recorded"
+            "{share:.0} % of the time that tasks wait for one another is for a turn, as at a \
+             semaphore, which they get in the order in which they got it when it was recorded"
         ));
     }
     let mut far = None;

@@ -392,9 +392,12 @@ pub fn record(
         matches!(followed.ended, Ended::Exit(_) | Ended::Signal(_)).then_some(followed.done.status);
     let (mut tasks, pages_touched, out) = drain.finish(status)?;
     // Of a single task all is known.
-    if native.is_some() && by_itself && tasks.len() > 1 {
+    if let Some(native) = native.as_ref().filter(|_| by_itself && tasks.len() > 1) {
         progress(Progress::Shares);
-        if let Some(traced) = shares::trace(|| setup.alone().ok()) {
+        // As often as it ran for its times.
+        let runs: Vec<_> =
+            (0..native.runs).map_while(|_| shares::trace(|| setup.alone().ok())).collect();
+        if let Some(traced) = shares::median(&runs) {
             shares::share_out(&mut tasks, &traced);
         }
     }

@@ -182,6 +182,31 @@ fn message(tid: i32) -> u64 {
     all
 }
 
+/// What the tasks of several runs took: of each time the median, since whatever else this
+/// machine does hits one run here and another there. Runs whose tasks are not those of the
+/// first, as where a program starts threads as it needs them, are left out.
+pub(super) fn median(runs: &[Vec<Traced>]) -> Option<Vec<Traced>> {
+    let shape = |run: &[Traced]| -> Vec<(Option<usize>, usize)> {
+        run.iter().map(|t| (t.parent, t.at.len())).collect()
+    };
+    let mut median = runs.first()?.clone();
+    let own = shape(&median);
+    let alike: Vec<_> = runs.iter().filter(|run| shape(run) == own).collect();
+    for (n, task) in median.iter_mut().enumerate() {
+        // Of each program, not of the sums: those of several runs need not rise.
+        let mut until = 0;
+        for program in 0..task.at.len() {
+            let before = |at: &[u64]| program.checked_sub(1).map_or(0, |before| at[before]);
+            let took = |run: &Vec<Traced>| run[n].at[program].saturating_sub(before(&run[n].at));
+            let mut all: Vec<u64> = alike.iter().map(|run| took(run)).collect();
+            all.sort_unstable();
+            until += all[all.len() / 2];
+            task.at[program] = until;
+        }
+    }
+    Some(median)
+}
+
 /// Gives each recorded task what its programs took in the traced run, where it is there too.
 pub(super) fn share_out(recorded: &mut [Task], traced: &[Traced]) {
     let children = |parents: Vec<Option<usize>>| {
@@ -229,6 +254,22 @@ mod tests {
         );
         let spans: Vec<&[u64]> = recorded.iter().map(|t| &t.native_ns[..]).collect();
         assert_eq!(spans, [&[5, 25][..], &[1, 1, 7], &[7], &[4]]);
+    }
+
+    #[test]
+    fn of_several_runs_each_program_has_its_median() {
+        let run = |one: &[u64], two: &[u64]| {
+            vec![
+                Traced { parent: None, at: one.to_vec() },
+                Traced { parent: Some(0), at: two.to_vec() },
+            ]
+        };
+        let runs = [run(&[10, 20], &[30]), run(&[12, 21], &[50]), run(&[11, 40], &[31])];
+        assert_eq!(median(&runs), Some(run(&[11, 21], &[31])));
+        // One whose tasks are others is left out.
+        let other = [runs[0].clone(), vec![runs[0][0].clone()], runs[1].clone(), runs[2].clone()];
+        assert_eq!(median(&other), median(&runs));
+        assert_eq!(median(&[]), None);
     }
 
     #[test]

@@ -434,7 +434,7 @@ fn a_cpu_with_nothing_to_do_takes_over_who_waits() {
     assert!((11_000..11_100).contains(&ends[0]), "{ends:?}");
 }
 
-/// Task 0 stands in front of a lock for 3 ms, and then until task 1 is through.
+/// Task 0 waits for its turn for 3 ms, and then until task 1 is through.
 #[test]
 fn waiting_for_a_turn_is_told_apart() {
     let point = |number| Op::Point { number };
@@ -449,8 +449,108 @@ fn waiting_for_a_turn_is_told_apart() {
     let after = [After::Turn(2), After::Point(3), After::Nothing, After::Nothing];
     let s = run_in_order(&rows, &after, 2);
     assert_eq!(microseconds(&s), [5000, 5000]);
-    let Waited { others, turns } = s.waited();
+    let Waited { others, turns, locks, without } = s.waited();
     assert_eq!((others / 1_000_000, turns / 1_000_000), (4000, 6000));
+    assert_eq!((locks, without), (0, 0));
+}
+
+/// Task 0 has the lock from 1 to 4 ms, and task 1 wants it at 2 ms for 1 ms: whoever had it
+/// first when it was recorded.
+#[test]
+fn a_lock_goes_to_who_comes_first() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, MS, point(0)),
+        (0, 3 * MS, point(1)),
+        (0, 0, Op::Exit),
+        (1, 2 * MS, point(2)),
+        (1, MS, point(3)),
+    ];
+    let after = [After::Lock(7, 1), After::Nothing, After::Lock(7, 3), After::Nothing];
+    let s = run_in_order(&rows, &after, 2);
+    assert_eq!(microseconds(&s), [5000, 5000]);
+    let Waited { others, turns, locks, without } = s.waited();
+    assert_eq!((others, turns, locks / 1_000_000, without), (0, 0, 4000, 0));
+    // Two locks hold nobody up.
+    let after = [After::Lock(7, 1), After::Nothing, After::Lock(8, 3), After::Nothing];
+    let s = run_in_order(&rows, &after, 2);
+    assert_eq!((microseconds(&s), s.waited()), (vec![4000, 4000], Waited::default()));
+}
+
+/// Who has just given a lock back may take it again before who was woken has come.
+#[test]
+fn who_runs_may_be_faster_than_who_is_woken() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, 2 * MS, point(1)),
+        (0, 0, point(2)),
+        (0, 2 * MS, point(3)),
+        (0, 0, Op::Exit),
+        (1, MS, point(4)),
+        (1, MS, point(5)),
+    ];
+    let [take, give] = [|until| After::Lock(0, until), |_| After::Nothing];
+    let after = [take(1), give(1), take(3), give(3), take(5), give(5)];
+    let mut machine = plain();
+    waking(&mut machine, [100_000 * NS, 100_000 * NS, 0]);
+    let mut r = Arc::unwrap_or_clone(recording(&rows));
+    r.order(after.to_vec());
+    let s = run_recording(&machine, &Arc::new(r), Rounds::Count(1));
+    assert!((5000..5400).contains(&microseconds(&s)[0]), "{:?}", microseconds(&s));
+}
+
+/// Locks go to others than when it was recorded, and so tasks can come to wait in a circle
+/// that the program never was in.
+#[test]
+fn a_circle_through_a_lock_opens() {
+    let point = |number| Op::Point { number };
+    let (take, give) = (|until| After::Lock(0, until), After::Nothing);
+    // Task 0 has the lock and waits for what task 1 does after it has had the lock.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, MS, point(1)),
+        (0, 0, point(2)),
+        (1, MS / 2, point(3)),
+        (1, MS, point(4)),
+        (1, 0, point(5)),
+    ];
+    let after = [take(2), After::Point(4), give, take(5), After::Nothing, give];
+    let s = run_in_order(&rows, &after, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![2000, 2000], 2));
+    // Two locks, each wanted by who has the other.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, MS, point(1)),
+        (0, 0, point(2)),
+        (0, 0, point(3)),
+        (1, 0, point(4)),
+        (1, 2 * MS, point(5)),
+        (1, MS, point(6)),
+        (1, 0, point(7)),
+    ];
+    let other = |until| After::Lock(1, until);
+    let after = [take(3), other(2), give, give, other(7), take(6), give, give];
+    let s = run_in_order(&rows, &after, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![3000, 3000], 2));
+    // Task 0 waits for task 2, which task 1 starts after it has had the lock.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, MS, point(1)),
+        (0, 0, point(2)),
+        (1, MS / 2, point(3)),
+        (1, 0, point(4)),
+        (1, 0, Op::Thread { child: 2 }),
+        (2, MS, point(5)),
+    ];
+    let after = [take(2), After::Point(5), give, take(4), give, After::Nothing];
+    let s = run_in_order(&rows, &after, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![2000, 2000], 2));
 }
 
 /// Two programs of one task, and a thread: each with its own time of an instruction.

@@ -72,6 +72,10 @@ fn check(lines: &str, expected: Expect) {
             After::Turn(p) => {
                 writeln!(text, "{line} <- {}, in turn", lines[p as usize]).expect("a text")
             }
+            After::Lock(lock, p) => {
+                let until = lines[p as usize];
+                writeln!(text, "{line} <- lock {lock}, until {until}").expect("a text")
+            }
             After::Until(p, ns) => {
                 writeln!(text, "{line} <- {}, or {ns} ns", lines[p as usize]).expect("a text")
             }
@@ -93,7 +97,7 @@ fn wakes_reach_waits_in_the_order_in_which_those_began() {
         expect![[r#"
             1 9 waits 64 7 <- 0 1 wakes 64 1
             1 15 waits 64 11 <- 0 8 wakes 64 1
-            Found { waits: 3, by_tasks: 2, taken: 0, unknown: 1, outside: (0, 0) }
+            Found { waits: 3, by_tasks: 2, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
 }
@@ -107,7 +111,7 @@ fn what_address_spaces_share_is_one_word() {
          1 10 waits s64 4",
         expect![[r#"
             1 10 waits s64 4 <- 2 5 wakes s64 1
-            Found { waits: 2, by_tasks: 1, taken: 0, unknown: 1, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
 }
@@ -123,7 +127,7 @@ fn who_is_moved_to_another_word_is_woken_there() {
         ),
         expect![[r#"
             1 9 waits 64 3 <- 0 7 wakes 128 1
-            Found { waits: 1, by_tasks: 1, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -136,7 +140,7 @@ fn a_threads_end_wakes_who_joins_it() {
          0 7 waits 64 3",
         expect![[r#"
             0 7 waits 64 3 <- 1 5 exit
-            Found { waits: 1, by_tasks: 1, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -149,13 +153,13 @@ fn who_sees_that_a_thread_has_ended_comes_after_its_end() {
          0 7 sees 64",
         expect![[r#"
             0 7 sees 64 <- 1 5 exit
-            Found { waits: 0, by_tasks: 0, taken: 1, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
 
 #[test]
-fn who_takes_a_lock_comes_after_who_gave_it_back() {
+fn a_lock_is_had_until_it_is_given_back() {
     // Task 1 finds it free; then it marks that it waits, is woken, and takes it.
     check(
         "0 1 changes 64 1
@@ -170,11 +174,64 @@ fn who_takes_a_lock_comes_after_who_gave_it_back() {
          1 12 changes 64 2
          1 13 changes 64 0",
         expect![[r#"
-            1 3 changes 64 1 <- 0 2 changes 64 0, in turn
-            0 5 changes 64 1 <- 1 4 changes 64 0, in turn
-            1 11 waits 64 7 <- 0 9 wakes 64 1, in turn
-            1 12 changes 64 2 <- 0 8 changes 64 0, in turn
-            Found { waits: 1, by_tasks: 1, taken: 3, unknown: 0, outside: (0, 0) }
+            0 1 changes 64 1 <- lock 0, until 0 2 changes 64 0
+            1 3 changes 64 1 <- lock 0, until 1 4 changes 64 0
+            0 5 changes 64 1 <- lock 0, until 0 8 changes 64 0
+            1 12 changes 64 2 <- lock 0, until 1 13 changes 64 0
+            Found { waits: 1, by_tasks: 1, taken: 0, for_locks: 1, locked: 4, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_lock_that_is_not_given_back_holds_nobody_up() {
+    // Two changes have their numbers the wrong way round: task 1 took it after 0 gave it back.
+    // And task 0 has it at the end.
+    check(
+        "0 1 changes 64 1
+         0 2 changes 64 0
+         0 3 changes 64 1
+         1 4 changes 64 1
+         0 5 changes 64 0
+         1 6 changes 64 0
+         0 7 changes 64 1",
+        expect![[r#"
+            0 1 changes 64 1 <- lock 0, until 0 2 changes 64 0
+            0 3 changes 64 1 <- lock 0, until 0 5 changes 64 0
+            Found { waits: 0, by_tasks: 0, taken: 0, for_locks: 0, locked: 2, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_wait_at_a_lock_that_is_not_taken_after_it_is_a_wait() {
+    check(
+        "0 1 changes 64 1
+         0 2 changes 64 0
+         0 3 changes 64 1
+         0 4 changes 64 0
+         0 5 wakes 64 1
+         1 6 waits 64 3",
+        expect![[r#"
+            0 1 changes 64 1 <- lock 0, until 0 2 changes 64 0
+            0 3 changes 64 1 <- lock 0, until 0 4 changes 64 0
+            1 6 waits 64 3 <- 0 5 wakes 64 1
+            Found { waits: 1, by_tasks: 1, taken: 0, for_locks: 0, locked: 2, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn one_of_several_is_woken_in_its_turn() {
+    check(
+        "1 6 waits s64 1
+         2 8 waits s64 2
+         0 5 wakes s64 1
+         0 7 wakes s64 1",
+        expect![[r#"
+            1 6 waits s64 1 <- 0 5 wakes s64 1, in turn
+            2 8 waits s64 2 <- 0 7 wakes s64 1
+            Found { waits: 2, by_tasks: 2, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -192,9 +249,9 @@ fn who_lowers_a_semaphore_comes_after_who_raised_it() {
              2 5 changes s64 0"
         ),
         expect![[r#"
-            2 3 changes s64 0 <- 0 1 changes s64 4294967298
-            2 5 changes s64 0 <- 0 4 changes s64 1
-            Found { waits: 0, by_tasks: 0, taken: 2, unknown: 0, outside: (0, 0) }
+            2 3 changes s64 0 <- 0 1 changes s64 4294967298, in turn
+            2 5 changes s64 0 <- 0 4 changes s64 1, in turn
+            Found { waits: 0, by_tasks: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -217,7 +274,7 @@ fn a_read_waits_for_the_write_that_brings_its_last_byte() {
             3 8 ready s7 <- 2 6 writes s7 5
             3 9 reads s7 5 <- 2 6 writes s7 5
             3 12 ends s7 <- 2 10 closes s7
-            Found { waits: 5, by_tasks: 5, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 5, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -234,7 +291,7 @@ fn a_full_pipe_holds_its_writer_until_there_is_room() {
             3 5 reads s7 30 <- 2 1 writes s7 60
             3 7 reads s7 30 <- 2 1 writes s7 60
             2 9 room s7 64 <- 3 7 reads s7 30
-            Found { waits: 3, by_tasks: 3, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 3, by_tasks: 3, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -253,7 +310,7 @@ fn what_one_socket_of_a_pair_is_given_comes_out_of_the_other() {
         expect![[r#"
             3 4 reads s8 10 <- 2 2 writes s7 10
             2 7 reads s7 1 <- 3 5 writes s8 1
-            Found { waits: 2, by_tasks: 2, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -264,7 +321,7 @@ fn bytes_that_nobody_here_wrote_come_from_outside() {
         &format!("2 4 reads s7 {}", 10 | 250u64 << 32),
         expect![[r#"
             2 4 reads s7 1073741824010 <- 250000 ns
-            Found { waits: 1, by_tasks: 0, taken: 0, unknown: 0, outside: (1, 250000) }
+            Found { waits: 1, by_tasks: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 250000) }
         "#]],
     );
 }
@@ -292,7 +349,7 @@ fn counters_sleeps_children_and_ends() {
             0 12 child 0 3 <- 3 9 exec
             2 16 reads s9 4 <- 1 13 writes s9 4
             2 17 ends s9 <- 1 14 exit
-            Found { waits: 6, by_tasks: 5, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 6, by_tasks: 5, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -312,7 +369,7 @@ fn a_wait_in_vain_may_not_be_so_at_another_speed() {
             1 5 polls s7 50 <- 50 ns
             1 9 waits 64 5 <- 0 6 wakes 64 1
             1 11 tries 64 300 <- 300 ns
-            Found { waits: 5, by_tasks: 1, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -347,14 +404,24 @@ proptest! {
         }
         let (after, found) = points.resolve();
         prop_assert_eq!(after.len(), all.len());
-        let mut by_tasks = 0;
+        let (mut by_tasks, mut locked) = (0, 0);
         for (after, own) in after.iter().zip(&all) {
-            if let After::Point(p) | After::Turn(p) = after {
-                let other = all[*p as usize];
-                prop_assert!(other.1 < own.1 && other.0 != own.0);
-                by_tasks += 1;
+            match after {
+                After::Point(p) | After::Turn(p) => {
+                    let other = all[*p as usize];
+                    prop_assert!(other.1 < own.1 && other.0 != own.0);
+                    by_tasks += 1;
+                }
+                // A lock is given back by who took it, and later.
+                After::Lock(_, p) => {
+                    let back = all[*p as usize];
+                    prop_assert!(back.1 > own.1 && back.0 == own.0);
+                    locked += 1;
+                }
+                After::Nothing | After::Time(_) | After::Until(..) => {}
             }
         }
-        prop_assert_eq!(found.by_tasks + found.taken, by_tasks);
+        prop_assert_eq!(found.by_tasks - found.for_locks + found.taken, by_tasks);
+        prop_assert_eq!(found.locked, locked);
     }
 }
