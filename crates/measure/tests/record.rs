@@ -6,7 +6,7 @@ use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::Bytes;
 use homenode_fixtures::{Folder, program};
 use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, record};
-use homenode_trace::waits::{After, Block, Points, Release};
+use homenode_trace::waits::{After, Block, Found, Points, Release};
 use homenode_trace::{Batch, Ended, Header, Kind, Reader, Row};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -189,6 +189,34 @@ fn a_pipeline_with_its_children_and_a_script() {
     assert!(rows.iter().any(|r| r.kind == Kind::Exit && r.task == 0 && r.arg == 3));
 }
 
+/// Who waited, for whom, by what.
+type By = BTreeMap<(u32, u32, &'static str), u32>;
+
+/// Whose waits and ends were ended by whose acts, how often; how all were; and what was waited
+/// for time, in nanoseconds.
+fn ended(h: &Header, rows: &[Row]) -> (By, Found, Vec<(&'static str, u64)>) {
+    let mut points = Points::new(h);
+    let is_point = |r: &&Row| points.row(r).expect("an order").is_some();
+    let rows: Vec<&Row> = rows.iter().filter(is_point).collect();
+    let (after, found) = points.resolve();
+    let (mut ended, mut times) = (BTreeMap::new(), Vec::new());
+    for (row, after) in rows.iter().zip(after) {
+        let what = match row.kind {
+            Kind::Block => Block::ALL[row.reads as usize].name(),
+            Kind::Exit => "exit",
+            _ => continue,
+        };
+        match after {
+            After::Point(p) | After::Turn(p) => {
+                *ended.entry((row.task, rows[p as usize].task, what)).or_insert(0) += 1;
+            }
+            After::Time(ns) => times.push((what, ns)),
+            After::Nothing | After::Until(..) => {}
+        }
+    }
+    (ended, found, times)
+}
+
 /// Two threads take turns 200 times; a child sends 200 bytes one by one through a pipe.
 const WAITS: &str = r#"
     #include <pthread.h>
@@ -232,21 +260,8 @@ fn who_waits_for_whom_is_in_the_recording() {
     let Some(program) = compiled(&folder, "waits", WAITS, &["-pthread"]) else { return };
     let (s, h, rows) = recorded(&options(&folder, &plugin, &[program.to_str().expect("a name")]));
     assert_eq!((s.header.ended, h.tasks.len()), (Ended::Exit(0), 4));
-    let mut points = Points::new(&h);
-    let numbers: Vec<_> = rows.iter().map(|r| points.row(r).expect("an order")).collect();
-    let (after, found) = points.resolve();
+    let (ended, found, _) = ended(&h, &rows);
     assert_eq!((found.unknown, found.outside), (0, (0, 0)), "{found:?}");
-    let row = |number: u32| rows.iter().zip(&numbers).find(|(_, n)| **n == Some(number));
-    let of = |number: u32| row(number).expect("a point").0;
-    // Whose wait was ended by whose act.
-    let mut ended = BTreeMap::new();
-    for (row, number) in rows.iter().zip(&numbers).filter(|(r, _)| r.kind == Kind::Block) {
-        if let After::Point(p) | After::Turn(p) = after[number.expect("a wait is a point") as usize]
-        {
-            let what = Block::ALL[row.reads as usize];
-            *ended.entry((row.task, of(p).task, what.name())).or_insert(0) += 1;
-        }
-    }
     // Tasks: the program, its child, the two threads.
     assert_eq!(ended.get(&(0, 1, "bytes")), Some(&200), "{ended:?}");
     assert_eq!(ended.get(&(0, 1, "end")), Some(&1), "{ended:?}");
@@ -255,6 +270,68 @@ fn who_waits_for_whom_is_in_the_recording() {
     assert!(turns(2, 3) > 20 && turns(3, 2) > 20, "{ended:?}");
     assert!(found.locked >= 400, "{found:?}");
     assert!(turns(0, 2) + turns(0, 3) >= 1, "joins: {ended:?}");
+}
+
+/// A child waits for a signal and its parent for the child's end by one; a second child is
+/// killed; then a timer runs for 0.2 s.
+const SIGNALS: &str = r#"
+    #include <signal.h>
+    #include <sys/time.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static volatile sig_atomic_t ended, alarms;
+    static void on(int s) { if (s == SIGALRM) alarms++; else ended++; }
+    static void work(void) { for (volatile int i = 0; i < 200000; i++); }
+    int main(void) {
+        struct sigaction a = { .sa_handler = on };
+        sigset_t one, held, old;
+        int s, n, status;
+        sigaction(SIGCHLD, &a, 0);
+        sigaction(SIGALRM, &a, 0);
+        sigemptyset(&one);
+        sigaddset(&one, SIGUSR1);
+        held = one;
+        sigaddset(&held, SIGCHLD);
+        sigaddset(&held, SIGALRM);
+        sigprocmask(SIG_BLOCK, &held, &old);
+        pid_t first = fork();
+        if (first == 0) {
+            n = sigwait(&one, &s);
+            work();
+            return n || s != SIGUSR1;
+        }
+        work();
+        kill(first, SIGUSR1);
+        while (!ended) sigsuspend(&old);
+        if (waitpid(first, &status, 0) != first || status) return 1;
+        pid_t second = fork();
+        if (second == 0) for (;;) pause();
+        work();
+        kill(second, SIGKILL);
+        while (ended < 2) sigsuspend(&old);
+        if (waitpid(second, &status, 0) != second || !WIFSIGNALED(status)) return 2;
+        struct itimerval t = { .it_value = { 0, 200000 } };
+        setitimer(ITIMER_REAL, &t, 0);
+        work();
+        while (!alarms) sigsuspend(&old);
+        return 0;
+    }"#;
+
+#[test]
+fn signals_release_those_who_wait_for_them() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "signals", SIGNALS, &[]) else { return };
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &[program.to_str().expect("a name")]));
+    assert_eq!((s.header.ended, h.tasks.len()), (Ended::Exit(0), 3));
+    let (ended, found, times) = ended(&h, &rows);
+    let expected =
+        [((0, 1, "signal"), 1), ((0, 2, "signal"), 1), ((1, 0, "signal"), 1), ((2, 0, "exit"), 1)];
+    assert_eq!(ended, expected.into(), "{found:?}");
+    assert_eq!((found.unknown, found.outside), (0, (0, 0)), "{found:?}");
+    // What the program computes meanwhile takes some of the time.
+    let [("alarm", ns)] = times[..] else { panic!("{times:?}") };
+    assert!((150_000_000..200_000_000).contains(&ns), "{ns}");
 }
 
 /// The thread waits for the lock once; then it has ended when it is joined, and has given the

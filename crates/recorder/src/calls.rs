@@ -1,5 +1,6 @@
 //! What system calls mean for a recording.
 
+use crate::order::signals;
 use crate::task::Task;
 use crate::words::WORDS;
 use homenode_trace::Kind;
@@ -101,6 +102,7 @@ impl Task {
             }
             libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
                 if result == 0 {
+                    signals::forked();
                     return Side::Child;
                 }
                 let kind = if makes_thread(number, a[0]) { Kind::Thread } else { Kind::Fork };
@@ -111,6 +113,8 @@ impl Task {
                 self.core.forget();
             }
             libc::SYS_epoll_ctl => self.watches(a),
+            libc::SYS_rt_sigaction => signals::handles(a),
+            libc::SYS_timer_create => signals::made_timer(a),
             libc::SYS_socketpair => self.paired(a[3]),
             libc::SYS_wait4 if done > 0 => {
                 let status = word(a[1]);

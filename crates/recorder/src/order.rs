@@ -9,6 +9,7 @@
 //! | poll, select, epoll_wait | readiness of each object that it names; time |
 //! | sleeps | time |
 //! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
+//! | kill and the like; timers; what a signal ended ([`signals`]) | signals and time |
 //!
 //! Without a call: atomic changes of words that a futex call has named, and that a word was
 //! seen which a thread's end has cleared ([`crate::words`]).
@@ -20,6 +21,8 @@
 //! What is outside (a terminal, the network) has the time that it took here.
 //!
 //! Source: specs/waits.md#order, specs/waits.md#objects
+
+pub(crate) mod signals;
 
 use crate::task::Task;
 use crate::words::{Change, WORDS};
@@ -37,7 +40,7 @@ pub(crate) struct Entered {
     order: u64,
     /// Time on the clock, in nanoseconds.
     at: u64,
-    /// What it waits for at most, in nanoseconds.
+    /// What it waits for at most, or what a timer is set to, in nanoseconds.
     timeout: Option<u64>,
 }
 
@@ -48,6 +51,10 @@ enum Object {
     Stream(u64),
     /// A counter that a write adds to and a read empties.
     Counter(u64),
+    /// Signals are read from it: these, the first as bit 0.
+    Signals(u64),
+    /// A timer's end is read from it: that of this descriptor.
+    Timer(i32),
     /// What comes from it is made outside.
     Outside,
     /// Files on disk and the like: nobody waits there for another task.
@@ -96,16 +103,33 @@ fn object(fd: i32) -> Object {
     match st.st_mode & libc::S_IFMT {
         libc::S_IFIFO | libc::S_IFSOCK => Object::Stream(mixed(st.st_dev, st.st_ino)),
         libc::S_IFCHR => Object::Outside,
-        // All event counters have one inode; their numbers stand in /proc.
+        // These have one inode; what they are stands in /proc.
         0 => {
-            let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
-            let number = info.lines().find_map(|l| l.strip_prefix("eventfd-id:"));
-            match number.and_then(|n| n.trim().parse().ok()) {
-                Some(n) => Object::Counter(mixed(st.st_dev, n)),
-                None => Object::Other,
+            let info = Info::of(fd);
+            if let Some(n) = info.value("eventfd-id:").and_then(|n| n.parse().ok()) {
+                Object::Counter(mixed(st.st_dev, n))
+            } else if let Some(mask) = info.value("sigmask:") {
+                Object::Signals(u64::from_str_radix(mask, 16).unwrap_or(0))
+            } else if info.value("clockid:").is_some() {
+                Object::Timer(fd)
+            } else {
+                Object::Other
             }
         }
         _ => Object::Other,
+    }
+}
+
+/// What /proc says of a descriptor.
+struct Info(String);
+
+impl Info {
+    fn of(fd: i32) -> Self {
+        Self(fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default())
+    }
+    /// What stands behind a name, if it is there.
+    fn value(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
 }
 
@@ -211,6 +235,11 @@ impl Task {
                     readable(a[2]).and_then(|at| until(a[0] as i32, at))
                 }
                 libc::SYS_clock_nanosleep => span(a[2]),
+                libc::SYS_rt_sigtimedwait => span(a[2]),
+                libc::SYS_setitimer
+                | libc::SYS_alarm
+                | libc::SYS_timer_settime
+                | libc::SYS_timerfd_settime => signals::timer_value(number, a),
                 libc::SYS_read
                 | libc::SYS_readv
                 | libc::SYS_recvfrom
@@ -221,7 +250,17 @@ impl Task {
                 | libc::SYS_sendmsg
                 | libc::SYS_clone
                 | libc::SYS_fork
-                | libc::SYS_vfork => None,
+                | libc::SYS_vfork
+                | libc::SYS_wait4
+                | libc::SYS_waitid
+                | libc::SYS_pause
+                | libc::SYS_rt_sigsuspend
+                | libc::SYS_kill
+                | libc::SYS_tkill
+                | libc::SYS_tgkill
+                | libc::SYS_rt_sigqueueinfo
+                | libc::SYS_rt_tgsigqueueinfo
+                | libc::SYS_pidfd_send_signal => None,
                 libc::SYS_close => return self.closed(a[0] as i32),
                 _ => return self.entered = Entered::default(),
             }
@@ -232,6 +271,9 @@ impl Task {
             if names_two(a[1]) {
                 watch(a[4], a[1]);
             }
+        }
+        if signals::may_be_the_last(number) {
+            self.flush();
         }
         self.entered = Entered { order: self.number(), at: clock(), timeout };
     }
@@ -277,7 +319,11 @@ impl Task {
     fn wait(&mut self, of: Block, object: u64, arg: u64) {
         let arg = match of {
             // What ran before the slice takes no time; who let whom go on still counts.
-            Block::Time | Block::FutexTimeout | Block::ReadyTimeout | Block::Outside
+            Block::Time
+            | Block::FutexTimeout
+            | Block::ReadyTimeout
+            | Block::Outside
+            | Block::Alarm
                 if !self.is_kept() =>
             {
                 return;
@@ -291,9 +337,13 @@ impl Task {
 
     /// The call returns: what it has released, and what it may have waited for.
     pub(crate) fn leave(&mut self, number: i64, result: i64, a: [u64; 6]) {
-        let Entered { order, at, timeout } = std::mem::take(&mut self.entered);
+        let entered = std::mem::take(&mut self.entered);
+        let Entered { order, at, timeout } = entered;
         if order == 0 {
             return;
+        }
+        if result == -i64::from(libc::EINTR) || result == signals::AGAIN {
+            return self.interrupted(number, result, a, entered);
         }
         let failed = (-4095..0).contains(&result);
         let timed_out = result == -i64::from(libc::ETIMEDOUT);
@@ -348,6 +398,8 @@ impl Task {
                     }
                     Object::Stream(o) => self.wait(Block::End, o, 0),
                     Object::Counter(o) => self.wait(Block::All, o, 0),
+                    Object::Signals(_) => self.read_signals(a[1], bytes, entered),
+                    Object::Timer(fd) => self.timed(fd, entered),
                     // What comes at once did not have to be waited for.
                     Object::Outside if took > 1000 => self.wait(Block::Outside, 0, took * 1000),
                     Object::Outside | Object::Other => {}
@@ -370,7 +422,7 @@ impl Task {
                         }
                     }
                     Object::Counter(o) => self.release(Release::Bytes, o, 1, order),
-                    Object::Outside | Object::Other => {}
+                    Object::Signals(_) | Object::Timer(_) | Object::Outside | Object::Other => {}
                 }
             }
             libc::SYS_nanosleep | libc::SYS_clock_nanosleep => {
@@ -384,7 +436,7 @@ impl Task {
                 let each = (0..n).filter_map(|i| unsafe { value(a[0] + 8 * i as u64) });
                 let ready = each.filter(|p: &libc::pollfd| p.revents != 0);
                 let ready = if failed { Vec::new() } else { ready.map(|p| p.fd).collect() };
-                self.ready(&ready, result, timeout, at);
+                self.ready(&ready, result, entered);
             }
             libc::SYS_select | libc::SYS_pselect6 => {
                 let mut ready = Vec::new();
@@ -395,7 +447,7 @@ impl Task {
                         |fd: &u64| *at != 0 && bit(*fd).is_some_and(|b| b >> (fd % 8) & 1 == 1);
                     ready.extend((0..a[0].min(1024)).filter(is_set).map(|fd| fd as i32));
                 }
-                self.ready(&ready, result, timeout, at);
+                self.ready(&ready, result, entered);
             }
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
                 let n = u64::try_from(result).unwrap_or(0);
@@ -406,22 +458,43 @@ impl Task {
                     let known = |i: u64| watched.get(&(a[0] as i32, data(i)?)).copied();
                     ready.extend((0..n).filter_map(known));
                 }
-                self.ready(&ready, result, timeout, at);
+                self.ready(&ready, result, entered);
+            }
+            libc::SYS_rt_sigtimedwait => self.took_signal(result, a, entered),
+            libc::SYS_kill
+            | libc::SYS_tkill
+            | libc::SYS_tgkill
+            | libc::SYS_rt_sigqueueinfo
+            | libc::SYS_rt_tgsigqueueinfo
+            | libc::SYS_pidfd_send_signal
+                if !failed =>
+            {
+                self.sent(number, a, order);
+            }
+            libc::SYS_setitimer
+            | libc::SYS_alarm
+            | libc::SYS_timer_settime
+            | libc::SYS_timerfd_settime
+                if !failed =>
+            {
+                self.armed(number, a, entered);
             }
             _ => {}
         }
     }
 
     /// A call says which descriptors are ready.
-    fn ready(&mut self, fds: &[i32], result: i64, timeout: Option<u64>, at: u64) {
-        if let (0, Some(ns @ 1..)) = (result, timeout) {
+    fn ready(&mut self, fds: &[i32], result: i64, entered: Entered) {
+        if let (0, Some(ns @ 1..)) = (result, entered.timeout) {
             return self.wait(Block::ReadyTimeout, 0, ns);
         }
-        let took = clock() - at;
+        let took = clock() - entered.at;
         let mut outside = false;
         for &fd in fds {
             match object(fd) {
                 Object::Stream(o) | Object::Counter(o) => self.wait(Block::Ready, o, 0),
+                Object::Signals(mask) => self.signalled(mask, entered),
+                Object::Timer(fd) => self.timed(fd, entered),
                 Object::Outside => outside = true,
                 Object::Other => {}
             }

@@ -10,7 +10,9 @@
 //!
 //! Source: specs/waits.md#who-ends-what
 
-use crate::{Header, Kind, Row};
+mod signals;
+
+use crate::{Header, Kind, Row, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 homenode_core::named! {
@@ -36,6 +38,12 @@ homenode_core::named! {
         /// counted up or down. The low 32 bits of `arg` are what it is now; the high ones what
         /// this process knew of it before. Where it takes what another has given, it waits too.
         Word => "word",
+        /// A signal was sent to the task that stands in the object's place, or to
+        /// [`EVERYBODY`]. `arg`: the signal, and [`ONE_THREAD`] where it is meant for this task
+        /// alone, else for its process.
+        Signal => "signal",
+        /// A timer was set to `arg` nanoseconds from now; 0: it was stopped.
+        Timer => "timer",
     }
 }
 
@@ -68,6 +76,12 @@ homenode_core::named! {
         Outside => "outside",
         /// The end of the thread that clears the word, which has been before.
         Cleared => "cleared",
+        /// One of some signals, which stand in the object's place, the first as bit 0. The low
+        /// 32 bits of `arg`: how many numbers of order ago the wait began. The high ones:
+        /// microseconds that it took.
+        Signal => "signal",
+        /// The end of a timer, which ran for `arg` nanoseconds since it was set or ended last.
+        Alarm => "alarm",
     }
 }
 
@@ -75,6 +89,12 @@ homenode_core::named! {
 pub const SHARED: u64 = 1 << 63;
 /// Low bits of [`Release::Requeue`]'s `arg` that are an address.
 pub const ADDRESS_BITS: u32 = 48;
+/// In the place of a task that a [`Release::Signal`] is for: whoever gets it.
+pub const EVERYBODY: u64 = u64::MAX;
+/// Bit of [`Release::Signal`]'s `arg`.
+pub const ONE_THREAD: u64 = 1 << 8;
+/// The signal that a process gets when its child has ended.
+pub const CHILD_ENDED: u32 = 17;
 
 /// What a point of a recording's order waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +142,10 @@ type Object = (u32, u64);
 #[derive(Clone, Copy)]
 struct Point {
     task: u32,
+    /// Twice the number of order, so that what has none finds a place between two.
     order: u64,
+    /// Instructions of the task up to here.
+    insns: u64,
     what: What,
 }
 
@@ -140,16 +163,35 @@ enum What {
 #[derive(Default)]
 pub struct Points {
     spaces: Vec<u32>,
+    /// By task: the process that made it as a process.
+    parents: Vec<Option<u32>>,
     all: Vec<Point>,
     /// By task: the largest number of order so far.
     latest: Vec<u64>,
+    /// By task: its instructions so far.
+    insns: Vec<u64>,
+    /// Ends of tasks by a signal, which is that.
+    killed: Vec<(u32, u32)>,
+    /// Native processor time of all tasks, in nanoseconds, and their instructions.
+    speed: (u64, u64),
 }
 
 impl Points {
     /// Of a recording.
     pub fn new(header: &Header) -> Self {
         let spaces: Vec<u32> = header.tasks.iter().map(|t| t.pid).collect();
-        Self { latest: vec![0; spaces.len()], spaces, all: Vec::new() }
+        let parent =
+            |t: &Task| t.parent.filter(|_| !t.thread).and_then(|p| spaces.get(p as usize)).copied();
+        let native = header.native.as_ref().map_or(0, |n| n.user_ns.saturating_add(n.sys_ns));
+        Self {
+            parents: header.tasks.iter().map(parent).collect(),
+            latest: vec![0; spaces.len()],
+            insns: vec![0; spaces.len()],
+            speed: (native, header.totals.insns),
+            spaces,
+            all: Vec::new(),
+            killed: Vec::new(),
+        }
     }
 
     /// Takes a row; its number among the points, if it is one. Rows come in the file's order.
@@ -158,6 +200,9 @@ impl Points {
     /// What of it can't be.
     pub fn row(&mut self, row: &Row) -> Result<Option<u32>, String> {
         let task = row.task;
+        let insns = self.insns.get_mut(task as usize).ok_or("a row of no task")?;
+        *insns = insns.saturating_add(row.insns);
+        let insns = *insns;
         let space = self.spaces.get(task as usize).copied().unwrap_or_default();
         let object = (if row.pages & SHARED == 0 { space } else { 0 }, row.pages);
         let what = match row.kind {
@@ -183,20 +228,26 @@ impl Points {
             | Kind::Thread
             | Kind::Wait => return Ok(None),
         };
-        let latest = self.latest.get_mut(task as usize).ok_or("a row of no task")?;
+        let latest = &mut self.latest[task as usize];
         // What the recorder did not see has no number of its own: it comes after the rest.
         let order = if row.page == 0 { *latest } else { row.page };
         if order < *latest {
             return Err(format!("task {task}'s order goes back from {latest} to {order}"));
         }
         *latest = order;
-        self.all.push(Point { task, order, what });
-        let number = u32::try_from(self.all.len() - 1);
-        number.map(Some).map_err(|_| "it has more than 4 G points of order".to_owned())
+        let twice = order.checked_mul(2).ok_or_else(|| format!("there is no order {order}"))?;
+        let number = u32::try_from(self.all.len());
+        let number = number.map_err(|_| "it has more than 4 G points of order".to_owned())?;
+        if let (What::Exit, 0, Some(signal @ 1..=64)) = (what, row.page, row.arg.checked_sub(256)) {
+            self.killed.push((number, signal as u32));
+        }
+        self.all.push(Point { task, order: twice, insns, what });
+        Ok(Some(number))
     }
 
     /// What each waits for, by number.
-    pub fn resolve(&self) -> (Vec<After>, Found) {
+    pub fn resolve(&mut self) -> (Vec<After>, Found) {
+        let killed = self.place_killed();
         let mut by_order: Vec<u32> = (0..self.all.len() as u32).collect();
         by_order.sort_by_key(|&n| self.all[n as usize].order);
         let mut r = Resolver {
@@ -217,6 +268,10 @@ impl Points {
         let held = r.words(&by_order);
         r.futexes(&by_order, &held);
         r.streams(&by_order);
+        for (exit, by) in killed {
+            r.ends(exit, Some(by));
+        }
+        r.signals(&by_order, self);
         let found = r.rest();
         (r.after, found)
     }
@@ -565,7 +620,12 @@ impl Resolver<'_> {
                     self.ends(n, by);
                 }
                 What::Release(
-                    Release::Futex | Release::Requeue | Release::ClearTid | Release::Word,
+                    Release::Futex
+                    | Release::Requeue
+                    | Release::ClearTid
+                    | Release::Word
+                    | Release::Signal
+                    | Release::Timer,
                     ..,
                 )
                 | What::Block(
@@ -575,7 +635,9 @@ impl Resolver<'_> {
                     | Block::FutexTimeout
                     | Block::ReadyTimeout
                     | Block::Child
-                    | Block::Outside,
+                    | Block::Outside
+                    | Block::Signal
+                    | Block::Alarm,
                     ..,
                 )
                 | What::Exec
@@ -606,7 +668,9 @@ impl Resolver<'_> {
                 | Block::End
                 | Block::Ready
                 | Block::All
-                | Block::Room => {}
+                | Block::Room
+                | Block::Signal
+                | Block::Alarm => {}
             }
         }
         self.timeouts();
@@ -629,7 +693,7 @@ impl Resolver<'_> {
             match self.after[n] {
                 After::Point(_) | After::Turn(_) => found.by_tasks += 1,
                 After::Nothing => found.unknown += u64::from(!self.known[n]),
-                After::Time(ns) if matches!(of, Block::Bytes | Block::Outside) => {
+                After::Time(ns) if matches!(of, Block::Bytes | Block::Outside | Block::Signal) => {
                     found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));
                 }
                 After::Time(_) | After::Until(..) | After::Lock(..) => {}
@@ -646,12 +710,18 @@ impl Resolver<'_> {
             let What::Block(of, _, arg) = point.what else { continue };
             let of_futex = match of {
                 Block::Futex | Block::FutexTimeout => true,
-                Block::Bytes | Block::End | Block::Ready | Block::All | Block::ReadyTimeout => {
-                    false
-                }
-                Block::Room | Block::Time | Block::Child | Block::Outside | Block::Cleared => {
-                    continue;
-                }
+                Block::Bytes
+                | Block::End
+                | Block::Ready
+                | Block::All
+                | Block::ReadyTimeout
+                | Block::Signal => false,
+                Block::Room
+                | Block::Time
+                | Block::Child
+                | Block::Outside
+                | Block::Cleared
+                | Block::Alarm => continue,
             };
             let key = (point.task, of_futex);
             if self.for_locks.contains(&(n as u32)) {

@@ -1,7 +1,7 @@
 //! From frames to rows: who is who, and in which order.
 
 use super::RecordError;
-use homenode_trace::waits::{Block, Release};
+use homenode_trace::waits::{Block, EVERYBODY, Release};
 use homenode_trace::wire::{self, Head, WireRow};
 use homenode_trace::{Kind, Row, Task, Writer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,6 +186,13 @@ impl Drain {
             Kind::Block if w.reads == Block::Child as u16 => {
                 let child = self.task_by(w.arg as u32);
                 child.map_or(Ok(()), |child| self.push(id, kind, w, u64::from(child)))
+            }
+            Kind::Release if w.reads == Release::Signal as u16 && w.pages != EVERYBODY => {
+                let to = self.task_by(w.pages as u32);
+                to.map_or(Ok(()), |to| {
+                    let row = WireRow { pages: u64::from(to), ..*w };
+                    self.push(id, kind, &row, w.arg)
+                })
             }
             Kind::Wait => {
                 let Some(&child) = self.by_pid.get(&(w.arg as u32)) else {

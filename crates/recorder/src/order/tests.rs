@@ -86,9 +86,8 @@ fn a_futex_tells_who_was_woken_and_who_waited() {
             // Nobody waited.
             (libc::SYS_futex, &[at, wake, 1], 0),
             (libc::SYS_futex, &[at, wake, 5], 2),
-            // The word had another value, a signal came.
+            // The word had another value.
             (libc::SYS_futex, &[at, wait, 1], -i64::from(libc::EAGAIN)),
-            (libc::SYS_futex, &[at, wait, 0], -i64::from(libc::EINTR)),
             (libc::SYS_futex, &[at, wait, 0], 0),
             (libc::SYS_futex, &timed, -i64::from(libc::ETIMEDOUT)),
             // Without the flag a word of one's own memory is the same word.
@@ -98,9 +97,9 @@ fn a_futex_tells_who_was_woken_and_who_waited() {
     let said = points(&mut r).replace(&format!("{:#x}", at as u32), "the word");
     expect![[r#"
         2: release futex of the word, 0x2
-        6: wait futex of the word, 0x5
-        8: wait futex-timeout of the word, 0x1388
-        9: release futex of the word, 0x1
+        5: wait futex of the word, 0x4
+        7: wait futex-timeout of the word, 0x1388
+        8: release futex of the word, 0x1
     "#]]
     .assert_eq(&said);
 }
@@ -227,6 +226,127 @@ fn sleeps_last_as_long_as_was_asked() {
             6: wait time of 0x0, 0x0
         "#]],
     );
+}
+
+/// Handlers are a process's own: one test at a time looks at them.
+static HANDLERS: Mutex<()> = Mutex::new(());
+
+#[test]
+fn signals_are_sent_and_end_calls() {
+    let _one = HANDLERS.lock().unwrap_or_else(|e| e.into_inner());
+    let [first, second] = [libc::SIGUSR1 as u64, libc::SIGUSR2 as u64];
+    let handler = [0x4000u64, 0, 0, 0];
+    let at = handler.as_ptr() as u64;
+    let held = 1u64 << (first - 1);
+    let group = u64::MAX;
+    let interrupted = -i64::from(libc::EINTR);
+    check(
+        &[
+            (libc::SYS_rt_sigaction, &[first, at, 0, 8], 0),
+            (libc::SYS_rt_sigaction, &[second, at, 0, 8], 0),
+            (libc::SYS_kill, &[77, first], 0),
+            (libc::SYS_kill, &[77, 0], 0),
+            (libc::SYS_kill, &[77, first], -i64::from(libc::ESRCH)),
+            (libc::SYS_kill, &[group, second], 0),
+            (libc::SYS_tgkill, &[77, 78, first], 0),
+            (libc::SYS_pause, &[], interrupted),
+            (libc::SYS_rt_sigsuspend, &[&raw const held as u64, 8], interrupted),
+            // It is made anew.
+            (libc::SYS_wait4, &[u64::MAX], signals::AGAIN),
+            (libc::SYS_rt_sigtimedwait, &[&raw const held as u64, 0, 0, 8], first as i64),
+        ],
+        expect![[r#"
+            1: release signal of 0x4d, 0xa
+            4: release signal of object 0, 0xc
+            5: release signal of 0x4e, 0x10a
+            7: wait signal of 0xa00, 0x1
+            9: wait signal of 0x800, 0x1
+            11: wait signal of 0xa00, 0x1
+            13: wait signal of 0x200, 0x1
+        "#]],
+    );
+    let none = [0u64; 4];
+    let none = none.as_ptr() as u64;
+    check(
+        &[
+            (libc::SYS_rt_sigaction, &[first, none, 0, 8], 0),
+            (libc::SYS_rt_sigaction, &[second, none, 0, 8], 0),
+            (libc::SYS_pause, &[], interrupted),
+        ],
+        expect![[r#"
+            2: wait signal of 0x0, 0x1
+        "#]],
+    );
+}
+
+#[test]
+fn a_wait_that_a_timer_ends_is_for_time() {
+    let _one = HANDLERS.lock().unwrap_or_else(|e| e.into_inner());
+    let us = |us| libc::timeval { tv_sec: 0, tv_usec: us };
+    let timer = [us(0), us(1)];
+    let handler = [0x4000u64, 0, 0, 0];
+    let alarm = libc::SIGALRM as u64;
+    let interrupted = -i64::from(libc::EINTR);
+    let mut r = Rig::new();
+    make(
+        &mut r,
+        &[
+            (libc::SYS_rt_sigaction, &[alarm, handler.as_ptr() as u64, 0, 8], 0),
+            (libc::SYS_setitimer, &[0, timer.as_ptr() as u64], 0),
+        ],
+    );
+    std::thread::sleep(std::time::Duration::from_micros(10));
+    // The second is by another signal: the timer has ended once.
+    make(&mut r, &[(libc::SYS_pause, &[], interrupted), (libc::SYS_pause, &[], interrupted)]);
+    let none = [0u64; 4];
+    make(&mut r, &[(libc::SYS_rt_sigaction, &[alarm, none.as_ptr() as u64, 0, 8], 0)]);
+    expect![[r#"
+        1: release timer of 0x0, 0x3e8
+        3: wait alarm of 0x0, 0x3e8
+        5: wait signal of 0x2000, 0x1
+    "#]]
+    .assert_eq(&points(&mut r));
+}
+
+#[test]
+fn signals_and_timers_are_read_from_descriptors() {
+    let short = libc::itimerspec {
+        it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+        it_value: libc::timespec { tv_sec: 0, tv_nsec: 1000 },
+    };
+    // SAFETY: plain calls, with a set of one signal.
+    let [signals, timer] = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigaddset(&mut set, libc::SIGUSR1);
+        let timer = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
+        libc::timerfd_settime(timer, 0, &short, std::ptr::null_mut());
+        pair([libc::signalfd(-1, &set, 0), timer])
+    };
+    let mut read = [0u32; 32];
+    read[0] = libc::SIGUSR1 as u32;
+    let at = read.as_ptr() as u64;
+    let both =
+        [&signals, &timer].map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: 1, revents: 1 });
+    let mut r = Rig::new();
+    make(&mut r, &[(libc::SYS_timerfd_settime, &[number(&timer), 0, &raw const short as u64], 0)]);
+    std::thread::sleep(std::time::Duration::from_micros(10));
+    make(
+        &mut r,
+        &[
+            (libc::SYS_poll, &[both.as_ptr() as u64, 2, u64::MAX], 2),
+            (libc::SYS_read, &[number(&signals), at, 128], 128),
+            // Its end has been told.
+            (libc::SYS_read, &[number(&timer), at, 8], 8),
+        ],
+    );
+    let said = points(&mut r).replace(&format!("{:#x}", number(&timer)), "the descriptor");
+    expect![[r#"
+        1: release timer of the descriptor, 0x3e8
+        3: wait signal of 0x200, 0x1
+        4: wait alarm of the descriptor, 0x3e8
+        6: wait signal of 0x200, 0x1
+    "#]]
+    .assert_eq(&said);
 }
 
 #[test]

@@ -1,18 +1,22 @@
 //! Rows go in as lines, and what each wait waited for comes out.
 
 use super::*;
-use crate::Task;
+use crate::{Native, Task, Totals};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use std::fmt::Write as _;
 
-/// Tasks 0 to 3: 0 and 1 are threads of one process, 2 and 3 processes of their own.
+/// Tasks 0 to 3: 0 and 1 are threads of one process, 2 and 3 processes of their own; 3 is 2's
+/// child. An instruction takes 2 ns natively.
 fn header() -> Header {
     let task = |pid| Task { pid, ..Task::default() };
-    Header { tasks: vec![task(10), task(10), task(20), task(30)], ..Header::default() }
+    let child = Task { parent: Some(2), ..task(30) };
+    let totals = Totals { insns: 1000, ..Totals::default() };
+    let native = Some(Native { user_ns: 1500, sys_ns: 500, ..Native::default() });
+    Header { tasks: vec![task(10), task(10), task(20), child], totals, native, ..Header::default() }
 }
 
-/// `TASK ORDER WHAT OBJECT ARG`; an object with `s` before it is known to all.
+/// `TASK ORDER WHAT OBJECT ARG INSNS`; an object with `s` before it is known to all.
 fn row(line: &str) -> Row {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let number = |i: usize| words.get(i).map_or(0, |w| w.parse().expect("a number"));
@@ -38,6 +42,10 @@ fn row(line: &str) -> Row {
         "outside" => (Kind::Block, Block::Outside as u32),
         "changes" => (Kind::Release, Release::Word as u32),
         "sees" => (Kind::Block, Block::Cleared as u32),
+        "signals" => (Kind::Release, Release::Signal as u32),
+        "sets" => (Kind::Release, Release::Timer as u32),
+        "catches" => (Kind::Block, Block::Signal as u32),
+        "alarm" => (Kind::Block, Block::Alarm as u32),
         other => panic!("no such row: {other}"),
     };
     let object = words.get(3).map_or(0, |w| match w.strip_prefix('s') {
@@ -47,7 +55,7 @@ fn row(line: &str) -> Row {
     Row {
         kind,
         task: number(0) as u32,
-        insns: 0,
+        insns: number(5),
         page: number(1),
         pages: object,
         reads: of,
@@ -375,6 +383,94 @@ fn a_wait_in_vain_may_not_be_so_at_another_speed() {
 }
 
 #[test]
+fn a_signal_ends_the_wait_during_which_it_was_sent() {
+    // Signals 1 and 2; the first wait is for the second only. Then one was held back, and one
+    // is for another thread.
+    let one = ONE_THREAD | 1;
+    check(
+        &format!(
+            "2 1 signals 3 1
+             2 3 signals 3 2
+             3 5 catches 2 3
+             2 6 signals 3 1
+             3 8 catches 3 1
+             3 9 catches 3 1
+             2 10 signals 0 {one}
+             1 12 catches 1 5
+             0 13 catches 1 5
+             2 14 signals s9223372036854775807 1
+             1 15 catches 1 1"
+        ),
+        expect![[r#"
+            3 5 catches 2 3 <- 2 3 signals 3 2
+            3 8 catches 3 1 <- 2 6 signals 3 1
+            3 9 catches 3 1 <- 2 6 signals 3 1
+            1 12 catches 1 5 <- 0 ns
+            0 13 catches 1 5 <- 2 10 signals 0 257
+            1 15 catches 1 1 <- 2 14 signals s9223372036854775807 1
+            Found { waits: 6, by_tasks: 5, taken: 0, unknown: 0, outside: (1, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_childs_end_is_a_signal() {
+    check(
+        "3 5 exit
+         2 7 catches 65536 3
+         0 9 catches 65536 3",
+        expect![[r#"
+            2 7 catches 65536 3 <- 3 5 exit
+            0 9 catches 65536 3 <- 0 ns
+            Found { waits: 2, by_tasks: 1, taken: 0, unknown: 0, outside: (1, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_is_killed_ends_after_that() {
+    // The end has no number; who reads to its end comes after it.
+    check(
+        "3 4 writes s7 5
+         2 5 reads s7 5
+         2 8 signals 3 9
+         3 0 exit 0 265
+         2 11 ends s7
+         2 0 exit 0 265",
+        expect![[r#"
+            2 5 reads s7 5 <- 3 4 writes s7 5
+            3 0 exit 0 265 <- 2 8 signals 3 9
+            2 11 ends s7 <- 3 0 exit 0 265
+            Found { waits: 2, by_tasks: 2, taken: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_timer_runs_while_its_task_computes_and_sleeps() {
+    // 100 instructions are 200 ns. The timer ends twice; another task waits for it as a whole.
+    check(
+        "0 1 sets 0 5000 50
+         0 2 sleeps 0 1000 50
+         0 3 alarm 0 5000 50
+         0 4 alarm 0 3000 100
+         1 5 alarm 0 3000 100
+         2 6 alarm 0 700 100
+         3 7 sets 0 900
+         3 0 exit 0 270 100",
+        expect![[r#"
+            0 2 sleeps 0 1000 50 <- 1000 ns
+            0 3 alarm 0 5000 50 <- 3800 ns
+            0 4 alarm 0 3000 100 <- 2800 ns
+            1 5 alarm 0 3000 100 <- 3000 ns
+            2 6 alarm 0 700 100 <- 700 ns
+            3 0 exit 0 270 100 <- 700 ns
+            Found { waits: 5, by_tasks: 0, taken: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
 fn an_order_that_goes_back_is_no_order() {
     let mut points = Points::new(&header());
     points.row(&row("0 5 wakes 64 1")).expect("a row");
@@ -386,42 +482,69 @@ proptest! {
     /// Whatever a file says, a wait waits for something earlier: so nobody waits in a circle.
     #[test]
     fn what_a_wait_waits_for_is_earlier(rows in prop::collection::vec(
-        (0u32..4, any::<bool>(), 0u32..60, 0u64..4, any::<u64>(), 1u64..3), 0..200)) {
+        (0u32..4, 0u32..9, 0u32..60, 0u64..4, any::<u64>(), 1u64..3), 0..200)) {
         let mut points = Points::new(&header());
         let mut order = 0;
         let mut all = Vec::new();
-        for (task, release, of, object, arg, step) in rows {
+        let mut killed = [false; 4];
+        for (task, kind, of, object, arg, step) in rows {
             order += step;
-            let (kind, of) = match (release, of) {
-                (true, of) => (Kind::Release, of % Release::ALL.len() as u32),
-                (false, of) => (Kind::Block, of % Block::ALL.len() as u32),
+            if killed[task as usize] {
+                continue;
+            }
+            let (kind, of) = match kind {
+                0..4 => (Kind::Release, of % Release::ALL.len() as u32),
+                4..8 => (Kind::Block, of % Block::ALL.len() as u32),
+                _ => (Kind::Exit, 0),
             };
-            // Small amounts as well as any.
-            let arg = if arg % 2 == 0 { arg >> 1 & 7 } else { arg };
-            let row = Row { kind, task, insns: 0, page: order, pages: object, reads: of, writes: 0, arg };
+            // Small amounts as well as any; some end by a signal, and nobody saw it.
+            killed[task as usize] = kind == Kind::Exit;
+            let arg = match kind {
+                Kind::Exit => 257 + arg % 4,
+                _ if arg % 2 == 0 => arg >> 1 & 7,
+                _ => arg,
+            };
+            let page = if kind == Kind::Exit { 0 } else { order };
+            let row = Row { kind, task, insns: arg & 7, page, pages: object, reads: of, writes: 0, arg };
             points.row(&row).expect("a row");
-            all.push((task, order));
+            all.push((task, kind));
         }
         let (after, found) = points.resolve();
         prop_assert_eq!(after.len(), all.len());
-        let (mut by_tasks, mut locked) = (0, 0);
-        for (after, own) in after.iter().zip(&all) {
-            match after {
-                After::Point(p) | After::Turn(p) => {
-                    let other = all[*p as usize];
-                    prop_assert!(other.1 < own.1 && other.0 != own.0);
-                    by_tasks += 1;
+        let by = |n: usize| match after[n] {
+            After::Point(p) | After::Turn(p) => Some(p as usize),
+            // Who has the lock is for the replay to say: it opens circles.
+            After::Lock(..) | After::Nothing | After::Time(_) | After::Until(..) => None,
+        };
+        let waits = (0..all.len()).filter(|&n| all[n].1 != Kind::Exit && by(n).is_some());
+        prop_assert_eq!(found.by_tasks - found.for_locks + found.taken, waits.count() as u64);
+        // Every task goes on as far as it comes, until none does.
+        let mut passed = vec![false; all.len()];
+        let mut next = [0; 4];
+        loop {
+            let before = next;
+            for (task, next) in (0..).zip(&mut next) {
+                while *next < all.len() && (all[*next].0 != task || by(*next).is_none_or(|p| passed[p])) {
+                    passed[*next] |= all[*next].0 == task;
+                    *next += 1;
                 }
-                // A lock is given back by who took it, and later.
-                After::Lock(_, p) => {
-                    let back = all[*p as usize];
-                    prop_assert!(back.1 > own.1 && back.0 == own.0);
-                    locked += 1;
-                }
-                After::Nothing | After::Time(_) | After::Until(..) => {}
+            }
+            if next == before {
+                break;
             }
         }
-        prop_assert_eq!(found.by_tasks - found.for_locks + found.taken, by_tasks);
+        prop_assert!(next.iter().all(|&n| n == all.len()), "{next:?}");
+        for n in 0..all.len() {
+            prop_assert!(by(n).is_none_or(|p| all[p].0 != all[n].0));
+        }
+        let mut locked = 0;
+        for (n, after) in after.iter().enumerate() {
+            // A lock is given back by who took it, and later.
+            if let After::Lock(_, back) = *after {
+                prop_assert!(all[back as usize].0 == all[n].0 && back as usize > n);
+                locked += 1;
+            }
+        }
         prop_assert_eq!(found.locked, locked);
     }
 }
