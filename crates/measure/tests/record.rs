@@ -203,6 +203,7 @@ fn ended(h: &Header, rows: &[Row]) -> (By, Found, Vec<(&'static str, u64)>) {
     for (row, after) in rows.iter().zip(after) {
         let what = match row.kind {
             Kind::Block => Block::ALL[row.reads as usize].name(),
+            Kind::Release if row.reads == Release::Word as u32 => "word",
             Kind::Exit => "exit",
             _ => continue,
         };
@@ -265,11 +266,13 @@ fn who_waits_for_whom_is_in_the_recording() {
     // Tasks: the program, its child, the two threads.
     assert_eq!(ended.get(&(0, 1, "bytes")), Some(&200), "{ended:?}");
     assert_eq!(ended.get(&(0, 1, "end")), Some(&1), "{ended:?}");
-    let turns = |one, other| ended.get(&(one, other, "futex")).copied().unwrap_or(0);
+    let times = |key| ended.get(&key).copied().unwrap_or(0);
+    let turns = |one, other| times((one, other, "futex"));
     // Who has its turn already when it has got the lock does not wait for it.
     assert!(turns(2, 3) > 20 && turns(3, 2) > 20, "{ended:?}");
     assert!(found.locked >= 400, "{found:?}");
-    assert!(turns(0, 2) + turns(0, 3) >= 1, "joins: {ended:?}");
+    let joins = |other| times((0, other, "futex")) + times((0, other, "cleared"));
+    assert_eq!((joins(2), joins(3)), (1, 1), "{ended:?}");
 }
 
 /// A child waits for a signal and its parent for the child's end by one; a second child is
@@ -332,6 +335,63 @@ fn signals_release_those_who_wait_for_them() {
     // What the program computes meanwhile takes some of the time.
     let [("alarm", ns)] = times[..] else { panic!("{times:?}") };
     assert!((150_000_000..200_000_000).contains(&ns), "{ns}");
+}
+
+/// Two children that find a file locked by their parent, one by `flock` and one by `fcntl`; the
+/// parent gives the one back, and closes the other's descriptor. Then a child has locked a
+/// file and ends, and its parent, which did not wait for it at the lock, comes after that.
+const LOCKS: &str = r#"
+    #include <fcntl.h>
+    #include <stdlib.h>
+    #include <sys/file.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static void work(void) { for (volatile int i = 0; i < 200000; i++); }
+    static int range(int f, int how) {
+        struct flock l = { .l_type = how, .l_start = 10, .l_len = 5 };
+        return fcntl(f, F_SETLKW, &l);
+    }
+    int main(int n, char **v) {
+        int p[2]; char c;
+        int f = open(v[1], O_RDWR | O_CREAT, 0600), g = open(v[2], O_RDWR | O_CREAT, 0600);
+        if (pipe(p) || flock(f, LOCK_EX) || range(g, F_WRLCK)) return 1;
+        if (fork() == 0) {
+            f = open(v[1], O_RDWR);
+            return flock(f, LOCK_EX) || flock(f, LOCK_UN);
+        }
+        if (fork() == 0) return range(g, F_RDLCK);
+        usleep(300000);
+        work();
+        flock(f, LOCK_UN);
+        work();
+        close(g);
+        wait(0);
+        wait(0);
+        if (fork() == 0) {
+            f = open(v[1], O_RDWR);
+            if (flock(f, LOCK_EX) || write(p[1], "x", 1) != 1) return 1;
+            work();
+            return 0;
+        }
+        if (read(p[0], &c, 1) != 1) return 1;
+        usleep(300000);
+        return flock(f, LOCK_EX);
+    }"#;
+
+#[test]
+fn who_locks_a_file_waits_for_who_had_it() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "locks", LOCKS, &[]) else { return };
+    let [f, g] = ["f", "g"].map(|name| folder.join(name));
+    let command = [&program, &f, &g].map(|path| path.to_str().expect("a name"));
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &command));
+    assert_eq!((s.header.ended, h.tasks.len()), (Ended::Exit(0), 4));
+    let (ended, found, _) = ended(&h, &rows);
+    let locks = |waits: u32, by: u32| ended.get(&(waits, by, "lock")).copied();
+    let all = [locks(1, 0), locks(2, 0), locks(0, 3)];
+    assert_eq!(all, [Some(1); 3], "{ended:?} {found:?}");
+    assert_eq!(found.unknown, 0, "{found:?}");
 }
 
 /// The thread waits for the lock once; then it has ended when it is joined, and has given the

@@ -9,6 +9,7 @@
 //! | poll, select, epoll_wait | readiness of each object that it names; time |
 //! | sleeps | time |
 //! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
+//! | flock, fcntl; close of a file that is locked ([`locks`]) | release; wait |
 //! | kill and the like; timers; what a signal ended ([`signals`]) | signals and time |
 //!
 //! Without a call: atomic changes of words that a futex call has named, and that a word was
@@ -22,6 +23,7 @@
 //!
 //! Source: specs/waits.md#order, specs/waits.md#objects
 
+mod locks;
 pub(crate) mod signals;
 
 use crate::task::Task;
@@ -261,6 +263,10 @@ impl Task {
                 | libc::SYS_rt_sigqueueinfo
                 | libc::SYS_rt_tgsigqueueinfo
                 | libc::SYS_pidfd_send_signal => None,
+                _ if locks::is_lock(number, a) => None,
+                libc::SYS_dup2 | libc::SYS_dup3 if a[0] as i32 != a[1] as i32 => {
+                    return self.closed(a[1] as i32);
+                }
                 libc::SYS_close => return self.closed(a[0] as i32),
                 _ => return self.entered = Entered::default(),
             }
@@ -307,9 +313,13 @@ impl Task {
     /// A descriptor is about to be closed.
     fn closed(&mut self, fd: i32) {
         self.entered = Entered::default();
-        if let Object::Stream(object) = object(fd) {
-            let order = self.number();
-            self.release(Release::Close, object, 0, order);
+        match object(fd) {
+            Object::Stream(object) => {
+                let order = self.number();
+                self.release(Release::Close, object, 0, order);
+            }
+            Object::Other => self.closed_file(fd),
+            Object::Counter(_) | Object::Signals(_) | Object::Timer(_) | Object::Outside => {}
         }
     }
 
@@ -399,7 +409,7 @@ impl Task {
                     Object::Stream(o) => self.wait(Block::End, o, 0),
                     Object::Counter(o) => self.wait(Block::All, o, 0),
                     Object::Signals(_) => self.read_signals(a[1], bytes, entered),
-                    Object::Timer(fd) => self.timed(fd, entered),
+                    Object::Timer(fd) => self.timed(fd),
                     // What comes at once did not have to be waited for.
                     Object::Outside if took > 1000 => self.wait(Block::Outside, 0, took * 1000),
                     Object::Outside | Object::Other => {}
@@ -479,6 +489,7 @@ impl Task {
             {
                 self.armed(number, a, entered);
             }
+            libc::SYS_flock | libc::SYS_fcntl if !failed => self.locked(number, a, order),
             _ => {}
         }
     }
@@ -494,7 +505,7 @@ impl Task {
             match object(fd) {
                 Object::Stream(o) | Object::Counter(o) => self.wait(Block::Ready, o, 0),
                 Object::Signals(mask) => self.signalled(mask, entered),
-                Object::Timer(fd) => self.timed(fd, entered),
+                Object::Timer(fd) => self.timed(fd),
                 Object::Outside => outside = true,
                 Object::Other => {}
             }

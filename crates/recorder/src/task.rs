@@ -111,8 +111,8 @@ impl Process {
     }
     /// A word of what all processes share.
     fn shared(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: mapped in `map_shared`, which `new` has called; never unmapped. Both words
-        // lie in it.
+        // SAFETY: mapped in `map_shared`, which `new` has called; never unmapped. All words
+        // that are asked for lie in it.
         unsafe { &*self.shared.load(Relaxed).byte_add(at) }
     }
 
@@ -473,6 +473,10 @@ impl Task {
     /// The number that the next one gets.
     pub(crate) fn next_number(&self) -> u64 {
         self.process.shared(wire::ORDER_AT).load(SeqCst) + 1
+    }
+    /// A word of what all processes share.
+    pub(crate) fn shared(&self, at: usize) -> &AtomicU64 {
+        self.process.shared(at)
     }
     /// A release or a wait.
     pub(crate) fn point(&mut self, kind: Kind, of: u16, object: u64, arg: u64, order: u64) {

@@ -10,7 +10,10 @@
 //!
 //! Source: specs/waits.md#who-ends-what
 
+mod files;
 mod signals;
+
+pub use files::FileLock;
 
 use crate::{Header, Kind, Row, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,7 +30,7 @@ homenode_core::named! {
         Requeue => "requeue",
         /// `arg` bytes were written (of an event counter: 1).
         Bytes => "bytes",
-        /// A descriptor was closed.
+        /// A descriptor was closed: of a pipe, a socket, or a file that may be locked.
         Close => "close",
         /// Two sockets are a pair: what is written to one is read from `arg`, and likewise
         /// the other way.
@@ -44,6 +47,8 @@ homenode_core::named! {
         Signal => "signal",
         /// A timer was set to `arg` nanoseconds from now; 0: it was stopped.
         Timer => "timer",
+        /// A lock of a file was given back: `arg` is a [`FileLock`].
+        Unlock => "unlock",
     }
 }
 
@@ -82,6 +87,8 @@ homenode_core::named! {
         Signal => "signal",
         /// The end of a timer, which ran for `arg` nanoseconds since it was set or ended last.
         Alarm => "alarm",
+        /// A lock of a file, a [`FileLock`], which is taken now, be it at once.
+        Lock => "lock",
     }
 }
 
@@ -123,7 +130,7 @@ pub struct Found {
     /// Of them, those that another task's act ended.
     pub by_tasks: u64,
     /// Times that a task took what another had given, by a lock, a semaphore or the like,
-    /// without waiting for it when it was recorded.
+    /// without waiting for it when it was recorded; of locks of files also where it waited.
     pub taken: u64,
     /// Waits, of those by tasks, for a lock that the task then took.
     pub for_locks: u64,
@@ -165,6 +172,8 @@ pub struct Points {
     spaces: Vec<u32>,
     /// By task: the process that made it as a process.
     parents: Vec<Option<u32>>,
+    /// By task: the task that made it.
+    makers: Vec<Option<u32>>,
     all: Vec<Point>,
     /// By task: the largest number of order so far.
     latest: Vec<u64>,
@@ -185,6 +194,7 @@ impl Points {
         let native = header.native.as_ref().map_or(0, |n| n.user_ns.saturating_add(n.sys_ns));
         Self {
             parents: header.tasks.iter().map(parent).collect(),
+            makers: header.tasks.iter().map(|t| t.parent).collect(),
             latest: vec![0; spaces.len()],
             insns: vec![0; spaces.len()],
             speed: (native, header.totals.insns),
@@ -272,6 +282,7 @@ impl Points {
             r.ends(exit, Some(by));
         }
         r.signals(&by_order, self);
+        r.files(&by_order, self);
         let found = r.rest();
         (r.after, found)
     }
@@ -625,7 +636,8 @@ impl Resolver<'_> {
                     | Release::ClearTid
                     | Release::Word
                     | Release::Signal
-                    | Release::Timer,
+                    | Release::Timer
+                    | Release::Unlock,
                     ..,
                 )
                 | What::Block(
@@ -637,7 +649,8 @@ impl Resolver<'_> {
                     | Block::Child
                     | Block::Outside
                     | Block::Signal
-                    | Block::Alarm,
+                    | Block::Alarm
+                    | Block::Lock,
                     ..,
                 )
                 | What::Exec
@@ -670,13 +683,15 @@ impl Resolver<'_> {
                 | Block::All
                 | Block::Room
                 | Block::Signal
-                | Block::Alarm => {}
+                | Block::Alarm
+                | Block::Lock => {}
             }
         }
         self.timeouts();
         for (n, point) in self.points.iter().enumerate() {
             let of = match point.what {
-                What::Block(Block::Cleared, ..) | What::Release(Release::Word, ..) => {
+                What::Block(Block::Cleared | Block::Lock, ..)
+                | What::Release(Release::Word, ..) => {
                     match self.after[n] {
                         After::Lock(..) => found.locked += 1,
                         After::Nothing => {}
@@ -721,7 +736,8 @@ impl Resolver<'_> {
                 | Block::Child
                 | Block::Outside
                 | Block::Cleared
-                | Block::Alarm => continue,
+                | Block::Alarm
+                | Block::Lock => continue,
             };
             let key = (point.task, of_futex);
             if self.for_locks.contains(&(n as u32)) {

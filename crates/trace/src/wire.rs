@@ -57,10 +57,16 @@ pub const PIPE_NAME: &str = "frames";
 /// See [`PIPE_NAME`].
 pub const SHARED_NAME: &str = "shared";
 /// Length of the shared file: at its beginning a u64, the instructions of all tasks so far,
-/// and at [`ORDER_AT`] another, the numbers of order given out so far.
+/// at [`ORDER_AT`] another, the numbers of order given out so far, and at [`LOCKED_AT`] which
+/// files may be locked.
 pub const SHARED_BYTES: usize = 4096;
 /// See [`SHARED_BYTES`]: on a cache line of its own.
 pub const ORDER_AT: usize = 128;
+/// See [`SHARED_BYTES`]: so many words of 64 bits. The first is 1 where any file was locked
+/// ever, the others are a bit for each remainder of an object.
+pub const LOCKED_AT: usize = 256;
+/// See [`LOCKED_AT`].
+pub const LOCKED_WORDS: usize = 65;
 
 /// Instructions of a task in which every page that it touches has a row.
 pub const EPOCH_INSNS: u64 = 1 << 24;

@@ -153,8 +153,9 @@ pub(super) fn may_be_the_last(number: i64) -> bool {
     )
 }
 
-/// A timer that has ended during a call, or just before, and was not told: its number, and how
-/// long it ran.
+/// A timer that has ended and was not told: its number, and how long it ran.
+///
+/// * `since` – when the call began during which it ended, or just before.
 fn ended(is_meant: impl Fn(u64, &Timer) -> bool, since: u64) -> Option<(u64, u64)> {
     let now = clock();
     let mut timers = TIMERS.try_lock().ok()?;
@@ -258,13 +259,18 @@ impl Task {
     fn came(&mut self, signal: u64, code: Option<i32>, entered: Entered) {
         match code {
             Some(code) if !FROM_TIMER.contains(&code) => self.unless_timed(bit(signal), entered),
-            _ => self.signalled(bit(signal), entered),
+            // It may have waited to be taken.
+            Some(_) => self.signalled_since(bit(signal), 0, entered),
+            None => self.signalled(bit(signal), entered),
         }
     }
 
     /// One of these signals has come: from a timer, where one that sends it has ended.
     pub(super) fn signalled(&mut self, mask: u64, entered: Entered) {
-        match ended(|_, t| t.signal & mask != 0, entered.at) {
+        self.signalled_since(mask, entered.at, entered);
+    }
+    fn signalled_since(&mut self, mask: u64, since: u64, entered: Entered) {
+        match ended(|_, t| t.signal & mask != 0, since) {
             Some((id, ns)) => self.wait(Block::Alarm, id, ns),
             None => self.unless_timed(mask, entered),
         }
@@ -276,8 +282,8 @@ impl Task {
         self.point(Kind::Block, Block::Signal as u16, mask, us << 32 | ago, order);
     }
     /// A descriptor says that its timer has ended.
-    pub(super) fn timed(&mut self, fd: i32, entered: Entered) {
-        if let Some((id, ns)) = ended(|id, _| id == of_descriptor(fd), entered.at) {
+    pub(super) fn timed(&mut self, fd: i32) {
+        if let Some((id, ns)) = ended(|id, _| id == of_descriptor(fd), 0) {
             self.wait(Block::Alarm, id, ns);
         }
     }

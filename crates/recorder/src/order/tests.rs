@@ -3,6 +3,7 @@
 use super::*;
 use crate::task::tests::Rig;
 use expect_test::{Expect, expect};
+use homenode_trace::waits::FileLock;
 use homenode_trace::wire::{HEAD_BYTES, WireRow};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -283,7 +284,7 @@ fn signals_are_sent_and_end_calls() {
 fn a_wait_that_a_timer_ends_is_for_time() {
     let _one = HANDLERS.lock().unwrap_or_else(|e| e.into_inner());
     let us = |us| libc::timeval { tv_sec: 0, tv_usec: us };
-    let timer = [us(0), us(1)];
+    let timer = [us(0), us(20_000)];
     let handler = [0x4000u64, 0, 0, 0];
     let alarm = libc::SIGALRM as u64;
     let interrupted = -i64::from(libc::EINTR);
@@ -295,14 +296,16 @@ fn a_wait_that_a_timer_ends_is_for_time() {
             (libc::SYS_setitimer, &[0, timer.as_ptr() as u64], 0),
         ],
     );
-    std::thread::sleep(std::time::Duration::from_micros(10));
-    // The second is by another signal: the timer has ended once.
-    make(&mut r, &[(libc::SYS_pause, &[], interrupted), (libc::SYS_pause, &[], interrupted)]);
+    r.task.called(libc::SYS_pause, [0; 6]);
+    std::thread::sleep(std::time::Duration::from_millis(21));
+    r.task.returned(libc::SYS_pause, interrupted);
+    // This one is by another signal: the timer has ended once.
+    make(&mut r, &[(libc::SYS_pause, &[], interrupted)]);
     let none = [0u64; 4];
     make(&mut r, &[(libc::SYS_rt_sigaction, &[alarm, none.as_ptr() as u64, 0, 8], 0)]);
     expect![[r#"
-        1: release timer of 0x0, 0x3e8
-        3: wait alarm of 0x0, 0x3e8
+        1: release timer of 0x0, 0x1312d00
+        3: wait alarm of 0x0, 0x1312d00
         5: wait signal of 0x2000, 0x1
     "#]]
     .assert_eq(&points(&mut r));
@@ -345,6 +348,78 @@ fn signals_and_timers_are_read_from_descriptors() {
         3: wait signal of 0x200, 0x1
         4: wait alarm of the descriptor, 0x3e8
         6: wait signal of 0x200, 0x1
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn locks_of_files_are_taken_and_given_back() {
+    let folder = homenode_fixtures::Folder::new().with("locked", [0; 100]);
+    let open = || OwnedFd::from(File::open(folder.join("locked")).expect("a file"));
+    let (one, other, unlocked) = (open(), open(), file());
+    let bytes = |l_type: i32, l_whence: i32, l_start: i64, l_len: i64| libc::flock {
+        l_type: l_type as i16,
+        l_whence: l_whence as i16,
+        l_start,
+        l_len,
+        l_pid: 0,
+    };
+    let all = bytes(libc::F_WRLCK, libc::SEEK_SET, 0, 0);
+    let last = bytes(libc::F_RDLCK, libc::SEEK_END, 0, -10);
+    let none = bytes(libc::F_UNLCK, libc::SEEK_CUR, 5, 10);
+    let at = |l: &libc::flock| std::ptr::from_ref(l) as u64;
+    let [set, wait, other_set] = [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK];
+    let [set, wait, other_set] = [set, wait, other_set].map(|n| n as u64);
+    let nonblocking = (libc::LOCK_EX | libc::LOCK_NB) as u64;
+    let mut r = Rig::new();
+    make(
+        &mut r,
+        &[
+            // Before any lock a close is nothing.
+            (libc::SYS_close, &[unlocked.as_raw_fd() as u64], -i64::from(libc::EIO)),
+            (libc::SYS_fcntl, &[number(&one), wait, at(&all)], 0),
+            (libc::SYS_fcntl, &[number(&one), set, at(&all)], -i64::from(libc::EAGAIN)),
+            (libc::SYS_fcntl, &[number(&one), other_set, at(&last)], 0),
+            (libc::SYS_fcntl, &[number(&one), set, at(&none)], 0),
+            // Descriptors' flags are no lock.
+            (libc::SYS_fcntl, &[number(&one), libc::F_GETFD as u64, 0], 0),
+            (libc::SYS_dup2, &[number(&one), number(&other)], 0),
+            (libc::SYS_flock, &[number(&other), nonblocking], 0),
+            (libc::SYS_flock, &[number(&other), libc::LOCK_UN as u64], 0),
+            (libc::SYS_close, &[number(&other)], 0),
+            (libc::SYS_close, &[unlocked.as_raw_fd() as u64], -i64::from(libc::EIO)),
+        ],
+    );
+    r.task.flush();
+    let mut said = String::new();
+    for frame in r.frames() {
+        let mut rest = &frame[HEAD_BYTES..];
+        while let Some((row, n)) = WireRow::decode(rest) {
+            rest = &rest[n..];
+            let of = usize::from(row.reads);
+            let what = match Kind::from_number(row.kind) {
+                Some(Kind::Release) => Release::ALL[of].name(),
+                Some(Kind::Block) => Block::ALL[of].name(),
+                _ => continue,
+            };
+            let FileLock { exclusive, of_open_file, from, to } = FileLock::unpack(row.arg);
+            let to = if to == u64::MAX { "end".to_owned() } else { to.to_string() };
+            let flags = [(exclusive, " alone"), (of_open_file, " of the open file")];
+            let flags = flags.map(|(is_set, text)| if is_set { text } else { "" }).concat();
+            writeln!(said, "{}: {what} {from} to {to}{flags}", row.page).expect("text");
+        }
+    }
+    expect![[r#"
+        2: lock 0 to end alone
+        4: unlock 90 to 100 alone of the open file
+        5: lock 90 to 100 of the open file
+        6: unlock 5 to 15
+        7: close 0 to 0
+        8: unlock 0 to end alone of the open file
+        9: lock 0 to end alone of the open file
+        10: unlock 0 to end of the open file
+        11: close 0 to 0
+        12: close 0 to 0
     "#]]
     .assert_eq(&said);
 }

@@ -46,6 +46,8 @@ fn row(line: &str) -> Row {
         "sets" => (Kind::Release, Release::Timer as u32),
         "catches" => (Kind::Block, Block::Signal as u32),
         "alarm" => (Kind::Block, Block::Alarm as u32),
+        "unlocks" => (Kind::Release, Release::Unlock as u32),
+        "locks" => (Kind::Block, Block::Lock as u32),
         other => panic!("no such row: {other}"),
     };
     let object = words.get(3).map_or(0, |w| match w.strip_prefix('s') {
@@ -408,7 +410,7 @@ fn a_signal_ends_the_wait_during_which_it_was_sent() {
             1 12 catches 1 5 <- 0 ns
             0 13 catches 1 5 <- 2 10 signals 0 257
             1 15 catches 1 1 <- 2 14 signals s9223372036854775807 1
-            Found { waits: 6, by_tasks: 5, taken: 0, unknown: 0, outside: (1, 0) }
+            Found { waits: 6, by_tasks: 5, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
         "#]],
     );
 }
@@ -422,7 +424,7 @@ fn a_childs_end_is_a_signal() {
         expect![[r#"
             2 7 catches 65536 3 <- 3 5 exit
             0 9 catches 65536 3 <- 0 ns
-            Found { waits: 2, by_tasks: 1, taken: 0, unknown: 0, outside: (1, 0) }
+            Found { waits: 2, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
         "#]],
     );
 }
@@ -441,7 +443,7 @@ fn who_is_killed_ends_after_that() {
             2 5 reads s7 5 <- 3 4 writes s7 5
             3 0 exit 0 265 <- 2 8 signals 3 9
             2 11 ends s7 <- 3 0 exit 0 265
-            Found { waits: 2, by_tasks: 2, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -465,7 +467,83 @@ fn a_timer_runs_while_its_task_computes_and_sleeps() {
             1 5 alarm 0 3000 100 <- 3000 ns
             2 6 alarm 0 700 100 <- 700 ns
             3 0 exit 0 270 100 <- 700 ns
-            Found { waits: 5, by_tasks: 0, taken: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+fn lock(exclusive: bool, of_open_file: bool, from: u64, to: u64) -> u64 {
+    FileLock { exclusive, of_open_file, from, to }.pack()
+}
+
+#[test]
+fn who_locks_a_file_comes_after_who_unlocked_it() {
+    // Bytes 0 to 9 alone, then those from 5 on; some share the first, and one is alone after them. What
+    // another program's threads do among themselves is no wait.
+    let [first, rest] = [lock(true, false, 0, 10), lock(true, false, 5, u64::MAX)];
+    let [far, shared] = [lock(true, false, 20, 21), lock(false, false, 0, 5)];
+    check(
+        &format!(
+            "2 1 locks s7 {first}
+             3 2 locks s7 {far}
+             2 3 unlocks s7 {first}
+             3 5 locks s7 {rest}
+             0 6 locks s7 {shared}
+             3 7 unlocks s7 {rest}
+             1 8 locks s7 {rest}
+             0 9 unlocks s7 {rest}
+             2 11 locks s7 {shared}
+             3 12 locks s7 {shared}
+             2 13 unlocks s7 {shared}
+             3 14 unlocks s7 {shared}
+             1 16 locks s7 {first}"
+        ),
+        expect![[r#"
+            3 5 locks s7 18446744065119617045 <- 2 3 unlocks s7 85899345921, in turn
+            0 6 locks s7 42949672960 <- 2 3 unlocks s7 85899345921, in turn
+            1 8 locks s7 18446744065119617045 <- 3 7 unlocks s7 18446744065119617045, in turn
+            3 12 locks s7 42949672960 <- 2 3 unlocks s7 85899345921, in turn
+            1 16 locks s7 85899345921 <- 3 14 unlocks s7 42949672960, in turn
+            Found { waits: 0, by_tasks: 0, taken: 5, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_lock_that_nobody_gives_back_ends_with_a_descriptor_or_a_task() {
+    // A process's own, closed and then ended with it.
+    let own = lock(true, false, 0, 1);
+    check(
+        &format!(
+            "2 1 locks s7 {own}
+             3 2 closes s7
+             2 3 closes s7
+             3 5 locks s7 {own}
+             3 6 exit
+             2 8 locks s7 {own}"
+        ),
+        expect![[r#"
+            3 5 locks s7 8589934593 <- 2 3 closes s7, in turn
+            2 8 locks s7 8589934593 <- 3 6 exit, in turn
+            Found { waits: 0, by_tasks: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+    // An open file's: its locker has ended, and its parent has it still; 0 is no relation.
+    let open = lock(true, true, 0, u64::MAX);
+    check(
+        &format!(
+            "3 1 locks s7 {open}
+             3 2 exit
+             0 3 closes s7
+             2 4 closes s7
+             0 6 locks s7 {open}
+             0 7 unlocks s7 {open}
+             2 9 locks s7 {open}"
+        ),
+        expect![[r#"
+            0 6 locks s7 18446744065119617027 <- 2 4 closes s7, in turn
+            2 9 locks s7 18446744065119617027 <- 0 7 unlocks s7 18446744065119617027, in turn
+            Found { waits: 0, by_tasks: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
