@@ -394,6 +394,78 @@ fn who_locks_a_file_waits_for_who_had_it() {
     assert_eq!(found.unknown, 0, "{found:?}");
 }
 
+/// A child connects twice, to a local address and to one of the internet, and asks 20 times
+/// each; it writes before its parent has accepted.
+const SOCKETS: &str = r#"
+    #include <netinet/in.h>
+    #include <poll.h>
+    #include <string.h>
+    #include <sys/socket.h>
+    #include <sys/un.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static void work(void) { for (volatile int i = 0; i < 20000; i++); }
+    static int ask(int s) {
+        char c = 'x';
+        for (int i = 0; i < 20; i++) {
+            work();
+            if (write(s, &c, 1) != 1 || read(s, &c, 1) != 1) return 1;
+        }
+        close(s);
+        return 0;
+    }
+    static int answer(int l) {
+        struct pollfd p = { l, POLLIN, 0 };
+        char c;
+        if (poll(&p, 1, -1) != 1) return 1;
+        int s = accept(l, 0, 0);
+        while (read(s, &c, 1) == 1) { work(); if (write(s, &c, 1) != 1) return 1; }
+        return 0;
+    }
+    int main(int n, char **v) {
+        struct sockaddr_un a = { AF_UNIX };
+        struct sockaddr_in b = { AF_INET, 0, { htonl(INADDR_LOOPBACK) } };
+        socklen_t len = sizeof b;
+        int l = socket(AF_UNIX, SOCK_STREAM, 0), m = socket(AF_INET, SOCK_STREAM, 0);
+        strcpy(a.sun_path, v[1]);
+        unlink(v[1]);
+        if (bind(l, (void *)&a, sizeof a) || listen(l, 5)) return 1;
+        if (bind(m, (void *)&b, sizeof b) || listen(m, 5)) return 2;
+        if (getsockname(m, (void *)&b, &len)) return 3;
+        if (fork() == 0) {
+            int s = socket(AF_UNIX, SOCK_STREAM, 0);
+            work();
+            if (connect(s, (void *)&a, sizeof a) || ask(s)) return 1;
+            s = socket(AF_INET, SOCK_STREAM, 0);
+            return connect(s, (void *)&b, sizeof b) || ask(s);
+        }
+        usleep(100000);
+        if (answer(l) || answer(m)) return 4;
+        wait(0);
+        return 0;
+    }"#;
+
+#[test]
+fn sockets_that_connect_are_waited_for_by_who_accepts_them() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "sockets", SOCKETS, &[]) else { return };
+    let socket = folder.join("s");
+    let command = [&program, &socket].map(|path| path.to_str().expect("a name"));
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &command));
+    assert_eq!((s.header.ended, h.tasks.len()), (Ended::Exit(0), 2));
+    let (ended, found, _) = ended(&h, &rows);
+    let expected = [
+        ((0, 1, "accept"), 2),
+        ((0, 1, "bytes"), 40),
+        ((0, 1, "end"), 2),
+        ((0, 1, "ready"), 2),
+        ((1, 0, "bytes"), 40),
+    ];
+    assert_eq!(ended, expected.into(), "{found:?}");
+    assert_eq!((found.unknown, found.outside), (0, (0, 0)), "{found:?}");
+}
+
 /// The thread waits for the lock once; then it has ended when it is joined, and has given the
 /// lock back when the program takes it.
 const WITHOUT_WAITING: &str = r#"

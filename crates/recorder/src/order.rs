@@ -10,6 +10,7 @@
 //! | sleeps | time |
 //! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
 //! | flock, fcntl; close of a file that is locked ([`locks`]) | release; wait |
+//! | connect, accept ([`sockets`]); shutdown | release; who is whose peer, and wait; release |
 //! | kill and the like; timers; what a signal ended ([`signals`]) | signals and time |
 //!
 //! Without a call: atomic changes of words that a futex call has named, and that a word was
@@ -25,6 +26,7 @@
 
 mod locks;
 pub(crate) mod signals;
+mod sockets;
 
 use crate::task::Task;
 use crate::words::{Change, WORDS};
@@ -257,6 +259,10 @@ impl Task {
                 | libc::SYS_waitid
                 | libc::SYS_pause
                 | libc::SYS_rt_sigsuspend
+                | libc::SYS_connect
+                | libc::SYS_accept
+                | libc::SYS_accept4
+                | libc::SYS_sendfile
                 | libc::SYS_kill
                 | libc::SYS_tkill
                 | libc::SYS_tgkill
@@ -268,6 +274,9 @@ impl Task {
                     return self.closed(a[1] as i32);
                 }
                 libc::SYS_close => return self.closed(a[0] as i32),
+                libc::SYS_shutdown if a[1] as i32 != libc::SHUT_RD => {
+                    return self.closed(a[0] as i32);
+                }
                 _ => return self.entered = Entered::default(),
             }
         };
@@ -415,7 +424,11 @@ impl Task {
                     Object::Outside | Object::Other => {}
                 }
             }
-            libc::SYS_write | libc::SYS_writev | libc::SYS_sendto | libc::SYS_sendmsg => {
+            libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendfile => {
                 if failed || result == 0 {
                     return;
                 }
@@ -444,13 +457,15 @@ impl Task {
                 let n = (a[1] as usize).min(1 << 16);
                 // SAFETY: the kernel has just read and written all of them.
                 let each = (0..n).filter_map(|i| unsafe { value(a[0] + 8 * i as u64) });
-                let ready = each.filter(|p: &libc::pollfd| p.revents != 0);
+                // Who can write has not waited for what somebody wrote.
+                let ready = each.filter(|p: &libc::pollfd| p.revents & !libc::POLLOUT != 0);
                 let ready = if failed { Vec::new() } else { ready.map(|p| p.fd).collect() };
                 self.ready(&ready, result, entered);
             }
             libc::SYS_select | libc::SYS_pselect6 => {
                 let mut ready = Vec::new();
-                for at in a[1..4].iter().filter(|_| !failed) {
+                // Of the three sets the second is for writing.
+                for at in [a[1], a[3]].iter().filter(|_| !failed) {
                     // SAFETY: the kernel has just written as much of it.
                     let bit = |fd: u64| unsafe { value::<u8>(at + fd / 8) };
                     let is_set =
@@ -462,10 +477,16 @@ impl Task {
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
                 let n = u64::try_from(result).unwrap_or(0);
                 // SAFETY: the kernel has just written so many.
-                let data = |i: u64| unsafe { value::<u64>(a[1] + 12 * i + 4) };
+                let event = |i: u64| unsafe {
+                    (value::<u32>(a[1] + 12 * i), value::<u64>(a[1] + 12 * i + 4))
+                };
                 let mut ready = Vec::new();
                 if let Ok(watched) = WATCHED.try_lock() {
-                    let known = |i: u64| watched.get(&(a[0] as i32, data(i)?)).copied();
+                    let known = |i: u64| {
+                        let (events, data) = event(i);
+                        events.filter(|e| e & !(libc::EPOLLOUT as u32) != 0)?;
+                        watched.get(&(a[0] as i32, data?)).copied()
+                    };
                     ready.extend((0..n).filter_map(known));
                 }
                 self.ready(&ready, result, entered);
@@ -488,6 +509,12 @@ impl Task {
                 if !failed =>
             {
                 self.armed(number, a, entered);
+            }
+            libc::SYS_connect if !failed || result == -i64::from(libc::EINPROGRESS) => {
+                self.connected(a[0] as i32, order);
+            }
+            libc::SYS_accept | libc::SYS_accept4 if !failed => {
+                self.accepted(a[0] as i32, result as i32, entered);
             }
             libc::SYS_flock | libc::SYS_fcntl if !failed => self.locked(number, a, order),
             _ => {}

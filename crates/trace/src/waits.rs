@@ -12,8 +12,11 @@
 
 mod files;
 mod signals;
+mod sockets;
 
 pub use files::FileLock;
+
+use sockets::Sockets;
 
 use crate::{Header, Kind, Row, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,6 +52,13 @@ homenode_core::named! {
         Timer => "timer",
         /// A lock of a file was given back: `arg` is a [`FileLock`].
         Unlock => "unlock",
+        /// A socket was connected. `arg`: a name that the one accepted from it may have too.
+        Connect => "connect",
+        /// A socket that was accepted has the name `arg`: the first that was connected by it, and
+        /// is nobody's peer yet, is its.
+        Named => "named",
+        /// A socket was accepted from the socket `arg`.
+        Accepted => "accepted",
     }
 }
 
@@ -89,6 +99,8 @@ homenode_core::named! {
         Alarm => "alarm",
         /// A lock of a file, a [`FileLock`], which is taken now, be it at once.
         Lock => "lock",
+        /// The connect of the peer of a socket that is accepted. `arg`: microseconds that it took.
+        Accept => "accept",
     }
 }
 
@@ -277,7 +289,9 @@ impl Points {
         }
         let held = r.words(&by_order);
         r.futexes(&by_order, &held);
-        r.streams(&by_order);
+        let sockets = Sockets::new(&self.all, &by_order);
+        r.streams(&by_order, &sockets);
+        r.accepts(&sockets);
         for (exit, by) in killed {
             r.ends(exit, Some(by));
         }
@@ -320,6 +334,11 @@ impl Stream {
     fn beyond(all: &[(u64, u32)], amount: u64) -> Option<u32> {
         all.get(all.partition_point(|w| w.0 <= amount)).map(|w| w.1)
     }
+}
+
+/// Whether a wait that lasts for a time was for something outside.
+fn is_outside(of: Block) -> bool {
+    matches!(of, Block::Bytes | Block::Outside | Block::Signal | Block::Accept)
 }
 
 /// How many times more often a lock is given back by who has taken it than by another. That
@@ -567,26 +586,21 @@ impl Resolver<'_> {
     }
 
     /// What goes through pipes, socket pairs and event counters.
-    fn streams(&mut self, by_order: &[u32]) {
-        let mut peers: BTreeMap<u64, u64> = BTreeMap::new();
+    fn streams(&mut self, by_order: &[u32], sockets: &Sockets) {
         let mut streams: BTreeMap<u64, Stream> = BTreeMap::new();
         // Where that is read which is written to an object.
-        let other_end = |peers: &BTreeMap<u64, u64>, o| peers.get(&o).copied().unwrap_or(o);
+        let other_end = |o| sockets.peers.get(&o).copied().unwrap_or(o);
         for &n in by_order {
             let Point { task, what, .. } = self.points[n as usize];
             match what {
-                What::Release(Release::Pair, (_, one), other) => {
-                    peers.insert(one, other);
-                    peers.insert(other, one);
-                }
                 What::Release(Release::Bytes, (_, object), bytes) => {
-                    let s = streams.entry(other_end(&peers, object)).or_default();
+                    let s = streams.entry(other_end(object)).or_default();
                     let all = Stream::so_far(&s.written).saturating_add(bytes);
                     s.written.push((all, n));
                     s.writers.insert(task);
                 }
                 What::Release(Release::Close, (_, object), _) => {
-                    streams.entry(other_end(&peers, object)).or_default().closed = Some(n);
+                    streams.entry(other_end(object)).or_default().closed = Some(n);
                 }
                 What::Block(Block::Bytes, (_, object), arg) => {
                     let s = streams.entry(object).or_default();
@@ -621,7 +635,7 @@ impl Resolver<'_> {
                     self.ends(n, last);
                 }
                 What::Block(Block::Room, (_, object), holds) => {
-                    let s = streams.entry(other_end(&peers, object)).or_default();
+                    let s = streams.entry(other_end(object)).or_default();
                     let mine = |w: &&(u64, u32)| self.points[w.1 as usize].task == task;
                     let all = s.written.iter().rev().find(mine).map_or(0, |w| w.0);
                     let by = all.checked_sub(holds).filter(|&over| over > 0);
@@ -637,7 +651,11 @@ impl Resolver<'_> {
                     | Release::Word
                     | Release::Signal
                     | Release::Timer
-                    | Release::Unlock,
+                    | Release::Unlock
+                    | Release::Pair
+                    | Release::Connect
+                    | Release::Named
+                    | Release::Accepted,
                     ..,
                 )
                 | What::Block(
@@ -650,7 +668,8 @@ impl Resolver<'_> {
                     | Block::Outside
                     | Block::Signal
                     | Block::Alarm
-                    | Block::Lock,
+                    | Block::Lock
+                    | Block::Accept,
                     ..,
                 )
                 | What::Exec
@@ -684,7 +703,8 @@ impl Resolver<'_> {
                 | Block::Room
                 | Block::Signal
                 | Block::Alarm
-                | Block::Lock => {}
+                | Block::Lock
+                | Block::Accept => {}
             }
         }
         self.timeouts();
@@ -708,7 +728,7 @@ impl Resolver<'_> {
             match self.after[n] {
                 After::Point(_) | After::Turn(_) => found.by_tasks += 1,
                 After::Nothing => found.unknown += u64::from(!self.known[n]),
-                After::Time(ns) if matches!(of, Block::Bytes | Block::Outside | Block::Signal) => {
+                After::Time(ns) if is_outside(of) => {
                     found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));
                 }
                 After::Time(_) | After::Until(..) | After::Lock(..) => {}
@@ -730,7 +750,8 @@ impl Resolver<'_> {
                 | Block::Ready
                 | Block::All
                 | Block::ReadyTimeout
-                | Block::Signal => false,
+                | Block::Signal
+                | Block::Accept => false,
                 Block::Room
                 | Block::Time
                 | Block::Child

@@ -48,6 +48,10 @@ fn row(line: &str) -> Row {
         "alarm" => (Kind::Block, Block::Alarm as u32),
         "unlocks" => (Kind::Release, Release::Unlock as u32),
         "locks" => (Kind::Block, Block::Lock as u32),
+        "connects" => (Kind::Release, Release::Connect as u32),
+        "names" => (Kind::Release, Release::Named as u32),
+        "from" => (Kind::Release, Release::Accepted as u32),
+        "accepts" => (Kind::Block, Block::Accept as u32),
         other => panic!("no such row: {other}"),
     };
     let object = words.get(3).map_or(0, |w| match w.strip_prefix('s') {
@@ -321,6 +325,49 @@ fn what_one_socket_of_a_pair_is_given_comes_out_of_the_other() {
             3 4 reads s8 10 <- 2 2 writes s7 10
             2 7 reads s7 1 <- 3 5 writes s8 1
             Found { waits: 2, by_tasks: 2, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_accepts_waits_for_who_connects() {
+    // Socket 1 is listened at. 7 and 8 connect by one name, 9 by another; 8's peer is known.
+    // Bytes go through before the other end is accepted.
+    let listens = 1 | SHARED;
+    check(
+        &format!(
+            "2 1 connects s7 50
+             2 2 writes s7 10
+             3 3 connects s8 50
+             1 4 connects s9 60
+             0 5 ready s1
+             0 6 pairs s18 {}
+             0 7 from s18 {listens}
+             0 8 accepts s18 5
+             0 9 ready s1
+             0 10 names s17 50
+             0 11 from s17 {listens}
+             0 12 accepts s17 5
+             0 13 reads s17 10
+             0 14 writes s17 3
+             2 16 reads s7 3
+             0 17 names s20 70
+             0 18 from s20 {listens}
+             0 19 accepts s20 5
+             0 20 closes s17
+             2 22 ends s7",
+            8 | SHARED
+        ),
+        expect![[r#"
+            0 5 ready s1 <- 3 3 connects s8 50
+            0 8 accepts s18 5 <- 3 3 connects s8 50
+            0 9 ready s1 <- 2 1 connects s7 50
+            0 12 accepts s17 5 <- 2 1 connects s7 50
+            0 13 reads s17 10 <- 2 2 writes s7 10
+            2 16 reads s7 3 <- 0 14 writes s17 3
+            0 19 accepts s20 5 <- 5000 ns
+            2 22 ends s7 <- 0 20 closes s17
+            Found { waits: 8, by_tasks: 7, taken: 0, unknown: 0, outside: (1, 5000) }
         "#]],
     );
 }
