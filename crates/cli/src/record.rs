@@ -36,9 +36,9 @@ enum What {
 /// reads nothing from standard input unless --stdin names a file, and what it does to
 /// files it does in every run. Interrupted, it keeps what was recorded until then.
 ///
-/// Waits are those for futexes (locks, conditions, joins), pipes, pairs of local sockets, event
-/// counters, poll and its like, children and time. What is outside of the program (a terminal,
-/// the network) takes in a replay what it took while it was recorded.
+/// Waits are those for futexes (locks, conditions, joins), pipes, sockets within the program, event
+/// counters, poll and its like, signals, locks of files, children, timers and time. What is outside
+/// of the program (a terminal, the network) takes in a replay what it took while it was recorded.
 ///
 /// Exit codes: the program's own, or 128 and the signal that ended it; 0 where it was ended
 /// because the slice was full or the recording was interrupted; 2 bad usage, and 3 the

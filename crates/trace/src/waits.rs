@@ -11,6 +11,7 @@
 //! Source: specs/waits.md#who-ends-what
 
 mod files;
+mod polls;
 mod signals;
 mod sockets;
 
@@ -333,6 +334,27 @@ impl Stream {
     /// The first that brought more than so much.
     fn beyond(all: &[(u64, u32)], amount: u64) -> Option<u32> {
         all.get(all.partition_point(|w| w.0 <= amount)).map(|w| w.1)
+    }
+}
+
+/// Of a wait that is of a kind which there is in vain too: whether it is of a futex.
+fn in_vain_of_futex(of: Block) -> Option<bool> {
+    match of {
+        Block::Futex | Block::FutexTimeout => Some(true),
+        Block::Bytes
+        | Block::End
+        | Block::Ready
+        | Block::All
+        | Block::ReadyTimeout
+        | Block::Signal
+        | Block::Accept => Some(false),
+        Block::Room
+        | Block::Time
+        | Block::Child
+        | Block::Outside
+        | Block::Cleared
+        | Block::Alarm
+        | Block::Lock => None,
     }
 }
 
@@ -739,34 +761,28 @@ impl Resolver<'_> {
 
     /// Waits that were in vain: whether they are again depends on what came next.
     fn timeouts(&mut self) {
+        let polls = polls::polls(self.points);
         // By task, of futexes and of other things: what ended the next wait.
         let mut next: BTreeMap<(u32, bool), u32> = BTreeMap::new();
+        // By task: what it depends on next, in whatever way.
+        let mut nearest: BTreeMap<u32, u32> = BTreeMap::new();
         for (n, point) in self.points.iter().enumerate().rev() {
+            if let After::Point(p) | After::Turn(p) = self.after[n] {
+                nearest.insert(point.task, p);
+            }
             let What::Block(of, _, arg) = point.what else { continue };
-            let of_futex = match of {
-                Block::Futex | Block::FutexTimeout => true,
-                Block::Bytes
-                | Block::End
-                | Block::Ready
-                | Block::All
-                | Block::ReadyTimeout
-                | Block::Signal
-                | Block::Accept => false,
-                Block::Room
-                | Block::Time
-                | Block::Child
-                | Block::Outside
-                | Block::Cleared
-                | Block::Alarm
-                | Block::Lock => continue,
-            };
+            let Some(of_futex) = in_vain_of_futex(of) else { continue };
             let key = (point.task, of_futex);
             if self.for_locks.contains(&(n as u32)) {
                 // It says nothing of what the task waited for before.
                 continue;
             }
             if matches!(of, Block::FutexTimeout | Block::ReadyTimeout) {
-                let by = next.get(&key);
+                let meanwhile = || {
+                    let began = *polls.get(&(n as u32))?;
+                    nearest.get(&point.task).filter(|&&p| self.order(p) > began)
+                };
+                let by = next.get(&key).or_else(meanwhile);
                 self.after[n] = by.map_or(After::Time(arg), |&p| After::Until(p, arg));
             } else if let After::Point(p) | After::Turn(p) = self.after[n] {
                 next.insert(key, p);

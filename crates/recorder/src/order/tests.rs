@@ -472,7 +472,8 @@ fn accepted_sockets_know_their_peers() {
         14: release accepted of object 8, object 9
         15: wait accept of object 8
         17: release close of object 3, 0x0
-    "#]].assert_eq(&(said.join("\n") + "\n"));
+    "#]]
+    .assert_eq(&(said.join("\n") + "\n"));
 }
 
 #[test]

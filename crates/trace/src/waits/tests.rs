@@ -367,7 +367,7 @@ fn who_accepts_waits_for_who_connects() {
             2 16 reads s7 3 <- 0 14 writes s17 3
             0 19 accepts s20 5 <- 5000 ns
             2 22 ends s7 <- 0 20 closes s17
-            Found { waits: 8, by_tasks: 7, taken: 0, unknown: 0, outside: (1, 5000) }
+            Found { waits: 8, by_tasks: 7, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 5000) }
         "#]],
     );
 }
@@ -427,6 +427,44 @@ fn a_wait_in_vain_may_not_be_so_at_another_speed() {
             1 9 waits 64 5 <- 0 6 wakes 64 1
             1 11 tries 64 300 <- 300 ns
             Found { waits: 5, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_looks_again_and_again_in_vain_goes_by_what_others_do() {
+    // Three times as long; then twice, which is a sleep. What was before such a wait began does
+    // not end it.
+    check(
+        "1 1 writes s7 1
+         2 2 writes s7 1
+         0 4 polls s5 50
+         2 5 changes s9 1
+         2 6 changes s9 0
+         0 8 polls s5 50
+         0 9 polls s5 50
+         0 10 changes s9 1
+         0 11 changes s9 0
+         2 12 changes s9 1
+         2 13 changes s9 0
+         0 14 polls s5 60
+         2 15 changes s9 1
+         2 16 changes s9 0
+         0 17 polls s5 60
+         0 18 changes s9 1
+         0 19 changes s9 0",
+        expect![[r#"
+            0 4 polls s5 50 <- 50 ns
+            2 5 changes s9 1 <- lock 0, until 2 6 changes s9 0
+            0 8 polls s5 50 <- 50 ns
+            0 9 polls s5 50 <- 50 ns
+            0 10 changes s9 1 <- lock 0, until 0 11 changes s9 0
+            2 12 changes s9 1 <- lock 0, until 2 13 changes s9 0
+            0 14 polls s5 60 <- 60 ns
+            2 15 changes s9 1 <- lock 0, until 2 16 changes s9 0
+            0 17 polls s5 60 <- 60 ns
+            0 18 changes s9 1 <- lock 0, until 0 19 changes s9 0
+            Found { waits: 5, by_tasks: 0, taken: 0, for_locks: 0, locked: 5, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
