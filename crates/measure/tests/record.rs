@@ -306,7 +306,8 @@ const SIGNALS: &str = r#"
         work();
         kill(first, SIGUSR1);
         while (!ended) sigsuspend(&old);
-        if (waitpid(first, &status, 0) != first || status) return 1;
+        siginfo_t info;
+        if (waitid(P_PID, first, &info, WEXITED) || info.si_pid != first || info.si_status) return 1;
         pid_t second = fork();
         if (second == 0) for (;;) pause();
         work();
@@ -332,6 +333,9 @@ fn signals_release_those_who_wait_for_them() {
         [((0, 1, "signal"), 1), ((0, 2, "signal"), 1), ((1, 0, "signal"), 1), ((2, 0, "exit"), 1)];
     assert_eq!(ended, expected.into(), "{found:?}");
     assert_eq!((found.unknown, found.outside), (0, (0, 0)), "{found:?}");
+    // One child is waited for by `waitid`, the other by `wait4`.
+    let waits = rows.iter().filter(|r| r.kind == Kind::Wait).map(|r| (r.task, r.arg));
+    assert_eq!(waits.collect::<Vec<_>>(), [(0, 1), (0, 2)]);
     // What the program computes meanwhile takes some of the time.
     let [("alarm", ns)] = times[..] else { panic!("{times:?}") };
     assert!((150_000_000..200_000_000).contains(&ns), "{ns}");

@@ -127,8 +127,9 @@ impl Task {
                 self.flush();
             }
             libc::SYS_waitid if a[2] != 0 => {
-                if let Some(pid) = word(a[2] + 12).filter(|&p| p != 0) {
-                    self.row(Kind::Wait as u8, 0, 0, u64::from(pid));
+                if let Some((pid, status)) = ended_child(a[2]) {
+                    let arg = u64::from(pid) | u64::from(status) << 32;
+                    self.row(Kind::Wait as u8, 0, 1, arg);
                     self.flush();
                 }
             }
@@ -142,6 +143,20 @@ impl Task {
 fn word(at: u64) -> Option<u32> {
     // SAFETY: the call succeeded, so the address is good (or null).
     (at != 0).then(|| unsafe { (at as *const u32).read_unaligned() })
+}
+
+/// The child that `waitid` tells of and its status as `wait4` has it, if it has ended.
+fn ended_child(info: u64) -> Option<(u32, u32)> {
+    // `siginfo`: what has happened stands third, the child and its status behind 16 bytes.
+    let (code, pid, status) = (word(info + 8)?, word(info + 16)?, word(info + 24)?);
+    let status = match code as i32 {
+        libc::CLD_EXITED => (status & 255) << 8,
+        libc::CLD_KILLED => status & 127,
+        libc::CLD_DUMPED => status & 127 | 128,
+        // It has stopped or goes on, or nobody has done either.
+        _ => return None,
+    };
+    (pid != 0).then_some((pid, status))
 }
 
 #[cfg(test)]

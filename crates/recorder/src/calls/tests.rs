@@ -115,6 +115,13 @@ fn tasks_begin_and_are_waited_for() {
     let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
     let status: u32 = 0x300;
     let at = &raw const status as u64;
+    let told = |code: i32, pid, status| {
+        let mut info = [0u32; 32];
+        (info[2], info[4], info[6]) = (code as u32, pid, status);
+        info
+    };
+    let killed = told(libc::CLD_KILLED, 104, libc::SIGKILL as u32);
+    let stopped = told(libc::CLD_STOPPED, 105, libc::SIGSTOP as u32);
     check(
         &[
             (libc::SYS_clone, &[threads], 101),
@@ -122,6 +129,8 @@ fn tasks_begin_and_are_waited_for() {
             (libc::SYS_fork, &[], 103),
             (libc::SYS_wait4, &[103, at], 103),
             (libc::SYS_wait4, &[102, 0], 102),
+            (libc::SYS_waitid, &[0, 0, killed.as_ptr() as u64, 4], 0),
+            (libc::SYS_waitid, &[0, 0, stopped.as_ptr() as u64, 4], 0),
             // Nobody has ended yet.
             (libc::SYS_wait4, &[u64::MAX, at, 1], 0),
         ],
@@ -143,7 +152,10 @@ fn tasks_begin_and_are_waited_for() {
               after  10  Wait 0x0 +0 0x66
               after   0  compute 0
             100/100 frame 5: 60 instructions, 0 accesses, 0 missed
-              after  10  compute 0
+              after  10  Wait 0x0 +1 0x900000068
+              after   0  compute 0
+            100/100 frame 6: 80 instructions, 0 accesses, 0 missed
+              after  20  compute 0
         "#]],
     );
     assert!(makes_thread(libc::SYS_clone, threads));
