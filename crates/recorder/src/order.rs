@@ -69,6 +69,10 @@ enum Object {
 /// the lock when this process was forked, nothing is known here: hence `try_lock`.
 static WATCHED: Mutex<BTreeMap<(i32, u64), i32>> = Mutex::new(BTreeMap::new());
 
+/// What poll and epoll say of a descriptor that can be written to: who waited for that has not
+/// waited for what somebody wrote.
+const TO_WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
+
 fn clock() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a timespec of ours.
@@ -457,8 +461,7 @@ impl Task {
                 let n = (a[1] as usize).min(1 << 16);
                 // SAFETY: the kernel has just read and written all of them.
                 let each = (0..n).filter_map(|i| unsafe { value(a[0] + 8 * i as u64) });
-                // Who can write has not waited for what somebody wrote.
-                let ready = each.filter(|p: &libc::pollfd| p.revents & !libc::POLLOUT != 0);
+                let ready = each.filter(|p: &libc::pollfd| p.revents & !TO_WRITE != 0);
                 let ready = if failed { Vec::new() } else { ready.map(|p| p.fd).collect() };
                 self.ready(&ready, result, entered);
             }
@@ -484,7 +487,7 @@ impl Task {
                 if let Ok(watched) = WATCHED.try_lock() {
                     let known = |i: u64| {
                         let (events, data) = event(i);
-                        events.filter(|e| e & !(libc::EPOLLOUT as u32) != 0)?;
+                        events.filter(|e| e & !(TO_WRITE as u32) != 0)?;
                         watched.get(&(a[0] as i32, data?)).copied()
                     };
                     ready.extend((0..n).filter_map(known));

@@ -174,11 +174,11 @@ fn counters_sockets_and_readiness() {
     let both = [&sockets[0], &sockets[1]].map(|s| s.as_raw_fd());
     let text = [1u8; 64];
     let at = text.as_ptr() as u64;
-    let polled = [(&counters[1], 1), (&counters[0], 0)].map(|(fd, revents)| libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: 1,
-        revents,
-    });
+    // The second has no event, the third can be written to.
+    let to_write = libc::POLLOUT | libc::POLLWRNORM;
+    let polled = [(&counters[1], 1), (&counters[0], 0), (&sockets[0], to_write)];
+    let polled =
+        polled.map(|(fd, revents)| libc::pollfd { fd: fd.as_raw_fd(), events: 1, revents });
     let mut event = [0u32; 3];
     event[1] = 77;
     let event = event.as_ptr() as u64;
@@ -187,8 +187,8 @@ fn counters_sockets_and_readiness() {
             (libc::SYS_write, &[number(&counters[0]), at, 8], 8),
             (libc::SYS_write, &[number(&counters[1]), at, 8], 8),
             (libc::SYS_read, &[number(&counters[0]), at, 8], 8),
-            (libc::SYS_poll, &[polled.as_ptr() as u64, 2, 10], 1),
-            (libc::SYS_poll, &[polled.as_ptr() as u64, 2, 10], 0),
+            (libc::SYS_poll, &[polled.as_ptr() as u64, 3, 10], 2),
+            (libc::SYS_poll, &[polled.as_ptr() as u64, 3, 10], 0),
             (libc::SYS_socketpair, &[1, 1, 0, both.as_ptr() as u64], 0),
             (libc::SYS_sendto, &[number(&sockets[0]), at, 3], 3),
             (libc::SYS_recvfrom, &[number(&sockets[1]), at, 3], 3),
