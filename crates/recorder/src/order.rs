@@ -519,6 +519,11 @@ impl Task {
             libc::SYS_accept | libc::SYS_accept4 if !failed => {
                 self.accepted(a[0] as i32, result as i32, entered);
             }
+            libc::SYS_flock | libc::SYS_fcntl
+                if [libc::EAGAIN, libc::EACCES].map(|e| -i64::from(e)).contains(&result) =>
+            {
+                self.refused(number, a);
+            }
             libc::SYS_flock | libc::SYS_fcntl if !failed => self.locked(number, a, order),
             _ => {}
         }

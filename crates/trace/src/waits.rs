@@ -102,6 +102,9 @@ homenode_core::named! {
         Lock => "lock",
         /// The connect of the peer of a socket that is accepted. `arg`: microseconds that it took.
         Accept => "accept",
+        /// Nothing: a lock of a file, a [`FileLock`], that another has, and the task goes on
+        /// without.
+        Refused => "refused",
     }
 }
 
@@ -354,7 +357,8 @@ fn in_vain_of_futex(of: Block) -> Option<bool> {
         | Block::Outside
         | Block::Cleared
         | Block::Alarm
-        | Block::Lock => None,
+        | Block::Lock
+        | Block::Refused => None,
     }
 }
 
@@ -691,7 +695,8 @@ impl Resolver<'_> {
                     | Block::Signal
                     | Block::Alarm
                     | Block::Lock
-                    | Block::Accept,
+                    | Block::Accept
+                    | Block::Refused,
                     ..,
                 )
                 | What::Exec
@@ -707,7 +712,12 @@ impl Resolver<'_> {
         for (n, point) in (0..).zip(self.points) {
             let What::Block(of, _, arg) = point.what else { continue };
             match of {
-                Block::Time | Block::Outside => self.after[n as usize] = After::Time(arg),
+                Block::Time | Block::Outside => {
+                    // Sleeps between tries are known already.
+                    if self.after[n as usize] == After::Nothing {
+                        self.after[n as usize] = After::Time(arg);
+                    }
+                }
                 Block::Child => {
                     let child = arg as u32;
                     let execs = self.execs.get(&child).into_iter().flatten();
@@ -726,13 +736,14 @@ impl Resolver<'_> {
                 | Block::Signal
                 | Block::Alarm
                 | Block::Lock
-                | Block::Accept => {}
+                | Block::Accept
+                | Block::Refused => {}
             }
         }
         self.timeouts();
         for (n, point) in self.points.iter().enumerate() {
             let of = match point.what {
-                What::Block(Block::Cleared | Block::Lock, ..)
+                What::Block(Block::Cleared | Block::Lock | Block::Refused, ..)
                 | What::Release(Release::Word, ..) => {
                     match self.after[n] {
                         After::Lock(..) => found.locked += 1,

@@ -54,38 +54,54 @@ fn range(fd: i32, l: &libc::flock, size: u64) -> (u64, u64) {
     }
 }
 
+/// What a call asks for: a lock of an object, or to give it back.
+struct Asked {
+    object: u64,
+    of: u64,
+    lock: FileLock,
+    gives_back: bool,
+}
+
+fn asked(number: i64, a: [u64; 6]) -> Option<Asked> {
+    let fd = a[0] as i32;
+    let (file, size) = file(fd)?;
+    let (kind, of_open_file, of, (from, to)) = if number == libc::SYS_flock {
+        let kind = match a[1] as i32 & !libc::LOCK_NB {
+            libc::LOCK_SH => libc::F_RDLCK,
+            libc::LOCK_EX => libc::F_WRLCK,
+            _ => libc::F_UNLCK,
+        };
+        (kind, true, OF_OPEN_FILE, (0, u64::MAX))
+    } else {
+        // SAFETY: the kernel has just read it.
+        let l = unsafe { value::<libc::flock>(a[2]) }?;
+        let of_open_file = matches!(a[1] as i32, libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
+        (i32::from(l.l_type), of_open_file, OF_RANGES, range(fd, &l, size))
+    };
+    let lock = FileLock { exclusive: kind == libc::F_WRLCK, of_open_file, from, to };
+    Some(Asked { object: mixed(file, of), of, lock, gives_back: kind == libc::F_UNLCK })
+}
+
 impl Task {
     /// A lock has been taken, or given back.
     pub(super) fn locked(&mut self, number: i64, a: [u64; 6], order: u64) {
-        let fd = a[0] as i32;
-        let Some((file, size)) = file(fd) else { return };
-        let (kind, of_open_file, of, (from, to)) = if number == libc::SYS_flock {
-            let kind = match a[1] as i32 & !libc::LOCK_NB {
-                libc::LOCK_SH => libc::F_RDLCK,
-                libc::LOCK_EX => libc::F_WRLCK,
-                _ => libc::F_UNLCK,
-            };
-            (kind, true, OF_OPEN_FILE, (0, u64::MAX))
-        } else {
-            // SAFETY: the kernel has just read it.
-            let Some(l) = (unsafe { value::<libc::flock>(a[2]) }) else { return };
-            let of_open_file = matches!(a[1] as i32, libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
-            (i32::from(l.l_type), of_open_file, OF_RANGES, range(fd, &l, size))
-        };
-        let object = mixed(file, of);
-        let exclusive = kind == libc::F_WRLCK;
-        let lock = FileLock { exclusive, of_open_file, from, to };
+        let Some(Asked { object, of, lock, gives_back }) = asked(number, a) else { return };
         // Who asks to share gives back what he had alone; `flock` always gives back first.
-        let takes = kind != libc::F_UNLCK;
-        if !exclusive || of == OF_OPEN_FILE {
-            let own = FileLock { exclusive: takes, ..lock };
+        if !lock.exclusive || of == OF_OPEN_FILE {
+            let own = FileLock { exclusive: !gives_back, ..lock };
             self.release(Release::Unlock, object, own.pack(), order);
         }
-        if takes {
+        if !gives_back {
             let (word, bit) = place(object);
             self.shared(word).fetch_or(bit, Relaxed);
             self.shared(LOCKED_AT).store(1, Relaxed);
             self.wait(Block::Lock, object, lock.pack());
+        }
+    }
+    /// Another has the lock that was asked for.
+    pub(super) fn refused(&mut self, number: i64, a: [u64; 6]) {
+        if let Some(Asked { object, lock, .. }) = asked(number, a) {
+            self.wait(Block::Refused, object, lock.pack());
         }
     }
 

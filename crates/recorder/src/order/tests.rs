@@ -410,15 +410,16 @@ fn locks_of_files_are_taken_and_given_back() {
     }
     expect![[r#"
         2: lock 0 to end alone
-        4: unlock 90 to 100 alone of the open file
-        5: lock 90 to 100 of the open file
-        6: unlock 5 to 15
-        7: close 0 to 0
-        8: unlock 0 to end alone of the open file
-        9: lock 0 to end alone of the open file
-        10: unlock 0 to end of the open file
-        11: close 0 to 0
+        4: refused 0 to end alone
+        5: unlock 90 to 100 alone of the open file
+        6: lock 90 to 100 of the open file
+        7: unlock 5 to 15
+        8: close 0 to 0
+        9: unlock 0 to end alone of the open file
+        10: lock 0 to end alone of the open file
+        11: unlock 0 to end of the open file
         12: close 0 to 0
+        13: close 0 to 0
     "#]]
     .assert_eq(&said);
 }

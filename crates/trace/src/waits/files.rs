@@ -70,6 +70,9 @@ struct Held {
     order: u64,
     /// The last close that may have ended it.
     closed: Option<u32>,
+    /// It is part of a try that comes to nothing: had the task come at another time, it would
+    /// not have had it, so nobody waits for its end.
+    in_vain: bool,
 }
 
 /// One that was given back: in the order when, by which point, whose it was.
@@ -80,6 +83,16 @@ struct Given {
     space: u32,
 }
 
+/// A task's tries at a lock that another has.
+struct Tries {
+    object: u64,
+    lock: FileLock,
+    /// Sleeps, each after a try.
+    sleeps: Vec<(u32, u64)>,
+    /// The last that it did was a try.
+    tried: bool,
+}
+
 #[derive(Default)]
 struct File {
     held: Vec<Held>,
@@ -88,7 +101,11 @@ struct File {
 }
 
 impl File {
-    fn gives(&mut self, lock: FileLock, new: Given) {
+    fn gives(&mut self, held: &Held, new: Given) {
+        if held.in_vain {
+            return;
+        }
+        let lock = held.lock;
         let all = self.given.entry((lock.from, lock.to, lock.exclusive)).or_default();
         all.retain(|g| g.space != new.space);
         all.push(new);
@@ -103,6 +120,7 @@ impl Resolver<'_> {
         let mut files: BTreeMap<u64, File> = BTreeMap::new();
         // Ends so far, in their order.
         let mut exits: Vec<u32> = Vec::new();
+        let mut tries: BTreeMap<u32, Tries> = BTreeMap::new();
         for &n in by_order {
             let Point { task, order, what, .. } = self.points[n as usize];
             let space = of.spaces[task as usize];
@@ -122,7 +140,7 @@ impl Resolver<'_> {
                             Some(Some(by)) => {
                                 let space = of.spaces[held.task as usize];
                                 let order = self.order(by);
-                                file.gives(held.lock, Given { order, by, space });
+                                file.gives(&held, Given { order, by, space });
                             }
                         }
                     }
@@ -133,8 +151,23 @@ impl Resolver<'_> {
                     let others = given.flat_map(|(_, all)| all).filter(|g| g.space != space);
                     let last = others.max_by_key(|g| g.order).map(|g| g.by);
                     self.takes(n, last);
+                    let got = |t: &Tries| {
+                        let same = t.lock.exclusive == new.exclusive && t.lock.meets(&new);
+                        t.object == object && same
+                    };
+                    if tries.get(&task).is_some_and(got) {
+                        let sleeps = tries.remove(&task).map_or(Vec::new(), |t| t.sleeps);
+                        if let After::Turn(by) = self.after[n as usize] {
+                            for (sleep, ns) in sleeps {
+                                self.after[sleep as usize] = After::Until(by, ns);
+                            }
+                        }
+                        let own = file.held.iter_mut().filter(|h| h.task == task);
+                        own.for_each(|h| h.in_vain = false);
+                    }
+                    let in_vain = tries.contains_key(&task);
                     file.takes_from(space, &new, of);
-                    file.held.push(Held { lock: new, task, order, closed: None });
+                    file.held.push(Held { lock: new, task, order, closed: None, in_vain });
                 }
                 What::Release(Release::Unlock, (_, object), arg) => {
                     let bytes = FileLock::unpack(arg);
@@ -153,7 +186,7 @@ impl Resolver<'_> {
                             continue;
                         }
                         let space = of.spaces[held.task as usize];
-                        file.gives(held.lock, Given { order, by: n, space });
+                        file.gives(&held, Given { order, by: n, space });
                         let rest = held.lock.without(&bytes);
                         file.held.extend(rest.map(|lock| Held { lock, ..held }));
                     }
@@ -163,7 +196,7 @@ impl Resolver<'_> {
                     for mut held in std::mem::take(&mut file.held) {
                         let is_own = of.spaces[held.task as usize] == space;
                         if is_own && !held.lock.of_open_file {
-                            file.gives(held.lock, Given { order, by: n, space });
+                            file.gives(&held, Given { order, by: n, space });
                             continue;
                         }
                         if held.lock.of_open_file && of.are_near(task, held.task) {
@@ -172,7 +205,23 @@ impl Resolver<'_> {
                         file.held.push(held);
                     }
                 }
-                What::Release(..) | What::Block(..) | What::Exec => {}
+                What::Block(Block::Refused, (_, object), arg) => {
+                    let lock = FileLock::unpack(arg);
+                    // It is the same try where another of its locks is refused now.
+                    let sleeps = tries.remove(&task).map_or(Vec::new(), |t| t.sleeps);
+                    let held = files.get_mut(&object).into_iter().flat_map(|f| &mut f.held);
+                    held.filter(|h| h.task == task).for_each(|h| h.in_vain = true);
+                    tries.insert(task, Tries { object, lock, sleeps, tried: true });
+                }
+                What::Block(of, _, arg) => {
+                    if let Some(t) = tries.get_mut(&task) {
+                        if of == Block::Time && t.tried {
+                            t.sleeps.push((n, arg));
+                        }
+                        t.tried = false;
+                    }
+                }
+                What::Release(..) | What::Exec => {}
             }
         }
     }

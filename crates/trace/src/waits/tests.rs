@@ -48,6 +48,7 @@ fn row(line: &str) -> Row {
         "alarm" => (Kind::Block, Block::Alarm as u32),
         "unlocks" => (Kind::Release, Release::Unlock as u32),
         "locks" => (Kind::Block, Block::Lock as u32),
+        "refused" => (Kind::Block, Block::Refused as u32),
         "connects" => (Kind::Release, Release::Connect as u32),
         "names" => (Kind::Release, Release::Named as u32),
         "from" => (Kind::Release, Release::Accepted as u32),
@@ -590,6 +591,41 @@ fn who_locks_a_file_comes_after_who_unlocked_it() {
             3 12 locks s7 42949672960 <- 2 3 unlocks s7 85899345921, in turn
             1 16 locks s7 85899345921 <- 3 14 unlocks s7 42949672960, in turn
             Found { waits: 0, by_tasks: 0, taken: 5, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn sleeps_between_tries_at_a_lock_end_when_it_is_free() {
+    // The sleep before the first try is one, and so is what follows another wait; then a part
+    // of the same lock is refused.
+    let [all, part] = [lock(true, false, 0, 10), lock(true, false, 5, 6)];
+    // What is had during such tries nobody waits for.
+    let far = lock(true, false, 20, 21);
+    check(
+        &format!(
+            "2 1 locks s7 {all}
+             3 2 sleeps 0 100
+             3 3 refused s7 {all}
+             3 4 sleeps 0 200
+             3 5 locks s7 {far}
+             3 5 unlocks s7 {far}
+             2 5 locks s7 {far}
+             3 5 refused s7 {part}
+             3 6 sleeps 0 300
+             3 7 sleeps 0 400
+             2 8 unlocks s7 {all}
+             3 10 locks s7 {all}
+             3 11 sleeps 0 500"
+        ),
+        expect![[r#"
+            3 2 sleeps 0 100 <- 100 ns
+            3 4 sleeps 0 200 <- 2 8 unlocks s7 85899345921, or 200 ns
+            3 6 sleeps 0 300 <- 2 8 unlocks s7 85899345921, or 300 ns
+            3 7 sleeps 0 400 <- 400 ns
+            3 10 locks s7 85899345921 <- 2 8 unlocks s7 85899345921, in turn
+            3 11 sleeps 0 500 <- 500 ns
+            Found { waits: 5, by_tasks: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
