@@ -86,6 +86,8 @@ pub(crate) struct Kernel {
     pub(crate) marks: Vec<ZoneMarks>,
     /// Per place of a node: places of all nodes with memory, nearest first.
     pub(crate) fallback: Vec<Vec<usize>>,
+    /// Above all numbers of nodes.
+    node_ids: usize,
     /// Per place: whether the node is of the top tier.
     pub(crate) top: Vec<bool>,
     /// Per place: preferred targets of demotion, then all lower ones by distance.
@@ -173,6 +175,7 @@ impl Kernel {
             tiers,
             marks,
             fallback: vec![Vec::new(); n],
+            node_ids: machine.nodes.iter().map(|n| n.id.index() + 1).max().unwrap_or(1),
             top: vec![false; n],
             demote_to: vec![Vec::new(); n],
             demote_any: vec![Vec::new(); n],

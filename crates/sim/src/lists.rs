@@ -80,6 +80,8 @@ pub(crate) struct List {
     next: usize,
 }
 
+/// So many slots before its turn a candidate is fetched.
+const AHEAD: usize = 16;
 /// An empty slot.
 const NOBODY: u32 = u32::MAX;
 
@@ -107,9 +109,14 @@ impl List {
     }
     /// The oldest ripe candidate. It is still a member if it is on this list and
     /// its number [`List::is_ripe`]: whoever left and came back has a new number.
+    ///
+    /// * `fetch` – told of each candidate early, once.
     #[inline]
-    pub(crate) fn next_ripe(&mut self) -> Option<u32> {
+    pub(crate) fn next_ripe(&mut self, mut fetch: impl FnMut(u32)) -> Option<u32> {
         while let Some(&item) = self.slots.get(self.next) {
+            if let Some(&later) = self.slots.get(self.next + AHEAD).filter(|&&i| i != NOBODY) {
+                fetch(later);
+            }
             self.next += 1;
             if item != NOBODY {
                 return Some(item);
@@ -121,11 +128,6 @@ impl List {
     #[inline]
     pub(crate) fn is_ripe(&self, number: u32) -> bool {
         number.wrapping_sub(self.from) < self.slots.len() as u32
-    }
-    /// The candidate some slots on, to be fetched early.
-    #[inline]
-    pub(crate) fn peek_ripe(&self, ahead: usize) -> Option<u32> {
-        self.slots.get(self.next + ahead).copied().filter(|&i| i != NOBODY)
     }
     /// Opens the next window, wide enough for about `wish` members; its first
     /// number and its slots, to be filled by a sweep.

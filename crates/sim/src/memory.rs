@@ -671,16 +671,17 @@ impl Memory {
             if list.members == 0 {
                 return None;
             }
-            let Some(item) = list.next_ripe() else {
+            let (words, orders) = (&self.words[..], &self.orders[..]);
+            let fetch = |later: u32| {
+                if later & FRAME_ITEM == 0 {
+                    prefetch(words, later as usize);
+                    prefetch(orders, later as usize);
+                }
+            };
+            let Some(item) = list.next_ripe(fetch) else {
                 self.harvest(node, lru);
                 continue;
             };
-            if let Some(next) = list.peek_ripe(12) {
-                if next & FRAME_ITEM == 0 {
-                    prefetch(&self.words, next as usize);
-                    prefetch(&self.orders, next as usize);
-                }
-            }
             // Still this list's, with the number that it ripened with? An item may
             // have become an entry of a frame, a part of a huge page, or free.
             let (w, rank) = (self.word(item), self.rank(item));

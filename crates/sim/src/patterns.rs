@@ -162,13 +162,16 @@ impl Operations<'_> {
     /// On the pages that `next` gives.
     #[inline]
     fn pages(&mut self, mut next: impl FnMut(&mut Stream) -> u64) {
-        for _ in 0..self.n {
-            let page = next(self.random);
+        let (first, write) = (self.first, self.write);
+        // In registers meanwhile.
+        let mut random = self.random.clone();
+        self.out.extend((0..self.n).map(|_| {
+            let page = next(&mut random);
             // All or nothing needs no draw; the common 80:20 takes one.
-            let write = self.write == 65_536
-                || (self.write > 0 && (self.random.bits() & 0xffff) < self.write);
-            self.out.push((self.first + page as u32) | if write { OP_WRITE } else { 0 });
-        }
+            let writes = write == 65_536 || (write > 0 && (random.bits() & 0xffff) < write);
+            (first + page as u32) | if writes { OP_WRITE } else { 0 }
+        }));
+        *self.random = random;
     }
 }
 

@@ -382,10 +382,11 @@ impl Kernel {
             let t = &self.numa[ctx.task];
             TaskView { pid, preferred: t.faults.preferred, seq: Some(t.scan.seq) }
         };
-        let present =
-            Pages(self.memory.nodes[dst].zones.iter().map(|&z| self.memory.zones[z].managed).sum());
-        let plenty =
-            timed && watermarks::has_plenty(zones_of(&self.memory, &self.marks, dst), present);
+        let plenty = timed && {
+            let zones = self.memory.nodes[dst].zones.iter();
+            let present = Pages(zones.map(|&z| self.memory.zones[z].managed).sum());
+            watermarks::has_plenty(zones_of(&self.memory, &self.marks, dst), present)
+        };
         let group = self.numa[ctx.task].group;
         let hot_pages = self.model.hot_page_selection;
         let before = self.promote[dst].nr_candidates;
@@ -427,7 +428,7 @@ impl Kernel {
         let promotion = mode.tiering() && !self.top[src] && self.top[dst];
         let (mut moved, mut zone) = (false, None);
         if let Verdict::Move { .. } = verdict {
-            let on_lru = self.memory.listed(item).is_some();
+            let on_lru = self.memory.word(item).on_list() != OnList::Isolated;
             let refused = isolate(
                 executable && file && mappers > 1,
                 file && self.memory.is_dirty(item),
@@ -550,8 +551,7 @@ impl Kernel {
             self.place_task(ctx, id, space);
         }
         let group = self.numa[id].group.and_then(|g| self.groups.get(&g));
-        let nr_nodes = self.memory.nodes.iter().map(|n| usize::from(n.id) + 1).max().unwrap_or(1);
-        self.numa[id].faults.account(fault, group, nr_nodes);
+        self.numa[id].faults.account(fault, group, self.node_ids);
         let moved = fault.flags.has(FaultFlags::MIGRATED);
         let (max, version) = (self.knobs.scan_period_max_ms, self.knobs.version);
         seed_back_off(&mut self.numa[id].scan, max, moved, version);
