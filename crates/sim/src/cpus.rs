@@ -20,8 +20,10 @@ pub(crate) struct Cpu {
     pub(crate) llc: u32,
     /// How fast it computes, of [`SCHED_CAPACITY_SCALE`].
     pub(crate) capacity: u32,
-    /// Who wants to run here; the first one does.
-    queue: VecDeque<usize>,
+    /// The task that runs.
+    current: Option<usize>,
+    /// Who waits for it, in their order.
+    waiting: VecDeque<usize>,
     /// When the current task's slice ends.
     pub(crate) slice_end: u64,
     /// How far it has come, with what its task has run ahead.
@@ -37,7 +39,7 @@ impl Cpu {
     /// The task that runs.
     #[inline]
     pub(crate) fn current(&self) -> Option<usize> {
-        self.queue.front().copied()
+        self.current
     }
     /// How long it computes what a CPU at full speed computes in `work` parts of its time,
     /// [`SCHED_CAPACITY_SCALE`] parts a picosecond: then work in parts is never rounded,
@@ -62,12 +64,12 @@ impl Cpu {
     }
     /// Those that wait for the task that runs.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
-        self.queue.iter().skip(1).copied()
+        self.waiting.iter().copied()
     }
     /// How many want to run here.
     #[inline]
     pub(crate) fn load(&self) -> usize {
-        self.queue.len()
+        self.waiting.len() + usize::from(self.current.is_some())
     }
     #[inline]
     pub(crate) fn clock(&self) -> u64 {
@@ -75,7 +77,8 @@ impl Cpu {
     }
     /// The current task goes behind all others.
     pub(crate) fn rotate(&mut self) {
-        self.queue.rotate_left(1);
+        self.waiting.extend(self.current.take());
+        self.current = self.waiting.pop_front();
     }
 }
 
@@ -85,8 +88,8 @@ impl Cpu {
 pub(crate) struct Near {
     /// The task.
     pub(crate) task: u32,
-    /// Its program: address and size.
-    pub(crate) program: (usize, u32),
+    /// The address of its next operations.
+    pub(crate) ops: usize,
 }
 
 /// Work of so many picoseconds at full speed, in parts.
@@ -118,7 +121,8 @@ impl Cpus {
                 number: c.id,
                 llc: c.llc,
                 capacity: c.capacity,
-                queue: VecDeque::new(),
+                current: None,
+                waiting: VecDeque::new(),
                 slice_end: 0,
                 clock: 0,
                 ran_ahead: false,
@@ -161,6 +165,11 @@ impl Cpus {
     #[inline]
     pub(crate) fn set_near(&mut self, cpu: usize, near: Near) {
         self.near[cpu] = near;
+    }
+    /// Where the things lie of a CPU's next turn.
+    #[inline]
+    pub(crate) fn near(&self, cpu: usize) -> Near {
+        self.near[cpu]
     }
     /// Has what a CPU's next turn needs of it fetched, and says where the rest lies.
     #[inline]
@@ -205,14 +214,26 @@ impl Cpus {
     }
     /// Puts a task on a CPU's queue, behind so many others.
     pub(crate) fn push(&mut self, cpu: usize, task: usize, behind: usize) {
-        self.all[cpu].queue.insert(behind, task);
+        let here = &mut self.all[cpu];
+        match behind.checked_sub(1) {
+            None => {
+                if let Some(before) = here.current.replace(task) {
+                    here.waiting.push_front(before);
+                }
+            }
+            Some(place) => here.waiting.insert(place, task),
+        }
         self.busy[cpu / 64] |= 1 << (cpu % 64);
     }
     /// Takes a task off a CPU's queue; true if the CPU is idle then.
     pub(crate) fn remove(&mut self, cpu: usize, task: usize) -> bool {
-        let queue = &mut self.all[cpu].queue;
-        queue.retain(|&t| t != task);
-        let idle = queue.is_empty();
+        let here = &mut self.all[cpu];
+        if here.current == Some(task) {
+            here.current = here.waiting.pop_front();
+        } else {
+            here.waiting.retain(|&t| t != task);
+        }
+        let idle = here.current.is_none();
         if idle {
             self.busy[cpu / 64] &= !(1 << (cpu % 64));
             self.clocks.clear(cpu as u32);

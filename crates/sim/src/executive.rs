@@ -24,8 +24,8 @@ use crate::kernel::TICK;
 use crate::load::WINDOW;
 use crate::program::Program;
 use crate::simulation::Simulation;
-use crate::table::prefetch_value;
-use crate::tasks::{Home, Kind, On, Run, Task, Why};
+use crate::table::{prefetch_at, prefetch_value};
+use crate::tasks::{Home, Kind, On, Run, Why};
 use crate::timeline::Event;
 use crate::watch::By;
 use homenode_core::costs::Cost;
@@ -64,7 +64,6 @@ impl Simulation {
     /// The CPU that is furthest behind goes on, for as long as it is.
     fn turn(&mut self, cpu: usize, clock: u64, stop: u64) {
         self.timeline.reach(clock);
-        self.changed_cpu = std::mem::replace(&mut self.last_cpu, cpu) != cpu;
         self.fetch_next(cpu);
         loop {
             self.settle(cpu);
@@ -74,6 +73,7 @@ impl Simulation {
             }
             let limit = self.timeline.next().min(stop);
             let Some(clock) = self.go_on(cpu, limit) else { return };
+            let limit = self.timeline.next().min(stop);
             self.cpus.reach(cpu, clock);
             let first = |other| (clock, cpu as u32) < other;
             if clock >= limit || self.speaks || !self.cpus.others_behind(cpu).is_none_or(first) {
@@ -85,14 +85,31 @@ impl Simulation {
     /// Has what the CPU after this one begins with fetched meanwhile.
     #[inline]
     fn fetch_next(&self, cpu: usize) {
-        let Some((_, next)) = self.cpus.others_behind(cpu) else { return };
-        let Near { task, program } = self.cpus.fetch(next as usize);
-        let at = |address, bytes: usize| prefetch_value(address, bytes);
-        at(program.0, program.1 as usize);
+        if let Some((_, next)) = self.cpus.others_behind(cpu) {
+            self.fetch(next as usize);
+        }
+    }
+    /// Has what a CPU's turn begins with fetched; whose turn that is, as far as is known.
+    #[inline]
+    fn fetch(&self, cpu: usize) -> usize {
+        let Near { task, ops } = self.cpus.fetch(cpu);
         let task = task as usize;
-        at(std::ptr::from_ref(&self.tasks[task]).addr(), size_of::<Task>());
-        at(std::ptr::from_ref(&self.programs[task]).addr(), 1);
-        at(std::ptr::from_ref(&self.tallies[task]).addr(), 64);
+        prefetch_value(ops, 8 * 64);
+        prefetch_at(&raw const self.tasks[task].clock);
+        self.tallies[task].fetch();
+        if let Some(program) = &self.programs[task] {
+            program.fetch();
+        }
+        task
+    }
+    /// Has the pages fetched that the CPU after this one goes to first.
+    #[inline]
+    fn fetch_pages(&self, cpu: usize) {
+        let Some((_, next)) = self.cpus.others_behind(cpu) else { return };
+        let Near { task, .. } = self.cpus.near(next as usize);
+        if let Some(program) = &self.programs[task as usize] {
+            program.fetch_pages(&self.kernel.memory.words);
+        }
     }
     /// What the current task waits to do, if its time has come.
     fn act(&mut self, cpu: usize, limit: u64) {
@@ -126,7 +143,7 @@ impl Simulation {
                 self.leave(cpu, id);
                 continue;
             }
-            if self.cpus[cpu].load() > 1 && now >= self.cpus[cpu].slice_end {
+            if !self.keeps(cpu) {
                 self.cpus[cpu].rotate();
                 self.next(cpu);
                 continue;
@@ -145,16 +162,36 @@ impl Simulation {
                 until = until.min(self.cpus[cpu].slice_end);
             }
             let until = until.max(now + 1);
-            let (ran, program) = self.with(id, |program, sim| {
+            // Before that nobody else does anything, unless an act of its own calls somebody.
+            let seen = self.agent.is_some() || self.pmu.is_some() || self.one_act_a_turn;
+            let alone = !seen && self.cpus[cpu].load() == 1;
+            self.own = if alone { limit.min(others) } else { 0 };
+            let (ran, ops) = self.with(id, |program, sim| {
                 let ran = program.ahead(sim, id, until);
-                (ran, (std::ptr::from_ref(program).addr(), size_of_val(program) as u32))
+                (ran, program.next_ops())
             });
-            self.cpus.set_near(cpu, Near { task: id as u32, program });
+            self.cpus.set_near(cpu, Near { task: id as u32, ops });
+            self.fetch_pages(cpu);
+            let acted = self.tasks[id].clock;
             let here = &mut self.cpus[cpu];
-            here.ran_ahead = ran.clock > now;
+            here.ran_ahead = ran.clock > acted;
             here.before_act = ran.act;
+            if acted > now && self.calls() {
+                self.heed(acted);
+            }
             return Some(ran.clock);
         }
+    }
+    /// Whether a task that has its turn, and has changed nothing for others, goes on with
+    /// its next act at this very moment.
+    pub(crate) fn goes_on_now(&self, id: usize) -> bool {
+        let task = &self.tasks[id];
+        task.clock == self.now() && self.keeps(task.cpu)
+    }
+    /// Whether a CPU's task goes on, in spite of those that wait for the CPU.
+    fn keeps(&self, cpu: usize) -> bool {
+        let cpu = &self.cpus[cpu];
+        cpu.load() == 1 || self.now() < cpu.slice_end
     }
     /// The first task of a CPU's queue begins.
     fn next(&mut self, cpu: usize) {
@@ -257,6 +294,10 @@ impl Simulation {
     fn each_busy(&mut self, mut f: impl FnMut(&mut Self, usize)) {
         let mut next = self.cpus.busy_from(0);
         while let Some(cpu) = next {
+            if let Some(after) = self.cpus.busy_from(cpu + 1) {
+                let task = self.fetch(after);
+                prefetch_at(&raw const self.kernel.numa[task].ran_ns);
+            }
             f(self, cpu);
             next = self.cpus.busy_from(cpu + 1);
         }
@@ -417,6 +458,11 @@ impl Simulation {
         let exit = prices[if deep { Cost::WakeDeep } else { Cost::WakeIdle }];
         let booked = exit * prices[Cost::WakeCharged] / 1000;
         (exit - booked, booked)
+    }
+    /// Whether a daemon has been called.
+    #[inline]
+    pub(crate) fn calls(&self) -> bool {
+        !self.kernel.woken.is_empty() || self.kernel.merging.calls()
     }
     /// Wakes the daemons that were called, when what called them is over.
     pub(crate) fn heed(&mut self, when: u64) {

@@ -5,7 +5,8 @@
 //! one comparison, sets `young` where it is clear, and adds the cost of the
 //! page's zone and direction from a table of 32 entries. Everything else is an
 //! event and ends the batch: a first touch, a hint fault, a write to a read-only
-//! page, a shared frame, the end of the quantum.
+//! page, a shared frame, the end of the quantum. Whoever runs the loop may serve the
+//! event there and then, and the loop goes on behind it.
 
 use crate::page::{PRESENT, SHARED, STATE, WRITE_SHIFT, YOUNG, ZONE, ZONE_SHIFT, ZONES_MAX};
 use crate::table::prefetch;
@@ -27,11 +28,54 @@ pub(crate) type CostTable = [u64; KINDS];
 pub(crate) struct Counts([u64; KINDS]);
 
 impl Counts {
+    /// Counts one access.
+    #[inline]
+    pub(crate) fn add(&mut self, kind: usize) {
+        self.0[kind] += 1;
+    }
+    /// Takes over what others have counted of the first so many kinds.
+    #[inline]
+    pub(crate) fn take_over(&mut self, others: &mut Self, kinds: usize) {
+        for (sum, other) in self.0.iter_mut().zip(&mut others.0).take(kinds) {
+            *sum += std::mem::take(other);
+        }
+    }
     /// Takes the reads and the writes of a zone out.
     #[inline]
     pub(crate) fn take(&mut self, zone: usize) -> (u64, u64) {
         let [read, write] = [zone * 2, zone * 2 + 1].map(|k| std::mem::take(&mut self.0[k]));
         (read, write)
+    }
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Its operation is still to be made.
+    Left,
+    /// Its operation is made, and counted.
+    Served,
+    /// The same, and the loop ends there.
+    Last,
+}
+
+/// The pages that a loop goes to, and who serves the accesses that raise an event.
+pub(crate) trait Pages {
+    fn words(&mut self) -> &mut [u32];
+    /// The operation behind the first `done` ones raises an event. Serving it moves `clock`
+    /// on and takes over what has been counted since the last one.
+    fn event(&mut self, op: u32, done: usize, counts: &mut Counts, clock: &mut u64) -> Event;
+}
+
+/// Pages at which nobody serves an event.
+impl Pages for &mut [u32] {
+    #[inline]
+    fn words(&mut self) -> &mut [u32] {
+        self
+    }
+    #[inline]
+    fn event(&mut self, _: u32, _: usize, _: &mut Counts, _: &mut u64) -> Event {
+        Event::Left
     }
 }
 
@@ -109,8 +153,8 @@ pub(crate) fn fetch_first(ops: &[u32], words: &[u32]) {
     }
 }
 
-/// Runs operations from `ops` until one raises an event or `*clock` reaches `end`.
-/// Returns how many were done; the one that raised the event is not among them.
+/// Runs operations from `ops` until one raises an event that is left, or `*clock` reaches
+/// `end`. Returns how many were done.
 ///
 /// As many operations as can't reach `end`, were each the dearest, run in one burst
 /// that only counts kinds; near the end each operation is timed. The sum is the same.
@@ -119,7 +163,7 @@ pub(crate) fn fetch_first(ops: &[u32], words: &[u32]) {
 #[inline]
 pub(crate) fn run(
     ops: &[u32],
-    words: &mut [u32],
+    pages: &mut impl Pages,
     cost: &CostTable,
     kinds: usize,
     counts: &mut Counts,
@@ -127,16 +171,16 @@ pub(crate) fn run(
     end: u64,
 ) -> usize {
     match kinds {
-        0..=4 => bursts::<Lanes<4>>(ops, words, cost, counts, clock, end),
-        5..=8 => bursts::<Lanes<3>>(ops, words, cost, counts, clock, end),
-        _ => bursts::<Array>(ops, words, cost, counts, clock, end),
+        0..=4 => bursts::<Lanes<4>>(ops, pages, cost, counts, clock, end),
+        5..=8 => bursts::<Lanes<3>>(ops, pages, cost, counts, clock, end),
+        _ => bursts::<Array>(ops, pages, cost, counts, clock, end),
     }
 }
 
 #[inline]
 fn bursts<T: Tally>(
     ops: &[u32],
-    words: &mut [u32],
+    pages: &mut impl Pages,
     cost: &CostTable,
     counts: &mut Counts,
     clock: &mut u64,
@@ -144,17 +188,20 @@ fn bursts<T: Tally>(
 ) -> usize {
     // Kinds that are not in use cost nothing and are not counted.
     let dearest = cost[..T::KINDS].iter().copied().max().unwrap_or(0).max(1);
+    // One division for all bursts. One that is one operation too short is no harm.
+    let inverse = u64::MAX / dearest;
     let mut done = 0;
     while *clock < end && done < ops.len() {
         let most = (ops.len() - done).min(T::MOST);
-        let safe = ((end - *clock) / dearest).min(most as u64) as usize;
+        let safe = (u128::from(end - *clock) * u128::from(inverse)) >> 64;
+        let safe = (safe as u64).min(most as u64) as usize;
         let mut tally = T::default();
         let timed = safe < WORTHWHILE;
         let (n, left) = if timed { (most, end - *clock) } else { (safe, u64::MAX) };
         let made = if timed {
-            stretch::<T, true>(&ops[done..], n, words, &mut tally, cost, left)
+            stretch::<T, true>(&ops[done..], n, pages.words(), &mut tally, cost, left)
         } else {
-            stretch::<T, false>(&ops[done..], n, words, &mut tally, cost, left)
+            stretch::<T, false>(&ops[done..], n, pages.words(), &mut tally, cost, left)
         };
         done += made;
         for (k, (sum, each)) in counts.0.iter_mut().zip(cost).enumerate().take(T::KINDS) {
@@ -164,7 +211,14 @@ fn bursts<T: Tally>(
         }
         // Stopped before its number and before the end: at an event.
         if made < n && !(timed && *clock >= end) {
-            break;
+            match pages.event(ops[done], done, counts, clock) {
+                Event::Left => break,
+                Event::Served => done += 1,
+                Event::Last => {
+                    done += 1;
+                    break;
+                }
+            }
         }
     }
     done

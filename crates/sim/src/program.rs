@@ -52,6 +52,16 @@ pub(crate) trait Program: Send {
     /// Does the act that it has stopped before, if there still is one, and goes on until
     /// `until` if nothing it does is private. What that takes it charges the task.
     fn act(&mut self, sim: &mut Simulation, id: usize, until: u64);
+    /// The address of the operations that it has next, to be fetched before its turn.
+    fn next_ops(&self) -> usize {
+        0
+    }
+    /// Has what it begins a turn with fetched.
+    fn fetch(&self) {}
+    /// Has the words of the pages fetched that it goes to first.
+    fn fetch_pages(&self, words: &[u32]) {
+        let _ = words;
+    }
     /// The task's timer has come.
     fn timer(&mut self, sim: &mut Simulation, id: usize) {
         sim.wake(id, By::Timer);

@@ -53,9 +53,11 @@ pub struct Simulation {
     pub(crate) tallies: Vec<Tally>,
     /// How far a task may run ahead of the CPU that is furthest behind.
     pub(crate) quantum: u64,
-    /// The CPU that had the last turn, and whether it was another one before.
-    pub(crate) last_cpu: usize,
-    pub(crate) changed_cpu: bool,
+    /// Until when the task that has its turn may do its acts as it comes to them: nobody
+    /// else does anything before, unless it calls somebody.
+    pub(crate) own: u64,
+    /// It never may: for tests, to which that makes no difference.
+    pub(crate) one_act_a_turn: bool,
     window_start: u64,
     pub(crate) processes: Vec<Process>,
     pub(crate) names: Vec<String>,
@@ -137,8 +139,8 @@ impl Simulation {
             programs: Vec::new(),
             tallies: Vec::new(),
             quantum,
-            last_cpu: 0,
-            changed_cpu: false,
+            own: 0,
+            one_act_a_turn: false,
             window_start: 0,
             processes: Vec::new(),
             names: Vec::new(),

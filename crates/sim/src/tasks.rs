@@ -120,21 +120,23 @@ pub(crate) enum Why {
     System,
 }
 
-/// A task: a thread of a program, or a daemon.
+/// A task: a thread of a program, or a daemon. What each turn looks at comes first, in one
+/// line of the host's cache.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Task {
-    pub(crate) kind: Kind,
-    /// The program that it belongs to; `usize::MAX` for daemons, as is `space`.
-    pub(crate) process: usize,
-    pub(crate) space: usize,
-    /// Place of the CPU where it runs or ran last.
-    pub(crate) cpu: usize,
     /// How far it has come, without what it has run ahead.
     pub(crate) clock: u64,
     /// Processor time in picoseconds, and how much of it is system time.
     pub(crate) ran: u64,
     pub(crate) system: u64,
+    /// Place of the CPU where it runs or ran last.
+    pub(crate) cpu: usize,
     pub(crate) run: Run,
+    /// The program that it belongs to; `usize::MAX` for daemons, as is `space`.
+    pub(crate) process: usize,
+    pub(crate) space: usize,
+    pub(crate) kind: Kind,
     /// Whether it is on its CPU's queue: what stops stays there until its clock.
     pub(crate) on_queue: bool,
     /// The slot of its timer.

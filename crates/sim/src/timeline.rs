@@ -104,9 +104,9 @@ impl<K: Copy + Ord> Heap<K> {
             let Some(children) = self.entries.get(first..end) else { break };
             let mut least = (entry, at);
             for (i, &child) in children.iter().enumerate() {
-                if child < least.0 {
-                    least = (child, first + i);
-                }
+                // Without a branch: which one is the least can't be guessed.
+                let less = (child.0 < least.0.0) | ((child.0 == least.0.0) & (child.1 < least.0.1));
+                least = if less { (child, first + i) } else { least };
             }
             if least.1 == at {
                 break;

@@ -68,6 +68,11 @@ pub(crate) struct Merging {
 }
 
 impl Merging {
+    /// Whether ksmd has been called, or something could not be modelled.
+    #[inline]
+    pub(crate) fn calls(&self) -> bool {
+        self.wakes.work || self.wakes.sleep || self.trouble.is_some()
+    }
     pub(super) fn new(machine: &Machine, version: KernelVersion) -> Self {
         let nodes = machine.nodes.iter().map(|n| n.id.index() + 1).max().unwrap_or(1);
         Self {

@@ -2,7 +2,9 @@
 
 use super::stretch::Stretch;
 use super::{Ahead, Program};
+use crate::hot;
 use crate::simulation::Simulation;
+use crate::table::prefetch_at;
 use std::sync::Arc;
 
 /// A task that works through operations made beforehand.
@@ -23,6 +25,16 @@ impl Program for Ids {
     }
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
         self.stretch.back(sim, id, &self.ids, to)
+    }
+    fn next_ops(&self) -> usize {
+        self.ids.as_ptr().wrapping_add(self.stretch.at).addr()
+    }
+    fn fetch(&self) {
+        prefetch_at(&raw const self.ids);
+        self.stretch.fetch();
+    }
+    fn fetch_pages(&self, words: &[u32]) {
+        hot::fetch_first(&self.ids[self.stretch.at..], words);
     }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
         self.stretch.settle(sim, id, &self.ids);

@@ -2,12 +2,14 @@
 
 use super::stretch::{Filling, Stretch};
 use super::{Ahead, Program};
+use crate::hot;
 use crate::kernel::{Ctx, Kernel};
 use crate::memory::BLOCK;
 use crate::patterns::Access;
 use crate::random::Stream;
 use crate::simulation::Simulation;
 use crate::space::Holds;
+use crate::table::prefetch_at;
 use crate::tasks::{On, Run, Why};
 use crate::watch::By;
 use homenode_core::scenario::{Again, Process, Step, Until};
@@ -103,15 +105,16 @@ impl Steps {
         Stream::new(seed, &self.text)
     }
 
-    /// Makes the next operations, or does the next step.
-    fn advance(&mut self, sim: &mut Simulation, id: usize) {
+    /// Makes the next operations, or does the next step; whether that was a step that took
+    /// no time, that nobody else can notice, and after which there is nothing to run ahead.
+    fn advance(&mut self, sim: &mut Simulation, id: usize) -> bool {
         let clock = sim.tasks[id].clock;
         let late = self.stretch.is_late(clock);
         if let Some(access) = self.access.as_mut().filter(|_| !late) {
             access.fill(clock, self.stretch.most(sim, id), &mut self.ops);
             self.stretch.rewind();
             if !self.ops.is_empty() {
-                return;
+                return false;
             }
         }
         let program = self.program.clone();
@@ -122,15 +125,20 @@ impl Steps {
             sim.tallies[id].end_phase(clock);
             if let Step::Initialize { .. } = program.steps[place] {
                 self.arrive(sim, id, place);
-                return;
+                return false;
             }
         }
         match program.steps.get(self.at) {
             Some(step) => {
                 self.at += 1;
                 self.step(sim, id, step);
+                let quiet = matches!(step, Step::Access { .. } | Step::Repeat { .. });
+                quiet && sim.tasks[id].clock == clock
             }
-            None => sim.tasks[id].run = Run::Ended,
+            None => {
+                sim.tasks[id].run = Run::Ended;
+                false
+            }
         }
     }
     /// Does the step before the one that it is at.
@@ -318,6 +326,16 @@ impl Program for Steps {
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
         self.stretch.back(sim, id, &self.ops, to)
     }
+    fn next_ops(&self) -> usize {
+        self.ops.as_ptr().wrapping_add(self.stretch.at).addr()
+    }
+    fn fetch(&self) {
+        prefetch_at(&raw const self.ops);
+        self.stretch.fetch();
+    }
+    fn fetch_pages(&self, words: &[u32]) {
+        hot::fetch_first(&self.ops[self.stretch.at..], words);
+    }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
         self.stretch.settle(sim, id, &self.ops);
     }
@@ -325,7 +343,8 @@ impl Program for Steps {
         if self.stretch.at < self.ops.len() && !self.stretch.is_late(sim.tasks[id].clock) {
             self.stretch.serve(sim, id, &self.ops);
         } else if !self.stretch.sample(sim, id, &self.ops) {
-            self.advance(sim, id);
+            // Nobody's turn can come between two steps of which nobody notices the first.
+            while self.advance(sim, id) && sim.goes_on_now(id) {}
         }
     }
 }

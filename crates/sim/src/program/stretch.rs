@@ -1,9 +1,11 @@
 //! A stretch of operations on pages, which a task works through.
 
 use super::Ahead;
-use crate::hot::{self, Counts, KINDS, OP_PAGE, OP_WRITE};
+use crate::hot::{self, CostTable, Counts, Event, KINDS, OP_PAGE, OP_WRITE, Pages};
+use crate::kernel::{Ctx, Fatal};
 use crate::simulation::Simulation;
 use crate::space::Holds;
+use crate::table::prefetch_at;
 use crate::tasks::Why;
 
 /// Where a task is in a stretch of operations.
@@ -57,6 +59,14 @@ impl Stretch {
     pub(crate) fn is_late(&self, clock: u64) -> bool {
         clock >= self.deadline
     }
+    /// Has what a turn begins with fetched: all but most of the counts.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        prefetch_at(&raw const self.at);
+        prefetch_at(&raw const self.deadline);
+        prefetch_at(&raw const self.filling);
+        prefetch_at(&raw const self.counts);
+    }
     /// How many operations there can be at most before it ends.
     pub(crate) fn most(&self, sim: &Simulation, id: usize) -> u64 {
         let task = &sim.tasks[id];
@@ -65,7 +75,7 @@ impl Stretch {
         let least = latency.iter().filter(|&&l| l > 0).min().map_or(1, |l| l + compute);
         self.deadline.saturating_sub(task.clock) / least + 1
     }
-    /// Runs accesses that raise no event.
+    /// Runs accesses that raise no event, and those that do as long as the time is its own.
     pub(crate) fn ahead(
         &mut self,
         sim: &mut Simulation,
@@ -76,10 +86,14 @@ impl Stretch {
         let mut clock = sim.tasks[id].clock;
         self.began = self.at;
         if self.filling.is_none() {
-            if sim.changed_cpu {
-                hot::fetch_first(&ops[self.at..], &sim.kernel.memory.words);
+            let end = until.min(self.deadline);
+            if sim.own > clock {
+                if self.through(sim, id, ops, &mut clock, end) {
+                    return Ahead { clock, act: false };
+                }
+            } else {
+                self.run(sim, id, ops, &mut clock, end);
             }
-            self.run(sim, id, ops, &mut clock, until.min(self.deadline));
         }
         let act = clock < until || self.at >= ops.len() || self.is_late(clock);
         Ahead { clock, act }
@@ -95,20 +109,67 @@ impl Stretch {
     fn run(&mut self, sim: &mut Simulation, id: usize, ops: &[u32], clock: &mut u64, until: u64) {
         let kinds = sim.zones_used * 2;
         let cpu = &sim.cpus[sim.tasks[id].cpu];
-        let latency = &sim.latency[cpu.node];
-        let mut with_compute = [0; KINDS];
-        let cost = if self.compute == 0 {
+        let (latency, compute) = (&sim.latency[cpu.node], cpu.computing(self.compute));
+        let with_compute;
+        let cost = if compute == 0 {
             latency
         } else {
-            let compute = cpu.computing(self.compute);
-            for (cost, latency) in with_compute.iter_mut().zip(latency).take(kinds) {
-                *cost = latency + compute;
-            }
+            with_compute = costs(latency, compute, kinds);
             &with_compute
         };
-        let words = &mut sim.kernel.memory.words[..];
+        let mut words = &mut sim.kernel.memory.words[..];
         let counts = &mut self.counts;
-        self.at += hot::run(&ops[self.at..], words, cost, kinds, counts, clock, until);
+        self.at += hot::run(&ops[self.at..], &mut words, cost, kinds, counts, clock, until);
+    }
+    /// Runs through events as long as the time is its own; whether it has stopped behind one.
+    fn through(
+        &mut self,
+        sim: &mut Simulation,
+        id: usize,
+        ops: &[u32],
+        clock: &mut u64,
+        until: u64,
+    ) -> bool {
+        let kinds = sim.zones_used * 2;
+        let ctx = sim.ctx(id);
+        let compute = sim.cpus[sim.tasks[id].cpu].computing(self.compute);
+        // Nobody asks for latencies at an event.
+        let latency = std::mem::take(&mut sim.latency);
+        let with_compute;
+        let cost = if compute == 0 {
+            &latency[ctx.node]
+        } else {
+            with_compute = costs(&latency[ctx.node], compute, kinds);
+            &with_compute
+        };
+        let (from, began) = (self.at, *clock);
+        let mut own = Own {
+            until: sim.own.min(self.deadline),
+            process: sim.tasks[id].process,
+            sim,
+            ctx,
+            kinds,
+            cost,
+            made: Counts::default(),
+            done: 0,
+            system: 0,
+            last: false,
+            failed: None,
+        };
+        let counts = &mut self.counts;
+        self.at += hot::run(&ops[from..], &mut own, cost, kinds, counts, clock, until);
+        let Own { ctx, mut made, done, system, last, failed, .. } = own;
+        if done > 0 || failed.is_some() {
+            sim.charge(id, system, Why::System);
+            sim.charge(id, ctx.clock - began - system, Why::User);
+            sim.account(id, &mut made);
+            (self.began, self.sampled) = (from + done, from + done);
+        }
+        sim.latency = latency;
+        if let Some(why) = failed {
+            sim.kill(id, why);
+        }
+        last || failed.is_some()
     }
     /// What it has run ahead counts.
     pub(crate) fn settle(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) {
@@ -160,5 +221,68 @@ impl Stretch {
             Err(why) => sim.kill(id, why),
         }
         self.sample(sim, id, ops);
+    }
+}
+
+/// What each kind costs, with the computing before each access.
+fn costs(latency: &CostTable, compute: u64, kinds: usize) -> CostTable {
+    let mut costs = [0; KINDS];
+    for (cost, latency) in costs.iter_mut().zip(latency).take(kinds) {
+        *cost = latency + compute;
+    }
+    costs
+}
+
+/// Serves events of a task as long as the time is its own.
+struct Own<'a> {
+    sim: &'a mut Simulation,
+    /// Where it runs, and the time at which the last event was over.
+    ctx: Ctx,
+    process: usize,
+    /// No event at that time or later is its own.
+    until: u64,
+    kinds: usize,
+    cost: &'a CostTable,
+    /// Accesses up to the last event, and how many of the operations that were.
+    made: Counts,
+    done: usize,
+    /// What the events took without the accesses themselves.
+    system: u64,
+    /// The last event has called somebody, or lasted beyond its own time.
+    last: bool,
+    failed: Option<Fatal>,
+}
+
+impl Pages for Own<'_> {
+    #[inline]
+    fn words(&mut self) -> &mut [u32] {
+        &mut self.sim.kernel.memory.words
+    }
+    fn event(&mut self, op: u32, done: usize, counts: &mut Counts, clock: &mut u64) -> Event {
+        if *clock >= self.until {
+            return Event::Left;
+        }
+        let sim = &mut *self.sim;
+        sim.timeline.reach(*clock);
+        self.ctx.clock = *clock;
+        let served = sim.serve(&mut self.ctx, self.process, op & OP_PAGE, op & OP_WRITE != 0);
+        self.system += self.ctx.clock - *clock;
+        self.made.take_over(counts, self.kinds);
+        match served {
+            Ok(zone) => {
+                let kind = zone * 2 + (op >> 31) as usize;
+                self.made.add(kind);
+                self.ctx.clock += self.cost[kind];
+                self.done = done + 1;
+                self.last = self.ctx.clock >= sim.own || sim.calls();
+            }
+            Err(why) => self.failed = Some(why),
+        }
+        *clock = self.ctx.clock;
+        match (self.failed, self.last) {
+            (Some(_), _) => Event::Left,
+            (None, true) => Event::Last,
+            (None, false) => Event::Served,
+        }
     }
 }

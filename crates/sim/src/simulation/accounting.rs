@@ -6,6 +6,7 @@ use crate::kernel::{Ctx, Fatal};
 use crate::latency::Latencies;
 use crate::overlap::{self, Overlap};
 use crate::page::{State, Word};
+use crate::table::prefetch_at;
 use homenode_core::scenario::Step;
 use std::collections::BTreeMap;
 
@@ -98,6 +99,11 @@ impl Tally {
             *p += now - before;
         }
         Some((step, p))
+    }
+    /// Has what every turn counts in fetched.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        prefetch_at(&raw const self.accesses);
     }
     pub(crate) fn begin_phase(&mut self, step: usize, clock: u64) {
         self.phase = Some((step, clock, self.accesses));

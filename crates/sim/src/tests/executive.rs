@@ -7,7 +7,7 @@ use crate::vmstat::Item;
 use crate::watch::{By, Watch};
 use homenode_core::scenario::*;
 use homenode_core::topology::Machine;
-use homenode_core::units::{CpuId, Picos};
+use homenode_core::units::{CpuId, Pages, Picos};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
@@ -139,6 +139,60 @@ proptest! {
         let (a, b) = (run(&m, &s, CpuOrder::Quantum(Picos(quantum))), run(&m, &s, CpuOrder::Strict));
         prop_assert_eq!(a.0.hash(), b.0.hash());
         prop_assert_eq!(a.1, b.1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whether the acts of a task whose time is its own are done as it comes to them, or
+    /// each in a turn: faults, scans, moves between nodes, daemons that are called, memory
+    /// that runs out, and others who come to the same CPU.
+    #[test]
+    fn acts_in_ones_own_time_are_those_of_turns(
+        cpus in prop::collection::vec(prop::collection::vec(0u32..3, 1..3), 1..4),
+        pages in 200u64..2500,
+        compute in 0u64..400,
+        rest in 1u64..300,
+        mode in 0u64..4,
+        swap in any::<bool>(),
+        strict in any::<bool>(),
+        seed in 0u64..1000,
+    ) {
+        let m = machine(&[dram(2048, 3), cxl(2048)]);
+        let programs = cpus.iter().enumerate().map(|(i, on)| {
+            let part = Step::Access {
+                map: "m".into(),
+                pattern: Pattern::Gauss { sd: 150 },
+                write: 300,
+                compute: Picos(compute * 1000),
+                until: for_ms(7),
+            };
+            let few = access("m", Pattern::Uniform, 500, Until::Accesses(50));
+            let nap = Step::Sleep(Picos(rest * US));
+            let again = Step::Repeat { steps: 4, until: Again::Times(8) };
+            let steps = vec![touch("m"), part, few, nap, Step::Barrier, again];
+            process(&format!("p{i}"), on, vec![map("m", pages)], steps)
+        });
+        let mut s = scenario(programs.collect());
+        s.seed = seed;
+        s.knobs = knobs(&[
+            ("numa_balancing", &mode.to_string()),
+            ("demotion_enabled", "1"),
+            ("scan_delay_ms", "1"),
+            ("scan_period_min_ms", "4"),
+            ("scan_size_mb", "2"),
+            ("min_free_kbytes", "256"),
+        ]);
+        s.model.swap = if swap { Swap::Device(Pages(8192)) } else { Swap::None };
+        s.model.order = if strict { CpuOrder::Strict } else { QUANTUM };
+        let run = |one_act_a_turn| {
+            let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+            sim.one_act_a_turn = one_act_a_turn;
+            sim.run();
+            (sim.hash(), sim.processes(), sim.vmstat().clone())
+        };
+        prop_assert_eq!(run(false), run(true));
     }
 }
 
