@@ -8,8 +8,11 @@
 //! page, a shared frame, the end of the quantum. Whoever runs the loop may serve the
 //! event there and then, and the loop goes on behind it.
 
+mod rows;
+
 use crate::page::{PRESENT, SHARED, STATE, WRITE_SHIFT, YOUNG, ZONE, ZONE_SHIFT, ZONES_MAX};
 use crate::table::prefetch;
+use rows::{FEW, rows};
 
 /// The direction in an operation: set for a write.
 pub(crate) const OP_WRITE: u32 = 1 << 31;
@@ -198,20 +201,23 @@ fn bursts<T: Tally>(
         let mut tally = T::default();
         let timed = safe < WORTHWHILE;
         let (n, left) = if timed { (most, end - *clock) } else { (safe, u64::MAX) };
-        let made = if timed {
-            stretch::<T, true>(&ops[done..], n, pages.words(), &mut tally, cost, left)
+        let (ops, words) = (&ops[done..], pages.words());
+        let (made, first) = if timed {
+            (stretch::<T, true>(ops, n, words, &mut tally, cost, left), [0; FEW])
         } else {
-            stretch::<T, false>(&ops[done..], n, pages.words(), &mut tally, cost, left)
+            let (rows, first) = if T::KINDS == FEW { rows(ops, n, words) } else { (0, [0; FEW]) };
+            let rest = stretch::<T, false>(&ops[rows..], n - rows, words, &mut tally, cost, left);
+            (rows + rest, first)
         };
         done += made;
         for (k, (sum, each)) in counts.0.iter_mut().zip(cost).enumerate().take(T::KINDS) {
-            let c = tally.get(k);
+            let c = tally.get(k) + first.get(k).copied().unwrap_or(0);
             *sum += c;
             *clock += c * each;
         }
         // Stopped before its number and before the end: at an event.
         if made < n && !(timed && *clock >= end) {
-            match pages.event(ops[done], done, counts, clock) {
+            match pages.event(ops[made], done, counts, clock) {
                 Event::Left => break,
                 Event::Served => done += 1,
                 Event::Last => {
