@@ -31,6 +31,8 @@ pub struct ReplayProgram {
     pub source: Option<String>,
     /// Whether how often its tasks sleep follows from its source alone.
     pub deterministic: bool,
+    /// Whether the bounds are for it; else it is only told how far off it is.
+    pub bounded: bool,
 }
 
 /// Reads a registered check; `name` is the file's name in errors.
@@ -60,7 +62,7 @@ pub fn parse_truth_replay(name: &str, text: &str) -> Result<ReplayPlan, ConfigEr
 }
 
 fn program(c: &Cur<'_>) -> Result<ReplayProgram, ConfigError> {
-    let t = c.table(&["name", "command", "source", "deterministic"])?;
+    let t = c.table(&["name", "command", "source", "deterministic", "bounded"])?;
     let command = t.get("command")?;
     let words = command.list()?;
     if words.is_empty() {
@@ -71,5 +73,6 @@ fn program(c: &Cur<'_>) -> Result<ReplayProgram, ConfigError> {
         command: words.iter().map(|w| w.text().map(str::to_owned)).collect::<Result<_, _>>()?,
         source: t.opt("source").map(|s| s.text().map(str::to_owned)).transpose()?,
         deterministic: t.opt("deterministic").map_or(Ok(false), |d| d.bool())?,
+        bounded: t.opt("bounded").map_or(Ok(true), |b| b.bool())?,
     })
 }
