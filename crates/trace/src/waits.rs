@@ -199,6 +199,8 @@ pub struct Points {
     killed: Vec<(u32, u32)>,
     /// Native processor time of all tasks, in nanoseconds, and their instructions.
     speed: (u64, u64),
+    /// How long the program ran natively on the clock, in nanoseconds, if that is known.
+    wall: Option<u64>,
 }
 
 impl Points {
@@ -214,6 +216,7 @@ impl Points {
             latest: vec![0; spaces.len()],
             insns: vec![0; spaces.len()],
             speed: (native, header.totals.insns),
+            wall: header.native.as_ref().map(|n| n.wall_ns).filter(|&ns| ns > 0),
             spaces,
             all: Vec::new(),
             killed: Vec::new(),
@@ -283,6 +286,7 @@ impl Points {
             exits: BTreeMap::new(),
             execs: BTreeMap::new(),
             for_locks: BTreeSet::new(),
+            wall: self.wall,
         };
         for (n, point) in (0..).zip(&self.all) {
             match point.what {
@@ -317,6 +321,7 @@ struct Resolver<'a> {
     execs: BTreeMap<u32, Vec<u32>>,
     /// Waits that are over when a lock is taken.
     for_locks: BTreeSet<u32>,
+    wall: Option<u64>,
 }
 
 /// Bytes that have come through an object so far.
@@ -794,7 +799,10 @@ impl Resolver<'_> {
                     nearest.get(&point.task).filter(|&&p| self.order(p) > began)
                 };
                 let by = next.get(&key).or_else(meanwhile);
-                self.after[n] = by.map_or(After::Time(arg), |&p| After::Until(p, arg));
+                // The program ran no longer natively: there it did not wait for so long.
+                let passed = self.wall.is_none_or(|wall| arg < wall);
+                let alone = if passed { After::Time(arg) } else { After::Nothing };
+                self.after[n] = by.map_or(alone, |&p| After::Until(p, arg));
             } else if let After::Point(p) | After::Turn(p) = self.after[n] {
                 next.insert(key, p);
             } else {

@@ -670,6 +670,19 @@ fn a_lock_that_nobody_gives_back_ends_with_a_descriptor_or_a_task() {
 }
 
 #[test]
+fn who_waits_in_vain_longer_than_the_program_runs_has_not_waited() {
+    let mut header = header();
+    header.native = Some(Native { wall_ns: 1000, ..Native::default() });
+    let mut points = Points::new(&header);
+    for line in ["1 2 tries 64 999", "1 4 polls s7 50", "1 6 tries 64 1000"] {
+        points.row(&row(line)).expect("a possible row");
+    }
+    let (after, found) = points.resolve();
+    assert_eq!(after, [After::Time(999), After::Time(50), After::Nothing]);
+    assert_eq!(found.unknown, 1);
+}
+
+#[test]
 fn an_order_that_goes_back_is_no_order() {
     let mut points = Points::new(&header());
     points.row(&row("0 5 wakes 64 1")).expect("a row");
