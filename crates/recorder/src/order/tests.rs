@@ -21,31 +21,39 @@ fn make(r: &mut Rig, calls: &[Call<'_>]) {
     }
 }
 
-/// The releases and waits of a recording; objects are numbered as they come.
-fn points(r: &mut Rig) -> String {
+/// The releases and waits of a recording: what it is, its name, and the row.
+fn ordered(r: &mut Rig) -> Vec<(&'static str, &'static str, WireRow)> {
     r.task.flush();
-    let (mut text, mut objects) = (String::new(), Vec::new());
+    let mut all = Vec::new();
     for frame in r.frames() {
         let mut rest = &frame[HEAD_BYTES..];
         while let Some((row, n)) = WireRow::decode(rest) {
             rest = &rest[n..];
             let of = usize::from(row.reads);
-            let what = match Kind::from_number(row.kind) {
-                Some(Kind::Release) => format!("release {}", Release::ALL[of].name()),
-                Some(Kind::Block) => format!("wait {}", Block::ALL[of].name()),
-                _ => continue,
-            };
-            let mut named = |n: u64| {
-                if n & SHARED == 0 {
-                    return format!("{:#x}", n as u32);
-                }
-                let known = objects.iter().position(|&o| o == n).unwrap_or(objects.len());
-                objects.resize(objects.len().max(known + 1), n);
-                format!("object {known}")
-            };
-            let (object, arg) = (named(row.pages), named(row.arg));
-            writeln!(text, "{}: {what} of {object}, {arg}", row.page).expect("text");
+            match Kind::from_number(row.kind) {
+                Some(Kind::Release) => all.push(("release", Release::ALL[of].name(), row)),
+                Some(Kind::Block) => all.push(("wait", Block::ALL[of].name(), row)),
+                _ => {}
+            }
         }
+    }
+    all
+}
+
+/// The releases and waits of a recording; objects are numbered as they come.
+fn points(r: &mut Rig) -> String {
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    for (kind, name, row) in ordered(r) {
+        let mut named = |n: u64| {
+            if n & SHARED == 0 {
+                return format!("{:#x}", n as u32);
+            }
+            let known = objects.iter().position(|&o| o == n).unwrap_or(objects.len());
+            objects.resize(objects.len().max(known + 1), n);
+            format!("object {known}")
+        };
+        let (object, arg) = (named(row.pages), named(row.arg));
+        writeln!(text, "{}: {kind} {name} of {object}, {arg}", row.page).expect("text");
     }
     text
 }
@@ -341,7 +349,9 @@ fn signals_and_timers_are_read_from_descriptors() {
             (libc::SYS_read, &[number(&timer), at, 8], 8),
         ],
     );
-    let said = points(&mut r).replace(&format!("{:#x}", number(&timer)), "the descriptor");
+    // Its number may be the beginning of another.
+    let descriptor = format!("of {:#x},", number(&timer));
+    let said = points(&mut r).replace(&descriptor, "of the descriptor,");
     expect![[r#"
         1: release timer of the descriptor, 0x3e8
         3: wait signal of 0x200, 0x1
@@ -389,24 +399,13 @@ fn locks_of_files_are_taken_and_given_back() {
             (libc::SYS_close, &[unlocked.as_raw_fd() as u64], -i64::from(libc::EIO)),
         ],
     );
-    r.task.flush();
     let mut said = String::new();
-    for frame in r.frames() {
-        let mut rest = &frame[HEAD_BYTES..];
-        while let Some((row, n)) = WireRow::decode(rest) {
-            rest = &rest[n..];
-            let of = usize::from(row.reads);
-            let what = match Kind::from_number(row.kind) {
-                Some(Kind::Release) => Release::ALL[of].name(),
-                Some(Kind::Block) => Block::ALL[of].name(),
-                _ => continue,
-            };
-            let FileLock { exclusive, of_open_file, from, to } = FileLock::unpack(row.arg);
-            let to = if to == u64::MAX { "end".to_owned() } else { to.to_string() };
-            let flags = [(exclusive, " alone"), (of_open_file, " of the open file")];
-            let flags = flags.map(|(is_set, text)| if is_set { text } else { "" }).concat();
-            writeln!(said, "{}: {what} {from} to {to}{flags}", row.page).expect("text");
-        }
+    for (_, what, row) in ordered(&mut r) {
+        let FileLock { exclusive, of_open_file, from, to } = FileLock::unpack(row.arg);
+        let to = if to == u64::MAX { "end".to_owned() } else { to.to_string() };
+        let flags = [(exclusive, " alone"), (of_open_file, " of the open file")];
+        let flags = flags.map(|(is_set, text)| if is_set { text } else { "" }).concat();
+        writeln!(said, "{}: {what} {from} to {to}{flags}", row.page).expect("text");
     }
     expect![[r#"
         2: lock 0 to end alone
