@@ -99,15 +99,17 @@ fn mixed(a: u64, b: u64) -> u64 {
     mix(mix(a) ^ b) | SHARED
 }
 
-fn object(fd: i32) -> Object {
+/// What the kernel says of a descriptor; `None`: there is no such one.
+fn stat(fd: i32) -> Option<libc::stat> {
     // SAFETY: a stat buffer that fstat fills.
-    let (known, st) = unsafe {
+    unsafe {
         let mut st: libc::stat = std::mem::zeroed();
-        (libc::fstat(fd, &mut st) == 0, st)
-    };
-    if !known {
-        return Object::Other;
+        (libc::fstat(fd, &mut st) == 0).then_some(st)
     }
+}
+
+fn object(fd: i32) -> Object {
+    let Some(st) = stat(fd) else { return Object::Other };
     match st.st_mode & libc::S_IFMT {
         libc::S_IFIFO | libc::S_IFSOCK => Object::Stream(mixed(st.st_dev, st.st_ino)),
         libc::S_IFCHR => Object::Outside,

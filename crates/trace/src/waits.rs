@@ -582,8 +582,8 @@ impl Resolver<'_> {
                     None => woken.push(wait),
                 }
             }
-            let waits = |q: &&(u64, u32)| q.0 < order && self.order(q.1) > order;
-            let others = waiting.get(&word).into_iter().flatten().find(waits).is_some();
+            let waits = |q: &(u64, u32)| q.0 < order && self.order(q.1) > order;
+            let others = waiting.get(&word).is_some_and(|queue| queue.iter().any(waits));
             for wait in woken {
                 self.ends(wait, Some(n));
                 let at = wait as usize;

@@ -29,12 +29,8 @@ pub(super) fn is_lock(number: i64, a: [u64; 6]) -> bool {
 
 /// What the kernel knows a descriptor's file by, and how long it is.
 fn file(fd: i32) -> Option<(u64, u64)> {
-    // SAFETY: a stat buffer that fstat fills.
-    unsafe {
-        let mut st: libc::stat = std::mem::zeroed();
-        let known = libc::fstat(fd, &mut st) == 0;
-        known.then(|| (mixed(st.st_dev, st.st_ino), u64::try_from(st.st_size).unwrap_or(0)))
-    }
+    let st = stat(fd)?;
+    Some((mixed(st.st_dev, st.st_ino), u64::try_from(st.st_size).unwrap_or(0)))
 }
 
 /// The bytes that `fcntl` means.

@@ -180,11 +180,9 @@ impl Task {
 
 /// A local socket's device and inode.
 fn inode(fd: i32) -> Option<(u64, u32)> {
-    let local = Address::of(fd, libc::getsockname).family() == libc::AF_UNIX;
-    // SAFETY: a stat buffer that fstat fills.
-    unsafe {
-        let mut st: libc::stat = std::mem::zeroed();
-        let known = local && libc::fstat(fd, &mut st) == 0;
-        known.then_some((st.st_dev, u32::try_from(st.st_ino).ok()?))
+    if Address::of(fd, libc::getsockname).family() != libc::AF_UNIX {
+        return None;
     }
+    let st = stat(fd)?;
+    Some((st.st_dev, u32::try_from(st.st_ino).ok()?))
 }
