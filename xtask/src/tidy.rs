@@ -24,6 +24,7 @@ const RUST_OLDEST: (u64, u64) = (1, 85);
 /// needs a design note first, a new room a row here. `None`: on any.
 const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("homenode-core", Some(&[])),
+    ("homenode-wake", Some(&[])),
     ("homenode-trace", Some(&["homenode-core"])),
     ("homenode-config", Some(&["homenode-core"])),
     ("homenode-report", Some(&["homenode-core"])),
@@ -35,7 +36,10 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ),
     ("homenode-recorder", Some(&["homenode-core", "homenode-trace"])),
     ("homenode-machine", Some(&["homenode-core"])),
-    ("homenode-sim", Some(&["homenode-core", "homenode-machine", "homenode-trace"])),
+    (
+        "homenode-sim",
+        Some(&["homenode-core", "homenode-machine", "homenode-trace", "homenode-wake"]),
+    ),
     ("homenode-cli", None),
     ("homenode-fixtures", Some(&["homenode-core", "homenode-live", "homenode-merge"])),
     (
