@@ -6,7 +6,7 @@
 //! call the same ones.
 //!
 //! Reading order: [`units`], [`costs`], [`topology`], [`pattern`], [`scenario`], [`kernel`],
-//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], the [`hooks`] where
+//! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], [`sched`], the [`hooks`] where
 //! they stand in a kernel, the [`engine`] on top of
 //! them, and the [`view`], which decides nothing and says what is where; last [`advice`].
 #![forbid(unsafe_code)]
@@ -36,6 +36,7 @@ pub mod numa;
 pub mod pattern;
 pub mod policy;
 pub mod scenario;
+pub mod sched;
 pub mod splitmix;
 pub mod tiering;
 pub mod topology;
