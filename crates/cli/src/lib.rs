@@ -11,6 +11,7 @@
 //! list ─▶ figures, columns, patterns: what there is to choose from
 //! processes ─▶ advise ─▶ what homenode would move and set; does neither
 //! processes ─▶ observe ─▶ where their memory is, how hot, over time
+//! /proc/schedstat, /proc/PID/sched ─▶ stats ─▶ who waited, slept, was woken and pulled
 //! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
 //! ```
 //!
@@ -31,6 +32,7 @@ mod replay;
 mod reproduce;
 mod restore;
 mod sim;
+mod stats;
 mod topo;
 mod truth;
 mod workload;
@@ -85,6 +87,7 @@ enum Command {
     Reproduce(reproduce::Args),
     Restore(restore::Args),
     Sim(sim::Args),
+    Stats(stats::Args),
     Topo(topo::Args),
     Truth(truth::Args),
     /// Hold memory of known content and obey orders: a process of `truth merge`
@@ -111,6 +114,7 @@ pub fn run_with(more: &[Candidate]) -> ExitCode {
         Command::Reproduce(args) => reproduce::run(&args, &contenders),
         Command::Restore(args) => restore::run(&args),
         Command::Sim(args) => sim::run(&args, &contenders),
+        Command::Stats(args) => stats::run(&args),
         Command::Topo(args) => topo::run(&args),
         Command::Truth(args) => truth::run(&args),
         Command::Hold => homenode_measure::truth::merge::hold(),

@@ -1121,7 +1121,7 @@ fn homenode_is_a_column_of_sim_and_of_replay() {
 #[test]
 fn every_command_has_help_with_an_example_and_json() {
     let f = Here::new();
-    for command in ["doctor", "list", "measure", "record mem", "replay", "sim", "topo"] {
+    for command in ["doctor", "list", "measure", "record mem", "replay", "sim", "stats", "topo"] {
         let out = f.run(&format!("{command} --help"));
         let text = String::from_utf8_lossy(&out.stdout);
         assert!(out.status.success() && text.contains("--json"), "{command}: {text}");

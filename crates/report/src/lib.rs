@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`stats`], [`ComparisonTable`] (mmtests' layout; `homenode replay`),
 //! [`heat_picture`], [`Caption`], [`Report`], [`Reproduction`] (`homenode reproduce`),
-//! [`Advice`] (`homenode advise`).
+//! [`Advice`] (`homenode advise`), [`StatsReport`] (`homenode stats`).
 #![forbid(unsafe_code)]
 
 pub mod stats;
@@ -19,6 +19,7 @@ mod merge;
 mod observe;
 mod picture;
 mod reproduction;
+mod schedstats;
 
 pub use advise::{
     Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, verdict_text,
@@ -30,6 +31,7 @@ pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use observe::{ObserveOrder, ObserveTable};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};
 pub use reproduction::{Conclusion, Reproduced, Reproduction, Surface};
+pub use schedstats::StatsReport;
 
 use serde::Serialize;
 
