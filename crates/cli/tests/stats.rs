@@ -226,9 +226,9 @@ fn counters_that_went_back_and_a_switch_that_was_off() {
     let text = |n: &str, time: &str, rest: &str| {
         format!("version 16\ntimestamp {time}\ncpu0 0 0 {n} 0 0 0 {rest}\n")
     };
-    at.write("a", &text("50", "1000", "1000000 2000000 4"));
-    at.write("b", &text("20", "1250", "5000000 4000000 8"));
-    at.write("c", &text("20", "1500", "9000000 4000000 9"));
+    at.write("a", text("50", "1000", "1000000 2000000 4"));
+    at.write("b", text("20", "1250", "5000000 4000000 8"));
+    at.write("c", text("20", "1500", "9000000 4000000 9"));
     let line = |line: &str| line.replace("AT", &at.display().to_string());
     check(
         &line("AT/a AT/b"),
@@ -340,7 +340,7 @@ fn bad_input_is_told_with_its_line() {
     );
     let at = Folder::new();
     let good = fs::read_to_string(format!("{REAL}/6.12.schedstat.busy")).expect("a file");
-    at.write("bad", &good.replacen("domain1 0f", "domain1 1ff", 1));
+    at.write("bad", good.replacen("domain1 0f", "domain1 1ff", 1));
     let out = told(&run(&format!("{}/bad", at.display())));
     let out = out.replace(&at.display().to_string(), "AT");
     expect![[r#"

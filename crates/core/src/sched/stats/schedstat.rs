@@ -204,6 +204,8 @@ impl Schedstat {
     /// [`StatsError`] with the line: a version that is not known, a line that is cut off, a number
     /// that is none or too large, CPUs or domains that are out of order, a mask with CPUs that have
     /// no line, and other things that no kernel prints.
+    ///
+    /// Source: specs/schedstats.md#strict.
     pub fn parse(text: &str) -> Result<Self, StatsError> {
         let lines = scan::lines(text)?;
         let mut rest = lines.iter();

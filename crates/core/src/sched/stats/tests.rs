@@ -733,6 +733,7 @@ fn refused(cases: &[(&str, String)], expected: Expect) {
     expected.assert_eq(&cases.iter().map(say).collect::<String>());
 }
 
+// specs/schedstats.md#strict
 #[test]
 fn schedstat_with_something_wrong() {
     let good = sample(Version::V16).to_text();
@@ -817,6 +818,7 @@ fn schedstat_with_something_wrong() {
     );
 }
 
+// specs/schedstats.md#strict
 #[test]
 fn task_files_with_something_wrong() {
     let good = shown(Version::V16).to_text();
@@ -1099,6 +1101,7 @@ proptest! {
         prop_assert_eq!(TaskSched::parse(&task.to_text()), Ok(task));
     }
 
+    // specs/schedstats.md#strict
     // What is taken is what a kernel prints: written out it is the same, and a byte that is lost or
     // changed is either told or another file.
     #[test]
