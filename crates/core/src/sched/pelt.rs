@@ -107,12 +107,15 @@ impl Avg {
     /// Time under a unit is left for the next update; a clock that went back is taken over.
     ///
     /// Source: specs/sched-fair.md#pelt-sums.
-    #[inline]
+    #[inline(always)]
     pub fn accumulate(&mut self, now: u64, load: u64, runnable: u64, running: bool) -> bool {
+        // Most updates follow another one at once.
+        now.wrapping_sub(self.last_update_time) >= 1024
+            && self.accumulate_units(now, load, runnable, running)
+    }
+
+    fn accumulate_units(&mut self, now: u64, load: u64, runnable: u64, running: bool) -> bool {
         let ns = now.wrapping_sub(self.last_update_time);
-        if ns < 1024 {
-            return false;
-        }
         if (ns as i64) < 0 {
             self.last_update_time = now;
             return false;

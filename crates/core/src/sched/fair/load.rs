@@ -7,7 +7,7 @@
 //! Source: specs/sched-fair.md#pelt-queues (Linux 6.12).
 
 use super::Fair;
-use super::parts::mul_div;
+use super::parts::{Queue, mul_div};
 use super::timeline::NONE;
 use crate::sched::pelt::{self, MIN_DIVIDER, at_least, sub_positive};
 use crate::sched::weight::Load;
@@ -43,6 +43,16 @@ impl Fair {
     pub(super) fn update_load_avg(&mut self, q: u32, e: u32, update: Update) {
         let now = self.pelt_now(q);
         let (queue, entity) = (&mut self.queues[q], &mut self.entities[e]);
+        if entity.my_q == NONE
+            && entity.attached
+            && !update.detach
+            && queue.removed.nr == 0
+            && now.wrapping_sub(queue.avg.last_update_time) < 1024
+            && now.wrapping_sub(entity.avg.last_update_time) < 1024
+        {
+            // Both are up to date, as at all but the first of the updates of one switch.
+            return;
+        }
         if entity.attached
             && entity.avg.accumulate(
                 now,
@@ -83,21 +93,7 @@ impl Fair {
         let queue = &mut self.queues[q];
         let mut changed = false;
         if queue.removed.nr > 0 {
-            let removed = std::mem::take(&mut queue.removed);
-            let avg = &mut queue.avg;
-            let divider = avg.divider();
-            sub_positive(&mut avg.load_avg, removed.load_avg);
-            sub_positive(&mut avg.load_sum, removed.load_avg * divider);
-            avg.load_sum = at_least(avg.load_sum, avg.load_avg);
-            avg.util_avg = avg.util_avg.saturating_sub(removed.util_avg as u32);
-            sub_positive(&mut avg.util_sum, removed.util_avg * divider);
-            avg.util_sum = at_least(avg.util_sum, u64::from(avg.util_avg));
-            avg.runnable_avg = avg.runnable_avg.saturating_sub(removed.runnable_avg as u32);
-            sub_positive(&mut avg.runnable_sum, removed.runnable_avg * divider);
-            avg.runnable_sum = at_least(avg.runnable_sum, u64::from(avg.runnable_avg));
-            queue.propagate = true;
-            // A negative number is shifted: rounded down.
-            queue.prop_runnable_sum += -((removed.runnable_avg * divider) as i64) >> 10;
+            queue.subtract_removed();
             changed = true;
         }
         let (w, runnable, running) =
@@ -488,6 +484,30 @@ impl Fair {
             avg.util_est = est;
             entity.util_changed = false;
         }
+    }
+}
+
+impl Queue {
+    /// What has left from elsewhere leaves the averages.
+    ///
+    /// Source: specs/sched-fair.md#pelt-migration.
+    #[cold]
+    fn subtract_removed(&mut self) {
+        let removed = std::mem::take(&mut self.removed);
+        let avg = &mut self.avg;
+        let divider = avg.divider();
+        sub_positive(&mut avg.load_avg, removed.load_avg);
+        sub_positive(&mut avg.load_sum, removed.load_avg * divider);
+        avg.load_sum = at_least(avg.load_sum, avg.load_avg);
+        avg.util_avg = avg.util_avg.saturating_sub(removed.util_avg as u32);
+        sub_positive(&mut avg.util_sum, removed.util_avg * divider);
+        avg.util_sum = at_least(avg.util_sum, u64::from(avg.util_avg));
+        avg.runnable_avg = avg.runnable_avg.saturating_sub(removed.runnable_avg as u32);
+        sub_positive(&mut avg.runnable_sum, removed.runnable_avg * divider);
+        avg.runnable_sum = at_least(avg.runnable_sum, u64::from(avg.runnable_avg));
+        self.propagate = true;
+        // A negative number is shifted: rounded down.
+        self.prop_runnable_sum += -((removed.runnable_avg * divider) as i64) >> 10;
     }
 }
 
