@@ -372,7 +372,7 @@ fn a_delayed_task_leaves_when_it_is_picked() {
     );
 }
 
-/// The switch of SPEC: a task is woken, preempted, sleeps and is woken again; who counts waits sees these.
+/// A task is woken, preempted, sleeps and is woken again; who counts waits sees these.
 ///
 /// Specs: specs/sched-fair.md#traces.
 #[test]
