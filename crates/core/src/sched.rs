@@ -4,6 +4,7 @@
 //! a thread: time comes as nanoseconds of a CPU's clock, a CPU is its place, a task a number that
 //! the caller gives. Which room holds what stands in `docs/decisions/0016-cpus.md`.
 
+pub mod balance;
 pub mod domain;
 pub mod fair;
 pub mod pelt;
