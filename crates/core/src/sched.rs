@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod domain;
 pub mod fair;
+pub mod idle;
 pub mod pelt;
 pub mod stats;
 pub mod weight;
