@@ -87,6 +87,68 @@ pub struct Features {
     pub util_est: bool,
 }
 
+impl Features {
+    /// A switch by the kernel's name.
+    fn of(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "RUN_TO_PARITY" => &mut self.run_to_parity,
+            "PREEMPT_SHORT" => &mut self.preempt_short,
+            "PLACE_LAG" => &mut self.place_lag,
+            "PLACE_DEADLINE_INITIAL" => &mut self.place_deadline_initial,
+            "PLACE_REL_DEADLINE" => &mut self.place_rel_deadline,
+            "DELAY_DEQUEUE" => &mut self.delay_dequeue,
+            "DELAY_ZERO" => &mut self.delay_zero,
+            "WAKEUP_PREEMPTION" => &mut self.wakeup_preemption,
+            "NEXT_BUDDY" => &mut self.next_buddy,
+            "PICK_BUDDY" => &mut self.pick_buddy,
+            "UTIL_EST" => &mut self.util_est,
+            _ => return None,
+        })
+    }
+    /// The kernel's names of the switches, in the order of its list.
+    pub const NAMES: [&'static str; 11] = [
+        "PLACE_LAG",
+        "PLACE_DEADLINE_INITIAL",
+        "PLACE_REL_DEADLINE",
+        "RUN_TO_PARITY",
+        "PREEMPT_SHORT",
+        "NEXT_BUDDY",
+        "PICK_BUDDY",
+        "DELAY_DEQUEUE",
+        "DELAY_ZERO",
+        "WAKEUP_PREEMPTION",
+        "UTIL_EST",
+    ];
+    /// The defaults, changed by words such as `NO_DELAY_DEQUEUE` and `NEXT_BUDDY`, with commas or blanks
+    /// between them.
+    ///
+    /// # Errors
+    /// A word that is none.
+    ///
+    /// ```
+    /// use homenode_core::sched::fair::Features;
+    /// assert!(!Features::parse("NO_DELAY_DEQUEUE,NEXT_BUDDY")?.delay_dequeue);
+    /// assert!(Features::parse("NO_DELAY").unwrap_err().contains("NO_DELAY"));
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn parse(words: &str) -> Result<Self, String> {
+        let mut all = Self::default();
+        for word in words.split([',', ' ']).filter(|w| !w.is_empty()) {
+            let (name, on) = word.strip_prefix("NO_").map_or((word, true), |name| (name, false));
+            match all.of(name) {
+                Some(feature) => *feature = on,
+                None => {
+                    let names = Self::NAMES.join(", ");
+                    return Err(format!(
+                        "there is no feature {word}; there are {names}, each also with NO_ before it"
+                    ));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
 impl Default for Features {
     fn default() -> Self {
         Features {
