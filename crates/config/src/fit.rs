@@ -11,7 +11,7 @@
 //! Where a file says so is added by whoever has read the file.
 
 use crate::tree::Seg;
-use homenode_core::scenario::{Mempolicy, Scenario, Step};
+use homenode_core::scenario::{CpuStep, Mempolicy, Scenario, Step};
 use homenode_core::topology::Machine;
 use homenode_core::units::{CpuId, NodeId};
 use std::collections::BTreeSet;
@@ -58,14 +58,19 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
             }),
         }
     };
+    let known = |named: &[CpuId], path: &[Seg]| match named.iter().find(|c| !cpus.contains(c)) {
+        None => Ok(()),
+        Some(c) => Err(Misfit {
+            path: path.to_vec(),
+            what: format!("CPU {c} is not in the machine{}", sets("CPUs", &cpu_list)),
+        }),
+    };
+    for (d, device) in scenario.devices.iter().enumerate() {
+        known(&[device.interrupts], &[Key("device"), At(d), Key("interrupts")])?;
+    }
     for (p, process) in scenario.processes.iter().enumerate() {
         let path = |rest: &[Seg]| [&[Key("process"), At(p)], rest].concat();
-        if let Some(c) = process.cpus.iter().find(|c| !cpus.contains(c)) {
-            return Err(Misfit {
-                path: path(&[Key("cpus")]),
-                what: format!("CPU {c} is not in the machine{}", sets("CPUs", &cpu_list)),
-            });
-        }
+        known(&process.cpus, &path(&[Key("cpus")]))?;
         nodes_fit(&process.policy, &path(&[Key("policy")]))?;
         for (m, map) in process.maps.iter().enumerate() {
             nodes_fit(&map.policy, &path(&[Key("map"), At(m), Key("policy")]))?;
@@ -98,6 +103,10 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
                 | Step::Map { .. }
                 | Step::Repeat { .. }
                 | Step::Unmap { .. } => {}
+                Step::Cpu(CpuStep::Affinity { cpus: named }) => {
+                    known(named, &path(&[Key("step"), At(s), Key("cpus")]))?;
+                }
+                Step::Cpu(_) => {}
             }
         }
     }

@@ -128,6 +128,7 @@ pub(crate) fn guests(
                 memory_merge: matches!(merge, Merge::Prctl),
                 maps,
                 steps: steps.clone(),
+                ..Process::default()
             };
             Ok(Guest { process, cpus: segs("cpus", *cpu_at), policy: segs(key, node_at) })
         })

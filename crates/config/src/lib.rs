@@ -20,6 +20,7 @@ mod tree;
 mod list;
 mod quantity;
 
+mod cpu;
 mod files;
 mod fit;
 mod guest;

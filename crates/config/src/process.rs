@@ -1,20 +1,48 @@
 //! `[[process]]`: where and when it runs, its maps and its steps.
 
 use crate::ConfigError;
+use crate::cpu::{Named, nice};
 use crate::map::map;
 use crate::policy::policy_of;
 use crate::step::step;
 use crate::tree::Cur;
-use homenode_core::scenario::{Map, Process, Step};
+use homenode_core::scenario::{Map, Process, SchedPolicy, Step};
 use homenode_core::topology::MAX_CPUS;
 use homenode_core::units::{CpuId, Picos};
 
-pub(crate) fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
-    let t = c.table(&["name", "cpus", "start", "policy", "memory_merge", "map", "step"])?;
-    let cpus = t.get("cpus")?;
-    let ids = cpus.numbers(MAX_CPUS - 1)?;
-    let maps: Vec<Map> = t.get("map")?.list()?.iter().map(map).collect::<Result<_, _>>()?;
-    for (i, c) in t.get("map")?.list()?.iter().enumerate() {
+/// Threads of a process and copies of it, at most: the kernel's default `pid_max`.
+const MOST_TASKS: u64 = 32_768;
+
+/// A process of a scenario that has these names.
+pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigError> {
+    let t = c.table(&[
+        "name",
+        "cpus",
+        "threads",
+        "copies",
+        "nice",
+        "sched_policy",
+        "start",
+        "policy",
+        "memory_merge",
+        "map",
+        "step",
+    ])?;
+    let number = |key| t.opt(key).map_or(Ok(0), |n| n.int(1, MOST_TASKS));
+    let (threads, copies) = (number("threads")?, number("copies")?);
+    let ids = match t.opt("cpus") {
+        None if threads > 0 => Vec::new(),
+        _ => t.get("cpus")?.numbers(MAX_CPUS - 1)?,
+    };
+    if threads.max(1) * copies.max(1) > MOST_TASKS {
+        return Err(t.get("copies")?.error(format!(
+            "{copies} copies of {threads} threads are more than {MOST_TASKS} tasks"
+        )));
+    }
+    // One that only computes needs no memory.
+    let listed = t.opt("map").map_or(Ok(vec![]), |m| m.list())?;
+    let maps: Vec<Map> = listed.iter().map(map).collect::<Result<_, _>>()?;
+    for (i, c) in listed.iter().enumerate() {
         if maps[..i].iter().any(|m| m.name == maps[i].name) {
             return Err(
                 c.error(format!("the map \"{}\" stands twice; names are unique", maps[i].name))
@@ -24,7 +52,7 @@ pub(crate) fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
     let names: Vec<&str> = maps.iter().map(|m| m.name.as_str()).collect();
     let mut steps = Vec::new();
     for c in t.get("step")?.list()? {
-        let next = step(&c, &names)?;
+        let next = step(&c, &names, named)?;
         if let Step::Repeat { steps: n, .. } = next {
             let back = repeated(&c, n, steps.len())?;
             if steps[back..].contains(&Step::Fork) {
@@ -36,6 +64,12 @@ pub(crate) fn process(c: &Cur<'_>) -> Result<Process, ConfigError> {
     Ok(Process {
         name: t.get("name")?.text()?.to_owned(),
         cpus: ids.into_iter().map(CpuId).collect(),
+        threads: threads as u32,
+        copies: copies as u32,
+        nice: t.opt("nice").map_or(Ok(0), |n| nice(&n))?,
+        sched_policy: t.opt("sched_policy").map_or(Ok(SchedPolicy::Normal), |c| {
+            c.word(&SchedPolicy::ALL.map(|p| (p.name(), p)))
+        })?,
         start: t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?,
         policy: policy_of(&t)?,
         memory_merge: t.opt("memory_merge").map_or(Ok(false), |c| c.bool())?,

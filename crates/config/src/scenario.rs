@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! [[process]] ──────────▶ process ─▶ map, step, policy ─┐
+//! [[channel]] [[device]] ▶ cpu ──────────────────────────┤
 //! [[guest]] ────────────▶ guest ───▶ map, policy ───────┼─▶ ScenarioFile ─▶ fit ◀─ machine
 //! [knobs] [ksm] [[at]] ─▶ files ────────────────────────┘
 //! ```
@@ -10,14 +11,17 @@
 //! them too.
 
 use crate::ConfigError;
+use crate::cpu::{Named, channel, device, unique, unused};
 use crate::files::{action, knobs, ksm};
 use crate::fit::check;
 use crate::guest::{self, Guest};
 use crate::process::process;
 use crate::tree::{Cur, Doc, Kind, Seg};
 use homenode_core::scenario::{
-    AdmissionChoice, CpuOrder, Margin, Model, Process, Scenario, SlowStart, Swap, UnmergeTarget,
+    AdmissionChoice, CpuOrder, Margin, Model, Process, RecentCpu, Scenario, SlowStart, Swap,
+    UnmergeTarget, Wakeups,
 };
+use homenode_core::sched::fair::Features;
 use homenode_core::topology::Machine;
 use homenode_core::units::{Pages, Picos};
 use std::path::{Path, PathBuf};
@@ -88,12 +92,17 @@ pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), Con
 fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
     let t = doc.root().table(&[
         "name", "about", "machine", "duration", "seed", "knobs", "ksm", "model", "process",
-        "guest", "at",
+        "guest", "at", "channel", "device",
     ])?;
+    let channels = unique(t.opt("channel"), "channel", channel, |c| &c.name)?;
+    let devices = unique(t.opt("device"), "device", device, |d| &d.name)?;
+    let named = Named { channels: &channels, devices: &devices };
     let duration = t.opt("duration").map(|d| d.positive_time()).transpose()?;
     let mut processes: Vec<Process> = match t.opt("process") {
         None if t.opt("guest").is_some() => Vec::new(),
-        _ => t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?,
+        _ => {
+            t.get("process")?.list()?.iter().map(|c| process(c, named)).collect::<Result<_, _>>()?
+        }
     };
     let mut guests: Vec<Guest> = Vec::new();
     for (at, c) in t.opt("guest").map_or(Ok(vec![]), |g| g.list())?.iter().enumerate() {
@@ -111,6 +120,9 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
     if processes.is_empty() {
         return Err(t.get("process")?.error("a scenario has at least one process or guest"));
     }
+    if let Some((place, what)) = unused(&channels, &processes) {
+        return Err(t.get("channel")?.list()?[place].error(what));
+    }
     let actions = match t.opt("at") {
         None => Vec::new(),
         Some(at) => at.list()?.iter().map(|a| action(a, &processes)).collect::<Result<_, _>>()?,
@@ -125,14 +137,26 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         duration,
         seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
         processes,
+        channels,
+        devices,
         actions,
     };
     Ok(ScenarioFile { scenario, doc, guests })
 }
 
 /// Choices of the model, as a scenario's `[model]` names them.
-const CHOICES: &[&str] =
-    &["admission", "margin", "slow_start", "hot_page_selection", "swap", "order", "unmerge_target"];
+const CHOICES: &[&str] = &[
+    "admission",
+    "margin",
+    "slow_start",
+    "hot_page_selection",
+    "swap",
+    "order",
+    "unmerge_target",
+    "recent_cpu",
+    "wakeups",
+    "features",
+];
 
 /// Makes one choice, given as a word, as `[model]` would; `None`, if there is no choice
 /// of that name. An error says what is allowed, and leaves `model` as it was.
@@ -164,6 +188,15 @@ fn choices(c: &Cur<'_>, mut m: Model) -> Result<Model, ConfigError> {
     if let Some(c) = t.opt("unmerge_target") {
         m.unmerge_target =
             c.word(&[("caller", UnmergeTarget::Caller), ("home", UnmergeTarget::Home)])?;
+    }
+    if let Some(c) = t.opt("recent_cpu") {
+        m.recent_cpu = c.word(&RecentCpu::ALL.map(|r| (r.name(), r)))?;
+    }
+    if let Some(c) = t.opt("wakeups") {
+        m.wakeups = c.word(&Wakeups::ALL.map(|w| (w.name(), w)))?;
+    }
+    if let Some(c) = t.opt("features") {
+        m.features = Features::parse(c.text()?).map_err(|e| c.error(e))?;
     }
     if let Some(c) = t.opt("slow_start") {
         m.slow_start = c.word(&[("seed", SlowStart::Seed), ("today", SlowStart::Today)])?;

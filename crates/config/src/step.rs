@@ -9,6 +9,7 @@
 //! ```
 
 use crate::ConfigError;
+use crate::cpu::{self, Named};
 use crate::machine::node_id;
 use crate::map::content;
 use crate::policy::policy;
@@ -34,8 +35,8 @@ const STEPS: [&str; 14] = [
     "madvise",
 ];
 
-/// A step of a process that has these maps.
-pub(crate) fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
+/// A step of a process that has these maps, in a scenario that has these names.
+pub(crate) fn step(c: &Cur<'_>, maps: &[&str], named: Named<'_>) -> Result<Step, ConfigError> {
     let map = |t: &Fields<'_>| {
         let c = t.get("map")?;
         let name = c.text()?;
@@ -48,7 +49,12 @@ pub(crate) fn step(c: &Cur<'_>, maps: &[&str]) -> Result<Step, ConfigError> {
         )))
     };
     let alone = |step| c.table(&["do"]).map(|_| step);
-    Ok(match c.any_table()?.get("do")?.word(&STEPS.map(|s| (s, s)))? {
+    let words: Vec<_> = STEPS.iter().chain(&cpu::STEPS).map(|s| (*s, *s)).collect();
+    let word = c.any_table()?.get("do")?.word(&words)?;
+    if let Some(step) = cpu::step(c, word, named)? {
+        return Ok(Step::Cpu(step));
+    }
+    Ok(match word {
         "touch" => Step::Touch { map: map(&c.table(&["do", "map"])?)? },
         "access" => access(c, map)?,
         "sleep" => Step::Sleep(c.table(&["do", "time"])?.get("time")?.positive_time()?),

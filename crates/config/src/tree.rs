@@ -260,6 +260,19 @@ impl<'a> Cur<'a> {
         }
     }
 
+    /// A whole number from `low` to `high`, of which the lower may be negative.
+    pub(crate) fn signed(&self, low: i64, high: i64) -> Result<i64, ConfigError> {
+        let Kind::Number(raw) = &self.val.kind else {
+            return Err(self.expected("a whole number"));
+        };
+        let range = format!("a whole number from {low} to {high} is allowed");
+        match raw.parse::<i64>() {
+            Ok(v) if (low..=high).contains(&v) => Ok(v),
+            Ok(v) => Err(self.error(format!("{v} is out of range; {range}"))),
+            Err(_) => Err(self.error(format!("{raw} is no whole number; {range}"))),
+        }
+    }
+
     pub(crate) fn thousandths(&self, low: u64, high: u64) -> Result<u32, ConfigError> {
         let v = self.int(low, high).map_err(|mut e| {
             e.what.push_str(", in thousandths");

@@ -6,6 +6,7 @@
 //! processes beside the kernel's ksmd as in simulation.
 
 use crate::ConfigError;
+use crate::cpu::Named;
 use crate::files::{action, ksm};
 use crate::process::process;
 use crate::tree::{Cur, Doc, Seg};
@@ -92,8 +93,12 @@ pub fn parse_truth_merge(name: &str, text: &str) -> Result<MergePlan, ConfigErro
 fn case(c: &Cur<'_>) -> Result<MergeCase, ConfigError> {
     let t = c.table(&["name", "about", "passes", "estimate", "ksm", "process", "at"])?;
     let passes = t.get("passes")?.int(1, 100)? as u32;
-    let processes: Vec<Process> =
-        t.get("process")?.list()?.iter().map(process).collect::<Result<_, _>>()?;
+    let processes: Vec<Process> = t
+        .get("process")?
+        .list()?
+        .iter()
+        .map(|c| process(c, Named::default()))
+        .collect::<Result<_, _>>()?;
     let at = t.opt("at").map_or(Ok(Vec::new()), |at| at.list())?;
     let actions = at.iter().map(|c| write(c, &processes)).collect::<Result<_, _>>()?;
     let look = |c: Cur<'_>| {
@@ -116,6 +121,8 @@ fn case(c: &Cur<'_>) -> Result<MergeCase, ConfigError> {
             duration: None,
             seed: 1,
             processes,
+            channels: Vec::new(),
+            devices: Vec::new(),
             actions,
         },
     })
@@ -153,7 +160,7 @@ fn fits(
     use Seg::{At, Key};
     let here = |rest: &[Seg]| [&[Key("case"), At(case), Key("process"), At(p)], rest].concat();
     let no = |rest: &[Seg], what: String| Err((here(rest), what));
-    if process.cpus.len() != 1 {
+    if process.thread_count() != 1 || process.copy_count() != 1 {
         return no(&[Key("cpus")], "a case's program has one thread".to_owned());
     }
     if !is_whole(process.start) || MergeCase::passes_in(process.start) >= of.passes {

@@ -7,6 +7,7 @@ use homenode_fixtures::Folder;
 const MACHINE: &str = include_str!("good-machine.toml");
 const SCENARIO: &str = include_str!("good-scenario.toml");
 const GUESTS: &str = include_str!("good-guests.toml");
+const TASKS: &str = include_str!("good-tasks.toml");
 
 /// The good file with each pair's left side replaced by its right side once.
 fn changed(good: &str, changes: &[(&str, &str)]) -> String {
@@ -43,7 +44,7 @@ fn changed_scenarios(good: &str, cases: &[&[(&str, &str)]], expected: Expect) {
 #[test]
 fn the_good_files_are_good() {
     let machine = parse_machine("box.toml", MACHINE).unwrap_or_else(|e| panic!("{e}"));
-    for text in [SCENARIO, GUESTS] {
+    for text in [SCENARIO, GUESTS, TASKS] {
         let file = parse_scenario("run.toml", text).unwrap_or_else(|e| panic!("{e}"));
         file.check(&machine).unwrap_or_else(|e| panic!("{e}"));
     }
@@ -572,4 +573,59 @@ fn deep_nesting_is_refused_without_a_crash() {
         let e = parse_machine("deep.toml", &text).expect_err("it is too deep");
         assert!(e.to_string().len() < 1000, "{}", e.to_string().len());
     }
+}
+
+#[test]
+fn impossible_tasks() {
+    changed_scenarios(
+        TASKS,
+        &[
+            &[("nice = -5", "nice = -21")],
+            &[("nice = -5", "nice = 1.5")],
+            &[("\"batch\"", "\"fifo\"")],
+            &[("threads = 2", "threads = 0")],
+            &[("copies = 2", "copies = 30000")],
+            &[("threads = 2\ncopies = 2\ncpus = \"0-2\"", "copies = 2")],
+            &[("cpus = \"1\"", "cpus = \"4\"")],
+            &[("interrupts = 3", "interrupts = 7")],
+            &[("group = 2", "group = 3")],
+            &[("count = 4", "count = 0")],
+            &[("kind = \"pipe\"", "kind = \"fifo\"")],
+            &[("name = \"word\"", "name = \"ping\"")],
+            &[("do = \"read\"\nchannel = \"ping\"\nfrom = 3", "do = \"yield\"")],
+            &[("do = \"futex_wake\"\nchannel = \"word\"", "do = \"yield\"")],
+            &[("from = 3", "from = 4")],
+            &[("from = 3", "from = \"all\"")],
+            &[("do = \"read\"\nchannel = \"ping\"", "do = \"read\"\nchannel = \"word\"")],
+            &[("do = \"read\"\nchannel = \"ping\"", "do = \"read\"\nchannel = \"pong\"")],
+            &[("device = \"disk\"", "device = \"tape\"")],
+            &[("bytes = 100", "bytes = 0")],
+            &[("jitter = 100", "jitter = 1001")],
+            &[("time = \"20us\"", "time = \"0us\"")],
+        ],
+        expect![[r#"
+            run.toml:25:8: process[0].nice: -21 is out of range; a whole number from -20 to 19 is allowed
+            run.toml:25:8: process[0].nice: 1.5 is no whole number; a whole number from -20 to 19 is allowed
+            run.toml:26:16: process[0].sched_policy: "fifo" is not known; allowed are normal, batch, idle
+            run.toml:22:11: process[0].threads: 0 is out of range; a whole number from 1 to 32768 is allowed
+            run.toml:23:10: process[0].copies: 30000 copies of 2 threads are more than 32768 tasks
+            run.toml:20:1: process[0]: the key "cpus" is missing
+            run.toml:50:8: process[0].step[4].cpus: CPU 4 is not in the machine; the machine "box" has CPUs 0-3
+            run.toml:18:14: device[0].interrupts: CPU 7 is not in the machine; the machine "box" has CPUs 0-3
+            run.toml:9:9: channel[0].group: 4 channels don't fall into groups of 3
+            run.toml:8:9: channel[0].count: 0 is out of range; a whole number from 1 to 1000000 is allowed
+            run.toml:7:8: channel[0].kind: "fifo" is not known; allowed are pipe, socket, futex, mutex
+            run.toml:12:8: channel[1].name: the channel "ping" stands twice; names are unique
+            run.toml:5:1: channel[0]: nobody reads from the pipe "ping"
+            run.toml:11:1: channel[1]: nobody wakes the futex "word"
+            run.toml:58:11: process[1].step[0].channel: there is no number 4 of "ping"; its numbers end at 3
+            run.toml:59:8: process[1].step[0].from: "all" is not known; allowed are own, group
+            run.toml:58:11: process[1].step[0].channel: "word" is a futex; this step is about a pipe or a socket
+            run.toml:58:11: process[1].step[0].channel: the scenario has no channel "pong"; did you mean "ping"?
+            run.toml:41:10: process[0].step[2].device: the scenario has no device "tape"; allowed are disk
+            run.toml:37:9: process[0].step[1].bytes: 0 is out of range; a whole number from 1 to 65536 is allowed
+            run.toml:31:10: process[0].step[0].jitter: 1001 is out of range; a whole number from 0 to 1000 is allowed, in thousandths
+            run.toml:30:8: process[0].step[0].time: 0 is no span of time; write one such as "1s"
+        "#]],
+    );
 }

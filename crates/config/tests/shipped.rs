@@ -90,6 +90,7 @@ fn a_scenario_means_what_it_says() {
             hot_page_selection: false,
             swap: Swap::Device(Pages(16_384)),
             order: CpuOrder::Quantum(Picos::from_us(10)),
+            ..Model::default()
         },
         duration: Some(Picos::from_secs(10)),
         seed: 7,
@@ -116,7 +117,10 @@ fn a_scenario_means_what_it_says() {
                 Step::MovePages { map: "dealt".into(), to: NodeId(1) },
                 Step::Mbind { map: heap(), policy: Mempolicy::Local },
             ],
+            ..Process::default()
         }],
+        channels: Vec::new(),
+        devices: Vec::new(),
         actions: vec![
             Action {
                 at: Picos::from_secs(1),

@@ -210,6 +210,39 @@ cost_keys! {
     DeepAfter = "deep_after", Nanoseconds, 0..=1_000_000_000_000, default 600_000_000, "the target residency of that state on many servers";
     /// Share of these times that the kernel books as the woken task's processor time.
     WakeCharged = "wake_charged", Ratio, 0..=1_000, default 0, "a CPU leaves its idle state before the kernel looks at the clock for the task";
+    /// Time from one task to the next on a CPU: `schedule` and what it displaces. Source:
+    /// specs/workloads.md#costs, as for all that follow up to `smt_share`.
+    ContextSwitch = "context_switch", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of lmbench's lat_ctx between two processes of one CPU";
+    /// What waking a task takes of whoever wakes it.
+    WakeUp = "wake_up", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of published costs of try_to_wake_up with a remote queue";
+    /// What an interrupt from another CPU takes of a busy one.
+    Ipi = "ipi", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of an interrupt's entry and exit on current servers";
+    /// What the tick takes of a busy CPU.
+    Tick = "tick", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of published costs of the scheduler's tick";
+    /// What a device's interrupt takes of its CPU, its softirq included.
+    Interrupt = "interrupt", Nanoseconds, 0..=1_000_000_000, default 2_000_000, "order of a block device's completion";
+    /// Time of a short system call that does little.
+    Syscall = "syscall", Nanoseconds, 0..=1_000_000_000, default 100_000, "order of getppid with mitigations";
+    /// Time of a write to a pipe that wakes nobody.
+    PipeWrite = "pipe_write", Nanoseconds, 0..=1_000_000_000, default 300_000, "order of a write of some bytes";
+    /// Time of a read from a pipe that has something.
+    PipeRead = "pipe_read", Nanoseconds, 0..=1_000_000_000, default 300_000, "as pipe_write";
+    /// Time of sending to a socket of this machine, waking nobody.
+    SocketSend = "socket_send", Nanoseconds, 0..=1_000_000_000, default 900_000, "three times a pipe's: a buffer is made for each message";
+    /// Time of receiving from a socket that has something.
+    SocketReceive = "socket_receive", Nanoseconds, 0..=1_000_000_000, default 700_000, "order of half of a round trip that doesn't sleep";
+    /// Time of a futex call that neither waits nor wakes.
+    FutexCall = "futex_call", Nanoseconds, 0..=1_000_000_000, default 250_000, "order of a system call that takes a bucket's lock";
+    /// Time of handing work to a kernel worker, waking nobody.
+    QueueWork = "queue_work", Nanoseconds, 0..=1_000_000_000, default 200_000, "order of queue_work on the own CPU";
+    /// Time of submitting a request to a block device.
+    IoSubmit = "io_submit", Nanoseconds, 0..=1_000_000_000, default 3_000_000, "order of the block layer's share of a small request";
+    /// Time in which balancing looks at one CPU.
+    BalanceCpu = "balance_cpu", Nanoseconds, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
+    /// Time in which balancing takes one task over.
+    BalanceTask = "balance_task", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "two locks, one dequeue, one enqueue";
+    /// What one of two threads of a core does while both compute, of what it does alone.
+    SmtShare = "smt_share", Ratio, 250..=1_000, default 620, "two threads of a core do some 1.25 times the work of one, as published for servers";
     /// Share of the lines that ksmd displaces from the last-level cache which others read
     /// again; 0: none. Source: specs/ksm.md#cost.
     KsmDisplaced = "ksm_displaced", Ratio, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";

@@ -131,6 +131,14 @@ pub enum Knob {
     Swappiness,
     /// Transparent huge pages.
     TransparentHugepage,
+    /// Whether scheduler statistics are counted.
+    SchedSchedstats,
+    /// Slice of a task of the fair class that asks for none.
+    BaseSliceNs,
+    /// A task that ran more recently is cache-hot to balancing.
+    MigrationCostNs,
+    /// Tasks of a queue that one balancing looks at.
+    NrMigrate,
     /// Share of a node in weighted interleaving.
     InterleaveWeight(NodeId),
 }
@@ -153,7 +161,7 @@ pub enum Handler {
 }
 
 /// The knobs but the weights, with [`Knob::short`] and [`Knob::alias`] of each.
-const NAMES: [(Knob, &str, Option<&str>); 13] = [
+const NAMES: [(Knob, &str, Option<&str>); 17] = [
     (Knob::NumaBalancing, "numa_balancing", None),
     (Knob::ScanDelayMs, "scan_delay_ms", Some("numa_balancing_scan_delay_ms")),
     (Knob::ScanPeriodMinMs, "scan_period_min_ms", Some("numa_balancing_scan_period_min_ms")),
@@ -171,12 +179,16 @@ const NAMES: [(Knob, &str, Option<&str>); 13] = [
     (Knob::WatermarkScaleFactor, "watermark_scale_factor", None),
     (Knob::Swappiness, "swappiness", None),
     (Knob::TransparentHugepage, "transparent_hugepage", None),
+    (Knob::SchedSchedstats, "sched_schedstats", None),
+    (Knob::BaseSliceNs, "base_slice_ns", None),
+    (Knob::MigrationCostNs, "migration_cost_ns", None),
+    (Knob::NrMigrate, "nr_migrate", None),
 ];
 
 impl Knob {
     /// All knobs but the weights, of which there is one per node.
-    pub const ALL: [Knob; 13] = {
-        let mut all = [Knob::NumaBalancing; 13];
+    pub const ALL: [Knob; 17] = {
+        let mut all = [Knob::NumaBalancing; 17];
         let mut i = 0;
         while i < all.len() {
             all[i] = NAMES[i].0;
@@ -240,6 +252,11 @@ impl Knob {
             (Self::Swappiness, V3_8) => Handler::IntMinMax(0, 100),
             (Self::Swappiness, _) => Handler::IntMinMax(0, 200),
             (Self::TransparentHugepage, _) => Handler::Words(&["always", "madvise", "never"]),
+            (Self::SchedSchedstats | Self::MigrationCostNs | Self::NrMigrate, V3_8) => return None,
+            (Self::SchedSchedstats, _) => Handler::IntMinMax(0, 1),
+            (Self::MigrationCostNs | Self::NrMigrate, _) => Handler::DebugU32,
+            (Self::BaseSliceNs, V3_8 | V5_18 | V6_1) => return None,
+            (Self::BaseSliceNs, V6_12 | V7_3) => Handler::DebugU32,
             (Self::InterleaveWeight(_), V3_8 | V5_18 | V6_1) => return None,
             (Self::InterleaveWeight(_), V6_12 | V7_3) => Handler::Weight,
         })
@@ -252,7 +269,7 @@ impl Knob {
         self.handler(version)?;
         Some(match self {
             Self::NumaBalancing if version == KernelVersion::V3_8 => return None,
-            Self::NumaBalancing | Self::PromoteRateLimitMBps => {
+            Self::NumaBalancing | Self::PromoteRateLimitMBps | Self::SchedSchedstats => {
                 format!("/proc/sys/kernel/{}", self.short())
             }
             Self::ScanDelayMs
@@ -266,6 +283,9 @@ impl Knob {
                 } else {
                     format!("/sys/kernel/debug/sched/numa_balancing/{}", self.short())
                 }
+            }
+            Self::BaseSliceNs | Self::MigrationCostNs | Self::NrMigrate => {
+                format!("/sys/kernel/debug/sched/{}", self.short())
             }
             Self::DemotionEnabled => "/sys/kernel/mm/numa/demotion_enabled".to_owned(),
             Self::MinFreeKbytes | Self::WatermarkScaleFactor | Self::Swappiness => {
@@ -314,7 +334,7 @@ impl Knob {
 pub struct WriteAs {
     /// Position in the file; a sysctl ignores what is not at its start.
     pub offset: u64,
-    /// Whether the writer has CAP_SYS_ADMIN, which `numa_balancing` asks for.
+    /// Whether the writer has CAP_SYS_ADMIN, which `numa_balancing` and `sched_schedstats` ask for.
     pub cap_sys_admin: bool,
 }
 
@@ -358,6 +378,14 @@ pub struct Knobs {
     pub swappiness: u32,
     /// Whether huge pages are used.
     pub transparent_hugepage: HugePages,
+    /// `sched_schedstats`.
+    pub sched_schedstats: bool,
+    /// `base_slice_ns`; `None`: computed from the number of CPUs.
+    pub base_slice_ns: Option<u32>,
+    /// `migration_cost_ns`.
+    pub migration_cost_ns: u32,
+    /// `nr_migrate`.
+    pub nr_migrate: u32,
     /// Weights that were written; a node not in here has weight 1.
     pub interleave_weights: BTreeMap<NodeId, u8>,
 }
@@ -384,6 +412,10 @@ impl Knobs {
             watermark_scale_factor: 10,
             swappiness: 60,
             transparent_hugepage: HugePages::Always,
+            sched_schedstats: false,
+            base_slice_ns: None,
+            migration_cost_ns: 500_000,
+            nr_migrate: 32,
             interleave_weights: BTreeMap::new(),
         }
     }
@@ -414,7 +446,7 @@ impl Knobs {
             errno,
             allowed,
         };
-        if knob == Knob::NumaBalancing && !who.cap_sys_admin {
+        if matches!(knob, Knob::NumaBalancing | Knob::SchedSchedstats) && !who.cap_sys_admin {
             return Err(refuse(Errno::Eperm, "writing it needs CAP_SYS_ADMIN".to_owned()));
         }
         let is_sysctl = matches!(handler, Handler::IntMinMax(..) | Handler::IntPlain);
@@ -449,8 +481,8 @@ impl Knobs {
         Ok(text.len())
     }
 
-    /// What reading the file prints, without the newline. `min_free_kbytes`
-    /// prints `auto` while it is computed from the machine.
+    /// What reading the file prints, without the newline. `min_free_kbytes` and `base_slice_ns`
+    /// print `auto` while they are computed from the machine.
     ///
     /// # Errors
     /// [`KnobError`] (ENOENT) where this kernel has no such knob.
@@ -478,6 +510,12 @@ impl Knobs {
                 HugePages::Never => "always madvise [never]",
             }
             .to_owned(),
+            Knob::SchedSchedstats => u32::from(self.sched_schedstats).to_string(),
+            Knob::BaseSliceNs => {
+                self.base_slice_ns.map_or_else(|| "auto".to_owned(), |v| v.to_string())
+            }
+            Knob::MigrationCostNs => self.migration_cost_ns.to_string(),
+            Knob::NrMigrate => self.nr_migrate.to_string(),
             Knob::InterleaveWeight(node) => self.interleave_weight(node).to_string(),
         })
     }
@@ -586,6 +624,10 @@ impl Knobs {
                     _ => HugePages::Never,
                 }
             }
+            Knob::SchedSchedstats => self.sched_schedstats = v != 0,
+            Knob::BaseSliceNs => self.base_slice_ns = Some(v),
+            Knob::MigrationCostNs => self.migration_cost_ns = v,
+            Knob::NrMigrate => self.nr_migrate = v,
             // What is not set has the default.
             Knob::InterleaveWeight(node) if v == 0 => drop(self.interleave_weights.remove(&node)),
             Knob::InterleaveWeight(node) => drop(self.interleave_weights.insert(node, v as u8)),

@@ -3,9 +3,13 @@
 //! The machine comes apart from it, so that one scenario can be run on several.
 //! `homenode-config` reads scenarios from TOML; `homenode-sim` runs them.
 
+mod cpu;
+
 pub use crate::pattern::Pattern;
+pub use cpu::{Channel, ChannelKind, Completion, CpuStep, Device, NICE, SchedPolicy, Which};
 
 use crate::knobs::Errno;
+use crate::sched::fair::Features;
 use crate::units::{Bytes, CpuId, NodeId, Pages, Picos};
 
 /// What is simulated, without the machine.
@@ -31,6 +35,10 @@ pub struct Scenario {
     pub seed: u64,
     /// The programs, in the order of their start.
     pub processes: Vec<Process>,
+    /// What their tasks wait for one another with.
+    pub channels: Vec<Channel>,
+    /// Devices that they wait for.
+    pub devices: Vec<Device>,
     /// What is read from and written to the kernel's files in the middle of the run.
     pub actions: Vec<Action>,
 }
@@ -121,6 +129,12 @@ pub struct Model {
     pub order: CpuOrder,
     /// Whose node unmerging allocates at.
     pub unmerge_target: UnmergeTarget,
+    /// Which recently used CPU wake-ups remember.
+    pub recent_cpu: RecentCpu,
+    /// By whose rules the CPU of a woken task is chosen beside that.
+    pub wakeups: Wakeups,
+    /// Switches of the fair class.
+    pub features: Features,
 }
 
 impl Default for Model {
@@ -133,7 +147,38 @@ impl Default for Model {
             swap: Swap::None,
             order: CpuOrder::Quantum(Picos::from_us(10)),
             unmerge_target: UnmergeTarget::Caller,
+            recent_cpu: RecentCpu::Today,
+            wakeups: Wakeups::Today,
+            features: Features::default(),
         }
+    }
+}
+
+crate::named! {
+    /// The versions of the recently used CPU.
+    ///
+    /// Source: specs/wake.md#recent.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RecentCpu {
+        /// None is remembered, as before the seed S3.
+        None => "none",
+        /// The seed's: where a task ran when it last woke another.
+        Seed => "seed",
+        /// Today's: where a task ran before its last search for an idle CPU.
+        Today => "today",
+    }
+}
+
+crate::named! {
+    /// By whose rules the CPU of a woken task is chosen.
+    ///
+    /// Source: specs/wake.md.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Wakeups {
+        /// Those of Linux 4.16, on which the seed S3 was built.
+        Seed => "seed",
+        /// Those of 6.12.
+        Today => "today",
     }
 }
 
@@ -200,8 +245,17 @@ pub enum CpuOrder {
 pub struct Process {
     /// Its name in tables.
     pub name: String,
-    /// One thread on each of these CPUs, pinned.
+    /// One thread on each of these CPUs, pinned. Where `threads` says how many there are:
+    /// the CPUs that they may run on, all where none is named.
     pub cpus: Vec<CpuId>,
+    /// Threads that the scheduler places; 0: one on each of `cpus`, pinned.
+    pub threads: u32,
+    /// So many processes alike, each with its own address space; 0 is one.
+    pub copies: u32,
+    /// Nice value of its tasks.
+    pub nice: i8,
+    /// How the fair class treats its tasks.
+    pub sched_policy: SchedPolicy,
     /// When it starts.
     pub start: Picos,
     /// Mempolicy of the tasks.
@@ -219,6 +273,14 @@ impl Process {
     /// One that starts with the run, under the default policy, and asks for no merging.
     pub fn new(name: &str, cpus: Vec<CpuId>, maps: Vec<Map>, steps: Vec<Step>) -> Self {
         Self { name: name.to_owned(), cpus, maps, steps, ..Self::default() }
+    }
+    /// How many threads one copy of it has.
+    pub fn thread_count(&self) -> usize {
+        if self.threads > 0 { self.threads as usize } else { self.cpus.len() }
+    }
+    /// How many copies of it there are.
+    pub fn copy_count(&self) -> u32 {
+        self.copies.max(1)
     }
     /// The place among its mappings of the one that steps call so.
     pub fn map_number(&self, name: &str) -> Option<usize> {
@@ -387,6 +449,8 @@ pub enum Step {
         /// Where to.
         to: NodeId,
     },
+    /// Something that is about CPUs.
+    Cpu(CpuStep),
 }
 
 /// The order of a first touch.
@@ -413,7 +477,12 @@ impl Step {
             | Self::Unmap { map }
             | Self::Mbind { map, .. }
             | Self::MovePages { map, .. } => Some(map),
-            Self::Sleep(_) | Self::Fork | Self::Wait | Self::Barrier | Self::Repeat { .. } => None,
+            Self::Sleep(_)
+            | Self::Fork
+            | Self::Wait
+            | Self::Barrier
+            | Self::Repeat { .. }
+            | Self::Cpu(_) => None,
         }
     }
 }

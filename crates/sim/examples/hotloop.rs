@@ -209,6 +209,8 @@ fn scenario(process: Process, mode: u64, order: CpuOrder, seed: u64) -> Scenario
         duration: None,
         seed,
         processes: vec![process],
+        channels: Vec::new(),
+        devices: Vec::new(),
         actions: Vec::new(),
     }
 }

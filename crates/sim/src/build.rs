@@ -1,9 +1,11 @@
 //! From data to a simulation: a machine, a scenario, knobs.
 
+use crate::channel::Channels;
 use crate::kernel::{Ctx, Kernel, Mapping};
 use crate::memory::MemoryError;
 use crate::program::Ids;
 use crate::replay::{Charge, Player, Recording};
+use crate::sched::{ALL, CpuSet, Terms};
 use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::tasks::Kind as TaskKind;
@@ -109,6 +111,7 @@ impl Simulation {
         let pmu = setup.hooks.and_then(|make| kernel.put_in(make, machine));
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
         s.pmu = pmu;
+        s.sched.heed(&s.kernel.knobs);
         if contents {
             s.start_ksmd();
         }
@@ -139,14 +142,18 @@ impl Simulation {
                 let pages = |m: &Map| (Pages::holding(m.size).0 + 2 * HUGE_PAGES) * again(m);
                 let maps: u64 = p.maps.iter().map(pages).fold(0, u64::saturating_add);
                 // Every thread forks, and a child does the remaining steps, forks included.
-                let children = ((1u64 << forks.min(20)) - 1).saturating_mul(p.cpus.len() as u64);
+                let children =
+                    ((1u64 << forks.min(20)) - 1).saturating_mul(p.thread_count() as u64);
                 // Holes that children leave need not fit the next one's mappings.
                 let slack = if forks > 1 { 2 } else { 1 };
-                maps.saturating_mul(1 + children.saturating_mul(slack))
+                let one = maps.saturating_mul(1 + children.saturating_mul(slack));
+                one.saturating_mul(p.copy_count().into())
             })
             .fold(0u64, u64::saturating_add);
         let contents = setup.contents || scenario.may_merge();
         let mut s = Self::boot_with(machine, setup, pages, contents)?;
+        s.channels = Channels::new(&scenario.channels);
+        s.add_devices(&scenario.devices);
         for p in &scenario.processes {
             if p.memory_merge && !has_merge_any(setup.version) {
                 return Err(SimError::Scenario(format!(
@@ -165,8 +172,7 @@ impl Simulation {
         Ok(s)
     }
 
-    /// A recording on a machine: the first task on its first CPU of [`Charge::cpus`], further
-    /// ones on whichever of them has the fewest.
+    /// A recording on a machine: its tasks may run on [`Charge::cpus`].
     ///
     /// # Errors
     /// [`SimError`], if a knob is refused or the memory cannot be modelled.
@@ -178,17 +184,22 @@ impl Simulation {
         charge: &Charge,
     ) -> Result<Self, SimError> {
         let mut s = Self::boot(machine, setup, recording.room())?;
-        s.allowed.clone_from(&charge.cpus);
-        let cpu = s.least_loaded_allowed();
+        let places: Vec<usize> = charge.cpus.iter().map(|&c| s.cpus.place(c)).collect();
+        let set = match places.as_slice() {
+            [] => ALL,
+            _ => s.sched.q.set(CpuSet::of(s.cpus.len(), places)),
+        };
+        let terms = Terms { set, ..Terms::default() };
+        let cpu = s.sched.q.sets[set as usize].first();
         let process = s.add_program(name);
         let space = s.kernel.new_space();
         let player = Player::new(recording.clone(), 0, Arc::new(charge.clone()));
-        let id = s.new_task(TaskKind::Replayed, process, space, cpu, Box::new(player));
+        let id = s.new_task(TaskKind::Replayed, process, space, cpu, &terms, Box::new(player));
         s.kernel.numa[id].policy = charge.policy.clone();
         s.kernel.space_mut(space).users = 1;
         s.kernel.numa_born(id, None, 1, 0);
         s.replayed.insert(0, id);
-        s.enqueue(id, cpu);
+        s.enqueue(id);
         Ok(s)
     }
 
@@ -212,7 +223,9 @@ impl Simulation {
         for (&cpu, ids) in cpus.iter().zip(ids) {
             let cpu = s.cpus.place(cpu);
             let program = Box::new(Ids::new(ids.clone()));
-            tasks.push(s.new_task(TaskKind::Thread, process, space, cpu, program));
+            let set = s.sched.q.set(CpuSet::of(s.cpus.len(), [cpu]));
+            let terms = Terms { set, ..Terms::default() };
+            tasks.push(s.new_task(TaskKind::Thread, process, space, cpu, &terms, program));
         }
         s.kernel.spaces[space].as_mut().expect("just made").users = tasks.len() as u32;
         let mut ctx = Ctx { task: tasks[0], node: 0, cpu: 0, clock: 0 };
@@ -224,7 +237,7 @@ impl Simulation {
             s.kernel.numa_born(id, (i > 0).then_some(tasks[0]), i as u32 + 1, 0);
         }
         for id in tasks {
-            s.enqueue(id, s.tasks[id].cpu);
+            s.enqueue(id);
         }
         Ok(s)
     }

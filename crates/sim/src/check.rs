@@ -19,6 +19,10 @@
 //! | frames that carry a stable node | each another one |
 //! | entries of the page of zeroes | what merging counts |
 //! | items, trees and lists of merging | `Ksm::faults` |
+//! | who runs on a CPU, and whether it is idle | its queue of the fair class |
+//! | tasks that want to run, and those whose sleep is delayed | the queues' counts |
+
+mod queues;
 
 use crate::content::{Content, Merged};
 use crate::kernel::hotplug::BlockState;
@@ -166,6 +170,7 @@ impl Checker {
             + k.stat.get(Item::NumaPagesMigrated);
         let asked = asked + k.hotplug.moved;
         let moves: u64 = seen.moved.values().sum();
+        found.extend(queues::recount(sim));
         hold!(
             found,
             if self.moves_by_hand { asked <= moves } else { asked == moves },

@@ -1,13 +1,15 @@
-//! The CPUs: who wants to run where, which CPUs are busy, and how far each has come.
+//! The CPUs: who runs where, which CPUs are busy, and how far each has come. Who waits for them is
+//! the scheduler's business.
 //!
 //! Only busy CPUs are in the heap of clocks and in the set that ticks go through. A CPU
 //! without a task costs nothing.
 
+use crate::figures::CpuFigures;
 use crate::table::prefetch_value;
 use crate::timeline::Heap;
 use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
 use homenode_core::units::CpuId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// A CPU.
 #[derive(Clone, Debug)]
@@ -22,10 +24,6 @@ pub(crate) struct Cpu {
     pub(crate) capacity: u32,
     /// The task that runs.
     current: Option<usize>,
-    /// Who waits for it, in their order.
-    waiting: VecDeque<usize>,
-    /// When the current task's slice ends.
-    pub(crate) slice_end: u64,
     /// How far it has come, with what its task has run ahead.
     clock: u64,
     /// Whether its task has run ahead: what lies between the task's clock and this CPU's
@@ -33,6 +31,10 @@ pub(crate) struct Cpu {
     pub(crate) ran_ahead: bool,
     /// Whether its task waits with an act, at this CPU's clock.
     pub(crate) before_act: bool,
+    /// What it did so far, up to the time since when it is busy.
+    figures: CpuFigures,
+    /// Since when it is busy, if it is.
+    since: u64,
 }
 
 impl Cpu {
@@ -62,23 +64,9 @@ impl Cpu {
     pub(crate) fn work(&self, time: u64) -> u64 {
         time.saturating_mul(u64::from(self.capacity))
     }
-    /// Those that wait for the task that runs.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
-        self.waiting.iter().copied()
-    }
-    /// How many want to run here.
-    #[inline]
-    pub(crate) fn load(&self) -> usize {
-        self.waiting.len() + usize::from(self.current.is_some())
-    }
     #[inline]
     pub(crate) fn clock(&self) -> u64 {
         self.clock
-    }
-    /// The current task goes behind all others.
-    pub(crate) fn rotate(&mut self) {
-        self.waiting.extend(self.current.take());
-        self.current = self.waiting.pop_front();
     }
 }
 
@@ -122,11 +110,11 @@ impl Cpus {
                 llc: c.llc,
                 capacity: c.capacity,
                 current: None,
-                waiting: VecDeque::new(),
-                slice_end: 0,
                 clock: 0,
                 ran_ahead: false,
                 before_act: false,
+                figures: CpuFigures::default(),
+                since: 0,
             })
             .collect();
         let mut clocks = Heap::default();
@@ -199,46 +187,32 @@ impl Cpus {
             (word, mask) = (word + 1, u64::MAX);
         }
     }
-    /// The CPU with the fewest tasks of those that `fits` names, the first of several.
-    pub(crate) fn least_loaded(&self, fits: impl Fn(&Cpu) -> bool) -> Option<usize> {
-        let mut least = None;
-        for (i, cpu) in self.all.iter().enumerate() {
-            if fits(cpu) && least.is_none_or(|(load, _)| cpu.load() < load) {
-                least = Some((cpu.load(), i));
-                if cpu.load() == 0 {
-                    break;
-                }
-            }
-        }
-        least.map(|l| l.1)
-    }
-    /// Puts a task on a CPU's queue, behind so many others.
-    pub(crate) fn push(&mut self, cpu: usize, task: usize, behind: usize) {
+    /// A task runs on a CPU from a time on; the CPU has been on its way to it since `from`.
+    pub(crate) fn run(&mut self, cpu: usize, task: usize, from: u64) {
         let here = &mut self.all[cpu];
-        match behind.checked_sub(1) {
-            None => {
-                if let Some(before) = here.current.replace(task) {
-                    here.waiting.push_front(before);
-                }
-            }
-            Some(place) => here.waiting.insert(place, task),
+        match here.current.replace(task) {
+            None => here.since = from,
+            Some(_) => here.figures.switches += 1,
         }
+        (here.ran_ahead, here.before_act) = (false, false);
         self.busy[cpu / 64] |= 1 << (cpu % 64);
     }
-    /// Takes a task off a CPU's queue; true if the CPU is idle then.
-    pub(crate) fn remove(&mut self, cpu: usize, task: usize) -> bool {
+    /// Nobody runs on a CPU from now on.
+    pub(crate) fn rest(&mut self, cpu: usize, now: u64) {
         let here = &mut self.all[cpu];
-        if here.current == Some(task) {
-            here.current = here.waiting.pop_front();
-        } else {
-            here.waiting.retain(|&t| t != task);
-        }
-        let idle = here.current.is_none();
-        if idle {
-            self.busy[cpu / 64] &= !(1 << (cpu % 64));
-            self.clocks.clear(cpu as u32);
-        }
-        idle
+        here.current = None;
+        here.figures.busy_ps += now.saturating_sub(here.since);
+        here.figures.idles += 1;
+        self.busy[cpu / 64] &= !(1 << (cpu % 64));
+        self.clocks.clear(cpu as u32);
+    }
+    /// What each CPU did until now.
+    pub(crate) fn figures(&self, now: u64) -> Vec<CpuFigures> {
+        let of = |c: &Cpu| {
+            let open = c.current.map_or(0, |_| now.saturating_sub(c.since));
+            CpuFigures { busy_ps: c.figures.busy_ps + open, ..c.figures }
+        };
+        self.all.iter().map(of).collect()
     }
 }
 

@@ -23,12 +23,14 @@ use crate::cpus::Near;
 use crate::kernel::TICK;
 use crate::load::WINDOW;
 use crate::program::Program;
+use crate::sched::{Stop, Waker, ns};
 use crate::simulation::Simulation;
 use crate::table::{prefetch_at, prefetch_value};
-use crate::tasks::{Home, Kind, On, Run, Why};
+use crate::tasks::{Kind, On, Run, Why};
 use crate::timeline::Event;
 use crate::watch::By;
 use homenode_core::costs::Cost;
+use homenode_core::sched::fair::Dequeue;
 
 impl Simulation {
     /// Runs until all programs have ended or the duration is over.
@@ -64,10 +66,13 @@ impl Simulation {
     /// The CPU that is furthest behind goes on, for as long as it is.
     fn turn(&mut self, cpu: usize, clock: u64, stop: u64) {
         self.timeline.reach(clock);
+        self.turn_of = cpu;
         self.fetch_next(cpu);
         loop {
             self.settle(cpu);
             let limit = self.timeline.next().min(stop);
+            // Where the CPU has been marked at this very moment, it may be another's turn.
+            self.cpus[cpu].before_act &= !self.sched.marked(cpu);
             if self.cpus[cpu].before_act {
                 self.act(cpu, limit);
             }
@@ -123,11 +128,6 @@ impl Simulation {
         let until = limit.min(others).max(self.now() + 1);
         self.with(id, |program, sim| program.act(sim, id, until));
         let clock = self.tasks[id].clock;
-        // Whoever has been put before it begins when the act is over.
-        if let Some(first) = self.cpus[cpu].current() {
-            let first = &mut self.tasks[first];
-            first.clock = first.clock.max(clock);
-        }
         self.heed(clock);
     }
     /// Who runs on a CPU now, and how far; its clock then. `None`: it is idle.
@@ -143,9 +143,12 @@ impl Simulation {
                 self.leave(cpu, id);
                 continue;
             }
-            if !self.keeps(cpu) {
-                self.cpus[cpu].rotate();
-                self.next(cpu);
+            if let Some(to) = self.tasks[id].leaves_to.take() {
+                self.move_over(cpu, id, to);
+                continue;
+            }
+            if self.sched.marked(cpu) {
+                self.reschedule(cpu, id);
                 continue;
             }
             if limit <= now {
@@ -157,15 +160,10 @@ impl Simulation {
                 self.kernel.running[number] = Some((id, self.kernel.numa[id].pid));
             }
             let others = self.cpus.others_clock(cpu);
-            let mut until = limit.min(others.saturating_add(self.quantum));
-            if self.cpus[cpu].load() > 1 {
-                until = until.min(self.cpus[cpu].slice_end);
-            }
-            let until = until.max(now + 1);
+            let until = limit.min(others.saturating_add(self.quantum)).max(now + 1);
             // Before that nobody else does anything, unless an act of its own calls somebody.
             let seen = self.agent.is_some() || self.pmu.is_some() || self.one_act_a_turn;
-            let alone = !seen && self.cpus[cpu].load() == 1;
-            self.own = if alone { limit.min(others) } else { 0 };
+            self.own = if seen { 0 } else { limit.min(others) };
             let (ran, ops) = self.with(id, |program, sim| {
                 let ran = program.ahead(sim, id, until);
                 (ran, program.next_ops())
@@ -186,52 +184,128 @@ impl Simulation {
     /// its next act at this very moment.
     pub(crate) fn goes_on_now(&self, id: usize) -> bool {
         let task = &self.tasks[id];
-        task.clock == self.now() && self.keeps(task.cpu)
+        task.clock == self.now() && !self.sched.marked(task.cpu)
     }
-    /// Whether a CPU's task goes on, in spite of those that wait for the CPU.
-    fn keeps(&self, cpu: usize) -> bool {
-        let cpu = &self.cpus[cpu];
-        cpu.load() == 1 || self.now() < cpu.slice_end
+
+    // ── Who runs ───────────────────────────────────────────────────────────────
+
+    /// A CPU that has been marked looks for who runs next: its task, or another.
+    fn reschedule(&mut self, cpu: usize, id: usize) {
+        self.sched.at(self.now());
+        let (next, _) = self.sched.next(cpu);
+        match next {
+            Some(next) if next == id => {}
+            Some(next) => {
+                self.sched.q.put_back(id, cpu);
+                self.tell_runtime(id);
+                let switch = self.kernel.prices[Cost::ContextSwitch];
+                self.start(cpu, next, self.now(), switch);
+            }
+            None => unreachable!("who runs is on its queue"),
+        }
+        self.take_note();
     }
-    /// The first task of a CPU's queue begins.
-    fn next(&mut self, cpu: usize) {
-        let now = self.now();
-        self.cpus[cpu].before_act = false;
-        if let Some(id) = self.cpus[cpu].current() {
-            self.cpus[cpu].slice_end = now + self.tasks[id].kind.slice();
-            let task = &mut self.tasks[id];
-            task.clock = task.clock.max(now);
+    /// A task runs on a CPU from a time on, after what it takes to get there.
+    fn start(&mut self, cpu: usize, id: usize, from: u64, cost: u64) {
+        self.sched.q.begins(id, cpu);
+        self.cpus.run(cpu, id, self.now());
+        self.note_cpu(id, cpu);
+        let task = &mut self.tasks[id];
+        task.clock = task.clock.max(from);
+        self.pay(id, cost);
+        self.cpus.reach(cpu, self.tasks[id].clock);
+    }
+    /// A task's CPU, as everybody knows it.
+    fn note_cpu(&mut self, id: usize, cpu: usize) {
+        self.tasks[id].cpu = cpu;
+        self.kernel.numa[id].node = self.cpus[cpu].node;
+    }
+    /// A CPU whose task has left looks for the next, which begins at a time; or it is idle.
+    fn next(&mut self, cpu: usize, from: u64) {
+        let (next, looked) = self.sched.next(cpu);
+        match next {
+            Some(next) => {
+                let switch = self.kernel.prices[Cost::ContextSwitch];
+                self.start(cpu, next, from + looked * 1000, switch);
+            }
+            None => {
+                self.cpus.rest(cpu, from);
+                self.sched.goes_idle(cpu);
+            }
+        }
+        self.take_note();
+    }
+    /// An idle CPU has a task on its queue: it leaves its idle state and runs it.
+    fn rouse(&mut self, cpu: usize) {
+        // What was done there last may last beyond now.
+        let now = self.now().max(self.cpus[cpu].clock());
+        let (rest, booked) = self.idle_exit(cpu);
+        self.sched.at(now + rest);
+        let Some(id) = self.sched.q.pick(cpu) else { return };
+        self.start(cpu, id, now + rest, 0);
+        self.charge(id, booked, Why::System);
+        self.cpus.reach(cpu, self.tasks[id].clock);
+        self.sched.at(self.now());
+    }
+    /// A CPU's queue has grown: who is idle begins, who is marked stops as soon as it can.
+    fn grown(&mut self, cpu: usize) {
+        if self.cpus[cpu].current().is_none() {
+            self.rouse(cpu);
+        } else if self.sched.marked(cpu) {
+            self.cut(cpu, self.now());
         }
     }
-    /// A CPU that has nothing to do takes over a task that waits for the busiest, as the
-    /// kernel's balancing of a CPU that becomes idle does: tasks of a recording only.
-    fn pull(&mut self, cpu: usize) {
-        if self.cpus[cpu].load() > 0 || !self.is_allowed(self.cpus[cpu].number) {
+    /// What balancing has done is known to everybody.
+    fn take_note(&mut self) {
+        while !self.sched.q.moved.is_empty() {
+            for (task, to) in std::mem::take(&mut self.sched.q.moved) {
+                // It may have been moved on.
+                self.note_cpu(task as usize, self.sched.cpu_of(task as usize));
+                let task = &mut self.tasks[task as usize];
+                task.clock = task.clock.max(self.timeline.now());
+                if self.cpus[to].current().is_none() || self.sched.marked(to) {
+                    self.grown(to);
+                }
+            }
+        }
+        while let Some(cpu) = self.sched.q.charged.pop() {
+            if self.cpus[cpu].current().is_some() && self.sched.marked(cpu) {
+                self.cut(cpu, self.now());
+            }
+        }
+        while let Some((from, _)) = self.sched.q.pushes.pop() {
+            self.push_away(from);
+        }
+    }
+    /// The task that runs on a CPU is pushed to another, if it isn't in the middle of an act.
+    fn push_away(&mut self, from: usize) {
+        let now = self.now();
+        self.cut(from, now);
+        self.settle(from);
+        let Some(id) = self.cpus[from].current() else { return };
+        if self.tasks[id].clock > now || self.tasks[id].run != Run::Runnable {
             return;
         }
-        let waits = |from: usize| {
-            let of = |&id: &usize| {
-                let task = &self.tasks[id];
-                task.kind == Kind::Replayed && task.run == Run::Runnable
-            };
-            self.cpus[from].waiting().find(of).map(|id| (self.cpus[from].load(), from, id))
-        };
-        // The first of the busiest.
-        let most = self.cpus.busy().filter_map(waits).reduce(|a, b| if b.0 > a.0 { b } else { a });
-        if let Some((_, from, id)) = most {
-            self.off_queue(from, id);
-            self.enqueue(id, cpu);
-        }
+        self.sched.at(now);
+        self.sched.q.put_back(id, from);
+        self.tell_runtime(id);
+        self.sched.push(from);
+        self.next(from, now);
     }
     /// A task that has stopped leaves its CPU to the next.
     fn leave(&mut self, cpu: usize, id: usize) {
-        self.off_queue(cpu, id);
-        let task = &self.tasks[id];
-        let sleeps = matches!(task.run, Run::Blocked(_)) && task.kind == Kind::Replayed;
-        self.voluntary_switches += u64::from(sleeps);
-        if !self.replayed.is_empty() {
-            self.pull(cpu);
+        self.sched.at(self.now());
+        let stop = match self.tasks[id].run {
+            Run::Blocked(on) => Stop::Waits(on.waiting()),
+            Run::Ended | Run::Runnable => Stop::Ends,
+        };
+        self.sched.q.stop(id, cpu, stop);
+        self.tasks[id].on_queue = false;
+        self.tell_runtime(id);
+        if self.tasks[id].kind == Kind::Replayed && stop != Stop::Ends {
+            self.voluntary_switches += 1;
         }
+        self.next(cpu, self.now());
         if self.tasks[id].run == Run::Ended {
             if let Some(why) = self.tasks[id].killed {
                 self.end_space(self.tasks[id].space, Some(why));
@@ -239,23 +313,61 @@ impl Simulation {
             self.task_ended(id);
         }
     }
-    /// Takes a task off its CPU's queue, what it ran ahead included.
+    /// Takes a task that ends off its CPU's queue, what it ran ahead included.
     pub(crate) fn off_queue(&mut self, cpu: usize, id: usize) {
         let is_current = self.cpus[cpu].current() == Some(id);
         if is_current {
             self.cut(cpu, self.now());
             self.settle(cpu);
         }
-        let booked = self.cpus[cpu].clock();
-        let idle = self.cpus.remove(cpu, id);
+        self.sched.at(self.now());
         self.tasks[id].on_queue = false;
         self.tell_runtime(id);
         if is_current {
-            self.next(cpu);
-            if !idle {
-                self.cpus.reach(cpu, booked.max(self.now()));
-            }
+            let booked = self.cpus[cpu].clock().max(self.now());
+            self.sched.q.stop(id, cpu, Stop::Ends);
+            self.next(cpu, booked);
+        } else {
+            self.sched.q.take(id, Dequeue::End);
         }
+    }
+    /// A task that runs goes to another CPU.
+    fn move_over(&mut self, cpu: usize, id: usize, to: usize) {
+        let now = self.now();
+        self.sched.at(now);
+        self.sched.q.put_back(id, cpu);
+        self.tell_runtime(id);
+        self.sched.q.take(id, Dequeue::Move);
+        self.sched.arrive(id, to);
+        self.note_cpu(id, to);
+        self.next(cpu, now);
+        self.grown(to);
+    }
+    /// A task gives its CPU to others that wait for it.
+    pub(crate) fn yield_now(&mut self, id: usize) {
+        self.sched.at(self.now());
+        self.sched.yields(self.tasks[id].cpu);
+    }
+    /// A task has another nice value from now on.
+    pub(crate) fn set_nice(&mut self, id: usize, nice: i8) {
+        self.sched.at(self.now());
+        self.sched.q.fair.set_nice(id as u32, nice, ns(self.now()));
+    }
+    /// A task may run elsewhere than before; if not where it is, it goes.
+    pub(crate) fn set_affinity(&mut self, id: usize, set: u32) {
+        self.sched.at(self.now());
+        self.sched.q.tasks[id].set = set;
+        let cpu = self.tasks[id].cpu;
+        if self.sched.q.may_run(id, cpu) {
+            return;
+        }
+        let to = self.sched.q.sets[set as usize].first();
+        if !self.tasks[id].on_queue {
+            self.sched.q.fair.migrate(id as u32, to, ns(self.now()));
+            self.note_cpu(id, to);
+            return;
+        }
+        self.tasks[id].leaves_to = Some(to);
     }
     /// The program of a task does something, which may be anything but to ask for itself.
     fn with<R>(&mut self, id: usize, f: impl FnOnce(&mut dyn Program, &mut Self) -> R) -> R {
@@ -339,6 +451,12 @@ impl Simulation {
             Why::System => task.system += time,
         }
     }
+    /// A task pays for what the kernel does. What recorded tasks took has that in it.
+    pub(crate) fn pay(&mut self, id: usize, cost: u64) {
+        if cost > 0 && self.tasks[id].kind != Kind::Replayed {
+            self.charge(id, cost, Why::System);
+        }
+    }
     /// Books the time of a task that runs elsewhere at this moment: it goes on later.
     fn delay(&mut self, cpu: usize, id: usize, time: u64) {
         if time > 0 {
@@ -367,6 +485,26 @@ impl Simulation {
     }
     /// Wakes a task now, if it waits: whatever it waits for is over.
     pub(crate) fn wake(&mut self, id: usize, by: By) {
+        let waker = self.waker(id, by);
+        self.wake_from(id, by, waker);
+    }
+    /// Whoever wakes a task, as the scheduler sees it.
+    fn waker(&self, id: usize, by: By) -> Waker {
+        let cpu = match by {
+            By::Task(other) => self.tasks[other].cpu,
+            // A timer's interrupt comes where it was set.
+            By::Timer => self.tasks[id].cpu,
+            By::Kernel | By::Outside => self.turn_of,
+        };
+        let in_task = matches!(by, By::Task(_));
+        let task = match by {
+            By::Task(other) => Some(other),
+            By::Timer | By::Kernel | By::Outside => self.cpus[cpu].current(),
+        };
+        Waker { cpu, task, sync: false, in_task }
+    }
+    /// The same, by somebody of whom more is known.
+    pub(crate) fn wake_from(&mut self, id: usize, by: By, waker: Waker) {
         if !matches!(self.tasks[id].run, Run::Blocked(_)) {
             return;
         }
@@ -376,9 +514,16 @@ impl Simulation {
         task.run = Run::Runnable;
         // Before it has left its CPU it just goes on.
         if !task.on_queue {
-            let home = task.kind.home();
-            let cpu = self.place(self.tasks[id].cpu, home);
-            self.enqueue(id, cpu);
+            let now = self.now();
+            self.sched.at(now);
+            let woken = self.sched.wake(id, &waker);
+            let task = &mut self.tasks[id];
+            (task.on_queue, task.clock) = (true, task.clock.max(now));
+            self.note_cpu(id, woken.cpu);
+            if let Some(waker) = waker.task.filter(|_| waker.in_task) {
+                self.pay(waker, self.kernel.prices[Cost::WakeUp]);
+            }
+            self.grown(woken.cpu);
         }
         let (now, pid) = (self.now(), self.kernel.numa[id].pid);
         let begins = self.tasks[id].clock;
@@ -386,71 +531,25 @@ impl Simulation {
             watch.woken(pid, by, now, begins);
         }
     }
-    /// The CPU that a woken task runs on.
-    pub(crate) fn place(&self, last: usize, home: Home) -> usize {
-        let cpus = &self.cpus;
-        let any = || cpus.least_loaded(|_| true).unwrap_or(0);
-        match home {
-            Home::Own => last,
-            Home::Any => any(),
-            Home::Idle if cpus[last].load() == 0 => last,
-            Home::Idle => self.least_loaded_allowed(),
-            Home::Node(node) => cpus.least_loaded(|c| c.node == node).unwrap_or_else(any),
-            Home::Next => {
-                let n = cpus.len();
-                let turn = (0..n).map(|i| (last + i) % n);
-                turn.min_by_key(|&i| cpus[i].load()).unwrap_or(last)
-            }
-        }
-    }
-    /// Puts a task on a CPU's queue.
-    pub(crate) fn enqueue(&mut self, id: usize, cpu: usize) {
+    /// A new task begins, on the CPU that balancing of forks finds from its parent's.
+    pub(crate) fn enqueue(&mut self, id: usize) {
         let now = self.now();
-        let kind = self.tasks[id].kind;
-        self.kernel.numa[id].node = self.cpus[cpu].node;
-        let mut from = now;
-        match self.cpus[cpu].current() {
-            None => {
-                let (rest, booked) = self.idle_exit(id, cpu);
-                from = from.max(self.cpus[cpu].clock()).max(self.tasks[id].clock) + rest;
-                self.cpus.push(cpu, id, 0);
-                let here = &mut self.cpus[cpu];
-                (here.ran_ahead, here.before_act) = (false, false);
-                here.slice_end = now + rest + booked + kind.slice();
-                self.tasks[id].clock = from;
-                self.charge(id, booked, Why::System);
-                self.cpus.reach(cpu, self.tasks[id].clock);
-            }
-            // It runs at once; who has stopped leaves first.
-            Some(current) if kind.preempts() || self.tasks[current].kind.gives_way() => {
-                self.cut(cpu, now);
-                self.settle(cpu);
-                from = from.max(self.tasks[current].clock);
-                let stopped = self.tasks[current].run != Run::Runnable;
-                self.cpus.push(cpu, id, usize::from(stopped));
-                self.cpus[cpu].before_act = false;
-                self.cpus[cpu].slice_end = now + kind.slice();
-                self.cpus.reach(cpu, from);
-            }
-            Some(_) => {
-                self.cut(cpu, now.max(self.cpus[cpu].slice_end));
-                let load = self.cpus[cpu].load();
-                self.cpus.push(cpu, id, load);
-            }
-        }
+        self.sched.at(now);
+        let cpu = self.sched.place_new(id, self.tasks[id].cpu);
+        self.sched.begin(id, cpu);
         let task = &mut self.tasks[id];
-        (task.cpu, task.on_queue) = (cpu, true);
-        task.clock = task.clock.max(from);
+        (task.on_queue, task.clock) = (true, task.clock.max(now));
+        self.note_cpu(id, cpu);
+        self.grown(cpu);
     }
-    /// How long an idle CPU takes until a task of a recording that was woken runs on it: time
-    /// of nobody, and time that is booked as the task's. A CPU that has become idle at this
-    /// moment has no idle state to leave: it takes over a task, or the task that ran there has
-    /// woken it with its end. Whatever else is woken runs at once.
+    /// How long an idle CPU takes until a task that was woken runs on it: time of nobody, and
+    /// time that is booked as the task's. A CPU that has become idle at this moment has no idle
+    /// state to leave.
     ///
     /// Source: specs/waits.md#replay.
-    fn idle_exit(&self, id: usize, cpu: usize) -> (u64, u64) {
+    fn idle_exit(&self, cpu: usize) -> (u64, u64) {
         let idle = self.now().saturating_sub(self.cpus[cpu].clock());
-        if self.tasks[id].kind != Kind::Replayed || idle == 0 {
+        if idle == 0 {
             return (0, 0);
         }
         let prices = &self.kernel.prices;
@@ -495,7 +594,10 @@ impl Simulation {
                 self.close_window();
                 self.timeline.set(slot, time + WINDOW);
             }
-            Event::Start(process) => self.start_process(process),
+            Event::Start(process) => {
+                self.unstarted -= 1;
+                self.start_process(process);
+            }
             Event::Timer(id) if self.tasks[id].timer_wakes => self.wake(id, By::Timer),
             Event::Timer(id) => self.with(id, |program, sim| program.timer(sim, id)),
             Event::LookAround => self.look_around(),
@@ -509,6 +611,22 @@ impl Simulation {
     /// The tick of every busy CPU, for the task that runs there.
     fn tick(&mut self) {
         self.charge_displaced();
+        if self.cpus.furthest_behind().is_none() {
+            self.find_deadlock();
+        }
+        self.sched.at(self.now());
+        let cost = self.kernel.prices[Cost::Tick];
+        self.each_busy(|sim, cpu| {
+            let kick = sim.sched.tick(cpu);
+            let pays = |&id: &usize| sim.tasks[id].kind != Kind::Replayed;
+            if let Some(id) = sim.cpus[cpu].current().filter(pays) {
+                sim.delay(cpu, id, cost);
+            }
+            if let Some(idle) = kick {
+                sim.sched.kicked(idle);
+            }
+            sim.take_note();
+        });
         if self.without_balancing {
             return;
         }
@@ -525,6 +643,56 @@ impl Simulation {
             sim.kernel.numa_tick(&mut ctx, id);
             sim.delay(cpu, id, ctx.clock - before);
         });
+    }
+    /// Whether all that is left waits for others that wait as well: then who waits for what.
+    ///
+    /// Source: specs/workloads.md#ends.
+    fn find_deadlock(&mut self) {
+        let left = |id: &usize| self.tasks[*id].space != usize::MAX && self.tasks[*id].lives();
+        let left: Vec<usize> = (0..self.tasks.len()).filter(left).collect();
+        let waits = |id: &usize| match self.tasks[*id].run {
+            Run::Blocked(on) => on.by_others() && !self.tasks[*id].timer_wakes,
+            Run::Runnable | Run::Ended => false,
+        };
+        if self.unstarted > 0 || left.is_empty() || !left.iter().all(waits) {
+            return;
+        }
+        let mut text = String::from("all tasks wait for one another, and nobody can go on:");
+        for &id in left.iter().take(8) {
+            let what = match self.tasks[id].run {
+                Run::Blocked(On::Channel(channel)) => {
+                    let owner = self.channels.owner(channel);
+                    let owner =
+                        owner.map_or(String::new(), |o| format!(", which {} has", self.told(o)));
+                    format!("{}{owner}", self.channels.told(channel))
+                }
+                Run::Blocked(On::Task(other)) => format!("the end of {}", self.told(other)),
+                Run::Blocked(On::Children) => "its children".to_owned(),
+                Run::Blocked(On::Barrier) => "the other threads at a barrier".to_owned(),
+                Run::Blocked(
+                    On::Sleep | On::Point(_) | On::Lock(_) | On::Work | On::Device { .. },
+                )
+                | Run::Runnable
+                | Run::Ended => continue,
+            };
+            text.push_str(&format!("\n  {} waits for {what}", self.told(id)));
+        }
+        if left.len() > 8 {
+            text.push_str(&format!("\n  and {} more", left.len() - 8));
+        }
+        self.deadlock = Some(text);
+    }
+    /// What people call a task.
+    fn told(&self, id: usize) -> String {
+        let task = &self.tasks[id];
+        let name = self.names.get(task.process).map_or("", String::as_str);
+        format!("{name} (PID {})", self.kernel.numa[id].pid)
+    }
+    /// An interrupt comes to a CPU: whoever runs there is held up.
+    pub(crate) fn interrupt(&mut self, cpu: usize, time: u64) {
+        self.cut(cpu, self.now());
+        self.settle(cpu);
+        self.hold_up(cpu, time);
     }
     /// A task that runs on a CPU is held up there.
     pub(crate) fn hold_up(&mut self, cpu: usize, time: u64) {

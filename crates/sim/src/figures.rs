@@ -2,6 +2,7 @@
 
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
+use crate::sched::{Track, ns};
 use crate::simulation::Simulation;
 use crate::vmstat::{Item, VmStat};
 use homenode_core::ksm::{Counters, Effort};
@@ -42,7 +43,28 @@ pub struct Stretch {
     pub fast: u64,
 }
 
+/// What a CPU did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuFigures {
+    /// Picoseconds in which a task ran, or was on its way there.
+    pub busy_ps: u64,
+    /// How often one task was followed by another.
+    pub switches: u64,
+    /// How often it became idle.
+    pub idles: u64,
+}
+
 impl Simulation {
+    /// What each CPU did so far, by place.
+    pub fn cpu_figures(&self) -> Vec<CpuFigures> {
+        self.cpus.figures(self.now())
+    }
+    /// Where tasks of programs ran that the scheduler places, the first of them: the width of a
+    /// cell in nanoseconds, and for each task the process that it belongs to and its track.
+    pub fn tracks(&self) -> (u64, Vec<(usize, Track)>) {
+        let (width, tracks) = self.sched.q.tracks.told(ns(self.now()));
+        (width, tracks.into_iter().map(|t| (self.tasks[t.task].process, t)).collect())
+    }
     /// The counters.
     pub fn vmstat(&self) -> &VmStat {
         &self.kernel.stat

@@ -40,6 +40,7 @@ mod block;
 mod ksm;
 mod node;
 mod process;
+mod sched;
 mod vmstat;
 
 pub use crate::simulation::{FileError, Outcome};
@@ -72,6 +73,12 @@ enum File {
     BlockSize,
     NumaMaps(process::Id),
     Status(process::Id),
+    /// `/proc/schedstat`.
+    Schedstat,
+    /// `/proc/PID/schedstat`.
+    TaskSchedstat(process::Id),
+    /// `/proc/PID/sched`: any write clears the task's statistics.
+    TaskSched(process::Id),
     /// A file of same-page merging.
     Ksm(KsmFile),
     /// What merging has of a process.
@@ -84,12 +91,15 @@ impl File {
         match self {
             Self::Knob(_) => None,
             Self::Ksm(file) if !file.is_counter() => None,
-            Self::Vmstat | Self::Zoneinfo => Some(Errno::Eio),
+            Self::TaskSched(_) => None,
+            Self::Vmstat | Self::Zoneinfo | Self::Schedstat => Some(Errno::Eio),
             Self::Block(_, view) if view.is_writable() => None,
             // sysfs looks at the mode even for root.
             Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
             Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::Ksm(_) => Some(Errno::Eacces),
-            Self::NumaMaps(_) | Self::Status(_) | Self::KsmProcess(..) => Some(Errno::Einval),
+            Self::NumaMaps(_) | Self::Status(_) | Self::TaskSchedstat(_) | Self::KsmProcess(..) => {
+                Some(Errno::Einval)
+            }
         }
     }
 }
@@ -156,7 +166,12 @@ impl Simulation {
             File::Knob(knob) => {
                 let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
                 let done = self.kernel.set_knob(&knob.name(), text, who, self.now());
+                self.sched.heed(&self.kernel.knobs);
                 done.map(|()| Wrote::Done(Picos::ZERO)).map_err(|e| FileError::of_knob(path, e))
+            }
+            File::TaskSched(id) => {
+                self.clear_task_sched(id);
+                Ok(Wrote::Done(Picos::ZERO))
             }
             File::Block(block, view) => Job::parse(path, block, view, text).map(Wrote::Begins),
             // All others have been refused.
@@ -189,6 +204,7 @@ impl Simulation {
         }
         all.insert("/proc/vmstat".to_owned(), File::Vmstat);
         all.insert("/proc/zoneinfo".to_owned(), File::Zoneinfo);
+        all.insert("/proc/schedstat".to_owned(), File::Schedstat);
         for set in Set::ALL {
             all.insert(format!("{NODES}/{}", set.name()), File::Nodes(set));
         }
@@ -215,6 +231,8 @@ impl Simulation {
         for (pid, id) in self.pids() {
             all.insert(format!("/proc/{pid}/numa_maps"), File::NumaMaps(id));
             all.insert(format!("/proc/{pid}/status"), File::Status(id));
+            all.insert(format!("/proc/{pid}/schedstat"), File::TaskSchedstat(id));
+            all.insert(format!("/proc/{pid}/sched"), File::TaskSched(id));
             for view in ProcessView::ALL.into_iter().filter(|v| v.exists(version)) {
                 all.insert(format!("/proc/{pid}/{}", view.name()), File::KsmProcess(id, view));
             }
@@ -308,6 +326,9 @@ impl Simulation {
             File::BlockSize => self.block_size_text(),
             File::NumaMaps(id) => self.numa_maps_text(id).unwrap_or_default(),
             File::Status(id) => self.status_text(id).unwrap_or_default(),
+            File::Schedstat => self.schedstat().to_text(),
+            File::TaskSchedstat(id) => self.task_schedstat_text(id),
+            File::TaskSched(id) => self.task_sched(id).map_or_else(String::new, |s| s.to_text()),
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
         }
@@ -317,6 +338,7 @@ impl Simulation {
         let text = match knob {
             // The table doesn't know the machine that this is computed from.
             Knob::MinFreeKbytes => self.mark_knobs().min_free_kbytes.to_string(),
+            Knob::BaseSliceNs => self.sched.base_slice_ns().to_string(),
             _ => self.kernel.knobs.get(&knob.name()).unwrap_or_default(),
         };
         text + "\n"

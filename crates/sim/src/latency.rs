@@ -33,6 +33,16 @@ impl Latencies {
         self.sum_ps = self.sum_ps.saturating_add(ps);
         self.max_ps = self.max_ps.max(ps);
     }
+    /// Adds all of another histogram.
+    pub fn merge(&mut self, other: &Self) {
+        if other.cells.len() > self.cells.len() {
+            self.cells.resize(other.cells.len(), 0);
+        }
+        self.cells.iter_mut().zip(&other.cells).for_each(|(a, b)| *a += b);
+        self.count += other.count;
+        self.sum_ps = self.sum_ps.saturating_add(other.sum_ps);
+        self.max_ps = self.max_ps.max(other.max_ps);
+    }
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.count

@@ -35,8 +35,10 @@ pub mod watch;
 
 mod agent;
 mod build;
+mod channel;
 mod content;
 mod cpus;
+mod device;
 mod executive;
 mod figures;
 mod heat;
@@ -51,6 +53,7 @@ mod page;
 mod patterns;
 mod program;
 mod ring;
+mod sched;
 mod simulation;
 mod space;
 mod sweep;
@@ -61,7 +64,8 @@ mod tests;
 mod timeline;
 
 pub use build::{Setup, SimError};
-pub use figures::{MergeFigures, Stretch};
+pub use figures::{CpuFigures, MergeFigures, Stretch};
 pub use memory::MemoryError;
 pub use overlap::Overlap;
+pub use sched::{TaskFigures, Track};
 pub use simulation::{PhaseFigures, ProcessFigures, Simulation};

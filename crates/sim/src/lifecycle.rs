@@ -2,6 +2,7 @@
 
 use crate::kernel::{Ctx, Fatal, Mapping, TaskNuma};
 use crate::program::{Loaded, Program, Steps};
+use crate::sched::{ALL, CpuSet, Terms};
 use crate::simulation::{Simulation, Tally};
 use crate::space::Kind as MapKind;
 use crate::tasks::{Kind, On, Run, Task};
@@ -19,9 +20,12 @@ impl Simulation {
         process: usize,
         space: usize,
         cpu: usize,
+        terms: &Terms,
         program: Box<dyn Program>,
     ) -> usize {
         let now = self.now();
+        self.sched.at(now);
+        self.sched.born(cpu, terms);
         // PIDs begin where a booted system's begin; the low bits matter
         // (specs/numa.md#cpupid).
         self.helpers += u32::from(kind.is_helper());
@@ -43,6 +47,7 @@ impl Simulation {
             system: 0,
             run: Run::Runnable,
             on_queue: false,
+            leaves_to: None,
             timer,
             timer_wakes: false,
             parent: None,
@@ -55,26 +60,34 @@ impl Simulation {
     }
 
     /// Takes a program in, without a task yet; its place among the processes.
-    fn admit(&mut self, process: Process) -> usize {
+    fn admit(&mut self, process: Process, copy: u64) -> usize {
         self.names.push(process.name.clone());
+        self.copies.push(copy);
         self.processes.push(process);
         self.running_programs += 1;
         self.processes.len() - 1
     }
-    /// Adds a program of a scenario.
+    /// Adds a program of a scenario, all its copies.
     pub(crate) fn add_process(&mut self, process: Process) {
-        let start = process.start.0;
-        let number = self.admit(process);
-        let slot = self.timeline.slot(Event::Start(number));
-        self.timeline.set(slot, start);
+        for copy in 0..process.copy_count() {
+            let mut one = process.clone();
+            if process.copy_count() > 1 {
+                one.name = format!("{}-{copy}", process.name);
+            }
+            let start = process.start.0;
+            let number = self.admit(one, copy.into());
+            let slot = self.timeline.slot(Event::Start(number));
+            self.timeline.set(slot, start);
+            self.unstarted += 1;
+        }
     }
     /// Adds a program that isn't made of steps; its place among the processes.
     pub(crate) fn add_program(&mut self, name: &str) -> usize {
-        self.admit(Process { name: name.to_owned(), ..Process::default() })
+        self.admit(Process { name: name.to_owned(), ..Process::default() }, 0)
     }
     /// Starts a program now, beside those that run; its first task.
     pub(crate) fn spawn(&mut self, process: Process) -> usize {
-        let number = self.admit(process);
+        let number = self.admit(process, 0);
         let first = self.tasks.len();
         self.start_process(number);
         first
@@ -85,11 +98,23 @@ impl Simulation {
         p.policy = self.kernel.settable(&p.policy).unwrap_or_default();
         let space = self.kernel.new_space();
         let mut ids = Vec::new();
-        let loaded = Loaded::new(&p);
-        for (i, &cpu) in p.cpus.iter().enumerate() {
-            let program = Box::new(Steps::new(loaded.clone(), i as u64));
-            let cpu = self.cpus.place(cpu);
-            let id = self.new_task(Kind::Thread, number, space, cpu, program);
+        let loaded = Loaded::new(&p, &self.channels, &self.devices);
+        let terms = self.terms(&p);
+        let (copy, threads) = (self.copies[number], p.thread_count() as u64);
+        for i in 0..threads {
+            let program = Box::new(Steps::new(loaded.clone(), i, copy * threads + i));
+            let mut terms = terms;
+            let cpu = match p.threads {
+                // One on each CPU, pinned.
+                0 => {
+                    let cpu = self.cpus.place(p.cpus[i as usize]);
+                    terms.set = self.sched.q.set(CpuSet::of(self.cpus.len(), [cpu]));
+                    cpu
+                }
+                // Whoever starts it does so from the first CPU that it may use.
+                _ => self.sched.q.sets[terms.set as usize].first(),
+            };
+            let id = self.new_task(Kind::Thread, number, space, cpu, &terms, program);
             self.kernel.numa[id].policy = p.policy.clone();
             ids.push(id);
         }
@@ -110,8 +135,22 @@ impl Simulation {
         // Whoever started it has made the mappings: the time until it runs.
         self.tasks[first].clock = ctx.clock;
         for id in ids {
-            self.enqueue(id, self.tasks[id].cpu);
+            self.enqueue(id);
         }
+    }
+    /// How the scheduler is to treat the threads of a program.
+    ///
+    /// Source: specs/workloads.md#tasks.
+    fn terms(&mut self, p: &Process) -> Terms {
+        let places: Vec<usize> = p.cpus.iter().map(|&c| self.cpus.place(c)).collect();
+        let all = p.cpus.is_empty() || p.threads == 0;
+        let set = if all { ALL } else { self.sched.q.set(CpuSet::of(self.cpus.len(), places)) };
+        let policy = p.sched_policy;
+        Terms { nice: p.nice, policy, set, followed: p.threads > 0, ..Terms::default() }
+    }
+    /// What a new task has of the one that made it.
+    fn inherited(&self, id: usize) -> Terms {
+        Terms { set: self.sched.q.tasks[id].set, ..self.sched.q.tasks[id].terms }
     }
     /// Makes a mapping of a scenario, above all others.
     ///
@@ -158,7 +197,8 @@ impl Simulation {
     pub(crate) fn thread_task(&mut self, id: usize, program: Box<dyn Program>) -> usize {
         let task = &self.tasks[id];
         let (process, space, cpu, clock) = (task.process, task.space, task.cpu, task.clock);
-        let thread = self.new_task(self.tasks[id].kind, process, space, cpu, program);
+        let terms = self.inherited(id);
+        let thread = self.new_task(self.tasks[id].kind, process, space, cpu, &terms, program);
         self.kernel.numa[thread].policy = self.kernel.numa[id].policy.clone();
         self.kernel.numa_thread(thread, id, clock);
         self.kernel.space_mut(space).users += 1;
@@ -179,7 +219,8 @@ impl Simulation {
         let space = self.kernel.fork_space(ctx, parent_space);
         let space = self.modelled(space)?;
         self.kernel.space_mut(space).users = 1;
-        let child = self.new_task(self.tasks[id].kind, process, space, cpu, program);
+        let terms = self.inherited(id);
+        let child = self.new_task(self.tasks[id].kind, process, space, cpu, &terms, program);
         let policy = self.kernel.numa[id].policy.clone();
         let n = &mut self.kernel.numa[child];
         n.scan = numa;
@@ -222,6 +263,9 @@ impl Simulation {
         let (space, clock, parent) = (task.space, task.clock, task.parent);
         let mut ctx = self.ctx(id);
         self.timeline.clear(task.timer);
+        self.sched.at(self.now());
+        self.sched.ended(id);
+        self.channels.forget(id);
         self.tasks.bury(id);
         self.programs[id] = None;
         self.kernel.leave_group(id);

@@ -5,18 +5,22 @@
 //! |---|---|---|
 //! | [`steps`], [`ids`] | accesses to pages that are there | faults, the other steps |
 //! | [`crate::replay`] | rows of accesses, computing | faults, system calls |
+//! | [`worker`] | computing | the beginning and the end of each work |
 //! | [`daemons`] | – | everything they do |
 //!
 //! Source: docs/decisions/0014-time-and-tasks.md.
 
+mod compute;
 mod daemons;
 mod ids;
 mod steps;
 mod stretch;
+mod worker;
 
 pub(crate) use daemons::{Homenode, Kdamond, KsmdState, Kswapd, Writer};
 pub(crate) use ids::Ids;
 pub(crate) use steps::{Loaded, Steps};
+pub(crate) use worker::Worker;
 
 use crate::simulation::Simulation;
 use crate::watch::By;

@@ -538,14 +538,6 @@ impl Player {
 }
 
 impl Simulation {
-    /// The CPU with the fewest tasks, of those that a recording's may run on.
-    pub(crate) fn least_loaded_allowed(&self) -> usize {
-        self.cpus.least_loaded(|c| self.is_allowed(c.number)).unwrap_or(0)
-    }
-    /// Whether a recording's tasks may run on a CPU.
-    pub(crate) fn is_allowed(&self, number: CpuId) -> bool {
-        self.allowed.is_empty() || self.allowed.contains(&number)
-    }
     /// How long each program of each task of a recording has run so far, in picoseconds: by
     /// the task's number and the program's, from 0. Of tasks that run still, up to where they
     /// began their program.
@@ -583,7 +575,15 @@ impl Simulation {
                     all.push((task, Stuck::Lock(other)));
                 }
                 Run::Runnable
-                | Run::Blocked(On::Point(_) | On::Sleep | On::Children | On::Barrier) => {
+                | Run::Blocked(
+                    On::Point(_)
+                    | On::Sleep
+                    | On::Children
+                    | On::Barrier
+                    | On::Channel(_)
+                    | On::Work
+                    | On::Device { .. },
+                ) => {
                     return Vec::new();
                 }
             }
@@ -823,8 +823,7 @@ impl Player {
                 };
                 if let Some(born) = born {
                     sim.replayed.insert(child, born);
-                    let cpu = sim.least_loaded_allowed();
-                    sim.enqueue(born, cpu);
+                    sim.enqueue(born);
                 }
             }
             Op::Point { number } => return self.pass(sim, id, number),
@@ -919,7 +918,14 @@ impl Player {
                     self.recording.task_of(p).filter(|_| waits).and_then(|t| self.alive(sim, t))
                 }
                 Run::Blocked(On::Task(other)) => Some(other),
-                Run::Blocked(On::Sleep | On::Children | On::Barrier)
+                Run::Blocked(
+                    On::Sleep
+                    | On::Children
+                    | On::Barrier
+                    | On::Channel(_)
+                    | On::Work
+                    | On::Device { .. },
+                )
                 | Run::Runnable
                 | Run::Ended => None,
             };

@@ -16,7 +16,9 @@ mod accounting;
 pub(crate) mod agent;
 mod outcome;
 
+use crate::channel::Channels;
 use crate::cpus::Cpus;
+use crate::device::Devices;
 use crate::hot::{CostTable, KINDS};
 use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
@@ -25,6 +27,7 @@ use crate::memory::MemoryError;
 use crate::program::{KsmdState, Kswapd, Program};
 use crate::replay::Passed;
 use crate::ring::Pmu;
+use crate::sched::Scheduler;
 use crate::tasks::{Kind, Tasks};
 use crate::timeline::{Event, Timeline};
 use agent::Agent;
@@ -32,7 +35,6 @@ use homenode_core::costs::Cost;
 use homenode_core::knobs::{KnobError, WriteAs};
 use homenode_core::scenario::{Action, CpuOrder, Process};
 use homenode_core::topology::Machine;
-use homenode_core::units::CpuId;
 use std::collections::BTreeMap;
 
 pub(crate) use accounting::Tally;
@@ -46,6 +48,7 @@ pub struct Simulation {
     pub(crate) kernel: Kernel,
     pub(crate) timeline: Timeline,
     pub(crate) cpus: Cpus,
+    pub(crate) sched: Scheduler,
     pub(crate) tasks: Tasks,
     /// What each task runs, by its number; not there while it has its turn.
     pub(crate) programs: Vec<Option<Box<dyn Program>>>,
@@ -61,6 +64,20 @@ pub struct Simulation {
     window_start: u64,
     pub(crate) processes: Vec<Process>,
     pub(crate) names: Vec<String>,
+    /// By process: which of the copies of a scenario's program it is.
+    pub(crate) copies: Vec<u64>,
+    /// Programs of a scenario that have yet to start.
+    pub(crate) unstarted: usize,
+    /// What tasks wait for one another with.
+    pub(crate) channels: Channels,
+    /// Devices, and the kernel workers of each CPU.
+    pub(crate) devices: Devices,
+    /// Why all tasks wait for ever, if they do.
+    pub(crate) deadlock: Option<String>,
+    /// Whom a call wakes: one list for all calls.
+    pub(crate) wakes: Vec<usize>,
+    /// The CPU that has its turn, or had the last.
+    pub(crate) turn_of: usize,
     pub(crate) seed: u64,
     pub(crate) duration: Option<u64>,
     /// Per CPU node and kind: latency of one access now, in picoseconds.
@@ -81,8 +98,6 @@ pub struct Simulation {
     /// By task of a recording and by program: how long it ran.
     pub(crate) ran_by_program: BTreeMap<(usize, usize), u64>,
     pub(crate) passed: Passed,
-    /// CPUs that its tasks may run on; none: all.
-    pub(crate) allowed: Vec<CpuId>,
     /// When each round of a replay ended.
     pub(crate) round_ends: Vec<u64>,
     /// How often a recording's tasks have blocked and left their CPU.
@@ -130,11 +145,13 @@ impl Simulation {
             CpuOrder::Quantum(q) => q.0,
             CpuOrder::Strict => 0,
         };
+        let sched = Scheduler::new(machine, &kernel.prices, &kernel.model, seed);
         let mut s = Self {
             machine: machine.clone(),
             kernel,
             timeline: Timeline::default(),
             cpus: Cpus::new(machine),
+            sched,
             tasks: Tasks::default(),
             programs: Vec::new(),
             tallies: Vec::new(),
@@ -144,6 +161,13 @@ impl Simulation {
             window_start: 0,
             processes: Vec::new(),
             names: Vec::new(),
+            copies: Vec::new(),
+            unstarted: 0,
+            channels: Channels::default(),
+            devices: Devices::default(),
+            deadlock: None,
+            turn_of: 0,
+            wakes: Vec::new(),
             seed,
             duration,
             latency: base.clone(),
@@ -157,7 +181,6 @@ impl Simulation {
             replayed: BTreeMap::new(),
             ran_by_program: BTreeMap::new(),
             passed: Passed::default(),
-            allowed: Vec::new(),
             round_ends: Vec::new(),
             voluntary_switches: 0,
             planned: Vec::new(),
@@ -214,7 +237,11 @@ impl Simulation {
     }
     /// Whether all programs have ended.
     pub fn idle(&self) -> bool {
-        self.running_programs == 0 || self.memory_error.is_some()
+        self.running_programs == 0 || self.memory_error.is_some() || self.deadlock.is_some()
+    }
+    /// Why the run came to no end, if all tasks wait for one another: who waits for what.
+    pub fn deadlock(&self) -> Option<&str> {
+        self.deadlock.as_deref()
     }
     /// How often a recording's tasks have blocked and left their CPU so far, as the kernel counts
     /// voluntary switches. Who is woken before has not switched.

@@ -2,23 +2,16 @@
 //! for. What they run is a [`Program`](crate::program::Program), which is kept apart, so
 //! that anybody may look at a task at any time, also while it has its turn.
 
+use crate::sched::Waiting;
+
 use crate::kernel::Fatal;
 
-/// How long a task keeps a CPU that others wait for: the fair scheduler's base
-/// slice on two CPUs (0.75 ms × (1 + log2 CPUs), 2.8 to 3 ms on larger machines).
-const SLICE: u64 = 3_000_000_000;
-/// The fair scheduler's weights of nice 5, ksmd's, and of nice 0.
-///
-/// Source: specs/ksm.md#pass for the nice value; the weights are the kernel's table.
-const WEIGHT: u64 = 335;
-const WEIGHT_NICE_0: u64 = 1024;
-
-/// What kind of task it is. All that the scheduler does differently follows from it.
+/// What kind of task it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A thread of a program, on its own CPU.
+    /// A thread of a program.
     Thread,
-    /// A thread of a recorded program, on any CPU that it may use.
+    /// A thread of a recorded program. What the scheduler costs it is in its processor time.
     Replayed,
     /// A node's kswapd, by the node's place.
     Kswapd(usize),
@@ -30,54 +23,15 @@ pub(crate) enum Kind {
     Homenode,
     /// Whoever writes to files whose answer takes time: memory going offline.
     Writer,
-}
-
-/// Where a woken task runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
-    /// Where it ran last.
-    Own,
-    /// The CPU of a node with the fewest tasks; of all, where the node has no CPU.
-    Node(usize),
-    /// The CPU with the fewest tasks.
-    Any,
-    /// Where it ran last if that is idle, else the CPU with the fewest tasks of those that a
-    /// recorded program may use.
-    Idle,
-    /// The CPU with the fewest tasks, the next in turn from where it ran last.
-    Next,
+    /// A kernel worker that is bound to a CPU.
+    Worker,
 }
 
 impl Kind {
-    /// Where it runs when it is woken.
-    pub(crate) const fn home(self) -> Home {
-        match self {
-            Self::Thread => Home::Own,
-            Self::Replayed => Home::Idle,
-            Self::Kswapd(node) => Home::Node(node),
-            Self::Ksmd => Home::Next,
-            Self::Kdamond | Self::Homenode | Self::Writer => Home::Any,
-        }
-    }
-    /// Whether it runs at once when it is woken, as a sleeper with much lag does.
-    pub(crate) const fn preempts(self) -> bool {
-        match self {
-            Self::Kswapd(_) | Self::Kdamond | Self::Homenode => true,
-            Self::Thread | Self::Replayed | Self::Ksmd | Self::Writer => false,
-        }
-    }
-    /// Whether it gives way to whoever wakes.
-    pub(crate) const fn gives_way(self) -> bool {
-        matches!(self, Self::Ksmd)
-    }
-    /// How long it keeps a CPU that others wait for.
-    pub(crate) const fn slice(self) -> u64 {
-        if self.gives_way() { SLICE * WEIGHT / WEIGHT_NICE_0 } else { SLICE }
-    }
-    /// Whether it helps to observe or to merge: PIDs of others don't depend on it.
+    /// Whether it helps others to observe, to merge, to work: PIDs of programs don't depend on it.
     pub(crate) const fn is_helper(self) -> bool {
         match self {
-            Self::Ksmd | Self::Kdamond | Self::Homenode | Self::Writer => true,
+            Self::Ksmd | Self::Kdamond | Self::Homenode | Self::Writer | Self::Worker => true,
             Self::Thread | Self::Replayed | Self::Kswapd(_) => false,
         }
     }
@@ -98,6 +52,41 @@ pub(crate) enum On {
     Lock(u32),
     /// The other threads coming to the same step.
     Barrier,
+    /// A channel of the scenario.
+    Channel(u32),
+    /// Work that a kernel worker does for it.
+    Work,
+    /// A device, or whoever takes its end on.
+    Device {
+        /// It counts as waiting for I/O.
+        iowait: bool,
+    },
+}
+
+impl On {
+    /// How the kernel would call the wait.
+    pub(crate) const fn waiting(self) -> Waiting {
+        match self {
+            Self::Sleep
+            | Self::Children
+            | Self::Task(_)
+            | Self::Point(_)
+            | Self::Lock(_)
+            | Self::Barrier
+            | Self::Channel(_) => Waiting::Sleep,
+            Self::Work => Waiting::Block { iowait: false },
+            Self::Device { iowait } => Waiting::Block { iowait },
+        }
+    }
+    /// Whether only another task can end it.
+    pub(crate) const fn by_others(self) -> bool {
+        match self {
+            Self::Children | Self::Task(_) | Self::Barrier | Self::Channel(_) => true,
+            Self::Sleep | Self::Point(_) | Self::Lock(_) | Self::Work | Self::Device { .. } => {
+                false
+            }
+        }
+    }
 }
 
 /// Whether a task runs.
@@ -139,6 +128,8 @@ pub(crate) struct Task {
     pub(crate) kind: Kind,
     /// Whether it is on its CPU's queue: what stops stays there until its clock.
     pub(crate) on_queue: bool,
+    /// It may not run where it is any more, and goes there.
+    pub(crate) leaves_to: Option<usize>,
     /// The slot of its timer.
     pub(crate) timer: u32,
     /// The timer wakes it, instead of asking its program.
@@ -158,7 +149,16 @@ impl Task {
         match self.run {
             Run::Blocked(On::Task(other)) => Some(other),
             Run::Runnable
-            | Run::Blocked(On::Sleep | On::Children | On::Barrier | On::Point(_) | On::Lock(_))
+            | Run::Blocked(
+                On::Sleep
+                | On::Children
+                | On::Barrier
+                | On::Point(_)
+                | On::Lock(_)
+                | On::Channel(_)
+                | On::Work
+                | On::Device { .. },
+            )
             | Run::Ended => None,
         }
     }

@@ -218,7 +218,9 @@ fn what_is_expected_is_near_what_acting_reaches() {
     // Four hundred samples a second for 1500 pages: chance is not taken for heat, so as much
     // is reached, and what is promised comes.
     let sparse = compare(Source::Pmu, 100_000_000, Picos::ZERO);
-    assert_eq!(sparse.wished, sparse.moved);
+    // Where it acts, the program is through in half the time, so the two see other samples: some
+    // pages of a hundred are told apart.
+    assert!(sparse.wished.abs_diff(sparse.moved) * 100 <= sparse.wished, "{}", sparse.moved);
     assert!(sparse.reached > 0.9 * busy.reached, "{} s of {} s", sparse.reached, busy.reached);
     let share = sparse.expected / sparse.reached;
     assert!((0.3..1.3).contains(&share), "{share}");

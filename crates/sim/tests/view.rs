@@ -73,15 +73,9 @@ fn process(policy: Mempolicy) -> Process {
     };
     // Without a policy of its own: the kernel's scan leaves others alone.
     let scanned = Step::Mbind { map: "hot".into(), policy: Mempolicy::Default };
-    Process {
-        name: "p".into(),
-        cpus: vec![CpuId(0)],
-        start: Picos(0),
-        policy: Mempolicy::Default,
-        memory_merge: false,
-        maps: vec![Map { policy, ..map("hot", 600, 1) }, map("cold", 3000, 0)],
-        steps: vec![touch("cold"), touch("hot"), scanned, access],
-    }
+    let maps = vec![Map { policy, ..map("hot", 600, 1) }, map("cold", 3000, 0)];
+    let steps = vec![touch("cold"), touch("hot"), scanned, access];
+    Process::new("p", vec![CpuId(0)], maps, steps)
 }
 
 /// A machine that is observed for some periods of a second; the rows of the last.

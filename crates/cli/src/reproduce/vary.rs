@@ -83,9 +83,22 @@ impl Vary {
     }
 }
 
-/// Whether only a recording's tasks pay it: no experiment here has one.
-fn of_replays(cost: Cost) -> bool {
-    matches!(cost, Cost::WakeIdle | Cost::WakeDeep | Cost::DeepAfter | Cost::WakeCharged)
+/// Whether only tasks pay it that wait for one another: no experiment here has any.
+fn of_channels(cost: Cost) -> bool {
+    matches!(
+        cost,
+        Cost::Ipi
+            | Cost::Interrupt
+            | Cost::Syscall
+            | Cost::PipeWrite
+            | Cost::PipeRead
+            | Cost::SocketSend
+            | Cost::SocketReceive
+            | Cost::FutexCall
+            | Cost::QueueWork
+            | Cost::IoSubmit
+            | Cost::SmtShare
+    )
 }
 
 /// The read latencies of a machine's links, each once, in rising order.
@@ -98,11 +111,11 @@ pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
 
 impl What {
     /// Every constant of a machine, link by link, and the workload's, where nothing is
-    /// merged: what only ksmd pays can't matter there, nor what only recorded tasks pay.
+    /// merged: what only ksmd pays can't matter there, nor what tasks pay that wait for others.
     pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
         let links = (0..machine.links.len())
             .flat_map(|i| (0..OF_LINK.len()).map(move |w| Self::Link(i, w)));
-        let pays = |c: &&Cost| !c.name().starts_with("ksm_") && !of_replays(**c);
+        let pays = |c: &&Cost| !c.name().starts_with("ksm_") && !of_channels(**c);
         let costs = Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c));
         links.chain(costs).chain([Self::Compute]).collect()
     }
@@ -112,7 +125,7 @@ impl What {
     pub(in crate::reproduce) fn by_kind(machine: &Machine) -> Vec<Self> {
         let kinds = 0..latencies(machine).len();
         let links = kinds.flat_map(|rank| (0..OF_LINK.len()).map(move |w| Self::Links(rank, w)));
-        let costs = Cost::ALL.iter().filter(|c| !of_replays(**c)).map(|&c| Self::Cost(c));
+        let costs = Cost::ALL.iter().filter(|c| !of_channels(**c)).map(|&c| Self::Cost(c));
         links.chain(costs).collect()
     }
 

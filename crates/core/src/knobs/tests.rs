@@ -40,6 +40,10 @@ fn defaults_and_paths() {
 6.12 /proc/sys/vm/watermark_scale_factor = 10
 6.12 /proc/sys/vm/swappiness = 60
 6.12 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never
+6.12 /proc/sys/kernel/sched_schedstats = 0
+6.12 /sys/kernel/debug/sched/base_slice_ns = auto
+6.12 /sys/kernel/debug/sched/migration_cost_ns = 500000
+6.12 /sys/kernel/debug/sched/nr_migrate = 32
 ";
     assert_eq!(rows, expected);
 }

@@ -193,6 +193,22 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::KsmMerge
         | Cost::KsmZero
         | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
+        Cost::ContextSwitch
+        | Cost::WakeUp
+        | Cost::Ipi
+        | Cost::Tick
+        | Cost::Interrupt
+        | Cost::Syscall
+        | Cost::PipeWrite
+        | Cost::PipeRead
+        | Cost::SocketSend
+        | Cost::SocketReceive
+        | Cost::FutexCall
+        | Cost::QueueWork
+        | Cost::IoSubmit
+        | Cost::BalanceCpu
+        | Cost::BalanceTask
+        | Cost::SmtShare => default_because(key, "not measured yet: the scheduler's work"),
     }
 }
 

@@ -55,7 +55,7 @@ impl Simulation {
                 Kind::Kswapd(node) => Id::Kswapd(node),
                 // Whoever writes to files stands for a shell, which is not simulated.
                 Kind::Writer => continue,
-                Kind::Ksmd | Kind::Kdamond | Kind::Homenode => Id::Helper(number),
+                Kind::Ksmd | Kind::Kdamond | Kind::Homenode | Kind::Worker => Id::Helper(number),
                 Kind::Thread | Kind::Replayed => Id::Space(task.space),
             };
             let pid = self.kernel.numa[number].pid;
@@ -69,6 +69,29 @@ impl Simulation {
         let process = self.names.iter().position(|n| n == name)?;
         let task = self.tasks.iter().position(|t| t.process == process)?;
         Some(self.kernel.numa[task].pid)
+    }
+
+    /// The name of a task behind a file, as the kernel keeps it: its first 15 characters.
+    pub(super) fn comm(&self, id: Id, first: usize) -> String {
+        let task = &self.tasks[first];
+        let name = match id {
+            Id::Kswapd(node) => format!("kswapd{}", self.kernel.memory.node_id(node)),
+            Id::Helper(_) => match task.kind {
+                Kind::Ksmd => "ksmd".to_owned(),
+                Kind::Kdamond => "kdamond.0".to_owned(),
+                // The kernel tells the CPU and which of its workers it is; H: of high priority.
+                Kind::Worker => {
+                    let sched = &self.sched.q.tasks[first];
+                    let high = if sched.terms.nice < 0 { "H" } else { "" };
+                    format!("kworker/{}:0{high}", self.cpus[task.cpu].number)
+                }
+                Kind::Homenode | Kind::Writer | Kind::Kswapd(_) | Kind::Thread | Kind::Replayed => {
+                    "homenode".to_owned()
+                }
+            },
+            Id::Space(_) => self.names.get(task.process).cloned().unwrap_or_default(),
+        };
+        name.chars().take(COMM).collect()
     }
 
     /// The living tasks of a space, and its first task, by number.
@@ -179,22 +202,12 @@ impl Simulation {
         let speaker = living.first().copied().unwrap_or(first);
         let task = &self.tasks[speaker];
         let pid = self.kernel.numa[first].pid;
-        let name = match id {
-            Id::Kswapd(node) => format!("kswapd{}", self.kernel.memory.node_id(node)),
-            Id::Helper(_) => match task.kind {
-                Kind::Ksmd => "ksmd".to_owned(),
-                Kind::Kdamond => "kdamond.0".to_owned(),
-                Kind::Homenode | Kind::Writer | Kind::Kswapd(_) | Kind::Thread | Kind::Replayed => {
-                    "homenode".to_owned()
-                }
-            },
-            Id::Space(_) => self.names.get(task.process).cloned().unwrap_or_default(),
-        };
+        let name = self.comm(id, first);
         let parent = match id {
             Id::Kswapd(_) | Id::Helper(_) => 2,
             Id::Space(_) => self.living_parent(first),
         };
-        writeln!(out, "Name:\t{}", name.chars().take(COMM).collect::<String>())?;
+        writeln!(out, "Name:\t{name}")?;
         let state = if task.run == Run::Runnable { "R (running)" } else { "S (sleeping)" };
         writeln!(out, "State:\t{state}\nTgid:\t{pid}")?;
         writeln!(out, "Ngid:\t{}", self.kernel.numa[speaker].group.unwrap_or(0))?;

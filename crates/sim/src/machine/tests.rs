@@ -71,15 +71,7 @@ fn access(map: &str) -> Step {
     }
 }
 fn process(cpus: &[u32], maps: Vec<Map>, steps: Vec<Step>) -> Process {
-    Process {
-        name: "p".into(),
-        cpus: cpus.iter().map(|&c| CpuId(c)).collect(),
-        start: Picos(0),
-        policy: Mempolicy::Default,
-        memory_merge: false,
-        maps,
-        steps,
-    }
+    Process::new("p", cpus.iter().map(|&c| CpuId(c)).collect(), maps, steps)
 }
 fn booted(topology: &Topology, source: Source, set: &[(&str, &str)]) -> SimMachine {
     let mut knobs: Vec<(String, String)> = knobs_for(source);

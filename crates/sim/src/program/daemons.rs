@@ -3,13 +3,18 @@
 use super::Program;
 use crate::kernel::{Ctx, TICK};
 use crate::load::LINE;
+use crate::sched::{ALL, CpuSet, Terms};
 use crate::simulation::Simulation;
-use crate::tasks::{Home, Kind, On, Why};
+use crate::tasks::{Kind, On, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::ksm::Step;
 use std::collections::BTreeMap;
 
+/// ksmd's nice value.
+///
+/// Source: specs/ksm.md#pass.
+const KSMD_NICE: i8 = 5;
 /// How long kswapd naps before it looks again and then sleeps until it is woken.
 const RECHECK: u64 = 100_000_000_000;
 
@@ -144,8 +149,27 @@ impl Program for Ksmd {
 impl Simulation {
     /// A daemon begins; it sleeps at first.
     pub(crate) fn start_daemon(&mut self, kind: Kind, program: Box<dyn Program>) -> usize {
-        let cpu = self.place(0, if kind.is_helper() { Home::Own } else { kind.home() });
-        let id = self.new_task(kind, usize::MAX, usize::MAX, cpu, program);
+        let places = match kind {
+            // A node without CPUs has its kswapd anywhere.
+            Kind::Kswapd(node) => {
+                (0..self.cpus.len()).filter(|&c| self.cpus[c].node == node).collect()
+            }
+            Kind::Thread
+            | Kind::Replayed
+            | Kind::Ksmd
+            | Kind::Kdamond
+            | Kind::Homenode
+            | Kind::Writer
+            | Kind::Worker => Vec::new(),
+        };
+        let set = match places.as_slice() {
+            [] => ALL,
+            _ => self.sched.q.set(CpuSet::of(self.cpus.len(), places)),
+        };
+        let nice = if kind == Kind::Ksmd { KSMD_NICE } else { 0 };
+        let terms = Terms { nice, set, ..Terms::default() };
+        let cpu = self.sched.q.sets[set as usize].first();
+        let id = self.new_task(kind, usize::MAX, usize::MAX, cpu, &terms, program);
         self.block(id, On::Sleep);
         id
     }

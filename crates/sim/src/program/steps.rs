@@ -1,18 +1,26 @@
 //! The steps of a scenario: what a thread of a program does, one after the other.
 
+use super::compute::Computing;
 use super::stretch::{Filling, Stretch};
 use super::{Ahead, Program};
+use crate::channel::{Channels, Tried};
+use crate::cpus::parts;
+use crate::device::{Devices, Work};
 use crate::hot;
 use crate::kernel::{Ctx, Kernel};
 use crate::memory::BLOCK;
 use crate::patterns::Access;
 use crate::random::Stream;
+use crate::sched::{CpuSet, Waker};
 use crate::simulation::Simulation;
 use crate::space::Holds;
 use crate::table::prefetch_at;
 use crate::tasks::{On, Run, Why};
 use crate::watch::By;
-use homenode_core::scenario::{Again, Process, Step, Until};
+use homenode_core::costs::Cost;
+use homenode_core::scenario::{
+    Again, ChannelKind, Completion, CpuStep, Process, Step, Until, Which,
+};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -24,18 +32,26 @@ pub(crate) struct Loaded {
     steps: Vec<Step>,
     /// By step: the place among the process's mappings of the one that it names.
     maps: Vec<Option<usize>>,
+    /// By step: the place of the channels or of the device that it names.
+    things: Vec<Option<usize>>,
     /// Its name: the beginning of the labels of its random streams.
     name: String,
     threads: u64,
 }
 
 impl Loaded {
-    pub(crate) fn new(process: &Process) -> Arc<Self> {
-        let threads = process.cpus.len() as u64;
+    pub(crate) fn new(process: &Process, channels: &Channels, devices: &Devices) -> Arc<Self> {
+        let threads = process.thread_count() as u64;
+        let thing = |step: &Step| match step {
+            Step::Cpu(CpuStep::Io { device, .. }) => devices.named(device),
+            Step::Cpu(step) => channels.named(step.channel()?.0),
+            _ => None,
+        };
         let number = |step: &Step| step.map().and_then(|name| process.map_number(name));
         Arc::new(Self {
             steps: process.steps.clone(),
             maps: process.steps.iter().map(number).collect(),
+            things: process.steps.iter().map(thing).collect(),
             name: process.name.clone(),
             threads,
         })
@@ -61,17 +77,36 @@ pub(crate) struct Steps {
     access: Option<Access>,
     ops: Vec<u32>,
     stretch: Stretch,
+    /// Its number among the threads of all copies of its program.
+    number: u64,
+    /// What it computes.
+    computing: Computing,
+    /// The call that it is in.
+    call: Option<Call>,
+    /// The device that it waits for.
+    io: Option<(usize, Completion)>,
+}
+
+/// A call of a task, with how far it has come.
+struct Call {
+    /// The channels that it is about that are left: the next, and the end.
+    next: u32,
+    end: u32,
+    /// It has paid for the next one.
+    paid: bool,
+    /// Bytes that are left of the next one.
+    bytes: u32,
 }
 
 /// No round has been made.
 const NO_ROUND: (u64, u64) = (0, u64::MAX);
 
 impl Steps {
-    /// The thread of that number.
-    pub(crate) fn new(program: Arc<Loaded>, thread: u64) -> Self {
+    /// The thread of that number; `number` is its number among the threads of all copies.
+    pub(crate) fn new(program: Arc<Loaded>, thread: u64, number: u64) -> Self {
         let label = format!("{}/{thread}", program.name);
         let threads = program.threads;
-        Self::labelled(program, label, 0, (thread, threads), 0)
+        Self { number, ..Self::labelled(program, label, 0, (thread, threads), 0) }
     }
     fn labelled(
         program: Arc<Loaded>,
@@ -91,6 +126,10 @@ impl Steps {
             access: None,
             ops: Vec::new(),
             stretch: Stretch::default(),
+            number: thread,
+            computing: Computing::default(),
+            call: None,
+            io: None,
             program,
         }
     }
@@ -118,6 +157,10 @@ impl Steps {
             }
         }
         let program = self.program.clone();
+        if self.call.is_some() {
+            self.go_on(sim, id, &program);
+            return false;
+        }
         if self.access.take().is_some() {
             let place = self.at - 1;
             self.ops.clear();
@@ -233,6 +276,7 @@ impl Steps {
                 }
             }
             Step::Sleep(t) => sim.sleep_until(id, clock + t.0),
+            Step::Cpu(step) => self.cpu_step(sim, id, step, place),
             Step::Wait => {
                 if sim.tasks[id].children > 0 {
                     sim.block(id, On::Children);
@@ -291,8 +335,142 @@ impl Steps {
         let label = format!("{}/fork{}", self.label, sim.tasks[id].children);
         let child = Self::labelled(self.program.clone(), label, self.at, (0, 1), self.returns);
         let Some(child) = sim.fork_task(ctx, id, Box::new(child)) else { return };
-        let cpu = sim.tasks[child].cpu;
-        sim.enqueue(child, cpu);
+        sim.enqueue(child);
+    }
+
+    // ── What is about CPUs ─────────────────────────────────────────────────────
+
+    /// Begins a step that is about CPUs.
+    fn cpu_step(&mut self, sim: &mut Simulation, id: usize, step: &CpuStep, place: usize) {
+        let prices = &sim.kernel.prices;
+        match step {
+            CpuStep::Compute { time, jitter } => {
+                let vary = time.0 / 1000 * u64::from(*jitter);
+                let time = match vary {
+                    0 => time.0,
+                    _ => time.0 - vary + self.random(sim.seed).below(2 * vary + 1),
+                };
+                self.computing.begin(parts(time));
+            }
+            CpuStep::Write { to: which, bytes, .. } | CpuStep::Read { from: which, bytes, .. } => {
+                self.begin_call(sim, *which, *bytes, place);
+            }
+            CpuStep::FutexWait { which, .. }
+            | CpuStep::FutexWake { which, .. }
+            | CpuStep::Lock { which, .. }
+            | CpuStep::Unlock { which, .. } => self.begin_call(sim, *which, 0, place),
+            CpuStep::Work { time, wait, high } => {
+                sim.charge(id, prices[Cost::QueueWork], Why::System);
+                let cpu = sim.tasks[id].cpu;
+                let work = Work { time: time.0, waiter: wait.then_some(id) };
+                // It sleeps before the worker can have done it.
+                if *wait {
+                    sim.block(id, On::Work);
+                }
+                let waker = Waker { cpu, task: Some(id), sync: false, in_task: true };
+                sim.queue_work(cpu, *high, work, waker);
+            }
+            CpuStep::Io { completion, iowait, .. } => {
+                let Some(device) = self.program.things[place] else { return };
+                sim.charge(id, prices[Cost::IoSubmit], Why::System);
+                let done = sim.tasks[id].clock + sim.device_time(device);
+                self.io = Some((device, *completion));
+                sim.block(id, On::Device { iowait: *iowait });
+                sim.set_timer(id, done);
+            }
+            CpuStep::Yield => {
+                sim.charge(id, prices[Cost::Syscall], Why::System);
+                sim.yield_now(id);
+            }
+            CpuStep::Affinity { cpus } => {
+                sim.charge(id, prices[Cost::Syscall], Why::System);
+                let places: Vec<usize> = cpus.iter().map(|&c| sim.cpus.place(c)).collect();
+                let set = sim.sched.q.set(CpuSet::of(sim.cpus.len(), places));
+                sim.set_affinity(id, set);
+            }
+            CpuStep::Nice { nice } => {
+                sim.charge(id, prices[Cost::Syscall], Why::System);
+                sim.set_nice(id, *nice);
+            }
+        }
+    }
+    fn begin_call(&mut self, sim: &Simulation, which: Which, bytes: u32, place: usize) {
+        let Some(name) = self.program.things[place] else { return };
+        let (next, n) = sim.channels.meant(name, which, self.number);
+        self.call = Some(Call { next, end: next + n, paid: false, bytes });
+    }
+    /// Goes on with a call: pays for it, and then does it at the time at which that is over.
+    fn go_on(&mut self, sim: &mut Simulation, id: usize, program: &Loaded) {
+        let place = self.at - 1;
+        let (Some(call), Step::Cpu(step), Some(name)) =
+            (&mut self.call, &program.steps[place], program.things[place])
+        else {
+            self.call = None;
+            return;
+        };
+        let socket = sim.channels.kind(name) == ChannelKind::Socket;
+        if !std::mem::replace(&mut call.paid, true) {
+            let cost = match step {
+                CpuStep::Write { .. } if socket => Cost::SocketSend,
+                CpuStep::Write { .. } => Cost::PipeWrite,
+                CpuStep::Read { .. } if socket => Cost::SocketReceive,
+                CpuStep::Read { .. } => Cost::PipeRead,
+                _ => Cost::FutexCall,
+            };
+            sim.charge(id, sim.kernel.prices[cost], Why::System);
+            if sim.kernel.prices[cost] > 0 {
+                return;
+            }
+        }
+        let mut wakes = std::mem::take(&mut sim.wakes);
+        let channel = call.next;
+        let mut sync = false;
+        let tried = match step {
+            CpuStep::Write { bytes, .. } => {
+                sync = true;
+                sim.channels.write(channel, id, *bytes, &mut wakes)
+            }
+            CpuStep::Read { .. } => {
+                sync = true;
+                call.bytes -= sim.channels.read(channel, id, call.bytes, &mut wakes);
+                if call.bytes == 0 { Tried::Done } else { Tried::Waits }
+            }
+            CpuStep::FutexWait { .. } => sim.channels.futex_wait(channel, id),
+            CpuStep::FutexWake { count, .. } => {
+                sim.channels.futex_wake(channel, *count, &mut wakes);
+                Tried::Done
+            }
+            CpuStep::Lock { .. } => sim.channels.lock(channel, id),
+            CpuStep::Unlock { .. } => {
+                sim.channels.unlock(channel, id, &mut wakes);
+                Tried::Done
+            }
+            CpuStep::Compute { .. }
+            | CpuStep::Work { .. }
+            | CpuStep::Io { .. }
+            | CpuStep::Yield
+            | CpuStep::Affinity { .. }
+            | CpuStep::Nice { .. } => Tried::Done,
+        };
+        match tried {
+            Tried::Waits => sim.block(id, On::Channel(channel)),
+            Tried::Done => {
+                call.next += 1;
+                call.paid = false;
+                if let CpuStep::Read { bytes, .. } = step {
+                    call.bytes = *bytes;
+                }
+                if call.next == call.end {
+                    self.call = None;
+                }
+            }
+        }
+        let waker = Waker { cpu: sim.tasks[id].cpu, task: Some(id), sync, in_task: true };
+        for other in wakes.drain(..) {
+            sim.wake_from(other, By::Task(id), waker);
+        }
+        // The same list again: nothing is allocated at the next call.
+        sim.wakes = wakes;
     }
 }
 
@@ -321,9 +499,15 @@ fn first_filling(
 
 impl Program for Steps {
     fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
+        if !self.computing.is_done() {
+            return self.computing.ahead(sim, id, until);
+        }
         self.stretch.ahead(sim, id, &self.ops, until)
     }
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
+        if !self.computing.is_done() {
+            return self.computing.back(sim, id, to);
+        }
         self.stretch.back(sim, id, &self.ops, to)
     }
     fn next_ops(&self) -> usize {
@@ -337,9 +521,22 @@ impl Program for Steps {
         hot::fetch_first(&self.ops[self.stretch.at..], words);
     }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
+        if !self.computing.is_done() {
+            return self.computing.settle(sim, id);
+        }
         self.stretch.settle(sim, id, &self.ops);
     }
+    fn timer(&mut self, sim: &mut Simulation, id: usize) {
+        match self.io.take() {
+            Some((device, completion)) => sim.device_done(id, device, completion),
+            None => sim.wake(id, By::Timer),
+        }
+    }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
+        if !self.computing.is_done() {
+            // Somebody else had its turn before the work was done: on with it.
+            return;
+        }
         if self.stretch.at < self.ops.len() && !self.stretch.is_late(sim.tasks[id].clock) {
             self.stretch.serve(sim, id, &self.ops);
         } else if !self.stretch.sample(sim, id, &self.ops) {

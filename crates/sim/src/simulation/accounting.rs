@@ -6,7 +6,9 @@ use crate::kernel::{Ctx, Fatal};
 use crate::latency::Latencies;
 use crate::overlap::{self, Overlap};
 use crate::page::{State, Word};
+use crate::sched::TaskFigures;
 use crate::table::prefetch_at;
+use crate::tasks::Task;
 use homenode_core::scenario::Step;
 use std::collections::BTreeMap;
 
@@ -31,6 +33,8 @@ pub struct ProcessFigures {
     pub phases: Vec<PhaseFigures>,
     /// How long each first touch of a page took, direct reclaim included.
     pub allocations: Latencies,
+    /// What its threads waited for and how often they were moved, all of them together.
+    pub tasks: TaskFigures,
 }
 
 /// What the threads of a process did in one step that accesses memory.
@@ -230,7 +234,8 @@ impl Simulation {
         let mut first = vec![u64::MAX; all.len()];
         let mut last = vec![0; all.len()];
         let tallied = self.tasks.iter().zip(&self.tallies);
-        for (t, tally) in tallied.filter(|(t, _)| t.process != usize::MAX) {
+        let of_programs = |(_, (t, _)): &(usize, (&Task, &Tally))| t.process != usize::MAX;
+        for (id, (t, tally)) in tallied.enumerate().filter(of_programs) {
             let f = &mut all[t.process];
             f.ended &= !t.lives();
             let end = if t.lives() { self.now() } else { t.ended };
@@ -238,6 +243,7 @@ impl Simulation {
             last[t.process] = last[t.process].max(end);
             f.ran_ps += t.ran;
             f.system_ps += t.system;
+            f.tasks.add(&self.sched.q.tasks[id].figures);
             if let Some(why) = t.killed {
                 f.killed.get_or_insert(match why {
                     Fatal::Oom => "out of memory".to_owned(),

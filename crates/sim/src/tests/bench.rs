@@ -6,6 +6,7 @@ use crate::kernel::{Ctx, Fatal, Mapping};
 use crate::memory::FRAME_ITEM;
 use crate::page::Word;
 use crate::program::Ids;
+use crate::sched::Terms;
 use crate::simulation::Simulation;
 use crate::space::{Holds, Kind};
 use crate::tasks::Kind as TaskKind;
@@ -44,7 +45,14 @@ impl Bench {
         let checker = Checker::watch(&mut sim);
         let process = sim.add_program("bench");
         let space = sim.kernel.new_space();
-        let task = sim.new_task(TaskKind::Thread, process, space, 0, Box::new(Ids::new([].into())));
+        let task = sim.new_task(
+            TaskKind::Thread,
+            process,
+            space,
+            0,
+            &Terms::default(),
+            Box::new(Ids::new([].into())),
+        );
         sim.kernel.space_mut(space).users = 1;
         let cpu = machine.cpus[0].id.0;
         let ctx = Ctx { task, node: 0, cpu, clock: 0 };

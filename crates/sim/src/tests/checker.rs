@@ -142,3 +142,42 @@ fn what_nobody_mapped_is_a_segmentation_fault() {
     assert_eq!(b.touch(p + 64, false), Err(Fatal::Segv));
     b.check();
 }
+
+#[test]
+fn a_queue_that_lost_a_task_is_found() {
+    use super::support::{access, for_ms, map, process, scenario, touch};
+    use crate::build::Setup;
+    use crate::check::Checker;
+    use crate::simulation::Simulation;
+    use homenode_core::scenario::Pattern;
+    let m = machine(&[dram(4096, 2)]);
+    let steps = || vec![touch("m"), access("m", Pattern::Uniform, 0, for_ms(50))];
+    let all = ["a", "b", "c"].map(|name| process(name, &[0], vec![map("m", 8)], steps()));
+    let s = scenario(all.to_vec());
+    let damaged = |damage: &dyn Fn(&mut Simulation)| {
+        let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+        let checker = Checker::watch(&mut sim);
+        checker.run(&mut sim, 20_000_000_000, 1_000_000_000).expect("nothing is wrong yet");
+        damage(&mut sim);
+        checker.findings(&sim).join("\n")
+    };
+    assert_eq!(damaged(&|_| {}), "");
+    // The first of them: the kswapd comes before.
+    let waits =
+        |sim: &Simulation| (1..4).find(|&t| sim.cpus[0].current() != Some(t)).expect("three");
+    let lost = damaged(&|sim| {
+        let task = waits(sim);
+        sim.tasks[task].on_queue = false;
+    });
+    assert!(lost.contains("on a queue: false"), "{lost}");
+    let elsewhere = damaged(&|sim| {
+        let task = waits(sim);
+        sim.tasks[task].cpu = 1;
+    });
+    assert!(elsewhere.contains("told 1"), "{elsewhere}");
+    let rests = damaged(&|sim| {
+        let now = sim.now();
+        sim.cpus.rest(0, now);
+    });
+    assert!(rests.contains("rests beside 3 that wait"), "{rests}");
+}

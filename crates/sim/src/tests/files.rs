@@ -5,6 +5,7 @@ use super::support::{self, cxl, dram, for_ms, machine, map, pmem, process, scena
 use crate::build::Setup;
 use crate::files::Outcome;
 use crate::program::Ids;
+use crate::sched::Terms;
 use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::tasks::Kind as TaskKind;
@@ -118,11 +119,16 @@ fn what_each_version_has() {
         before = now;
     }
     expect![[r#"
-        3.8: 79 files
+        3.8: 84 files
           + /proc/1000/numa_maps
+          + /proc/1000/sched
+          + /proc/1000/schedstat
           + /proc/1000/status
           + /proc/1001/numa_maps
+          + /proc/1001/sched
+          + /proc/1001/schedstat
           + /proc/1001/status
+          + /proc/schedstat
           + /proc/sys/kernel/numa_balancing_scan_delay_ms
           + /proc/sys/kernel/numa_balancing_scan_period_max_ms
           + /proc/sys/kernel/numa_balancing_scan_period_min_ms
@@ -198,14 +204,17 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/run
           + /sys/kernel/mm/ksm/sleep_millisecs
           + /sys/kernel/mm/transparent_hugepage/enabled
-        5.18: 86 files
+        5.18: 94 files
           - /proc/sys/kernel/numa_balancing_scan_delay_ms
           - /proc/sys/kernel/numa_balancing_scan_period_max_ms
           - /proc/sys/kernel/numa_balancing_scan_period_min_ms
           - /proc/sys/kernel/numa_balancing_scan_period_reset
           - /proc/sys/kernel/numa_balancing_scan_size_mb
           + /proc/sys/kernel/numa_balancing
+          + /proc/sys/kernel/sched_schedstats
           + /proc/sys/vm/watermark_scale_factor
+          + /sys/kernel/debug/sched/migration_cost_ns
+          + /sys/kernel/debug/sched/nr_migrate
           + /sys/kernel/debug/sched/numa_balancing/scan_delay_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_max_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
@@ -216,7 +225,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/stable_node_dups
           + /sys/kernel/mm/ksm/use_zero_pages
           + /sys/kernel/mm/numa/demotion_enabled
-        6.1: 94 files
+        6.1: 102 files
           + /proc/1000/ksm_merging_pages
           + /proc/1000/ksm_stat
           + /proc/1001/ksm_merging_pages
@@ -225,9 +234,10 @@ fn what_each_version_has() {
           + /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier4/nodelist
           + /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms
-        6.12: 106 files
+        6.12: 115 files
           - /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier37/nodelist
+          + /sys/kernel/debug/sched/base_slice_ns
           + /sys/kernel/mm/ksm/advisor_max_cpu
           + /sys/kernel/mm/ksm/advisor_max_pages_to_scan
           + /sys/kernel/mm/ksm/advisor_min_pages_to_scan
@@ -240,7 +250,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/smart_scan
           + /sys/kernel/mm/mempolicy/weighted_interleave/node0
           + /sys/kernel/mm/mempolicy/weighted_interleave/node1
-        7.3: 106 files
+        7.3: 115 files
     "#]]
     .assert_eq(&out);
 }
@@ -295,7 +305,7 @@ fn paths_are_walked_as_the_kernel_walks_them() {
             read /proc/sys/kernel/numa_balancing_scan_delay_ms -> 2 ENOENT: Linux 6.12 has it as /sys/kernel/debug/sched/numa_balancing/scan_delay_ms
             read /sys/devices/system/node/node7/vmstat -> 2 ENOENT: the simulated kernel has no such file; in /sys/devices/system/node there are has_cpu, has_memory, has_normal_memory, node0, node1, online, possible
             read /sys/kernel/mm/mempolicy/weighted_interleave/node7 -> 2 ENOENT: the simulated kernel has no such file; in /sys/kernel/mm/mempolicy/weighted_interleave there are node0, node1
-            write /proc/4711/numa_maps = 1 -> 2 ENOENT: the simulated kernel has no such file; in /proc there are 1000, 1001, sys, vmstat, zoneinfo
+            write /proc/4711/numa_maps = 1 -> 2 ENOENT: the simulated kernel has no such file; in /proc there are 1000, 1001, schedstat, sys, vmstat, zoneinfo
             read /nonsense -> 2 ENOENT: the simulated kernel has no such file; in / there are proc, sys
         "#]],
     );
@@ -997,7 +1007,14 @@ fn a_fork_shares_pages() {
     b.fill(page, 64);
     let child = b.fork();
     let process = b.sim.add_program("child");
-    let task = b.sim.new_task(TaskKind::Thread, process, child, 0, Box::new(Ids::new([].into())));
+    let task = b.sim.new_task(
+        TaskKind::Thread,
+        process,
+        child,
+        0,
+        &Terms::default(),
+        Box::new(Ids::new([].into())),
+    );
     b.sim.tasks[task].parent = Some(2);
     b.fill(page, 3);
     check(
@@ -1123,8 +1140,8 @@ fn views_agree_with_what_is() {
         agrees(&sim);
         seen.push(sim.list("/proc").expect("it is there").len());
     }
-    // vmstat, zoneinfo, sys, two kswapds; up to four programs, in the end none.
-    assert_eq!((seen.iter().max(), seen.last()), (Some(&9), Some(&5)), "{seen:?}");
+    // vmstat, zoneinfo, schedstat, sys, two kswapds; up to four programs, in the end none.
+    assert_eq!((seen.iter().max(), seen.last()), (Some(&10), Some(&6)), "{seen:?}");
     assert!(sim.vmstat().get(Item::PgpromoteSuccess) > 0);
 }
 

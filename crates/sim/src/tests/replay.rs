@@ -359,12 +359,12 @@ fn an_idle_cpu_takes_its_time_to_wake() {
 fn a_busy_cpu_has_no_idle_state_to_leave() {
     // The thread's end wakes the first task on the CPU that it leaves.
     let rows = [
-        (0, MS, Op::Thread { child: 1 }),
+        (0, MS / 10, Op::Thread { child: 1 }),
         (0, 0, Op::Wait { child: Some(1) }),
         (0, MS, Op::Exit),
         (1, MS, Op::Exit),
     ];
-    assert_eq!(with_wake_ups(&rows, &[], 1000, &[0]), [3000, 3000, 1]);
+    assert_eq!(with_wake_ups(&rows, &[], 1000, &[0]), [2100, 2100, 1]);
     // It takes over the second thread from the first CPU when its own has nothing to do.
     let rows = [
         (0, 0, Op::Thread { child: 1 }),

@@ -223,7 +223,7 @@ fn mergings_files_of_older_kernels() {
         ",
         expect![[r#"
             read /sys/kernel/mm/ksm/max_page_sharing -> 2 ENOENT: Linux 3.8 does not have it; 5.18, 6.1, 6.12, 7.3 do
-            read /proc/1000/ksm_stat -> 2 ENOENT: the simulated kernel has no such file; in /proc/1000 there are numa_maps, status
+            read /proc/1000/ksm_stat -> 2 ENOENT: the simulated kernel has no such file; in /proc/1000 there are numa_maps, sched, schedstat, status
             write /sys/kernel/mm/ksm/merge_across_nodes = 0 -> ok
         "#]],
     );

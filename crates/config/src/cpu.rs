@@ -1,0 +1,266 @@
+//! What is about CPUs: `[[channel]]`, `[[device]]`, and the steps of a process that compute, wait
+//! and hand work on.
+//!
+//! ```text
+//! do = "write"        says which other keys there are
+//! channel = "ping"    one of the scenario's channels
+//! to = "own"          which of them: "own", "group", or a number
+//! bytes = 100
+//! ```
+
+use crate::ConfigError;
+use crate::tree::{Cur, Fields, Kind, suggestion};
+use homenode_core::scenario::{
+    Channel, ChannelKind, Completion, CpuStep, Device, NICE, Process, Step, Which,
+};
+use homenode_core::topology::MAX_CPUS;
+use homenode_core::units::CpuId;
+
+/// Channels of one name at most: each costs memory.
+const MOST_CHANNELS: u64 = 1_000_000;
+
+/// What the steps of a scenario's processes may name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Named<'a> {
+    pub(crate) channels: &'a [Channel],
+    pub(crate) devices: &'a [Device],
+}
+
+pub(crate) fn channel(c: &Cur<'_>) -> Result<Channel, ConfigError> {
+    let t = c.table(&["name", "kind", "count", "group"])?;
+    let count = t.opt("count").map_or(Ok(1), |n| n.int(1, MOST_CHANNELS))? as u32;
+    let group = t.opt("group").map_or(Ok(count.into()), |n| n.int(1, count.into()))? as u32;
+    if count % group != 0 {
+        let c = t.get("group")?;
+        return Err(c.error(format!("{count} channels don't fall into groups of {group}")));
+    }
+    Ok(Channel {
+        name: t.get("name")?.text()?.to_owned(),
+        kind: t.get("kind")?.word(&ChannelKind::ALL.map(|k| (k.name(), k)))?,
+        count,
+        group,
+    })
+}
+
+pub(crate) fn device(c: &Cur<'_>) -> Result<Device, ConfigError> {
+    let t = c.table(&["name", "time", "interrupts"])?;
+    Ok(Device {
+        name: t.get("name")?.text()?.to_owned(),
+        time: t.get("time")?.positive_time()?,
+        interrupts: CpuId(t.get("interrupts")?.int(0, u64::from(MAX_CPUS) - 1)? as u32),
+    })
+}
+
+/// A list of things that have names, each name once.
+pub(crate) fn unique<T>(
+    c: Option<Cur<'_>>,
+    what: &str,
+    read: impl Fn(&Cur<'_>) -> Result<T, ConfigError>,
+    name: impl Fn(&T) -> &str,
+) -> Result<Vec<T>, ConfigError> {
+    let mut all: Vec<T> = Vec::new();
+    for c in c.map_or(Ok(vec![]), |l| l.list())? {
+        let one = read(&c)?;
+        if all.iter().any(|other| name(other) == name(&one)) {
+            return Err(c
+                .any_table()?
+                .get("name")?
+                .error(format!("the {what} \"{}\" stands twice; names are unique", name(&one))));
+        }
+        all.push(one);
+    }
+    Ok(all)
+}
+
+/// The words of steps about CPUs.
+pub(crate) const STEPS: [&str; 12] = [
+    "compute",
+    "write",
+    "read",
+    "futex_wait",
+    "futex_wake",
+    "lock",
+    "unlock",
+    "work",
+    "io",
+    "yield",
+    "affinity",
+    "nice",
+];
+
+/// The step of that word, if it is about CPUs.
+pub(crate) fn step(
+    c: &Cur<'_>,
+    word: &str,
+    named: Named<'_>,
+) -> Result<Option<CpuStep>, ConfigError> {
+    let step = match word {
+        "compute" => {
+            let t = c.table(&["do", "time", "jitter"])?;
+            CpuStep::Compute {
+                time: t.get("time")?.positive_time()?,
+                jitter: t.opt("jitter").map_or(Ok(0), |j| j.thousandths(0, 1000))?,
+            }
+        }
+        "write" => {
+            let t = c.table(&["do", "channel", "to", "bytes"])?;
+            let (channel, to) = (on(&t, named)?, which(&t, "to")?);
+            CpuStep::Write { channel, to, bytes: bytes(&t)? }
+        }
+        "read" => {
+            let t = c.table(&["do", "channel", "from", "bytes"])?;
+            let (channel, from) = (on(&t, named)?, which(&t, "from")?);
+            CpuStep::Read { channel, from, bytes: bytes(&t)? }
+        }
+        "futex_wait" => {
+            let t = c.table(&["do", "channel", "which"])?;
+            CpuStep::FutexWait { channel: on(&t, named)?, which: which(&t, "which")? }
+        }
+        "futex_wake" => {
+            let t = c.table(&["do", "channel", "which", "count"])?;
+            let count = t.opt("count").map_or(Ok(1), |n| n.int(1, u32::MAX.into()))? as u32;
+            CpuStep::FutexWake { channel: on(&t, named)?, which: which(&t, "which")?, count }
+        }
+        "lock" => {
+            let t = c.table(&["do", "channel", "which"])?;
+            CpuStep::Lock { channel: on(&t, named)?, which: which(&t, "which")? }
+        }
+        "unlock" => {
+            let t = c.table(&["do", "channel", "which"])?;
+            CpuStep::Unlock { channel: on(&t, named)?, which: which(&t, "which")? }
+        }
+        "work" => {
+            let t = c.table(&["do", "time", "wait", "high"])?;
+            let flag = |key| t.opt(key).map_or(Ok(false), |c| c.bool());
+            CpuStep::Work {
+                time: t.get("time")?.positive_time()?,
+                wait: flag("wait")?,
+                high: flag("high")?,
+            }
+        }
+        "io" => {
+            let t = c.table(&["do", "device", "worker", "iowait"])?;
+            let c = t.get("device")?;
+            let name = c.text()?;
+            if !named.devices.iter().any(|d| d.name == name) {
+                let all: Vec<&str> = named.devices.iter().map(|d| d.name.as_str()).collect();
+                return Err(c.error(missing("device", name, &all)));
+            }
+            let worker = t.opt("worker").map(|w| w.positive_time()).transpose()?;
+            CpuStep::Io {
+                device: name.to_owned(),
+                completion: worker.map_or(Completion::Interrupt, Completion::Worker),
+                iowait: t.opt("iowait").map_or(Ok(true), |c| c.bool())?,
+            }
+        }
+        "yield" => c.table(&["do"]).map(|_| CpuStep::Yield)?,
+        "affinity" => {
+            let cpus = c.table(&["do", "cpus"])?.get("cpus")?.numbers(MAX_CPUS - 1)?;
+            CpuStep::Affinity { cpus: cpus.into_iter().map(CpuId).collect() }
+        }
+        "nice" => CpuStep::Nice { nice: nice(&c.table(&["do", "nice"])?.get("nice")?)? },
+        _ => return Ok(None),
+    };
+    // A pipe is written to, a lock is taken: not the other way round.
+    if let Some((name, which)) = step.channel() {
+        let channel = named.channels.iter().find(|c| c.name == name).expect("it has been found");
+        let c = c.any_table()?.get("channel")?;
+        if !step.kinds().contains(&channel.kind) {
+            let kinds: Vec<&str> = step.kinds().iter().map(|k| k.name()).collect();
+            return Err(c.error(format!(
+                "\"{name}\" is a {}; this step is about a {}",
+                channel.kind.name(),
+                kinds.join(" or a ")
+            )));
+        }
+        if let Which::Number(n) = which {
+            if n >= channel.count {
+                return Err(c.error(format!(
+                    "there is no number {n} of \"{name}\"; its numbers end at {}",
+                    channel.count - 1
+                )));
+            }
+        }
+    }
+    Ok(Some(step))
+}
+
+pub(crate) fn nice(c: &Cur<'_>) -> Result<i8, ConfigError> {
+    Ok(c.signed(NICE.0.into(), NICE.1.into())? as i8)
+}
+
+fn missing(what: &str, name: &str, all: &[&str]) -> String {
+    match all {
+        [] => format!("the scenario has no {what} \"{name}\", and no other; add a [[{what}]]"),
+        _ => format!("the scenario has no {what} \"{name}\"{}", suggestion(name, all)),
+    }
+}
+
+/// The channel that a step names.
+fn on(t: &Fields<'_>, named: Named<'_>) -> Result<String, ConfigError> {
+    let c = t.get("channel")?;
+    let name = c.text()?;
+    if named.channels.iter().any(|channel| channel.name == name) {
+        return Ok(name.to_owned());
+    }
+    let all: Vec<&str> = named.channels.iter().map(|c| c.name.as_str()).collect();
+    Err(c.error(missing("channel", name, &all)))
+}
+
+fn which(t: &Fields<'_>, key: &str) -> Result<Which, ConfigError> {
+    let Some(c) = t.opt(key) else { return Ok(Which::Own) };
+    match &c.val.kind {
+        Kind::Text(_) => c.word(&[("own", Which::Own), ("group", Which::Group)]),
+        _ => Ok(Which::Number(c.int(0, MOST_CHANNELS - 1)? as u32)),
+    }
+}
+
+fn bytes(t: &Fields<'_>) -> Result<u32, ConfigError> {
+    Ok(t.opt("bytes").map_or(Ok(1), |b| b.int(1, 65_536))? as u32)
+}
+
+/// Whether each channel has somebody on either side, and each group as many tasks as
+/// channels; the channel's place and what is wrong.
+pub(crate) fn unused(channels: &[Channel], processes: &[Process]) -> Option<(usize, String)> {
+    channels.iter().enumerate().find_map(|(place, channel)| {
+        let (mut gives, mut takes) = (false, false);
+        let steps = processes.iter().flat_map(|p| &p.steps);
+        let about = steps.filter_map(|s| match s {
+            Step::Cpu(step) if step.channel()?.0 == channel.name => Some(step),
+            _ => None,
+        });
+        for step in about {
+            match step {
+                CpuStep::Write { .. } | CpuStep::FutexWake { .. } | CpuStep::Unlock { .. } => {
+                    gives = true;
+                }
+                CpuStep::Read { .. } | CpuStep::FutexWait { .. } | CpuStep::Lock { .. } => {
+                    takes = true;
+                }
+                CpuStep::Compute { .. }
+                | CpuStep::Work { .. }
+                | CpuStep::Io { .. }
+                | CpuStep::Yield
+                | CpuStep::Affinity { .. }
+                | CpuStep::Nice { .. } => {}
+            }
+        }
+        let (name, kind) = (&channel.name, channel.kind);
+        let lacks =
+            |what: &str| Some((place, format!("nobody {what} the {} \"{name}\"", kind.name())));
+        match (gives, takes) {
+            (true, true) => None,
+            (false, false) => lacks("uses"),
+            (true, false) => lacks(match kind {
+                ChannelKind::Pipe | ChannelKind::Socket => "reads from",
+                ChannelKind::Futex => "waits for",
+                ChannelKind::Mutex => "takes",
+            }),
+            (false, true) => lacks(match kind {
+                ChannelKind::Pipe | ChannelKind::Socket => "writes to",
+                ChannelKind::Futex => "wakes",
+                ChannelKind::Mutex => "gives back",
+            }),
+        }
+    })
+}

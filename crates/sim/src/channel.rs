@@ -1,0 +1,398 @@
+//! What tasks wait for one another with: pipes, sockets, futexes, locks.
+//!
+//! ```text
+//!  write ──▶ ▓▓▓▓░░░░ ──▶ read         who finds it full or empty is put on a queue,
+//!            writers, readers           and tries again when it has been woken
+//! ```
+//!
+//! Each call says whether it was done and who is to be woken. It wakes nobody itself.
+//!
+//! Source: specs/workloads.md#channels.
+
+use homenode_core::scenario::{Channel as Declared, ChannelKind, Which};
+use homenode_core::units::PAGE_SIZE;
+use std::collections::VecDeque;
+
+/// Pages that a pipe has.
+const PIPE_PAGES: usize = 16;
+/// Bytes that may be under way in a socket (`net.core.wmem_default`).
+const SNDBUF: u32 = 212_992;
+/// What a message takes beside its bytes: the end of its buffer, and its head.
+const SKB_END: u32 = 320;
+const SKB_HEAD: u32 = 256;
+
+/// What came of a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// Done.
+    Done,
+    /// Not: the task is on a queue now, and tries again when it is woken.
+    Waits,
+}
+
+/// The state of one channel.
+#[derive(Clone, Debug)]
+enum State {
+    /// Bytes by page that nobody has read, the oldest first, and how many of the last page's
+    /// places have been written to.
+    Pipe { pages: VecDeque<u32>, end: u32 },
+    /// Messages: bytes that nobody has read of each. What they take of the buffer in all.
+    Socket { messages: VecDeque<(u32, u32)>, taken: u32 },
+    /// Wakes that nobody has taken yet.
+    Futex(u64),
+    /// Who has it.
+    Mutex(Option<usize>),
+}
+
+/// One channel, and who waits at its two ends.
+#[derive(Clone, Debug)]
+struct Channel {
+    state: State,
+    /// Who waits for something to come: readers, waiters of a futex or a lock.
+    takers: VecDeque<usize>,
+    /// Who waits for room.
+    givers: VecDeque<usize>,
+}
+
+/// The channels of one name.
+#[derive(Clone, Debug)]
+struct Name {
+    name: String,
+    kind: ChannelKind,
+    first: u32,
+    count: u32,
+    group: u32,
+}
+
+/// All channels of a scenario.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Channels {
+    names: Vec<Name>,
+    all: Vec<Channel>,
+}
+
+impl Channels {
+    pub(crate) fn new(declared: &[Declared]) -> Self {
+        let mut it = Self::default();
+        for d in declared {
+            let first = it.all.len() as u32;
+            it.names.push(Name {
+                name: d.name.clone(),
+                kind: d.kind,
+                first,
+                count: d.count,
+                group: d.group.max(1),
+            });
+            let state = match d.kind {
+                ChannelKind::Pipe => {
+                    State::Pipe { pages: VecDeque::with_capacity(PIPE_PAGES), end: 0 }
+                }
+                ChannelKind::Socket => State::Socket { messages: VecDeque::new(), taken: 0 },
+                ChannelKind::Futex => State::Futex(0),
+                ChannelKind::Mutex => State::Mutex(None),
+            };
+            let one = Channel { state, takers: VecDeque::new(), givers: VecDeque::new() };
+            it.all.resize(it.all.len() + d.count as usize, one);
+        }
+        it
+    }
+    /// The place of the channels of a name among all names.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|n| n.name == name)
+    }
+    /// Of which kind the channels of a name are.
+    pub(crate) fn kind(&self, name: usize) -> ChannelKind {
+        self.names[name].kind
+    }
+    /// The channels that a step of a task means: the first, and how many there are of them.
+    pub(crate) fn meant(&self, name: usize, which: Which, task: u64) -> (u32, u32) {
+        let n = &self.names[name];
+        match which {
+            Which::Own => (n.first + (task % u64::from(n.count)) as u32, 1),
+            Which::Group => {
+                let groups = u64::from(n.count / n.group);
+                let group = (task / u64::from(n.group)) % groups.max(1);
+                (n.first + group as u32 * n.group, n.group)
+            }
+            Which::Number(number) => (n.first + number, 1),
+        }
+    }
+    /// What people call a channel.
+    pub(crate) fn told(&self, channel: u32) -> String {
+        let found = self.names.iter().find(|n| (n.first..n.first + n.count).contains(&channel));
+        match found {
+            Some(n) if n.count == 1 => format!("the {} \"{}\"", n.kind.name(), n.name),
+            Some(n) => {
+                format!("number {} of the {} \"{}\"", channel - n.first, n.kind.name(), n.name)
+            }
+            None => String::new(),
+        }
+    }
+    /// Who has a lock.
+    pub(crate) fn owner(&self, channel: u32) -> Option<usize> {
+        match self.all[channel as usize].state {
+            State::Mutex(owner) => owner,
+            State::Pipe { .. } | State::Socket { .. } | State::Futex(_) => None,
+        }
+    }
+
+    /// A task writes a message. Whoever is to be woken is appended to `wakes`.
+    pub(crate) fn write(
+        &mut self,
+        channel: u32,
+        task: usize,
+        bytes: u32,
+        wakes: &mut Vec<usize>,
+    ) -> Tried {
+        let c = &mut self.all[channel as usize];
+        let done = match &mut c.state {
+            State::Pipe { pages, end } => {
+                let page = PAGE_SIZE as u32;
+                let was_empty = pages.is_empty();
+                let fits = !was_empty && *end + bytes <= page;
+                let wanted = bytes.div_ceil(page) as usize;
+                if fits {
+                    *pages.back_mut().expect("it is not empty") += bytes;
+                    *end += bytes;
+                } else if pages.len() + wanted <= PIPE_PAGES {
+                    for i in 0..wanted as u32 {
+                        pages.push_back((bytes - i * page).min(page));
+                    }
+                    *end = *pages.back().expect("a message has a byte");
+                } else {
+                    c.givers.push_back(task);
+                    return Tried::Waits;
+                }
+                // Only who finds it empty has somebody to wake.
+                was_empty
+            }
+            State::Socket { messages, taken } => {
+                if *taken >= SNDBUF {
+                    c.givers.push_back(task);
+                    return Tried::Waits;
+                }
+                let size = (bytes + SKB_END).next_power_of_two() + SKB_HEAD;
+                messages.push_back((bytes, size));
+                *taken += size;
+                true
+            }
+            State::Futex(_) | State::Mutex(_) => true,
+        };
+        if done {
+            wakes.extend(c.takers.pop_front());
+        }
+        // Room that is left is for the next who waits for it.
+        if let State::Pipe { pages, .. } = &c.state {
+            if pages.len() < PIPE_PAGES {
+                wakes.extend(c.givers.pop_front());
+            }
+        }
+        Tried::Done
+    }
+    /// A task reads up to `bytes`; how many of them it has got. 0: it waits.
+    pub(crate) fn read(
+        &mut self,
+        channel: u32,
+        task: usize,
+        bytes: u32,
+        wakes: &mut Vec<usize>,
+    ) -> u32 {
+        let c = &mut self.all[channel as usize];
+        let mut got = 0;
+        match &mut c.state {
+            State::Pipe { pages, end } => {
+                let was_full = pages.len() == PIPE_PAGES;
+                while got < bytes {
+                    let Some(first) = pages.front_mut() else { break };
+                    let part = (bytes - got).min(*first);
+                    *first -= part;
+                    got += part;
+                    if *first == 0 {
+                        pages.pop_front();
+                    }
+                }
+                if got > 0 && was_full && pages.len() < PIPE_PAGES {
+                    wakes.extend(c.givers.pop_front());
+                }
+                if pages.is_empty() {
+                    *end = 0;
+                }
+                if got > 0 && !pages.is_empty() {
+                    wakes.extend(c.takers.pop_front());
+                }
+            }
+            State::Socket { messages, taken } => {
+                while got < bytes {
+                    let Some((left, size)) = messages.front_mut() else { break };
+                    let part = (bytes - got).min(*left);
+                    *left -= part;
+                    got += part;
+                    if *left == 0 {
+                        *taken -= *size;
+                        messages.pop_front();
+                    }
+                }
+                // Writers are told when three quarters are free again.
+                if got > 0 && *taken * 4 <= SNDBUF {
+                    wakes.extend(c.givers.drain(..));
+                }
+            }
+            State::Futex(_) | State::Mutex(_) => {}
+        }
+        if got == 0 {
+            c.takers.push_back(task);
+        }
+        got
+    }
+    /// A task waits for a wake, unless there is one already.
+    pub(crate) fn futex_wait(&mut self, channel: u32, task: usize) -> Tried {
+        let c = &mut self.all[channel as usize];
+        match &mut c.state {
+            State::Futex(woken) if *woken > 0 => {
+                *woken -= 1;
+                Tried::Done
+            }
+            _ => {
+                c.takers.push_back(task);
+                Tried::Waits
+            }
+        }
+    }
+    /// Wakes so many; what nobody waits for is kept.
+    pub(crate) fn futex_wake(&mut self, channel: u32, count: u32, wakes: &mut Vec<usize>) {
+        let c = &mut self.all[channel as usize];
+        let n = c.takers.len().min(count as usize);
+        wakes.extend(c.takers.drain(..n));
+        if let State::Futex(woken) = &mut c.state {
+            // A waiter that is woken finds its wake there when it looks again.
+            *woken += u64::from(count);
+        }
+    }
+    /// A task takes a lock, or waits for it.
+    pub(crate) fn lock(&mut self, channel: u32, task: usize) -> Tried {
+        let c = &mut self.all[channel as usize];
+        match &mut c.state {
+            State::Mutex(owner) if owner.is_none() => {
+                *owner = Some(task);
+                Tried::Done
+            }
+            _ => {
+                c.takers.push_back(task);
+                Tried::Waits
+            }
+        }
+    }
+    /// A task gives a lock back; false: it hasn't got it. Who comes first takes it, the one
+    /// that is woken or another.
+    pub(crate) fn unlock(&mut self, channel: u32, task: usize, wakes: &mut Vec<usize>) -> bool {
+        let c = &mut self.all[channel as usize];
+        match &mut c.state {
+            State::Mutex(owner) if *owner == Some(task) => {
+                *owner = None;
+                wakes.extend(c.takers.pop_front());
+                true
+            }
+            _ => false,
+        }
+    }
+    /// A task that has ended waits for nothing. Only one that was killed may have waited.
+    pub(crate) fn forget(&mut self, task: usize) {
+        for c in &mut self.all {
+            c.takers.retain(|&t| t != task);
+            c.givers.retain(|&t| t != task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write as _;
+
+    fn of(kind: ChannelKind, count: u32, group: u32) -> Channels {
+        Channels::new(&[Declared { name: "c".into(), kind, count, group }])
+    }
+    fn woken(f: impl FnOnce(&mut Vec<usize>)) -> Vec<usize> {
+        let mut wakes = Vec::new();
+        f(&mut wakes);
+        wakes
+    }
+
+    #[test]
+    fn a_pipe_holds_640_messages_of_100_bytes() {
+        let mut c = of(ChannelKind::Pipe, 1, 1);
+        let mut wakes = Vec::new();
+        let n = (0..).take_while(|_| c.write(0, 7, 100, &mut wakes) == Tried::Done).count();
+        assert_eq!((n, wakes.len()), (640, 0));
+        // A page has to be read whole before there is room; the writer is woken then.
+        for i in 1..=40 {
+            let wakes = woken(|w| assert_eq!(c.read(0, 8, 100, w), 100));
+            assert_eq!(wakes, if i == 40 { vec![7] } else { vec![] }, "{i}");
+        }
+        assert_eq!(c.write(0, 7, 100, &mut wakes), Tried::Done);
+    }
+
+    #[test]
+    fn only_who_finds_a_pipe_empty_wakes_a_reader() {
+        let mut c = of(ChannelKind::Pipe, 1, 1);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), [1]);
+        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), []);
+        // Who has read and leaves something wakes the next.
+        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 4)), [2]);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 8, w), 4)), []);
+    }
+
+    #[test]
+    fn a_socket_holds_278_messages_of_100_bytes() {
+        let mut c = of(ChannelKind::Socket, 1, 1);
+        let mut wakes = Vec::new();
+        let n = (0..).take_while(|_| c.write(0, 7, 100, &mut wakes) == Tried::Done).count();
+        assert_eq!((n, wakes.len()), (278, 0));
+        let reads = (1..).find(|_| !woken(|w| assert_eq!(c.read(0, 8, 100, w), 100)).is_empty());
+        // 69 of 768 bytes are a quarter of the buffer.
+        assert_eq!(reads, Some(278 - 69));
+    }
+
+    #[test]
+    fn a_wake_is_not_lost_and_a_lock_is_whose_comes_first() {
+        let mut c = of(ChannelKind::Futex, 1, 1);
+        c.futex_wake(0, 2, &mut Vec::new());
+        let tried: Vec<Tried> = (0..3).map(|t| c.futex_wait(0, t)).collect();
+        assert_eq!(tried, [Tried::Done, Tried::Done, Tried::Waits]);
+        assert_eq!(woken(|w| c.futex_wake(0, 1, w)), [2]);
+        assert_eq!(c.futex_wait(0, 2), Tried::Done);
+
+        let mut c = of(ChannelKind::Mutex, 1, 1);
+        assert_eq!((c.lock(0, 1), c.lock(0, 2)), (Tried::Done, Tried::Waits));
+        assert!(!c.unlock(0, 2, &mut Vec::new()));
+        assert_eq!(woken(|w| assert!(c.unlock(0, 1, w))), [2]);
+        // Somebody else was faster.
+        assert_eq!((c.lock(0, 3), c.lock(0, 2)), (Tried::Done, Tried::Waits));
+        assert_eq!((c.owner(0), c.told(0)), (Some(3), "the mutex \"c\"".to_owned()));
+    }
+
+    #[test]
+    fn tasks_have_channels_of_their_own_or_their_groups() {
+        let c = of(ChannelKind::Pipe, 6, 3);
+        let mut text = String::new();
+        for task in [0, 2, 3, 5, 7] {
+            let (own, group) = (c.meant(0, Which::Own, task), c.meant(0, Which::Group, task));
+            let _ = writeln!(
+                text,
+                "{task}: {own:?} {group:?} {:?}",
+                c.meant(0, Which::Number(4), task)
+            );
+        }
+        expect_test::expect![[r#"
+            0: (0, 1) (0, 3) (4, 1)
+            2: (2, 1) (0, 3) (4, 1)
+            3: (3, 1) (3, 3) (4, 1)
+            5: (5, 1) (3, 3) (4, 1)
+            7: (1, 1) (0, 3) (4, 1)
+        "#]]
+        .assert_eq(&text);
+        assert_eq!(c.told(4), "number 4 of the pipe \"c\"");
+    }
+}

@@ -1,0 +1,96 @@
+//! Devices, their interrupts, and the kernel workers that take work on.
+//!
+//! ```text
+//!  task ─submits─▶ device ──time──▶ interrupt on its CPU ──▶ wakes the task
+//!                                        └─▶ worker of that CPU ─▶ wakes the task
+//!  task ─queue_work─▶ worker of its CPU ─▶ wakes the task, if that waits
+//! ```
+//!
+//! A device serves any number of requests at once, each in the same time.
+//!
+//! Source: specs/workloads.md#devices.
+
+use crate::program::{Program, Worker};
+use crate::sched::{CpuSet, Terms, Waker};
+use crate::simulation::Simulation;
+use crate::tasks::{Kind, On, Run};
+use crate::watch::By;
+use homenode_core::costs::Cost;
+use homenode_core::scenario::{Completion, Device, NICE};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Something for a worker to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// In picoseconds at full speed.
+    pub(crate) time: u64,
+    /// Who waits for it.
+    pub(crate) waiter: Option<usize>,
+}
+
+/// The devices of a scenario, and the workers of each CPU.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Devices {
+    all: Vec<Device>,
+    /// By place of a CPU and whether their queue has priority: the worker's task.
+    workers: BTreeMap<(usize, bool), usize>,
+    /// By the worker's task: what it has to do.
+    queues: BTreeMap<usize, VecDeque<Work>>,
+}
+
+impl Devices {
+    /// The place of the device of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.all.iter().position(|d| d.name == name)
+    }
+    /// What a worker does next.
+    pub(crate) fn take(&mut self, worker: usize) -> Option<Work> {
+        self.queues.get_mut(&worker)?.pop_front()
+    }
+}
+
+impl Simulation {
+    /// The devices of a scenario.
+    pub(crate) fn add_devices(&mut self, devices: &[Device]) {
+        self.devices.all = devices.to_vec();
+    }
+    /// How long a device takes for a request.
+    pub(crate) fn device_time(&self, device: usize) -> u64 {
+        self.devices.all[device].time.0
+    }
+    /// A device has done what a task asked of it.
+    pub(crate) fn device_done(&mut self, id: usize, device: usize, completion: Completion) {
+        let cpu = self.cpus.place(self.devices.all[device].interrupts);
+        self.interrupt(cpu, self.kernel.prices[Cost::Interrupt]);
+        let waker = Waker { cpu, task: self.cpus[cpu].current(), sync: false, in_task: false };
+        match completion {
+            Completion::Interrupt => self.wake_from(id, By::Kernel, waker),
+            Completion::Worker(time) => {
+                self.queue_work(cpu, false, Work { time: time.0, waiter: Some(id) }, waker);
+            }
+        }
+    }
+    /// Hands work to the worker of a CPU, and wakes that if it sleeps.
+    pub(crate) fn queue_work(&mut self, cpu: usize, high: bool, work: Work, waker: Waker) {
+        let worker = match self.devices.workers.get(&(cpu, high)) {
+            Some(&worker) => worker,
+            None => self.hire(cpu, high),
+        };
+        self.devices.queues.entry(worker).or_default().push_back(work);
+        if self.tasks[worker].run == Run::Blocked(On::Sleep) {
+            let by = waker.task.filter(|_| waker.in_task).map_or(By::Kernel, By::Task);
+            self.wake_from(worker, by, waker);
+        }
+    }
+    /// A worker of a CPU, which sleeps until there is work.
+    fn hire(&mut self, cpu: usize, high: bool) -> usize {
+        let set = self.sched.q.set(CpuSet::of(self.cpus.len(), [cpu]));
+        let nice = if high { NICE.0 } else { 0 };
+        let terms = Terms { nice, set, per_cpu: true, ..Terms::default() };
+        let program: Box<dyn Program> = Box::new(Worker::default());
+        let id = self.new_task(Kind::Worker, usize::MAX, usize::MAX, cpu, &terms, program);
+        self.block(id, On::Sleep);
+        self.devices.workers.insert((cpu, high), id);
+        id
+    }
+}

@@ -1,0 +1,450 @@
+//! The scheduler of the simulated kernel: what happens to run queues when a task wakes, waits,
+//! is born, when a CPU has a tick or nothing to do.
+//!
+//! ```text
+//!  executive ──wake, stop, pick, tick──▶ Scheduler ──asks──▶ homenode_wake: which CPU
+//!      ▲                                   │  ├──────────▶ core: fair class, domains, balancing
+//!      └──── who runs, who was moved ──────┘  └──────────▶ counters
+//! ```
+//!
+//! It knows tasks and CPUs by number, and neither what a task runs nor whose turn it is. Time is
+//! that of the rules: nanoseconds, from [`BOOT`] on.
+//!
+//! Source: docs/decisions/0016-cpus.md.
+
+mod counters;
+mod queues;
+mod tracks;
+
+pub(crate) use counters::Counters;
+pub use queues::TaskFigures;
+pub(crate) use queues::{ALL, CpuSet, Queues, Stop};
+pub use tracks::Track;
+
+use crate::kernel::TICK;
+use crate::random::Stream;
+use homenode_core::costs::{Cost, Prices};
+use homenode_core::scenario::{Model, RecentCpu, SchedPolicy, Wakeups};
+use homenode_core::sched::balance::place::{IdleFacts, Placed};
+use homenode_core::sched::balance::{self, Balance, IdleType};
+use homenode_core::sched::domain::{Domains, Flags, Layout};
+use homenode_core::sched::fair::{Attr, Dequeue, Enqueue, Fair, GroupId, Knobs, Policy};
+use homenode_core::sched::stats::{Switched, Wakeup};
+use homenode_core::sched::weight;
+use homenode_core::topology::Machine;
+use homenode_wake as wake;
+use queues::Seen;
+
+/// Time of the rules, in nanoseconds.
+pub(crate) type Ns = u64;
+
+/// Their time when virtual time begins: the kernel has been up for a second, so that no stamp
+/// is 0, which means none.
+pub(crate) const BOOT: Ns = 1_000_000_000;
+
+/// The rules' time at a virtual time in picoseconds.
+#[inline]
+pub(crate) fn ns(ps: u64) -> Ns {
+    BOOT + ps / 1000
+}
+
+/// How a task waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// `TASK_INTERRUPTIBLE`.
+    #[default]
+    Sleep,
+    /// `TASK_UNINTERRUPTIBLE`.
+    Block {
+        /// For I/O.
+        iowait: bool,
+    },
+}
+
+/// Who wakes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waker {
+    /// The CPU that does it.
+    pub(crate) cpu: usize,
+    /// The task that runs there; `None`: its idle task.
+    pub(crate) task: Option<usize>,
+    /// It says that it is going to wait now (`WF_SYNC`).
+    pub(crate) sync: bool,
+    /// It is the task itself that wakes, and not an interrupt that came in while it ran.
+    pub(crate) in_task: bool,
+}
+
+/// What a wake-up came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Woken {
+    /// Where the task is now.
+    pub(crate) cpu: usize,
+    /// The CPU that it was on before.
+    pub(crate) before: usize,
+}
+
+/// How the fair class is to treat a new task, and where it may run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) nice: i8,
+    pub(crate) policy: SchedPolicy,
+    pub(crate) group: GroupId,
+    /// A number of [`Queues::sets`].
+    pub(crate) set: u32,
+    /// A thread of the kernel that is bound to its CPU.
+    pub(crate) per_cpu: bool,
+    /// Where it runs over time is to be told.
+    pub(crate) followed: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        let policy = SchedPolicy::Normal;
+        Self { nice: 0, policy, group: GroupId::ROOT, set: ALL, per_cpu: false, followed: false }
+    }
+}
+
+/// The scheduler of a machine.
+pub(crate) struct Scheduler {
+    pub(crate) domains: Domains,
+    pub(crate) balance: Balance,
+    pub(crate) q: Queues,
+}
+
+impl Scheduler {
+    pub(crate) fn new(machine: &Machine, prices: &Prices, model: &Model, seed: u64) -> Self {
+        let cpus = machine.cpus.len();
+        let layout = Layout::of(machine);
+        let online = CpuSet::of(cpus, 0..cpus).words;
+        let domains = Domains::new(&layout, &online);
+        let knobs = Knobs {
+            base_slice_ns: weight::base_slice_ns(cpus, weight::Scaling::Log),
+            tick_ns: TICK / 1000,
+            features: model.features,
+            ..Knobs::default()
+        };
+        let mut fair = Fair::new(cpus, knobs);
+        let recent = match model.recent_cpu {
+            RecentCpu::None => wake::Recent::None,
+            RecentCpu::Seed => wake::Recent::Waker,
+            RecentCpu::Today => wake::Recent::Wakee,
+        };
+        let version = match model.wakeups {
+            Wakeups::Seed => wake::Version::V4_16,
+            Wakeups::Today => wake::Version::V6_12,
+        };
+        let rules = wake::Rules { recent, ..wake::Rules::of(version) };
+        let mut wakes = wake::Cpus::new(view(&domains, &layout), rules);
+        for (place, cpu) in machine.cpus.iter().enumerate() {
+            fair.set_speed(place, BOOT, cpu.capacity, 1024);
+            wakes.set_capacity(place as u32, cpu.capacity);
+            wakes.set_capacity_orig(place as u32, cpu.capacity);
+        }
+        // Random numbers of newly idle balancing.
+        let dice = Stream::new(seed, "newly-idle");
+        let counters = Counters::new(cpus, &domains);
+        let mut balance = Balance::new(&domains, balance::Knobs::default(), 0);
+        // All are idle to begin with.
+        for cpu in 0..cpus {
+            balance.cpus[cpu].idle_stamp = BOOT;
+            balance.tick_stopped(&domains, cpu);
+        }
+        Self {
+            balance,
+            q: Queues::new(fair, wakes, counters, cpus, (dice, prices[Cost::BalanceCpu] / 1000)),
+            domains,
+        }
+    }
+    /// The kernel's knobs are these from now on.
+    pub(crate) fn heed(&mut self, knobs: &homenode_core::knobs::Knobs) {
+        let slice = weight::base_slice_ns(self.q.cpus(), weight::Scaling::Log);
+        let base_slice_ns = knobs.base_slice_ns.unwrap_or(slice);
+        self.q.fair.set_knobs(Knobs { base_slice_ns, ..*self.q.fair.knobs() });
+        self.balance.knobs.migration_cost_ns = i64::from(knobs.migration_cost_ns as i32);
+        self.balance.knobs.nr_migrate = knobs.nr_migrate;
+        match self.q.counters.switch.set(knobs.sched_schedstats) {
+            Switched::On => self.q.counters.clear_stamps(),
+            Switched::Off | Switched::Same => {}
+        }
+    }
+    /// `base_slice_ns` as it is now.
+    pub(crate) fn base_slice_ns(&self) -> u32 {
+        self.q.fair.knobs().base_slice_ns
+    }
+    /// Time has come so far.
+    #[inline]
+    pub(crate) fn at(&mut self, ps: u64) {
+        self.q.now = ns(ps);
+    }
+    #[inline]
+    fn jiffies(&self) -> u64 {
+        (self.q.now - BOOT) * 1000 / TICK
+    }
+
+    // ── Tasks ──────────────────────────────────────────────────────────────────
+
+    /// A task is born on a CPU; it is on no queue yet. Tasks are born in the order of their
+    /// numbers.
+    pub(crate) fn born(&mut self, cpu: usize, terms: &Terms) {
+        let task = self.q.tasks.len();
+        let attr = Attr {
+            nice: terms.nice,
+            policy: match terms.policy {
+                SchedPolicy::Normal => Policy::Normal,
+                SchedPolicy::Batch => Policy::Batch,
+                SchedPolicy::Idle => Policy::Idle,
+            },
+            slice_ns: None,
+            group: terms.group,
+        };
+        self.q.fair.add_task(task as u32, cpu, &attr);
+        let jiffies = self.jiffies();
+        self.q.wakers.push(wake::Task::born(cpu as u32, jiffies));
+        self.q.counters.born();
+        let track = if terms.followed { self.q.tracks.follow(task) } else { None };
+        self.q.tasks.push(queues::Sched::new(terms, self.q.now, track));
+    }
+    /// The CPU on which a new task begins, by fork balancing from its parent's.
+    pub(crate) fn place_new(&mut self, task: usize, parent: usize) -> usize {
+        let set = &self.q.sets[self.q.tasks[task].set as usize];
+        if set.count == 1 {
+            return set.first();
+        }
+        let from = if set.has(parent) { parent } else { set.first() };
+        self.balance.find_dst_cpu(
+            &self.domains,
+            &self.q.facts(),
+            &IdleFacts { exit_latency: &[], sched_idle: &[] },
+            &Placed {
+                flag: Flags::BALANCE_FORK,
+                cpu: from,
+                prev: from,
+                allowed: &set.words,
+                preferred: None,
+                util: 0,
+                without: None,
+            },
+        )
+    }
+    /// A task has ended, and has left its CPU.
+    pub(crate) fn ended(&mut self, task: usize) {
+        if self.q.fair.is_queued(task as u32) {
+            self.q.take(task, Dequeue::End);
+        }
+        self.q.fair.remove_task(task as u32, self.q.now);
+    }
+    /// A new task goes on a CPU's queue.
+    pub(crate) fn begin(&mut self, task: usize, cpu: usize) {
+        self.q.enqueue(task, cpu, Enqueue::Fork);
+        self.preempts(task, cpu);
+    }
+    /// A task that has been taken off a queue goes on another.
+    pub(crate) fn arrive(&mut self, task: usize, cpu: usize) {
+        self.q.tasks[task].figures.migrations += 1;
+        self.q.enqueue(task, cpu, Enqueue::Migrated);
+        self.preempts(task, cpu);
+    }
+    /// Whether a CPU has been marked for a task that has come onto its queue.
+    fn preempts(&mut self, task: usize, cpu: usize) {
+        if self.q.fair.current(cpu).is_some() {
+            self.q.fair.wakeup_preempts(cpu, task as u32, self.q.now);
+        }
+    }
+    /// The CPU that a task is on, or was on last.
+    #[inline]
+    pub(crate) fn cpu_of(&self, task: usize) -> usize {
+        self.q.fair.cpu_of(task as u32)
+    }
+    /// Whether a CPU is to look for who runs next.
+    #[inline]
+    pub(crate) fn marked(&self, cpu: usize) -> bool {
+        self.q.fair.need_resched(cpu)
+    }
+
+    // ── Waking ─────────────────────────────────────────────────────────────────
+
+    /// Wakes a task that sleeps.
+    pub(crate) fn wake(&mut self, task: usize, w: &Waker) -> Woken {
+        let before = self.cpu_of(task);
+        // Who has not left its queue yet stays there.
+        let cpu = if self.q.fair.is_delayed(task as u32) { before } else { self.choose(task, w) };
+        if self.q.counters.switch.on() {
+            let wakeup = Wakeup { local: cpu == w.cpu, sync: w.sync, migrated: cpu != before };
+            let common = (cpu != w.cpu)
+                .then(|| self.domains.common(w.cpu, cpu))
+                .flatten()
+                .map(|level| self.domains.slot(w.cpu, level));
+            self.q.counters.wakeup(task, w.cpu, wakeup, common);
+        }
+        if self.q.is_idle(cpu) {
+            self.balance.woken(cpu, self.q.now);
+        }
+        self.q.woken(task, cpu);
+        self.preempts(task, cpu);
+        Woken { cpu, before }
+    }
+    /// The CPU for a task that is woken.
+    fn choose(&mut self, task: usize, w: &Waker) -> usize {
+        let cpus = self.q.cpus();
+        let q = &mut self.q;
+        let prev = q.fair.cpu_of(task as u32);
+        let set = q.tasks[task].set;
+        let count = q.sets[set as usize].count;
+        if count == 1 {
+            return q.sets[set as usize].first();
+        }
+        // What it may look at of the two CPUs follows their queues only now.
+        for cpu in [w.cpu, prev] {
+            let (nr, delayed) = (q.fair.nr_running(cpu), q.fair.h_nr_delayed(cpu));
+            q.wake.set_running(cpu as u32, nr, delayed);
+            q.wake.set_load(cpu as u32, q.fair.load_avg(cpu));
+        }
+        let jiffies = (q.now - BOOT) * 1000 / TICK;
+        let waker_load = match w.task {
+            Some(waker) if w.sync => q.fair.task_h_load(waker as u32, jiffies),
+            _ => 0,
+        };
+        let wakeup = wake::Wakeup {
+            waker_cpu: w.cpu as u32,
+            prev: prev as u32,
+            task_cpu: prev as u32,
+            wakee: (cpus + task) as u32,
+            allowed: if set == ALL {
+                wake::Allowed::All
+            } else {
+                wake::Allowed::Words(&q.sets[set as usize].words)
+            },
+            nr_allowed: count,
+            sync: w.sync,
+            current_cpu: false,
+            waker_per_cpu_kthread: w.in_task && w.task.is_some_and(|t| q.tasks[t].terms.per_cpu),
+            wakee_idle_policy: q.tasks[task].idle_policy,
+            jiffies,
+            waker_load,
+            wakee_load: q.fair.task_h_load(task as u32, jiffies),
+            wakee_util: q.fair.task_util(task as u32).max(q.fair.task_util_est(task as u32)),
+        };
+        let waker = w.task.map_or(w.cpu, |t| cpus + t);
+        let choice = q
+            .wake
+            .choose_in(&mut q.wakers, waker as u32, &wakeup)
+            .expect("a task's CPUs are the machine's");
+        if let Some(level) = choice.level {
+            let slot = choice.affine.then(|| self.domains.slot(w.cpu, level.into()));
+            q.counters.affine(task, slot);
+        }
+        choice.cpu as usize
+    }
+
+    // ── Running ────────────────────────────────────────────────────────────────
+
+    /// Who runs next on a CPU, and what balancing took, in nanoseconds, where it had to look
+    /// elsewhere. Whom it took over is in [`Queues::moved`].
+    pub(crate) fn next(&mut self, cpu: usize) -> (Option<usize>, Ns) {
+        self.q.counters.schedules(cpu);
+        if let Some(task) = self.q.pick(cpu) {
+            return (Some(task), 0);
+        }
+        let (now, jiffies) = (self.q.now, self.jiffies());
+        self.balance.overloaded |= std::mem::take(&mut self.q.crowded);
+        self.q.looked = 0;
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        let found = self.balance.newly_idle(&self.domains, &mut seen, cpu, now, jiffies);
+        let took = self.q.looked;
+        if found.pulled {
+            return (self.q.pick(cpu), took);
+        }
+        (None, took)
+    }
+    /// The task that runs on a CPU has called `sched_yield`.
+    pub(crate) fn yields(&mut self, cpu: usize) {
+        self.q.counters.yields(cpu);
+        self.q.fair.yield_(cpu, self.q.now);
+        self.q.fair.set_need_resched(cpu);
+    }
+    /// A CPU has nothing to do from now on.
+    pub(crate) fn goes_idle(&mut self, cpu: usize) {
+        self.q.counters.goes_idle(cpu);
+        self.q.fair.go_idle(cpu, self.q.now);
+        self.q.follow(cpu);
+        self.q.wake.enter_idle(cpu as u32);
+        let jiffies = self.jiffies();
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        self.balance.before_idle(&self.domains, &mut seen, cpu, jiffies);
+        self.balance.tick_stopped(&self.domains, cpu);
+    }
+    /// The tick of a busy CPU; the idle CPU that is to be woken to balance for all idle ones.
+    pub(crate) fn tick(&mut self, cpu: usize) -> Option<usize> {
+        let jiffies = self.jiffies();
+        self.q.fair.tick(cpu, self.q.now);
+        if let Some(task) = self.q.fair.current(cpu) {
+            self.q.charge(task as usize);
+        }
+        self.q.follow(cpu);
+        self.balance.busy_tick(&self.domains, cpu);
+        if self.balance.due(&self.domains, cpu, jiffies) {
+            let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+            self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Busy, jiffies);
+            self.scan_budgets();
+        }
+        self.balance.kick(&self.domains, &self.q.facts(), cpu, jiffies)
+    }
+    /// An idle CPU has been woken to balance for all idle ones.
+    pub(crate) fn kicked(&mut self, cpu: usize) {
+        let jiffies = self.jiffies();
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        self.balance.kicked(&self.domains, &mut seen, cpu, jiffies);
+        self.scan_budgets();
+    }
+    /// How far wake-ups may look for an idle CPU, as balancing has found it.
+    fn scan_budgets(&mut self) {
+        for (llc, state) in self.balance.llcs.iter().enumerate() {
+            let first = self.domains.llc_span(llc).iter().next().unwrap_or(0);
+            if let Some(shared) = self.q.wake.layout().llc(first as u32) {
+                self.q.wake.set_nr_idle_scan(shared, state.nr_idle_scan);
+            }
+        }
+    }
+    /// A CPU's running task has been put back to be pushed away to another CPU.
+    pub(crate) fn push(&mut self, from: usize) {
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        if let Some(pushed) = self.balance.active_push(&self.domains, &mut seen, from) {
+            self.q.counters.pushed(&self.domains, &pushed);
+        }
+    }
+}
+
+/// The domains as wake-ups look at them.
+fn view(domains: &Domains, layout: &Layout) -> wake::Layout {
+    let cpus = domains.nr_cpus();
+    let mut builder = wake::Layout::builder(cpus);
+    for cpu in 0..cpus {
+        let stack: Vec<wake::DomainId> = (0..domains.levels(cpu))
+            .map(|level| {
+                let d = domains.at(cpu, level);
+                let flags = wake_flags(d.flags);
+                let span = domains.span(d).to_bitmap(cpus);
+                builder
+                    .domain(&span, flags, d.imbalance_pct as u16)
+                    .expect("spans are the machine's")
+            })
+            .collect();
+        let siblings: Vec<u32> = domains.siblings(cpu).iter().map(|&s| u32::from(s)).collect();
+        let node = layout.cpus[cpu].node;
+        builder.cpu(cpu as u32, &siblings, node, &stack).expect("domains nest");
+    }
+    builder.build().expect("each CPU has been told")
+}
+
+fn wake_flags(flags: Flags) -> wake::Flags {
+    let both = [
+        (Flags::WAKE_AFFINE, wake::Flags::WAKE_AFFINE),
+        (Flags::SHARE_LLC, wake::Flags::SHARE_LLC),
+        (Flags::CLUSTER, wake::Flags::CLUSTER),
+        (Flags::SHARE_CPUCAPACITY, wake::Flags::SHARE_CPUCAPACITY),
+        (Flags::NUMA, wake::Flags::NUMA),
+        (Flags::ASYM_CPUCAPACITY_FULL, wake::Flags::ASYM_CPUCAPACITY_FULL),
+    ];
+    let set = both.into_iter().filter(|(of, _)| flags.has(*of));
+    set.fold(wake::Flags::NONE, |all, (_, flag)| all | flag)
+}

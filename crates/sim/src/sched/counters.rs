@@ -1,0 +1,192 @@
+//! schedstats of the simulated kernel: whose each counter is, and whether they are switched on.
+//!
+//! Counters are updated where the kernel does it; off is one test of a flag. What is always
+//! live (run delay, time slices) is counted in any case.
+//!
+//! Source: specs/schedstats.md.
+
+use super::{Ns, Waiting};
+use homenode_core::sched::balance::{self, Outcome};
+use homenode_core::sched::domain::Domains;
+use homenode_core::sched::fair::Fair;
+use homenode_core::sched::stats::{
+    CpuStats, DomainStats, IdleType, Imbalance, Refused, SchedInfo, Sleep, Switch, TaskStats,
+    Wakeup,
+};
+
+/// All counters of a machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) switch: Switch,
+    pub(crate) tasks: Vec<TaskStats>,
+    pub(crate) infos: Vec<SchedInfo>,
+    pub(crate) cpus: Vec<CpuStats>,
+    /// By the place that [`Domains::slot`] gives.
+    pub(crate) domains: Vec<DomainStats>,
+}
+
+impl Counters {
+    pub(crate) fn new(cpus: usize, domains: &Domains) -> Self {
+        Self {
+            cpus: vec![CpuStats::default(); cpus],
+            domains: vec![DomainStats::default(); domains.slots()],
+            ..Self::default()
+        }
+    }
+    /// A task is born.
+    pub(crate) fn born(&mut self) {
+        self.tasks.push(TaskStats::default());
+        self.infos.push(SchedInfo::default());
+    }
+    #[inline]
+    fn on(&self) -> bool {
+        self.switch.on()
+    }
+    /// A task is put on a queue while another runs, or nobody.
+    pub(crate) fn queued(&mut self, task: usize, now: Ns) {
+        self.infos[task].enqueue(now);
+        if self.on() {
+            self.tasks[task].wait_start(now);
+        }
+    }
+    /// A task that slept is put on a queue.
+    pub(crate) fn woken(&mut self, task: usize, now: Ns, iowait: bool) {
+        self.infos[task].enqueue(now);
+        if self.on() {
+            let stats = &mut self.tasks[task];
+            stats.wait_start(now);
+            stats.wake_enqueue(now, iowait);
+        }
+    }
+    /// A task that ran waits for its CPU again.
+    pub(crate) fn waits(&mut self, task: usize, now: Ns) {
+        if self.on() {
+            self.tasks[task].wait_start(now);
+        }
+    }
+    /// A task leaves its queue for real: it sleeps, or has ended.
+    pub(crate) fn leaves(&mut self, task: usize, cpu: usize, now: Ns, on: Waiting, ends: bool) {
+        self.infos[task].dequeue(now, &mut self.cpus[cpu]);
+        if !self.on() {
+            return;
+        }
+        let stats = &mut self.tasks[task];
+        stats.wait_end(now);
+        let state = match on {
+            _ if ends => Sleep::Other,
+            Waiting::Sleep => Sleep::Interruptible,
+            Waiting::Block { .. } => Sleep::Uninterruptible,
+        };
+        stats.dequeue_sleep(now, state);
+    }
+    /// A task is taken off a queue, to be put on another.
+    pub(crate) fn taken(&mut self, task: usize, cpu: usize, now: Ns) {
+        self.infos[task].dequeue(now, &mut self.cpus[cpu]);
+        if self.on() {
+            self.tasks[task].wait_migrate(now);
+        }
+    }
+    /// A CPU looks for who runs next.
+    pub(crate) fn schedules(&mut self, cpu: usize) {
+        if self.on() {
+            self.cpus[cpu].sched_count += 1;
+        }
+    }
+    /// A CPU has found nobody.
+    pub(crate) fn goes_idle(&mut self, cpu: usize) {
+        if self.on() {
+            self.cpus[cpu].sched_goidle += 1;
+        }
+    }
+    pub(crate) fn yields(&mut self, cpu: usize) {
+        if self.on() {
+            self.cpus[cpu].yld_count += 1;
+        }
+    }
+    /// A task begins to run.
+    pub(crate) fn arrives(&mut self, task: usize, cpu: usize, now: Ns, fair: &Fair) {
+        self.infos[task].arrive(now, &mut self.cpus[cpu]);
+        if self.on() {
+            let stats = &mut self.tasks[task];
+            stats.wait_end(now);
+            if fair.is_light(task as u32) {
+                stats.slice_max = stats.slice_max.max(fair.last_run_ns(task as u32));
+            }
+        }
+    }
+    /// A task does not run any more.
+    pub(crate) fn departs(&mut self, task: usize, cpu: usize, now: Ns, runnable: bool) {
+        self.infos[task].depart(now, &mut self.cpus[cpu], runnable);
+    }
+    /// So much of a task's run time has been charged at once.
+    pub(crate) fn charged(&mut self, task: usize, ran: u64) {
+        if self.on() {
+            self.tasks[task].exec(ran);
+        }
+    }
+    /// A task has been woken by a CPU: `common` is the place of the lowest domain of the waker's
+    /// CPU that holds the chosen one.
+    pub(crate) fn wakeup(&mut self, task: usize, waker: usize, w: Wakeup, common: Option<usize>) {
+        if self.on() {
+            let common = common.map(|slot| &mut self.domains[slot]);
+            self.tasks[task].wakeup(w, &mut self.cpus[waker], common);
+        }
+    }
+    /// `wake_affine` was asked, and the place of the domain where it chose the waker's CPU.
+    pub(crate) fn affine(&mut self, task: usize, chosen: Option<usize>) {
+        if self.on() {
+            self.tasks[task].affine_attempt();
+            if let Some(slot) = chosen {
+                self.tasks[task].affine(&mut self.domains[slot]);
+            }
+        }
+    }
+    pub(crate) fn refused(&mut self, task: usize, why: Refused) {
+        if self.on() {
+            self.tasks[task].failed_migration(why);
+        }
+    }
+    pub(crate) fn forced(&mut self, task: usize) {
+        if self.on() {
+            self.tasks[task].nr_forced_migrations += 1;
+        }
+    }
+    /// A CPU has balanced a domain.
+    pub(crate) fn balanced(&mut self, slot: usize, idle: balance::IdleType, o: &Outcome) {
+        if !self.on() {
+            return;
+        }
+        let idle = match idle {
+            balance::IdleType::Busy => IdleType::Busy,
+            balance::IdleType::Idle => IdleType::Idle,
+            balance::IdleType::NewlyIdle => IdleType::NewlyIdle,
+        };
+        let lb = self.domains[slot].lb(idle);
+        lb.lb_count += 1;
+        lb.lb_balanced += u64::from(o.balanced);
+        lb.lb_failed += u64::from(o.failed);
+        lb.lb_nobusyg += u64::from(o.nobusyg);
+        lb.lb_nobusyq += u64::from(o.nobusyq);
+        lb.lb_gained += u64::from(o.gained);
+        lb.lb_hot_gained += u64::from(o.hot_gained);
+        let kinds = [Imbalance::Load, Imbalance::Util, Imbalance::Task, Imbalance::Misfit];
+        for (kind, &amount) in kinds.into_iter().zip(&o.imbalance) {
+            if amount > 0 {
+                lb.imbalance(kind, amount);
+            }
+        }
+    }
+    /// A CPU's stopper has pushed the running task to a CPU that had asked, or could not.
+    pub(crate) fn pushed(&mut self, domains: &Domains, pushed: &balance::Pushed) {
+        let Some(level) = pushed.level.filter(|_| self.on()) else { return };
+        let d = &mut self.domains[domains.slot(pushed.to, level)];
+        d.alb_count += 1;
+        d.alb_pushed += u64::from(pushed.task.is_some());
+        d.lb(IdleType::Idle).lb_gained += u64::from(pushed.task.is_some());
+        d.alb_failed += u64::from(pushed.task.is_none());
+    }
+    /// Statistics have been switched on: what was stamped before they were off says nothing.
+    pub(crate) fn clear_stamps(&mut self) {
+        self.tasks.iter_mut().for_each(TaskStats::clear_stamps);
+    }
+}

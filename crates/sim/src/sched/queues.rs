@@ -1,0 +1,472 @@
+//! The run queues of all CPUs, with what is known of each task and counted of it.
+//!
+//! Everything that changes a queue is here, and keeps what others look at in step with it: the
+//! bitmaps of idle CPUs, the figures that balancing sums up, the counters.
+
+use super::counters::Counters;
+use super::tracks::Tracks;
+use super::{BOOT, Ns, Terms, Waiting};
+use crate::latency::Latencies;
+use crate::random::Stream;
+use homenode_core::scenario::SchedPolicy;
+use homenode_core::sched::balance::{self, Candidate, Facts, Figures, IdleType, Outcome, Refusal};
+use homenode_core::sched::domain::Domains;
+use homenode_core::sched::fair::{Dequeue, Dequeued, Enqueue, Fair, Pick};
+use homenode_core::sched::stats;
+use homenode_wake as wake;
+
+/// CPUs that a task may run on: a set of places, kept once for all tasks that have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CpuSet {
+    pub(crate) words: Box<[u64]>,
+    pub(crate) count: u32,
+}
+
+impl CpuSet {
+    pub(crate) fn of(cpus: usize, places: impl IntoIterator<Item = usize>) -> Self {
+        let mut words = vec![0u64; cpus.div_ceil(64)].into_boxed_slice();
+        for place in places {
+            words[place / 64] |= 1 << (place % 64);
+        }
+        let count = words.iter().map(|w| w.count_ones()).sum();
+        Self { words, count }
+    }
+    #[inline]
+    pub(crate) fn has(&self, place: usize) -> bool {
+        self.words[place / 64] >> (place % 64) & 1 != 0
+    }
+    /// The first of it.
+    pub(crate) fn first(&self) -> usize {
+        let word = self.words.iter().position(|&w| w != 0).unwrap_or(0);
+        word * 64 + self.words[word].trailing_zeros() as usize % 64
+    }
+}
+
+/// The number of the set of all CPUs.
+pub(crate) const ALL: u32 = 0;
+
+/// What is known of a task beside its place in a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Sched {
+    /// Where it may run: a number of [`Queues::sets`].
+    pub(crate) set: u32,
+    /// Whether it is of `SCHED_IDLE`.
+    pub(crate) idle_policy: bool,
+    /// How it was born.
+    pub(crate) terms: Terms,
+    /// What it waits for, if it sleeps, and since when.
+    pub(crate) waiting: Waiting,
+    pub(crate) since: Ns,
+    /// When it was woken and has not run since; `Ns::MAX`: it has.
+    pub(crate) woken: Ns,
+    /// When it was last put on a queue without running.
+    pub(crate) queued: Ns,
+    /// The place of its track, if it is followed.
+    pub(crate) track: Option<u8>,
+    /// Run time that the counters have seen.
+    charged: u64,
+    pub(crate) figures: TaskFigures,
+}
+
+impl Sched {
+    pub(crate) fn new(terms: &Terms, now: Ns, track: Option<u8>) -> Self {
+        Self {
+            set: terms.set,
+            idle_policy: terms.policy == SchedPolicy::Idle,
+            terms: *terms,
+            waiting: Waiting::Sleep,
+            since: now,
+            woken: Ns::MAX,
+            queued: now,
+            track,
+            charged: 0,
+            figures: TaskFigures::default(),
+        }
+    }
+}
+
+/// Where a task's time has gone, and how often it was moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskFigures {
+    /// Nanoseconds on a queue without running.
+    pub wait_ns: u64,
+    /// Nanoseconds in interruptible sleep.
+    pub sleep_ns: u64,
+    /// Nanoseconds in uninterruptible sleep.
+    pub block_ns: u64,
+    /// How often it was woken.
+    pub wakeups: u64,
+    /// How often it went to another CPU.
+    pub migrations: u64,
+    /// How often it left a CPU by itself, and how often it did not.
+    pub voluntary: u64,
+    /// See `voluntary`.
+    pub involuntary: u64,
+    /// From a wake-up until it ran.
+    pub latency: Latencies,
+}
+
+impl TaskFigures {
+    /// The same of another task as well.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self {
+            wait_ns,
+            sleep_ns,
+            block_ns,
+            wakeups,
+            migrations,
+            voluntary,
+            involuntary,
+            latency,
+        } = other;
+        self.wait_ns += wait_ns;
+        self.sleep_ns += sleep_ns;
+        self.block_ns += block_ns;
+        self.wakeups += wakeups;
+        self.migrations += migrations;
+        self.voluntary += voluntary;
+        self.involuntary += involuntary;
+        self.latency.merge(latency);
+    }
+}
+
+/// All run queues.
+pub(crate) struct Queues {
+    pub(crate) fair: Fair,
+    pub(crate) wake: wake::Cpus,
+    /// What wake-ups know of tasks: first the idle tasks by CPU, then all others by number.
+    pub(crate) wakers: Vec<wake::Task>,
+    pub(crate) tasks: Vec<Sched>,
+    pub(crate) sets: Vec<CpuSet>,
+    pub(crate) counters: Counters,
+    pub(crate) tracks: Tracks,
+    figures: Vec<Figures>,
+    idle: Vec<u64>,
+    /// Random numbers of newly idle balancing.
+    dice: Stream,
+    /// What looking at a CPU costs, and what looking has cost so far in this balancing.
+    look: Ns,
+    pub(crate) looked: Ns,
+    /// A queue has come to hold two tasks or more since somebody asked.
+    pub(crate) crowded: bool,
+    /// Time of the rules.
+    pub(crate) now: Ns,
+    /// Tasks that balancing has moved, whither: the executive takes note of it.
+    pub(crate) moved: Vec<(u32, usize)>,
+    /// CPUs whose running task is to be pushed away: from where, whither.
+    pub(crate) pushes: Vec<(usize, usize)>,
+    /// CPUs that balancing has charged and that may have been marked by that.
+    pub(crate) charged: Vec<usize>,
+}
+
+impl Queues {
+    pub(crate) fn new(
+        fair: Fair,
+        wake: wake::Cpus,
+        counters: Counters,
+        cpus: usize,
+        (dice, look): (Stream, Ns),
+    ) -> Self {
+        let mut idle = vec![u64::MAX; cpus.div_ceil(64)];
+        if cpus % 64 != 0 {
+            idle[cpus / 64] = (1 << (cpus % 64)) - 1;
+        }
+        Self {
+            fair,
+            wake,
+            wakers: (0..cpus).map(|cpu| wake::Task::born(cpu as u32, 0)).collect(),
+            tasks: Vec::new(),
+            sets: vec![CpuSet::of(cpus, 0..cpus)],
+            counters,
+            tracks: Tracks::default(),
+            figures: vec![Figures::default(); cpus],
+            idle,
+            dice,
+            look,
+            looked: 0,
+            crowded: false,
+            now: BOOT,
+            moved: Vec::new(),
+            pushes: Vec::new(),
+            charged: Vec::new(),
+        }
+    }
+    pub(crate) fn cpus(&self) -> usize {
+        self.figures.len()
+    }
+    /// The number of a set of CPUs.
+    pub(crate) fn set(&mut self, set: CpuSet) -> u32 {
+        match self.sets.iter().position(|s| *s == set) {
+            Some(number) => number as u32,
+            None => {
+                self.sets.push(set);
+                self.sets.len() as u32 - 1
+            }
+        }
+    }
+    #[inline]
+    pub(crate) fn may_run(&self, task: usize, cpu: usize) -> bool {
+        let set = self.tasks[task].set;
+        set == ALL || self.sets[set as usize].has(cpu)
+    }
+    /// Whether a CPU's idle task runs and nothing is queued there.
+    #[inline]
+    pub(crate) fn is_idle(&self, cpu: usize) -> bool {
+        self.idle[cpu / 64] >> (cpu % 64) & 1 != 0
+    }
+    pub(crate) fn facts(&self) -> Facts<'_> {
+        Facts { figures: &self.figures, idle: &self.idle, misfit: &[] }
+    }
+    /// What others look at follows a CPU's queue.
+    #[inline]
+    pub(crate) fn follow(&mut self, cpu: usize) {
+        let nr = self.fair.nr_running(cpu);
+        let f = &mut self.figures[cpu];
+        self.crowded |= nr >= 2 && f.nr_running < 2;
+        f.load = self.fair.load_avg(cpu);
+        f.util = self.fair.cpu_util(cpu) as u32;
+        f.runnable = self.fair.runnable_avg(cpu) as u32;
+        f.nr_running = nr;
+        f.h_nr_queued = nr;
+        let (word, bit) = (cpu / 64, 1 << (cpu % 64));
+        let (was, is) = (self.idle[word] & bit != 0, nr == 0);
+        if was != is {
+            self.idle[word] ^= bit;
+            self.wake.set_idle(cpu as u32, is);
+        }
+        self.wake.set_sched_idle(cpu as u32, self.fair.idle_only(cpu));
+    }
+
+    // ── What happens to a task ─────────────────────────────────────────────────
+
+    /// A task that is nowhere is put on a CPU's queue.
+    pub(crate) fn enqueue(&mut self, task: usize, cpu: usize, how: Enqueue) {
+        let now = self.now;
+        if self.fair.cpu_of(task as u32) != cpu {
+            self.fair.migrate(task as u32, cpu, now);
+        }
+        self.fair.enqueue(cpu, task as u32, now, how);
+        self.tasks[task].queued = now;
+        self.counters.queued(task, now);
+        self.follow(cpu);
+    }
+    /// A task that is woken is put on a CPU's queue, or stays on the one that it has not left.
+    pub(crate) fn woken(&mut self, task: usize, cpu: usize) {
+        let now = self.now;
+        let t = &mut self.tasks[task];
+        let slept = now.saturating_sub(t.since);
+        match t.waiting {
+            Waiting::Sleep => t.figures.sleep_ns += slept,
+            Waiting::Block { .. } => t.figures.block_ns += slept,
+        }
+        t.figures.wakeups += 1;
+        (t.woken, t.queued) = (now, now);
+        let iowait = t.waiting == Waiting::Block { iowait: true };
+        let delayed = self.fair.is_delayed(task as u32);
+        if self.fair.cpu_of(task as u32) != cpu {
+            t.figures.migrations += 1;
+            self.fair.migrate(task as u32, cpu, now);
+        }
+        self.fair.enqueue(cpu, task as u32, now, Enqueue::Wakeup);
+        if !delayed {
+            self.counters.woken(task, now, iowait);
+        }
+        self.follow(cpu);
+    }
+    /// A CPU's current task stops running, for that reason.
+    pub(crate) fn stop(&mut self, task: usize, cpu: usize, why: Stop) {
+        let now = self.now;
+        let gone = match why {
+            Stop::Waits(waiting) => {
+                let t = &mut self.tasks[task];
+                (t.waiting, t.since) = (waiting, now);
+                t.figures.voluntary += 1;
+                self.fair.dequeue(task as u32, now, Dequeue::Sleep { special: false })
+            }
+            Stop::Ends => self.fair.dequeue(task as u32, now, Dequeue::End),
+        };
+        self.charge(task);
+        self.departs(task, cpu, false);
+        if gone == Dequeued::Gone {
+            self.counters.leaves(task, cpu, now, self.tasks[task].waiting, why == Stop::Ends);
+        }
+        self.follow(cpu);
+    }
+    /// A task that is on a queue and doesn't run is taken off, to be put on another or to end.
+    pub(crate) fn take(&mut self, task: usize, how: Dequeue) {
+        let (now, cpu) = (self.now, self.fair.cpu_of(task as u32));
+        self.fair.dequeue(task as u32, now, how);
+        self.counters.taken(task, cpu, now);
+        self.follow(cpu);
+    }
+    /// Who runs next on a CPU, of those on its queue.
+    pub(crate) fn pick(&mut self, cpu: usize) -> Option<usize> {
+        loop {
+            match self.fair.pick(cpu, self.now) {
+                Pick::Task(task) => {
+                    self.follow(cpu);
+                    return Some(task as usize);
+                }
+                Pick::LeftDelayed(task) => {
+                    let task = task as usize;
+                    self.counters.leaves(task, cpu, self.now, self.tasks[task].waiting, false);
+                }
+                Pick::Idle => {
+                    self.follow(cpu);
+                    return None;
+                }
+            }
+        }
+    }
+    /// A task that ran goes back to its queue, since another runs now.
+    pub(crate) fn put_back(&mut self, task: usize, cpu: usize) {
+        let now = self.now;
+        let t = &mut self.tasks[task];
+        t.queued = now;
+        t.figures.involuntary += 1;
+        self.charge(task);
+        self.departs(task, cpu, true);
+        self.counters.waits(task, now);
+    }
+    /// What a task ran since the counters saw it last.
+    pub(crate) fn charge(&mut self, task: usize) {
+        if self.counters.switch.on() {
+            let ran = self.fair.sum_exec_runtime(task as u32);
+            let before = std::mem::replace(&mut self.tasks[task].charged, ran);
+            self.counters.charged(task, ran - before);
+        }
+    }
+    fn departs(&mut self, task: usize, cpu: usize, runnable: bool) {
+        self.counters.departs(task, cpu, self.now, runnable);
+        if let Some(track) = self.tasks[task].track {
+            self.tracks.stops(track, self.now);
+        }
+    }
+    /// A task begins to run.
+    pub(crate) fn begins(&mut self, task: usize, cpu: usize) {
+        let now = self.now;
+        let t = &mut self.tasks[task];
+        t.figures.wait_ns += now.saturating_sub(t.queued);
+        let woken = std::mem::replace(&mut t.woken, Ns::MAX);
+        if woken != Ns::MAX {
+            t.figures.latency.add(now.saturating_sub(woken) * 1000);
+        }
+        if let Some(track) = t.track {
+            self.tracks.begins(track, cpu, now);
+        }
+        self.counters.arrives(task, cpu, now, &self.fair);
+    }
+}
+
+/// Why a task stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Waits(Waiting),
+    Ends,
+}
+
+/// What balancing sees of the queues, with the domains that its counters belong to.
+pub(crate) struct Seen<'a> {
+    pub(crate) queues: &'a mut Queues,
+    pub(crate) domains: &'a Domains,
+}
+
+impl balance::Queues for Seen<'_> {
+    fn facts(&self) -> Facts<'_> {
+        self.queues.facts()
+    }
+    fn update(&mut self, cpu: usize) {
+        self.queues.fair.update(cpu, self.queues.now);
+        self.queues.follow(cpu);
+        self.queues.charged.push(cpu);
+    }
+    fn update_blocked(&mut self, cpu: usize) -> bool {
+        let left = self.queues.fair.update_blocked(cpu, self.queues.now);
+        self.queues.follow(cpu);
+        left
+    }
+    fn capacity_left(&self, cpu: usize) -> u32 {
+        self.domains.original(cpu)
+    }
+    fn coldest(&self, cpu: usize) -> Option<u32> {
+        self.queues.fair.coldest(cpu)
+    }
+    fn warmer(&self, _cpu: usize, task: u32) -> Option<u32> {
+        self.queues.fair.warmer(task)
+    }
+    fn clock(&mut self, _cpu: usize, scanned: u32) -> u64 {
+        let q = &mut *self.queues;
+        q.looked += Ns::from(scanned) * q.look;
+        q.now + q.looked
+    }
+    fn roll(&mut self, _cpu: usize) -> u32 {
+        self.queues.dice.below(1024) as u32
+    }
+    fn to_hot_end(&mut self, _cpu: usize, task: u32) {
+        self.queues.fair.to_front(task);
+    }
+    fn candidate(&self, task: u32, from: usize, to: usize, _numa: bool) -> Candidate {
+        let q = &*self.queues;
+        let t = &q.tasks[task as usize];
+        Candidate {
+            throttled: q.fair.is_throttled(task) || q.fair.is_throttled_on(task, to),
+            per_cpu_kthread: t.terms.per_cpu,
+            allowed: q.may_run(task as usize, to),
+            running: q.fair.current(from) == Some(task),
+            idle_policy: t.idle_policy,
+            next_buddy: q.fair.is_next_buddy(task),
+            ran_ago_ns: q.now as i64 - q.fair.exec_start(task) as i64,
+            load: q.fair.task_load_avg(task),
+            util: q.fair.task_util_est(task),
+            fits: true,
+            locality: balance::Locality::Any,
+        }
+    }
+    fn allowed(&self, task: u32, cpu: usize) -> bool {
+        self.queues.may_run(task as usize, cpu)
+    }
+    fn current_allowed(&self, cpu: usize, to: usize) -> bool {
+        self.queues.fair.current(cpu).is_none_or(|t| self.queues.may_run(t as usize, to))
+    }
+    fn detach(&mut self, task: u32, from: usize, _to: usize) {
+        self.queues.take(task as usize, Dequeue::Move);
+        self.queues.charged.push(from);
+    }
+    fn attach(&mut self, task: u32, to: usize) {
+        let q = &mut *self.queues;
+        q.tasks[task as usize].figures.migrations += 1;
+        q.enqueue(task as usize, to, Enqueue::Migrated);
+        if q.fair.current(to).is_some() {
+            q.fair.wakeup_preempts(to, task, q.now);
+        }
+        q.moved.push((task, to));
+    }
+    fn refused(&mut self, task: u32, why: Refusal) {
+        let why = match why {
+            Refusal::Affine => stats::Refused::Affine,
+            Refusal::Running => stats::Refused::Running,
+            Refusal::Hot | Refusal::TooMuchAndHot => stats::Refused::Hot,
+            Refusal::Throttled | Refusal::PerCpuKthread | Refusal::TooMuch => return,
+        };
+        self.queues.counters.refused(task as usize, why);
+    }
+    fn forced(&mut self, task: u32) {
+        self.queues.counters.forced(task as usize);
+    }
+    fn pending(&self, _cpu: usize) -> bool {
+        false
+    }
+    fn sched_idle(&self, cpu: usize) -> bool {
+        self.queues.fair.idle_only(cpu)
+    }
+    fn need_resched(&self, cpu: usize) -> bool {
+        self.queues.fair.need_resched(cpu)
+    }
+    fn balanced(&mut self, cpu: usize, level: usize, idle: IdleType, o: &Outcome) {
+        let slot = self.domains.slot(cpu, level);
+        self.queues.counters.balanced(slot, idle, o);
+    }
+    fn push(&mut self, from: usize, to: usize) {
+        self.queues.pushes.push((from, to));
+    }
+}
