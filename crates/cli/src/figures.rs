@@ -16,6 +16,7 @@
 mod merging;
 mod policy;
 mod processes;
+mod tasks;
 
 use crate::contender::Contender;
 use crate::homenode::{Own, Runner};
@@ -28,7 +29,7 @@ use homenode_core::units::PAGE_SIZE;
 use homenode_report::Better::{Higher, Lower, Neither};
 use homenode_report::{Compared, ComparisonTable, Figure, Section};
 use homenode_sim::vmstat::{Item, VmStat};
-use homenode_sim::{MergeFigures, ProcessFigures};
+use homenode_sim::{CpuFigures, MergeFigures, ProcessFigures, Track};
 
 pub(crate) use merging::json as merging_json;
 
@@ -43,6 +44,10 @@ pub(crate) struct RunFigures {
     moved: u64,
     vmstat: VmStat,
     pub(crate) processes: Vec<ProcessFigures>,
+    /// What each CPU did, by place.
+    cpus: Vec<CpuFigures>,
+    /// Where tasks ran that the scheduler places: see [`homenode_sim::Simulation::tracks`].
+    pub(crate) tracks: (u64, Vec<(usize, Track)>),
     /// What merging reached, where the scenario may merge.
     pub(crate) merge: Option<MergeFigures>,
     /// What a policy did and used, where one drove.
@@ -68,6 +73,8 @@ impl RunFigures {
             moved: sim.moved().iter().flatten().sum(),
             vmstat: sim.vmstat().clone(),
             processes,
+            cpus: sim.cpu_figures(),
+            tracks: sim.tracks(),
             merge: sim.merging(),
             own: runner.own(),
             round_ends: sim.round_ends().to_vec(),
@@ -79,6 +86,10 @@ impl RunFigures {
     }
     fn all_accesses(&self) -> u64 {
         self.accesses.iter().sum()
+    }
+    /// Whether anybody has used memory.
+    fn has_memory(&self) -> bool {
+        self.all_accesses() > 0
     }
     fn moved_bytes(&self) -> f64 {
         (self.moved * PAGE_SIZE) as f64
@@ -182,6 +193,10 @@ homenode_core::named! {
         Run => "run",
         /// The same of each process; of many that are alike the mean.
         Processes => "processes",
+        /// Where the time of tasks has gone that the scheduler places.
+        Tasks => "tasks",
+        /// The same of the CPUs.
+        Cpus => "CPUs",
         /// What a policy that drives did and used.
         Policy => "policy",
         /// What same-page merging reached, and what it took.
@@ -262,16 +277,18 @@ pub(crate) fn table(
     let mut rows = Rows { columns: runs, version, rows: Vec::new() };
     rows.push_all(Part::Run, TIME, |r| Some(r));
     rows.push_all(Part::Run, ROUNDS, |r| Some(r).filter(|r| !r.round_ends.is_empty()));
-    rows.push_all(Part::Run, ACCESSES, |r| Some(r));
+    // Programs that only compute have no accesses to tell of.
+    rows.push_all(Part::Run, ACCESSES, |r| Some(r).filter(|r| r.has_memory()));
     for (i, shelf) in shelves.iter().enumerate() {
         rows.push(Part::Run, &IN_TIER[i.min(1)], &shelf.name, Shown::IfAny, &|r| {
-            let here = r.accesses.get(i).copied().unwrap_or(0);
+            let here = r.has_memory().then(|| r.accesses.get(i).copied().unwrap_or(0))?;
             Some(RunFigures::percent(here, r.all_accesses()))
         });
     }
-    rows.push_all(Part::Run, MOVES, |r| Some(r));
+    rows.push_all(Part::Run, MOVES, |r| Some(r).filter(|r| r.has_memory()));
     if let Some(scenario) = scenario {
         processes::push(&mut rows, scenario, shelves);
+        tasks::push(&mut rows, scenario);
     }
     policy::push(&mut rows);
     merging::push(&mut rows);
@@ -343,6 +360,8 @@ pub(crate) fn all() -> Vec<Told> {
     let run = run.chain([IN_TIER[0]]).chain(declared(MOVES));
     let mut out: Vec<Told> = run.map(|f| told(Part::Run, f)).collect();
     out.extend(processes::all().map(|f| told(Part::Processes, f)));
+    out.extend(tasks::of_tasks().map(|f| told(Part::Tasks, f)));
+    out.extend(tasks::of_cpus().map(|f| told(Part::Cpus, f)));
     out.extend(policy::all().map(|f| told(Part::Policy, f)));
     out.extend(merging::all().map(|f| told(Part::Merge, f)));
     let counters = Item::ALL.into_iter();

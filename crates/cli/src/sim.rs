@@ -11,9 +11,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::scenario::{FileOp, Scenario};
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
-use homenode_report::{Caption, Report};
+use homenode_report::{Caption, Lane, Report, cpu_picture};
 use homenode_sim::files::Outcome;
-use homenode_sim::{ProcessFigures, Setup, Simulation};
+use homenode_sim::{ProcessFigures, Setup, Simulation, Track};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -189,6 +189,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             text.push_str(&format!("hash of seed {}{whose}: {:016x}\n", run.seed, run.hash));
         }
         for (column, run) in &runs {
+            text.push_str(&tracks_text(run, &machine, &name_of(column, run)));
+        }
+        for (column, run) in &runs {
             for outcome in &run.files {
                 text.push_str(&file_text(outcome, &name_of(column, run)));
             }
@@ -209,6 +212,22 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         missed.join("\n  ")
     );
     Ok(1)
+}
+
+/// Where the tasks of a run were over time, for people; nothing where the scheduler placed none.
+fn tracks_text(run: &SimRun, machine: &Machine, which: &str) -> String {
+    let (width, tracks) = &run.figures.tracks;
+    let number = |place: u16| machine.cpus[usize::from(place)].id.0;
+    let lane = |(process, track): &(usize, Track)| Lane {
+        label: run.figures.processes[*process].name.clone(),
+        cells: track.cells().map(|c| c.map(number)).collect(),
+        first: track.first.iter().copied().map(number).collect(),
+    };
+    let lanes: Vec<Lane> = tracks.iter().map(lane).collect();
+    match cpu_picture(&lanes, *width, output::width().min(100)) {
+        text if text.is_empty() => text,
+        text => format!("\nCPUs over time{which}\n{text}"),
+    }
 }
 
 /// When, as whom and what, on one line.
@@ -280,6 +299,9 @@ fn one(
     if let Some(e) = sim.error() {
         bail!("{e}");
     }
+    if let Some(why) = sim.deadlock() {
+        bail!("at {}: {why}", homenode_config::write_time(Picos(sim.now())));
+    }
     let files = sim.outcomes().to_vec();
     let figures = RunFigures::of(&runner, sim.now(), shelves);
     Ok(SimRun { seed: setup.seed, hash: runner.hash(), figures, files })
@@ -317,6 +339,19 @@ fn process(p: &ProcessFigures, ids: &[u16]) -> Value {
         "killed": p.killed,
         "accesses": by_node(&p.accesses),
         "phases": phases,
+        "tasks": {
+            "wait_ns": p.tasks.wait_ns,
+            "sleep_ns": p.tasks.sleep_ns,
+            "block_ns": p.tasks.block_ns,
+            "migrations": p.tasks.migrations,
+            "wakeups": p.tasks.wakeups,
+            "voluntary_switches": p.tasks.voluntary,
+            "involuntary_switches": p.tasks.involuntary,
+            "latency_mean_ns": ns(p.tasks.latency.mean_ps()),
+            "latency_p50_ns": ns(p.tasks.latency.percentile_ps(500)),
+            "latency_p99_ns": ns(p.tasks.latency.percentile_ps(990)),
+            "latency_max_ns": ns(p.tasks.latency.max_ps()),
+        },
         "allocations": {
             "count": a.count(),
             "mean_ns": ns(a.mean_ps()),

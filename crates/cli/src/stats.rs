@@ -6,6 +6,7 @@ use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::sched::stats::StatsFile;
 use homenode_report::StatsReport;
+use homenode_sim::{Setup, Simulation};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -18,38 +19,78 @@ use std::path::{Path, PathBuf};
 /// FILE2; a counter that went back is shown as - and said. Linux 6.1 to 7.3 (versions 15, 16
 /// and 17) are read; a text that no such kernel prints is refused with its line.
 ///
+/// With --sim a scenario is run under the simulated kernel with the statistics on, and what
+/// that kernel counted is shown: of CPUs and domains, or of a process with --task.
+///
 /// Exit codes: 0 done; 2 bad usage or input.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode stats /proc/schedstat
   cat /proc/self/sched | homenode stats -
-  cat /proc/schedstat > before; make; homenode stats before /proc/schedstat")]
+  cat /proc/schedstat > before; make; homenode stats before /proc/schedstat
+  homenode stats --sim scenarios/server.toml --task server")]
 pub(crate) struct Args {
     /// The file; - is standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "sim")]
+    file: Option<PathBuf>,
     /// A later reading of the same file
     #[arg(value_name = "FILE2")]
     later: Option<PathBuf>,
+    /// Run this scenario and show what the simulated kernel counted
+    #[arg(long, value_name = "SCENARIO.toml", conflicts_with_all = ["file", "later"])]
+    sim: Option<PathBuf>,
+    /// Of this process of the scenario; it must live when the run ends
+    #[arg(long, value_name = "NAME", requires = "sim")]
+    task: Option<String>,
     /// Print one JSON object, with the kernel's names; times are nanoseconds
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    let report = match &args.later {
-        None => one(read(&args.file)?),
-        Some(later) => {
-            if is_input(&args.file) && is_input(later) {
+    let report = match (&args.file, &args.later) {
+        (None, _) => match &args.sim {
+            Some(scenario) => simulated(scenario, args.task.as_deref())?,
+            None => bail!("a FILE, or a scenario with --sim, is missing"),
+        },
+        (Some(file), None) => one(read(file)?),
+        (Some(file), Some(later)) => {
+            if is_input(file) && is_input(later) {
                 bail!("standard input can be only one of the two files");
             }
-            let earlier = read(&args.file)?;
+            let earlier = read(file)?;
             let why = || later.display().to_string();
             two(&earlier, &read(later)?).map_err(|e| anyhow!(e)).with_context(why)?
         }
     };
     output::print(&if args.json { report.to_json() } else { report.to_text(output::width()) })?;
     Ok(0)
+}
+
+/// What the simulated kernel counted in a scenario, of a process or of all CPUs.
+fn simulated(path: &Path, task: Option<&str>) -> Result<StatsReport> {
+    let (scenario, machine) = homenode_config::read_scenario_and_machine(path)?;
+    let mut setup = Setup::of(&scenario);
+    // What the scenario itself says of it comes later, and holds.
+    setup.knobs.insert(0, ("sched_schedstats".to_owned(), "1".to_owned()));
+    let run = || -> Result<StatsReport> {
+        let mut sim = Simulation::new(&machine, &scenario, &setup)?;
+        sim.run();
+        if let Some(e) = sim.error() {
+            bail!("{e}");
+        }
+        if let Some(why) = sim.deadlock() {
+            bail!("{why}");
+        }
+        let Some(name) = task else {
+            return Ok(StatsReport::Schedstat(sim.schedstat().whole()));
+        };
+        match sim.task_sched_of(name) {
+            Ok(of) => Ok(StatsReport::Task(Box::new(of.whole()))),
+            Err(why) => bail!("--task {name}: {why}"),
+        }
+    };
+    run().with_context(|| path.display().to_string())
 }
 
 fn is_input(path: &Path) -> bool {

@@ -157,7 +157,7 @@ fn files_that_are_something_else() {
     );
     f.check("sim MACHINES/small.toml", expect![[r#"
         exit 2
-        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, ksm, model, process, guest, at
+        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, ksm, model, process, guest, at, channel, device
     "#]]);
 }
 
@@ -210,7 +210,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("sim SCENARIOS/zipf.toml --set numa_balancing", expect![[r#"
         exit 2
-        error: invalid value 'numa_balancing' for '--set <KNOB=VALUE>': write knob=value, such as numa_balancing=2; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+        error: invalid value 'numa_balancing' for '--set <KNOB=VALUE>': write knob=value, such as numa_balancing=2; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
 
         For more information, try '--help'.
     "#]]);
@@ -224,7 +224,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("replay toy.parquet --machine MACHINES/small.toml --set vm.frob=1", expect![[r#"
         exit 2
-        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; allowed are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, weighted_interleave/nodeN
+        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; allowed are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
     "#]]);
     f.check(
         "replay toy.parquet --machine MACHINES/small.toml --set kernel.numa_balancing=1",
@@ -391,18 +391,18 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             exit 0
                                                               fork
                                                                cow
-            time [s]                             0.0717 (   0.00%)
-            accesses [M/s]                        5.863 (   0.00%)
+            time [s]                             0.0718 (   0.00%)
+            accesses [M/s]                        5.860 (   0.00%)
             accesses in node 0 (dram) [%]        100.00 (   0.00%)
             pages promoted                            0
             pages demoted                             0
             moved [MB]                              0.0
             spent on moving [MB/s]                  0.0
             vmstat
-            numa_hit                              34684
-            numa_local                            34684
-            pgalloc                               34684
-            pgfree                                34684
+            numa_hit                              34689
+            numa_local                            34689
+            pgalloc                               34689
+            pgfree                                34689
             pgfault                               48358
 
             machine: small: one node of 256 MiB and four CPUs; small enough for tests
@@ -410,7 +410,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
             seed: 1
             note: knobs: numa_balancing=0
-            hash of seed 1: e171d538f676e5ba
+            hash of seed 1: 03da294a65571990
         "#]],
     );
 }
@@ -523,19 +523,19 @@ fn guests_are_merged_and_files_say_so() {
             shm: accesses in node 0 (dram) [%]         100.00
             vm-0: time [s]                             2.0000 (   0.00%)
             vm-0: accesses in node 0 (dram) [%]         62.50
-            vm-0: accesses [1/s]                      8294805 (   0.00%)
+            vm-0: accesses [1/s]                      8292030 (   0.00%)
             vm-1: time [s]                             2.0000 (   0.00%)
             vm-1: accesses in node 0 (dram) [%]          0.00
-            vm-1: accesses [1/s]                     11048920 (   0.00%)
+            vm-1: accesses [1/s]                     11048815 (   0.00%)
             merge
             saved [MiB]                                   0.0 (   0.00%)
-            pages_scanned                               54248
-            pages_skipped                               33280
+            pages_scanned                               53248
+            pages_skipped                               32768
             checksums                                   12288 (   0.00%)
             comparisons                                179327 (   0.00%)
             comparisons in a stable search               8.23 (   0.00%)
             comparisons in an unstable search            8.82 (   0.00%)
-            ksmd: processor time [s]                 0.078998 (   0.00%)
+            ksmd: processor time [s]                 0.077767 (   0.00%)
             ksmd: read [MiB]                             77.8 (   0.00%)
             vmstat
             numa_hit                                     3088
@@ -552,7 +552,7 @@ fn guests_are_merged_and_files_say_so() {
             seed: 1
             note: /sys/kernel/mm/ksm: pages_to_scan=1000, run=1
             note: the map shared of shm is shared: MADV_MERGEABLE succeeds there and has no effect
-            hash of seed 1: 9057a7948e1b8feb
+            hash of seed 1: 2ba8e2a6d39b14a4
 
             at 1500ms: read /proc/1004/ksm_merging_pages
             512
@@ -832,39 +832,39 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         exit 0
                                                            off                     mode                     mode                     mode                 weighted
                                                                                       1                        2                        3               interleave
-        time [s]                             5.3434 (   0.00%)        5.3512 (  -0.15%)        5.2311 (   2.10%)        5.2311 (   2.10%)        4.4472 (  16.77%)
-        time of a round, mean [s]            0.5937 (   0.00%)        0.5946 (  -0.15%)        0.5812 (   2.10%)        0.5812 (   2.10%)        0.4941 (  16.77%)
+        time [s]                             5.3434 (   0.00%)        5.3512 (  -0.15%)        5.1635 (   3.37%)        5.1635 (   3.37%)        4.4472 (  16.77%)
+        time of a round, mean [s]            0.5937 (   0.00%)        0.5946 (  -0.15%)        0.5737 (   3.37%)        0.5737 (   3.37%)        0.4941 (  16.77%)
         time of the first round [s]          0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.4978 (  16.67%)
-        time of the last round [s]           0.5933 (   0.00%)        0.5943 (  -0.17%)        0.5782 (   2.53%)        0.5782 (   2.53%)        0.4937 (  16.78%)
-        accesses [M/s]                        8.941 (   0.00%)         8.928 (  -0.15%)         9.133 (   2.15%)         9.133 (   2.15%)        10.743 (  20.15%)
-        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)          8.54 (1264.87%)          8.54 (1264.87%)         50.00 (7892.68%)
-        accesses in node 1 (cxl) [%]          99.37                    99.37                    91.46                    91.46                    50.00
-        pages promoted                            0                        0                     6585                     6585                        0
-        pages demoted                             0                        0                     6721                     6721                        0
-        moved [MB]                              0.0                      0.0                     54.5                     54.5                      0.0
-        spent on moving [MB/s]                  0.0                      0.0                     10.4                     10.4                      0.0
+        time of the last round [s]           0.5933 (   0.00%)        0.5943 (  -0.17%)        0.5626 (   5.17%)        0.5626 (   5.17%)        0.4937 (  16.78%)
+        accesses [M/s]                        8.941 (   0.00%)         8.928 (  -0.15%)         9.253 (   3.48%)         9.253 (   3.48%)        10.743 (  20.15%)
+        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         12.16 (1843.92%)         12.16 (1843.92%)         50.00 (7892.68%)
+        accesses in node 1 (cxl) [%]          99.37                    99.37                    87.84                    87.84                    50.00
+        pages promoted                            0                        0                     6285                     6285                        0
+        pages demoted                             0                        0                     6417                     6417                        0
+        moved [MB]                              0.0                      0.0                     52.0                     52.0                      0.0
+        spent on moving [MB/s]                  0.0                      0.0                     10.1                     10.1                      0.0
         vmstat
         numa_hit                               4151                     4151                     4151                     4151                     8192
         numa_miss                              4041                     4041                     4041                     4041                        0
         numa_foreign                           4041                     4041                     4041                     4041                        0
         numa_local                             4151                     4151                     4151                     4151                     4096
         numa_other                             4041                     4041                     4041                     4041                     4096
-        pgpromote_success                         0                        0                     6585                     6585                        0
-        pgpromote_candidate                       0                        0                     8215                     8215                        0
-        pgdemote_kswapd                           0                        0                     6721                     6721                        0
+        pgpromote_success                         0                        0                     6285                     6285                        0
+        pgpromote_candidate                       0                        0                     8198                     8198                        0
+        pgdemote_kswapd                           0                        0                     6417                     6417                        0
         pgalloc                                8192                     8192                     8192                     8192                     8192
         pgfree                                 8192                     8192                     8192                     8192                     8192
-        pgactivate                                0                        0                     3407                     3407                        0
-        pgdeactivate                              0                        0                     1436                     1436                        0
-        pgfault                                8192                    17298                    22992                    22992                     8192
-        pgrefill                                  0                        0                     1436                     1436                        0
-        pgsteal_kswapd                            0                        0                     6721                     6721                        0
-        pgscan_kswapd                             0                        0                    19174                    19174                        0
+        pgactivate                                0                        0                     3597                     3597                        0
+        pgdeactivate                              0                        0                     1628                     1628                        0
+        pgfault                                8192                    17298                    22675                    22675                     8192
+        pgrefill                                  0                        0                     1628                     1628                        0
+        pgsteal_kswapd                            0                        0                     6417                     6417                        0
+        pgscan_kswapd                             0                        0                    18978                    18978                        0
         pageoutrun                                0                        0                       61                       61                        0
-        numa_pte_updates                          0                    12123                     8215                     8215                        0
-        numa_hint_faults                          0                     9106                     8215                     8215                        0
-        numa_pages_migrated                       0                        0                     6585                     6585                        0
-        pgmigrate_success                         0                        0                    13306                    13306                        0
+        numa_pte_updates                          0                    12123                     8198                     8198                        0
+        numa_hint_faults                          0                     9106                     8198                     8198                        0
+        numa_pages_migrated                       0                        0                     6285                     6285                        0
+        pgmigrate_success                         0                        0                    12702                    12702                        0
 
         off, start    heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
@@ -873,7 +873,7 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         mode 2, start heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
         mode 2, end   heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
-                      fast │▁▁▁▁▁▁▁▁▁▆▇█▄▂███▇▇█▇▃▁▇█████████████████▇█▇█▇█▇█▇█▂▂▁▂▂▁▂▁▂▂▁▂▁▂▂▁▂▁▂▂▂▂▂▂▂▂▂▂│
+                      fast │▁▁▁▁▁▁▁▁▂▇█▇█▆▁▁▂█▇▇██▂▃█████████████████▇▇█▇█▇█▇█▇▂▁▁▂▂▁▂▁▂▂▁▂▁▂▂▁▂▁▂▂▂▂▂▂▂▂▂▂│
         heat: accesses to equal ranges, █ most, half at each step to ▁, blank none
         fast: share of a range in the fast tier, ▁ none to █ all, · not resident
 

@@ -15,6 +15,7 @@ mod advise;
 mod caption;
 mod cell;
 mod comparison;
+mod lanes;
 mod merge;
 mod observe;
 mod picture;
@@ -27,6 +28,7 @@ pub use advise::{
 pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{Compared, ComparisonTable, Figure, Section};
+pub use lanes::{Lane, cpu_picture};
 pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use observe::{ObserveOrder, ObserveTable};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};

@@ -1,6 +1,6 @@
 //! Figures of processes: each of them, or many that are alike as one.
 
-use super::{Part, Rows, Shown};
+use super::{Part, Rows, RunFigures, Shown};
 use crate::nodes::Shelf;
 use homenode_core::scenario::{Process, Scenario, Step};
 use homenode_report::Better::{Higher, Lower, Neither};
@@ -88,7 +88,7 @@ pub(super) fn all() -> impl Iterator<Item = Figure> {
 pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) {
     let Some(runs) = rows.columns.first() else { return };
     let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
-    let all = &scenario.processes[..count];
+    let all = &instances(scenario)[..count];
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     let several =
         scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks));
@@ -111,7 +111,8 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) 
         };
         push(&TIME, "", true);
         if let Some(first) = shelves.first() {
-            push(&IN_TIER, &first.name, true);
+            let any = |r: &&RunFigures| r.processes[of.clone()].iter().any(has_accesses);
+            push(&IN_TIER, &first.name, runs.iter().any(any));
         }
         let phases = steps.iter().any(|s| matches!(s, Step::Initialize { .. } | Step::Barrier));
         push(&RATE, "", phases);
@@ -125,15 +126,26 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) 
     }
 }
 
+/// Whether a process has used memory.
+fn has_accesses(p: &ProcessFigures) -> bool {
+    p.accesses.iter().flatten().any(|&n| n > 0)
+}
+
+/// A scenario's processes with all their copies, in the order of the run's.
+pub(super) fn instances(scenario: &Scenario) -> Vec<&Process> {
+    let copies = |p| std::iter::repeat_n(p, Process::copy_count(p) as usize);
+    scenario.processes.iter().flat_map(copies).collect()
+}
+
 /// What is told together, as places of the first and behind the last.
-fn stretches(all: &[Process]) -> Vec<Range<usize>> {
+pub(super) fn stretches(all: &[&Process]) -> Vec<Range<usize>> {
     let alike = |a: &Process, b: &Process| {
-        a.steps == b.steps && a.maps == b.maps && a.cpus.len() == b.cpus.len()
+        a.steps == b.steps && a.maps == b.maps && a.thread_count() == b.thread_count()
     };
     let mut out: Vec<Range<usize>> = Vec::new();
     for i in 0..all.len() {
         match out.last_mut() {
-            Some(last) if all.len() > ONE_BY_ONE && alike(&all[last.start], &all[i]) => {
+            Some(last) if all.len() > ONE_BY_ONE && alike(all[last.start], all[i]) => {
                 last.end = i + 1;
             }
             _ => out.push(i..i + 1),
@@ -209,11 +221,11 @@ mod tests {
     fn only_many_that_are_alike_are_told_as_one() {
         let guest = |i: usize| process(&format!("vm-{i}"), vec![Step::Barrier]);
         let few: Vec<Process> = (0..8).map(guest).collect();
-        assert_eq!(stretches(&few).len(), 8);
+        assert_eq!(stretches(&few.iter().collect::<Vec<_>>()).len(), 8);
         let mut many: Vec<Process> = (0..9).map(guest).collect();
-        assert_eq!(stretches(&many), vec![0..9]);
+        assert_eq!(stretches(&many.iter().collect::<Vec<_>>()), vec![0..9]);
         many.insert(4, process("other", vec![Step::Wait]));
-        assert_eq!(stretches(&many), [0..4, 4..5, 5..10]);
+        assert_eq!(stretches(&many.iter().collect::<Vec<_>>()), [0..4, 4..5, 5..10]);
         assert!(stretches(&[]).is_empty());
     }
 

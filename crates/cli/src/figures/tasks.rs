@@ -1,0 +1,118 @@
+//! Figures of tasks that the scheduler places, and of the CPUs: where their time has gone.
+
+use super::processes::{instances, stretches};
+use super::{Part, Rows, Shown};
+use homenode_core::scenario::{Process, Scenario, Step};
+use homenode_report::Better::{Lower, Neither};
+use homenode_report::Figure;
+use homenode_sim::{CpuFigures, ProcessFigures};
+
+/// So many CPUs are told one by one.
+const ONE_BY_ONE: usize = 16;
+
+/// A figure of a process, or of the mean of several, and how it is taken of one.
+type OfTasks = (Figure, fn(&ProcessFigures) -> f64);
+
+const TASKS: [OfTasks; 10] = [
+    (Figure::new("run", "ms", Neither, 3, "processor time of its tasks"), |p| {
+        p.ran_ps as f64 / 1e9
+    }),
+    (Figure::new("wait", "ms", Lower, 3, "time on a queue without running"), |p| {
+        p.tasks.wait_ns as f64 / 1e6
+    }),
+    (Figure::new("sleep", "ms", Neither, 3, "time in interruptible sleep"), |p| {
+        p.tasks.sleep_ns as f64 / 1e6
+    }),
+    (Figure::new("block", "ms", Neither, 3, "time in uninterruptible sleep"), |p| {
+        p.tasks.block_ns as f64 / 1e6
+    }),
+    (Figure::count("migrations", "how often its tasks went to another CPU"), |p| {
+        p.tasks.migrations as f64
+    }),
+    (Figure::count("switches", "how often its tasks left a CPU, by themselves or not"), |p| {
+        (p.tasks.voluntary + p.tasks.involuntary) as f64
+    }),
+    (Figure::count("wake-ups", "how often its tasks were woken"), |p| p.tasks.wakeups as f64),
+    (Figure::new("latency mean", "us", Lower, 3, "from a wake-up until the task runs"), |p| {
+        p.tasks.latency.mean_ps() as f64 / 1e6
+    }),
+    (Figure::new("latency p50", "us", Lower, 3, "median of that time"), |p| {
+        p.tasks.latency.percentile_ps(500) as f64 / 1e6
+    }),
+    (Figure::new("latency p99", "us", Lower, 3, "99th percentile of that time"), |p| {
+        p.tasks.latency.percentile_ps(990) as f64 / 1e6
+    }),
+];
+
+/// A figure of a CPU or of the sum of several, and how it is taken: of what they did, how many
+/// they are, and of the run's time in picoseconds.
+type OfCpus = (Figure, fn(&CpuFigures, f64, f64) -> f64);
+
+const CPUS: [OfCpus; 3] = [
+    (
+        Figure::new("busy", "%", Neither, 2, "share of the time in which a task ran"),
+        |c, n, time| c.busy_ps as f64 * 100.0 / (time * n).max(1.0),
+    ),
+    (Figure::count("switches of CPUs", "from one task to another"), |c, _, _| c.switches as f64),
+    (Figure::count("idle entries", "how often a CPU had nothing to do"), |c, _, _| c.idles as f64),
+];
+
+pub(super) fn of_tasks() -> impl Iterator<Item = Figure> {
+    TASKS.into_iter().map(|(figure, _)| figure)
+}
+pub(super) fn of_cpus() -> impl Iterator<Item = Figure> {
+    CPUS.into_iter().map(|(figure, _)| figure)
+}
+
+/// Whether the scheduler has something to decide about a process.
+fn is_scheduled(p: &Process) -> bool {
+    p.threads > 0 || p.steps.iter().any(|s| matches!(s, Step::Cpu(_)))
+}
+
+/// Where the time of each process's tasks has gone, and that of the CPUs: for scenarios about
+/// them.
+pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario) {
+    let Some(runs) = rows.columns.first() else { return };
+    if !scenario.processes.iter().any(is_scheduled) {
+        return;
+    }
+    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
+    let all = &instances(scenario)[..count];
+    let names: Vec<String> = runs[0].processes.iter().map(|p| p.name.clone()).collect();
+    for of in stretches(all) {
+        let name = match of.len() {
+            1 => names[of.start].clone(),
+            n => format!("{} and {} more", names[of.start], n - 1),
+        };
+        for (figure, get) in &TASKS {
+            let row = rows.push(Part::Tasks, figure, "", Shown::IfAny, &|r| {
+                let these = &r.processes[of.clone()];
+                Some(these.iter().map(get).sum::<f64>() / these.len() as f64)
+            });
+            row.name = format!("{name}: {}", row.name);
+        }
+    }
+    let cpus = runs.first().map_or(0, |r| r.cpus.len());
+    let sum = |all: &[CpuFigures]| {
+        let add = |a: CpuFigures, b: &CpuFigures| CpuFigures {
+            busy_ps: a.busy_ps + b.busy_ps,
+            switches: a.switches + b.switches,
+            idles: a.idles + b.idles,
+        };
+        all.iter().fold(CpuFigures::default(), add)
+    };
+    let each = (cpus <= ONE_BY_ONE).then_some(0..cpus).into_iter().flatten();
+    let stretches = std::iter::once((0..cpus, "all".to_owned()))
+        .chain(each.map(|cpu| (cpu..cpu + 1, format!("CPU {cpu}"))));
+    for (i, (of, name)) in stretches.enumerate() {
+        for (figure, get) in &CPUS {
+            // One by one only what tells them apart at a glance.
+            let shown = i == 0 || figure.name == CPUS[0].0.name;
+            let shown = if shown { Shown::IfAny } else { Shown::Never };
+            let row = rows.push(Part::Cpus, figure, "", shown, &|r| {
+                Some(get(&sum(&r.cpus[of.clone()]), of.len() as f64, r.time_ps as f64))
+            });
+            row.name = format!("{name}: {}", row.name);
+        }
+    }
+}
