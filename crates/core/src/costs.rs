@@ -211,12 +211,10 @@ cost_keys! {
     /// Share of these times that the kernel books as the woken task's processor time.
     WakeCharged = "wake_charged", Ratio, 0..=1_000, default 0, "a CPU leaves its idle state before the kernel looks at the clock for the task";
     /// Time from one task to the next on a CPU: `schedule` and what it displaces. Source:
-    /// specs/workloads.md#costs, as for all that follow up to `smt_share`.
+    /// specs/workloads.md#costs, as for all that follow up to `balance_cpu`.
     ContextSwitch = "context_switch", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of lmbench's lat_ctx between two processes of one CPU";
     /// What waking a task takes of whoever wakes it.
     WakeUp = "wake_up", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of published costs of try_to_wake_up with a remote queue";
-    /// What an interrupt from another CPU takes of a busy one.
-    Ipi = "ipi", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of an interrupt's entry and exit on current servers";
     /// What the tick takes of a busy CPU.
     Tick = "tick", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of published costs of the scheduler's tick";
     /// What a device's interrupt takes of its CPU, its softirq included.
@@ -239,10 +237,6 @@ cost_keys! {
     IoSubmit = "io_submit", Nanoseconds, 0..=1_000_000_000, default 3_000_000, "order of the block layer's share of a small request";
     /// Time in which balancing looks at one CPU.
     BalanceCpu = "balance_cpu", Nanoseconds, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
-    /// Time in which balancing takes one task over.
-    BalanceTask = "balance_task", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "two locks, one dequeue, one enqueue";
-    /// What one of two threads of a core does while both compute, of what it does alone.
-    SmtShare = "smt_share", Ratio, 250..=1_000, default 620, "two threads of a core do some 1.25 times the work of one, as published for servers";
     /// Share of the lines that ksmd displaces from the last-level cache which others read
     /// again; 0: none. Source: specs/ksm.md#cost.
     KsmDisplaced = "ksm_displaced", Ratio, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";

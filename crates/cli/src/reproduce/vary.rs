@@ -87,8 +87,7 @@ impl Vary {
 fn of_channels(cost: Cost) -> bool {
     matches!(
         cost,
-        Cost::Ipi
-            | Cost::Interrupt
+        Cost::Interrupt
             | Cost::Syscall
             | Cost::PipeWrite
             | Cost::PipeRead
@@ -97,7 +96,6 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::FutexCall
             | Cost::QueueWork
             | Cost::IoSubmit
-            | Cost::SmtShare
     )
 }
 

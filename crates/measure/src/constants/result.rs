@@ -195,7 +195,6 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
         Cost::ContextSwitch
         | Cost::WakeUp
-        | Cost::Ipi
         | Cost::Tick
         | Cost::Interrupt
         | Cost::Syscall
@@ -206,9 +205,7 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::FutexCall
         | Cost::QueueWork
         | Cost::IoSubmit
-        | Cost::BalanceCpu
-        | Cost::BalanceTask
-        | Cost::SmtShare => default_because(key, "not measured yet: the scheduler's work"),
+        | Cost::BalanceCpu => default_because(key, "not measured yet: the scheduler's work"),
     }
 }
 
