@@ -5,7 +5,7 @@ use crate::kernel::{Ctx, Kernel, Mapping};
 use crate::memory::MemoryError;
 use crate::program::Ids;
 use crate::replay::{Charge, Player, Recording};
-use crate::sched::{ALL, CpuSet, Terms};
+use crate::sched::Terms;
 use crate::simulation::Simulation;
 use crate::space::Kind;
 use crate::tasks::Kind as TaskKind;
@@ -111,7 +111,7 @@ impl Simulation {
         let pmu = setup.hooks.and_then(|make| kernel.put_in(make, machine));
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
         s.pmu = pmu;
-        s.sched.heed(&s.kernel.knobs);
+        s.sched.set_knobs(&s.kernel.knobs);
         if contents {
             s.start_ksmd();
         }
@@ -185,10 +185,7 @@ impl Simulation {
     ) -> Result<Self, SimError> {
         let mut s = Self::boot(machine, setup, recording.room())?;
         let places: Vec<usize> = charge.cpus.iter().map(|&c| s.cpus.place(c)).collect();
-        let set = match places.as_slice() {
-            [] => ALL,
-            _ => s.sched.q.set(CpuSet::of(s.cpus.len(), places)),
-        };
+        let set = s.sched.q.set(&places);
         let terms = Terms { set, ..Terms::default() };
         let cpu = s.sched.q.sets[set as usize].first();
         let process = s.add_program(name);
@@ -223,7 +220,7 @@ impl Simulation {
         for (&cpu, ids) in cpus.iter().zip(ids) {
             let cpu = s.cpus.place(cpu);
             let program = Box::new(Ids::new(ids.clone()));
-            let set = s.sched.q.set(CpuSet::of(s.cpus.len(), [cpu]));
+            let set = s.sched.q.set(&[cpu]);
             let terms = Terms { set, ..Terms::default() };
             tasks.push(s.new_task(TaskKind::Thread, process, space, cpu, &terms, program));
         }

@@ -295,12 +295,11 @@ impl Channels {
             _ => false,
         }
     }
-    /// A task that has ended waits for nothing. Only one that was killed may have waited.
-    pub(crate) fn forget(&mut self, task: usize) {
-        for c in &mut self.all {
-            c.takers.retain(|&t| t != task);
-            c.givers.retain(|&t| t != task);
-        }
+    /// A task that waited for a channel has been killed.
+    pub(crate) fn forget(&mut self, channel: u32, task: usize) {
+        let c = &mut self.all[channel as usize];
+        c.takers.retain(|&t| t != task);
+        c.givers.retain(|&t| t != task);
     }
 }
 

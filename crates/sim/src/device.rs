@@ -11,7 +11,7 @@
 //! Source: specs/workloads.md#devices.
 
 use crate::program::{Program, Worker};
-use crate::sched::{CpuSet, Terms, Waker};
+use crate::sched::{Terms, Waker};
 use crate::simulation::Simulation;
 use crate::tasks::{Kind, On, Run};
 use crate::watch::By;
@@ -84,7 +84,7 @@ impl Simulation {
     }
     /// A worker of a CPU, which sleeps until there is work.
     fn hire(&mut self, cpu: usize, high: bool) -> usize {
-        let set = self.sched.q.set(CpuSet::of(self.cpus.len(), [cpu]));
+        let set = self.sched.q.set(&[cpu]);
         let nice = if high { NICE.0 } else { 0 };
         let terms = Terms { nice, set, per_cpu: true, ..Terms::default() };
         let program: Box<dyn Program> = Box::new(Worker::default());

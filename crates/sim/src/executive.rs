@@ -263,17 +263,15 @@ impl Simulation {
                 self.note_cpu(task as usize, self.sched.cpu_of(task as usize));
                 let task = &mut self.tasks[task as usize];
                 task.clock = task.clock.max(self.timeline.now());
-                if self.cpus[to].current().is_none() || self.sched.marked(to) {
-                    self.grown(to);
-                }
+                self.grown(to);
             }
         }
         while let Some(cpu) = self.sched.q.charged.pop() {
-            if self.cpus[cpu].current().is_some() && self.sched.marked(cpu) {
+            if self.sched.marked(cpu) {
                 self.cut(cpu, self.now());
             }
         }
-        while let Some((from, _)) = self.sched.q.pushes.pop() {
+        while let Some(from) = self.sched.q.pushes.pop() {
             self.push_away(from);
         }
     }
@@ -338,7 +336,7 @@ impl Simulation {
         self.sched.q.put_back(id, cpu);
         self.tell_runtime(id);
         self.sched.q.take(id, Dequeue::Move);
-        self.sched.arrive(id, to);
+        self.sched.q.arrive(id, to);
         self.note_cpu(id, to);
         self.next(cpu, now);
         self.grown(to);
@@ -353,21 +351,13 @@ impl Simulation {
         self.sched.at(self.now());
         self.sched.q.fair.set_nice(id as u32, nice, ns(self.now()));
     }
-    /// A task may run elsewhere than before; if not where it is, it goes.
+    /// A task whose turn it is may run elsewhere than before; if not where it is, it goes when
+    /// its turn is over.
     pub(crate) fn set_affinity(&mut self, id: usize, set: u32) {
-        self.sched.at(self.now());
         self.sched.q.tasks[id].set = set;
-        let cpu = self.tasks[id].cpu;
-        if self.sched.q.may_run(id, cpu) {
-            return;
+        if !self.sched.q.may_run(id, self.tasks[id].cpu) {
+            self.tasks[id].leaves_to = Some(self.sched.q.sets[set as usize].first());
         }
-        let to = self.sched.q.sets[set as usize].first();
-        if !self.tasks[id].on_queue {
-            self.sched.q.fair.migrate(id as u32, to, ns(self.now()));
-            self.note_cpu(id, to);
-            return;
-        }
-        self.tasks[id].leaves_to = Some(to);
     }
     /// The program of a task does something, which may be anything but to ask for itself.
     fn with<R>(&mut self, id: usize, f: impl FnOnce(&mut dyn Program, &mut Self) -> R) -> R {
@@ -516,14 +506,14 @@ impl Simulation {
         if !task.on_queue {
             let now = self.now();
             self.sched.at(now);
-            let woken = self.sched.wake(id, &waker);
+            let cpu = self.sched.wake(id, &waker);
             let task = &mut self.tasks[id];
             (task.on_queue, task.clock) = (true, task.clock.max(now));
-            self.note_cpu(id, woken.cpu);
+            self.note_cpu(id, cpu);
             if let Some(waker) = waker.task.filter(|_| waker.in_task) {
                 self.pay(waker, self.kernel.prices[Cost::WakeUp]);
             }
-            self.grown(woken.cpu);
+            self.grown(cpu);
         }
         let (now, pid) = (self.now(), self.kernel.numa[id].pid);
         let begins = self.tasks[id].clock;

@@ -166,7 +166,7 @@ impl Simulation {
             File::Knob(knob) => {
                 let who = WriteAs { offset: 0, cap_sys_admin: who == Rights::Root };
                 let done = self.kernel.set_knob(&knob.name(), text, who, self.now());
-                self.sched.heed(&self.kernel.knobs);
+                self.sched.set_knobs(&self.kernel.knobs);
                 done.map(|()| Wrote::Done(Picos::ZERO)).map_err(|e| FileError::of_knob(path, e))
             }
             File::TaskSched(id) => {

@@ -2,7 +2,7 @@
 
 use crate::kernel::{Ctx, Fatal, Mapping, TaskNuma};
 use crate::program::{Loaded, Program, Steps};
-use crate::sched::{ALL, CpuSet, Terms};
+use crate::sched::Terms;
 use crate::simulation::{Simulation, Tally};
 use crate::space::Kind as MapKind;
 use crate::tasks::{Kind, On, Run, Task};
@@ -108,7 +108,7 @@ impl Simulation {
                 // One on each CPU, pinned.
                 0 => {
                     let cpu = self.cpus.place(p.cpus[i as usize]);
-                    terms.set = self.sched.q.set(CpuSet::of(self.cpus.len(), [cpu]));
+                    terms.set = self.sched.q.set(&[cpu]);
                     cpu
                 }
                 // Whoever starts it does so from the first CPU that it may use.
@@ -142,9 +142,10 @@ impl Simulation {
     ///
     /// Source: specs/workloads.md#tasks.
     fn terms(&mut self, p: &Process) -> Terms {
-        let places: Vec<usize> = p.cpus.iter().map(|&c| self.cpus.place(c)).collect();
-        let all = p.cpus.is_empty() || p.threads == 0;
-        let set = if all { ALL } else { self.sched.q.set(CpuSet::of(self.cpus.len(), places)) };
+        // Without `threads` each is pinned to a CPU of its own, by whoever makes it.
+        let cpus = if p.threads > 0 { p.cpus.as_slice() } else { &[] };
+        let places: Vec<usize> = cpus.iter().map(|&c| self.cpus.place(c)).collect();
+        let set = self.sched.q.set(&places);
         let policy = p.sched_policy;
         Terms { nice: p.nice, policy, set, followed: p.threads > 0, ..Terms::default() }
     }
@@ -252,6 +253,9 @@ impl Simulation {
             if self.tasks[id].on_queue {
                 self.off_queue(self.tasks[id].cpu, id);
             }
+            if let Run::Blocked(On::Channel(channel)) = self.tasks[id].run {
+                self.channels.forget(channel, id);
+            }
             let task = &mut self.tasks[id];
             (task.run, task.killed) = (Run::Ended, why);
             self.task_ended(id);
@@ -265,7 +269,6 @@ impl Simulation {
         self.timeline.clear(task.timer);
         self.sched.at(self.now());
         self.sched.ended(id);
-        self.channels.forget(id);
         self.tasks.bury(id);
         self.programs[id] = None;
         self.kernel.leave_group(id);

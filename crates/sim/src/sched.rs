@@ -28,7 +28,7 @@ use homenode_core::scenario::{Model, RecentCpu, SchedPolicy, Wakeups};
 use homenode_core::sched::balance::place::{IdleFacts, Placed};
 use homenode_core::sched::balance::{self, Balance, IdleType};
 use homenode_core::sched::domain::{Domains, Flags, Layout};
-use homenode_core::sched::fair::{Attr, Dequeue, Enqueue, Fair, GroupId, Knobs, Policy};
+use homenode_core::sched::fair::{Attr, Dequeue, Enqueue, Fair, Knobs};
 use homenode_core::sched::stats::{Switched, Wakeup};
 use homenode_core::sched::weight;
 use homenode_core::topology::Machine;
@@ -74,21 +74,11 @@ pub(crate) struct Waker {
     pub(crate) in_task: bool,
 }
 
-/// What a wake-up came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Woken {
-    /// Where the task is now.
-    pub(crate) cpu: usize,
-    /// The CPU that it was on before.
-    pub(crate) before: usize,
-}
-
 /// How the fair class is to treat a new task, and where it may run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) nice: i8,
     pub(crate) policy: SchedPolicy,
-    pub(crate) group: GroupId,
     /// A number of [`Queues::sets`].
     pub(crate) set: u32,
     /// A thread of the kernel that is bound to its CPU.
@@ -100,7 +90,7 @@ pub(crate) struct Terms {
 impl Default for Terms {
     fn default() -> Self {
         let policy = SchedPolicy::Normal;
-        Self { nice: 0, policy, group: GroupId::ROOT, set: ALL, per_cpu: false, followed: false }
+        Self { nice: 0, policy, set: ALL, per_cpu: false, followed: false }
     }
 }
 
@@ -156,7 +146,7 @@ impl Scheduler {
         }
     }
     /// The kernel's knobs are these from now on.
-    pub(crate) fn heed(&mut self, knobs: &homenode_core::knobs::Knobs) {
+    pub(crate) fn set_knobs(&mut self, knobs: &homenode_core::knobs::Knobs) {
         let slice = weight::base_slice_ns(self.q.cpus(), weight::Scaling::Log);
         let base_slice_ns = knobs.base_slice_ns.unwrap_or(slice);
         self.q.fair.set_knobs(Knobs { base_slice_ns, ..*self.q.fair.knobs() });
@@ -176,10 +166,6 @@ impl Scheduler {
     pub(crate) fn at(&mut self, ps: u64) {
         self.q.now = ns(ps);
     }
-    #[inline]
-    fn jiffies(&self) -> u64 {
-        (self.q.now - BOOT) * 1000 / TICK
-    }
 
     // ── Tasks ──────────────────────────────────────────────────────────────────
 
@@ -187,18 +173,9 @@ impl Scheduler {
     /// numbers.
     pub(crate) fn born(&mut self, cpu: usize, terms: &Terms) {
         let task = self.q.tasks.len();
-        let attr = Attr {
-            nice: terms.nice,
-            policy: match terms.policy {
-                SchedPolicy::Normal => Policy::Normal,
-                SchedPolicy::Batch => Policy::Batch,
-                SchedPolicy::Idle => Policy::Idle,
-            },
-            slice_ns: None,
-            group: terms.group,
-        };
+        let attr = Attr { nice: terms.nice, policy: terms.policy, ..Attr::default() };
         self.q.fair.add_task(task as u32, cpu, &attr);
-        let jiffies = self.jiffies();
+        let jiffies = self.q.jiffies();
         self.q.wakers.push(wake::Task::born(cpu as u32, jiffies));
         self.q.counters.born();
         let track = if terms.followed { self.q.tracks.follow(task) } else { None };
@@ -236,19 +213,7 @@ impl Scheduler {
     /// A new task goes on a CPU's queue.
     pub(crate) fn begin(&mut self, task: usize, cpu: usize) {
         self.q.enqueue(task, cpu, Enqueue::Fork);
-        self.preempts(task, cpu);
-    }
-    /// A task that has been taken off a queue goes on another.
-    pub(crate) fn arrive(&mut self, task: usize, cpu: usize) {
-        self.q.tasks[task].figures.migrations += 1;
-        self.q.enqueue(task, cpu, Enqueue::Migrated);
-        self.preempts(task, cpu);
-    }
-    /// Whether a CPU has been marked for a task that has come onto its queue.
-    fn preempts(&mut self, task: usize, cpu: usize) {
-        if self.q.fair.current(cpu).is_some() {
-            self.q.fair.wakeup_preempts(cpu, task as u32, self.q.now);
-        }
+        self.q.preempts(task, cpu);
     }
     /// The CPU that a task is on, or was on last.
     #[inline]
@@ -263,8 +228,8 @@ impl Scheduler {
 
     // ── Waking ─────────────────────────────────────────────────────────────────
 
-    /// Wakes a task that sleeps.
-    pub(crate) fn wake(&mut self, task: usize, w: &Waker) -> Woken {
+    /// Wakes a task that sleeps; the CPU where it is now.
+    pub(crate) fn wake(&mut self, task: usize, w: &Waker) -> usize {
         let before = self.cpu_of(task);
         // Who has not left its queue yet stays there.
         let cpu = if self.q.fair.is_delayed(task as u32) { before } else { self.choose(task, w) };
@@ -280,8 +245,8 @@ impl Scheduler {
             self.balance.woken(cpu, self.q.now);
         }
         self.q.woken(task, cpu);
-        self.preempts(task, cpu);
-        Woken { cpu, before }
+        self.q.preempts(task, cpu);
+        cpu
     }
     /// The CPU for a task that is woken.
     fn choose(&mut self, task: usize, w: &Waker) -> usize {
@@ -299,7 +264,7 @@ impl Scheduler {
             q.wake.set_running(cpu as u32, nr, delayed);
             q.wake.set_load(cpu as u32, q.fair.load_avg(cpu));
         }
-        let jiffies = (q.now - BOOT) * 1000 / TICK;
+        let jiffies = q.jiffies();
         let waker_load = match w.task {
             Some(waker) if w.sync => q.fair.task_h_load(waker as u32, jiffies),
             _ => 0,
@@ -318,7 +283,7 @@ impl Scheduler {
             sync: w.sync,
             current_cpu: false,
             waker_per_cpu_kthread: w.in_task && w.task.is_some_and(|t| q.tasks[t].terms.per_cpu),
-            wakee_idle_policy: q.tasks[task].idle_policy,
+            wakee_idle_policy: q.tasks[task].terms.policy == SchedPolicy::Idle,
             jiffies,
             waker_load,
             wakee_load: q.fair.task_h_load(task as u32, jiffies),
@@ -345,7 +310,7 @@ impl Scheduler {
         if let Some(task) = self.q.pick(cpu) {
             return (Some(task), 0);
         }
-        let (now, jiffies) = (self.q.now, self.jiffies());
+        let (now, jiffies) = (self.q.now, self.q.jiffies());
         self.balance.overloaded |= std::mem::take(&mut self.q.crowded);
         self.q.looked = 0;
         let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
@@ -368,14 +333,14 @@ impl Scheduler {
         self.q.fair.go_idle(cpu, self.q.now);
         self.q.follow(cpu);
         self.q.wake.enter_idle(cpu as u32);
-        let jiffies = self.jiffies();
+        let jiffies = self.q.jiffies();
         let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
         self.balance.before_idle(&self.domains, &mut seen, cpu, jiffies);
         self.balance.tick_stopped(&self.domains, cpu);
     }
     /// The tick of a busy CPU; the idle CPU that is to be woken to balance for all idle ones.
     pub(crate) fn tick(&mut self, cpu: usize) -> Option<usize> {
-        let jiffies = self.jiffies();
+        let jiffies = self.q.jiffies();
         self.q.fair.tick(cpu, self.q.now);
         if let Some(task) = self.q.fair.current(cpu) {
             self.q.charge(task as usize);
@@ -391,7 +356,7 @@ impl Scheduler {
     }
     /// An idle CPU has been woken to balance for all idle ones.
     pub(crate) fn kicked(&mut self, cpu: usize) {
-        let jiffies = self.jiffies();
+        let jiffies = self.q.jiffies();
         let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
         self.balance.kicked(&self.domains, &mut seen, cpu, jiffies);
         self.scan_budgets();

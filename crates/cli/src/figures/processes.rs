@@ -87,18 +87,11 @@ pub(super) fn all() -> impl Iterator<Item = Figure> {
 /// Of many that are alike the mean, and by how much their rates differ.
 pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario, shelves: &[Shelf]) {
     let Some(runs) = rows.columns.first() else { return };
-    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
-    let all = &instances(scenario)[..count];
+    let all = instances(scenario);
     let asks = |s: &Step| matches!(s, Step::Initialize { .. } | Step::Barrier | Step::Map { .. });
     let several =
         scenario.processes.len() > 1 || scenario.processes.iter().any(|p| p.steps.iter().any(asks));
-    let names: Vec<String> = runs[0].processes.iter().map(|p| p.name.clone()).collect();
-    for of in stretches(all) {
-        let first = &names[of.start];
-        let name = match of.len() {
-            1 => first.clone(),
-            n => format!("{first} and {} more", n - 1),
-        };
+    for (of, name) in together(&all, runs) {
         let steps = &all[of.start].steps;
         let main = main_part(steps);
         let fast = shelves.first().map(|s| s.places.as_slice()).unwrap_or_default();
@@ -137,8 +130,21 @@ pub(super) fn instances(scenario: &Scenario) -> Vec<&Process> {
     scenario.processes.iter().flat_map(copies).collect()
 }
 
+/// What is told together of the processes that all runs have: their places and what they are called.
+pub(super) fn together(all: &[&Process], runs: &[&RunFigures]) -> Vec<(Range<usize>, String)> {
+    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
+    let name = |of: Range<usize>| {
+        let first = &runs[0].processes[of.start].name;
+        match of.len() {
+            1 => (of, first.clone()),
+            n => (of, format!("{first} and {} more", n - 1)),
+        }
+    };
+    stretches(&all[..count]).into_iter().map(name).collect()
+}
+
 /// What is told together, as places of the first and behind the last.
-pub(super) fn stretches(all: &[&Process]) -> Vec<Range<usize>> {
+fn stretches(all: &[&Process]) -> Vec<Range<usize>> {
     let alike = |a: &Process, b: &Process| {
         a.steps == b.steps && a.maps == b.maps && a.thread_count() == b.thread_count()
     };

@@ -1,6 +1,6 @@
 //! Figures of tasks that the scheduler places, and of the CPUs: where their time has gone.
 
-use super::processes::{instances, stretches};
+use super::processes::{instances, together};
 use super::{Part, Rows, Shown};
 use homenode_core::scenario::{Process, Scenario, Step};
 use homenode_report::Better::{Lower, Neither};
@@ -76,14 +76,7 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario) {
     if !scenario.processes.iter().any(is_scheduled) {
         return;
     }
-    let count = runs.iter().map(|r| r.processes.len()).min().unwrap_or(0);
-    let all = &instances(scenario)[..count];
-    let names: Vec<String> = runs[0].processes.iter().map(|p| p.name.clone()).collect();
-    for of in stretches(all) {
-        let name = match of.len() {
-            1 => names[of.start].clone(),
-            n => format!("{} and {} more", names[of.start], n - 1),
-        };
+    for (of, name) in together(&instances(scenario), runs) {
         for (figure, get) in &TASKS {
             let row = rows.push(Part::Tasks, figure, "", Shown::IfAny, &|r| {
                 let these = &r.processes[of.clone()];

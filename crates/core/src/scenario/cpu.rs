@@ -9,19 +9,7 @@
 
 use crate::units::{CpuId, Picos};
 
-crate::named! {
-    /// How the fair class treats a task, by the kernel's names.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum SchedPolicy {
-        /// `SCHED_NORMAL`.
-        #[default]
-        Normal => "normal",
-        /// `SCHED_BATCH`: it preempts nobody when it wakes.
-        Batch => "batch",
-        /// `SCHED_IDLE`: it gives way to everybody.
-        Idle => "idle",
-    }
-}
+pub use crate::sched::fair::SchedPolicy;
 
 /// The lowest and the highest nice value.
 pub const NICE: (i8, i8) = (-20, 19);

@@ -43,6 +43,8 @@ pub use nohz::Nohz;
 pub use periodic::NewlyIdle;
 pub use pull::{Candidate, Locality, Refusal};
 
+pub use super::stats::{IdleType, Migration};
+
 /// What balancing sees of a CPU. The array of them is the simulator's, by CPU place, and is as
 /// current as each queue's last update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,43 +92,6 @@ impl Facts<'_> {
     #[inline]
     fn misfit(&self, cpu: usize) -> u64 {
         self.misfit.get(cpu).copied().unwrap_or(0)
-    }
-}
-
-crate::named! {
-    /// What the CPU was doing that balances; the columns of a domain's line in `/proc/schedstat`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum IdleType {
-        /// It runs a task.
-        Busy => "busy",
-        /// It is idle.
-        Idle => "idle",
-        /// It has run out of tasks this moment.
-        NewlyIdle => "newly idle",
-    }
-}
-
-impl IdleType {
-    /// Whether it has nothing to run.
-    #[inline]
-    pub const fn idle(self) -> bool {
-        !matches!(self, Self::Busy)
-    }
-}
-
-crate::named! {
-    /// What an imbalance is counted in.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum Migration {
-        /// Load, as of [`Figures::load`].
-        #[default]
-        Load => "load",
-        /// Utilisation, as of [`Figures::util`].
-        Util => "util",
-        /// Tasks.
-        Task => "task",
-        /// One task that its CPU is too small for.
-        Misfit => "misfit",
     }
 }
 

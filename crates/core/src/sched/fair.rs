@@ -215,16 +215,18 @@ pub struct Quota {
     pub burst_ns: u64,
 }
 
-/// Policies of the fair class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// `SCHED_OTHER`.
-    #[default]
-    Normal,
-    /// `SCHED_BATCH`: does not preempt when it wakes up.
-    Batch,
-    /// `SCHED_IDLE`: weighs 3.
-    Idle,
+crate::named! {
+    /// Policies of the fair class, by the kernel's names.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum SchedPolicy {
+        /// `SCHED_NORMAL`.
+        #[default]
+        Normal => "normal",
+        /// `SCHED_BATCH`: it preempts nobody when it wakes.
+        Batch => "batch",
+        /// `SCHED_IDLE`: it weighs 3, and gives way to everybody.
+        Idle => "idle",
+    }
 }
 
 /// What somebody may set of a task.
@@ -233,7 +235,7 @@ pub struct Attr {
     /// -20..=19; beyond that it is cut.
     pub nice: i8,
     /// Policy.
-    pub policy: Policy,
+    pub policy: SchedPolicy,
     /// A slice of its own, ns, cut to 0.1..100 ms; a fork inherits it.
     pub slice_ns: Option<u32>,
     /// Group.
@@ -242,7 +244,7 @@ pub struct Attr {
 
 impl Default for Attr {
     fn default() -> Self {
-        Attr { nice: 0, policy: Policy::Normal, slice_ns: None, group: GroupId::ROOT }
+        Attr { nice: 0, policy: SchedPolicy::Normal, slice_ns: None, group: GroupId::ROOT }
     }
 }
 
@@ -519,7 +521,7 @@ impl Fair {
             moving: false,
             migrated: false,
             util_changed: true,
-            policy: Policy::Normal,
+            policy: SchedPolicy::Normal,
             nice: 0,
             exec_start: 0,
             sum_exec: 0,
@@ -562,7 +564,7 @@ impl Fair {
         entity.nice = attr.nice.clamp(-20, 19);
         entity.policy = attr.policy;
         entity.group = attr.group.0;
-        entity.load = Load::of_task(entity.nice, entity.policy == Policy::Idle);
+        entity.load = Load::of_task(entity.nice, entity.policy == SchedPolicy::Idle);
         entity.avg.load_avg = u64::from(entity.load.w);
         entity.slice = attr.slice_ns.map_or(self.knobs.base_slice_ns, cut_slice);
         entity.custom_slice = attr.slice_ns.is_some();
@@ -614,7 +616,7 @@ impl Fair {
 
     fn set_load(&mut self, e: u32) {
         let entity = &mut self.entities[e];
-        let load = Load::of_task(entity.nice, entity.policy == Policy::Idle);
+        let load = Load::of_task(entity.nice, entity.policy == SchedPolicy::Idle);
         let (q, attached) = (entity.queue, entity.attached);
         self.reweight(q, e, load);
         if !attached {
@@ -659,7 +661,7 @@ impl Fair {
     /// Changes a task's policy, at the same nice level.
     ///
     /// Source: specs/sched-fair.md#changes.
-    pub fn set_policy(&mut self, task: u32, policy: Policy, now: u64) {
+    pub fn set_policy(&mut self, task: u32, policy: SchedPolicy, now: u64) {
         let e = self.entity_of(task);
         self.change(e, now, |fair| {
             fair.entities[e].policy = policy;
@@ -873,7 +875,7 @@ impl Fair {
 
     /// The task's policy.
     #[inline]
-    pub fn policy(&self, task: u32) -> Policy {
+    pub fn policy(&self, task: u32) -> SchedPolicy {
         self.entities[self.entity_of(task)].policy
     }
 

@@ -40,7 +40,7 @@ mod scan;
 mod tests;
 
 pub use counter::{Counter, Counters, Kind, Of, Unit};
-pub use cpu::{CpuStats, DomainStats, IdleType, Imbalance, LbStats};
+pub use cpu::{CpuStats, DomainStats, IdleType, LbStats, Migration};
 pub use line::{TaskLine, TaskStats};
 pub use scan::StatsError;
 pub use schedstat::{

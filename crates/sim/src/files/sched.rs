@@ -4,7 +4,6 @@
 
 use super::process::Id;
 use crate::kernel::TICK;
-use crate::sched::ns;
 use crate::simulation::Simulation;
 use homenode_core::scenario::SchedPolicy;
 use homenode_core::sched::stats::{
@@ -148,9 +147,7 @@ impl Simulation {
     /// A write to `/proc/PID/sched`.
     pub(super) fn clear_task_sched(&mut self, id: Id) {
         if let Some(task) = self.task_behind(id) {
-            self.sched.at(self.now());
             self.sched.q.counters.tasks[task].reset();
         }
-        debug_assert!(self.sched.q.now >= ns(0));
     }
 }

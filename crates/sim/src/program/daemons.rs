@@ -3,7 +3,7 @@
 use super::Program;
 use crate::kernel::{Ctx, TICK};
 use crate::load::LINE;
-use crate::sched::{ALL, CpuSet, Terms};
+use crate::sched::Terms;
 use crate::simulation::Simulation;
 use crate::tasks::{Kind, On, Why};
 use crate::watch::By;
@@ -162,10 +162,7 @@ impl Simulation {
             | Kind::Writer
             | Kind::Worker => Vec::new(),
         };
-        let set = match places.as_slice() {
-            [] => ALL,
-            _ => self.sched.q.set(CpuSet::of(self.cpus.len(), places)),
-        };
+        let set = self.sched.q.set(&places);
         let nice = if kind == Kind::Ksmd { KSMD_NICE } else { 0 };
         let terms = Terms { nice, set, ..Terms::default() };
         let cpu = self.sched.q.sets[set as usize].first();

@@ -11,7 +11,7 @@ use crate::kernel::{Ctx, Kernel};
 use crate::memory::BLOCK;
 use crate::patterns::Access;
 use crate::random::Stream;
-use crate::sched::{CpuSet, Waker};
+use crate::sched::Waker;
 use crate::simulation::Simulation;
 use crate::space::Holds;
 use crate::table::prefetch_at;
@@ -385,7 +385,7 @@ impl Steps {
             CpuStep::Affinity { cpus } => {
                 sim.charge(id, prices[Cost::Syscall], Why::System);
                 let places: Vec<usize> = cpus.iter().map(|&c| sim.cpus.place(c)).collect();
-                let set = sim.sched.q.set(CpuSet::of(sim.cpus.len(), places));
+                let set = sim.sched.q.set(&places);
                 sim.set_affinity(id, set);
             }
             CpuStep::Nice { nice } => {
@@ -415,7 +415,16 @@ impl Steps {
                 CpuStep::Write { .. } => Cost::PipeWrite,
                 CpuStep::Read { .. } if socket => Cost::SocketReceive,
                 CpuStep::Read { .. } => Cost::PipeRead,
-                _ => Cost::FutexCall,
+                CpuStep::FutexWait { .. }
+                | CpuStep::FutexWake { .. }
+                | CpuStep::Lock { .. }
+                | CpuStep::Unlock { .. }
+                | CpuStep::Compute { .. }
+                | CpuStep::Work { .. }
+                | CpuStep::Io { .. }
+                | CpuStep::Yield
+                | CpuStep::Affinity { .. }
+                | CpuStep::Nice { .. } => Cost::FutexCall,
             };
             sim.charge(id, sim.kernel.prices[cost], Why::System);
             if sim.kernel.prices[cost] > 0 {

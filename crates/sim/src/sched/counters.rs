@@ -10,7 +10,7 @@ use homenode_core::sched::balance::{self, Outcome};
 use homenode_core::sched::domain::Domains;
 use homenode_core::sched::fair::Fair;
 use homenode_core::sched::stats::{
-    CpuStats, DomainStats, IdleType, Imbalance, Refused, SchedInfo, Sleep, Switch, TaskStats,
+    CpuStats, DomainStats, IdleType, Migration, Refused, SchedInfo, Sleep, Switch, TaskStats,
     Wakeup,
 };
 
@@ -152,15 +152,10 @@ impl Counters {
         }
     }
     /// A CPU has balanced a domain.
-    pub(crate) fn balanced(&mut self, slot: usize, idle: balance::IdleType, o: &Outcome) {
+    pub(crate) fn balanced(&mut self, slot: usize, idle: IdleType, o: &Outcome) {
         if !self.on() {
             return;
         }
-        let idle = match idle {
-            balance::IdleType::Busy => IdleType::Busy,
-            balance::IdleType::Idle => IdleType::Idle,
-            balance::IdleType::NewlyIdle => IdleType::NewlyIdle,
-        };
         let lb = self.domains[slot].lb(idle);
         lb.lb_count += 1;
         lb.lb_balanced += u64::from(o.balanced);
@@ -169,8 +164,7 @@ impl Counters {
         lb.lb_nobusyq += u64::from(o.nobusyq);
         lb.lb_gained += u64::from(o.gained);
         lb.lb_hot_gained += u64::from(o.hot_gained);
-        let kinds = [Imbalance::Load, Imbalance::Util, Imbalance::Task, Imbalance::Misfit];
-        for (kind, &amount) in kinds.into_iter().zip(&o.imbalance) {
+        for (kind, &amount) in Migration::ALL.into_iter().zip(&o.imbalance) {
             if amount > 0 {
                 lb.imbalance(kind, amount);
             }

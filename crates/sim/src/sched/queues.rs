@@ -6,6 +6,7 @@
 use super::counters::Counters;
 use super::tracks::Tracks;
 use super::{BOOT, Ns, Terms, Waiting};
+use crate::kernel::TICK;
 use crate::latency::Latencies;
 use crate::random::Stream;
 use homenode_core::scenario::SchedPolicy;
@@ -50,8 +51,6 @@ pub(crate) const ALL: u32 = 0;
 pub(crate) struct Sched {
     /// Where it may run: a number of [`Queues::sets`].
     pub(crate) set: u32,
-    /// Whether it is of `SCHED_IDLE`.
-    pub(crate) idle_policy: bool,
     /// How it was born.
     pub(crate) terms: Terms,
     /// What it waits for, if it sleeps, and since when.
@@ -72,7 +71,6 @@ impl Sched {
     pub(crate) fn new(terms: &Terms, now: Ns, track: Option<u8>) -> Self {
         Self {
             set: terms.set,
-            idle_policy: terms.policy == SchedPolicy::Idle,
             terms: *terms,
             waiting: Waiting::Sleep,
             since: now,
@@ -153,8 +151,8 @@ pub(crate) struct Queues {
     pub(crate) now: Ns,
     /// Tasks that balancing has moved, whither: the executive takes note of it.
     pub(crate) moved: Vec<(u32, usize)>,
-    /// CPUs whose running task is to be pushed away: from where, whither.
-    pub(crate) pushes: Vec<(usize, usize)>,
+    /// CPUs whose running task is to be pushed away.
+    pub(crate) pushes: Vec<usize>,
     /// CPUs that balancing has charged and that may have been marked by that.
     pub(crate) charged: Vec<usize>,
 }
@@ -191,11 +189,20 @@ impl Queues {
             charged: Vec::new(),
         }
     }
+    /// The tick that the rules' time is in.
+    #[inline]
+    pub(crate) fn jiffies(&self) -> u64 {
+        (self.now - BOOT) * 1000 / TICK
+    }
     pub(crate) fn cpus(&self) -> usize {
         self.figures.len()
     }
-    /// The number of a set of CPUs.
-    pub(crate) fn set(&mut self, set: CpuSet) -> u32 {
+    /// The number of the set of these CPUs; without any, of all.
+    pub(crate) fn set(&mut self, places: &[usize]) -> u32 {
+        if places.is_empty() {
+            return ALL;
+        }
+        let set = CpuSet::of(self.cpus(), places.iter().copied());
         match self.sets.iter().position(|s| *s == set) {
             Some(number) => number as u32,
             None => {
@@ -249,6 +256,18 @@ impl Queues {
         self.tasks[task].queued = now;
         self.counters.queued(task, now);
         self.follow(cpu);
+    }
+    /// A task that has been taken off a queue goes on another.
+    pub(crate) fn arrive(&mut self, task: usize, cpu: usize) {
+        self.tasks[task].figures.migrations += 1;
+        self.enqueue(task, cpu, Enqueue::Migrated);
+        self.preempts(task, cpu);
+    }
+    /// Marks a CPU if a task that has come onto its queue runs before the one that does.
+    pub(crate) fn preempts(&mut self, task: usize, cpu: usize) {
+        if self.fair.current(cpu).is_some() {
+            self.fair.wakeup_preempts(cpu, task as u32, self.now);
+        }
     }
     /// A task that is woken is put on a CPU's queue, or stays on the one that it has not left.
     pub(crate) fn woken(&mut self, task: usize, cpu: usize) {
@@ -413,7 +432,7 @@ impl balance::Queues for Seen<'_> {
             per_cpu_kthread: t.terms.per_cpu,
             allowed: q.may_run(task as usize, to),
             running: q.fair.current(from) == Some(task),
-            idle_policy: t.idle_policy,
+            idle_policy: t.terms.policy == SchedPolicy::Idle,
             next_buddy: q.fair.is_next_buddy(task),
             ran_ago_ns: q.now as i64 - q.fair.exec_start(task) as i64,
             load: q.fair.task_load_avg(task),
@@ -433,13 +452,8 @@ impl balance::Queues for Seen<'_> {
         self.queues.charged.push(from);
     }
     fn attach(&mut self, task: u32, to: usize) {
-        let q = &mut *self.queues;
-        q.tasks[task as usize].figures.migrations += 1;
-        q.enqueue(task as usize, to, Enqueue::Migrated);
-        if q.fair.current(to).is_some() {
-            q.fair.wakeup_preempts(to, task, q.now);
-        }
-        q.moved.push((task, to));
+        self.queues.arrive(task as usize, to);
+        self.queues.moved.push((task, to));
     }
     fn refused(&mut self, task: u32, why: Refusal) {
         let why = match why {
@@ -466,7 +480,7 @@ impl balance::Queues for Seen<'_> {
         let slot = self.domains.slot(cpu, level);
         self.queues.counters.balanced(slot, idle, o);
     }
-    fn push(&mut self, from: usize, to: usize) {
-        self.queues.pushes.push((from, to));
+    fn push(&mut self, from: usize, _to: usize) {
+        self.queues.pushes.push(from);
     }
 }

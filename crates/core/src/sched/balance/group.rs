@@ -161,6 +161,32 @@ pub(super) struct Env<'d> {
     pub(super) scanned: u32,
 }
 
+impl<'d> Env<'d> {
+    /// At its beginning.
+    pub(super) fn new(
+        d: &'d Domains,
+        cpu: usize,
+        level: usize,
+        idle: IdleType,
+        now_j: u64,
+    ) -> Self {
+        Self {
+            d,
+            domain: d.at(cpu, level),
+            cpu,
+            level,
+            idle,
+            now_j,
+            dst: cpu,
+            imbalance: 0,
+            migration: Migration::Load,
+            numa: NumaClass::All,
+            masked: false,
+            scanned: 0,
+        }
+    }
+}
+
 /// The domain's groups, summed up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums<'d> {
@@ -556,20 +582,7 @@ pub(super) fn tests_sums(
     level: usize,
     idle: IdleType,
 ) -> Option<GroupStats> {
-    let mut e = Env {
-        d,
-        domain: d.at(cpu, level),
-        cpu,
-        level,
-        idle,
-        now_j: 0,
-        dst: cpu,
-        imbalance: 0,
-        migration: Migration::Load,
-        numa: NumaClass::All,
-        masked: false,
-        scanned: 0,
-    };
+    let mut e = Env::new(d, cpu, level, idle, 0);
     let sums = e.sums(b, q);
     sums.busiest_group.map(|_| sums.busiest)
 }

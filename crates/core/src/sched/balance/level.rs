@@ -3,7 +3,7 @@
 use super::super::domain::{Domains, Flags};
 use super::group::{Env, reduced};
 use super::pull::{Pull, verdict};
-use super::{Balance, Facts, IdleType, Migration, NumaClass, Outcome, Queues, Refusal};
+use super::{Balance, Facts, IdleType, Migration, Outcome, Queues, Refusal};
 
 /// So many tasks are looked at before the queue is let go once.
 const NR_MIGRATE_BREAK: u32 = 32;
@@ -94,20 +94,7 @@ impl Balance {
     ) -> Outcome {
         let slot = d.slot(cpu, level);
         let parent = (level + 1 < d.levels(cpu)).then(|| d.local(cpu, level + 1).capacity as usize);
-        let mut e = Env {
-            d,
-            domain: d.at(cpu, level),
-            cpu,
-            level,
-            idle,
-            now_j,
-            dst: cpu,
-            imbalance: 0,
-            migration: Migration::Load,
-            numa: NumaClass::All,
-            masked: false,
-            scanned: 0,
-        };
+        let mut e = Env::new(d, cpu, level, idle, now_j);
         let mut o = Outcome::default();
         let mut pins = Pins::default();
         let end = self.attempt(&mut e, q, &mut o, &mut pins, parent);

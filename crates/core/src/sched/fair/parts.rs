@@ -4,7 +4,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::timeline::{NONE, Node, Slot, Timeline, before};
-use super::{Bandwidth, CpuStat, Policy};
+use super::{Bandwidth, CpuStat, SchedPolicy};
 use crate::sched::pelt::{Avg, Clock};
 use crate::sched::weight::{Load, scale_down};
 
@@ -55,7 +55,7 @@ pub(super) struct Entity {
     pub(super) migrated: bool,
     /// Its averages have changed since `util_est` was last looked at.
     pub(super) util_changed: bool,
-    pub(super) policy: Policy,
+    pub(super) policy: SchedPolicy,
     pub(super) nice: i8,
     pub(super) exec_start: u64,
     pub(super) sum_exec: u64,

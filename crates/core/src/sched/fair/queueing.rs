@@ -5,7 +5,7 @@
 use super::load::{GROUP, PLAIN, Update};
 use super::parts::mul_div;
 use super::timeline::NONE;
-use super::{Dequeue, Dequeued, Enqueue, Enqueued, Fair, Policy};
+use super::{Dequeue, Dequeued, Enqueue, Enqueued, Fair, SchedPolicy};
 use crate::sched::pelt;
 
 #[derive(Clone, Copy)]
@@ -229,8 +229,30 @@ impl Fair {
         self.update_group_weight(e);
     }
 
+    /// An entity that stays queued and those above it: so many tasks, delayed and idle ones came or went
+    /// below, up to a queue that is throttled.
+    fn refresh_above(
+        &mut self,
+        mut e: u32,
+        mut slice: u32,
+        (tasks, delayed, idle): (i64, i64, i64),
+    ) {
+        while e != NONE {
+            let q = self.entities[e].queue;
+            self.refresh(q, e);
+            self.set_slice_of(q, e, slice);
+            if self.queues[q].owner != NONE {
+                slice = self.queues[q].min_slice(&self.entities, &self.nodes);
+            }
+            if !self.count(q, tasks, delayed, idle) {
+                return;
+            }
+            e = self.queues[q].owner;
+        }
+    }
+
     fn enqueue_task(&mut self, e: u32, wakeup: bool, initial: bool, migrated: bool) {
-        let idle = i64::from(self.entities[e].policy == Policy::Idle);
+        let idle = i64::from(self.entities[e].policy == SchedPolicy::Idle);
         let delayed = i64::from(!wakeup && self.entities[e].delayed);
         let (mut initial, mut migrated) = (initial, migrated);
         let mut slice = 0;
@@ -257,18 +279,7 @@ impl Fair {
             (initial, migrated) = (false, false);
             e = self.queues[q].owner;
         }
-        while e != NONE {
-            let q = self.entities[e].queue;
-            self.refresh(q, e);
-            self.set_slice_of(q, e, slice);
-            if self.queues[q].owner != NONE {
-                slice = self.queues[q].min_slice(&self.entities, &self.nodes);
-            }
-            if !self.count(q, 1, delayed, idle) {
-                return;
-            }
-            e = self.queues[q].owner;
-        }
+        self.refresh_above(e, slice, (1, delayed, idle));
     }
 
     /// Takes an entity off, and each group above that gets empty; false if it is a task and stays, asleep.
@@ -277,7 +288,7 @@ impl Fair {
         let (mut tasks, mut idle, mut delayed) = (0, 0, 0);
         if entity.is_task() {
             tasks = 1;
-            idle = i64::from(entity.policy == Policy::Idle);
+            idle = i64::from(entity.policy == SchedPolicy::Idle);
             delayed = i64::from(!leave.sleep && !leave.delayed && entity.delayed);
         }
         let sleeps = leave.sleep;
@@ -314,18 +325,7 @@ impl Fair {
             }
             leave = Leave { sleep: true, special: false, delayed: false, moving: false };
         }
-        while e != NONE {
-            let q = self.entities[e].queue;
-            self.refresh(q, e);
-            self.set_slice_of(q, e, slice);
-            if self.queues[q].owner != NONE {
-                slice = self.queues[q].min_slice(&self.entities, &self.nodes);
-            }
-            if !self.count(q, -tasks, -delayed, -idle) {
-                return true;
-            }
-            e = self.queues[q].owner;
-        }
+        self.refresh_above(e, slice, (-tasks, -delayed, -idle));
         true
     }
 

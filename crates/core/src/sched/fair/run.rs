@@ -4,7 +4,7 @@
 
 use super::load::{GROUP, PLAIN};
 use super::timeline::{NONE, before};
-use super::{Fair, Pick, Policy};
+use super::{Fair, Pick, SchedPolicy};
 
 impl Fair {
     /// Charges a queue's running entity for the time since it was last charged.
@@ -91,7 +91,7 @@ impl Fair {
     #[inline]
     fn is_idle_entity(&self, e: u32) -> bool {
         let entity = &self.entities[e];
-        entity.is_task() && entity.policy == Policy::Idle
+        entity.is_task() && entity.policy == SchedPolicy::Idle
     }
 
     /// Makes an entity the running one of its queue.
@@ -333,7 +333,7 @@ impl Fair {
             self.entities[c].cancel_protection();
             return true;
         }
-        if c_idle != w_idle || self.entities[p].policy != Policy::Normal {
+        if c_idle != w_idle || self.entities[p].policy != SchedPolicy::Normal {
             return false;
         }
         let q = self.entities[c].queue;

@@ -295,8 +295,8 @@ fn an_equal_does_not_preempt_a_first_slice() {
 #[test]
 fn policies_and_slices_decide_who_preempts() {
     let attr = Attr::default();
-    let idle = Attr { policy: Policy::Idle, ..attr };
-    let batch = Attr { policy: Policy::Batch, ..attr };
+    let idle = Attr { policy: SchedPolicy::Idle, ..attr };
+    let batch = Attr { policy: SchedPolicy::Batch, ..attr };
     let short = Attr { slice_ns: Some(100_000), ..attr };
     story(
         Knobs::default(),

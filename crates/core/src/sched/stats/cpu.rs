@@ -59,6 +59,11 @@ crate::named! {
 }
 
 impl IdleType {
+    /// Whether it has nothing to run.
+    #[inline]
+    pub const fn idle(self) -> bool {
+        !matches!(self, Self::Busy)
+    }
     /// The order in which a version prints the three groups.
     pub(super) const fn printed(version: Version) -> [Self; 3] {
         match version {
@@ -68,17 +73,20 @@ impl IdleType {
     }
 }
 
-/// In what an imbalance is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Imbalance {
-    /// In load.
-    Load,
-    /// In utilisation.
-    Util,
-    /// In tasks.
-    Task,
-    /// Tasks too large for their CPU.
-    Misfit,
+crate::named! {
+    /// What an imbalance is counted in.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Migration {
+        /// Load.
+        #[default]
+        Load => "load",
+        /// Utilisation.
+        Util => "util",
+        /// Tasks.
+        Task => "task",
+        /// One task that its CPU is too small for.
+        Misfit => "misfit",
+    }
 }
 
 counters! {
@@ -119,13 +127,13 @@ counters! {
 impl LbStats {
     /// Counts an imbalance that was found. Where balancing tries again within a call, each one.
     #[inline]
-    pub fn imbalance(&mut self, kind: Imbalance, amount: u64) {
+    pub fn imbalance(&mut self, kind: Migration, amount: u64) {
         self.lb_imbalance = self.lb_imbalance.wrapping_add(amount);
         let of = match kind {
-            Imbalance::Load => &mut self.lb_imbalance_load,
-            Imbalance::Util => &mut self.lb_imbalance_util,
-            Imbalance::Task => &mut self.lb_imbalance_task,
-            Imbalance::Misfit => &mut self.lb_imbalance_misfit,
+            Migration::Load => &mut self.lb_imbalance_load,
+            Migration::Util => &mut self.lb_imbalance_util,
+            Migration::Task => &mut self.lb_imbalance_task,
+            Migration::Misfit => &mut self.lb_imbalance_misfit,
         };
         *of = of.wrapping_add(amount);
     }

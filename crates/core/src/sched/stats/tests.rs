@@ -218,8 +218,8 @@ fn wakeups_are_counted_where_the_waker_runs() {
 #[test]
 fn balancing_is_counted_by_what_the_cpu_does() {
     let (mut t, mut d) = (TaskStats::default(), DomainStats::default());
-    d.lb(IdleType::NewlyIdle).imbalance(Imbalance::Task, 1);
-    d.lb(IdleType::NewlyIdle).imbalance(Imbalance::Load, 700);
+    d.lb(IdleType::NewlyIdle).imbalance(Migration::Task, 1);
+    d.lb(IdleType::NewlyIdle).imbalance(Migration::Load, 700);
     for why in [Refused::Affine, Refused::Running, Refused::Hot, Refused::Hot] {
         t.failed_migration(why);
     }

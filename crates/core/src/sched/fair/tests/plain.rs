@@ -18,7 +18,7 @@ const INV_NICE: [i128; 40] = [
 #[derive(Clone, Debug)]
 struct PlainTask {
     nice: i8,
-    policy: Policy,
+    policy: SchedPolicy,
     slice: Option<i128>,
     /// The slice it has asked for at its last deadline.
     asked: i128,
@@ -47,7 +47,7 @@ struct Plain {
 
 impl PlainTask {
     fn w(&self) -> i128 {
-        if self.policy == Policy::Idle {
+        if self.policy == SchedPolicy::Idle {
             3
         } else {
             i128::from(weight::NICE[(self.nice + 20) as usize])
@@ -58,7 +58,7 @@ impl PlainTask {
         if self.w() == 1024 {
             return t;
         }
-        let inv = if self.policy == Policy::Idle {
+        let inv = if self.policy == SchedPolicy::Idle {
             1431655765
         } else {
             INV_NICE[(self.nice + 20) as usize]
@@ -228,13 +228,13 @@ impl Plain {
         if self.marked || c == t {
             return;
         }
-        let idle = |t: usize| self.tasks[t].policy == Policy::Idle;
+        let idle = |t: usize| self.tasks[t].policy == SchedPolicy::Idle;
         if idle(c) && !idle(t) {
             self.tasks[c].protected = None;
             self.marked = true;
             return;
         }
-        if idle(c) != idle(t) || self.tasks[t].policy != Policy::Normal {
+        if idle(c) != idle(t) || self.tasks[t].policy != SchedPolicy::Normal {
             return;
         }
         self.charge();
@@ -295,13 +295,13 @@ enum Op {
     Pick,
     Yield,
     Nice(usize, i8),
-    Policy(usize, Policy),
+    Policy(usize, SchedPolicy),
     Slice(usize, Option<u32>),
     Moved(usize),
 }
 
-fn policies() -> impl Strategy<Value = Policy> {
-    prop_oneof![4 => Just(Policy::Normal), 1 => Just(Policy::Batch), 1 => Just(Policy::Idle)]
+fn policies() -> impl Strategy<Value = SchedPolicy> {
+    prop_oneof![4 => Just(SchedPolicy::Normal), 1 => Just(SchedPolicy::Batch), 1 => Just(SchedPolicy::Idle)]
 }
 
 fn slices() -> impl Strategy<Value = Option<u32>> {
@@ -346,7 +346,7 @@ fn compare(nices: &[i8], ops: &[(u64, Op)]) {
             .iter()
             .map(|&nice| PlainTask {
                 nice,
-                policy: Policy::Normal,
+                policy: SchedPolicy::Normal,
                 slice: None,
                 asked: i128::from(knobs.base_slice_ns),
                 v: 0,
@@ -594,7 +594,8 @@ fn anything(seed: u64, steps: usize) -> Vec<u64> {
                 fair.set_group(task, group, now);
             }
             12 => {
-                let policy = [Policy::Normal, Policy::Batch, Policy::Idle][draw.below(3) as usize];
+                let policy = [SchedPolicy::Normal, SchedPolicy::Batch, SchedPolicy::Idle]
+                    [draw.below(3) as usize];
                 fair.set_policy(task, policy, now);
                 fair.set_slice(task, (draw.below(2) == 0).then_some(3_000_000), now);
             }

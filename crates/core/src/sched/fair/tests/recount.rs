@@ -49,7 +49,7 @@ pub(super) fn check(fair: &Fair) {
         // Tasks here and below, but not below who is throttled.
         let tasks = tasks_below(fair, q, &entities);
         let delayed = tasks.iter().filter(|&&e| fair.entities[e].delayed).count();
-        let idle = tasks.iter().filter(|&&e| fair.entities[e].policy == Policy::Idle).count();
+        let idle = tasks.iter().filter(|&&e| fair.entities[e].policy == SchedPolicy::Idle).count();
         assert_eq!(
             (queue.h_nr as usize, queue.h_nr_delayed as usize, queue.idle_h_nr as usize),
             (tasks.len(), delayed, idle),
