@@ -28,7 +28,7 @@ use homenode_config::AddNode;
 use homenode_core::advice::{self, Facts, Opinion, Suggestion};
 use homenode_core::costs::{Cost, Origin, Shown, Unit};
 use homenode_core::engine::Settings;
-use homenode_core::engine::seen::{Shows, Source};
+use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::topology::Machine;
 use homenode_core::units::{PAGE_SIZE, Picos, count};
 use homenode_report::{

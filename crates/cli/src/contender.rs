@@ -8,15 +8,14 @@
 //! The table of names is [`Candidate`]; a program with a policy of its own adds a row
 //! (`homenode_cli::run_with`). Source: docs/decisions/0012-contenders.md.
 
-use crate::homenode;
 use crate::knobs::{self, Setting};
 use crate::replay::target;
 use anyhow::{Context as _, Result, anyhow, bail};
-use homenode_core::engine::seen::Source;
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::hooks::MakeHooks;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy;
+use homenode_core::policy::seen::Source;
 use homenode_core::scenario::{Mempolicy, Model, Scenario};
 use homenode_core::topology::Machine;
 use homenode_machine::Caps;
@@ -350,7 +349,7 @@ impl Contender {
 
     /// Sentences for captions about who decides, where that is not Linux.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = self.drives.map_or(Vec::new(), |d| homenode::notes(d.name, d.source));
+        let mut notes = self.drives.map_or(Vec::new(), |d| about_policy(d.name, d.source));
         let inside = |about| format!("{}, inside the simulated kernel: {about}", self.title());
         notes.extend(self.inside.map(|(_, about)| inside(about)));
         notes
@@ -367,6 +366,26 @@ impl Contender {
         }
         text
     }
+}
+
+/// Sentences for the caption about a policy of this name.
+fn about_policy(who: &str, source: Source) -> Vec<String> {
+    let counted = "moves count as promoted and demoted pages, but not in pgpromote and pgdemote, \
+                   which move_pages does not touch";
+    let s = Settings::default();
+    let second = if who == "homenode" {
+        format!(
+            "homenode's budgets: {:.1} % of one CPU for its own work, {} MB/s moved, {} for an order; it samples a process after {} of its CPU time; its {counted}",
+            f64::from(s.cpu_permille) / 10.0,
+            s.moved_mbps.0,
+            homenode_config::write_time(s.stall),
+            homenode_config::write_time(s.start_delay),
+        )
+    } else {
+        format!("{who} is no part of homenode; its {counted}")
+    };
+    // Nobody but homenode says of itself what it sees; all see the same.
+    vec![source.sheet().simulated.replace("homenode", who), second]
 }
 
 #[cfg(test)]

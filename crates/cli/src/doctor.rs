@@ -5,8 +5,8 @@ mod text;
 
 use crate::output;
 use anyhow::Result;
-use homenode_core::engine::choice::{Choice, Facts, Lack, choose, lacks};
-use homenode_core::engine::seen::Source;
+use homenode_core::policy::choice::{Choice, Facts, Lack, choose, lacks};
+use homenode_core::policy::seen::Source;
 use homenode_live::probe::{FilesOnly, Probe, ThisKernel, look};
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ impl Findings {
     }
     /// What else people should know: a sentence, and what to do.
     fn advice(&self) -> Vec<(String, &'static str)> {
-        use homenode_core::engine::choice::Known;
+        use homenode_core::policy::choice::Known;
         let p = &self.probe;
         let mut out = Vec::new();
         if let Err(why) = &p.topology {

@@ -3,11 +3,9 @@
 
 use crate::contender::{Contender, Drives};
 use anyhow::{Result, anyhow};
-use homenode_core::engine::order::Reason;
-use homenode_core::engine::seen::Source;
-use homenode_core::engine::{Ledger, Settings};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::policy::Policy;
+use homenode_core::policy::order::Reason;
+use homenode_core::policy::{Ledger, Policy};
 use homenode_core::units::Picos;
 use homenode_machine::{Machine as _, drive};
 use homenode_sim::Simulation;
@@ -91,24 +89,4 @@ impl Runner {
             }),
         }
     }
-}
-
-/// Sentences for the caption about a policy of this name.
-pub(crate) fn notes(who: &str, source: Source) -> Vec<String> {
-    let counted = "moves count as promoted and demoted pages, but not in pgpromote and pgdemote, \
-                   which move_pages does not touch";
-    let s = Settings::default();
-    let second = if who == "homenode" {
-        format!(
-            "homenode's budgets: {:.1} % of one CPU for its own work, {} MB/s moved, {} for an order; it samples a process after {} of its CPU time; its {counted}",
-            f64::from(s.cpu_permille) / 10.0,
-            s.moved_mbps.0,
-            homenode_config::write_time(s.stall),
-            homenode_config::write_time(s.start_delay),
-        )
-    } else {
-        format!("{who} is no part of homenode; its {counted}")
-    };
-    // Nobody but homenode says of itself what it sees; all see the same.
-    vec![source.sheet().simulated.replace("homenode", who), second]
 }

@@ -16,7 +16,7 @@ use crate::program::Stop;
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
 use course::{Course, Turn};
-use homenode_core::engine::seen::{Shows, Source};
+use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::{NodeId, Picos, count};
 use homenode_core::view::{Settings, View};
 use homenode_live::machine::{LiveMachine, Pace};

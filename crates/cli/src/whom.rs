@@ -8,8 +8,8 @@
 use crate::live::{self, Found, SourceArg};
 use crate::program::{Program, Stop};
 use anyhow::Result;
-use homenode_core::engine::choice::lacks;
-use homenode_core::engine::seen::{Shows, Source};
+use homenode_core::policy::choice::lacks;
+use homenode_core::policy::seen::{Shows, Source};
 use homenode_live::people::Targets;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -10,9 +10,9 @@
 //!
 //! The engine is built on the rules beside it and knows no machine: the simulated
 //! one and Linux run the same code through `homenode-machine`. It has no clock;
-//! each call says what time it is. [`seen`] is what crosses the line inwards,
-//! [`order`] what crosses it outwards. Evidence that a source lacks is
-//! [`order::Evidence`] in a verdict `Unknown`, never a guess.
+//! each call says what time it is. [`crate::policy::seen`] is what crosses the line inwards,
+//! [`crate::policy::order`] what crosses it outwards. Evidence that a source lacks is
+//! [`Evidence`] in a verdict `Unknown`, never a guess.
 //!
 //! Worked example, one expander at 275 ns beside DRAM at 90 ns, a page at 50
 //! accesses a second, horizon 10 s: moving it up saves 50 · 10 · 185 ns = 92.5 µs
@@ -21,16 +21,10 @@
 //!
 //! Source: specs/engine.md#engine.
 
-pub mod choice;
-pub mod order;
-pub mod seen;
-pub mod source;
-
 mod budget;
 mod decide;
 mod estimate;
 pub(crate) mod heat;
-mod ledger;
 pub(crate) mod living;
 mod nodes;
 mod open;
@@ -38,25 +32,23 @@ mod plan;
 mod process;
 mod pump;
 mod settings;
-mod span;
 
-pub use ledger::{Ledger, Moved, Stretch, Tally, Verdict, Why};
 pub use settings::Settings;
 
 use crate::costs::Cost;
 use crate::kernel::KernelVersion;
-use crate::policy::Policy;
+use crate::policy::order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
+use crate::policy::seen::{Seen, Shows, Source};
+use crate::policy::span::Who;
+use crate::policy::{Ledger, Policy, Stretch};
 use crate::topology;
 use crate::units::{PAGE_SIZE, Pages, Picos};
 use budget::Bucket;
 use living::Living;
 use nodes::Nodes;
 use open::Open;
-use order::{Act, Benefit, Evidence, Fails, Order, OrderId, Reason};
 use plan::Plan;
 use process::Tracked;
-use seen::{Seen, Shows, Source};
-use span::Who;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The daemon.

@@ -15,10 +15,18 @@
 //! node 0, and is told by `Seen::Done` how many got there. `examples/own-policy` is a
 //! whole one.
 
-use crate::engine::Ledger;
-use crate::engine::order::Order;
-use crate::engine::seen::Seen;
+pub mod choice;
+mod ledger;
+pub mod order;
+pub mod seen;
+pub mod source;
+pub(crate) mod span;
+
+pub use ledger::{Ledger, Moved, Stretch, Tally, Verdict, Why};
+
 use crate::units::Picos;
+use order::Order;
+use seen::Seen;
 
 /// Decides where memory is placed.
 pub trait Policy {

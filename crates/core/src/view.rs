@@ -31,8 +31,8 @@ mod process;
 mod tests;
 
 use crate::engine::living::Living;
-use crate::engine::order::Act;
-use crate::engine::seen::{Seen, Shows, Source, Span, Who};
+use crate::policy::order::Act;
+use crate::policy::seen::{Seen, Shows, Source, Span, Who};
 use crate::tiering::tiers::Tiers;
 use crate::topology::Machine;
 use crate::units::{NodeId, Pages, Picos};

@@ -1,10 +1,10 @@
 //! Which source of heat is used, and what is said to be missing.
 
-use homenode_core::engine::choice::{
+use homenode_core::policy::choice::{
     Because, Choice, DamonFacts, Decision, Facts, HintFacts, Known, Lack, Quality, Sampling, cell,
     choose, lacks,
 };
-use homenode_core::engine::seen::Source;
+use homenode_core::policy::seen::Source;
 
 /// Two sockets with everything.
 fn all() -> Facts {

@@ -25,10 +25,10 @@ mod tests;
 
 pub use clock::{BootClock, Clock, time_of};
 
-use homenode_core::engine::order::{Act, Fails, Order};
-use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, KnobError};
+use homenode_core::policy::order::{Act, Fails, Order};
+use homenode_core::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::topology;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::{ApplyError, Caps, KnobOp, Machine, ObserveError, sound};

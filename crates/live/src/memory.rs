@@ -23,7 +23,7 @@
 mod tests;
 
 use crate::machine::Memory;
-use homenode_core::engine::seen::ZoneSeen;
+use homenode_core::policy::seen::ZoneSeen;
 use homenode_core::tiering::watermarks::ZoneMarks;
 use homenode_core::topology::ZoneKind;
 use homenode_core::units::{NodeId, PAGE_SIZE, Pages};

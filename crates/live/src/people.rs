@@ -34,7 +34,7 @@ pub use error::PeopleError;
 
 use crate::machine::{People, Person};
 use crate::text::field;
-use homenode_core::engine::seen::Who;
+use homenode_core::policy::seen::Who;
 use homenode_core::topology::Cpu;
 use homenode_core::units::{NodeId, PAGE_SIZE, Pages, Picos};
 use stat::{Stat, is_gone};

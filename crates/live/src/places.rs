@@ -25,7 +25,7 @@ mod tests;
 use crate::machine::Places;
 use crate::sysfs;
 use crate::text::number;
-use homenode_core::engine::seen::{Span, Who};
+use homenode_core::policy::seen::{Span, Who};
 use homenode_core::units::{NodeId, Pages};
 use present::Piece;
 use std::collections::BTreeMap;

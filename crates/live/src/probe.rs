@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ROOT/proc, ROOT/sys, ROOT/boot ──┐
-//!                                   ├──▶ Probe ──facts──▶ core::engine::choice
+//!                                   ├──▶ Probe ──facts──▶ core::policy::choice
 //!  calls: perf_event_open, … ───────┘
 //! ```
 //!
@@ -35,7 +35,7 @@ pub use rights::{CAPABILITIES, Rights};
 use crate::place::Place;
 use crate::registered::{KsmStat, scan};
 use crate::sysfs::{Topology, parse_list, read_topology};
-use homenode_core::engine::choice::{DamonFacts, Facts, HintFacts, Known};
+use homenode_core::policy::choice::{DamonFacts, Facts, HintFacts, Known};
 use root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

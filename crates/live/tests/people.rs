@@ -2,7 +2,7 @@
 //!
 //! Wherever this machine can't show something, the test says so and why.
 
-use homenode_core::engine::seen::Who;
+use homenode_core::policy::seen::Who;
 use homenode_core::topology::Cpu;
 use homenode_core::units::NodeId;
 use homenode_fixtures::{program, until};

@@ -4,8 +4,8 @@
 //! next one are what it holds. The calls' answers are given by the test.
 
 use expect_test::{Expect, expect};
-use homenode_core::engine::choice::{Known, Lack, Sampling, choose, lacks};
-use homenode_core::engine::seen::Source;
+use homenode_core::policy::choice::{Known, Lack, Sampling, choose, lacks};
+use homenode_core::policy::seen::Source;
 use homenode_fixtures::Folder;
 use homenode_fixtures::folder::unpack;
 use homenode_live::probe::{Calls, Event, FilesOnly, Probe, ThisKernel, look};

@@ -25,8 +25,8 @@ mod places;
 mod tests;
 
 use crate::{ApplyError, Around, Machine, ObserveError, sound};
-use homenode_core::engine::order::{Act, Fails, Order};
-use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
+use homenode_core::policy::order::{Act, Fails, Order};
+use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
 use places::{Counts, Places};
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,11 +8,11 @@
 //! to fail (the tests of `homenode-sim`).
 
 use crate::{ApplyError, Around, Caps, Machine, ObserveError, drive};
-use homenode_core::engine::order::{Act, Benefit, Fails, Order, OrderId, Reason};
-use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy as _;
+use homenode_core::policy::order::{Act, Benefit, Fails, Order, OrderId, Reason};
+use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{MBps, NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! The loop between a policy and a machine.
 
 use crate::{Machine, ObserveError};
-use homenode_core::engine::order::{Fails, Order};
-use homenode_core::engine::seen::Seen;
 use homenode_core::policy::Policy;
+use homenode_core::policy::order::{Fails, Order};
+use homenode_core::policy::seen::Seen;
 use homenode_core::units::{Pages, Picos};
 
 /// How long is waited where the policy names no time.

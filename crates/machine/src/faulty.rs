@@ -6,8 +6,8 @@
 //! up and say what was really moved.
 
 use crate::{ApplyError, Around, Machine, ObserveError};
-use homenode_core::engine::order::{Act, Order, OrderId};
-use homenode_core::engine::seen::{Seen, Span, Who};
+use homenode_core::policy::order::{Act, Order, OrderId};
+use homenode_core::policy::seen::{Seen, Span, Who};
 use homenode_core::splitmix::SplitMix;
 use homenode_core::units::{Pages, Picos};
 use std::collections::{BTreeMap, BTreeSet};

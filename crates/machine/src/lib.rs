@@ -30,9 +30,9 @@ pub use advised::{Advised, Wish};
 pub use drive::drive;
 pub use faulty::{FaultPlan, Faulty, Injected};
 
-use homenode_core::engine::order::{Act, Evidence, Order};
-use homenode_core::engine::seen::{Seen, Source};
 use homenode_core::knobs::{Knob, KnobError};
+use homenode_core::policy::order::{Act, Evidence, Order};
+use homenode_core::policy::seen::{Seen, Source};
 use homenode_core::topology;
 use homenode_core::units::{NodeId, Picos};
 

@@ -13,8 +13,8 @@
 
 use crate::Report;
 use crate::caption::wrap;
-use homenode_core::engine::order::{Evidence, Reason};
-use homenode_core::engine::{Verdict, Why};
+use homenode_core::policy::order::{Evidence, Reason};
+use homenode_core::policy::{Verdict, Why};
 use serde::Serialize;
 use std::fmt::Write;
 

@@ -313,7 +313,7 @@ fn scaled(v: u128, step: u128, units: &[&str]) -> String {
 mod tests {
     use super::*;
     use expect_test::expect;
-    use homenode_core::engine::seen::Who;
+    use homenode_core::policy::seen::Who;
     use homenode_core::units::Picos;
     use homenode_core::view::Heat;
 

@@ -1,8 +1,8 @@
 //! What `homenode advise` prints.
 
 use expect_test::expect;
-use homenode_core::engine::order::Evidence;
-use homenode_core::engine::{Verdict, Why};
+use homenode_core::policy::order::Evidence;
+use homenode_core::policy::{Verdict, Why};
 use homenode_report::{
     Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, Glyphs, verdict_text,
 };

@@ -23,7 +23,7 @@ use crate::tasks::Kind;
 use crate::timeline::Event;
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::{Seen, Source};
+use homenode_core::policy::seen::{Seen, Source};
 use homenode_core::units::Pages;
 use look::count_pages;
 use std::collections::{BTreeMap, VecDeque};

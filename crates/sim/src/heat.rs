@@ -1,6 +1,6 @@
 //! Sources of heat on a simulated machine, one file each: what homenode's task switches on,
 //! reads and pays for. What a source is for everybody else stands on its data sheet
-//! (`homenode_core::engine::source`).
+//! (`homenode_core::policy::source`).
 
 mod damon;
 mod hints;
@@ -8,7 +8,7 @@ mod samples;
 
 use crate::kernel::{Ctx, Kernel};
 use crate::simulation::Simulation;
-use homenode_core::engine::seen::{Seen, Source, Who};
+use homenode_core::policy::seen::{Seen, Source, Who};
 use std::collections::BTreeMap;
 
 /// Who is watched, by address space.

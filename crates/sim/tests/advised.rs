@@ -6,11 +6,11 @@
 mod stage;
 mod support;
 
-use homenode_core::engine::order::{Act, Order, OrderId, Reason};
-use homenode_core::engine::seen::{Seen, Source, Who};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy as _;
+use homenode_core::policy::order::{Act, Order, OrderId, Reason};
+use homenode_core::policy::seen::{Seen, Source, Who};
 use homenode_core::scenario::{Mempolicy, Pattern, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::{exits_and_replacements, slow_start};

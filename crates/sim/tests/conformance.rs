@@ -5,8 +5,8 @@
 mod stage;
 mod support;
 
-use homenode_core::engine::order::{Act, Order, OrderId};
-use homenode_core::engine::seen::{Seen, Source, Who};
+use homenode_core::policy::order::{Act, Order, OrderId};
+use homenode_core::policy::seen::{Seen, Source, Who};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::*;
 use homenode_machine::{ApplyError, Around, FaultPlan, Machine, ObserveError};

@@ -4,9 +4,9 @@
 //! After a change of the model that is meant to change runs:
 //! `UPDATE_EXPECT=1 cargo test -p homenode-sim --test scenarios`.
 
-use homenode_core::engine::seen::{Shows, Source};
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::policy::Policy as _;
+use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::scenario::Scenario;
 use homenode_core::topology::Machine;
 use homenode_core::units::Picos;

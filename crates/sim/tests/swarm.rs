@@ -8,10 +8,10 @@
 mod merging;
 mod support;
 
-use homenode_core::engine::seen::Source;
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy as _;
+use homenode_core::policy::seen::Source;
 use homenode_core::scenario::*;
 use homenode_core::topology::{Machine, ZoneKind};
 use homenode_core::units::{MBps, NodeId, Pages, Picos};

@@ -3,9 +3,9 @@
 //! Source: specs/observe.md#view.
 
 use homenode_core::costs::{Constant, Costs};
-use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
-use homenode_core::engine::seen::{Seen, Source, Who};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};
+use homenode_core::policy::seen::{Seen, Source, Who};
 use homenode_core::scenario::{Content, Map, Mempolicy, Pattern, Process, Step, Until};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};

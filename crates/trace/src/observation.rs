@@ -17,7 +17,7 @@
 
 use crate::TraceError;
 use crate::partial::{Group, Partial, properties, with_end};
-use homenode_core::engine::seen::Source;
+use homenode_core::policy::seen::Source;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_core::view::Usage;
 use parquet::data_type::{
@@ -321,7 +321,7 @@ fn write<T: DataType>(group: &mut Group<'_>, all: &[Option<T::T>]) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homenode_core::engine::seen::Who;
+    use homenode_core::policy::seen::Who;
     use homenode_core::view::Heat;
     use homenode_fixtures::Folder;
     use parquet::file::reader::{FileReader, SerializedFileReader};

@@ -6,11 +6,10 @@
 #![forbid(unsafe_code)]
 
 use homenode_cli::{Candidate, Placement};
-use homenode_core::engine::Ledger;
-use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
-use homenode_core::engine::seen::{Seen, Source, Span, Who};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::policy::Policy;
+use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};
+use homenode_core::policy::seen::{Seen, Source, Span, Who};
+use homenode_core::policy::{Ledger, Policy};
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Picos};
 use homenode_machine::Caps;

@@ -6,11 +6,12 @@
 //!                └──────▶ Wishes ◀───────┘
 //! ```
 
-use homenode_core::engine::order::{Act, Evidence, Reason};
-use homenode_core::engine::seen::{Source, Span, Who};
-use homenode_core::engine::{Engine, Ledger, Settings, Verdict, Why};
+use homenode_core::engine::{Engine, Settings};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy as _;
+use homenode_core::policy::order::{Act, Evidence, Reason};
+use homenode_core::policy::seen::{Source, Span, Who};
+use homenode_core::policy::{Ledger, Verdict, Why};
 use homenode_core::units::{NodeId, Picos};
 use homenode_machine::{Advised, Around as _, Machine, ObserveError, Wish, drive};
 use std::collections::{BTreeMap, BTreeSet};

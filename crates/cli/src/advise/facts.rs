@@ -3,9 +3,9 @@
 use super::course::Wishes;
 use homenode_core::advice::{Facts, Found, NodeFacts};
 use homenode_core::costs::Origin;
-use homenode_core::engine::Why;
-use homenode_core::engine::order::Reason;
 use homenode_core::knobs::Knobs;
+use homenode_core::policy::Why;
+use homenode_core::policy::order::Reason;
 use homenode_core::tiering::tiers::Tiers;
 use homenode_core::topology::{Link, Machine};
 use homenode_core::units::{NodeId, Pages};

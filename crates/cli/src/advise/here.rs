@@ -6,7 +6,7 @@ use crate::live::{self, Ask, Chosen};
 use crate::program::Stop;
 use anyhow::{Result, bail};
 use homenode_core::engine::Settings;
-use homenode_core::engine::seen::{Source, Who};
+use homenode_core::policy::seen::{Source, Who};
 use homenode_core::units::count;
 use homenode_live::links::links;
 use homenode_live::machine::{LiveMachine, Pace};

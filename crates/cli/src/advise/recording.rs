@@ -4,8 +4,8 @@ use super::{Args, Looked, course, facts};
 use crate::replay::recorded::{Recorded, setup};
 use anyhow::{Result, anyhow};
 use homenode_core::engine::Settings;
-use homenode_core::engine::seen::Source;
 use homenode_core::knobs::Knobs;
+use homenode_core::policy::seen::Source;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_sim::Simulation;
@@ -39,7 +39,7 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     wishes.names.extend(all.into_iter().map(|who| (who, name.clone())));
     if wishes.names.is_empty() {
         // Nobody's pages move, but somebody was there.
-        let nobody = homenode_core::engine::seen::Who { pid: 0, start: 0 };
+        let nobody = homenode_core::policy::seen::Who { pid: 0, start: 0 };
         wishes.names.insert(nobody, name);
     }
     let tiers = Tiers::new(machine, Firmware::Hmat, setup.version);

@@ -1,8 +1,8 @@
 //! Findings as one JSON object.
 
 use super::Findings;
-use homenode_core::engine::choice::{Because, Decision, Known, Lack, cell};
-use homenode_core::engine::seen::Source;
+use homenode_core::policy::choice::{Because, Decision, Known, Lack, cell};
+use homenode_core::policy::seen::Source;
 use homenode_live::probe::CAPABILITIES;
 use serde_json::{Map, Value, json};
 

@@ -2,8 +2,8 @@
 
 use super::Findings;
 use crate::nodes;
-use homenode_core::engine::choice::{Decision, Known, cell};
-use homenode_core::engine::seen::{Shows, Source};
+use homenode_core::policy::choice::{Decision, Known, cell};
+use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::{Bytes, count};
 use homenode_live::people::name::printable;
 use homenode_live::probe::{CAPABILITIES, meaning};

@@ -2,8 +2,8 @@
 
 use super::{Part, Rows, RunFigures, Shown, declared};
 use crate::homenode::Own;
-use homenode_core::engine::order::Reason;
-use homenode_core::engine::{Verdict, order::Fails};
+use homenode_core::policy::order::Reason;
+use homenode_core::policy::{Verdict, order::Fails};
 use homenode_report::Better::Neither;
 use homenode_report::Figure;
 use std::collections::BTreeSet;

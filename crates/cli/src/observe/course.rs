@@ -9,8 +9,8 @@
 //! It knows no machine: the simulated one is observed by the same code.
 
 use super::sampled::{Change, Sampled};
-use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
-use homenode_core::engine::seen::{Seen, Who};
+use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};
+use homenode_core::policy::seen::{Seen, Who};
 use homenode_core::units::{Pages, Picos};
 use homenode_core::view::{Totals, Usage, View};
 use homenode_machine::{Machine, ObserveError};
@@ -227,10 +227,10 @@ impl<M: Machine> Course<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homenode_core::engine::order::Evidence;
-    use homenode_core::engine::seen::{Source, Span};
     use homenode_core::kernel::KernelVersion;
     use homenode_core::knobs::KnobError;
+    use homenode_core::policy::order::Evidence;
+    use homenode_core::policy::seen::{Source, Span};
     use homenode_core::tiering::tiers::{Firmware, Tiers};
     use homenode_core::topology::{self, Medium, Node, Zone, ZoneKind};
     use homenode_core::units::{NodeId, Pages};

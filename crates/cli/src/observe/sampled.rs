@@ -6,7 +6,7 @@
 //!
 //! Source: specs/observe.md#sampled.
 
-use homenode_core::engine::seen::{Seen, Who};
+use homenode_core::policy::seen::{Seen, Who};
 use homenode_core::units::Picos;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,13 +18,13 @@
 use super::Engine;
 use super::estimate::{self, ONE};
 use super::heat::{Cell, Place, Rate};
-use super::ledger::{Verdict, Why};
 use super::nodes::saving;
-use super::order::{Evidence, Reason};
 use super::plan::{LookPiece, Piece, Plan};
 use super::process::Tracked;
-use super::seen::Shows;
-use super::span::{Span, Who};
+use crate::policy::order::{Evidence, Reason};
+use crate::policy::seen::Shows;
+use crate::policy::span::{Span, Who};
+use crate::policy::{Verdict, Why};
 use crate::units::{NodeId, Picos};
 use std::collections::{BTreeMap, VecDeque};
 

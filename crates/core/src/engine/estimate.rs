@@ -296,7 +296,7 @@ fn compare(nodes: &[Node], sums: &[Sum]) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::engine::heat::Told;
-    use crate::engine::seen::Span;
+    use crate::policy::seen::Span;
 
     const SCALES: Scales =
         Scales { short: Picos::from_secs(1), long: Picos::from_secs(8), hold: Picos::from_secs(2) };

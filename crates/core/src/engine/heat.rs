@@ -13,7 +13,7 @@
 //! grow together again. So the map follows regions that split and merge, and
 //! stays within its limit.
 
-use super::span::Span;
+use crate::policy::span::Span;
 use crate::units::{NodeId, Picos};
 use std::collections::BTreeMap;
 

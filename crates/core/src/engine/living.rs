@@ -1,6 +1,6 @@
 //! Which process is meant by a PID: what the engine and the view know of who lives.
 
-use super::span::Who;
+use crate::policy::span::Who;
 use std::collections::BTreeMap;
 
 /// Processes that have ended and whose late news is known to be late.

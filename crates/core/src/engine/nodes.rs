@@ -1,8 +1,8 @@
 //! The machine's nodes: which are fast, what reaching them takes, how much fits.
 
 use super::Settings;
-use super::seen::ZoneSeen;
 use crate::kernel::KernelVersion;
+use crate::policy::seen::ZoneSeen;
 use crate::scenario::AdmissionChoice;
 use crate::tiering::tiers::{Firmware, Tiers, allocator_order};
 use crate::tiering::watermarks::{WakeFacts, ZoneMarks, admit_node};

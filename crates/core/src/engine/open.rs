@@ -8,8 +8,8 @@
 //!                              Seen::Done
 //! ```
 
-use super::order::Reason;
-use super::span::{Span, Who};
+use crate::policy::order::Reason;
+use crate::policy::span::{Span, Who};
 use crate::units::NodeId;
 
 /// An order that has not reported yet.

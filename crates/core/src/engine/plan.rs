@@ -8,8 +8,8 @@
 //!
 //! The next decision throws it away and fills it anew.
 
-use super::order::Reason;
-use super::span::{Span, Who};
+use crate::policy::order::Reason;
+use crate::policy::span::{Span, Who};
 use crate::units::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -2,11 +2,11 @@
 
 use super::heat::{self, Cell, HeatMap, Place, Scales, Told};
 use super::open::Open;
-use super::order::{Act, Benefit, Evidence, Fails, Reason};
-use super::seen::Shows;
-use super::span::{Span, Who, overlaps};
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
+use crate::policy::order::{Act, Benefit, Evidence, Fails, Reason};
+use crate::policy::seen::Shows;
+use crate::policy::span::{Span, Who, overlaps};
 use crate::scenario::SlowStart;
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;

@@ -6,9 +6,9 @@
 
 use super::Engine;
 use super::open::Open;
-use super::order::{Act, Benefit, Evidence, Reason};
 use super::plan::Piece;
-use super::span::{Span, overlaps};
+use crate::policy::order::{Act, Benefit, Evidence, Reason};
+use crate::policy::span::{Span, overlaps};
 use crate::units::{NodeId, Picos};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -7,7 +7,7 @@
 //!
 //! Both count each page once, however often it was told of.
 
-use crate::engine::seen::Span;
+use crate::policy::seen::Span;
 use crate::units::{NodeId, Pages};
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@
 //!
 //! Source: specs/observe.md#places.
 
-use crate::engine::seen::Span;
+use crate::policy::seen::Span;
 use crate::units::{NodeId, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@ use super::pages::{Marks, Spans};
 use super::places::{Places, share, split};
 use super::{Heat, Usage, by_tier};
 use crate::engine::heat::{count_rate, fault_rate, region_rate};
-use crate::engine::seen::{Shows, Source, Span, Who};
+use crate::policy::seen::{Shows, Source, Span, Who};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 

@@ -33,7 +33,7 @@ pub use error::HintsError;
 use crate::machine::Heat;
 use crate::sysfs::parse_list;
 use crate::text::capabilities;
-use homenode_core::engine::seen::{Seen, Source, Who};
+use homenode_core::policy::seen::{Seen, Source, Who};
 use homenode_core::units::{NodeId, Picos};
 use layout::{Facts, Layout};
 use libbpf_rs::btf::Btf;

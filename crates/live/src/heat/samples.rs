@@ -32,7 +32,7 @@ use crate::people::stat::start_of;
 use crate::place::Place;
 use crate::probe::{Event, Pmu, meaning};
 use crate::sysfs::{TopologyError, read_topology};
-use homenode_core::engine::seen::{Seen, Source, Who};
+use homenode_core::policy::seen::{Seen, Source, Who};
 use homenode_core::units::{NodeId, Picos};
 use record::{Access, Told};
 use rings::Rings;

@@ -1,7 +1,7 @@
 //! The order in which a machine asks its parts, with parts made for it.
 
 use super::*;
-use homenode_core::engine::order::{Benefit, OrderId, Reason};
+use homenode_core::policy::order::{Benefit, OrderId, Reason};
 use homenode_core::topology::{Cpu, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::CpuId;
 use std::cell::{Cell, RefCell};

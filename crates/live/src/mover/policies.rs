@@ -10,7 +10,7 @@
 
 use crate::places::{Files, numa_maps};
 use crate::sysfs::parse_list;
-use homenode_core::engine::seen::Who;
+use homenode_core::policy::seen::Who;
 use homenode_core::units::NodeId;
 use std::io::{self, BufReader};
 use std::ops::ControlFlow;

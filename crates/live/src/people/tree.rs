@@ -14,7 +14,7 @@
 //! Source: specs/live.md#people.
 
 use super::stat::Stat;
-use homenode_core::engine::seen::Who;
+use homenode_core::policy::seen::Who;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The root, and who was found so far.

@@ -10,7 +10,7 @@
 
 use crate::pagemap::{self, HUGE, PFNZERO, PRESENT, Query};
 use crate::text::addresses;
-use homenode_core::engine::seen::Span;
+use homenode_core::policy::seen::Span;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;

@@ -10,7 +10,7 @@
 //! An order is kept as a mapping of nodes over a stretch: whatever is told later of its
 //! pages goes through it. Two orders over one stretch become one mapping.
 
-use homenode_core::engine::seen::Span;
+use homenode_core::policy::seen::Span;
 use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
 

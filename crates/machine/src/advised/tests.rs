@@ -4,9 +4,9 @@
 use super::places::{Counts, Places};
 use super::*;
 use crate::{Caps, KnobOp};
-use homenode_core::engine::order::{Benefit, OrderId, Reason};
-use homenode_core::engine::seen::Source;
 use homenode_core::knobs::{Errno, KnobError};
+use homenode_core::policy::order::{Benefit, OrderId, Reason};
+use homenode_core::policy::seen::Source;
 use homenode_core::tiering::watermarks::ZoneMarks;
 use homenode_core::topology::{self, Medium, Node, Zone, ZoneKind};
 use proptest::prelude::*;

@@ -15,7 +15,7 @@ use crate::page::Word;
 use crate::simulation::Simulation;
 use crate::simulation::agent::Agent;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::{Seen, Span, Who, ZoneSeen};
+use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::collections::BTreeMap;
 

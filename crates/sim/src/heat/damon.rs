@@ -8,7 +8,7 @@ use crate::simulation::Simulation;
 use crate::tasks::Kind;
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::{Seen, Span};
+use homenode_core::policy::seen::{Seen, Span};
 use homenode_core::units::Picos;
 
 pub(super) struct DamonRegions {

@@ -5,7 +5,7 @@ use crate::kernel::TICK;
 use crate::ring::Probe;
 use crate::simulation::Simulation;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::Seen;
+use homenode_core::policy::seen::Seen;
 use homenode_core::units::Picos;
 
 pub(super) struct HintFaults;

@@ -4,7 +4,7 @@ use super::{HeatSource, Watched, tell_lost};
 use crate::ring::{PERIOD, Pmu};
 use crate::simulation::Simulation;
 use homenode_core::costs::Cost;
-use homenode_core::engine::seen::Seen;
+use homenode_core::policy::seen::Seen;
 
 pub(super) struct PmuSamples;
 

@@ -10,9 +10,9 @@
 
 use crate::heat::HeatSource;
 use homenode_core::costs::{Cost, Prices};
-use homenode_core::engine::order::{Act, Fails, OrderId};
-use homenode_core::engine::seen::{Seen, Span, Who};
 use homenode_core::knobs::Knob;
+use homenode_core::policy::order::{Act, Fails, OrderId};
+use homenode_core::policy::seen::{Seen, Span, Who};
 use homenode_core::topology::Machine;
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::collections::{BTreeMap, VecDeque};

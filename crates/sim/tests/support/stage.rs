@@ -2,7 +2,7 @@
 #![allow(unreachable_pub, reason = "a module of tests")]
 
 use crate::support::{access, dram, machine, map, process, touch};
-use homenode_core::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
+use homenode_core::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
 use homenode_core::scenario::{Mempolicy, Pattern, Process, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::{ALWAYS, Load, Stage};

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::json;
 
-use homenode_core::engine::seen::{Seen, Who};
+use homenode_core::policy::seen::{Seen, Who};
 use homenode_core::units::{NodeId, Picos};
 use homenode_live::heat::hints::Hints;
 use homenode_live::machine::Heat;

@@ -16,8 +16,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use homenode_core::engine::order::{Act, Benefit, Order, OrderId, Reason};
-use homenode_core::engine::seen::Seen;
+use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};
+use homenode_core::policy::seen::Seen;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_live::machine::{NoHeat, Places, WHOLE};
 use homenode_live::places::ThisKernel;

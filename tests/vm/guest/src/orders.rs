@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 
 use anyhow::{Context, Result, ensure};
-use homenode_core::engine::order::Fails;
-use homenode_core::engine::seen::Span;
+use homenode_core::policy::order::Fails;
+use homenode_core::policy::seen::Span;
 use homenode_core::units::{NodeId, Pages};
 use homenode_live::machine::{Carried, Mover};
 use homenode_live::mover::MovePages;

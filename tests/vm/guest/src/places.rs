@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use homenode_core::engine::seen::{Span, Who};
+use homenode_core::policy::seen::{Span, Who};
 use homenode_core::units::{NodeId, Pages};
 use homenode_live::machine::{Places, WHOLE};
 use homenode_live::places::ThisKernel;

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use homenode_core::costs::Constant;
-use homenode_core::engine::seen::{Span, Who, ZoneSeen};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::policy::seen::{Span, Who, ZoneSeen};
 use homenode_core::tiering::watermarks::ZoneMarks;
 use homenode_core::topology::{Link, Machine, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};

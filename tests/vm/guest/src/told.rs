@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::rc::Rc;
 
-use homenode_core::engine::seen::{Seen, Source, Span, Who};
+use homenode_core::policy::seen::{Seen, Source, Span, Who};
 use homenode_core::units::Picos;
 use homenode_live::machine::Heat;
 

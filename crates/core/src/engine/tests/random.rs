@@ -1,11 +1,11 @@
 //! Properties, on random streams of observations, likely and unlikely ones.
 
 use super::rig::{expander, machine};
-use crate::engine::order::{Act, Evidence, Fails, Order, OrderId};
-use crate::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::engine::{Engine, Settings};
 use crate::kernel::KernelVersion;
 use crate::policy::Policy as _;
+use crate::policy::order::{Act, Evidence, Fails, Order, OrderId};
+use crate::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::tiering::watermarks::ZoneMarks;
 use crate::topology::{Machine, Medium, ZoneKind};
 use crate::units::{NodeId, Pages, Picos};

@@ -15,12 +15,13 @@
 //! stays | ledger               prints what was judged, or done
 //! ```
 
-use crate::engine::order::{Act, Evidence, Fails, Order, OrderId};
-use crate::engine::seen::{Seen, Source, Span, Who, ZoneSeen};
-use crate::engine::{Engine, Settings, Verdict};
+use crate::engine::{Engine, Settings};
 use crate::fixtures::{self, Spec, dram};
 use crate::kernel::KernelVersion;
 use crate::policy::Policy as _;
+use crate::policy::Verdict;
+use crate::policy::order::{Act, Evidence, Fails, Order, OrderId};
+use crate::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::tiering::watermarks::ZoneMarks;
 use crate::topology::{Machine, Medium, ZoneKind};
 use crate::units::{NodeId, Pages, Picos};

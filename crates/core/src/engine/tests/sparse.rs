@@ -2,8 +2,8 @@
 
 use super::rig::{Rig, expander};
 use crate::engine::Settings;
-use crate::engine::seen::{Seen, Source, Who};
 use crate::policy::Policy as _;
+use crate::policy::seen::{Seen, Source, Who};
 use crate::units::{NodeId, Picos};
 
 /// Accesses that a sample stands for.

@@ -2,8 +2,8 @@
 
 use super::rig::{Rig, expander, machine};
 use crate::engine::Settings;
-use crate::engine::order::Evidence;
-use crate::engine::seen::Source;
+use crate::policy::order::Evidence;
+use crate::policy::seen::Source;
 use crate::topology::Medium;
 use crate::units::NodeId;
 use expect_test::{Expect, expect};

@@ -12,7 +12,7 @@
 //! them to the new mappings, and counted anew, they are not told.
 
 use super::slot::{AGGREGATE_US, UPDATE_US};
-use homenode_core::engine::seen::Who;
+use homenode_core::policy::seen::Who;
 use std::collections::BTreeSet;
 
 /// Aggregations after which a place has forgotten who sat there before: an update of the

@@ -2,7 +2,7 @@
 
 use super::super::kernel::{Files, Kernel, Tap, Told};
 use super::super::record::Record;
-use homenode_core::engine::seen::Who;
+use homenode_core::policy::seen::Who;
 use homenode_core::units::Picos;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

@@ -68,7 +68,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, pages: u64) {
+    pub(crate) fn add(&mut self, pages: u64) {
         self.times += 1;
         self.pages = self.pages.saturating_add(pages);
     }
@@ -210,7 +210,7 @@ impl Ledger {
         row.orders += 1;
         row.add(tried, moved, fails);
     }
-    pub(super) fn judge(&mut self, verdict: Verdict, pages: u64) {
+    pub(crate) fn judge(&mut self, verdict: Verdict, pages: u64) {
         self.verdicts.entry(verdict).or_default().add(pages);
     }
 }

@@ -50,6 +50,6 @@ impl Span {
 }
 
 /// Whether a span overlaps one of those, kept as end by start.
-pub(super) fn overlaps(spans: &BTreeMap<u64, u64>, span: Span) -> bool {
+pub(crate) fn overlaps(spans: &BTreeMap<u64, u64>, span: Span) -> bool {
     spans.range(..span.end).next_back().is_some_and(|(_, end)| *end > span.start)
 }

@@ -6,7 +6,7 @@
 //!                    └──▶ choose: the offered source that decides best what is open here
 //! ```
 //!
-//! What each source can decide stands on its sheet ([`super::source`]); `ARCHITECTURE.md` shows all.
+//! What each source can decide stands on its sheet ([`crate::policy::source`]); `ARCHITECTURE.md` shows all.
 //! Two of its rows part the sources: what is *cold* matters where a slow node could take it,
 //! *who* accesses matters where several nodes have CPUs. A row counts 2 where a source is
 //! exact and 1 where it is degraded; of equals the one with the lower
@@ -18,7 +18,7 @@
 //!
 //! Source: specs/sources.md#choice.
 
-use super::seen::{Shows, Source};
+use crate::policy::seen::{Shows, Source};
 use std::fmt;
 
 crate::named! {
