@@ -13,6 +13,7 @@
 //! Counters are declared in `homenode_sim::vmstat`, merging's in `homenode_core::ksm::files`.
 //! Source: docs/decisions/0013-figures.md.
 
+mod groups;
 mod merging;
 mod policy;
 mod processes;
@@ -29,8 +30,9 @@ use homenode_core::units::PAGE_SIZE;
 use homenode_report::Better::{Higher, Lower, Neither};
 use homenode_report::{Compared, ComparisonTable, Figure, Section};
 use homenode_sim::vmstat::{Item, VmStat};
-use homenode_sim::{CpuFigures, MergeFigures, ProcessFigures, Track};
+use homenode_sim::{CpuFigures, GroupFigures, MergeFigures, ProcessFigures, Track};
 
+pub(crate) use groups::json_of as groups_json;
 pub(crate) use merging::json as merging_json;
 
 /// What a run left, whichever command ran it.
@@ -46,6 +48,8 @@ pub(crate) struct RunFigures {
     pub(crate) processes: Vec<ProcessFigures>,
     /// What each CPU did, by place.
     cpus: Vec<CpuFigures>,
+    /// What each group used, in the order in which they were made.
+    pub(crate) groups: Vec<GroupFigures>,
     /// Where tasks ran that the scheduler places: see [`homenode_sim::Simulation::tracks`].
     pub(crate) tracks: (u64, Vec<(usize, Track)>),
     /// What merging reached, where the scenario may merge.
@@ -74,6 +78,7 @@ impl RunFigures {
             vmstat: sim.vmstat().clone(),
             processes,
             cpus: sim.cpu_figures(),
+            groups: sim.group_figures(),
             tracks: sim.tracks(),
             merge: sim.merging(),
             own: runner.own(),
@@ -195,6 +200,8 @@ homenode_core::named! {
         Processes => "processes",
         /// Where the time of tasks has gone that the scheduler places.
         Tasks => "tasks",
+        /// What groups of tasks used.
+        Groups => "groups",
         /// The same of the CPUs.
         Cpus => "CPUs",
         /// What a policy that drives did and used.
@@ -289,6 +296,7 @@ pub(crate) fn table(
     if let Some(scenario) = scenario {
         processes::push(&mut rows, scenario, shelves);
         tasks::push(&mut rows, scenario);
+        groups::push(&mut rows);
     }
     policy::push(&mut rows);
     merging::push(&mut rows);
@@ -361,6 +369,7 @@ pub(crate) fn all() -> Vec<Told> {
     let mut out: Vec<Told> = run.map(|f| told(Part::Run, f)).collect();
     out.extend(processes::all().map(|f| told(Part::Processes, f)));
     out.extend(tasks::of_tasks().map(|f| told(Part::Tasks, f)));
+    out.extend(groups::all().map(|f| told(Part::Groups, f)));
     out.extend(tasks::of_cpus().map(|f| told(Part::Cpus, f)));
     out.extend(policy::all().map(|f| told(Part::Policy, f)));
     out.extend(merging::all().map(|f| told(Part::Merge, f)));

@@ -75,6 +75,8 @@ struct SimRun {
     figures: RunFigures,
     /// What the kernel's files answered, in the scenario's order.
     files: Vec<Outcome>,
+    /// What the kernel said, with times in picoseconds.
+    messages: Vec<(u64, String)>,
 }
 
 /// A column and its runs, one for each seed.
@@ -175,6 +177,13 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
                 if let Some(m) = &run.figures.merge {
                     it["merge"] = figures::merging_json(m, column.setup.version);
                 }
+                if !run.figures.groups.is_empty() {
+                    it["groups"] = figures::groups_json(&run.figures.groups);
+                }
+                if !run.messages.is_empty() {
+                    let message = |(at, text): &(u64, String)| json!({"time_ps": at, "text": text});
+                    it["messages"] = run.messages.iter().map(message).collect();
+                }
                 if !run.files.is_empty() {
                     it["files"] = run.files.iter().map(file_json).collect();
                 }
@@ -192,6 +201,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             text.push_str(&tracks_text(run, &machine, &name_of(column, run)));
         }
         for (column, run) in &runs {
+            text.push_str(&messages_text(run, &name_of(column, run)));
             for outcome in &run.files {
                 text.push_str(&file_text(outcome, &name_of(column, run)));
             }
@@ -228,6 +238,19 @@ fn tracks_text(run: &SimRun, machine: &Machine, which: &str) -> String {
         text if text.is_empty() => text,
         text => format!("\nCPUs over time{which}\n{text}"),
     }
+}
+
+/// What the kernel said in a run, as `dmesg` prints it; nothing where it said nothing.
+fn messages_text(run: &SimRun, which: &str) -> String {
+    if run.messages.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\nthe kernel's messages{which}\n");
+    for (at, said) in &run.messages {
+        let us = at / 1_000_000;
+        text.push_str(&format!("[{:5}.{:06}] {said}\n", us / 1_000_000, us % 1_000_000));
+    }
+    text
 }
 
 /// When, as whom and what, on one line.
@@ -303,6 +326,7 @@ fn one(
         bail!("at {}: {why}", homenode_config::write_time(Picos(sim.now())));
     }
     let files = sim.outcomes().to_vec();
+    let messages = sim.messages().to_vec();
     let figures = RunFigures::of(&runner, sim.now(), shelves);
     Ok(SimRun { seed: setup.seed, hash: runner.hash(), figures, files })
 }

@@ -11,7 +11,7 @@
 use crate::ConfigError;
 use crate::tree::{Cur, Fields, Kind, suggestion};
 use homenode_core::scenario::{
-    Channel, ChannelKind, Completion, CpuStep, Device, NICE, Process, Step, Which,
+    Channel, ChannelKind, Completion, CpuStep, Device, Group, NICE, Process, Step, Which,
 };
 use homenode_core::topology::MAX_CPUS;
 use homenode_core::units::CpuId;
@@ -24,6 +24,19 @@ const MOST_CHANNELS: u64 = 1_000_000;
 pub(crate) struct Named<'a> {
     pub(crate) channels: &'a [Channel],
     pub(crate) devices: &'a [Device],
+    pub(crate) groups: &'a [Group],
+}
+
+impl Named<'_> {
+    /// The group that somebody names.
+    pub(crate) fn group(&self, c: &Cur<'_>) -> Result<String, ConfigError> {
+        let name = c.text()?;
+        if self.groups.iter().any(|g| g.name == name) {
+            return Ok(name.to_owned());
+        }
+        let all: Vec<&str> = self.groups.iter().map(|g| g.name.as_str()).collect();
+        Err(c.error(missing("group", name, &all)))
+    }
 }
 
 pub(crate) fn channel(c: &Cur<'_>) -> Result<Channel, ConfigError> {
@@ -189,7 +202,7 @@ pub(crate) fn nice(c: &Cur<'_>) -> Result<i8, ConfigError> {
     Ok(c.signed(NICE.0.into(), NICE.1.into())? as i8)
 }
 
-fn missing(what: &str, name: &str, all: &[&str]) -> String {
+pub(crate) fn missing(what: &str, name: &str, all: &[&str]) -> String {
     match all {
         [] => format!("the scenario has no {what} \"{name}\", and no other; add a [[{what}]]"),
         _ => format!("the scenario has no {what} \"{name}\"{}", suggestion(name, all)),

@@ -68,9 +68,42 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
     for (d, device) in scenario.devices.iter().enumerate() {
         known(&[device.interrupts], &[Key("device"), At(d), Key("interrupts")])?;
     }
+    for (g, group) in scenario.groups.iter().enumerate() {
+        let path = [Key("group"), At(g), Key("cpuset"), Key("cpus")];
+        known(&group.cpus, &path)?;
+        if allowed(scenario, Some(&group.name), &cpus).is_empty() {
+            return Err(Misfit {
+                path: path.to_vec(),
+                what: format!(
+                    "none of these CPUs is allowed by the group \"{}\" that it is in",
+                    group.parent.as_deref().unwrap_or_default()
+                ),
+            });
+        }
+    }
     for (p, process) in scenario.processes.iter().enumerate() {
         let path = |rest: &[Seg]| [&[Key("process"), At(p)], rest].concat();
         known(&process.cpus, &path(&[Key("cpus")]))?;
+        let mine = allowed(scenario, process.group.as_deref(), &cpus);
+        let inside = |named: &[CpuId], path: &[Seg]| {
+            // Who has threads of its own on each CPU needs all, who is placed needs one.
+            let pinned = process.threads == 0 && path.len() == 3;
+            let is = |c: &CpuId| mine.contains(c);
+            let fits = if pinned { named.iter().all(is) } else { named.iter().any(is) };
+            let group = process.group.as_deref().unwrap_or_default();
+            if fits || named.is_empty() {
+                return Ok(());
+            }
+            let mine: Vec<u32> = mine.iter().map(|c| c.0).collect();
+            Err(Misfit {
+                path: path.to_vec(),
+                what: format!(
+                    "the group \"{group}\" allows CPUs {} only (EINVAL)",
+                    crate::write_list(&mine)
+                ),
+            })
+        };
+        inside(&process.cpus, &path(&[Key("cpus")]))?;
         nodes_fit(&process.policy, &path(&[Key("policy")]))?;
         for (m, map) in process.maps.iter().enumerate() {
             nodes_fit(&map.policy, &path(&[Key("map"), At(m), Key("policy")]))?;
@@ -105,10 +138,24 @@ pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
                 | Step::Unmap { .. } => {}
                 Step::Cpu(CpuStep::Affinity { cpus: named }) => {
                     known(named, &path(&[Key("step"), At(s), Key("cpus")]))?;
+                    inside(named, &path(&[Key("step"), At(s), Key("cpus")]))?;
                 }
                 Step::Cpu(_) => {}
             }
         }
     }
     Ok(())
+}
+
+/// The CPUs of a machine that a group and those above it allow.
+fn allowed(scenario: &Scenario, group: Option<&str>, all: &BTreeSet<CpuId>) -> BTreeSet<CpuId> {
+    let mut left = all.clone();
+    let mut next = group;
+    while let Some(group) = next.and_then(|n| scenario.groups.iter().find(|g| g.name == n)) {
+        if !group.cpus.is_empty() {
+            left.retain(|c| group.cpus.contains(c));
+        }
+        next = group.parent.as_deref();
+    }
+    left
 }

@@ -23,6 +23,7 @@ mod quantity;
 mod cpu;
 mod files;
 mod fit;
+mod group;
 mod guest;
 mod machine;
 mod map;

@@ -22,6 +22,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         "copies",
         "nice",
         "sched_policy",
+        "group",
         "start",
         "policy",
         "memory_merge",
@@ -70,6 +71,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         sched_policy: t.opt("sched_policy").map_or(Ok(SchedPolicy::Normal), |c| {
             c.word(&SchedPolicy::ALL.map(|p| (p.name(), p)))
         })?,
+        group: t.opt("group").map(|c| named.group(&c)).transpose()?,
         start: t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?,
         policy: policy_of(&t)?,
         memory_merge: t.opt("memory_merge").map_or(Ok(false), |c| c.bool())?,

@@ -3,6 +3,7 @@
 //! ```text
 //! [[process]] ──────────▶ process ─▶ map, step, policy ─┐
 //! [[channel]] [[device]] ▶ cpu ──────────────────────────┤
+//! [[group]] ────────────▶ group ────────────────────────┤
 //! [[guest]] ────────────▶ guest ───▶ map, policy ───────┼─▶ ScenarioFile ─▶ fit ◀─ machine
 //! [knobs] [ksm] [[at]] ─▶ files ────────────────────────┘
 //! ```
@@ -14,6 +15,7 @@ use crate::ConfigError;
 use crate::cpu::{Named, channel, device, unique, unused};
 use crate::files::{action, knobs, ksm};
 use crate::fit::check;
+use crate::group::groups;
 use crate::guest::{self, Guest};
 use crate::process::process;
 use crate::tree::{Cur, Doc, Kind, Seg};
@@ -92,11 +94,12 @@ pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), Con
 fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
     let t = doc.root().table(&[
         "name", "about", "machine", "duration", "seed", "knobs", "ksm", "model", "process",
-        "guest", "at", "channel", "device",
+        "guest", "at", "channel", "device", "group",
     ])?;
     let channels = unique(t.opt("channel"), "channel", channel, |c| &c.name)?;
     let devices = unique(t.opt("device"), "device", device, |d| &d.name)?;
-    let named = Named { channels: &channels, devices: &devices };
+    let groups = groups(t.opt("group"))?;
+    let named = Named { channels: &channels, devices: &devices, groups: &groups };
     let duration = t.opt("duration").map(|d| d.positive_time()).transpose()?;
     let mut processes: Vec<Process> = match t.opt("process") {
         None if t.opt("guest").is_some() => Vec::new(),
@@ -134,6 +137,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         knobs: t.opt("knobs").map_or(Ok(vec![]), |k| knobs(&k))?,
         ksm: t.opt("ksm").map_or(Ok(vec![]), |k| ksm(&k))?,
         model: t.opt("model").map_or(Ok(Model::default()), |m| choices(&m, Model::default()))?,
+        groups,
         duration,
         seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
         processes,

@@ -122,6 +122,7 @@ fn case(c: &Cur<'_>) -> Result<MergeCase, ConfigError> {
             seed: 1,
             processes,
             channels: Vec::new(),
+            groups: Vec::new(),
             devices: Vec::new(),
             actions,
         },

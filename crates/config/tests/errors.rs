@@ -8,6 +8,7 @@ const MACHINE: &str = include_str!("good-machine.toml");
 const SCENARIO: &str = include_str!("good-scenario.toml");
 const GUESTS: &str = include_str!("good-guests.toml");
 const TASKS: &str = include_str!("good-tasks.toml");
+const GROUPS: &str = include_str!("good-groups.toml");
 
 /// The good file with each pair's left side replaced by its right side once.
 fn changed(good: &str, changes: &[(&str, &str)]) -> String {
@@ -44,7 +45,7 @@ fn changed_scenarios(good: &str, cases: &[&[(&str, &str)]], expected: Expect) {
 #[test]
 fn the_good_files_are_good() {
     let machine = parse_machine("box.toml", MACHINE).unwrap_or_else(|e| panic!("{e}"));
-    for text in [SCENARIO, GUESTS, TASKS] {
+    for text in [SCENARIO, GUESTS, TASKS, GROUPS] {
         let file = parse_scenario("run.toml", text).unwrap_or_else(|e| panic!("{e}"));
         file.check(&machine).unwrap_or_else(|e| panic!("{e}"));
     }
@@ -573,6 +574,56 @@ fn deep_nesting_is_refused_without_a_crash() {
         let e = parse_machine("deep.toml", &text).expect_err("it is too deep");
         assert!(e.to_string().len() < 1000, "{}", e.to_string().len());
     }
+}
+
+/// Specs: specs/sched-groups.md#scenario.
+#[test]
+fn impossible_groups() {
+    changed_scenarios(
+        GROUPS,
+        &[
+            &[("parent = \"guests\"", "parent = \"gests\"")],
+            &[("name = \"guests\"", "name = \"guests\"\nparent = \"one\"")],
+            &[("name = \"batch\"", "name = \"batch\"\nparent = \"batch\"")],
+            &[("name = \"batch\"", "name = \"one\"")],
+            &[("name = \"batch\"", "name = \"a/b\"")],
+            &[("cpu.weight = 300", "cpu.weight = 0")],
+            &[("cpu.weight = 300", "cpu.weight = 10001")],
+            &[("cpu.idle = true", "cpu.idle = 2")],
+            &[("cpu.idle = true", "cpu.idle = true\ncpu.weight = 100")],
+            &[("cpu.idle", "cpu.shares")],
+            &[("50000 100000", "999 100000")],
+            &[("50000 100000", "50000 2000000")],
+            &[("50000 100000", "half")],
+            &[("\"0-2\"", "\"0-4\"")],
+            &[("\"0-2\"", "\"0\""), ("cpus = \"0-1\"", "cpus = \"0\"")],
+            &[("group = \"one\"", "group = \"on\"")],
+            &[("cpus = \"2-3\"", "cpus = \"3\"")],
+            &[("cpus = \"1\"", "cpus = \"0\"")],
+            &[("cpus = \"0-1\"", "cpus = \"0-3\"")],
+        ],
+        expect![[r#"
+            run.toml:17:10: group[2].parent: the scenario has no group "gests"; did you mean "guests"?
+            run.toml:7:10: group[0].parent: the group is in itself: guests in one in guests
+            run.toml:13:10: group[1].parent: the group is in itself: batch in batch
+            run.toml:16:8: group[2].name: the group "one" stands twice; names are unique
+            run.toml:12:8: group[1].name: "a/b" is no name of a group: it is a folder in /sys/fs/cgroup, not empty, without a slash, a dot at its beginning, or the letters "cpu", with which files begin
+            run.toml:7:14: group[0].cpu.weight: 0 is out of range; a whole number from 1 to 10000 is allowed
+            run.toml:7:14: group[0].cpu.weight: 10001 is out of range; a whole number from 1 to 10000 is allowed
+            run.toml:13:12: group[1].cpu.idle: 2 is out of range; a whole number from 0 to 1 is allowed
+            run.toml:14:14: group[1].cpu.weight: a group that is idle weighs 3, whatever is said here (EINVAL)
+            run.toml:13:5: group[1].cpu.shares: unknown key; allowed are weight, max, idle
+            run.toml:8:11: group[0].cpu.max: "999 100000" is refused (EINVAL); write "max", or a quota and a period in µs such as "50000 100000": the quota at least 1000, the period 1000 to 1000000
+            run.toml:8:11: group[0].cpu.max: "50000 2000000" is refused (EINVAL); write "max", or a quota and a period in µs such as "50000 100000": the quota at least 1000, the period 1000 to 1000000
+            run.toml:8:11: group[0].cpu.max: "half" is refused (EINVAL); write "max", or a quota and a period in µs such as "50000 100000": the quota at least 1000, the period 1000 to 1000000
+            run.toml:9:15: group[0].cpuset.cpus: CPU 4 is not in the machine; the machine "box" has CPUs 0-3
+            run.toml:18:15: group[2].cpuset.cpus: none of these CPUs is allowed by the group "guests" that it is in
+            run.toml:22:9: process[0].group: the scenario has no group "on"; did you mean "one"?
+            run.toml:24:8: process[0].cpus: the group "one" allows CPUs 1-2 only (EINVAL)
+            run.toml:32:8: process[0].step[1].cpus: the group "one" allows CPUs 1-2 only (EINVAL)
+            run.toml:37:8: process[1].cpus: the group "guests" allows CPUs 0-2 only (EINVAL)
+        "#]],
+    );
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn a_scenario_means_what_it_says() {
             ..Process::default()
         }],
         channels: Vec::new(),
+        groups: Vec::new(),
         devices: Vec::new(),
         actions: vec![
             Action {

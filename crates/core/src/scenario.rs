@@ -4,9 +4,11 @@
 //! `homenode-config` reads scenarios from TOML; `homenode-sim` runs them.
 
 mod cpu;
+mod group;
 
 pub use crate::pattern::Pattern;
 pub use cpu::{Channel, ChannelKind, Completion, CpuStep, Device, NICE, SchedPolicy, Which};
+pub use group::Group;
 
 use crate::knobs::Errno;
 use crate::sched::fair::Features;
@@ -33,6 +35,8 @@ pub struct Scenario {
     pub duration: Option<Picos>,
     /// Seed of all random streams.
     pub seed: u64,
+    /// Groups that processes are in; the one that a group is in may stand behind it.
+    pub groups: Vec<Group>,
     /// The programs, in the order of their start.
     pub processes: Vec<Process>,
     /// What their tasks wait for one another with.
@@ -256,6 +260,8 @@ pub struct Process {
     pub nice: i8,
     /// How the fair class treats its tasks.
     pub sched_policy: SchedPolicy,
+    /// The name of the group that it is in; `None`: the root.
+    pub group: Option<String>,
     /// When it starts.
     pub start: Picos,
     /// Mempolicy of the tasks.

@@ -210,6 +210,7 @@ fn scenario(process: Process, mode: u64, order: CpuOrder, seed: u64) -> Scenario
         seed,
         processes: vec![process],
         channels: Vec::new(),
+        groups: Vec::new(),
         devices: Vec::new(),
         actions: Vec::new(),
     }

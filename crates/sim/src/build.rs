@@ -152,6 +152,7 @@ impl Simulation {
             .fold(0u64, u64::saturating_add);
         let contents = setup.contents || scenario.may_merge();
         let mut s = Self::boot_with(machine, setup, pages, contents)?;
+        s.add_groups(&scenario.groups).map_err(SimError::Scenario)?;
         s.channels = Channels::new(&scenario.channels);
         s.add_devices(&scenario.devices);
         for p in &scenario.processes {
@@ -297,6 +298,10 @@ fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
         }
     };
     for p in &scenario.processes {
+        let there = |name: &String| scenario.groups.iter().any(|g| g.name == *name);
+        if let Some(group) = p.group.as_ref().filter(|name| !there(name)) {
+            return no(format!("process '{}' is in group '{group}', which is not there", p.name));
+        }
         for c in &p.cpus {
             if !machine.cpus.iter().any(|x| x.id == *c) {
                 return no(format!(

@@ -133,6 +133,10 @@ impl Cpus {
     pub(crate) fn place(&self, cpu: CpuId) -> usize {
         self.places.get(&cpu).copied().unwrap_or(0)
     }
+    /// The place of a CPU by its number, if there is one.
+    pub(crate) fn find(&self, cpu: CpuId) -> Option<usize> {
+        self.places.get(&cpu).copied()
+    }
     /// The busy CPU that is furthest behind: its clock and its place.
     #[inline]
     pub(crate) fn furthest_behind(&self) -> Option<(u64, usize)> {

@@ -47,6 +47,7 @@ impl Simulation {
                 _ if self.timeline.next() <= stop => self.happen(),
                 _ => self.timeline.reach(stop),
             }
+            self.follow_quotas();
             let now = self.now();
             if let Some(watch) = &mut self.kernel.watch {
                 watch.time(now);
@@ -78,6 +79,7 @@ impl Simulation {
             }
             let limit = self.timeline.next().min(stop);
             let Some(clock) = self.go_on(cpu, limit) else { return };
+            self.follow_quotas();
             let limit = self.timeline.next().min(stop);
             self.cpus.reach(cpu, clock);
             let first = |other| (clock, cpu as u32) < other;
@@ -144,8 +146,9 @@ impl Simulation {
                 continue;
             }
             if let Some(to) = self.tasks[id].leaves_to.take() {
-                self.move_over(cpu, id, to);
-                continue;
+                if self.go_over(cpu, id, to) {
+                    continue;
+                }
             }
             if self.sched.marked(cpu) {
                 self.reschedule(cpu, id);
@@ -192,16 +195,22 @@ impl Simulation {
     /// A CPU that has been marked looks for who runs next: its task, or another.
     fn reschedule(&mut self, cpu: usize, id: usize) {
         self.sched.at(self.now());
-        let (next, _) = self.sched.next(cpu);
+        let (next, looked) = self.sched.next(cpu);
+        if next == Some(id) {
+            return self.take_note();
+        }
+        self.sched.q.put_back(id, cpu);
+        self.tell_runtime(id);
         match next {
-            Some(next) if next == id => {}
             Some(next) => {
-                self.sched.q.put_back(id, cpu);
-                self.tell_runtime(id);
                 let switch = self.kernel.prices[Cost::ContextSwitch];
-                self.start(cpu, next, self.now(), switch);
+                self.start(cpu, next, self.now() + looked * 1000, switch);
             }
-            None => unreachable!("who runs is on its queue"),
+            // Its group has used up its quota.
+            None => {
+                self.cpus.rest(cpu, self.now());
+                self.sched.goes_idle(cpu);
+            }
         }
         self.take_note();
     }
@@ -216,7 +225,7 @@ impl Simulation {
         self.cpus.reach(cpu, self.tasks[id].clock);
     }
     /// A task's CPU, as everybody knows it.
-    fn note_cpu(&mut self, id: usize, cpu: usize) {
+    pub(crate) fn note_cpu(&mut self, id: usize, cpu: usize) {
         self.tasks[id].cpu = cpu;
         self.kernel.numa[id].node = self.cpus[cpu].node;
     }
@@ -248,7 +257,7 @@ impl Simulation {
         self.sched.at(self.now());
     }
     /// A CPU's queue has grown: who is idle begins, who is marked stops as soon as it can.
-    fn grown(&mut self, cpu: usize) {
+    pub(crate) fn grown(&mut self, cpu: usize) {
         if self.cpus[cpu].current().is_none() {
             self.rouse(cpu);
         } else if self.sched.marked(cpu) {
@@ -285,7 +294,7 @@ impl Simulation {
             return;
         }
         self.sched.at(now);
-        self.sched.q.put_back(id, from);
+        self.sched.q.stopped(id, from);
         self.tell_runtime(id);
         self.sched.push(from);
         self.next(from, now);
@@ -330,10 +339,10 @@ impl Simulation {
         }
     }
     /// A task that runs goes to another CPU.
-    fn move_over(&mut self, cpu: usize, id: usize, to: usize) {
+    pub(crate) fn move_over(&mut self, cpu: usize, id: usize, to: usize) {
         let now = self.now();
         self.sched.at(now);
-        self.sched.q.put_back(id, cpu);
+        self.sched.q.stopped(id, cpu);
         self.tell_runtime(id);
         self.sched.q.take(id, Dequeue::Move);
         self.sched.q.arrive(id, to);
@@ -351,14 +360,6 @@ impl Simulation {
         self.sched.at(self.now());
         self.sched.q.fair.set_nice(id as u32, nice, ns(self.now()));
     }
-    /// A task whose turn it is may run elsewhere than before; if not where it is, it goes when
-    /// its turn is over.
-    pub(crate) fn set_affinity(&mut self, id: usize, set: u32) {
-        self.sched.q.tasks[id].set = set;
-        if !self.sched.q.may_run(id, self.tasks[id].cpu) {
-            self.tasks[id].leaves_to = Some(self.sched.q.sets[set as usize].first());
-        }
-    }
     /// The program of a task does something, which may be anything but to ask for itself.
     fn with<R>(&mut self, id: usize, f: impl FnOnce(&mut dyn Program, &mut Self) -> R) -> R {
         let mut program = self.programs[id].take().expect("a task that runs has a program");
@@ -370,7 +371,7 @@ impl Simulation {
     // ── What ran ahead ─────────────────────────────────────────────────────────
 
     /// What a CPU's task has run ahead stands.
-    fn settle(&mut self, cpu: usize) {
+    pub(crate) fn settle(&mut self, cpu: usize) {
         if !std::mem::take(&mut self.cpus[cpu].ran_ahead) {
             return;
         }
@@ -416,7 +417,7 @@ impl Simulation {
         task.ran + if runs { self.now().saturating_sub(task.clock) } else { 0 }
     }
     /// Takes back what a CPU's task has run ahead beyond a time.
-    fn cut(&mut self, cpu: usize, to: u64) {
+    pub(crate) fn cut(&mut self, cpu: usize, to: u64) {
         if !self.cpus[cpu].ran_ahead || self.cpus[cpu].clock() <= to {
             return;
         }
@@ -591,6 +592,7 @@ impl Simulation {
             Event::Timer(id) if self.tasks[id].timer_wakes => self.wake(id, By::Timer),
             Event::Timer(id) => self.with(id, |program, sim| program.timer(sim, id)),
             Event::LookAround => self.look_around(),
+            Event::Quota => self.refill_quotas(),
             Event::File(action) => {
                 self.settle_all();
                 self.act_on_file(action);
@@ -673,10 +675,12 @@ impl Simulation {
         self.deadlock = Some(text);
     }
     /// What people call a task.
-    fn told(&self, id: usize) -> String {
-        let task = &self.tasks[id];
-        let name = self.names.get(task.process).map_or("", String::as_str);
-        format!("{name} (PID {})", self.kernel.numa[id].pid)
+    pub(crate) fn told(&self, id: usize) -> String {
+        format!("{} (PID {})", self.name_of(id), self.kernel.numa[id].pid)
+    }
+    /// The name of a task's process.
+    pub(crate) fn name_of(&self, id: usize) -> &str {
+        self.names.get(self.tasks[id].process).map_or("", String::as_str)
     }
     /// An interrupt comes to a CPU: whoever runs there is held up.
     pub(crate) fn interrupt(&mut self, cpu: usize, time: u64) {

@@ -45,6 +45,7 @@ mod vmstat;
 
 pub use crate::simulation::{FileError, Outcome};
 
+use crate::groups::GroupFile;
 use crate::simulation::{Job, Simulation};
 use block::BlockView;
 use homenode_core::kernel::KernelVersion;
@@ -83,6 +84,8 @@ enum File {
     Ksm(KsmFile),
     /// What merging has of a process.
     KsmProcess(process::Id, ProcessView),
+    /// A file of the group of that number.
+    Group(u32, GroupFile),
 }
 
 impl File {
@@ -94,6 +97,8 @@ impl File {
             Self::TaskSched(_) => None,
             Self::Vmstat | Self::Zoneinfo | Self::Schedstat => Some(Errno::Eio),
             Self::Block(_, view) if view.is_writable() => None,
+            Self::Group(_, file) if file.is_writable() => None,
+            Self::Group(..) => Some(Errno::Eacces),
             // sysfs looks at the mode even for root.
             Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
             Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::Ksm(_) => Some(Errno::Eacces),
@@ -115,6 +120,7 @@ enum Found {
 const DEBUGFS: &str = "/sys/kernel/debug";
 const NODES: &str = "/sys/devices/system/node";
 const BLOCKS: &str = "/sys/devices/system/memory";
+const CGROUPS: &str = "/sys/fs/cgroup";
 const TIERS: &str = "/sys/devices/virtual/memory_tiering";
 
 impl Simulation {
@@ -171,6 +177,10 @@ impl Simulation {
             }
             File::TaskSched(id) => {
                 self.clear_task_sched(id);
+                Ok(Wrote::Done(Picos::ZERO))
+            }
+            File::Group(group, file) => {
+                self.write_group(path, group, file, text)?;
                 Ok(Wrote::Done(Picos::ZERO))
             }
             File::Block(block, view) => Job::parse(path, block, view, text).map(Wrote::Begins),
@@ -235,6 +245,15 @@ impl Simulation {
             all.insert(format!("/proc/{pid}/sched"), File::TaskSched(id));
             for view in ProcessView::ALL.into_iter().filter(|v| v.exists(version)) {
                 all.insert(format!("/proc/{pid}/{}", view.name()), File::KsmProcess(id, view));
+            }
+        }
+        if !self.sched.q.groups.all.is_empty() {
+            let groups = self.sched.q.groups.all.iter().map(|g| format!("{CGROUPS}/{}", g.path));
+            for (number, folder) in std::iter::once(CGROUPS.to_owned()).chain(groups).enumerate() {
+                for file in GroupFile::ALL.into_iter().filter(|f| number > 0 || f.is_of_root()) {
+                    let path = format!("{folder}/{}", file.name());
+                    all.insert(path, File::Group(number as u32, file));
+                }
             }
         }
         all.extend(ksm::all(version).map(|(path, file)| (path, File::Ksm(file))));
@@ -331,6 +350,7 @@ impl Simulation {
             File::TaskSched(id) => self.task_sched(id).map_or_else(String::new, |s| s.to_text()),
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
+            File::Group(number, file) => self.group_text(number, file),
         }
     }
 

@@ -112,7 +112,10 @@ impl Simulation {
                     cpu
                 }
                 // Whoever starts it does so from the first CPU that it may use.
-                _ => self.sched.q.sets[terms.set as usize].first(),
+                _ => {
+                    let set = self.sched.q.allowed(terms.set, terms.group);
+                    self.sched.q.sets[set as usize].first()
+                }
             };
             let id = self.new_task(Kind::Thread, number, space, cpu, &terms, program);
             self.kernel.numa[id].policy = p.policy.clone();
@@ -147,11 +150,13 @@ impl Simulation {
         let places: Vec<usize> = cpus.iter().map(|&c| self.cpus.place(c)).collect();
         let set = self.sched.q.set(&places);
         let policy = p.sched_policy;
-        Terms { nice: p.nice, policy, set, followed: p.threads > 0, ..Terms::default() }
+        let group = p.group.as_ref().and_then(|name| self.sched.q.groups.number(name));
+        let group = group.unwrap_or(0);
+        Terms { nice: p.nice, policy, set, group, followed: p.threads > 0, ..Terms::default() }
     }
     /// What a new task has of the one that made it.
     fn inherited(&self, id: usize) -> Terms {
-        Terms { set: self.sched.q.tasks[id].set, ..self.sched.q.tasks[id].terms }
+        Terms { set: self.sched.q.tasks[id].asked, ..self.sched.q.tasks[id].terms }
     }
     /// Makes a mapping of a scenario, above all others.
     ///

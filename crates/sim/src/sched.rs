@@ -12,7 +12,9 @@
 //!
 //! Source: docs/decisions/0016-cpus.md.
 
+mod allowed;
 mod counters;
+mod groups;
 mod queues;
 mod tracks;
 
@@ -79,8 +81,10 @@ pub(crate) struct Waker {
 pub(crate) struct Terms {
     pub(crate) nice: i8,
     pub(crate) policy: SchedPolicy,
-    /// A number of [`Queues::sets`].
+    /// Where it asks to run: a number of [`Queues::sets`].
     pub(crate) set: u32,
+    /// The number of its group; 0 is the root.
+    pub(crate) group: u32,
     /// A thread of the kernel that is bound to its CPU.
     pub(crate) per_cpu: bool,
     /// Where it runs over time is to be told.
@@ -90,7 +94,7 @@ pub(crate) struct Terms {
 impl Default for Terms {
     fn default() -> Self {
         let policy = SchedPolicy::Normal;
-        Self { nice: 0, policy, set: ALL, per_cpu: false, followed: false }
+        Self { nice: 0, policy, set: ALL, group: 0, per_cpu: false, followed: false }
     }
 }
 
@@ -173,18 +177,20 @@ impl Scheduler {
     /// numbers.
     pub(crate) fn born(&mut self, cpu: usize, terms: &Terms) {
         let task = self.q.tasks.len();
-        let attr = Attr { nice: terms.nice, policy: terms.policy, ..Attr::default() };
+        let group = self.q.groups.id(terms.group);
+        let attr = Attr { nice: terms.nice, policy: terms.policy, group, slice_ns: None };
         self.q.fair.add_task(task as u32, cpu, &attr);
         let jiffies = self.q.jiffies();
         self.q.wakers.push(wake::Task::born(cpu as u32, jiffies));
         self.q.counters.born();
         let track = if terms.followed { self.q.tracks.follow(task) } else { None };
         self.q.tasks.push(queues::Sched::new(terms, self.q.now, track));
+        self.q.refit(task);
     }
     /// The CPU on which a new task begins, by fork balancing from its parent's.
     pub(crate) fn place_new(&mut self, task: usize, parent: usize) -> usize {
         let set = &self.q.sets[self.q.tasks[task].set as usize];
-        if set.count == 1 {
+        if set.count <= 1 {
             return set.first();
         }
         let from = if set.has(parent) { parent } else { set.first() };

@@ -19,6 +19,7 @@ mod outcome;
 use crate::channel::Channels;
 use crate::cpus::Cpus;
 use crate::device::Devices;
+use crate::groups::QuotaTimer;
 use crate::hot::{CostTable, KINDS};
 use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
@@ -72,6 +73,10 @@ pub struct Simulation {
     pub(crate) channels: Channels,
     /// Devices, and the kernel workers of each CPU.
     pub(crate) devices: Devices,
+    /// When quotas of groups are filled.
+    pub(crate) quotas: QuotaTimer,
+    /// What the kernel has said (`dmesg`), with the time in picoseconds.
+    pub(crate) messages: Vec<(u64, String)>,
     /// Why all tasks wait for ever, if they do.
     pub(crate) deadlock: Option<String>,
     /// Whom a call wakes: one list for all calls.
@@ -165,6 +170,8 @@ impl Simulation {
             unstarted: 0,
             channels: Channels::default(),
             devices: Devices::default(),
+            quotas: QuotaTimer::default(),
+            messages: Vec::new(),
             deadlock: None,
             turn_of: 0,
             wakes: Vec::new(),
@@ -247,6 +254,14 @@ impl Simulation {
     /// voluntary switches. Who is woken before has not switched.
     pub fn voluntary_switches(&self) -> u64 {
         self.voluntary_switches
+    }
+    /// What the kernel has said so far, as `dmesg` prints it: times in picoseconds.
+    pub fn messages(&self) -> &[(u64, String)] {
+        &self.messages
+    }
+    /// The kernel says something.
+    pub(crate) fn say(&mut self, what: String) {
+        self.messages.push((self.now(), what));
     }
     /// Accesses made so far.
     pub fn accesses(&self) -> u64 {

@@ -138,6 +138,8 @@ pub(crate) enum Event {
     LookAround,
     /// A file of the kernel is read or written.
     File(usize),
+    /// The account of a group's quota is filled.
+    Quota,
 }
 
 /// Virtual time, and what is set down to happen.

@@ -349,6 +349,7 @@ impl Fair {
                 depth: 0,
                 tasks: 0,
                 gone: false,
+                idle: false,
                 shares: weight::NICE_0 * weight::SCALE,
                 load_avg: 0,
                 queues: all.clone().collect(),
@@ -407,6 +408,7 @@ impl Fair {
             depth,
             tasks: 0,
             gone: false,
+            idle: false,
             shares: weight::of_cpu_weight(cpu_weight) * weight::SCALE,
             load_avg: 0,
             queues: vec![NONE; self.rqs.0.len()],
@@ -416,10 +418,25 @@ impl Fair {
         GroupId(id)
     }
 
-    /// Changes a group's `cpu.weight`; the root's cannot be changed.
+    /// Changes a group's `cpu.weight`; the root's cannot be changed, and one that is idle keeps its own.
     pub fn set_group_weight(&mut self, group: GroupId, cpu_weight: u32, now: u64) {
-        let shares = weight::of_cpu_weight(cpu_weight) * weight::SCALE;
-        if group == GroupId::ROOT || self.groups[group.0].shares == shares {
+        self.set_shares(group, weight::of_cpu_weight(cpu_weight), now);
+    }
+
+    /// The same as a nice level (`cpu.weight.nice`), -20..=19.
+    pub fn set_group_nice(&mut self, group: GroupId, nice: i8, now: u64) {
+        self.set_shares(group, weight::of_nice(nice), now);
+    }
+
+    fn set_shares(&mut self, group: GroupId, w: u32, now: u64) {
+        if group != GroupId::ROOT && !self.groups[group.0].idle {
+            self.reshare(group, w, now);
+        }
+    }
+
+    fn reshare(&mut self, group: GroupId, w: u32, now: u64) {
+        let shares = w * weight::SCALE;
+        if self.groups[group.0].shares == shares {
             return;
         }
         self.groups[group.0].shares = shares;
@@ -437,6 +454,51 @@ impl Fair {
                 e = self.queues[q].owner;
             }
         }
+    }
+
+    /// Changes a group's `cpu.idle`: to those beside it all in it is as of policy idle, and it weighs 3. Back
+    /// again it weighs what a nice 0 task does, whatever it weighed before. The root cannot be idle.
+    ///
+    /// Source: specs/sched-fair.md#groups.
+    pub fn set_group_idle(&mut self, group: GroupId, idle: bool, now: u64) {
+        if group == GroupId::ROOT || self.groups[group.0].idle == idle {
+            return;
+        }
+        self.groups[group.0].idle = idle;
+        for cpu in 0..self.rqs.0.len() {
+            let q = self.groups[group.0].queues[cpu];
+            if q == NONE {
+                continue;
+            }
+            let queue = &mut self.queues[q];
+            queue.idle = idle;
+            // To those above: the tasks below that were not idle before, or are not any more.
+            let others = queue.h_nr - queue.idle_h_nr;
+            let mut e = queue.owner;
+            while e != NONE && self.entities[e].on_rq {
+                let above = &mut self.queues[self.entities[e].queue];
+                if idle {
+                    above.idle_h_nr += others;
+                } else {
+                    above.idle_h_nr -= others;
+                }
+                if above.idle {
+                    break;
+                }
+                e = above.owner;
+            }
+        }
+        self.reshare(group, if idle { weight::IDLE } else { weight::NICE_0 }, now);
+    }
+
+    /// What a group weighs among its siblings, 1024 at nice 0.
+    pub fn group_weight(&self, group: GroupId) -> u32 {
+        self.groups[group.0].shares / weight::SCALE
+    }
+
+    /// Whether a group is idle.
+    pub fn group_is_idle(&self, group: GroupId) -> bool {
+        self.groups[group.0].idle
     }
 
     /// Removes a group; false, and nothing done, if it is the root or has tasks or groups in it.
@@ -489,6 +551,7 @@ impl Fair {
         owner.load = Load::of_scaled(weight::NICE_0 * weight::SCALE);
         let e = self.add_entity(owner);
         let mut queue = Queue::new(cpu, group, self.groups[group].depth, e);
+        queue.idle = self.groups[group].idle;
         queue.limited.enabled = self.groups[group].bandwidth.is_some();
         queue.limited.remaining = i64::from(queue.limited.enabled);
         queue.limited.count = self.queues[above].limited.count;

@@ -21,8 +21,10 @@ pub(super) fn recount(sim: &Simulation) -> Vec<String> {
         let cpu = fair.cpu_of(number);
         hold!(found, cpu == task.cpu, "task {id} is on CPU place {cpu}, told {}", task.cpu);
         if is_queued {
-            queued[cpu].0 += 1;
-            queued[cpu].1 += u32::from(delayed);
+            // Who is throttled with its group counts for nobody.
+            let counts = u32::from(!fair.is_throttled(number));
+            queued[cpu].0 += counts;
+            queued[cpu].1 += counts * u32::from(delayed);
             let may = queues.may_run(id, cpu) || task.leaves_to.is_some() || delayed;
             hold!(found, may, "task {id} is on CPU place {cpu}, where it may not run");
         }

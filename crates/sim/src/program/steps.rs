@@ -385,8 +385,7 @@ impl Steps {
             CpuStep::Affinity { cpus } => {
                 sim.charge(id, prices[Cost::Syscall], Why::System);
                 let places: Vec<usize> = cpus.iter().map(|&c| sim.cpus.place(c)).collect();
-                let set = sim.sched.q.set(&places);
-                sim.set_affinity(id, set);
+                sim.set_affinity(id, &places);
             }
             CpuStep::Nice { nice } => {
                 sim.charge(id, prices[Cost::Syscall], Why::System);

@@ -4,6 +4,7 @@
 //! bitmaps of idle CPUs, the figures that balancing sums up, the counters.
 
 use super::counters::Counters;
+use super::groups::Groups;
 use super::tracks::Tracks;
 use super::{BOOT, Ns, Terms, Waiting};
 use crate::kernel::TICK;
@@ -29,12 +30,21 @@ impl CpuSet {
         for place in places {
             words[place / 64] |= 1 << (place % 64);
         }
+        Self::of_words(words.into_vec())
+    }
+    pub(crate) fn of_words(words: Vec<u64>) -> Self {
         let count = words.iter().map(|w| w.count_ones()).sum();
-        Self { words, count }
+        Self { words: words.into_boxed_slice(), count }
     }
     #[inline]
     pub(crate) fn has(&self, place: usize) -> bool {
         self.words[place / 64] >> (place % 64) & 1 != 0
+    }
+    /// The first that is in another set too.
+    pub(crate) fn first_in(&self, other: &Self) -> Option<usize> {
+        let both = |w: usize| self.words[w] & other.words[w];
+        let word = (0..self.words.len()).find(|&w| both(w) != 0)?;
+        Some(word * 64 + both(word).trailing_zeros() as usize)
     }
     /// The first of it.
     pub(crate) fn first(&self) -> usize {
@@ -43,14 +53,16 @@ impl CpuSet {
     }
 }
 
-/// The number of the set of all CPUs.
+/// The number of the set of all CPUs that are online.
 pub(crate) const ALL: u32 = 0;
 
 /// What is known of a task beside its place in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Sched {
-    /// Where it may run: a number of [`Queues::sets`].
+    /// Where it may run: a number of [`Queues::sets`]. It is empty if none of these CPUs is online.
     pub(crate) set: u32,
+    /// Where it asked to run, which its group and the CPUs that are online may restrict.
+    pub(crate) asked: u32,
     /// How it was born.
     pub(crate) terms: Terms,
     /// What it waits for, if it sleeps, and since when.
@@ -71,6 +83,7 @@ impl Sched {
     pub(crate) fn new(terms: &Terms, now: Ns, track: Option<u8>) -> Self {
         Self {
             set: terms.set,
+            asked: terms.set,
             terms: *terms,
             waiting: Waiting::Sleep,
             since: now,
@@ -136,6 +149,7 @@ pub(crate) struct Queues {
     pub(crate) wakers: Vec<wake::Task>,
     pub(crate) tasks: Vec<Sched>,
     pub(crate) sets: Vec<CpuSet>,
+    pub(crate) groups: Groups,
     pub(crate) counters: Counters,
     pub(crate) tracks: Tracks,
     figures: Vec<Figures>,
@@ -175,6 +189,7 @@ impl Queues {
             wakers: (0..cpus).map(|cpu| wake::Task::born(cpu as u32, 0)).collect(),
             tasks: Vec::new(),
             sets: vec![CpuSet::of(cpus, 0..cpus)],
+            groups: Groups::default(),
             counters,
             tracks: Tracks::default(),
             figures: vec![Figures::default(); cpus],
@@ -197,14 +212,15 @@ impl Queues {
     pub(crate) fn cpus(&self) -> usize {
         self.figures.len()
     }
-    /// The number of the set of these CPUs; without any, of all.
+    /// The number of the set of these CPUs; without any, of all that are online.
     pub(crate) fn set(&mut self, places: &[usize]) -> u32 {
         if places.is_empty() {
             return ALL;
         }
         let set = CpuSet::of(self.cpus(), places.iter().copied());
-        match self.sets.iter().position(|s| *s == set) {
-            Some(number) => number as u32,
+        // Those that are online are others later.
+        match self.sets.iter().skip(1).position(|s| *s == set) {
+            Some(place) => place as u32 + 1,
             None => {
                 self.sets.push(set);
                 self.sets.len() as u32 - 1
@@ -214,7 +230,7 @@ impl Queues {
     #[inline]
     pub(crate) fn may_run(&self, task: usize, cpu: usize) -> bool {
         let set = self.tasks[task].set;
-        set == ALL || self.sets[set as usize].has(cpu)
+        self.sets[set as usize].has(cpu)
     }
     /// Whether a CPU's idle task runs and nothing is queued there.
     #[inline]
@@ -311,6 +327,15 @@ impl Queues {
         }
         self.follow(cpu);
     }
+    /// A task that sleeps and has not left its queue leaves it.
+    pub(crate) fn leave_delayed(&mut self, task: usize) {
+        if self.fair.is_delayed(task as u32) {
+            let (now, cpu) = (self.now, self.fair.cpu_of(task as u32));
+            self.fair.dequeue(task as u32, now, Dequeue::Sleep { special: true });
+            self.counters.leaves(task, cpu, now, self.tasks[task].waiting, false);
+            self.follow(cpu);
+        }
+    }
     /// A task that is on a queue and doesn't run is taken off, to be put on another or to end.
     pub(crate) fn take(&mut self, task: usize, how: Dequeue) {
         let (now, cpu) = (self.now, self.fair.cpu_of(task as u32));
@@ -346,6 +371,11 @@ impl Queues {
         self.charge(task);
         self.departs(task, cpu, true);
         self.counters.waits(task, now);
+    }
+    /// The same for the stopper, which takes a task to another CPU: nobody of this class runs then.
+    pub(crate) fn stopped(&mut self, task: usize, cpu: usize) {
+        self.fair.put_prev(cpu, self.now);
+        self.put_back(task, cpu);
     }
     /// What a task ran since the counters saw it last.
     pub(crate) fn charge(&mut self, task: usize) {

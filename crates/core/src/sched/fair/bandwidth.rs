@@ -148,6 +148,11 @@ impl Fair {
         self.find_timer();
     }
 
+    /// `cpu.max` of a group; `None` where it has none.
+    pub fn quota(&self, group: GroupId) -> Option<Quota> {
+        self.groups[group.0].bandwidth.as_ref().map(|b| b.quota)
+    }
+
     /// What `cpu.stat` says of a group's quota; zeros where there never was one.
     pub fn cpu_stat(&self, group: GroupId) -> CpuStat {
         self.groups[group.0].stat
@@ -393,11 +398,14 @@ impl Fair {
             self.queues[below].limited.count += 1;
         }
         let queue = &self.queues[q];
-        let (tasks, delayed, idle) = (queue.h_nr, queue.h_nr_delayed, queue.idle_h_nr);
+        let (tasks, delayed, mut idle) = (queue.h_nr, queue.h_nr_delayed, queue.idle_h_nr);
         let mut e = queue.owner;
         let mut leaving = true;
         while e != NONE && self.entities[e].on_rq {
             let above = self.entities[e].queue;
+            if self.queues[self.entities[e].my_q].idle {
+                idle = tasks;
+            }
             if leaving {
                 let leave = Leave {
                     sleep: true,
@@ -447,11 +455,14 @@ impl Fair {
         if queue.weight == 0 {
             return;
         }
-        let (tasks, delayed, idle) = (queue.h_nr, queue.h_nr_delayed, queue.idle_h_nr);
+        let (tasks, delayed, mut idle) = (queue.h_nr, queue.h_nr_delayed, queue.idle_h_nr);
         let mut e = queue.owner;
         let mut coming = true;
         while e != NONE {
             let above = self.entities[e].queue;
+            if self.queues[self.entities[e].my_q].idle {
+                idle = tasks;
+            }
             if coming && self.entities[e].delayed {
                 let leave = Leave { sleep: true, special: false, delayed: true, moving: false };
                 self.dequeue_entity(above, e, leave);

@@ -145,8 +145,10 @@ pub(super) struct Queue {
     /// Tasks queued here and below, delayed ones too.
     pub(super) h_nr: u32,
     pub(super) h_nr_delayed: u32,
-    /// Of those: policy idle.
+    /// Of those: policy idle, or in a group below that is idle.
     pub(super) idle_h_nr: u32,
+    /// Its group is idle (`cpu.idle`).
+    pub(super) idle: bool,
     pub(super) avg: Avg,
     pub(super) removed: Removed,
     /// Something has come or gone that the group's entity does not know of.
@@ -198,6 +200,7 @@ impl Queue {
             h_nr: 0,
             h_nr_delayed: 0,
             idle_h_nr: 0,
+            idle: false,
             avg: Avg::default(),
             removed: Removed::default(),
             propagate: false,
@@ -344,6 +347,8 @@ pub(super) struct Group {
     pub(super) depth: u32,
     pub(super) tasks: u32,
     pub(super) gone: bool,
+    /// `cpu.idle`.
+    pub(super) idle: bool,
     /// Weight among its siblings, scaled.
     pub(super) shares: u32,
     /// Sum of what its queues contribute.

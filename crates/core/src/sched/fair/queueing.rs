@@ -200,12 +200,18 @@ impl Fair {
     }
 
     /// What changes in the queues from `e` upward when tasks below came or went. Returns false at a throttled queue.
-    fn count(&mut self, q: u32, tasks: i64, delayed: i64, idle: i64) -> bool {
+    ///
+    /// * `idle` – of the tasks, those that are idle to this queue; afterwards, to the queue above: below a
+    ///   group that is idle, all are.
+    fn count(&mut self, q: u32, tasks: i64, delayed: i64, idle: &mut i64) -> bool {
         let queue = &mut self.queues[q];
         let add = |to: &mut u32, n: i64| *to = (i64::from(*to) + n) as u32;
         add(&mut queue.h_nr, tasks);
         add(&mut queue.h_nr_delayed, delayed);
-        add(&mut queue.idle_h_nr, idle);
+        add(&mut queue.idle_h_nr, *idle);
+        if queue.idle {
+            *idle = tasks;
+        }
         !queue.limited.throttled
     }
 
@@ -235,7 +241,7 @@ impl Fair {
         &mut self,
         mut e: u32,
         mut slice: u32,
-        (tasks, delayed, idle): (i64, i64, i64),
+        (tasks, delayed, mut idle): (i64, i64, i64),
     ) {
         while e != NONE {
             let q = self.entities[e].queue;
@@ -244,7 +250,7 @@ impl Fair {
             if self.queues[q].owner != NONE {
                 slice = self.queues[q].min_slice(&self.entities, &self.nodes);
             }
-            if !self.count(q, tasks, delayed, idle) {
+            if !self.count(q, tasks, delayed, &mut idle) {
                 return;
             }
             e = self.queues[q].owner;
@@ -252,7 +258,7 @@ impl Fair {
     }
 
     fn enqueue_task(&mut self, e: u32, wakeup: bool, initial: bool, migrated: bool) {
-        let idle = i64::from(self.entities[e].policy == SchedPolicy::Idle);
+        let mut idle = i64::from(self.entities[e].policy == SchedPolicy::Idle);
         let delayed = i64::from(!wakeup && self.entities[e].delayed);
         let (mut initial, mut migrated) = (initial, migrated);
         let mut slice = 0;
@@ -273,7 +279,7 @@ impl Fair {
             if self.queues[q].owner != NONE {
                 slice = self.queues[q].min_slice(&self.entities, &self.nodes);
             }
-            if !self.count(q, 1, delayed, idle) {
+            if !self.count(q, 1, delayed, &mut idle) {
                 return;
             }
             (initial, migrated) = (false, false);
@@ -288,7 +294,7 @@ impl Fair {
         let (mut tasks, mut idle, mut delayed) = (0, 0, 0);
         if entity.is_task() {
             tasks = 1;
-            idle = i64::from(entity.policy == SchedPolicy::Idle);
+            idle = -i64::from(entity.policy == SchedPolicy::Idle);
             delayed = i64::from(!leave.sleep && !leave.delayed && entity.delayed);
         }
         let sleeps = leave.sleep;
@@ -308,7 +314,7 @@ impl Fair {
             if first == e && tasks == 1 {
                 self.unlink(e);
             }
-            if !self.count(q, -tasks, -delayed, -idle) {
+            if !self.count(q, -tasks, -delayed, &mut idle) {
                 return true;
             }
             let queue = &self.queues[q];
@@ -325,7 +331,7 @@ impl Fair {
             }
             leave = Leave { sleep: true, special: false, delayed: false, moving: false };
         }
-        self.refresh_above(e, slice, (-tasks, -delayed, -idle));
+        self.refresh_above(e, slice, (-tasks, -delayed, idle));
         true
     }
 

@@ -91,7 +91,10 @@ impl Fair {
     #[inline]
     fn is_idle_entity(&self, e: u32) -> bool {
         let entity = &self.entities[e];
-        entity.is_task() && entity.policy == SchedPolicy::Idle
+        match entity.my_q {
+            NONE => entity.policy == SchedPolicy::Idle,
+            below => self.queues[below].idle,
+        }
     }
 
     /// Makes an entity the running one of its queue.

@@ -525,6 +525,45 @@ fn groups_share_as_they_weigh() {
 
 /// Specs: specs/sched-fair.md#groups.
 #[test]
+fn an_idle_group_gives_way() {
+    let mut fair = Fair::new(1, Knobs::default());
+    let idle = fair.add_group(GroupId::ROOT, 100);
+    let below = fair.add_group(idle, 100);
+    for (task, group) in [(0, below), (1, idle), (2, GroupId::ROOT)] {
+        fair.add_task(task, 0, &Attr { group, ..Attr::default() });
+    }
+    fair.set_group_idle(idle, true, 0);
+    for task in 0..2 {
+        fair.enqueue(0, task, 0, Enqueue::Fork);
+        recount::check(&fair);
+    }
+    assert!(fair.idle_only(0));
+    fair.pick(0, 0);
+    // It takes the CPU from all of it at once, whatever slice that has.
+    fair.enqueue(0, 2, 1000, Enqueue::Fork);
+    assert!(!fair.idle_only(0));
+    assert!(fair.wakeup_preempts(0, 2, 1000));
+    assert_eq!(fair.pick(0, 1000), Pick::Task(2));
+    let mut now = 0;
+    run(&mut fair, 0, &mut now, 10_000);
+    // 3 of 1027.
+    let ran = (fair.sum_exec_runtime(0) + fair.sum_exec_runtime(1)) / MS;
+    assert!((20..=45).contains(&ran), "{ran} ms of 10 s");
+    assert_eq!(fair.group_weight(idle), 3);
+    // Its weight can't be changed, and is a nice 0 task's afterwards.
+    fair.set_group_weight(idle, 300, now);
+    assert_eq!(fair.group_weight(idle), 3);
+    fair.set_group_idle(idle, false, now);
+    recount::check(&fair);
+    assert_eq!(fair.group_weight(idle), 1024);
+    for task in 0..3 {
+        fair.dequeue(task, now, Dequeue::End);
+        recount::check(&fair);
+    }
+}
+
+/// Specs: specs/sched-fair.md#groups.
+#[test]
 fn a_group_weighs_on_each_cpu_what_it_has_there() {
     let mut fair = Fair::new(2, Knobs::default());
     let group = fair.add_group(GroupId::ROOT, 100);

@@ -628,6 +628,7 @@ fn anything(seed: u64, steps: usize) -> Vec<u64> {
                 fair.enqueue(cpu, task, now, Enqueue::Fork);
                 fair.wakeup_preempts(cpu, task, now);
             }
+            18 if draw.below(2) == 0 => fair.set_group_idle(group, draw.below(2) == 0, now),
             18 => {
                 let new = fair.add_group(group, 100);
                 assert!(fair.remove_group(new, now));

@@ -3,6 +3,17 @@
 use super::super::*;
 use crate::sched::weight::scale_down;
 
+/// Whether a task is idle to a queue that it is below: by its policy, or by a group between the two.
+fn is_idle_to(fair: &Fair, q: u32, e: u32) -> bool {
+    let mut idle = fair.entities[e].policy == SchedPolicy::Idle;
+    let mut at = fair.entities[e].queue;
+    while at != q {
+        idle |= fair.groups[fair.queues[at].group].idle;
+        at = fair.entities[fair.queues[at].owner].queue;
+    }
+    idle
+}
+
 /// Panics where something that is kept differs from what is there.
 pub(super) fn check(fair: &Fair) {
     let entities: Vec<u32> =
@@ -49,7 +60,7 @@ pub(super) fn check(fair: &Fair) {
         // Tasks here and below, but not below who is throttled.
         let tasks = tasks_below(fair, q, &entities);
         let delayed = tasks.iter().filter(|&&e| fair.entities[e].delayed).count();
-        let idle = tasks.iter().filter(|&&e| fair.entities[e].policy == SchedPolicy::Idle).count();
+        let idle = tasks.iter().filter(|&&e| is_idle_to(fair, q, e)).count();
         assert_eq!(
             (queue.h_nr as usize, queue.h_nr_delayed as usize, queue.idle_h_nr as usize),
             (tasks.len(), delayed, idle),

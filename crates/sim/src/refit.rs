@@ -1,0 +1,95 @@
+//! Tasks that may run elsewhere than before: `sched_setaffinity`, another `cpuset.cpus`, CPUs that have gone.
+//!
+//! ```text
+//!  what it may use ─changes─▶ refit ─▶ it sleeps: chosen when it wakes
+//!                                   ├▶ it waits: it goes at once
+//!                                   └▶ it runs: it goes when what it does is over
+//! ```
+//!
+//! Source: specs/sched-groups.md#cpuset.
+
+use crate::sched::CpuSet;
+use crate::simulation::Simulation;
+use crate::tasks::Run;
+use homenode_core::sched::fair::Dequeue;
+
+impl Simulation {
+    /// A task whose turn it is asks to run on these CPUs only; if it can't be where it is, it goes
+    /// when its turn is over. Where none of them is there for it nothing changes, and its call fails.
+    pub(crate) fn set_affinity(&mut self, id: usize, places: &[usize]) {
+        let asked = self.sched.q.set(places);
+        let set = self.sched.q.allowed(asked, self.sched.q.tasks[id].terms.group);
+        if self.sched.q.sets[set as usize].count == 0 {
+            let words = &self.sched.q.sets[asked as usize].words;
+            let (who, cpus) = (self.told(id), self.words_list(words));
+            return self.say(format!(
+                "{who}: sched_setaffinity: EINVAL: of CPUs {cpus} none is online and allowed"
+            ));
+        }
+        let t = &mut self.sched.q.tasks[id];
+        (t.asked, t.set) = (asked, set);
+        if !self.sched.q.may_run(id, self.tasks[id].cpu) {
+            self.tasks[id].leaves_to = Some(self.sched.q.sets[set as usize].first());
+        }
+    }
+    /// The CPUs of the node of a CPU.
+    fn near(&self, cpu: usize) -> CpuSet {
+        let node = self.cpus[cpu].node;
+        let count = self.cpus.len();
+        CpuSet::of(count, (0..count).filter(|&c| self.cpus[c].node == node))
+    }
+    /// A CPU for a task that may not be where it is, or was last.
+    pub(crate) fn refuge(&mut self, id: usize) -> usize {
+        let from = self.sched.cpu_of(id);
+        let near = self.near(from);
+        let (to, broken) = self.sched.q.fallback(id, &near);
+        if broken && self.tasks[id].space != usize::MAX {
+            let pid = self.kernel.numa[id].pid;
+            let (name, number) = (self.name_of(id), self.cpus[from].number);
+            self.say(format!("process {pid} ({name}) no longer affine to cpu{number}"));
+        }
+        to
+    }
+    /// What a task may use has changed: it leaves a CPU that it may not use any more.
+    pub(crate) fn refit(&mut self, id: usize) {
+        self.sched.q.refit(id);
+        let cpu = self.sched.cpu_of(id);
+        if self.tasks[id].run == Run::Ended || self.sched.q.may_run(id, cpu) {
+            return;
+        }
+        let now = self.now();
+        self.sched.at(now);
+        if self.cpus[cpu].current() == Some(id) {
+            self.cut(cpu, now);
+            self.settle(cpu);
+            if self.cpus[cpu].current() != Some(id) {
+                return;
+            }
+            let to = self.refuge(id);
+            if self.tasks[id].clock > now || self.tasks[id].run != Run::Runnable {
+                // It is in the middle of something.
+                self.tasks[id].leaves_to = Some(to);
+            } else {
+                self.move_over(cpu, id, to);
+            }
+        } else if self.tasks[id].on_queue {
+            let to = self.refuge(id);
+            self.sched.q.take(id, Dequeue::Move);
+            self.sched.q.arrive(id, to);
+            self.note_cpu(id, to);
+            self.grown(to);
+        } else {
+            // One that has not left its queue yet leaves it, and is chosen a CPU for when it wakes.
+            self.sched.q.leave_delayed(id);
+        }
+    }
+    /// A task that was to go elsewhere has come to a place where it can; false if it need not.
+    pub(crate) fn go_over(&mut self, cpu: usize, id: usize, to: usize) -> bool {
+        if self.sched.q.may_run(id, cpu) {
+            return false;
+        }
+        let to = if self.sched.q.may_run(id, to) { to } else { self.refuge(id) };
+        self.move_over(cpu, id, to);
+        true
+    }
+}
