@@ -60,7 +60,9 @@ impl Simulation {
     }
     /// A device has done what a task asked of it.
     pub(crate) fn device_done(&mut self, id: usize, device: usize, completion: Completion) {
+        // Interrupts of a CPU that is offline go elsewhere.
         let cpu = self.cpus.place(self.devices.all[device].interrupts);
+        let cpu = self.sched.q.online_or_first(cpu);
         self.interrupt(cpu, self.kernel.prices[Cost::Interrupt]);
         let waker = Waker { cpu, task: self.cpus[cpu].current(), sync: false, in_task: false };
         match completion {

@@ -487,6 +487,7 @@ impl Simulation {
             By::Timer => self.tasks[id].cpu,
             By::Kernel | By::Outside => self.turn_of,
         };
+        let cpu = self.sched.q.online_or_first(cpu);
         let in_task = matches!(by, By::Task(_));
         let task = match by {
             By::Task(other) => Some(other),
@@ -507,6 +508,9 @@ impl Simulation {
         if !task.on_queue {
             let now = self.now();
             self.sched.at(now);
+            if self.sched.q.is_nowhere(id) {
+                self.refuge(id);
+            }
             let cpu = self.sched.wake(id, &waker);
             let task = &mut self.tasks[id];
             (task.on_queue, task.clock) = (true, task.clock.max(now));
@@ -526,6 +530,9 @@ impl Simulation {
     pub(crate) fn enqueue(&mut self, id: usize) {
         let now = self.now();
         self.sched.at(now);
+        if self.sched.q.is_nowhere(id) {
+            self.refuge(id);
+        }
         let cpu = self.sched.place_new(id, self.tasks[id].cpu);
         self.sched.begin(id, cpu);
         let task = &mut self.tasks[id];

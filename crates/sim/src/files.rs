@@ -46,6 +46,7 @@ mod vmstat;
 pub use crate::simulation::{FileError, Outcome};
 
 use crate::groups::GroupFile;
+use crate::hotplug::CpuList;
 use crate::simulation::{Job, Simulation};
 use block::BlockView;
 use homenode_core::kernel::KernelVersion;
@@ -86,6 +87,10 @@ enum File {
     KsmProcess(process::Id, ProcessView),
     /// A file of the group of that number.
     Group(u32, GroupFile),
+    /// A list of CPUs.
+    Cpus(CpuList),
+    /// `online` of the CPU at that place.
+    CpuOnline(usize),
 }
 
 impl File {
@@ -98,7 +103,8 @@ impl File {
             Self::Vmstat | Self::Zoneinfo | Self::Schedstat => Some(Errno::Eio),
             Self::Block(_, view) if view.is_writable() => None,
             Self::Group(_, file) if file.is_writable() => None,
-            Self::Group(..) => Some(Errno::Eacces),
+            Self::Group(..) | Self::Cpus(_) => Some(Errno::Eacces),
+            Self::CpuOnline(_) => None,
             // sysfs looks at the mode even for root.
             Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
             Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::Ksm(_) => Some(Errno::Eacces),
@@ -120,6 +126,7 @@ enum Found {
 const DEBUGFS: &str = "/sys/kernel/debug";
 const NODES: &str = "/sys/devices/system/node";
 const BLOCKS: &str = "/sys/devices/system/memory";
+const CPUS: &str = "/sys/devices/system/cpu";
 const CGROUPS: &str = "/sys/fs/cgroup";
 const TIERS: &str = "/sys/devices/virtual/memory_tiering";
 
@@ -181,6 +188,10 @@ impl Simulation {
             }
             File::Group(group, file) => {
                 self.write_group(path, group, file, text)?;
+                Ok(Wrote::Done(Picos::ZERO))
+            }
+            File::CpuOnline(place) => {
+                self.write_online(path, place, text)?;
                 Ok(Wrote::Done(Picos::ZERO))
             }
             File::Block(block, view) => Job::parse(path, block, view, text).map(Wrote::Begins),
@@ -246,6 +257,14 @@ impl Simulation {
             for view in ProcessView::ALL.into_iter().filter(|v| v.exists(version)) {
                 all.insert(format!("/proc/{pid}/{}", view.name()), File::KsmProcess(id, view));
             }
+        }
+        for list in CpuList::ALL {
+            all.insert(format!("{CPUS}/{}", list.name()), File::Cpus(list));
+        }
+        // The CPU that the machine boots on can't go.
+        for place in 1..self.cpus.len() {
+            let number = self.cpus[place].number;
+            all.insert(format!("{CPUS}/cpu{number}/online"), File::CpuOnline(place));
         }
         if !self.sched.q.groups.all.is_empty() {
             let groups = self.sched.q.groups.all.iter().map(|g| format!("{CGROUPS}/{}", g.path));
@@ -351,6 +370,8 @@ impl Simulation {
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
             File::Group(number, file) => self.group_text(number, file),
+            File::Cpus(list) => self.cpus_text(list),
+            File::CpuOnline(place) => self.online_text(place),
         }
     }
 

@@ -44,6 +44,7 @@ mod figures;
 mod groups;
 mod heat;
 mod hot;
+mod hotplug;
 mod kernel;
 mod lifecycle;
 mod lists;

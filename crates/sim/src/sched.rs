@@ -100,6 +100,8 @@ impl Default for Terms {
 
 /// The scheduler of a machine.
 pub(crate) struct Scheduler {
+    /// By how many CPUs online the base slice is scaled.
+    scale: usize,
     pub(crate) domains: Domains,
     pub(crate) balance: Balance,
     pub(crate) q: Queues,
@@ -144,6 +146,7 @@ impl Scheduler {
             balance.tick_stopped(&domains, cpu);
         }
         Self {
+            scale: cpus,
             balance,
             q: Queues::new(fair, wakes, counters, cpus, (dice, prices[Cost::BalanceCpu] / 1000)),
             domains,
@@ -151,7 +154,7 @@ impl Scheduler {
     }
     /// The kernel's knobs are these from now on.
     pub(crate) fn set_knobs(&mut self, knobs: &homenode_core::knobs::Knobs) {
-        let slice = weight::base_slice_ns(self.q.cpus(), weight::Scaling::Log);
+        let slice = weight::base_slice_ns(self.scale, weight::Scaling::Log);
         let base_slice_ns = knobs.base_slice_ns.unwrap_or(slice);
         self.q.fair.set_knobs(Knobs { base_slice_ns, ..*self.q.fair.knobs() });
         self.balance.knobs.migration_cost_ns = i64::from(knobs.migration_cost_ns as i32);
@@ -159,6 +162,36 @@ impl Scheduler {
         match self.q.counters.switch.set(knobs.sched_schedstats) {
             Switched::On => self.q.counters.clear_stamps(),
             Switched::Off | Switched::Same => {}
+        }
+    }
+    /// A CPU goes offline or comes online: domains, and what wake-ups know of them, are made anew, with
+    /// their counters. What is on its queue is not moved by that.
+    ///
+    /// Source: specs/sched-groups.md#hotplug.
+    pub(crate) fn set_online(&mut self, machine: &Machine, cpu: usize, online: bool) {
+        // The base slice is scaled while the CPU that goes still counts.
+        let before = weight::base_slice_ns(self.scale, weight::Scaling::Log);
+        self.scale = self.q.online().count as usize + usize::from(online);
+        let knobs = *self.q.fair.knobs();
+        if knobs.base_slice_ns == before {
+            let base_slice_ns = weight::base_slice_ns(self.scale, weight::Scaling::Log);
+            self.q.fair.set_knobs(Knobs { base_slice_ns, ..knobs });
+        }
+        if !online {
+            self.balance.busy_tick(&self.domains, cpu);
+        }
+        self.q.set_online(cpu, online);
+        self.q.wake.set_active(cpu as u32, online);
+        let layout = Layout::of(machine);
+        self.domains = Domains::new(&layout, &self.q.online().words);
+        let jiffies = self.q.jiffies();
+        self.balance.rebuilt(&self.domains, jiffies);
+        self.q.counters.rebuilt(&self.domains);
+        let rebuilt = self.q.wake.rebuild(view(&self.domains, &layout));
+        debug_assert!(rebuilt.is_ok(), "CPUs are as many as before");
+        if online && self.q.is_idle(cpu) {
+            self.balance.cpus[cpu].idle_stamp = self.q.now;
+            self.balance.tick_stopped(&self.domains, cpu);
         }
     }
     /// `base_slice_ns` as it is now.
@@ -304,7 +337,9 @@ impl Scheduler {
             let slot = choice.affine.then(|| self.domains.slot(w.cpu, level.into()));
             q.counters.affine(task, slot);
         }
-        choice.cpu as usize
+        let cpu = choice.cpu as usize;
+        // Where it was has gone offline, or is not for it any more.
+        if q.may_run(task, cpu) { cpu } else { q.sets[set as usize].first() }
     }
 
     // ── Running ────────────────────────────────────────────────────────────────
@@ -389,7 +424,8 @@ impl Scheduler {
 fn view(domains: &Domains, layout: &Layout) -> wake::Layout {
     let cpus = domains.nr_cpus();
     let mut builder = wake::Layout::builder(cpus);
-    for cpu in 0..cpus {
+    // One that nobody describes is offline.
+    for cpu in (0..cpus).filter(|&cpu| domains.online().contains(cpu)) {
         let stack: Vec<wake::DomainId> = (0..domains.levels(cpu))
             .map(|level| {
                 let d = domains.at(cpu, level);

@@ -49,7 +49,8 @@ impl Simulation {
             stats: counters.cpus[place],
             domains: (0..domains.levels(place)).map(|level| domain(place, level)).collect(),
         };
-        let cpus: Vec<SchedstatCpu> = (0..self.cpus.len()).map(cpu).collect();
+        let online = (0..self.cpus.len()).filter(|&place| self.sched.q.is_online(place));
+        let cpus: Vec<SchedstatCpu> = online.map(cpu).collect();
         let has_domains = cpus.iter().any(|c| !c.domains.is_empty());
         Schedstat {
             version,

@@ -19,6 +19,30 @@ impl Queues {
     pub(crate) fn online(&self) -> &CpuSet {
         &self.sets[ALL as usize]
     }
+    /// Whether a CPU is online.
+    pub(crate) fn is_online(&self, cpu: usize) -> bool {
+        self.online().has(cpu)
+    }
+    /// This CPU, or if it is offline the first that is not.
+    pub(crate) fn online_or_first(&self, cpu: usize) -> usize {
+        if self.is_online(cpu) { cpu } else { self.online().first() }
+    }
+    /// All CPUs, online or not.
+    pub(crate) fn everywhere(&self) -> CpuSet {
+        CpuSet::of(self.cpus(), 0..self.cpus())
+    }
+    /// A CPU is online from now on, or is not any more. Sets of tasks are as they were.
+    pub(crate) fn set_online(&mut self, cpu: usize, online: bool) {
+        let set = &mut self.sets[ALL as usize];
+        let bit = 1 << (cpu % 64);
+        if online {
+            set.words[cpu / 64] |= bit;
+            set.count += 1;
+        } else {
+            set.words[cpu / 64] &= !bit;
+            set.count -= 1;
+        }
+    }
     /// The number of a set.
     fn number(&mut self, words: Vec<u64>) -> u32 {
         let known = self.sets.iter().position(|s| *s.words == *words);

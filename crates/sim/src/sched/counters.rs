@@ -33,6 +33,11 @@ impl Counters {
             ..Self::default()
         }
     }
+    /// Domains have been made anew: their counters begin at 0.
+    pub(crate) fn rebuilt(&mut self, domains: &Domains) {
+        self.domains.clear();
+        self.domains.resize(domains.slots(), DomainStats::default());
+    }
     /// A task is born.
     pub(crate) fn born(&mut self) {
         self.tasks.push(TaskStats::default());

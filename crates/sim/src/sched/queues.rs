@@ -232,6 +232,11 @@ impl Queues {
         let set = self.tasks[task].set;
         self.sets[set as usize].has(cpu)
     }
+    /// Whether none of the CPUs that a task may run on is online.
+    #[inline]
+    pub(crate) fn is_nowhere(&self, task: usize) -> bool {
+        self.sets[self.tasks[task].set as usize].count == 0
+    }
     /// Whether a CPU's idle task runs and nothing is queued there.
     #[inline]
     pub(crate) fn is_idle(&self, cpu: usize) -> bool {
