@@ -97,6 +97,8 @@ if [ "$level" = all ]; then
     if ! have python3; then packages="$packages python3"; fi
     if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then packages="$packages python3-venv"; fi
     if ! have valgrind; then packages="$packages valgrind"; fi
+    # A program of `homenode truth replay`, which goes on without: no test is held up for it.
+    if [ $# = 0 ] && ! have pigz; then packages="$packages pigz"; fi
 fi
 if [ "$level" = vm ]; then
     if ! have qemu-system-x86_64; then packages="$packages qemu-system-x86"; fi

@@ -100,6 +100,35 @@ const TURNS: &str = r#"
         return 0;
     }"#;
 
+/// A thread, or a child, that sleeps for ever, while the first one computes; then its process
+/// ends, or it is killed.
+const HELPED: &str = r#"
+    #include <pthread.h>
+    #include <signal.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static void *sleeper(void *x) { for (;;) usleep(1000); }
+    int main(int n, char **v) {
+        pthread_t t;
+        pid_t child = n > 1 ? fork() : 1;
+        if (child == 0) sleeper(0);
+        if (n == 1) pthread_create(&t, 0, sleeper, 0);
+        for (volatile long i = 0; i < 40000000; i++);
+        if (n > 1) kill(child, SIGTERM), wait(0);
+        return 0;
+    }"#;
+
+/// Children without bound, none of which is waited for.
+const BOMB: &str = r#"
+    #include <unistd.h>
+    int main(void) {
+        for (;; usleep(2000))
+            if (fork() == 0) {
+                for (volatile int j = 0; j < 1000; j++);
+                _exit(0);
+            }
+    }"#;
+
 /// The command; it ends, or the test fails.
 fn homenode(folder: &Folder, line: &[&str]) -> Output {
     // Into files: a program that lives on would hold a pipe open.
@@ -193,6 +222,32 @@ fn a_program_that_is_killed() {
     assert_eq!((header.ended, code), (Ended::Signal(9), 137));
     let time = replayed(&folder);
     assert!(time < 0.5, "{time}");
+}
+
+/// The emulator is some ten times as slow, so who sleeps meanwhile does so ten times as often in
+/// the recording. It ends when the other one ends it all the same.
+#[test]
+fn helpers_end_with_the_process_and_by_a_signal() {
+    let folder = Folder::new();
+    for command in [&["./p"][..], &["./p", "forks"]] {
+        let Some((header, code)) = recorded(&folder, HELPED, command) else { return };
+        assert_eq!((header.ended, code, header.tasks.len()), (Ended::Exit(0), 0, 2));
+        let native = header.native.expect("native times");
+        let computing = (native.user_ns + native.sys_ns) as f64 / 1e9;
+        let time = replayed(&folder);
+        assert!((0.5..3.0).contains(&(time / computing)), "{command:?}: {time}, {computing}");
+    }
+}
+
+#[test]
+fn children_without_bound_until_it_is_killed() {
+    let folder = Folder::new();
+    let shell = "./p & sleep 0.3; kill -9 $!; wait $!; exit $((${?} - 100))";
+    let Some((header, code)) = recorded(&folder, BOMB, &["sh", "-c", shell]) else { return };
+    assert_eq!((header.ended, code), (Ended::Exit(37), 37));
+    assert!(header.tasks.len() > 10, "{}", header.tasks.len());
+    let time = replayed(&folder);
+    assert!((0.3..1.0).contains(&time), "{time}");
 }
 
 #[test]

@@ -17,8 +17,8 @@
 //! recorded; at its end the program is ended. Tasks look at the common count every
 //! 2^18 instructions, so a slice's ends are that exact for each task.
 //!
-//! Where a signal ends a process, its last frame is lost: at most 251 rows of each
-//! of its threads. Who of them waits for whom is recorded (specs/waits.md); how long is not,
+//! Where a signal ends a process, what its threads had not sent is taken from files that they
+//! share with us. Who of them waits for whom is recorded (specs/waits.md); how long is not,
 //! but for what is outside of the program.
 
 mod child;

@@ -5,7 +5,7 @@
 //! | futex: wake, requeue, wake-op, unlock | release, of as many as the kernel has woken |
 //! | futex: wait, lock | wait, if the kernel says that it was woken, or timed out |
 //! | read, recv; write, send | bytes of a pipe, socket or event counter |
-//! | close of a pipe or socket | release |
+//! | close of a pipe or socket, also by close_range, by running a program, or by the process's end | release |
 //! | poll, select, epoll_wait | readiness of each object that it names; time |
 //! | sleeps | time |
 //! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
@@ -212,6 +212,7 @@ impl Task {
     /// A call is entered: what it may wait for at most is read now, since the kernel may
     /// change it.
     pub(crate) fn enter(&mut self, number: i64, a: [u64; 6]) {
+        self.told_signal = false;
         // SAFETY: what the kernel refuses to read gives EFAULT after this has read it; the
         // program would have got that signal itself, were it not for the kernel.
         let timeout = unsafe {
@@ -280,6 +281,10 @@ impl Task {
                     return self.closed(a[1] as i32);
                 }
                 libc::SYS_close => return self.closed(a[0] as i32),
+                libc::SYS_close_range if a[2] as u32 & libc::CLOSE_RANGE_CLOEXEC == 0 => {
+                    let range = a[0] as u32..=a[1] as u32;
+                    return self.close_all(|fd| range.contains(&(fd as u32)));
+                }
                 libc::SYS_shutdown if a[1] as i32 != libc::SHUT_RD => {
                     return self.closed(a[0] as i32);
                 }
@@ -292,9 +297,6 @@ impl Task {
             if names_two(a[1]) {
                 watch(a[4], a[1]);
             }
-        }
-        if signals::may_be_the_last(number) {
-            self.flush();
         }
         self.entered = Entered { order: self.number(), at: clock(), timeout };
     }
@@ -336,6 +338,32 @@ impl Task {
             Object::Other => self.closed_file(fd),
             Object::Counter(_) | Object::Signals(_) | Object::Timer(_) | Object::Outside => {}
         }
+    }
+
+    /// Descriptors are about to be closed: those of the process that are meant.
+    fn close_all(&mut self, is_meant: impl Fn(i32) -> bool) {
+        self.entered = Entered::default();
+        let Ok(all) = fs::read_dir("/proc/self/fd") else { return };
+        let number =
+            |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        let all: Vec<i32> = all.filter_map(number).collect();
+        for fd in all {
+            if is_meant(fd) && !self.is_own(fd) {
+                self.closed(fd);
+            }
+        }
+    }
+    /// The process is about to end, and its descriptors with it.
+    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
+    pub(crate) fn closes_at_end(&mut self) {
+        self.close_all(|_| true);
+    }
+    /// The task is about to run another program: then some of its descriptors are closed.
+    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
+    pub(crate) fn closes_at_exec(&mut self) {
+        // SAFETY: a plain call.
+        let flags = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        self.close_all(|fd| flags(fd) >= 0 && flags(fd) & libc::FD_CLOEXEC != 0);
     }
 
     fn release(&mut self, of: Release, object: u64, arg: u64, order: u64) {

@@ -4,6 +4,7 @@
 use crate::calls::{Side, makes_thread};
 use crate::exec::{self, Plan};
 use crate::insn::{is_atomic, repeats, uses_stack};
+use crate::order::signals;
 use homenode_trace::model::{LINE_BITS, Look};
 
 use crate::qemu::*;
@@ -98,6 +99,10 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
         if process.config.count_only {
             return;
         }
+        let at = qemu_plugin_tb_vaddr(tb);
+        if signals::handled_at(at) != 0 {
+            qemu_plugin_register_vcpu_tb_exec_cb(tb, on_handler, CB_NO_REGS, at as *mut c_void);
+        }
         let mut on_stack = false;
         for i in 0..count {
             let insn = qemu_plugin_tb_get_insn(tb, i);
@@ -180,6 +185,13 @@ fn drop_task(vcpu: u32) {
 extern "C" fn on_block(vcpu: u32, insns: *mut c_void) {
     if let Some(t) = task(vcpu) {
         t.insns += insns as u64;
+    }
+}
+
+/// The block at an address runs, where a signal's handler begins.
+extern "C" fn on_handler(vcpu: u32, at: *mut c_void) {
+    if let Some(t) = task(vcpu) {
+        t.handler_begins(signals::handled_at(at as u64));
     }
 }
 
@@ -292,13 +304,21 @@ extern "C" fn on_call(
         libc::SYS_execveat => execute(t, process, Some(a1 as i32), a2, a3, a4),
         libc::SYS_exit => {
             let last = TASKS.iter().filter(|t| !t.load(Relaxed).is_null()).count() <= 1;
+            if last {
+                t.closes_at_end();
+            }
             t.exits(a1 & 255);
             t.flush();
+            t.over();
             if !last {
                 drop_task(vcpu);
             }
         }
-        libc::SYS_exit_group => STATUS.store(a1 as i64 & 255, Relaxed),
+        libc::SYS_exit_group => {
+            t.closes_at_end();
+            t.ends_all = true;
+            STATUS.store(a1 as i64 & 255, Relaxed);
+        }
         _ => {}
     }
 }
@@ -312,6 +332,7 @@ fn execute(t: &mut Task, process: &Process, dir: Option<i32>, path: u64, argv: u
     let own = PROGRAM.get().map_or(c"", |p| p.as_c_str());
     match exec::plan(&process.config, own, dir, path, argv) {
         Plan::Run(all) => {
+            t.closes_at_exec();
             flush_all();
             exec::run(&all, env);
         }
@@ -369,6 +390,7 @@ extern "C" fn on_exit(_id: u64, _: *mut c_void) {
                 t.exits(status);
             }
             t.flush();
+            t.over();
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) type SyscallCb = extern "C" fn(u64, u32, i64, u64, u64, u64, u64, u64
 
 unsafe extern "C" {
     pub(crate) fn qemu_plugin_register_vcpu_tb_trans_cb(id: u64, cb: extern "C" fn(u64, *mut Tb));
+    pub(crate) fn qemu_plugin_tb_vaddr(tb: *const Tb) -> u64;
     pub(crate) fn qemu_plugin_tb_n_insns(tb: *const Tb) -> usize;
     pub(crate) fn qemu_plugin_tb_get_insn(tb: *const Tb, i: usize) -> *mut Insn;
     pub(crate) fn qemu_plugin_insn_data(insn: *const Insn) -> *const u8;

@@ -3,8 +3,10 @@
 use crate::order::Entered;
 use homenode_trace::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
 use homenode_trace::wire::{self, FRAME_BYTES, HEAD_BYTES, Head, LONGEST_ROW_BYTES, WireRow};
-use homenode_trace::{Kind, Totals};
-use std::ffi::CString;
+use homenode_trace::{EXIT_OF_ALL, Kind, Totals};
+use std::ffi::{CStr, CString};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -18,6 +20,8 @@ const SLICE_INSNS: u64 = 1 << 18;
 /// The pipe's descriptor is moved up here, out of the way of programs that
 /// count on low numbers.
 const PIPE_FD: i32 = 900;
+/// Where a frame says how long it is.
+const LEN_AT: usize = 4;
 
 /// What the parent asked for: the same for all processes of a recording.
 pub(crate) struct Config {
@@ -198,9 +202,90 @@ impl Process {
     }
 }
 
+/// The bytes of a frame in the making, in a file ([`wire::REST_NAME`]): where a signal ends the
+/// thread, whoever records finds them there.
+struct Buffer {
+    bytes: NonNull<[u8; FRAME_BYTES]>,
+    file: Option<CString>,
+}
+
+impl Buffer {
+    fn new(folder: &str, tid: u32) -> Self {
+        let path = CString::new(format!("{folder}/{}{tid}", wire::REST_NAME)).ok();
+        let mapped = path.and_then(|path| Some((Self::mapped(&path)?, path)));
+        match mapped {
+            Some((bytes, path)) => Self { bytes, file: Some(path) },
+            // Where there can be no file, what a signal catches is lost.
+            None => {
+                Self { bytes: NonNull::from(Box::leak(Box::new([0; FRAME_BYTES]))), file: None }
+            }
+        }
+    }
+    fn mapped(path: &CStr) -> Option<NonNull<[u8; FRAME_BYTES]>> {
+        // SAFETY: a valid path and structures of ours; the mapping is as long as the file.
+        unsafe {
+            // Growing a file beyond the program's limit would end the program.
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            let long = libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0
+                && limit.rlim_cur >= FRAME_BYTES as u64;
+            let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+            let fd = if long { libc::open(path.as_ptr(), flags, 0o600) } else { -1 };
+            if fd < 0 {
+                return None;
+            }
+            let sized = libc::ftruncate(fd, FRAME_BYTES as libc::off_t) == 0;
+            let both = libc::PROT_READ | libc::PROT_WRITE;
+            let null = std::ptr::null_mut();
+            let at = if sized {
+                libc::mmap(null, FRAME_BYTES, both, libc::MAP_SHARED, fd, 0)
+            } else {
+                libc::MAP_FAILED
+            };
+            libc::close(fd);
+            (at != libc::MAP_FAILED).then(|| NonNull::new(at.cast())).flatten()
+        }
+    }
+    /// Nothing is left to be found.
+    fn remove(&mut self) {
+        if let Some(path) = &self.file {
+            // SAFETY: a valid path.
+            unsafe { libc::unlink(path.as_ptr()) };
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: from `new`, and nobody else's.
+        unsafe {
+            match self.file {
+                Some(_) => drop(libc::munmap(self.bytes.as_ptr().cast(), FRAME_BYTES)),
+                None => drop(Box::from_raw(self.bytes.as_ptr())),
+            }
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8; FRAME_BYTES];
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        // SAFETY: it lives as long as this does, and is this thread's own.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        // SAFETY: as above.
+        unsafe { self.bytes.as_mut() }
+    }
+}
+
 /// Frames in the making.
 struct Frames {
-    buffer: Box<[u8; FRAME_BYTES]>,
+    buffer: Buffer,
     len: usize,
     flags: u16,
     sequence: u32,
@@ -236,6 +321,10 @@ pub(crate) struct Task {
     /// What of it decides when it returns.
     pub(crate) entered: Entered,
     pub(crate) brk: u64,
+    /// It has asked for the end of its whole process.
+    pub(crate) ends_all: bool,
+    /// A signal has ended the last call, and that is told: its handler begins next.
+    pub(crate) told_signal: bool,
 }
 
 struct Rows<'a> {
@@ -292,10 +381,20 @@ impl Frames {
         let mut bytes = [0; LONGEST_ROW_BYTES];
         let n = row.encode(&mut bytes);
         self.buffer[self.len..self.len + n].copy_from_slice(&bytes[..n]);
-        self.len += n;
+        self.grown(n);
     }
-
-    fn send(&mut self, process: &Process, totals: &Totals) {
+    /// The frame in the making is longer, and whole again.
+    #[inline]
+    fn grown(&mut self, n: usize) {
+        self.len += n;
+        self.buffer[LEN_AT..LEN_AT + 2].copy_from_slice(&(self.len as u16).to_le_bytes());
+    }
+    /// Begins a frame: one without rows.
+    fn begin(&mut self, totals: &Totals) {
+        self.len = HEAD_BYTES;
+        self.head(totals);
+    }
+    fn head(&mut self, totals: &Totals) {
         let mut head = [0; HEAD_BYTES];
         Head {
             len: self.len as u16,
@@ -308,10 +407,14 @@ impl Frames {
         }
         .encode(&mut head);
         self.buffer[..HEAD_BYTES].copy_from_slice(&head);
+    }
+
+    fn send(&mut self, process: &Process, totals: &Totals) {
+        self.head(totals);
         process.send(&self.buffer[..self.len]);
         self.sequence += 1;
         self.flags = 0;
-        self.len = HEAD_BYTES;
+        self.begin(totals);
         self.sent = totals.insns;
     }
 }
@@ -325,7 +428,7 @@ impl Task {
         parent: u32,
     ) -> Self {
         let frames = Frames {
-            buffer: Box::new([0; FRAME_BYTES]),
+            buffer: Buffer::new(&process.config.folder, tid),
             len: HEAD_BYTES,
             flags,
             sequence: 0,
@@ -350,9 +453,17 @@ impl Task {
             call: (-1, [0; 6]),
             entered: Entered::default(),
             brk: 0,
+            ends_all: false,
+            told_signal: false,
         };
+        t.frames.begin(&Totals::default());
         t.check(0);
         t
+    }
+
+    /// The thread has sent all that it ever will.
+    pub(crate) fn over(&mut self) {
+        self.frames.buffer.remove();
     }
 
     /// Instructions so far.
@@ -463,8 +574,11 @@ impl Task {
     /// The task ends.
     #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
     pub(crate) fn exits(&mut self, status: u64) {
-        let order = self.number();
-        self.row(Kind::Exit as u8, order, 0, status);
+        let page = self.number();
+        let reads = if self.ends_all { EXIT_OF_ALL as u16 } else { 0 };
+        let kind = Kind::Exit as u8;
+        let row = WireRow { kind, reads, page, arg: status, ..WireRow::default() };
+        self.wire_row(row, self.now());
     }
     /// The next number of order of all tasks.
     pub(crate) fn number(&self) -> u64 {
@@ -473,6 +587,10 @@ impl Task {
     /// The number that the next one gets.
     pub(crate) fn next_number(&self) -> u64 {
         self.process.shared(wire::ORDER_AT).load(SeqCst) + 1
+    }
+    /// Whether a descriptor is the recorder's own.
+    pub(crate) fn is_own(&self, fd: i32) -> bool {
+        self.process.pipe.load(Relaxed) == fd
     }
     /// A word of what all processes share.
     pub(crate) fn shared(&self, at: usize) -> &AtomicU64 {
@@ -515,7 +633,7 @@ impl Task {
         let f = &mut self.frames;
         f.buffer[f.len..f.len + path.len()].copy_from_slice(path);
         f.buffer[f.len + path.len()..f.len + padded].fill(0);
-        f.len += padded;
+        f.grown(padded);
         self.flush();
     }
 
@@ -533,7 +651,9 @@ impl Task {
         let f = &mut self.frames;
         (f.pid, f.tid, f.parent, f.sequence) = (pid, pid, parent, 0);
         f.flags = wire::FLAG_CHILD;
-        f.len = HEAD_BYTES;
+        // What stands in the other is the parent's.
+        f.buffer = Buffer::new(&self.process.config.folder, pid);
+        f.begin(&Totals::default());
         self.discard_open();
         let now = self.now();
         self.settle(now);

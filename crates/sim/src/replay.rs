@@ -116,6 +116,11 @@ pub enum Op {
     Exec,
     /// The task ends.
     Exit,
+    /// The task ends, and with it all others of its process, wherever they are.
+    ExitGroup,
+    /// A signal ends the task, wherever it is: one that is sent at the point that it waits for
+    /// just before this, if it waits for one there.
+    Killed,
     /// The task has waited for the end of another.
     Wait {
         /// Its number; `None`: one that the recording does not have.
@@ -189,7 +194,7 @@ impl Track {
     fn ops(
         &self,
         rows: impl std::slice::SliceIndex<[Packed], Output = [Packed]>,
-    ) -> impl Iterator<Item = Op> {
+    ) -> impl DoubleEndedIterator<Item = Op> {
         let others = self.rows[rows].iter().filter(|r| r.what & 2 != 0);
         others.map(|r| self.others[r.number() as usize])
     }
@@ -205,6 +210,8 @@ struct Point {
     awaited: bool,
     /// The lock that is given back there.
     gives: Option<u32>,
+    /// Whether it ends other tasks: those in [`Recording::kills`].
+    kills: bool,
 }
 
 /// Points of this round that have been passed, who has which lock, and who waits.
@@ -215,7 +222,18 @@ pub(crate) struct Passed {
     locks: BTreeMap<u32, Lock>,
     /// Tasks that go on without the lock that they wait for.
     without: BTreeSet<usize>,
+    /// Tasks of the recording that another has ended in this round, and that come to no row
+    /// any more.
+    dying: BTreeSet<usize>,
     waited: Waited,
+}
+
+impl Passed {
+    /// Whether another has ended a task, which has not come to know it yet.
+    #[inline]
+    fn is_dying(&self, id: usize) -> bool {
+        !self.dying.is_empty() && self.dying.contains(&id)
+    }
 }
 
 /// A lock: who has it, until which point, and who waits for it, the first first.
@@ -248,6 +266,8 @@ pub struct Recording {
     starters: Vec<Option<u32>>,
     /// Points that are passed once, in the first round only.
     once: Vec<u32>,
+    /// By point: the tasks that a signal which is sent there ends.
+    kills: BTreeMap<u32, Vec<u32>>,
     insns: u64,
     misses: u64,
     accesses: u64,
@@ -333,7 +353,22 @@ impl Recording {
                     | Op::Discard { .. }
                     | Op::Exec
                     | Op::Exit
+                    | Op::ExitGroup
+                    | Op::Killed
                     | Op::Wait { .. } => {}
+                }
+            }
+        }
+        // Who ends whom by a signal.
+        self.kills = BTreeMap::new();
+        for (task, track) in (0..).zip(&self.tracks) {
+            let mut ops = track.ops(..).rev();
+            let (last, before) = (ops.next(), ops.next().and_then(Op::point));
+            let end = before.filter(|_| last == Some(Op::Killed));
+            if let Some(&After::Point(by)) = end.and_then(|end| after.get(end as usize)) {
+                if let Some(point) = self.points.get_mut(by as usize) {
+                    point.kills = true;
+                    self.kills.entry(by).or_default().push(task);
                 }
             }
         }
@@ -595,6 +630,9 @@ impl Simulation {
 impl Program for Player {
     fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
         self.began = (self.at, self.work);
+        if sim.passed.is_dying(id) {
+            return Ahead { clock: sim.tasks[id].clock, act: true };
+        }
         self.rows(sim, id, until)
     }
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
@@ -610,6 +648,10 @@ impl Program for Player {
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
         let recording = self.recording.clone();
         let track = &recording.tracks[self.track];
+        if sim.passed.is_dying(id) {
+            sim.passed.dying.remove(&id);
+            self.die(sim, id);
+        }
         let Some(row) = track.rows.get(self.at) else { return self.track_done(sim, id) };
         if self.work != 0 {
             return;
@@ -804,7 +846,16 @@ impl Player {
                 let done = sim.kernel.exec_space(&mut ctx, space);
                 modelled(sim, id, done);
             }
-            Op::Exit => self.at = usize::MAX,
+            Op::Exit | Op::Killed => self.at = usize::MAX,
+            Op::ExitGroup => {
+                self.at = usize::MAX;
+                for other in sim.tasks.living_in(space).to_vec() {
+                    let track = sim.replayed.iter().find(|r| *r.1 == other).map(|r| *r.0);
+                    if let Some(track) = track.filter(|_| other != id) {
+                        end(sim, id, track);
+                    }
+                }
+            }
             Op::Fork { child } | Op::Thread { child } => {
                 // A task that starts itself, be it through others, would do so for ever.
                 let (child_track, mut above) = (child as usize, self.above.clone());
@@ -844,7 +895,7 @@ impl Player {
 
     /// Passes a point, or waits in front of it.
     fn pass(&mut self, sim: &mut Simulation, id: usize, number: u32) {
-        let Point { after, awaited, gives, .. } = self.recording.point(number);
+        let Point { after, awaited, gives, kills, .. } = self.recording.point(number);
         let clock = sim.tasks[id].clock;
         let since = self.since.take().unwrap_or(clock);
         match after {
@@ -879,22 +930,59 @@ impl Player {
             After::Nothing => {}
         }
         self.gives_up = None;
-        if awaited && sim.passed.done.insert(number) {
-            for other in sim.passed.waiting.remove(&number).unwrap_or_default() {
-                // Some have given up since.
-                if sim.tasks[other].run == Run::Blocked(On::Point(number)) {
-                    sim.wake(other, By::Task(id));
+        if awaited {
+            let kills = kills && !sim.passed.done.contains(&number);
+            happened(sim, id, number);
+            let recording = self.recording.clone();
+            for &track in recording.kills.get(&number).filter(|_| kills).into_iter().flatten() {
+                end(sim, id, track);
+            }
+        }
+        if let Some(of) = gives {
+            give_back(sim, id, of, number);
+        }
+    }
+    /// Another has ended this task: its last act. What it did beyond this place when it was
+    /// recorded counts as done, and so does what those did whom it did not come to start; nobody
+    /// is to wait for it.
+    fn die(&mut self, sim: &mut Simulation, id: usize) {
+        let recording = self.recording.clone();
+        let mut left = vec![(self.track, self.at.min(recording.tracks[self.track].rows.len()))];
+        let mut known: BTreeSet<usize> = self.above.iter().copied().collect();
+        while let Some((track, from)) = left.pop() {
+            if !known.insert(track) {
+                continue;
+            }
+            for op in recording.tracks[track].ops(from..) {
+                match op {
+                    Op::Point { number } => {
+                        let Point { awaited, gives, .. } = recording.point(number);
+                        if awaited {
+                            happened(sim, id, number);
+                        }
+                        if let Some(of) = gives {
+                            give_back(sim, id, of, number);
+                        }
+                    }
+                    Op::Fork { child } | Op::Thread { child } => {
+                        let child = child as usize;
+                        left.extend(Some((child, 0)).filter(|_| child < recording.tracks.len()));
+                    }
+                    Op::Access { .. }
+                    | Op::Map { .. }
+                    | Op::Unmap { .. }
+                    | Op::Protect { .. }
+                    | Op::Remap { .. }
+                    | Op::Discard { .. }
+                    | Op::Exec
+                    | Op::Exit
+                    | Op::ExitGroup
+                    | Op::Killed
+                    | Op::Wait { .. } => {}
                 }
             }
         }
-        let lock = gives.and_then(|of| sim.passed.locks.get_mut(&of));
-        if let Some(lock) = lock.filter(|l| l.held == Some((id, number))) {
-            // Who is woken comes to its row again, and takes it if nobody was faster.
-            lock.held = None;
-            if let Some(next) = lock.waiting.pop_front() {
-                sim.wake(next, By::Task(id));
-            }
-        }
+        self.at = usize::MAX;
     }
     /// Waits in front of a point, to come to it again when that has come.
     fn stand(&mut self, sim: &mut Simulation, id: usize, since: u64, on: On) {
@@ -995,6 +1083,45 @@ impl Player {
             lives && !waits_for(sim, other, id)
         })
     }
+}
+
+/// A point has been passed: who waits for it goes on.
+fn happened(sim: &mut Simulation, id: usize, number: u32) {
+    if sim.passed.done.insert(number) {
+        for other in sim.passed.waiting.remove(&number).unwrap_or_default() {
+            // Some have given up since.
+            if sim.tasks[other].run == Run::Blocked(On::Point(number)) {
+                sim.wake(other, By::Task(id));
+            }
+        }
+    }
+}
+
+/// A task gives a lock back, at a point, if it has it.
+fn give_back(sim: &mut Simulation, id: usize, of: u32, number: u32) {
+    let Some(lock) = sim.passed.locks.get_mut(&of) else { return };
+    if lock.held != Some((id, number)) {
+        return;
+    }
+    lock.held = None;
+    // Who is woken comes to its row again, and takes it if nobody was faster. Some that waited
+    // have been ended since.
+    while let Some(next) = lock.waiting.pop_front() {
+        if sim.tasks[next].run == Run::Blocked(On::Lock(of)) {
+            return sim.wake(next, By::Task(id));
+        }
+    }
+}
+
+/// A task ends another of the recording, as a signal does: it dies when it runs next.
+fn end(sim: &mut Simulation, by: usize, track: u32) {
+    let Some(&id) = sim.replayed.get(&track).filter(|&&id| id != by) else { return };
+    match sim.tasks[id].run {
+        Run::Ended => return,
+        Run::Blocked(_) => sim.wake(id, By::Task(by)),
+        Run::Runnable => {}
+    }
+    sim.passed.dying.insert(id);
 }
 
 fn map(

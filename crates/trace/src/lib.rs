@@ -70,6 +70,11 @@ pub const ARG_WRITE: u64 = 2;
 /// that a prefetcher would have brought them.
 pub const ARG_STREAM: u64 = 4;
 
+/// `reads` of an exit row: the task has ended all others of its process with it.
+pub const EXIT_OF_ALL: u32 = 1;
+/// An exit row's `arg` from which on a signal has ended the task: its number is what is above.
+pub const BY_SIGNAL: u64 = 256;
+
 homenode_core::named! {
     /// What a row says.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,8 +102,9 @@ homenode_core::named! {
         Thread = 7 => "thread",
         /// The task runs another program: its address space is empty now. `page`: as for an exit.
         Exec = 8 => "exec",
-        /// The task ends. `arg`: exit status 0 to 255, or 256 + the signal's number. `page`: its
-        /// number of order, 0 where the recorder did not see it.
+        /// The task ends. `arg`: exit status 0 to 255, or [`BY_SIGNAL`] + the signal's number.
+        /// `page`: its number of order, 0 where the recorder did not see it. `reads`:
+        /// [`EXIT_OF_ALL`], else 0.
         Exit = 9 => "exit",
         /// The task has waited for the task `arg`, which has ended (`u64::MAX`: one that
         /// the recording does not have).

@@ -105,6 +105,9 @@ homenode_core::named! {
         /// Nothing: a lock of a file, a [`FileLock`], that another has, and the task goes on
         /// without.
         Refused => "refused",
+        /// A handler runs while the task computes, for one of some signals, which stand in the
+        /// object's place, the first as bit 0. The task has not waited for it.
+        Handled => "handled",
     }
 }
 
@@ -363,7 +366,8 @@ fn in_vain_of_futex(of: Block) -> Option<bool> {
         | Block::Cleared
         | Block::Alarm
         | Block::Lock
-        | Block::Refused => None,
+        | Block::Refused
+        | Block::Handled => None,
     }
 }
 
@@ -701,7 +705,8 @@ impl Resolver<'_> {
                     | Block::Alarm
                     | Block::Lock
                     | Block::Accept
-                    | Block::Refused,
+                    | Block::Refused
+                    | Block::Handled,
                     ..,
                 )
                 | What::Exec
@@ -742,13 +747,14 @@ impl Resolver<'_> {
                 | Block::Alarm
                 | Block::Lock
                 | Block::Accept
-                | Block::Refused => {}
+                | Block::Refused
+                | Block::Handled => {}
             }
         }
         self.timeouts();
         for (n, point) in self.points.iter().enumerate() {
             let of = match point.what {
-                What::Block(Block::Cleared | Block::Lock | Block::Refused, ..)
+                What::Block(Block::Cleared | Block::Lock | Block::Refused | Block::Handled, ..)
                 | What::Release(Release::Word, ..) => {
                     match self.after[n] {
                         After::Lock(..) => found.locked += 1,

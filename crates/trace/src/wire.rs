@@ -56,6 +56,10 @@ pub const PAGE_LIMIT: u64 = 1 << 52;
 pub const PIPE_NAME: &str = "frames";
 /// See [`PIPE_NAME`].
 pub const SHARED_NAME: &str = "shared";
+/// What a thread has not sent yet stands in a file of this name and its number, in the same
+/// folder: the frame that it makes, whole at any moment. So it is there when a signal ends the
+/// thread. The file goes when the thread ends by itself.
+pub const REST_NAME: &str = "rest-";
 /// Length of the shared file: at its beginning a u64, the instructions of all tasks so far,
 /// at [`ORDER_AT`] another, the numbers of order given out so far, and at [`LOCKED_AT`] which
 /// files may be locked.

@@ -7,7 +7,8 @@ use homenode_core::units::{Picos, count};
 use homenode_sim::replay::{After, Op, Recording};
 use homenode_trace::waits::{self, Found, Points};
 use homenode_trace::{
-    ARG_STREAM, ARG_WRITE, Batch, Ended, FIRST_WITH_WAITS, Header, Kind, Reader, Row, Task, Threads,
+    ARG_STREAM, ARG_WRITE, BY_SIGNAL, Batch, EXIT_OF_ALL, Ended, FIRST_WITH_WAITS, Header, Kind,
+    Reader, Row, Task, Threads,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -206,6 +207,8 @@ pub(crate) fn op(row: &Row) -> Option<Op> {
         Kind::Fork => Op::Fork { child: child(row.arg) },
         Kind::Thread => Op::Thread { child: child(row.arg) },
         Kind::Exec => Op::Exec,
+        Kind::Exit if row.arg >= BY_SIGNAL => Op::Killed,
+        Kind::Exit if row.reads == EXIT_OF_ALL => Op::ExitGroup,
         Kind::Exit => Op::Exit,
         Kind::Wait => Op::Wait { child: u32::try_from(row.arg).ok() },
         Kind::Release | Kind::Block => return None,

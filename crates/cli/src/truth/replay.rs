@@ -19,7 +19,7 @@ use homenode_config::{ReplayPlan, ReplayProgram, parse_truth_replay};
 use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Machine;
 use homenode_core::units::CpuId;
-use homenode_measure::record::{self, Options};
+use homenode_measure::record::{self, Options, RecordError};
 use homenode_sim::replay::Rounds;
 use homenode_trace::Native;
 use serde_json::json;
@@ -204,6 +204,24 @@ fn check(args: &Args, plan: ReplayPlan) -> Result<Check> {
     Ok(check)
 }
 
+/// Why a program of the set can't be run, and what brings it where this system lacks it.
+fn lacks(program: &ReplayProgram, why: &RecordError) -> String {
+    if !matches!(why, RecordError::NoProgram { .. }) {
+        return why.to_string();
+    }
+    let name = program.command.first().map_or("", String::as_str);
+    // Debian's packages; the others have their programs' names.
+    let package = match name {
+        "xz" => "xz-utils",
+        "sort" => "coreutils",
+        "sh" => "dash",
+        "java" => "default-jre-headless",
+        "node" => "nodejs",
+        same => same,
+    };
+    format!("{why}; `apt install {package}` brings it")
+}
+
 /// Runs, records and replays one program; why not.
 fn one(
     machine: &Machine,
@@ -221,7 +239,7 @@ fn one(
     let (mut all, mut alone) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         for (command, into) in [(&command, &mut all), (&bound, &mut alone)] {
-            into.push(record::natively(command).map_err(|e| e.to_string())?);
+            into.push(record::natively(command).map_err(|e| lacks(program, &e))?);
         }
     }
     let seconds = |of: fn(&Native) -> u64, runs: &[Native]| -> Vec<f64> {
@@ -401,6 +419,27 @@ mod tests {
             rows: rows.iter().map(row).collect(),
             notes: vec!["pigz is left out: it is not in PATH".into()],
         }
+    }
+
+    #[test]
+    fn a_program_that_this_system_lacks_is_told_with_what_brings_it() {
+        let program = |first: &str| ReplayProgram {
+            name: "a program".into(),
+            command: vec![first.into(), "-c".into()],
+            source: None,
+            deterministic: false,
+            bounded: true,
+        };
+        let said = |first: &str| {
+            let why = RecordError::NoProgram { program: first.into(), searched: true };
+            lacks(&program(first), &why)
+        };
+        expect!["there is no program `pigz` in PATH; `apt install pigz` brings it"]
+            .assert_eq(&said("pigz"));
+        expect!["there is no program `xz` in PATH; `apt install xz-utils` brings it"]
+            .assert_eq(&said("xz"));
+        let other = lacks(&program("xz"), &RecordError::Interrupted);
+        assert!(!other.contains("apt"), "{other}");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! From frames to rows: who is who, and in which order.
 
 use super::RecordError;
-use homenode_trace::waits::{Block, EVERYBODY, Release};
+use homenode_trace::waits::{Block, EVERYBODY, ONE_THREAD, Release};
 use homenode_trace::wire::{self, Head, WireRow};
-use homenode_trace::{Kind, Row, Task, Writer};
+use homenode_trace::{BY_SIGNAL, Kind, Row, Task, Totals, Writer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A page set: 4,096 pages to a block of bits.
 #[derive(Default)]
@@ -29,8 +31,8 @@ struct Live {
     /// Instructions that wait for the task's next row.
     owed: u64,
     /// Counts of program images that the task ran before.
-    before: homenode_trace::Totals,
-    latest: homenode_trace::Totals,
+    before: Totals,
+    latest: Totals,
     sequence: u32,
     ended: bool,
 }
@@ -47,6 +49,9 @@ pub(super) struct Drain {
     gone: BTreeMap<u32, u32>,
     /// Who has come before the row of the task that made it: that task, and the thread number.
     early: BTreeSet<(u32, u32)>,
+    /// By process: the signal that it was sent last. Who ends unseen was ended by one, and where
+    /// nobody asks for its status it is taken to be this.
+    signalled: BTreeMap<u32, u64>,
     spaces: BTreeMap<u32, PageSet>,
     pages_gone: u64,
     last_pages: [(u32, u64); 4],
@@ -54,6 +59,8 @@ pub(super) struct Drain {
     pub(super) unrecorded: u64,
     pub(super) slice_full: bool,
     rest: Vec<u8>,
+    /// Where threads have what they have not sent.
+    folder: Option<PathBuf>,
 }
 
 impl Drain {
@@ -65,6 +72,7 @@ impl Drain {
             by_pid: BTreeMap::new(),
             gone: BTreeMap::new(),
             early: BTreeSet::new(),
+            signalled: BTreeMap::new(),
             spaces: BTreeMap::new(),
             pages_gone: 0,
             last_pages: [(u32::MAX, 0); 4],
@@ -72,7 +80,13 @@ impl Drain {
             unrecorded: 0,
             slice_full: false,
             rest: Vec::new(),
+            folder: None,
         }
+    }
+
+    /// Where threads have what they have not sent, to be looked for when they end unseen.
+    pub(super) fn look_in(&mut self, folder: &Path) {
+        self.folder = Some(folder.to_owned());
     }
 
     /// Whether any frame has come.
@@ -190,6 +204,8 @@ impl Drain {
             Kind::Release if w.reads == Release::Signal as u16 && w.pages != EVERYBODY => {
                 let to = self.task_by(w.pages as u32);
                 to.map_or(Ok(()), |to| {
+                    let process = self.tasks[to as usize].task.pid;
+                    self.signalled.insert(process, w.arg & (ONE_THREAD - 1));
                     let row = WireRow { pages: u64::from(to), ..*w };
                     self.push(id, kind, &row, w.arg)
                 })
@@ -332,19 +348,65 @@ impl Drain {
 
     /// Gives every living task of `id`'s process its exit row.
     fn finish_process(&mut self, id: u32, status: Option<i32>) -> Result<(), RecordError> {
-        let arg = match status {
-            Some(s) if libc::WIFSIGNALED(s) => 256 + libc::WTERMSIG(s) as u64,
-            Some(s) if libc::WIFEXITED(s) => libc::WEXITSTATUS(s) as u64,
-            _ => 0,
-        };
         let pid = self.tasks[id as usize].task.pid;
+        let arg = match (status, self.signalled.get(&pid)) {
+            (Some(s), _) if libc::WIFSIGNALED(s) => BY_SIGNAL + libc::WTERMSIG(s) as u64,
+            (Some(s), _) if libc::WIFEXITED(s) => libc::WEXITSTATUS(s) as u64,
+            (None, Some(signal)) => BY_SIGNAL + signal,
+            (Some(_), _) | (None, None) => 0,
+        };
         let mut all = self.threads_of(pid, u32::MAX);
         all.sort_unstable_by_key(|&i| std::cmp::Reverse(i));
-        for i in all {
-            self.event(i, Kind::Exit, arg)?;
-            self.end(i);
+        // All of them first: a row may tell of another.
+        for &i in &all {
+            self.unsent(i)?;
         }
+        for i in all {
+            if !self.tasks[i as usize].ended {
+                self.event(i, Kind::Exit, arg)?;
+                self.end(i);
+            }
+        }
+        self.signalled.remove(&pid);
         self.leave_space(pid);
+        Ok(())
+    }
+
+    /// What those had not sent yet who have not ended, when nobody runs any more.
+    pub(super) fn all_unsent(&mut self) -> Result<(), RecordError> {
+        for id in 0..self.tasks.len() as u32 {
+            if !self.tasks[id as usize].ended {
+                self.unsent(id)?;
+            }
+        }
+        Ok(())
+    }
+    /// What a task that has ended unseen had not sent yet.
+    fn unsent(&mut self, id: u32) -> Result<(), RecordError> {
+        let t = &self.tasks[id as usize];
+        let (tid, sequence) = (t.task.tid, t.sequence);
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let path = folder.join(format!("{}{tid}", wire::REST_NAME));
+        let Ok(frame) = fs::read(&path) else { return Ok(()) };
+        let Some(head) = Head::decode(&frame) else { return Ok(()) };
+        let whole = frame.get(wire::HEAD_BYTES..usize::from(head.len));
+        let is_next = head.tid == tid && head.sequence == sequence;
+        let Some(rows) = whole.filter(|rows| is_next && !rows.is_empty()) else { return Ok(()) };
+        let _ = fs::remove_file(path);
+        // Its head was made before its rows.
+        let (mut more, mut at) = (Totals::default(), rows);
+        while let Some((row, n)) = WireRow::decode(at) {
+            at = &at[n..];
+            more.insns += u64::from(row.insns);
+            if row.kind == Kind::Access as u8 {
+                more.read_misses += u64::from(row.reads);
+                more.write_misses += u64::from(row.writes);
+            } else if row.kind == wire::COMPUTE {
+                more.insns += row.arg;
+            }
+        }
+        self.frame(&head, rows)?;
+        self.tasks[id as usize].latest.add(&more);
         Ok(())
     }
 
@@ -393,7 +455,7 @@ impl Drain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use homenode_trace::{Batch, Header, Reader, Totals};
+    use homenode_trace::{Batch, Header, Reader};
 
     /// A frame of process and thread 7 or 8.
     fn frame(tid: u32, flags: u16, sequence: u32, insns: u64, rows: &[(u8, u32, u64)]) -> Vec<u8> {
@@ -409,6 +471,47 @@ mod tests {
         let mut head = [0; wire::HEAD_BYTES];
         Head { len, flags, pid: tid, tid, sequence, parent_tid: 7, totals }.encode(&mut head);
         [&head[..], &body].concat()
+    }
+
+    /// A task that a signal ends leaves what it has not sent in a file; it is taken once, and
+    /// only where it is the frame that would have come next.
+    #[test]
+    fn what_a_killed_task_has_not_sent_is_found() {
+        let release = Kind::Release as u8;
+        let folder = homenode_fixtures::Folder::new();
+        let out = Writer::create(folder.join("r.parquet")).expect("a file");
+        let mut drain = Drain::new(out);
+        drain.look_in(&folder);
+        for f in [
+            frame(7, wire::FLAG_IMAGE, 0, 10, &[(Kind::Fork as u8, 10, 8)]),
+            frame(8, wire::FLAG_CHILD, 0, 20, &[(release, 20, 1)]),
+        ] {
+            drain.take(&f).expect("frames");
+        }
+        let rest = |sequence, insns| frame(8, 0, sequence, 20, &[(release, insns, 2)]);
+        fs::write(folder.join("rest-8"), rest(1, 5)).expect("a file");
+        // Of the first process what is there was sent already.
+        fs::write(folder.join("rest-7"), frame(7, 0, 0, 10, &[(release, 5, 3)])).expect("a file");
+        drain.take(&frame(7, 0, 1, 30, &[(Kind::Wait as u8, 20, 9 << 32 | 8)])).expect("frames");
+        drain.all_unsent().expect("frames");
+        assert_eq!((drain.lost, folder.join("rest-8").exists()), (0, false));
+        let (tasks, _, out) = drain.finish(Some(0)).expect("an end");
+        assert_eq!(tasks.iter().map(|t| t.totals.insns).collect::<Vec<u64>>(), [30, 25]);
+        out.finish(&Header { tasks, ..Header::default() }).expect("a recording");
+        let reader = Reader::open(folder.join("r.parquet")).expect("a recording");
+        let (mut batch, mut batches, mut rows) = (Batch::default(), reader.batches(), Vec::new());
+        while batches.next_into(&mut batch).expect("rows") {
+            rows.extend(batch.iter().map(|r| (r.kind, r.task, r.insns, r.arg)));
+        }
+        let expected = [
+            (Kind::Fork, 0, 10, 1),
+            (Kind::Release, 1, 20, 1),
+            (Kind::Release, 1, 5, 2),
+            (Kind::Exit, 1, 0, 0),
+            (Kind::Wait, 0, 20, 1),
+            (Kind::Exit, 0, 0, 0),
+        ];
+        assert_eq!(rows, expected);
     }
 
     /// The recorder closes a task with its exit row and one for the instructions up to

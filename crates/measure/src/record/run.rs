@@ -91,7 +91,8 @@ fn stdin(options: &Options) -> Result<Stdio, RecordError> {
 struct Started {
     child: Child,
     pipe: File,
-    _folder: Folder,
+    /// Kept until the last row has come.
+    folder: Folder,
     start: Instant,
 }
 
@@ -164,7 +165,7 @@ impl Setup<'_> {
         self.prepare(&mut command)?;
         let start = Instant::now();
         let child = command.spawn().map_err(failed("start QEMU"))?;
-        Ok(Started { child, pipe, _folder: folder, start })
+        Ok(Started { child, pipe, folder, start })
     }
 
     /// A run to its end; one that goes wrong is ended.
@@ -177,12 +178,15 @@ impl Setup<'_> {
     ) -> Result<(Followed, Drain), RecordError> {
         let mut run = self.start(extra, quiet)?;
         let mut drain = Drain::new(out);
+        drain.look_in(&run.folder.0);
         let followed = follow(&mut run, &mut drain, progress);
         if followed.is_err() {
             end_all(&run, &drain);
             let _ = reap(&run.child, true);
         }
-        Ok((followed?, drain))
+        let followed = followed?;
+        drain.all_unsent()?;
+        Ok((followed, drain))
     }
 
     /// Turns marks into instructions; counts the program's where one is a time.

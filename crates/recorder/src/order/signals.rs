@@ -32,6 +32,14 @@ const NO_SIGNAL: i32 = 1;
 
 /// Signals of this process that have a handler, the first as bit 0.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
+/// By signal, the first as 0: where its handler begins.
+static HANDLERS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+/// Signals that an instruction of the task itself brings about, as bits.
+const OWN: u64 = 1 << (libc::SIGSEGV - 1)
+    | 1 << (libc::SIGBUS - 1)
+    | 1 << (libc::SIGFPE - 1)
+    | 1 << (libc::SIGILL - 1)
+    | 1 << (libc::SIGTRAP - 1);
 
 /// A timer of this process.
 #[derive(Clone, Copy, Default)]
@@ -60,11 +68,27 @@ fn bit(signal: u64) -> u64 {
 pub(crate) fn handles(a: [u64; 6]) {
     // SAFETY: the kernel has just read it.
     let Some(handler) = (unsafe { value::<usize>(a[1]) }) else { return };
-    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+    let none = handler == libc::SIG_DFL || handler == libc::SIG_IGN;
+    if none {
         HANDLED.fetch_and(!bit(a[0]), Relaxed);
     } else {
         HANDLED.fetch_or(bit(a[0]), Relaxed);
     }
+    if let Some(slot) = usize::try_from(a[0]).ok().and_then(|s| HANDLERS.get(s.wrapping_sub(1))) {
+        slot.store(if none { 0 } else { handler as u64 }, Relaxed);
+    }
+}
+
+/// The signals whose handler begins at an address, as bits.
+#[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
+pub(crate) fn handled_at(address: u64) -> u64 {
+    let handled = HANDLED.load(Relaxed);
+    if handled == 0 {
+        return 0;
+    }
+    let here =
+        |&(n, slot): &(u64, &AtomicU64)| handled >> n & 1 == 1 && slot.load(Relaxed) == address;
+    (0..).zip(&HANDLERS).filter(here).fold(0, |all, (n, _)| all | 1 << n)
 }
 
 /// This is a new process: it has none of its parent's timers but descriptors.
@@ -145,14 +169,6 @@ pub(super) unsafe fn timer_value(number: i64, a: [u64; 6]) -> Option<u64> {
     unsafe { until(clock, a[2] + 16) }
 }
 
-/// Whether a task may come to its end in a call without another sign.
-pub(super) fn may_be_the_last(number: i64) -> bool {
-    matches!(
-        number,
-        libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_nanosleep | libc::SYS_clock_nanosleep
-    )
-}
-
 /// A timer that has ended and was not told: its number, and how long it ran.
 ///
 /// * `since` – when the call began during which it ended, or just before.
@@ -216,8 +232,23 @@ impl Task {
         self.release(Release::Timer, id, value, entered.order);
     }
 
+    /// A handler of these signals begins: unless the call that one of them has ended is told
+    /// already, it has come while the task computed.
+    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
+    pub(crate) fn handler_begins(&mut self, mask: u64) {
+        let mask = mask & !OWN;
+        if std::mem::take(&mut self.told_signal) || mask == 0 {
+            return;
+        }
+        // Where a timer has sent it, it was no task.
+        if ended(|_, t| t.signal & mask != 0, 0).is_none() {
+            self.wait(Block::Handled, mask, 0);
+        }
+    }
+
     /// A signal has ended a call.
     pub(super) fn interrupted(&mut self, number: i64, result: i64, a: [u64; 6], entered: Entered) {
+        self.told_signal = true;
         let handled = HANDLED.load(Relaxed);
         let mask = match number {
             // SAFETY: the kernel has just read it.

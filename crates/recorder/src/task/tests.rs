@@ -21,7 +21,7 @@ pub(crate) struct Rig {
     pub(crate) task: Task,
     inline: Inline,
     pipe: File,
-    _folder: Folder,
+    folder: Folder,
 }
 
 /// The arguments that `homenode record` gives, of a machine with small caches.
@@ -54,7 +54,7 @@ impl Rig {
         let inline: Inline = Box::leak(Box::new([0; 2]));
         let counts = [&raw const inline[0], &raw const inline[1]];
         let task = Task::new(process, counts, 100, wire::FLAG_IMAGE, 0);
-        Self { task, inline, pipe, _folder: folder }
+        Self { task, inline, pipe, folder }
     }
     /// It runs so many instructions.
     pub(crate) fn run(&mut self, insns: u64) {
@@ -289,4 +289,36 @@ fn odd_arguments_are_refused() {
         assert!(Config::parse(&args).is_none(), "{odd}");
     }
     assert!(Process::new(config).is_none(), "nobody has made the pipe");
+}
+
+/// What a thread has not sent yet stands in a file, as a frame that is whole at any moment.
+#[test]
+fn what_is_not_sent_is_in_a_file() {
+    let mut r = Rig::new();
+    r.task.flush();
+    let sent = r.frames().len() as u32;
+    let file = r.folder.join(format!("{}100", wire::REST_NAME));
+    let rest = || {
+        let bytes = std::fs::read(&file).expect("a file");
+        let head = Head::decode(&bytes).expect("a frame");
+        let (mut rows, mut at) = (Vec::new(), &bytes[HEAD_BYTES..usize::from(head.len)]);
+        while let Some((row, n)) = WireRow::decode(at) {
+            rows.push((row.kind, row.arg));
+            at = &at[n..];
+        }
+        (head.sequence, rows)
+    };
+    assert_eq!(rest(), (sent, vec![]));
+    r.task.row(Kind::Wait as u8, 0, 0, 7);
+    r.task.row(Kind::Fork as u8, 0, 0, 8);
+    assert_eq!(rest(), (sent, vec![(Kind::Wait as u8, 7), (Kind::Fork as u8, 8)]));
+    r.task.flush();
+    assert_eq!(rest(), (sent + 1, vec![]));
+    // A child has a file of its own, and its parent's stays as it is.
+    r.task.row(Kind::Wait as u8, 0, 0, 9);
+    r.task.become_child(200);
+    assert_eq!(rest(), (sent + 1, vec![(Kind::Wait as u8, 9)]));
+    assert!(r.folder.join(format!("{}200", wire::REST_NAME)).exists());
+    r.task.over();
+    assert!(!r.folder.join(format!("{}200", wire::REST_NAME)).exists());
 }

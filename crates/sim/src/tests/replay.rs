@@ -579,6 +579,62 @@ fn programs_may_differ_in_what_an_instruction_takes() {
     assert!((16_000..16_100).contains(&ends[0]), "{ends:?}");
 }
 
+/// A thread that would go on for 20 ms, and who waits for what it does then: its process ends
+/// after 4 ms. Then it has ended too, and nobody waits for it.
+#[test]
+fn who_ends_the_process_ends_its_threads() {
+    let rows = |last| {
+        [
+            (0, 0, Op::Fork { child: 1 }),
+            (1, 0, Op::Thread { child: 2 }),
+            (1, 4 * MS, last),
+            (2, 20 * MS, Op::Point { number: 0 }),
+            (2, 0, Op::Exit),
+            (0, MS, Op::Point { number: 1 }),
+            (0, MS, Op::Exit),
+        ]
+    };
+    let after = [After::Nothing, After::Point(0)];
+    let ends = |last| microseconds(&run_in_order(&rows(last), &after, 2))[0];
+    let whole = ends(Op::Exit);
+    assert!((20_000..27_000).contains(&whole), "{whole}");
+    let quick = ends(Op::ExitGroup);
+    assert!((4_000..9_000).contains(&quick), "{quick}");
+}
+
+/// A child that sleeps ten times 10 ms, and is killed after 15: what it had done beyond that
+/// when it was recorded counts as done, and so does what its own child did, which it has not
+/// come to start.
+#[test]
+fn a_signal_ends_a_task_wherever_it_is() {
+    let mut rows = vec![(0, 0, Op::Fork { child: 1 })];
+    let mut after = vec![After::Nothing; 4];
+    for number in 4..14 {
+        rows.push((1, 0, Op::Point { number }));
+        after.push(After::Time(Picos(10_000_000 * NS)));
+    }
+    rows.extend([
+        (1, 0, Op::Point { number: 1 }),
+        (1, 0, Op::Fork { child: 2 }),
+        (2, 0, Op::Point { number: 2 }),
+        (2, 0, Op::Exit),
+        (1, 0, Op::Point { number: 3 }),
+        (1, 0, Op::Killed),
+        // Its parent sends the signal, waits for it, and depends on what both did.
+        (0, 15 * MS, Op::Point { number: 0 }),
+        (0, 0, Op::Wait { child: Some(1) }),
+        (0, 0, Op::Point { number: 14 }),
+        (0, 0, Op::Point { number: 15 }),
+        (0, MS, Op::Exit),
+    ]);
+    after[3] = After::Point(0);
+    after.extend([After::Point(1), After::Point(2)]);
+    let s = run_in_order(&rows, &after, 3);
+    let each = microseconds(&s);
+    assert!((16_000..17_000).contains(&each[0]), "{each:?}");
+    assert!(each[2] < 3 * 17_000, "{each:?}");
+}
+
 #[test]
 fn who_waits_in_a_circle_is_named() {
     let rows = [

@@ -123,6 +123,17 @@ impl Resolver<'_> {
                         None => self.after[n as usize] = After::Time(us * 1000),
                     }
                 }
+                What::Block(Block::Handled, (_, mask), _) => {
+                    let whose = [To::Task(task), To::Process(space), To::Everybody];
+                    // What has been handled is not handled again.
+                    let choice = choose(&sent, whose, mask, 0, u64::MAX);
+                    if let Some(choice) = choice.filter(|c| c.order < order) {
+                        if let Some(sent) = sent.get_mut(&choice.of) {
+                            sent.taken = choice.place + 1;
+                        }
+                        self.ends(n, Some(choice.by));
+                    }
+                }
                 What::Release(Release::Timer, timer, value) => {
                     timers.begin(timer, Begun { task, insns, slept: 0, value });
                 }

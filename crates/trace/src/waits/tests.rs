@@ -46,6 +46,7 @@ fn row(line: &str) -> Row {
         "sets" => (Kind::Release, Release::Timer as u32),
         "catches" => (Kind::Block, Block::Signal as u32),
         "alarm" => (Kind::Block, Block::Alarm as u32),
+        "handles" => (Kind::Block, Block::Handled as u32),
         "unlocks" => (Kind::Release, Release::Unlock as u32),
         "locks" => (Kind::Block, Block::Lock as u32),
         "refused" => (Kind::Block, Block::Refused as u32),
@@ -511,6 +512,23 @@ fn a_childs_end_is_a_signal() {
             2 7 catches 65536 3 <- 3 5 exit
             0 9 catches 65536 3 <- 0 ns
             Found { waits: 2, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn a_handler_runs_after_its_signal_and_once_for_it() {
+    // The second has nobody who sent it; signal 10 is bit 9.
+    check(
+        "2 4 signals 0 10
+         0 6 handles 512
+         0 7 handles 512
+         2 9 signals 0 10
+         0 11 handles 512",
+        expect![[r#"
+            0 6 handles 512 <- 2 4 signals 0 10
+            0 11 handles 512 <- 2 9 signals 0 10
+            Found { waits: 0, by_tasks: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
