@@ -21,7 +21,13 @@
 //! | items, trees and lists of merging | `Ksm::faults` |
 //! | who runs on a CPU, and whether it is idle | its queue of the fair class |
 //! | tasks that want to run, and those whose sleep is delayed | the queues' counts |
+//! | time of tasks on a CPU, idle and on the way to a task | the time, to the picosecond |
+//! | what a task had of CPUs | its processor time |
+//! | time that CPUs idled beside tasks that waited for them | what is counted of it |
+//! | how far virtual run times are from their queue's mean, how long a task waits | `fair` |
 
+mod cpus;
+mod fair;
 mod queues;
 
 use crate::content::{Content, Merged};
@@ -48,6 +54,9 @@ pub struct Checker {
 
 #[derive(Default)]
 struct Seen {
+    told: cpus::Told,
+    wasted: cpus::Wasted,
+    bounds: fair::Bounds,
     last: u64,
     moved: BTreeMap<(usize, usize), u64>,
     promoted: u64,
@@ -105,6 +114,23 @@ impl Watch for Witness {
                 .say(format!("a promotion to node place {node} was refused and nobody was woken"));
         }
     }
+    fn queued(&mut self, task: usize, waits: Option<u32>, now: u64) {
+        self.seen().told.queued(task, waits, now);
+    }
+    fn runs(&mut self, cpu: usize, task: usize, now: u64, clock: u64, ran: u64) {
+        self.seen().told.runs(cpu, task, now, clock, ran);
+    }
+    fn stops(
+        &mut self,
+        cpu: usize,
+        task: usize,
+        now: u64,
+        clock: u64,
+        ran: u64,
+        waits: Option<u32>,
+    ) {
+        self.seen().told.stops(cpu, task, now, (clock, ran), waits);
+    }
     fn time(&mut self, now: u64) {
         let mut seen = self.seen();
         if now < seen.last {
@@ -118,7 +144,10 @@ impl Watch for Witness {
 impl Checker {
     /// Begins to look on, from the start of a run: replaces whoever does so.
     pub fn watch(sim: &mut Simulation) -> Self {
-        let seen = Arc::new(Mutex::new(Seen { last: sim.now(), ..Seen::default() }));
+        let (told, wasted) = cpus::Told::of(sim);
+        let bounds = fair::Bounds::of(sim);
+        let seen = Seen { last: sim.now(), told, wasted, bounds, ..Seen::default() };
+        let seen = Arc::new(Mutex::new(seen));
         let model = &sim.kernel.model;
         let witness = Witness {
             seen: seen.clone(),
@@ -142,7 +171,10 @@ impl Checker {
     /// Everything that is wrong now or was wrong on the way; empty if nothing is.
     pub fn findings(&self, sim: &Simulation) -> Vec<String> {
         let mut found = recount(sim);
-        let seen = self.seen.lock().expect("no checker panics while it writes");
+        let mut seen = self.seen.lock().expect("no checker panics while it writes");
+        let Seen { told, wasted, bounds, .. } = &mut *seen;
+        found.extend(told.recount(sim, wasted));
+        found.extend(fair::recount(sim, told, bounds));
         found.extend(seen.found.iter().cloned());
         let k = &sim.kernel;
         for (from, row) in k.moved.iter().enumerate() {

@@ -33,7 +33,7 @@ pub(crate) struct Cpu {
     pub(crate) before_act: bool,
     /// What it did so far, up to the time since when it is busy.
     figures: CpuFigures,
-    /// Since when it is busy, if it is.
+    /// Since when it is busy, or idle.
     since: u64,
 }
 
@@ -94,8 +94,9 @@ pub(crate) struct Cpus {
     places: BTreeMap<CpuId, usize>,
     /// A slot for each CPU; busy ones have their clock in it.
     clocks: Heap<u64>,
-    /// One bit for each CPU: whether it is busy.
+    /// One bit for each CPU: whether it is busy; and how many are.
     busy: Vec<u64>,
+    nr_busy: usize,
     near: Vec<Near>,
 }
 
@@ -124,7 +125,7 @@ impl Cpus {
         let places = all.iter().enumerate().map(|(i, c)| (c.number, i)).collect();
         let busy = vec![0; all.len().div_ceil(64)];
         let near = vec![Near::default(); all.len()];
-        Self { all, places, clocks, busy, near }
+        Self { all, places, clocks, busy, nr_busy: 0, near }
     }
     pub(crate) fn len(&self) -> usize {
         self.all.len()
@@ -195,7 +196,11 @@ impl Cpus {
     pub(crate) fn run(&mut self, cpu: usize, task: usize, from: u64) {
         let here = &mut self.all[cpu];
         match here.current.replace(task) {
-            None => here.since = from,
+            None => {
+                // Its last task may have had an act that lasted until later.
+                here.since = from.max(here.since);
+                self.nr_busy += 1;
+            }
             Some(_) => here.figures.switches += 1,
         }
         (here.ran_ahead, here.before_act) = (false, false);
@@ -206,9 +211,16 @@ impl Cpus {
         let here = &mut self.all[cpu];
         here.current = None;
         here.figures.busy_ps += now.saturating_sub(here.since);
+        here.since = now;
         here.figures.idles += 1;
+        self.nr_busy -= 1;
         self.busy[cpu / 64] &= !(1 << (cpu % 64));
         self.clocks.clear(cpu as u32);
+    }
+    /// One bit for each CPU: whether it is busy; and how many are idle.
+    #[inline]
+    pub(crate) fn busy_words(&self) -> (&[u64], u64) {
+        (&self.busy, (self.all.len() - self.nr_busy) as u64)
     }
     /// What each CPU did until now.
     pub(crate) fn figures(&self, now: u64) -> Vec<CpuFigures> {

@@ -32,6 +32,10 @@ use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::sched::fair::Dequeue;
 
+/// What computes runs ahead so far, also where accesses are made one by one: two tasks that
+/// compute at the same time would go on by a picosecond each else.
+const COMPUTING_AHEAD: u64 = 10_000_000;
+
 impl Simulation {
     /// Runs until all programs have ended or the duration is over.
     pub fn run(&mut self) {
@@ -141,7 +145,9 @@ impl Simulation {
             if task.clock > now {
                 return Some(task.clock);
             }
-            if task.run != Run::Runnable {
+            let run = task.run;
+            self.catch_up(id);
+            if run != Run::Runnable {
                 self.leave(cpu, id);
                 continue;
             }
@@ -157,13 +163,13 @@ impl Simulation {
             if limit <= now {
                 return Some(now);
             }
-            self.tasks[id].clock = now;
             let number = self.cpus[cpu].number.index();
             if self.kernel.running[number].is_none_or(|r| r.0 != id) {
                 self.kernel.running[number] = Some((id, self.kernel.numa[id].pid));
             }
             let others = self.cpus.others_clock(cpu);
-            let until = limit.min(others.saturating_add(self.quantum)).max(now + 1);
+            let quantum = if self.quantum > 0 { self.quantum } else { self.strict(id) };
+            let until = limit.min(others.saturating_add(quantum)).max(now + 1);
             // Before that nobody else does anything, unless an act of its own calls somebody.
             let seen = self.agent.is_some() || self.pmu.is_some() || self.one_act_a_turn;
             self.own = if seen { 0 } else { limit.min(others) };
@@ -181,6 +187,19 @@ impl Simulation {
                 self.heed(acted);
             }
             return Some(ran.clock);
+        }
+    }
+    /// How far a task runs ahead where accesses are made in the order of their times.
+    fn strict(&self, id: usize) -> u64 {
+        let computes = self.programs[id].as_ref().is_some_and(|p| p.computes());
+        if computes { COMPUTING_AHEAD } else { 0 }
+    }
+    /// A task that has its CPU, but has not come as far as now, has had it until now: what it ran
+    /// ahead was cut, and then it could not come so far again, since pages have changed meanwhile.
+    fn catch_up(&mut self, id: usize) {
+        let behind = self.now().saturating_sub(self.tasks[id].clock);
+        if behind > 0 {
+            self.charge(id, behind, Why::User);
         }
     }
     /// Whether a task that has its turn, and has changed nothing for others, goes on with
@@ -216,13 +235,47 @@ impl Simulation {
     }
     /// A task runs on a CPU from a time on, after what it takes to get there.
     fn start(&mut self, cpu: usize, id: usize, from: u64, cost: u64) {
+        self.stops(cpu);
         self.sched.q.begins(id, cpu);
         self.cpus.run(cpu, id, self.now());
+        self.sched.wasted.waits(id, None, &self.sched.q.sets);
+        self.count_wasted();
         self.note_cpu(id, cpu);
+        let now = self.now();
         let task = &mut self.tasks[id];
         task.clock = task.clock.max(from);
+        if let Some(watch) = &mut self.kernel.watch {
+            watch.runs(cpu, id, now, task.clock, task.ran);
+        }
         self.pay(id, cost);
         self.cpus.reach(cpu, self.tasks[id].clock);
+    }
+    /// The task of a CPU does not run there any more: it waits on a queue, or sleeps.
+    fn stops(&mut self, cpu: usize) {
+        let Some(id) = self.cpus[cpu].current() else { return };
+        let now = self.now();
+        let task = &self.tasks[id];
+        let waits = task.on_queue.then_some(self.sched.q.tasks[id].set);
+        if let Some(watch) = &mut self.kernel.watch {
+            watch.stops(cpu, id, now, task.clock, task.ran, waits);
+        }
+        self.sched.wasted.waits(id, waits, &self.sched.q.sets);
+    }
+    /// A task waits on a queue from now on, or not.
+    fn waits(&mut self, id: usize, is: bool) {
+        let now = self.now();
+        let waits = is.then_some(self.sched.q.tasks[id].set);
+        if let Some(watch) = &mut self.kernel.watch {
+            watch.queued(id, waits, now);
+        }
+        self.sched.wasted.waits(id, waits, &self.sched.q.sets);
+        self.count_wasted();
+    }
+    /// Who waits and who is idle has changed.
+    fn count_wasted(&mut self) {
+        let now = self.now();
+        let (busy, nr_idle) = self.cpus.busy_words();
+        self.sched.wasted.from(now, &self.sched.q.sets, busy, nr_idle);
     }
     /// A task's CPU, as everybody knows it.
     pub(crate) fn note_cpu(&mut self, id: usize, cpu: usize) {
@@ -238,7 +291,9 @@ impl Simulation {
                 self.start(cpu, next, from + looked * 1000, switch);
             }
             None => {
+                self.stops(cpu);
                 self.cpus.rest(cpu, from);
+                self.count_wasted();
                 self.sched.goes_idle(cpu);
             }
         }
@@ -293,6 +348,7 @@ impl Simulation {
         if self.tasks[id].clock > now || self.tasks[id].run != Run::Runnable {
             return;
         }
+        self.catch_up(id);
         self.sched.at(now);
         self.sched.q.stopped(id, from);
         self.tell_runtime(id);
@@ -326,6 +382,7 @@ impl Simulation {
         if is_current {
             self.cut(cpu, self.now());
             self.settle(cpu);
+            self.catch_up(id);
         }
         self.sched.at(self.now());
         self.tasks[id].on_queue = false;
@@ -336,6 +393,7 @@ impl Simulation {
             self.next(cpu, booked);
         } else {
             self.sched.q.take(id, Dequeue::End);
+            self.waits(id, false);
         }
     }
     /// A task that runs goes to another CPU.
@@ -515,7 +573,10 @@ impl Simulation {
             let task = &mut self.tasks[id];
             (task.on_queue, task.clock) = (true, task.clock.max(now));
             self.note_cpu(id, cpu);
-            if let Some(waker) = waker.task.filter(|_| waker.in_task) {
+            self.waits(id, true);
+            // Who ends has left its CPU already, and no CPU has time for that any more.
+            let runs = |&task: &usize| self.cpus[self.tasks[task].cpu].current() == Some(task);
+            if let Some(waker) = waker.task.filter(|_| waker.in_task).filter(runs) {
                 self.pay(waker, self.kernel.prices[Cost::WakeUp]);
             }
             self.grown(cpu);
@@ -538,6 +599,7 @@ impl Simulation {
         let task = &mut self.tasks[id];
         (task.on_queue, task.clock) = (true, task.clock.max(now));
         self.note_cpu(id, cpu);
+        self.waits(id, true);
         self.grown(cpu);
     }
     /// How long an idle CPU takes until a task that was woken runs on it: time of nobody, and

@@ -59,6 +59,10 @@ impl Simulation {
     pub fn cpu_figures(&self) -> Vec<CpuFigures> {
         self.cpus.figures(self.now())
     }
+    /// CPU time so far, in picoseconds, that CPUs were idle while a task waited that may run there.
+    pub fn wasted_ps(&self) -> u64 {
+        self.sched.wasted.until(self.now())
+    }
     /// Where tasks of programs ran that the scheduler places, the first of them: the width of a
     /// cell in nanoseconds, and for each task the process that it belongs to and its track.
     pub fn tracks(&self) -> (u64, Vec<(usize, Track)>) {

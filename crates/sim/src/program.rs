@@ -56,6 +56,11 @@ pub(crate) trait Program: Send {
     /// Does the act that it has stopped before, if there still is one, and goes on until
     /// `until` if nothing it does is private. What that takes it charges the task.
     fn act(&mut self, sim: &mut Simulation, id: usize, until: u64);
+    /// Whether it computes, and goes to no page before its next act: then nobody can notice how
+    /// far it runs ahead, also where accesses are made one by one.
+    fn computes(&self) -> bool {
+        false
+    }
     /// The address of the operations that it has next, to be fetched before its turn.
     fn next_ops(&self) -> usize {
         0

@@ -17,11 +17,13 @@ mod counters;
 mod groups;
 mod queues;
 mod tracks;
+mod wasted;
 
 pub(crate) use counters::Counters;
 pub use queues::TaskFigures;
 pub(crate) use queues::{ALL, CpuSet, Queues, Stop};
 pub use tracks::Track;
+use wasted::Wasted;
 
 use crate::kernel::TICK;
 use crate::random::Stream;
@@ -105,6 +107,8 @@ pub(crate) struct Scheduler {
     pub(crate) domains: Domains,
     pub(crate) balance: Balance,
     pub(crate) q: Queues,
+    /// Time that CPUs idled beside tasks that waited for them.
+    pub(crate) wasted: Wasted,
 }
 
 impl Scheduler {
@@ -150,6 +154,7 @@ impl Scheduler {
             balance,
             q: Queues::new(fair, wakes, counters, cpus, (dice, prices[Cost::BalanceCpu] / 1000)),
             domains,
+            wasted: Wasted::default(),
         }
     }
     /// The kernel's knobs are these from now on.

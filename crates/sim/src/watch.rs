@@ -44,6 +44,30 @@ pub trait Watch: Send {
     fn woken(&mut self, pid: u32, by: By, now: u64, begins: u64) {
         let _ = (pid, by, now, begins);
     }
+    /// A task that slept, or is new, waits on a CPU's queue from `now` on (picoseconds), to run on
+    /// one of that set of CPUs, a number of the scheduler's; or waits no more, since it has ended.
+    fn queued(&mut self, task: usize, waits: Option<u32>, now: u64) {
+        let _ = (task, waits, now);
+    }
+    /// A CPU has chosen a task at `now`, which runs there from its clock `clock` on
+    /// (picoseconds), later than `now` where the CPU has to get there; it has run for `ran` before.
+    fn runs(&mut self, cpu: usize, task: usize, now: u64, clock: u64, ran: u64) {
+        let _ = (cpu, task, now, clock, ran);
+    }
+    /// A task does not run on a CPU any more, since its clock `clock`, and has run for `ran` in
+    /// all. Where `waits` has a set of CPUs, it waits for one of them; else it sleeps or has
+    /// ended. `now` is when that is known.
+    fn stops(
+        &mut self,
+        cpu: usize,
+        task: usize,
+        now: u64,
+        clock: u64,
+        ran: u64,
+        waits: Option<u32>,
+    ) {
+        let _ = (cpu, task, now, clock, ran, waits);
+    }
     /// Time has come so far (picoseconds).
     fn time(&mut self, now: u64) {
         let _ = now;

@@ -4,6 +4,8 @@
 //! `HOMENODE_SWARM_SEEDS=from..to cargo test -p homenode-sim --test swarm` runs others
 //! and as many as wanted. A failure names the seed.
 
+#[path = "support/kit.rs"]
+mod kit;
 #[path = "swarm/merging.rs"]
 mod merging;
 mod support;
@@ -22,8 +24,8 @@ use homenode_sim::random::Stream;
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
 use homenode_sim::vmstat::Item;
 use homenode_sim::{MemoryError, Overlap, Setup, Simulation};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use kit::*;
+use std::sync::Arc;
 use support::*;
 
 /// What a seed stands for.
@@ -34,23 +36,6 @@ struct World {
     /// Writes of knobs: when (picoseconds), which, what.
     writes: Vec<(u64, &'static str, String)>,
     moves_by_hand: bool,
-}
-
-struct Draw(Stream);
-
-impl Draw {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0.below(n)
-    }
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-    fn of<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize].clone()
-    }
-    fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
-    }
 }
 
 fn draw_machine(d: &mut Draw) -> Machine {
@@ -471,64 +456,6 @@ fn run_seed(seed: u64) -> Result<Reached, String> {
         answered: answered.len(),
         refused: refused.len(),
     })
-}
-
-fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("HOMENODE_SWARM_SEEDS") else { return default };
-    let parse = |t: &str| t.trim().parse::<u64>().ok();
-    text.split_once("..")
-        .and_then(|(a, b)| Some(parse(a)?..parse(b)?))
-        .unwrap_or_else(|| panic!("HOMENODE_SWARM_SEEDS: '{text}' is not from..to, as in 0..1000"))
-}
-
-/// The commit, where git knows it: with the seed it repeats the run.
-fn commit() -> String {
-    let git = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let out = git.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
-    out.unwrap_or_else(|_| "unknown".into())
-}
-
-/// What a panic said.
-fn said(p: &(dyn std::any::Any + Send)) -> String {
-    let text = p.downcast_ref::<String>().map(String::as_str);
-    format!("panic: {}", text.or(p.downcast_ref::<&str>().copied()).unwrap_or("?"))
-}
-
-/// Runs every seed, several at once, and sums up what the runs return; fails with
-/// the seeds that fail. What comes out does not depend on how many run at once.
-fn swarm<T: Send>(
-    what: &str,
-    seeds: std::ops::Range<u64>,
-    run: impl Fn(u64) -> Result<T, String> + Sync,
-) -> Vec<T> {
-    let next = AtomicU64::new(seeds.start);
-    let done = Mutex::new((Vec::new(), Vec::new()));
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
-                    let mut done = done.lock().expect("nobody panics with the lock");
-                    match ran.unwrap_or_else(|p| Err(said(&*p))) {
-                        Ok(t) => done.0.push(t),
-                        Err(why) => done.1.push((seed, why)),
-                    }
-                }
-            });
-        }
-    });
-    let (good, mut failures) = done.into_inner().expect("nobody panics with the lock");
-    failures.sort();
-    let n = failures.len();
-    let lines: Vec<_> =
-        failures.iter().take(8).map(|(s, why)| format!("seed {s}: {why}")).collect();
-    assert!(n == 0, "commit {}: {n} {what} fail\n{}", commit(), lines.join("\n"));
-    good
 }
 
 #[test]

@@ -518,6 +518,9 @@ impl Program for Steps {
         }
         self.stretch.back(sim, id, &self.ops, to)
     }
+    fn computes(&self) -> bool {
+        !self.computing.is_done()
+    }
     fn next_ops(&self) -> usize {
         self.ops.as_ptr().wrapping_add(self.stretch.at).addr()
     }

@@ -26,6 +26,9 @@ impl Program for Worker {
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
         self.computing.settle(sim, id);
     }
+    fn computes(&self) -> bool {
+        true
+    }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
         if !self.computing.is_done() {
             return;

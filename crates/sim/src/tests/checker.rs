@@ -1,11 +1,20 @@
 //! The canary: each kind of damage is found, so that silence means something.
 
 use super::bench::{Bench, kind};
-use super::support::{cxl, dram, machine};
+use super::support::{access, cxl, dram, for_ms, machine, map, process, scenario, touch};
+use crate::build::Setup;
+use crate::check::Checker;
 use crate::kernel::Fatal;
 use crate::lists::{Listed, Lru};
 use crate::page::{OnList, SWAPPED, Word, YOUNG};
+use crate::sched::ALL;
+use crate::simulation::Simulation;
 use crate::vmstat::Item;
+use homenode_core::scenario::Pattern;
+use homenode_core::sched::fair::Knobs;
+
+/// A millisecond.
+const MS: u64 = 1_000_000_000;
 
 fn bench() -> (Bench, u32) {
     let mut b = Bench::new(&machine(&[dram(4096, 1), cxl(4096)]), &[]);
@@ -143,41 +152,111 @@ fn what_nobody_mapped_is_a_segmentation_fault() {
     b.check();
 }
 
-#[test]
-fn a_queue_that_lost_a_task_is_found() {
-    use super::support::{access, for_ms, map, process, scenario, touch};
-    use crate::build::Setup;
-    use crate::check::Checker;
-    use crate::simulation::Simulation;
-    use homenode_core::scenario::Pattern;
+/// Three that compute all the time on the first of two CPUs, where something is damaged after a
+/// time; what is found then.
+fn damaged(after_ms: u64, damage: &dyn Fn(&mut Simulation)) -> String {
     let m = machine(&[dram(4096, 2)]);
-    let steps = || vec![touch("m"), access("m", Pattern::Uniform, 0, for_ms(50))];
+    let steps = || vec![touch("m"), access("m", Pattern::Uniform, 0, for_ms(900))];
     let all = ["a", "b", "c"].map(|name| process(name, &[0], vec![map("m", 8)], steps()));
     let s = scenario(all.to_vec());
-    let damaged = |damage: &dyn Fn(&mut Simulation)| {
-        let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
-        let checker = Checker::watch(&mut sim);
-        checker.run(&mut sim, 20_000_000_000, 1_000_000_000).expect("nothing is wrong yet");
-        damage(&mut sim);
-        checker.findings(&sim).join("\n")
-    };
-    assert_eq!(damaged(&|_| {}), "");
-    // The first of them: the kswapd comes before.
-    let waits =
-        |sim: &Simulation| (1..4).find(|&t| sim.cpus[0].current() != Some(t)).expect("three");
-    let lost = damaged(&|sim| {
+    let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+    let checker = Checker::watch(&mut sim);
+    checker.run(&mut sim, after_ms * MS, MS).expect("nothing is wrong yet");
+    damage(&mut sim);
+    checker.findings(&sim).join("\n")
+}
+
+/// One of them that does not run. The first task is the kswapd.
+fn waits(sim: &Simulation) -> usize {
+    (1..4).find(|&t| sim.cpus[0].current() != Some(t)).expect("three")
+}
+
+#[test]
+fn a_queue_that_lost_a_task_is_found() {
+    assert_eq!(damaged(20, &|_| {}), "");
+    let lost = damaged(20, &|sim| {
         let task = waits(sim);
         sim.tasks[task].on_queue = false;
     });
     assert!(lost.contains("on a queue: false"), "{lost}");
-    let elsewhere = damaged(&|sim| {
+    let elsewhere = damaged(20, &|sim| {
         let task = waits(sim);
         sim.tasks[task].cpu = 1;
     });
     assert!(elsewhere.contains("told 1"), "{elsewhere}");
-    let rests = damaged(&|sim| {
+    let rests = damaged(20, &|sim| {
         let now = sim.now();
         sim.cpus.rest(0, now);
     });
     assert!(rests.contains("rests beside 3 that wait"), "{rests}");
+}
+
+#[test]
+fn time_that_no_cpu_had_is_found() {
+    let waiting = damaged(20, &|sim| {
+        let task = waits(sim);
+        sim.tasks[task].ran += 1;
+    });
+    assert!(waiting.contains("when it stopped, now for"), "{waiting}");
+    let running = damaged(20, &|sim| {
+        let task = sim.cpus[0].current().expect("three want to run");
+        sim.tasks[task].ran += 1;
+    });
+    assert!(running.contains("has had CPU place 0 for"), "{running}");
+    let twice = damaged(20, &|sim| {
+        let (now, task) = (sim.now(), waits(sim));
+        let watch = sim.kernel.watch.as_mut().expect("watched");
+        watch.runs(1, task, now, now, 0);
+        watch.runs(1, task, now, now, 0);
+    });
+    assert!(twice.contains("and on Some(1)"), "{twice}");
+    assert!(twice.contains("CPU place 1 runs None, told Some("), "{twice}");
+    // It has been idle all the time: a later beginning is less.
+    let idle = damaged(20, &|sim| {
+        let (now, task) = (sim.now(), waits(sim));
+        sim.cpus.run(1, task, now - MS);
+        sim.cpus.rest(1, now);
+    });
+    assert!(idle.contains("CPU place 1 was busy for 1000000000 ps and idle for 20"), "{idle}");
+}
+
+#[test]
+fn a_cpu_that_idles_beside_a_task_is_found() {
+    let counted = damaged(20, &|sim| {
+        let sets = sim.sched.q.sets.clone();
+        sim.sched.wasted.waits(99, Some(ALL), &sets);
+        sim.sched.wasted.from(sim.now() - MS, &sets, &[1], 1);
+    });
+    assert!(counted.contains("CPUs idled for 0 ps beside tasks, counted 1000000000"), "{counted}");
+    let beside = damaged(60, &|sim| {
+        let task = waits(sim);
+        let watch = sim.kernel.watch.as_mut().expect("watched");
+        watch.queued(task, None, 0);
+        watch.queued(task, Some(ALL), 0);
+    });
+    assert!(beside.contains("which shares its last-level cache"), "{beside}");
+}
+
+#[test]
+fn who_starves_is_found() {
+    // A kernel with slices that nobody knows of.
+    let slices = |sim: &mut Simulation, base_slice_ns| {
+        let knobs = *sim.sched.q.fair.knobs();
+        sim.sched.q.fair.set_knobs(Knobs { base_slice_ns, ..knobs });
+    };
+    let long = damaged(20, &|sim| {
+        let known = sim.sched.base_slice_ns();
+        slices(sim, 2_000_000_000);
+        sim.run_until(sim.now() + 700 * MS);
+        slices(sim, known);
+    });
+    assert!(long.contains("of virtual time behind the mean of 3 tasks; allowed are"), "{long}");
+    let waits = damaged(600, &|sim| {
+        let task = waits(sim);
+        let set = sim.sched.q.tasks[task].set;
+        let watch = sim.kernel.watch.as_mut().expect("watched");
+        watch.queued(task, None, 0);
+        watch.queued(task, Some(set), 0);
+    });
+    assert!(waits.contains("beside 3 of weight 3072; at most"), "{waits}");
 }

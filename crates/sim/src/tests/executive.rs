@@ -278,3 +278,48 @@ fn idle_cpus_change_nothing() {
     };
     assert_eq!(of(8), of(4096));
 }
+
+fn compute(ms: u64) -> Step {
+    Step::Cpu(CpuStep::Compute { time: Picos::from_ms(ms), jitter: 0 })
+}
+
+/// Runs under the checkers; how long each process's tasks ran, and the busy time of the CPUs, in µs.
+fn checked(m: &Machine, s: &Scenario) -> (Vec<u64>, Vec<u64>) {
+    let mut sim = Simulation::new(m, s, &Setup::of(s)).expect("it fits");
+    let checker = crate::check::Checker::watch(&mut sim);
+    checker.run(&mut sim, 1000 * MS, MS).unwrap_or_else(|e| panic!("{e}"));
+    let ran = sim.processes().iter().map(|p| p.ran_ps / US).collect();
+    (ran, sim.cpu_figures().iter().map(|c| c.busy_ps / US).collect())
+}
+
+#[test]
+fn a_task_that_may_run_elsewhere_only_goes_there_at_once() {
+    let m = machine(&[dram(4096, 2)]);
+    let away = Step::Cpu(CpuStep::Affinity { cpus: vec![CpuId(1)] });
+    let s = scenario(vec![
+        process("stays", &[0], vec![], vec![compute(10)]),
+        process("goes", &[0], vec![], vec![compute(1), away, compute(20)]),
+    ]);
+    let (ran, busy) = checked(&m, &s);
+    assert_eq!((ran, busy), (vec![10_000, 21_000], vec![11_000, 20_000]));
+}
+
+#[test]
+fn who_computes_under_strict_order_is_not_asked_each_picosecond() {
+    let m = machine(&[dram(4096, 4)]);
+    let mut s = scenario(vec![process("all", &[0, 1, 2, 3], vec![], vec![compute(5)])]);
+    s.model.order = CpuOrder::Strict;
+    let (ran, busy) = checked(&m, &s);
+    assert_eq!((ran, busy), (vec![20_000], vec![5000; 4]));
+}
+
+#[test]
+fn the_wake_up_by_a_task_that_ends_is_no_time_of_a_cpu_that_it_has_left() {
+    use homenode_core::costs::{Constant, Cost};
+    let mut m = machine(&[dram(4096, 1)]);
+    m.costs.0.insert(Cost::WakeUp, Constant::assumed(2 * US, "a test's round figure"));
+    let steps = vec![Step::Fork, compute(3), Step::Wait];
+    let s = scenario(vec![process("parent", &[0], vec![], steps)]);
+    let (ran, busy) = checked(&m, &s);
+    assert_eq!(ran, busy);
+}

@@ -2,8 +2,9 @@
 //! change their minds, while root writes to all files of merging at any time, legally and
 //! not, takes memory offline and brings it back.
 
+use super::kit::*;
 use super::support::*;
-use super::{Draw, draw_machine, draw_pattern, draw_policy, seeds, swarm};
+use super::{draw_machine, draw_pattern, draw_policy};
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;

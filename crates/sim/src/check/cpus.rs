@@ -1,0 +1,333 @@
+//! CPUs and their tasks over time, counted from who was said to run, to wait and to stop.
+//!
+//! ```text
+//! CPU 0   ├─ran a─┤├─ran b──┤ idle ├exit├─ran a─┤      adds up to the time, to the picosecond
+//!                  └ between: a switch has to look elsewhere first
+//! ```
+
+use crate::kernel::TICK;
+use crate::simulation::Simulation;
+use homenode_core::hold;
+use homenode_core::scenario::SchedPolicy;
+use homenode_core::sched::domain::Flags;
+
+/// A task that runs: its clock and its processor time when it began.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    task: usize,
+    clock: u64,
+    ran: u64,
+}
+
+/// A CPU's time in picoseconds, of runs that are over.
+#[derive(Clone, Debug, Default)]
+struct OfCpu {
+    run: Option<Run>,
+    /// When the last task stopped, if none runs.
+    free: u64,
+    ran: u64,
+    idle: u64,
+    /// From the choice of a task until it ran: leaving an idle state, looking elsewhere.
+    between: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct OfTask {
+    cpu: Option<usize>,
+    /// When it stopped last, and its processor time then.
+    until: u64,
+    ran: u64,
+    /// Since when it waits, for which CPUs.
+    waits: Option<(u64, u32)>,
+}
+
+/// Something that changes who waits beside whom.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Waits(u32),
+    Waited(u32),
+    Busy(usize),
+    Idle(usize),
+}
+
+/// All of a machine, as it was told of.
+#[derive(Default)]
+pub(super) struct Told {
+    cpus: Vec<OfCpu>,
+    tasks: Vec<OfTask>,
+    /// What has changed since wasted time was last counted.
+    changes: Vec<(u64, Change)>,
+    pub(super) found: Vec<String>,
+}
+
+/// Time that CPUs idled beside tasks that waited for them, counted with what each CPU may do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wasted {
+    waiting: Vec<u32>,
+    busy: Vec<bool>,
+    at: u64,
+    ps: u64,
+}
+
+impl Told {
+    /// What there is when somebody begins to look on.
+    pub(super) fn of(sim: &Simulation) -> (Self, Wasted) {
+        let now = sim.now();
+        let mut told = Self::default();
+        for cpu in 0..sim.cpus.len() {
+            let c = &sim.cpus[cpu];
+            let run = c.current().map(|task| {
+                let t = &sim.tasks[task];
+                Run { task, clock: t.clock, ran: t.ran }
+            });
+            told.cpus.push(OfCpu { run, free: now, ..OfCpu::default() });
+        }
+        let mut wasted = Wasted { at: now, ..Wasted::default() };
+        wasted.ps = sim.wasted_ps();
+        wasted.busy = told.cpus.iter().map(|c| c.run.is_some()).collect();
+        wasted.waiting = vec![0; sim.sched.q.sets.len()];
+        for (id, t) in sim.tasks.iter().enumerate() {
+            let cpu = told.cpus.iter().position(|c| c.run.is_some_and(|r| r.task == id));
+            let waits = (t.on_queue && cpu.is_none()).then(|| (now, sim.sched.q.tasks[id].set));
+            if let Some((_, set)) = waits {
+                wasted.waiting[set as usize] += 1;
+            }
+            told.tasks.push(OfTask { cpu, until: 0, ran: t.ran, waits });
+        }
+        (told, wasted)
+    }
+    fn task(&mut self, task: usize) -> &mut OfTask {
+        if task >= self.tasks.len() {
+            self.tasks.resize(task + 1, OfTask::default());
+        }
+        &mut self.tasks[task]
+    }
+    fn waits(&mut self, task: usize, set: Option<u32>, since: u64, now: u64) {
+        let before = std::mem::replace(&mut self.task(task).waits, set.map(|set| (since, set)));
+        self.changes.extend(before.map(|(_, set)| (now, Change::Waited(set))));
+        self.changes.extend(set.map(|set| (now, Change::Waits(set))));
+    }
+    pub(super) fn queued(&mut self, task: usize, waits: Option<u32>, now: u64) {
+        let t = self.task(task);
+        let (cpu, waited) = (t.cpu, t.waits);
+        hold!(self.found, cpu.is_none(), "task {task} is queued at {now} ps and runs on {cpu:?}");
+        hold!(
+            self.found,
+            waited.is_some() != waits.is_some(),
+            "task {task} waits {waits:?} at {now} ps, before {waited:?}"
+        );
+        self.waits(task, waits, now, now);
+    }
+    pub(super) fn runs(&mut self, cpu: usize, task: usize, now: u64, clock: u64, ran: u64) {
+        let (elsewhere, until) = (self.task(task).cpu.replace(cpu), self.task(task).until);
+        let before = self.task(task).ran;
+        hold!(
+            self.found,
+            before == ran,
+            "task {task} had run for {before} ps when it stopped, and for {ran} when it runs again"
+        );
+        hold!(
+            self.found,
+            elsewhere.is_none(),
+            "task {task} runs on CPU place {cpu} at {now} ps, and on {elsewhere:?}"
+        );
+        hold!(
+            self.found,
+            until <= clock,
+            "task {task} runs on CPU place {cpu} from {clock} ps on, elsewhere until {until}"
+        );
+        self.waits(task, None, now, now);
+        self.changes.push((now, Change::Busy(cpu)));
+        let c = &mut self.cpus[cpu];
+        let (free, run) = (c.free, c.run);
+        hold!(
+            self.found,
+            run.is_none(),
+            "task {task} runs on CPU place {cpu} at {now} ps beside {run:?}"
+        );
+        // Its last task may have had an act that lasted beyond now.
+        let chosen = now.max(free);
+        c.idle += chosen - free;
+        hold!(
+            self.found,
+            clock >= chosen,
+            "task {task} runs on CPU place {cpu} from {clock} ps on, which is free from {chosen}"
+        );
+        c.between += clock.saturating_sub(chosen);
+        c.run = Some(Run { task, clock, ran });
+    }
+    pub(super) fn stops(
+        &mut self,
+        cpu: usize,
+        task: usize,
+        now: u64,
+        (clock, ran): (u64, u64),
+        waits: Option<u32>,
+    ) {
+        self.waits(task, waits, clock, now);
+        let t = self.task(task);
+        (t.cpu, t.until, t.ran) = (None, clock, ran);
+        self.changes.push((now, Change::Idle(cpu)));
+        let c = &mut self.cpus[cpu];
+        let run = c.run.take();
+        let Some(run) = run.filter(|r| r.task == task) else {
+            self.found.push(format!("task {task} stops on CPU place {cpu}, where {run:?} ran"));
+            return;
+        };
+        c.ran += clock - run.clock;
+        c.free = clock;
+        let (took, charged) = (clock - run.clock, ran - run.ran);
+        hold!(
+            self.found,
+            took == charged,
+            "task {task} had CPU place {cpu} for {took} ps until {clock}, and was charged {charged}"
+        );
+    }
+
+    /// What doesn't add up at this moment.
+    pub(super) fn recount(&mut self, sim: &Simulation, wasted: &mut Wasted) -> Vec<String> {
+        let mut found = Vec::new();
+        let now = sim.now();
+        let figures = sim.cpu_figures();
+        for (cpu, c) in self.cpus.iter().enumerate() {
+            let current = sim.cpus[cpu].current();
+            let told = c.run.map(|r| r.task);
+            hold!(found, current == told, "CPU place {cpu} runs {current:?}, told {told:?}");
+            // Until when this CPU's time is booked: an act may last beyond now.
+            let (mut ran, mut idle, mut busy) = (c.ran, c.idle, figures[cpu].busy_ps);
+            let until = match c.run {
+                Some(run) => {
+                    let t = &sim.tasks[run.task];
+                    let (took, charged) = (t.clock.saturating_sub(run.clock), t.ran - run.ran);
+                    hold!(
+                        found,
+                        took == charged,
+                        "task {} has had CPU place {cpu} for {took} ps, and was charged {charged}",
+                        run.task
+                    );
+                    ran += took;
+                    busy += run.clock.max(t.clock).max(now) - now;
+                    // It has come so far, and has not been charged beyond.
+                    ran += now.saturating_sub(run.clock.max(t.clock));
+                    run.clock.max(t.clock).max(now)
+                }
+                None => {
+                    idle += now.saturating_sub(c.free);
+                    now.max(c.free)
+                }
+            };
+            let all = ran + idle + c.between;
+            hold!(
+                found,
+                all == until,
+                "CPU place {cpu}: {ran} ps of tasks, {idle} idle, {} on the way to a task; that \
+                 is {all} ps, it is at {until}",
+                c.between
+            );
+            hold!(
+                found,
+                busy + idle == until,
+                "CPU place {cpu} was busy for {busy} ps and idle for {idle} until {until}"
+            );
+        }
+        for (id, t) in self.tasks.iter().enumerate().filter(|(_, t)| t.cpu.is_none()) {
+            let (ran, now) = (t.ran, sim.tasks[id].ran);
+            hold!(
+                found,
+                ran == now,
+                "task {id} had run for {ran} ps when it stopped, now for {now}"
+            );
+        }
+        wasted.follow(sim, self.changes.drain(..), now);
+        let (counted, kept) = (wasted.ps, sim.wasted_ps());
+        hold!(found, counted == kept, "CPUs idled for {counted} ps beside tasks, counted {kept}");
+        self.beside(sim, &mut found);
+        found.append(&mut self.found);
+        found
+    }
+    /// Since when a task waits, if it does.
+    pub(super) fn waits_since(&self, task: usize) -> Option<u64> {
+        self.tasks.get(task)?.waits.map(|w| w.0)
+    }
+
+    /// No CPU idles long beside a task that waits in its last-level cache, where all are alike.
+    ///
+    /// Source: specs/sched-balance.md.
+    fn beside(&self, sim: &Simulation, found: &mut Vec<String>) {
+        let now = sim.now();
+        let domains = &sim.sched.domains;
+        let q = &sim.sched.q;
+        for llc in 0..sim.sched.balance.llcs.len() {
+            let span: Vec<usize> = domains.llc_span(llc).iter().collect();
+            let idlest = span
+                .iter()
+                .filter(|&&cpu| self.cpus[cpu].run.is_none())
+                .map(|&cpu| (self.cpus[cpu].free, cpu))
+                .min();
+            let Some((idle_since, idle)) = idlest else { continue };
+            // Groups whose CPUs differ, or tasks that do, may well leave one idle.
+            let alike = span.windows(2).all(|w| sim.cpus[w[0]].capacity == sim.cpus[w[1]].capacity);
+            let smt = domains.siblings(idle).len() > 1;
+            if !alike || smt {
+                continue;
+            }
+            let level = (0..domains.levels(idle))
+                .rfind(|&level| domains.at(idle, level).flags.has(Flags::SHARE_LLC));
+            let Some(level) = level else { continue };
+            // Twice the longest interval of an idle CPU, and ticks until somebody is asked.
+            let ms = u64::from(domains.at(idle, level).max_interval());
+            let most = 2 * ms * 1_000_000_000 + 4 * TICK;
+            for (id, t) in sim.tasks.iter().enumerate() {
+                let Some((since, set)) = self.tasks.get(id).and_then(|t| t.waits) else { continue };
+                let plain = |id: usize| {
+                    let t = &q.tasks[id];
+                    t.terms.nice == 0 && t.terms.policy == SchedPolicy::Normal
+                };
+                let here = span.contains(&t.cpu) && t.on_queue;
+                let on_cpu =
+                    |other: &usize| sim.tasks[*other].cpu == t.cpu && sim.tasks[*other].on_queue;
+                if !here
+                    || !(0..sim.tasks.len()).filter(on_cpu).all(plain)
+                    || set != crate::sched::ALL
+                {
+                    continue;
+                }
+                let both = now.saturating_sub(since.max(idle_since));
+                hold!(
+                    found,
+                    both <= most,
+                    "task {id} has waited on CPU place {} for {both} ps beside the idle CPU place \
+                     {idle}, which shares its last-level cache; at most {most} are allowed",
+                    t.cpu
+                );
+            }
+        }
+    }
+}
+
+impl Wasted {
+    fn rate(&self, sim: &Simulation) -> u64 {
+        let wanted = |cpu: usize| {
+            let mut sets = self.waiting.iter().zip(&sim.sched.q.sets);
+            sets.any(|(n, set)| *n > 0 && set.has(cpu))
+        };
+        (0..self.busy.len()).filter(|&cpu| !self.busy[cpu] && wanted(cpu)).count() as u64
+    }
+    fn follow(&mut self, sim: &Simulation, changes: impl Iterator<Item = (u64, Change)>, now: u64) {
+        self.waiting.resize(sim.sched.q.sets.len(), 0);
+        for (at, change) in changes {
+            if at > self.at {
+                self.ps += self.rate(sim) * (at - self.at);
+                self.at = at;
+            }
+            match change {
+                Change::Waits(set) => self.waiting[set as usize] += 1,
+                Change::Waited(set) => self.waiting[set as usize] -= 1,
+                Change::Busy(cpu) => self.busy[cpu] = true,
+                Change::Idle(cpu) => self.busy[cpu] = false,
+            }
+        }
+        self.ps += self.rate(sim) * now.saturating_sub(self.at);
+        self.at = self.at.max(now);
+    }
+}
