@@ -146,7 +146,7 @@ pub trait Queues {
     fn to_hot_end(&mut self, cpu: usize, task: u32);
     /// What there is to know of a task that could move. `numa`: the level spans nodes, so that
     /// [`Candidate::locality`] matters.
-    fn candidate(&self, task: u32, from: usize, to: usize, numa: bool) -> Candidate;
+    fn candidate(&mut self, task: u32, from: usize, to: usize, numa: bool) -> Candidate;
     /// Whether a task may run on a CPU.
     fn allowed(&self, task: u32, cpu: usize) -> bool;
     /// Whether what runs on `cpu`, of whatever class, may run on `to`.

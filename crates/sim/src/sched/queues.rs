@@ -459,7 +459,10 @@ impl balance::Queues for Seen<'_> {
     fn to_hot_end(&mut self, _cpu: usize, task: u32) {
         self.queues.fair.to_front(task);
     }
-    fn candidate(&self, task: u32, from: usize, to: usize, _numa: bool) -> Candidate {
+    fn candidate(&mut self, task: u32, from: usize, to: usize, _numa: bool) -> Candidate {
+        let jiffies = self.queues.jiffies();
+        // What its CPU would lose with it: a group's task weighs what its group does there.
+        let load = self.queues.fair.task_h_load(task, jiffies);
         let q = &*self.queues;
         let t = &q.tasks[task as usize];
         Candidate {
@@ -470,7 +473,7 @@ impl balance::Queues for Seen<'_> {
             idle_policy: t.terms.policy == SchedPolicy::Idle,
             next_buddy: q.fair.is_next_buddy(task),
             ran_ago_ns: q.now as i64 - q.fair.exec_start(task) as i64,
-            load: q.fair.task_load_avg(task),
+            load,
             util: q.fair.task_util_est(task),
             fits: true,
             locality: balance::Locality::Any,

@@ -120,7 +120,7 @@ impl Queues for Model {
         self.queues[cpu].retain(|&t| t != task);
         self.queues[cpu].insert(0, task);
     }
-    fn candidate(&self, task: u32, from: usize, to: usize, numa: bool) -> Candidate {
+    fn candidate(&mut self, task: u32, from: usize, to: usize, numa: bool) -> Candidate {
         let t = &self.tasks[task as usize];
         let facts = NumaFacts {
             src: self.nodes[from],
