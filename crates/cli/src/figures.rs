@@ -30,7 +30,7 @@ use homenode_core::units::PAGE_SIZE;
 use homenode_report::Better::{Higher, Lower, Neither};
 use homenode_report::{Compared, ComparisonTable, Figure, Section};
 use homenode_sim::vmstat::{Item, VmStat};
-use homenode_sim::{CpuFigures, GroupFigures, MergeFigures, ProcessFigures, Track};
+use homenode_sim::{CpuFigures, GroupFigures, MergeFigures, ProcessFigures, Track, Vcpu};
 
 pub(crate) use groups::json_of as groups_json;
 pub(crate) use merging::json as merging_json;
@@ -50,6 +50,8 @@ pub(crate) struct RunFigures {
     cpus: Vec<CpuFigures>,
     /// What each group used, in the order in which they were made.
     pub(crate) groups: Vec<GroupFigures>,
+    /// What each vCPU had.
+    pub(crate) vcpus: Vec<Vcpu>,
     /// Where tasks ran that the scheduler places: see [`homenode_sim::Simulation::tracks`].
     pub(crate) tracks: (u64, Vec<(usize, Track)>),
     /// What merging reached, where the scenario may merge.
@@ -79,6 +81,7 @@ impl RunFigures {
             processes,
             cpus: sim.cpu_figures(),
             groups: sim.group_figures(),
+            vcpus: sim.vcpus(),
             tracks: sim.tracks(),
             merge: sim.merging(),
             own: runner.own(),
@@ -369,6 +372,7 @@ pub(crate) fn all() -> Vec<Told> {
     let mut out: Vec<Told> = run.map(|f| told(Part::Run, f)).collect();
     out.extend(processes::all().map(|f| told(Part::Processes, f)));
     out.extend(tasks::of_tasks().map(|f| told(Part::Tasks, f)));
+    out.extend(tasks::of_vcpus().map(|f| told(Part::Tasks, f)));
     out.extend(groups::all().map(|f| told(Part::Groups, f)));
     out.extend(tasks::of_cpus().map(|f| told(Part::Cpus, f)));
     out.extend(policy::all().map(|f| told(Part::Policy, f)));

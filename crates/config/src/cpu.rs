@@ -86,7 +86,7 @@ pub(crate) fn unique<T>(
 }
 
 /// The words of steps about CPUs.
-pub(crate) const STEPS: [&str; 12] = [
+pub(crate) const STEPS: [&str; 13] = [
     "compute",
     "write",
     "read",
@@ -97,6 +97,7 @@ pub(crate) const STEPS: [&str; 12] = [
     "work",
     "io",
     "yield",
+    "exec",
     "affinity",
     "nice",
 ];
@@ -167,6 +168,7 @@ pub(crate) fn step(
             }
         }
         "yield" => c.table(&["do"]).map(|_| CpuStep::Yield)?,
+        "exec" => c.table(&["do"]).map(|_| CpuStep::Exec)?,
         "affinity" => {
             let cpus = c.table(&["do", "cpus"])?.get("cpus")?.numbers(MAX_CPUS - 1)?;
             CpuStep::Affinity { cpus: cpus.into_iter().map(CpuId).collect() }
@@ -254,6 +256,7 @@ pub(crate) fn unused(channels: &[Channel], processes: &[Process]) -> Option<(usi
                 | CpuStep::Work { .. }
                 | CpuStep::Io { .. }
                 | CpuStep::Yield
+                | CpuStep::Exec
                 | CpuStep::Affinity { .. }
                 | CpuStep::Nice { .. } => {}
             }

@@ -6,7 +6,7 @@ use crate::map::map;
 use crate::policy::policy_of;
 use crate::step::step;
 use crate::tree::Cur;
-use homenode_core::scenario::{Map, Process, SchedPolicy, Step};
+use homenode_core::scenario::{CpuStep, Map, Process, SchedPolicy, Step};
 use homenode_core::topology::MAX_CPUS;
 use homenode_core::units::{CpuId, Picos};
 
@@ -19,6 +19,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         "name",
         "cpus",
         "threads",
+        "vcpus",
         "copies",
         "nice",
         "sched_policy",
@@ -30,7 +31,11 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         "step",
     ])?;
     let number = |key| t.opt(key).map_or(Ok(0), |n| n.int(1, MOST_TASKS));
-    let (threads, copies) = (number("threads")?, number("copies")?);
+    let (threads, vcpus, copies) = (number("threads")?, number("vcpus")?, number("copies")?);
+    if let Some(c) = t.opt("vcpus").filter(|_| threads > 0) {
+        return Err(c.error("vCPUs are the threads of a process; it has one of the two"));
+    }
+    let threads = threads.max(vcpus);
     let ids = match t.opt("cpus") {
         None if threads > 0 => Vec::new(),
         _ => t.get("cpus")?.numbers(MAX_CPUS - 1)?,
@@ -54,6 +59,11 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
     let mut steps = Vec::new();
     for c in t.get("step")?.list()? {
         let next = step(&c, &names, named)?;
+        if next == Step::Cpu(CpuStep::Exec) && threads.max(ids.len() as u64) > 1 {
+            return Err(c.error(
+                "exec ends all other threads of its process; it stands in one of one thread",
+            ));
+        }
         if let Step::Repeat { steps: n, .. } = next {
             let back = repeated(&c, n, steps.len())?;
             if steps[back..].contains(&Step::Fork) {
@@ -66,6 +76,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         name: t.get("name")?.text()?.to_owned(),
         cpus: ids.into_iter().map(CpuId).collect(),
         threads: threads as u32,
+        guest: vcpus > 0,
         copies: copies as u32,
         nice: t.opt("nice").map_or(Ok(0), |n| nice(&n))?,
         sched_policy: t.opt("sched_policy").map_or(Ok(SchedPolicy::Normal), |c| {

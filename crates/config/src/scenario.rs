@@ -93,8 +93,21 @@ pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), Con
 
 fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
     let t = doc.root().table(&[
-        "name", "about", "machine", "duration", "seed", "knobs", "ksm", "model", "process",
-        "guest", "at", "channel", "device", "group",
+        "name",
+        "about",
+        "machine",
+        "duration",
+        "seed",
+        "knobs",
+        "ksm",
+        "model",
+        "process",
+        "guest",
+        "at",
+        "channel",
+        "device",
+        "group",
+        "command_line",
     ])?;
     let channels = unique(t.opt("channel"), "channel", channel, |c| &c.name)?;
     let devices = unique(t.opt("device"), "device", device, |d| &d.name)?;
@@ -138,6 +151,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         ksm: t.opt("ksm").map_or(Ok(vec![]), |k| ksm(&k))?,
         model: t.opt("model").map_or(Ok(Model::default()), |m| choices(&m, Model::default()))?,
         groups,
+        command_line: t.opt("command_line").map_or(Ok(String::new()), |c| command_line(&c))?,
         duration,
         seed: t.opt("seed").map_or(Ok(1), |s| s.int(0, i64::MAX as u64))?,
         processes,
@@ -146,6 +160,20 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         actions,
     };
     Ok(ScenarioFile { scenario, doc, guests })
+}
+
+/// What the kernel is booted with.
+///
+/// Source: specs/schedstats.md#switch.
+fn command_line(c: &Cur<'_>) -> Result<String, ConfigError> {
+    let text = c.text()?;
+    match text.split_whitespace().find(|word| !word.starts_with("schedstats=")) {
+        None => Ok(text.to_owned()),
+        Some(word) => Err(c.error(format!(
+            "the simulated kernel does not know the parameter \"{word}\"; it knows \
+             schedstats=enable and schedstats=disable"
+        ))),
+    }
 }
 
 /// Choices of the model, as a scenario's `[model]` names them.

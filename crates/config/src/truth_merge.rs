@@ -123,6 +123,7 @@ fn case(c: &Cur<'_>) -> Result<MergeCase, ConfigError> {
             processes,
             channels: Vec::new(),
             groups: Vec::new(),
+            command_line: String::new(),
             devices: Vec::new(),
             actions,
         },

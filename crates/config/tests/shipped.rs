@@ -121,6 +121,7 @@ fn a_scenario_means_what_it_says() {
         }],
         channels: Vec::new(),
         groups: Vec::new(),
+        command_line: String::new(),
         devices: Vec::new(),
         actions: vec![
             Action {

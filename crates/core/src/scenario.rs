@@ -29,6 +29,8 @@ pub struct Scenario {
     /// Files of `/sys/kernel/mm/ksm` by name with what is written to them before the
     /// run, in this order.
     pub ksm: Vec<(String, String)>,
+    /// The kernel's command line: `schedstats=enable`, or nothing.
+    pub command_line: String,
     /// Choices that are no knob of a kernel.
     pub model: Model,
     /// Virtual time after which everything stops; `None`: when all programs end.
@@ -254,6 +256,8 @@ pub struct Process {
     pub cpus: Vec<CpuId>,
     /// Threads that the scheduler places; 0: one on each of `cpus`, pinned.
     pub threads: u32,
+    /// Its threads are the vCPUs of a virtual machine, which has a group of its own.
+    pub guest: bool,
     /// So many processes alike, each with its own address space; 0 is one.
     pub copies: u32,
     /// Nice value of its tasks.

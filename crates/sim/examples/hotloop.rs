@@ -211,6 +211,7 @@ fn scenario(process: Process, mode: u64, order: CpuOrder, seed: u64) -> Scenario
         processes: vec![process],
         channels: Vec::new(),
         groups: Vec::new(),
+        command_line: String::new(),
         devices: Vec::new(),
         actions: Vec::new(),
     }

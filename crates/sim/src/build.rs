@@ -47,6 +47,8 @@ pub struct Setup {
     /// Files of `/sys/kernel/mm/ksm` by name with what is written to them, in this order,
     /// before anything starts.
     pub ksm: Vec<(String, String)>,
+    /// The kernel's command line: `schedstats=enable` or nothing.
+    pub command_line: String,
 }
 
 /// Why nothing can be simulated.
@@ -87,6 +89,8 @@ impl Simulation {
         if machine.nodes.len() < 2 {
             knobs.numa_balancing = Mode::OFF;
         }
+        let (stats, said) = crate::switch::boot(&setup.command_line).map_err(SimError::Scenario)?;
+        knobs.sched_schedstats |= stats;
         let model = setup.model.clone();
         let order = model.order;
         let pages = pages + setup.room;
@@ -111,6 +115,9 @@ impl Simulation {
         let pmu = setup.hooks.and_then(|make| kernel.put_in(make, machine));
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
         s.pmu = pmu;
+        for what in said {
+            s.say(what.to_owned());
+        }
         s.sched.set_knobs(&s.kernel.knobs);
         if contents {
             s.start_ksmd();
@@ -156,6 +163,11 @@ impl Simulation {
         s.channels = Channels::new(&scenario.channels);
         s.add_devices(&scenario.devices);
         for p in &scenario.processes {
+            if let Some(name) = guest_group_twice(p, &s) {
+                return Err(SimError::Scenario(format!(
+                    "guest '{name}' has a group of its own name, and there is one already"
+                )));
+            }
             if p.memory_merge && !has_merge_any(setup.version) {
                 return Err(SimError::Scenario(format!(
                     "process '{}' has memory_merge, but Linux {} has no PR_SET_MEMORY_MERGE: \
@@ -266,6 +278,7 @@ impl Setup {
             ksm: scenario.ksm.clone(),
             contents: scenario.may_merge(),
             duration: scenario.duration.map(|d| d.0),
+            command_line: scenario.command_line.clone(),
             ..Self::default()
         }
     }
@@ -281,6 +294,15 @@ fn images(p: &Process) -> impl Iterator<Item = &str> {
         Content::Image { name, .. } => Some(name.as_str()),
         Content::Own | Content::Zero => None,
     })
+}
+
+/// The name of a guest's group that is there already.
+fn guest_group_twice(p: &Process, s: &Simulation) -> Option<String> {
+    let names = (0..p.copy_count()).map(|copy| match p.copy_count() {
+        1 => p.name.clone(),
+        _ => format!("{}-{copy}", p.name),
+    });
+    names.into_iter().find(|name| p.guest && s.sched.q.groups.number(name).is_some())
 }
 
 /// What a scenario says of the machine must be there.

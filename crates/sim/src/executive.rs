@@ -206,7 +206,7 @@ impl Simulation {
     /// its next act at this very moment.
     pub(crate) fn goes_on_now(&self, id: usize) -> bool {
         let task = &self.tasks[id];
-        task.clock == self.now() && !self.sched.marked(task.cpu)
+        task.clock == self.now() && task.leaves_to.is_none() && !self.sched.marked(task.cpu)
     }
 
     // ── Who runs ───────────────────────────────────────────────────────────────
@@ -719,6 +719,11 @@ impl Simulation {
             return;
         }
         let mut text = String::from("all tasks wait for one another, and nobody can go on:");
+        if let Some(ring) = left.iter().find_map(|&id| self.ring(id)) {
+            let names: Vec<String> =
+                ring.iter().chain(ring.first()).map(|&id| self.told(id)).collect();
+            text.push_str(&format!("\n  in a ring: {}", names.join(" for ")));
+        }
         for &id in left.iter().take(8) {
             let what = match self.tasks[id].run {
                 Run::Blocked(On::Channel(channel)) => {
@@ -742,6 +747,38 @@ impl Simulation {
             text.push_str(&format!("\n  and {} more", left.len() - 8));
         }
         self.deadlock = Some(text);
+    }
+    /// The task that alone can end another's wait, as far as is known.
+    fn waits_for_whom(&self, id: usize) -> Option<usize> {
+        match self.tasks[id].run {
+            Run::Blocked(On::Channel(channel)) => self.channels.owner(channel),
+            Run::Blocked(On::Task(other)) => Some(other),
+            Run::Blocked(
+                On::Sleep
+                | On::Children
+                | On::Barrier
+                | On::Point(_)
+                | On::Lock(_)
+                | On::Work
+                | On::Device { .. },
+            )
+            | Run::Runnable
+            | Run::Ended => None,
+        }
+    }
+    /// The tasks that wait for one another in a ring, from this one on, if it is in one.
+    fn ring(&self, id: usize) -> Option<Vec<usize>> {
+        let mut ring = vec![id];
+        loop {
+            let next = self.waits_for_whom(*ring.last()?)?;
+            if next == id {
+                return Some(ring);
+            }
+            if ring.contains(&next) {
+                return None;
+            }
+            ring.push(next);
+        }
     }
     /// What people call a task.
     pub(crate) fn told(&self, id: usize) -> String {

@@ -48,6 +48,7 @@ pub use crate::simulation::{FileError, Outcome};
 use crate::groups::GroupFile;
 use crate::hotplug::CpuList;
 use crate::simulation::{Job, Simulation};
+use crate::switch::{LATENCYTOP, TRACEPOINTS, Tracepoint};
 use block::BlockView;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, Knob, WriteAs};
@@ -87,6 +88,10 @@ enum File {
     KsmProcess(process::Id, ProcessView),
     /// A file of the group of that number.
     Group(u32, GroupFile),
+    /// `kernel.latencytop`.
+    Latencytop,
+    /// `enable` of a tracepoint.
+    Tracepoint(Tracepoint),
     /// A list of CPUs.
     Cpus(CpuList),
     /// `online` of the CPU at that place.
@@ -104,7 +109,7 @@ impl File {
             Self::Block(_, view) if view.is_writable() => None,
             Self::Group(_, file) if file.is_writable() => None,
             Self::Group(..) | Self::Cpus(_) => Some(Errno::Eacces),
-            Self::CpuOnline(_) => None,
+            Self::CpuOnline(_) | Self::Latencytop | Self::Tracepoint(_) => None,
             // sysfs looks at the mode even for root.
             Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
             Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::Ksm(_) => Some(Errno::Eacces),
@@ -124,6 +129,8 @@ enum Found {
 
 /// Only root may look below it.
 const DEBUGFS: &str = "/sys/kernel/debug";
+/// The same.
+const TRACEFS: &str = "/sys/kernel/tracing";
 const NODES: &str = "/sys/devices/system/node";
 const BLOCKS: &str = "/sys/devices/system/memory";
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -188,6 +195,14 @@ impl Simulation {
             }
             File::Group(group, file) => {
                 self.write_group(path, group, file, text)?;
+                Ok(Wrote::Done(Picos::ZERO))
+            }
+            File::Latencytop => {
+                self.write_latencytop(path, text)?;
+                Ok(Wrote::Done(Picos::ZERO))
+            }
+            File::Tracepoint(which) => {
+                self.write_tracepoint(path, which, text)?;
                 Ok(Wrote::Done(Picos::ZERO))
             }
             File::CpuOnline(place) => {
@@ -258,6 +273,10 @@ impl Simulation {
                 all.insert(format!("/proc/{pid}/{}", view.name()), File::KsmProcess(id, view));
             }
         }
+        all.insert(LATENCYTOP.to_owned(), File::Latencytop);
+        for which in Tracepoint::ALL {
+            all.insert(format!("{TRACEPOINTS}/{}/enable", which.name()), File::Tracepoint(which));
+        }
         for list in CpuList::ALL {
             all.insert(format!("{CPUS}/{}", list.name()), File::Cpus(list));
         }
@@ -311,8 +330,8 @@ impl Simulation {
                 }
                 _ => {}
             }
-            if at == DEBUGFS && who == Rights::Nobody {
-                let why = format!("only root may enter {DEBUGFS}");
+            if [DEBUGFS, TRACEFS].contains(&at.as_str()) && who == Rights::Nobody {
+                let why = format!("only root may enter {at}");
                 return Err(FileError::new(path, Errno::Eacces, &why));
             }
             let above = at.len();
@@ -370,6 +389,8 @@ impl Simulation {
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
             File::Group(number, file) => self.group_text(number, file),
+            File::Latencytop => format!("{}\n", self.sched.q.counters.latencytop),
+            File::Tracepoint(which) => self.tracepoint_text(which),
             File::Cpus(list) => self.cpus_text(list),
             File::CpuOnline(place) => self.online_text(place),
         }

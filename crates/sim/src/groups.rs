@@ -13,7 +13,7 @@ use crate::simulation::Simulation;
 use crate::tasks::Run;
 use crate::timeline::Event;
 use homenode_core::knobs::Errno;
-use homenode_core::scenario::Group;
+use homenode_core::scenario::{Group, Process};
 use homenode_core::sched::group::{self, parse_cpus, parse_idle, parse_nice, parse_weight};
 
 /// The timer of all quotas.
@@ -82,6 +82,19 @@ pub struct GroupFigures {
     pub throttled_ns: u64,
 }
 
+/// A vCPU of a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vcpu {
+    /// The place of its virtual machine among the processes.
+    pub process: usize,
+    /// Its number there.
+    pub number: usize,
+    /// How long it ran, in picoseconds.
+    pub ran_ps: u64,
+    /// Its steal time in nanoseconds: how long it could have run and did not, until it ran last.
+    pub steal_ns: u64,
+}
+
 impl Simulation {
     /// Makes the groups of a scenario.
     pub(crate) fn add_groups(&mut self, groups: &[Group]) -> Result<(), String> {
@@ -112,6 +125,18 @@ impl Simulation {
             left = later;
         }
         Ok(())
+    }
+    /// Makes the group of a virtual machine, in the one that its process names; its own name.
+    ///
+    /// Source: specs/workloads.md#vcpus.
+    pub(crate) fn guest_group(&mut self, process: &Process) -> String {
+        if self.quotas.slot.is_none() {
+            self.quotas.slot = Some(self.timeline.slot(Event::Quota));
+        }
+        let groups = &self.sched.q.groups;
+        let parent = process.group.as_ref().and_then(|name| groups.number(name)).unwrap_or(0);
+        self.sched.q.add_group(&process.name, parent, group::DEFAULT_WEIGHT);
+        process.name.clone()
     }
     fn add_group(&mut self, g: &Group, parent: u32) -> Result<(), String> {
         let mut places = Vec::new();
@@ -317,6 +342,20 @@ impl Simulation {
 
     // ── Figures ────────────────────────────────────────────────────────────────
 
+    /// What each vCPU of the scenario's virtual machines had of CPUs so far.
+    pub fn vcpus(&self) -> Vec<Vcpu> {
+        let mut all: Vec<Vcpu> = Vec::new();
+        for (id, task) in self.tasks.iter().enumerate() {
+            if !self.processes.get(task.process).is_some_and(|p| p.guest) {
+                continue;
+            }
+            let number = all.iter().filter(|v| v.process == task.process).count();
+            let steal_ns = self.sched.q.counters.infos[id].run_delay;
+            let ran_ps = self.ran_until_now(id);
+            all.push(Vcpu { process: task.process, number, ran_ps, steal_ns });
+        }
+        all
+    }
     /// What each group used so far, in the order in which they were made.
     pub fn group_figures(&self) -> Vec<GroupFigures> {
         (1..=self.sched.q.groups.all.len() as u32).map(|g| self.group_figures_of(g)).collect()

@@ -60,6 +60,7 @@ mod sched;
 mod simulation;
 mod space;
 mod sweep;
+mod switch;
 mod table;
 mod tasks;
 #[cfg(test)]
@@ -68,7 +69,7 @@ mod timeline;
 
 pub use build::{Setup, SimError};
 pub use figures::{CpuFigures, MergeFigures, Stretch};
-pub use groups::GroupFigures;
+pub use groups::{GroupFigures, Vcpu};
 pub use memory::MemoryError;
 pub use overlap::Overlap;
 pub use sched::{TaskFigures, Track};

@@ -74,6 +74,9 @@ impl Simulation {
             if process.copy_count() > 1 {
                 one.name = format!("{}-{copy}", process.name);
             }
+            if process.guest {
+                one.group = Some(self.guest_group(&one));
+            }
             let start = process.start.0;
             let number = self.admit(one, copy.into());
             let slot = self.timeline.slot(Event::Start(number));

@@ -10,7 +10,8 @@
 
 use crate::sched::CpuSet;
 use crate::simulation::Simulation;
-use crate::tasks::Run;
+use crate::tasks::{Run, Why};
+use homenode_core::costs::Cost;
 use homenode_core::sched::fair::Dequeue;
 
 impl Simulation {
@@ -83,9 +84,29 @@ impl Simulation {
             self.sched.q.leave_delayed(id);
         }
     }
+    /// A task calls exec: balancing chooses where it goes, as soon as this is done.
+    ///
+    /// Source: specs/workloads.md#exec.
+    pub(crate) fn balance_exec(&mut self, id: usize) {
+        let cpu = self.tasks[id].cpu;
+        self.sched.at(self.now());
+        let to = self.sched.place_exec(id, cpu);
+        self.tasks[id].leaves_to = (to != cpu).then_some(to);
+    }
+    /// It is where balancing wants it, and its mappings go.
+    pub(crate) fn exec(&mut self, id: usize) {
+        let mut ctx = self.ctx(id);
+        let clock = ctx.clock;
+        let space = self.tasks[id].space;
+        let end = self.kernel.space(space).above();
+        self.kernel.unmap(&mut ctx, space, 0, end);
+        let syscall = self.kernel.prices[Cost::Syscall];
+        self.charge(id, ctx.clock - clock + syscall, Why::System);
+    }
     /// A task that was to go elsewhere has come to a place where it can; false if it need not.
     pub(crate) fn go_over(&mut self, cpu: usize, id: usize, to: usize) -> bool {
-        if self.sched.q.may_run(id, cpu) {
+        let stays = self.sched.q.may_run(id, cpu) && !self.sched.q.may_run(id, to);
+        if stays || to == cpu {
             return false;
         }
         let to = if self.sched.q.may_run(id, to) { to } else { self.refuge(id) };

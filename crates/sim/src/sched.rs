@@ -29,7 +29,7 @@ use crate::kernel::TICK;
 use crate::random::Stream;
 use homenode_core::costs::{Cost, Prices};
 use homenode_core::scenario::{Model, RecentCpu, SchedPolicy, Wakeups};
-use homenode_core::sched::balance::place::{IdleFacts, Placed};
+use homenode_core::sched::balance::place::{IdleFacts, Placed, Without};
 use homenode_core::sched::balance::{self, Balance, IdleType};
 use homenode_core::sched::domain::{Domains, Flags, Layout};
 use homenode_core::sched::fair::{Attr, Dequeue, Enqueue, Fair, Knobs};
@@ -244,6 +244,40 @@ impl Scheduler {
                 preferred: None,
                 util: 0,
                 without: None,
+            },
+        )
+    }
+    /// The CPU that balancing wants a task on that execs, and runs on a CPU: the moment at which it
+    /// is cheapest to move.
+    pub(crate) fn place_exec(&mut self, task: usize, cpu: usize) -> usize {
+        let set = self.q.tasks[task].set;
+        if self.q.sets[set as usize].count <= 1 {
+            return cpu;
+        }
+        let (jiffies, t) = (self.q.jiffies(), task as u32);
+        self.q.fair.update(cpu, self.q.now);
+        self.q.follow(cpu);
+        let fair = &mut self.q.fair;
+        let util = fair.task_util(t).max(fair.task_util_est(t));
+        let without = Without {
+            cpu,
+            load: fair.load_avg(cpu).saturating_sub(fair.task_h_load(t, jiffies)),
+            util: fair.cpu_util(cpu).saturating_sub(util) as u32,
+            runnable: fair.runnable_avg(cpu).saturating_sub(fair.task_runnable(t)) as u32,
+            idle: fair.nr_running(cpu) == 1,
+        };
+        self.balance.find_dst_cpu(
+            &self.domains,
+            &self.q.facts(),
+            &IdleFacts { exit_latency: &[], sched_idle: &[] },
+            &Placed {
+                flag: Flags::BALANCE_EXEC,
+                cpu,
+                prev: cpu,
+                allowed: &self.q.sets[set as usize].words,
+                preferred: None,
+                util,
+                without: Some(without),
             },
         )
     }

@@ -255,14 +255,6 @@ impl Simulation {
     pub fn voluntary_switches(&self) -> u64 {
         self.voluntary_switches
     }
-    /// What the kernel has said so far, as `dmesg` prints it: times in picoseconds.
-    pub fn messages(&self) -> &[(u64, String)] {
-        &self.messages
-    }
-    /// The kernel says something.
-    pub(crate) fn say(&mut self, what: String) {
-        self.messages.push((self.now(), what));
-    }
     /// Accesses made so far.
     pub fn accesses(&self) -> u64 {
         self.accesses

@@ -210,7 +210,8 @@ fn what_can_t_go_says_so() {
         cpu1/online: 0
         cpu2/online: 1
         schedstat has CPUs 0 2 3 4 5 6 7
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
 }
 
 /// All CPUs but one of a node go one by one and come back, many times, in the middle of everything.
@@ -261,11 +262,12 @@ time = "3ms"
 "#;
     let mut sim = simulation(text);
     sim.run();
-    let said: Vec<&str> = sim.messages().iter().map(|(_, text)| text.as_str()).collect();
+    let said: Vec<String> = sim.messages().into_iter().map(|(_, text)| text).collect();
     expect![[r#"
         smpboot: CPU 2 is now offline
         asker (PID 1002): sched_setaffinity: EINVAL: of CPUs 2 none is online and allowed
-    "#]].assert_eq(&(said.join("\n") + "\n"));
+    "#]]
+    .assert_eq(&(said.join("\n") + "\n"));
     // The call itself takes 100 ns.
     assert_eq!(sim.processes()[0].ran_ps, 6_000_100_000);
 }

@@ -5,7 +5,7 @@ use super::{Part, Rows, Shown};
 use homenode_core::scenario::{Process, Scenario, Step};
 use homenode_report::Better::{Lower, Neither};
 use homenode_report::Figure;
-use homenode_sim::{CpuFigures, ProcessFigures};
+use homenode_sim::{CpuFigures, ProcessFigures, Vcpu};
 
 /// So many CPUs are told one by one.
 const ONE_BY_ONE: usize = 16;
@@ -57,6 +57,47 @@ const CPUS: [OfCpus; 3] = [
     (Figure::count("idle entries", "how often a CPU had nothing to do"), |c, _, _| c.idles as f64),
 ];
 
+/// A figure of a vCPU.
+type OfVcpu = (Figure, fn(&Vcpu) -> f64);
+
+const VCPUS: [OfVcpu; 2] = [
+    (Figure::new("steal", "ms", Lower, 3, "time in which a vCPU could run and did not"), |v| {
+        v.steal_ns as f64 / 1e6
+    }),
+    (Figure::new("stolen", "%", Lower, 2, "steal time of what it ran and that together"), |v| {
+        let steal = v.steal_ns as f64 * 1e3;
+        steal * 100.0 / (steal + v.ran_ps as f64).max(1.0)
+    }),
+];
+
+pub(super) fn of_vcpus() -> impl Iterator<Item = Figure> {
+    VCPUS.into_iter().map(|(figure, _)| figure)
+}
+/// Steal time of each vCPU; where there are many, the mean of each virtual machine.
+fn push_vcpus(rows: &mut Rows<'_>) {
+    let Some(first) = rows.columns.first().and_then(|runs| runs.first()) else { return };
+    let each = first.vcpus.len() <= ONE_BY_ONE;
+    let mut names: Vec<(usize, usize, String)> = Vec::new();
+    for v in &first.vcpus {
+        let name = &first.processes[v.process].name;
+        if each {
+            names.push((v.process, v.number, format!("{name} vCPU {}", v.number)));
+        } else if v.number == 0 {
+            names.push((v.process, 0, name.clone()));
+        }
+    }
+    for (process, number, name) in names {
+        for (figure, get) in &VCPUS {
+            let row = rows.push(Part::Tasks, figure, "", Shown::IfAny, &|r| {
+                let mine = |v: &&Vcpu| v.process == process && (!each || v.number == number);
+                let mine: Vec<f64> = r.vcpus.iter().filter(mine).map(get).collect();
+                (!mine.is_empty()).then(|| mine.iter().sum::<f64>() / mine.len() as f64)
+            });
+            row.name = format!("{name}: {}", row.name);
+        }
+    }
+}
+
 pub(super) fn of_tasks() -> impl Iterator<Item = Figure> {
     TASKS.into_iter().map(|(figure, _)| figure)
 }
@@ -86,6 +127,7 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario) {
         }
     }
     let cpus = runs.first().map_or(0, |r| r.cpus.len());
+    push_vcpus(rows);
     let sum = |all: &[CpuFigures]| {
         let add = |a: CpuFigures, b: &CpuFigures| CpuFigures {
             busy_ps: a.busy_ps + b.busy_ps,

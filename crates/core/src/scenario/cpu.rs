@@ -164,6 +164,9 @@ pub enum CpuStep {
         /// The CPUs that it may run on from now on.
         cpus: Vec<CpuId>,
     },
+    /// `execve` of the task's program anew: balancing may move it first, then its mappings go. Of
+    /// a process with one thread.
+    Exec,
     /// `setpriority` of the calling task.
     Nice {
         /// From −20 to 19.
@@ -185,6 +188,7 @@ impl CpuStep {
             | Self::Work { .. }
             | Self::Io { .. }
             | Self::Yield
+            | Self::Exec
             | Self::Affinity { .. }
             | Self::Nice { .. } => None,
         }
@@ -199,6 +203,7 @@ impl CpuStep {
             | Self::Work { .. }
             | Self::Io { .. }
             | Self::Yield
+            | Self::Exec
             | Self::Affinity { .. }
             | Self::Nice { .. } => &[],
         }

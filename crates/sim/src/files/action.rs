@@ -18,6 +18,7 @@ use super::ksm::{Wrote, would_wait};
 use crate::kernel::Ctx;
 use crate::program::Writer;
 use crate::simulation::{FileError, Job, Outcome, Simulation};
+use crate::switch::LATENCYTOP;
 use crate::tasks::Kind;
 use crate::watch::By;
 use homenode_core::knobs::Errno;
@@ -70,7 +71,12 @@ impl Simulation {
         let (mut took, mut waits, mut begins) = (Picos::ZERO, false, None);
         let result = match (&path, &action.what) {
             (Err(e), _) => Err(e.clone()),
-            (Ok(path), FileOp::Read { .. }) => self.read_file_as(path, action.who),
+            (Ok(path), FileOp::Read { .. }) => {
+                if path == LATENCYTOP {
+                    self.latencytop();
+                }
+                self.read_file_as(path, action.who)
+            }
             (Ok(path), FileOp::Write { text, .. }) => {
                 self.write_timed(path, text, action.who).map(|wrote| {
                     match wrote {

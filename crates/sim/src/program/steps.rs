@@ -85,6 +85,8 @@ pub(crate) struct Steps {
     call: Option<Call>,
     /// The device that it waits for.
     io: Option<(usize, Completion)>,
+    /// It has called exec, and balancing has chosen its CPU.
+    execs: bool,
 }
 
 /// A call of a task, with how far it has come.
@@ -130,6 +132,7 @@ impl Steps {
             computing: Computing::default(),
             call: None,
             io: None,
+            execs: false,
             program,
         }
     }
@@ -155,6 +158,10 @@ impl Steps {
             if !self.ops.is_empty() {
                 return false;
             }
+        }
+        if std::mem::take(&mut self.execs) {
+            sim.exec(id);
+            return false;
         }
         let program = self.program.clone();
         if self.call.is_some() {
@@ -382,6 +389,10 @@ impl Steps {
                 sim.charge(id, prices[Cost::Syscall], Why::System);
                 sim.yield_now(id);
             }
+            CpuStep::Exec => {
+                sim.balance_exec(id);
+                self.execs = true;
+            }
             CpuStep::Affinity { cpus } => {
                 sim.charge(id, prices[Cost::Syscall], Why::System);
                 let places: Vec<usize> = cpus.iter().map(|&c| sim.cpus.place(c)).collect();
@@ -422,6 +433,7 @@ impl Steps {
                 | CpuStep::Work { .. }
                 | CpuStep::Io { .. }
                 | CpuStep::Yield
+                | CpuStep::Exec
                 | CpuStep::Affinity { .. }
                 | CpuStep::Nice { .. } => Cost::FutexCall,
             };
@@ -457,6 +469,7 @@ impl Steps {
             | CpuStep::Work { .. }
             | CpuStep::Io { .. }
             | CpuStep::Yield
+            | CpuStep::Exec
             | CpuStep::Affinity { .. }
             | CpuStep::Nice { .. } => Tried::Done,
         };

@@ -18,6 +18,12 @@ use homenode_core::sched::stats::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) switch: Switch,
+    /// `kernel.latencytop`.
+    pub(crate) latencytop: i32,
+    /// Tracepoints that need statistics and are enabled, as bits.
+    pub(crate) tracepoints: u8,
+    /// What the kernel has said of that, and when.
+    pub(crate) said: Vec<(Ns, &'static str)>,
     pub(crate) tasks: Vec<TaskStats>,
     pub(crate) infos: Vec<SchedInfo>,
     pub(crate) cpus: Vec<CpuStats>,
@@ -47,8 +53,16 @@ impl Counters {
     fn on(&self) -> bool {
         self.switch.on()
     }
+    /// A task is enqueued: a kernel whose tracepoints want statistics that are off says so once.
+    #[inline]
+    fn required(&mut self, now: Ns) {
+        if self.tracepoints != 0 {
+            self.said.extend(self.switch.tracepoints(true).map(|what| (now, what)));
+        }
+    }
     /// A task is put on a queue while another runs, or nobody.
     pub(crate) fn queued(&mut self, task: usize, now: Ns) {
+        self.required(now);
         self.infos[task].enqueue(now);
         if self.on() {
             self.tasks[task].wait_start(now);
@@ -56,6 +70,7 @@ impl Counters {
     }
     /// A task that slept is put on a queue.
     pub(crate) fn woken(&mut self, task: usize, now: Ns, iowait: bool) {
+        self.required(now);
         self.infos[task].enqueue(now);
         if self.on() {
             let stats = &mut self.tasks[task];

@@ -119,7 +119,7 @@ fn what_each_version_has() {
         before = now;
     }
     expect![[r#"
-        3.8: 84 files
+        3.8: 94 files
           + /proc/1000/numa_maps
           + /proc/1000/sched
           + /proc/1000/schedstat
@@ -129,6 +129,7 @@ fn what_each_version_has() {
           + /proc/1001/schedstat
           + /proc/1001/status
           + /proc/schedstat
+          + /proc/sys/kernel/latencytop
           + /proc/sys/kernel/numa_balancing_scan_delay_ms
           + /proc/sys/kernel/numa_balancing_scan_period_max_ms
           + /proc/sys/kernel/numa_balancing_scan_period_min_ms
@@ -138,6 +139,10 @@ fn what_each_version_has() {
           + /proc/sys/vm/swappiness
           + /proc/vmstat
           + /proc/zoneinfo
+          + /sys/devices/system/cpu/offline
+          + /sys/devices/system/cpu/online
+          + /sys/devices/system/cpu/possible
+          + /sys/devices/system/cpu/present
           + /sys/devices/system/memory/block_size_bytes
           + /sys/devices/system/memory/memory0/online
           + /sys/devices/system/memory/memory0/phys_index
@@ -204,7 +209,12 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/run
           + /sys/kernel/mm/ksm/sleep_millisecs
           + /sys/kernel/mm/transparent_hugepage/enabled
-        5.18: 94 files
+          + /sys/kernel/tracing/events/sched/sched_stat_blocked/enable
+          + /sys/kernel/tracing/events/sched/sched_stat_iowait/enable
+          + /sys/kernel/tracing/events/sched/sched_stat_runtime/enable
+          + /sys/kernel/tracing/events/sched/sched_stat_sleep/enable
+          + /sys/kernel/tracing/events/sched/sched_stat_wait/enable
+        5.18: 104 files
           - /proc/sys/kernel/numa_balancing_scan_delay_ms
           - /proc/sys/kernel/numa_balancing_scan_period_max_ms
           - /proc/sys/kernel/numa_balancing_scan_period_min_ms
@@ -225,7 +235,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/stable_node_dups
           + /sys/kernel/mm/ksm/use_zero_pages
           + /sys/kernel/mm/numa/demotion_enabled
-        6.1: 102 files
+        6.1: 112 files
           + /proc/1000/ksm_merging_pages
           + /proc/1000/ksm_stat
           + /proc/1001/ksm_merging_pages
@@ -234,7 +244,7 @@ fn what_each_version_has() {
           + /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier4/nodelist
           + /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms
-        6.12: 115 files
+        6.12: 125 files
           - /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier37/nodelist
           + /sys/kernel/debug/sched/base_slice_ns
@@ -250,7 +260,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/smart_scan
           + /sys/kernel/mm/mempolicy/weighted_interleave/node0
           + /sys/kernel/mm/mempolicy/weighted_interleave/node1
-        7.3: 115 files
+        7.3: 125 files
     "#]]
     .assert_eq(&out);
 }
