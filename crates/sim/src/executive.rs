@@ -226,10 +226,7 @@ impl Simulation {
                 self.start(cpu, next, self.now() + looked * 1000, switch);
             }
             // Its group has used up its quota.
-            None => {
-                self.cpus.rest(cpu, self.now());
-                self.sched.goes_idle(cpu);
-            }
+            None => self.rests(cpu, self.now()),
         }
         self.take_note();
     }
@@ -255,16 +252,33 @@ impl Simulation {
         let Some(id) = self.cpus[cpu].current() else { return };
         let now = self.now();
         let task = &self.tasks[id];
-        let waits = task.on_queue.then_some(self.sched.q.tasks[id].set);
+        let waits = if task.on_queue { self.waits_for(id) } else { None };
         if let Some(watch) = &mut self.kernel.watch {
             watch.stops(cpu, id, now, task.clock, task.ran, waits);
         }
         self.sched.wasted.waits(id, waits, &self.sched.q.sets);
     }
+    /// The set of CPUs that a task waits for that is on a queue, unless its group may be throttled.
+    fn waits_for(&self, id: usize) -> Option<u32> {
+        (!self.sched.q.has_quota(id)).then_some(self.sched.q.tasks[id].set)
+    }
+    /// A CPU has nothing to do from a time on.
+    fn rests(&mut self, cpu: usize, from: u64) {
+        self.stops(cpu);
+        self.cpus.rest(cpu, from);
+        self.sched.goes_idle(cpu);
+        self.count_wasted();
+    }
+    /// What a task may use has changed, or that of a group above it: whoever waits, waits for that.
+    pub(crate) fn waits_elsewhere(&mut self, id: usize) {
+        if self.tasks[id].on_queue && self.cpus[self.tasks[id].cpu].current() != Some(id) {
+            self.waits(id, true);
+        }
+    }
     /// A task waits on a queue from now on, or not.
     fn waits(&mut self, id: usize, is: bool) {
         let now = self.now();
-        let waits = is.then_some(self.sched.q.tasks[id].set);
+        let waits = if is { self.waits_for(id) } else { None };
         if let Some(watch) = &mut self.kernel.watch {
             watch.queued(id, waits, now);
         }
@@ -272,7 +286,7 @@ impl Simulation {
         self.count_wasted();
     }
     /// Who waits and who is idle has changed.
-    fn count_wasted(&mut self) {
+    pub(crate) fn count_wasted(&mut self) {
         let now = self.now();
         let (busy, nr_idle) = self.cpus.busy_words();
         self.sched.wasted.from(now, &self.sched.q.sets, busy, nr_idle);
@@ -291,10 +305,7 @@ impl Simulation {
                 self.start(cpu, next, from + looked * 1000, switch);
             }
             None => {
-                self.stops(cpu);
-                self.cpus.rest(cpu, from);
-                self.count_wasted();
-                self.sched.goes_idle(cpu);
+                self.rests(cpu, from);
             }
         }
         self.take_note();

@@ -70,6 +70,7 @@ impl Simulation {
     }
     fn cpu_goes(&mut self, place: usize) {
         self.sched.set_online(&self.machine, place, false);
+        self.count_wasted();
         for id in 0..self.tasks.len() {
             if self.tasks[id].run != Run::Ended {
                 self.refit(id);
@@ -80,6 +81,7 @@ impl Simulation {
     }
     fn cpu_comes(&mut self, place: usize) {
         self.sched.set_online(&self.machine, place, true);
+        self.count_wasted();
         for id in 0..self.tasks.len() {
             if self.tasks[id].run == Run::Ended {
                 continue;

@@ -54,6 +54,7 @@ impl Simulation {
     /// What a task may use has changed: it leaves a CPU that it may not use any more.
     pub(crate) fn refit(&mut self, id: usize) {
         self.sched.q.refit(id);
+        self.waits_elsewhere(id);
         let cpu = self.sched.cpu_of(id);
         if self.tasks[id].run == Run::Ended || self.sched.q.may_run(id, cpu) {
             return;

@@ -154,7 +154,7 @@ impl Scheduler {
             balance,
             q: Queues::new(fair, wakes, counters, cpus, (dice, prices[Cost::BalanceCpu] / 1000)),
             domains,
-            wasted: Wasted::default(),
+            wasted: Wasted::new(cpus),
         }
     }
     /// The kernel's knobs are these from now on.

@@ -82,6 +82,8 @@ struct Text<'a> {
     processes: String,
     names: u32,
     tasks: u64,
+    /// How many groups there are: `g0`, `g1`, …
+    groups: u64,
 }
 
 impl Text<'_> {
@@ -110,6 +112,9 @@ impl Text<'_> {
         if self.d.one_in(6) {
             let cpus = self.cpus();
             let _ = write!(text, "\ncpus = \"{cpus}\"");
+        }
+        if self.groups > 0 && !self.d.one_in(3) {
+            let _ = write!(text, "\ngroup = \"g{}\"", self.d.below(self.groups));
         }
         if self.d.one_in(3) {
             let nice = self.d.of(&[-20, -5, -1, 1, 5, 10, 19]);
@@ -306,8 +311,9 @@ fn world(seed: u64) -> World {
     let m = draw_machine(&mut d);
     let n = m.cpus.len() as u64;
     let most = d.of(&[n / 2 + 1, n + 1, 2 * n + 1, 4 * n]).clamp(2, 60);
+    let groups = if d.one_in(3) { d.between(1, 4) } else { 0 };
     let (channels, processes) = (String::new(), String::new());
-    let mut text = Text { d: &mut d, m: &m, channels, processes, names: 0, tasks: 0 };
+    let mut text = Text { d: &mut d, m: &m, channels, processes, names: 0, tasks: 0, groups };
     while text.tasks < most {
         text.workload();
     }
@@ -352,6 +358,23 @@ fn world(seed: u64) -> World {
             d.below(n)
         );
     }
+    for g in 0..groups {
+        let _ = writeln!(s, "\n[[group]]\nname = \"g{g}\"");
+        if g > 0 && d.one_in(2) {
+            let _ = writeln!(s, "parent = \"g{}\"", d.below(g));
+        }
+        match d.below(6) {
+            0 => s.push_str("cpu.idle = true\n"),
+            n => {
+                let weight = d.of(&[1, 30, 100, 100, 300, 10_000]);
+                let _ = writeln!(s, "cpu.weight = {weight}");
+                if n < 3 {
+                    let quota = d.of(&[1000, 5000, 20_000, 150_000]);
+                    let _ = writeln!(s, "cpu.max = \"{quota} {}\"", d.of(&[10_000, 100_000]));
+                }
+            }
+        }
+    }
     s.push_str(&channels);
     s.push_str(&processes);
     for _ in 0..d.below(4) {
@@ -365,6 +388,28 @@ fn world(seed: u64) -> World {
             "\n[[at]]\ntime = \"{}us\"\nwrite = \"{folder}/{name}\"\nvalue = {value}",
             d.below(90_000)
         );
+    }
+    let mut at = |d: &mut Draw, path: String, value: String| {
+        let time = d.below(90_000);
+        let _ =
+            writeln!(s, "\n[[at]]\ntime = \"{time}us\"\nwrite = \"{path}\"\nvalue = \"{value}\"");
+    };
+    if n > 1 && d.one_in(3) {
+        for _ in 0..d.between(1, 8) {
+            let path = format!("/sys/devices/system/cpu/cpu{}/online", d.between(1, n - 1));
+            let online = d.below(2).to_string();
+            at(&mut d, path, online);
+        }
+    }
+    for _ in 0..d.below(5).min(groups * 5) {
+        let (file, value) = match d.below(5) {
+            0 => ("cpu.weight", d.of(&["1", "50", "700"])),
+            1 | 2 => ("cpu.max", d.of(&["max", "2000 10000", "3000 5000", "200000 100000"])),
+            3 => ("cpu.idle", d.of(&["0", "1"])),
+            _ => ("cpuset.cpus", d.of(&["", "0", "0-1", "1-3,5"])),
+        };
+        let group = d.below(groups);
+        at(&mut d, format!("/sys/fs/cgroup/g{group}/{file}"), value.to_owned());
     }
     World { machine: write_machine(&m), scenario: s }
 }
@@ -389,8 +434,11 @@ fn simulate(machine: &Machine, file: &ScenarioFile) -> Result<Reached, String> {
     if let Some(e) = sim.error() {
         return Err(format!("memory: {e}"));
     }
-    for o in sim.outcomes() {
-        if let Some(Err(e)) = &o.result {
+    // A group may lie in another, an idle one takes no weight, a set may name no CPU.
+    let refused =
+        sim.outcomes().iter().filter_map(|o| Some((o, o.result.as_ref()?.as_ref().err()?)));
+    for (o, e) in refused {
+        if !o.action.what.path().starts_with("/sys/fs/cgroup/") {
             return Err(format!("{:?} was refused: {e:?}", o.action));
         }
     }

@@ -12,7 +12,7 @@
 //!   by what they came with, and each by one tick and one act.
 //!
 //! In the worst case all others came one after the other, the lightest first: the sum of vd(L, W)
-//! with W as it grows.
+//! with W as it grows; and as many have left since, who move the mean as much.
 //!
 //! Source: specs/sched-fair.md#queue, #pick, #placement.
 
@@ -52,7 +52,7 @@ impl Bounds {
 
 /// What is wrong now.
 pub(super) fn recount(sim: &Simulation, told: &Told, bounds: &mut Bounds) -> Vec<String> {
-    let fair = &sim.sched.q.fair;
+    let (q, fair) = (&sim.sched.q, &sim.sched.q.fair);
     let now = sim.now();
     let mut found = Vec::new();
     bounds.slice = bounds.slice.max(i128::from(sim.sched.base_slice_ns()));
@@ -62,11 +62,12 @@ pub(super) fn recount(sim: &Simulation, told: &Told, bounds: &mut Bounds) -> Vec
     bounds.most.resize(sim.cpus.len(), (0, 0));
     let (slice, act) = (bounds.slice, bounds.act);
     let limit = (2 * slice).max(TICK_NS);
-    for cpu in 0..sim.cpus.len() {
+    let queues: Vec<(usize, u32)> = (0..sim.cpus.len()).flat_map(|cpu| alone(sim, cpu)).collect();
+    for (cpu, group) in queues {
         let mut all: Vec<Member> = Vec::new();
         for id in 0..sim.tasks.len() {
             let number = id as u32;
-            if sim.tasks[id].lives() && fair.is_queued(number) && fair.cpu_of(number) == cpu {
+            if is_on(sim, id, cpu) && q.tasks[id].terms.group == group {
                 let (v, deadline) = fair.virtual_times(number);
                 all.push((id, fair.task_weight(number).into(), v.into(), deadline.into()));
             }
@@ -95,15 +96,17 @@ pub(super) fn recount(sim: &Simulation, told: &Told, bounds: &mut Bounds) -> Vec
             }
             let lag = mean - from(v);
             let request = i128::from((deadline as i64).wrapping_sub(v as i64)).max(0);
-            let behind = request + came + vd(n * (TICK_NS + act), weight);
-            let ahead = vd(limit.max(slice + TICK_NS + act), w) + came;
+            let behind = request + 2 * came + vd(n * (TICK_NS + act), weight);
+            let ahead = vd(limit.max(slice + TICK_NS + act), w) + 2 * came;
             hold!(
                 found,
                 -ahead <= lag && lag <= behind,
                 "task {id} of weight {w} on CPU place {cpu} is {lag} ns of virtual time behind \
                  the mean of {n} tasks; allowed are -{ahead} to {behind}"
             );
-            let Some(since) = told.waits_since(id) else { continue };
+            // Beside other groups a queue has a share of its CPU only.
+            let since = told.waits_since(id).filter(|_| q.groups.all.is_empty());
+            let Some(since) = since else { continue };
             let waits = i128::from(now.saturating_sub(since) / 1000);
             // The mean has to come from as far behind it as may be to as far ahead.
             let longest = 2 * (ahead + behind) * most.0 / 1024 + most.1 * (slice + TICK_NS + act);
@@ -116,4 +119,23 @@ pub(super) fn recount(sim: &Simulation, told: &Told, bounds: &mut Bounds) -> Vec
         }
     }
     found
+}
+
+fn is_on(sim: &Simulation, id: usize, cpu: usize) -> bool {
+    let fair = &sim.sched.q.fair;
+    sim.tasks[id].lives() && fair.is_queued(id as u32) && fair.cpu_of(id as u32) == cpu
+}
+
+/// The groups that have tasks queued on a CPU, and on whose queues is nobody but tasks; the root is 0.
+fn alone(sim: &Simulation, cpu: usize) -> Vec<(usize, u32)> {
+    let q = &sim.sched.q;
+    let of = |id: usize| q.tasks[id].terms.group;
+    let mut all: Vec<u32> =
+        (0..sim.tasks.len()).filter(|&id| is_on(sim, id, cpu)).map(of).collect();
+    all.sort_unstable();
+    all.dedup();
+    // A group's entity may wait there with nobody in it.
+    let groups = 1..=q.groups.all.len() as u32;
+    let below = |g: u32| groups.clone().any(|other| other != g && q.groups.is_in(other, g));
+    all.iter().filter(|&&g| !below(g)).map(|&g| (cpu, g)).collect()
 }

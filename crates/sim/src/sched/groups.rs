@@ -61,6 +61,22 @@ impl Queues {
         self.groups.all.push(super::groups::Group { name, path, parent, id, max, cpus: None });
         self.groups.all.len() as u32
     }
+    /// Whether a task's group, or one above, has a quota, so that it may be throttled.
+    #[inline]
+    pub(crate) fn has_quota(&self, task: usize) -> bool {
+        if self.groups.all.is_empty() {
+            return false;
+        }
+        let mut group = self.tasks[task].terms.group;
+        while group != 0 {
+            let g = &self.groups.all[group as usize - 1];
+            if g.max.quota().is_some() {
+                return true;
+            }
+            group = g.parent;
+        }
+        false
+    }
     /// Sets `cpu.max` of a group.
     pub(crate) fn set_max(&mut self, group: u32, max: Max) {
         let g = &mut self.groups.all[group as usize - 1];

@@ -5,12 +5,17 @@
 //! CPU 1   c c . . . . d d          of which CPU 1 is idle for 2 ms: wasted
 //! ```
 //!
-//! A CPU counts once, however many wait for it. What it takes a CPU to leave its idle state is
+//! A CPU counts once, however many wait for it. Tasks whose group has a quota don't count: they may
+//! have used it up. What it takes a CPU to leave its idle state is
 //! not counted: it is on its way to the task then.
 
 use super::CpuSet;
 
+const ALL: usize = super::ALL as usize;
+
 const NONE: u32 = u32::MAX;
+/// It may run on several CPUs of its set.
+const WIDE: u32 = 1 << 31;
 
 /// The time so far.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +26,8 @@ pub(crate) struct Wasted {
     waiting: Vec<u32>,
     /// How many of them may run on another CPU than the one whose queue they are on.
     wide: u32,
+    /// CPUs of the machine.
+    cpus: usize,
     /// So many CPUs are idle beside them, since when (picoseconds).
     rate: u64,
     since: u64,
@@ -29,6 +36,9 @@ pub(crate) struct Wasted {
 }
 
 impl Wasted {
+    pub(crate) fn new(cpus: usize) -> Self {
+        Self { cpus, ..Self::default() }
+    }
     /// A task waits from now on, or not.
     pub(crate) fn waits(&mut self, task: usize, set: Option<u32>, sets: &[CpuSet]) {
         if task >= self.tasks.len() {
@@ -37,14 +47,18 @@ impl Wasted {
         if sets.len() > self.waiting.len() {
             self.waiting.resize(sets.len(), 0);
         }
-        let before = std::mem::replace(&mut self.tasks[task], set.unwrap_or(NONE));
-        if before != NONE {
-            self.waiting[before as usize] -= 1;
-            self.wide -= u32::from(sets[before as usize].count > 1);
-        }
-        if let Some(set) = set {
-            self.waiting[set as usize] += 1;
-            self.wide += u32::from(sets[set as usize].count > 1);
+        let wide = |set: u32| if sets[set as usize].count > 1 { WIDE } else { 0 };
+        let waits = set.map_or(NONE, |set| set | wide(set));
+        let before = std::mem::replace(&mut self.tasks[task], waits);
+        for (of, add) in [(before, false), (waits, true)] {
+            if of == NONE {
+                continue;
+            }
+            let (n, wide) = (&mut self.waiting[(of & !WIDE) as usize], u32::from(of & WIDE != 0));
+            match add {
+                true => (*n, self.wide) = (*n + 1, self.wide + wide),
+                false => (*n, self.wide) = (*n - 1, self.wide - wide),
+            }
         }
     }
     /// What has been told holds from now on.
@@ -57,8 +71,8 @@ impl Wasted {
         self.since = now;
         self.rate = match (self.wide, nr_idle) {
             (0, _) | (_, 0) => 0,
-            // Somebody waits who may run on any of them.
-            _ if self.waiting[super::ALL as usize] > 0 => nr_idle,
+            // Somebody waits who may run on any of them, and all are online.
+            _ if self.waiting[ALL] > 0 && sets[ALL].count as usize == self.cpus => nr_idle,
             _ => self.wanted(sets, busy),
         };
     }
