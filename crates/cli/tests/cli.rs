@@ -1051,17 +1051,38 @@ fn a_replay_that_takes_another_time_than_the_program_is_not_believed() {
         let n = h.native.as_mut().expect("native times");
         n.wall_ns = (n.user_ns + n.sys_ns) * times;
     };
-    // One task: it waited for what is no other task's doing.
+    let refused = || {
+        let out = f.run(line);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.contains("can't replay it as it ran") && said.contains("--force"), "{said}");
+        let said = f.json(&format!("{line} --force --json"))["caption"]["warnings"].to_string();
+        assert!(said.contains("s on the clock, and the first round"), "{said}");
+    };
+    // One task waited for what no recording has, or two did.
     recording(&path, |h| slow(h, 10));
-    let said = f.json(&format!("{line} --json"))["caption"]["warnings"].to_string();
-    assert!(said.contains("s on the clock, and the first round"), "{said}");
-    // Two tasks: one of them must have waited.
+    refused();
     recording(&path, |h| (with_a_second_task(true)(h), slow(h, 10)).1);
-    let out = f.run(line);
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains("can't replay it as it ran") && said.contains("--force"), "{said}");
-    assert!(f.run(&format!("{line} --force")).status.success());
+    refused();
+    // One task had no CPU meanwhile: that is no matter of the recording.
+    recording(&path, |h| {
+        slow(h, 10);
+        let n = h.native.as_mut().expect("native times");
+        n.delayed_ns = (n.user_ns + n.sys_ns) * 9;
+    });
+    assert!(f.run(line).status.success());
+    // A task that lives longer natively is told of, and warned of.
+    recording(&path, |h| {
+        with_a_second_task(true)(h);
+        slow(h, 1);
+        let n = h.native.clone().expect("native times");
+        for t in &mut h.tasks {
+            t.native_span_ns = Some((0, 2 * n.wall_ns));
+        }
+    });
+    let said = f.json(&format!("{line} --force --json"))["caption"].to_string();
+    assert!(said.contains("each task natively and in the first round: task 0 (toy)"), "{said}");
+    assert!(said.contains("1 task lives longer or shorter"), "{said}");
 }
 
 #[test]

@@ -226,6 +226,8 @@ pub(crate) struct Passed {
     /// any more.
     dying: BTreeSet<usize>,
     waited: Waited,
+    /// By task of the recording: when it began and ended in the first round.
+    spans: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Passed {
@@ -578,6 +580,11 @@ impl Simulation {
     /// began their program.
     pub fn ran_by_program(&self) -> &BTreeMap<(usize, usize), u64> {
         &self.ran_by_program
+    }
+    /// When each task of a recording began and ended in the first round, in picoseconds, by its
+    /// number. The first task's end is that of its last row, whoever runs on after it.
+    pub fn spans(&self) -> &BTreeMap<usize, (u64, u64)> {
+        &self.passed.spans
     }
     /// How long tasks of a recording have waited so far.
     pub fn waited(&self) -> Waited {
@@ -1048,6 +1055,10 @@ impl Player {
     /// The track is at its end: again when the whole round is, or over.
     fn track_done(&mut self, sim: &mut Simulation, id: usize) {
         self.book(sim, id);
+        if sim.round_ends.is_empty() {
+            let Task { started, clock, .. } = sim.tasks[id];
+            sim.passed.spans.entry(self.track).or_insert((started, clock));
+        }
         if self.track != 0 {
             sim.tasks[id].run = Run::Ended;
             return;
@@ -1058,7 +1069,8 @@ impl Player {
         }
         self.round_from = sim.tasks.len();
         let (done, waited) = (self.recording.once.iter().copied().collect(), sim.passed.waited);
-        sim.passed = Passed { done, waited, ..Passed::default() };
+        let spans = std::mem::take(&mut sim.passed.spans);
+        sim.passed = Passed { done, waited, spans, ..Passed::default() };
         self.done += 1;
         let clock = sim.tasks[id].clock;
         sim.round_ends.push(clock);

@@ -38,6 +38,10 @@ pub struct Native {
     /// recordings of before.
     #[serde(default)]
     pub voluntary_switches: u64,
+    /// How long the first task of the shortest run was ready and had no CPU, since others had
+    /// them, in nanoseconds; 0 where the system does not say, and in recordings of before.
+    #[serde(default)]
+    pub delayed_ns: u64,
 }
 
 /// Which part of the program's life has access rows, in instructions of all its
@@ -134,6 +138,10 @@ pub struct Task {
     /// which tasks were told apart. Empty where it was not there, or that is not known.
     #[serde(default)]
     pub native_ns: Vec<u64>,
+    /// When it began and ended natively on the clock, in nanoseconds since the program did, from
+    /// the same run. `None` as above.
+    #[serde(default)]
+    pub native_span_ns: Option<(u64, u64)>,
 }
 
 /// What a recording says about itself.

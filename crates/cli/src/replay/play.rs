@@ -29,6 +29,8 @@ pub(crate) struct Played {
     /// Of it, by task and program of the recording.
     pub(crate) ran_by_program: BTreeMap<(usize, usize), u64>,
     pub(crate) waited: Waited,
+    /// When each task began and ended in the first round, in picoseconds.
+    pub(crate) spans: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Played {
@@ -149,6 +151,7 @@ pub(crate) fn play(
         ran: processes.iter().map(|p| p.ran_ps).sum(),
         ran_by_program: sim.ran_by_program().clone(),
         waited: sim.waited(),
+        spans: sim.spans().clone(),
     })
 }
 
@@ -230,10 +233,80 @@ pub(crate) struct Calibration {
 const NEAR: f64 = 0.10;
 const FAR: f64 = 0.50;
 
+/// How many tasks are told of in a caption.
+const TOLD: usize = 4;
+
+/// Each task's time from its beginning to its end, natively and in the first round, and its
+/// processor time: of those that differ most, and what is to be warned of. Of a single task all
+/// is in the program's own times.
+///
+/// * `ran` – processor time of one round by task and program, in picoseconds.
+fn each_task(
+    loaded: &Loaded,
+    whole: &Played,
+    ran: &BTreeMap<(usize, usize), u64>,
+) -> (Option<String>, Option<String>) {
+    let tasks = &loaded.header.tasks;
+    let all = loaded.header.native.as_ref().map_or(0, |n| n.wall_ns) as f64 / 1e9;
+    if tasks.len() < 2 || all <= 0.0 || !loaded.share().is_some_and(|share| share >= WHOLE) {
+        return (None, None);
+    }
+    struct One {
+        /// By how much of the program's time it lives longer.
+        off: f64,
+        text: String,
+    }
+    let mut each: Vec<One> = Vec::new();
+    for (number, task) in tasks.iter().enumerate() {
+        let (Some((from, to)), Some(&(began, ended))) =
+            (task.native_span_ns, whole.spans.get(&number))
+        else {
+            continue;
+        };
+        let native = to.saturating_sub(from) as f64 / 1e9;
+        let here = ended.saturating_sub(began) as f64 / 1e12;
+        let ran_native = task.native_ns.iter().sum::<u64>() as f64 / 1e9;
+        let ran = ran.range((number, 0)..=(number, usize::MAX));
+        let ran = ran.map(|(_, &ps)| ps).sum::<u64>() as f64 / 1e12;
+        let name = task.name.rsplit('/').next().unwrap_or_default();
+        each.push(One {
+            off: (here - native).abs() / all,
+            text: format!(
+                "task {number} ({name}) {native:.3} s and {here:.3} s, of which it ran {ran_native:.3} s and {ran:.3} s"
+            ),
+        });
+    }
+    each.sort_by(|a, b| b.off.total_cmp(&a.off));
+    let list = |some: &[One]| some.iter().map(|o| o.text.as_str()).collect::<Vec<_>>().join("; ");
+    let (known, most) = (each.len(), each.len().min(TOLD));
+    let told = (known > 0).then(|| {
+        let rest = match known - most {
+            0 => String::new(),
+            n => format!("; {} nearer", count(n as u64, "other is", "others are")),
+        };
+        format!("each task natively and in the first round: {}{rest}", list(&each[..most]))
+    });
+    let far = each.iter().take_while(|o| o.off > NEAR).count();
+    let warned = (far > 0).then(|| {
+        format!(
+            "{} longer or shorter in the replay than natively, by more than {:.0} % of the \
+             program's time: {}",
+            count(far as u64, "task lives", "tasks live"),
+            NEAR * 100.0,
+            list(&each[..far.min(TOLD)])
+        )
+    });
+    (told, warned)
+}
+
 /// The program's time on the clock against a round on the unmodified machine, and by how much
 /// of it that is more. `None` for a part of a program, and where nobody measured.
 fn on_the_clock(loaded: &Loaded, round: u64) -> Option<(f64, String)> {
-    let native = loaded.header.native.as_ref()?.wall_ns as f64 * 1000.0;
+    let native = loaded.header.native.as_ref()?;
+    // One task that had no CPU was held up by this machine's other work; of several it is not
+    // known whom that held up.
+    let delayed = if loaded.header.tasks.len() > 1 { 0 } else { native.delayed_ns };
+    let native = native.wall_ns.saturating_sub(delayed) as f64 * 1000.0;
     loaded.share().filter(|share| *share >= WHOLE && native > 0.0)?;
     let more = round as f64 / native - 1.0;
     let text = format!(
@@ -277,7 +350,8 @@ pub(crate) fn calibrate(
     let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let seconds = |ps: f64| format!("{:.3} s", ps / 1e12);
     let native = loaded.header.native.as_ref().map(|n| (n.user_ns + n.sys_ns) as f64 * 1000.0);
-    let (rates, whole) = match (native, loaded.share()) {
+    let bare_peak = bare.peak;
+    let (rates, whole, once) = match (native, loaded.share()) {
         (Some(native), Some(share)) => {
             let due = native * share;
             if bare.ran as f64 >= due {
@@ -336,7 +410,7 @@ pub(crate) fn calibrate(
                 ));
             }
             let whole = run(&rates, 2)?;
-            (rates, whole)
+            (rates, whole, last.unwrap_or(bare).ran_by_program)
         }
         (native, _) => {
             let why = if native.is_none() {
@@ -351,7 +425,7 @@ pub(crate) fn calibrate(
             ));
             let rates = Rates { all: ps * 1_000_000, own: Arc::default() };
             let whole = run(&rates, 2)?;
-            (rates, whole)
+            (rates, whole, BTreeMap::new())
         }
     };
     let first = whole.rounds().first().copied().unwrap_or(1);
@@ -381,11 +455,15 @@ pub(crate) fn calibrate(
              semaphore, which they get in the order in which they got it when it was recorded"
         ));
     }
+    // Who is left behind when the program ends is not waited for natively.
+    let ends = whole.spans.get(&0).map_or(first, |span| span.1);
+    let (told, warned) = each_task(loaded, &whole, &once);
+    notes.extend(told);
+    warnings.extend(warned);
     let mut far = None;
-    match on_the_clock(loaded, first) {
+    match on_the_clock(loaded, ends) {
         Some((more, text)) if more > NEAR => {
-            let several = loaded.header.tasks.len() > 1;
-            far = (several && more > FAR).then(|| format!("can't replay it as it ran: {text}"));
+            far = (more > FAR).then(|| format!("can't replay it as it ran: {text}"));
             warnings.push(format!(
                 "{text}. The machine was busy then, or the program waits for what a recording \
                  does not have"
@@ -398,7 +476,7 @@ pub(crate) fn calibrate(
         rates,
         first,
         round: second.max(1),
-        peak: whole.peak.max(bare.peak),
+        peak: whole.peak.max(bare_peak),
         notes,
         warnings,
         far,

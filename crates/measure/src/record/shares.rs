@@ -22,7 +22,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A task of the traced run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(super) struct Traced {
     parent: Option<usize>,
     /// Time on a CPU when it ran another program, and at its end, in nanoseconds.
     at: Vec<u64>,
+    /// When it began and ended on the clock, in nanoseconds since the program did.
+    span: (u64, u64),
 }
 
 /// Runs the command to its end, and tells what each of its tasks took. `None` where this
@@ -55,6 +57,8 @@ pub(super) fn trace(make: impl FnOnce() -> Option<Command> + Send) -> Option<Vec
 
 #[derive(Default)]
 struct Tracer {
+    /// When the program had been loaded.
+    began: Option<Instant>,
     tasks: Vec<Traced>,
     /// The task of each thread number.
     by_tid: BTreeMap<i32, usize>,
@@ -85,6 +89,7 @@ impl Tracer {
             | libc::PTRACE_O_TRACEEXEC
             | libc::PTRACE_O_TRACEEXIT
             | libc::PTRACE_O_EXITKILL;
+        tracer.began = Some(Instant::now());
         // SAFETY: the child is a tracee that has stopped.
         if unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, child, 0, options) } != 0 {
             return Err(io::Error::last_os_error());
@@ -102,7 +107,12 @@ impl Tracer {
 
     fn begin(&mut self, tid: i32, parent: Option<usize>) {
         self.by_tid.insert(tid, self.tasks.len());
-        self.tasks.push(Traced { parent, at: Vec::new() });
+        let now = self.now();
+        self.tasks.push(Traced { parent, at: Vec::new(), span: (now, now) });
+    }
+    fn now(&self) -> u64 {
+        let began = self.began.map_or(0, |began| began.elapsed().as_nanos());
+        u64::try_from(began).unwrap_or(u64::MAX)
     }
     /// How long a task has run by now.
     fn note(&mut self, tid: i32) {
@@ -110,6 +120,7 @@ impl Tracer {
         let ns = text.split_ascii_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
         if let Some(&task) = self.by_tid.get(&tid) {
             self.tasks[task].at.push(ns);
+            self.tasks[task].span.1 = self.now();
         }
     }
 
@@ -203,6 +214,12 @@ pub(super) fn median(runs: &[Vec<Traced>]) -> Option<Vec<Traced>> {
             until += all[all.len() / 2];
             task.at[program] = until;
         }
+        let middle = |of: fn(&Traced) -> u64| {
+            let mut all: Vec<u64> = alike.iter().map(|run| of(&run[n])).collect();
+            all.sort_unstable();
+            all[all.len() / 2]
+        };
+        task.span = (middle(|t| t.span.0), middle(|t| t.span.1));
     }
     Some(median)
 }
@@ -226,6 +243,7 @@ pub(super) fn share_out(recorded: &mut [Task], traced: &[Traced]) {
             let at = [0].iter().chain(&traced[twin].at);
             let spans = at.zip(&traced[twin].at).map(|(from, to)| to.saturating_sub(*from));
             recorded[task].native_ns = spans.collect();
+            recorded[task].native_span_ns = Some(traced[twin].span);
             pairs.push((task, twin));
         }
     }
@@ -242,7 +260,7 @@ mod tests {
     #[test]
     fn tasks_are_known_by_their_parents_and_their_order() {
         let mut recorded = [task(None), task(Some(0)), task(Some(1)), task(Some(0))];
-        let traced = |parent, at: &[u64]| Traced { parent, at: at.to_vec() };
+        let traced = |parent, at: &[u64]| Traced { parent, at: at.to_vec(), span: (3, 9) };
         share_out(
             &mut recorded,
             &[
@@ -254,14 +272,15 @@ mod tests {
         );
         let spans: Vec<&[u64]> = recorded.iter().map(|t| &t.native_ns[..]).collect();
         assert_eq!(spans, [&[5, 25][..], &[1, 1, 7], &[7], &[4]]);
+        assert!(recorded.iter().all(|t| t.native_span_ns == Some((3, 9))));
     }
 
     #[test]
     fn of_several_runs_each_program_has_its_median() {
         let run = |one: &[u64], two: &[u64]| {
             vec![
-                Traced { parent: None, at: one.to_vec() },
-                Traced { parent: Some(0), at: two.to_vec() },
+                Traced { parent: None, at: one.to_vec(), span: (0, one[1]) },
+                Traced { parent: Some(0), at: two.to_vec(), span: (1, two[0]) },
             ]
         };
         let runs = [run(&[10, 20], &[30]), run(&[12, 21], &[50]), run(&[11, 40], &[31])];
@@ -275,8 +294,9 @@ mod tests {
     #[test]
     fn who_is_not_in_both_has_no_share() {
         let mut recorded = [task(None), task(Some(0)), task(Some(0))];
-        let one = Traced { parent: None, at: vec![3] };
-        share_out(&mut recorded, &[one, Traced { parent: Some(0), at: vec![2] }]);
+        let one = Traced { at: vec![3], ..Traced::default() };
+        let two = Traced { parent: Some(0), at: vec![2], ..Traced::default() };
+        share_out(&mut recorded, &[one, two]);
         assert_eq!(recorded[1].native_ns, [2]);
         assert!(recorded[2].native_ns.is_empty());
     }
@@ -295,6 +315,8 @@ mod tests {
             tasks.iter().map(|t| (t.parent, t.at.len())).collect();
         // The children run a program each, and end.
         assert_eq!(shape, [(None, 1), (Some(0), 2), (Some(0), 2)]);
-        assert!(tasks.iter().all(|t| t.at.is_sorted()));
+        assert!(tasks.iter().all(|t| t.at.is_sorted() && t.span.0 < t.span.1));
+        // The second child of the shell begins when the first has ended.
+        assert!(tasks[1].span.1 <= tasks[2].span.0 && tasks[2].span.1 <= tasks[0].span.1);
     }
 }

@@ -632,6 +632,10 @@ fn a_signal_ends_a_task_wherever_it_is() {
     let s = run_in_order(&rows, &after, 3);
     let each = microseconds(&s);
     assert!((16_000..17_000).contains(&each[0]), "{each:?}");
+    // The child lived until the signal; who came to wait for its own child never saw it.
+    let ends: Vec<_> = s.spans().iter().map(|(&task, s)| (task, s.1 / NS / 1000)).collect();
+    assert_eq!((ends.len(), ends[0].0, ends[1].0), (2, 0, 1), "{ends:?}");
+    assert!((15_000..16_000).contains(&ends[1].1), "{ends:?}");
     assert!(each[2] < 3 * 17_000, "{each:?}");
 }
 
