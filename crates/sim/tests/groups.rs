@@ -33,8 +33,7 @@ fn simulation(cpus: u32, text: &str) -> Simulation {
 }
 
 /// Runs for so many ms, with somebody who recounts all.
-fn run(sim: &mut Simulation, ms: u64) {
-    let checker = Checker::watch(sim);
+fn run(sim: &mut Simulation, checker: &Checker, ms: u64) {
     let stop = sim.now() + Picos::from_ms(ms).0;
     checker.run(sim, stop, 50_000_000_000).unwrap_or_else(|e| panic!("{e}"));
 }
@@ -44,7 +43,8 @@ fn shares(cpus: u32, groups: &str, processes: &[(&str, u32, &str)], expected: Ex
     let text = scenario(groups, processes);
     let told = || {
         let mut sim = simulation(cpus, &text);
-        run(&mut sim, 2000);
+        let checker = Checker::watch(&mut sim);
+        run(&mut sim, &checker, 2000);
         let all = u128::from(sim.now()) * u128::from(cpus);
         let mut told = String::new();
         for g in sim.group_figures() {
@@ -210,7 +210,8 @@ fn a_cpuset_restricts_who_is_in_it() {
 #[test]
 fn files_say_and_take_what_the_kernel_s_do() {
     let mut sim = simulation(4, &scenario(A_B, &[("a", 4, ""), ("b", 4, "nice = 5")]));
-    run(&mut sim, 200);
+    let checker = Checker::watch(&mut sim);
+    run(&mut sim, &checker, 200);
     let b = "/sys/fs/cgroup/b";
     let mut told = String::new();
     let mut say = |sim: &Simulation, file: &str| {
@@ -247,7 +248,7 @@ fn files_say_and_take_what_the_kernel_s_do() {
         let text = sim.read_file(&format!("{b}/{file}")).expect("it is there");
         let text = if file == "cpu.stat" { "…" } else { text.trim_end() };
         told += &format!("{file}:{}{text}\n", if text.is_empty() { "" } else { " " });
-        run(&mut sim, 20);
+        run(&mut sim, &checker, 20);
     }
     let nobody = sim.write_file(&format!("{b}/cpu.max"), "max", Rights::Nobody).unwrap_err();
     told += &format!("{nobody}\n");
@@ -294,11 +295,12 @@ fn files_say_and_take_what_the_kernel_s_do() {
 fn a_quota_can_be_given_and_lifted() {
     let text = scenario("[[group]]\nname = \"a\"\n", &[("a", 2, "")]);
     let mut sim = simulation(2, &text);
+    let checker = Checker::watch(&mut sim);
     let mut told = String::new();
     for max in ["max", "10000 100000", "150000 100000", "max"] {
         sim.write_file("/sys/fs/cgroup/a/cpu.max", max, Rights::Root).expect("it takes that");
         let before = sim.group_figures()[0].usage_ps;
-        run(&mut sim, 1000);
+        run(&mut sim, &checker, 1000);
         let used = sim.group_figures()[0].usage_ps - before;
         told += &format!("{max}: {} ms of 2000\n", (used + 500_000_000) / 1_000_000_000);
     }

@@ -95,8 +95,7 @@ fn simulation(text: &str) -> Simulation {
     Simulation::new(&machine, &file.scenario, &Setup::of(&file.scenario)).expect("a simulation")
 }
 
-fn run(sim: &mut Simulation, us: u64) {
-    let checker = Checker::watch(sim);
+fn run(sim: &mut Simulation, checker: &Checker, us: u64) {
     let stop = sim.now() + Picos::from_us(us).0;
     checker.run(sim, stop, 500_000_000).unwrap_or_else(|e| panic!("{e}"));
 }
@@ -107,14 +106,14 @@ fn put(sim: &mut Simulation, cpu: u32, online: &str) -> Result<(), Errno> {
 }
 
 /// What the lists say, and what each CPU did in the next 20 ms, in per cent.
-fn told(sim: &mut Simulation, what: &str) -> String {
+fn told(sim: &mut Simulation, checker: &Checker, what: &str) -> String {
     let list = |sim: &Simulation, name: &str| {
         sim.read_file(&format!("{CPUS}/{name}")).expect("it is there").trim_end().to_owned()
     };
     let mut text =
         format!("{what}: online {}, offline {}", list(sim, "online"), list(sim, "offline"));
     let before = sim.cpu_figures();
-    run(sim, 20_000);
+    run(sim, checker, 20_000);
     let busy: Vec<String> = sim
         .cpu_figures()
         .iter()
@@ -130,7 +129,8 @@ fn told(sim: &mut Simulation, what: &str) -> String {
 fn tasks_leave_a_cpu_that_goes_and_come_back_to_it() {
     let all = || {
         let mut sim = simulation(SCENARIO);
-        let mut text = told(&mut sim, "all");
+        let checker = Checker::watch(&mut sim);
+        let mut text = told(&mut sim, &checker, "all");
         for (what, cpu, online) in [
             ("2 goes: its cage has 1", 2, "0"),
             ("3 goes: the pinned one leaves it", 3, "0"),
@@ -140,7 +140,7 @@ fn tasks_leave_a_cpu_that_goes_and_come_back_to_it() {
             ("1 is back", 1, "1"),
         ] {
             put(&mut sim, cpu, online).expect("it takes that");
-            text += &told(&mut sim, what);
+            text += &told(&mut sim, &checker, what);
             let cage = sim.read_file("/sys/fs/cgroup/two/cpuset.cpus.effective").expect("a file");
             text += &format!("  the cage: {cage}");
         }
@@ -176,7 +176,8 @@ fn tasks_leave_a_cpu_that_goes_and_come_back_to_it() {
 #[test]
 fn what_can_t_go_says_so() {
     let mut sim = simulation(SCENARIO);
-    run(&mut sim, 1000);
+    let checker = Checker::watch(&mut sim);
+    run(&mut sim, &checker, 1000);
     let mut text = String::new();
     for (cpu, online) in [(0, "0"), (8, "0"), (1, "2"), (1, ""), (1, "1"), (1, "off\n"), (1, "0")] {
         let came = put(&mut sim, cpu, online).map_or_else(Errno::name, |()| "done");
@@ -221,6 +222,7 @@ fn what_can_t_go_says_so() {
 fn any_cpu_may_go_at_any_time() {
     for seed in 1..=6u64 {
         let mut sim = simulation(SCENARIO);
+        let checker = Checker::watch(&mut sim);
         let mut x = seed;
         for _ in 0..60 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -228,7 +230,7 @@ fn any_cpu_may_go_at_any_time() {
             let path = format!("{CPUS}/cpu{cpu}/online");
             let online = sim.read_file(&path).expect("a file") == "1\n";
             put(&mut sim, cpu as u32, if online { "0" } else { "1" }).expect("it takes that");
-            run(&mut sim, us + 1);
+            run(&mut sim, &checker, us + 1);
         }
         let ran: u64 = sim.processes().iter().map(|p| p.ran_ps).sum();
         assert!(ran > 0, "seed {seed}");
