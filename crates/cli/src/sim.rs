@@ -328,7 +328,7 @@ fn one(
     let files = sim.outcomes().to_vec();
     let messages = sim.messages().to_vec();
     let figures = RunFigures::of(&runner, sim.now(), shelves);
-    Ok(SimRun { seed: setup.seed, hash: runner.hash(), figures, files })
+    Ok(SimRun { seed: setup.seed, hash: runner.hash(), figures, files, messages })
 }
 
 /// A process as JSON: times in nanoseconds, accesses by node.
