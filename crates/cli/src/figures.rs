@@ -30,7 +30,9 @@ use homenode_core::units::PAGE_SIZE;
 use homenode_report::Better::{Higher, Lower, Neither};
 use homenode_report::{Compared, ComparisonTable, Figure, Section};
 use homenode_sim::vmstat::{Item, VmStat};
-use homenode_sim::{CpuFigures, GroupFigures, MergeFigures, ProcessFigures, Track, Vcpu};
+use homenode_sim::{
+    CpuFigures, GroupFigures, IdleFigures, MergeFigures, ProcessFigures, Track, Vcpu,
+};
 
 pub(crate) use groups::json_of as groups_json;
 pub(crate) use merging::json as merging_json;
@@ -39,7 +41,7 @@ pub(crate) use merging::json as merging_json;
 #[derive(Clone, Debug)]
 pub(crate) struct RunFigures {
     /// Virtual time in picoseconds.
-    time_ps: u64,
+    pub(crate) time_ps: u64,
     /// Accesses by tier, fastest first.
     accesses: Vec<u64>,
     /// Pages that went from one node to another.
@@ -47,7 +49,10 @@ pub(crate) struct RunFigures {
     vmstat: VmStat,
     pub(crate) processes: Vec<ProcessFigures>,
     /// What each CPU did, by place.
-    cpus: Vec<CpuFigures>,
+    pub(crate) cpus: Vec<CpuFigures>,
+    /// What each did without a task, and the names of the idle states.
+    pub(crate) idle: Vec<IdleFigures>,
+    pub(crate) idle_states: Vec<String>,
     /// What each group used, in the order in which they were made.
     pub(crate) groups: Vec<GroupFigures>,
     /// What each vCPU had.
@@ -82,6 +87,8 @@ impl RunFigures {
             cpus: sim.cpu_figures(),
             groups: sim.group_figures(),
             vcpus: sim.vcpus(),
+            idle: sim.idle_figures(),
+            idle_states: sim.idle_states(),
             tracks: sim.tracks(),
             merge: sim.merging(),
             own: runner.own(),

@@ -1,5 +1,7 @@
 //! `homenode sim`: a scenario under the simulated kernel.
 
+mod cpus;
+
 use crate::contender::{self, Contender, Contenders};
 use crate::figures::{self, Choice, RunFigures};
 use crate::homenode::Runner;
@@ -174,6 +176,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
                     "hash": format!("{:016x}", run.hash),
                     "processes": processes,
                 });
+                if let Some(cpus) = cpus::json(&run.figures, &machine) {
+                    it["cpus"] = cpus;
+                }
                 if let Some(m) = &run.figures.merge {
                     it["merge"] = figures::merging_json(m, column.setup.version);
                 }
@@ -198,7 +203,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             text.push_str(&format!("hash of seed {}{whose}: {:016x}\n", run.seed, run.hash));
         }
         for (column, run) in &runs {
-            text.push_str(&tracks_text(run, &machine, &name_of(column, run)));
+            let which = name_of(column, run);
+            text.push_str(&cpus::text(&run.figures, &machine, &which));
+            text.push_str(&tracks_text(run, &machine, &which));
         }
         for (column, run) in &runs {
             text.push_str(&messages_text(run, &name_of(column, run)));

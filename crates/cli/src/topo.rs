@@ -80,6 +80,7 @@ pub(crate) fn this_machine(root: &Path) -> Result<Machine> {
         caches: Vec::new(),
         distances: t.distances,
         links: Vec::new(),
+        idle_states: Vec::new(),
         costs: Costs::default(),
     })
 }

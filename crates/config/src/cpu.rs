@@ -14,7 +14,7 @@ use homenode_core::scenario::{
     Channel, ChannelKind, Completion, CpuStep, Device, Group, NICE, Process, Step, Which,
 };
 use homenode_core::topology::MAX_CPUS;
-use homenode_core::units::CpuId;
+use homenode_core::units::{Bytes, CpuId};
 
 /// Channels of one name at most: each costs memory.
 const MOST_CHANNELS: u64 = 1_000_000;
@@ -110,10 +110,11 @@ pub(crate) fn step(
 ) -> Result<Option<CpuStep>, ConfigError> {
     let step = match word {
         "compute" => {
-            let t = c.table(&["do", "time", "jitter"])?;
+            let t = c.table(&["do", "time", "jitter", "footprint"])?;
             CpuStep::Compute {
                 time: t.get("time")?.positive_time()?,
                 jitter: t.opt("jitter").map_or(Ok(0), |j| j.thousandths(0, 1000))?,
+                footprint: t.opt("footprint").map_or(Ok(Bytes(0)), |c| c.size())?,
             }
         }
         "write" => {

@@ -5,8 +5,9 @@ use crate::quantity::{Decimal, stored};
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
 use homenode_core::topology::{
-    BANDWIDTH_BOUNDS, Cache, Cpu, Impossible, LATENCY_BOUNDS, Link, List, MAX_CPUS, MAX_NODES,
-    Machine, Medium, Node, Place, SCHED_CAPACITY_SCALE, Zone, ZoneKind,
+    BANDWIDTH_BOUNDS, Cache, Cpu, IDLE_BOUNDS, IdleCosts, Impossible, LATENCY_BOUNDS, Link, List,
+    MAX_CPUS, MAX_NODES, MHZ_BOUNDS, Machine, Medium, Node, Place, SCHED_CAPACITY_SCALE, WokenBy,
+    Zone, ZoneKind,
 };
 use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
         "cpus",
         "cache",
         "link",
+        "idle_state",
         "cost",
     ])?;
     let name = top.get("name")?.text()?.to_owned();
@@ -57,6 +59,10 @@ fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
         None => Vec::new(),
     };
     let links = top.get("link")?.list()?.iter().map(link).collect::<Result<_, _>>()?;
+    let idle_states = match top.opt("idle_state") {
+        Some(list) => list.list()?.iter().map(idle_state).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
     let mut costs = Costs::default();
     if let Some(table) = top.opt("cost") {
         let names: Vec<&str> = Cost::ALL.iter().map(|c| c.name()).collect();
@@ -67,7 +73,8 @@ fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
             }
         }
     }
-    let machine = Machine { name, about, nodes, cpus, caches, distances, links, costs };
+    let machine =
+        Machine { name, about, nodes, cpus, caches, distances, links, idle_states, costs };
     machine.check().map_err(|e| {
         let path = place(&machine, &groups, &e);
         doc.error_at(&path, e.to_string())
@@ -101,6 +108,9 @@ fn place(machine: &Machine, groups: &BTreeMap<CpuId, usize>, e: &Impossible) -> 
         }
         Impossible::Cache(i, _) | Impossible::Bounds(Place::Cache(i), _) => {
             vec![Key("cache"), At(*i)]
+        }
+        Impossible::Idle(i, key, _) | Impossible::Bounds(Place::Idle(i, key), _) => {
+            vec![Key("idle_state"), At(*i), Key(key)]
         }
         Impossible::Bounds(Place::Link(i, key), _) => vec![Key("link"), At(*i), Key(key)],
         Impossible::Bounds(Place::Cost(cost), _) => vec![Key("cost"), Key(cost.name())],
@@ -157,7 +167,7 @@ pub(crate) fn node_id(c: &Cur<'_>) -> Result<NodeId, ConfigError> {
 }
 
 fn cpu_group(c: &Cur<'_>) -> Result<Vec<Cpu>, ConfigError> {
-    let t = c.table(&["ids", "node", "cores", "llc", "capacity"])?;
+    let t = c.table(&["ids", "node", "cores", "llc", "capacity", "mhz"])?;
     let ids = t.get("ids")?.numbers(MAX_CPUS - 1)?;
     let node = node_id(&t.get("node")?)?;
     let cores = match t.opt("cores") {
@@ -177,7 +187,10 @@ fn cpu_group(c: &Cur<'_>) -> Result<Vec<Cpu>, ConfigError> {
     let llc = t.get("llc")?.int(0, u32::MAX.into())? as u32;
     let full = SCHED_CAPACITY_SCALE;
     let capacity = t.opt("capacity").map_or(Ok(full.into()), |c| c.int(1, full.into()))? as u32;
-    let cpu = |(&id, core)| Cpu { id: CpuId(id), node, core, llc, capacity };
+    let (low, high) = MHZ_BOUNDS;
+    let mhz = t.opt("mhz").map(|c| c.int(low.into(), high.into())).transpose()?;
+    let mhz = mhz.map(|mhz| mhz as u32);
+    let cpu = |(&id, core)| Cpu { id: CpuId(id), node, core, llc, capacity, mhz };
     Ok(ids.iter().zip(cores).map(cpu).collect())
 }
 
@@ -190,6 +203,33 @@ fn cache(c: &Cur<'_>) -> Result<Cache, ConfigError> {
         line: t.get("line")?.int(1, PAGE_SIZE)? as u32,
         shared_by: t.get("shared_by")?.int(1, MAX_CPUS.into())? as u32,
         latency: constant(&t.get("latency")?, Unit::Nanoseconds, LATENCY_BOUNDS)?,
+    })
+}
+
+fn idle_state(c: &Cur<'_>) -> Result<IdleCosts, ConfigError> {
+    let t = c.table(&[
+        "name",
+        "polls",
+        "woken_by",
+        "exit_latency",
+        "target_residency",
+        "wake_latency",
+    ])?;
+    let polls = t.opt("polls").map_or(Ok(false), |c| c.bool())?;
+    let time = |c: Cur<'_>| constant(&c, Unit::Nanoseconds, IDLE_BOUNDS);
+    // Who polls sees a store; of all others the file says it.
+    let woken_by = match (t.opt("woken_by"), polls) {
+        (Some(c), _) => c.word(&WokenBy::ALL.map(|w| (w.name(), w)))?,
+        (None, true) => WokenBy::Store,
+        (None, false) => WokenBy::default(),
+    };
+    Ok(IdleCosts {
+        name: t.get("name")?.text()?.to_owned(),
+        polls,
+        woken_by,
+        exit_latency: time(t.get("exit_latency")?)?,
+        target_residency: time(t.get("target_residency")?)?,
+        wake_latency: t.opt("wake_latency").map(time).transpose()?,
     })
 }
 

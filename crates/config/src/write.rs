@@ -27,6 +27,9 @@ const NODES: &str = "\
 const CPUS: &str = "\
 # CPUs by node and last-level cache; CPUs with one number in \"cores\" are siblings.
 ";
+const IDLE: &str = "\
+# What CPUs without a task do, the shallowest first; see specs/idle.md#states.
+";
 const COST: &str = "\
 # What belongs to no pair of nodes. Where a key is left out, homenode assumes a value.
 [cost]
@@ -54,7 +57,7 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
     out.push_str(CPUS);
     let mut groups: Vec<(_, Vec<u32>, Vec<u32>)> = Vec::new();
     for c in &m.cpus {
-        let alike = (c.node, c.llc, c.capacity);
+        let alike = (c.node, c.llc, c.capacity, c.mhz);
         match groups.iter_mut().find(|g| g.0 == alike) {
             Some(g) => {
                 g.1.push(c.id.0);
@@ -63,7 +66,7 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
             None => groups.push((alike, vec![c.id.0], vec![c.core])),
         }
     }
-    for ((node, llc, capacity), ids, cores) in groups {
+    for ((node, llc, capacity, mhz), ids, cores) in groups {
         writeln!(out, "[[cpus]]")?;
         writeln!(out, "ids = \"{}\"", write_list(&ids))?;
         writeln!(out, "node = {node}")?;
@@ -71,6 +74,9 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
         writeln!(out, "llc = {llc}")?;
         if capacity != SCHED_CAPACITY_SCALE {
             writeln!(out, "capacity = {capacity}")?;
+        }
+        if let Some(mhz) = mhz {
+            writeln!(out, "mhz = {mhz}")?;
         }
         writeln!(out)?;
     }
@@ -93,6 +99,24 @@ fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
         writeln!(out, "write_latency = {}", constant(write_latency, Unit::Nanoseconds))?;
         writeln!(out, "read_bandwidth = {}", constant(read_bandwidth, Unit::MBps))?;
         writeln!(out, "write_bandwidth = {}\n", constant(write_bandwidth, Unit::MBps))?;
+    }
+    if !m.idle_states.is_empty() {
+        out.push_str(IDLE);
+    }
+    for s in &m.idle_states {
+        writeln!(out, "[[idle_state]]")?;
+        writeln!(out, "name = {}", text(&s.name))?;
+        if s.polls {
+            writeln!(out, "polls = true")?;
+        } else {
+            writeln!(out, "woken_by = \"{}\"", s.woken_by.name())?;
+        }
+        writeln!(out, "exit_latency = {}", constant(&s.exit_latency, Unit::Nanoseconds))?;
+        writeln!(out, "target_residency = {}", constant(&s.target_residency, Unit::Nanoseconds))?;
+        if let Some(wake) = &s.wake_latency {
+            writeln!(out, "wake_latency = {}", constant(wake, Unit::Nanoseconds))?;
+        }
+        writeln!(out)?;
     }
     out.push_str(COST);
     for &cost in Cost::ALL {

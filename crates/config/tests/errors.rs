@@ -43,6 +43,26 @@ fn changed_scenarios(good: &str, cases: &[&[(&str, &str)]], expected: Expect) {
 }
 
 #[test]
+fn idle_states_and_clocks_that_cannot_be_are_refused() {
+    machines(
+        &[
+            &[("name = \"C1\"", "name = \"POLL\"")],
+            &[("name = \"C1\"", "name = \"\"")],
+            &[("name = \"C1\"", "name = \"C1\"\npolls = true")],
+            &[("polls = true", "polls = true\nwoken_by = \"interrupt\"")],
+            &[("\"store\"", "\"a kiss\"")],
+            &[("woken_by", "woken")],
+            &[("target_residency = { value = 0", "target_residency = { value = 9000")],
+            &[("value = 2000, unit = \"ns\"", "value = 2, unit = \"us\"")],
+            &[("value = 2000, unit", "value = 2000000000, unit")],
+            &[("ids = \"2-3\"", "ids = \"2-3\"\nmhz = 0")],
+            &[("value = 0.65", "value = 1.3")],
+        ],
+        expect![[r#""#]],
+    );
+}
+
+#[test]
 fn the_good_files_are_good() {
     let machine = parse_machine("box.toml", MACHINE).unwrap_or_else(|e| panic!("{e}"));
     for text in [SCENARIO, GUESTS, TASKS, GROUPS] {

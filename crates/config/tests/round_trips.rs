@@ -3,7 +3,8 @@
 use homenode_config::{check, parse_add_node, parse_machine, parse_scenario, write_machine};
 use homenode_core::costs::{Constant, Cost, Costs, Origin};
 use homenode_core::topology::{
-    BANDWIDTH_BOUNDS, Cache, Cpu, LATENCY_BOUNDS, Link, Machine, Medium, Node, Zone, ZoneKind,
+    BANDWIDTH_BOUNDS, Cache, Cpu, IDLE_BOUNDS, IdleCosts, LATENCY_BOUNDS, Link, Machine, Medium,
+    Node, WokenBy, Zone, ZoneKind,
 };
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages};
 use proptest::prelude::*;
@@ -65,6 +66,7 @@ fn machine() -> impl Strategy<Value = Machine> {
                         core: at * 7 + (salt >> c) % 7,
                         llc: (salt >> c) % 3,
                         capacity: 1024,
+                        mhz: (c % 3 == 0).then_some(2000 + salt % 7),
                     }
                 })
                 .collect();
@@ -85,7 +87,11 @@ fn machine() -> impl Strategy<Value = Machine> {
                 Cost::ALL.iter().map(|c| proptest::option::of(constant(c.bounds()))).collect();
             let cache = (1u64..=1 << 52, 1u32.., 0u32..=12, 1u32..=8192, constant(LATENCY_BOUNDS));
             let caches = proptest::collection::vec(cache, 0..4);
-            (links, costs, caches).prop_map(move |(links, costs, caches)| Machine {
+            let wake = proptest::option::of(constant(IDLE_BOUNDS));
+            let state = (constant(IDLE_BOUNDS), constant(IDLE_BOUNDS), wake, any::<bool>());
+            let states = proptest::collection::vec(state, 0..4);
+            let all = (links, costs, caches, states);
+            all.prop_map(move |(links, costs, caches, mut states)| Machine {
                 name: name.clone(),
                 about: "about".into(),
                 nodes: nodes.clone(),
@@ -104,6 +110,21 @@ fn machine() -> impl Strategy<Value = Machine> {
                     .collect(),
                 distances: distances.clone(),
                 links,
+                idle_states: {
+                    states.sort_by_key(|s| s.1.value);
+                    let state = |(i, (exit_latency, target_residency, wake_latency, store))| {
+                        let polls = i == 0 && store;
+                        IdleCosts {
+                            name: format!("C{i}"),
+                            polls,
+                            woken_by: if store { WokenBy::Store } else { WokenBy::Interrupt },
+                            exit_latency,
+                            target_residency,
+                            wake_latency,
+                        }
+                    };
+                    states.into_iter().enumerate().map(state).collect()
+                },
                 costs: Costs(
                     Cost::ALL
                         .iter()

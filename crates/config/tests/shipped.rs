@@ -10,7 +10,8 @@ use homenode_core::scenario::{
     Action, AdmissionChoice, CpuOrder, FileOp, Map, Margin, Mempolicy, Model, Pattern, Process,
     Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
 };
-use homenode_core::topology::{Machine, Medium};
+use homenode_core::sched::idle::{IdleState, Table};
+use homenode_core::topology::{IdleCosts, Machine, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use std::path::{Path, PathBuf};
 
@@ -279,6 +280,18 @@ fn specs_say_part_and_size() {
         let e = parse_add_node(spec).expect_err("it was wrong").to_string();
         assert!(e.contains(says) && e.contains("write PART:SIZE"), "{e}");
     }
+}
+
+#[test]
+fn idle_states_are_those_of_the_drivers_tables() {
+    let states = |name: &str| -> Vec<IdleState> {
+        machine(name).idle_states.iter().map(IdleCosts::state).collect()
+    };
+    assert_eq!(states("sapphire-rapids-cxl.toml"), Table::SapphireRapids.states());
+    // A test machine has those of a server without one of them.
+    let mut haswell = Table::HaswellEp.states();
+    haswell.retain(|s| s.name != "C3");
+    assert_eq!(states("small-smt.toml"), haswell);
 }
 
 #[test]

@@ -219,6 +219,10 @@ cost_keys! {
     Tick = "tick", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of published costs of the scheduler's tick";
     /// What a device's interrupt takes of its CPU, its softirq included.
     Interrupt = "interrupt", Nanoseconds, 0..=1_000_000_000, default 2_000_000, "order of a block device's completion";
+    /// Time from sending another CPU an interrupt until that has taken it: an idle CPU that no
+    /// store wakes begins to leave its state so much later, of a busy one it takes so much. Source:
+    /// specs/idle.md#wake.
+    Ipi = "ipi", Nanoseconds, 0..=1_000_000_000, default 0, "in wake_idle where that is measured; nothing more is assumed of a machine that doesn't say";
     /// Time of a short system call that does little.
     Syscall = "syscall", Nanoseconds, 0..=1_000_000_000, default 100_000, "order of getppid with mitigations";
     /// Time of a write to a pipe that wakes nobody.
@@ -237,6 +241,11 @@ cost_keys! {
     IoSubmit = "io_submit", Nanoseconds, 0..=1_000_000_000, default 3_000_000, "order of the block layer's share of a small request";
     /// Time in which balancing looks at one CPU.
     BalanceCpu = "balance_cpu", Nanoseconds, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
+    /// Time in which balancing takes one task off a queue and puts it on another.
+    BalanceTask = "balance_task", Nanoseconds, 0..=1_000_000_000, default 500_000, "two changes of queues, each with its lock, of tasks in no cache; as wake_up, which makes one";
+    /// How fast a CPU computes while a sibling of its core is busy; 1: as fast as alone. Source:
+    /// specs/workloads.md#speed.
+    SiblingSpeed = "sibling_speed", Ratio, 1..=1_000, default 1_000, "siblings slow nobody unless the machine's file says so";
     /// Share of the lines that ksmd displaces from the last-level cache which others read
     /// again; 0: none. Source: specs/ksm.md#cost.
     KsmDisplaced = "ksm_displaced", Ratio, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";

@@ -10,5 +10,6 @@ pub mod fair;
 pub mod group;
 pub mod idle;
 pub mod pelt;
+pub mod speed;
 pub mod stats;
 pub mod weight;

@@ -10,7 +10,8 @@
 //!      latency and bandwidth that CPUs of node 0 see there
 //! ```
 
-use crate::costs::{Constant, Cost, Costs, Shown, Unit};
+use crate::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
+use crate::sched::idle::{IdleState, Table};
 use crate::units::{Bytes, CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,6 +32,12 @@ pub const MAX_SIZE: u64 = 1 << 52;
 pub const LATENCY_BOUNDS: (u64, u64) = (1, 1_000_000_000);
 /// Smallest and largest bandwidth, in MB/s: up to a petabyte a second.
 pub const BANDWIDTH_BOUNDS: (u64, u64) = (1, 1_000_000_000);
+/// Smallest and largest time about an idle state, in picoseconds: up to a second.
+pub const IDLE_BOUNDS: (u64, u64) = (0, 1_000_000_000_000);
+/// Idle states that the kernel's tables have room for.
+pub const MAX_IDLE_STATES: usize = 10;
+/// Smallest and largest clock of a CPU, in MHz.
+pub const MHZ_BOUNDS: (u32, u32) = (1, 100_000);
 
 crate::named! {
     /// What a node's memory is made of. Decides the default abstract distance, as
@@ -124,6 +131,77 @@ pub struct Cpu {
     pub llc: u32,
     /// How fast it computes, of [`SCHED_CAPACITY_SCALE`]: its `cpu_capacity`.
     pub capacity: u32,
+    /// Its nominal clock in MHz; `None`: the file doesn't say.
+    pub mhz: Option<u32>,
+}
+
+crate::named! {
+    /// What wakes a CPU that is in an idle state.
+    ///
+    /// Source: specs/idle.md#wake.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum WokenBy {
+        /// A store to the line that it watches: POLL, and states that are entered by MWAIT.
+        Store => "store",
+        /// An interrupt: HLT, states that are entered through an I/O port, guests.
+        #[default]
+        Interrupt => "interrupt",
+    }
+}
+
+/// An idle state of a machine's CPUs, and what it costs. Times are in picoseconds.
+///
+/// Source: specs/idle.md#states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleCosts {
+    /// As `cpuidle` names it.
+    pub name: String,
+    /// The CPU does not sleep: it looks for work all the time. The first state at most.
+    pub polls: bool,
+    /// What wakes a CPU from it.
+    pub woken_by: WokenBy,
+    /// The longest that leaving takes, as the governor believes: what drivers and firmware say.
+    pub exit_latency: Constant,
+    /// How long a stay has to be to pay, as the governor believes.
+    pub target_residency: Constant,
+    /// What leaving takes; `None`: the exit latency.
+    pub wake_latency: Option<Constant>,
+}
+
+impl IdleCosts {
+    /// The states of a CPU model, all but POLL woken by the same.
+    ///
+    /// Source: specs/idle.md#states.
+    pub fn of_table(table: Table, woken_by: WokenBy) -> Vec<Self> {
+        let time = |ns: u64| Constant {
+            value: ns * 1000,
+            spread: None,
+            method: format!("the table of {}: drivers, or firmware", table.name()),
+            origin: Origin::Quoted,
+        };
+        let costs = |s: IdleState| Self {
+            woken_by: if s.polls { WokenBy::Store } else { woken_by },
+            exit_latency: time(s.exit_latency_ns),
+            target_residency: time(s.target_residency_ns),
+            wake_latency: None,
+            polls: s.polls,
+            name: s.name,
+        };
+        table.states().into_iter().map(costs).collect()
+    }
+    /// The state as the governor sees it.
+    pub fn state(&self) -> IdleState {
+        IdleState {
+            name: self.name.clone(),
+            exit_latency_ns: self.exit_latency.value / 1000,
+            target_residency_ns: self.target_residency.value / 1000,
+            polls: self.polls,
+        }
+    }
+    /// What leaving it takes, in picoseconds.
+    pub fn leaving(&self) -> u64 {
+        self.wake_latency.as_ref().unwrap_or(&self.exit_latency).value
+    }
 }
 
 /// A data or unified cache.
@@ -177,6 +255,9 @@ pub struct Machine {
     pub distances: Vec<Vec<u32>>,
     /// One for each pair of a node with CPUs and a node with memory.
     pub links: Vec<Link>,
+    /// Idle states of its CPUs, the shallowest first. Without any, leaving idle takes `wake_idle`
+    /// or `wake_deep` and no governor is asked (specs/idle.md#without).
+    pub idle_states: Vec<IdleCosts>,
     /// Everything that belongs to no pair.
     pub costs: Costs,
 }
@@ -199,6 +280,8 @@ pub enum Place {
     Cache(usize),
     /// Of the link at this index: the key in the machine's file.
     Link(usize, &'static str),
+    /// Of the idle state at this index: the key in the machine's file.
+    Idle(usize, &'static str),
     /// Of the machine as a whole.
     Cost(Cost),
 }
@@ -227,6 +310,8 @@ pub enum Impossible {
     Size(NodeId, usize, u64),
     /// A cache's property is impossible.
     Cache(usize, &'static str),
+    /// An idle state's property, by its key, is impossible.
+    Idle(usize, &'static str, String),
     /// A constant lies outside its bounds.
     Bounds(Place, String),
 }
@@ -249,6 +334,7 @@ impl fmt::Display for Impossible {
                  {PAGE_SIZE} bytes and 2^52 bytes (leave the zone out where there is no memory)"
             ),
             Self::Cache(_, what) => write!(f, "{what}"),
+            Self::Idle(_, _, what) => write!(f, "{what}"),
             Self::Bounds(_, what) => write!(f, "{what}"),
         }
     }
@@ -291,6 +377,7 @@ impl Machine {
         self.check_caches()?;
         self.check_distances()?;
         self.check_links()?;
+        self.check_idle_states()?;
         for (&cost, constant) in &self.costs.0 {
             within(Place::Cost(cost), cost.unit(), cost.bounds(), constant)?;
         }
@@ -338,6 +425,12 @@ impl Machine {
                     cpu.capacity
                 ));
             }
+            let (low, high) = MHZ_BOUNDS;
+            if let Some(mhz) = cpu.mhz.filter(|mhz| !(low..=high).contains(mhz)) {
+                return wrong(format!(
+                    "has {mhz} MHz; its clock lies between {low} and {high} MHz"
+                ));
+            }
             if let Some(before) = self.cpus[..i].last() {
                 if before.id == cpu.id && before.node != cpu.node {
                     let (one, other) = (before.node, cpu.node);
@@ -371,6 +464,36 @@ impl Machine {
             let line = c.line.is_power_of_two() && u64::from(c.line) <= PAGE_SIZE;
             fits(line, "a cache's line is a power of two, at most a page")?;
             within(Place::Cache(i), Unit::Nanoseconds, LATENCY_BOUNDS, &c.latency)?;
+        }
+        Ok(())
+    }
+
+    fn check_idle_states(&self) -> Result<(), Impossible> {
+        for (i, s) in self.idle_states.iter().enumerate() {
+            let fits = |fits, key, what: &str| {
+                ensure(fits, || {
+                    Impossible::Idle(i, key, format!("idle state \"{}\": {what}", s.name))
+                })
+            };
+            let before = self.idle_states[..i].last();
+            fits(i < MAX_IDLE_STATES, "name", "a CPU has 10 idle states at most")?;
+            let named = !s.name.is_empty() && !s.name.contains(['\n', '/']);
+            fits(named, "name", "its name is a word, such as C1")?;
+            let new = self.idle_states[..i].iter().all(|other| other.name != s.name);
+            fits(new, "name", "it stands twice; names are unique")?;
+            fits(i == 0 || !s.polls, "polls", "only the first state may poll")?;
+            let seen = !s.polls || s.woken_by == WokenBy::Store;
+            fits(seen, "woken_by", "a CPU that polls sees a store; it needs no interrupt")?;
+            let rises = before.is_none_or(|b| b.target_residency.value <= s.target_residency.value);
+            fits(rises, "target_residency", "states come in the order of their residencies")?;
+            for (key, constant) in [
+                ("exit_latency", Some(&s.exit_latency)),
+                ("target_residency", Some(&s.target_residency)),
+                ("wake_latency", s.wake_latency.as_ref()),
+            ] {
+                let Some(constant) = constant else { continue };
+                within(Place::Idle(i, key), Unit::Nanoseconds, IDLE_BOUNDS, constant)?;
+            }
         }
         Ok(())
     }
@@ -534,6 +657,7 @@ mod tests {
                         core: 1,
                         llc: 0,
                         capacity: 1024,
+                        mhz: None,
                     })
                 },
                 "CPU 1 is in two nodes, 0 and 1; it has one",

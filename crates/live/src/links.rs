@@ -146,8 +146,14 @@ mod tests {
             medium: Medium::Dram,
             zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1000) }],
         };
-        let cpu =
-            |id, node| Cpu { id: CpuId(id), node: NodeId(node), core: id, llc: 0, capacity: 1024 };
+        let cpu = |id, node| Cpu {
+            id: CpuId(id),
+            node: NodeId(node),
+            core: id,
+            llc: 0,
+            capacity: 1024,
+            mhz: None,
+        };
         Machine {
             name: "three".into(),
             about: "a test's".into(),
@@ -156,6 +162,7 @@ mod tests {
             caches: Vec::new(),
             distances,
             links: Vec::new(),
+            idle_states: Vec::new(),
             costs: Default::default(),
         }
     }

@@ -156,6 +156,7 @@ pub fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
             core: cores[&c],
             llc: llcs[&c],
             capacity: capacity(&tree, c),
+            mhz: None,
         })
         .collect();
 

@@ -120,7 +120,10 @@ fn two_sockets_with_threads_and_asymmetric_distances() {
     );
     assert_eq!(t.nodes[1].managed(), Pages(2_490_000));
     assert_eq!(t.cpus.len(), 8);
-    assert_eq!(t.cpus[6], Cpu { id: CpuId(6), node: NodeId(1), core: 2, llc: 1, capacity: 1024 });
+    assert_eq!(
+        t.cpus[6],
+        Cpu { id: CpuId(6), node: NodeId(1), core: 2, llc: 1, capacity: 1024, mhz: None }
+    );
     assert_eq!(t.cpus.iter().map(|c| c.core).collect::<Vec<_>>(), [0, 1, 2, 3, 0, 1, 2, 3]);
     let shape = |level, size, shared_by| CacheShape {
         level,

@@ -73,6 +73,7 @@ fn machine() -> Machine {
         caches: vec![cache(1, 32 << 10, 8), cache(2, 1 << 20, 8), cache(3, 4 << 20, 16)],
         distances: Vec::new(),
         links: Vec::new(),
+        idle_states: Vec::new(),
         costs: Costs::default(),
     }
 }

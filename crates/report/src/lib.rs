@@ -15,6 +15,7 @@ mod advise;
 mod caption;
 mod cell;
 mod comparison;
+mod cpu_times;
 mod lanes;
 mod merge;
 mod observe;
@@ -28,6 +29,7 @@ pub use advise::{
 pub use caption::{Caption, Scale};
 pub use cell::Better;
 pub use comparison::{Compared, ComparisonTable, Figure, Section};
+pub use cpu_times::{CpuTimes, cpu_times};
 pub use lanes::{Lane, cpu_picture};
 pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use observe::{ObserveOrder, ObserveTable};

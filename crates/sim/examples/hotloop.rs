@@ -48,11 +48,19 @@ fn machine(cpus: u32, fast: u64, slow: u64) -> Machine {
         about: "DRAM and an expander".into(),
         nodes: vec![node(0, Medium::Dram, fast), node(1, Medium::Cxl, slow)],
         cpus: (0..cpus)
-            .map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0, capacity: 1024 })
+            .map(|i| Cpu {
+                id: CpuId(i),
+                node: NodeId(0),
+                core: i,
+                llc: 0,
+                capacity: 1024,
+                mhz: None,
+            })
             .collect(),
         caches: Vec::new(),
         distances: vec![vec![10, 20], vec![20, 10]],
         links: vec![link(0, 100, 100_000), link(1, 250, 30_000)],
+        idle_states: Vec::new(),
         costs: Costs::default(),
     }
 }

@@ -7,6 +7,8 @@
 use crate::figures::CpuFigures;
 use crate::table::prefetch_value;
 use crate::timeline::Heap;
+use homenode_core::costs::Cost;
+use homenode_core::sched::speed::{Pace, UNSHARED};
 use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
 use homenode_core::units::CpuId;
 use std::collections::BTreeMap;
@@ -20,8 +22,11 @@ pub(crate) struct Cpu {
     pub(crate) number: CpuId,
     /// Its last-level cache.
     pub(crate) llc: u32,
-    /// How fast it computes, of [`SCHED_CAPACITY_SCALE`].
-    pub(crate) capacity: u32,
+    /// How fast it computes now, of [`SCHED_CAPACITY_SCALE`], and what that is made of.
+    speed: u32,
+    pace: Pace,
+    /// Its nominal clock in MHz, if the file says it.
+    nominal: Option<u32>,
     /// The task that runs.
     current: Option<usize>,
     /// How far it has come, with what its task has run ahead.
@@ -49,9 +54,9 @@ impl Cpu {
     #[inline]
     pub(crate) fn time(&self, work: u64) -> u64 {
         // A division by a constant is a shift: most CPUs are at full speed.
-        match self.capacity {
+        match self.speed {
             SCHED_CAPACITY_SCALE => work.div_ceil(u64::from(SCHED_CAPACITY_SCALE)),
-            capacity => work.div_ceil(u64::from(capacity)),
+            speed => work.div_ceil(u64::from(speed)),
         }
     }
     /// The same for work in picoseconds at full speed.
@@ -62,7 +67,12 @@ impl Cpu {
     /// The work that it does in a time.
     #[inline]
     pub(crate) fn work(&self, time: u64) -> u64 {
-        time.saturating_mul(u64::from(self.capacity))
+        time.saturating_mul(u64::from(self.speed))
+    }
+    /// Clocks of a busy time, in picoseconds × MHz; 0 where the file says nothing of its clock.
+    fn clocks(&self, busy: u64) -> u128 {
+        let known = self.nominal.is_some();
+        if known { u128::from(busy) * u128::from(self.pace.mhz) } else { 0 }
     }
     #[inline]
     pub(crate) fn clock(&self) -> u64 {
@@ -98,10 +108,18 @@ pub(crate) struct Cpus {
     busy: Vec<u64>,
     nr_busy: usize,
     near: Vec<Near>,
+    /// By CPU: its siblings; none where they slow nobody.
+    siblings: Vec<Box<[u32]>>,
+    /// What a busy sibling leaves of a CPU, in thousandths.
+    shared: u32,
 }
 
 impl Cpus {
     pub(crate) fn new(machine: &Machine) -> Self {
+        let pace = |c: &homenode_core::topology::Cpu| {
+            let mhz = c.mhz.unwrap_or(1);
+            Pace { capacity: c.capacity, mhz, nominal: mhz, ..Pace::default() }
+        };
         let all: Vec<Cpu> = machine
             .cpus
             .iter()
@@ -109,7 +127,9 @@ impl Cpus {
                 node: machine.position(c.node).expect("a checked machine"),
                 number: c.id,
                 llc: c.llc,
-                capacity: c.capacity,
+                speed: pace(c).speed(),
+                pace: pace(c),
+                nominal: c.mhz,
                 current: None,
                 clock: 0,
                 ran_ahead: false,
@@ -125,7 +145,19 @@ impl Cpus {
         let places = all.iter().enumerate().map(|(i, c)| (c.number, i)).collect();
         let busy = vec![0; all.len().div_ceil(64)];
         let near = vec![Near::default(); all.len()];
-        Self { all, places, clocks, busy, nr_busy: 0, near }
+        let shared = machine.costs.get(Cost::SiblingSpeed) as u32;
+        let mut cores: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        if shared != UNSHARED {
+            for (place, c) in machine.cpus.iter().enumerate() {
+                cores.entry(c.core).or_default().push(place as u32);
+            }
+        }
+        let others = |(place, c): (usize, &homenode_core::topology::Cpu)| {
+            let of = cores.get(&c.core).map_or(&[][..], Vec::as_slice);
+            of.iter().copied().filter(|&s| s as usize != place).collect()
+        };
+        let siblings = machine.cpus.iter().enumerate().map(others).collect();
+        Self { all, places, clocks, busy, nr_busy: 0, near, siblings, shared }
     }
     pub(crate) fn len(&self) -> usize {
         self.all.len()
@@ -206,11 +238,30 @@ impl Cpus {
         (here.ran_ahead, here.before_act) = (false, false);
         self.busy[cpu / 64] |= 1 << (cpu % 64);
     }
+    /// The sibling of a CPU of that number, from 0 on, if siblings slow each other.
+    #[inline]
+    pub(crate) fn sibling(&self, cpu: usize, number: usize) -> Option<usize> {
+        self.siblings[cpu].get(number).map(|&s| s as usize)
+    }
+    /// What a CPU's speed would be made of now, if it is not what it computes at.
+    pub(crate) fn other_pace(&self, cpu: usize) -> Option<Pace> {
+        let busy = |s: &u32| self.all[*s as usize].current.is_some();
+        let sibling = if self.siblings[cpu].iter().any(busy) { self.shared } else { UNSHARED };
+        let here = &self.all[cpu];
+        (here.pace.sibling != sibling).then_some(Pace { sibling, ..here.pace })
+    }
+    /// A CPU computes at another speed from now on. What it has run ahead has been settled.
+    pub(crate) fn set_pace(&mut self, cpu: usize, pace: Pace) {
+        let here = &mut self.all[cpu];
+        (here.pace, here.speed) = (pace, pace.speed());
+    }
     /// Nobody runs on a CPU from now on.
     pub(crate) fn rest(&mut self, cpu: usize, now: u64) {
         let here = &mut self.all[cpu];
         here.current = None;
-        here.figures.busy_ps += now.saturating_sub(here.since);
+        let busy = now.saturating_sub(here.since);
+        here.figures.busy_ps += busy;
+        here.figures.clocks += here.clocks(busy);
         here.since = now;
         here.figures.idles += 1;
         self.nr_busy -= 1;
@@ -226,7 +277,8 @@ impl Cpus {
     pub(crate) fn figures(&self, now: u64) -> Vec<CpuFigures> {
         let of = |c: &Cpu| {
             let open = c.current.map_or(0, |_| now.saturating_sub(c.since));
-            CpuFigures { busy_ps: c.figures.busy_ps + open, ..c.figures }
+            let clocks = c.figures.clocks + c.clocks(open);
+            CpuFigures { busy_ps: c.figures.busy_ps + open, clocks, ..c.figures }
         };
         self.all.iter().map(of).collect()
     }

@@ -58,6 +58,12 @@ impl Simulation {
     pub(crate) fn device_time(&self, device: usize) -> u64 {
         self.devices.all[device].time.0
     }
+    /// How long the CPU of a device's interrupts takes until it sees to one: it may be in an idle
+    /// state.
+    pub(crate) fn device_late(&mut self, device: usize) -> u64 {
+        let cpu = self.cpus.place(self.devices.all[device].interrupts);
+        self.disturb(cpu)
+    }
     /// A device has done what a task asked of it.
     pub(crate) fn device_done(&mut self, id: usize, device: usize, completion: Completion) {
         // Interrupts of a CPU that is offline go elsewhere.

@@ -216,7 +216,7 @@ impl Simulation {
         self.sched.at(self.now());
         let (next, looked) = self.sched.next(cpu);
         if next == Some(id) {
-            return self.take_note();
+            return self.take_note(cpu);
         }
         self.sched.q.put_back(id, cpu);
         self.tell_runtime(id);
@@ -228,15 +228,21 @@ impl Simulation {
             // Its group has used up its quota.
             None => self.rests(cpu, self.now()),
         }
-        self.take_note();
+        self.take_note(cpu);
     }
     /// A task runs on a CPU from a time on, after what it takes to get there.
     fn start(&mut self, cpu: usize, id: usize, from: u64, cost: u64) {
         self.stops(cpu);
         self.sched.q.begins(id, cpu);
-        self.cpus.run(cpu, id, self.now());
+        // What leaving an idle state takes is time of that state.
+        let since = if self.sched.idle.is_modelled() { from } else { self.now() };
+        let was_idle = self.cpus[cpu].current().is_none();
+        self.cpus.run(cpu, id, since);
         self.sched.wasted.waits(id, None, &self.sched.q.sets);
         self.count_wasted();
+        if was_idle {
+            self.heed_siblings(cpu);
+        }
         self.note_cpu(id, cpu);
         let now = self.now();
         let task = &mut self.tasks[id];
@@ -245,6 +251,7 @@ impl Simulation {
             watch.runs(cpu, id, now, task.clock, task.ran);
         }
         self.pay(id, cost);
+        self.refill(id);
         self.cpus.reach(cpu, self.tasks[id].clock);
     }
     /// The task of a CPU does not run there any more: it waits on a queue, or sleeps.
@@ -266,7 +273,9 @@ impl Simulation {
     fn rests(&mut self, cpu: usize, from: u64) {
         self.stops(cpu);
         self.cpus.rest(cpu, from);
+        self.heed_siblings(cpu);
         self.sched.goes_idle(cpu);
+        self.enter_idle(cpu, from);
         self.count_wasted();
     }
     /// What a task may use has changed, or that of a group above it: whoever waits, waits for that.
@@ -291,6 +300,30 @@ impl Simulation {
         let (busy, nr_idle) = self.cpus.busy_words();
         self.sched.wasted.from(now, &self.sched.q.sets, busy, nr_idle);
     }
+    /// A CPU has become busy, or idle: who is on its core computes at another speed from now on.
+    ///
+    /// Source: specs/workloads.md#speed.
+    #[inline]
+    fn heed_siblings(&mut self, cpu: usize) {
+        if self.cpus.sibling(cpu, 0).is_some() {
+            self.change_speeds(cpu);
+        }
+    }
+    fn change_speeds(&mut self, cpu: usize) {
+        if let Some(pace) = self.cpus.other_pace(cpu) {
+            self.cpus.set_pace(cpu, pace);
+        }
+        let mut number = 0;
+        while let Some(sibling) = self.cpus.sibling(cpu, number) {
+            number += 1;
+            if let Some(pace) = self.cpus.other_pace(sibling) {
+                // What it has computed until now stands, the rest is done at the other speed.
+                self.cut(sibling, self.now());
+                self.settle(sibling);
+                self.cpus.set_pace(sibling, pace);
+            }
+        }
+    }
     /// A task's CPU, as everybody knows it.
     pub(crate) fn note_cpu(&mut self, id: usize, cpu: usize) {
         self.tasks[id].cpu = cpu;
@@ -308,37 +341,63 @@ impl Simulation {
                 self.rests(cpu, from);
             }
         }
-        self.take_note();
+        self.take_note(cpu);
     }
-    /// An idle CPU has a task on its queue: it leaves its idle state and runs it.
-    fn rouse(&mut self, cpu: usize) {
+    /// A CPU chooses what it does without a task.
+    fn enter_idle(&mut self, cpu: usize, from: u64) {
+        if !self.sched.idle.is_modelled() {
+            return;
+        }
+        let (timeline, tasks) = (&self.timeline, &self.tasks);
+        let holds = |id: usize, time| timeline.time_of(tasks[id].timer) == Some(time);
+        let next = self.sched.idle.next_timer(cpu, from, holds);
+        self.sched.idle.enter(cpu, from, next);
+    }
+    /// An idle CPU has a task on its queue, put there by a CPU: it leaves its idle state and runs
+    /// it.
+    fn rouse(&mut self, cpu: usize, by: usize) {
         // What was done there last may last beyond now.
         let now = self.now().max(self.cpus[cpu].clock());
-        let (rest, booked) = self.idle_exit(cpu);
+        let (rest, booked, switch) = self.idle_exit(cpu, by, now);
         self.sched.at(now + rest);
         let Some(id) = self.sched.q.pick(cpu) else { return };
-        self.start(cpu, id, now + rest, 0);
+        self.start(cpu, id, now + rest, switch);
         self.charge(id, booked, Why::System);
         self.cpus.reach(cpu, self.tasks[id].clock);
         self.sched.at(self.now());
     }
-    /// A CPU's queue has grown: who is idle begins, who is marked stops as soon as it can.
-    pub(crate) fn grown(&mut self, cpu: usize) {
+    /// A CPU's queue has grown by what another has done, or it itself: who is idle begins, who is
+    /// marked stops as soon as it can.
+    pub(crate) fn grown(&mut self, cpu: usize, by: usize) {
         if self.cpus[cpu].current().is_none() {
-            self.rouse(cpu);
+            self.rouse(cpu, by);
         } else if self.sched.marked(cpu) {
             self.cut(cpu, self.now());
+            // Who has been sent for already is not sent for again.
+            if std::mem::take(&mut self.sched.q.newly_marked) && by != cpu {
+                self.send_for(cpu);
+            }
         }
     }
-    /// What balancing has done is known to everybody.
-    fn take_note(&mut self) {
+    /// A busy CPU is sent an interrupt, since another has marked it.
+    ///
+    /// Source: specs/idle.md#wake.
+    fn send_for(&mut self, cpu: usize) {
+        let pays = |&id: &usize| self.tasks[id].kind != Kind::Replayed;
+        if self.cpus[cpu].current().filter(pays).is_some() {
+            self.settle(cpu);
+            self.hold_up(cpu, self.kernel.prices[Cost::Ipi]);
+        }
+    }
+    /// What balancing by a CPU has done is known to everybody.
+    fn take_note(&mut self, by: usize) {
         while !self.sched.q.moved.is_empty() {
             for (task, to) in std::mem::take(&mut self.sched.q.moved) {
                 // It may have been moved on.
                 self.note_cpu(task as usize, self.sched.cpu_of(task as usize));
                 let task = &mut self.tasks[task as usize];
                 task.clock = task.clock.max(self.timeline.now());
-                self.grown(to);
+                self.grown(to, by);
             }
         }
         while let Some(cpu) = self.sched.q.charged.pop() {
@@ -363,8 +422,8 @@ impl Simulation {
         self.sched.at(now);
         self.sched.q.stopped(id, from);
         self.tell_runtime(id);
-        self.sched.push(from);
-        self.next(from, now);
+        let took = self.sched.push(from) * 1000;
+        self.next(from, now + took);
     }
     /// A task that has stopped leaves its CPU to the next.
     fn leave(&mut self, cpu: usize, id: usize) {
@@ -417,7 +476,7 @@ impl Simulation {
         self.sched.q.arrive(id, to);
         self.note_cpu(id, to);
         self.next(cpu, now);
-        self.grown(to);
+        self.grown(to, cpu);
     }
     /// A task gives its CPU to others that wait for it.
     pub(crate) fn yield_now(&mut self, id: usize) {
@@ -534,12 +593,20 @@ impl Simulation {
         self.tasks[id].timer_wakes = false;
         self.timeline.set(self.tasks[id].timer, time);
     }
+    /// The same for a timer of the task's CPU, which an idle CPU knows of before it comes.
+    pub(crate) fn set_cpu_timer(&mut self, id: usize, time: u64) {
+        self.set_timer(id, time);
+        if self.sched.idle.is_modelled() {
+            let now = self.now();
+            self.sched.idle.set_timer(self.tasks[id].cpu, time, now, id);
+        }
+    }
     /// Wakes a task at a time that may still come.
     pub(crate) fn wake_at(&mut self, id: usize, time: u64, by: By) {
         if time <= self.now() {
             self.wake(id, by);
         } else if matches!(self.tasks[id].run, Run::Blocked(_)) {
-            self.set_timer(id, time);
+            self.set_cpu_timer(id, time);
             self.tasks[id].timer_wakes = true;
         }
     }
@@ -580,7 +647,7 @@ impl Simulation {
             if self.sched.q.is_nowhere(id) {
                 self.refuge(id);
             }
-            let cpu = self.sched.wake(id, &waker);
+            let (cpu, waker_cpu) = (self.sched.wake(id, &waker), waker.cpu);
             let task = &mut self.tasks[id];
             (task.on_queue, task.clock) = (true, task.clock.max(now));
             self.note_cpu(id, cpu);
@@ -590,7 +657,10 @@ impl Simulation {
             if let Some(waker) = waker.task.filter(|_| waker.in_task).filter(runs) {
                 self.pay(waker, self.kernel.prices[Cost::WakeUp]);
             }
-            self.grown(cpu);
+            self.grown(cpu, waker_cpu);
+            if by == By::Timer && cpu != waker_cpu {
+                self.disturb(waker_cpu);
+            }
         }
         let (now, pid) = (self.now(), self.kernel.numa[id].pid);
         let begins = self.tasks[id].clock;
@@ -600,34 +670,48 @@ impl Simulation {
     }
     /// A new task begins, on the CPU that balancing of forks finds from its parent's.
     pub(crate) fn enqueue(&mut self, id: usize) {
-        let now = self.now();
+        let (now, parent) = (self.now(), self.tasks[id].cpu);
         self.sched.at(now);
         if self.sched.q.is_nowhere(id) {
             self.refuge(id);
         }
-        let cpu = self.sched.place_new(id, self.tasks[id].cpu);
+        let cpu = self.sched.place_new(id, parent);
         self.sched.begin(id, cpu);
         let task = &mut self.tasks[id];
         (task.on_queue, task.clock) = (true, task.clock.max(now));
         self.note_cpu(id, cpu);
         self.waits(id, true);
-        self.grown(cpu);
+        self.grown(cpu, parent);
     }
-    /// How long an idle CPU takes until a task that was woken runs on it: time of nobody, and
-    /// time that is booked as the task's. A CPU that has become idle at this moment has no idle
-    /// state to leave.
+    /// How long an idle CPU takes until a task that was woken by a CPU runs on it: time of nobody,
+    /// time that is booked as the task's, and what the switch to it takes then. A CPU that has
+    /// become idle at this moment has no idle state to leave.
     ///
-    /// Source: specs/waits.md#replay.
-    fn idle_exit(&self, cpu: usize) -> (u64, u64) {
+    /// Source: specs/idle.md#wake, specs/idle.md#without, specs/waits.md#replay.
+    fn idle_exit(&mut self, cpu: usize, by: usize, now: u64) -> (u64, u64, u64) {
+        let prices = &self.kernel.prices;
+        if self.sched.idle.is_modelled() {
+            let interrupt = if by == cpu { 0 } else { prices[Cost::Ipi] };
+            let switch = prices[Cost::ContextSwitch];
+            return (self.sched.idle.leave(cpu, now, interrupt), 0, switch);
+        }
         let idle = self.now().saturating_sub(self.cpus[cpu].clock());
         if idle == 0 {
-            return (0, 0);
+            return (0, 0, 0);
         }
-        let prices = &self.kernel.prices;
         let deep = idle > prices[Cost::DeepAfter];
         let exit = prices[if deep { Cost::WakeDeep } else { Cost::WakeIdle }];
         let booked = exit * prices[Cost::WakeCharged] / 1000;
-        (exit - booked, booked)
+        (exit - booked, booked, 0)
+    }
+    /// An interrupt comes to a CPU that may be idle: how long it takes until the CPU sees to it.
+    ///
+    /// Source: specs/idle.md#wake.
+    pub(crate) fn disturb(&mut self, cpu: usize) -> u64 {
+        if !self.sched.idle.is_modelled() || self.cpus[cpu].current().is_some() {
+            return 0;
+        }
+        self.sched.idle.disturb(cpu, self.now())
     }
     /// Whether a daemon has been called.
     #[inline]
@@ -689,15 +773,19 @@ impl Simulation {
         self.sched.at(self.now());
         let cost = self.kernel.prices[Cost::Tick];
         self.each_busy(|sim, cpu| {
-            let kick = sim.sched.tick(cpu);
+            let (kick, balanced) = sim.sched.tick(cpu);
             let pays = |&id: &usize| sim.tasks[id].kind != Kind::Replayed;
             if let Some(id) = sim.cpus[cpu].current().filter(pays) {
-                sim.delay(cpu, id, cost);
+                sim.delay(cpu, id, cost + balanced * 1000);
             }
-            if let Some(idle) = kick {
-                sim.sched.kicked(idle);
+            match kick {
+                Some(idle) => {
+                    sim.sched.kicked(idle);
+                    sim.take_note(idle);
+                    sim.disturb(idle);
+                }
+                None => sim.take_note(cpu),
             }
-            sim.take_note();
         });
         if self.without_balancing {
             return;

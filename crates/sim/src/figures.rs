@@ -52,6 +52,27 @@ pub struct CpuFigures {
     pub switches: u64,
     /// How often it became idle.
     pub idles: u64,
+    /// Clocks of its busy time, in picoseconds × MHz; 0 where the machine's file says nothing of
+    /// its clock.
+    pub clocks: u128,
+}
+
+impl CpuFigures {
+    /// Its mean clock while it was busy, in MHz; `None`: it never was, or the file says nothing.
+    pub fn mean_mhz(&self) -> Option<f64> {
+        (self.clocks > 0 && self.busy_ps > 0).then(|| self.clocks as f64 / self.busy_ps as f64)
+    }
+}
+
+/// Where the time of a CPU without a task has gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdleFigures {
+    /// By idle state of the machine, in its order: picoseconds, with what leaving took. They and
+    /// `busy_ps` are all time. Empty where the machine's file has no idle states.
+    pub time_ps: Vec<u64>,
+    /// By state: how often the CPU was in it; how often too short for it, and how often long
+    /// enough for a deeper one.
+    pub stays: Vec<[u64; 3]>,
 }
 
 impl Simulation {
@@ -62,6 +83,22 @@ impl Simulation {
     /// CPU time so far, in picoseconds, that CPUs were idle while a task waited that may run there.
     pub fn wasted_ps(&self) -> u64 {
         self.sched.wasted.until(self.now())
+    }
+    /// The names of the machine's idle states, the shallowest first.
+    pub fn idle_states(&self) -> Vec<String> {
+        self.sched.idle.states().iter().map(|s| s.name.clone()).collect()
+    }
+    /// Where the time of each CPU without a task has gone so far, by place.
+    pub fn idle_figures(&self) -> Vec<IdleFigures> {
+        let (idle, now) = (&self.sched.idle, self.now());
+        let of = |cpu| match idle.is_modelled() {
+            false => IdleFigures::default(),
+            true => IdleFigures {
+                time_ps: idle.times(cpu, now),
+                stays: idle.usage(cpu, now).iter().map(|u| [u.usage, u.above, u.below]).collect(),
+            },
+        };
+        (0..self.cpus.len()).map(of).collect()
     }
     /// Where tasks of programs ran that the scheduler places, the first of them: the width of a
     /// cell in nanoseconds, and for each task the process that it belongs to and its track.

@@ -18,8 +18,8 @@
 //! # let zones = vec![Zone { kind: ZoneKind::Normal, managed: Pages(4096) }];
 //! # let machine = Machine { name: "m".into(), about: "m".into(), caches: vec![],
 //! #     nodes: vec![Node { id: NodeId(0), medium: Medium::Dram, zones }],
-//! #     cpus: vec![Cpu { id: CpuId(0), node: NodeId(0), core: 0, llc: 0, capacity: 1024 }],
-//! #     distances: vec![vec![10]], costs: Default::default(),
+//! #     cpus: vec![Cpu { id: CpuId(0), node: NodeId(0), core: 0, llc: 0, capacity: 1024, mhz: None }],
+//! #     distances: vec![vec![10]], idle_states: vec![], costs: Default::default(),
 //! #     links: vec![Link { from: NodeId(0), to: NodeId(0), read_latency: c(90_000),
 //! #         write_latency: c(90_000), read_bandwidth: c(10_000), write_bandwidth: c(10_000) }] };
 //! use homenode_core::{knobs::Errno, scenario::Rights};
@@ -37,6 +37,7 @@
 
 mod action;
 mod block;
+mod cpuidle;
 mod ksm;
 mod node;
 mod process;
@@ -50,6 +51,7 @@ use crate::hotplug::CpuList;
 use crate::simulation::{Job, Simulation};
 use crate::switch::{LATENCYTOP, TRACEPOINTS, Tracepoint};
 use block::BlockView;
+use cpuidle::IdleView;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{Errno, Knob, WriteAs};
 use homenode_core::ksm::files::File as KsmFile;
@@ -82,6 +84,8 @@ enum File {
     TaskSchedstat(process::Id),
     /// `/proc/PID/sched`: any write clears the task's statistics.
     TaskSched(process::Id),
+    /// A file of an idle state, of the CPU at that place.
+    CpuIdle(usize, usize, IdleView),
     /// A file of same-page merging.
     Ksm(KsmFile),
     /// What merging has of a process.
@@ -104,7 +108,7 @@ impl File {
         match self {
             Self::Knob(_) => None,
             Self::Ksm(file) if !file.is_counter() => None,
-            Self::TaskSched(_) => None,
+            Self::TaskSched(_) | Self::CpuIdle(_, _, IdleView::Disable) => None,
             Self::Vmstat | Self::Zoneinfo | Self::Schedstat => Some(Errno::Eio),
             Self::Block(_, view) if view.is_writable() => None,
             Self::Group(_, file) if file.is_writable() => None,
@@ -112,7 +116,9 @@ impl File {
             Self::CpuOnline(_) | Self::Latencytop | Self::Tracepoint(_) => None,
             // sysfs looks at the mode even for root.
             Self::Block(..) | Self::BlockSize => Some(Errno::Eacces),
-            Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::Ksm(_) => Some(Errno::Eacces),
+            Self::Node(..) | Self::Nodes(_) | Self::Tier(_) | Self::CpuIdle(..) | Self::Ksm(_) => {
+                Some(Errno::Eacces)
+            }
             Self::NumaMaps(_) | Self::Status(_) | Self::TaskSchedstat(_) | Self::KsmProcess(..) => {
                 Some(Errno::Einval)
             }
@@ -209,6 +215,9 @@ impl Simulation {
                 self.write_online(path, place, text)?;
                 Ok(Wrote::Done(Picos::ZERO))
             }
+            File::CpuIdle(cpu, state, IdleView::Disable) => {
+                self.disable_idle(path, (cpu, state), text, who).map(|()| Wrote::Done(Picos::ZERO))
+            }
             File::Block(block, view) => Job::parse(path, block, view, text).map(Wrote::Begins),
             // All others have been refused.
             _ => Ok(Wrote::Done(Picos::ZERO)),
@@ -259,6 +268,7 @@ impl Simulation {
                 );
             }
         }
+        self.idle_files(&mut all);
         if version >= KernelVersion::V6_1 {
             for (place, (name, _)) in self.kernel.tiers.listing().iter().enumerate() {
                 all.insert(format!("{TIERS}/{name}/nodelist"), File::Tier(place));
@@ -386,6 +396,7 @@ impl Simulation {
             File::Schedstat => self.schedstat().to_text(),
             File::TaskSchedstat(id) => self.task_schedstat_text(id),
             File::TaskSched(id) => self.task_sched(id).map_or_else(String::new, |s| s.to_text()),
+            File::CpuIdle(cpu, state, view) => self.idle_text(cpu, state, view),
             File::Ksm(file) => self.ksm_text(file),
             File::KsmProcess(id, view) => self.ksm_process_text(id, view),
             File::Group(number, file) => self.group_text(number, file),

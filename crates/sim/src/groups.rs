@@ -200,7 +200,8 @@ impl Simulation {
         for cpu in 0..self.cpus.len() {
             self.sched.q.follow(cpu);
             if self.cpus[cpu].current().is_none() && !self.sched.q.is_idle(cpu) {
-                self.grown(cpu);
+                // The timer is the CPU's own.
+                self.grown(cpu, cpu);
             }
         }
     }

@@ -54,6 +54,7 @@ mod overlap;
 mod page;
 mod patterns;
 mod program;
+mod refill;
 mod refit;
 mod ring;
 mod sched;
@@ -68,7 +69,7 @@ mod tests;
 mod timeline;
 
 pub use build::{Setup, SimError};
-pub use figures::{CpuFigures, MergeFigures, Stretch};
+pub use figures::{CpuFigures, IdleFigures, MergeFigures, Stretch};
 pub use groups::{GroupFigures, Vcpu};
 pub use memory::MemoryError;
 pub use overlap::Overlap;

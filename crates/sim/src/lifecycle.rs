@@ -2,6 +2,7 @@
 
 use crate::kernel::{Ctx, Fatal, Mapping, TaskNuma};
 use crate::program::{Loaded, Program, Steps};
+use crate::refill::Footprint;
 use crate::sched::Terms;
 use crate::simulation::{Simulation, Tally};
 use crate::space::Kind as MapKind;
@@ -56,6 +57,7 @@ impl Simulation {
             started: now,
             ended: 0,
             killed: None,
+            footprint: Footprint::default(),
         })
     }
 
@@ -311,6 +313,6 @@ impl Simulation {
     /// A task sleeps until a time, or until somebody wakes it.
     pub(crate) fn sleep_until(&mut self, id: usize, time: u64) {
         self.block(id, On::Sleep);
-        self.set_timer(id, time);
+        self.set_cpu_timer(id, time);
     }
 }

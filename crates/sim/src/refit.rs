@@ -79,7 +79,7 @@ impl Simulation {
             self.sched.q.take(id, Dequeue::Move);
             self.sched.q.arrive(id, to);
             self.note_cpu(id, to);
-            self.grown(to);
+            self.grown(to, cpu);
         } else {
             // One that has not left its queue yet leaves it, and is chosen a CPU for when it wakes.
             self.sched.q.leave_delayed(id);

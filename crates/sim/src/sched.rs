@@ -15,11 +15,13 @@
 mod allowed;
 mod counters;
 mod groups;
+mod idle;
 mod queues;
 mod tracks;
 mod wasted;
 
 pub(crate) use counters::Counters;
+use idle::Idling;
 pub use queues::TaskFigures;
 pub(crate) use queues::{ALL, CpuSet, Queues, Stop};
 pub use tracks::Track;
@@ -109,6 +111,8 @@ pub(crate) struct Scheduler {
     pub(crate) q: Queues,
     /// Time that CPUs idled beside tasks that waited for them.
     pub(crate) wasted: Wasted,
+    /// What CPUs without a task do.
+    pub(crate) idle: Idling,
 }
 
 impl Scheduler {
@@ -142,6 +146,7 @@ impl Scheduler {
         }
         // Random numbers of newly idle balancing.
         let dice = Stream::new(seed, "newly-idle");
+        let balancing = (prices[Cost::BalanceCpu] / 1000, prices[Cost::BalanceTask] / 1000);
         let counters = Counters::new(cpus, &domains);
         let mut balance = Balance::new(&domains, balance::Knobs::default(), 0);
         // All are idle to begin with.
@@ -152,9 +157,10 @@ impl Scheduler {
         Self {
             scale: cpus,
             balance,
-            q: Queues::new(fair, wakes, counters, cpus, (dice, prices[Cost::BalanceCpu] / 1000)),
+            q: Queues::new(fair, wakes, counters, cpus, dice, balancing),
             domains,
             wasted: Wasted::new(cpus),
+            idle: Idling::new(&machine.idle_states, cpus),
         }
     }
     /// The kernel's knobs are these from now on.
@@ -232,10 +238,11 @@ impl Scheduler {
             return set.first();
         }
         let from = if set.has(parent) { parent } else { set.first() };
+        self.idle.lapse_all((self.q.now - BOOT) * 1000);
         self.balance.find_dst_cpu(
             &self.domains,
             &self.q.facts(),
-            &IdleFacts { exit_latency: &[], sched_idle: &[] },
+            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: &[] },
             &Placed {
                 flag: Flags::BALANCE_FORK,
                 cpu: from,
@@ -254,6 +261,7 @@ impl Scheduler {
         if self.q.sets[set as usize].count <= 1 {
             return cpu;
         }
+        self.idle.lapse_all((self.q.now - BOOT) * 1000);
         let (jiffies, t) = (self.q.jiffies(), task as u32);
         self.q.fair.update(cpu, self.q.now);
         self.q.follow(cpu);
@@ -269,7 +277,7 @@ impl Scheduler {
         self.balance.find_dst_cpu(
             &self.domains,
             &self.q.facts(),
-            &IdleFacts { exit_latency: &[], sched_idle: &[] },
+            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: &[] },
             &Placed {
                 flag: Flags::BALANCE_EXEC,
                 cpu,
@@ -418,9 +426,11 @@ impl Scheduler {
         self.balance.before_idle(&self.domains, &mut seen, cpu, jiffies);
         self.balance.tick_stopped(&self.domains, cpu);
     }
-    /// The tick of a busy CPU; the idle CPU that is to be woken to balance for all idle ones.
-    pub(crate) fn tick(&mut self, cpu: usize) -> Option<usize> {
+    /// The tick of a busy CPU; the idle CPU that is to be woken to balance for all idle ones, and
+    /// what balancing took, in nanoseconds.
+    pub(crate) fn tick(&mut self, cpu: usize) -> (Option<usize>, Ns) {
         let jiffies = self.q.jiffies();
+        self.q.looked = 0;
         self.q.fair.tick(cpu, self.q.now);
         if let Some(task) = self.q.fair.current(cpu) {
             self.q.charge(task as usize);
@@ -432,7 +442,8 @@ impl Scheduler {
             self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Busy, jiffies);
             self.scan_budgets();
         }
-        self.balance.kick(&self.domains, &self.q.facts(), cpu, jiffies)
+        let kick = self.balance.kick(&self.domains, &self.q.facts(), cpu, jiffies);
+        (kick, self.q.looked)
     }
     /// An idle CPU has been woken to balance for all idle ones.
     pub(crate) fn kicked(&mut self, cpu: usize) {
@@ -450,12 +461,15 @@ impl Scheduler {
             }
         }
     }
-    /// A CPU's running task has been put back to be pushed away to another CPU.
-    pub(crate) fn push(&mut self, from: usize) {
+    /// A CPU's running task has been put back to be pushed away to another CPU: what that took,
+    /// in nanoseconds.
+    pub(crate) fn push(&mut self, from: usize) -> Ns {
+        self.q.looked = 0;
         let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
         if let Some(pushed) = self.balance.active_push(&self.domains, &mut seen, from) {
             self.q.counters.pushed(&self.domains, &pushed);
         }
+        self.q.looked
     }
 }
 

@@ -26,6 +26,7 @@ use crate::latency::Latencies;
 use crate::load::WINDOW;
 use crate::memory::MemoryError;
 use crate::program::{KsmdState, Kswapd, Program};
+use crate::refill::Caches;
 use crate::replay::Passed;
 use crate::ring::Pmu;
 use crate::sched::Scheduler;
@@ -91,6 +92,8 @@ pub struct Simulation {
     base: Vec<CostTable>,
     pub(crate) zones_used: usize,
     pub(crate) parallelism: u64,
+    /// What a task that is moved leaves behind.
+    pub(crate) caches: Caches,
     /// Programs that have not ended, and children that they have forked.
     pub(crate) running_programs: usize,
     /// Ticks do nothing for balancing: for measuring what its being there costs.
@@ -181,6 +184,7 @@ impl Simulation {
             base,
             zones_used: zones,
             parallelism: machine.costs.get(Cost::MemoryParallelism).max(1000),
+            caches: Caches::of(machine),
             running_programs: 0,
             without_balancing: false,
             memory_error: None,

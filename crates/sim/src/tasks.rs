@@ -5,6 +5,7 @@
 use crate::sched::Waiting;
 
 use crate::kernel::Fatal;
+use crate::refill::Footprint;
 
 /// What kind of task it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +142,8 @@ pub(crate) struct Task {
     pub(crate) started: u64,
     pub(crate) ended: u64,
     pub(crate) killed: Option<Fatal>,
+    /// What its computing uses.
+    pub(crate) footprint: Footprint,
 }
 
 impl Task {

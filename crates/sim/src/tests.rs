@@ -8,6 +8,7 @@ mod checker;
 mod executive;
 mod files;
 mod hooks;
+mod idle;
 mod lists;
 mod merge;
 mod offline;

@@ -53,6 +53,10 @@ impl<K: Copy + Ord> Heap<K> {
             first => first.copied(),
         }
     }
+    /// A slot's key, if it has one.
+    pub(crate) fn key(&self, slot: u32) -> Option<K> {
+        self.entries.get(self.places[slot as usize] as usize).map(|e| e.0)
+    }
     /// Gives a slot a key, in the place of the one that it had.
     #[inline]
     pub(crate) fn set(&mut self, slot: u32, key: K) {
@@ -173,6 +177,10 @@ impl Timeline {
     pub(crate) fn set(&mut self, slot: u32, time: u64) {
         self.stamp += 1;
         self.heap.set(slot, (time, self.stamp));
+    }
+    /// When an event is set down for.
+    pub(crate) fn time_of(&self, slot: u32) -> Option<u64> {
+        self.heap.key(slot).map(|(time, _)| time)
     }
     /// It is not to happen.
     pub(crate) fn clear(&mut self, slot: u32) {

@@ -11,7 +11,9 @@ mod support;
 
 use homenode_config::{ScenarioFile, parse_machine, parse_scenario, write_machine};
 use homenode_core::costs::{Constant, Cost};
-use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
+use homenode_core::sched::idle::Table;
+use homenode_core::topology::{Cache, IdleCosts, Machine, SCHED_CAPACITY_SCALE, WokenBy};
+use homenode_core::units::Bytes;
 use homenode_sim::check::Checker;
 use homenode_sim::random::Stream;
 use homenode_sim::{Setup, Simulation};
@@ -63,11 +65,33 @@ fn draw_machine(d: &mut Draw) -> Machine {
             (Cost::WakeUp, 2_000_000),
             (Cost::Tick, 4_000_000),
             (Cost::BalanceCpu, 300_000),
+            (Cost::BalanceTask, 2_000_000),
+            (Cost::Ipi, 2_000_000),
             (Cost::Interrupt, 3_000_000),
         ] {
             let drawn = Constant::assumed(d.between(0, most), "drawn");
             m.costs.0.insert(cost, drawn);
         }
+    }
+    // Half of them have idle states, and half slow siblings down.
+    if d.one_in(2) {
+        let table = d.of(&Table::ALL);
+        m.idle_states = IdleCosts::of_table(table, d.of(&WokenBy::ALL));
+    }
+    if d.one_in(2) {
+        let drawn = Constant::assumed(d.between(300, 1000), "drawn");
+        m.costs.0.insert(Cost::SiblingSpeed, drawn);
+    }
+    if d.one_in(2) {
+        let cache = |level, size| Cache {
+            level,
+            size: Bytes(size),
+            ways: 8,
+            line: 64,
+            shared_by: 1,
+            latency: Constant::assumed(20_000, "drawn"),
+        };
+        m.caches = vec![cache(2, 1 << 20), cache(3, 1 << 24)];
     }
     m.check().expect("a machine that is possible");
     m
@@ -139,7 +163,10 @@ impl Text<'_> {
     fn compute(&mut self, most_us: u64) {
         let time = self.d.between(1, most_us);
         let jitter = self.d.of(&[0, 0, 100, 500, 1000]);
-        self.step(&format!("do = \"compute\"; time = \"{time}us\"; jitter = {jitter}"));
+        let kib = self.d.of(&[0, 0, 0, 64, 2000, 100_000]);
+        let footprint =
+            if kib > 0 { format!("; footprint = \"{kib} KiB\"") } else { String::new() };
+        self.step(&format!("do = \"compute\"; time = \"{time}us\"; jitter = {jitter}{footprint}"));
     }
     /// Steps that nobody else has a part in; how many.
     fn noise(&mut self, most: u64) -> u64 {
@@ -440,6 +467,13 @@ fn simulate(machine: &Machine, file: &ScenarioFile) -> Result<Reached, String> {
     for (o, e) in refused {
         if !o.action.what.path().starts_with("/sys/fs/cgroup/") {
             return Err(format!("{:?} was refused: {e:?}", o.action));
+        }
+    }
+    for (place, (cpu, idle)) in sim.cpu_figures().iter().zip(sim.idle_figures()).enumerate() {
+        let all = cpu.busy_ps + idle.time_ps.iter().sum::<u64>();
+        // What is under way beyond this moment counts to its end.
+        if !idle.time_ps.is_empty() && !(sim.now()..sim.now() + 100_000_000_000).contains(&all) {
+            return Err(format!("CPU place {place}: {all} ps busy or idle of {}", sim.now()));
         }
     }
     let figures = sim.processes();

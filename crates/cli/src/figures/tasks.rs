@@ -133,6 +133,7 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario) {
             busy_ps: a.busy_ps + b.busy_ps,
             switches: a.switches + b.switches,
             idles: a.idles + b.idles,
+            clocks: a.clocks + b.clocks,
         };
         all.iter().fold(CpuFigures::default(), add)
     };

@@ -297,6 +297,7 @@ mod tests {
             caches: Vec::new(),
             distances: vec![vec![10; nodes.into()]; nodes.into()],
             links: Vec::new(),
+            idle_states: Vec::new(),
             costs: Default::default(),
         }
     }

@@ -83,7 +83,8 @@ impl Vary {
     }
 }
 
-/// Whether only tasks pay it that wait for one another: no experiment here has any.
+/// Whether only tasks pay it that wait for one another, that balancing moves, or that share a core:
+/// no experiment here has any.
 fn of_channels(cost: Cost) -> bool {
     matches!(
         cost,
@@ -96,6 +97,9 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::FutexCall
             | Cost::QueueWork
             | Cost::IoSubmit
+            | Cost::Ipi
+            | Cost::BalanceTask
+            | Cost::SiblingSpeed
     )
 }
 

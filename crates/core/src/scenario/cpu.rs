@@ -7,7 +7,7 @@
 //!
 //! Source: specs/workloads.md.
 
-use crate::units::{CpuId, Picos};
+use crate::units::{Bytes, CpuId, Picos};
 
 pub use crate::sched::fair::SchedPolicy;
 
@@ -88,6 +88,8 @@ pub enum CpuStep {
         time: Picos,
         /// It varies by so many thousandths, evenly, to both sides.
         jitter: u32,
+        /// What it uses over and over; 0: nothing that a cache keeps for it.
+        footprint: Bytes,
     },
     /// Write to a channel: wait while it is full.
     Write {

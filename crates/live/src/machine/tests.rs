@@ -95,10 +95,18 @@ fn topology() -> topology::Machine {
         name: "two".into(),
         about: String::new(),
         nodes: vec![node(0), node(1)],
-        cpus: vec![Cpu { id: CpuId(0), node: NodeId(0), core: 0, llc: 0, capacity: 1024 }],
+        cpus: vec![Cpu {
+            id: CpuId(0),
+            node: NodeId(0),
+            core: 0,
+            llc: 0,
+            capacity: 1024,
+            mhz: None,
+        }],
         caches: Vec::new(),
         distances: vec![vec![10, 20], vec![20, 10]],
         links: Vec::new(),
+        idle_states: Vec::new(),
         costs: Default::default(),
     }
 }

@@ -87,6 +87,7 @@ impl Fake {
             core: id,
             llc: 0,
             capacity: 1024,
+            mhz: None,
         };
         let cpus: Vec<Cpu> = (0..).zip(nodes).map(cpu).collect();
         Proc::new(&self.0, &targets, &cpus)

@@ -191,6 +191,7 @@ impl Told {
             caches: Vec::new(),
             distances: vec![vec![10, 20], vec![20, 10]],
             links: Vec::new(),
+            idle_states: Vec::new(),
             costs: Default::default(),
         };
         Self { caps: Some(caps), topology: Some(topology), ..Self::default() }

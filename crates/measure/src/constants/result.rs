@@ -37,6 +37,7 @@ pub(super) fn machine(topology: &Topology, samples: &Samples) -> Machine {
         caches: caches(topology, samples),
         distances: topology.distances.clone(),
         links,
+        idle_states: Vec::new(),
         costs: Costs(costs),
     }
 }
@@ -197,6 +198,7 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::WakeUp
         | Cost::Tick
         | Cost::Interrupt
+        | Cost::Ipi
         | Cost::Syscall
         | Cost::PipeWrite
         | Cost::PipeRead
@@ -205,7 +207,9 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::FutexCall
         | Cost::QueueWork
         | Cost::IoSubmit
-        | Cost::BalanceCpu => default_because(key, "not measured yet: the scheduler's work"),
+        | Cost::BalanceCpu
+        | Cost::BalanceTask => default_because(key, "not measured yet: the scheduler's work"),
+        Cost::SiblingSpeed => default_because(key, "not measured yet: threads that share a core"),
     }
 }
 

@@ -33,11 +33,19 @@ fn topology(fast: u64, slow: u64, cpus: u32) -> Topology {
             node(1, Medium::Cxl, ZoneKind::Movable, slow),
         ],
         cpus: (0..cpus)
-            .map(|i| Cpu { id: CpuId(i), node: NodeId(0), core: i, llc: 0, capacity: 1024 })
+            .map(|i| Cpu {
+                id: CpuId(i),
+                node: NodeId(0),
+                core: i,
+                llc: 0,
+                capacity: 1024,
+                mhz: None,
+            })
             .collect(),
         caches: Vec::new(),
         distances: vec![vec![10, 14], vec![14, 10]],
         links: vec![link(0, 100), link(1, 300)],
+        idle_states: Vec::new(),
         costs: Costs::default(),
     }
 }

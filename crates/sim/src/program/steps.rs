@@ -150,6 +150,8 @@ impl Steps {
     /// Makes the next operations, or does the next step; whether that was a step that took
     /// no time, that nobody else can notice, and after which there is nothing to run ahead.
     fn advance(&mut self, sim: &mut Simulation, id: usize) -> bool {
+        // What it has computed is done.
+        sim.tasks[id].footprint.bytes = 0;
         let clock = sim.tasks[id].clock;
         let late = self.stretch.is_late(clock);
         if let Some(access) = self.access.as_mut().filter(|_| !late) {
@@ -351,13 +353,14 @@ impl Steps {
     fn cpu_step(&mut self, sim: &mut Simulation, id: usize, step: &CpuStep, place: usize) {
         let prices = &sim.kernel.prices;
         match step {
-            CpuStep::Compute { time, jitter } => {
+            CpuStep::Compute { time, jitter, footprint } => {
                 let vary = time.0 / 1000 * u64::from(*jitter);
                 let time = match vary {
                     0 => time.0,
                     _ => time.0 - vary + self.random(sim.seed).below(2 * vary + 1),
                 };
                 self.computing.begin(parts(time));
+                sim.set_footprint(id, footprint.0);
             }
             CpuStep::Write { to: which, bytes, .. } | CpuStep::Read { from: which, bytes, .. } => {
                 self.begin_call(sim, *which, *bytes, place);
@@ -552,7 +555,13 @@ impl Program for Steps {
     }
     fn timer(&mut self, sim: &mut Simulation, id: usize) {
         match self.io.take() {
-            Some((device, completion)) => sim.device_done(id, device, completion),
+            Some((device, completion)) => match sim.device_late(device) {
+                0 => sim.device_done(id, device, completion),
+                late => {
+                    self.io = Some((device, completion));
+                    sim.set_timer(id, sim.now() + late);
+                }
+            },
             None => sim.wake(id, By::Timer),
         }
     }

@@ -156,8 +156,10 @@ pub(crate) struct Queues {
     idle: Vec<u64>,
     /// Random numbers of newly idle balancing.
     dice: Stream,
-    /// What looking at a CPU costs, and what looking has cost so far in this balancing.
+    /// What looking at a CPU costs, and moving a task.
     look: Ns,
+    carry: Ns,
+    /// What both have cost so far in this balancing.
     pub(crate) looked: Ns,
     /// A queue has come to hold two tasks or more since somebody asked.
     pub(crate) crowded: bool,
@@ -167,6 +169,8 @@ pub(crate) struct Queues {
     pub(crate) moved: Vec<(u32, usize)>,
     /// CPUs whose running task is to be pushed away.
     pub(crate) pushes: Vec<usize>,
+    /// A CPU has been marked for whom nobody has sent for yet.
+    pub(crate) newly_marked: bool,
     /// CPUs that balancing has charged and that may have been marked by that.
     pub(crate) charged: Vec<usize>,
 }
@@ -177,7 +181,8 @@ impl Queues {
         wake: wake::Cpus,
         counters: Counters,
         cpus: usize,
-        (dice, look): (Stream, Ns),
+        dice: Stream,
+        (look, carry): (Ns, Ns),
     ) -> Self {
         let mut idle = vec![u64::MAX; cpus.div_ceil(64)];
         if cpus % 64 != 0 {
@@ -196,11 +201,13 @@ impl Queues {
             idle,
             dice,
             look,
+            carry,
             looked: 0,
             crowded: false,
             now: BOOT,
             moved: Vec::new(),
             pushes: Vec::new(),
+            newly_marked: false,
             charged: Vec::new(),
         }
     }
@@ -287,7 +294,9 @@ impl Queues {
     /// Marks a CPU if a task that has come onto its queue runs before the one that does.
     pub(crate) fn preempts(&mut self, task: usize, cpu: usize) {
         if self.fair.current(cpu).is_some() {
+            let before = self.fair.need_resched(cpu);
             self.fair.wakeup_preempts(cpu, task as u32, self.now);
+            self.newly_marked |= !before && self.fair.need_resched(cpu);
         }
     }
     /// A task that is woken is put on a CPU's queue, or stays on the one that it has not left.
@@ -491,6 +500,7 @@ impl balance::Queues for Seen<'_> {
     }
     fn attach(&mut self, task: u32, to: usize) {
         self.queues.arrive(task as usize, to);
+        self.queues.looked += self.queues.carry;
         self.queues.moved.push((task, to));
     }
     fn refused(&mut self, task: u32, why: Refusal) {

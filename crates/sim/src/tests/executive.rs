@@ -7,7 +7,7 @@ use crate::vmstat::Item;
 use crate::watch::{By, Watch};
 use homenode_core::scenario::*;
 use homenode_core::topology::Machine;
-use homenode_core::units::{CpuId, Pages, Picos};
+use homenode_core::units::{Bytes, CpuId, Pages, Picos};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
@@ -280,7 +280,7 @@ fn idle_cpus_change_nothing() {
 }
 
 fn compute(ms: u64) -> Step {
-    Step::Cpu(CpuStep::Compute { time: Picos::from_ms(ms), jitter: 0 })
+    Step::Cpu(CpuStep::Compute { time: Picos::from_ms(ms), jitter: 0, footprint: Bytes(0) })
 }
 
 /// Runs under the checkers; how long each process's tasks ran, and the busy time of the CPUs, in µs.

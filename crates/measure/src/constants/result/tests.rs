@@ -19,6 +19,7 @@ fn topology(distances: &[&[u32]]) -> Topology {
                 core: node.0.into(),
                 llc: 0,
                 capacity: 1024,
+                mhz: None,
             })
             .collect(),
         caches: vec![shape(1, 32 << 10), shape(2, 1 << 20)],
