@@ -23,6 +23,9 @@ struct Run {
 /// A CPU's time in picoseconds, of runs that are over.
 #[derive(Clone, Debug, Default)]
 struct OfCpu {
+    /// Since when it is looked at, and how long it had been busy until then.
+    start: u64,
+    busy: u64,
     run: Option<Run>,
     /// When the last task stopped, if none runs.
     free: u64,
@@ -77,13 +80,18 @@ impl Told {
     pub(super) fn of(sim: &Simulation) -> (Self, Wasted) {
         let now = sim.now();
         let mut told = Self::default();
+        let figures = sim.cpu_figures();
         for cpu in 0..sim.cpus.len() {
             let c = &sim.cpus[cpu];
             let run = c.current().map(|task| {
                 let t = &sim.tasks[task];
                 Run { task, clock: t.clock, ran: t.ran }
             });
-            told.cpus.push(OfCpu { run, free: now, ..OfCpu::default() });
+            // An act may last beyond now.
+            let start = run.map_or(now.max(c.clock()), |r| r.clock.max(now));
+            let run = run.map(|r| Run { clock: start, ..r });
+            let busy = figures[cpu].busy_ps + run.map_or(0, |_| start - now);
+            told.cpus.push(OfCpu { start, busy, run, free: start, ..OfCpu::default() });
         }
         let mut wasted = Wasted { at: now, ..Wasted::default() };
         wasted.ps = sim.wasted_ps();
@@ -215,18 +223,18 @@ impl Told {
                     now.max(c.free)
                 }
             };
-            let all = ran + idle + c.between;
+            let (all, until, busy) = (ran + idle + c.between, until - c.start, busy - c.busy);
             hold!(
                 found,
                 all == until,
                 "CPU place {cpu}: {ran} ps of tasks, {idle} idle, {} on the way to a task; that \
-                 is {all} ps, it is at {until}",
+                 is {all} ps of {until}",
                 c.between
             );
             hold!(
                 found,
                 busy + idle == until,
-                "CPU place {cpu} was busy for {busy} ps and idle for {idle} until {until}"
+                "CPU place {cpu} was busy for {busy} ps and idle for {idle} of {until}"
             );
         }
         for (id, t) in self.tasks.iter().enumerate().filter(|(_, t)| t.cpu.is_none()) {
