@@ -6,7 +6,7 @@
 
 use crate::figures::CpuFigures;
 use crate::table::prefetch_value;
-use crate::timeline::Heap;
+use crate::timeline::KnockOut;
 use homenode_core::costs::Cost;
 use homenode_core::sched::speed::{Pace, UNSHARED};
 use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
@@ -34,6 +34,8 @@ pub(crate) struct Cpu {
     /// Whether its task has run ahead: what lies between the task's clock and this CPU's
     /// may still be cut.
     pub(crate) ran_ahead: bool,
+    /// Whether it may have come further than whoever asked: it is cut before its clock is read.
+    pub(crate) far: bool,
     /// Whether its task waits with an act, at this CPU's clock.
     pub(crate) before_act: bool,
     /// What it did so far, up to the time since when it is busy.
@@ -103,7 +105,10 @@ pub(crate) struct Cpus {
     /// CPU number → place.
     places: BTreeMap<CpuId, usize>,
     /// A slot for each CPU; busy ones have their clock in it.
-    clocks: Heap<u64>,
+    clocks: KnockOut,
+    /// Whose turn it is or was last, and whichever is furthest behind of all others.
+    turn: usize,
+    others: Option<(u64, u32)>,
     /// One bit for each CPU: whether it is busy; and how many are.
     busy: Vec<u64>,
     nr_busy: usize,
@@ -133,15 +138,13 @@ impl Cpus {
                 current: None,
                 clock: 0,
                 ran_ahead: false,
+                far: false,
                 before_act: false,
                 figures: CpuFigures::default(),
                 since: 0,
             })
             .collect();
-        let mut clocks = Heap::default();
-        for _ in &all {
-            clocks.slot();
-        }
+        let clocks = KnockOut::new(all.len());
         let places = all.iter().enumerate().map(|(i, c)| (c.number, i)).collect();
         let busy = vec![0; all.len().div_ceil(64)];
         let near = vec![Near::default(); all.len()];
@@ -157,7 +160,18 @@ impl Cpus {
             of.iter().copied().filter(|&s| s as usize != place).collect()
         };
         let siblings = machine.cpus.iter().enumerate().map(others).collect();
-        Self { all, places, clocks, busy, nr_busy: 0, near, siblings, shared }
+        Self {
+            all,
+            places,
+            clocks,
+            turn: 0,
+            others: None,
+            busy,
+            nr_busy: 0,
+            near,
+            siblings,
+            shared,
+        }
     }
     pub(crate) fn len(&self) -> usize {
         self.all.len()
@@ -173,12 +187,24 @@ impl Cpus {
     /// The busy CPU that is furthest behind: its clock and its place.
     #[inline]
     pub(crate) fn furthest_behind(&self) -> Option<(u64, usize)> {
-        self.clocks.first().map(|(clock, slot)| (clock, slot as usize))
+        self.clocks.first().map(|(clock, slot)| (clock as u64, slot as usize))
+    }
+    /// It is this CPU's turn from now on.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self, cpu: usize) {
+        self.turn = cpu;
+        self.find_others();
+    }
+    #[inline]
+    fn find_others(&mut self) {
+        let first = self.clocks.first_but(self.turn as u32);
+        self.others = first.map(|(clock, slot)| (clock as u64, slot));
     }
     /// The clock of whichever is furthest behind of all others, and its place.
     #[inline]
     pub(crate) fn others_behind(&self, cpu: usize) -> Option<(u64, u32)> {
-        self.clocks.first_but(cpu as u32)
+        debug_assert_eq!(cpu, self.turn, "it is known for the CPU that has its turn");
+        self.others
     }
     /// The clock of whichever is furthest behind of all others; `u64::MAX` where no other
     /// is busy.
@@ -207,7 +233,10 @@ impl Cpus {
     #[inline]
     pub(crate) fn reach(&mut self, cpu: usize, clock: u64) {
         self.all[cpu].clock = clock;
-        self.clocks.set(cpu as u32, clock);
+        self.clocks.set(cpu as u32, clock.into());
+        if cpu != self.turn {
+            self.find_others();
+        }
     }
     /// The busy CPUs, in rising order.
     pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
@@ -267,6 +296,9 @@ impl Cpus {
         self.nr_busy -= 1;
         self.busy[cpu / 64] &= !(1 << (cpu % 64));
         self.clocks.clear(cpu as u32);
+        if cpu != self.turn {
+            self.find_others();
+        }
     }
     /// One bit for each CPU: whether it is busy; and how many are idle.
     #[inline]

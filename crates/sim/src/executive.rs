@@ -2,7 +2,7 @@
 //!
 //! What a task does is private or an act. Private is what only the task can notice:
 //! accesses to pages that are there, computing. It runs ahead of the others by up to a
-//! quantum. An act is what others can see: a fault, a system call, a daemon's step, going to
+//! quantum; computing to its very end, since it can be cut anywhere and nobody has to ask it before. An act is what others can see: a fault, a system call, a daemon's step, going to
 //! sleep, waking somebody. Acts and events are done in the order of their times; of one
 //! time events come first, then CPUs in rising number.
 //!
@@ -31,10 +31,6 @@ use crate::timeline::Event;
 use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::sched::fair::Dequeue;
-
-/// What computes runs ahead so far, also where accesses are made one by one: two tasks that
-/// compute at the same time would go on by a picosecond each else.
-const COMPUTING_AHEAD: u64 = 10_000_000;
 
 impl Simulation {
     /// Runs until all programs have ended or the duration is over.
@@ -72,6 +68,8 @@ impl Simulation {
     fn turn(&mut self, cpu: usize, clock: u64, stop: u64) {
         self.timeline.reach(clock);
         self.turn_of = cpu;
+        self.turns += 1;
+        self.cpus.begin_turn(cpu);
         self.fetch_next(cpu);
         loop {
             self.settle(cpu);
@@ -105,19 +103,40 @@ impl Simulation {
     fn fetch(&self, cpu: usize) -> usize {
         let Near { task, ops } = self.cpus.fetch(cpu);
         let task = task as usize;
-        prefetch_value(ops, 8 * 64);
+        if ops != 0 {
+            prefetch_value(ops, 8 * 64);
+        }
         prefetch_at(&raw const self.tasks[task].clock);
-        self.tallies[task].fetch();
+        if ops == 0 {
+            // It does steps: it may be about to wait.
+            self.sched.q.fetch(task);
+        } else {
+            self.tallies[task].fetch();
+        }
         if let Some(program) = &self.programs[task] {
             program.fetch();
         }
         task
     }
+    /// Has what waking a task begins with fetched: where there are thousands of them, nothing of one is in the
+    /// host's caches when its time comes.
+    #[inline]
+    fn fetch_sleeper(&self, id: usize) {
+        prefetch_value((&raw const self.tasks[id]).addr(), 3 * 64);
+        prefetch_at(&raw const self.kernel.numa[id].node);
+        self.sched.q.fetch(id);
+        if let Some(program) = &self.programs[id] {
+            program.fetch();
+        }
+    }
     /// Has the pages fetched that the CPU after this one goes to first.
     #[inline]
     fn fetch_pages(&self, cpu: usize) {
         let Some((_, next)) = self.cpus.others_behind(cpu) else { return };
-        let Near { task, .. } = self.cpus.near(next as usize);
+        let Near { task, ops } = self.cpus.near(next as usize);
+        if ops == 0 {
+            return;
+        }
         if let Some(program) = &self.programs[task as usize] {
             program.fetch_pages(&self.kernel.memory.words);
         }
@@ -168,8 +187,7 @@ impl Simulation {
                 self.kernel.running[number] = Some((id, self.kernel.numa[id].pid));
             }
             let others = self.cpus.others_clock(cpu);
-            let quantum = if self.quantum > 0 { self.quantum } else { self.strict(id) };
-            let until = limit.min(others.saturating_add(quantum)).max(now + 1);
+            let until = limit.min(others.saturating_add(self.quantum)).max(now + 1);
             // Before that nobody else does anything, unless an act of its own calls somebody.
             let seen = self.agent.is_some() || self.pmu.is_some() || self.one_act_a_turn;
             self.own = if seen { 0 } else { limit.min(others) };
@@ -182,17 +200,13 @@ impl Simulation {
             let acted = self.tasks[id].clock;
             let here = &mut self.cpus[cpu];
             here.ran_ahead = ran.clock > acted;
+            here.far = ran.far;
             here.before_act = ran.act;
             if acted > now && self.calls() {
                 self.heed(acted);
             }
             return Some(ran.clock);
         }
-    }
-    /// How far a task runs ahead where accesses are made in the order of their times.
-    fn strict(&self, id: usize) -> u64 {
-        let computes = self.programs[id].as_ref().is_some_and(|p| p.computes());
-        if computes { COMPUTING_AHEAD } else { 0 }
     }
     /// A task that has its CPU, but has not come as far as now, has had it until now: what it ran
     /// ahead was cut, and then it could not come so far again, since pages have changed meanwhile.
@@ -512,9 +526,13 @@ impl Simulation {
             self.cpus.reach(cpu, clock);
         }
     }
-    /// What all have run ahead stands: somebody reads times or loads.
+    /// What all have run ahead until now stands: somebody reads times or loads.
     pub(crate) fn settle_all(&mut self) {
+        let now = self.now();
         self.each_busy(|sim, cpu| {
+            if sim.cpus[cpu].far {
+                sim.cut(cpu, now);
+            }
             sim.settle(cpu);
             if let Some(id) = sim.cpus[cpu].current() {
                 sim.tell_runtime(id);
@@ -738,6 +756,9 @@ impl Simulation {
     fn happen(&mut self) {
         let Some((time, event, slot)) = self.timeline.take() else { return };
         self.timeline.reach(time);
+        if let Some(Event::Timer(id)) = self.timeline.coming() {
+            self.fetch_sleeper(id);
+        }
         match event {
             Event::Tick => {
                 self.settle_all();

@@ -100,6 +100,16 @@ impl Simulation {
         };
         (0..self.cpus.len()).map(of).collect()
     }
+    /// How often tasks were woken, and how often they left a CPU, all of them together.
+    pub fn wakeups_and_switches(&self) -> (u64, u64) {
+        self.sched.q.tasks.iter().map(|t| &t.figures).fold((0, 0), |(wakeups, switches), f| {
+            (wakeups + f.wakeups, switches + f.voluntary + f.involuntary)
+        })
+    }
+    /// How often a CPU had its turn: what the run took, however long the host took for it.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
     /// Where tasks of programs ran that the scheduler places, the first of them: the width of a
     /// cell in nanoseconds, and for each task the process that it belongs to and its track.
     pub fn tracks(&self) -> (u64, Vec<(usize, Track)>) {

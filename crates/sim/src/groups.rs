@@ -195,11 +195,11 @@ impl Simulation {
         self.rouse_all();
         self.follow_quotas();
     }
-    /// Queues may have got tasks that can run: idle CPUs begin.
+    /// Queues may have got tasks that can run: idle CPUs begin, marked ones stop.
     pub(crate) fn rouse_all(&mut self) {
         for cpu in 0..self.cpus.len() {
             self.sched.q.follow(cpu);
-            if self.cpus[cpu].current().is_none() && !self.sched.q.is_idle(cpu) {
+            if self.cpus[cpu].current().is_some() || !self.sched.q.is_idle(cpu) {
                 // The timer is the CPU's own.
                 self.grown(cpu, cpu);
             }

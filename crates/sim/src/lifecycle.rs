@@ -103,11 +103,18 @@ impl Simulation {
         p.policy = self.kernel.settable(&p.policy).unwrap_or_default();
         let space = self.kernel.new_space();
         let mut ids = Vec::new();
-        let loaded = Loaded::new(&p, &self.channels, &self.devices);
+        // Copies do the same: the one before has it already.
+        let before = number.checked_sub(1).filter(|_| self.copies[number] > 0);
+        let loaded = match before.and_then(|n| self.loaded.get(n)?.clone()) {
+            Some(loaded) => loaded,
+            None => Loaded::new(&p, &self.channels, &self.devices),
+        };
+        self.loaded.resize(self.loaded.len().max(number + 1), None);
+        self.loaded[number] = Some(loaded.clone());
         let terms = self.terms(&p);
         let (copy, threads) = (self.copies[number], p.thread_count() as u64);
         for i in 0..threads {
-            let program = Box::new(Steps::new(loaded.clone(), i, copy * threads + i));
+            let program = Box::new(Steps::new(loaded.clone(), &p.name, i, copy * threads + i));
             let mut terms = terms;
             let cpu = match p.threads {
                 // One on each CPU, pinned.

@@ -32,17 +32,20 @@ pub(crate) struct Ahead {
     pub(crate) clock: u64,
     /// Whether it has stopped before an act.
     pub(crate) act: bool,
+    /// It may have come further than it was asked to: to the end of what it computes, since
+    /// that is the same work wherever it is cut.
+    pub(crate) far: bool,
 }
 
 /// What a task runs.
 ///
 /// The task is at its place while its program has a turn; the program is not.
 pub(crate) trait Program: Send {
-    /// Runs from the task's clock until `until` what nobody else can notice, and stops
-    /// before what others can. It changes nothing but itself and the young bits of pages.
+    /// Runs from the task's clock until `until`, or further ([`Ahead::far`]), what nobody else can
+    /// notice, and stops before what others can. It changes nothing but itself and the young bits of pages.
     fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
         let _ = until;
-        Ahead { clock: sim.tasks[id].clock, act: true }
+        Ahead { clock: sim.tasks[id].clock, act: true, far: false }
     }
     /// Takes back what it has run ahead beyond `to`; its clock then.
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
@@ -56,11 +59,6 @@ pub(crate) trait Program: Send {
     /// Does the act that it has stopped before, if there still is one, and goes on until
     /// `until` if nothing it does is private. What that takes it charges the task.
     fn act(&mut self, sim: &mut Simulation, id: usize, until: u64);
-    /// Whether it computes, and goes to no page before its next act: then nobody can notice how
-    /// far it runs ahead, also where accesses are made one by one.
-    fn computes(&self) -> bool {
-        false
-    }
     /// The address of the operations that it has next, to be fetched before its turn.
     fn next_ops(&self) -> usize {
         0

@@ -638,7 +638,7 @@ impl Program for Player {
     fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
         self.began = (self.at, self.work);
         if sim.passed.is_dying(id) {
-            return Ahead { clock: sim.tasks[id].clock, act: true };
+            return Ahead { clock: sim.tasks[id].clock, act: true, far: false };
         }
         self.rows(sim, id, until)
     }
@@ -694,7 +694,9 @@ impl Player {
         // Samples are seen by others, and cost time at their place.
         let sampled = sim.pmu.as_ref().is_some_and(|p| p.watched.contains(&space));
         while clock < until {
-            let Some(row) = track.rows.get(self.at) else { return Ahead { clock, act: true } };
+            let Some(row) = track.rows.get(self.at) else {
+                return Ahead { clock, act: true, far: false };
+            };
             if self.work == NOT_BEGUN {
                 self.work = parts(self.computing(row));
             }
@@ -718,10 +720,10 @@ impl Player {
             } else {
                 self.known(sim, space, row.number(), write)
             };
-            let Some(page) = page else { return Ahead { clock, act: true } };
+            let Some(page) = page else { return Ahead { clock, act: true, far: false } };
             let word = &mut sim.kernel.memory.words[page as usize];
             if is_event(if write { OP_WRITE } else { 0 }, *word) {
-                return Ahead { clock, act: true };
+                return Ahead { clock, act: true, far: false };
             }
             *word |= YOUNG;
             let zone = Word(*word).zone();
@@ -729,7 +731,7 @@ impl Player {
             self.work = NOT_BEGUN;
             clock += self.misses(sim, id, row, zone);
         }
-        Ahead { clock, act: false }
+        Ahead { clock, act: false, far: false }
     }
     /// Does an access at its time, whatever it raises.
     fn access(&mut self, sim: &mut Simulation, id: usize, row: &Packed) {

@@ -319,7 +319,7 @@ impl Scheduler {
         let before = self.cpu_of(task);
         // Who has not left its queue yet stays there.
         let cpu = if self.q.fair.is_delayed(task as u32) { before } else { self.choose(task, w) };
-        if self.q.counters.switch.on() {
+        if self.q.counters.on() {
             let wakeup = Wakeup { local: cpu == w.cpu, sync: w.sync, migrated: cpu != before };
             let common = (cpu != w.cpu)
                 .then(|| self.domains.common(w.cpu, cpu))

@@ -25,7 +25,7 @@ use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
 use crate::load::WINDOW;
 use crate::memory::MemoryError;
-use crate::program::{KsmdState, Kswapd, Program};
+use crate::program::{KsmdState, Kswapd, Loaded, Program};
 use crate::refill::Caches;
 use crate::replay::Passed;
 use crate::ring::Pmu;
@@ -38,6 +38,7 @@ use homenode_core::knobs::{KnobError, WriteAs};
 use homenode_core::scenario::{Action, CpuOrder, Process};
 use homenode_core::topology::Machine;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) use accounting::Tally;
 pub use accounting::{PhaseFigures, ProcessFigures};
@@ -68,6 +69,8 @@ pub struct Simulation {
     pub(crate) names: Vec<String>,
     /// By process: which of the copies of a scenario's program it is.
     pub(crate) copies: Vec<u64>,
+    /// By process: what it does, once it has started.
+    pub(crate) loaded: Vec<Option<Arc<Loaded>>>,
     /// Programs of a scenario that have yet to start.
     pub(crate) unstarted: usize,
     /// What tasks wait for one another with.
@@ -84,6 +87,8 @@ pub struct Simulation {
     pub(crate) wakes: Vec<usize>,
     /// The CPU that has its turn, or had the last.
     pub(crate) turn_of: usize,
+    /// How many turns there were.
+    pub(crate) turns: u64,
     pub(crate) seed: u64,
     pub(crate) duration: Option<u64>,
     /// Per CPU node and kind: latency of one access now, in picoseconds.
@@ -170,6 +175,7 @@ impl Simulation {
             processes: Vec::new(),
             names: Vec::new(),
             copies: Vec::new(),
+            loaded: Vec::new(),
             unstarted: 0,
             channels: Channels::default(),
             devices: Devices::default(),
@@ -177,6 +183,7 @@ impl Simulation {
             messages: Vec::new(),
             deadlock: None,
             turn_of: 0,
+            turns: 0,
             wakes: Vec::new(),
             seed,
             duration,

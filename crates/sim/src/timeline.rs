@@ -16,79 +16,91 @@ const WIDE: usize = 4;
 /// The place of a slot that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
+/// Bits of an entry that are its slot's number.
+const SLOT_BITS: u32 = 24;
+
 /// A heap with at most one entry for each slot, the least key first; of equal keys the
 /// lower slot.
-#[derive(Clone, Debug)]
-pub(crate) struct Heap<K> {
-    entries: Vec<(K, u32)>,
+///
+/// Key and slot are one number, so that comparing two entries takes two instructions and no
+/// branch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heap {
+    /// Keys with their slots in the lowest bits.
+    entries: Vec<u128>,
     /// Slot → place in `entries`.
     places: Vec<u32>,
 }
 
-impl<K> Default for Heap<K> {
-    fn default() -> Self {
-        Self { entries: Vec::new(), places: Vec::new() }
-    }
+#[inline]
+fn entry_of(key: u128, slot: u32) -> u128 {
+    key << SLOT_BITS | u128::from(slot)
+}
+#[inline]
+fn slot_of(entry: u128) -> u32 {
+    entry as u32 & ((1 << SLOT_BITS) - 1)
+}
+#[inline]
+fn split(entry: u128) -> (u128, u32) {
+    (entry >> SLOT_BITS, slot_of(entry))
 }
 
-impl<K: Copy + Ord> Heap<K> {
+impl Heap {
     /// One more slot, without an entry.
     pub(crate) fn slot(&mut self) -> u32 {
+        let slot = self.places.len() as u32;
+        assert!(slot < 1 << SLOT_BITS, "no more than 16 million tasks");
         self.places.push(NOWHERE);
-        self.places.len() as u32 - 1
+        slot
     }
     /// The least key and its slot.
     #[inline]
-    pub(crate) fn first(&self) -> Option<(K, u32)> {
-        self.entries.first().copied()
-    }
-    /// The least key of all slots but this one, and its slot.
-    #[inline]
-    pub(crate) fn first_but(&self, slot: u32) -> Option<(K, u32)> {
-        match self.entries.first() {
-            Some(&(_, s)) if s == slot => {
-                let end = self.entries.len().min(WIDE + 1);
-                self.entries[1..end].iter().min().copied()
-            }
-            first => first.copied(),
-        }
+    pub(crate) fn first(&self) -> Option<(u128, u32)> {
+        self.entries.first().map(|&e| split(e))
     }
     /// A slot's key, if it has one.
-    pub(crate) fn key(&self, slot: u32) -> Option<K> {
-        self.entries.get(self.places[slot as usize] as usize).map(|e| e.0)
+    pub(crate) fn key(&self, slot: u32) -> Option<u128> {
+        self.entries.get(self.places[slot as usize] as usize).map(|&e| split(e).0)
     }
-    /// Gives a slot a key, in the place of the one that it had.
+    /// Gives a slot a key of at most 104 bits, in the place of the one that it had.
     #[inline]
-    pub(crate) fn set(&mut self, slot: u32, key: K) {
+    pub(crate) fn set(&mut self, slot: u32, key: u128) {
+        debug_assert!(key >> (128 - SLOT_BITS) == 0, "a key that fits");
+        let entry = entry_of(key, slot);
         let at = self.places[slot as usize];
         if at == NOWHERE {
-            self.entries.push((key, slot));
-            self.up(self.entries.len() - 1);
-        } else {
-            let before = std::mem::replace(&mut self.entries[at as usize].0, key);
-            if key < before {
-                self.up(at as usize);
-            } else {
-                self.down(at as usize);
-            }
-        }
-    }
-    /// Takes a slot's key away, if it has one.
-    pub(crate) fn clear(&mut self, slot: u32) {
-        let at = std::mem::replace(&mut self.places[slot as usize], NOWHERE);
-        if at == NOWHERE {
+            self.entries.push(entry);
+            self.up(self.entries.len() - 1, entry);
             return;
         }
         let at = at as usize;
-        let last = self.entries.pop().expect("the slot had an entry");
-        if at < self.entries.len() {
-            self.entries[at] = last;
-            self.up(at);
-            self.down(self.places[last.1 as usize] as usize);
+        let before = self.entries[at];
+        if entry > before {
+            self.down(at, entry);
+        } else if entry < before {
+            self.up(at, entry);
         }
     }
-    fn up(&mut self, mut at: usize) {
-        let entry = self.entries[at];
+    /// Takes a slot's key away, if it has one.
+    #[inline]
+    pub(crate) fn clear(&mut self, slot: u32) {
+        let at = std::mem::replace(&mut self.places[slot as usize], NOWHERE);
+        if at != NOWHERE {
+            self.remove(at as usize);
+        }
+    }
+    fn remove(&mut self, at: usize) {
+        let last = self.entries.pop().expect("the slot had an entry");
+        if at < self.entries.len() {
+            if at > 0 && last < self.entries[(at - 1) / WIDE] {
+                self.up(at, last);
+            } else {
+                self.down(at, last);
+            }
+        }
+    }
+    /// Puts an entry in at a place or above it.
+    fn up(&mut self, mut at: usize, entry: u128) {
         while at > 0 {
             let parent = (at - 1) / WIDE;
             if self.entries[parent] < entry {
@@ -99,18 +111,17 @@ impl<K: Copy + Ord> Heap<K> {
         }
         self.put(at, entry);
     }
+    /// Puts an entry in at a place or below it.
     #[inline]
-    fn down(&mut self, mut at: usize) {
-        let entry = self.entries[at];
+    fn down(&mut self, mut at: usize, entry: u128) {
         loop {
             let first = at * WIDE + 1;
             let end = self.entries.len().min(first + WIDE);
             let Some(children) = self.entries.get(first..end) else { break };
+            // Without a branch: which one is the least can't be guessed.
             let mut least = (entry, at);
             for (i, &child) in children.iter().enumerate() {
-                // Without a branch: which one is the least can't be guessed.
-                let less = (child.0 < least.0.0) | ((child.0 == least.0.0) & (child.1 < least.0.1));
-                least = if less { (child, first + i) } else { least };
+                least = if child < least.0 { (child, first + i) } else { least };
             }
             if least.1 == at {
                 break;
@@ -121,9 +132,68 @@ impl<K: Copy + Ord> Heap<K> {
         self.put(at, entry);
     }
     #[inline]
-    fn put(&mut self, at: usize, entry: (K, u32)) {
+    fn put(&mut self, at: usize, entry: u128) {
         self.entries[at] = entry;
-        self.places[entry.1 as usize] = at as u32;
+        self.places[slot_of(entry) as usize] = at as u32;
+    }
+}
+
+/// The least key of a fixed number of slots, some of which have none.
+///
+/// A knock-out: each place knows the lesser of the two below it. Changing a key is as many steps as there are
+/// rounds, and none of them is a branch that could be guessed wrong; of equal keys the lower slot is the lesser.
+#[derive(Clone, Debug)]
+pub(crate) struct KnockOut {
+    /// The winner of all at 1, the slots from the middle on; the two below `i` are `2i` and `2i + 1`.
+    places: Vec<u128>,
+}
+
+/// The entry of a slot without a key.
+const NO_KEY: u128 = u128::MAX;
+
+impl KnockOut {
+    pub(crate) fn new(slots: usize) -> Self {
+        assert!(slots < 1 << SLOT_BITS, "no more than 16 million CPUs");
+        Self { places: vec![NO_KEY; 2 * slots.next_power_of_two()] }
+    }
+    /// The least key and its slot.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<(u128, u32)> {
+        let first = self.places[1];
+        (first != NO_KEY).then(|| split(first))
+    }
+    /// The least key of all slots but this one, and its slot.
+    #[inline]
+    pub(crate) fn first_but(&self, slot: u32) -> Option<(u128, u32)> {
+        let mut at = self.places.len() / 2 + slot as usize;
+        let mut least = NO_KEY;
+        while at > 1 {
+            least = least.min(self.places[at ^ 1]);
+            at /= 2;
+        }
+        (least != NO_KEY).then(|| split(least))
+    }
+    /// Gives a slot a key of at most 104 bits, in the place of the one that it had.
+    #[inline]
+    pub(crate) fn set(&mut self, slot: u32, key: u128) {
+        debug_assert!(key >> (128 - SLOT_BITS) == 0, "a key that fits");
+        self.put(slot, entry_of(key, slot));
+    }
+    /// Takes a slot's key away, if it has one.
+    #[inline]
+    pub(crate) fn clear(&mut self, slot: u32) {
+        self.put(slot, NO_KEY);
+    }
+    #[inline]
+    fn put(&mut self, slot: u32, entry: u128) {
+        let mut at = self.places.len() / 2 + slot as usize;
+        let mut least = entry;
+        self.places[at] = entry;
+        while at > 1 {
+            least = least.min(self.places[at ^ 1]);
+            at /= 2;
+            self.places[at] = least;
+        }
     }
 }
 
@@ -146,12 +216,15 @@ pub(crate) enum Event {
     Quota,
 }
 
+/// Bits of a key that say when it was set down.
+const STAMP_BITS: u32 = 40;
+
 /// Virtual time, and what is set down to happen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
     now: u64,
     /// Keys are times, and of one time the number of when it was set down.
-    heap: Heap<(u64, u64)>,
+    heap: Heap,
     events: Vec<Event>,
     stamp: u64,
 }
@@ -176,11 +249,12 @@ impl Timeline {
     /// one time the first that was set down comes first.
     pub(crate) fn set(&mut self, slot: u32, time: u64) {
         self.stamp += 1;
-        self.heap.set(slot, (time, self.stamp));
+        debug_assert!(self.stamp < 1 << STAMP_BITS, "a million million events");
+        self.heap.set(slot, u128::from(time) << STAMP_BITS | u128::from(self.stamp));
     }
     /// When an event is set down for.
     pub(crate) fn time_of(&self, slot: u32) -> Option<u64> {
-        self.heap.key(slot).map(|(time, _)| time)
+        self.heap.key(slot).map(|key| (key >> STAMP_BITS) as u64)
     }
     /// It is not to happen.
     pub(crate) fn clear(&mut self, slot: u32) {
@@ -189,13 +263,18 @@ impl Timeline {
     /// When the next event happens; `u64::MAX`: none is set down.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
-        self.heap.first().map_or(u64::MAX, |((time, _), _)| time)
+        self.heap.first().map_or(u64::MAX, |(key, _)| (key >> STAMP_BITS) as u64)
+    }
+    /// What happens next.
+    #[inline]
+    pub(crate) fn coming(&self) -> Option<Event> {
+        self.heap.first().map(|(_, slot)| self.events[slot as usize])
     }
     /// Takes the next event out, with its time and its slot.
     pub(crate) fn take(&mut self) -> Option<(u64, Event, u32)> {
-        let ((time, _), slot) = self.heap.first()?;
+        let (key, slot) = self.heap.first()?;
         self.heap.clear(slot);
-        Some((time, self.events[slot as usize], slot))
+        Some(((key >> STAMP_BITS) as u64, self.events[slot as usize], slot))
     }
 }
 
@@ -206,11 +285,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_heap_is_an_ordered_map_whose_keys_change() {
+    fn a_heap_and_a_knock_out_are_ordered_maps_whose_keys_change() {
         for seed in 0..20 {
             let mut random = Stream::new(seed, "heap");
             let (mut heap, mut truth) = (Heap::default(), BTreeMap::new());
             let slots = 1 + random.below(50) as u32;
+            let mut knock_out = KnockOut::new(slots as usize);
             for _ in 0..slots {
                 heap.slot();
             }
@@ -218,16 +298,18 @@ mod tests {
                 let slot = random.below(slots.into()) as u32;
                 if random.below(3) == 0 {
                     heap.clear(slot);
+                    knock_out.clear(slot);
                     truth.remove(&slot);
                 } else {
-                    let key = random.below(100);
+                    let key = u128::from(random.below(100));
                     heap.set(slot, key);
+                    knock_out.set(slot, key);
                     truth.insert(slot, key);
                 }
                 let least = truth.iter().map(|(&s, &k)| (k, s)).min();
-                assert_eq!(heap.first(), least);
+                assert_eq!((heap.first(), knock_out.first()), (least, least));
                 let others = truth.iter().filter(|(s, _)| **s != slot).map(|(&s, &k)| (k, s)).min();
-                assert_eq!(heap.first_but(slot), others);
+                assert_eq!(knock_out.first_but(slot), others);
             }
         }
     }

@@ -862,6 +862,14 @@ impl Fair {
         self.util_avg(cpu).max(self.util_est(cpu)).min(capacity)
     }
 
+    /// The address of what is kept of a task, for who has it fetched before its turn; 0 where
+    /// there is no such task.
+    #[inline]
+    pub fn address(&self, task: u32) -> usize {
+        let entity = self.tasks.get(task as usize).and_then(|&e| self.entities.0.get(e as usize));
+        entity.map_or(0, |e| std::ptr::from_ref(e).addr())
+    }
+
     /// Averages of a task, as they were last updated.
     #[inline]
     pub fn task_avg(&self, task: u32) -> &Avg {

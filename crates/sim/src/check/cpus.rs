@@ -278,7 +278,8 @@ impl Told {
                 .min();
             let Some((idle_since, idle)) = idlest else { continue };
             // Groups whose CPUs differ, or tasks that do, may well leave one idle.
-            let alike = span.windows(2).all(|w| sim.cpus[w[0]].capacity == sim.cpus[w[1]].capacity);
+            let capacity = |cpu: usize| sim.machine.cpus[cpu].capacity;
+            let alike = span.windows(2).all(|w| capacity(w[0]) == capacity(w[1]));
             let smt = domains.siblings(idle).len() > 1;
             if !alike || smt {
                 continue;

@@ -20,11 +20,12 @@ impl Computing {
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0
     }
-    pub(crate) fn ahead(&mut self, sim: &Simulation, id: usize, until: u64) -> Ahead {
+    /// To its end at once: where it is cut costs nothing, so no turn is needed before.
+    pub(crate) fn ahead(&mut self, sim: &Simulation, id: usize) -> Ahead {
         let task = &sim.tasks[id];
         self.began = task.clock;
         let end = task.clock.saturating_add(sim.cpus[task.cpu].time(self.left));
-        Ahead { clock: end.min(until), act: end <= until }
+        Ahead { clock: end, act: true, far: true }
     }
     pub(crate) fn back(&self, sim: &Simulation, id: usize, to: u64) -> u64 {
         let task = &sim.tasks[id];

@@ -27,15 +27,13 @@ use std::sync::Arc;
 /// What a round of repeated steps takes that would take no time at all.
 const EMPTY_ROUND: u64 = 1_000_000;
 
-/// A program of a scenario as all its threads have it, loaded once.
+/// A program of a scenario as all its threads and copies have it, loaded once.
 pub(crate) struct Loaded {
     steps: Vec<Step>,
     /// By step: the place among the process's mappings of the one that it names.
     maps: Vec<Option<usize>>,
     /// By step: the place of the channels or of the device that it names.
     things: Vec<Option<usize>>,
-    /// Its name: the beginning of the labels of its random streams.
-    name: String,
     threads: u64,
 }
 
@@ -52,37 +50,38 @@ impl Loaded {
             steps: process.steps.clone(),
             maps: process.steps.iter().map(number).collect(),
             things: process.steps.iter().map(thing).collect(),
-            name: process.name.clone(),
             threads,
         })
     }
 }
 
-/// A thread that does the steps of a scenario.
+/// A thread that does the steps of a scenario. What each step looks at comes first.
+#[repr(C, align(64))]
 pub(crate) struct Steps {
-    program: Arc<Loaded>,
+    /// Not there while it does a step.
+    program: Option<Arc<Loaded>>,
     /// The next step.
     at: usize,
+    /// What it computes.
+    computing: Computing,
+    /// The call that it is in.
+    call: Option<Call>,
+    /// What it keeps of each step, by the step's place.
+    places: Vec<Place>,
+    ops: Vec<u32>,
+    /// How often it went back in all: a repeated step draws anew.
+    returns: u64,
+    /// Its number among the threads of all copies of its program.
+    number: u64,
+    stretch: Stretch,
+    /// The accesses of the present step, and those that have been made of them are `ops`.
+    access: Option<Access>,
     /// Which of the process's threads this is, and of how many.
     thread: u64,
     threads: u64,
     /// What the labels of its random streams begin with, and the last label.
     label: String,
     text: String,
-    /// By the place of a repeating step: rounds made, and the clock at the last one's end.
-    rounds: Vec<(u64, u64)>,
-    /// How often it went back in all: a repeated step draws anew.
-    returns: u64,
-    /// The accesses of the present step, and those that have been made of them.
-    access: Option<Access>,
-    ops: Vec<u32>,
-    stretch: Stretch,
-    /// Its number among the threads of all copies of its program.
-    number: u64,
-    /// What it computes.
-    computing: Computing,
-    /// The call that it is in.
-    call: Option<Call>,
     /// The device that it waits for.
     io: Option<(usize, Completion)>,
     /// It has called exec, and balancing has chosen its CPU.
@@ -100,13 +99,29 @@ struct Call {
     bytes: u32,
 }
 
+/// What a thread keeps of a step.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Of a repeating one: rounds made, and the clock at the last one's end.
+    rounds: (u64, u64),
+    /// The channels that it means, the first and the end, once they have been asked for.
+    channels: Option<(u32, u32)>,
+}
+
 /// No round has been made.
 const NO_ROUND: (u64, u64) = (0, u64::MAX);
 
+impl Default for Place {
+    fn default() -> Self {
+        Self { rounds: NO_ROUND, channels: None }
+    }
+}
+
 impl Steps {
-    /// The thread of that number; `number` is its number among the threads of all copies.
-    pub(crate) fn new(program: Arc<Loaded>, thread: u64, number: u64) -> Self {
-        let label = format!("{}/{thread}", program.name);
+    /// The thread of that number of the process of that name, with which the labels of its random
+    /// streams begin; `number` is its number among the threads of all copies.
+    pub(crate) fn new(program: Arc<Loaded>, name: &str, thread: u64, number: u64) -> Self {
+        let label = format!("{name}/{thread}");
         let threads = program.threads;
         Self { number, ..Self::labelled(program, label, 0, (thread, threads), 0) }
     }
@@ -123,7 +138,7 @@ impl Steps {
             threads,
             label,
             text: String::new(),
-            rounds: vec![NO_ROUND; program.steps.len()],
+            places: vec![Place::default(); program.steps.len()],
             returns,
             access: None,
             ops: Vec::new(),
@@ -133,7 +148,7 @@ impl Steps {
             call: None,
             io: None,
             execs: false,
-            program,
+            program: Some(program),
         }
     }
 
@@ -148,14 +163,16 @@ impl Steps {
     }
 
     /// Makes the next operations, or does the next step; whether that was a step that took
-    /// no time, that nobody else can notice, and after which there is nothing to run ahead.
+    /// no time, that called nobody, and after which there is nothing to run ahead.
     fn advance(&mut self, sim: &mut Simulation, id: usize) -> bool {
         // What it has computed is done.
         sim.tasks[id].footprint.bytes = 0;
         let clock = sim.tasks[id].clock;
-        let late = self.stretch.is_late(clock);
-        if let Some(access) = self.access.as_mut().filter(|_| !late) {
-            access.fill(clock, self.stretch.most(sim, id), &mut self.ops);
+        if self.access.is_some() && !self.stretch.is_late(clock) {
+            let most = self.stretch.most(sim, id);
+            if let Some(access) = &mut self.access {
+                access.fill(clock, most, &mut self.ops);
+            }
             self.stretch.rewind();
             if !self.ops.is_empty() {
                 return false;
@@ -165,10 +182,20 @@ impl Steps {
             sim.exec(id);
             return false;
         }
-        let program = self.program.clone();
+        let Some(program) = self.program.take() else { return false };
+        let quiet = self.advance_in(sim, id, &program, clock);
+        self.program = Some(program);
+        quiet
+    }
+    fn advance_in(
+        &mut self,
+        sim: &mut Simulation,
+        id: usize,
+        program: &Arc<Loaded>,
+        clock: u64,
+    ) -> bool {
         if self.call.is_some() {
-            self.go_on(sim, id, &program);
-            return false;
+            return self.go_on(sim, id, program);
         }
         if self.access.take().is_some() {
             let place = self.at - 1;
@@ -183,8 +210,13 @@ impl Steps {
         match program.steps.get(self.at) {
             Some(step) => {
                 self.at += 1;
-                self.step(sim, id, step);
-                let quiet = matches!(step, Step::Access { .. } | Step::Repeat { .. });
+                match step {
+                    Step::Repeat { steps, until } => self.repeat(sim, id, *steps, *until),
+                    Step::Cpu(step) => self.cpu_step(sim, id, step, program),
+                    _ => self.step(sim, id, step, program),
+                }
+                let quiet = self.call.is_some()
+                    || matches!(step, Step::Access { .. } | Step::Repeat { .. });
                 quiet && sim.tasks[id].clock == clock
             }
             None => {
@@ -193,12 +225,33 @@ impl Steps {
             }
         }
     }
+    /// Goes back to the steps before this one, as often as that is to be.
+    fn repeat(&mut self, sim: &mut Simulation, id: usize, steps: u32, until: Again) {
+        let place = self.at - 1;
+        let task = &sim.tasks[id];
+        let clock = task.clock;
+        let (rounds, last) = self.places[place].rounds;
+        let more = match until {
+            Again::Times(n) => rounds + 1 < n,
+            Again::Until(t) => clock - task.started < t.0,
+        };
+        if !more {
+            self.places[place].rounds = NO_ROUND;
+            return;
+        }
+        // A round in which nothing takes time would never come to an end.
+        let empty = if last == clock { EMPTY_ROUND } else { 0 };
+        self.places[place].rounds = (rounds + 1, clock + empty);
+        self.returns += 1;
+        self.at = place.saturating_sub(steps as usize);
+        sim.charge(id, empty, Why::System);
+    }
     /// Does the step before the one that it is at.
-    fn step(&mut self, sim: &mut Simulation, id: usize, step: &Step) {
+    fn step(&mut self, sim: &mut Simulation, id: usize, step: &Step, program: &Arc<Loaded>) {
         let place = self.at - 1;
         let space = sim.tasks[id].space;
         let clock = sim.tasks[id].clock;
-        let map = self.program.maps[place];
+        let map = program.maps[place];
         let find = |k: &Kernel| {
             let v = k.space(space).mapping(map?)?;
             let (start, pages, file) = (v.start, v.pages(), v.kind.file);
@@ -257,22 +310,8 @@ impl Steps {
                     }
                 }
             }
-            Step::Repeat { steps: back, until } => {
-                let (rounds, last) = self.rounds[place];
-                let more = match until {
-                    Again::Times(n) => rounds + 1 < *n,
-                    Again::Until(t) => clock - sim.tasks[id].started < t.0,
-                };
-                if more {
-                    // A round in which nothing takes time would never come to an end.
-                    ctx.clock += if last == clock { EMPTY_ROUND } else { 0 };
-                    self.rounds[place] = (rounds + 1, ctx.clock);
-                    self.returns += 1;
-                    self.at = place.saturating_sub(*back as usize);
-                } else {
-                    self.rounds[place] = NO_ROUND;
-                }
-            }
+            // Both have been done where steps are told apart.
+            Step::Repeat { .. } | Step::Cpu(_) => {}
             Step::Access { pattern, write, compute, until, .. } => {
                 if let Some((_, pages, first)) = find(&sim.kernel) {
                     let random = self.random(sim.seed);
@@ -285,13 +324,12 @@ impl Steps {
                 }
             }
             Step::Sleep(t) => sim.sleep_until(id, clock + t.0),
-            Step::Cpu(step) => self.cpu_step(sim, id, step, place),
             Step::Wait => {
                 if sim.tasks[id].children > 0 {
                     sim.block(id, On::Children);
                 }
             }
-            Step::Fork => self.fork(sim, id, &mut ctx),
+            Step::Fork => self.fork(sim, id, &mut ctx, program),
             Step::Unmap { .. } => {
                 if let Some((start, pages, _)) = find(&sim.kernel) {
                     sim.kernel.unmap(&mut ctx, space, start, start + pages);
@@ -340,9 +378,9 @@ impl Steps {
     }
 
     /// A child with a copy of the space does the parent's remaining steps.
-    fn fork(&mut self, sim: &mut Simulation, id: usize, ctx: &mut Ctx) {
+    fn fork(&mut self, sim: &mut Simulation, id: usize, ctx: &mut Ctx, program: &Arc<Loaded>) {
         let label = format!("{}/fork{}", self.label, sim.tasks[id].children);
-        let child = Self::labelled(self.program.clone(), label, self.at, (0, 1), self.returns);
+        let child = Self::labelled(program.clone(), label, self.at, (0, 1), self.returns);
         let Some(child) = sim.fork_task(ctx, id, Box::new(child)) else { return };
         sim.enqueue(child);
     }
@@ -350,7 +388,8 @@ impl Steps {
     // ── What is about CPUs ─────────────────────────────────────────────────────
 
     /// Begins a step that is about CPUs.
-    fn cpu_step(&mut self, sim: &mut Simulation, id: usize, step: &CpuStep, place: usize) {
+    fn cpu_step(&mut self, sim: &mut Simulation, id: usize, step: &CpuStep, program: &Loaded) {
+        let place = self.at - 1;
         let prices = &sim.kernel.prices;
         match step {
             CpuStep::Compute { time, jitter, footprint } => {
@@ -363,12 +402,12 @@ impl Steps {
                 sim.set_footprint(id, footprint.0);
             }
             CpuStep::Write { to: which, bytes, .. } | CpuStep::Read { from: which, bytes, .. } => {
-                self.begin_call(sim, *which, *bytes, place);
+                self.begin_call(sim, *which, *bytes, program);
             }
             CpuStep::FutexWait { which, .. }
             | CpuStep::FutexWake { which, .. }
             | CpuStep::Lock { which, .. }
-            | CpuStep::Unlock { which, .. } => self.begin_call(sim, *which, 0, place),
+            | CpuStep::Unlock { which, .. } => self.begin_call(sim, *which, 0, program),
             CpuStep::Work { time, wait, high } => {
                 sim.charge(id, prices[Cost::QueueWork], Why::System);
                 let cpu = sim.tasks[id].cpu;
@@ -381,7 +420,7 @@ impl Steps {
                 sim.queue_work(cpu, *high, work, waker);
             }
             CpuStep::Io { completion, iowait, .. } => {
-                let Some(device) = self.program.things[place] else { return };
+                let Some(device) = program.things[place] else { return };
                 sim.charge(id, prices[Cost::IoSubmit], Why::System);
                 let done = sim.tasks[id].clock + sim.device_time(device);
                 self.io = Some((device, *completion));
@@ -407,19 +446,26 @@ impl Steps {
             }
         }
     }
-    fn begin_call(&mut self, sim: &Simulation, which: Which, bytes: u32, place: usize) {
-        let Some(name) = self.program.things[place] else { return };
-        let (next, n) = sim.channels.meant(name, which, self.number);
-        self.call = Some(Call { next, end: next + n, paid: false, bytes });
+    fn begin_call(&mut self, sim: &Simulation, which: Which, bytes: u32, program: &Loaded) {
+        let place = self.at - 1;
+        let Some(name) = program.things[place] else { return };
+        let number = self.number;
+        // Asking takes divisions, and the answer is always the same.
+        let (next, end) = *self.places[place].channels.get_or_insert_with(|| {
+            let (first, n) = sim.channels.meant(name, which, number);
+            (first, first + n)
+        });
+        self.call = Some(Call { next, end, paid: false, bytes });
     }
     /// Goes on with a call: pays for it, and then does it at the time at which that is over.
-    fn go_on(&mut self, sim: &mut Simulation, id: usize, program: &Loaded) {
+    /// Whether it has been done and nobody was called.
+    fn go_on(&mut self, sim: &mut Simulation, id: usize, program: &Loaded) -> bool {
         let place = self.at - 1;
         let (Some(call), Step::Cpu(step), Some(name)) =
             (&mut self.call, &program.steps[place], program.things[place])
         else {
             self.call = None;
-            return;
+            return false;
         };
         let socket = sim.channels.kind(name) == ChannelKind::Socket;
         if !std::mem::replace(&mut call.paid, true) {
@@ -442,7 +488,7 @@ impl Steps {
             };
             sim.charge(id, sim.kernel.prices[cost], Why::System);
             if sim.kernel.prices[cost] > 0 {
-                return;
+                return false;
             }
         }
         let mut wakes = std::mem::take(&mut sim.wakes);
@@ -489,12 +535,16 @@ impl Steps {
                 }
             }
         }
-        let waker = Waker { cpu: sim.tasks[id].cpu, task: Some(id), sync, in_task: true };
-        for other in wakes.drain(..) {
-            sim.wake_from(other, By::Task(id), waker);
+        let quiet = wakes.is_empty() && tried == Tried::Done;
+        if !wakes.is_empty() {
+            let waker = Waker { cpu: sim.tasks[id].cpu, task: Some(id), sync, in_task: true };
+            for other in wakes.drain(..) {
+                sim.wake_from(other, By::Task(id), waker);
+            }
         }
         // The same list again: nothing is allocated at the next call.
         sim.wakes = wakes;
+        quiet
     }
 }
 
@@ -524,7 +574,12 @@ fn first_filling(
 impl Program for Steps {
     fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
         if !self.computing.is_done() {
-            return self.computing.ahead(sim, id, until);
+            return self.computing.ahead(sim, id);
+        }
+        if self.stretch.at >= self.ops.len() {
+            // What comes next is an act.
+            self.stretch.stay();
+            return Ahead { clock: sim.tasks[id].clock, act: true, far: false };
         }
         self.stretch.ahead(sim, id, &self.ops, until)
     }
@@ -534,15 +589,19 @@ impl Program for Steps {
         }
         self.stretch.back(sim, id, &self.ops, to)
     }
-    fn computes(&self) -> bool {
-        !self.computing.is_done()
-    }
     fn next_ops(&self) -> usize {
-        self.ops.as_ptr().wrapping_add(self.stretch.at).addr()
+        match self.ops.get(self.stretch.at) {
+            Some(op) => std::ptr::from_ref(op).addr(),
+            None => 0,
+        }
     }
     fn fetch(&self) {
+        prefetch_at(&raw const self.at);
         prefetch_at(&raw const self.ops);
-        self.stretch.fetch();
+        if self.access.is_some() {
+            self.stretch.fetch();
+        }
+        prefetch_at(self.places.as_ptr());
     }
     fn fetch_pages(&self, words: &[u32]) {
         hot::fetch_first(&self.ops[self.stretch.at..], words);

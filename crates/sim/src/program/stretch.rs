@@ -10,6 +10,7 @@ use crate::tasks::Why;
 
 /// Where a task is in a stretch of operations.
 #[derive(Clone)]
+#[repr(C)]
 pub(crate) struct Stretch {
     /// The next operation.
     pub(crate) at: usize,
@@ -17,12 +18,12 @@ pub(crate) struct Stretch {
     began: usize,
     /// The first operation that sampling has not seen.
     sampled: usize,
-    /// What it has run ahead, or done, and not counted yet.
-    counts: Counts,
-    /// Computing before each access, in picoseconds at full speed.
-    pub(crate) compute: u64,
     /// When it ends at the latest.
     pub(crate) deadline: u64,
+    /// Computing before each access, in picoseconds at full speed.
+    pub(crate) compute: u64,
+    /// What it has run ahead, or done, and not counted yet.
+    counts: Counts,
     /// What it writes, if that is said: then each page is an act.
     pub(crate) filling: Option<Filling>,
 }
@@ -54,6 +55,11 @@ impl Stretch {
     /// The operations begin anew.
     pub(crate) fn rewind(&mut self) {
         (self.at, self.began, self.sampled) = (0, 0, 0);
+    }
+    /// It has nothing to run ahead.
+    #[inline]
+    pub(crate) fn stay(&mut self) {
+        self.began = self.at;
     }
     /// Whether the time for it is over.
     pub(crate) fn is_late(&self, clock: u64) -> bool {
@@ -89,14 +95,14 @@ impl Stretch {
             let end = until.min(self.deadline);
             if sim.own > clock {
                 if self.through(sim, id, ops, &mut clock, end) {
-                    return Ahead { clock, act: false };
+                    return Ahead { clock, act: false, far: false };
                 }
             } else {
                 self.run(sim, id, ops, &mut clock, end);
             }
         }
         let act = clock < until || self.at >= ops.len() || self.is_late(clock);
-        Ahead { clock, act }
+        Ahead { clock, act, far: false }
     }
     /// The same again, to an earlier time.
     pub(crate) fn back(&mut self, sim: &mut Simulation, id: usize, ops: &[u32], to: u64) -> u64 {

@@ -17,17 +17,14 @@ pub(crate) struct Worker {
 }
 
 impl Program for Worker {
-    fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
-        self.computing.ahead(sim, id, until)
+    fn ahead(&mut self, sim: &mut Simulation, id: usize, _until: u64) -> Ahead {
+        self.computing.ahead(sim, id)
     }
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
         self.computing.back(sim, id, to)
     }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
         self.computing.settle(sim, id);
-    }
-    fn computes(&self) -> bool {
-        true
     }
     fn act(&mut self, sim: &mut Simulation, id: usize, _until: u64) {
         if !self.computing.is_done() {

@@ -49,9 +49,10 @@ impl Counters {
         self.tasks.push(TaskStats::default());
         self.infos.push(SchedInfo::default());
     }
+    /// Whether what the switch is about is counted.
     #[inline]
-    fn on(&self) -> bool {
-        self.switch.on()
+    pub(crate) fn on(&self) -> bool {
+        !cfg!(feature = "without-schedstats") && self.switch.on()
     }
     /// A task is enqueued: a kernel whose tracepoints want statistics that are off says so once.
     #[inline]

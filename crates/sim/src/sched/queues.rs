@@ -10,6 +10,7 @@ use super::{BOOT, Ns, Terms, Waiting};
 use crate::kernel::TICK;
 use crate::latency::Latencies;
 use crate::random::Stream;
+use crate::table::prefetch_value;
 use homenode_core::scenario::SchedPolicy;
 use homenode_core::sched::balance::{self, Candidate, Facts, Figures, IdleType, Outcome, Refusal};
 use homenode_core::sched::domain::Domains;
@@ -52,6 +53,9 @@ impl CpuSet {
         word * 64 + self.words[word].trailing_zeros() as usize % 64
     }
 }
+
+/// Latencies that are kept before they are written to the tasks' figures.
+const MOST_RUN_AFTER: usize = 1024;
 
 /// The number of the set of all CPUs that are online.
 pub(crate) const ALL: u32 = 0;
@@ -154,6 +158,9 @@ pub(crate) struct Queues {
     pub(crate) tracks: Tracks,
     figures: Vec<Figures>,
     idle: Vec<u64>,
+    /// From a wake-up until the task ran: a task's histogram is large and in none of the host's caches, so
+    /// many are written at once.
+    run_after: Vec<(u32, Ns)>,
     /// Random numbers of newly idle balancing.
     dice: Stream,
     /// What looking at a CPU costs, and moving a task.
@@ -199,6 +206,7 @@ impl Queues {
             tracks: Tracks::default(),
             figures: vec![Figures::default(); cpus],
             idle,
+            run_after: Vec::with_capacity(MOST_RUN_AFTER),
             dice,
             look,
             carry,
@@ -274,6 +282,18 @@ impl Queues {
 
     // ── What happens to a task ─────────────────────────────────────────────────
 
+    /// Has what is known of a task fetched.
+    #[inline]
+    pub(crate) fn fetch(&self, task: usize) {
+        let fetch = |address: usize, bytes| prefetch_value(address, bytes);
+        fetch((&raw const self.tasks[task]).addr(), 2 * 64);
+        fetch((&raw const self.counters.infos[task]).addr(), 64);
+        if self.counters.on() {
+            fetch((&raw const self.counters.tasks[task]).addr(), 4 * 64);
+        }
+        fetch((&raw const self.wakers[self.cpus() + task]).addr(), 64);
+        fetch(self.fair.address(task as u32), 4 * 64);
+    }
     /// A task that is nowhere is put on a CPU's queue.
     pub(crate) fn enqueue(&mut self, task: usize, cpu: usize, how: Enqueue) {
         let now = self.now;
@@ -393,7 +413,7 @@ impl Queues {
     }
     /// What a task ran since the counters saw it last.
     pub(crate) fn charge(&mut self, task: usize) {
-        if self.counters.switch.on() {
+        if self.counters.on() {
             let ran = self.fair.sum_exec_runtime(task as u32);
             let before = std::mem::replace(&mut self.tasks[task].charged, ran);
             self.counters.charged(task, ran - before);
@@ -405,17 +425,32 @@ impl Queues {
             self.tracks.stops(track, self.now);
         }
     }
+    /// Adds what has been kept of latencies to the tasks' figures.
+    #[cold]
+    #[inline(never)]
+    fn note_latencies(&mut self) {
+        for (task, ns) in self.run_after.drain(..) {
+            self.tasks[task as usize].figures.latency.add(ns * 1000);
+        }
+    }
+    /// Latencies that are not in the tasks' figures yet: the task, and nanoseconds.
+    pub(crate) fn latencies(&self) -> &[(u32, Ns)] {
+        &self.run_after
+    }
     /// A task begins to run.
     pub(crate) fn begins(&mut self, task: usize, cpu: usize) {
         let now = self.now;
         let t = &mut self.tasks[task];
         t.figures.wait_ns += now.saturating_sub(t.queued);
         let woken = std::mem::replace(&mut t.woken, Ns::MAX);
-        if woken != Ns::MAX {
-            t.figures.latency.add(now.saturating_sub(woken) * 1000);
-        }
         if let Some(track) = t.track {
             self.tracks.begins(track, cpu, now);
+        }
+        if woken != Ns::MAX {
+            self.run_after.push((task as u32, now.saturating_sub(woken)));
+            if self.run_after.len() == MOST_RUN_AFTER {
+                self.note_latencies();
+            }
         }
         self.counters.arrives(task, cpu, now, &self.fair);
     }

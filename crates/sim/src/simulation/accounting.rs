@@ -233,6 +233,11 @@ impl Simulation {
             .collect();
         let mut first = vec![u64::MAX; all.len()];
         let mut last = vec![0; all.len()];
+        for &(task, ns) in self.sched.q.latencies() {
+            if let Some(f) = all.get_mut(self.tasks[task as usize].process) {
+                f.tasks.latency.add(ns * 1000);
+            }
+        }
         let tallied = self.tasks.iter().zip(&self.tallies);
         let of_programs = |(_, (t, _)): &(usize, (&Task, &Tally))| t.process != usize::MAX;
         for (id, (t, tally)) in tallied.enumerate().filter(of_programs) {
