@@ -13,6 +13,7 @@ mod peers;
 mod quantum_error;
 mod record_slowdown;
 mod scale;
+mod sched;
 mod sensitivity;
 mod sim_speed;
 mod truth_mem;
@@ -67,6 +68,12 @@ enum Bench {
     MemParallel,
     /// recordings of 2, 16 and 64 threads that wait for one another, beside one of one thread
     ReplayThreads,
+    /// hackbench on 2 x 32 CPUs, wake-ups and switches a second, beside a bare loop and SimSo
+    SchedSpeed,
+    /// wake-ups and switches on machines of 8 to 4,096 CPUs, beside the smallest
+    SchedScale,
+    /// instructions per wake-up or switch with statistics off, beside code without them
+    StatsOffCost,
     /// memory times that the simulator predicts for this machine, beside its own
     TruthMem,
     /// signs and order of the tiering result, with each constant moved by 20 %
@@ -104,6 +111,9 @@ impl Bench {
             Self::CpuScale => parallel::cpu_scale(setting),
             Self::MemParallel => parallel::mem_parallel(setting),
             Self::ReplayThreads => parallel::replay_threads(setting),
+            Self::SchedSpeed => sched::speed(setting),
+            Self::SchedScale => sched::scale(setting),
+            Self::StatsOffCost => sched::stats_off(setting),
             Self::TruthMem => truth_mem::run(setting),
             Self::SensitivityTiering => sensitivity::tiering(setting),
             Self::SensitivityKsm => sensitivity::ksm(setting),

@@ -80,6 +80,13 @@ impl Figures {
         Self::of(&typed(command), &text)
     }
 
+    /// What a program has left in a file.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("can't read {}", path.display()))?;
+        Self::of(&path.display().to_string(), &text)
+    }
+
     fn of(program: &str, text: &str) -> Result<Self> {
         let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         let value: Value = serde_json::from_str(line)

@@ -21,31 +21,14 @@ impl LibCacheSim {
     /// Installs it unless this very list was installed before.
     pub(super) fn install(ws: &Workspace) -> Result<Self> {
         let folder = ws.root.join("bench/peers");
-        let list = folder.join("requirements.txt");
-        let wanted = fs::read(&list).with_context(|| format!("can't read {}", list.display()))?;
-        let version = text_of(
-            Command::new("python3")
-                .args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]),
+        let python = environment(
+            "libcachesim",
+            &folder.join("requirements.txt"),
+            &["--only-binary", ":all:"],
+        )
+        .context(
+            "libcachesim could not be installed (it comes for 64-bit x86 and Python 3.10 to 3.13): is there network?",
         )?;
-        let environment = cache_folder()?.join(format!("libcachesim-python{}", version.trim()));
-        let python = environment.join("bin/python");
-        // Written last, so that an interrupted installation is made anew.
-        let installed = environment.join("installed.txt");
-        if fs::read(&installed).ok().as_deref() != Some(&wanted[..]) {
-            println!("  installing libcachesim into {}", environment.display());
-            text_of(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
-            text_of(
-                Command::new(&python)
-                    .args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"])
-                    .args(["--only-binary", ":all:", "-r"])
-                    .arg(&list),
-            )
-            .context(
-                "libcachesim could not be installed (it comes for 64-bit x86 and Python 3.10 to 3.13): is there network?",
-            )?;
-            fs::write(&installed, &wanted)
-                .with_context(|| format!("can't write {}", installed.display()))?;
-        }
         Ok(Self { python, script: folder.join("libcachesim_lru.py") })
     }
 
@@ -58,6 +41,57 @@ impl LibCacheSim {
         let figures = Figures::by(&mut command)?;
         Ok((figures.rate("requests")?, figures.number("miss_ratio")?))
     }
+}
+
+/// SimSo, a simulator of real-time schedulers, in a Python environment of its own.
+pub(super) struct SimSo {
+    python: PathBuf,
+    script: PathBuf,
+}
+
+impl SimSo {
+    /// Installs it unless this very list was installed before.
+    pub(super) fn install(ws: &Workspace) -> Result<Self> {
+        let folder = ws.root.join("bench/peers");
+        let python = environment("simso", &folder.join("simso.txt"), &[])
+            .context("SimSo could not be installed: is there network?")?;
+        Ok(Self { python, script: folder.join("simso_edf.py") })
+    }
+
+    /// Its millions of wake-ups and switches a second.
+    pub(super) fn edf(&self, tasks: u64, cpus: u64, milliseconds: u64) -> Result<f64> {
+        let mut command = Command::new(&self.python);
+        command.arg(&self.script).args(["--tasks", &tasks.to_string()]);
+        command.args(["--cpus", &cpus.to_string(), "--milliseconds", &milliseconds.to_string()]);
+        Figures::by(&mut command)?.rate("events")
+    }
+}
+
+/// The Python of an environment in the cache folder that has what a list asks for: made unless
+/// this very list was installed there before.
+fn environment(name: &str, list: &Path, how: &[&str]) -> Result<PathBuf> {
+    let wanted = fs::read(list).with_context(|| format!("can't read {}", list.display()))?;
+    let version = text_of(
+        Command::new("python3").args(["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]),
+    )?;
+    let environment = cache_folder()?.join(format!("{name}-python{}", version.trim()));
+    let python = environment.join("bin/python");
+    // Written last, so that an interrupted installation is made anew.
+    let installed = environment.join("installed.txt");
+    if fs::read(&installed).ok().as_deref() != Some(&wanted[..]) {
+        println!("  installing {name} into {}", environment.display());
+        text_of(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+        text_of(
+            Command::new(&python)
+                .args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"])
+                .args(how)
+                .arg("-r")
+                .arg(list),
+        )?;
+        fs::write(&installed, &wanted)
+            .with_context(|| format!("can't write {}", installed.display()))?;
+    }
+    Ok(python)
 }
 
 /// memtierd, built in the cache folder by the versions and hashes of `bench/peers/memtierd`.
