@@ -58,7 +58,19 @@ fn idle_states_and_clocks_that_cannot_be_are_refused() {
             &[("ids = \"2-3\"", "ids = \"2-3\"\nmhz = 0")],
             &[("value = 0.65", "value = 1.3")],
         ],
-        expect![[r#""#]],
+        expect![[r#"
+            box.toml:87:8: idle_state[1].name: idle state "POLL": it stands twice; names are unique
+            box.toml:87:8: idle_state[1].name: idle state "": its name is a word, such as C1
+            box.toml:88:9: idle_state[1].polls: idle state "C1": only the first state may poll
+            box.toml:83:12: idle_state[0].woken_by: idle state "POLL": a CPU that polls sees a store; it needs no interrupt
+            box.toml:88:12: idle_state[1].woken_by: "a kiss" is not known; allowed are store, interrupt
+            box.toml:88:1: idle_state[1].woken: unknown key; allowed are name, polls, woken_by, exit_latency, target_residency, wake_latency
+            box.toml:90:20: idle_state[1].target_residency: idle state "C1": states come in the order of their residencies
+            box.toml:89:36: idle_state[1].exit_latency.unit: "us" does not fit; this constant is in ns
+            box.toml:89:26: idle_state[1].exit_latency.value: 2000000000 is out of range; allowed are 0 to 1000000000 ns
+            box.toml:24:7: cpus[1].mhz: 0 is out of range; a whole number from 1 to 100000 is allowed
+            box.toml:78:27: cost.sibling_speed.value: 1.3 is out of range; allowed are 0.001 to 1 ratio
+        "#]],
     );
 }
 
@@ -197,7 +209,7 @@ fn keys_and_syntax() {
         expect![[r#"
             box.toml:10:1: node[0].meduim: unknown key; did you mean "medium"?
             box.toml:76:1: cost.minor_faults: unknown key; did you mean "minor_fault"?
-            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, cost
+            box.toml:2:1: zzz: unknown key; allowed are name, about, distances, node, cpus, cache, link, idle_state, cost
             box.toml:1:1: the key "name" is missing
             box.toml:2:1: not TOML: duplicate key `name` in document root
             box.toml:1:12: not TOML: invalid basic string

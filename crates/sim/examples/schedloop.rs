@@ -14,8 +14,10 @@ use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
     Again, Channel, ChannelKind, CpuStep, Group, Model, Process, Scenario, Step, Which,
 };
-use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
-use homenode_core::units::{CpuId, NodeId, Pages, Picos};
+use homenode_core::topology::{
+    Cpu, IdleCosts, Link, Machine, Medium, Node, WokenBy, Zone, ZoneKind,
+};
+use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use homenode_sim::random::Stream;
 use homenode_sim::{Setup, Simulation};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -84,6 +86,7 @@ fn machine(cpus: u32) -> Machine {
                 core: i / 2,
                 llc: i / 32,
                 capacity: 1024,
+                mhz: None,
             })
             .collect(),
         caches: Vec::new(),
@@ -91,6 +94,17 @@ fn machine(cpus: u32) -> Machine {
             .map(|from| (0..nodes).map(|to| distance(from, to)).collect())
             .collect(),
         links: (0..nodes).flat_map(|from| (0..nodes).map(move |to| link(from, to))).collect(),
+        // As intel_idle has them for Sapphire Rapids.
+        idle_states: [("POLL", 0, 0), ("C1", 1, 1), ("C1E", 2, 4), ("C6", 290, 800)]
+            .map(|(name, exit, residency)| IdleCosts {
+                name: name.into(),
+                polls: name == "POLL",
+                woken_by: WokenBy::Store,
+                exit_latency: c(exit * 1_000_000),
+                target_residency: c(residency * 1_000_000),
+                wake_latency: None,
+            })
+            .to_vec(),
         costs: Costs::default(),
     }
 }
@@ -132,7 +146,7 @@ fn repeat(steps: u32, times: u64) -> Step {
     Step::Repeat { steps, until: Again::Times(times) }
 }
 fn compute(time: Picos, jitter: u32) -> Step {
-    Step::Cpu(CpuStep::Compute { time, jitter })
+    Step::Cpu(CpuStep::Compute { time, jitter, footprint: Bytes(0) })
 }
 
 /// Runs to so many events after some are made; prints what was counted.

@@ -131,6 +131,12 @@ impl Watch for Witness {
     ) {
         self.seen().told.stops(cpu, task, now, (clock, ran), waits);
     }
+    fn rests(&mut self, cpu: usize, from: u64) {
+        self.seen().told.rests(cpu, from);
+    }
+    fn acted(&mut self, lasts: u64) {
+        self.seen().bounds.acted(lasts);
+    }
     fn time(&mut self, now: u64) {
         let mut seen = self.seen();
         if now < seen.last {

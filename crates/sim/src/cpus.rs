@@ -71,6 +71,14 @@ impl Cpu {
     pub(crate) fn work(&self, time: u64) -> u64 {
         time.saturating_mul(u64::from(self.speed))
     }
+    /// Since when it is busy, if it is: that may still come.
+    pub(crate) fn busy_since(&self) -> u64 {
+        self.since
+    }
+    /// How fast it computes alone, of [`SCHED_CAPACITY_SCALE`].
+    pub(crate) fn capacity(&self) -> u32 {
+        self.pace.capacity
+    }
     /// Clocks of a busy time, in picoseconds × MHz; 0 where the file says nothing of its clock.
     fn clocks(&self, busy: u64) -> u128 {
         let known = self.nominal.is_some();
@@ -292,6 +300,8 @@ impl Cpus {
         here.figures.busy_ps += busy;
         here.figures.clocks += here.clocks(busy);
         here.since = now;
+        // Whoever comes next begins then at the earliest.
+        here.clock = here.clock.max(now);
         here.figures.idles += 1;
         self.nr_busy -= 1;
         self.busy[cpu / 64] &= !(1 << (cpu % 64));

@@ -153,6 +153,9 @@ impl Simulation {
         let until = limit.min(others).max(self.now() + 1);
         self.with(id, |program, sim| program.act(sim, id, until));
         let clock = self.tasks[id].clock;
+        if let Some(watch) = &mut self.kernel.watch {
+            watch.acted(clock - self.timeline.now());
+        }
         self.heed(clock);
     }
     /// Who runs on a CPU now, and how far; its clock then. `None`: it is idle.
@@ -286,6 +289,9 @@ impl Simulation {
     /// A CPU has nothing to do from a time on.
     fn rests(&mut self, cpu: usize, from: u64) {
         self.stops(cpu);
+        if let Some(watch) = &mut self.kernel.watch {
+            watch.rests(cpu, from);
+        }
         self.cpus.rest(cpu, from);
         self.heed_siblings(cpu);
         self.sched.goes_idle(cpu);
@@ -374,7 +380,13 @@ impl Simulation {
         let now = self.now().max(self.cpus[cpu].clock());
         let (rest, booked, switch) = self.idle_exit(cpu, by, now);
         self.sched.at(now + rest);
-        let Some(id) = self.sched.q.pick(cpu) else { return };
+        let Some(id) = self.sched.q.pick(cpu) else {
+            // Nobody there may run after all.
+            if self.sched.idle.is_modelled() {
+                self.sched.idle.stay_on(cpu, now + rest);
+            }
+            return;
+        };
         self.start(cpu, id, now + rest, switch);
         self.charge(id, booked, Why::System);
         self.cpus.reach(cpu, self.tasks[id].clock);

@@ -297,6 +297,10 @@ impl Simulation {
             GroupFile::Max => {
                 let max = q.groups.all[number as usize - 1].max.write(text).map_err(refused)?;
                 q.set_max(number, max);
+                // Whoever has a quota now may be throttled, and waits for no CPU then.
+                for id in self.in_group(number) {
+                    self.waits_elsewhere(id);
+                }
                 self.rouse_all();
                 self.follow_quotas();
             }
@@ -323,12 +327,17 @@ impl Simulation {
     }
     /// The tasks of a group may run elsewhere than before.
     fn refit_group(&mut self, number: u32) {
-        for id in 0..self.tasks.len() {
-            let group = self.sched.q.tasks[id].terms.group;
-            if self.tasks[id].run != Run::Ended && self.sched.q.groups.is_in(group, number) {
-                self.refit(id);
-            }
+        for id in self.in_group(number) {
+            self.refit(id);
         }
+    }
+    /// The tasks of a group, and of those in it, that have not ended.
+    fn in_group(&self, number: u32) -> Vec<usize> {
+        let is_in = |&id: &usize| {
+            let group = self.sched.q.tasks[id].terms.group;
+            self.tasks[id].run != Run::Ended && self.sched.q.groups.is_in(group, number)
+        };
+        (0..self.tasks.len()).filter(is_in).collect()
     }
     /// A list of the CPUs of a set, by their numbers.
     fn cpu_list(&self, set: u32) -> String {

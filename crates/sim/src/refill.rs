@@ -44,7 +44,8 @@ impl Caches {
     /// Picoseconds until so many bytes are there again, at a latency for each line.
     fn fill(&self, bytes: u64, latency: u64) -> u64 {
         let lines = bytes.div_ceil(self.line.max(1));
-        let time = u128::from(lines) * u128::from(latency) * 1000 / u128::from(self.parallelism);
+        let time =
+            u128::from(lines) * u128::from(latency) * 1000 / u128::from(self.parallelism.max(1000));
         u64::try_from(time).unwrap_or(u64::MAX)
     }
 }

@@ -111,6 +111,8 @@ pub(crate) struct Scheduler {
     pub(crate) q: Queues,
     /// Time that CPUs idled beside tasks that waited for them.
     pub(crate) wasted: Wasted,
+    /// How often a CPU went offline or came back.
+    pub(crate) rebuilds: u64,
     /// What CPUs without a task do.
     pub(crate) idle: Idling,
 }
@@ -160,6 +162,7 @@ impl Scheduler {
             q: Queues::new(fair, wakes, counters, cpus, dice, balancing),
             domains,
             wasted: Wasted::new(cpus),
+            rebuilds: 0,
             idle: Idling::new(&machine.idle_states, cpus),
         }
     }
@@ -192,6 +195,7 @@ impl Scheduler {
             self.balance.busy_tick(&self.domains, cpu);
         }
         self.q.set_online(cpu, online);
+        self.rebuilds += 1;
         self.q.wake.set_active(cpu as u32, online);
         let layout = Layout::of(machine);
         self.domains = Domains::new(&layout, &self.q.online().words);

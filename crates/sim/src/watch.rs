@@ -68,6 +68,15 @@ pub trait Watch: Send {
     ) {
         let _ = (cpu, task, now, clock, ran, waits);
     }
+    /// A CPU has nothing to do from `from` on (picoseconds), later than its last task stopped where
+    /// the kernel had something to do between.
+    fn rests(&mut self, cpu: usize, from: u64) {
+        let _ = (cpu, from);
+    }
+    /// A task has done something that nobody can interrupt, which takes so long (picoseconds).
+    fn acted(&mut self, lasts: u64) {
+        let _ = lasts;
+    }
     /// Time has come so far (picoseconds).
     fn time(&mut self, now: u64) {
         let _ = now;

@@ -6,7 +6,6 @@
 //! ```
 
 use crate::kernel::TICK;
-use crate::sched::CpuSet;
 use crate::simulation::Simulation;
 use homenode_core::hold;
 use homenode_core::scenario::SchedPolicy;
@@ -26,12 +25,15 @@ struct OfCpu {
     /// Since when it is looked at, and how long it had been busy until then.
     start: u64,
     busy: u64,
+    /// Where CPUs have idle states: how long it had been in them by then.
+    slept: u64,
     run: Option<Run>,
     /// When the last task stopped, if none runs.
     free: u64,
     ran: u64,
     idle: u64,
-    /// From the choice of a task until it ran: leaving an idle state, looking elsewhere.
+    /// From the choice of a task until it ran (leaving an idle state, looking elsewhere), and what
+    /// the kernel did for nobody before it was idle.
     between: u64,
 }
 
@@ -69,8 +71,8 @@ pub(super) struct Told {
 pub(super) struct Wasted {
     waiting: Vec<u32>,
     busy: Vec<bool>,
-    /// The sets of CPUs as they were: what changes when CPUs go offline isn't counted anew.
-    sets: Vec<CpuSet>,
+    /// How often CPUs had gone offline or come back: what changes then isn't counted anew.
+    rebuilds: u64,
     at: u64,
     ps: u64,
 }
@@ -91,11 +93,12 @@ impl Told {
             let start = run.map_or(now.max(c.clock()), |r| r.clock.max(now));
             let run = run.map(|r| Run { clock: start, ..r });
             let busy = figures[cpu].busy_ps + run.map_or(0, |_| start - now);
-            told.cpus.push(OfCpu { start, busy, run, free: start, ..OfCpu::default() });
+            let slept = sim.sched.idle.times(cpu, now).iter().sum();
+            told.cpus.push(OfCpu { start, busy, slept, run, free: start, ..OfCpu::default() });
         }
         let mut wasted = Wasted { at: now, ..Wasted::default() };
         wasted.ps = sim.wasted_ps();
-        wasted.sets.clone_from(&sim.sched.q.sets);
+        wasted.rebuilds = sim.sched.rebuilds;
         wasted.busy = told.cpus.iter().map(|c| c.run.is_some()).collect();
         wasted.waiting = vec![0; sim.sched.q.sets.len()];
         for (id, t) in sim.tasks.iter().enumerate() {
@@ -191,6 +194,12 @@ impl Told {
         );
     }
 
+    pub(super) fn rests(&mut self, cpu: usize, from: u64) {
+        let c = &mut self.cpus[cpu];
+        c.between += from.saturating_sub(c.free);
+        c.free = c.free.max(from);
+    }
+
     /// What doesn't add up at this moment.
     pub(super) fn recount(&mut self, sim: &Simulation, wasted: &mut Wasted) -> Vec<String> {
         let mut found = Vec::new();
@@ -213,7 +222,8 @@ impl Told {
                         run.task
                     );
                     ran += took;
-                    busy += run.clock.max(t.clock).max(now) - now;
+                    let from = now.max(sim.cpus[cpu].busy_since());
+                    busy += run.clock.max(t.clock).max(now).saturating_sub(from);
                     // It has come so far, and has not been charged beyond.
                     ran += now.saturating_sub(run.clock.max(t.clock));
                     run.clock.max(t.clock).max(now)
@@ -231,6 +241,9 @@ impl Told {
                  is {all} ps of {until}",
                 c.between
             );
+            // With idle states, what leaving one takes is time of the state.
+            let states = || sim.sched.idle.times(cpu, now).iter().sum::<u64>() - c.slept;
+            let idle = if sim.sched.idle.is_modelled() { states() } else { idle };
             hold!(
                 found,
                 busy + idle == until,
@@ -278,7 +291,7 @@ impl Told {
                 .min();
             let Some((idle_since, idle)) = idlest else { continue };
             // Groups whose CPUs differ, or tasks that do, may well leave one idle.
-            let capacity = |cpu: usize| sim.machine.cpus[cpu].capacity;
+            let capacity = |cpu: usize| sim.cpus[cpu].capacity();
             let alike = span.windows(2).all(|w| capacity(w[0]) == capacity(w[1]));
             let smt = domains.siblings(idle).len() > 1;
             if !alike || smt {
@@ -329,8 +342,7 @@ impl Wasted {
     fn follow(&mut self, sim: &Simulation, changes: impl Iterator<Item = (u64, Change)>, now: u64) {
         let sets = &sim.sched.q.sets;
         self.waiting.resize(sets.len(), 0);
-        let same = self.sets.iter().zip(sets).all(|(before, now)| before == now);
-        self.sets.clone_from(sets);
+        let same = std::mem::replace(&mut self.rebuilds, sim.sched.rebuilds) == sim.sched.rebuilds;
         for (at, change) in changes {
             if at > self.at {
                 self.ps += self.rate(sim) * (at - self.at);

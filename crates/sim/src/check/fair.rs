@@ -48,6 +48,10 @@ impl Bounds {
     pub(super) fn of(sim: &Simulation) -> Self {
         Self { slice: sim.sched.base_slice_ns().into(), ..Self::default() }
     }
+    /// An act lasts so long, in picoseconds.
+    pub(super) fn acted(&mut self, lasts: u64) {
+        self.act = self.act.max(i128::from(lasts / 1000));
+    }
 }
 
 /// What is wrong now.

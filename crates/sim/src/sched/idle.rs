@@ -37,8 +37,10 @@ struct CpuIdle {
     /// The state that it is in, and the one before.
     state: usize,
     before: usize,
-    /// Since when it is in it. Not yet come: it is on its way out of the state before.
+    /// Since when it is in it. Not yet come: it is on its way out of the state before, or, if this
+    /// is the first state of an idle time, still at what it did last.
     since: u64,
+    first: bool,
     /// When the stay ends by itself, and whether that is a tick.
     ends: u64,
     by_tick: bool,
@@ -77,6 +79,7 @@ impl Idling {
             state: 0,
             before: 0,
             since: 0,
+            first: true,
             ends: NEVER,
             by_tick: false,
             tick_stopped: false,
@@ -143,6 +146,7 @@ impl Idling {
     pub(crate) fn enter(&mut self, cpu: usize, now: u64, next_timer: u64) {
         let it = &mut self.cpus[cpu];
         (it.idle, it.tick_stopped, it.next_timer) = (true, false, next_timer);
+        it.first = true;
         self.choose(cpu, now);
     }
     /// The governor chooses the state that a CPU is in from a time on.
@@ -189,7 +193,7 @@ impl Idling {
         idle::left(&self.states, usage, state, stay / 1000);
         self.time[cpu * n + state] += stay;
         it.menu.reflect(state, Stay { residency_ns: stay / 1000, by_tick, poll_limit });
-        it.before = state;
+        (it.before, it.first) = (state, false);
     }
     /// Ends what has ended by itself before a time.
     pub(crate) fn lapse(&mut self, cpu: usize, now: u64) {
@@ -215,6 +219,11 @@ impl Idling {
         self.cpus[cpu].idle = false;
         self.exit[cpu] = u32::MAX;
         takes
+    }
+    /// A CPU that has left its state has found nobody to run, and is idle again from a time on.
+    pub(crate) fn stay_on(&mut self, cpu: usize, from: u64) {
+        self.cpus[cpu].idle = true;
+        self.choose(cpu, from);
     }
     /// An interrupt comes to an idle CPU, which is idle again after it: how long it takes until
     /// the CPU can see to it.
@@ -258,6 +267,7 @@ impl Idling {
         match now.checked_sub(here.since) {
             _ if !here.idle => {}
             Some(stay) => it.time[here.state] += stay,
+            None if here.first => {}
             // It is on its way out of a state: what has not come yet is no part of it.
             None => {
                 let out = &mut it.time[here.before];

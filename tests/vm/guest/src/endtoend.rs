@@ -219,6 +219,7 @@ fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Machine {
             core: id,
             llc: from as u32,
             capacity: 1024,
+            mhz: None,
         };
         cpus.extend(asked_node.cpus.iter().map(cpu));
         for to in ids.clone() {
@@ -251,6 +252,7 @@ fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Machine {
         caches: Vec::new(),
         distances: asked.distances.clone(),
         links,
+        idle_states: Vec::new(),
         costs: Costs::default(),
     }
 }

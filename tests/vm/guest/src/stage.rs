@@ -290,6 +290,7 @@ fn machine(asked: &Asked) -> Result<Machine> {
         caches: Vec::new(),
         distances: seen.distances,
         links,
+        idle_states: Vec::new(),
         costs: Default::default(),
     })
 }

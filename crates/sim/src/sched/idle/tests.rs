@@ -146,3 +146,16 @@ fn a_state_that_is_off_is_not_entered() {
     it.enter(0, 0, NEVER);
     assert_eq!(it.leave(0, MS, 0), 33 * US, "C3 instead of C6");
 }
+
+#[test]
+fn a_cpu_that_was_woken_for_nobody_is_idle_again() {
+    let mut it = haswell();
+    let takes = it.leave(0, MS, 0);
+    assert_eq!(takes, 133 * US);
+    // Who was to run is throttled, or asleep already.
+    it.stay_on(0, MS + takes);
+    for now in [MS, MS + 50 * US, MS + takes, 2 * MS, 90 * MS] {
+        assert_eq!(it.times(0, now).iter().sum::<u64>(), now, "at {now}");
+    }
+    assert_eq!(it.leave(0, 90 * MS, 0), 133 * US);
+}
