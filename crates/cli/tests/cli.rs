@@ -157,7 +157,7 @@ fn files_that_are_something_else() {
     );
     f.check("sim MACHINES/small.toml", expect![[r#"
         exit 2
-        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, ksm, model, process, guest, at, channel, device
+        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, ksm, model, process, guest, at, channel, device, group, command_line
     "#]]);
 }
 
@@ -410,7 +410,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
             seed: 1
             note: knobs: numa_balancing=0
-            hash of seed 1: 03da294a65571990
+            hash of seed 1: 2adc2a1126f8acb3
         "#]],
     );
 }

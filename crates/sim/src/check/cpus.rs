@@ -83,7 +83,7 @@ impl Told {
         let now = sim.now();
         let mut told = Self::default();
         let figures = sim.cpu_figures();
-        for cpu in 0..sim.cpus.len() {
+        for (cpu, f) in figures.iter().enumerate() {
             let c = &sim.cpus[cpu];
             let run = c.current().map(|task| {
                 let t = &sim.tasks[task];
@@ -92,7 +92,7 @@ impl Told {
             // An act may last beyond now.
             let start = run.map_or(now.max(c.clock()), |r| r.clock.max(now));
             let run = run.map(|r| Run { clock: start, ..r });
-            let busy = figures[cpu].busy_ps + run.map_or(0, |_| start - now);
+            let busy = f.busy_ps + run.map_or(0, |_| start - now);
             let slept = sim.sched.idle.times(cpu, now).iter().sum();
             told.cpus.push(OfCpu { start, busy, slept, run, free: start, ..OfCpu::default() });
         }

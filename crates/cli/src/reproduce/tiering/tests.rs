@@ -72,8 +72,8 @@ fn a_tiny_reproduction_prints_every_part() {
         the same with one constant moved, beside the neighbour (10.2 with none moved); map 3.00 x of DRAM, 1:4096
                                         -20 %      +20 %
         cost: pmem_line                  8.8       12.3
-        cost: migrate_page              11.2        8.9
         link 0 to 2: read_latency        9.3       11.7
+        cost: migrate_page              11.2        8.9
         cost: reclaim_page              10.5       10.2
         link 0 to 0: write_latency      10.5       10.3
         cost: pte_scan                  10.3       10.3
