@@ -229,6 +229,7 @@ impl Simulation {
             GroupFile::Stat => self.cpu_stat_text(number),
         }
     }
+    /// Source: specs/sched-groups.md#stat.
     fn cpu_stat_text(&self, number: u32) -> String {
         let f = self.group_figures_of(number);
         let us = |ps: u64| ps / 1_000_000;

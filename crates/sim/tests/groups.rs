@@ -216,7 +216,9 @@ fn files_say_and_take_what_the_kernel_s_do() {
     let mut told = String::new();
     let mut say = |sim: &Simulation, file: &str| {
         let text = sim.read_file(&format!("{b}/{file}")).unwrap_or_else(|e| format!("{e}\n"));
-        told += &format!("{file}: {}\n", text.trim_end().replace('\n', ", "));
+        let text = text.trim_end().replace('\n', ", ");
+        told += format!("{file}: {text}").trim_end();
+        told += "\n";
     };
     for file in sim.list(b).expect("a folder") {
         say(&sim, &file);
@@ -262,7 +264,7 @@ fn files_say_and_take_what_the_kernel_s_do() {
         cpu.stat: usage_usec 592000, user_usec 592000, system_usec 0, nice_usec 592000, nr_periods 0, nr_throttled 0, throttled_usec 0, nr_bursts 0, burst_usec 0
         cpu.weight: 300
         cpu.weight.nice: -5
-        cpuset.cpus: 
+        cpuset.cpus:
         cpuset.cpus.effective: 0-3
         "100\n" ▶ cpu.weight: 100
         "0" ▶ ERANGE: cpu.weight: 100

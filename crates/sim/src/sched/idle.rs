@@ -107,6 +107,8 @@ impl Idling {
         &self.states
     }
     /// Exit latencies as forks see them; none where none are modelled.
+    ///
+    /// Source: specs/idle.md#seen.
     pub(crate) fn exits(&self) -> &[u32] {
         &self.exit
     }
