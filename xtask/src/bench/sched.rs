@@ -53,11 +53,12 @@ impl Schedloop {
 /// Wake-ups and switches a second.
 pub(super) fn speed(setting: &Setting<'_>) -> Result<Verdict> {
     let schedloop = Schedloop::build(setting)?;
-    let loops: u64 = setting.pick(2000, 20);
+    let loops: u64 = setting.pick(2000, 400);
+    let warm: u64 = setting.pick(20_000, 1_000);
     let events: u64 = setting.pick(2_000_000, 20_000);
-    let pairs: u64 = setting.pick(20, 2);
+    let pairs: u64 = setting.pick(20, 8);
     type Options<'a> = Vec<(&'a str, &'a dyn Display)>;
-    let hackbench: Options<'_> = vec![("loops", &loops), ("pairs", &pairs)];
+    let hackbench: Options<'_> = vec![("loops", &loops), ("pairs", &pairs), ("warm", &warm)];
     let of_events: Options<'_> = vec![("events", &events)];
     let nested: Options<'_> = vec![("events", &events), ("depth", &3)];
     let calls: [(&str, &str, &Options<'_>); 5] = [
@@ -87,9 +88,10 @@ pub(super) fn speed(setting: &Setting<'_>) -> Result<Verdict> {
             let events = figures.number("events")?;
             let instructions = instructions_per_event(setting, &schedloop, what, options)?;
             println!(
-                "  {:<40} {instructions:.0} instructions/event, {:.1} turns/event, {:.4} allocations/event",
+                "  {:<40} {instructions:.0} instructions/event, {:.1} turns/event, {:.2} M turns/s, {:.4} allocations/event",
                 "",
                 figures.number("turns")? / events,
+                figures.rate("turns")?,
                 figures.number("allocations")? / events,
             );
         }
@@ -129,8 +131,11 @@ fn instructions_per_event(
     let mut counted = Vec::new();
     for size in sizes {
         let warm = size / 4;
-        let mut all: Vec<(&str, &dyn Display)> =
-            options.iter().filter(|(name, _)| *name != "events").copied().collect();
+        let mut all: Vec<(&str, &dyn Display)> = options
+            .iter()
+            .filter(|(name, _)| !matches!(*name, "events" | "warm"))
+            .copied()
+            .collect();
         all.extend([("events", &size as &dyn Display), ("warm", &warm as &dyn Display)]);
         let out = folder.join("schedloop.json");
         let text = path_text(&out)?;
