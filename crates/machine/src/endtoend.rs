@@ -24,6 +24,7 @@ mod compare;
 mod text;
 
 pub mod lists;
+pub mod sched;
 pub mod slow_start;
 pub mod tiering;
 
