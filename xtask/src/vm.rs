@@ -13,6 +13,7 @@
 mod guest;
 mod initramfs;
 mod kernels;
+mod record;
 mod topology;
 
 use std::fs;
@@ -54,6 +55,8 @@ pub(crate) enum Options {
     },
     /// Tests in guests: all, or these
     Test(Tests),
+    /// Record what kernels do in the script of scheduling: five boots each
+    Record(record::Options),
 }
 
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
@@ -81,6 +84,7 @@ pub(crate) fn run(ws: &Workspace, options: &Options) -> Result<Ending> {
         Options::Fetch { kernels } => fetch(&all, kernels),
         Options::Boot { topology, kernel } => boot(ws, &all, topology, kernel.as_deref()),
         Options::Test(tests) => test(ws, &all, tests),
+        Options::Record(options) => record::run(ws, &all, options),
     }
 }
 
@@ -175,9 +179,9 @@ fn boot(ws: &Workspace, all: &All, topology: &str, kernel: Option<&str>) -> Resu
     let base = base(ws, &busybox)?;
     let folder = ws.folder("vm")?.join(format!("boot.{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    let image = initramfs(&base, topology, &folder)?;
+    let image = initramfs(&base, topology, None, &folder)?;
     println!("{}, {}: Ctrl-A X ends it at once", topology.about, cached.version);
-    let mut command = guest::qemu(topology, &cached.image, &image, "homenode.shell");
+    let mut command = guest::qemu(topology, &cached.image, &image, 0, "homenode.shell");
     command.args(["-serial", "mon:stdio"]);
     let ended = command.status().map_err(|e| not_run(&command, e));
     fs::remove_dir_all(&folder)?;
@@ -244,10 +248,19 @@ fn base(ws: &Workspace, busybox: &Path) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-/// The base and, after it, what differs: the topology that was asked for.
-fn initramfs(base: &[u8], topology: &Topology, folder: &Path) -> Result<PathBuf> {
+/// The base and, after it, what differs: the topology that was asked for, and what the
+/// script of scheduling is expected to come to.
+fn initramfs(
+    base: &[u8],
+    topology: &Topology,
+    expected: Option<&str>,
+    folder: &Path,
+) -> Result<PathBuf> {
     let mut own = Archive::default();
     own.file("/topology.json", format!("{}\n", topology.to_json()).as_bytes());
+    if let Some(text) = expected {
+        own.file("/expected.txt", text.as_bytes());
+    }
     let path = folder.join("initramfs");
     fs::write(&path, [base, &own.finish()].concat())
         .with_context(|| format!("can't write {}", path.display()))?;
@@ -260,36 +273,57 @@ struct GuestRun<'a> {
     image: PathBuf,
     topology: &'a Topology,
     tests: Vec<String>,
+    /// What the script of scheduling came to before, if it was recorded.
+    expected: Option<String>,
+}
+
+/// Of these tests those that run on a topology: its own, where it has some, and else all
+/// that no topology has for itself.
+fn tests_on(topologies: &[Topology], topology: &Topology, tests: &[String]) -> Vec<String> {
+    let runs = |test: &&String| {
+        if topology.tests.is_empty() {
+            !topologies.iter().any(|other| other.tests.contains(test))
+        } else {
+            topology.tests.contains(test)
+        }
+    };
+    tests.iter().filter(runs).cloned().collect()
 }
 
 /// Which guests: every topology on the kernel that has the whole matrix or is asked
-/// for by name, elsewhere those marked `smoke`.
+/// for by name, elsewhere those marked `smoke`. None where no test is left for it.
 fn matrix<'a>(
+    root: &Path,
     all: &'a All,
     options: &Tests,
     kernels: &[(&'a Kernel, Cached)],
     tests: &[String],
-) -> Vec<GuestRun<'a>> {
+) -> Result<Vec<GuestRun<'a>>> {
     let mut plans = Vec::new();
     for (kernel, cached) in kernels {
         let whole = kernel.matrix == Matrix::All;
         let every = whole || options.kernel.is_some() || options.topology.is_some();
         let wanted = |t: &&Topology| options.topology.as_ref().is_none_or(|name| *name == t.name);
         for topology in all.topologies.iter().filter(wanted).filter(|t| every || t.smoke) {
+            let expected = record::recorded(root, kernel, topology)?;
             let plan = |tests: Vec<String>| GuestRun {
                 kernel,
                 image: cached.image.clone(),
                 topology,
                 tests,
+                expected: expected.clone(),
             };
-            plans.push(plan(tests.to_vec()));
+            let here = tests_on(&all.topologies, topology, tests);
+            if !here.is_empty() {
+                plans.push(plan(here));
+            }
             // In a guest of their own, which they take with them.
             if whole && topology.smoke && options.names.is_empty() {
                 plans.push(plan(CANARIES.map(str::to_owned).to_vec()));
             }
         }
     }
-    plans
+    Ok(plans)
 }
 
 fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
@@ -323,7 +357,7 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
     if kernels.is_empty() {
         bail!(Lacks(format!("no kernel to run on; {}", lacking.join("; "))));
     }
-    let plans = matrix(all, options, &kernels, &tests);
+    let plans = matrix(&ws.root, all, options, &kernels, &tests)?;
     let base = base(ws, &busybox)?;
     let folder = ws.folder("vm")?;
     let jobs = options.jobs.map_or_else(abreast::cpus, NonZeroUsize::get);
@@ -360,8 +394,8 @@ fn run_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path, json: bool) -> Res
         if canaries { ".canaries" } else { "" }
     );
     let folder = made(folder.join(name))?;
-    let image = initramfs(base, plan.topology, &folder)?;
-    let left = guest::run(plan.topology, &plan.image, &image, &plan.tests, &folder)?;
+    let image = initramfs(base, plan.topology, plan.expected.as_deref(), &folder)?;
+    let left = guest::run(plan.topology, &plan.image, &image, 0, &plan.tests, &folder)?;
     let rows = if canaries { canary_rows(&left.told, &left.ending) } else { rows(plan, &left) };
     let release = left.release.as_deref().unwrap_or("came to nothing");
     let mut text = String::new();
@@ -510,6 +544,7 @@ mod tests {
             image: PathBuf::new(),
             topology: &topology,
             tests: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            expected: None,
         };
         let left = guest::Left {
             release: None,
@@ -530,7 +565,7 @@ mod tests {
         let folder = root.join("tests/vm/topologies");
         let read = |name: &str| Topology::read(&folder.join(format!("{name}.toml"))).unwrap();
         let all = All {
-            topologies: vec![read("two-nodes"), read("four-nodes")],
+            topologies: vec![read("two-nodes"), read("four-nodes"), read("script-smt")],
             kernels: kernels::table(&root).unwrap(),
             cache: PathBuf::new(),
         };
@@ -538,7 +573,9 @@ mod tests {
             || Cached { image: PathBuf::new(), version: String::new(), suite: String::new() };
         let kernels: Vec<(&Kernel, Cached)> = all.kernels.iter().map(|k| (k, cached())).collect();
         let shown = |options: &Tests| -> Vec<String> {
-            matrix(&all, options, &kernels, &["topology".to_owned()])
+            let tests = ["topology", "sched-script", "sched-switch"].map(str::to_owned);
+            matrix(&root, &all, options, &kernels, &tests)
+                .unwrap()
                 .iter()
                 .map(|p| format!("{} {} {}", p.kernel.name, p.topology.name, p.tests.join(",")))
                 .collect()
@@ -549,6 +586,7 @@ mod tests {
                 "6.12 two-nodes topology",
                 "6.12 two-nodes canary-fails,canary-hangs",
                 "6.12 four-nodes topology",
+                "6.12 script-smt sched-script,sched-switch",
                 "6.1 two-nodes topology",
                 "newest two-nodes topology",
             ]

@@ -133,10 +133,18 @@ impl Log {
 /// One thread for all CPUs of a guest: with several, kernels were seen to crash
 /// where they switch code that runs (static keys), and guests side by side use this
 /// machine's CPUs as well.
-pub(crate) fn qemu(topology: &Topology, image: &Path, initramfs: &Path, append: &str) -> Command {
+///
+/// `boot` is which of several boots it is, that are not to be the same.
+pub(crate) fn qemu(
+    topology: &Topology,
+    image: &Path,
+    initramfs: &Path,
+    boot: usize,
+    append: &str,
+) -> Command {
     let mut command = Command::new(QEMU);
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    command.args(["-accel", "tcg,thread=single"]);
+    command.args(topology.clock_args(boot));
     command.args(topology.qemu_args());
     command.arg("-kernel").arg(image).arg("-initrd").arg(initramfs);
     // Stalls that a busy host causes are no news; a panic ends the guest. The check that the
@@ -151,7 +159,10 @@ pub(crate) fn qemu(topology: &Topology, image: &Path, initramfs: &Path, append: 
     // With memory cgroups reclaim reads sizes of lists that are up to two seconds old.
     // kswapd then may see an inactive list as long that it has just emptied, and gives up.
     let cgroups = "cgroup_disable=memory";
-    command.arg("-append").arg(format!("{quiet} {plugged} {root} {cgroups} {append}"));
+    let own = topology.kernel_words();
+    let words = [quiet, plugged, root, cgroups, &own, append].map(str::trim);
+    let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
+    command.arg("-append").arg(words.join(" "));
     command
 }
 
@@ -160,14 +171,15 @@ pub(crate) fn run(
     topology: &Topology,
     image: &Path,
     initramfs: &Path,
+    boot: usize,
     tests: &[String],
     folder: &Path,
 ) -> Result<Left> {
     let console = folder.join("console.txt");
     let results = folder.join("results.jsonl");
     fs::write(&results, "").with_context(|| format!("can't write {}", results.display()))?;
-    let mut command =
-        qemu(topology, image, initramfs, &format!("homenode.tests={}", tests.join(",")));
+    let words = format!("homenode.boot={boot} homenode.tests={}", tests.join(","));
+    let mut command = qemu(topology, image, initramfs, boot, &words);
     command.arg("-serial").arg(format!("file:{}", console.display()));
     command.arg("-serial").arg(format!("file:{}", results.display()));
     let words = fs::File::create(folder.join("qemu.txt"))?;

@@ -42,8 +42,38 @@ pub(crate) struct Topology {
     /// Nodes by memory tier, fastest first.
     #[serde(default)]
     pub(crate) tiers: Vec<Vec<u64>>,
+    /// Threads of a core.
+    #[serde(default = "one")]
+    pub(crate) threads: u64,
+    /// What the guest's time is.
+    #[serde(default)]
+    pub(crate) clock: Clock,
+    /// The only tests that run here; they run nowhere else. Empty for all others.
+    #[serde(default)]
+    pub(crate) tests: Vec<String>,
+    /// More words for the kernel's command line.
+    #[serde(default)]
+    pub(crate) append: String,
 }
 
+/// What a guest's time is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Clock {
+    /// This machine's: a busy one makes the guest slow.
+    #[default]
+    Host,
+    /// The instructions that its CPUs have carried out: what it does is the same each time,
+    /// whatever else this machine does, and idle times are skipped.
+    Instructions,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// With a clock of instructions: 2^1 ns each.
+const SHIFT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Node {
@@ -96,6 +126,12 @@ impl Topology {
             let fits = !plugged || memory_mib % 128 == 0;
             ensure!(fits, "[[node]] {i}: memory_mib: DIMMs of 128 MiB each: {memory_mib}");
         }
+        let whole = self.nodes.iter().all(|node| node.cpus % self.threads.max(1) == 0);
+        let fits = (1..=8).contains(&self.threads) && whole;
+        ensure!(fits, "threads: {}; 1 to 8, and nodes of whole cores", self.threads);
+        let alike = self.nodes.iter().map(|node| node.cpus).filter(|n| *n > 0);
+        let alike = alike.collect::<BTreeSet<u64>>().len() == 1;
+        ensure!(self.threads == 1 || alike, "threads: nodes with equally many CPUs only");
         square(&self.distances, n, n).context("distances")?;
         for (i, row) in self.distances.iter().enumerate() {
             for (j, &d) in row.iter().enumerate() {
@@ -160,6 +196,35 @@ impl Topology {
             .collect()
     }
 
+    /// What QEMU is told of time, from `-accel` on. `seed` is what its random numbers begin
+    /// with, where nothing else is random.
+    pub(crate) fn clock_args(&self, seed: usize) -> Vec<String> {
+        let mut args = vec!["-accel".to_owned(), "tcg,thread=single".to_owned()];
+        match self.clock {
+            Clock::Host => {}
+            Clock::Instructions => {
+                let mut add = |option: &str, value: String| {
+                    args.extend([option.to_owned(), value]);
+                };
+                add("-icount", format!("shift={SHIFT},sleep=off"));
+                add("-rtc", "clock=vm,base=2024-01-01".to_owned());
+                add("-seed", seed.to_string());
+            }
+        }
+        args
+    }
+
+    /// What the kernel is told beside what all are: where time is counted, nothing of it is
+    /// to be random, CPUs' clocks agree, as they do there, and nobody sums up pressure every two
+    /// seconds.
+    pub(crate) fn kernel_words(&self) -> String {
+        let counted = match self.clock {
+            Clock::Host => "",
+            Clock::Instructions => "nokaslr tsc=reliable psi=0",
+        };
+        [counted, &self.append].join(" ").trim().to_owned()
+    }
+
     /// What QEMU is told, from `-machine` on: CPUs, memory, nodes, distances, HMAT.
     ///
     /// `mem-merge=off`: else QEMU registers the guest's memory with the host's own
@@ -173,16 +238,21 @@ impl Topology {
         let mut add = |option: &str, value: String| args.extend([option.to_owned(), value]);
         let hmat = if self.hmat.is_some() { "on" } else { "off" };
         add("-machine", format!("q35,hmat={hmat},mem-merge=off"));
-        add("-cpu", "max,cx16=off".to_owned());
+        // Linux 6.1 sees no threads where an AMD lacks the leaf that only some of them have.
+        let vendor = if self.threads > 1 { ",vendor=GenuineIntel" } else { "" };
+        add("-cpu", format!("max,cx16=off{vendor}"));
         let with_cpus: Vec<u64> =
             self.nodes.iter().map(|node| node.cpus).filter(|&n| n > 0).collect();
         let cpus = self.cpus();
         let (sockets, cores) = if with_cpus.iter().all(|&n| n == with_cpus[0]) {
-            (with_cpus.len() as u64, with_cpus[0])
+            (with_cpus.len() as u64, with_cpus[0] / self.threads)
         } else {
             (cpus, 1)
         };
-        add("-smp", format!("cpus={cpus},sockets={sockets},cores={cores},threads=1"));
+        add(
+            "-smp",
+            format!("cpus={cpus},sockets={sockets},cores={cores},threads={}", self.threads),
+        );
         let plugged = self.nodes.iter().filter(|node| node.plugged);
         let (dimms, later) = plugged.fold((0, 0), |(n, mib), node| (n + 1, mib + node.memory_mib));
         if dimms == 0 {
@@ -240,6 +310,8 @@ impl Topology {
             "tiers": self.tiers,
             "latency_ns": self.hmat.as_ref().map(|hmat| &hmat.latency_ns),
             "bandwidth_mbps": self.hmat.as_ref().map(|hmat| &hmat.bandwidth_mbps),
+            "threads": self.threads,
+            "script": self.clock == Clock::Instructions,
         })
     }
 }
@@ -317,8 +389,33 @@ bandwidth_mbps = [[102400, 20480]]
         assert_eq!(text, want);
         assert_eq!(
             topology.to_json().to_string(),
-            r#"{"bandwidth_mbps":[[102400,20480]],"distances":[[10,40],[40,10]],"latency_ns":[[80,400]],"name":"slow","nodes":[{"cpus":[0,1],"memory_mib":512},{"cpus":[],"memory_mib":1536}],"tiers":[[0],[1]]}"#
+            r#"{"bandwidth_mbps":[[102400,20480]],"distances":[[10,40],[40,10]],"latency_ns":[[80,400]],"name":"slow","nodes":[{"cpus":[0,1],"memory_mib":512},{"cpus":[],"memory_mib":1536}],"script":false,"threads":1,"tiers":[[0],[1]]}"#
         );
+    }
+
+    #[test]
+    fn threads_and_a_clock_of_instructions_become_qemus_arguments() {
+        let text = "about = \"smt\"\ndistances = [[10, 21], [21, 10]]\nthreads = 2\n\
+            clock = \"instructions\"\ntests = [\"sched-script\"]\nappend = \"schedstats=enable\"\n\
+            [[node]]\ncpus = 4\nmemory_mib = 256\n[[node]]\ncpus = 4\nmemory_mib = 256\n";
+        let topology = Topology::parse("smt", text).unwrap();
+        let args = topology.qemu_args().join(" ");
+        assert!(args.contains("-cpu max,cx16=off,vendor=GenuineIntel "), "{args}");
+        assert!(args.contains("-smp cpus=8,sockets=2,cores=2,threads=2"), "{args}");
+        assert_eq!(
+            topology.clock_args(3).join(" "),
+            "-accel tcg,thread=single -icount shift=1,sleep=off -rtc clock=vm,base=2024-01-01 \
+             -seed 3"
+        );
+        assert_eq!(topology.kernel_words(), "nokaslr tsc=reliable psi=0 schedstats=enable");
+        assert_eq!(topology.to_json()["script"], true);
+        let plain = Topology::parse("slow", SLOW).unwrap();
+        assert_eq!(plain.clock_args(3).join(" "), "-accel tcg,thread=single");
+        assert_eq!(plain.kernel_words(), "");
+        for (from, to) in [("threads = 2", "threads = 3"), ("cpus = 4", "cpus = 2")] {
+            let error = Topology::parse("smt", &text.replacen(from, to, 1)).unwrap_err();
+            assert!(format!("{error:#}").contains("threads"), "{error:#}");
+        }
     }
 
     #[test]
@@ -372,7 +469,17 @@ bandwidth_mbps = [[102400, 20480]]
         names.sort();
         assert_eq!(
             names,
-            ["four-nodes", "plugged-node", "slow-node", "small-fast-node", "two-nodes"]
+            [
+                "four-nodes",
+                "plugged-node",
+                "script-flat",
+                "script-nodes",
+                "script-smt",
+                "script-smt-nodes",
+                "slow-node",
+                "small-fast-node",
+                "two-nodes",
+            ]
         );
         assert_eq!(smoke, 1, "one topology runs on every kernel");
     }

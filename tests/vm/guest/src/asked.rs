@@ -16,6 +16,10 @@ pub(crate) struct Asked {
     /// What HMAT says, rows for nodes with CPUs in their order; empty without HMAT.
     pub(crate) latency_ns: Vec<Vec<u32>>,
     pub(crate) bandwidth_mbps: Vec<Vec<u32>>,
+    /// Threads of a core.
+    pub(crate) threads: u32,
+    /// Whether it is one of the machines on which the script of scheduling runs.
+    pub(crate) script: bool,
 }
 
 pub(crate) struct Node {
@@ -48,6 +52,8 @@ impl Asked {
             tiers: rows(&value["tiers"]).context("tiers")?,
             latency_ns: rows_if_any(&value["latency_ns"]).context("latency_ns")?,
             bandwidth_mbps: rows_if_any(&value["bandwidth_mbps"]).context("bandwidth_mbps")?,
+            threads: value["threads"].as_u64().unwrap_or(1).clamp(1, 64) as u32,
+            script: value["script"] == true,
         })
     }
 }
@@ -71,7 +77,8 @@ mod tests {
     #[test]
     fn what_the_host_writes_is_read() {
         let text = r#"{"name":"x","nodes":[{"cpus":[0,1],"memory_mib":512},{"cpus":[],"memory_mib":64}],
-            "distances":[[10,40],[40,10]],"tiers":[[0],[1]],"latency_ns":[[80,400]],"bandwidth_mbps":null}"#;
+            "distances":[[10,40],[40,10]],"tiers":[[0],[1]],"latency_ns":[[80,400]],"bandwidth_mbps":null,
+            "threads":2,"script":true}"#;
         let asked = Asked::parse(text).unwrap();
         assert_eq!(asked.nodes[0].cpus, [0, 1]);
         assert_eq!(asked.nodes[1].memory_mib, 64);
@@ -79,6 +86,7 @@ mod tests {
         assert_eq!(asked.tiers, [[0], [1]]);
         assert_eq!(asked.latency_ns, [[80, 400]]);
         assert!(asked.bandwidth_mbps.is_empty());
+        assert!(asked.script && asked.threads == 2);
         let error = Asked::parse(r#"{"nodes":[],"distances":[["x"]],"tiers":[]}"#);
         assert_eq!(error.err().unwrap().to_string(), "distances");
     }

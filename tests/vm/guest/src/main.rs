@@ -27,6 +27,7 @@ mod offline;
 mod orders;
 mod places;
 mod process;
+mod sched;
 mod stage;
 mod told;
 mod topology;
@@ -180,6 +181,17 @@ const TESTS: &[Test] = &[
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
     test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
     test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),
+    // Machines that run nothing else: their time is counted in instructions.
+    long(test(
+        "sched-script",
+        "who is woken, moved and switched where, as boots before have recorded it",
+        sched::scripted,
+    )),
+    long(test(
+        "sched-switch",
+        "statistics off, on, off, on: what is counted, and a stamp that was left behind",
+        sched::switched,
+    )),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
