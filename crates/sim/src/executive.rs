@@ -177,6 +177,7 @@ impl Simulation {
                 if self.go_over(cpu, id, to) {
                     continue;
                 }
+                self.has_left(cpu, id);
             }
             if self.sched.marked(cpu) {
                 self.reschedule(cpu, id);
@@ -380,6 +381,8 @@ impl Simulation {
         let now = self.now().max(self.cpus[cpu].clock());
         let (rest, booked, switch) = self.idle_exit(cpu, by, now);
         self.sched.at(now + rest);
+        // It is the idle task that calls schedule here.
+        self.sched.q.counters.schedules(cpu);
         let Some(id) = self.sched.q.pick(cpu) else {
             // Nobody there may run after all.
             if self.sched.idle.is_modelled() {
@@ -464,6 +467,7 @@ impl Simulation {
         if self.tasks[id].kind == Kind::Replayed && stop != Stop::Ends {
             self.voluntary_switches += 1;
         }
+        self.has_left(cpu, id);
         self.next(cpu, self.now());
         if self.tasks[id].run == Run::Ended {
             if let Some(why) = self.tasks[id].killed {
@@ -501,8 +505,29 @@ impl Simulation {
         self.sched.q.take(id, Dequeue::Move);
         self.sched.q.arrive(id, to);
         self.note_cpu(id, to);
+        self.has_left(cpu, id);
         self.next(cpu, now);
         self.grown(to, cpu);
+    }
+    /// A task that was to leave a CPU runs there no more, or may stay: whoever waits for that is
+    /// woken by the CPU's stopper, which still has the CPU.
+    fn has_left(&mut self, cpu: usize, id: usize) {
+        let Some(by) = self.tasks[id].leaves_for.take() else { return };
+        self.sched.q.wake.set_idle(cpu as u32, false);
+        let waker = Waker { cpu, task: None, sync: false, in_task: true };
+        self.wake_from(by, By::Kernel, waker);
+        self.sched.q.wake.set_idle(cpu as u32, self.sched.q.is_idle(cpu));
+    }
+    /// A task asks how long it has run: so its CPU knows it too, and may have another one run.
+    pub(crate) fn asks_runtime(&mut self, id: usize) {
+        self.sched.at(self.now());
+        self.sched.q.fair.update(self.tasks[id].cpu, ns(self.now()));
+    }
+    /// A task that ends leaves its group first, by which its CPU looks for who runs next.
+    pub(crate) fn leaves_group(&mut self, id: usize) {
+        self.sched.at(self.now());
+        self.sched.q.requeued(id);
+        self.sched.q.fair.set_need_resched(self.tasks[id].cpu);
     }
     /// A task gives its CPU to others that wait for it.
     pub(crate) fn yield_now(&mut self, id: usize) {

@@ -49,6 +49,7 @@ impl Simulation {
             run: Run::Runnable,
             on_queue: false,
             leaves_to: None,
+            leaves_for: None,
             timer,
             timer_wakes: false,
             parent: None,
@@ -217,6 +218,7 @@ impl Simulation {
         let (process, space, cpu, clock) = (task.process, task.space, task.cpu, task.clock);
         let terms = self.inherited(id);
         let thread = self.new_task(self.tasks[id].kind, process, space, cpu, &terms, program);
+        self.sched.inherits(thread, id);
         self.kernel.numa[thread].policy = self.kernel.numa[id].policy.clone();
         self.kernel.numa_thread(thread, id, clock);
         self.kernel.space_mut(space).users += 1;
@@ -239,6 +241,7 @@ impl Simulation {
         self.kernel.space_mut(space).users = 1;
         let terms = self.inherited(id);
         let child = self.new_task(self.tasks[id].kind, process, space, cpu, &terms, program);
+        self.sched.inherits(child, id);
         let policy = self.kernel.numa[id].policy.clone();
         let n = &mut self.kernel.numa[child];
         n.scan = numa;

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`steps`], [`ids`] | accesses to pages that are there | faults, the other steps |
 //! | [`crate::replay`] | rows of accesses, computing | faults, system calls |
+//! | [`scripted`] | computing | the acts of a script of scheduling |
 //! | [`worker`] | computing | the beginning and the end of each work |
 //! | [`daemons`] | – | everything they do |
 //!
@@ -13,12 +14,14 @@
 mod compute;
 mod daemons;
 mod ids;
+mod scripted;
 mod steps;
 mod stretch;
 mod worker;
 
 pub(crate) use daemons::{Homenode, Kdamond, KsmdState, Kswapd, Writer};
 pub(crate) use ids::Ids;
+pub(crate) use scripted::{Crew, Scripted};
 pub(crate) use steps::{Loaded, Steps};
 pub(crate) use worker::Worker;
 

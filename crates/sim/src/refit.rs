@@ -10,14 +10,18 @@
 
 use crate::sched::CpuSet;
 use crate::simulation::Simulation;
-use crate::tasks::{Run, Why};
+use crate::tasks::{On, Run, Why};
 use homenode_core::costs::Cost;
 use homenode_core::sched::fair::Dequeue;
 
 impl Simulation {
-    /// A task whose turn it is asks to run on these CPUs only; if it can't be where it is, it goes
-    /// when its turn is over. Where none of them is there for it nothing changes, and its call fails.
-    pub(crate) fn set_affinity(&mut self, id: usize, places: &[usize]) {
+    /// A task whose turn it is allows one, itself maybe, these CPUs and no others. Who sleeps stays
+    /// where it is, who waits for its CPU is moved, who runs goes when its turn is over: its CPU's
+    /// stopper moves it, and whoever asked waits for that, unless it was itself. Where none of
+    /// them is there for it nothing changes, and the call fails.
+    ///
+    /// Source: specs/end-to-end.md#affinity.
+    pub(crate) fn set_affinity(&mut self, by: usize, id: usize, places: &[usize]) {
         let asked = self.sched.q.set(places);
         let set = self.sched.q.allowed(asked, self.sched.q.tasks[id].terms.group);
         if self.sched.q.sets[set as usize].count == 0 {
@@ -28,9 +32,33 @@ impl Simulation {
             ));
         }
         let t = &mut self.sched.q.tasks[id];
-        (t.asked, t.set) = (asked, set);
-        if !self.sched.q.may_run(id, self.tasks[id].cpu) {
-            self.tasks[id].leaves_to = Some(self.sched.q.sets[set as usize].first());
+        t.asked = asked;
+        if std::mem::replace(&mut t.set, set) == set {
+            return;
+        }
+        let to = self.sched.q.distribute(self.tasks[by].cpu, set);
+        if !self.tasks[id].on_queue {
+            return;
+        }
+        let now = self.now();
+        self.sched.at(now);
+        self.sched.q.requeued(id);
+        let cpu = self.tasks[id].cpu;
+        if self.sched.q.may_run(id, cpu) {
+            return;
+        }
+        if self.cpus[cpu].current() != Some(id) {
+            self.sched.q.take(id, Dequeue::Move);
+            self.sched.q.arrive(id, to);
+            self.note_cpu(id, to);
+            self.grown(to, self.tasks[by].cpu);
+            return;
+        }
+        self.tasks[id].leaves_to = Some(to);
+        if by != id {
+            self.tasks[id].leaves_for = Some(by);
+            self.block(by, On::Work);
+            self.cut(cpu, now);
         }
     }
     /// The CPUs of the node of a CPU.

@@ -235,6 +235,13 @@ impl Scheduler {
         self.q.tasks.push(queues::Sched::new(terms, self.q.now, track));
         self.q.refit(task);
     }
+    /// A new task begins with the partners of the one that made it.
+    ///
+    /// Source: specs/wake.md#fork.
+    pub(crate) fn inherits(&mut self, task: usize, parent: usize) {
+        let (cpus, cpu) = (self.q.cpus(), self.cpu_of(parent));
+        self.q.wakers[cpus + task] = self.q.wakers[cpus + parent].fork(cpu as u32);
+    }
     /// The CPU on which a new task begins, by fork balancing from its parent's.
     pub(crate) fn place_new(&mut self, task: usize, parent: usize) -> usize {
         let set = &self.q.sets[self.q.tasks[task].set as usize];

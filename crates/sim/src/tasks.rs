@@ -131,6 +131,8 @@ pub(crate) struct Task {
     pub(crate) on_queue: bool,
     /// It may not run where it is any more, and goes there.
     pub(crate) leaves_to: Option<usize>,
+    /// Who has seen to that, and waits until it has gone.
+    pub(crate) leaves_for: Option<usize>,
     /// The slot of its timer.
     pub(crate) timer: u32,
     /// The timer wakes it, instead of asking its program.

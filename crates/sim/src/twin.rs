@@ -10,6 +10,10 @@
 //!
 //! Source: specs/end-to-end.md#twin
 
+mod scripts;
+
+pub use scripts::ScriptTwin;
+
 use crate::build::{Setup, SimError};
 use crate::simulation::Simulation;
 use crate::watch::By;

@@ -5,7 +5,7 @@
 //!  Shape ──▶ script: tasks, steps ──▶ SchedStage ── begin, step, step, …
 //!                                        │  a real kernel, in a guest
 //!                                        └─ the simulated one
-//!  /proc/PID/stat, /proc/PID/sched, /proc/schedstat after each step ──▶ Outcome ──▶ text
+//!  where tasks are, /proc/PID/sched, /proc/schedstat after each step ──▶ Outcome ──▶ text
 //! ```
 //!
 //! A step is told to nobody when it comes: every task knows the whole script beforehand and
@@ -221,6 +221,11 @@ pub trait SchedStage {
     fn step(&mut self) -> Result<(), Finding>;
     /// A task's PID; `None` before it was made.
     fn pid(&mut self, who: Name) -> Option<u32>;
+    /// The number of the CPU on which a task runs or ran last.
+    ///
+    /// # Errors
+    /// Where there is no such task.
+    fn cpu(&mut self, who: Name) -> Result<u32, Finding>;
     /// A file's text, by the kernel's path.
     ///
     /// # Errors
@@ -237,6 +242,11 @@ pub trait SchedStage {
     /// # Errors
     /// As [`Self::write`].
     fn write_unprivileged(&mut self, path: &str, text: &str) -> Result<(), Finding>;
+    /// Whether stamps of waits outlive that statistics are off, as on real kernels
+    /// (specs/exceptions/schedstats-stamps.md).
+    fn keeps_stamps(&self) -> bool {
+        true
+    }
     /// Ends all tasks.
     fn end(&mut self);
 }
@@ -260,7 +270,7 @@ fn snapshot<S: SchedStage>(stage: &mut S, names: &[Name]) -> Result<Snapshot, Fi
     let mut tasks = BTreeMap::new();
     for &name in names {
         let Some(pid) = stage.pid(name) else { continue };
-        let cpu = last_cpu(&stage.read(&format!("/proc/{pid}/stat"))?)?;
+        let cpu = stage.cpu(name)?;
         let counts = task_counts(&stage.read(&format!("/proc/{pid}/sched"))?)?;
         tasks.insert(name, (cpu, counts));
     }

@@ -145,6 +145,22 @@ impl Simulation {
         }
         Some(shown)
     }
+    /// What was counted of a task that has ended: what the scheduler counts itself and what
+    /// the switch has. Where it is on queues nobody knows any more.
+    pub(crate) fn sched_of_ended(&self, task: usize) -> TaskSched {
+        let version = self.schedstat_version();
+        let pid = self.kernel.numa[task].pid;
+        let mut shown = TaskSched::new(&self.comm(Id::Space(self.tasks[task].space), task), pid, 1);
+        let figures = &self.sched.q.tasks[task].figures;
+        shown.set(TaskLine::NrMigrations, figures.migrations as i64);
+        shown.set(TaskLine::NrSwitches, (figures.voluntary + figures.involuntary) as i64);
+        shown.set(TaskLine::NrVoluntarySwitches, figures.voluntary as i64);
+        shown.set(TaskLine::NrInvoluntarySwitches, figures.involuntary as i64);
+        if self.sched.q.counters.switch.on() {
+            shown.set_stats(version, &self.sched.q.counters.tasks[task]);
+        }
+        shown
+    }
     /// A write to `/proc/PID/sched`.
     pub(super) fn clear_task_sched(&mut self, id: Id) {
         if let Some(task) = self.task_behind(id) {

@@ -438,7 +438,7 @@ impl Steps {
             CpuStep::Affinity { cpus } => {
                 sim.charge(id, prices[Cost::Syscall], Why::System);
                 let places: Vec<usize> = cpus.iter().map(|&c| sim.cpus.place(c)).collect();
-                sim.set_affinity(id, &places);
+                sim.set_affinity(id, id, &places);
             }
             CpuStep::Nice { nice } => {
                 sim.charge(id, prices[Cost::Syscall], Why::System);

@@ -85,6 +85,20 @@ impl Counters {
             self.tasks[task].wait_start(now);
         }
     }
+    /// A task is taken off its queue and put back at once, running or not.
+    pub(crate) fn requeued(&mut self, task: usize, now: Ns, runs: bool) {
+        if !self.on() {
+            return;
+        }
+        let stats = &mut self.tasks[task];
+        if runs {
+            stats.wait_start(now);
+            stats.wait_end(now);
+        } else {
+            stats.wait_end(now);
+            stats.wait_start(now);
+        }
+    }
     /// A task leaves its queue for real: it sleeps, or has ended.
     pub(crate) fn leaves(&mut self, task: usize, cpu: usize, now: Ns, on: Waiting, ends: bool) {
         self.infos[task].dequeue(now, &mut self.cpus[cpu]);

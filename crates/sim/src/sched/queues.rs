@@ -157,6 +157,8 @@ pub(crate) struct Queues {
     pub(crate) counters: Counters,
     pub(crate) tracks: Tracks,
     figures: Vec<Figures>,
+    /// By CPU: where the last task was sent that it has taken a CPU from.
+    distributed: Vec<usize>,
     idle: Vec<u64>,
     /// From a wake-up until the task ran: a task's histogram is large and in none of the host's caches, so
     /// many are written at once.
@@ -205,6 +207,7 @@ impl Queues {
             counters,
             tracks: Tracks::default(),
             figures: vec![Figures::default(); cpus],
+            distributed: vec![0; cpus],
             idle,
             run_after: Vec::with_capacity(MOST_RUN_AFTER),
             dice,
@@ -352,12 +355,19 @@ impl Queues {
                 t.figures.voluntary += 1;
                 self.fair.dequeue(task as u32, now, Dequeue::Sleep { special: false })
             }
-            Stop::Ends => self.fair.dequeue(task as u32, now, Dequeue::End),
+            Stop::Ends => {
+                self.tasks[task].figures.voluntary += 1;
+                self.fair.dequeue(task as u32, now, Dequeue::End)
+            }
         };
         self.charge(task);
         self.departs(task, cpu, false);
-        if gone == Dequeued::Gone {
-            self.counters.leaves(task, cpu, now, self.tasks[task].waiting, why == Stop::Ends);
+        match gone {
+            Dequeued::Gone => {
+                self.counters.leaves(task, cpu, now, self.tasks[task].waiting, why == Stop::Ends);
+            }
+            // Until somebody picks it, it waits like others (specs/schedstats.md#delayed).
+            Dequeued::Delayed => self.counters.waits(task, now),
         }
         self.follow(cpu);
     }
@@ -376,6 +386,27 @@ impl Queues {
         self.fair.dequeue(task as u32, now, how);
         self.counters.taken(task, cpu, now);
         self.follow(cpu);
+    }
+    /// A task that is on a queue is taken off and put back at once, since its group or its CPUs
+    /// are others from now on: whether it runs or not, a wait ends.
+    ///
+    /// Source: specs/schedstats.md#wait.
+    pub(crate) fn requeued(&mut self, task: usize) {
+        let runs = self.fair.current(self.fair.cpu_of(task as u32)) == Some(task as u32);
+        self.fair.set_policy(task as u32, self.tasks[task].terms.policy, self.now);
+        self.counters.requeued(task, self.now, runs);
+    }
+    /// The CPU of a set where who may not stay is to go, as one CPU after the other asks for
+    /// it: the next in turn.
+    ///
+    /// Source: specs/end-to-end.md#affinity.
+    pub(crate) fn distribute(&mut self, asks: usize, set: u32) -> usize {
+        let set = &self.sets[set as usize];
+        let (last, cpus) = (self.distributed[asks], self.figures.len());
+        let mut turn = (1..=cpus).map(|i| (last + i) % cpus);
+        let next = turn.find(|&cpu| set.has(cpu)).unwrap_or(last);
+        self.distributed[asks] = next;
+        next
     }
     /// Who runs next on a CPU, of those on its queue.
     pub(crate) fn pick(&mut self, cpu: usize) -> Option<usize> {

@@ -63,15 +63,20 @@ struct Real<'a> {
     before: Vec<(&'static str, String)>,
 }
 
+/// The simulated kernel's version that stands beside this one.
+pub(crate) fn rules() -> Result<KernelVersion> {
+    Ok(match release()? {
+        (6, 0..=5) => KernelVersion::V6_1,
+        (6, _) => KernelVersion::V6_12,
+        _ => KernelVersion::V7_3,
+    })
+}
+
 impl<'a> Real<'a> {
     fn new(asked: &'a Asked) -> Result<Self> {
         // This process waits and simulates; whatever it uses, nobody samples it.
         task_policy_local().context("set_mempolicy")?;
-        let version = match release()? {
-            (6, 0..=5) => KernelVersion::V6_1,
-            (6, _) => KernelVersion::V6_12,
-            _ => KernelVersion::V7_3,
-        };
+        let version = rules()?;
         let mut real = Self { asked, version, loads: Vec::new(), before: Vec::new() };
         for &(path, text) in QUIET {
             let Ok(old) = fs::read_to_string(path) else { continue };

@@ -18,17 +18,23 @@ use anyhow::{Context, Result, ensure};
 use homenode_core::units::Picos;
 use homenode_machine::endtoend::Finding;
 use homenode_machine::endtoend::sched::{
-    Name, Place, SWITCH, SchedStage, Script, Shape, compare, run, script, switching, text,
+    Name, Place, SWITCH, SchedStage, Script, Shape, compare, last_cpu, run, script, switching, text,
 };
+use homenode_sim::twin::ScriptTwin;
 use serde_json::json;
 
 use crate::asked::Asked;
+use crate::endtoend::rules;
 use crate::process::{fork, pin, wait};
 use crate::{TestResult, needs};
 use tasks::{Tasks, monotonic, sleep_until};
 
 /// What boots of this kernel on this machine did before; the host puts it there.
 const EXPECTED: &str = "/expected.txt";
+
+/// Of the steps that boots have in common the simulated kernel does so many in a hundred the
+/// same at least; which others, and why, is in specs/exceptions/script-steps.md.
+const SAME_MIN: usize = 75;
 
 /// Where the script's beginning lies behind a tick; ticks are 4 ms apart. Other boots begin
 /// elsewhere, so that what hangs on that differs between them, but all of them early: what
@@ -110,6 +116,10 @@ impl SchedStage for Real {
     }
     fn pid(&mut self, who: Name) -> Option<u32> {
         self.tasks.as_ref()?.pid(who)
+    }
+    fn cpu(&mut self, who: Name) -> Result<u32, Finding> {
+        let pid = self.pid(who).ok_or_else(|| format!("{who} is not there"))?;
+        last_cpu(&self.read(&format!("/proc/{pid}/stat"))?)
     }
     fn read(&mut self, path: &str) -> Result<String, Finding> {
         fs::read_to_string(path).map_err(|e| format!("{path} can't be read: {e}"))
@@ -224,7 +234,8 @@ fn shape(asked: &Asked) -> Result<Shape> {
 /// The whole script.
 pub(crate) fn scripted(asked: &Asked) -> TestResult {
     needs(asked.script, "this machine's topology is not one of the script's")?;
-    let script = script(&shape(asked)?);
+    let shape = shape(asked)?;
+    let script = script(&shape);
     let mut real = Real::new()?;
     let outcomes = run(&mut real, &script).map_err(anyhow::Error::msg)?;
     let found = text(&outcomes);
@@ -240,12 +251,27 @@ pub(crate) fn scripted(asked: &Asked) -> TestResult {
     facts["judged"] = json!(verdict.judged);
     facts["open"] = json!(verdict.open);
     facts["different"] = json!(verdict.different);
+    let mut twin = ScriptTwin::boot(&shape, rules()?)?;
+    let simulated = text(&run(&mut twin, &script).map_err(anyhow::Error::msg)?);
+    let beside = compare(&expected, &simulated).map_err(anyhow::Error::msg)?;
+    let same = beside.judged - beside.different.len();
+    facts["simulated"] = json!({
+        "same": same,
+        "different": beside.different,
+        "cpus": [beside.cpus_same, beside.cpus],
+    });
+    ensure!(
+        same * 100 >= beside.judged * SAME_MIN,
+        "the simulated kernel does the same in {same} of {} steps",
+        beside.judged
+    );
     let recorded = expected.lines().find_map(|line| line.strip_prefix("kernel "));
     let here = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let same = recorded == Some(here.trim());
     facts["recorded"] = json!(recorded);
-    // Another build of the kernel has other instructions between the same events.
-    let allowed = if same { 0 } else { verdict.judged / 10 };
+    // Five boots don't show all that may differ: a sixth differed in one step on three of four
+    // machines. Another build of the kernel has other instructions between the same events.
+    let allowed = verdict.judged / if same { 20 } else { 10 };
     let n = verdict.different.len();
     ensure!(
         n <= allowed,

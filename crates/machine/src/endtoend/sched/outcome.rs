@@ -11,8 +11,8 @@
 //! A text of expected values is the same with two more kinds of lines, as several boots of
 //! one kernel give them: where a step's tasks differed between boots, each line that some
 //! boots had stands behind `?` with how many had it, and the step is not judged; a CPU's
-//! line that was not the same in all boots is left out, and no CPU's line is judged: kernel
-//! threads are counted in it too. What stands before the first section is for people.
+//! line that was not the same in all boots is left out, and no CPU's line is judged but only
+//! counted: kernel threads are in it too. What stands before the first section is for people.
 //!
 //! Source: specs/end-to-end.md#judged
 
@@ -110,6 +110,11 @@ pub struct Verdict {
     pub open: usize,
     /// Of the judged ones those that differ: head, expected and found lines of tasks.
     pub different: Vec<String>,
+    /// Lines of CPUs that were the same in all boots, in judged steps, and how many of them are
+    /// the same in the run. Nobody is judged by them.
+    pub cpus: usize,
+    /// See `cpus`.
+    pub cpus_same: usize,
 }
 
 /// Holds a run's text against an expected one.
@@ -144,6 +149,9 @@ pub fn compare(expected: &str, found: &str) -> Result<Verdict, String> {
             continue;
         }
         verdict.judged += 1;
+        let of_cpus = want.iter().filter(|line| line.starts_with("- "));
+        verdict.cpus += of_cpus.clone().count();
+        verdict.cpus_same += of_cpus.filter(|line| have.contains(line)).count();
         let (want, have) = (of_tasks(want), of_tasks(have));
         if want != have {
             let only = |a: &[String], b: &[String]| {

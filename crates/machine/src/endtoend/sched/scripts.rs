@@ -34,6 +34,12 @@ pub struct Shape(Vec<Place>);
 /// Workers' names: as many CPUs can a shape have.
 const WORKERS: [Name; 8] = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"];
 
+/// Rounds of who wakes whom before the script: each halves what a task is remembered for. A
+/// process that has booted a machine has woken hundreds.
+const ROUNDS: usize = 12;
+/// How long such a round lasts: partners are halved once a second.
+const ROUND: Picos = Picos::from_ms(1200);
+
 /// How long a step lasts: the longest keeps its tasks busy for less than a third of it, and
 /// what PELT remembers of a task is halved every 32 ms.
 const LASTS: Picos = Picos::from_ms(300);
@@ -49,6 +55,11 @@ impl Shape {
         let numbered = places.iter().zip(0..).all(|(place, i)| place.cpu == i);
         hold!(numbered, "CPUs are not numbered from 0 on");
         Ok(Self(places))
+    }
+
+    /// The CPUs in the order of their numbers.
+    pub fn places(&self) -> &[Place] {
+        &self.0
     }
 
     fn all(&self) -> Vec<u32> {
@@ -139,6 +150,34 @@ impl Writer<'_> {
     /// Workers on these CPUs, for so long.
     fn busy(&self, cpus: &[u32], long: Picos) -> Vec<Part> {
         cpus.iter().map(|&cpu| at(WORKERS[cpu as usize], ms(0), vec![Act::Run(long)])).collect()
+    }
+
+    /// A beginning that is the same whatever was before. In each cache a core was busy for long
+    /// enough to have balanced: before that, wake-ups look for no idle CPU (specs/wake.md#budget).
+    /// Nobody is remembered for waking many (specs/wake.md#wide): who has not waked another
+    /// one than the time before for so many seconds has no partners.
+    fn beginning(&mut self) {
+        let mut llcs: Vec<u32> = self.shape.0.iter().map(|place| place.llc).collect();
+        llcs.dedup();
+        for llc in llcs {
+            let last = self.shape.0.iter().rev().find(|place| place.llc == llc);
+            let core = last.map_or(0, |place| place.core);
+            let of_core = self.shape.0.iter().filter(|place| place.core == core);
+            let cpus: Vec<u32> = of_core.map(|place| place.cpu).collect();
+            let parts = self.busy(&cpus, ms(200));
+            let about = format!("core {core} is busy");
+            self.script.steps.push(Step { about, lasts: ms(900), prepares: true, parts });
+        }
+        let by = By::Futex;
+        for round in 0..ROUNDS {
+            let parts = vec![
+                at("a", ms(0), vec![Act::Wake("b", by), Act::Await(by)]),
+                woken("b", by, vec![Act::Wake("c", by)]),
+                woken("c", by, vec![Act::Wake("a", by)]),
+            ];
+            let about = format!("round {round}: a wakes b, b wakes c, c wakes a");
+            self.script.steps.push(Step { about, lasts: ROUND, prepares: true, parts });
+        }
     }
 
     /// One wake-up between each pair of CPUs, of which each is idle.
@@ -263,6 +302,26 @@ impl Writer<'_> {
             parts.push(at("c", ms(5), vec![Act::Wake("b", By::Futex)]));
             parts.push(woken("b", By::Futex, vec![run(1)]));
             self.step(format!("c wakes b, whose last CPU is busy and the one before {why}"), parts);
+        }
+    }
+
+    /// The seed's two: a task is woken by the worker of the CPU on which it sleeps, while that
+    /// one runs on. With a CPU that is remembered it goes to and fro between two
+    /// (specs/wake.md#recent); without one, on to the next.
+    fn recent(&mut self) {
+        let llc = self.shape.waker().llc;
+        let of_llc: Vec<Place> =
+            self.shape.0.iter().copied().filter(|place| place.llc == llc).collect();
+        let mut firsts = of_llc.clone();
+        firsts.dedup_by_key(|place| place.core);
+        let [.., x, y] = firsts[..] else { return };
+        self.place(&[("a", x.cpu)]);
+        for round in 0..4 {
+            let cpu = if round % 2 == 0 { x.cpu } else { y.cpu };
+            let acts = vec![Act::Wake("a", By::Futex), run(4)];
+            let parts =
+                vec![at(WORKERS[cpu as usize], ms(0), acts), woken("a", By::Futex, vec![run(1)])];
+            self.step(format!("round {round}: CPU {cpu}'s worker wakes a and runs on"), parts);
         }
     }
 
@@ -409,10 +468,12 @@ pub fn script(shape: &Shape) -> Script {
     // CPU 0 has the kernel's own tasks, and its worker's switches are theirs.
     let untold = vec![WORKERS[0]];
     let mut writer = Writer { shape, script: Script { tasks, steps: Vec::new(), untold } };
+    writer.beginning();
     writer.wake_ups();
     writer.three();
     writer.busy_ones();
     writer.the_two();
+    writer.recent();
     writer.affinity();
     writer.forks();
     writer.on_one_cpu();
