@@ -23,6 +23,7 @@ mod calls;
 mod exec;
 mod insn;
 mod order;
+mod peek;
 // The C functions exist only inside of QEMU.
 #[cfg(not(test))]
 mod plugin;

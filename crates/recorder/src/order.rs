@@ -28,7 +28,8 @@ mod locks;
 pub(crate) mod signals;
 mod sockets;
 
-use crate::task::Task;
+use crate::peek::peek;
+use crate::task::{Entered, Task};
 use crate::words::{Change, WORDS};
 use homenode_core::splitmix::mix;
 use homenode_trace::Kind;
@@ -36,17 +37,6 @@ use homenode_trace::waits::{ADDRESS_BITS, Block, Release, SHARED};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex;
-
-/// What a call under way needs to be judged when it returns.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Entered {
-    /// Number of order at its entry; 0: the call is not of interest.
-    order: u64,
-    /// Time on the clock, in nanoseconds.
-    at: u64,
-    /// What it waits for at most, or what a timer is set to, in nanoseconds.
-    timeout: Option<u64>,
-}
 
 /// What a descriptor is, as far as tasks wait for one another by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -618,7 +608,7 @@ impl Task {
 /// An address that can be read, or none: the program may give any.
 fn readable(at: u64) -> Option<u64> {
     let mut bytes = [0; 16];
-    (at != 0 && crate::exec::peek(at, &mut bytes) == bytes.len()).then_some(at)
+    (at != 0 && peek(at, &mut bytes) == bytes.len()).then_some(at)
 }
 
 #[cfg(test)]

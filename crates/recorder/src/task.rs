@@ -1,6 +1,5 @@
 //! One thread's state, its frames, and the pipe that they go into.
 
-use crate::order::Entered;
 use homenode_trace::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
 use homenode_trace::wire::{self, FRAME_BYTES, HEAD_BYTES, Head, LONGEST_ROW_BYTES, WireRow};
 use homenode_trace::{EXIT_OF_ALL, Kind, Totals};
@@ -298,6 +297,17 @@ struct Frames {
     sent: u64,
     /// Whether access rows are kept: inside of the slice.
     keep: bool,
+}
+
+/// What a call under way needs to be judged when it returns.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Entered {
+    /// Number of order at its entry; 0: the call is not of interest.
+    pub(crate) order: u64,
+    /// Time on the clock, in nanoseconds.
+    pub(crate) at: u64,
+    /// What it waits for at most, or what a timer is set to, in nanoseconds.
+    pub(crate) timeout: Option<u64>,
 }
 
 /// A thread of the recorded program.
