@@ -5,7 +5,8 @@ mod text;
 
 use crate::output;
 use anyhow::Result;
-use homenode_core::policy::choice::{Choice, Facts, Lack, choose, lacks};
+use homenode_core::policy::choice::{Choice, choose, lacks};
+use homenode_core::policy::facts::{Facts, Lack};
 use homenode_core::policy::seen::Source;
 use homenode_live::probe::{FilesOnly, Probe, ThisKernel, look};
 use std::path::PathBuf;
@@ -51,7 +52,7 @@ impl Findings {
     }
     /// What else people should know: a sentence, and what to do.
     fn advice(&self) -> Vec<(String, &'static str)> {
-        use homenode_core::policy::choice::Known;
+        use homenode_core::policy::facts::Known;
         let p = &self.probe;
         let mut out = Vec::new();
         if let Err(why) = &p.topology {

@@ -16,7 +16,9 @@
 //! whole one.
 
 pub mod choice;
+pub mod facts;
 mod ledger;
+pub mod matrix;
 pub mod order;
 pub mod seen;
 pub mod source;

@@ -1,9 +1,8 @@
 //! Which source of heat is used, and what is said to be missing.
 
-use homenode_core::policy::choice::{
-    Because, Choice, DamonFacts, Decision, Facts, HintFacts, Known, Lack, Quality, Sampling, cell,
-    choose, lacks,
-};
+use homenode_core::policy::choice::{Because, Choice, cell, choose, lacks};
+use homenode_core::policy::facts::{DamonFacts, Facts, HintFacts, Known, Lack, Sampling};
+use homenode_core::policy::matrix::{Decision, Quality};
 use homenode_core::policy::seen::Source;
 
 /// Two sockets with everything.

@@ -1,6 +1,7 @@
 //! ARCHITECTURE.md shows the matrix that the core has.
 
-use homenode_core::policy::choice::{Decision, at_best};
+use homenode_core::policy::choice::at_best;
+use homenode_core::policy::matrix::Decision;
 use homenode_core::policy::seen::Source;
 
 const PAGE: &str = include_str!("../../../ARCHITECTURE.md");

@@ -35,7 +35,7 @@ pub use rights::{CAPABILITIES, Rights};
 use crate::place::Place;
 use crate::registered::{KsmStat, scan};
 use crate::sysfs::{Topology, parse_list, read_topology};
-use homenode_core::policy::choice::{DamonFacts, Facts, HintFacts, Known};
+use homenode_core::policy::facts::{DamonFacts, Facts, HintFacts, Known};
 use root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

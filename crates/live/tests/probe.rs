@@ -4,7 +4,8 @@
 //! next one are what it holds. The calls' answers are given by the test.
 
 use expect_test::{Expect, expect};
-use homenode_core::policy::choice::{Known, Lack, Sampling, choose, lacks};
+use homenode_core::policy::choice::{choose, lacks};
+use homenode_core::policy::facts::{Known, Lack, Sampling};
 use homenode_core::policy::seen::Source;
 use homenode_fixtures::Folder;
 use homenode_fixtures::folder::unpack;

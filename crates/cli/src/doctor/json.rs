@@ -1,7 +1,9 @@
 //! Findings as one JSON object.
 
 use super::Findings;
-use homenode_core::policy::choice::{Because, Decision, Known, Lack, cell};
+use homenode_core::policy::choice::{Because, cell};
+use homenode_core::policy::facts::{Known, Lack};
+use homenode_core::policy::matrix::Decision;
 use homenode_core::policy::seen::Source;
 use homenode_live::probe::CAPABILITIES;
 use serde_json::{Map, Value, json};

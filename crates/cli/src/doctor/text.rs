@@ -2,7 +2,9 @@
 
 use super::Findings;
 use crate::nodes;
-use homenode_core::policy::choice::{Decision, Known, cell};
+use homenode_core::policy::choice::cell;
+use homenode_core::policy::facts::Known;
+use homenode_core::policy::matrix::Decision;
 use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::{Bytes, count};
 use homenode_live::people::name::printable;

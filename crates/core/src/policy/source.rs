@@ -6,7 +6,8 @@
 //!
 //! Source: specs/sources.md.
 
-use super::choice::{Cell, Facts, Known, Lack, NORMAL, Sampling, degraded, exact};
+use super::facts::{Facts, Known, Lack, NORMAL, Sampling};
+use super::matrix::{Cell, Quality, degraded, exact};
 use super::order::Evidence;
 
 crate::named! {
@@ -47,7 +48,7 @@ pub struct DataSheet {
     pub about: &'static str,
     /// What is never told with it. Where pages are can be looked up with any.
     pub lacks: &'static [Evidence],
-    /// How well it answers, in the order of [`super::choice::Decision::ALL`], where a machine
+    /// How well it answers, in the order of [`super::matrix::Decision::ALL`], where a machine
     /// offers everything and has several nodes.
     pub decides: [Cell; 7],
     /// Which source is taken where several decide equally well: the lower one.
@@ -84,7 +85,7 @@ impl Source {
 /// In the order of [`Source::ALL`].
 const SHEETS: [&DataSheet; Source::ALL.len()] = [&DAMON, &HINT_FAULT, &PMU, &RESIDENCY];
 
-const NOT: Cell = Cell { quality: super::choice::Quality::Unavailable, note: "" };
+const NOT: Cell = Cell { quality: Quality::Unavailable, note: "" };
 const BY_CPUS: Cell = degraded("node of the process's CPUs, if it is one");
 const UNLOADED: Cell = degraded("unloaded latencies of the machine's file");
 const OFF: &[(&str, &str)] = &[("numa_balancing", "0")];

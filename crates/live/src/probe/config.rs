@@ -1,7 +1,7 @@
 //! What the kernel was built with: its configuration, and the names of its functions.
 
 use super::root::Root;
-use homenode_core::policy::choice::Known;
+use homenode_core::policy::facts::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 

@@ -2,7 +2,7 @@
 
 use super::config::{Config, Symbols};
 use super::root::Root;
-use homenode_core::policy::choice::Known;
+use homenode_core::policy::facts::Known;
 use std::collections::BTreeSet;
 
 const FOLDER: &str = "sys/kernel/mm/damon/admin/kdamonds";

@@ -11,7 +11,7 @@ use super::calls::Calls;
 use super::event::Event;
 use super::root::Root;
 use homenode_core::list::ranges as ranges_of;
-use homenode_core::policy::choice::Sampling;
+use homenode_core::policy::facts::Sampling;
 use std::collections::BTreeMap;
 
 /// A prime, as `specs/sources.md#pmu` has it.

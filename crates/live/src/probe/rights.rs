@@ -3,7 +3,7 @@
 use super::calls::Calls;
 use super::root::Root;
 use crate::text::{capabilities, field};
-use homenode_core::policy::choice::Known;
+use homenode_core::policy::facts::Known;
 
 /// Capabilities that something here asks for, with their bits.
 pub const CAPABILITIES: [(&str, u32); 8] = [

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use homenode_core::policy::choice::Lack;
+use homenode_core::policy::facts::Lack;
 use homenode_core::policy::seen::{Seen, Who};
 use homenode_core::units::Picos;
 use homenode_live::heat::damon::{Damon, DamonError};

@@ -1,7 +1,7 @@
 //! What can go wrong with DAMON.
 
 use crate::journal::JournalError;
-use homenode_core::policy::choice::Lack;
+use homenode_core::policy::facts::Lack;
 use std::io;
 use std::path::PathBuf;
 
