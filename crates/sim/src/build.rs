@@ -3,7 +3,7 @@
 use crate::channel::Channels;
 use crate::kernel::{Ctx, Kernel, Mapping};
 use crate::memory::MemoryError;
-use crate::program::Ids;
+use crate::program::{Ids, Kswapd};
 use crate::replay::{Charge, Player, Recording};
 use crate::sched::Terms;
 use crate::simulation::Simulation;
@@ -114,6 +114,9 @@ impl Simulation {
         }
         let pmu = setup.hooks.and_then(|make| kernel.put_in(make, machine));
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
+        for node in 0..s.machine.nodes.len() {
+            s.start_daemon(TaskKind::Kswapd(node), Box::new(Kswapd(node)));
+        }
         s.pmu = pmu;
         for what in said {
             s.say(what.to_owned());

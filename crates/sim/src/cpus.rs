@@ -4,7 +4,6 @@
 //! Only busy CPUs are in the heap of clocks and in the set that ticks go through. A CPU
 //! without a task costs nothing.
 
-use crate::figures::CpuFigures;
 use crate::table::prefetch_value;
 use crate::timeline::KnockOut;
 use homenode_core::costs::Cost;
@@ -12,6 +11,27 @@ use homenode_core::sched::speed::{Pace, UNSHARED};
 use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
 use homenode_core::units::CpuId;
 use std::collections::BTreeMap;
+
+/// What a CPU did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuFigures {
+    /// Picoseconds in which a task ran, or was on its way there.
+    pub busy_ps: u64,
+    /// How often one task was followed by another.
+    pub switches: u64,
+    /// How often it became idle.
+    pub idles: u64,
+    /// Clocks of its busy time, in picoseconds × MHz; 0 where the machine's file says nothing of
+    /// its clock.
+    pub clocks: u128,
+}
+
+impl CpuFigures {
+    /// Its mean clock while it was busy, in MHz; `None`: it never was, or the file says nothing.
+    pub fn mean_mhz(&self) -> Option<f64> {
+        (self.clocks > 0 && self.busy_ps > 0).then(|| self.clocks as f64 / self.busy_ps as f64)
+    }
+}
 
 /// A CPU.
 #[derive(Clone, Debug)]

@@ -12,42 +12,11 @@
 
 use crate::program::{Program, Worker};
 use crate::sched::{Terms, Waker};
-use crate::simulation::Simulation;
+use crate::simulation::{Simulation, Work};
 use crate::tasks::{Kind, On, Run};
 use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::scenario::{Completion, Device, NICE};
-use std::collections::{BTreeMap, VecDeque};
-
-/// Something for a worker to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Work {
-    /// In picoseconds at full speed.
-    pub(crate) time: u64,
-    /// Who waits for it.
-    pub(crate) waiter: Option<usize>,
-}
-
-/// The devices of a scenario, and the workers of each CPU.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Devices {
-    all: Vec<Device>,
-    /// By place of a CPU and whether their queue has priority: the worker's task.
-    workers: BTreeMap<(usize, bool), usize>,
-    /// By the worker's task: what it has to do.
-    queues: BTreeMap<usize, VecDeque<Work>>,
-}
-
-impl Devices {
-    /// The place of the device of a name.
-    pub(crate) fn named(&self, name: &str) -> Option<usize> {
-        self.all.iter().position(|d| d.name == name)
-    }
-    /// What a worker does next.
-    pub(crate) fn take(&mut self, worker: usize) -> Option<Work> {
-        self.queues.get_mut(&worker)?.pop_front()
-    }
-}
 
 impl Simulation {
     /// The devices of a scenario.

@@ -1,5 +1,6 @@
 //! What a run leaves: counters, moves, residency, and one hash of it all.
 
+use crate::cpus::CpuFigures;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::Word;
 use crate::sched::{Track, ns};
@@ -41,27 +42,6 @@ pub struct Stretch {
     pub resident: u64,
     /// Of these, on the top tier.
     pub fast: u64,
-}
-
-/// What a CPU did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuFigures {
-    /// Picoseconds in which a task ran, or was on its way there.
-    pub busy_ps: u64,
-    /// How often one task was followed by another.
-    pub switches: u64,
-    /// How often it became idle.
-    pub idles: u64,
-    /// Clocks of its busy time, in picoseconds × MHz; 0 where the machine's file says nothing of
-    /// its clock.
-    pub clocks: u128,
-}
-
-impl CpuFigures {
-    /// Its mean clock while it was busy, in MHz; `None`: it never was, or the file says nothing.
-    pub fn mean_mhz(&self) -> Option<f64> {
-        (self.clocks > 0 && self.busy_ps > 0).then(|| self.clocks as f64 / self.busy_ps as f64)
-    }
 }
 
 /// Where the time of a CPU without a task has gone.

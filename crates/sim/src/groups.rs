@@ -7,23 +7,13 @@
 //!
 //! Source: specs/sched-groups.md.
 
-use crate::files::FileError;
 use crate::sched::{BOOT, ns};
-use crate::simulation::Simulation;
+use crate::simulation::{FileError, Simulation};
 use crate::tasks::Run;
 use crate::timeline::Event;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{Group, Process};
 use homenode_core::sched::group::{self, parse_cpus, parse_idle, parse_nice, parse_weight};
-
-/// The timer of all quotas.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct QuotaTimer {
-    /// Its slot, where there are groups.
-    slot: Option<u32>,
-    /// When it is set to go off, in the rules' time.
-    at: Option<u64>,
-}
 
 homenode_core::named! {
     /// A file of a group.

@@ -9,9 +9,8 @@
 //!
 //! Source: specs/sched-groups.md#hotplug.
 
-use crate::files::FileError;
 use crate::sched::ALL;
-use crate::simulation::Simulation;
+use crate::simulation::{FileError, Simulation};
 use crate::tasks::Run;
 use homenode_core::knobs::parse_bool;
 

@@ -35,6 +35,7 @@ pub mod watch;
 
 mod agent;
 mod build;
+mod caches;
 mod channel;
 mod content;
 mod cpus;
@@ -69,7 +70,8 @@ mod tests;
 mod timeline;
 
 pub use build::{Setup, SimError};
-pub use figures::{CpuFigures, IdleFigures, MergeFigures, Stretch};
+pub use cpus::CpuFigures;
+pub use figures::{IdleFigures, MergeFigures, Stretch};
 pub use groups::{GroupFigures, Vcpu};
 pub use memory::MemoryError;
 pub use overlap::Overlap;

@@ -1,10 +1,10 @@
 //! How programs and tasks begin and end.
 
+use crate::caches::Footprint;
 use crate::kernel::{Ctx, Fatal, Mapping, TaskNuma};
-use crate::program::{Loaded, Program, Steps};
-use crate::refill::Footprint;
+use crate::program::{Program, Steps};
 use crate::sched::Terms;
-use crate::simulation::{Simulation, Tally};
+use crate::simulation::{Loaded, Simulation, Tally};
 use crate::space::Kind as MapKind;
 use crate::tasks::{Kind, On, Run, Task};
 use crate::timeline::Event;

@@ -32,13 +32,14 @@ use crate::memory::MemoryError;
 use crate::overlap::{Floor, Overlap};
 use crate::page::{Word, YOUNG};
 use crate::program::{Ahead, Program};
-use crate::simulation::Simulation;
+pub use crate::simulation::Waited;
+use crate::simulation::{Passed, Simulation};
 use crate::space::Kind;
 use crate::tasks::{On, Run, Task, Why};
 use crate::watch::By;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::units::{CpuId, HUGE_PAGES, Picos};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Something that a recorded task did. Pages are virtual page numbers.
@@ -212,50 +213,6 @@ struct Point {
     gives: Option<u32>,
     /// Whether it ends other tasks: those in [`Recording::kills`].
     kills: bool,
-}
-
-/// Points of this round that have been passed, who has which lock, and who waits.
-#[derive(Debug, Default)]
-pub(crate) struct Passed {
-    done: BTreeSet<u32>,
-    waiting: BTreeMap<u32, Vec<usize>>,
-    locks: BTreeMap<u32, Lock>,
-    /// Tasks that go on without the lock that they wait for.
-    without: BTreeSet<usize>,
-    /// Tasks of the recording that another has ended in this round, and that come to no row
-    /// any more.
-    dying: BTreeSet<usize>,
-    waited: Waited,
-    /// By task of the recording: when it began and ended in the first round.
-    spans: BTreeMap<usize, (u64, u64)>,
-}
-
-impl Passed {
-    /// Whether another has ended a task, which has not come to know it yet.
-    #[inline]
-    fn is_dying(&self, id: usize) -> bool {
-        !self.dying.is_empty() && self.dying.contains(&id)
-    }
-}
-
-/// A lock: who has it, until which point, and who waits for it, the first first.
-#[derive(Debug, Default)]
-struct Lock {
-    held: Option<(usize, u32)>,
-    waiting: VecDeque<usize>,
-}
-
-/// How long tasks of a recording have stood in front of its points, in picoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waited {
-    /// For what could not have been otherwise.
-    pub others: u64,
-    /// For their turn, which is as recorded and could have been another.
-    pub turns: u64,
-    /// For locks.
-    pub locks: u64,
-    /// Times that a task went on without a lock, since who had it waited for this task.
-    pub without: u64,
 }
 
 /// A recording in memory, 16 bytes a row.

@@ -17,6 +17,7 @@ mod counters;
 mod groups;
 mod idle;
 mod queues;
+mod quotas;
 mod tracks;
 mod wasted;
 

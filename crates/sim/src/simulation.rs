@@ -14,24 +14,23 @@
 
 mod accounting;
 pub(crate) mod agent;
+mod devices;
 mod outcome;
+mod passed;
+mod program;
 
+use crate::caches::Caches;
 use crate::channel::Channels;
 use crate::cpus::Cpus;
-use crate::device::Devices;
-use crate::groups::QuotaTimer;
 use crate::hot::{CostTable, KINDS};
 use crate::kernel::{Ctx, Kernel, TICK};
 use crate::latency::Latencies;
 use crate::load::WINDOW;
 use crate::memory::MemoryError;
-use crate::program::{KsmdState, Kswapd, Loaded, Program};
-use crate::refill::Caches;
-use crate::replay::Passed;
 use crate::ring::Pmu;
 use crate::sched::Scheduler;
-use crate::tasks::{Kind, Tasks};
-use crate::timeline::{Event, Timeline};
+use crate::tasks::Tasks;
+use crate::timeline::{Event, QuotaTimer, Timeline};
 use agent::Agent;
 use homenode_core::costs::Cost;
 use homenode_core::knobs::{KnobError, WriteAs};
@@ -42,8 +41,12 @@ use std::sync::Arc;
 
 pub(crate) use accounting::Tally;
 pub use accounting::{PhaseFigures, ProcessFigures};
+pub(crate) use devices::{Devices, Work};
 pub use outcome::{FileError, Outcome};
 pub(crate) use outcome::{Job, Writing};
+pub(crate) use passed::Passed;
+pub use passed::Waited;
+pub(crate) use program::{Ahead, KsmdState, Loaded, Program};
 
 /// A machine with its programs, at some moment of virtual time.
 pub struct Simulation {
@@ -107,9 +110,9 @@ pub struct Simulation {
     accesses: u64,
     /// Task of a recording → the task that replays it, the latest.
     pub(crate) replayed: BTreeMap<u32, usize>,
-    /// How far the order of a recording has come in this round.
     /// By task of a recording and by program: how long it ran.
     pub(crate) ran_by_program: BTreeMap<(usize, usize), u64>,
+    /// How far the order of a recording has come in this round.
     pub(crate) passed: Passed,
     /// When each round of a replay ended.
     pub(crate) round_ends: Vec<u64>,
@@ -213,9 +216,6 @@ impl Simulation {
         };
         // The ticks and windows come first of what happens at one time.
         let (tick, window) = (s.timeline.slot(Event::Tick), s.timeline.slot(Event::Window));
-        for node in 0..s.machine.nodes.len() {
-            s.start_daemon(Kind::Kswapd(node), Box::new(Kswapd(node)));
-        }
         s.timeline.set(tick, TICK);
         s.timeline.set(window, WINDOW);
         s

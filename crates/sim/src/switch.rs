@@ -2,9 +2,8 @@
 //!
 //! Source: specs/schedstats.md#switch.
 
-use crate::files::FileError;
 use crate::sched::BOOT;
-use crate::simulation::Simulation;
+use crate::simulation::{FileError, Simulation};
 use homenode_core::knobs::{Errno, parse_sysctl_int, parse_u64_decimal};
 use homenode_core::sched::stats::{Switch, Switched};
 

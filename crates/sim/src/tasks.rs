@@ -4,8 +4,8 @@
 
 use crate::sched::Waiting;
 
+use crate::caches::Footprint;
 use crate::kernel::Fatal;
-use crate::refill::Footprint;
 
 /// What kind of task it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -278,6 +278,15 @@ impl Timeline {
     }
 }
 
+/// The timer of all quotas of groups.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QuotaTimer {
+    /// Its slot, where there are groups.
+    pub(crate) slot: Option<u32>,
+    /// When it is set to go off, in the rules' time.
+    pub(crate) at: Option<u64>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

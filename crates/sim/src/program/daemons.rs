@@ -4,7 +4,7 @@ use super::Program;
 use crate::kernel::{Ctx, TICK};
 use crate::load::LINE;
 use crate::sched::Terms;
-use crate::simulation::Simulation;
+use crate::simulation::{KsmdState, Simulation};
 use crate::tasks::{Kind, On, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
@@ -88,15 +88,6 @@ impl Program for Writer {
 
 /// ksmd: a task of nice 5 that merges pages in batches and sleeps between them.
 pub(crate) struct Ksmd;
-
-/// Where ksmd is.
-pub(crate) struct KsmdState {
-    task: usize,
-    /// It sleeps between two batches, instead of waiting for work.
-    naps: bool,
-    /// Lines that it has read since the last tick, by the last-level cache of its CPU.
-    read: BTreeMap<u32, u64>,
-}
 
 impl Program for Ksmd {
     /// Pages until `until` or until its batch is done.

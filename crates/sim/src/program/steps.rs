@@ -3,57 +3,26 @@
 use super::compute::Computing;
 use super::stretch::{Filling, Stretch};
 use super::{Ahead, Program};
-use crate::channel::{Channels, Tried};
+use crate::channel::Tried;
 use crate::cpus::parts;
-use crate::device::{Devices, Work};
 use crate::hot;
 use crate::kernel::{Ctx, Kernel};
 use crate::memory::BLOCK;
 use crate::patterns::Access;
 use crate::random::Stream;
 use crate::sched::Waker;
-use crate::simulation::Simulation;
+use crate::simulation::{Loaded, Simulation, Work};
 use crate::space::Holds;
 use crate::table::prefetch_at;
 use crate::tasks::{On, Run, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::scenario::{
-    Again, ChannelKind, Completion, CpuStep, Process, Step, Until, Which,
-};
+use homenode_core::scenario::{Again, ChannelKind, Completion, CpuStep, Step, Until, Which};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// What a round of repeated steps takes that would take no time at all.
 const EMPTY_ROUND: u64 = 1_000_000;
-
-/// A program of a scenario as all its threads and copies have it, loaded once.
-pub(crate) struct Loaded {
-    steps: Vec<Step>,
-    /// By step: the place among the process's mappings of the one that it names.
-    maps: Vec<Option<usize>>,
-    /// By step: the place of the channels or of the device that it names.
-    things: Vec<Option<usize>>,
-    threads: u64,
-}
-
-impl Loaded {
-    pub(crate) fn new(process: &Process, channels: &Channels, devices: &Devices) -> Arc<Self> {
-        let threads = process.thread_count() as u64;
-        let thing = |step: &Step| match step {
-            Step::Cpu(CpuStep::Io { device, .. }) => devices.named(device),
-            Step::Cpu(step) => channels.named(step.channel()?.0),
-            _ => None,
-        };
-        let number = |step: &Step| step.map().and_then(|name| process.map_number(name));
-        Arc::new(Self {
-            steps: process.steps.clone(),
-            maps: process.steps.iter().map(number).collect(),
-            things: process.steps.iter().map(thing).collect(),
-            threads,
-        })
-    }
-}
 
 /// A thread that does the steps of a scenario. What each step looks at comes first.
 #[repr(C, align(64))]

@@ -1,0 +1,97 @@
+//! What a task runs, as the simulation sees it, and what it keeps for those that do.
+//!
+//! Source: docs/decisions/0014-time-and-tasks.md.
+
+use super::{Devices, Simulation};
+use crate::channel::Channels;
+use crate::watch::By;
+use homenode_core::scenario::{CpuStep, Process, Step};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How far a task has run ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// Its clock now; the task's own is still where it began.
+    pub(crate) clock: u64,
+    /// Whether it has stopped before an act.
+    pub(crate) act: bool,
+    /// It may have come further than it was asked to: to the end of what it computes, since
+    /// that is the same work wherever it is cut.
+    pub(crate) far: bool,
+}
+
+/// What a task runs.
+///
+/// The task is at its place while its program has a turn; the program is not.
+pub(crate) trait Program: Send {
+    /// Runs from the task's clock until `until`, or further ([`Ahead::far`]), what nobody else can
+    /// notice, and stops before what others can. It changes nothing but itself and the young bits of pages.
+    fn ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Ahead {
+        let _ = until;
+        Ahead { clock: sim.tasks[id].clock, act: true, far: false }
+    }
+    /// Takes back what it has run ahead beyond `to`; its clock then.
+    fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
+        let _ = to;
+        sim.tasks[id].clock
+    }
+    /// What it has run ahead stands, and has been paid for: it is counted.
+    fn settle(&mut self, sim: &mut Simulation, id: usize) {
+        let _ = (sim, id);
+    }
+    /// Does the act that it has stopped before, if there still is one, and goes on until
+    /// `until` if nothing it does is private. What that takes it charges the task.
+    fn act(&mut self, sim: &mut Simulation, id: usize, until: u64);
+    /// The address of the operations that it has next, to be fetched before its turn.
+    fn next_ops(&self) -> usize {
+        0
+    }
+    /// Has what it begins a turn with fetched.
+    fn fetch(&self) {}
+    /// Has the words of the pages fetched that it goes to first.
+    fn fetch_pages(&self, words: &[u32]) {
+        let _ = words;
+    }
+    /// The task's timer has come.
+    fn timer(&mut self, sim: &mut Simulation, id: usize) {
+        sim.wake(id, By::Timer);
+    }
+}
+
+/// A program of a scenario as all its threads and copies have it, loaded once.
+pub(crate) struct Loaded {
+    pub(crate) steps: Vec<Step>,
+    /// By step: the place among the process's mappings of the one that it names.
+    pub(crate) maps: Vec<Option<usize>>,
+    /// By step: the place of the channels or of the device that it names.
+    pub(crate) things: Vec<Option<usize>>,
+    pub(crate) threads: u64,
+}
+
+impl Loaded {
+    pub(crate) fn new(process: &Process, channels: &Channels, devices: &Devices) -> Arc<Self> {
+        let threads = process.thread_count() as u64;
+        let thing = |step: &Step| match step {
+            Step::Cpu(CpuStep::Io { device, .. }) => devices.named(device),
+            Step::Cpu(step) => channels.named(step.channel()?.0),
+            _ => None,
+        };
+        let number = |step: &Step| step.map().and_then(|name| process.map_number(name));
+        Arc::new(Self {
+            steps: process.steps.clone(),
+            maps: process.steps.iter().map(number).collect(),
+            things: process.steps.iter().map(thing).collect(),
+            threads,
+        })
+    }
+}
+
+/// Where ksmd is.
+pub(crate) struct KsmdState {
+    pub(crate) task: usize,
+    /// It sleeps between two batches, instead of waiting for work.
+    pub(crate) naps: bool,
+    /// Lines that it has read since the last tick, by the last-level cache of its CPU.
+    pub(crate) read: BTreeMap<u32, u64>,
+}
