@@ -7,6 +7,7 @@
 mod abreast;
 mod bench;
 mod ci;
+mod circles;
 mod citations;
 mod demo;
 mod guide;

@@ -1,5 +1,5 @@
 //! What no compiler checks: stray paths, unfinished places, big files, citations
-//! that lead nowhere, arrows between rooms, licences, and a core that touches nothing.
+//! that lead nowhere, arrows between rooms, files in circles, licences, and a core that touches nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::Ending;
+use crate::circles;
 use crate::citations;
 use crate::workspace::{Workspace, text_of};
 
@@ -141,6 +142,7 @@ fn check_tree(ws: &Workspace) -> Result<Vec<String>> {
         }
     }
     found.extend(citations::check(&tracked, &texts));
+    found.extend(circles::check(&texts));
     Ok(found)
 }
 
