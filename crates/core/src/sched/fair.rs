@@ -18,12 +18,13 @@
 //! [`Fair`] holds this for all CPUs of a machine and tells what happened. It has no clock: each call
 //! brings `now`, ns of the CPU's task clock. It draws up no statistics: its caller counts. In
 //! reading order: `parts` (what there is, virtual time of one queue), `timeline` (the order of those who
-//! wait), `run` (charging, picking, preemption), `queueing` (coming and going), `load` (averages), `bandwidth` (`cpu.max`).
+//! wait), `run` (charging, picking, preemption), `queueing` (coming and going), `cfs` (what is otherwise in kernels
+//! before 6.6), `load` (averages), `bandwidth` (`cpu.max`).
 //!
-//! [`Rules`] has one variant so far. CFS of older kernels would be the second: it orders by `v`, places, ticks
-//! and preempts otherwise, which are `Queue::pick_eevdf`, `place`, `update_curr`, `preempts`, and shares everything else.
+//! [`Rules`] says which kernel's: of those before EEVDF the order, placement, ticks and preemption are CFS's
+//! (docs/decisions/0017-cfs.md), everything else is shared.
 //!
-//! Source: specs/sched-fair.md (Linux 6.12).
+//! Source: specs/sched-fair.md (Linux 6.12), specs/sched-cfs.md (4.5, 4.15, 6.1).
 
 mod parts;
 
@@ -33,6 +34,8 @@ mod run;
 
 mod queueing;
 
+mod cfs;
+
 mod load;
 
 mod bandwidth;
@@ -41,6 +44,7 @@ mod bandwidth;
 mod tests;
 
 pub use bandwidth::CpuStat;
+pub use cfs::Cfs;
 
 use bandwidth::Bandwidth;
 use parts::{Arena, Entity, Group, Queue, RunQueue};
@@ -49,13 +53,34 @@ use timeline::{NONE, Node};
 use super::pelt::{Avg, Clock};
 use super::weight::{self, Load};
 
-/// Which kernel's fair class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Rules {
-    /// Earliest eligible virtual deadline first, as 6.12 has it.
-    #[default]
-    Eevdf,
+crate::named! {
+    /// Which kernel's fair class.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Rules {
+        /// CFS as 4.5 has it.
+        Cfs4_5 => "CFS of Linux 4.5",
+        /// CFS as 4.15 has it.
+        Cfs4_15 => "CFS of Linux 4.15",
+        /// CFS as 6.1 has it.
+        Cfs6_1 => "CFS of Linux 6.1",
+        /// Earliest eligible virtual deadline first, as 6.12 has it.
+        #[default]
+        Eevdf => "EEVDF of Linux 6.12",
+    }
+}
+
+impl Rules {
+    /// Whether who is behind the most runs, and nobody has a deadline.
+    #[inline]
+    pub const fn is_cfs(self) -> bool {
+        !matches!(self, Self::Eevdf)
+    }
+
+    /// Whether wake-ups compare the load of those who are queued, without sleepers.
+    #[inline]
+    pub(crate) const fn keeps_runnable_load(self) -> bool {
+        matches!(self, Self::Cfs4_5 | Self::Cfs4_15)
+    }
 }
 
 /// The switches of `/sys/kernel/debug/sched/features` that the fair class asks.
@@ -85,6 +110,12 @@ pub struct Features {
     pub pick_buddy: bool,
     /// Utilisation is estimated.
     pub util_est: bool,
+    /// CFS: sleep gives a credit of half a latency, not of a whole one.
+    pub gentle_fair_sleepers: bool,
+    /// CFS: a new task begins a slice behind.
+    pub start_debit: bool,
+    /// CFS: who was preempted runs next after who preempted it.
+    pub last_buddy: bool,
 }
 
 impl Features {
@@ -102,11 +133,15 @@ impl Features {
             "NEXT_BUDDY" => &mut self.next_buddy,
             "PICK_BUDDY" => &mut self.pick_buddy,
             "UTIL_EST" => &mut self.util_est,
+            "GENTLE_FAIR_SLEEPERS" => &mut self.gentle_fair_sleepers,
+            "START_DEBIT" => &mut self.start_debit,
+            "LAST_BUDDY" => &mut self.last_buddy,
             _ => return None,
         })
     }
-    /// The kernel's names of the switches, in the order of its list.
-    pub const NAMES: [&'static str; 11] = [
+    /// The kernel's names of the switches, in the order of its list; at the end those that only CFS has. One that
+    /// a kernel's fair class doesn't have changes nothing there.
+    pub const NAMES: [&'static str; 14] = [
         "PLACE_LAG",
         "PLACE_DEADLINE_INITIAL",
         "PLACE_REL_DEADLINE",
@@ -118,6 +153,9 @@ impl Features {
         "DELAY_ZERO",
         "WAKEUP_PREEMPTION",
         "UTIL_EST",
+        "GENTLE_FAIR_SLEEPERS",
+        "START_DEBIT",
+        "LAST_BUDDY",
     ];
     /// The defaults, changed by words such as `NO_DELAY_DEQUEUE` and `NEXT_BUDDY`, with commas or blanks
     /// between them.
@@ -163,6 +201,9 @@ impl Default for Features {
             next_buddy: false,
             pick_buddy: true,
             util_est: true,
+            gentle_fair_sleepers: true,
+            start_debit: true,
+            last_buddy: true,
         }
     }
 }
@@ -174,6 +215,8 @@ pub struct Knobs {
     pub base_slice_ns: u32,
     /// Length of a tick, ns: lag is limited to at least that.
     pub tick_ns: u64,
+    /// The same for CFS.
+    pub cfs: Cfs,
     /// What a queue takes from its group's quota at a time, ns.
     pub bandwidth_slice_ns: u64,
     /// Features.
@@ -188,6 +231,7 @@ impl Default for Knobs {
         Knobs {
             base_slice_ns: weight::base_slice_ns(8, weight::Scaling::Log),
             tick_ns: 4_000_000,
+            cfs: Cfs::scaled(8, weight::Scaling::Log),
             bandwidth_slice_ns: 5_000_000,
             features: Features::default(),
             rules: Rules::default(),
@@ -579,6 +623,7 @@ impl Fair {
             on_rq: false,
             delayed: false,
             rel_deadline: false,
+            relative: false,
             custom_slice: false,
             attached: false,
             moving: false,
@@ -758,6 +803,13 @@ impl Fair {
         self.change(e, now, |fair| {
             let entity = &fair.entities[e];
             let (from, attached) = (entity.queue, entity.attached);
+            // One that is queued has left with its distance to the floor; one that sleeps gets no more for it
+            // than it would here.
+            let asleep = fair.knobs.rules.is_cfs() && attached && !entity.relative;
+            if asleep {
+                fair.place_cfs(from, e, false);
+                fair.unbase(from, e);
+            }
             if attached {
                 fair.update_load_avg(from, e, load::PLAIN);
                 fair.detach_load(from, e);
@@ -773,6 +825,9 @@ impl Fair {
                 fair.attach_load(to, e);
                 fair.update_group_load(to);
                 fair.propagate_up(to);
+            }
+            if asleep {
+                fair.rebase(to, e);
             }
         });
         self.rqs[cpu].resched |= running;
@@ -935,7 +990,11 @@ impl Fair {
         }
         let entity = &self.entities[e];
         let ran = entity.sum_exec - entity.prev_sum_exec;
-        Some(u64::from(entity.slice).saturating_sub(ran))
+        let slice = match self.knobs.rules {
+            Rules::Eevdf => u64::from(entity.slice),
+            Rules::Cfs4_5 | Rules::Cfs4_15 | Rules::Cfs6_1 => self.sched_slice(entity.queue, e),
+        };
+        Some(slice.saturating_sub(ran))
     }
 
     /// The task's weight, 1024 at nice 0.
@@ -997,14 +1056,15 @@ impl Fair {
         self.queues[self.groups[g].queues[cpu]].limited.count > 0
     }
 
-    /// Whether the task is the one that is wished for next in its queue.
+    /// Whether the task is the one that is wished for next in its queue, or under CFS was preempted last.
     #[inline]
     pub fn is_next_buddy(&self, task: u32) -> bool {
         let e = self.entity_of(task);
-        self.queues[self.entities[e].queue].next == e
+        let queue = &self.queues[self.entities[e].queue];
+        queue.next == e || queue.last == e
     }
 
-    /// Virtual run time and deadline of a task; meaningful against others of its queue, while it is on it.
+    /// Virtual run time and deadline of a task (under CFS, where it stood in the order last); meaningful against others of its queue, while it is on it.
     pub fn virtual_times(&self, task: u32) -> (i64, i64) {
         let entity = &self.entities[self.entity_of(task)];
         (entity.vruntime, entity.deadline)

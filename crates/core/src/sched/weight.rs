@@ -155,6 +155,13 @@ pub enum Scaling {
 ///
 /// Source: specs/sched-fair.md#slices.
 pub const fn base_slice_ns(online_cpus: usize, scaling: Scaling) -> u32 {
+    700_000 * scaling_factor(online_cpus, scaling)
+}
+
+/// By what slices and granularities are multiplied on so many CPUs, of which 8 count.
+///
+/// Source: specs/sched-fair.md#slices.
+pub const fn scaling_factor(online_cpus: usize, scaling: Scaling) -> u32 {
     let cpus = if online_cpus > 8 {
         8
     } else if online_cpus < 1 {
@@ -162,12 +169,11 @@ pub const fn base_slice_ns(online_cpus: usize, scaling: Scaling) -> u32 {
     } else {
         online_cpus as u32
     };
-    let factor = match scaling {
+    match scaling {
         Scaling::None => 1,
         Scaling::Log => 1 + cpus.ilog2(),
         Scaling::Linear => cpus,
-    };
-    700_000 * factor
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!
 //! Source: specs/sched-fair.md#bandwidth (Linux 6.12).
 
+use super::cfs::GROUP_COMES;
 use super::load::{GROUP, PLAIN};
 use super::queueing::Leave;
 use super::timeline::NONE;
@@ -470,7 +471,7 @@ impl Fair {
                 coming = false;
             }
             if coming {
-                self.enqueue_entity(above, e, false, false);
+                self.enqueue_entity(above, e, GROUP_COMES);
             } else {
                 self.update_load_avg(above, e, GROUP);
                 self.note_runnable(e);

@@ -6,9 +6,9 @@
 //!
 //! Source: specs/sched-fair.md#pelt-queues (Linux 6.12).
 
-use super::Fair;
 use super::parts::{Queue, mul_div};
 use super::timeline::NONE;
+use super::{Fair, Rules};
 use crate::sched::pelt::{self, MIN_DIVIDER, at_least, sub_positive};
 use crate::sched::weight::Load;
 
@@ -101,6 +101,11 @@ impl Fair {
         if queue.avg.accumulate(now, w, runnable, running) {
             queue.avg.average(1);
             changed = true;
+        }
+        if self.knobs.rules.keeps_runnable_load()
+            && queue.runnable_load.accumulate(now, w, 0, false)
+        {
+            queue.runnable_load.average(1);
         }
         changed
     }
@@ -240,6 +245,11 @@ impl Fair {
         if load_avg != entity.avg.load_avg {
             replace(&mut queue.avg.load_avg, entity.avg.load_avg, load_avg);
             replace(&mut queue.avg.load_sum, w * entity.avg.load_sum, w * runnable);
+            if entity.on_rq && self.knobs.rules.keeps_runnable_load() {
+                let queued = &mut queue.runnable_load;
+                replace(&mut queued.load_avg, entity.avg.load_avg, load_avg);
+                replace(&mut queued.load_sum, w * entity.avg.load_sum, w * runnable);
+            }
             queue.avg.load_sum = at_least(queue.avg.load_sum, queue.avg.load_avg);
             entity.avg.load_sum = runnable;
             entity.avg.load_avg = load_avg;
@@ -283,8 +293,13 @@ impl Fair {
         let group = &self.groups[queue.group];
         let load = queue.w().max(queue.avg.load_avg);
         let total = group.load_avg - queue.contribution + load;
-        let share = (u64::from(group.shares) * load).checked_div(total).unwrap_or(0);
-        let share = share.min(u64::from(group.shares)).max(2) as u32;
+        let share = if self.knobs.rules == Rules::Cfs4_5 {
+            let total = group.load_avg - queue.contribution + queue.w();
+            Fair::share_of_4_5(group.shares, queue.w(), total)
+        } else {
+            let share = (u64::from(group.shares) * load).checked_div(total).unwrap_or(0);
+            share.min(u64::from(group.shares)).max(2) as u32
+        };
         if share != self.entities[e].load.scaled {
             self.reweight(self.entities[e].queue, e, Load::of_scaled(share));
         }
@@ -294,6 +309,10 @@ impl Fair {
     ///
     /// Source: specs/sched-fair.md#reweight.
     pub(super) fn reweight(&mut self, q: u32, e: u32, load: Load) {
+        if self.knobs.rules.is_cfs() {
+            self.reweight_cfs(q, e, load);
+            return;
+        }
         let (on_rq, is_curr) = (self.entities[e].on_rq, self.queues[q].curr == e);
         let mut v = 0;
         if on_rq {
@@ -334,6 +353,36 @@ impl Fair {
             if !is_curr {
                 queue.insert(&mut self.nodes, &self.entities[e], e);
             }
+        }
+    }
+
+    /// The same under CFS: its virtual run time and its place in the order stay.
+    ///
+    /// Source: specs/sched-cfs.md#groups.
+    fn reweight_cfs(&mut self, q: u32, e: u32, load: Load) {
+        let (on_rq, is_curr) = (self.entities[e].on_rq, self.queues[q].curr == e);
+        if on_rq {
+            self.update_curr(q);
+            self.sub_runnable_load(q, e);
+            let (entity, queue) = (&self.entities[e], &mut self.queues[q]);
+            queue.weight = queue.weight + u64::from(load.scaled) - u64::from(entity.load.scaled);
+            if !is_curr {
+                queue.reweigh(entity.vruntime, entity.load.w, load.w);
+            }
+        }
+        let attached = self.entities[e].attached;
+        if attached {
+            self.dequeue_load(q, e);
+        }
+        let entity = &mut self.entities[e];
+        entity.load = load;
+        if attached {
+            let divider = entity.avg.divider();
+            entity.avg.load_avg = u64::from(load.w) * entity.avg.load_sum / divider;
+            self.enqueue_load(q, e);
+        }
+        if on_rq {
+            self.add_runnable_load(q, e);
         }
     }
 

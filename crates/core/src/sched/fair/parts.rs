@@ -46,6 +46,8 @@ pub(super) struct Entity {
     pub(super) delayed: bool,
     /// `deadline` is relative to `vruntime`.
     pub(super) rel_deadline: bool,
+    /// CFS: `vruntime` is relative to the floor of a queue.
+    pub(super) relative: bool,
     pub(super) custom_slice: bool,
     /// Its averages are part of its queue's.
     pub(super) attached: bool,
@@ -135,6 +137,10 @@ pub(super) struct Queue {
     pub(super) curr: u32,
     /// Entity that somebody wants to run next.
     pub(super) next: u32,
+    /// CFS: one that was preempted, and one that has yielded.
+    pub(super) last: u32,
+    /// See `last`.
+    pub(super) skip: u32,
     /// The group's entity, of which this is the queue.
     pub(super) owner: u32,
     pub(super) cpu: u32,
@@ -162,6 +168,10 @@ pub(super) struct Queue {
     pub(super) h_load: u64,
     pub(super) h_load_at: u64,
     pub(super) limited: Limited,
+    /// CFS: who comes is placed relative to it, and it never goes back.
+    pub(super) min_vruntime: i64,
+    /// Up to 4.16: as `avg`, of those who are queued only.
+    pub(super) runnable_load: Avg,
 }
 
 /// What a quota does to a queue.
@@ -192,6 +202,8 @@ impl Queue {
             line: Timeline::default(),
             curr: NONE,
             next: NONE,
+            last: NONE,
+            skip: NONE,
             owner,
             cpu,
             group,
@@ -212,6 +224,8 @@ impl Queue {
             h_load: 0,
             h_load_at: u64::MAX,
             limited: Limited { pelt_idle: Some(0), ..Limited::default() },
+            min_vruntime: -(1 << 20),
+            runnable_load: Avg::default(),
         }
     }
 
@@ -279,6 +293,13 @@ impl Queue {
             nodes,
             Slot { deadline: e.deadline, vruntime: e.vruntime, slice: e.slice, entity },
         );
+    }
+
+    /// One who stays where it is in the order weighs something else.
+    pub(super) fn reweigh(&mut self, vruntime: i64, old: u32, new: u32) {
+        let away = i128::from(vruntime.wrapping_sub(self.zero));
+        self.sum += away * (i128::from(new) - i128::from(old));
+        self.line_weight = self.line_weight + u64::from(new) - u64::from(old);
     }
 
     /// Takes an entity out of the order.

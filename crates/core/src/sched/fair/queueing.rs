@@ -2,10 +2,11 @@
 //!
 //! Source: specs/sched-fair.md#placement, specs/sched-fair.md#delayed (Linux 6.12).
 
+use super::cfs::{Come, GROUP_COMES};
 use super::load::{GROUP, PLAIN, Update};
 use super::parts::mul_div;
 use super::timeline::NONE;
-use super::{Dequeue, Dequeued, Enqueue, Enqueued, Fair, SchedPolicy};
+use super::{Dequeue, Dequeued, Enqueue, Enqueued, Fair, Rules, SchedPolicy};
 use crate::sched::pelt;
 
 #[derive(Clone, Copy)]
@@ -61,25 +62,40 @@ impl Fair {
         entity.vlag = entity.lag(v, self.knobs.tick_ns);
     }
 
-    pub(super) fn enqueue_entity(&mut self, q: u32, e: u32, initial: bool, migrated: bool) {
+    pub(super) fn enqueue_entity(&mut self, q: u32, e: u32, come: Come) {
         let is_curr = self.queues[q].curr == e;
-        if is_curr {
-            self.place(q, e, initial);
+        let cfs = self.knobs.rules.is_cfs();
+        if cfs {
+            if is_curr || self.knobs.rules == Rules::Cfs4_5 {
+                self.rebase(q, e);
+            }
+        } else if is_curr {
+            self.place(q, e, come.initial);
         }
         self.update_curr(q);
+        if cfs {
+            self.rebase(q, e);
+        }
         self.update_load_avg(q, e, Update { attach: true, ..GROUP });
         if self.entities[e].my_q != NONE {
             self.note_runnable(e);
             self.update_group_weight(e);
         }
-        if !is_curr {
-            self.place(q, e, initial);
+        if cfs {
+            if come.wakes {
+                self.place_cfs(q, e, false);
+            }
+            let entity = &mut self.entities[e];
+            entity.deadline = entity.vruntime;
+            self.add_runnable_load(q, e);
+        } else if !is_curr {
+            self.place(q, e, come.initial);
         }
         let entity = &mut self.entities[e];
         let queue = &mut self.queues[q];
         queue.weight += u64::from(entity.load.scaled);
         queue.nr += 1;
-        if migrated {
+        if come.migrated {
             // Not hot in the caches of this CPU.
             entity.exec_start = 0;
         }
@@ -102,6 +118,7 @@ impl Fair {
             && leave.sleep
             && !leave.special
             && self.knobs.features.delay_dequeue
+            && !self.knobs.rules.is_cfs()
             && !self.queues[q].eligible(&self.entities, self.entities[e].vruntime)
         {
             self.update_load_avg(q, e, PLAIN);
@@ -112,10 +129,15 @@ impl Fair {
         if self.entities[e].my_q != NONE {
             self.note_runnable(e);
         }
-        self.keep_lag(q, e);
+        let cfs = self.knobs.rules.is_cfs();
+        if cfs {
+            self.sub_runnable_load(q, e);
+        } else {
+            self.keep_lag(q, e);
+        }
         let entity = &mut self.entities[e];
         let queue = &mut self.queues[q];
-        if self.knobs.features.place_rel_deadline && !leave.sleep {
+        if !cfs && self.knobs.features.place_rel_deadline && !leave.sleep {
             entity.rel_deadline = true;
         }
         if queue.curr != e {
@@ -127,8 +149,14 @@ impl Fair {
         entity.on_rq = false;
         queue.weight -= u64::from(entity.load.scaled);
         queue.nr -= 1;
+        if cfs && !leave.sleep {
+            self.unbase(q, e);
+        }
         self.return_runtime(q);
         self.update_group_weight(e);
+        if cfs && self.floor_follows(!leave.sleep && !leave.moving) {
+            self.update_min_vruntime(q);
+        }
         if leave.delayed {
             self.set_delayed(e, false);
             let entity = &mut self.entities[e];
@@ -260,7 +288,7 @@ impl Fair {
     fn enqueue_task(&mut self, e: u32, wakeup: bool, initial: bool, migrated: bool) {
         let mut idle = i64::from(self.entities[e].policy == SchedPolicy::Idle);
         let delayed = i64::from(!wakeup && self.entities[e].delayed);
-        let (mut initial, mut migrated) = (initial, migrated);
+        let mut come = Come { initial, migrated, wakes: wakeup };
         let mut slice = 0;
         let mut e = e;
         while e != NONE {
@@ -275,14 +303,14 @@ impl Fair {
                 self.entities[e].slice = slice;
                 self.entities[e].custom_slice = true;
             }
-            self.enqueue_entity(q, e, initial, migrated);
+            self.enqueue_entity(q, e, come);
             if self.queues[q].owner != NONE {
                 slice = self.queues[q].min_slice(&self.entities, &self.nodes);
             }
             if !self.count(q, 1, delayed, &mut idle) {
                 return;
             }
-            (initial, migrated) = (false, false);
+            come = GROUP_COMES;
             e = self.queues[q].owner;
         }
         self.refresh_above(e, slice, (1, delayed, idle));
@@ -381,6 +409,9 @@ impl Fair {
         if !entity.delayed {
             self.util_est_enqueue(cpu, e);
         }
+        if how == Enqueue::Fork && self.knobs.rules.is_cfs() {
+            self.place_first(e);
+        }
         self.enqueue_task(e, how == Enqueue::Wakeup, how == Enqueue::Fork, migrated);
         self.link_front(e);
         Enqueued::New
@@ -444,6 +475,9 @@ impl Fair {
             if !entity.moving {
                 self.remove_load(e);
                 self.age_by_idle(e, now);
+            }
+            if self.knobs.rules.is_cfs() {
+                self.unbase(self.entities[e].queue, e);
             }
             self.entities[e].migrated = true;
         }

@@ -3,8 +3,9 @@
 //! Source: specs/sched-fair.md#charging and the sections after it (Linux 6.12).
 
 use super::load::{GROUP, PLAIN};
+use super::parts::Queue;
 use super::timeline::{NONE, before};
-use super::{Fair, Pick, SchedPolicy};
+use super::{Fair, Pick, Rules, SchedPolicy};
 
 impl Fair {
     /// Charges a queue's running entity for the time since it was last charged.
@@ -27,6 +28,11 @@ impl Fair {
         entity.exec_start = now;
         entity.sum_exec += ran;
         entity.vruntime = entity.vruntime.wrapping_add(entity.load.vd(ran) as i64);
+        if self.knobs.rules.is_cfs() {
+            self.update_min_vruntime(q);
+            self.account_runtime(q, ran);
+            return;
+        }
         let expired = self.update_deadline(q, c);
         self.account_runtime(q, ran);
         if self.queues[q].nr == 1 {
@@ -61,11 +67,21 @@ impl Fair {
         true
     }
 
-    /// Nobody wants this one to run next any more.
+    /// Nobody wants this one to run next any more, or not to.
+    #[inline]
     pub(super) fn clear_buddies(&mut self, q: u32, e: u32) {
+        self.clear_buddy(q, e, |queue| &mut queue.next);
+        if self.knobs.rules.is_cfs() {
+            self.clear_buddy(q, e, |queue| &mut queue.last);
+            self.clear_buddy(q, e, |queue| &mut queue.skip);
+        }
+    }
+
+    #[inline]
+    fn clear_buddy(&mut self, q: u32, e: u32, buddy: fn(&mut Queue) -> &mut u32) {
         let (mut q, mut e) = (q, e);
-        while self.queues[q].next == e {
-            self.queues[q].next = NONE;
+        while *buddy(&mut self.queues[q]) == e {
+            *buddy(&mut self.queues[q]) = NONE;
             e = self.queues[q].owner;
             if e == NONE {
                 break;
@@ -89,7 +105,7 @@ impl Fair {
     }
 
     #[inline]
-    fn is_idle_entity(&self, e: u32) -> bool {
+    pub(super) fn is_idle_entity(&self, e: u32) -> bool {
         let entity = &self.entities[e];
         match entity.my_q {
             NONE => entity.policy == SchedPolicy::Idle,
@@ -123,6 +139,10 @@ impl Fair {
         }
         self.check_runtime(q);
         if self.entities[e].on_rq {
+            if self.knobs.rules.is_cfs() {
+                let entity = &mut self.entities[e];
+                entity.deadline = entity.vruntime;
+            }
             self.queues[q].insert(&mut self.nodes, &self.entities[e], e);
             self.update_load_avg(q, e, PLAIN);
         }
@@ -133,7 +153,17 @@ impl Fair {
         self.queues[q].pick_eevdf(&self.entities, &self.nodes, self.knobs.features.run_to_parity)
     }
 
-    fn pick_next_entity(&self, q: u32) -> u32 {
+    fn pick_next_entity(&mut self, q: u32) -> u32 {
+        match self.knobs.rules {
+            Rules::Eevdf => {}
+            Rules::Cfs6_1 => return self.pick_cfs(q),
+            Rules::Cfs4_5 | Rules::Cfs4_15 => {
+                let e = self.pick_cfs(q);
+                // Also of one that runs already.
+                self.clear_buddies(q, e);
+                return e;
+            }
+        }
         let queue = &self.queues[q];
         if queue.next != NONE
             && self.knobs.features.pick_buddy
@@ -284,6 +314,9 @@ impl Fair {
             self.update_curr(q);
             self.update_load_avg(q, e, GROUP);
             self.update_group_weight(e);
+            if self.queues[q].nr > 1 && self.knobs.rules.is_cfs() {
+                self.check_preempt_tick(q, e);
+            }
             e = self.queues[q].owner;
         }
         self.rqs[cpu].resched
@@ -317,7 +350,8 @@ impl Fair {
         if curr == p || self.queues[self.entities[p].queue].limited.count > 0 {
             return false;
         }
-        if self.knobs.features.next_buddy && !self.entities[p].delayed {
+        let buddies = !self.knobs.rules.is_cfs() || self.is_crowded(curr);
+        if self.knobs.features.next_buddy && !self.entities[p].delayed && buddies {
             self.set_next_buddy(p);
         }
         if self.rqs[cpu].resched || !self.knobs.features.wakeup_preemption {
@@ -330,6 +364,9 @@ impl Fair {
     }
 
     fn preempts(&mut self, curr: u32, p: u32) -> bool {
+        if self.knobs.rules.is_cfs() {
+            return self.preempts_cfs(curr, p);
+        }
         let (c, w) = self.siblings(curr, p);
         let (c_idle, w_idle) = (self.is_idle_entity(c), self.is_idle_entity(w));
         if c_idle && !w_idle {
@@ -356,7 +393,7 @@ impl Fair {
     }
 
     /// The ancestors of two that are in one queue.
-    fn siblings(&self, a: u32, b: u32) -> (u32, u32) {
+    pub(super) fn siblings(&self, a: u32, b: u32) -> (u32, u32) {
         let (mut a, mut b) = (a, b);
         loop {
             let (a_q, b_q) = (self.entities[a].queue, self.entities[b].queue);
@@ -373,7 +410,7 @@ impl Fair {
         }
     }
 
-    /// Who runs on `cpu` lets others run: if it has had no more than its share, it gives up the rest of its slice.
+    /// Who runs on `cpu` lets others run: under EEVDF, if it has had no more than its share, it gives up the rest of its slice.
     ///
     /// The caller then picks, as at any switch.
     ///
@@ -387,6 +424,13 @@ impl Fair {
         }
         let q = self.entities[e].queue;
         self.clear_buddies(q, e);
+        if self.knobs.rules.is_cfs() {
+            if self.entities[e].policy != SchedPolicy::Batch {
+                self.update_curr(q);
+            }
+            self.set_skip_buddy(e);
+            return;
+        }
         self.update_curr(q);
         if self.queues[q].eligible(&self.entities, self.entities[e].vruntime) {
             let entity = &mut self.entities[e];

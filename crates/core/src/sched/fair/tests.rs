@@ -1,5 +1,7 @@
 //! Vectors and stories; `tests/plain.rs` beside has a slow model of one queue, `recount` counts everything anew.
 
+mod cfs;
+
 mod plain;
 
 mod recount;
@@ -119,8 +121,12 @@ fn placement_vectors() {
 
 /// Which tasks run how many ticks in a row.
 fn hogs(nices: &[i8], hz: u64, ticks: u64) -> String {
+    hogs_of(nices, hz, ticks, Knobs::default())
+}
+
+fn hogs_of(nices: &[i8], hz: u64, ticks: u64, knobs: Knobs) -> String {
     let tick_ns = 1_000_000_000 / hz;
-    let mut fair = machine(1, nices, Knobs { tick_ns, ..Knobs::default() });
+    let mut fair = machine(1, nices, Knobs { tick_ns, ..knobs });
     for task in 0..nices.len() as u32 {
         fair.enqueue(0, task, 0, Enqueue::Wakeup);
     }

@@ -137,6 +137,27 @@ impl Timeline {
         self.first(nodes, |_| true)
     }
 
+    /// The second of all.
+    pub(super) fn second(&self, nodes: &[Node]) -> Option<Slot> {
+        if self.root == NONE {
+            return self.slots.get(1).copied();
+        }
+        // The first one has nobody on its left: the second is the first on its right, or above it.
+        let (mut above, mut at) = (NONE, self.root);
+        while nodes[at as usize].left != NONE {
+            above = at;
+            at = nodes[at as usize].left;
+        }
+        let mut next = nodes[at as usize].right;
+        if next == NONE {
+            return (above != NONE).then(|| nodes[above as usize].slot(above));
+        }
+        while nodes[next as usize].left != NONE {
+            next = nodes[next as usize].left;
+        }
+        Some(nodes[next as usize].slot(next))
+    }
+
     /// The smallest slice of those who wait.
     #[inline]
     pub(super) fn min_slice(&self, nodes: &[Node]) -> Option<u32> {
@@ -386,6 +407,7 @@ mod tests {
                 prop_assert_eq!(line.entities(&nodes), order);
                 prop_assert_eq!(line.min_slice(&nodes), plain.iter().map(|s| s.slice).min());
                 prop_assert_eq!(line.is_empty(), plain.is_empty());
+                prop_assert_eq!(line.second(&nodes).map(|s| s.entity), plain.get(1).map(|s| s.entity));
                 for limit in -21..20 {
                     let ok = |x: i64| x.wrapping_sub(zero.wrapping_add(limit)) <= 0;
                     prop_assert_eq!(

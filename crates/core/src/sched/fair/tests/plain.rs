@@ -534,11 +534,11 @@ impl Draw {
 }
 
 /// What has run, on a machine of 3 CPUs where anything happens: in groups of groups, with quotas.
-fn anything(seed: u64, steps: usize) -> Vec<u64> {
+fn anything(seed: u64, steps: usize, rules: Rules) -> Vec<u64> {
     const CPUS: usize = 3;
     const TASKS: u64 = 14;
     let mut draw = Draw(seed);
-    let mut fair = Fair::new(CPUS, Knobs::default());
+    let mut fair = Fair::new(CPUS, Knobs { rules, ..Knobs::default() });
     let mut groups = vec![GroupId::ROOT];
     for _ in 0..4 {
         let parent = groups[draw.below(groups.len() as u64) as usize];
@@ -625,6 +625,9 @@ fn anything(seed: u64, steps: usize) -> Vec<u64> {
                 gone_ran += fair.sum_exec_runtime(task);
                 fair.remove_task(task, now);
                 fair.add_task(task, cpu, &Attr { group, ..Attr::default() });
+                if let Some(parent) = fair.current(cpu).filter(|_| seed % 2 == 0) {
+                    fair.forked(task, parent, now);
+                }
                 fair.enqueue(cpu, task, now, Enqueue::Fork);
                 fair.wakeup_preempts(cpu, task, now);
             }
@@ -667,7 +670,9 @@ fn anything(seed: u64, steps: usize) -> Vec<u64> {
 
 #[test]
 fn anything_may_happen_and_happens_again() {
-    for seed in 0..1000 {
-        assert_eq!(anything(seed, 200), anything(seed, 200));
+    for rules in Rules::ALL {
+        for seed in 0..1000 {
+            assert_eq!(anything(seed, 200, rules), anything(seed, 200, rules));
+        }
     }
 }

@@ -37,6 +37,13 @@ pub(super) fn check(fair: &Fair) {
             }),
             "order of queue {q}"
         );
+        for buddy in [queue.next, queue.last, queue.skip] {
+            assert!(buddy == NONE || mine.contains(&buddy), "a buddy is queued: queue {q}");
+        }
+        if fair.knobs.rules.is_cfs() {
+            let keyed = |&e: &u32| fair.entities[e].deadline == fair.entities[e].vruntime;
+            assert!(line.iter().all(keyed), "keys of queue {q}");
+        }
         kept.sort_unstable();
         assert_eq!(kept, line, "who waits on queue {q}");
         let slice = line.iter().map(|&e| fair.entities[e].slice).min();
