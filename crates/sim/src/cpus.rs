@@ -58,6 +58,8 @@ pub(crate) struct Cpu {
     pub(crate) far: bool,
     /// Whether its task waits with an act, at this CPU's clock.
     pub(crate) before_act: bool,
+    /// Its task has begun an act that is done at this CPU's clock: there is nothing to run ahead.
+    pub(crate) in_act: bool,
     /// What it did so far, up to the time since when it is busy.
     figures: CpuFigures,
     /// Since when it is busy, or idle.
@@ -126,6 +128,12 @@ pub(crate) fn parts(full: u64) -> u64 {
     full.saturating_mul(u64::from(SCHED_CAPACITY_SCALE))
 }
 
+/// It is no CPU's turn.
+const NOBODY: usize = usize::MAX;
+
+/// So many busy CPUs that what the next turn needs is in none of the host's near caches.
+const MANY: usize = 128;
+
 /// All CPUs of a machine, by place.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpus {
@@ -134,7 +142,7 @@ pub(crate) struct Cpus {
     places: BTreeMap<CpuId, usize>,
     /// A slot for each CPU; busy ones have their clock in it.
     clocks: KnockOut,
-    /// Whose turn it is or was last, and whichever is furthest behind of all others.
+    /// Whose turn it is, `NOBODY` between two turns; and whichever is furthest behind of all others.
     turn: usize,
     others: Option<(u64, u32)>,
     /// One bit for each CPU: whether it is busy; and how many are.
@@ -168,6 +176,7 @@ impl Cpus {
                 ran_ahead: false,
                 far: false,
                 before_act: false,
+                in_act: false,
                 figures: CpuFigures::default(),
                 since: 0,
             })
@@ -192,7 +201,7 @@ impl Cpus {
             all,
             places,
             clocks,
-            turn: 0,
+            turn: NOBODY,
             others: None,
             busy,
             nr_busy: 0,
@@ -215,7 +224,8 @@ impl Cpus {
     /// The busy CPU that is furthest behind: its clock and its place.
     #[inline]
     pub(crate) fn furthest_behind(&self) -> Option<(u64, usize)> {
-        self.clocks.first().map(|(clock, slot)| (clock as u64, slot as usize))
+        debug_assert_eq!(self.turn, NOBODY, "nobody's clock is left to be set");
+        self.clocks.first().map(|(clock, slot)| (clock, slot as usize))
     }
     /// It is this CPU's turn from now on.
     #[inline]
@@ -223,10 +233,18 @@ impl Cpus {
         self.turn = cpu;
         self.find_others();
     }
+    /// Its turn is over. Its clock, which may have been set several times meanwhile, is known to all now.
+    #[inline]
+    pub(crate) fn end_turn(&mut self) {
+        let cpu = std::mem::replace(&mut self.turn, NOBODY);
+        let here = &self.all[cpu];
+        if here.current.is_some() {
+            self.clocks.set(cpu as u32, here.clock);
+        }
+    }
     #[inline]
     fn find_others(&mut self) {
-        let first = self.clocks.first_but(self.turn as u32);
-        self.others = first.map(|(clock, slot)| (clock as u64, slot));
+        self.others = self.clocks.first_but(self.turn as u32);
     }
     /// The clock of whichever is furthest behind of all others, and its place.
     #[inline]
@@ -261,9 +279,21 @@ impl Cpus {
     #[inline]
     pub(crate) fn reach(&mut self, cpu: usize, clock: u64) {
         self.all[cpu].clock = clock;
-        self.clocks.set(cpu as u32, clock.into());
-        if cpu != self.turn {
-            self.find_others();
+        if cpu == self.turn {
+            return;
+        }
+        self.clocks.set(cpu as u32, clock);
+        if self.turn == NOBODY {
+            return;
+        }
+        let this = (clock, cpu as u32);
+        match self.others {
+            Some(other) if other < this => {
+                if other.1 == this.1 {
+                    self.find_others();
+                }
+            }
+            Some(_) | None => self.others = Some(this),
         }
     }
     /// The busy CPUs, in rising order.
@@ -292,7 +322,7 @@ impl Cpus {
             }
             Some(_) => here.figures.switches += 1,
         }
-        (here.ran_ahead, here.before_act) = (false, false);
+        (here.ran_ahead, here.before_act, here.in_act) = (false, false, false);
         self.busy[cpu / 64] |= 1 << (cpu % 64);
     }
     /// The sibling of a CPU of that number, from 0 on, if siblings slow each other.
@@ -326,9 +356,14 @@ impl Cpus {
         self.nr_busy -= 1;
         self.busy[cpu / 64] &= !(1 << (cpu % 64));
         self.clocks.clear(cpu as u32);
-        if cpu != self.turn {
+        if cpu != self.turn && self.turn != NOBODY {
             self.find_others();
         }
+    }
+    /// Whether so many are busy that what each needs has to be fetched before its turn.
+    #[inline]
+    pub(crate) fn are_many(&self) -> bool {
+        self.nr_busy > MANY
     }
     /// One bit for each CPU: whether it is busy; and how many are idle.
     #[inline]

@@ -71,9 +71,17 @@ impl Simulation {
         self.turns += 1;
         self.cpus.begin_turn(cpu);
         self.fetch_next(cpu);
+        self.have_turn(cpu, stop);
+        self.cpus.end_turn();
+    }
+    #[inline]
+    fn have_turn(&mut self, cpu: usize, stop: u64) {
         loop {
             self.settle(cpu);
             let limit = self.timeline.next().min(stop);
+            if std::mem::take(&mut self.cpus[cpu].in_act) {
+                self.cpus[cpu].before_act |= self.is_in_act(cpu);
+            }
             // Where the CPU has been marked at this very moment, it may be another's turn.
             self.cpus[cpu].before_act &= !self.sched.marked(cpu);
             if self.cpus[cpu].before_act {
@@ -107,11 +115,13 @@ impl Simulation {
             prefetch_value(ops, 8 * 64);
         }
         prefetch_at(&raw const self.tasks[task].clock);
-        if ops == 0 {
+        if ops != 0 {
+            self.tallies[task].fetch();
+        } else if self.cpus.are_many() {
             // It does steps: it may be about to wait.
             self.sched.q.fetch(task);
         } else {
-            self.tallies[task].fetch();
+            return task;
         }
         if let Some(program) = &self.programs[task] {
             program.fetch();
@@ -141,6 +151,14 @@ impl Simulation {
             program.fetch_pages(&self.kernel.memory.words);
         }
     }
+    /// Whether the act that the current task has begun is to be done now, and nothing has come between:
+    /// then nobody needs to ask its program what it runs ahead.
+    #[inline]
+    fn is_in_act(&self, cpu: usize) -> bool {
+        let Some(id) = self.cpus[cpu].current() else { return false };
+        let task = &self.tasks[id];
+        task.clock == self.now() && task.run == Run::Runnable && task.leaves_to.is_none()
+    }
     /// What the current task waits to do, if its time has come.
     fn act(&mut self, cpu: usize, limit: u64) {
         let Some(id) = self.cpus[cpu].current() else { return };
@@ -151,7 +169,12 @@ impl Simulation {
         self.cpus[cpu].before_act = false;
         let others = self.cpus.others_clock(cpu);
         let until = limit.min(others).max(self.now() + 1);
-        self.with(id, |program, sim| program.act(sim, id, until));
+        let in_act = self.with(id, |program, sim| {
+            program.act(sim, id, until);
+            program.is_in_act()
+        });
+        let runs = self.cpus[cpu].current() == Some(id);
+        self.cpus[cpu].in_act = in_act && runs;
         let clock = self.tasks[id].clock;
         if let Some(watch) = &mut self.kernel.watch {
             watch.acted(clock - self.timeline.now());

@@ -81,13 +81,14 @@ impl Heap {
             self.up(at, entry);
         }
     }
-    /// Takes a slot's key away, if it has one.
+    /// Takes a slot's key away; whether it had one.
     #[inline]
-    pub(crate) fn clear(&mut self, slot: u32) {
+    pub(crate) fn clear(&mut self, slot: u32) -> bool {
         let at = std::mem::replace(&mut self.places[slot as usize], NOWHERE);
         if at != NOWHERE {
             self.remove(at as usize);
         }
+        at != NOWHERE
     }
     fn remove(&mut self, at: usize) {
         let last = self.entries.pop().expect("the slot had an entry");
@@ -145,39 +146,63 @@ impl Heap {
 #[derive(Clone, Debug)]
 pub(crate) struct KnockOut {
     /// The winner of all at 1, the slots from the middle on; the two below `i` are `2i` and `2i + 1`.
-    places: Vec<u128>,
+    places: Vec<Winner>,
 }
 
-/// The entry of a slot without a key.
-const NO_KEY: u128 = u128::MAX;
+/// Who has the least key at a place, and that key.
+#[derive(Clone, Copy, Debug)]
+struct Winner {
+    key: u64,
+    slot: u32,
+}
+
+/// The key of a slot without one.
+const NO_KEY: u64 = u64::MAX;
+
+impl Winner {
+    const NOBODY: Self = Self { key: NO_KEY, slot: 0 };
+
+    #[inline]
+    fn told(self) -> Option<(u64, u32)> {
+        (self.key != NO_KEY).then_some((self.key, self.slot))
+    }
+    /// Who wins at a place, of this one that comes from there and the one beside it. Of equal keys the
+    /// left one does, whose slots are lower.
+    #[inline]
+    fn against(self, beside: Self, at: usize) -> Self {
+        let loses = (beside.key < self.key) | ((beside.key == self.key) & (at & 1 != 0));
+        Self {
+            key: if loses { beside.key } else { self.key },
+            slot: if loses { beside.slot } else { self.slot },
+        }
+    }
+}
 
 impl KnockOut {
     pub(crate) fn new(slots: usize) -> Self {
         assert!(slots < 1 << SLOT_BITS, "no more than 16 million CPUs");
-        Self { places: vec![NO_KEY; 2 * slots.next_power_of_two()] }
+        Self { places: vec![Winner::NOBODY; 2 * slots.next_power_of_two()] }
     }
     /// The least key and its slot.
     #[inline]
-    pub(crate) fn first(&self) -> Option<(u128, u32)> {
-        let first = self.places[1];
-        (first != NO_KEY).then(|| split(first))
+    pub(crate) fn first(&self) -> Option<(u64, u32)> {
+        self.places[1].told()
     }
     /// The least key of all slots but this one, and its slot.
     #[inline]
-    pub(crate) fn first_but(&self, slot: u32) -> Option<(u128, u32)> {
+    pub(crate) fn first_but(&self, slot: u32) -> Option<(u64, u32)> {
         let mut at = self.places.len() / 2 + slot as usize;
-        let mut least = NO_KEY;
+        let mut least = Winner::NOBODY;
         while at > 1 {
-            least = least.min(self.places[at ^ 1]);
+            least = least.against(self.places[at ^ 1], at);
             at /= 2;
         }
-        (least != NO_KEY).then(|| split(least))
+        least.told()
     }
-    /// Gives a slot a key of at most 104 bits, in the place of the one that it had.
+    /// Gives a slot a key, in the place of the one that it had. The greatest number is none.
     #[inline]
-    pub(crate) fn set(&mut self, slot: u32, key: u128) {
-        debug_assert!(key >> (128 - SLOT_BITS) == 0, "a key that fits");
-        self.put(slot, entry_of(key, slot));
+    pub(crate) fn set(&mut self, slot: u32, key: u64) {
+        self.put(slot, key);
     }
     /// Takes a slot's key away, if it has one.
     #[inline]
@@ -185,12 +210,12 @@ impl KnockOut {
         self.put(slot, NO_KEY);
     }
     #[inline]
-    fn put(&mut self, slot: u32, entry: u128) {
+    fn put(&mut self, slot: u32, key: u64) {
         let mut at = self.places.len() / 2 + slot as usize;
-        let mut least = entry;
-        self.places[at] = entry;
+        let mut least = Winner { key, slot };
+        self.places[at] = least;
         while at > 1 {
-            least = least.min(self.places[at ^ 1]);
+            least = least.against(self.places[at ^ 1], at);
             at /= 2;
             self.places[at] = least;
         }
@@ -227,6 +252,8 @@ pub(crate) struct Timeline {
     heap: Heap,
     events: Vec<Event>,
     stamp: u64,
+    /// When the next event happens, if there is one: each turn asks.
+    next: Option<u64>,
 }
 
 impl Timeline {
@@ -251,6 +278,10 @@ impl Timeline {
         self.stamp += 1;
         debug_assert!(self.stamp < 1 << STAMP_BITS, "a million million events");
         self.heap.set(slot, u128::from(time) << STAMP_BITS | u128::from(self.stamp));
+        self.look();
+    }
+    fn look(&mut self) {
+        self.next = self.heap.first().map(|(key, _)| (key >> STAMP_BITS) as u64);
     }
     /// When an event is set down for.
     pub(crate) fn time_of(&self, slot: u32) -> Option<u64> {
@@ -258,12 +289,14 @@ impl Timeline {
     }
     /// It is not to happen.
     pub(crate) fn clear(&mut self, slot: u32) {
-        self.heap.clear(slot);
+        if self.heap.clear(slot) {
+            self.look();
+        }
     }
     /// When the next event happens; `u64::MAX`: none is set down.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
-        self.heap.first().map_or(u64::MAX, |(key, _)| (key >> STAMP_BITS) as u64)
+        self.next.unwrap_or(u64::MAX)
     }
     /// What happens next.
     #[inline]
@@ -274,6 +307,7 @@ impl Timeline {
     pub(crate) fn take(&mut self) -> Option<(u64, Event, u32)> {
         let (key, slot) = self.heap.first()?;
         self.heap.clear(slot);
+        self.look();
         Some(((key >> STAMP_BITS) as u64, self.events[slot as usize], slot))
     }
 }
@@ -310,13 +344,14 @@ mod tests {
                     knock_out.clear(slot);
                     truth.remove(&slot);
                 } else {
-                    let key = u128::from(random.below(100));
-                    heap.set(slot, key);
+                    let key = random.below(100);
+                    heap.set(slot, key.into());
                     knock_out.set(slot, key);
                     truth.insert(slot, key);
                 }
                 let least = truth.iter().map(|(&s, &k)| (k, s)).min();
-                assert_eq!((heap.first(), knock_out.first()), (least, least));
+                let of_heap = heap.first().map(|(key, slot)| (key as u64, slot));
+                assert_eq!((of_heap, knock_out.first()), (least, least));
                 let others = truth.iter().filter(|(s, _)| **s != slot).map(|(&s, &k)| (k, s)).min();
                 assert_eq!(knock_out.first_but(slot), others);
             }

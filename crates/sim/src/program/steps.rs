@@ -558,6 +558,11 @@ impl Program for Steps {
         }
         self.stretch.back(sim, id, &self.ops, to)
     }
+    fn is_in_act(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.paid)
+            && self.computing.is_done()
+            && self.stretch.at >= self.ops.len()
+    }
     fn next_ops(&self) -> usize {
         match self.ops.get(self.stretch.at) {
             Some(op) => std::ptr::from_ref(op).addr(),

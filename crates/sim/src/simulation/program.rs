@@ -43,6 +43,10 @@ pub(crate) trait Program: Send {
     /// Does the act that it has stopped before, if there still is one, and goes on until
     /// `until` if nothing it does is private. What that takes it charges the task.
     fn act(&mut self, sim: &mut Simulation, id: usize, until: u64);
+    /// Whether it has begun an act that it does at its task's clock, and runs nothing ahead before.
+    fn is_in_act(&self) -> bool {
+        false
+    }
     /// The address of the operations that it has next, to be fetched before its turn.
     fn next_ops(&self) -> usize {
         0
