@@ -2,12 +2,13 @@
 //!
 //! Source: specs/schedstats.md#views.
 
+mod reading;
+
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::sched::stats::StatsFile;
 use homenode_report::StatsReport;
 use homenode_sim::{Setup, Simulation};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Show the kernel's scheduler statistics as tables.
@@ -53,14 +54,14 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             Some(scenario) => simulated(scenario, args.task.as_deref())?,
             None => bail!("a FILE, or a scenario with --sim, is missing"),
         },
-        (Some(file), None) => one(read(file)?),
+        (Some(file), None) => one(reading::read(file)?),
         (Some(file), Some(later)) => {
             if is_input(file) && is_input(later) {
                 bail!("standard input can be only one of the two files");
             }
-            let earlier = read(file)?;
+            let earlier = reading::read(file)?;
             let why = || later.display().to_string();
-            two(&earlier, &read(later)?).map_err(|e| anyhow!(e)).with_context(why)?
+            two(&earlier, &reading::read(later)?).map_err(|e| anyhow!(e)).with_context(why)?
         }
     };
     output::print(&if args.json { report.to_json() } else { report.to_text(output::width()) })?;
@@ -69,7 +70,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 
 /// What the simulated kernel counted in a scenario, of a process or of all CPUs.
 fn simulated(path: &Path, task: Option<&str>) -> Result<StatsReport> {
-    let (scenario, machine) = homenode_config::read_scenario_and_machine(path)?;
+    let (scenario, machine) = {
+        let path = path.to_owned();
+        let name = path.display().to_string();
+        reading::patiently(&path.clone(), &name, move || {
+            homenode_config::read_scenario_and_machine(&path)
+        })?
+    };
     let mut setup = Setup::of(&scenario);
     // What the scenario itself says of it comes later, and holds.
     setup.knobs.insert(0, ("sched_schedstats".to_owned(), "1".to_owned()));
@@ -95,20 +102,6 @@ fn simulated(path: &Path, task: Option<&str>) -> Result<StatsReport> {
 
 fn is_input(path: &Path) -> bool {
     path.as_os_str() == "-"
-}
-
-fn read(path: &Path) -> Result<StatsFile> {
-    let name = if is_input(path) { "standard input".into() } else { path.display().to_string() };
-    let mut bytes = Vec::new();
-    let read = if is_input(path) {
-        std::io::stdin().lock().read_to_end(&mut bytes)
-    } else {
-        std::fs::File::open(path).and_then(|mut f| f.read_to_end(&mut bytes))
-    };
-    read.with_context(|| format!("{name}: cannot be read"))?;
-    // A task's name may be anything; everything else is ASCII.
-    let text = String::from_utf8_lossy(&bytes);
-    StatsFile::parse(&text).map_err(|e| anyhow!("{name}:{}: {}", e.line, e.what))
 }
 
 fn one(file: StatsFile) -> StatsReport {

@@ -11,6 +11,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/schedstats");
+const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/small.toml");
 
 fn run_with(line: &str, input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_homenode"))
@@ -346,6 +347,312 @@ fn bad_input_is_told_with_its_line() {
     expect![[r#"
         exit 2
         homenode: AT/bad:5: a mask for 12 CPUs, where those before are for 8
+    "#]]
+    .assert_eq(&out);
+}
+
+/// A run that may not take long, nor more than a GiB of address space.
+fn run_bounded(line: &str) -> String {
+    let child = Command::new("timeout")
+        .args(["60", "prlimit", "--as=1073741824", env!("CARGO_BIN_EXE_homenode"), "stats"])
+        .args(line.split_whitespace())
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null())
+        .output();
+    told(&child.expect("timeout and prlimit run"))
+}
+
+// specs/schedstats.md#strict
+#[test]
+fn the_oddest_files_are_refused_with_their_line_in_bounded_memory() {
+    let at = Folder::new();
+    let good = fs::read_to_string(format!("{REAL}/7.3.schedstat.busy")).expect("a file");
+    let task = fs::read_to_string(format!("{REAL}/6.12.sched.on")).expect("a file");
+    let from = |mark: &str| good.find(mark).expect("it is there");
+    let behind = 1 + good[from("cpu3 ")..].find('\n').expect("a line");
+    let cases: &[(&str, Vec<u8>)] = &[
+        ("empty", Vec::new()),
+        ("newline", b"\n".to_vec()),
+        ("crlf", good.replace('\n', "\r\n").into()),
+        ("crlf-of-a-task", task.replace('\n', "\r\n").into()),
+        ("crlf-in-one-line", good.replacen("\ncpu3", "\r\ncpu3", 1).into()),
+        ("binary", (1..=255).rev().cycle().take(5000).collect()),
+        ("nul", good.replacen("cpu5 ", "cpu5\0", 1).into()),
+        ("utf-16", good.bytes().flat_map(|b| [b, 0]).collect()),
+        ("cut-in-a-cpu", good[..from("cpu3 ") + 12].into()),
+        ("cut-behind-a-cpu", good[..from("cpu3 ") + behind].into()),
+        ("cut-before-a-cpu", good[..from("cpu3 ")].into()),
+        ("cpu-that-is-not-there", good.replacen("domain2 NUMA ff", "domain2 NUMA 1ff", 1).into()),
+        ("cpu-twice", good.replacen("\ncpu4 ", "\ncpu3 ", 1).into()),
+        ("domain-that-is-not-there", good.replacen("domain2 ", "domain7 ", 1).into()),
+        ("domain-twice", good.replacen("domain1 ", "domain0 ", 1).into()),
+        ("version-14", good.replacen("version 17", "version 14", 1).into()),
+        ("version-18", good.replacen("version 17", "version 18", 1).into()),
+        ("version-word", good.replacen("version 17", "version seventeen", 1).into()),
+    ];
+    let mut out = String::new();
+    for (name, bytes) in cases {
+        let path = at.join(name);
+        fs::write(&path, bytes).expect("a file");
+        out += &run_bounded(&path.display().to_string());
+    }
+    // A line of 1 GB, which takes no room on the disk; numbers without an end, and as many lines.
+    let spaces = fs::File::create(at.join("one-line-of-1-gb")).expect("a file");
+    (&spaces).write_all(good.as_bytes()).expect("room");
+    let ones = vec![b'1'; 1 << 20];
+    for _ in 0..3 {
+        (&spaces).write_all(&ones).expect("room");
+    }
+    spaces.set_len(1_000_000_000).expect("room");
+    let path = |name: &str| at.join(name).display().to_string();
+    out += &run_bounded(&path("one-line-of-1-gb"));
+    at.write("lines-without-an-end", "7\n".repeat(1 << 20));
+    out += &run_bounded(&path("lines-without-an-end"));
+    at.write("version-and-lines", format!("version 16\n{}", "7\n".repeat(8 << 20)));
+    out += &run_bounded(&path("version-and-lines"));
+    out += &run_bounded("/dev/zero");
+    out += &run_bounded("/dev/null");
+    fs::create_dir(at.join("folder")).expect("a folder");
+    out += &run_bounded(&path("folder"));
+    let out = out.replace(&at.display().to_string(), "AT");
+    expect![[r#"
+        exit 2
+        homenode: AT/empty:1: the text is empty
+        exit 2
+        homenode: AT/newline:1: neither /proc/schedstat, which begins with `version`, nor /proc/PID/sched, which begins with the task's name, nor the three numbers of /proc/PID/schedstat
+        exit 2
+        homenode: AT/crlf:1: this line ends in CR LF, as on Windows, where the kernel prints LF alone; the text was changed on its way (dos2unix undoes that)
+        exit 2
+        homenode: AT/crlf-of-a-task:1: this line ends in CR LF, as on Windows, where the kernel prints LF alone; the text was changed on its way (dos2unix undoes that)
+        exit 2
+        homenode: AT/crlf-in-one-line:14: this line ends in CR LF, as on Windows, where the kernel prints LF alone; the text was changed on its way (dos2unix undoes that)
+        exit 2
+        homenode: AT/binary:1: neither /proc/schedstat, which begins with `version`, nor /proc/PID/sched, which begins with the task's name, nor the three numbers of /proc/PID/schedstat
+        exit 2
+        homenode: AT/nul:23: a NUL byte, which no text has (one of 16 bits a character has many); the kernel's files are ASCII
+        exit 2
+        homenode: AT/utf-16:1: a NUL byte, which no text has (one of 16 bits a character has many); the kernel's files are ASCII
+        exit 2
+        homenode: AT/cut-in-a-cpu:15: the text ends without a newline, so it is cut off here
+        exit 2
+        homenode: AT/cut-behind-a-cpu:5: domain1 of cpu0 reaches CPU 3, whose own domains don't reach back; the text is cut off, or CPUs came or went while it was read
+        exit 2
+        homenode: AT/cut-before-a-cpu:5: the mask of domain1 has CPU 3, and there is no line cpu3; the text is cut off, or CPUs came or went while it was read
+        exit 2
+        homenode: AT/cpu-that-is-not-there:6: a mask for 12 CPUs, where those before are for 8
+        exit 2
+        homenode: AT/cpu-twice:19: cpu3 comes behind cpu3
+        exit 2
+        homenode: AT/domain-that-is-not-there:6: domain7 of cpu0 is in the place of domain2
+        exit 2
+        homenode: AT/domain-twice:5: domain0 of cpu0 is in the place of domain1
+        exit 2
+        homenode: AT/version-14:1: version "14" is not known; homenode reads 15 (Linux 6.1), 16 (6.12) and 17 (7.3)
+        exit 2
+        homenode: AT/version-18:1: version "18" is not known; homenode reads 15 (Linux 6.1), 16 (6.12) and 17 (7.3)
+        exit 2
+        homenode: AT/version-word:1: version "seventeen" is not known; homenode reads 15 (Linux 6.1), 16 (6.12) and 17 (7.3)
+        exit 2
+        homenode: AT/one-line-of-1-gb:35: longer than 16384 bytes, which no line of the kernel's is
+        exit 2
+        homenode: AT/lines-without-an-end:557057: longer than 1 MiB, so it is not a task's file, and it doesn't begin with `version` as /proc/schedstat does
+        exit 2
+        homenode: AT/version-and-lines:2: "7" is not `timestamp N`
+        exit 2
+        homenode: /dev/zero:1: a NUL byte, which no text has (one of 16 bits a character has many); the kernel's files are ASCII
+        exit 2
+        homenode: /dev/null:1: the text is empty
+        exit 2
+        homenode: AT/folder: cannot be read: Is a directory (os error 21)
+    "#]].assert_eq(&out);
+}
+
+// specs/schedstats.md#strict
+#[test]
+fn numbers_at_their_limits_are_shown() {
+    let at = Folder::new();
+    let most = u64::MAX;
+    let cpu = |n: u32| format!("cpu{n} {0} 0 {0} {0} {0} {0} {most} {most} {most}\n", u32::MAX);
+    at.write("most", format!("version 16\ntimestamp {most}\n{}{}", cpu(0), cpu(1)));
+    let out = run(&format!("{}/most", at.display()));
+    expect![[r#"
+        exit 0
+        /proc/schedstat, version 16; since boot
+
+                schedule    switches       woken      woken                 run                wait            timeslices     wait by
+                   calls     to idle        here  elsewhere                [ms]                [ms]                        slice [us]
+        cpu0  4294967295  4294967295  4294967295          0  18446744073709.551  18446744073709.551  18446744073709551615         0.0
+        cpu1  4294967295  4294967295  4294967295          0  18446744073709.551  18446744073709.551  18446744073709551615         0.0
+        all   8589934590  8589934590  8589934590          0  18446744073709.551  18446744073709.551  18446744073709551615         0.0
+    "#]].assert_eq(&told(&out));
+}
+
+#[test]
+fn a_task_may_have_any_name() {
+    let task = fs::read_to_string(format!("{REAL}/6.12.sched.on")).expect("a file");
+    let shown = |name: &[u8]| {
+        let rest = task.split_once(" (").expect("a PID").1;
+        let out = run_with("-", &[name, b" (", rest.as_bytes()].concat());
+        told(&out).lines().take(2).collect::<Vec<_>>().join(" / ")
+    };
+    let names: &[&[u8]] =
+        &[b"version 16", b"1 2 3", b"a\nb", b"a\r\nb", b"\xff\xfe", b"", b"x (7, #threads: 9)"];
+    let out: String = names.iter().map(|n| shown(n) + "\n").collect();
+    expect![[r#"
+        exit 0 / version 16 (213), 1 thread in its process
+        exit 0 / 1 2 3 (213), 1 thread in its process
+        exit 0 / a?b (213), 1 thread in its process
+        exit 0 / a??b (213), 1 thread in its process
+        exit 0 / �� (213), 1 thread in its process
+        exit 0 /  (213), 1 thread in its process
+        exit 0 / x (7, #threads: 9) (213), 1 thread in its process
+    "#]]
+    .assert_eq(&out);
+}
+
+#[test]
+fn a_file_that_may_not_be_read() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let at = Folder::new();
+    at.write("secret", "1 2 3\n");
+    let path = at.join("secret");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("it is ours");
+    // Root may read everything, so somebody else has to run it, who may not see the build's folder.
+    let root = fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
+    let mut program = std::path::PathBuf::from(env!("CARGO_BIN_EXE_homenode"));
+    if root {
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let copy = at.join("homenode");
+        fs::copy(&program, &copy).expect("room");
+        program = copy;
+    }
+    let mut command = Command::new(program);
+    command.arg("stats").arg(&path).stdin(Stdio::null());
+    if root {
+        command.uid(65_534);
+    }
+    let out = told(&command.output().expect("it runs"));
+    let out = out.replace(&at.display().to_string(), "AT");
+    expect![[r#"
+        exit 2
+        homenode: AT/secret: cannot be read: Permission denied (os error 13)
+    "#]]
+    .assert_eq(&out);
+}
+
+/// Who waits for a pipe says so, and goes on as soon as somebody writes.
+#[test]
+fn a_fifo_that_nobody_writes() {
+    use std::io::{BufRead, BufReader, Read};
+    let at = Folder::new();
+    let path = at.join("fifo");
+    let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
+    assert!(made.success());
+    let fifo = path.display().to_string();
+    for args in [vec!["stats", &fifo], vec!["stats", "--sim", &fifo]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_homenode"))
+            .args(&args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command runs");
+        let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut said = String::new();
+        err.read_line(&mut said).expect("a line");
+        assert_eq!(
+            said.replace(&fifo, "FIFO"),
+            "homenode: FIFO: waiting for somebody who writes into this FIFO and closes it; Ctrl-C \
+             ends\n"
+        );
+        fs::write(&path, "1 2\n").expect("somebody reads");
+        let mut rest = String::new();
+        err.read_to_string(&mut rest).expect("its end");
+        assert_eq!(child.wait().expect("it ends").code(), Some(2));
+        let wrong = if args.len() == 2 { "2 numbers in place of 3" } else { "not TOML" };
+        assert!(rest.starts_with(&format!("homenode: {fifo}:1")) && rest.contains(wrong), "{rest}");
+    }
+    // As a shell's <(…) has it: bytes are there at once, so there is nothing to say.
+    let writer = std::thread::spawn({
+        let path = path.clone();
+        move || fs::write(path, "5 6 7\n")
+    });
+    let out = told(&run(&fifo));
+    writer.join().expect("no panic").expect("somebody read");
+    assert!(out.starts_with("exit 0\nrun [ms]"), "{out}");
+}
+
+#[test]
+fn a_scenario_with_something_wrong() {
+    let at = Folder::new();
+    at.write("box.toml", fs::read(SMALL).expect("a machine"));
+    let head = "name = \"x\"\nabout = \"y\"\nmachine = \"box.toml\"\nduration = \"10ms\"\n";
+    let one = |process: &str| format!("{head}[[process]]\nname = \"a\"\n{process}\n");
+    let cases = [
+        ("empty", String::new()),
+        ("no-toml", "version 17\ntimestamp 4294892546\n".into()),
+        ("unknown-key", one("threads = 1\nstepp = []\nstep = []")),
+        ("no-machine", one("threads = 1\nstep = [{ do = \"barrier\" }]").replace("box.", "boxes.")),
+        (
+            "deadlock",
+            format!(
+                "{head}[[channel]]\nname = \"l\"\nkind = \"mutex\"\n[[process]]\nname = \"a\"\nthreads = 1\n\
+             step = [{{ do = \"lock\", channel = \"l\" }}, {{ do = \"lock\", channel = \"l\" }},\
+                 {{ do = \"unlock\", channel = \"l\" }}]\n"
+            ),
+        ),
+    ];
+    let mut out = String::new();
+    for (name, text) in &cases {
+        at.write(name, text);
+        out += &run_bounded(&format!("--sim {}/{name}", at.display()));
+    }
+    for args in [
+        "--sim /dev/zero",
+        "--sim AT",
+        "--sim AT/nowhere",
+        "--sim AT/empty --task a",
+        "--sim AT/empty AT/empty",
+        "--task a AT/empty",
+    ] {
+        out += &run_bounded(&args.replace("AT", &at.display().to_string()));
+    }
+    let good = one("threads = 1\nstep = [{ do = \"compute\", time = \"1ms\" }]");
+    at.write("good", good);
+    out += &run_bounded(&format!("--sim {}/good --task b", at.display()));
+    let out = out.replace(&at.display().to_string(), "AT");
+    expect![[r#"
+        exit 2
+        homenode: AT/empty:1:1: the key "process" is missing
+        exit 2
+        homenode: AT/no-toml:1:9: not TOML: expected `.`, `=`
+        exit 2
+        homenode: AT/unknown-key:8:1: process[0].stepp: unknown key; did you mean "step"?
+        exit 2
+        homenode: AT/boxes.toml: cannot be read: No such file or directory (os error 2)
+        exit 2
+        homenode: AT/deadlock: all tasks wait for one another, and nobody can go on:
+          in a ring: a (PID 1001) for a (PID 1001)
+          a (PID 1001) waits for the mutex "l", which a (PID 1001) has
+        exit 2
+        homenode: /dev/zero: longer than 64 MiB; machines and scenarios are TOML files of a few KiB
+        exit 2
+        homenode: AT: cannot be read: Is a directory (os error 21)
+        exit 2
+        homenode: AT/nowhere: cannot be read: No such file or directory (os error 2)
+        exit 2
+        homenode: AT/empty:1:1: the key "process" is missing
+        exit 2
+        error: the argument '--sim <SCENARIO.toml>' cannot be used with '[FILE]'
+
+        Usage: homenode stats --sim <SCENARIO.toml> [FILE] [FILE2]
+
+        For more information, try '--help'.
+        exit 2
+        homenode: AT/empty:1: the text is empty
+        exit 2
+        homenode: AT/good: --task b: there is no such process; there are a
     "#]]
     .assert_eq(&out);
 }

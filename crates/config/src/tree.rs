@@ -8,8 +8,12 @@ use crate::ConfigError;
 use crate::quantity::{self, Decimal};
 use homenode_core::units::{Bytes, Picos};
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::ops::Range;
 use toml_edit::{ImDocument, Item, Value};
+
+/// Bytes of a file, at most. A scenario of 32,768 processes has a few MB.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// A value with its place in the text.
 #[derive(Clone, Debug)]
@@ -79,8 +83,18 @@ impl Doc {
     /// Reads and parses a file.
     pub(crate) fn read(path: &std::path::Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
-        let bytes =
-            std::fs::read(path).map_err(|e| ConfigError::file(&file, "cannot be read", e))?;
+        // One byte more than allowed, so that what is too long shows: a device may have no end.
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|f| f.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(|e| ConfigError::file(&file, "cannot be read", e))?;
+        if bytes.len() as u64 > MOST_BYTES {
+            let what = format!(
+                "longer than {} MiB; machines and scenarios are TOML files of a few KiB",
+                MOST_BYTES >> 20
+            );
+            return Err(ConfigError::new(&file, None, what));
+        }
         match String::from_utf8(bytes) {
             Ok(text) => Self::parse(&file, &text),
             Err(e) => {

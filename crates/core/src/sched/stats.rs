@@ -96,8 +96,26 @@ impl StatsFile {
     ///
     /// # Errors
     /// [`StatsError`] with the line, if it is none of them or not exactly as the kernel prints it.
+    ///
+    /// Source: specs/schedstats.md#strict.
     pub fn parse(text: &str) -> Result<Self, StatsError> {
+        Self::parse_lines(text).map_err(|e| match scan::carriage_return(text) {
+            // A name may have one, so it is the reason only where the text can't be read.
+            Some(line) => StatsError::new(
+                line,
+                "this line ends in CR LF, as on Windows, where the kernel prints LF alone; the text \
+                 was changed on its way (dos2unix undoes that)",
+            ),
+            None => e,
+        })
+    }
+
+    fn parse_lines(text: &str) -> Result<Self, StatsError> {
         let first = text.split('\n').next().unwrap_or_default();
+        // First of all, since a task may be named `version 16` or `1 2 3`.
+        if first.contains(", #threads: ") || TaskSched::has_rule(text) {
+            return TaskSched::parse(text).map(|t| Self::TaskSched(Box::new(t)));
+        }
         if first.starts_with("version") {
             return Schedstat::parse(text).map(Self::Schedstat);
         }
@@ -105,8 +123,8 @@ impl StatsFile {
         if !first.is_empty() && first.split(' ').all(digits) {
             return TaskSchedstat::parse(text).map(Self::TaskSchedstat);
         }
-        if first.contains("#threads:") || TaskSched::has_rule(text) {
-            return TaskSched::parse(text).map(|t| Self::TaskSched(Box::new(t)));
+        if text.is_empty() {
+            return Err(StatsError::new(1, "the text is empty"));
         }
         Err(StatsError::new(
             1,

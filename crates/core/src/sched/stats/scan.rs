@@ -54,6 +54,11 @@ pub(super) fn shown(word: &str) -> String {
 /// If there is none, or the last one has no newline: then nobody knows whether its last number is
 /// whole.
 pub(super) fn lines(text: &str) -> Result<Vec<(usize, &str)>, StatsError> {
+    numbered(text).map(Iterator::collect)
+}
+
+/// As [`lines`], one after another: a text may have more lines than one would keep.
+pub(super) fn numbered(text: &str) -> Result<impl Iterator<Item = (usize, &str)>, StatsError> {
     if text.is_empty() {
         return Err(StatsError::new(1, "the text is empty"));
     }
@@ -61,5 +66,10 @@ pub(super) fn lines(text: &str) -> Result<Vec<(usize, &str)>, StatsError> {
         let n = text.split('\n').count();
         return Err(StatsError::new(n, "the text ends without a newline, so it is cut off here"));
     };
-    Ok(text.split('\n').enumerate().map(|(i, line)| (i + 1, line)).collect())
+    Ok(text.split('\n').enumerate().map(|(i, line)| (i + 1, line)))
+}
+
+/// The first line that ends as on Windows, from 1 on.
+pub(super) fn carriage_return(text: &str) -> Option<usize> {
+    text.split_inclusive('\n').position(|line| line.ends_with("\r\n")).map(|i| i + 1)
 }

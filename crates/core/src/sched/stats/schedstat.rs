@@ -207,11 +207,10 @@ impl Schedstat {
     ///
     /// Source: specs/schedstats.md#strict.
     pub fn parse(text: &str) -> Result<Self, StatsError> {
-        let lines = scan::lines(text)?;
-        let mut rest = lines.iter();
-        let version = read_version(lines[0].1).map_err(|what| StatsError::new(1, what))?;
-        rest.next();
-        let (n, line) = *rest
+        let mut rest = scan::numbered(text)?;
+        let first = rest.next().map_or("", |(_, line)| line);
+        let version = read_version(first).map_err(|what| StatsError::new(1, what))?;
+        let (n, line) = rest
             .next()
             .ok_or_else(|| StatsError::new(1, "the text is cut off behind the version"))?;
         let timestamp = line
@@ -224,11 +223,11 @@ impl Schedstat {
         let mut places: Vec<(usize, usize, usize)> = Vec::new();
         for (n, line) in rest {
             if line.starts_with("cpu") {
-                out.read_cpu(line).map_err(|what| StatsError::new(*n, what))?;
+                out.read_cpu(line).map_err(|what| StatsError::new(n, what))?;
             } else {
-                out.read_domain(line).map_err(|what| StatsError::new(*n, what))?;
+                out.read_domain(line).map_err(|what| StatsError::new(n, what))?;
                 let cpu = out.cpus.len() - 1;
-                places.push((*n, cpu, out.cpus[cpu].domains.len() - 1));
+                places.push((n, cpu, out.cpus[cpu].domains.len() - 1));
             }
         }
         if out.cpus.is_empty() {

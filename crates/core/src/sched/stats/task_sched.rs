@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 
 /// The second line.
 const RULE: &str = "-------------------------------------------------------------------";
+/// Lines in which the rule stands at the latest: a name has up to 15 bytes, and each may be a newline.
+const MOST_HEAD: usize = 17;
 /// Columns of a name.
 const NAME: usize = 45;
 
@@ -97,7 +99,7 @@ impl TaskSched {
 
     /// Whether a text has the rule that stands below the name.
     pub(super) fn has_rule(text: &str) -> bool {
-        text.split('\n').any(|line| line == RULE)
+        text.split('\n').take(MOST_HEAD).any(|line| line == RULE)
     }
 
     /// The file, as the kernel prints it.

@@ -780,7 +780,7 @@ fn schedstat_with_something_wrong() {
             ("windows", good.replace('\n', "\r\n")),
         ],
         expect![[r#"
-            empty: line 1: neither /proc/schedstat, which begins with `version`, nor /proc/PID/sched, which begins with the task's name, nor the three numbers of /proc/PID/schedstat
+            empty: line 1: the text is empty
             something else: line 1: neither /proc/schedstat, which begins with `version`, nor /proc/PID/sched, which begins with the task's name, nor the three numbers of /proc/PID/schedstat
             old: line 1: version "14" is not known; homenode reads 15 (Linux 6.1), 16 (6.12) and 17 (7.3)
             future: line 1: version "18" is not known; homenode reads 15 (Linux 6.1), 16 (6.12) and 17 (7.3)
@@ -813,7 +813,7 @@ fn schedstat_with_something_wrong() {
             no mask: line 4: "x" is not a mask of CPUs: words of eight hexadecimal digits with commas between, the first one may be shorter
             odd mask: line 4: "3,3" is not a mask of CPUs: words of eight hexadecimal digits with commas between, the first one may be shorter
             line between: line 6: "" is neither `cpuN …` nor `domainN …`
-            windows: line 1: version "16\r" is not known; homenode reads 15 (Linux 6.1), 16 (6.12) and 17 (7.3)
+            windows: line 1: this line ends in CR LF, as on Windows, where the kernel prints LF alone; the text was changed on its way (dos2unix undoes that)
         "#]],
     );
 }
