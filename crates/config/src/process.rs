@@ -38,7 +38,13 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
     let threads = threads.max(vcpus);
     let ids = match t.opt("cpus") {
         None if threads > 0 => Vec::new(),
-        _ => t.get("cpus")?.numbers(MAX_CPUS - 1)?,
+        Some(c) => c.numbers(MAX_CPUS - 1)?,
+        None => {
+            return Err(t.error(
+                "the key \"cpus\" or \"threads\" is missing: \"threads\" says how many run, on \
+                 whatever CPU they get; \"cpus\" alone names the one of each",
+            ));
+        }
     };
     if threads.max(1) * copies.max(1) > MOST_TASKS {
         return Err(t.get("copies")?.error(format!(

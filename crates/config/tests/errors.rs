@@ -692,7 +692,7 @@ fn impossible_tasks() {
             run.toml:26:16: process[0].sched_policy: "fifo" is not known; allowed are normal, batch, idle
             run.toml:22:11: process[0].threads: 0 is out of range; a whole number from 1 to 32768 is allowed
             run.toml:23:10: process[0].copies: 30000 copies of 2 threads are more than 32768 tasks
-            run.toml:20:1: process[0]: the key "cpus" is missing
+            run.toml:20:1: process[0]: the key "cpus" or "threads" is missing: "threads" says how many run, on whatever CPU they get; "cpus" alone names the one of each
             run.toml:50:8: process[0].step[4].cpus: CPU 4 is not in the machine; the machine "box" has CPUs 0-3
             run.toml:18:14: device[0].interrupts: CPU 7 is not in the machine; the machine "box" has CPUs 0-3
             run.toml:9:9: channel[0].group: 4 channels don't fall into groups of 3

@@ -136,6 +136,11 @@ impl Channels {
         }
     }
 
+    /// Whether a task that waits for a channel does so for something to come; else for room.
+    pub(crate) fn takes(&self, channel: u32, task: usize) -> bool {
+        self.all[channel as usize].takers.contains(&task)
+    }
+
     /// A task writes a message. Whoever is to be woken is appended to `wakes`.
     pub(crate) fn write(
         &mut self,

@@ -907,10 +907,15 @@ impl Simulation {
         for &id in left.iter().take(8) {
             let what = match self.tasks[id].run {
                 Run::Blocked(On::Channel(channel)) => {
-                    let owner = self.channels.owner(channel);
-                    let owner =
-                        owner.map_or(String::new(), |o| format!(", which {} has", self.told(o)));
-                    format!("{}{owner}", self.channels.told(channel))
+                    let has = match (self.channels.owner(channel), self.waits_for_whom(id)) {
+                        (Some(owner), _) => format!(", which {} has", self.told(owner)),
+                        (None, Some(other)) if other == id => ", which nobody else uses".to_owned(),
+                        (None, Some(other)) => {
+                            format!(", whose other end only {} has", self.told(other))
+                        }
+                        (None, None) => String::new(),
+                    };
+                    format!("{}{has}", self.channels.told(channel))
                 }
                 Run::Blocked(On::Task(other)) => format!("the end of {}", self.told(other)),
                 Run::Blocked(On::Children) => "its children".to_owned(),
@@ -931,7 +936,9 @@ impl Simulation {
     /// The task that alone can end another's wait, as far as is known.
     fn waits_for_whom(&self, id: usize) -> Option<usize> {
         match self.tasks[id].run {
-            Run::Blocked(On::Channel(channel)) => self.channels.owner(channel),
+            Run::Blocked(On::Channel(channel)) => {
+                self.channels.owner(channel).or_else(|| self.only_other_end(id, channel))
+            }
             Run::Blocked(On::Task(other)) => Some(other),
             Run::Blocked(
                 On::Sleep
@@ -945,6 +952,17 @@ impl Simulation {
             | Run::Runnable
             | Run::Ended => None,
         }
+    }
+    /// The one task that can still end another's wait for a channel; `None` if there are several.
+    fn only_other_end(&self, id: usize, channel: u32) -> Option<usize> {
+        let takes = self.channels.takes(channel, id);
+        let ends = |other: &usize| {
+            let program = self.programs[*other].as_deref();
+            self.tasks[*other].lives()
+                && program.is_some_and(|p| p.ends_wait(&self.channels, channel, takes))
+        };
+        let mut others = (0..self.tasks.len()).filter(ends);
+        others.next().filter(|_| others.next().is_none())
     }
     /// The tasks that wait for one another in a ring, from this one on, if it is in one.
     fn ring(&self, id: usize) -> Option<Vec<usize>> {

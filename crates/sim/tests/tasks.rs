@@ -294,6 +294,131 @@ fn tasks_that_wait_in_a_ring_are_named() {
           late (PID 1004) waits for the mutex "a", which first (PID 1001) has"#]].assert_eq(sim.deadlock().expect("they wait for ever"));
 }
 
+/// Of a pipe, a socket and a futex nobody knows who has it, but of many there is only one who could.
+///
+/// Specs: specs/workloads.md#ends.
+#[test]
+fn tasks_that_wait_for_what_nobody_sends_are_named() {
+    let channel =
+        |name: &str, kind: &str| format!("[[channel]]\nname = \"{name}\"\nkind = \"{kind}\"\n");
+    let process = |name: &str, threads: u32, steps: &[(&str, &str)]| {
+        let mut text = format!("[[process]]\nname = \"{name}\"\nthreads = {threads}\n");
+        for (what, channel) in steps {
+            let bytes = match *what {
+                "read" => "bytes = 4\n",
+                "write" => "bytes = 65536\n",
+                _ => "",
+            };
+            text += &format!("[[process.step]]\ndo = \"{what}\"\nchannel = \"{channel}\"\n{bytes}");
+        }
+        text
+    };
+    let waits = |text: String| {
+        let mut sim = simulation(&text);
+        sim.run();
+        sim.deadlock().expect("they wait for ever").to_owned() + "\n\n"
+    };
+    let two = channel("there", "pipe") + &channel("back", "pipe");
+    let mut told = String::new();
+    // Each reads before it writes.
+    told += &waits(
+        two.clone()
+            + &process("ping", 1, &[("read", "back"), ("write", "there")])
+            + &process("pong", 1, &[("read", "there"), ("write", "back")]),
+    );
+    // Both pipes are full, and each writes once more before it reads.
+    let full = [("write", "there"), ("write", "there"), ("read", "back")];
+    let other = [("write", "back"), ("write", "back"), ("read", "there")];
+    told += &waits(two.clone() + &process("ping", 1, &full) + &process("pong", 1, &other));
+    // Alone with a full pipe.
+    let own = [("write", "own"), ("write", "own"), ("read", "own")];
+    told += &waits(channel("own", "pipe") + &process("talks to itself", 1, &own));
+    // A futex that each would wake after its wait, and one that either of two could wake.
+    told += &waits(
+        channel("a", "futex")
+            + &channel("b", "futex")
+            + &process("one", 1, &[("futex_wait", "a"), ("futex_wake", "b")])
+            + &process("two", 1, &[("futex_wait", "b"), ("futex_wake", "a")]),
+    );
+    told += &waits(
+        channel("a", "futex") + &process("both", 2, &[("futex_wait", "a"), ("futex_wake", "a")]),
+    );
+    // Who waits for a lock that its owner never gives back, since it waits for a message from the first.
+    told += &waits(
+        channel("l", "mutex")
+            + &channel("p", "pipe")
+            + &process("has it", 1, &[("lock", "l"), ("read", "p"), ("unlock", "l")])
+            + &process("wants it", 1, &[("lock", "l"), ("write", "p"), ("unlock", "l")]),
+    );
+    expect![[r#"
+        all tasks wait for one another, and nobody can go on:
+          in a ring: ping (PID 1001) for pong (PID 1002) for ping (PID 1001)
+          ping (PID 1001) waits for the pipe "back", whose other end only pong (PID 1002) has
+          pong (PID 1002) waits for the pipe "there", whose other end only ping (PID 1001) has
+
+        all tasks wait for one another, and nobody can go on:
+          in a ring: ping (PID 1001) for pong (PID 1002) for ping (PID 1001)
+          ping (PID 1001) waits for the pipe "there", whose other end only pong (PID 1002) has
+          pong (PID 1002) waits for the pipe "back", whose other end only ping (PID 1001) has
+
+        all tasks wait for one another, and nobody can go on:
+          in a ring: talks to itself (PID 1001) for talks to itself (PID 1001)
+          talks to itself (PID 1001) waits for the pipe "own", which nobody else uses
+
+        all tasks wait for one another, and nobody can go on:
+          in a ring: one (PID 1001) for two (PID 1002) for one (PID 1001)
+          one (PID 1001) waits for the futex "a", whose other end only two (PID 1002) has
+          two (PID 1002) waits for the futex "b", whose other end only one (PID 1001) has
+
+        all tasks wait for one another, and nobody can go on:
+          both (PID 1001) waits for the futex "a"
+          both (PID 1002) waits for the futex "a"
+
+        all tasks wait for one another, and nobody can go on:
+          in a ring: has it (PID 1001) for wants it (PID 1002) for has it (PID 1001)
+          has it (PID 1001) waits for the pipe "p", whose other end only wants it (PID 1002) has
+          wants it (PID 1002) waits for the mutex "l", which has it (PID 1001) has
+
+    "#]]
+    .assert_eq(&told);
+}
+
+/// Two that are polite for ever: they work all the time and come nowhere. Such a run ends when
+/// its time is over, and costs no more turns than it has time.
+///
+/// Specs: specs/workloads.md#ends.
+#[test]
+fn a_livelock_ends_with_its_time() {
+    let polite = |name: &str, one: &str, other: &str| {
+        format!(
+            "[[process]]\nname = \"{name}\"\nthreads = 1\ncpus = \"0\"\n\
+             [[process.step]]\ndo = \"futex_wake\"\nchannel = \"{one}\"\n\
+             [[process.step]]\ndo = \"yield\"\n\
+             [[process.step]]\ndo = \"futex_wait\"\nchannel = \"{other}\"\n\
+             [[process.step]]\ndo = \"repeat\"\nsteps = 3\nuntil = \"1000s\"\n"
+        )
+    };
+    let text = String::from("duration = \"20ms\"\n")
+        + "[[channel]]\nname = \"mine\"\nkind = \"futex\"\n"
+        + "[[channel]]\nname = \"yours\"\nkind = \"futex\"\n"
+        + &polite("after you", "mine", "yours")
+        + &polite("no, after you", "yours", "mine");
+    let (mut machine, scenario) = read(&text);
+    for &cost in homenode_core::costs::Cost::ALL {
+        let low = cost.bounds().0;
+        let cheap = homenode_core::costs::Constant::assumed(low, "as cheap as can be");
+        machine.costs.0.insert(cost, cheap);
+    }
+    let mut sim =
+        Simulation::new(&machine, &scenario, &Setup::of(&scenario)).expect("a simulation");
+    sim.run();
+    assert_eq!((sim.deadlock(), sim.now()), (None, Picos::from_ms(20).0));
+    // A round of each takes at least a µs, in which it yields once: at most 20,000 rounds of each.
+    let (_, switches) = sim.wakeups_and_switches();
+    assert!((1000..=2 * 20_000 + 10).contains(&switches), "{switches} switches");
+    assert!(sim.turns() < 400_000, "{} turns", sim.turns());
+}
+
 /// Nothing costs anything, and all yield or wake each other all the time: time goes on by a µs a round.
 ///
 /// Specs: specs/workloads.md#ends.

@@ -3,7 +3,7 @@
 use super::compute::Computing;
 use super::stretch::{Filling, Stretch};
 use super::{Ahead, Program};
-use crate::channel::Tried;
+use crate::channel::{Channels, Tried};
 use crate::cpus::parts;
 use crate::hot;
 use crate::kernel::{Ctx, Kernel};
@@ -579,6 +579,26 @@ impl Program for Steps {
     }
     fn fetch_pages(&self, words: &[u32]) {
         hot::fetch_first(&self.ops[self.stretch.at..], words);
+    }
+    fn ends_wait(&self, channels: &Channels, channel: u32, takes: bool) -> bool {
+        let Some(program) = &self.program else { return false };
+        program.steps.iter().zip(&program.things).any(|(step, thing)| {
+            let (Step::Cpu(step), &Some(name)) = (step, thing) else { return false };
+            let Some((_, which)) = step.channel() else { return false };
+            let (first, n) = channels.meant(name, which, self.number);
+            let ends = match step {
+                CpuStep::Write { .. } | CpuStep::FutexWake { .. } | CpuStep::Unlock { .. } => takes,
+                CpuStep::Read { .. } | CpuStep::FutexWait { .. } | CpuStep::Lock { .. } => !takes,
+                CpuStep::Compute { .. }
+                | CpuStep::Work { .. }
+                | CpuStep::Io { .. }
+                | CpuStep::Yield
+                | CpuStep::Exec
+                | CpuStep::Affinity { .. }
+                | CpuStep::Nice { .. } => false,
+            };
+            ends && (first..first + n).contains(&channel)
+        })
     }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
         if !self.computing.is_done() {

@@ -57,6 +57,12 @@ pub(crate) trait Program: Send {
     fn fetch_pages(&self, words: &[u32]) {
         let _ = words;
     }
+    /// Whether one of its steps can end another's wait for a channel: for something to come, or
+    /// for room.
+    fn ends_wait(&self, channels: &Channels, channel: u32, takes: bool) -> bool {
+        let _ = (channels, channel, takes);
+        false
+    }
     /// The task's timer has come.
     fn timer(&mut self, sim: &mut Simulation, id: usize) {
         sim.wake(id, By::Timer);
