@@ -314,3 +314,44 @@ fn a_quota_can_be_given_and_lifted() {
     "#]]
     .assert_eq(&told);
 }
+
+/// A group may use two CPUs of one node and one of the other. Balancing between nodes looks at the load
+/// of all CPUs of a node by their capacity, and doesn't ask who may run where: it leaves as many tasks
+/// on the one CPU as on the two. Where all four CPUs are below one cache it looks at each alone, and leaves
+/// 5, 4 and 3 tasks: a CPU with 3 has the average load of four CPUs, and pulls no more.
+///
+/// Specs: specs/sched-balance.md#busiest, specs/sched-groups.md#cpuset.
+#[test]
+fn a_part_of_a_node_gets_the_tasks_of_a_whole_one() {
+    let text = scenario(
+        "[[group]]\nname = \"three\"\ncpuset.cpus = \"0-2\"\n",
+        &[("three", 1, "copies = 12")],
+    );
+    let mut told = String::new();
+    for (name, nodes) in
+        [("one node", vec![dram(4096, 4)]), ("two nodes", vec![dram(4096, 2), dram(4096, 2)])]
+    {
+        let machine = machine(&nodes);
+        let file =
+            homenode_config::parse_scenario("run.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let mut sim = Simulation::new(&machine, &file.scenario, &Setup::of(&file.scenario))
+            .expect("a simulation");
+        let checker = Checker::watch(&mut sim);
+        run(&mut sim, &checker, 500);
+        let before = sim.processes();
+        run(&mut sim, &checker, 500);
+        let mut ms: Vec<u64> = sim
+            .processes()
+            .iter()
+            .zip(&before)
+            .map(|(p, b)| (p.ran_ps - b.ran_ps) / 1_000_000_000)
+            .collect();
+        ms.sort_unstable();
+        told += &format!("{name}: {ms:?} ms\n");
+    }
+    expect![[r#"
+        one node: [100, 100, 100, 100, 100, 124, 124, 124, 128, 164, 168, 168] ms
+        two nodes: [80, 84, 84, 84, 84, 84, 164, 164, 168, 168, 168, 168] ms
+    "#]]
+    .assert_eq(&told);
+}
