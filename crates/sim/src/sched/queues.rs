@@ -366,8 +366,8 @@ impl Queues {
             Dequeued::Gone => {
                 self.counters.leaves(task, cpu, now, self.tasks[task].waiting, why == Stop::Ends);
             }
-            // Until somebody picks it, it waits like others (specs/schedstats.md#delayed).
-            Dequeued::Delayed => self.counters.waits(task, now),
+            // Whether it waits hangs on who is picked: see [`Self::pick`].
+            Dequeued::Delayed => {}
         }
         self.follow(cpu);
     }
@@ -409,10 +409,17 @@ impl Queues {
         next
     }
     /// Who runs next on a CPU, of those on its queue.
+    ///
+    /// Who has gone to sleep and is still on the queue waits from when another is picked, and not
+    /// where it leaves in this very search (specs/schedstats.md#delayed).
     pub(crate) fn pick(&mut self, cpu: usize) -> Option<usize> {
+        let before = self.fair.current(cpu);
         loop {
             match self.fair.pick(cpu, self.now) {
                 Pick::Task(task) => {
+                    if let Some(sleeper) = before.filter(|&t| self.fair.is_delayed(t)) {
+                        self.counters.waits(sleeper as usize, self.now);
+                    }
                     self.follow(cpu);
                     return Some(task as usize);
                 }
