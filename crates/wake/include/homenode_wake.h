@@ -66,6 +66,7 @@ typedef __INT64_TYPE__ hn_s64;
 
 /* Kernels whose rules differ, oldest first. specs/wake.md#versions */
 enum hn_wake_version {
+    HN_WAKE_V4_5,
     HN_WAKE_V4_15,
     HN_WAKE_V4_16, /* the kernel of the seed */
     HN_WAKE_V6_12,
@@ -596,6 +597,18 @@ HN_WAKE_FN int hn_wake_affine(const struct hn_wake_view *v, const struct hn_wake
     hn_u32 sync = up->flags & HN_WAKE_SYNC;
     hn_u64 load_here, load_prev;
 
+    if (v->version == HN_WAKE_V4_5) {
+        hn_s64 mine = (hn_s64)(v->load[here] - (sync ? up->waker_load : 0));
+
+        load_here = 100 * (hn_u64)v->capacity[prev];
+        load_prev = (hn_u64)(100 + (imbalance_pct - 100) / 2) * v->capacity[here];
+        /* Without load here only the capacities are compared. */
+        if (mine > 0) {
+            load_here *= (hn_u64)mine + up->wakee_load;
+            load_prev *= v->load[prev];
+        }
+        return (hn_s64)load_here <= (hn_s64)load_prev;
+    }
     if (hn_wake_available(v, here)) {
         if (v->version == HN_WAKE_V4_15)
             return 1;
@@ -767,7 +780,73 @@ HN_WAKE_FN hn_u32 hn_wake_scan(const struct hn_wake_view *v, const struct hn_wak
     return cpu == HN_WAKE_NO_CPU ? hn_wake_seen(v, &f) : cpu;
 }
 
-/* The same up to 4.16: a core, then as many CPUs as their idle time pays for, then a
+/* In 4.5: the first core, in the order of their first CPUs, that is idle as a whole; then the
+ * first idle thread beside the target. Source: specs/wake.md#groups. */
+HN_WAKE_FAR hn_u32 hn_wake_by_groups(const struct hn_wake_view *v, hn_u32 target,
+                                     struct hn_wake_choice *c)
+{
+    const struct hn_wake_place *place = hn_wake_place(v, target);
+    const struct hn_wake_domain *d = hn_wake_domain(v, place->llc);
+    hn_u32 from = target, before = HN_WAKE_NO_CPU, after = HN_WAKE_NO_CPU;
+    hn_u32 step, n, i;
+
+    /* Siblings ascend: the first of the domain is the core's first CPU there. */
+    HN_WAKE_FOR(i, HN_WAKE_MAX_SMT) {
+        if (i >= place->nr_smt)
+            break;
+        if (hn_wake_spans(v, d, place->smt[i])) {
+            from = place->smt[i];
+            break;
+        }
+    }
+    c->reason = v->has & HN_WAKE_HAS_SMT ? HN_WAKE_IDLE_CORE : HN_WAKE_IDLE_CPU;
+    HN_WAKE_FOR(step, HN_WAKE_MAX_WORDS + 1) {
+        struct hn_wake_step s = hn_wake_step(v, d, from, step);
+        hn_u64 hits;
+
+        if (!s.more)
+            break;
+        hits = s.bits & hn_wake_word(v->idle_core, s.word);
+        HN_WAKE_FOR(n, 64) {
+            const struct hn_wake_place *core;
+            hn_u32 cpu, first = 1;
+
+            if (!hits)
+                break;
+            cpu = s.word * 64 + hn_wake_lowest(hits);
+            hits &= hits - 1;
+            core = hn_wake_place(v, cpu);
+            HN_WAKE_FOR(i, HN_WAKE_MAX_SMT) {
+                if (i >= core->nr_smt || core->smt[i] >= cpu)
+                    break;
+                if (hn_wake_spans(v, d, core->smt[i]))
+                    first = 0;
+            }
+            if (!first || cpu == from)
+                continue;
+            cpu = hn_wake_idle_of_core(v, d, 0, cpu, HN_WAKE_NO_CPU);
+            if (cpu != HN_WAKE_NO_CPU)
+                return cpu;
+        }
+    }
+    HN_WAKE_FOR(i, HN_WAKE_MAX_SMT) {
+        hn_u32 cpu = place->smt[i];
+
+        if (i >= place->nr_smt)
+            break;
+        if (cpu == target || !hn_wake_available(v, cpu) || !hn_wake_allowed(v, cpu) ||
+            !hn_wake_spans(v, d, cpu))
+            continue;
+        if (cpu > target && after == HN_WAKE_NO_CPU)
+            after = cpu;
+        if (cpu < target && before == HN_WAKE_NO_CPU)
+            before = cpu;
+    }
+    c->reason = HN_WAKE_SMT_SIBLING;
+    return after != HN_WAKE_NO_CPU ? after : before;
+}
+
+/* The same in 4.15 and 4.16: a core, then as many CPUs as their idle time pays for, then a
  * sibling. Source: specs/wake.md#cost-scan. */
 HN_WAKE_FAR hn_u32 hn_wake_scan_old(const struct hn_wake_view *v, const struct hn_wake_up *up,
                                     hn_u32 target, struct hn_wake_choice *c)
@@ -868,7 +947,9 @@ HN_WAKE_FN hn_u32 hn_wake_sibling(const struct hn_wake_view *v, const struct hn_
         c->reason = HN_WAKE_NO_LLC;
         return target;
     }
-    if (v->version < HN_WAKE_V6_12) {
+    if (v->version == HN_WAKE_V4_5) {
+        cpu = hn_wake_by_groups(v, target, c);
+    } else if (v->version < HN_WAKE_V6_12) {
         cpu = hn_wake_scan_old(v, up, target, c);
     } else {
         if (v->has & HN_WAKE_HAS_SMT) {
@@ -929,7 +1010,7 @@ HN_WAKE_FN int hn_wake_wide(const struct hn_wake_view *v, hn_u32 a, hn_u32 b, hn
     return least >= size && most >= (hn_u32)(least * size);
 }
 
-/* Up to 4.16: the smaller of two unequal CPUs is too small for the task. */
+/* 4.15, 4.16: the smaller of two unequal CPUs is too small for the task. */
 HN_WAKE_FN int hn_wake_too_small(const struct hn_wake_view *v, const struct hn_wake_up *up)
 {
     hn_u32 a = v->capacity_orig[HN_WAKE_CUT(up->prev, HN_WAKE_MAX_CPUS)];
@@ -963,7 +1044,8 @@ HN_WAKE_FN hn_u32 hn_wake_fair(const struct hn_wake_view *v, const struct hn_wak
         c->did |= HN_WAKE_DID_WIDE;
         affine = 0;
     }
-    if (!hn_wake_allowed(v, here) || (v->version < HN_WAKE_V6_12 && hn_wake_too_small(v, up)))
+    if (!hn_wake_allowed(v, here) || (v->version < HN_WAKE_V6_12 && v->version > HN_WAKE_V4_5 &&
+                                      hn_wake_too_small(v, up)))
         affine = 0;
 
     HN_WAKE_FOR(i, HN_WAKE_MAX_LEVELS) {

@@ -10,14 +10,16 @@ use crate::raw::{self, Chosen, NO_CPU, NO_LEVEL, Shared, Task, View};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Version {
+    /// Loads alone decide between two CPUs, and whole groups have to be idle.
+    V4_5 = 0,
     /// Before the seed's series.
-    V4_15 = 0,
+    V4_15 = 1,
     /// The seed's series applied; whether tasks have a recent CPU is [`Recent`]'s.
-    V4_16 = 1,
+    V4_16 = 2,
     /// Today.
-    V6_12 = 2,
+    V6_12 = 3,
     /// The newest.
-    V7_3 = 3,
+    V7_3 = 4,
 }
 
 /// Who keeps a recently used CPU.
@@ -50,7 +52,7 @@ impl Rules {
     #[must_use]
     pub fn of(version: Version) -> Self {
         let recent = match version {
-            Version::V4_15 => Recent::None,
+            Version::V4_5 | Version::V4_15 => Recent::None,
             Version::V4_16 => Recent::Waker,
             Version::V6_12 | Version::V7_3 => Recent::Wakee,
         };

@@ -209,7 +209,7 @@ proptest! {
 fn every_reason_of_every_version_is_met() {
     use crate::Reason::*;
     let mut seen = BTreeMap::new();
-    for seed in 0..1200 {
+    for seed in 0..2000 {
         run(seed, 130, 40, &mut seen);
     }
     let today = [CurrentCpu, Stacked, CapacityFits, CapacityBest, IdleSeen];

@@ -288,8 +288,8 @@ impl State {
     }
 }
 
-pub(super) const VERSIONS: [Version; 4] =
-    [Version::V4_15, Version::V4_16, Version::V6_12, Version::V7_3];
+pub(super) const VERSIONS: [Version; 5] =
+    [Version::V4_5, Version::V4_15, Version::V4_16, Version::V6_12, Version::V7_3];
 
 /// Tasks that were just born, on CPU 0.
 pub(super) fn tasks(n: usize) -> Vec<Task> {

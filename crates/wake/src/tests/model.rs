@@ -63,7 +63,7 @@ fn smt(s: &State) -> bool {
 fn idle(s: &State, w: &Wake, cpu: u32) -> bool {
     let only_idle_policy = s.sched_idle.contains(&cpu)
         && match s.rules.version {
-            Version::V4_15 | Version::V4_16 => false,
+            Version::V4_5 | Version::V4_15 | Version::V4_16 => false,
             Version::V6_12 => true,
             Version::V7_3 => !w.idle_policy,
         };
@@ -98,7 +98,7 @@ fn fits_capacity(s: &State, w: &Wake, cpu: u32) -> bool {
 
 fn fits(s: &State, w: &Wake, cpu: u32) -> bool {
     match s.rules.version {
-        Version::V4_15 | Version::V4_16 => true,
+        Version::V4_5 | Version::V4_15 | Version::V4_16 => true,
         _ if !any_level(s, Flags::ASYM_CPUCAPACITY_FULL) => true,
         Version::V6_12 => fits_capacity(s, w, cpu),
         Version::V7_3 => fits_capacity(s, w, cpu) && (!smt(s) || others_idle(s, cpu)),
@@ -107,7 +107,18 @@ fn fits(s: &State, w: &Wake, cpu: u32) -> bool {
 
 fn affine(s: &State, w: &Wake, pct: u16) -> bool {
     let (here, prev) = (w.waker_cpu, w.prev);
-    let old = matches!(s.rules.version, Version::V4_15 | Version::V4_16);
+    let old = s.rules.version <= Version::V4_16;
+    if s.rules.version == Version::V4_5 {
+        let load = |cpu: u32| i128::from(s.load[cpu as usize]);
+        let capacity = |cpu: u32| i128::from(s.capacity[cpu as usize]);
+        let mine = load(here) - if w.sync { i128::from(w.waker_load) } else { 0 };
+        let more = 100 + (i128::from(pct) - 100) / 2;
+        if mine <= 0 {
+            return 100 * capacity(prev) <= more * capacity(here);
+        }
+        let theirs = load(prev) * more * capacity(here);
+        return (mine + i128::from(w.wakee_load)) * 100 * capacity(prev) <= theirs;
+    }
     if s.idle.contains(&here) {
         if s.rules.version == Version::V4_15 {
             return true;
@@ -174,7 +185,7 @@ pub(super) fn choose(s: &mut State, tasks: &mut [Task], w: &Wake) -> Told {
 }
 
 fn fair(s: &mut State, tasks: &mut [Task], w: &Wake, told: &mut Told) -> Option<u32> {
-    let old = matches!(s.rules.version, Version::V4_15 | Version::V4_16);
+    let old = s.rules.version <= Version::V4_16;
     let here = w.waker_cpu;
     // The waker notes whom it wakes.
     let waker = &mut tasks[w.waker];
@@ -194,7 +205,7 @@ fn fair(s: &mut State, tasks: &mut [Task], w: &Wake, told: &mut Told) -> Option<
     let mut flips = [tasks[w.waker].flips, tasks[w.wakee].flips];
     flips.sort_unstable();
     told.wide = flips[0] >= size && flips[1] >= flips[0] * size;
-    let too_small = old && {
+    let too_small = old && s.rules.version != Version::V4_5 && {
         let least = s.capacity_orig[here as usize].min(s.capacity_orig[w.prev as usize]);
         let most = *s.capacity_orig.iter().max().unwrap();
         most - least >= most / 8 && u64::from(least) * 1024 < w.wakee_util * 1280
@@ -235,7 +246,7 @@ fn fair(s: &mut State, tasks: &mut [Task], w: &Wake, told: &mut Told) -> Option<
 
 fn siblings(s: &mut State, tasks: &mut [Task], w: &Wake, told: &mut Told) -> (u32, Reason) {
     let (target, prev) = (told.target, w.prev);
-    let old = matches!(s.rules.version, Version::V4_15 | Version::V4_16);
+    let old = s.rules.version <= Version::V4_16;
     let clusters = !old && any_level(s, Flags::CLUSTER);
     let near = |s: &State, c: u32| !clusters || share_id(s, c) == share_id(s, target);
     let (mut far_prev, mut far_recent) = (None, None);
@@ -276,8 +287,11 @@ fn siblings(s: &mut State, tasks: &mut [Task], w: &Wake, told: &mut Told) -> (u3
         return by_capacity(s, w, target, &asym, told);
     }
     let Some(llc) = s.machine.llc(target).cloned() else { return (target, Reason::NoLlc) };
-    let found =
-        if old { scan_old(s, w, target, &llc, told) } else { scan(s, w, target, &llc, told) };
+    let found = match s.rules.version {
+        Version::V4_5 => by_groups(s, w, target, &llc),
+        Version::V4_15 | Version::V4_16 => scan_old(s, w, target, &llc, told),
+        Version::V6_12 | Version::V7_3 => scan(s, w, target, &llc, told),
+    };
     found
         .or(far_prev.map(|c| (c, Reason::PrevOtherCluster)))
         .or(far_recent.map(|c| (c, Reason::RecentOtherCluster)))
@@ -437,4 +451,20 @@ fn scan_old(
     let core = &s.machine.core[target as usize];
     let found = core.iter().copied().find(|c| w.allowed.contains(c) && s.idle.contains(c));
     found.filter(|_| smt(s)).map(|cpu| (cpu, Reason::SmtSibling))
+}
+
+fn by_groups(s: &State, w: &Wake, target: u32, llc: &Level) -> Option<(u32, Reason)> {
+    let core = |cpu: u32| -> Set {
+        s.machine.core[cpu as usize].intersection(&llc.span).copied().collect()
+    };
+    let firsts: Set = llc.span.iter().filter_map(|c| core(*c).first().copied()).collect();
+    let own = *core(target).first().expect("the target is in it");
+    for first in cyclic(&firsts, own).into_iter().filter(|f| *f != own) {
+        let allowed = core(first).into_iter().find(|c| w.allowed.contains(c));
+        if let Some(cpu) = allowed.filter(|_| core_idle(s, first)) {
+            return Some((cpu, if smt(s) { Reason::IdleCore } else { Reason::IdleCpu }));
+        }
+    }
+    let may = |c: &u32| *c != target && s.idle.contains(c) && w.allowed.contains(c);
+    cyclic(&core(target), target).into_iter().find(may).map(|c| (c, Reason::SmtSibling))
 }

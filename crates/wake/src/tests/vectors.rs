@@ -54,6 +54,8 @@ pub(super) fn all() {
     wide_is_both_many_and_uneven();
     the_waker_s_cpu_by_weight();
     the_waker_s_cpu_without_weighing();
+    the_oldest_kernel_weighs_alone();
+    the_oldest_kernel_wants_whole_cores();
     an_interrupt_near_its_wakee();
     a_far_waker_draws_nobody();
     clusters_come_first();
@@ -173,7 +175,10 @@ fn two_cpus_with_a_recent_one_and_all_without() {
         assert_eq!(walk(Recent::Waker, version, 6), both, "{version:?}");
         assert_eq!(walk(Recent::Wakee, version, 6), both, "{version:?}");
     }
-    assert_eq!(walk(Recent::None, Version::V4_15, 6), all);
+    for version in [Version::V4_5, Version::V4_15] {
+        assert_eq!(walk(Recent::None, version, 6), all, "{version:?}");
+        assert_eq!(walk(Recent::Waker, version, 6), both, "{version:?}");
+    }
 }
 
 /// Four CPUs; A was on 0 and then on 1, where B is now and wakes it.
@@ -443,6 +448,57 @@ fn the_waker_s_cpu_by_weight() {
     assert!(weigh(2952, true, Version::V4_16));
     // A waker that is heavier than its own queue: leaves for sure.
     assert!(weigh(999, true, Version::V6_12));
+}
+
+/// Test of: specs/wake.md#affine.
+#[test]
+fn the_oldest_kernel_weighs_alone() {
+    let weigh = |load: u64, change: fn(&mut Cpus, &mut Wakeup<'_>)| {
+        weigh(Version::V4_5, 117, |cpus, w| {
+            cpus.set_load(0, load);
+            change(cpus, w);
+        })
+    };
+    let nothing = |_: &mut Cpus, _: &mut Wakeup<'_>| {};
+    // The wakee's load is not taken off where it was: (load + 100)·100 <= 2000·108.
+    assert_eq!([2060, 2061].map(|load| weigh(load, nothing)), [true, false]);
+    // Idle or not is not asked; without load here only capacities are compared.
+    assert!(weigh(0, nothing));
+    assert!(!weigh(0, |cpus, _| cpus.set_capacity(0, 900)));
+    assert!(!weigh(9000, |cpus, _| cpus.set_idle(0, true)));
+    // What the waker leaves with it may leave nothing.
+    assert!(weigh(999, |_, w| w.sync = true));
+}
+
+/// Four cores of two threads, n and n + 4.
+///
+/// Test of: specs/wake.md#groups.
+#[test]
+fn the_oldest_kernel_wants_whole_cores() {
+    let after = |busy: &[u32]| {
+        let mut desk = Desk::new(&Plan::llc(4, 2), Rules::of(Version::V4_5), 10);
+        let own = desk.cpus.layout().siblings(0).to_vec();
+        assert_eq!(own.len(), 2);
+        desk.run(0, 0);
+        for (task, cpu) in (1..).zip(busy) {
+            desk.run(task, *cpu);
+        }
+        desk.at[9] = (0, false);
+        let choice = desk.wake(0, 9);
+        (choice.cpu, choice.reason)
+    };
+    let sibling = |cpu: u32| {
+        let desk = Desk::new(&Plan::llc(4, 2), Rules::of(Version::V4_5), 1);
+        let all = desk.cpus.layout().siblings(cpu).to_vec();
+        u32::from(*all.iter().find(|s| u32::from(**s) != cpu).expect("two threads"))
+    };
+    let firsts: Vec<u32> = (0..8).filter(|c| *c < sibling(*c)).collect();
+    assert_eq!(after(&[]), (firsts[1], Reason::IdleCore));
+    // One thread of a core is busy: the core is none.
+    assert_eq!(after(&[sibling(firsts[1])]), (firsts[2], Reason::IdleCore));
+    let halves = [firsts[1], sibling(firsts[2]), firsts[3]];
+    assert_eq!(after(&halves), (sibling(0), Reason::SmtSibling), "not a thread of another core");
+    assert_eq!(after(&[halves[0], halves[1], halves[2], sibling(0)]), (0, Reason::NothingIdle));
 }
 
 /// Test of: specs/wake.md#affine.
