@@ -50,6 +50,8 @@ pub(crate) struct RunFigures {
     pub(crate) processes: Vec<ProcessFigures>,
     /// What each CPU did, by place.
     pub(crate) cpus: Vec<CpuFigures>,
+    /// CPU time that was idle beside a task that waited and could run there, in picoseconds.
+    pub(crate) wasted_ps: u64,
     /// What each did without a task, and the names of the idle states.
     pub(crate) idle: Vec<IdleFigures>,
     pub(crate) idle_states: Vec<String>,
@@ -85,6 +87,7 @@ impl RunFigures {
             vmstat: sim.vmstat().clone(),
             processes,
             cpus: sim.cpu_figures(),
+            wasted_ps: sim.wasted_ps(),
             groups: sim.group_figures(),
             vcpus: sim.vcpus(),
             idle: sim.idle_figures(),

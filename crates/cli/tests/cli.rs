@@ -798,6 +798,33 @@ fn the_calibrated_machine_takes_the_native_time() {
     assert!((seconds / 0.4 - 1.0).abs() < 0.01, "{seconds} s against 0.4 s natively");
 }
 
+/// Two tasks on one CPU while three are idle: wasted is what they may have and don't.
+#[test]
+fn time_that_is_idle_beside_those_who_wait_is_told() {
+    let f = Here::new();
+    let wasted = |name: &str, step: &str| {
+        let compute = "[[process.step]]\ndo = \"compute\"\ntime = \"10ms\"\n";
+        f.write(
+            name,
+            &format!(
+                "name = \"{name}\"\nabout = \"x\"\nmachine = \"{}/small.toml\"\n\
+                 [[process]]\nname = \"two\"\nthreads = 2\ncpus = \"0\"\n{step}{compute}",
+                repository("machines")
+            ),
+        );
+        let json = f.json(&format!("sim {name} --figures wasted --json"));
+        let figure = &json["table"]["groups"][0]["figures"][0];
+        assert_eq!((&figure["name"], &figure["unit"]), (&"all: wasted".into(), &"ms".into()));
+        figure["mean"][0].as_f64().expect("a number")
+    };
+    // Who may run nowhere else can't use another CPU.
+    assert_eq!(wasted("pinned", ""), 0.0);
+    // Who may, and is not moved at once, could have had three.
+    let free = "[[process.step]]\ndo = \"affinity\"\ncpus = \"0-3\"\n";
+    let ms = wasted("free", free);
+    assert!(ms > 0.0 && ms <= 3.0 * 20.0, "{ms} ms");
+}
+
 #[test]
 fn a_replay_with_half_of_the_memory_on_an_expander() {
     let f = with_recording();

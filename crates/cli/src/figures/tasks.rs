@@ -1,7 +1,7 @@
 //! Figures of tasks that the scheduler places, and of the CPUs: where their time has gone.
 
 use super::processes::{instances, together};
-use super::{Part, Rows, Shown};
+use super::{Part, Rows, RunFigures, Shown};
 use homenode_core::scenario::{Process, Scenario, Step};
 use homenode_report::Better::{Lower, Neither};
 use homenode_report::Figure;
@@ -57,6 +57,15 @@ const CPUS: [OfCpus; 3] = [
     (Figure::count("idle entries", "how often a CPU had nothing to do"), |c, _, _| c.idles as f64),
 ];
 
+/// Of all CPUs together: a task that waits could have any of several.
+const WASTED: Figure = Figure::new(
+    "wasted",
+    "ms",
+    Lower,
+    3,
+    "CPU time that was idle while a task waited that may run there",
+);
+
 /// A figure of a vCPU.
 type OfVcpu = (Figure, fn(&Vcpu) -> f64);
 
@@ -102,7 +111,7 @@ pub(super) fn of_tasks() -> impl Iterator<Item = Figure> {
     TASKS.into_iter().map(|(figure, _)| figure)
 }
 pub(super) fn of_cpus() -> impl Iterator<Item = Figure> {
-    CPUS.into_iter().map(|(figure, _)| figure)
+    CPUS.into_iter().map(|(figure, _)| figure).chain([WASTED])
 }
 
 /// Whether the scheduler has something to decide about a process.
@@ -148,6 +157,11 @@ pub(super) fn push(rows: &mut Rows<'_>, scenario: &Scenario) {
             let row = rows.push(Part::Cpus, figure, "", shown, &|r| {
                 Some(get(&sum(&r.cpus[of.clone()]), of.len() as f64, r.time_ps as f64))
             });
+            row.name = format!("{name}: {}", row.name);
+        }
+        if i == 0 {
+            let wasted = |r: &RunFigures| Some(r.wasted_ps as f64 / 1e9);
+            let row = rows.push(Part::Cpus, &WASTED, "", Shown::IfAny, &wasted);
             row.name = format!("{name}: {}", row.name);
         }
     }
