@@ -239,6 +239,11 @@ cost_keys! {
     QueueWork = "queue_work", Nanoseconds, 0..=1_000_000_000, default 200_000, "order of queue_work on the own CPU";
     /// Time of submitting a request to a block device.
     IoSubmit = "io_submit", Nanoseconds, 0..=1_000_000_000, default 3_000_000, "order of the block layer's share of a small request";
+    /// Time of making a task with an address space of its own, beside the copy of its entries
+    /// (`pte_scan` each) and the wake-up of the new task.
+    Fork = "fork", Nanoseconds, 0..=1_000_000_000, default 50_000_000, "half of lmbench's lat_proc fork, which the child's end and its parent's wait are in too";
+    /// Time of running another program, beside the unmapping of the old one.
+    Exec = "exec", Nanoseconds, 0..=10_000_000_000, default 250_000_000, "order of lmbench's lat_proc exec less fork, of a small static program";
     /// Time in which balancing looks at one CPU.
     BalanceCpu = "balance_cpu", Nanoseconds, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
     /// Time in which balancing takes one task off a queue and puts it on another.

@@ -129,8 +129,8 @@ impl Simulation {
         let space = self.tasks[id].space;
         let end = self.kernel.space(space).above();
         self.kernel.unmap(&mut ctx, space, 0, end);
-        let syscall = self.kernel.prices[Cost::Syscall];
-        self.charge(id, ctx.clock - clock + syscall, Why::System);
+        let exec = self.kernel.prices[Cost::Exec];
+        self.charge(id, ctx.clock - clock + exec, Why::System);
     }
     /// A task that was to go elsewhere has come to a place where it can; false if it need not.
     pub(crate) fn go_over(&mut self, cpu: usize, id: usize, to: usize) -> bool {

@@ -97,6 +97,8 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::FutexCall
             | Cost::QueueWork
             | Cost::IoSubmit
+            | Cost::Fork
+            | Cost::Exec
             | Cost::Ipi
             | Cost::BalanceTask
             | Cost::SiblingSpeed

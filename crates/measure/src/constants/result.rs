@@ -207,6 +207,8 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::FutexCall
         | Cost::QueueWork
         | Cost::IoSubmit
+        | Cost::Fork
+        | Cost::Exec
         | Cost::BalanceCpu
         | Cost::BalanceTask => default_because(key, "not measured yet: the scheduler's work"),
         Cost::SiblingSpeed => default_because(key, "not measured yet: threads that share a core"),

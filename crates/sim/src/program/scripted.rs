@@ -109,9 +109,8 @@ impl Scripted {
             Act::Wake(_, By::Pipe) => Cost::PipeWrite,
             Act::Await(By::Pipe) => Cost::PipeRead,
             Act::Wake(_, By::Futex) | Act::Await(By::Futex) => Cost::FutexCall,
-            Act::Sleep(_) | Act::Allow(..) | Act::Fork(_) | Act::Yield | Act::Write(..) => {
-                Cost::Syscall
-            }
+            Act::Fork(_) => Cost::Fork,
+            Act::Sleep(_) | Act::Allow(..) | Act::Yield | Act::Write(..) => Cost::Syscall,
         };
         sim.kernel.prices[cost]
     }

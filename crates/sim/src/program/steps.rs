@@ -55,6 +55,8 @@ pub(crate) struct Steps {
     io: Option<(usize, Completion)>,
     /// It has called exec, and balancing has chosen its CPU.
     execs: bool,
+    /// It has called fork and paid for it, and the child is made next.
+    forks: bool,
 }
 
 /// A call of a task, with how far it has come.
@@ -117,6 +119,7 @@ impl Steps {
             call: None,
             io: None,
             execs: false,
+            forks: false,
             program: Some(program),
         }
     }
@@ -152,6 +155,11 @@ impl Steps {
             return false;
         }
         let Some(program) = self.program.take() else { return false };
+        if std::mem::take(&mut self.forks) {
+            self.fork(sim, id, &program);
+            self.program = Some(program);
+            return false;
+        }
         let quiet = self.advance_in(sim, id, &program, clock);
         self.program = Some(program);
         quiet
@@ -298,7 +306,10 @@ impl Steps {
                     sim.block(id, On::Children);
                 }
             }
-            Step::Fork => self.fork(sim, id, &mut ctx, program),
+            Step::Fork => {
+                ctx.clock += sim.kernel.prices[Cost::Fork];
+                self.forks = true;
+            }
             Step::Unmap { .. } => {
                 if let Some((start, pages, _)) = find(&sim.kernel) {
                     sim.kernel.unmap(&mut ctx, space, start, start + pages);
@@ -347,11 +358,14 @@ impl Steps {
     }
 
     /// A child with a copy of the space does the parent's remaining steps.
-    fn fork(&mut self, sim: &mut Simulation, id: usize, ctx: &mut Ctx, program: &Arc<Loaded>) {
+    fn fork(&mut self, sim: &mut Simulation, id: usize, program: &Arc<Loaded>) {
+        let mut ctx = sim.ctx(id);
+        let clock = ctx.clock;
         let label = format!("{}/fork{}", self.label, sim.tasks[id].children);
         let child = Self::labelled(program.clone(), label, self.at, (0, 1), self.returns);
-        let Some(child) = sim.fork_task(ctx, id, Box::new(child)) else { return };
+        let Some(child) = sim.fork_task(&mut ctx, id, Box::new(child)) else { return };
         sim.enqueue(child);
+        sim.charge(id, ctx.clock - clock, Why::System);
     }
 
     // ── What is about CPUs ─────────────────────────────────────────────────────
