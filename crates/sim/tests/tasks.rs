@@ -3,6 +3,7 @@
 use expect_test::expect;
 use homenode_config::parse_scenario;
 use homenode_core::scenario::Scenario;
+use homenode_core::sched::stats::TaskLine;
 use homenode_core::topology::Machine;
 use homenode_core::units::Picos;
 use homenode_fixtures::machine::{dram, machine};
@@ -257,6 +258,51 @@ fn a_stamp_from_before_gives_no_sample() {
     // Three tasks of 0.3 ms, and a sleep of 1 ms: Linux would say 700 ms of one or the other.
     assert!(ms("wait_max") < 5.0 && ms("sleep_max") < 5.0, "{shown}");
     assert!(ms("wait_count") > 50.0, "{shown}");
+}
+
+/// A sleeper beside a hog: some of its sleeps begin while it is ahead, so that it stays on the queue, and end
+/// there. A timeslice is one all the same, and its CPU's time is counted once.
+///
+/// Specs: specs/schedstats.md#delayed, #sched-info.
+#[test]
+fn who_is_woken_before_it_has_left_its_queue_has_a_timeslice() {
+    let process = |name: &str, steps: &str| {
+        format!("[[process]]\nname = \"{name}\"\nthreads = 1\ncpus = \"0\"\n{steps}")
+    };
+    let sim = run(&format!(
+        "duration = \"1s\"\ncommand_line = \"schedstats=enable\"\n{}{}",
+        process("hog", &format!("{}{LOOP}", compute("1ms"))),
+        process(
+            "sleeper",
+            &format!(
+                "{}[[process.step]]\ndo = \"sleep\"\ntime = \"100us\"\n\
+                 [[process.step]]\ndo = \"repeat\"\nsteps = 2\nuntil = \"100s\"\n",
+                compute("300us")
+            ),
+        ),
+    ));
+    let mut slices = 0;
+    for (name, pid) in [("hog", 1001), ("sleeper", 1002)] {
+        let text = sim.read_file(&format!("/proc/{pid}/schedstat")).expect("it lives");
+        let of: Vec<u64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+        let shown = sim.task_sched_of(name).expect("it lives");
+        let switches = shown.get(TaskLine::NrSwitches).expect("always") as u64;
+        assert!((switches..=switches + 1).contains(&of[2]), "{name}: {switches} switches, {text}");
+        let stats = shown.stats().expect("the switch is on");
+        assert!(of[1] <= stats.wait_sum + 1_000_000, "{name}: {text}, {stats:?}");
+        slices += of[2];
+        if name == "sleeper" {
+            let sleeps = shown.get(TaskLine::NrVoluntarySwitches).expect("always") as u64;
+            let told =
+                format!("{sleeps} sleeps of 0.1 ms, {} ns of them seen", stats.sum_sleep_runtime);
+            assert!(stats.sum_sleep_runtime + 5_000_000 < sleeps * 100_000, "{told}");
+        }
+    }
+    let cpu = sim.schedstat().cpus[0].stats;
+    // The kernel's own daemons share it.
+    assert!((slices..slices + 100).contains(&cpu.pcount), "{slices} of {}", cpu.pcount);
+    let ran_ms = cpu.rq_cpu_time / 1_000_000;
+    assert!((950..=1000).contains(&ran_ms), "{ran_ms} of 1000 ms");
 }
 
 /// Specs: specs/workloads.md#ends.

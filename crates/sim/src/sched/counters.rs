@@ -79,6 +79,13 @@ impl Counters {
             stats.wake_enqueue(now, iowait);
         }
     }
+    /// A task that slept and had not left its queue yet: it wants to run from now on. Its wait in what the
+    /// switch counts began before, and goes on.
+    ///
+    /// Source: specs/schedstats.md#delayed.
+    pub(crate) fn woken_delayed(&mut self, task: usize, now: Ns) {
+        self.infos[task].enqueue(now);
+    }
     /// A task that ran waits for its CPU again.
     pub(crate) fn waits(&mut self, task: usize, now: Ns) {
         if self.on() {

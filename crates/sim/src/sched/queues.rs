@@ -340,7 +340,9 @@ impl Queues {
             self.fair.migrate(task as u32, cpu, now);
         }
         self.fair.enqueue(cpu, task as u32, now, Enqueue::Wakeup);
-        if !delayed {
+        if delayed {
+            self.counters.woken_delayed(task, now);
+        } else {
             self.counters.woken(task, now, iowait);
         }
         self.follow(cpu);
