@@ -254,7 +254,7 @@ impl Scheduler {
         self.balance.find_dst_cpu(
             &self.domains,
             &self.q.facts(),
-            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: &[] },
+            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: self.q.idle_only() },
             &Placed {
                 flag: Flags::BALANCE_FORK,
                 cpu: from,
@@ -289,7 +289,7 @@ impl Scheduler {
         self.balance.find_dst_cpu(
             &self.domains,
             &self.q.facts(),
-            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: &[] },
+            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: self.q.idle_only() },
             &Placed {
                 flag: Flags::BALANCE_EXEC,
                 cpu,

@@ -160,6 +160,8 @@ pub(crate) struct Queues {
     /// By CPU: where the last task was sent that it has taken a CPU from.
     distributed: Vec<usize>,
     idle: Vec<u64>,
+    /// CPUs that have tasks, all of policy IDLE.
+    idle_only: Vec<u64>,
     /// From a wake-up until the task ran: a task's histogram is large and in none of the host's caches, so
     /// many are written at once.
     run_after: Vec<(u32, Ns)>,
@@ -208,6 +210,7 @@ impl Queues {
             tracks: Tracks::default(),
             figures: vec![Figures::default(); cpus],
             distributed: vec![0; cpus],
+            idle_only: vec![0; idle.len()],
             idle,
             run_after: Vec::with_capacity(MOST_RUN_AFTER),
             dice,
@@ -280,7 +283,21 @@ impl Queues {
             self.idle[word] ^= bit;
             self.wake.set_idle(cpu as u32, is);
         }
-        self.wake.set_sched_idle(cpu as u32, self.fair.idle_only(cpu));
+        let only = self.fair.idle_only(cpu);
+        if (self.idle_only[word] & bit != 0) != only {
+            self.idle_only[word] ^= bit;
+            self.wake.set_sched_idle(cpu as u32, only);
+        }
+        if self.counters.on() {
+            // Whatever happens to a queue has its running task charged.
+            if let Some(task) = self.fair.current(cpu) {
+                self.charge(task as usize);
+            }
+        }
+    }
+    /// A bitmap: CPUs that have tasks, all of policy IDLE.
+    pub(crate) fn idle_only(&self) -> &[u64] {
+        &self.idle_only
     }
 
     // ── What happens to a task ─────────────────────────────────────────────────
