@@ -50,6 +50,7 @@ pub(super) fn all() {
     a_search_ends_with_its_budget();
     cores_before_threads();
     a_worker_of_this_cpu_gets_its_wakee();
+    one_step_after_the_other();
     partners_are_counted_and_forgotten();
     wide_is_both_many_and_uneven();
     the_waker_s_cpu_by_weight();
@@ -165,7 +166,7 @@ fn walk(recent: Recent, version: Version, rounds: usize) -> Vec<u32> {
     cpus
 }
 
-/// Test of: specs/wake.md#recent.
+/// Test of: specs/wake.md#recent, specs/seeds.md#s3.
 #[test]
 fn two_cpus_with_a_recent_one_and_all_without() {
     let both = vec![0, 1, 0, 1, 0, 1, 0];
@@ -201,7 +202,7 @@ fn seed_case_on(
     (choice, desk.tasks[0].recent)
 }
 
-/// Test of: specs/wake.md#recent.
+/// Test of: specs/wake.md#recent, specs/seeds.md#s3.
 #[test]
 fn a_recent_cpu_is_taken_or_not() {
     // The hit: it is replaced by the CPU that is left.
@@ -356,6 +357,96 @@ fn a_worker_of_this_cpu_gets_its_wakee() {
     let w = Wakeup { waker_per_cpu_kthread: true, ..wakeup(2, 2, 0) };
     let choice = ask(&mut desk.cpus, &mut desk.tasks, 1, &w).unwrap();
     assert_eq!((choice.cpu, choice.reason), (0, Reason::Recent));
+}
+
+/// What ends a choice early, and what is left when nothing does.
+///
+/// Test of: specs/wake.md#entry, specs/wake.md#siblings.
+#[test]
+fn one_step_after_the_other() {
+    // Six CPUs of one LLC; the waker, on CPU 0, is about to sleep, and the wakee was on CPU 4.
+    let near = |busy: &[u32], change: &dyn Fn(&mut Desk, &mut Wakeup<'_>)| {
+        let mut desk = Desk::new(&Plan::llc(6, 1), Rules::of(Version::V6_12), 8);
+        desk.run(1, 0);
+        for (task, cpu) in busy.iter().enumerate() {
+            desk.run(task + 2, *cpu);
+        }
+        desk.at[0] = (4, false);
+        desk.tasks[0].recent = 5;
+        let mut w = Wakeup { sync: true, ..wakeup(0, 4, 0) };
+        change(&mut desk, &mut w);
+        let choice = ask(&mut desk.cpus, &mut desk.tasks, 1, &w).unwrap();
+        (choice.cpu, choice.target, choice.reason, desk.tasks[1].flips)
+    };
+    let only = |words: &'static [u64]| {
+        move |_: &mut Desk, w: &mut Wakeup<'_>| {
+            (w.allowed, w.nr_allowed) = (Allowed::Words(words), 2);
+        }
+    };
+    // One that is alone and sleeps is as good as idle, but its CPU is not.
+    assert_eq!(near(&[], &|_, _| {}), (4, 0, Reason::PrevIdle, 1));
+    assert_eq!(near(&[4], &|_, _| {}), (5, 0, Reason::Recent, 1));
+    assert_eq!(near(&[4, 5], &|_, _| {}), (1, 0, Reason::IdleCpu, 1));
+    assert_eq!(near(&[4, 5, 1, 2, 3], &|_, _| {}), (0, 0, Reason::NothingIdle, 1));
+    // The waker's CPU is asked for: that is all, but the wakee is noted. Not where it isn't allowed.
+    assert_eq!(near(&[], &|_, w| w.current_cpu = true), (0, 4, Reason::CurrentCpu, 1));
+    assert_eq!(
+        near(&[4], &|desk, w| {
+            only(&[0b01_1010])(desk, w);
+            w.current_cpu = true;
+        }),
+        (1, 4, Reason::IdleCpu, 1)
+    );
+    // A waker where the wakee may not run draws nobody: it is looked around prev.
+    assert_eq!(near(&[4, 5], &only(&[0b01_1000])), (3, 4, Reason::IdleCpu, 1));
+    // It can't move at all.
+    let alone = |_: &mut Desk, w: &mut Wakeup<'_>| {
+        (w.allowed, w.nr_allowed) = (Allowed::Words(&[0b01_0000]), 1);
+    };
+    assert_eq!(near(&[4], &alone), (4, 4, Reason::OnlyAllowed, 0));
+
+    // CPUs without an LLC: the target, busy as it is.
+    let mut layout = Layout::builder(2);
+    let both = layout.domain(&[0b11], Flags::WAKE_AFFINE, 117).unwrap();
+    (0..2).for_each(|cpu| layout.cpu(cpu, &[cpu], 0, &[both]).unwrap());
+    let mut cpus = Cpus::new(layout.build().unwrap(), Rules::of(Version::V6_12));
+    cpus.set_idle(0, false);
+    cpus.set_running(0, 1, 0);
+    let w = Wakeup { sync: true, ..wakeup(0, 1, 1) };
+    let choice = ask(&mut cpus, &mut tasks(2), 0, &w).unwrap();
+    assert_eq!((choice.cpu, choice.reason, choice.affine), (0, Reason::NoLlc, true));
+
+    // A domain that balances at wake-ups below the one that is affine: that one ends it. Above: the slow path.
+    let slow = |flags: [Flags; 2]| {
+        let mut layout = Layout::builder(4);
+        let pairs = [0b0011, 0b1100].map(|span| layout.domain(&[span], flags[0], 117).unwrap());
+        let all = layout.domain(&[0b1111], flags[1], 117).unwrap();
+        for cpu in 0..4 {
+            layout.cpu(cpu, &[cpu], 0, &[pairs[cpu as usize / 2], all]).unwrap();
+        }
+        let mut cpus = Cpus::new(layout.build().unwrap(), Rules::of(Version::V6_12));
+        cpus.set_idle(0, false);
+        let choice = ask(&mut cpus, &mut tasks(2), 0, &wakeup(0, 2, 1)).unwrap();
+        (choice.reason, choice.level)
+    };
+    let affine = Flags::SHARE_LLC | Flags::WAKE_AFFINE;
+    let wake = Flags::SHARE_LLC | Flags::BALANCE_WAKE;
+    assert_eq!(slow([wake, affine]).0, Reason::TargetIdle);
+    assert_eq!(slow([affine, wake]), (Reason::SlowPath, Some(1)));
+    assert_eq!(slow([wake, wake]), (Reason::SlowPath, Some(1)));
+    assert_eq!(slow([wake, Flags::SHARE_LLC]), (Reason::SlowPath, Some(0)));
+
+    // Clusters of two: the recent CPU is in the other one, and kept for the end like a prev there.
+    let plan =
+        Plan { cores_per_cluster: 2, clusters_per_llc: 2, clusters: true, ..Plan::llc(2, 1) };
+    let mut desk = Desk::new(&plan, Rules::of(Version::V6_12), 4);
+    (desk.at[0], desk.tasks[0].recent) = ((1, false), 2);
+    desk.run(1, 1);
+    desk.run(2, 0);
+    let llc = desk.cpus.layout().llc(0).unwrap();
+    desk.cpus.set_nr_idle_scan(llc, 1);
+    let choice = desk.wake(1, 0);
+    assert_eq!((choice.cpu, choice.reason), (2, Reason::RecentOtherCluster));
 }
 
 /// Flips: one for each wakee that isn't the one before; half of them go once a second.
