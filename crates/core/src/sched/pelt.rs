@@ -420,9 +420,46 @@ mod tests {
         assert_eq!((avg.load_sum, avg.util_sum, avg.period_contrib), (1, 1024, 1));
     }
 
+    /// Nothing counts of who has no load; who is runnable several times counts as often; a clock that went back
+    /// is taken over.
+    ///
+    /// Specs: specs/sched-fair.md#pelt-sums.
+    #[test]
+    fn what_is_added() {
+        let sums = |load, runnable, running, units: u64| {
+            let mut avg = Avg::default();
+            avg.accumulate(units << 10, load, runnable, running);
+            (avg.load_sum, avg.runnable_sum, avg.util_sum)
+        };
+        assert_eq!(sums(0, 3, true, 10), (0, 0, 0));
+        assert_eq!(sums(0, 3, true, 5000), (0, 0, 0));
+        assert_eq!(sums(2, 3, false, 10), (20, 30 << 10, 0));
+        // One period and 476 units: the whole one has decayed by one step.
+        assert_eq!(sums(1, 1, true, 1500), (1478, 1478 << 10, 1478 << 10));
+        let mut avg = Avg { last_update_time: 9 << 10, ..Avg::default() };
+        assert!(!avg.accumulate(5 << 10, 1, 1, true));
+        assert_eq!((avg.last_update_time, avg.load_sum), (5 << 10, 0));
+        avg.accumulate(6 << 10, 1, 1, true);
+        assert_eq!(avg.load_sum, 1);
+    }
+
+    /// Specs: specs/sched-fair.md#pelt-narrow.
+    #[test]
+    fn sums_are_compared_in_32_bits() {
+        assert_eq!(at_least(100, 0), 100);
+        assert_eq!(at_least(100, 1), 46718);
+        assert_eq!(at_least((1 << 32) + 5, 0), 5);
+        // 89 tasks of nice 0 are within 32 bits, 90 are not.
+        let of = |tasks: u64| at_least(tasks * 1024 * 46718, tasks * 1024);
+        assert_eq!(of(89), 89 * 1024 * 46718);
+        assert_eq!(of(90), 90 * 1024 * 46718 - (1 << 32));
+    }
+
     /// Specs: specs/sched-fair.md#pelt-new.
     #[test]
     fn new_tasks() {
+        // Never more than the half of what is left.
+        assert_eq!(new_task_util(1024, 800, 100, 1024), 112);
         let got = [(0, 0, 1024), (512, 1024, 1024), (512, 1024, 335), (300, 600, 1024)]
             .map(|(u, load, w)| new_task_util(1024, u, load, w));
         assert_eq!(got, [512, 256, 167, 362]);
@@ -437,6 +474,13 @@ mod tests {
             .map(|(e, x, r)| util_est_next(e, x, r, 1024));
         assert_eq!(got, [Some(350), Some(400), Some(400), Some(400)]);
         assert_eq!(util_est_next(900, 700, 700, 512), None);
+        // The edges: under 10 apart it stays; runnable by more than 10 above it stays; a CPU's whole capacity.
+        assert_eq!(util_est_next(409, 400, 400, 1024), Some(409));
+        assert_eq!(util_est_next(410, 400, 400, 1024), Some(407));
+        assert_eq!(util_est_next(500, 400, 410, 1024), Some(475));
+        assert_eq!(util_est_next(500, 400, 411, 1024), Some(500));
+        assert_eq!(util_est_next(500, 400, 400, 400), Some(475));
+        assert_eq!(util_est_next(500, 400, 400, 399), None);
     }
 
     /// Specs: specs/sched-fair.md#pelt-clock.
@@ -460,5 +504,13 @@ mod tests {
         c.advance(10_000_000);
         assert_eq!(c.now(), 8_000_000);
         assert_eq!(c.idle_estimate(12_000_000, 0, 0), 10_000_000);
+        assert_eq!(c.idle_estimate(12_000_000, 9_000_000, 0), 9_000_000, "updated since");
+        assert_eq!(c.idle_estimate(12_000_000, 0, 500_000), 9_500_000, "less what it stood");
+        // Frequency comes on top of capacity.
+        let mut c = Clock::default();
+        c.get_busy();
+        c.set_speed(512, 256);
+        c.advance(8_000_000);
+        assert_eq!(c.now(), 1_000_000);
     }
 }

@@ -23,10 +23,10 @@ pub struct Nohz {
     /// Which they are, by place. A CPU leaves it at its first tick with a task.
     idle_cpus: Vec<u64>,
     nr_cpus: u32,
-    has_blocked: bool,
-    needs_update: bool,
-    next_blocked: u64,
-    next_balance: u64,
+    pub(super) has_blocked: bool,
+    pub(super) needs_update: bool,
+    pub(super) next_blocked: u64,
+    pub(super) next_balance: u64,
 }
 
 impl Nohz {

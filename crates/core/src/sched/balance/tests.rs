@@ -1,3 +1,5 @@
+mod vectors;
+
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
@@ -17,11 +19,24 @@ struct Task {
     allowed: u128,
     ran_ago_ns: i64,
     preferred: Option<u16>,
+    runnable: u64,
+    idle_policy: bool,
+    per_cpu_kthread: bool,
+    throttled: bool,
 }
 
 /// A task that uses a whole CPU, may run everywhere and ran long ago.
-const HOG: Task =
-    Task { load: 1024, util: 400, allowed: u128::MAX, ran_ago_ns: 1_000_000_000, preferred: None };
+const HOG: Task = Task {
+    load: 1024,
+    util: 400,
+    allowed: u128::MAX,
+    ran_ago_ns: 1_000_000_000,
+    preferred: None,
+    runnable: 1024,
+    idle_policy: false,
+    per_cpu_kthread: false,
+    throttled: false,
+};
 
 /// Queues: tasks of each CPU from the hot end, the first one that may is running.
 struct Model {
@@ -37,6 +52,15 @@ struct Model {
     pushes: Vec<(usize, usize)>,
     left: Vec<u32>,
     nodes: Vec<u16>,
+    /// Tasks of other classes.
+    others: Vec<u32>,
+    /// CPUs with a wake-up that waits, with a mark for reschedule.
+    pending: u128,
+    marked: u128,
+    /// Whose averages were aged.
+    aged: Vec<usize>,
+    /// A CPU that gets work as soon as somebody's averages are aged.
+    interrupted: Option<usize>,
 }
 
 impl Model {
@@ -55,6 +79,11 @@ impl Model {
             pushes: Vec::new(),
             left: (0..nr).map(|cpu| d.original(cpu)).collect(),
             nodes: (0..nr).map(|cpu| d.node(cpu)).collect(),
+            others: vec![0; nr],
+            pending: 0,
+            marked: 0,
+            aged: Vec::new(),
+            interrupted: None,
         };
         for cpu in 0..nr {
             model.refresh(cpu);
@@ -74,12 +103,13 @@ impl Model {
         let q = &self.queues[cpu];
         let of = |f: fn(&Task) -> u64| q.iter().map(|&t| f(&self.tasks[t as usize])).sum::<u64>();
         let nr = q.len() as u32;
+        let all = nr + self.others[cpu];
         let home = |t: &&u32| self.tasks[**t as usize].preferred == Some(self.nodes[cpu]);
         self.figures[cpu] = Figures {
             load: of(|t| t.load),
             util: of(|t| t.util).min(1024) as u32,
-            runnable: 1024 * nr,
-            nr_running: nr,
+            runnable: of(|t| t.runnable) as u32,
+            nr_running: all,
             h_nr_queued: nr,
             nr_numa: q.iter().filter(|&&t| self.tasks[t as usize].preferred.is_some()).count()
                 as u32,
@@ -87,8 +117,10 @@ impl Model {
         };
         let (word, bit) = (cpu / 64, 1 << (cpu % 64));
         if nr == 0 {
-            self.idle[word] |= bit;
             self.running[cpu] = None;
+        }
+        if all == 0 && self.pending >> cpu & 1 == 0 {
+            self.idle[word] |= bit;
         } else {
             self.idle[word] &= !bit;
         }
@@ -106,7 +138,12 @@ impl Queues for Model {
         self.left[cpu]
     }
     fn update(&mut self, _: usize) {}
-    fn update_blocked(&mut self, _: usize) -> bool {
+    fn update_blocked(&mut self, cpu: usize) -> bool {
+        self.aged.push(cpu);
+        if let Some(cpu) = self.interrupted.take() {
+            self.put(cpu, [HOG]);
+            self.marked |= 1 << cpu;
+        }
         false
     }
     fn coldest(&self, cpu: usize) -> Option<u32> {
@@ -130,6 +167,9 @@ impl Queues for Model {
             weights: (500, 500),
         };
         Candidate {
+            throttled: t.throttled,
+            per_cpu_kthread: t.per_cpu_kthread,
+            idle_policy: t.idle_policy,
             allowed: t.allowed >> to & 1 != 0,
             running: self.running[from] == Some(task),
             ran_ago_ns: t.ran_ago_ns,
@@ -158,14 +198,15 @@ impl Queues for Model {
         self.running[to] = self.running[to].or(Some(task));
         self.refresh(to);
     }
-    fn pending(&self, _: usize) -> bool {
-        false
+    fn pending(&self, cpu: usize) -> bool {
+        self.pending >> cpu & 1 != 0
     }
-    fn sched_idle(&self, _: usize) -> bool {
-        false
+    fn sched_idle(&self, cpu: usize) -> bool {
+        let q = &self.queues[cpu];
+        !q.is_empty() && q.iter().all(|&t| self.tasks[t as usize].idle_policy)
     }
-    fn need_resched(&self, _: usize) -> bool {
-        false
+    fn need_resched(&self, cpu: usize) -> bool {
+        self.marked >> cpu & 1 != 0
     }
     fn clock(&mut self, _: usize, _: u32) -> u64 {
         self.clock += self.step;

@@ -152,6 +152,19 @@ fn other_shapes() {
     );
 }
 
+// specs/sched-balance.md#levels: a package that holds two nodes has no level of its own; a node of two caches has.
+#[test]
+fn nodes_within_a_package() {
+    let mut layout = Shape { llcs: 2, ..shape(2, 2, 1) }.layout();
+    let kinds = |layout: &Layout| -> Vec<&str> {
+        let d = all_online(layout);
+        (0..d.levels(0)).map(|l| d.at(0, l).kind.name()).collect()
+    };
+    assert_eq!(kinds(&layout), ["MC", "PKG", "NUMA"]);
+    layout.cpus.iter_mut().for_each(|site| site.package = 0);
+    assert_eq!(kinds(&layout), ["MC", "NODE", "NUMA"]);
+}
+
 // specs/sched-balance.md#groups: the kernel's own examples of overlapping groups: a ring of four nodes, one
 // with a chord, and a line of four.
 #[test]

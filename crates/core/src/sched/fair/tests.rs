@@ -6,6 +6,8 @@ mod plain;
 
 mod recount;
 
+mod vectors;
+
 use std::fmt::Write;
 
 use expect_test::{Expect, expect};
@@ -398,6 +400,7 @@ fn a_switch_tells_what_was_charged() {
     assert_eq!((fair.last_run_ns(0), fair.is_light(0)), (6 * MS, true));
     assert_eq!(fair.dequeue(0, 20 * MS, Dequeue::Sleep { special: false }), Dequeued::Delayed);
     assert_eq!(fair.pick(0, 20 * MS), Pick::Task(1));
+    assert_eq!(fair.last_run_ns(1), 4 * MS, "the last time, not all of them");
     assert!(fair.tick(0, 26 * MS), "B has had its slice: A, asleep, is next");
     assert_eq!(fair.pick(0, 26 * MS), Pick::LeftDelayed(0));
     assert_eq!(fair.pick(0, 26 * MS), Pick::Task(1));

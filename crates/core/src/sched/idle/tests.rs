@@ -35,6 +35,13 @@ fn typical_intervals() {
         // A refused state is beyond the first threshold.
         ([10, 10, 10, 10, 10, 10, u32::MAX, u32::MAX], Some(10)),
         ([u32::MAX; 8], None),
+        // The mean is above six times the deviation, or not.
+        ([900, 1100, 900, 1100, 900, 1100, 900, 1100], Some(1000)),
+        ([60, 70, 80, 90, 110, 120, 130, 140], None),
+        // Three equal ones go at once: five are too few for that.
+        ([1000, 1050, 950, 1020, 980, 9000, 9000, 9000], None),
+        // Only the largest goes.
+        ([215, 215, 215, 215, 215, 215, 314, 315], Some(229)),
     ] {
         assert_eq!(after(intervals).typical_interval_us(), typical, "{intervals:?}");
     }
@@ -86,6 +93,112 @@ fn the_deepest_state() {
     }
 }
 
+/// States of such names, exits and residencies in µs, after POLL.
+fn table(sleeping: &[(&str, u64, u64)]) -> Vec<IdleState> {
+    let state = |name: &str, exit: u64, stay: u64, polls| IdleState {
+        name: name.to_string(),
+        exit_latency_ns: exit * US,
+        target_residency_ns: stay * US,
+        polls,
+    };
+    std::iter::once(state("POLL", 0, 0, true))
+        .chain(sleeping.iter().map(|&(name, exit, stay)| state(name, exit, stay, false)))
+        .collect()
+}
+
+// specs/idle.md#select: one row for each step.
+#[test]
+fn steps_of_a_selection() {
+    let hsw = Table::HaswellEp.states();
+    let skl = Table::SkylakeClient.states();
+    let choose = |states: &[IdleState], off: &[usize], typical: u32, a: Ask| {
+        let mut usage = vec![Usage::default(); states.len()];
+        off.iter().for_each(|&i| usage[i].disabled = true);
+        let chosen = after([typical; 8]).select(states, &usage, &a);
+        let tick = if chosen.stop_tick { "stopped" } else { "kept" };
+        format!("{}, tick {tick}", states[chosen.state].name)
+    };
+    let tick = |ns| Ask { to_tick_ns: TICK_NSEC, ..ask(ns) };
+    let stopped = |ns| Ask { to_tick_ns: ns, tick_stopped: true, ..ask(ns) };
+    let rows = [
+        ("typical 15, timer in 1: it isn't read", choose(&hsw, &[], 15, ask(US))),
+        ("typical 16: it is", choose(&hsw, &[], 16, ask(US))),
+        (
+            "typical 8, tick in 1: half a tick is taken",
+            choose(&hsw, &[], 8, Ask { to_tick_ns: US, ..ask(3 * MS) }),
+        ),
+        ("timer in 19.6: rounded", choose(&hsw, &[], 0, tick(19_600))),
+        ("timer in 19.4", choose(&hsw, &[], 0, tick(19_400))),
+        ("timer in 1.6, below the residency of C1", choose(&hsw, &[], 0, tick(1_600))),
+        (
+            "a limit of 0, POLL is off",
+            choose(&hsw, &[0], 0, Ask { latency_limit_ns: 0, ..ask(10 * MS) }),
+        ),
+        ("no timer soon, all but POLL are off", choose(&hsw, &[1, 2, 3, 4], 0, ask(10 * MS))),
+        (
+            "typical 8, the next state needs 14",
+            choose(&table(&[("A", 5, 14)]), &[], 8, ask(3 * MS)),
+        ),
+        ("15", choose(&table(&[("A", 5, 15)]), &[], 8, ask(3 * MS))),
+        ("exit above what is predicted", choose(&table(&[("A", 9, 14)]), &[], 8, ask(3 * MS))),
+        (
+            "timer in 11, the next that is on needs 12",
+            choose(&table(&[("A", 1, 2), ("B", 1, 12)]), &[1], 0, tick(11 * US)),
+        ),
+        (
+            "12 and a timer in 12",
+            choose(&table(&[("A", 1, 2), ("B", 1, 12)]), &[1], 0, tick(12 * US)),
+        ),
+        ("timer in 4500, the next state needs 5000", choose(&skl, &[], 0, ask(4_500 * US))),
+        ("5000", choose(&skl, &[], 0, ask(5_000 * US))),
+        ("tick stopped, typical 8", choose(&hsw, &[], 8, stopped(50 * MS))),
+        ("tick stopped, timer in 50", choose(&hsw, &[], 8, stopped(50 * US))),
+        (
+            "and the tick later",
+            choose(&hsw, &[], 8, Ask { to_tick_ns: TICK_NSEC, ..stopped(50 * US) }),
+        ),
+        ("tick stopped, timer in 4500", choose(&skl, &[], 0, stopped(4_500 * US))),
+        (
+            "the timer is said to be later",
+            choose(&skl, &[], 0, Ask { to_tick_ns: 5 * MS, ..stopped(4_500 * US) }),
+        ),
+        (
+            "but the candidate is deep enough",
+            choose(
+                &table(&[("A", 1, 4_200), ("B", 1, 4_800)]),
+                &[],
+                0,
+                Ask { to_tick_ns: 5 * MS, ..stopped(4_500 * US) },
+            ),
+        ),
+    ];
+    let text: String = rows.iter().map(|(what, came)| format!("{what}: {came}\n")).collect();
+    expect![[r#"
+        typical 15, timer in 1: it isn't read: C1, tick kept
+        typical 16: it is: POLL, tick kept
+        typical 8, tick in 1: half a tick is taken: C1, tick kept
+        timer in 19.6: rounded: C1E, tick kept
+        timer in 19.4: C1, tick kept
+        timer in 1.6, below the residency of C1: POLL, tick kept
+        a limit of 0, POLL is off: POLL, tick kept
+        no timer soon, all but POLL are off: POLL, tick kept
+        typical 8, the next state needs 14: A, tick kept
+        15: POLL, tick kept
+        exit above what is predicted: POLL, tick kept
+        timer in 11, the next that is on needs 12: POLL, tick kept
+        12 and a timer in 12: B, tick kept
+        timer in 4500, the next state needs 5000: C8, tick kept
+        5000: C10, tick stopped
+        tick stopped, typical 8: C6, tick stopped
+        tick stopped, timer in 50: C1E, tick stopped
+        and the tick later: C1E, tick stopped
+        tick stopped, timer in 4500: C8, tick stopped
+        the timer is said to be later: C9, tick stopped
+        but the candidate is deep enough: A, tick stopped
+    "#]]
+    .assert_eq(&text);
+}
+
 // specs/idle.md#learn: time to the timer 4000 µs, idle for 500.
 #[test]
 fn factors() {
@@ -119,12 +232,22 @@ fn measured() {
     // Exit latency is taken off; a stay of at most twice of it is halved.
     assert_eq!(learnt(3 * MS, 3, stay), 67);
     assert_eq!(learnt(3 * MS, 4, stay), 50);
+    let of_c3 = |us: u64| learnt(3 * MS, 3, Stay { residency_ns: us * US, ..stay });
+    assert_eq!([60, 66, 67].map(of_c3), [30, 33, 34]);
     // No longer than to the timer.
     assert_eq!(learnt(40 * US, 1, stay), 40);
     // A kept tick hides how long it would have been; so does POLL's limit.
     assert_eq!(learnt(60 * MS, 1, Stay { by_tick: true, ..stay }), 45_000);
     assert_eq!(learnt(3 * MS, 1, Stay { by_tick: true, ..stay }), 98);
     assert_eq!(learnt(3 * MS, 0, Stay { poll_limit: true, ..stay }), 3000);
+    // 50 ms and more are as good as what was predicted.
+    for (ms, factor) in [(49, 8192 - 1024 + 1024 * 49 / 200), (50, 8192), (60, 8192)] {
+        let mut menu = Menu::new();
+        menu.select(&states, &usage, &ask(200 * MS));
+        menu.reflect(0, Stay { residency_ns: ms * MS, ..stay });
+        menu.select(&states, &usage, &ask(200 * MS));
+        assert_eq!(u64::from(menu.factors()[5]), factor, "{ms}");
+    }
     let mut menu = Menu::new();
     menu.refused();
     assert_eq!(menu.intervals_us[0], u32::MAX);
@@ -163,6 +286,16 @@ fn poll_limits() {
     assert_eq!(limit(Table::SkylakeSp), 20);
     assert_eq!(limit(Table::IceLakeSp), 250);
     assert_eq!(limit(Table::Zen), 250);
+    // One that is off doesn't count; one that is below 10 neither.
+    let states = Table::HaswellEp.states();
+    let mut usage = vec![Usage::default(); states.len()];
+    usage[2].disabled = true;
+    assert_eq!(poll_limit_ns(&states, &usage), 100 * US);
+    let states = table(&[("A", 1, 9), ("B", 1, 10), ("C", 1, 900)]);
+    let mut usage = vec![Usage::default(); states.len()];
+    assert_eq!(poll_limit_ns(&states, &usage), 10 * US);
+    usage[2].disabled = true;
+    assert_eq!(poll_limit_ns(&states, &usage), 250 * US);
 }
 
 // specs/idle.md#counters: too deep, too shallow, and neither.
@@ -190,6 +323,27 @@ fn counters() {
         C3 usage 0 time 0 above 0 below 0
         C6 usage 2 time 799000 above 1 below 0"#]]
     .assert_eq(&text.join("\n"));
+}
+
+// specs/idle.md#counters: states that are off are neither shallower nor deeper.
+#[test]
+fn counters_of_states_that_are_off() {
+    let states = Table::HaswellEp.states();
+    let counted = |off: &[usize], state: usize, us: u64| {
+        let mut usage = vec![Usage::default(); states.len()];
+        off.iter().for_each(|&i| usage[i].disabled = true);
+        left(&states, &mut usage, state, us * US);
+        (usage[state].above, usage[state].below)
+    };
+    assert_eq!(
+        [counted(&[], 2, 19), counted(&[0], 2, 19), counted(&[0, 1], 2, 19)],
+        [(1, 0), (1, 0), (0, 0)]
+    );
+    assert_eq!(
+        [counted(&[], 1, 60), counted(&[2], 1, 60), counted(&[2], 1, 102)],
+        [(0, 1), (0, 0), (0, 1)]
+    );
+    assert_eq!(counted(&[], 4, 99_999), (0, 0), "nothing is deeper");
 }
 
 fn stays() -> impl Strategy<Value = Vec<(u64, u64, u8, bool)>> {

@@ -248,7 +248,7 @@ fn every_counter_has_its_sentence() {
 
 // ── The switch ─────────────────────────────────────────────────────────────────
 
-// specs/schedstats.md#switch
+// specs/schedstats.md#switch, specs/seeds.md#s2
 #[test]
 fn the_switch_is_off_until_somebody_turns_it() {
     let mut out = String::new();
@@ -304,7 +304,7 @@ fn the_switch_is_off_until_somebody_turns_it() {
     assert_eq!(s.write("7", root).map_err(|e| e.errno), Err(Errno::Einval));
 }
 
-// specs/schedstats.md#switch
+// specs/schedstats.md#switch, specs/seeds.md#s2
 #[test]
 fn latencytop_turns_it_on_and_tracepoints_only_warn() {
     let mut s = Switch::default();
