@@ -339,7 +339,8 @@ impl Scheduler {
                 .map(|level| self.domains.slot(w.cpu, level));
             self.q.counters.wakeup(task, w.cpu, wakeup, common);
         }
-        if self.q.is_idle(cpu) {
+        if !self.q.fair.is_delayed(task as u32) {
+            // Also where a task has come to it otherwise meanwhile: its idle time ends here.
             self.balance.woken(cpu, self.q.now);
         }
         self.q.woken(task, cpu);
@@ -449,12 +450,14 @@ impl Scheduler {
         }
         self.q.follow(cpu);
         self.balance.busy_tick(&self.domains, cpu);
-        if self.balance.due(&self.domains, cpu, jiffies) {
+        let due = self.balance.due(&self.domains, cpu, jiffies);
+        let kick = self.balance.kick(&self.domains, &self.q.facts(), cpu, jiffies);
+        // The softirq comes when the interrupt is over.
+        if due {
             let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
             self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Busy, jiffies);
             self.scan_budgets();
         }
-        let kick = self.balance.kick(&self.domains, &self.q.facts(), cpu, jiffies);
         (kick, self.q.looked)
     }
     /// An idle CPU has been woken to balance for all idle ones.
