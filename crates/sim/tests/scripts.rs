@@ -71,6 +71,9 @@ fn a_script_is_played_twice_the_same() {
     assert_eq!(once, played(&shape, KernelVersion::V6_12));
 }
 
+/// What the switch has stands still while it is off, and what is always live goes on.
+///
+/// Specs: specs/schedstats.md#switch, specs/seeds.md#s2.
 #[test]
 fn statistics_are_switched_as_on_real_kernels() {
     for (kernel, version) in KERNELS {

@@ -171,7 +171,7 @@ fn told(sim: &Simulation) -> String {
     text + &format!("wait_sum is shown: {}\n", has("wait_sum"))
 }
 
-/// Specs: specs/schedstats.md#switch.
+/// Specs: specs/schedstats.md#switch, specs/seeds.md#s2.
 #[test]
 fn statistics_are_switched_by_the_command_line_and_by_latencytop() {
     let trace = "/sys/kernel/tracing/events/sched/sched_stat_wait/enable";
@@ -234,6 +234,21 @@ fn statistics_are_switched_by_the_command_line_and_by_latencytop() {
           /sys/kernel/tracing/events/sched/sched_stat_wait/enable at 500 ms: 1
           wait_sum is shown: false
     "#]].assert_eq(&text);
+}
+
+/// Specs: specs/schedstats.md#schedstat, specs/seeds.md#s2.
+#[test]
+fn off_nothing_moves_but_what_is_always_live() {
+    for (options, on) in [("", false), ("schedstats=enable", true)] {
+        let all = switched(options, &[]).schedstat();
+        let cpu = all.cpus[0].stats;
+        let switched = [cpu.sched_count, cpu.sched_goidle, cpu.ttwu_count, cpu.ttwu_local];
+        assert!(switched.iter().all(|&n| (n > 0) == on), "{switched:?}");
+        let domains = all.cpus.iter().flat_map(|c| &c.domains);
+        let balanced: u64 = domains.flat_map(|d| d.stats.lb.map(|lb| lb.lb_count)).sum();
+        assert_eq!(balanced > 0, on, "{balanced} balancings");
+        assert!(cpu.rq_cpu_time > 0 && cpu.run_delay > 0 && cpu.pcount > 0, "{cpu:?}");
+    }
 }
 
 /// Off in the middle of waits, and on again much later: no sample of that time.
