@@ -10,7 +10,9 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::{output, parallel};
 use anyhow::{Context, Result, anyhow, bail};
+use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{FileOp, Scenario};
+use homenode_core::sched::fair::Rules;
 use homenode_core::topology::Machine;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, Lane, Report, cpu_picture};
@@ -393,6 +395,12 @@ fn process(p: &ProcessFigures, ids: &[u16]) -> Value {
     })
 }
 
+/// Which fair class a kernel has, behind `before`, where it is not today's.
+fn old_fair(version: KernelVersion, before: &str) -> String {
+    let rules = Rules::of(version);
+    if rules.is_cfs() { format!("{before}{}", rules.name()) } else { String::new() }
+}
+
 fn report(
     machine: &Machine,
     scenario: &Scenario,
@@ -411,7 +419,11 @@ fn report(
         wrong: None,
         machine: format!("{}: {}", machine.name, machine.about),
         workload: format!("{}: {}", scenario.name, scenario.about),
-        kernel: format!("Linux {}'s rules; {KERNEL}", setup.version),
+        kernel: format!(
+            "Linux {}'s rules; {KERNEL}{}",
+            setup.version,
+            old_fair(setup.version, "; ")
+        ),
         loops: 1,
         seeds: runs.iter().map(|r| r.seed).collect(),
         ..Caption::default()
@@ -423,7 +435,10 @@ fn report(
     }
     for c in columns.iter().filter(|c| c.setup.version != setup.version) {
         let title = c.contender.title();
-        caption.notes.push(format!("the column {title} has Linux {}'s rules", c.setup.version));
+        let fair = old_fair(c.setup.version, ", its fair class is ");
+        caption
+            .notes
+            .push(format!("the column {title} has Linux {}'s rules{fair}", c.setup.version));
     }
     let files: Vec<String> = setup.ksm.iter().map(|(k, v)| format!("{k}={v}")).collect();
     if !files.is_empty() {

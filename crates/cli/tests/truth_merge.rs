@@ -165,7 +165,7 @@ fn killed_it_leaves_what_restore_needs() {
 fn what_is_wrong_is_told_before_anything_is_touched() {
     for (args, told) in [
         (["--case", "no-such"], "it has copies, "),
-        (["--kernel", "6.13"], "there are only 3.8, 5.18, 6.1, 6.12, 7.3"),
+        (["--kernel", "6.13"], "there are only 3.8, 4.5, 4.15, 5.18, 6.1, 6.12, 7.3"),
     ] {
         let output = run(&args);
         assert_eq!(output.status.code(), Some(2));

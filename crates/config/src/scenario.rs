@@ -19,6 +19,7 @@ use crate::group::groups;
 use crate::guest::{self, Guest};
 use crate::process::process;
 use crate::tree::{Cur, Doc, Kind, Seg};
+use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{
     AdmissionChoice, CpuOrder, Margin, Model, Process, RecentCpu, Scenario, SlowStart, Swap,
     UnmergeTarget, Wakeups,
@@ -96,6 +97,7 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         "name",
         "about",
         "machine",
+        "kernel",
         "duration",
         "seed",
         "knobs",
@@ -147,6 +149,9 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         name: t.get("name")?.text()?.to_owned(),
         about: t.get("about")?.text()?.to_owned(),
         machine: t.get("machine")?.text()?.to_owned(),
+        kernel: t.opt("kernel").map_or(Ok(KernelVersion::default()), |k| {
+            k.word(&KernelVersion::ALL.map(|v| (v.name(), v)))
+        })?,
         knobs: t.opt("knobs").map_or(Ok(vec![]), |k| knobs(&k))?,
         ksm: t.opt("ksm").map_or(Ok(vec![]), |k| ksm(&k))?,
         model: t.opt("model").map_or(Ok(Model::default()), |m| choices(&m, Model::default()))?,

@@ -5,6 +5,7 @@ use homenode_config::{
     read_scenario_and_machine, shrink_dram, write_machine,
 };
 use homenode_core::costs::Origin;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::{
     Action, AdmissionChoice, CpuOrder, FileOp, Map, Margin, Mempolicy, Model, Pattern, Process,
@@ -78,6 +79,7 @@ fn a_scenario_means_what_it_says() {
         name: "run".into(),
         about: "for tests of errors".into(),
         machine: "box.toml".into(),
+        kernel: KernelVersion::default(),
         knobs: vec![
             ("numa_balancing".into(), "2".into()),
             ("demotion_enabled".into(), "true".into()),

@@ -12,6 +12,10 @@ crate::named! {
     pub enum KernelVersion {
         /// 3.8: the slow start of the seed (S0).
         V3_8 => "3.8",
+        /// 4.5: the runtime switch of schedstats (S2), which it has; CFS.
+        V4_5 => "4.5",
+        /// 4.15: what the recently used CPU (S3) was made for.
+        V4_15 => "4.15",
         /// 5.18: the first tiering (S1).
         V5_18 => "5.18",
         /// 6.1: hot-page selection; Debian 12.

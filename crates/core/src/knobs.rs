@@ -218,12 +218,12 @@ impl Knob {
     ///
     /// Source: specs/knobs.md#versions.
     pub const fn handler(self, version: KernelVersion) -> Option<Handler> {
-        use KernelVersion::{V3_8, V5_18, V6_1, V6_12, V7_3};
+        use KernelVersion::{V3_8, V4_5, V4_15, V5_18, V6_1, V6_12, V7_3};
         const INT_MAX: i64 = i32::MAX as i64;
         Some(match (self, version) {
             // The first balancing kernel switched it as a scheduler feature; the name is
             // offered all the same, with the boolean that it then became.
-            (Self::NumaBalancing, V3_8) => Handler::IntMinMax(0, 1),
+            (Self::NumaBalancing, V3_8 | V4_5 | V4_15) => Handler::IntMinMax(0, 1),
             (Self::NumaBalancing, _) => Handler::IntMinMax(0, 4),
             (
                 Self::ScanDelayMs
@@ -234,6 +234,10 @@ impl Knob {
                 V3_8,
             ) => Handler::IntPlain,
             (Self::ScanPeriodResetMs, _) => return None,
+            (Self::ScanDelayMs | Self::ScanPeriodMinMs | Self::ScanPeriodMaxMs, V4_5 | V4_15) => {
+                Handler::IntPlain
+            }
+            (Self::ScanSizeMb, V4_5 | V4_15) => Handler::IntMinMax(1, INT_MAX),
             (
                 Self::ScanDelayMs
                 | Self::ScanPeriodMinMs
@@ -241,23 +245,27 @@ impl Knob {
                 | Self::ScanSizeMb,
                 _,
             ) => Handler::DebugU32,
-            (Self::HotThresholdMs | Self::PromoteRateLimitMBps, V3_8 | V5_18) => return None,
+            (Self::HotThresholdMs | Self::PromoteRateLimitMBps, V3_8 | V4_5 | V4_15 | V5_18) => {
+                return None;
+            }
             (Self::HotThresholdMs, _) => Handler::DebugU32,
             (Self::PromoteRateLimitMBps, _) => Handler::IntMinMax(0, INT_MAX),
-            (Self::DemotionEnabled, V3_8) => return None,
+            (Self::DemotionEnabled, V3_8 | V4_5 | V4_15) => return None,
             (Self::DemotionEnabled, _) => Handler::Bool,
             (Self::MinFreeKbytes, _) => Handler::IntMinMax(0, INT_MAX),
-            (Self::WatermarkScaleFactor, V3_8) => return None,
+            (Self::WatermarkScaleFactor, V3_8 | V4_5) => return None,
+            (Self::WatermarkScaleFactor, V4_15) => Handler::IntMinMax(1, 1000),
             (Self::WatermarkScaleFactor, _) => Handler::IntMinMax(1, 3000),
-            (Self::Swappiness, V3_8) => Handler::IntMinMax(0, 100),
+            (Self::Swappiness, V3_8 | V4_5 | V4_15) => Handler::IntMinMax(0, 100),
             (Self::Swappiness, _) => Handler::IntMinMax(0, 200),
             (Self::TransparentHugepage, _) => Handler::Words(&["always", "madvise", "never"]),
             (Self::SchedSchedstats | Self::MigrationCostNs | Self::NrMigrate, V3_8) => return None,
             (Self::SchedSchedstats, _) => Handler::IntMinMax(0, 1),
+            (Self::MigrationCostNs | Self::NrMigrate, V4_5 | V4_15) => Handler::IntPlain,
             (Self::MigrationCostNs | Self::NrMigrate, _) => Handler::DebugU32,
-            (Self::BaseSliceNs, V3_8 | V5_18 | V6_1) => return None,
+            (Self::BaseSliceNs, V3_8 | V4_5 | V4_15 | V5_18 | V6_1) => return None,
             (Self::BaseSliceNs, V6_12 | V7_3) => Handler::DebugU32,
-            (Self::InterleaveWeight(_), V3_8 | V5_18 | V6_1) => return None,
+            (Self::InterleaveWeight(_), V3_8 | V4_5 | V4_15 | V5_18 | V6_1) => return None,
             (Self::InterleaveWeight(_), V6_12 | V7_3) => Handler::Weight,
         })
     }
@@ -278,11 +286,14 @@ impl Knob {
             | Self::ScanPeriodResetMs
             | Self::ScanSizeMb
             | Self::HotThresholdMs => {
-                if version == KernelVersion::V3_8 {
+                if version < KernelVersion::V5_18 {
                     format!("/proc/sys/kernel/{}", self.alias().unwrap_or(self.short()))
                 } else {
                     format!("/sys/kernel/debug/sched/numa_balancing/{}", self.short())
                 }
+            }
+            Self::MigrationCostNs | Self::NrMigrate if version < KernelVersion::V5_18 => {
+                format!("/proc/sys/kernel/sched_{}", self.short())
             }
             Self::BaseSliceNs | Self::MigrationCostNs | Self::NrMigrate => {
                 format!("/sys/kernel/debug/sched/{}", self.short())
@@ -526,7 +537,7 @@ impl Knobs {
     }
 
     fn number(&self, v: u32) -> String {
-        if self.version == KernelVersion::V3_8 { (v as i32).to_string() } else { v.to_string() }
+        if self.version < KernelVersion::V5_18 { (v as i32).to_string() } else { v.to_string() }
     }
 
     fn lookup(&self, name: &str, given: Option<&str>) -> Result<(Knob, Handler), KnobError> {

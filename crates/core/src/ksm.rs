@@ -91,12 +91,12 @@ pub struct Rules {
 impl Rules {
     /// Of a release; for 3.8 the seed's series as a whole.
     pub fn of(version: KernelVersion) -> Self {
-        use KernelVersion::{V5_18, V6_12, V7_3};
+        use KernelVersion::{V4_15, V6_12, V7_3};
         Self {
             version,
             gate_first: version >= V6_12,
-            chains: version >= V5_18,
-            zero_pages: version >= V5_18,
+            chains: version >= V4_15,
+            zero_pages: version >= V4_15,
             smart: version >= V6_12,
             join_wipes: version >= V7_3,
             stable_never_skipped: version >= V7_3,

@@ -10,6 +10,7 @@ pub use crate::pattern::Pattern;
 pub use cpu::{Channel, ChannelKind, Completion, CpuStep, Device, NICE, SchedPolicy, Which};
 pub use group::Group;
 
+use crate::kernel::KernelVersion;
 use crate::knobs::Errno;
 use crate::sched::fair::Features;
 use crate::units::{Bytes, CpuId, NodeId, Pages, Picos};
@@ -23,6 +24,8 @@ pub struct Scenario {
     pub about: String,
     /// Path of the machine's file, relative to the scenario's own.
     pub machine: String,
+    /// Whose rules are simulated.
+    pub kernel: KernelVersion,
     /// Knobs by the kernel's names with their values as text, in the order in
     /// which they are written before the run.
     pub knobs: Vec<(String, String)>,
@@ -153,8 +156,8 @@ impl Default for Model {
             swap: Swap::None,
             order: CpuOrder::Quantum(Picos::from_us(10)),
             unmerge_target: UnmergeTarget::Caller,
-            recent_cpu: RecentCpu::Today,
-            wakeups: Wakeups::Today,
+            recent_cpu: RecentCpu::Kernel,
+            wakeups: Wakeups::Kernel,
             features: Features::default(),
         }
     }
@@ -166,6 +169,8 @@ crate::named! {
     /// Source: specs/wake.md#recent.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum RecentCpu {
+        /// The kernel's own.
+        Kernel => "kernel",
         /// None is remembered, as before the seed S3.
         None => "none",
         /// The seed's: where a task ran when it last woke another.
@@ -181,6 +186,8 @@ crate::named! {
     /// Source: specs/wake.md.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Wakeups {
+        /// The kernel's own.
+        Kernel => "kernel",
         /// Those of Linux 4.16, on which the seed S3 was built.
         Seed => "seed",
         /// Those of 6.12.

@@ -211,6 +211,7 @@ fn scenario(process: Process, mode: u64, order: CpuOrder, seed: u64) -> Scenario
         name: "threads".into(),
         about: String::new(),
         machine: String::new(),
+        kernel: Default::default(),
         knobs: tiering(mode, &[]),
         ksm: Vec::new(),
         model: Model { order, ..Model::default() },

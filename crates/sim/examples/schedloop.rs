@@ -123,6 +123,7 @@ fn scenario(processes: Vec<Process>, channels: Vec<Channel>, statistics: bool) -
         name: "schedloop".into(),
         about: String::new(),
         machine: String::new(),
+        kernel: Default::default(),
         knobs: knobs.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
         command_line: String::new(),
         ksm: Vec::new(),

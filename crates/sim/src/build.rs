@@ -275,6 +275,7 @@ impl Setup {
     /// What the scenario itself asks for.
     pub fn of(scenario: &Scenario) -> Self {
         Self {
+            version: scenario.kernel,
             knobs: scenario.knobs.clone(),
             model: scenario.model.clone(),
             seed: scenario.seed,

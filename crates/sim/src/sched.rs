@@ -28,14 +28,15 @@ pub(crate) use queues::{ALL, CpuSet, Queues, Stop};
 pub use tracks::Track;
 use wasted::Wasted;
 
-use crate::kernel::TICK;
+use crate::kernel::{Kernel, TICK};
 use crate::random::Stream;
-use homenode_core::costs::{Cost, Prices};
+use homenode_core::costs::Cost;
+use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Model, RecentCpu, SchedPolicy, Wakeups};
 use homenode_core::sched::balance::place::{IdleFacts, Placed, Without};
 use homenode_core::sched::balance::{self, Balance, IdleType};
 use homenode_core::sched::domain::{Domains, Flags, Layout};
-use homenode_core::sched::fair::{Attr, Dequeue, Enqueue, Fair, Knobs};
+use homenode_core::sched::fair::{Attr, Cfs, Dequeue, Enqueue, Fair, Knobs, Rules};
 use homenode_core::sched::stats::{Switched, Wakeup};
 use homenode_core::sched::weight;
 use homenode_core::topology::Machine;
@@ -119,29 +120,22 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(machine: &Machine, prices: &Prices, model: &Model, seed: u64) -> Self {
+    pub(crate) fn new(machine: &Machine, kernel: &Kernel, seed: u64) -> Self {
+        let (version, prices, model) = (kernel.knobs.version, &kernel.prices, &kernel.model);
         let cpus = machine.cpus.len();
         let layout = Layout::of(machine);
         let online = CpuSet::of(cpus, 0..cpus).words;
         let domains = Domains::new(&layout, &online);
         let knobs = Knobs {
             base_slice_ns: weight::base_slice_ns(cpus, weight::Scaling::Log),
+            cfs: Cfs::scaled(cpus, weight::Scaling::Log),
             tick_ns: TICK / 1000,
-            features: model.features,
+            features: model.features.in_version(version),
+            rules: Rules::of(version),
             ..Knobs::default()
         };
         let mut fair = Fair::new(cpus, knobs);
-        let recent = match model.recent_cpu {
-            RecentCpu::None => wake::Recent::None,
-            RecentCpu::Seed => wake::Recent::Waker,
-            RecentCpu::Today => wake::Recent::Wakee,
-        };
-        let version = match model.wakeups {
-            Wakeups::Seed => wake::Version::V4_16,
-            Wakeups::Today => wake::Version::V6_12,
-        };
-        let rules = wake::Rules { recent, ..wake::Rules::of(version) };
-        let mut wakes = wake::Cpus::new(view(&domains, &layout), rules);
+        let mut wakes = wake::Cpus::new(view(&domains, &layout), wake_rules(version, model));
         for (place, cpu) in machine.cpus.iter().enumerate() {
             fair.set_speed(place, BOOT, cpu.capacity, 1024);
             wakes.set_capacity(place as u32, cpu.capacity);
@@ -171,7 +165,8 @@ impl Scheduler {
     pub(crate) fn set_knobs(&mut self, knobs: &homenode_core::knobs::Knobs) {
         let slice = weight::base_slice_ns(self.scale, weight::Scaling::Log);
         let base_slice_ns = knobs.base_slice_ns.unwrap_or(slice);
-        self.q.fair.set_knobs(Knobs { base_slice_ns, ..*self.q.fair.knobs() });
+        let cfs = Cfs::scaled(self.scale, weight::Scaling::Log);
+        self.q.fair.set_knobs(Knobs { base_slice_ns, cfs, ..*self.q.fair.knobs() });
         self.balance.knobs.migration_cost_ns = i64::from(knobs.migration_cost_ns as i32);
         self.balance.knobs.nr_migrate = knobs.nr_migrate;
         match self.q.counters.switch.set(knobs.sched_schedstats) {
@@ -187,10 +182,13 @@ impl Scheduler {
         // The base slice is scaled while the CPU that goes still counts.
         let before = weight::base_slice_ns(self.scale, weight::Scaling::Log);
         self.scale = self.q.online().count as usize + usize::from(online);
-        let knobs = *self.q.fair.knobs();
+        let cfs = Cfs::scaled(self.scale, weight::Scaling::Log);
+        let knobs = Knobs { cfs, ..*self.q.fair.knobs() };
         if knobs.base_slice_ns == before {
             let base_slice_ns = weight::base_slice_ns(self.scale, weight::Scaling::Log);
             self.q.fair.set_knobs(Knobs { base_slice_ns, ..knobs });
+        } else {
+            self.q.fair.set_knobs(knobs);
         }
         if !online {
             self.balance.busy_tick(&self.domains, cpu);
@@ -242,6 +240,7 @@ impl Scheduler {
     pub(crate) fn inherits(&mut self, task: usize, parent: usize) {
         let (cpus, cpu) = (self.q.cpus(), self.cpu_of(parent));
         self.q.wakers[cpus + task] = self.q.wakers[cpus + parent].fork(cpu as u32);
+        self.q.fair.forked(task as u32, parent as u32, self.q.now);
     }
     /// The CPU on which a new task begins, by fork balancing from its parent's.
     pub(crate) fn place_new(&mut self, task: usize, parent: usize) -> usize {
@@ -361,8 +360,10 @@ impl Scheduler {
         for cpu in [w.cpu, prev] {
             let (nr, delayed) = (q.fair.nr_running(cpu), q.fair.h_nr_delayed(cpu));
             q.wake.set_running(cpu as u32, nr, delayed);
-            q.wake.set_load(cpu as u32, q.fair.load_avg(cpu));
+            q.wake.set_load(cpu as u32, q.fair.wake_load(cpu));
         }
+        // For how long kernels up to 4.16 look for an idle CPU.
+        q.wake.set_avg_idle(w.cpu as u32, self.balance.cpus[w.cpu].avg_idle);
         let jiffies = q.jiffies();
         let waker_load = match w.task {
             Some(waker) if w.sync => q.fair.task_h_load(waker as u32, jiffies),
@@ -396,6 +397,9 @@ impl Scheduler {
         if let Some(level) = choice.level {
             let slot = choice.affine.then(|| self.domains.slot(w.cpu, level.into()));
             q.counters.affine(task, slot);
+        }
+        if choice.scan_timed {
+            q.wake.note_scan_cost(w.cpu as u32, u64::from(choice.scanned) * q.look);
         }
         let cpu = choice.cpu as usize;
         // Where it was has gone offline, or is not for it any more.
@@ -486,6 +490,31 @@ impl Scheduler {
         }
         self.q.looked
     }
+}
+
+/// By whose rules woken tasks get a CPU: the kernel's, unless the model says otherwise. 5.18 and
+/// 6.1 search as 6.12 does, and so does 7.3 but for machines of unequal CPUs.
+///
+/// Source: specs/wake.md#versions.
+fn wake_rules(version: KernelVersion, model: &Model) -> wake::Rules {
+    let version = match (model.wakeups, version) {
+        (Wakeups::Seed, _) => wake::Version::V4_16,
+        (Wakeups::Kernel, KernelVersion::V3_8 | KernelVersion::V4_5) => wake::Version::V4_5,
+        (Wakeups::Kernel, KernelVersion::V4_15) => wake::Version::V4_15,
+        (
+            Wakeups::Kernel,
+            KernelVersion::V5_18 | KernelVersion::V6_1 | KernelVersion::V6_12 | KernelVersion::V7_3,
+        )
+        | (Wakeups::Today, _) => wake::Version::V6_12,
+    };
+    let rules = wake::Rules::of(version);
+    let recent = match model.recent_cpu {
+        RecentCpu::Kernel => rules.recent,
+        RecentCpu::None => wake::Recent::None,
+        RecentCpu::Seed => wake::Recent::Waker,
+        RecentCpu::Today => wake::Recent::Wakee,
+    };
+    wake::Rules { recent, ..rules }
 }
 
 /// The domains as wake-ups look at them.

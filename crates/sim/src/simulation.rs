@@ -161,7 +161,7 @@ impl Simulation {
             CpuOrder::Quantum(q) => q.0,
             CpuOrder::Strict => 0,
         };
-        let sched = Scheduler::new(machine, &kernel.prices, &kernel.model, seed);
+        let sched = Scheduler::new(machine, &kernel, seed);
         let mut s = Self {
             machine: machine.clone(),
             kernel,

@@ -350,8 +350,12 @@ fn world(seed: u64) -> World {
          seed = {seed}\nduration = \"{}ms\"\n",
         d.between(10, 120)
     );
+    let kernel = d.of(&["6.12", "6.12", "6.12", "6.1", "4.15", "4.15", "4.5"]);
+    let _ = writeln!(s, "kernel = \"{kernel}\"");
     let knob = |d: &mut Draw| -> (&str, u64) {
         match d.below(4) {
+            // CFS has no such slice.
+            0 if kernel != "6.12" => ("nr_migrate", d.of(&[1, 4, 16])),
             0 => ("base_slice_ns", d.of(&[100_000, 700_000, 3_000_000, 10_000_000])),
             1 => ("migration_cost_ns", d.of(&[0, 50_000, 500_000, 5_000_000])),
             2 => ("nr_migrate", d.of(&[1, 2, 8, 32])),
@@ -369,8 +373,9 @@ fn world(seed: u64) -> World {
         let _ = writeln!(s, "{name} = {value}");
     }
     s.push_str("\n[model]\n");
-    let _ = writeln!(s, "recent_cpu = \"{}\"", d.of(&["none", "seed", "today", "today"]));
-    let _ = writeln!(s, "wakeups = \"{}\"", d.of(&["seed", "today", "today"]));
+    let _ =
+        writeln!(s, "recent_cpu = \"{}\"", d.of(&["none", "seed", "kernel", "kernel", "today"]));
+    let _ = writeln!(s, "wakeups = \"{}\"", d.of(&["seed", "kernel", "kernel", "today"]));
     let _ = writeln!(s, "order = \"{}\"", d.of(&["strict", "1us", "10us", "10us"]));
     let features: Vec<&str> = homenode_core::sched::fair::Features::NAMES.to_vec();
     if d.one_in(3) {
@@ -406,13 +411,14 @@ fn world(seed: u64) -> World {
     s.push_str(&processes);
     for _ in 0..d.below(4) {
         let (name, value) = knob(&mut d);
-        let folder = match name {
-            "sched_schedstats" => "/proc/sys/kernel",
-            _ => "/sys/kernel/debug/sched",
+        let file = match name {
+            "sched_schedstats" => format!("/proc/sys/kernel/{name}"),
+            _ if kernel.starts_with('4') => format!("/proc/sys/kernel/sched_{name}"),
+            _ => format!("/sys/kernel/debug/sched/{name}"),
         };
         let _ = writeln!(
             s,
-            "\n[[at]]\ntime = \"{}us\"\nwrite = \"{folder}/{name}\"\nvalue = {value}",
+            "\n[[at]]\ntime = \"{}us\"\nwrite = \"{file}\"\nvalue = {value}",
             d.below(90_000)
         );
     }

@@ -41,6 +41,32 @@ fn compute(time: &str) -> String {
     format!("[[process.step]]\ndo = \"compute\"\ntime = \"{time}\"\n")
 }
 
+/// Two that compute share a CPU by turns: of half a latency under CFS, of a slice under EEVDF.
+///
+/// Specs: specs/sched-cfs.md#versions, #slice, #knobs.
+#[test]
+fn a_scenario_names_its_kernel() {
+    let two = |kernel: &str| {
+        let sim = run(&format!(
+            "kernel = \"{kernel}\"\nduration = \"120ms\"\n\
+             [[process]]\nname = \"hogs\"\nthreads = 2\ncpus = \"0\"\n{}{LOOP}",
+            compute("1ms")
+        ));
+        let switches = sim.processes()[0].tasks.involuntary;
+        format!("{kernel}: {switches} switches, schedstat {}\n", sim.schedstat().version.name())
+    };
+    let told: String = ["4.5", "4.15", "6.1", "6.12", "7.3"].map(two).concat();
+    // 4 CPUs: half of 18 ms is over at every third tick; a slice of 2.1 ms at each.
+    expect![[r#"
+        4.5: 10 switches, schedstat 15
+        4.15: 10 switches, schedstat 15
+        6.1: 10 switches, schedstat 15
+        6.12: 29 switches, schedstat 16
+        7.3: 29 switches, schedstat 17
+    "#]]
+    .assert_eq(&told);
+}
+
 /// Specs: specs/workloads.md#vcpus.
 #[test]
 fn vcpus_that_share_cpus_have_their_time_stolen() {

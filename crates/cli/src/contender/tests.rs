@@ -45,7 +45,7 @@ fn a_text_that_is_no_column_is_told_why() {
         ),
         (
             "mode2@9",
-            "--columns mode2@9: the rules of Linux \"9\" are not known; those of 3.8, 5.18, 6.1, 6.12, 7.3 are",
+            "--columns mode2@9: the rules of Linux \"9\" are not known; those of 3.8, 4.5, 4.15, 5.18, 6.1, 6.12, 7.3 are",
         ),
         ("homenode:eyes", "--columns homenode:eyes: sources of heat are damon, hint-fault, pmu"),
         (

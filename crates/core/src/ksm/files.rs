@@ -99,7 +99,7 @@ impl File {
             | Self::StableNodeChainsPruneMillisecs
             | Self::UseZeroPages
             | Self::StableNodeChains
-            | Self::StableNodeDups => KernelVersion::V5_18,
+            | Self::StableNodeDups => KernelVersion::V4_15,
             _ => KernelVersion::V3_8,
         };
         version >= since

@@ -54,7 +54,7 @@ pub fn version_of(shown: &Shown) -> KernelVersion {
         |v: KernelVersion, old: KernelVersion| shown.keys().any(|f| f.exists(v) && !f.exists(old));
     if new(KernelVersion::V6_12, KernelVersion::V6_1) {
         KernelVersion::V6_12
-    } else if new(KernelVersion::V5_18, KernelVersion::V3_8) {
+    } else if new(KernelVersion::V4_15, KernelVersion::V4_5) {
         KernelVersion::V6_1
     } else {
         KernelVersion::V3_8

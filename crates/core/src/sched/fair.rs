@@ -52,6 +52,7 @@ use timeline::{NONE, Node};
 
 use super::pelt::{Avg, Clock};
 use super::weight::{self, Load};
+use crate::kernel::KernelVersion;
 
 crate::named! {
     /// Which kernel's fair class.
@@ -70,6 +71,18 @@ crate::named! {
 }
 
 impl Rules {
+    /// Those of a release. 3.8 has 4.5's, whose own nobody has read; 5.18 has 6.1's.
+    ///
+    /// Source: specs/sched-cfs.md#versions.
+    pub const fn of(version: KernelVersion) -> Self {
+        match version {
+            KernelVersion::V3_8 | KernelVersion::V4_5 => Self::Cfs4_5,
+            KernelVersion::V4_15 => Self::Cfs4_15,
+            KernelVersion::V5_18 | KernelVersion::V6_1 => Self::Cfs6_1,
+            KernelVersion::V6_12 | KernelVersion::V7_3 => Self::Eevdf,
+        }
+    }
+
     /// Whether who is behind the most runs, and nobody has a deadline.
     #[inline]
     pub const fn is_cfs(self) -> bool {
@@ -119,6 +132,12 @@ pub struct Features {
 }
 
 impl Features {
+    /// Those of them that a release has: utilisation is not estimated before 4.17.
+    #[must_use]
+    pub fn in_version(self, version: KernelVersion) -> Self {
+        Self { util_est: self.util_est && version >= KernelVersion::V5_18, ..self }
+    }
+
     /// A switch by the kernel's name.
     fn of(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
@@ -882,6 +901,17 @@ impl Fair {
     pub fn idle_only(&self, cpu: usize) -> bool {
         let queue = &self.queues[cpu as u32];
         queue.h_nr > 0 && queue.h_nr == queue.idle_h_nr
+    }
+
+    /// Load of `cpu` as wake-ups compare it, as it was last updated: of those asleep too, or under rules up to
+    /// 4.16 of those who are queued.
+    #[inline]
+    pub fn wake_load(&self, cpu: usize) -> u64 {
+        if self.knobs.rules.keeps_runnable_load() {
+            self.runnable_load_avg(cpu)
+        } else {
+            self.load_avg(cpu)
+        }
     }
 
     /// Load of `cpu`, of those asleep too, as it was last updated.

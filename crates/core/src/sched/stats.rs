@@ -73,7 +73,11 @@ impl Version {
     /// The version that a kernel prints.
     pub const fn of(kernel: KernelVersion) -> Self {
         match kernel {
-            KernelVersion::V3_8 | KernelVersion::V5_18 | KernelVersion::V6_1 => Self::V15,
+            KernelVersion::V3_8
+            | KernelVersion::V4_5
+            | KernelVersion::V4_15
+            | KernelVersion::V5_18
+            | KernelVersion::V6_1 => Self::V15,
             KernelVersion::V6_12 => Self::V16,
             KernelVersion::V7_3 => Self::V17,
         }

@@ -134,7 +134,7 @@ impl Tiers {
                 Medium::Cxl | Medium::Pmem => ADIST_KMEM,
             };
             let d = match version {
-                KernelVersion::V3_8 => ADIST_DRAM,
+                KernelVersion::V3_8 | KernelVersion::V4_5 | KernelVersion::V4_15 => ADIST_DRAM,
                 KernelVersion::V5_18 if machine.has_cpu(node.id) => ADIST_DRAM,
                 KernelVersion::V5_18 => ADIST_KMEM,
                 _ => reference
@@ -206,7 +206,7 @@ impl Tiers {
     ///
     /// Source: specs/tiering.md#demotion.
     pub fn demotion_targets(&self, machine: &Machine, node: NodeId) -> Vec<NodeId> {
-        if self.version == KernelVersion::V3_8 {
+        if self.version < KernelVersion::V5_18 {
             return Vec::new();
         }
         let Some((_, lower)) = self.tier(node).and_then(|t| self.by_tier.range(t + 1..).next())
@@ -222,7 +222,7 @@ impl Tiers {
     ///
     /// Source: specs/tiering.md#demotion.
     pub fn demotion_fallback(&self, machine: &Machine, node: NodeId) -> Vec<NodeId> {
-        let Some(t) = self.tier(node).filter(|_| self.version != KernelVersion::V3_8) else {
+        let Some(t) = self.tier(node).filter(|_| self.version >= KernelVersion::V5_18) else {
             return Vec::new();
         };
         let lower: Vec<_> = self.by_tier.range(t + 1..).flat_map(|(_, n)| n).copied().collect();

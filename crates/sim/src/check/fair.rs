@@ -14,12 +14,17 @@
 //! In the worst case all others came one after the other, the lightest first: the sum of vd(L, W)
 //! with W as it grows; and as many have left since, who move the mean as much.
 //!
-//! Source: specs/sched-fair.md#queue, #pick, #placement.
+//! Under CFS there is no lag. What holds instead: the floor of a queue never goes back; and nobody who is queued
+//! is further before it than the credit of a sleeper, a latency at most. The second not in 4.5, where who
+//! comes from another CPU is placed by the floor as it stood before the running task is charged, which may be far behind.
+//!
+//! Source: specs/sched-fair.md#queue, #pick, #placement, specs/sched-cfs.md#floor, #placement.
 
 use super::cpus::Told;
 use crate::kernel::TICK;
 use crate::simulation::Simulation;
 use homenode_core::hold;
+use homenode_core::sched::fair::Rules;
 
 /// A tick in nanoseconds.
 const TICK_NS: i128 = (TICK / 1000) as i128;
@@ -33,6 +38,8 @@ pub(super) struct Bounds {
     act: i128,
     /// By CPU: weights and tasks of its queue.
     most: Vec<(i128, i128)>,
+    /// CFS: by CPU, the floor of its root queue.
+    floors: Vec<i64>,
 }
 
 /// A task of a queue: its number, weight, virtual run time and deadline.
@@ -57,6 +64,9 @@ impl Bounds {
 /// What is wrong now.
 pub(super) fn recount(sim: &Simulation, told: &Told, bounds: &mut Bounds) -> Vec<String> {
     let (q, fair) = (&sim.sched.q, &sim.sched.q.fair);
+    if fair.knobs().rules.is_cfs() {
+        return recount_cfs(sim, bounds);
+    }
     let now = sim.now();
     let mut found = Vec::new();
     bounds.slice = bounds.slice.max(i128::from(sim.sched.base_slice_ns()));
@@ -122,6 +132,36 @@ pub(super) fn recount(sim: &Simulation, told: &Told, bounds: &mut Bounds) -> Vec
             );
         }
     }
+    found
+}
+
+/// The longest latency: of 8 CPUs and more.
+const LATENCY_NS: i64 = 24_000_000;
+
+/// What is wrong now under CFS.
+fn recount_cfs(sim: &Simulation, bounds: &mut Bounds) -> Vec<String> {
+    let (q, fair) = (&sim.sched.q, &sim.sched.q.fair);
+    let mut found = Vec::new();
+    let floors: Vec<i64> = (0..sim.cpus.len()).map(|cpu| fair.min_vruntime(cpu)).collect();
+    for (cpu, (&floor, &before)) in floors.iter().zip(&bounds.floors).enumerate() {
+        let on = floor.wrapping_sub(before);
+        hold!(found, on >= 0, "the floor of CPU place {cpu} has gone back by {on} ns");
+    }
+    let bounded = fair.knobs().rules != Rules::Cfs4_5;
+    for (cpu, &floor) in floors.iter().enumerate().filter(|_| bounded) {
+        for id in 0..sim.tasks.len() {
+            if is_on(sim, id, cpu) && q.tasks[id].terms.group == 0 {
+                let ahead = fair.virtual_times(id as u32).0.wrapping_sub(floor);
+                hold!(
+                    found,
+                    ahead >= -LATENCY_NS,
+                    "task {id} on CPU place {cpu} is {ahead} ns from the floor of its queue; \
+                     nobody gets more credit than {LATENCY_NS}"
+                );
+            }
+        }
+    }
+    bounds.floors = floors;
     found
 }
 

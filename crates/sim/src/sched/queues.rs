@@ -168,7 +168,7 @@ pub(crate) struct Queues {
     /// Random numbers of newly idle balancing.
     dice: Stream,
     /// What looking at a CPU costs, and moving a task.
-    look: Ns,
+    pub(crate) look: Ns,
     carry: Ns,
     /// What both have cost so far in this balancing.
     pub(crate) looked: Ns,

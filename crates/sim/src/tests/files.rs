@@ -214,26 +214,32 @@ fn what_each_version_has() {
           + /sys/kernel/tracing/events/sched/sched_stat_runtime/enable
           + /sys/kernel/tracing/events/sched/sched_stat_sleep/enable
           + /sys/kernel/tracing/events/sched/sched_stat_wait/enable
+        4.5: 97 files
+          - /proc/sys/kernel/numa_balancing_scan_period_reset
+          + /proc/sys/kernel/numa_balancing
+          + /proc/sys/kernel/sched_migration_cost_ns
+          + /proc/sys/kernel/sched_nr_migrate
+          + /proc/sys/kernel/sched_schedstats
+        4.15: 103 files
+          + /proc/sys/vm/watermark_scale_factor
+          + /sys/kernel/mm/ksm/max_page_sharing
+          + /sys/kernel/mm/ksm/stable_node_chains
+          + /sys/kernel/mm/ksm/stable_node_chains_prune_millisecs
+          + /sys/kernel/mm/ksm/stable_node_dups
+          + /sys/kernel/mm/ksm/use_zero_pages
         5.18: 104 files
           - /proc/sys/kernel/numa_balancing_scan_delay_ms
           - /proc/sys/kernel/numa_balancing_scan_period_max_ms
           - /proc/sys/kernel/numa_balancing_scan_period_min_ms
-          - /proc/sys/kernel/numa_balancing_scan_period_reset
           - /proc/sys/kernel/numa_balancing_scan_size_mb
-          + /proc/sys/kernel/numa_balancing
-          + /proc/sys/kernel/sched_schedstats
-          + /proc/sys/vm/watermark_scale_factor
+          - /proc/sys/kernel/sched_migration_cost_ns
+          - /proc/sys/kernel/sched_nr_migrate
           + /sys/kernel/debug/sched/migration_cost_ns
           + /sys/kernel/debug/sched/nr_migrate
           + /sys/kernel/debug/sched/numa_balancing/scan_delay_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_max_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_size_mb
-          + /sys/kernel/mm/ksm/max_page_sharing
-          + /sys/kernel/mm/ksm/stable_node_chains
-          + /sys/kernel/mm/ksm/stable_node_chains_prune_millisecs
-          + /sys/kernel/mm/ksm/stable_node_dups
-          + /sys/kernel/mm/ksm/use_zero_pages
           + /sys/kernel/mm/numa/demotion_enabled
         6.1: 112 files
           + /proc/1000/ksm_merging_pages
@@ -590,7 +596,7 @@ fn the_other_knobs() {
             read /proc/sys/kernel/numa_balancing_scan_delay_ms -> -1
             write /proc/sys/kernel/numa_balancing_scan_size_mb = 0 -> 22 EINVAL: "0" is refused; allowed are 1 to 4294967295 MB; 0 makes the kernel divide by zero
             nobody: write /proc/sys/kernel/numa_balancing_scan_delay_ms = 5 -> 13 EACCES: its mode is 0644: only root may write to it
-            read /proc/sys/kernel/numa_balancing -> 2 ENOENT: Linux 3.8 does not have it; 5.18, 6.1, 6.12, 7.3 do
+            read /proc/sys/kernel/numa_balancing -> 2 ENOENT: Linux 3.8 does not have it; 4.5, 4.15, 5.18, 6.1, 6.12, 7.3 do
             read /sys/kernel/mm/numa/demotion_enabled -> 2 ENOENT: Linux 3.8 does not have it; 5.18, 6.1, 6.12, 7.3 do
         "#]],
     );
@@ -683,6 +689,8 @@ fn counters_by_version() {
           thp_fault_alloc
           thp_split_page
           ksm_swpin_copy
+        4.5:
+        4.15:
         5.18:
         6.1:
           + pgpromote_candidate after pgpromote_success
@@ -715,6 +723,8 @@ fn zones_and_their_marks() {
     }
     expect![[r#"
         3.8: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
+        4.5: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
+        4.15: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
         5.18: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
         6.1: boost 0, min 16896, low 21120, high 25344, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
         6.12: boost 0, min 16896, low 21120, high 25344, promo 29568, spanned 1048576, present 1048576, managed 1048576, cma 0, protection: (0, 0, 0, 0, 0), nr_free_pages 1048576
@@ -924,6 +934,8 @@ fn tiers_by_version() {
     }
     expect![[r#"
         3.8:
+        4.5:
+        4.15:
         5.18:
         6.1: memory_tier22=2-3 memory_tier4=0-1
         6.12: memory_tier180=3 memory_tier37=2 memory_tier4=0-1
@@ -1309,7 +1321,7 @@ proptest! {
     #[test]
     fn any_bytes_to_any_path(
         writes in prop::collection::vec((any_path(), any_text(), 0usize..3), 1..12),
-        v in 0usize..5,
+        v in 0..KernelVersion::ALL.len(),
     ) {
         let mut sim = boot(&two(), KernelVersion::ALL[v]);
         for (path, text, who) in writes {

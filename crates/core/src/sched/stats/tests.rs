@@ -423,7 +423,7 @@ fn three_versions_of_the_file() {
 fn versions_by_kernel() {
     let of: Vec<String> =
         KernelVersion::ALL.iter().map(|k| format!("{k}: {}", Version::of(*k).name())).collect();
-    assert_eq!(of.join(", "), "3.8: 15, 5.18: 15, 6.1: 15, 6.12: 16, 7.3: 17");
+    assert_eq!(of.join(", "), "3.8: 15, 4.5: 15, 4.15: 15, 5.18: 15, 6.1: 15, 6.12: 16, 7.3: 17");
 }
 
 // specs/schedstats.md#masks

@@ -41,6 +41,8 @@ fn merging_as_it_boots() {
     }
     expect![[r#"
         3.8: full_scans=0 merge_across_nodes=1 pages_shared=0 pages_sharing=0 pages_to_scan=100 pages_unshared=0 pages_volatile=0 run=0 sleep_millisecs=20
+        4.5: full_scans=0 merge_across_nodes=1 pages_shared=0 pages_sharing=0 pages_to_scan=100 pages_unshared=0 pages_volatile=0 run=0 sleep_millisecs=20
+        4.15: full_scans=0 max_page_sharing=256 merge_across_nodes=1 pages_shared=0 pages_sharing=0 pages_to_scan=100 pages_unshared=0 pages_volatile=0 run=0 sleep_millisecs=20 stable_node_chains=0 stable_node_chains_prune_millisecs=2000 stable_node_dups=0 use_zero_pages=0
         5.18: full_scans=0 max_page_sharing=256 merge_across_nodes=1 pages_shared=0 pages_sharing=0 pages_to_scan=100 pages_unshared=0 pages_volatile=0 run=0 sleep_millisecs=20 stable_node_chains=0 stable_node_chains_prune_millisecs=2000 stable_node_dups=0 use_zero_pages=0
         6.1: full_scans=0 max_page_sharing=256 merge_across_nodes=1 pages_shared=0 pages_sharing=0 pages_to_scan=100 pages_unshared=0 pages_volatile=0 run=0 sleep_millisecs=20 stable_node_chains=0 stable_node_chains_prune_millisecs=2000 stable_node_dups=0 use_zero_pages=0
         6.12: advisor_max_cpu=70 advisor_max_pages_to_scan=30000 advisor_min_pages_to_scan=500 advisor_mode=[none] scan-time advisor_target_scan_time=200 full_scans=0 general_profit=0 ksm_zero_pages=0 max_page_sharing=256 merge_across_nodes=1 pages_scanned=0 pages_shared=0 pages_sharing=0 pages_skipped=0 pages_to_scan=100 pages_unshared=0 pages_volatile=0 run=0 sleep_millisecs=20 smart_scan=1 stable_node_chains=0 stable_node_chains_prune_millisecs=2000 stable_node_dups=0 use_zero_pages=0
@@ -222,7 +224,7 @@ fn mergings_files_of_older_kernels() {
         write /sys/kernel/mm/ksm/merge_across_nodes = 0
         ",
         expect![[r#"
-            read /sys/kernel/mm/ksm/max_page_sharing -> 2 ENOENT: Linux 3.8 does not have it; 5.18, 6.1, 6.12, 7.3 do
+            read /sys/kernel/mm/ksm/max_page_sharing -> 2 ENOENT: Linux 3.8 does not have it; 4.15, 5.18, 6.1, 6.12, 7.3 do
             read /proc/1000/ksm_stat -> 2 ENOENT: the simulated kernel has no such file; in /proc/1000 there are numa_maps, sched, schedstat, status
             write /sys/kernel/mm/ksm/merge_across_nodes = 0 -> ok
         "#]],
