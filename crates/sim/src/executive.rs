@@ -320,6 +320,7 @@ impl Simulation {
         self.heed_siblings(cpu);
         self.sched.goes_idle(cpu);
         self.enter_idle(cpu, from);
+        self.sched.stop_tick(cpu, false);
         self.count_wasted();
     }
     /// What a task may use has changed, or that of a group above it: whoever waits, waits for that.
@@ -868,6 +869,7 @@ impl Simulation {
                 None => sim.take_note(cpu),
             }
         });
+        self.idle_ticks();
         if self.without_balancing {
             return;
         }
@@ -884,6 +886,23 @@ impl Simulation {
             sim.kernel.numa_tick(&mut ctx, id);
             sim.delay(cpu, id, ctx.clock - before);
         });
+    }
+    /// The tick of CPUs that are idle and have kept it.
+    fn idle_ticks(&mut self) {
+        let now = self.now();
+        let mut next = self.sched.next_ticking(0);
+        while let Some(cpu) = next {
+            if self.sched.idle_tick(cpu) {
+                self.take_note(cpu);
+                if self.cpus[cpu].current().is_none() {
+                    if self.sched.idle.is_modelled() {
+                        self.sched.idle.lapse(cpu, now + 1);
+                    }
+                    self.sched.stop_tick(cpu, true);
+                }
+            }
+            next = self.sched.next_ticking(cpu + 1);
+        }
     }
     /// Whether all that is left waits for others that wait as well: then who waits for what.
     ///

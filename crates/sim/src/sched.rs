@@ -117,6 +117,8 @@ pub(crate) struct Scheduler {
     pub(crate) rebuilds: u64,
     /// What CPUs without a task do.
     pub(crate) idle: Idling,
+    /// Those of them whose tick goes on: a bit for each, by place. Some have a task by now.
+    ticking: Vec<u64>,
 }
 
 impl Scheduler {
@@ -159,6 +161,7 @@ impl Scheduler {
             wasted: Wasted::new(cpus),
             rebuilds: 0,
             idle: Idling::new(&machine.idle_states, cpus),
+            ticking: vec![0; cpus.div_ceil(64)],
         }
     }
     /// The kernel's knobs are these from now on.
@@ -441,7 +444,48 @@ impl Scheduler {
         let jiffies = self.q.jiffies();
         let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
         self.balance.before_idle(&self.domains, &mut seen, cpu, jiffies);
-        self.balance.tick_stopped(&self.domains, cpu);
+    }
+    /// An idle CPU stops its tick, or lets the next one come: without a governor it stops it only in a
+    /// tick. Only without a tick others balance for it.
+    ///
+    /// Source: specs/sched-balance.md#idle-tick.
+    pub(crate) fn stop_tick(&mut self, cpu: usize, in_tick: bool) {
+        // Among one state there is nothing to choose.
+        let keeps = match self.idle.states().len() {
+            0 | 1 => !in_tick,
+            _ => self.idle.keeps_tick(cpu),
+        };
+        match keeps {
+            true => self.ticking[cpu / 64] |= 1 << (cpu % 64),
+            false => self.balance.tick_stopped(&self.domains, cpu),
+        }
+    }
+    /// The next of the idle CPUs whose tick goes on, from a place on.
+    #[inline]
+    pub(crate) fn next_ticking(&self, from: usize) -> Option<usize> {
+        let mut mask = u64::MAX << (from % 64);
+        for word in from / 64..self.ticking.len() {
+            let left = self.ticking[word] & mask;
+            if left != 0 {
+                return Some(word * 64 + left.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+    /// The tick of a CPU that was idle when it had its last: whether it still is. Then it balances what is due.
+    pub(crate) fn idle_tick(&mut self, cpu: usize) -> bool {
+        self.ticking[cpu / 64] &= !(1 << (cpu % 64));
+        if !self.q.is_idle(cpu) {
+            return false;
+        }
+        let jiffies = self.q.jiffies();
+        if self.balance.due(&self.domains, cpu, jiffies) {
+            let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+            self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Idle, jiffies);
+            self.scan_budgets();
+        }
+        true
     }
     /// The tick of a busy CPU; the idle CPU that is to be woken to balance for all idle ones, and
     /// what balancing took, in nanoseconds.

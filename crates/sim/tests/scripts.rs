@@ -22,7 +22,7 @@ const MACHINES: [(&str, u32, u32, u32); 4] = [
 const KERNELS: [(&str, KernelVersion); 3] =
     [("6.1", KernelVersion::V6_1), ("6.12", KernelVersion::V6_12), ("newest", KernelVersion::V7_3)];
 /// Of the steps that are the same in all boots so many in a hundred have to be the same here.
-const SAME_MIN: usize = 75;
+const SAME_MIN: usize = 80;
 
 fn shape(llcs: u32, cores: u32, threads: u32) -> Shape {
     let place = |cpu: u32| Place { cpu, core: cpu / threads, llc: cpu / (cores * threads) };

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A stay that ends by itself (by a tick that was kept, or as POLL's limit is reached) ends when
-//! somebody looks: at a wake-up, at a fork, when a file is read. Nobody can tell, and an idle CPU
-//! costs nothing until then.
+//! somebody looks: at a wake-up, at a fork, in the tick that was kept, when a file is read. Nobody
+//! can tell, and an idle CPU without a tick costs nothing until then.
 //!
 //! Times are virtual time in picoseconds. Without idle states in the machine's file nothing of
 //! this happens: see [`Idling::is_modelled`].
@@ -196,6 +196,10 @@ impl Idling {
         self.time[cpu * n + state] += stay;
         it.menu.reflect(state, Stay { residency_ns: stay / 1000, by_tick, poll_limit });
         (it.before, it.first) = (state, false);
+    }
+    /// Whether an idle CPU has left its tick on, since it expects to be called before.
+    pub(crate) fn keeps_tick(&self, cpu: usize) -> bool {
+        !self.cpus[cpu].tick_stopped
     }
     /// Ends what has ended by itself before a time.
     pub(crate) fn lapse(&mut self, cpu: usize, now: u64) {

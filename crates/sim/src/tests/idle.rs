@@ -3,6 +3,7 @@
 use super::support::*;
 use crate::build::Setup;
 use crate::simulation::Simulation;
+use expect_test::expect;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::*;
@@ -423,4 +424,40 @@ fn files_tell_the_states_and_how_they_were_used() {
     // A machine whose file says nothing of them has no such folder.
     let sim = run(&two_cpus(vec![]), &ping_pong(US, 1));
     assert_eq!(sim.read_file(&at(0, 0, "name")).expect_err("none").errno, Errno::Enoent);
+}
+
+/// Without a governor a CPU that goes idle has its tick once more; with one it says whether it needs it.
+///
+/// Specs: specs/sched-balance.md#idle-tick.
+#[test]
+fn a_cpu_without_a_governor_stops_its_tick_in_the_next_one() {
+    let steps = vec![compute(9 * MS + 500 * US), Step::Sleep(Picos(20 * MS)), compute(MS)];
+    let s = scenario(vec![process("a", &[0], vec![], steps)]);
+    let mut told = String::new();
+    let one = only(10_000, WokenBy::Interrupt);
+    let cases =
+        [("no states", vec![]), ("one state", one), ("a governor", table(Table::HaswellEp))];
+    for (name, states) in cases {
+        let mut sim = Simulation::new(&two_cpus(states), &s, &Setup::of(&s)).expect("it fits");
+        told += &format!("{name:10}");
+        for ms in 0..15 {
+            sim.run_until(ms * MS + 900 * US);
+            let stopped = sim.sched.balance.nohz.idle_cpus()[0] & 1 != 0;
+            let idle = sim.sched.q.is_idle(0);
+            told += match (idle, stopped) {
+                (false, false) => " busy",
+                // Its first tick with a task is still to come.
+                (false, true) => " new",
+                (true, false) => " ticks",
+                (true, true) => " idle",
+            };
+        }
+        told += "\n";
+    }
+    expect![[r#"
+        no states  new new new new busy busy busy busy busy ticks ticks ticks idle idle idle
+        one state  new new new new busy busy busy busy busy ticks ticks ticks idle idle idle
+        a governor new new new new busy busy busy busy busy idle idle idle idle idle idle
+    "#]]
+    .assert_eq(&told);
 }
