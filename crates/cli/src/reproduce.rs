@@ -5,6 +5,7 @@ mod vary;
 mod experiment;
 
 mod ksm;
+mod recent_cpu;
 mod tiering;
 
 use crate::contender::{Contender, Contenders};
@@ -26,7 +27,7 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   homenode reproduce tiering --quick")]
 pub(crate) struct Args {
-    /// Which: tiering, ksm, or all
+    /// Which: tiering, ksm, recent-cpu, or all
     #[arg(value_name = "NAME")]
     name: String,
     /// Fewer points, so that it takes a minute
@@ -105,6 +106,7 @@ struct Experiment {
 const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "tiering", run: tiering::run, sensitivity: tiering::sensitivity },
     Experiment { name: "ksm", run: ksm::run, sensitivity: ksm::sensitivity },
+    Experiment { name: "recent-cpu", run: recent_cpu::run, sensitivity: recent_cpu::sensitivity },
 ];
 
 pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
@@ -127,7 +129,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         margin: args.margin.margin(),
         columns: contenders.parse(&args.columns)?,
     };
-    if !asked.columns.is_empty() && (args.sensitivity || wanted.iter().any(|e| e.name == "ksm")) {
+    if !asked.columns.is_empty() && (args.sensitivity || wanted.iter().any(|e| e.name != "tiering"))
+    {
         bail!(
             "--columns: only `reproduce tiering` compares placement; name it, without --sensitivity"
         );

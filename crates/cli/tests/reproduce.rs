@@ -27,7 +27,7 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce slow",
         expect![[r#"
-        homenode: nothing named "slow" can be reproduced; there are tiering, ksm and all
+        homenode: nothing named "slow" can be reproduced; there are tiering, ksm, recent-cpu and all
     "#]],
     );
     refused(
@@ -52,6 +52,18 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
         "reproduce ksm --machine MACHINES/small.toml",
         expect![[r#"
         homenode: --machine: ksm runs on three machines of its own, with 2, 4 and 8 nodes
+    "#]],
+    );
+    refused(
+        "reproduce recent-cpu --scale 2",
+        expect![[r#"
+        homenode: --scale: there is nothing in recent-cpu that could be scaled down
+    "#]],
+    );
+    refused(
+        "reproduce recent-cpu --machine MACHINES/small.toml",
+        expect![[r#"
+        homenode: --machine: recent-cpu runs on a machine of its own, of eight CPUs
     "#]],
     );
     refused(

@@ -133,6 +133,25 @@ impl What {
         links.chain(costs).collect()
     }
 
+    /// The costs of a switch, of a wake-up and of what tasks hand on.
+    pub(in crate::reproduce) fn of_switches() -> Vec<Self> {
+        [Cost::ContextSwitch, Cost::WakeUp, Cost::QueueWork].map(Self::Cost).to_vec()
+    }
+
+    /// Every constant that tasks pay which wait for one another and touch no memory.
+    pub(in crate::reproduce) fn of_tasks() -> Vec<Self> {
+        let scheduling = [
+            Cost::ContextSwitch,
+            Cost::WakeUp,
+            Cost::WakeIdle,
+            Cost::WakeDeep,
+            Cost::Tick,
+            Cost::BalanceCpu,
+        ];
+        let pays = |c: &&Cost| of_channels(**c) || scheduling.contains(c);
+        Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c)).collect()
+    }
+
     /// Its name: as in the machine's file.
     pub(in crate::reproduce) fn name(self, machine: &Machine) -> String {
         match self {
