@@ -10,11 +10,12 @@
 //! Source: specs/workloads.md#channels.
 
 use homenode_core::scenario::{Channel as Declared, ChannelKind, Which};
-use homenode_core::units::PAGE_SIZE;
 use std::collections::VecDeque;
 
-/// Pages that a pipe has.
-const PIPE_PAGES: usize = 16;
+mod pipe;
+
+use pipe::Pipe;
+
 /// Bytes that may be under way in a socket (`net.core.wmem_default`).
 const SNDBUF: u32 = 212_992;
 /// What a message takes beside its bytes: the end of its buffer, and its head.
@@ -30,14 +31,33 @@ pub(crate) enum Tried {
     Waits,
 }
 
+/// A call that is about one message, of so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// Write it.
+    Write(u32),
+    /// Read it.
+    Read(u32),
+}
+
+impl Message {
+    /// Its bytes.
+    pub(crate) const fn bytes(self) -> u32 {
+        match self {
+            Self::Write(bytes) | Self::Read(bytes) => bytes,
+        }
+    }
+}
+
 /// The state of one channel.
 #[derive(Clone, Debug)]
 enum State {
-    /// Bytes by page that nobody has read, the oldest first, and how many of the last page's
-    /// places have been written to.
-    Pipe { pages: VecDeque<u32>, end: u32 },
+    Pipe(Pipe),
     /// Messages: bytes that nobody has read of each. What they take of the buffer in all.
-    Socket { messages: VecDeque<(u32, u32)>, taken: u32 },
+    Socket {
+        messages: VecDeque<(u32, u32)>,
+        taken: u32,
+    },
     /// Wakes that nobody has taken yet.
     Futex(u64),
     /// Who has it.
@@ -84,9 +104,7 @@ impl Channels {
                 group: d.group.max(1),
             });
             let state = match d.kind {
-                ChannelKind::Pipe => {
-                    State::Pipe { pages: VecDeque::with_capacity(PIPE_PAGES), end: 0 }
-                }
+                ChannelKind::Pipe => State::Pipe(Pipe::default()),
                 ChannelKind::Socket => State::Socket { messages: VecDeque::new(), taken: 0 },
                 ChannelKind::Futex => State::Futex(0),
                 ChannelKind::Mutex => State::Mutex(None),
@@ -132,7 +150,90 @@ impl Channels {
     pub(crate) fn owner(&self, channel: u32) -> Option<usize> {
         match self.all[channel as usize].state {
             State::Mutex(owner) => owner,
-            State::Pipe { .. } | State::Socket { .. } | State::Futex(_) => None,
+            State::Pipe(_) | State::Socket { .. } | State::Futex(_) => None,
+        }
+    }
+
+    // ── Ahead of time ──────────────────────────────────────────────────────────
+
+    /// The pipe of that number, if it is one where a call wakes nobody. Who waits for room is told when a page has
+    /// been read to its end, so other calls may be done ahead beside them.
+    #[inline]
+    fn quiet_pipe(&mut self, channel: u32, call: Message) -> Option<&mut Pipe> {
+        let c = &mut self.all[channel as usize];
+        let State::Pipe(pipe) = &mut c.state else { return None };
+        let quiet = match call {
+            _ if !c.takers.is_empty() => false,
+            Message::Write(_) => c.givers.is_empty(),
+            Message::Read(bytes) => c.givers.is_empty() || pipe.stays_in_page(bytes),
+        };
+        quiet.then_some(pipe)
+    }
+    /// A task writes to a pipe, or reads, at a time that may still come, if it is certain already that it need
+    /// not wait and wakes nobody, whatever others do until then; and so up to `most` times, one after the other. How often
+    /// that is certain. `cpu` is where it runs.
+    #[inline]
+    pub(crate) fn calls_ahead(
+        &mut self,
+        channel: u32,
+        cpu: usize,
+        call: Message,
+        most: u32,
+    ) -> u32 {
+        let c = &mut self.all[channel as usize];
+        let State::Pipe(pipe) = &mut c.state else { return 0 };
+        if !c.takers.is_empty() {
+            return 0;
+        }
+        match call {
+            Message::Write(_) if !c.givers.is_empty() => 0,
+            Message::Write(bytes) => {
+                let mut times = 0;
+                while times < most && pipe.write_ahead(bytes, cpu) {
+                    times += 1;
+                }
+                times
+            }
+            Message::Read(bytes) => pipe.read_ahead(bytes, cpu, most, !c.givers.is_empty()),
+        }
+    }
+    /// Takes back what [`Channels::calls_ahead`] has done, so many times.
+    pub(crate) fn take_back(&mut self, channel: u32, call: Message, times: u32) {
+        if let State::Pipe(pipe) = &mut self.all[channel as usize].state {
+            match call {
+                Message::Write(bytes) => (0..times).for_each(|_| pipe.unwrite(bytes)),
+                Message::Read(bytes) => pipe.unread(bytes, times),
+            }
+        }
+    }
+    /// The time of what [`Channels::calls_ahead`] has done has come, so many times.
+    #[inline]
+    pub(crate) fn has_come(&mut self, channel: u32, call: Message, times: u32) {
+        if let State::Pipe(pipe) = &mut self.all[channel as usize].state {
+            match call {
+                Message::Write(_) => pipe.written(times),
+                Message::Read(_) => pipe.read(times),
+            }
+        }
+    }
+    /// A task writes to a pipe, or reads, now. `Some(true)`: that is done, and wakes nobody. `Some(false)`: it has
+    /// to be known first what is there now, of what others have done ahead of time.
+    #[inline]
+    pub(crate) fn call_beside(&mut self, channel: u32, call: Message) -> Option<bool> {
+        let State::Pipe(pipe) = &self.all[channel as usize].state else { return None };
+        if !pipe.is_ahead() {
+            return None;
+        }
+        Some(self.quiet_pipe(channel, call).is_some_and(|pipe| match call {
+            Message::Write(bytes) => pipe.write_beside(bytes),
+            Message::Read(bytes) => pipe.read_beside(bytes),
+        }))
+    }
+    /// The CPUs whose tasks may be ahead at a channel: a bit for each, of the number modulo 64.
+    pub(crate) fn ahead_at(&self, channel: u32) -> u64 {
+        match &self.all[channel as usize].state {
+            State::Pipe(pipe) => pipe.cpus(),
+            State::Socket { .. } | State::Futex(_) | State::Mutex(_) => 0,
         }
     }
 
@@ -151,20 +252,9 @@ impl Channels {
     ) -> Tried {
         let c = &mut self.all[channel as usize];
         let done = match &mut c.state {
-            State::Pipe { pages, end } => {
-                let page = PAGE_SIZE as u32;
-                let was_empty = pages.is_empty();
-                let fits = !was_empty && *end + bytes <= page;
-                let wanted = bytes.div_ceil(page) as usize;
-                if fits {
-                    *pages.back_mut().expect("it is not empty") += bytes;
-                    *end += bytes;
-                } else if pages.len() + wanted <= PIPE_PAGES {
-                    for i in 0..wanted as u32 {
-                        pages.push_back((bytes - i * page).min(page));
-                    }
-                    *end = *pages.back().expect("a message has a byte");
-                } else {
+            State::Pipe(pipe) => {
+                let was_empty = pipe.is_empty();
+                if !pipe.put(bytes) {
                     c.givers.push_back(task);
                     return Tried::Waits;
                 }
@@ -187,8 +277,8 @@ impl Channels {
             wakes.extend(c.takers.pop_front());
         }
         // Room that is left is for the next who waits for it.
-        if let State::Pipe { pages, .. } = &c.state {
-            if pages.len() < PIPE_PAGES {
+        if let State::Pipe(pipe) = &c.state {
+            if !pipe.is_full() {
                 wakes.extend(c.givers.pop_front());
             }
         }
@@ -205,24 +295,13 @@ impl Channels {
         let c = &mut self.all[channel as usize];
         let mut got = 0;
         match &mut c.state {
-            State::Pipe { pages, end } => {
-                let was_full = pages.len() == PIPE_PAGES;
-                while got < bytes {
-                    let Some(first) = pages.front_mut() else { break };
-                    let part = (bytes - got).min(*first);
-                    *first -= part;
-                    got += part;
-                    if *first == 0 {
-                        pages.pop_front();
-                    }
-                }
-                if got > 0 && was_full && pages.len() < PIPE_PAGES {
+            State::Pipe(pipe) => {
+                let was_full = pipe.is_full();
+                got = pipe.take(bytes);
+                if got > 0 && was_full && !pipe.is_full() {
                     wakes.extend(c.givers.pop_front());
                 }
-                if pages.is_empty() {
-                    *end = 0;
-                }
-                if got > 0 && !pages.is_empty() {
+                if got > 0 && !pipe.is_empty() {
                     wakes.extend(c.takers.pop_front());
                 }
             }

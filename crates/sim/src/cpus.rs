@@ -54,6 +54,8 @@ pub(crate) struct Cpu {
     /// Whether its task has run ahead: what lies between the task's clock and this CPU's
     /// may still be cut.
     pub(crate) ran_ahead: bool,
+    /// What it has run ahead are calls of its task.
+    pub(crate) by_calls: bool,
     /// Whether it may have come further than whoever asked: it is cut before its clock is read.
     pub(crate) far: bool,
     /// Whether its task waits with an act, at this CPU's clock.
@@ -144,6 +146,8 @@ pub(crate) struct Cpus {
     clocks: KnockOut,
     /// Whose turn it is, `NOBODY` between two turns; and whichever is furthest behind of all others.
     turn: usize,
+    /// The time of the latest turn, and the highest CPU that had one then.
+    latest: (u64, usize),
     others: Option<(u64, u32)>,
     /// One bit for each CPU: whether it is busy; and how many are.
     busy: Vec<u64>,
@@ -175,6 +179,7 @@ impl Cpus {
                 clock: 0,
                 ran_ahead: false,
                 far: false,
+                by_calls: false,
                 before_act: false,
                 in_act: false,
                 figures: CpuFigures::default(),
@@ -202,6 +207,7 @@ impl Cpus {
             places,
             clocks,
             turn: NOBODY,
+            latest: (u64::MAX, 0),
             others: None,
             busy,
             nr_busy: 0,
@@ -226,6 +232,17 @@ impl Cpus {
     pub(crate) fn furthest_behind(&self) -> Option<(u64, usize)> {
         debug_assert_eq!(self.turn, NOBODY, "nobody's clock is left to be set");
         self.clocks.first().map(|(clock, slot)| (clock, slot as usize))
+    }
+    /// Whether a CPU's turn at a time, which is now, has been or is: those of CPUs of higher number come later.
+    #[inline]
+    pub(crate) fn had_turn(&self, time: u64, cpu: usize) -> bool {
+        self.latest.0 == time && cpu <= self.latest.1
+    }
+    /// The CPU that has its turn does so at this time.
+    #[inline]
+    pub(crate) fn note_turn(&mut self, time: u64) {
+        let same = self.latest.0 == time;
+        self.latest = (time, if same { self.turn.max(self.latest.1) } else { self.turn });
     }
     /// It is this CPU's turn from now on.
     #[inline]

@@ -77,10 +77,19 @@ impl Simulation {
     #[inline]
     fn have_turn(&mut self, cpu: usize, stop: u64) {
         loop {
+            self.cpus.note_turn(self.now());
             self.settle(cpu);
             let limit = self.timeline.next().min(stop);
-            if std::mem::take(&mut self.cpus[cpu].in_act) {
-                self.cpus[cpu].before_act |= self.is_in_act(cpu);
+            if std::mem::take(&mut self.cpus[cpu].in_act) && self.is_in_act(cpu) {
+                if let Some(clock) = self.calls_ahead(cpu, limit) {
+                    self.cpus.reach(cpu, clock);
+                    if clock >= limit || !self.is_first(cpu, clock) {
+                        return;
+                    }
+                    self.timeline.reach(clock);
+                    continue;
+                }
+                self.cpus[cpu].before_act = true;
             }
             // Where the CPU has been marked at this very moment, it may be another's turn.
             self.cpus[cpu].before_act &= !self.sched.marked(cpu);
@@ -92,11 +101,55 @@ impl Simulation {
             self.follow_quotas();
             let limit = self.timeline.next().min(stop);
             self.cpus.reach(cpu, clock);
-            let first = |other| (clock, cpu as u32) < other;
-            if clock >= limit || self.speaks || !self.cpus.others_behind(cpu).is_none_or(first) {
+            if clock >= limit || self.speaks || !self.is_first(cpu, clock) {
                 return;
             }
             self.timeline.reach(clock);
+        }
+    }
+    /// Whether the CPU that has its turn, and comes so far, is still furthest behind.
+    #[inline]
+    fn is_first(&self, cpu: usize, clock: u64) -> bool {
+        self.cpus.others_behind(cpu).is_none_or(|other| (clock, cpu as u32) < other)
+    }
+    /// The current task, which is in a call, does this and the next ones ahead, if they are certain to disturb
+    /// nobody; its CPU's clock then.
+    #[inline]
+    fn calls_ahead(&mut self, cpu: usize, limit: u64) -> Option<u64> {
+        let seen = self.agent.is_some() || self.pmu.is_some() || self.one_act_a_turn;
+        if seen || self.sched.marked(cpu) {
+            return None;
+        }
+        let id = self.cpus[cpu].current()?;
+        let others = self.cpus.others_clock(cpu);
+        let until = limit.min(others.saturating_add(self.quantum)).max(self.now() + 1);
+        let clock = self.with(id, |program, sim| program.calls_ahead(sim, id, until))?;
+        let here = &mut self.cpus[cpu];
+        (here.ran_ahead, here.by_calls, here.far) = (true, true, true);
+        (here.before_act, here.in_act) = (false, true);
+        if let Some(watch) = &mut self.kernel.watch {
+            let prices = &self.kernel.prices;
+            watch.acted(prices[Cost::PipeWrite].max(prices[Cost::PipeRead]));
+        }
+        Some(clock)
+    }
+    /// What tasks have done ahead at a channel, and comes later than now, is taken back; the rest has come.
+    pub(crate) fn cut_at(&mut self, channel: u32) {
+        let mut places = self.channels.ahead_at(channel);
+        while places != 0 {
+            let place = places.trailing_zeros() as usize;
+            places &= places - 1;
+            for cpu in (place..self.cpus.len()).step_by(64) {
+                let here = &self.cpus[cpu];
+                let (true, true, Some(id)) = (here.ran_ahead, here.by_calls, here.current()) else {
+                    continue;
+                };
+                if let Some(clock) = self.with(id, |program, sim| program.back_at(sim, id, channel))
+                {
+                    self.cpus[cpu].ran_ahead = clock > self.tasks[id].clock;
+                    self.cpus.reach(cpu, clock);
+                }
+            }
         }
     }
     /// Has what the CPU after this one begins with fetched meanwhile.
@@ -227,7 +280,7 @@ impl Simulation {
             let acted = self.tasks[id].clock;
             let here = &mut self.cpus[cpu];
             here.ran_ahead = ran.clock > acted;
-            here.far = ran.far;
+            (here.far, here.by_calls) = (ran.far, false);
             here.before_act = ran.act;
             if acted > now && self.calls() {
                 self.heed(acted);
@@ -580,7 +633,8 @@ impl Simulation {
         }
         let Some(id) = self.cpus[cpu].current() else { return };
         let clock = self.cpus[cpu].clock();
-        self.charge(id, clock - self.tasks[id].clock, Why::User);
+        let why = if self.cpus[cpu].by_calls { Why::System } else { Why::User };
+        self.charge(id, clock - self.tasks[id].clock, why);
         self.with(id, |program, sim| program.settle(sim, id));
         let clock = self.tasks[id].clock;
         if clock > self.cpus[cpu].clock() {

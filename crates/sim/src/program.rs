@@ -11,6 +11,7 @@
 //!
 //! Source: docs/decisions/0014-time-and-tasks.md.
 
+mod calls;
 mod compute;
 mod daemons;
 mod ids;

@@ -46,7 +46,7 @@ pub use outcome::{FileError, Outcome};
 pub(crate) use outcome::{Job, Writing};
 pub(crate) use passed::Passed;
 pub use passed::Waited;
-pub(crate) use program::{Ahead, KsmdState, Loaded, Program};
+pub(crate) use program::{Ahead, KsmdState, Loaded, Plain, Program};
 
 /// A machine with its programs, at some moment of virtual time.
 pub struct Simulation {
@@ -271,6 +271,11 @@ impl Simulation {
         self.accesses
     }
 
+    /// From now on each act has a turn of its own, and no call is done ahead of time: slower, and the same run. That
+    /// it is the same is what tests hold with it.
+    pub fn act_one_by_one(&mut self) {
+        self.one_act_a_turn = true;
+    }
     /// Writes a knob in the middle of a run.
     ///
     /// # Errors

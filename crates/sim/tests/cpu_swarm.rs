@@ -1,6 +1,6 @@
 //! Swarm of scenarios about CPUs: a seed chooses a machine, programs that wait for one another,
 //! knobs and choices of the model; checkers recount all along, and each seed runs twice with the
-//! same end.
+//! same end: once with calls that are done ahead of time, once with each act in a turn of its own.
 //!
 //! A seed makes a scenario's text, as `homenode sim` reads it: a failure prints that, with its machine.
 //! `HOMENODE_SWARM_SEEDS=from..to` runs others.
@@ -458,10 +458,13 @@ struct Reached {
     involuntary: u64,
 }
 
-fn simulate(machine: &Machine, file: &ScenarioFile) -> Result<Reached, String> {
+fn simulate(machine: &Machine, file: &ScenarioFile, one_by_one: bool) -> Result<Reached, String> {
     let s = &file.scenario;
     let setup = Setup::of(s);
     let mut sim = Simulation::new(machine, s, &setup).map_err(|e| e.to_string())?;
+    if one_by_one {
+        sim.act_one_by_one();
+    }
     let checker = Checker::watch(&mut sim);
     checker.run(&mut sim, s.duration.map_or(u64::MAX, |d| d.0), 1_370_000_000)?;
     if let Some(e) = sim.error() {
@@ -497,13 +500,13 @@ fn run_seed(seed: u64) -> Result<Reached, String> {
         )
     };
     let (machine, file) = w.read().map_err(told)?;
-    let once = || {
-        let run = std::panic::AssertUnwindSafe(|| simulate(&machine, &file));
+    let once = |one_by_one| {
+        let run = std::panic::AssertUnwindSafe(|| simulate(&machine, &file, one_by_one));
         std::panic::catch_unwind(run).unwrap_or_else(|p| Err(said(&*p))).map_err(told)
     };
-    let (first, second) = (once()?, once()?);
+    let (first, second) = (once(false)?, once(true)?);
     if first != second {
-        return Err(told(format!("not the same twice: {first:?}, {second:?}")));
+        return Err(told(format!("not the same one by one: {first:?}, {second:?}")));
     }
     if first.deadlock {
         return Err(told("a deadlock, which no seed is made for".into()));

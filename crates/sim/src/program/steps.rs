@@ -1,17 +1,18 @@
 //! The steps of a scenario: what a thread of a program does, one after the other.
 
+use super::calls::{Call, CallsAhead, Order, Place, Prices, Thread};
 use super::compute::Computing;
 use super::stretch::{Filling, Stretch};
 use super::{Ahead, Program};
-use crate::channel::{Channels, Tried};
+use crate::channel::{Channels, Message, Tried};
 use crate::cpus::parts;
 use crate::hot;
-use crate::kernel::{Ctx, Kernel};
+use crate::kernel::Kernel;
 use crate::memory::BLOCK;
 use crate::patterns::Access;
 use crate::random::Stream;
 use crate::sched::Waker;
-use crate::simulation::{Loaded, Simulation, Work};
+use crate::simulation::{Loaded, Plain, Simulation, Work};
 use crate::space::Holds;
 use crate::table::prefetch_at;
 use crate::tasks::{On, Run, Why};
@@ -35,6 +36,8 @@ pub(crate) struct Steps {
     computing: Computing,
     /// The call that it is in.
     call: Option<Call>,
+    /// Calls that it has done ahead.
+    calls_ahead: CallsAhead,
     /// What it keeps of each step, by the step's place.
     places: Vec<Place>,
     ops: Vec<u32>,
@@ -57,35 +60,6 @@ pub(crate) struct Steps {
     execs: bool,
     /// It has called fork and paid for it, and the child is made next.
     forks: bool,
-}
-
-/// A call of a task, with how far it has come.
-struct Call {
-    /// The channels that it is about that are left: the next, and the end.
-    next: u32,
-    end: u32,
-    /// It has paid for the next one.
-    paid: bool,
-    /// Bytes that are left of the next one.
-    bytes: u32,
-}
-
-/// What a thread keeps of a step.
-#[derive(Clone, Copy)]
-struct Place {
-    /// Of a repeating one: rounds made, and the clock at the last one's end.
-    rounds: (u64, u64),
-    /// The channels that it means, the first and the end, once they have been asked for.
-    channels: Option<(u32, u32)>,
-}
-
-/// No round has been made.
-const NO_ROUND: (u64, u64) = (0, u64::MAX);
-
-impl Default for Place {
-    fn default() -> Self {
-        Self { rounds: NO_ROUND, channels: None }
-    }
 }
 
 impl Steps {
@@ -117,11 +91,26 @@ impl Steps {
             number: thread,
             computing: Computing::default(),
             call: None,
+            calls_ahead: CallsAhead::default(),
             io: None,
             execs: false,
             forks: false,
             program: Some(program),
         }
+    }
+
+    /// What it is at, if that is a call.
+    #[inline]
+    fn thread(&mut self) -> Option<Thread<'_>> {
+        Some(Thread {
+            program: self.program.as_deref()?,
+            ahead: &mut self.calls_ahead,
+            at: &mut self.at,
+            call: self.call.as_mut()?,
+            places: &mut self.places,
+            returns: &mut self.returns,
+            number: self.number,
+        })
     }
 
     /// The random numbers of the step before the one that it is at.
@@ -213,7 +202,7 @@ impl Steps {
             Again::Until(t) => clock - task.started < t.0,
         };
         if !more {
-            self.places[place].rounds = NO_ROUND;
+            self.places[place].rounds = Place::NO_ROUND;
             return;
         }
         // A round in which nothing takes time would never come to an end.
@@ -477,7 +466,18 @@ impl Steps {
         let mut wakes = std::mem::take(&mut sim.wakes);
         let channel = call.next;
         let mut sync = false;
+        // Others may be ahead there.
+        let message = match program.plain[place] {
+            Plain::Call(Message::Read(_)) => Some(Message::Read(call.bytes)),
+            Plain::Call(message) => Some(message),
+            Plain::Repeat(..) | Plain::Other => None,
+        };
+        let beside = message.and_then(|message| sim.channels.call_beside(channel, message));
+        if beside == Some(false) {
+            sim.cut_at(channel);
+        }
         let tried = match step {
+            CpuStep::Write { .. } | CpuStep::Read { .. } if beside == Some(true) => Tried::Done,
             CpuStep::Write { bytes, .. } => {
                 sync = true;
                 sim.channels.write(channel, id, *bytes, &mut wakes)
@@ -567,10 +567,26 @@ impl Program for Steps {
         self.stretch.ahead(sim, id, &self.ops, until)
     }
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
+        if !self.calls_ahead.is_empty() {
+            let cpu = sim.tasks[id].cpu;
+            let order = Order { time: to, stands: sim.cpus.had_turn(to, cpu) };
+            let prices = Prices::of(sim);
+            let clock = self.thread().and_then(|mut t| t.back(&mut sim.channels, prices, order));
+            return clock.unwrap_or(sim.cpus[cpu].clock());
+        }
         if !self.computing.is_done() {
             return self.computing.back(sim, id, to);
         }
         self.stretch.back(sim, id, &self.ops, to)
+    }
+    fn calls_ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Option<u64> {
+        self.thread()?.go(sim, id, until)
+    }
+    fn back_at(&mut self, sim: &mut Simulation, id: usize, channel: u32) -> Option<u64> {
+        let now = sim.now();
+        let order = Order { time: now, stands: sim.cpus.had_turn(now, sim.tasks[id].cpu) };
+        let prices = Prices::of(sim);
+        self.thread()?.back_at(&mut sim.channels, prices, channel, order)
     }
     fn is_in_act(&self) -> bool {
         self.call.as_ref().is_some_and(|call| call.paid)
@@ -615,6 +631,12 @@ impl Program for Steps {
         })
     }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
+        if !self.calls_ahead.is_empty() {
+            if let Some(mut thread) = self.thread() {
+                thread.settle(&mut sim.channels);
+            }
+            return;
+        }
         if !self.computing.is_done() {
             return self.computing.settle(sim, id);
         }

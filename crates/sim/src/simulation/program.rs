@@ -3,9 +3,9 @@
 //! Source: docs/decisions/0014-time-and-tasks.md.
 
 use super::{Devices, Simulation};
-use crate::channel::Channels;
+use crate::channel::{Channels, Message};
 use crate::watch::By;
-use homenode_core::scenario::{CpuStep, Process, Step};
+use homenode_core::scenario::{Again, ChannelKind, CpuStep, Process, Step, Which};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,6 +43,18 @@ pub(crate) trait Program: Send {
     /// Does the act that it has stopped before, if there still is one, and goes on until
     /// `until` if nothing it does is private. What that takes it charges the task.
     fn act(&mut self, sim: &mut Simulation, id: usize, until: u64);
+    /// Does calls ahead, the one that it has begun first, as long as it is certain that they disturb nobody; the clock
+    /// at which the next one is done. `None`: not even the first.
+    fn calls_ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Option<u64> {
+        let _ = (sim, id, until);
+        None
+    }
+    /// It is to be known what is at a channel now: takes back what it has done ahead there and comes later, with what
+    /// follows; its clock then, if there is any.
+    fn back_at(&mut self, sim: &mut Simulation, id: usize, channel: u32) -> Option<u64> {
+        let _ = (sim, id, channel);
+        None
+    }
     /// Whether it has begun an act that it does at its task's clock, and runs nothing ahead before.
     fn is_in_act(&self) -> bool {
         false
@@ -69,9 +81,34 @@ pub(crate) trait Program: Send {
     }
 }
 
+/// What a step is, as far as calls are done ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plain {
+    /// A call of a pipe.
+    Call(Message),
+    /// Back by so many steps.
+    Repeat(u32, Again),
+    /// Anything else.
+    Other,
+}
+
+impl Plain {
+    fn of(step: &Step, thing: Option<usize>, channels: &Channels) -> Self {
+        let pipe = || thing.is_some_and(|name| channels.kind(name) == ChannelKind::Pipe);
+        match step {
+            Step::Cpu(CpuStep::Write { bytes, .. }) if pipe() => Self::Call(Message::Write(*bytes)),
+            Step::Cpu(CpuStep::Read { bytes, .. }) if pipe() => Self::Call(Message::Read(*bytes)),
+            Step::Repeat { steps, until } => Self::Repeat(*steps, *until),
+            _ => Self::Other,
+        }
+    }
+}
+
 /// A program of a scenario as all its threads and copies have it, loaded once.
 pub(crate) struct Loaded {
     pub(crate) steps: Vec<Step>,
+    /// The same, as far as calls are done ahead.
+    pub(crate) plain: Vec<Plain>,
     /// By step: the place among the process's mappings of the one that it names.
     pub(crate) maps: Vec<Option<usize>>,
     /// By step: the place of the channels or of the device that it names.
@@ -88,12 +125,22 @@ impl Loaded {
             _ => None,
         };
         let number = |step: &Step| step.map().and_then(|name| process.map_number(name));
+        let things: Vec<Option<usize>> = process.steps.iter().map(thing).collect();
+        let plain = |(step, &thing): (&Step, &Option<usize>)| Plain::of(step, thing, channels);
         Arc::new(Self {
+            plain: process.steps.iter().zip(&things).map(plain).collect(),
             steps: process.steps.clone(),
             maps: process.steps.iter().map(number).collect(),
-            things: process.steps.iter().map(thing).collect(),
+            things,
             threads,
         })
+    }
+    /// Which of the channels of a name a step means.
+    pub(crate) fn which(&self, place: usize) -> Option<Which> {
+        match &self.steps[place] {
+            Step::Cpu(step) => Some(step.channel()?.1),
+            _ => None,
+        }
     }
 }
 

@@ -196,6 +196,118 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whether calls of pipes are done ahead of time, or each in a turn: pipes that run full and empty, one reader
+    /// or several, messages of two sizes, tasks that compute between, and CPUs that several share.
+    #[test]
+    fn calls_ahead_of_time_are_those_of_turns(
+        cpus in 1u32..9,
+        pipes in 1u32..6,
+        senders in 1u32..7,
+        readers in 1u32..4,
+        rounds in 1u64..120,
+        bytes in prop_oneof![Just(1u32), Just(100), Just(1000), Just(4096), Just(5000)],
+        parts in prop_oneof![Just(1u32), Just(1), Just(2), Just(4)],
+        other in prop_oneof![Just(0u32), Just(0), Just(2), Just(5)],
+        pause_us in prop_oneof![Just(0u64), Just(0), 1u64..40],
+        costs_ns in prop::collection::vec(0u64..1500, 6),
+        strict in any::<bool>(),
+        seed in 0u64..1000,
+    ) {
+        use homenode_core::costs::{Constant, Cost};
+        let mut m = machine(&[dram(4096, cpus)]);
+        let paid = [
+            Cost::PipeWrite, Cost::PipeRead, Cost::ContextSwitch, Cost::WakeUp, Cost::Ipi, Cost::Tick,
+        ];
+        for (cost, ns) in paid.into_iter().zip(&costs_ns) {
+            m.costs.0.insert(cost, Constant::assumed(ns * 1000, "drawn"));
+        }
+        let of = |name: &str, copies: u32, steps: Vec<Step>| {
+            Process { threads: 1, copies, ..process(name, &[], vec![], steps) }
+        };
+        let channel = || "wire".to_owned();
+        let write = |bytes| CpuStep::Write { channel: channel(), to: Which::Group, bytes };
+        // What is written in one piece is read in parts of one size, none of which lies in two messages.
+        let (bytes, parts) = if bytes % parts == 0 { (bytes, parts) } else { (bytes, 1) };
+        let read = CpuStep::Read { channel: channel(), from: Which::Own, bytes: bytes / parts };
+        let again = |steps, n| Step::Repeat { steps, until: Again::Times(n) };
+        let pause = || compute_us(pause_us);
+        // Each of a pipe's readers takes as much as the others.
+        let rounds = rounds.next_multiple_of(u64::from(readers));
+        let total = rounds * u64::from(senders * parts) / u64::from(readers);
+        let total = total * u64::from(1 + other);
+        let mut sender = vec![Step::Cpu(write(bytes))];
+        let mut reader = vec![Step::Cpu(read)];
+        if pause_us > 0 {
+            sender.push(pause());
+        }
+        if other > 0 {
+            // Several times as large, or so many of the same.
+            sender.push(Step::Cpu(write(bytes * other)));
+        }
+        let (s1, r1) = (sender.len() as u32, reader.len() as u32);
+        sender.push(again(s1, rounds));
+        reader.push(again(r1, total));
+        let mut s = scenario(vec![of("sender", senders, sender), of("reader", pipes * readers, reader)]);
+        let (count, group) = (pipes, pipes);
+        s.channels = vec![Channel { name: channel(), kind: ChannelKind::Pipe, count, group }];
+        s.seed = seed;
+        s.knobs = knobs(&[("sched_schedstats", "1")]);
+        s.model.order = if strict { CpuOrder::Strict } else { QUANTUM };
+        let run = |one_act_a_turn| {
+            let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+            sim.one_act_a_turn = one_act_a_turn;
+            // In parts, so that it is looked at in the middle of things.
+            let mut seen = Vec::new();
+            for part in 1..40 {
+                sim.run_until(part * 37 * US);
+                let ran: Vec<(u64, u64)> = sim.tasks.iter().map(|t| (t.ran, t.system)).collect();
+                seen.push((sim.wakeups_and_switches(), ran));
+            }
+            sim.run_until(10_000 * MS);
+            let counters = sim.sched.q.counters.cpus.clone();
+            let turns = sim.turns();
+            (sim.hash(), sim.processes(), seen, sim.deadlock().map(str::to_owned), counters, turns)
+        };
+        let (ahead, in_turn) = (run(false), run(true));
+        prop_assert!(ahead.0 == in_turn.0 && ahead.1 == in_turn.1 && ahead.2 == in_turn.2);
+        prop_assert_eq!((ahead.3, ahead.4), (in_turn.3, in_turn.4));
+        prop_assert!(ahead.5 <= in_turn.5, "{} turns ahead, {} in turn", ahead.5, in_turn.5);
+    }
+}
+
+#[test]
+fn most_calls_of_a_pipe_need_no_turn_of_their_own() {
+    let wire = || "wire".to_owned();
+    let write = CpuStep::Write { channel: wire(), to: Which::Group, bytes: 100 };
+    let read = CpuStep::Read { channel: wire(), from: Which::Own, bytes: 100 };
+    let of = |name: &str, step, times| {
+        let again = Step::Repeat { steps: 1, until: Again::Times(times) };
+        let steps = vec![Step::Cpu(step), again];
+        Process { threads: 1, copies: 10, ..process(name, &[], vec![], steps) }
+    };
+    let mut s = scenario(vec![of("sender", write, 100), of("receiver", read, 1000)]);
+    s.channels = vec![Channel { name: wire(), kind: ChannelKind::Pipe, count: 10, group: 10 }];
+    let m = machine(&[dram(4096, 4)]);
+    let run = |one_act_a_turn| {
+        let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");
+        sim.one_act_a_turn = one_act_a_turn;
+        sim.run();
+        (sim.hash(), sim.turns())
+    };
+    let (ahead, in_turn) = (run(false), run(true));
+    assert_eq!(ahead.0, in_turn.0);
+    // 20,000 calls.
+    assert!(in_turn.1 > 20_000, "{} turns", in_turn.1);
+    assert!(ahead.1 * 2 < in_turn.1, "{} turns, and {} one by one", ahead.1, in_turn.1);
+}
+
+fn compute_us(us: u64) -> Step {
+    Step::Cpu(CpuStep::Compute { time: Picos(us * US), jitter: 500, footprint: Bytes(0) })
+}
+
 #[test]
 fn an_early_end_of_a_sleep_does_not_end_the_next_one() {
     let m = machine(&[dram(4096, 1)]);
