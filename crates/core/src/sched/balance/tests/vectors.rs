@@ -595,7 +595,8 @@ fn how_many_are_looked_at() {
             (bench.q.figures[1].load, bench.q.figures[1].runnable) = (9000, 2500);
         }
         let o = bench.balance(0, 0, idle);
-        format!("{}: {}", outcome(&o), bench.q.log.join(", "))
+        let text = format!("{}: {}", outcome(&o), bench.q.log.join(", "));
+        text.trim_end_matches(": ").to_owned()
     };
     let hot = Task { ran_ago_ns: 0, ..HOG };
     let threads = |idle| {
@@ -625,9 +626,9 @@ fn how_many_are_looked_at() {
             two of six: moved 0, failed, imbalance 3 task: task 5 stays: hot, task 4 stays: hot
             three of six: moved 1, imbalance 3 task: task 5 stays: hot, task 4 stays: hot
             one goes around once: moved 0, failed, imbalance 1 task: task 1 stays: hot, task 0 stays: running
-            an idle CPU leaves one: moved 1, imbalance 1 task: 
-            a busy one may take all: moved 2, imbalance 4450 load: 
-            one that goes idle takes one: moved 1, imbalance 2 task: 
+            an idle CPU leaves one: moved 1, imbalance 1 task
+            a busy one may take all: moved 2, imbalance 4450 load
+            one that goes idle takes one: moved 1, imbalance 2 task
             its group is throttled: moved 0, failed, imbalance 1 task: task 1 stays: throttled, task 0 stays: running
             it belongs to its CPU: moved 0, failed, imbalance 1 task: task 1 stays: per-CPU kthread, task 0 stays: running
             to the other thread of the core: moved 2, imbalance 2 task; 2 to 1; 2 to 1
