@@ -299,8 +299,8 @@ fn most_calls_of_a_pipe_need_no_turn_of_their_own() {
     };
     let (ahead, in_turn) = (run(false), run(true));
     assert_eq!(ahead.0, in_turn.0);
-    // 20,000 calls.
-    assert!(in_turn.1 > 20_000, "{} turns", in_turn.1);
+    // Of 20,000 calls, nearly all.
+    assert!(in_turn.1 > 19_000, "{} turns", in_turn.1);
     assert!(ahead.1 * 2 < in_turn.1, "{} turns, and {} one by one", ahead.1, in_turn.1);
 }
 

@@ -1,4 +1,4 @@
-//! Who waits on a queue, in the order of virtual deadlines.
+//! Who waits on a queue, in the order of virtual deadlines; under CFS in that of virtual run times.
 //!
 //! Wanted are: insert, remove, the first in order whose virtual run time is at most `V`, and the smallest
 //! slice. Most queues have a few tasks: then a sorted array of small rows is the fastest there is, since
@@ -10,7 +10,7 @@
 //!
 //! Virtual times wrap: of two, the earlier one is that from which the difference to the other is positive.
 //!
-//! Source: specs/sched-fair.md#timeline.
+//! Source: specs/sched-fair.md#timeline, specs/sched-cfs.md#order.
 
 /// The longest array.
 const ARRAY_MAX: usize = 40;
