@@ -10,9 +10,9 @@
 //! pages           4    1  ·          · read ahead: for a writer the page is not free yet
 //! ```
 //!
-//! As long as there is a call ahead, nobody waits at the pipe but for a page to be read to its end, the bytes but those written ahead are at least one, and the
-//! pages with those that were read ahead are no more than there can be. A call that would change that comes in order,
-//! after all that is ahead has been cut there.
+//! As long as there is a call ahead, nobody waits at the pipe but for a page to be read to its end; the bytes but those
+//! written ahead are at least one; and the pages with those that were read ahead are no more than there can be. A
+//! call that would change that comes in its order, after what is ahead there and comes later has been taken back.
 //!
 //! Source: docs/decisions/0016-cpus.md.
 

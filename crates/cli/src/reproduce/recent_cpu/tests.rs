@@ -69,7 +69,8 @@ fn the_reproduction_prints_every_part() {
         seeds: 1, 2
         note: each run of the client is one wake-up by the worker of the CPU that it slept on, while that
           worker still runs there
-        note: the columns of other kernels decide nothing; 6.12 puts the client behind the worker of its CPU
+        note: the columns of other kernels decide nothing; 6.1 and 6.12 put the client behind the worker of
+          its CPU
         note: the seed's rows of dbench, netperf and hackbench are not part of this table yet
     "#]].assert_eq(&result.to_text(168));
     let p = point(Patch::With, 1, None);
