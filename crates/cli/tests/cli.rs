@@ -157,7 +157,7 @@ fn files_that_are_something_else() {
     );
     f.check("sim MACHINES/small.toml", expect![[r#"
         exit 2
-        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, duration, seed, knobs, ksm, model, process, guest, at, channel, device, group, command_line
+        homenode: MACHINES/small.toml:4:1: distances: unknown key; allowed are name, about, machine, kernel, duration, seed, knobs, ksm, model, process, guest, at, channel, device, group, command_line
     "#]]);
 }
 
@@ -392,7 +392,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
                                                               fork
                                                                cow
             time [s]                             0.0718 (   0.00%)
-            accesses [M/s]                        5.860 (   0.00%)
+            accesses [M/s]                        5.856 (   0.00%)
             accesses in node 0 (dram) [%]        100.00 (   0.00%)
             pages promoted                            0
             pages demoted                             0
@@ -410,7 +410,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
             kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
             seed: 1
             note: knobs: numa_balancing=0
-            hash of seed 1: 2adc2a1126f8acb3
+            hash of seed 1: 723c1bbb0afd5f9b
         "#]],
     );
 }

@@ -71,15 +71,18 @@ crate::named! {
 }
 
 impl Rules {
-    /// Those of a release. 3.8 has 4.5's, whose own nobody has read; 5.18 has 6.1's.
+    /// Those of a release. 3.8 and 5.18, which stand for mechanisms of memory, have 6.12's.
     ///
     /// Source: specs/sched-cfs.md#versions.
     pub const fn of(version: KernelVersion) -> Self {
         match version {
-            KernelVersion::V3_8 | KernelVersion::V4_5 => Self::Cfs4_5,
+            KernelVersion::V4_5 => Self::Cfs4_5,
             KernelVersion::V4_15 => Self::Cfs4_15,
-            KernelVersion::V5_18 | KernelVersion::V6_1 => Self::Cfs6_1,
-            KernelVersion::V6_12 | KernelVersion::V7_3 => Self::Eevdf,
+            KernelVersion::V6_1 => Self::Cfs6_1,
+            KernelVersion::V3_8
+            | KernelVersion::V5_18
+            | KernelVersion::V6_12
+            | KernelVersion::V7_3 => Self::Eevdf,
         }
     }
 
@@ -135,7 +138,8 @@ impl Features {
     /// Those of them that a release has: utilisation is not estimated before 4.17.
     #[must_use]
     pub fn in_version(self, version: KernelVersion) -> Self {
-        Self { util_est: self.util_est && version >= KernelVersion::V5_18, ..self }
+        let none = matches!(Rules::of(version), Rules::Cfs4_5 | Rules::Cfs4_15);
+        Self { util_est: self.util_est && !none, ..self }
     }
 
     /// A switch by the kernel's name.

@@ -90,7 +90,7 @@ fn the_nearest_release_is_not_after_this_one() {
         ("6.8.0-31-generic", KernelVersion::V6_1),
         ("7.3.4", KernelVersion::V7_3),
         ("8.0", KernelVersion::V7_3),
-        ("5.10.1", KernelVersion::V3_8),
+        ("5.10.1", KernelVersion::V4_15),
         ("", KernelVersion::V6_12),
     ] {
         assert_eq!(live::version(Some(here)), rules, "{here}");
