@@ -255,6 +255,7 @@ impl Channels {
             State::Pipe(pipe) => {
                 let was_empty = pipe.is_empty();
                 if !pipe.put(bytes) {
+                    pipe.too_little |= !pipe.is_full();
                     c.givers.push_back(task);
                     return Tried::Waits;
                 }
@@ -284,7 +285,7 @@ impl Channels {
         }
         Tried::Done
     }
-    /// A task reads up to `bytes`; how many of them it has got. 0: it waits.
+    /// A task reads up to `bytes`; how many of them it has got. If that is less, it waits for the rest.
     pub(crate) fn read(
         &mut self,
         channel: u32,
@@ -296,9 +297,10 @@ impl Channels {
         let mut got = 0;
         match &mut c.state {
             State::Pipe(pipe) => {
-                let was_full = pipe.is_full();
+                let (before, was_full) = (pipe.len(), pipe.is_full());
                 got = pipe.take(bytes);
-                if got > 0 && was_full && !pipe.is_full() {
+                // A writer is told of room where there was none, or too little.
+                if pipe.len() < before && (was_full || std::mem::take(&mut pipe.too_little)) {
                     wakes.extend(c.givers.pop_front());
                 }
                 if got > 0 && !pipe.is_empty() {
@@ -323,7 +325,7 @@ impl Channels {
             }
             State::Futex(_) | State::Mutex(_) => {}
         }
-        if got == 0 {
+        if got < bytes {
             c.takers.push_back(task);
         }
         got
@@ -425,6 +427,26 @@ mod tests {
         // Who has read and leaves something wakes the next.
         assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 4)), [2]);
         assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 8, w), 4)), []);
+        // And who has got a part waits for the rest.
+        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), [2]);
+    }
+
+    #[test]
+    fn who_waits_for_two_pages_looks_again_at_each_that_is_free() {
+        let mut c = of(ChannelKind::Pipe, 1, 1);
+        let mut wakes = Vec::new();
+        while c.write(0, 7, 1000, &mut wakes) == Tried::Done {}
+        c.forget(0, 7);
+        assert_eq!(c.write(0, 9, 5000, &mut wakes), Tried::Waits);
+        // A page has four such messages.
+        for page in 1..=2 {
+            for message in 1..=4 {
+                let wakes = woken(|w| assert_eq!(c.read(0, 8, 1000, w), 1000));
+                assert_eq!(wakes, if message == 4 { vec![9] } else { vec![] }, "{page} {message}");
+            }
+            let tried = if page == 1 { Tried::Waits } else { Tried::Done };
+            assert_eq!(c.write(0, 9, 5000, &mut wakes), tried);
+        }
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub(super) struct Pipe {
     freed: u8,
     /// Bytes that nobody has read.
     left: u32,
+    /// A writer has found pages, and too few for its message: it looks again at each that is free.
+    /// (Linux writes what fits, and has it wait with a full pipe.)
+    pub(super) too_little: bool,
     /// Messages that were written ahead, and bytes of each; messages that were read ahead.
     writes: u32,
     size: u32,
@@ -55,6 +58,11 @@ impl Pipe {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+    /// How many pages have something that nobody has read.
+    #[inline]
+    pub(super) fn len(&self) -> u8 {
+        self.len
     }
     #[inline]
     pub(super) fn is_full(&self) -> bool {
