@@ -284,7 +284,7 @@ impl Scheduler {
         let without = Without {
             cpu,
             load: fair.load_avg(cpu).saturating_sub(fair.task_h_load(t, jiffies)),
-            util: fair.cpu_util(cpu).saturating_sub(util) as u32,
+            util: fair.cpu_util_without(cpu, t) as u32,
             runnable: fair.runnable_avg(cpu).saturating_sub(fair.task_runnable(t)) as u32,
             idle: fair.nr_running(cpu) == 1,
         };

@@ -951,6 +951,18 @@ impl Fair {
         self.util_avg(cpu).max(self.util_est(cpu)).min(capacity)
     }
 
+    /// The same as it would be without a task that runs there: the task is taken off the average and off the
+    /// estimate before the larger of the two is taken.
+    ///
+    /// Source: specs/sched-fair.md#util-est.
+    pub fn cpu_util_without(&self, cpu: usize, task: u32) -> u64 {
+        let capacity = u64::from(self.rqs[cpu as u32].clock.capacity());
+        let of = self.task_avg(task);
+        let average = self.util_avg(cpu).saturating_sub(u64::from(of.util_avg));
+        let estimate = self.util_est(cpu).saturating_sub(u64::from(of.util_est));
+        average.max(estimate).min(capacity)
+    }
+
     /// The address of what is kept of a task, for who has it fetched before its turn; 0 where
     /// there is no such task.
     #[inline]

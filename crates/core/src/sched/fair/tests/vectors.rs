@@ -385,6 +385,29 @@ fn who_sleeps_but_stays_weighs_and_is_not_runnable() {
     .assert_eq(&text);
 }
 
+/// A task is taken off the average and off the estimate, not off the larger of the two.
+///
+/// Specs: specs/sched-fair.md#util-est.
+#[test]
+fn what_a_cpu_would_be_used_without_a_task() {
+    let mut fair = machine(1, &[0], Knobs::default());
+    fair.enqueue(0, 0, 0, Enqueue::Fork);
+    fair.pick(0, 0);
+    // Of the CPU: average, estimate; of the task; without it.
+    for (cpu, task, left) in [
+        ((600, 300), (600, 100), 200),
+        ((300, 600), (100, 600), 200),
+        ((500, 400), (100, 100), 400),
+        ((100, 100), (200, 300), 0),
+        ((3000, 0), (100, 0), 1024),
+    ] {
+        let e = fair.entity_of(0);
+        (fair.queues[0].avg.util_avg, fair.queues[0].avg.util_est) = cpu;
+        (fair.entities[e].avg.util_avg, fair.entities[e].avg.util_est) = task;
+        assert_eq!(fair.cpu_util_without(0, 0), left, "{cpu:?} {task:?}");
+    }
+}
+
 /// Tasks of another class have the CPU: who is queued weighs and wants to run, and nobody runs.
 ///
 /// Specs: specs/sched-fair.md#pelt-inputs.
