@@ -875,26 +875,25 @@ fn fork_chooses_a_cpu() {
     assert_eq!(place(&bench, 0, &[u64::MAX], &[2, 2, 2, 2, 133, 133, 10, 33]), 6, "the shallowest");
 }
 
+/// Where a task of CPU 0 that execs goes.
+fn place_exec(bench: &Bench, without: Without, exit_latency: &[u32]) -> usize {
+    let p = Placed {
+        flag: Flags::BALANCE_EXEC,
+        cpu: 0,
+        prev: 0,
+        allowed: &[u64::MAX],
+        preferred: None,
+        util: 0,
+        without: Some(without),
+    };
+    let idle = IdleFacts { exit_latency, sched_idle: &[] };
+    bench.b.find_dst_cpu(&bench.d, &bench.q.facts(), &idle, &p)
+}
+
 // specs/sched-balance.md#fork: exec leaves a CPU that it shares, and stays where it is alone.
 #[test]
 fn exec() {
-    let exec = |bench: &Bench, without| {
-        let p = Placed {
-            flag: Flags::BALANCE_EXEC,
-            cpu: 0,
-            prev: 0,
-            allowed: &[u64::MAX],
-            preferred: None,
-            util: 0,
-            without: Some(without),
-        };
-        bench.b.find_dst_cpu(
-            &bench.d,
-            &bench.q.facts(),
-            &IdleFacts { exit_latency: &[], sched_idle: &[] },
-            &p,
-        )
-    };
+    let exec = |bench: &Bench, without| place_exec(bench, without, &[]);
     let mut bench = Bench::new(shape(2, 2, 1));
     bench.q.put(0, [HOG]);
     let alone = Without { cpu: 0, load: 0, util: 0, runnable: 0, idle: true };

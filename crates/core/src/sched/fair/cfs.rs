@@ -17,6 +17,7 @@
 //!
 //! Source: specs/sched-cfs.md.
 
+use super::parts::Queue;
 use super::timeline::{NONE, before};
 use super::{Fair, Rules, SchedPolicy};
 use crate::sched::weight::{self, Load, Scaling, scale_down};
@@ -335,22 +336,21 @@ impl Fair {
         if self.is_idle_entity(e) {
             return;
         }
-        let mut e = e;
-        while e != NONE {
-            let q = self.entities[e].queue;
-            self.queues[q].last = e;
-            e = self.queues[q].owner;
-        }
+        self.set_buddy(e, |queue| &mut queue.last);
     }
 
     /// This one lets others run, and its groups.
     ///
     /// Source: specs/sched-cfs.md#yield.
     pub(super) fn set_skip_buddy(&mut self, e: u32) {
+        self.set_buddy(e, |queue| &mut queue.skip);
+    }
+
+    fn set_buddy(&mut self, e: u32, buddy: fn(&mut Queue) -> &mut u32) {
         let mut e = e;
         while e != NONE {
             let q = self.entities[e].queue;
-            self.queues[q].skip = e;
+            *buddy(&mut self.queues[q]) = e;
             e = self.queues[q].owner;
         }
     }

@@ -324,10 +324,6 @@ impl Fair {
             }
             queue.weight -= u64::from(self.entities[e].load.scaled);
         }
-        let attached = self.entities[e].attached;
-        if attached {
-            self.dequeue_load(q, e);
-        }
         let tick_ns = self.knobs.tick_ns;
         let entity = &mut self.entities[e];
         let (old, new) = (i64::from(entity.load.scaled), i64::from(load.scaled));
@@ -341,12 +337,7 @@ impl Fair {
         } else {
             entity.vlag = mul_div(entity.vlag, old, new);
         }
-        entity.load = load;
-        if attached {
-            let divider = entity.avg.divider();
-            entity.avg.load_avg = u64::from(load.w) * entity.avg.load_sum / divider;
-            self.enqueue_load(q, e);
-        }
+        self.weigh(q, e, load);
         if on_rq {
             let queue = &mut self.queues[q];
             queue.weight += u64::from(load.scaled);
@@ -370,6 +361,14 @@ impl Fair {
                 queue.reweigh(entity.vruntime, entity.load.w, load.w);
             }
         }
+        self.weigh(q, e, load);
+        if on_rq {
+            self.add_runnable_load(q, e);
+        }
+    }
+
+    /// An entity weighs something else from now on, in its own averages and in its queue's.
+    fn weigh(&mut self, q: u32, e: u32, load: Load) {
         let attached = self.entities[e].attached;
         if attached {
             self.dequeue_load(q, e);
@@ -380,9 +379,6 @@ impl Fair {
             let divider = entity.avg.divider();
             entity.avg.load_avg = u64::from(load.w) * entity.avg.load_sum / divider;
             self.enqueue_load(q, e);
-        }
-        if on_rq {
-            self.add_runnable_load(q, e);
         }
     }
 

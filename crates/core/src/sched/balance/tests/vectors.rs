@@ -1122,18 +1122,7 @@ fn where_a_new_task_goes() {
 #[test]
 fn exec_leaves_itself_out() {
     let exec = |queues: &[(usize, &str)], without: Without| {
-        let bench = with(caches(2, 2), queues);
-        let p = Placed {
-            flag: Flags::BALANCE_EXEC,
-            cpu: 0,
-            prev: 0,
-            allowed: &[u64::MAX],
-            preferred: None,
-            util: 0,
-            without: Some(without),
-        };
-        let i = IdleFacts { exit_latency: &[1; 4], sched_idle: &[] };
-        bench.b.find_dst_cpu(&bench.d, &bench.q.facts(), &i, &p)
+        place_exec(&with(caches(2, 2), queues), without, &[1; 4])
     };
     let mut w = Without { cpu: 0, load: 1024, util: 400, runnable: 1024, idle: false };
     let both = [(0, "HHHH"), (1, "HHH"), (2, "HHH"), (3, "HHH")];

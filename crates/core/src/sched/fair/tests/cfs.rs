@@ -4,6 +4,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::super::*;
+use super::plain::{plain_weight, policies};
 use super::{MS, hogs_of, machine, recount};
 
 fn knobs(rules: Rules) -> Knobs {
@@ -247,11 +248,7 @@ struct PlainTask {
 
 impl PlainTask {
     fn w(&self) -> i128 {
-        if self.policy == SchedPolicy::Idle {
-            3
-        } else {
-            i128::from(weight::NICE[(self.nice + 20) as usize])
-        }
+        plain_weight(self.nice, self.policy)
     }
     /// The kernel's fixed point has vectors of its own; here it is asked.
     fn vd(&self, t: i128) -> i128 {
@@ -490,9 +487,6 @@ enum Op {
 
 fn ops(tasks: usize) -> impl Strategy<Value = Vec<(u64, Op)>> {
     let task = 0..tasks;
-    let policies = prop_oneof![
-        4 => Just(SchedPolicy::Normal), 1 => Just(SchedPolicy::Batch), 1 => Just(SchedPolicy::Idle)
-    ];
     let op = prop_oneof![
         6 => task.clone().prop_map(Op::Wake),
         3 => Just(Op::Sleep),
@@ -500,7 +494,7 @@ fn ops(tasks: usize) -> impl Strategy<Value = Vec<(u64, Op)>> {
         3 => Just(Op::Pick),
         1 => Just(Op::Yield),
         1 => (task.clone(), -20_i8..20).prop_map(|(t, n)| Op::Nice(t, n)),
-        1 => (task.clone(), policies).prop_map(|(t, p)| Op::Policy(t, p)),
+        1 => (task.clone(), policies()).prop_map(|(t, p)| Op::Policy(t, p)),
         1 => task.prop_map(Op::Moved),
     ];
     prop::collection::vec((0_u64..9_000_000, op), 1..300)

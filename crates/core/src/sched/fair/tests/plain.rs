@@ -15,6 +15,14 @@ const INV_NICE: [i128; 40] = [
     49367440, 61356676, 76695844, 95443717, 119304647, 148102320, 186737708, 238609294, 286331153,
 ];
 
+/// What a task weighs, by the kernel's table.
+pub(super) fn plain_weight(nice: i8, policy: SchedPolicy) -> i128 {
+    match policy {
+        SchedPolicy::Idle => 3,
+        SchedPolicy::Normal | SchedPolicy::Batch => i128::from(weight::NICE[(nice + 20) as usize]),
+    }
+}
+
 #[derive(Clone, Debug)]
 struct PlainTask {
     nice: i8,
@@ -47,11 +55,7 @@ struct Plain {
 
 impl PlainTask {
     fn w(&self) -> i128 {
-        if self.policy == SchedPolicy::Idle {
-            3
-        } else {
-            i128::from(weight::NICE[(self.nice + 20) as usize])
-        }
+        plain_weight(self.nice, self.policy)
     }
 
     fn vd(&self, t: i128) -> i128 {
@@ -300,7 +304,7 @@ enum Op {
     Moved(usize),
 }
 
-fn policies() -> impl Strategy<Value = SchedPolicy> {
+pub(super) fn policies() -> impl Strategy<Value = SchedPolicy> {
     prop_oneof![4 => Just(SchedPolicy::Normal), 1 => Just(SchedPolicy::Batch), 1 => Just(SchedPolicy::Idle)]
 }
 
