@@ -536,23 +536,18 @@ impl Scheduler {
     }
 }
 
-/// By whose rules woken tasks get a CPU: the kernel's, unless the model says otherwise. 3.8 and 5.18,
-/// which stand for mechanisms of memory, have 6.12's; 6.1 searches as 6.12 does, and so does 7.3 but
-/// for machines of unequal CPUs.
+/// By whose rules woken tasks get a CPU: the kernel's, unless the model says otherwise. 3.8 has 4.5's
+/// as a stand-in; 5.18 and 6.1 search as 6.12 does, and so does 7.3 but for machines of unequal CPUs.
 ///
 /// Source: specs/wake.md#versions.
 fn wake_rules(version: KernelVersion, model: &Model) -> wake::Rules {
     let version = match (model.wakeups, version) {
         (Wakeups::Seed, _) => wake::Version::V4_16,
-        (Wakeups::Kernel, KernelVersion::V4_5) => wake::Version::V4_5,
+        (Wakeups::Kernel, KernelVersion::V3_8 | KernelVersion::V4_5) => wake::Version::V4_5,
         (Wakeups::Kernel, KernelVersion::V4_15) => wake::Version::V4_15,
         (
             Wakeups::Kernel,
-            KernelVersion::V3_8
-            | KernelVersion::V5_18
-            | KernelVersion::V6_1
-            | KernelVersion::V6_12
-            | KernelVersion::V7_3,
+            KernelVersion::V5_18 | KernelVersion::V6_1 | KernelVersion::V6_12 | KernelVersion::V7_3,
         )
         | (Wakeups::Today, _) => wake::Version::V6_12,
     };

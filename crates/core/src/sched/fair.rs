@@ -71,18 +71,15 @@ crate::named! {
 }
 
 impl Rules {
-    /// Those of a release. 3.8 and 5.18, which stand for mechanisms of memory, have 6.12's.
+    /// Those of a release. 3.8, whose own class is not built, has 4.5's as a stand-in; 5.18 has 6.1's.
     ///
     /// Source: specs/sched-cfs.md#versions.
     pub const fn of(version: KernelVersion) -> Self {
         match version {
-            KernelVersion::V4_5 => Self::Cfs4_5,
+            KernelVersion::V3_8 | KernelVersion::V4_5 => Self::Cfs4_5,
             KernelVersion::V4_15 => Self::Cfs4_15,
-            KernelVersion::V6_1 => Self::Cfs6_1,
-            KernelVersion::V3_8
-            | KernelVersion::V5_18
-            | KernelVersion::V6_12
-            | KernelVersion::V7_3 => Self::Eevdf,
+            KernelVersion::V5_18 | KernelVersion::V6_1 => Self::Cfs6_1,
+            KernelVersion::V6_12 | KernelVersion::V7_3 => Self::Eevdf,
         }
     }
 
