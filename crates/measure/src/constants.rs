@@ -26,6 +26,11 @@
 //! | `reclaim_page` | MADV_COLD |
 //! | `migrate_page` | move_pages between nodes; on one node compaction |
 //! | `wake_idle`, `wake_deep`, `deep_after`, `wake_charged` | futex wake-ups of a thread on another CPU, after longer and longer rests |
+//! | `syscall`, `pipe_*`, `socket_*`, `futex_call` | calls for which nobody waits |
+//! | `wake_up` | a futex call that wakes a task of its CPU, less one that wakes nobody |
+//! | `context_switch` | two processes of one CPU wake each other by turns, less the calls |
+//! | `fork`, `exec` | a copy of this process before its buffers are there; a program of two instructions |
+//! | `tick` | what is missing of a busy loop's time |
 //!
 //! Worked example: on a machine where 256 MiB in huge pages answer in 105 ns and
 //! in 4 KiB pages in 125 ns, the link's read latency is 105 ns and `tlb_miss`
@@ -33,6 +38,7 @@
 //! Nothing is left behind: memory is unmapped, the affinity restored, no file
 //! and no setting is written but the switch that starts compaction.
 
+mod calls;
 pub(crate) mod chase;
 pub(crate) mod cpus;
 mod kernel;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Pages done and the time they took, or why not.
 pub(super) type Batch = Result<(Duration, u64), String>;
 
-fn because(what: &'static str) -> impl FnOnce(io::Error) -> String {
+pub(super) fn because(what: &'static str) -> impl FnOnce(io::Error) -> String {
     move |e| format!("{what}: {e}")
 }
 
@@ -79,7 +79,7 @@ pub(super) fn write_protect_fault(region: &Region) -> Batch {
 
 /// Forks; the child does `work` and exits. `work` may only make system calls:
 /// another thread may hold the allocator's lock at the moment of the fork.
-fn fork_and(work: impl FnOnce()) -> io::Result<libc::pid_t> {
+pub(super) fn fork_and(work: impl FnOnce()) -> io::Result<libc::pid_t> {
     // SAFETY: the child calls `work`, which its contract restricts to system
     // calls, and `_exit`, which runs no handlers.
     match unsafe { libc::fork() } {
@@ -95,7 +95,7 @@ fn fork_and(work: impl FnOnce()) -> io::Result<libc::pid_t> {
 
 /// Waits for a child of ours; with a limit, kills it when that has passed.
 /// Returns the CPU time that it took, mostly in the kernel here.
-fn wait_for(pid: libc::pid_t, limit: Option<Duration>) -> io::Result<Duration> {
+pub(super) fn wait_for(pid: libc::pid_t, limit: Option<Duration>) -> io::Result<Duration> {
     let began = Instant::now();
     let mut killed = false;
     loop {

@@ -1,5 +1,6 @@
 //! From samples to a machine: every constant with value, spread, method, origin.
 
+use super::calls::Call;
 use super::rounds::{Kernel, LinkSeries, Migration, Samples, Wakes, sweep_point};
 use super::stats::{Series, measured, whole, within};
 use homenode_core::costs::{Constant, Cost, Costs};
@@ -194,25 +195,97 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::KsmMerge
         | Cost::KsmZero
         | Cost::KsmDisplaced => default_because(key, "not measured: ksmd's work"),
-        Cost::ContextSwitch
-        | Cost::WakeUp
-        | Cost::Tick
-        | Cost::Interrupt
+        Cost::Syscall => of_call(key, s, Call::Syscall, "getppid"),
+        Cost::PipeWrite => of_call(key, s, Call::PipeWrite, "writes of 8 bytes that all fit"),
+        Cost::PipeRead => of_call(key, s, Call::PipeRead, "reads of 8 bytes that are there"),
+        Cost::SocketSend => {
+            of_call(key, s, Call::SocketSend, "writes of 100 bytes to a local stream socket, which all fit")
+        }
+        Cost::SocketReceive => {
+            of_call(key, s, Call::SocketReceive, "reads of 100 bytes that a local stream socket has")
+        }
+        Cost::FutexCall => of_call(key, s, Call::Futex, "FUTEX_WAKE where nobody waits"),
+        Cost::WakeUp => wake_up(s),
+        Cost::ContextSwitch => context_switch(s),
+        Cost::Fork => of_kernel(
+            key,
+            &s.fork,
+            "clone in a process that has a copy of this one's memory before there are buffers, until it has the child's number; the entries' copies are in it",
+        ),
+        Cost::Exec => exec(s),
+        Cost::Tick => s
+            .tick
+            .measured("gaps of 0.5 to 50 µs in a loop that looks at the clock, their median".to_owned())
+            .unwrap_or_else(|| default_because(key, "not measured: hardly anything interrupts a busy loop")),
+        Cost::Interrupt
         | Cost::Ipi
-        | Cost::Syscall
-        | Cost::PipeWrite
-        | Cost::PipeRead
-        | Cost::SocketSend
-        | Cost::SocketReceive
-        | Cost::FutexCall
         | Cost::QueueWork
         | Cost::IoSubmit
-        | Cost::Fork
-        | Cost::Exec
         | Cost::BalanceCpu
-        | Cost::BalanceTask => default_because(key, "not measured yet: the scheduler's work"),
+        | Cost::BalanceTask => {
+            default_because(key, "not measured: no program can have the kernel do it alone")
+        }
         Cost::SiblingSpeed => default_because(key, "not measured yet: threads that share a core"),
     }
+}
+
+/// Samples of a call; those of one that was never made are none.
+fn calls(s: &Samples, call: Call) -> &Kernel {
+    static NONE: Kernel = Kernel::none();
+    s.calls.get(&call).unwrap_or(&NONE)
+}
+
+fn of_call(key: Cost, s: &Samples, call: Call, method: &str) -> Constant {
+    of_kernel(key, calls(s, call), &format!("{method}, one CPU, caches warm"))
+}
+
+/// What a call takes longer that wakes somebody.
+fn wake_up(s: &Samples) -> Constant {
+    let (waking, vain) = (calls(s, Call::Wake), calls(s, Call::Futex));
+    let more = difference(&waking.series, &vain.series);
+    let method = || {
+        Some(format!(
+            "FUTEX_WAKE of one waiting thread of the same CPU that preempts nobody: {} a call, less {} where nobody waits",
+            ns(waking.series.median()?),
+            ns(vain.series.median()?)
+        ))
+    };
+    method()
+        .and_then(|method| more.measured(method))
+        .unwrap_or_else(|| of_kernel(Cost::WakeUp, waking, ""))
+}
+
+/// What is left of a turn when both of its calls are taken off.
+fn context_switch(s: &Samples) -> Constant {
+    let [turn, waking, vain] = [Call::HandOver, Call::Wake, Call::Futex].map(|c| calls(s, c));
+    let rest = difference(&difference(&turn.series, &waking.series), &vain.series);
+    let method = || {
+        Some(format!(
+            "two processes of one CPU that wake each other by futex and wait: {} a turn, less {} for the wake and {} for the call that waits",
+            ns(turn.series.median()?),
+            ns(waking.series.median()?),
+            ns(vain.series.median()?)
+        ))
+    };
+    method()
+        .and_then(|method| rest.measured(method))
+        .unwrap_or_else(|| of_kernel(Cost::ContextSwitch, turn, ""))
+}
+
+/// What a child takes longer that runs another program.
+fn exec(s: &Samples) -> Constant {
+    let (with, without) = (&s.fork_and_exec, &s.fork_and_end);
+    let more = difference(&with.series, &without.series);
+    let method = || {
+        Some(format!(
+            "fork, exec of a static program of two instructions, its end: {}, less {} without the exec",
+            ns(with.series.median()?),
+            ns(without.series.median()?)
+        ))
+    };
+    method()
+        .and_then(|method| more.measured(method))
+        .unwrap_or_else(|| of_kernel(Cost::Exec, with, ""))
 }
 
 /// A wake-up's constant, or the default with what refused it.

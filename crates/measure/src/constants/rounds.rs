@@ -1,5 +1,6 @@
 //! The rounds: what is measured when, on which memory, for how long.
 
+use super::calls::{self, Call};
 use super::chase::{Chain, LINE, Stride, WIDTHS};
 use super::kernel::{self, Batch, Compactor, Scanner};
 use super::overlap::{DISTANCES, turn_time, update_time};
@@ -55,8 +56,11 @@ mod slot {
     pub(super) const CLOCK: u64 = 30;
     /// For each gap; the longest takes some more.
     pub(super) const WAKE: u64 = 15;
+    /// For each kind of call.
+    pub(super) const CALL: u64 = 5;
+    pub(super) const TICK: u64 = 60;
     /// All that only the home node's rounds hold, roughly.
-    pub(super) const HOME: u64 = 2_450;
+    pub(super) const HOME: u64 = 2_550;
 }
 
 /// A node whose CPUs we may use.
@@ -92,6 +96,10 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
+    /// Nothing was tried.
+    pub(super) const fn none() -> Self {
+        Self { series: Series::none(), refusal: None }
+    }
     /// Takes one batch, whatever became of those before.
     fn attempt(&mut self, batch: impl FnOnce() -> Batch) {
         match batch() {
@@ -177,6 +185,11 @@ pub(super) struct Samples {
     /// Wake-ups on another CPU, by how long that was idle in microseconds; why there are none.
     pub(super) wakes: BTreeMap<u64, Wakes>,
     pub(super) wake_refusal: Option<String>,
+    pub(super) calls: BTreeMap<Call, Kernel>,
+    pub(super) fork: Kernel,
+    pub(super) fork_and_end: Kernel,
+    pub(super) fork_and_exec: Kernel,
+    pub(super) tick: Series,
     pub(super) notes: Vec<String>,
 }
 
@@ -321,6 +334,16 @@ pub(super) fn run(
     };
     let (walked, streamed) = buffer_sizes(options, topology);
     let coarse = options.buffer_max.0 < BUFFER_WANTED as u64;
+
+    // Before there are buffers: a fork copies their entries.
+    course.meter.step("forks", 0);
+    cpus::pin(first.cpus[0]);
+    for _ in 0..rounds {
+        let s = &mut course.samples;
+        s.fork.round(Duration::ZERO, calls::fork);
+        s.fork_and_end.round(Duration::ZERO, calls::fork_and_end);
+        s.fork_and_exec.round(Duration::ZERO, calls::fork_and_exec);
+    }
 
     for (i, &to) in targets.iter().enumerate() {
         let is_home = i == 0;
@@ -561,6 +584,12 @@ impl<'a> Home<'a> {
 
         meter.step("wake-ups", slot::HOME / 16);
         self.wake_ups(clock, samples);
+        meter.step("calls", slot::TICK + slot::CALL * Call::ALL.len() as u64);
+        for call in Call::ALL {
+            let all = samples.calls.entry(call).or_default();
+            all.round(clock.slot(slot::CALL), || call.batch());
+        }
+        samples.tick.push(calls::tick(clock.slot(slot::TICK)));
         meter.step("cache sizes and latencies", slot::HOME / 4);
         self.near(clock, random, samples);
         for &size in &self.sizes {

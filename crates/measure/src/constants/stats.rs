@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 pub(super) struct Series(Vec<f64>);
 
 impl Series {
+    /// No sample.
+    pub(super) const fn none() -> Self {
+        Self(Vec::new())
+    }
     /// Adds a sample; what is not a finite number is no sample.
     pub(super) fn push(&mut self, sample: Option<f64>) {
         self.0.extend(sample.filter(|s| s.is_finite()));

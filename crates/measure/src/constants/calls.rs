@@ -1,0 +1,496 @@
+//! What short calls take, and what waking and switching take of a CPU.
+//!
+//! ```text
+//! nothing waits       getppid · pipe write, read · socket send, receive · futex wake
+//! a sleeper           a futex wake that wakes one, less one that wakes nobody      ▶ wake_up
+//! two, one CPU        wake the other, wait, by turns; less both calls              ▶ context_switch
+//! programs            fork · fork, exec and end, less fork and end
+//! a busy loop         what is missing of its time, again and again                 ▶ tick
+//! ```
+//!
+//! All of it on one CPU. Nothing here is a workload that is predicted with it:
+//! specs/workloads.md#measured.
+
+use super::kernel::{Batch, because, fork_and, wait_for};
+use super::stats::{Series, timed};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Something that is called over and over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Call {
+    Syscall,
+    PipeWrite,
+    PipeRead,
+    SocketSend,
+    SocketReceive,
+    /// A futex call that wakes nobody.
+    Futex,
+    /// One that wakes a task of this CPU.
+    Wake,
+    /// One that wakes the other of two, and the wait for that other, with the switch.
+    HandOver,
+}
+
+impl Call {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Syscall,
+        Self::PipeWrite,
+        Self::PipeRead,
+        Self::SocketSend,
+        Self::SocketReceive,
+        Self::Futex,
+        Self::Wake,
+        Self::HandOver,
+    ];
+
+    /// One batch of it. The thread is bound to one CPU.
+    pub(super) fn batch(self) -> Batch {
+        match self {
+            Self::Syscall => Ok(timed(CALLS, || (0..CALLS).for_each(|_| getppid()))),
+            Self::PipeWrite => pipe(true),
+            Self::PipeRead => pipe(false),
+            Self::SocketSend => socket(true),
+            Self::SocketReceive => socket(false),
+            Self::Futex => {
+                let word = AtomicU32::new(0);
+                let vain = |_| {
+                    wake(&word, 1);
+                };
+                Ok(timed(CALLS, || (0..CALLS).for_each(vain)))
+            }
+            Self::Wake => wakes(),
+            Self::HandOver => hand_overs(),
+        }
+    }
+}
+
+/// Calls in a batch.
+const CALLS: u64 = 1000;
+/// Bytes of a call on a pipe: all of a batch fit.
+const PIPE_BYTES: usize = 8;
+/// Calls on a socket in a batch, and bytes of each: all fit into its buffer.
+const SOCKET_CALLS: u64 = 64;
+const SOCKET_BYTES: usize = 100;
+/// Tasks that are woken in a batch.
+const SLEEPERS: u64 = 8;
+/// Round trips in a batch.
+const TRIPS: u64 = 200;
+/// Forks in a batch.
+const FORKS: u64 = 16;
+
+fn getppid() {
+    // SAFETY: only asks.
+    unsafe { libc::syscall(libc::SYS_getppid) };
+}
+
+/// Times as many writes, or reads, of as many bytes as fit. The other side is not in the time.
+fn both_ways(
+    mut to: impl Write,
+    mut from: impl Read,
+    calls: u64,
+    bytes: usize,
+    write: bool,
+) -> Batch {
+    let mut buffer = vec![0; bytes];
+    let mut one = |writes| match writes {
+        true => to.write_all(&buffer),
+        false => from.read_exact(&mut buffer),
+    };
+    let mut all = |writes| -> Batch {
+        let began = Instant::now();
+        (0..calls).try_for_each(|_| one(writes)).map_err(because("a call"))?;
+        Ok((began.elapsed(), calls))
+    };
+    let (written, read) = (all(true)?, all(false)?);
+    Ok(if write { written } else { read })
+}
+
+fn pipe(write: bool) -> Batch {
+    let mut ends = [0; 2];
+    // SAFETY: fills two numbers.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(because("pipe2")(io::Error::last_os_error()));
+    }
+    // SAFETY: both are new and nobody else's.
+    let [from, to] = ends.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+    both_ways(to, from, CALLS, PIPE_BYTES, write)
+}
+
+fn socket(send: bool) -> Batch {
+    let (to, from) = UnixStream::pair().map_err(because("socketpair"))?;
+    both_ways(to, from, SOCKET_CALLS, SOCKET_BYTES, send)
+}
+
+/// Wakes so many who wait for a word; how many there were.
+fn wake(word: &AtomicU32, most: i32) -> u64 {
+    // SAFETY: the word lives as long as the borrow; the kernel uses its address only.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, most) };
+    u64::try_from(woken).unwrap_or(0)
+}
+
+/// Waits while a word has this value.
+fn wait(word: &AtomicU32, value: u32) {
+    let none = std::ptr::null::<libc::timespec>();
+    // SAFETY: as in `wake`; without a timeout.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, none) };
+}
+
+/// This thread under SCHED_BATCH until dropped: it preempts nobody when it is woken.
+struct Patient;
+
+impl Patient {
+    fn new() -> Result<Self, String> {
+        // SAFETY: only asks.
+        if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+            return Err("this process runs under a scheduling policy of its own".to_owned());
+        }
+        set_policy(libc::SCHED_BATCH).map_err(because("sched_setscheduler"))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        // From SCHED_BATCH everybody may go back.
+        let _ = set_policy(libc::SCHED_OTHER);
+    }
+}
+
+fn set_policy(policy: i32) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter is a local; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, policy, &param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Wakes threads of this CPU that wait, one a call. They don't preempt, so that a call is over
+/// before who was woken runs.
+fn wakes() -> Batch {
+    let (word, over) = (AtomicU32::new(0), AtomicBool::new(false));
+    let sleeper = || {
+        // Where that is refused they may preempt; the batch tells by how many it found asleep.
+        let _patient = Patient::new();
+        while !over.load(Ordering::Acquire) {
+            wait(&word, 0);
+        }
+    };
+    thread::scope(|scope| {
+        let mut found = Err("no thread was found asleep".to_owned());
+        for _ in 0..SLEEPERS {
+            // New threads are bound as this one is.
+            if let Err(e) = thread::Builder::new().spawn_scoped(scope, sleeper) {
+                found = Err(format!("a thread: {e}"));
+            }
+        }
+        for _ in 0..20 {
+            // They have the CPU meanwhile, and go to sleep.
+            thread::sleep(Duration::from_micros(200));
+            let mut woken = 0;
+            let (took, _) = timed(0, || woken = (0..SLEEPERS).map(|_| wake(&word, 1)).sum());
+            if woken == SLEEPERS {
+                found = Ok((took, SLEEPERS));
+                break;
+            }
+        }
+        over.store(true, Ordering::Release);
+        word.store(1, Ordering::Release);
+        wake(&word, i32::MAX);
+        found
+    })
+}
+
+/// Memory that a child shares.
+struct Shared(NonNull<Words>);
+
+/// What two processes tell each other.
+#[repr(C)]
+struct Words {
+    turn: AtomicU32,
+    result: AtomicU64,
+}
+
+impl Shared {
+    fn new() -> Result<Self, String> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Words>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let failed = at == libc::MAP_FAILED;
+        let at = NonNull::new(at.cast()).filter(|_| !failed);
+        at.map(Self).ok_or_else(|| because("mmap")(io::Error::last_os_error()))
+    }
+    fn words(&self) -> &Words {
+        // SAFETY: mapped as long as this lives, zeroed by the kernel, all zeros are valid words.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length; nobody borrows it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Words>()) };
+    }
+}
+
+/// Who has the turn, and that it is over.
+const PARENT: u32 = 0;
+const CHILD: u32 = 1;
+const OVER: u32 = 2;
+
+/// Two processes on this CPU wake each other by turns; a batch counts the turns.
+fn hand_overs() -> Batch {
+    let shared = Shared::new()?;
+    let _patient = Patient::new()?;
+    let turn = &shared.words().turn;
+    let child = fork_and(|| {
+        die_with_parent();
+        loop {
+            match turn.load(Ordering::Acquire) {
+                PARENT => wait(turn, PARENT),
+                CHILD => {
+                    turn.store(PARENT, Ordering::Release);
+                    wake(turn, 1);
+                }
+                _ => return,
+            }
+        }
+    })
+    .map_err(because("fork"))?;
+    let trip = || {
+        turn.store(CHILD, Ordering::Release);
+        wake(turn, 1);
+        while turn.load(Ordering::Acquire) == CHILD {
+            wait(turn, CHILD);
+        }
+    };
+    (0..3).for_each(|_| trip());
+    let before = slept();
+    let (took, _) = timed(0, || (0..TRIPS).for_each(|_| trip()));
+    let times = slept() - before;
+    turn.store(OVER, Ordering::Release);
+    wake(turn, 1);
+    wait_for(child, Some(Duration::from_secs(5))).map_err(because("wait4"))?;
+    if times < TRIPS * 9 / 10 {
+        return Err(format!("two processes of one CPU gave it up {times} times in {TRIPS}"));
+    }
+    Ok((took, 2 * TRIPS))
+}
+
+/// How often this thread has given its CPU up.
+fn slept() -> u64 {
+    // SAFETY: all zeros is a valid `rusage`, which the call then fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage
+    };
+    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
+}
+
+/// A child doesn't outlive us, also where we are killed.
+fn die_with_parent() {
+    // SAFETY: sets a property of the calling process.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// What becomes of a forked child.
+#[derive(Clone, Copy)]
+enum Then<'a> {
+    /// It ends.
+    Ends,
+    /// It runs this program, which ends.
+    Runs(&'a File),
+}
+
+/// Forks in a process that has nothing but a copy of this one, and says how long they took:
+/// each `fork` alone, or up to the child's end.
+fn forks(then: Then<'_>, whole: bool) -> Batch {
+    let shared = Shared::new()?;
+    let result = &shared.words().result;
+    let child = fork_and(|| {
+        die_with_parent();
+        // Who is made does not run before its maker goes on.
+        let _ = set_policy(libc::SCHED_BATCH);
+        let mut sum = Duration::ZERO;
+        for _ in 0..FORKS {
+            let began = Instant::now();
+            // SAFETY: as fork, without the C library's handlers; the child only makes system calls.
+            let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+            if pid == 0 {
+                match then {
+                    Then::Ends => {}
+                    Then::Runs(program) => run(program),
+                }
+                // SAFETY: ends the child at once, as one whose program could not be run.
+                unsafe { libc::_exit(i32::from(matches!(then, Then::Runs(_)))) };
+            }
+            let made = began.elapsed();
+            let mut status = 0;
+            // SAFETY: the pointer is to a local.
+            let got = unsafe { libc::wait4(pid as i32, &mut status, 0, std::ptr::null_mut()) };
+            if pid < 0 || i64::from(got) != pid || status != 0 {
+                return;
+            }
+            sum += if whole { began.elapsed() } else { made };
+        }
+        result.store(sum.as_nanos() as u64, Ordering::Release);
+    })
+    .map_err(because("fork"))?;
+    wait_for(child, Some(Duration::from_secs(10))).map_err(because("wait4"))?;
+    match result.load(Ordering::Acquire) {
+        0 => Err("a child did not end as it should".to_owned()),
+        ns => Ok((Duration::from_nanos(ns), FORKS)),
+    }
+}
+
+fn run(program: &File) {
+    let none = [std::ptr::null::<libc::c_char>()];
+    let flags = libc::AT_EMPTY_PATH;
+    // SAFETY: the lists end with null; on success this does not return.
+    unsafe {
+        let (args, name) = (none.as_ptr(), c"".as_ptr());
+        libc::syscall(libc::SYS_execveat, program.as_raw_fd(), name, args, args, flags)
+    };
+}
+
+/// A fork: until the parent has the child's number.
+pub(super) fn fork() -> Batch {
+    forks(Then::Ends, false)
+}
+
+/// A fork and the child's end.
+pub(super) fn fork_and_end() -> Batch {
+    forks(Then::Ends, true)
+}
+
+/// A fork, a program of two instructions, and its end.
+pub(super) fn fork_and_exec() -> Batch {
+    forks(Then::Runs(&program()?), true)
+}
+
+/// A program that ends at once: exit(0).
+const fn code() -> Option<&'static [u8]> {
+    if cfg!(target_arch = "x86_64") {
+        // mov eax, 60; xor edi, edi; syscall
+        Some(&[0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05])
+    } else {
+        None
+    }
+}
+
+/// The same as an ELF file in memory: a header, one segment, the code.
+fn program() -> Result<File, String> {
+    const AT: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    let code = code().ok_or("no program is known for this processor")?;
+    let size = HEADERS + code.len() as u64;
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    let put = |elf: &mut Vec<u8>, parts: &[(u64, usize)]| {
+        parts.iter().for_each(|&(value, bytes)| elf.extend(&value.to_le_bytes()[..bytes]));
+    };
+    // An executable for x86-64, version 1; entry; the segment's header follows, there are no sections.
+    put(&mut elf, &[(2, 2), (62, 2), (1, 4), (AT + HEADERS, 8), (64, 8), (0, 8), (0, 4)]);
+    put(&mut elf, &[(64, 2), (56, 2), (1, 2), (64, 2), (0, 2), (0, 2)]);
+    // Loaded, read and executed: the whole file, at its address.
+    put(&mut elf, &[(1, 4), (5, 4), (0, 8), (AT, 8), (AT, 8), (size, 8), (size, 8), (4096, 8)]);
+    elf.extend(code);
+    // SAFETY: the name is a constant; the number that comes is new.
+    let fd = unsafe { libc::memfd_create(c"homenode-exit".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(because("memfd_create")(io::Error::last_os_error()));
+    }
+    // SAFETY: as above, nobody else's.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.write_all(&elf).map_err(because("a program in memory"))?;
+    Ok(file)
+}
+
+/// Interruptions of a busy loop: shorter ones are other instructions, longer ones other tasks.
+const INTERRUPTED: std::ops::Range<Duration> = Duration::from_nanos(500)..Duration::from_micros(50);
+/// How many are needed to tell.
+const TICKS_MIN: usize = 5;
+
+/// What the tick takes of a loop, in picoseconds: the median of what is missing of its time.
+/// None where hardly anything is: a CPU whose tick is off, or a slot of less than some ticks.
+pub(super) fn tick(slot: Duration) -> Option<f64> {
+    let began = Instant::now();
+    let (mut last, mut gaps) = (began, Series::default());
+    while last - began < slot {
+        let now = Instant::now();
+        if INTERRUPTED.contains(&(now - last)) {
+            gaps.push(Some((now - last).as_nanos() as f64 * 1e3));
+        }
+        last = now;
+    }
+    gaps.median().filter(|_| gaps.len() >= TICKS_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cpus;
+    use super::*;
+
+    fn on_one_cpu() -> cpus::KeepAffinity {
+        let keep = cpus::KeepAffinity::new();
+        if let Some(&cpu) = cpus::allowed().first() {
+            cpus::pin(cpu);
+        }
+        keep
+    }
+
+    #[test]
+    fn every_call_takes_its_time() {
+        let _keep = on_one_cpu();
+        for call in Call::ALL {
+            // A hand-over that another task disturbs says so; it is tried again.
+            let done = (0..20).find_map(|_| call.batch().ok());
+            let (took, n) = done.unwrap_or_else(|| panic!("{call:?}: {:?}", call.batch()));
+            assert!(took > Duration::ZERO && n > 0, "{call:?}: {took:?} for {n}");
+        }
+        // SAFETY: only asks.
+        assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_OTHER, "as it was");
+    }
+
+    #[test]
+    fn a_call_that_finds_nobody_asleep_wakes_nobody() {
+        assert_eq!(wake(&AtomicU32::new(0), 1), 0);
+        // What is not the value any more is not waited for.
+        wait(&AtomicU32::new(1), 0);
+    }
+
+    #[test]
+    fn programs_are_made_and_run() {
+        let _keep = on_one_cpu();
+        let (fork, _) = fork().unwrap();
+        let (end, _) = fork_and_end().unwrap();
+        assert!(Duration::ZERO < fork && Duration::ZERO < end);
+        if code().is_some() {
+            assert_eq!(fork_and_exec().unwrap().1, FORKS);
+        }
+        // What is no program can't be run, and that is noticed.
+        let text = File::open("/proc/self/status").unwrap();
+        assert!(forks(Then::Runs(&text), true).unwrap_err().contains("did not end"));
+    }
+
+    #[test]
+    fn a_loop_that_nobody_interrupts_has_no_tick() {
+        assert_eq!(tick(Duration::ZERO), None);
+    }
+}
