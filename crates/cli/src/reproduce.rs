@@ -17,6 +17,8 @@ use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+pub(crate) use experiment::processes;
+
 /// Reproduce a seed's table and check its conclusions.
 ///
 /// Runs the seed's experiment on a simulated machine whose constants are published or

@@ -1,5 +1,6 @@
 //! `homenode truth`: is what the simulator predicts what really happens?
 
+mod cpu;
 mod merge;
 mod predict;
 mod programs;
@@ -38,6 +39,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    Cpu(cpu::Args),
     Mem(Mem),
     Merge(merge::Args),
     Replay(replay::Args),
@@ -72,6 +74,7 @@ struct Mem {
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let args = match &args.what {
+        What::Cpu(args) => return cpu::run(args),
         What::Mem(args) => args,
         What::Merge(args) => return merge::run(args),
         What::Replay(args) => return replay::run(args),

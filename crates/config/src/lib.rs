@@ -34,6 +34,7 @@ mod process;
 mod scenario;
 mod step;
 mod truth;
+mod truth_cpu;
 mod truth_merge;
 mod truth_replay;
 mod write;
@@ -50,6 +51,7 @@ pub use scenario::{
 };
 pub use tree::suggestion;
 pub use truth::{TruthPlan, TruthProgram, parse_truth};
+pub use truth_cpu::{CpuBench, CpuCase, CpuPlan, parse_truth_cpu};
 pub use truth_merge::{MergeCase, MergeLook, MergePlan, parse_truth_merge};
 pub use truth_replay::{ReplayPlan, ReplayProgram, parse_truth_replay};
 pub use write::{write_machine, write_machine_file};

@@ -13,7 +13,8 @@ pub(crate) struct Done {
     pub(crate) voluntary_switches: u64,
 }
 
-fn ns(t: libc::timeval) -> u64 {
+/// A time as `rusage` has it, in nanoseconds.
+pub(crate) fn ns(t: libc::timeval) -> u64 {
     u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(t.tv_usec).unwrap_or(0) * 1_000
 }

@@ -11,6 +11,7 @@
 //! alike. Buffers are in huge pages where the kernel has them, as in `measure`.
 
 pub mod merge;
+pub mod perf;
 
 use crate::constants::chase::{Chain, Stride};
 use crate::constants::region::{PageKind, Region};

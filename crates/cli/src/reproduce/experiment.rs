@@ -54,7 +54,7 @@ impl Scales {
 ///
 /// # Errors
 /// The simulation's own; a process that was killed.
-pub(super) fn processes(sim: &Simulation) -> Result<Vec<ProcessFigures>> {
+pub(crate) fn processes(sim: &Simulation) -> Result<Vec<ProcessFigures>> {
     if let Some(e) = sim.error() {
         bail!("{e}");
     }

@@ -1,0 +1,185 @@
+//! A benchmark of `perf bench`, run natively under `perf stat`.
+
+use crate::child::ns;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What one run gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Run {
+    /// What the benchmark says that it took, in seconds.
+    pub seconds: f64,
+    /// Context switches of all its tasks.
+    pub switches: u64,
+    /// How often one of them went to another CPU.
+    pub migrations: u64,
+    /// CPU time that all CPUs were busy meanwhile and not for it, and all CPU time there was.
+    pub others: [Duration; 2],
+}
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum PerfError {
+    /// There is no `perf`.
+    #[error(
+        "there is no `perf` in PATH, whose benchmarks are predicted; `apt install linux-perf` brings it"
+    )]
+    NoPerf,
+    /// It could not be run.
+    #[error("`{command}` can't be run")]
+    Run {
+        /// The whole command.
+        command: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It ended otherwise than with figures.
+    #[error("`{command}`: {said}")]
+    Failed {
+        /// The whole command.
+        command: String,
+        /// What it said, or what is missing.
+        said: String,
+    },
+}
+
+impl PerfError {
+    /// Whether this system lacks something that others have.
+    pub fn is_lack(&self) -> bool {
+        matches!(self, Self::NoPerf)
+    }
+}
+
+/// Runs `perf bench -f simple ARGS` once; a file in `folder` is written for it.
+///
+/// # Errors
+/// [`PerfError`].
+pub fn bench(args: &[String], folder: &Path) -> Result<Run, PerfError> {
+    let counted = folder.join("perf.csv");
+    let mut perf = Command::new("perf");
+    // In plain English, whatever the user's language is.
+    perf.env("LC_ALL", "C").args(["stat", "-x,", "-e", "context-switches,cpu-migrations", "-o"]);
+    perf.arg(&counted).args(["--", "perf", "bench", "-f", "simple"]).args(args);
+    let command = format!("perf bench -f simple {}", args.join(" "));
+    let failed = |said: String| PerfError::Failed { command: command.clone(), said };
+    let (before, own) = (busy(), children());
+    let began = Instant::now();
+    let out = perf.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => PerfError::NoPerf,
+        _ => PerfError::Run { command: command.clone(), source },
+    })?;
+    let took = began.elapsed();
+    let (after, own) = (busy(), children().saturating_sub(own));
+    let said = String::from_utf8_lossy(&out.stdout);
+    if !out.status.success() {
+        let error = String::from_utf8_lossy(&out.stderr);
+        let last = error.lines().chain(said.lines()).rfind(|l| !l.trim().is_empty());
+        return Err(failed(last.unwrap_or("it failed and said nothing").trim().to_owned()));
+    }
+    let seconds = seconds(&said).ok_or_else(|| failed(format!("it says no time: {said:?}")))?;
+    let text = fs::read_to_string(&counted)
+        .map_err(|source| PerfError::Run { command: command.clone(), source })?;
+    let count = |event| {
+        counter(&text, event).ok_or_else(|| failed(format!("perf stat does not count {event}")))
+    };
+    let cpus = thread_count();
+    let others =
+        after.zip(before).map_or(Duration::ZERO, |(a, b)| a.saturating_sub(b).saturating_sub(own));
+    Ok(Run {
+        seconds,
+        switches: count("context-switches")?,
+        migrations: count("cpu-migrations")?,
+        others: [others, took * cpus],
+    })
+}
+
+/// The one number of the simple format.
+fn seconds(said: &str) -> Option<f64> {
+    said.lines().rev().find_map(|line| line.trim().parse().ok()).filter(|s: &f64| *s > 0.0)
+}
+
+/// A counter of `perf stat -x,`: its value stands first, the event third.
+fn counter(text: &str, event: &str) -> Option<u64> {
+    let of = |line: &str| {
+        let mut fields = line.split(',');
+        let value = fields.next()?.parse().ok()?;
+        (fields.nth(1)?.split(':').next()? == event).then_some(value)
+    };
+    text.lines().find_map(of)
+}
+
+/// CPU time of all CPUs that was not idle, as `/proc/stat` counts it.
+fn busy() -> Option<Duration> {
+    busy_of(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn busy_of(stat: &str) -> Option<Duration> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let times: Vec<u64> = line.split_whitespace().map_while(|t| t.parse().ok()).collect();
+    // user, nice, system, then idle and waiting for I/O, then interrupts and softirqs; what
+    // other virtual machines took is nobody's here.
+    let ticks: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| times.get(i)).sum();
+    (times.len() >= 7).then(|| Duration::from_millis(ticks * 10))
+}
+
+/// CPU time of all our children that have ended.
+fn children() -> Duration {
+    // SAFETY: all zeros is a valid `rusage`, which the call then fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    Duration::from_nanos(ns(usage.ru_utime) + ns(usage.ru_stime))
+}
+
+/// CPUs that are online.
+fn thread_count() -> u32 {
+    // SAFETY: only asks.
+    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(n).unwrap_or(1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_perf_prints_is_read() {
+        assert_eq!(seconds("0.763\n"), Some(0.763));
+        assert_eq!(seconds("# Running 'sched/pipe' benchmark:\n\n1.5\n"), Some(1.5));
+        for no in ["", "nothing", "0.0\n", "-1\n"] {
+            assert_eq!(seconds(no), None, "{no:?}");
+        }
+        let text = "# started on Mon\n\n40003,,context-switches,153648000,100.00,,\n\
+                    7,,cpu-migrations:u,153648000,100.00,,\n<not counted>,,faults,0,0.0,,\n";
+        assert_eq!(counter(text, "context-switches"), Some(40_003));
+        assert_eq!(counter(text, "cpu-migrations"), Some(7));
+        assert_eq!(counter(text, "faults"), None);
+        assert_eq!(counter(text, "context"), None);
+    }
+
+    #[test]
+    fn busy_is_what_is_not_idle() {
+        let stat = "cpu  100 20 30 4000 500 6 7 800 9 10\ncpu0 1 1 1 1\n";
+        assert_eq!(busy_of(stat), Some(Duration::from_millis(1630)));
+        assert_eq!(busy_of("cpu  1 2 3 4\n"), None);
+        assert_eq!(busy_of(""), None);
+    }
+
+    #[test]
+    fn a_benchmark_that_is_none_says_so() {
+        let run = bench(&["sched".into(), "no-such-thing".into()], &std::env::temp_dir());
+        match run {
+            Err(PerfError::NoPerf) => eprintln!("skipped: there is no perf"),
+            Err(PerfError::Failed { command, said }) => {
+                assert!(command.contains("no-such-thing") && !said.is_empty(), "{said}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
