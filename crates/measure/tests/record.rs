@@ -642,6 +642,45 @@ fn who_does_not_wait_depends_on_the_other_all_the_same() {
     assert!(h.tasks.iter().all(|t| t.native_ns.len() == 1), "{:?}", h.tasks);
 }
 
+/// Children, one after another, that end while threads of theirs come out of sleeps.
+const ENDS: &str = r#"
+    #include <pthread.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <unistd.h>
+    static void *sleeper(void *x) {
+        for (struct timespec t = { 0, 1 };;) nanosleep(&t, 0);
+    }
+    int main(void) {
+        for (int i = 0; i < 40; i++) {
+            pthread_t t;
+            if (fork() == 0) {
+                for (int k = 0; k < 6; k++) pthread_create(&t, 0, sleeper, 0);
+                usleep(1000);
+                return 0;
+            }
+            wait(0);
+        }
+        return 0;
+    }"#;
+
+/// Who ends a process sends what its threads have, and these are not stopped in a call: once
+/// both wrote to one frame, and a task's order went back.
+#[test]
+fn threads_come_out_of_calls_while_their_process_ends() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "ends", ENDS, &["-pthread"]) else { return };
+    let mut o = options(&folder, &plugin, &[program.to_str().expect("a name")]);
+    o.native_runs = 0;
+    let (s, h, rows) = recorded(&o);
+    assert_eq!((s.header.ended, s.header.lost_frames), (Ended::Exit(0), 0));
+    assert!(h.tasks.len() > 40 * 6, "{}", h.tasks.len());
+    // `ended` sees to it that the order of each task is one.
+    let (_, found, _) = ended(&h, &rows);
+    assert!(found.waits > 40 * 6, "{found:?}");
+}
+
 #[test]
 fn a_closed_descriptor_does_not_end_the_recording() {
     let Some(plugin) = plugin() else { return };

@@ -13,7 +13,10 @@ use homenode_trace::wire;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI8, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI8, AtomicI64, AtomicPtr, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// The version of the interface that this plugin is written for.
 #[unsafe(no_mangle)]
@@ -28,6 +31,14 @@ static PROGRAM: OnceLock<CString> = OnceLock::new();
 /// By QEMU's number of the virtual CPU, which is a thread here. A thread only
 /// uses its own entry, but at the end of the process.
 static TASKS: [AtomicPtr<Task>; MOST_TASKS] = [const { AtomicPtr::new(null_mut()) }; MOST_TASKS];
+/// Likewise: whether somebody is at the task because of a call, be it the thread itself, which
+/// enters or leaves it, or another one, which ends the process. QEMU stops threads that compute
+/// before it ends a process, and not those that come out of a call.
+static HELD: [AtomicBool; MOST_TASKS] = [const { AtomicBool::new(false) }; MOST_TASKS];
+/// Likewise: whether the thread is between a call's entry and its return.
+static IN_CALL: [AtomicBool; MOST_TASKS] = [const { AtomicBool::new(false) }; MOST_TASKS];
+/// Whether all that this process ever tells has been sent.
+static OVER: AtomicBool = AtomicBool::new(false);
 /// Whether there was ever a second thread. QEMU translates everything anew then.
 static THREADED: AtomicBool = AtomicBool::new(false);
 /// Whether the first image has said hello.
@@ -174,7 +185,36 @@ fn new_task(vcpu: u32) -> Option<&'static mut Task> {
     Some(unsafe { &mut *t })
 }
 
+/// A task that nobody else is at because of a call, until this is dropped.
+struct Held(usize);
+
+impl Held {
+    /// Waits for who is at it now. `None`: the process is over, or there are too many threads.
+    fn wait(vcpu: u32) -> Option<Self> {
+        let at = vcpu as usize;
+        HELD.get(at)?;
+        loop {
+            if let Some(held) = Self::at_once(at) {
+                return (!OVER.load(Relaxed)).then_some(held);
+            }
+            std::thread::yield_now();
+        }
+    }
+    /// `None`: somebody is at it.
+    fn at_once(at: usize) -> Option<Self> {
+        let taken = HELD[at].compare_exchange(false, true, Acquire, Relaxed);
+        taken.is_ok().then_some(Self(at))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD[self.0].store(false, Release);
+    }
+}
+
 fn drop_task(vcpu: u32) {
+    IN_CALL[vcpu as usize].store(false, Relaxed);
     let t = TASKS[vcpu as usize].swap(null_mut(), Relaxed);
     if !t.is_null() {
         // SAFETY: made by `Box::into_raw`; its thread is the caller, which ends.
@@ -288,8 +328,10 @@ extern "C" fn on_call(
     _: u64,
     _: u64,
 ) {
+    let Some(_held) = Held::wait(vcpu) else { return };
     let (Some(t), Some(process)) = (task(vcpu), PROCESS.get()) else { return };
     t.called(number, [a1, a2, a3, a4, a5, a6]);
+    IN_CALL[vcpu as usize].store(true, Relaxed);
     match number {
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
             if makes_thread(number, a1) {
@@ -333,30 +375,39 @@ fn execute(t: &mut Task, process: &Process, dir: Option<i32>, path: u64, argv: u
     match exec::plan(&process.config, own, dir, path, argv) {
         Plan::Run(all) => {
             t.closes_at_exec();
-            flush_all();
+            flush_calling(t);
             exec::run(&all, env);
         }
         Plan::Unrecorded => {
             t.row(wire::UNRECORDED, 0, 0, 0);
-            flush_all();
+            flush_calling(t);
         }
         Plan::Leave => {}
     }
 }
 
-/// Sends what all threads have. Others may be running and lose a row to it; this
-/// happens only where they are about to end.
-fn flush_all() {
-    for t in &TASKS {
+/// Sends what the calling task has, and other threads that are in a call. Those that compute
+/// write to what they have meanwhile: whoever records takes it when they are gone.
+fn flush_calling(own: &mut Task) {
+    let own_at: *mut Task = own;
+    for (i, t) in TASKS.iter().enumerate() {
         let t = t.load(Relaxed);
-        if !t.is_null() {
-            // SAFETY: made in `new_task`.
+        if t.is_null() || t == own_at || !IN_CALL[i].load(Relaxed) {
+            continue;
+        }
+        // Who is at it now may wait for us.
+        let Some(_held) = Held::at_once(i) else { continue };
+        if IN_CALL[i].load(Relaxed) {
+            // SAFETY: made in `new_task`; its thread waits for us before it goes on.
             unsafe { &mut *t }.flush();
         }
     }
+    own.flush();
 }
 
 extern "C" fn on_return(_id: u64, vcpu: u32, number: i64, result: i64) {
+    let Some(_held) = Held::wait(vcpu) else { return };
+    IN_CALL[vcpu as usize].store(false, Relaxed);
     let Some(t) = task(vcpu) else { return };
     if t.returned(number, result) == Side::Child {
         begin_child(t, vcpu);
@@ -367,8 +418,11 @@ extern "C" fn on_return(_id: u64, vcpu: u32, number: i64, result: i64) {
 fn begin_child(t: &mut Task, vcpu: u32) {
     for (i, other) in TASKS.iter().enumerate() {
         if i != vcpu as usize {
-            // Their buffers belong to the parent's threads; freeing them gains nothing.
+            // Their buffers belong to the parent's threads; freeing them gains nothing. New
+            // threads get their numbers.
             other.store(null_mut(), Relaxed);
+            HELD[i].store(false, Relaxed);
+            IN_CALL[i].store(false, Relaxed);
         }
     }
     // SAFETY: no preconditions.
@@ -381,10 +435,25 @@ fn begin_child(t: &mut Task, vcpu: u32) {
 
 extern "C" fn on_exit(_id: u64, _: *mut c_void) {
     let status = STATUS.load(Relaxed);
-    for t in &TASKS {
+    // From here on nobody enters or leaves a call, but for those who are about to.
+    if OVER.swap(true, Relaxed) {
+        return;
+    }
+    for i in 0..MOST_TASKS {
+        let t = &TASKS[i];
+        if t.load(Relaxed).is_null() {
+            continue;
+        }
+        let _held = loop {
+            match Held::at_once(i) {
+                Some(held) => break held,
+                None => std::thread::yield_now(),
+            }
+        };
         let t = t.load(Relaxed);
         if !t.is_null() {
-            // SAFETY: made in `new_task`; QEMU has stopped calling us for other threads.
+            // SAFETY: made in `new_task`; QEMU has stopped threads that compute, and those that
+            // are in a call find that it is over.
             let t = unsafe { &mut *t };
             if let Ok(status) = u64::try_from(status) {
                 t.exits(status);

@@ -303,6 +303,10 @@ impl Drain {
             else {
                 return Ok(self.add(head.pid, None, false));
             };
+            // Who computed until then has not sent all.
+            for other in self.threads_of(head.pid, id) {
+                self.unsent(other)?;
+            }
             for other in self.threads_of(head.pid, id) {
                 self.event(other, Kind::Exit, 0)?;
                 self.end(other);
