@@ -21,14 +21,37 @@ pub(crate) fn ns(t: libc::timeval) -> u64 {
 
 /// Looks whether a child of ours has ended, or waits for it.
 pub(crate) fn reap(pid: libc::pid_t, wait: bool) -> io::Result<Option<Done>> {
+    wait4(pid, if wait { 0 } else { libc::WNOHANG })
+}
+
+/// Children of ours that belong to a process group.
+pub(crate) enum Group {
+    /// There is none any more.
+    Gone,
+    /// None has ended since.
+    Living,
+    /// This one has.
+    Ended(Done),
+}
+
+/// Looks whether a child of ours has ended that belongs to a process group.
+pub(crate) fn reap_of_group(group: u32) -> io::Result<Group> {
+    match wait4(-(group as libc::pid_t), libc::WNOHANG) {
+        Ok(Some(done)) => Ok(Group::Ended(done)),
+        Ok(None) => Ok(Group::Living),
+        Err(e) if e.raw_os_error() == Some(libc::ECHILD) => Ok(Group::Gone),
+        Err(e) => Err(e),
+    }
+}
+
+fn wait4(pid: libc::pid_t, flags: i32) -> io::Result<Option<Done>> {
     let mut status = 0;
     // SAFETY: an all-zero rusage is a valid one.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        let flags = if wait { 0 } else { libc::WNOHANG };
         // SAFETY: both pointers are to locals.
         let got = unsafe { libc::wait4(pid, &mut status, flags, &mut usage) };
-        if got == pid {
+        if got > 0 {
             return Ok(Some(Done {
                 status,
                 user_ns: ns(usage.ru_utime),

@@ -5,11 +5,11 @@ use homenode_core::costs::{Constant, Costs};
 use homenode_core::topology::{Cache, Machine};
 use homenode_core::units::Bytes;
 use homenode_fixtures::{Folder, program};
-use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, record};
+use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, natively, record};
 use homenode_trace::waits::{After, Block, Found, Points, Release};
 use homenode_trace::{Batch, Ended, Header, Kind, Reader, Row};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -725,6 +725,48 @@ fn python_with_a_thread() {
     let thread = h.tasks.iter().position(|t| t.thread).expect("a thread");
     assert!(h.tasks[thread].totals.insns > 100_000, "{:?}", h.tasks[thread]);
     assert!(rows.iter().any(|r| r.kind == Kind::Access && r.task as usize == thread));
+}
+
+/// A child computes, and its parent waits for it, or ends at once.
+const LEAVES: &str = r"
+    #include <sys/wait.h>
+    #include <unistd.h>
+    int main(int n, char **v) {
+        if (fork() == 0) {
+            for (volatile long i = 0; i < 100000000; i++);
+            return 0;
+        }
+        if (n > 1) wait(0);
+        return 0;
+    }";
+
+#[test]
+fn children_that_nobody_waits_for_count_in_the_native_run() {
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "leaves", LEAVES, &[]) else { return };
+    let took = |arguments: &[&str]| {
+        let command = [program.as_os_str()].into_iter().chain(arguments.iter().map(OsStr::new));
+        let native = natively(&command.map(OsString::from).collect::<Vec<_>>()).expect("its times");
+        (native.user_ns + native.sys_ns, native.wall_ns)
+    };
+    let ((waited, until_all), (left, until_own)) = (took(&["waits"]), took(&[]));
+    assert!((waited / 2..waited * 2).contains(&left), "{left} ns, and {waited} if waited for");
+    // The program's own end is its end on the clock.
+    assert!(until_own < until_all, "{until_own} {until_all}");
+}
+
+#[test]
+fn who_is_left_behind_and_sleeps_is_ended_with_the_native_run() {
+    let folder = Folder::new();
+    let pid = folder.join("pid");
+    let line = format!("sleep 600 & echo $! > {}", pid.display());
+    let began = Instant::now();
+    natively(&["sh", "-c", line.as_str()].map(OsString::from)).expect("its times");
+    assert!(began.elapsed() < Duration::from_secs(300));
+    let pid: i32 = fs::read_to_string(&pid).expect("a file").trim().parse().expect("a number");
+    // It would sleep for ten minutes.
+    // SAFETY: the signal 0 only asks whether there is such a process.
+    assert_eq!(unsafe { libc::kill(pid, 0) }, -1);
 }
 
 const STREAM: &str = r"

@@ -4,6 +4,11 @@ use super::RecordError;
 use super::error::failed;
 use crate::child::{self, Done};
 use std::process::Child;
+use std::time::Duration;
+
+/// How long a program's children may be silent after its own end, before they
+/// are ended: a daemon left behind must not hold a recording open for ever.
+pub(super) const LINGER: Duration = Duration::from_secs(3);
 
 /// Looks whether a child has ended, or waits for it.
 pub(super) fn reap(child: &Child, wait: bool) -> Result<Option<Done>, RecordError> {

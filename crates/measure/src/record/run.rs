@@ -1,6 +1,6 @@
 //! The course of a recording.
 
-use super::child::{end_group, reap};
+use super::child::{LINGER, end_group, reap};
 use super::drain::Drain;
 use super::error::failed;
 use super::native;
@@ -22,9 +22,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long a program's children may be silent after its own end, before they
-/// are ended: a daemon left behind must not hold a recording open for ever.
-const LINGER: Duration = Duration::from_secs(3);
 /// What the pipe holds, if the system allows: time for the writer to write.
 const PIPE_BYTES: i32 = 1 << 20;
 
