@@ -37,9 +37,9 @@ use target::Dram;
 /// Tasks wait as they did: each until the task that ended its wait has come as far again. A
 /// sleep lasts as long as it did. The first round on the unmodified machine is compared with the
 /// program's own time on the clock, and so is each of its tasks, from its beginning to its end.
-/// A difference beyond 10 % of the program's time is a warning. Where the program itself is off
-/// by more than 50 %, the replay ends with exit code 1, since it can't have run so; --force
-/// prints the figures all the same.
+/// A difference beyond 10 % of the program's time is a warning. Where the program, or a task, is
+/// off by more than 50 % of it, the replay ends with exit code 1, since it can't have run so;
+/// --force prints the figures all the same.
 ///
 /// Recordings of version 1 don't say when threads wait for one another. One in which threads
 /// ran is refused with exit code 3. With --force its wrong figures are printed, and the caption

@@ -1098,18 +1098,28 @@ fn a_replay_that_takes_another_time_than_the_program_is_not_believed() {
         n.delayed_ns = (n.user_ns + n.sys_ns) * 9;
     });
     assert!(f.run(line).status.success());
-    // A task that lives longer natively is told of, and warned of.
-    recording(&path, |h| {
-        with_a_second_task(true)(h);
-        slow(h, 1);
-        let n = h.native.clone().expect("native times");
-        for t in &mut h.tasks {
-            t.native_span_ns = Some((0, 2 * n.wall_ns));
-        }
-    });
-    let said = f.json(&format!("{line} --force --json"))["caption"].to_string();
-    assert!(said.contains("each task natively and in the first round: task 0 (toy)"), "{said}");
-    assert!(said.contains("1 task lives longer or shorter"), "{said}");
+    // A task that lives longer natively, or runs longer, is told of, and warned of; where it
+    // is by more than half of the program's time, the program is not believed.
+    for (more, ran, code) in [(1.3, 1.0, 0), (2.0, 1.0, 1), (1.0, 0.7, 0), (1.0, 0.2, 1)] {
+        recording(&path, |h| {
+            with_a_second_task(true)(h);
+            slow(h, 1);
+            let n = h.native.clone().expect("native times");
+            let times = |by: f64| (n.wall_ns as f64 * by) as u64;
+            h.tasks[0].native_span_ns = Some((0, times(more)));
+            // Too little is known to give each a speed of its own.
+            h.tasks[0].native_ns = vec![times(ran)];
+            h.tasks[1].native_ns = Vec::new();
+        });
+        let said = f.json(&format!("{line} --force --json"))["caption"].to_string();
+        let task = "each task natively and in the first round: task 0 (toy)";
+        assert!(said.contains(task), "{said}");
+        assert!(said.contains("1 task lives or runs longer or shorter"), "{more} {ran}: {said}");
+        let out = f.run(line);
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{more} {ran}: {text}");
+        assert_eq!(text.contains("can't replay it as it ran: 1 task"), code == 1, "{text}");
+    }
 }
 
 #[test]

@@ -236,23 +236,32 @@ const FAR: f64 = 0.50;
 /// How many tasks are told of in a caption.
 const TOLD: usize = 4;
 
-/// Each task's time from its beginning to its end, natively and in the first round, and its
-/// processor time: of those that differ most, and what is to be warned of. Of a single task all
-/// is in the program's own times.
+/// What comparing each task has found.
+#[derive(Default)]
+struct EachTask {
+    /// Of those that differ most.
+    told: Option<String>,
+    /// What is to be warned of.
+    warned: Option<String>,
+    /// Why it can't be believed.
+    far: Option<String>,
+}
+
+/// Compares each task's time from its beginning to its end, natively and in the first round, and
+/// its processor time, each with the program's own. Of a single task all is in the program's.
 ///
 /// * `ran` – processor time of one round by task and program, in picoseconds.
-fn each_task(
-    loaded: &Loaded,
-    whole: &Played,
-    ran: &BTreeMap<(usize, usize), u64>,
-) -> (Option<String>, Option<String>) {
+fn each_task(loaded: &Loaded, whole: &Played, ran: &BTreeMap<(usize, usize), u64>) -> EachTask {
     let tasks = &loaded.header.tasks;
-    let all = loaded.header.native.as_ref().map_or(0, |n| n.wall_ns) as f64 / 1e9;
+    let native = loaded.header.native.as_ref();
+    let all = native.map_or(0, |n| n.wall_ns) as f64 / 1e9;
+    let all_ran = native.map_or(0, |n| n.user_ns + n.sys_ns) as f64 / 1e9;
     if tasks.len() < 2 || all <= 0.0 || !loaded.share().is_some_and(|share| share >= WHOLE) {
-        return (None, None);
+        return EachTask::default();
     }
     struct One {
-        /// By how much of the program's time it lives longer.
+        /// By how much of the program's time on the clock it lives longer or shorter, or of its
+        /// processor time it runs so: whichever is more.
         off: f64,
         text: String,
     }
@@ -268,9 +277,12 @@ fn each_task(
         let ran_native = task.native_ns.iter().sum::<u64>() as f64 / 1e9;
         let ran = ran.range((number, 0)..=(number, usize::MAX));
         let ran = ran.map(|(_, &ps)| ps).sum::<u64>() as f64 / 1e12;
+        // Of which nobody knows what it ran natively, there is nothing to compare.
+        let known = !task.native_ns.is_empty() && all_ran > 0.0;
+        let ran_off = if known { (ran - ran_native).abs() / all_ran } else { 0.0 };
         let name = task.name.rsplit('/').next().unwrap_or_default();
         each.push(One {
-            off: (here - native).abs() / all,
+            off: f64::max((here - native).abs() / all, ran_off),
             text: format!(
                 "task {number} ({name}) {native:.3} s and {here:.3} s, of which it ran {ran_native:.3} s and {ran:.3} s"
             ),
@@ -286,17 +298,20 @@ fn each_task(
         };
         format!("each task natively and in the first round: {}{rest}", list(&each[..most]))
     });
-    let far = each.iter().take_while(|o| o.off > NEAR).count();
-    let warned = (far > 0).then(|| {
-        format!(
-            "{} longer or shorter in the replay than natively, by more than {:.0} % of the \
-             program's time: {}",
-            count(far as u64, "task lives", "tasks live"),
-            NEAR * 100.0,
-            list(&each[..far.min(TOLD)])
-        )
-    });
-    (told, warned)
+    let beyond = |bound: f64| {
+        let n = each.iter().take_while(|o| o.off > bound).count();
+        (n > 0).then(|| {
+            format!(
+                "{} or runs longer or shorter in the replay than natively, by more than {:.0} % \
+                 of the program's time: {}",
+                count(n as u64, "task lives", "tasks, each of which lives"),
+                bound * 100.0,
+                list(&each[..n.min(TOLD)])
+            )
+        })
+    };
+    let far = beyond(FAR).map(|text| format!("can't replay it as it ran: {text}"));
+    EachTask { told, warned: beyond(NEAR), far }
 }
 
 /// The program's time on the clock against a round on the unmodified machine, and by how much
@@ -457,13 +472,14 @@ pub(crate) fn calibrate(
     }
     // Who is left behind when the program ends is not waited for natively.
     let ends = whole.spans.get(&0).map_or(first, |span| span.1);
-    let (told, warned) = each_task(loaded, &whole, &once);
+    let EachTask { told, warned, far: task_far } = each_task(loaded, &whole, &once);
     notes.extend(told);
     warnings.extend(warned);
-    let mut far = None;
+    let mut far = task_far;
     match on_the_clock(loaded, ends) {
         Some((more, text)) if more > NEAR => {
-            far = (more > FAR).then(|| format!("can't replay it as it ran: {text}"));
+            let whole = (more > FAR).then(|| format!("can't replay it as it ran: {text}"));
+            far = whole.or(far);
             warnings.push(format!(
                 "{text}. The machine was busy then, or the program waits for what a recording \
                  does not have"
