@@ -1,16 +1,14 @@
 //! Programs with threads and children that end oddly: recorded, and replayed, and neither
 //! hangs. Skipped, with the reason printed, where QEMU's user mode or a compiler is not there.
 
-use homenode_fixtures::Folder;
-use homenode_trace::{Batch, Ended, Header, Kind, Reader, Writer};
-use serde_json::Value;
-use std::fs::{self, File};
-use std::process::{Command, Output};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+mod support {
+    pub(crate) mod programs;
+}
 
-/// Longer than any of this takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+use homenode_fixtures::Folder;
+use homenode_trace::{Batch, Ended, Kind, Reader, Writer};
+use std::fs;
+use support::programs::{recorded, replayed};
 
 /// Children that nobody waits for.
 const FORKS: &str = r#"
@@ -129,63 +127,6 @@ const BOMB: &str = r#"
             }
     }"#;
 
-/// The command; it ends, or the test fails.
-fn homenode(folder: &Folder, line: &[&str]) -> Output {
-    // Into files: a program that lives on would hold a pipe open.
-    let [out, err] = ["out", "err"].map(|name| folder.join(name));
-    let file = |path| File::create(path).expect("a file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
-    command.args(line).current_dir(&**folder).stdout(file(&out)).stderr(file(&err));
-    let mut child = command.spawn().expect("homenode runs");
-    let began = Instant::now();
-    let status = loop {
-        match child.try_wait().expect("its state") {
-            Some(status) => break status,
-            None if began.elapsed() < LIMIT => sleep(Duration::from_millis(5)),
-            None => {
-                let _ = child.kill();
-                panic!("{} hangs: {}", line.join(" "), folder.read("err"));
-            }
-        }
-    };
-    let read = |path| fs::read(path).expect("what it said");
-    Output { status, stdout: read(&out), stderr: read(&err) }
-}
-
-/// Compiles the program and records the command, which may run it as `./p`; its header and
-/// exit code. `None` where that can't be done here.
-fn recorded(folder: &Folder, source: &str, command: &[&str]) -> Option<(Header, i32)> {
-    fs::write(folder.join("p.c"), source).expect("a source file");
-    let line = ["-O1", "-pthread", "-o", "p", "p.c"];
-    let made = Command::new("cc").args(line).current_dir(&**folder).output();
-    if !made.is_ok_and(|o| o.status.success()) {
-        println!("skipped: no C compiler");
-        return None;
-    }
-    let line = ["record", "mem", "-o", "r.parquet", "--"];
-    let out = homenode(folder, &[&line, command].concat());
-    let said = String::from_utf8_lossy(&out.stderr);
-    let reader = Reader::open(folder.join("r.parquet"));
-    if out.status.code() == Some(3) && reader.is_err() {
-        println!("skipped: {said}");
-        return None;
-    }
-    let header = reader.unwrap_or_else(|e| panic!("{e}: {said}")).header().clone();
-    Some((header, out.status.code().expect("it exits")))
-}
-
-/// Replays two rounds; the time of the first one in seconds.
-fn replayed(folder: &Folder) -> f64 {
-    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/small.toml");
-    let line = ["replay", "r.parquet", "--machine", machine, "--columns", "off"];
-    let rest = ["--for", "1ms", "--json", "--force"];
-    let out = homenode(folder, &[&line[..], &rest].concat());
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success() && !said.contains("panicked"), "{said}");
-    let json: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    json["runs"][0]["round_ends_s"][0].as_f64().expect("the end of a round")
-}
-
 #[test]
 fn children_that_nobody_waits_for() {
     let folder = Folder::new();
@@ -193,7 +134,7 @@ fn children_that_nobody_waits_for() {
     assert_eq!((header.ended, header.complete, code), (Ended::Exit(0), true, 0));
     assert_eq!(header.tasks.len(), 201);
     assert!(header.tasks[1..].iter().all(|t| t.parent == Some(0) && t.totals.insns > 0));
-    let time = replayed(&folder);
+    let time = replayed(&folder, &[]);
     assert!((0.0001..0.5).contains(&time), "{time}");
 }
 
@@ -203,7 +144,7 @@ fn threads_that_wait_when_main_returns() {
     let Some((header, code)) = recorded(&folder, WAITERS, &["./p"]) else { return };
     assert_eq!((header.ended, header.complete, code), (Ended::Exit(0), true, 0));
     assert_eq!(header.tasks.len(), 4);
-    let time = replayed(&folder);
+    let time = replayed(&folder, &[]);
     assert!((0.001..0.5).contains(&time), "{time}");
 }
 
@@ -213,14 +154,14 @@ fn a_program_that_is_killed() {
     let shell = "./p & sleep 0.3; kill -9 $!; wait $!; exit $((${?} - 100))";
     let Some((header, code)) = recorded(&folder, ENDLESS, &["sh", "-c", shell]) else { return };
     assert_eq!((header.ended, header.complete, code), (Ended::Exit(37), true, 37));
-    let time = replayed(&folder);
+    let time = replayed(&folder, &[]);
     assert!((0.3..1.0).contains(&time), "{time}");
     // The first process itself: the recording ends with it.
     let Some((header, code)) = recorded(&folder, ENDLESS, &["sh", "-c", "kill -9 $$"]) else {
         return;
     };
     assert_eq!((header.ended, code), (Ended::Signal(9), 137));
-    let time = replayed(&folder);
+    let time = replayed(&folder, &[]);
     assert!(time < 0.5, "{time}");
 }
 
@@ -234,7 +175,7 @@ fn helpers_end_with_the_process_and_by_a_signal() {
         assert_eq!((header.ended, code, header.tasks.len()), (Ended::Exit(0), 0, 2));
         let native = header.native.expect("native times");
         let computing = (native.user_ns + native.sys_ns) as f64 / 1e9;
-        let time = replayed(&folder);
+        let time = replayed(&folder, &[]);
         assert!((0.5..3.0).contains(&(time / computing)), "{command:?}: {time}, {computing}");
     }
 }
@@ -246,7 +187,7 @@ fn children_without_bound_until_it_is_killed() {
     let Some((header, code)) = recorded(&folder, BOMB, &["sh", "-c", shell]) else { return };
     assert_eq!((header.ended, code), (Ended::Exit(37), 37));
     assert!(header.tasks.len() > 10, "{}", header.tasks.len());
-    let time = replayed(&folder);
+    let time = replayed(&folder, &[]);
     assert!((0.3..1.0).contains(&time), "{time}");
 }
 
@@ -255,7 +196,7 @@ fn another_program_while_threads_live() {
     let folder = Folder::new();
     let Some((header, code)) = recorded(&folder, EXECS, &["./p"]) else { return };
     assert_eq!((header.ended, header.complete, code), (Ended::Exit(7), true, 7));
-    let time = replayed(&folder);
+    let time = replayed(&folder, &[]);
     assert!((0.02..0.5).contains(&time), "{time}");
 }
 
@@ -266,7 +207,7 @@ fn waits_without_what_ended_them() {
     if recorded(&folder, TURNS, &["./p"]).is_none() {
         return;
     }
-    assert!(replayed(&folder) > 0.0);
+    assert!(replayed(&folder, &[]) > 0.0);
     let path = folder.join("r.parquet");
     let reader = Reader::open(&path).expect("a recording");
     let mut w = Writer::create(folder.join("less.parquet")).expect("a recording");
@@ -284,5 +225,5 @@ fn waits_without_what_ended_them() {
     assert!(waits > 100 && releases > 100, "{waits} waits, {releases} releases");
     w.finish(reader.header()).expect("a whole recording");
     fs::rename(folder.join("less.parquet"), &path).expect("in its place");
-    assert!(replayed(&folder) > 0.0);
+    assert!(replayed(&folder, &[]) > 0.0);
 }

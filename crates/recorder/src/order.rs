@@ -29,7 +29,7 @@ pub(crate) mod signals;
 mod sockets;
 
 use crate::peek::peek;
-use crate::task::{Entered, Task};
+use crate::task::{Deadline, Entered, Looked, Task};
 use crate::words::{Change, WORDS};
 use homenode_core::splitmix::mix;
 use homenode_trace::Kind;
@@ -162,18 +162,21 @@ fn word(at: u64, private: bool) -> u64 {
     at
 }
 
-/// Time until a deadline of a clock.
+/// A moment on a clock, in nanoseconds.
 ///
 /// # Safety
 /// As for [`value`].
-unsafe fn until(id: i32, deadline: u64) -> Option<u64> {
+unsafe fn moment(at: u64) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    unsafe { value::<libc::timespec>(at) }.map(nanoseconds)
+}
+
+/// Time until a moment on a clock.
+fn until(id: i32, then: u64) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the caller's promise; a timespec of ours.
-    let then = unsafe {
-        libc::clock_gettime(id, &mut now);
-        value::<libc::timespec>(deadline)?
-    };
-    Some(nanoseconds(then).saturating_sub(nanoseconds(now)))
+    // SAFETY: a timespec of ours.
+    unsafe { libc::clock_gettime(id, &mut now) };
+    then.saturating_sub(nanoseconds(now))
 }
 
 /// Watches a futex's word, if there is one.
@@ -203,6 +206,7 @@ impl Task {
     /// change it.
     pub(crate) fn enter(&mut self, number: i64, a: [u64; 6]) {
         self.told_signal = false;
+        let mut deadline = None;
         // SAFETY: what the kernel refuses to read gives EFAULT after this has read it; the
         // program would have got that signal itself, were it not for the kernel.
         let timeout = unsafe {
@@ -215,7 +219,9 @@ impl Task {
                         let real = a[1] as i32 & libc::FUTEX_CLOCK_REALTIME != 0
                             || command(a[1]) == libc::FUTEX_LOCK_PI;
                         let id = if real { libc::CLOCK_REALTIME } else { libc::CLOCK_MONOTONIC };
-                        readable(a[3]).and_then(|at| until(id, at))
+                        let then = readable(a[3]).and_then(|at| moment(at));
+                        deadline = then.and_then(|then| self.since_look(id, then));
+                        then.map(|then| until(id, then))
                     }
                     _ => None,
                 },
@@ -233,7 +239,9 @@ impl Task {
                 }
                 libc::SYS_nanosleep => span(a[0]),
                 libc::SYS_clock_nanosleep if a[1] as i32 & libc::TIMER_ABSTIME != 0 => {
-                    readable(a[2]).and_then(|at| until(a[0] as i32, at))
+                    let then = readable(a[2]).and_then(|at| moment(at));
+                    deadline = then.and_then(|then| self.since_look(a[0] as i32, then));
+                    then.map(|then| until(a[0] as i32, then))
                 }
                 libc::SYS_clock_nanosleep => span(a[2]),
                 libc::SYS_rt_sigtimedwait => span(a[2]),
@@ -288,7 +296,44 @@ impl Task {
                 watch(a[4], a[1]);
             }
         }
-        self.entered = Entered { order: self.number(), at: clock(), timeout };
+        self.entered = Entered { order: self.number(), at: clock(), timeout, deadline };
+    }
+
+    /// The task has looked at a clock.
+    pub(crate) fn looks_at_clock(&mut self, id: i32, at: u64) {
+        // SAFETY: the kernel has just written it.
+        let ns = unsafe { moment(at) };
+        self.looked_at(id, ns);
+    }
+    /// The same by the older call.
+    pub(crate) fn looks_at_day(&mut self, at: u64) {
+        // SAFETY: the kernel has just written it, if it is there.
+        let t = unsafe { value::<libc::timeval>(at) };
+        let exact = |t: libc::timeval| libc::timespec {
+            tv_sec: t.tv_sec,
+            tv_nsec: t.tv_usec.saturating_mul(1000),
+        };
+        self.looked_at(libc::CLOCK_REALTIME, t.map(exact).map(nanoseconds));
+    }
+    fn looked_at(&mut self, id: i32, ns: Option<u64>) {
+        let insns = self.now();
+        let slot = usize::try_from(id).ok().and_then(|id| self.looked.get_mut(id));
+        if let (Some(slot), Some(ns)) = (slot, ns) {
+            *slot = Some(Looked { ns, insns });
+        }
+    }
+    /// A moment on a clock, from the task's last look at it.
+    fn since_look(&self, id: i32, then: u64) -> Option<Deadline> {
+        let looked = usize::try_from(id).ok().and_then(|id| *self.looked.get(id)?)?;
+        let ns = then.checked_sub(looked.ns)?;
+        Some(Deadline { ago: self.now().saturating_sub(looked.insns), ns })
+    }
+    /// What is waited for next has a deadline.
+    fn deadline(&mut self, deadline: Option<Deadline>) {
+        if let Some(Deadline { ago, ns }) = deadline.filter(|_| self.is_kept()) {
+            let order = self.number();
+            self.release(Release::Deadline, ago, ns, order);
+        }
     }
 
     /// An atomic instruction has been at a word.
@@ -381,7 +426,7 @@ impl Task {
     /// The call returns: what it has released, and what it may have waited for.
     pub(crate) fn leave(&mut self, number: i64, result: i64, a: [u64; 6]) {
         let entered = std::mem::take(&mut self.entered);
-        let Entered { order, at, timeout } = entered;
+        let Entered { order, at, timeout, deadline } = entered;
         if order == 0 {
             return;
         }
@@ -417,9 +462,11 @@ impl Task {
                     libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI => {
                         match timeout {
                             Some(ns) if timed_out => {
+                                self.deadline(deadline);
                                 self.wait(Block::FutexTimeout, word(a[0], private), ns);
                             }
                             _ if result == 0 => {
+                                self.deadline(deadline.or(from_here(timeout)));
                                 self.wait(Block::Futex, word(a[0], private), order);
                             }
                             _ => {}
@@ -474,6 +521,7 @@ impl Task {
             }
             libc::SYS_nanosleep | libc::SYS_clock_nanosleep => {
                 if let (Some(ns), false) = (timeout, failed) {
+                    self.deadline(deadline);
                     self.wait(Block::Time, 0, ns);
                 }
             }
@@ -556,9 +604,13 @@ impl Task {
         }
         let took = clock() - entered.at;
         let mut outside = false;
+        let mut deadline = from_here(entered.timeout);
         for &fd in fds {
             match object(fd) {
-                Object::Stream(o) | Object::Counter(o) => self.wait(Block::Ready, o, 0),
+                Object::Stream(o) | Object::Counter(o) => {
+                    self.deadline(deadline.take());
+                    self.wait(Block::Ready, o, 0);
+                }
                 Object::Signals(mask) => self.signalled(mask, entered),
                 Object::Timer(fd) => self.timed(fd),
                 Object::Outside => outside = true,
@@ -603,6 +655,11 @@ impl Task {
             self.wait(Block::Child, 0, child);
         }
     }
+}
+
+/// A deadline that is counted from the wait's beginning.
+fn from_here(timeout: Option<u64>) -> Option<Deadline> {
+    timeout.filter(|&ns| ns > 0).map(|ns| Deadline { ago: 0, ns })
 }
 
 /// An address that can be read, or none: the program may give any.

@@ -308,6 +308,26 @@ pub(crate) struct Entered {
     pub(crate) at: u64,
     /// What it waits for at most, or what a timer is set to, in nanoseconds.
     pub(crate) timeout: Option<u64>,
+    /// The same as a moment, where that is counted from a look at the clock.
+    pub(crate) deadline: Option<Deadline>,
+}
+
+/// A moment that a task waits for at most.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline {
+    /// Instructions of the task since it looked at the clock.
+    pub(crate) ago: u64,
+    /// How long after that it is, in nanoseconds.
+    pub(crate) ns: u64,
+}
+
+/// A look at a clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Looked {
+    /// What it said, in nanoseconds.
+    pub(crate) ns: u64,
+    /// The task's instructions then.
+    pub(crate) insns: u64,
 }
 
 /// A thread of the recorded program.
@@ -330,6 +350,8 @@ pub(crate) struct Task {
     pub(crate) call: (i64, [u64; 6]),
     /// What of it decides when it returns.
     pub(crate) entered: Entered,
+    /// When it looked last at the clock of the day and at the one since boot.
+    pub(crate) looked: [Option<Looked>; 2],
     pub(crate) brk: u64,
     /// It has asked for the end of its whole process.
     pub(crate) ends_all: bool,
@@ -462,6 +484,7 @@ impl Task {
             told_full: false,
             call: (-1, [0; 6]),
             entered: Entered::default(),
+            looked: [None; 2],
             brk: 0,
             ends_all: false,
             told_signal: false,

@@ -159,7 +159,15 @@ pub enum After {
     /// That a lock is free: its number. The task has it then until it comes to the second, a
     /// point of its own.
     Lock(u32, u32),
+    /// Nothing, but the task's next point has a deadline: so much time after the task passed that
+    /// point, or after its beginning ([`START`]). Time that the next point waits for ends then;
+    /// where it waits for another point without a time, the task wakes up at the deadline in
+    /// vain, and waits again for as long.
+    Due(u32, Picos),
 }
+
+/// In the place of a point: a task's beginning in this round.
+pub const START: u32 = u32::MAX;
 
 /// One row: 16 bytes. Accesses hold their page, the rest a place in `others`.
 #[derive(Clone, Copy, Debug)]
@@ -213,6 +221,8 @@ struct Point {
     gives: Option<u32>,
     /// Whether it ends other tasks: those in [`Recording::kills`].
     kills: bool,
+    /// Whether a deadline counts from it.
+    base: bool,
 }
 
 /// A recording in memory, 16 bytes a row.
@@ -332,16 +342,20 @@ impl Recording {
             }
         }
         for a in after {
-            let (p, lock) = match a {
-                After::Point(p) | After::Until(p, _) | After::Turn(p) => (p, None),
-                After::Lock(lock, p) => (p, Some(lock)),
-                After::Nothing | After::Time(_) => continue,
+            let (After::Point(p)
+            | After::Until(p, _)
+            | After::Turn(p)
+            | After::Lock(_, p)
+            | After::Due(p, _)) = a
+            else {
+                continue;
             };
-            if let Some(point) = self.points.get_mut(p as usize) {
-                match lock {
-                    Some(lock) => point.gives = Some(lock),
-                    None => point.awaited = true,
-                }
+            let Some(point) = self.points.get_mut(p as usize) else { continue };
+            match a {
+                After::Point(_) | After::Until(..) | After::Turn(_) => point.awaited = true,
+                After::Lock(lock, _) => point.gives = Some(lock),
+                After::Due(..) => point.base = true,
+                After::Nothing | After::Time(_) => {}
             }
         }
         // What a later round does not come to: the first task begins behind it.
@@ -482,6 +496,11 @@ pub(crate) struct Player {
     pub(crate) done: u64,
     /// When it goes on although what it waits for has not come.
     gives_up: Option<u64>,
+    /// The deadline of its next point, and what it was reckoned by.
+    due: Option<(u64, u64)>,
+    /// When it began in this round, and passed points that deadlines count from.
+    began_at: u64,
+    passed_at: BTreeMap<u32, u64>,
     /// Since when it stands in front of a point.
     since: Option<u64>,
     /// The first task that this round may have started: tasks are numbered as they begin.
@@ -511,6 +530,9 @@ impl Player {
             ran: 0,
             done: 0,
             gives_up: None,
+            due: None,
+            began_at: 0,
+            passed_at: BTreeMap::new(),
             since: None,
             round_from: 0,
             cache,
@@ -564,7 +586,9 @@ impl Simulation {
             let t = &self.tasks[id];
             match t.run {
                 Run::Ended => {}
-                Run::Blocked(On::Point(p)) if !t.timer_wakes => all.push((task, Stuck::Point(p))),
+                Run::Blocked(On::Point(p)) if !t.timer_wakes || self.passed.again.contains(&id) => {
+                    all.push((task, Stuck::Point(p)));
+                }
                 Run::Blocked(On::Task(other)) => {
                     all.extend(of(other).map(|other| (task, Stuck::End(other))));
                 }
@@ -639,8 +663,8 @@ impl Player {
     fn is_idle(&self, track: &Track, row: &Packed) -> bool {
         let number = track.others[row.number() as usize].point();
         number.is_some_and(|n| {
-            let Point { after, awaited, gives, .. } = self.recording.point(n);
-            after == After::Nothing && !awaited && gives.is_none()
+            let Point { after, awaited, gives, base, .. } = self.recording.point(n);
+            after == After::Nothing && !awaited && gives.is_none() && !base
         })
     }
     /// Charges rows until `until`, and stops before one that others could notice.
@@ -831,7 +855,7 @@ impl Player {
                 }
                 let (recording, charge) = (self.recording.clone(), self.charge.clone());
                 let mut player = Self::new(recording, child_track, charge);
-                player.above = above;
+                (player.above, player.began_at) = (above, ctx.clock);
                 let program = Box::new(player);
                 let born = if matches!(op, Op::Fork { .. }) {
                     sim.fork_task(&mut ctx, id, program)
@@ -861,17 +885,30 @@ impl Player {
 
     /// Passes a point, or waits in front of it.
     fn pass(&mut self, sim: &mut Simulation, id: usize, number: u32) {
-        let Point { after, awaited, gives, kills, .. } = self.recording.point(number);
+        let Point { after, awaited, gives, kills, base, .. } = self.recording.point(number);
         let clock = sim.tasks[id].clock;
         let since = self.since.take().unwrap_or(clock);
         match after {
             After::Point(p) | After::Turn(p) if !sim.passed.done.contains(&p) => {
-                sim.passed.waiting.entry(p).or_default().push(id);
+                let waiting = sim.passed.waiting.entry(p).or_default();
+                if !waiting.contains(&id) {
+                    waiting.push(id);
+                }
                 self.stand(sim, id, since, On::Point(p));
+                if let Some((end, span @ 1..)) = self.due {
+                    // It has woken up in vain, or comes too late to have waited at all.
+                    let more = clock.checked_sub(end).map_or(0, |late| late / span + 1);
+                    sim.passed.waited.in_vain += u64::from(more > 0);
+                    let end = end.saturating_add(more.saturating_mul(span));
+                    self.due = Some((end, span));
+                    sim.passed.again.insert(id);
+                    sim.wake_at(id, end, By::Timer);
+                }
                 return self.open_circle(sim, id);
             }
             After::Until(p, time) if !sim.passed.done.contains(&p) => {
-                let end = *self.gives_up.get_or_insert(clock + time.0);
+                let due = self.due.map_or(clock + time.0, |due| due.0);
+                let end = *self.gives_up.get_or_insert(due);
                 if clock < end {
                     sim.passed.waiting.entry(p).or_default().push(id);
                     self.stand(sim, id, since, On::Point(p));
@@ -890,12 +927,25 @@ impl Player {
                 sim.passed.waited.without += u64::from(without);
                 sim.passed.waited.locks += clock - since;
             }
-            After::Time(time) => sim.sleep_until(id, clock + time.0),
+            After::Time(time) => {
+                let due = self.due.map_or(clock + time.0, |due| due.0.max(clock));
+                sim.sleep_until(id, due);
+            }
             After::Turn(_) => sim.passed.waited.turns += clock - since,
             After::Point(_) | After::Until(..) => sim.passed.waited.others += clock - since,
-            After::Nothing => {}
+            After::Nothing | After::Due(..) => {}
         }
         self.gives_up = None;
+        if base {
+            self.passed_at.insert(number, clock);
+        }
+        self.due = if let After::Due(base, time) = after {
+            let began = self.passed_at.get(&base).copied().unwrap_or(self.began_at);
+            Some((began.saturating_add(time.0), time.0))
+        } else {
+            sim.passed.again.remove(&id);
+            None
+        };
         if awaited {
             let kills = kills && !sim.passed.done.contains(&number);
             happened(sim, id, number);
@@ -968,7 +1018,7 @@ impl Player {
                     sim.passed.locks.get(&lock).and_then(|l| l.held).map(|held| held.0)
                 }
                 Run::Blocked(On::Point(p)) => {
-                    let waits = !sim.tasks[at].timer_wakes;
+                    let waits = !sim.tasks[at].timer_wakes || sim.passed.again.contains(&at);
                     self.recording.task_of(p).filter(|_| waits).and_then(|t| self.alive(sim, t))
                 }
                 Run::Blocked(On::Task(other)) => Some(other),
@@ -1042,6 +1092,8 @@ impl Player {
             sim.tasks[id].run = Run::Ended;
         } else {
             self.at = self.recording.tracks[0].begin;
+            self.began_at = clock;
+            self.passed_at.clear();
         }
     }
     /// A task of this round that has not ended. One that waits for this task, perhaps

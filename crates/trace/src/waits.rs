@@ -10,6 +10,7 @@
 //!
 //! Source: specs/waits.md#who-ends-what
 
+mod deadlines;
 mod files;
 mod polls;
 mod signals;
@@ -60,6 +61,9 @@ homenode_core::named! {
         Named => "named",
         /// A socket was accepted from the socket `arg`.
         Accepted => "accepted",
+        /// What the task waits for next has a deadline: `arg` nanoseconds after it looked at the
+        /// clock. That was so many of its instructions ago as stand in the object's place.
+        Deadline => "deadline",
     }
 }
 
@@ -139,7 +143,15 @@ pub enum After {
     Turn(u32),
     /// That a lock is free. The task has it then until it comes to that point.
     Lock(u32, u32),
+    /// Nothing, but the task's next point has a deadline: so many nanoseconds after the task
+    /// passed that point, or after its beginning ([`START`]). What that one says of time is
+    /// meant so then; where it says nothing of it, the task wakes up at its deadline in vain,
+    /// and waits again for as long.
+    Due(u32, u64),
 }
+
+/// In the place of a point: a task's beginning.
+pub const START: u32 = u32::MAX;
 
 /// How waits ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -308,7 +320,7 @@ impl Points {
         }
         r.signals(&by_order, self);
         r.files(&by_order, self);
-        let found = r.rest();
+        let found = r.rest(self);
         (r.after, found)
     }
 }
@@ -603,7 +615,8 @@ impl Resolver<'_> {
                     | After::Time(_)
                     | After::Until(..)
                     | After::Turn(_)
-                    | After::Lock(..) => {}
+                    | After::Lock(..)
+                    | After::Due(..) => {}
                 }
             }
         }
@@ -690,7 +703,8 @@ impl Resolver<'_> {
                     | Release::Pair
                     | Release::Connect
                     | Release::Named
-                    | Release::Accepted,
+                    | Release::Accepted
+                    | Release::Deadline,
                     ..,
                 )
                 | What::Block(
@@ -716,7 +730,7 @@ impl Resolver<'_> {
     }
 
     /// Times and children; how all of them ended.
-    fn rest(&mut self) -> Found {
+    fn rest(&mut self, of: &Points) -> Found {
         let for_locks = self.for_locks.len() as u64;
         let mut found = Found { for_locks, by_tasks: for_locks, ..Found::default() };
         for (n, point) in (0..).zip(self.points) {
@@ -751,7 +765,9 @@ impl Resolver<'_> {
                 | Block::Handled => {}
             }
         }
-        self.timeouts();
+        let due = deadlines::Deadlines::new(self.points);
+        self.timeouts(&due);
+        self.deadlines(&due, of.speed);
         for (n, point) in self.points.iter().enumerate() {
             let of = match point.what {
                 What::Block(Block::Cleared | Block::Lock | Block::Refused | Block::Handled, ..)
@@ -759,9 +775,11 @@ impl Resolver<'_> {
                     match self.after[n] {
                         After::Lock(..) => found.locked += 1,
                         After::Nothing => {}
-                        After::Point(_) | After::Turn(_) | After::Time(_) | After::Until(..) => {
-                            found.taken += 1;
-                        }
+                        After::Point(_)
+                        | After::Turn(_)
+                        | After::Time(_)
+                        | After::Until(..)
+                        | After::Due(..) => found.taken += 1,
                     }
                     continue;
                 }
@@ -775,15 +793,15 @@ impl Resolver<'_> {
                 After::Time(ns) if is_outside(of) => {
                     found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));
                 }
-                After::Time(_) | After::Until(..) | After::Lock(..) => {}
+                After::Time(_) | After::Until(..) | After::Lock(..) | After::Due(..) => {}
             }
         }
         found
     }
 
     /// Waits that were in vain: whether they are again depends on what came next.
-    fn timeouts(&mut self) {
-        let polls = polls::polls(self.points);
+    fn timeouts(&mut self, due: &deadlines::Deadlines) {
+        let polls = polls::polls(self.points, due);
         // By task, of futexes and of other things: what ended the next wait.
         let mut next: BTreeMap<(u32, bool), u32> = BTreeMap::new();
         // By task: what it depends on next, in whatever way.
@@ -793,6 +811,7 @@ impl Resolver<'_> {
                 nearest.insert(point.task, p);
             }
             let What::Block(of, _, arg) = point.what else { continue };
+            let arg = due.span(n as u32, arg);
             let Some(of_futex) = in_vain_of_futex(of) else { continue };
             let key = (point.task, of_futex);
             if self.for_locks.contains(&(n as u32)) {

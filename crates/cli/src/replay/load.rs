@@ -167,6 +167,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
         waits::After::Until(p, ns) => After::Until(p, picos(ns)),
         waits::After::Turn(p) => After::Turn(p),
         waits::After::Lock(lock, until) => After::Lock(lock, until),
+        waits::After::Due(base, ns) => After::Due(base, picos(ns)),
     });
     recording.order(after.collect());
     let mut pages: Vec<(u64, u64)> = pages.into_iter().collect();

@@ -470,6 +470,13 @@ pub(crate) fn calibrate(
              semaphore, which they get in the order in which they got it when it was recorded"
         ));
     }
+    if whole.waited.in_vain > 0 {
+        notes.push(format!(
+            "{} a task was not yet released when its wait's time was over, as it was when it was \
+             recorded: it waits again for as long",
+            count(whole.waited.in_vain, "time", "times")
+        ));
+    }
     // Who is left behind when the program ends is not waited for natively.
     let ends = whole.spans.get(&0).map_or(first, |span| span.1);
     let EachTask { told, warned, far: task_far } = each_task(loaded, &whole, &once);

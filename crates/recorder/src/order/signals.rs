@@ -166,7 +166,7 @@ pub(super) unsafe fn timer_value(number: i64, a: [u64; 6]) -> Option<u64> {
         return Some(value);
     }
     // SAFETY: the caller's promise: the value stands behind the interval.
-    unsafe { until(clock, a[2] + 16) }
+    unsafe { moment(a[2] + 16) }.map(|then| until(clock, then))
 }
 
 /// A timer that has ended and was not told: its number, and how long it ran.

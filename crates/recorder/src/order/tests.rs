@@ -114,6 +114,58 @@ fn a_futex_tells_who_was_woken_and_who_waited() {
 }
 
 #[test]
+fn a_moment_is_told_by_how_long_it_is_after_the_clock_was_looked_at() {
+    let word = 0u32;
+    let at = &raw const word as u64;
+    let seconds = |tv_sec| libc::timespec { tv_sec, tv_nsec: 0 };
+    let [looked, then, before] = [5, 8, 4].map(seconds);
+    let [looked, then, before] = [&looked, &then, &before].map(|t| &raw const *t as u64);
+    let (boot, day) = (libc::CLOCK_MONOTONIC as u64, libc::CLOCK_REALTIME as u64);
+    let until = libc::TIMER_ABSTIME as u64;
+    let wait = libc::FUTEX_WAIT_BITSET as u64 | PRIVATE;
+    let wait_for = libc::FUTEX_WAIT as u64 | PRIVATE;
+    let mut r = Rig::new();
+    make(
+        &mut r,
+        &[
+            // Nobody knows from when that counts.
+            (libc::SYS_clock_nanosleep, &[boot, until, then, 0], 0),
+            (libc::SYS_clock_gettime, &[boot, looked], 0),
+            (libc::SYS_clock_nanosleep, &[boot, until, then, 0], 0),
+            // Another clock, and a moment that was before.
+            (libc::SYS_clock_nanosleep, &[day, until, then, 0], 0),
+            (libc::SYS_clock_nanosleep, &[boot, until, before, 0], 0),
+        ],
+    );
+    r.task.insns += 70;
+    let timed_out = -i64::from(libc::ETIMEDOUT);
+    make(
+        &mut r,
+        &[
+            (libc::SYS_futex, &[at, wait, 0, then, 0, u64::from(u32::MAX)], timed_out),
+            // Woken, though it would have waited for so long only.
+            (libc::SYS_futex, &[at, wait, 0, then, 0, u64::from(u32::MAX)], 0),
+            (libc::SYS_futex, &[at, wait_for, 0, before], 0),
+        ],
+    );
+    let said = points(&mut r).replace(&format!("{:#x}", at as u32), "the word");
+    expect![[r#"
+        2: wait time of 0x0, 0x0
+        4: release deadline of 0x0, 0xb2d05e00
+        5: wait time of 0x0, 0x0
+        7: wait time of 0x0, 0x0
+        9: wait time of 0x0, 0x0
+        11: release deadline of 0x46, 0xb2d05e00
+        12: wait futex-timeout of the word, 0x0
+        14: release deadline of 0x46, 0xb2d05e00
+        15: wait futex of the word, 0xd
+        17: release deadline of 0x0, 0xee6b2800
+        18: wait futex of the word, 0x10
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
 fn a_word_that_others_map_too_has_their_number() {
     let file = homenode_fixtures::Folder::new().with("shared", [0; 8192]);
     let file = File::options().read(true).write(true).open(file.join("shared")).expect("a file");
@@ -207,11 +259,12 @@ fn counters_sockets_and_readiness() {
             1: release bytes of object 0, 0x1
             2: release bytes of object 1, 0x1
             4: wait all of object 0, 0x0
-            6: wait ready of object 1, 0x0
-            8: wait ready-timeout of 0x0, 0x989680
-            9: release pair of object 2, object 3
-            10: release bytes of object 2, 0x3
-            12: wait bytes of object 3, 0x3
+            6: release deadline of 0x0, 0x989680
+            7: wait ready of object 1, 0x0
+            9: wait ready-timeout of 0x0, 0x989680
+            10: release pair of object 2, object 3
+            11: release bytes of object 2, 0x3
+            13: wait bytes of object 3, 0x3
         "#]],
     );
 }

@@ -12,6 +12,8 @@ pub(crate) struct Passed {
     pub(crate) locks: BTreeMap<u32, Lock>,
     /// Tasks that go on without the lock that they wait for.
     pub(crate) without: BTreeSet<usize>,
+    /// Tasks that wait with a deadline, at which they wake up and wait again.
+    pub(crate) again: BTreeSet<usize>,
     /// Tasks of the recording that another has ended in this round, and that come to no row
     /// any more.
     pub(crate) dying: BTreeSet<usize>,
@@ -46,4 +48,6 @@ pub struct Waited {
     pub locks: u64,
     /// Times that a task went on without a lock, since who had it waited for this task.
     pub without: u64,
+    /// Times that a task woke up in vain at its deadline, and waited again.
+    pub in_vain: u64,
 }

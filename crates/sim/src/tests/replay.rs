@@ -7,7 +7,7 @@ use super::support::{cxl, dram, machine};
 use crate::Overlap;
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::replay::{After, Charge, Op, Recording, Rounds, Stuck, Waited};
+use crate::replay::{After, Charge, Op, Recording, Rounds, START, Stuck, Waited};
 use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
@@ -421,6 +421,62 @@ fn a_wait_of_limited_time_ends_by_what_comes_first() {
 }
 
 #[test]
+fn a_deadline_counts_from_a_point_that_the_task_has_passed() {
+    let point = |number| Op::Point { number };
+    let ms = Picos::from_ms;
+    // Rounds of 10 ms, of which 4 ms are computed; the second is too long.
+    let rows = [
+        (0, MS, point(0)),
+        (0, 4 * MS, point(1)),
+        (0, 0, point(2)),
+        (0, 12 * MS, point(3)),
+        (0, 0, point(4)),
+        (0, 4 * MS, point(5)),
+        (0, 0, point(6)),
+        (0, 0, Op::Exit),
+    ];
+    let due = |t| After::Due(0, ms(t));
+    let sleep = After::Time(Picos(0));
+    let after = [After::Nothing, due(10), sleep, due(20), sleep, due(30), sleep];
+    let s = run_in_order(&rows, &after, 2);
+    assert_eq!(microseconds(&s), [1000 + 10_000 + 12_000 + 9_000 - 1_000; 2]);
+    // From the beginning of each round.
+    let after = [After::Nothing, After::Due(START, ms(10)), sleep];
+    assert_eq!(microseconds(&run_in_order(&rows[..3], &after, 3)), [10_000; 3]);
+    // A time that is long over.
+    let after = [After::Nothing, After::Due(0, ms(2)), After::Time(ms(100))];
+    assert_eq!(microseconds(&run_in_order(&rows[..3], &after, 2)), [5000; 2]);
+}
+
+#[test]
+fn who_is_not_released_by_its_deadline_wakes_up_and_waits_again() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, 0, point(1)),
+        (0, MS, Op::Exit),
+        (1, 7 * MS, point(2)),
+    ];
+    let after = |span| [After::Due(0, span), After::Point(2), After::Nothing];
+    let s = run_in_order(&rows, &after(Picos::from_ms(2)), 2);
+    assert_eq!(microseconds(&s), [8000, 8000]);
+    // At 2, 4 and 6 ms, in each round.
+    assert_eq!(s.waited().in_vain, 6);
+    let s = run_in_order(&rows, &after(Picos::from_ms(8)), 2);
+    assert_eq!((microseconds(&s), s.waited().in_vain), (vec![8000, 8000], 0));
+    // In vain for ever: the other never comes to it, and that is seen.
+    let after = [After::Due(0, Picos::from_ms(2)), After::Point(2), After::Point(3)];
+    let mut r = Arc::unwrap_or_clone(recording(&rows));
+    r.order(after.to_vec());
+    let charge = charge(Rounds::Count(1));
+    let mut s = Simulation::replay(&plain(), &Setup::default(), &Arc::new(r), "job", &charge)
+        .expect("it fits");
+    s.run_until(Picos::from_ms(99).0);
+    assert_eq!(s.stuck(), [(0, Stuck::Point(2)), (1, Stuck::Point(3))]);
+}
+
+#[test]
 fn a_cpu_with_nothing_to_do_takes_over_who_waits() {
     // Of two CPUs the second is idle after 1 ms, and two tasks share the first.
     let rows = [
@@ -449,7 +505,7 @@ fn waiting_for_a_turn_is_told_apart() {
     let after = [After::Turn(2), After::Point(3), After::Nothing, After::Nothing];
     let s = run_in_order(&rows, &after, 2);
     assert_eq!(microseconds(&s), [5000, 5000]);
-    let Waited { others, turns, locks, without } = s.waited();
+    let Waited { others, turns, locks, without, .. } = s.waited();
     assert_eq!((others / 1_000_000, turns / 1_000_000), (4000, 6000));
     assert_eq!((locks, without), (0, 0));
 }
@@ -470,7 +526,7 @@ fn a_lock_goes_to_who_comes_first() {
     let after = [After::Lock(7, 1), After::Nothing, After::Lock(7, 3), After::Nothing];
     let s = run_in_order(&rows, &after, 2);
     assert_eq!(microseconds(&s), [5000, 5000]);
-    let Waited { others, turns, locks, without } = s.waited();
+    let Waited { others, turns, locks, without, .. } = s.waited();
     assert_eq!((others, turns, locks / 1_000_000, without), (0, 0, 4000, 0));
     // Two locks hold nobody up.
     let after = [After::Lock(7, 1), After::Nothing, After::Lock(8, 3), After::Nothing];

@@ -25,7 +25,7 @@ struct InARow {
 }
 
 /// Waits in vain that are one of several in a row, each with the order after which it began.
-pub(super) fn polls(points: &[Point]) -> BTreeMap<u32, u64> {
+pub(super) fn polls(points: &[Point], due: &deadlines::Deadlines) -> BTreeMap<u32, u64> {
     let mut found = BTreeMap::new();
     // By task, of futexes and of other things.
     let mut rows: BTreeMap<(u32, bool), InARow> = BTreeMap::new();
@@ -41,6 +41,7 @@ pub(super) fn polls(points: &[Point]) -> BTreeMap<u32, u64> {
         let Some(of_futex) = in_vain_of_futex(of) else { continue };
         let row = rows.entry((point.task, of_futex)).or_default();
         let in_vain = matches!(of, Block::FutexTimeout | Block::ReadyTimeout);
+        let arg = due.span(n, arg);
         if !in_vain || row.ns != arg {
             over(std::mem::take(row));
         }

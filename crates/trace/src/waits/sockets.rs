@@ -47,7 +47,8 @@ impl Sockets {
                 | Release::Word
                 | Release::Signal
                 | Release::Timer
-                | Release::Unlock => {}
+                | Release::Unlock
+                | Release::Deadline => {}
             }
         }
         // Accepted in the order in which they have connected, but for those whose peer is known.

@@ -53,6 +53,7 @@ fn row(line: &str) -> Row {
         "connects" => (Kind::Release, Release::Connect as u32),
         "names" => (Kind::Release, Release::Named as u32),
         "from" => (Kind::Release, Release::Accepted as u32),
+        "deadline" => (Kind::Release, Release::Deadline as u32),
         "accepts" => (Kind::Block, Block::Accept as u32),
         other => panic!("no such row: {other}"),
     };
@@ -94,6 +95,12 @@ fn check(lines: &str, expected: Expect) {
             }
             After::Until(p, ns) => {
                 writeln!(text, "{line} <- {}, or {ns} ns", lines[p as usize]).expect("a text")
+            }
+            After::Due(START, ns) => {
+                writeln!(text, "{line} <- {ns} ns after its beginning").expect("a text")
+            }
+            After::Due(p, ns) => {
+                writeln!(text, "{line} <- {ns} ns after {}", lines[p as usize]).expect("a text")
             }
         }
     }
@@ -701,6 +708,71 @@ fn who_waits_in_vain_longer_than_the_program_runs_has_not_waited() {
 }
 
 #[test]
+fn a_deadline_counts_from_where_the_task_looked_at_the_clock() {
+    // 100 instructions are 200 ns. Task 1 looks at the clock once, 50 instructions after its
+    // beginning, and sleeps until 1,000 and 2,000 ns after that; the emulator is late by then.
+    // Task 0 looks each time anew, in vain at first; then it is woken. Task 2 has a deadline
+    // for what is over at once, and one before another program.
+    check(
+        "1 1 deadline 100 1000 150
+         1 2 sleeps 0 30
+         1 3 deadline 200 2000 100
+         1 4 sleeps 0 0
+         0 5 sleeps 0 10 10
+         0 6 deadline 20 500 30
+         0 7 tries 64 180
+         0 8 deadline 0 600
+         1 9 wakes 64 1
+         0 10 waits 64 8
+         2 11 deadline 0 50
+         2 12 waits 128 11
+         2 13 deadline 0 50
+         2 14 exec",
+        expect![[r#"
+            1 1 deadline 100 1000 150 <- 1100 ns after its beginning
+            1 2 sleeps 0 30 <- 30 ns
+            1 3 deadline 200 2000 100 <- 2100 ns after its beginning
+            1 4 sleeps 0 0 <- 0 ns
+            0 5 sleeps 0 10 10 <- 10 ns
+            0 6 deadline 20 500 30 <- 520 ns after 0 5 sleeps 0 10 10
+            0 7 tries 64 180 <- 1 9 wakes 64 1, or 500 ns
+            0 8 deadline 0 600 <- 600 ns after 0 8 deadline 0 600
+            0 10 waits 64 8 <- 1 9 wakes 64 1
+            Found { waits: 6, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
+fn who_looks_again_until_a_moment_looks_as_long_each_time() {
+    // What is left until a moment differs, since it takes time to ask for it; the moments are
+    // reckoned alike.
+    check(
+        "0 1 deadline 0 500
+         0 2 tries 64 480
+         2 3 changes s9 1
+         2 4 changes s9 0
+         0 5 deadline 0 500
+         0 6 tries 64 470
+         0 7 deadline 0 500
+         0 8 tries 64 460
+         2 9 writes s7 1
+         0 10 reads s7 1",
+        expect![[r#"
+            0 1 deadline 0 500 <- 500 ns after 0 1 deadline 0 500
+            0 2 tries 64 480 <- 2 9 writes s7 1, or 500 ns
+            2 3 changes s9 1 <- lock 0, until 2 4 changes s9 0
+            0 5 deadline 0 500 <- 500 ns after 0 5 deadline 0 500
+            0 6 tries 64 470 <- 2 9 writes s7 1, or 500 ns
+            0 7 deadline 0 500 <- 500 ns after 0 7 deadline 0 500
+            0 8 tries 64 460 <- 2 9 writes s7 1, or 500 ns
+            0 10 reads s7 1 <- 2 9 writes s7 1
+            Found { waits: 4, by_tasks: 1, taken: 0, for_locks: 0, locked: 1, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
 fn an_order_that_goes_back_is_no_order() {
     let mut points = Points::new(&header());
     points.row(&row("0 5 wakes 64 1")).expect("a row");
@@ -744,7 +816,11 @@ proptest! {
         let by = |n: usize| match after[n] {
             After::Point(p) | After::Turn(p) => Some(p as usize),
             // Who has the lock is for the replay to say: it opens circles.
-            After::Lock(..) | After::Nothing | After::Time(_) | After::Until(..) => None,
+            After::Lock(..)
+            | After::Nothing
+            | After::Time(_)
+            | After::Until(..)
+            | After::Due(..) => None,
         };
         let waits = (0..all.len()).filter(|&n| all[n].1 != Kind::Exit && by(n).is_some());
         prop_assert_eq!(found.by_tasks - found.for_locks + found.taken, waits.count() as u64);
@@ -769,6 +845,11 @@ proptest! {
         }
         let mut locked = 0;
         for (n, after) in after.iter().enumerate() {
+            // A deadline counts from what the task itself was at before.
+            if let After::Due(base, _) = *after {
+                let own = base == START || all[base as usize].0 == all[n].0;
+                prop_assert!(own && (base == START || base as usize <= n));
+            }
             // A lock is given back by who took it, and later.
             if let After::Lock(_, back) = *after {
                 prop_assert!(all[back as usize].0 == all[n].0 && back as usize > n);
