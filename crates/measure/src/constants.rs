@@ -25,7 +25,7 @@
 //! | `pte_scan`, `pte_mark` | PAGEMAP_SCAN; mprotect of many pages |
 //! | `reclaim_page` | MADV_COLD |
 //! | `migrate_page` | move_pages between nodes; on one node compaction |
-//! | `wake_idle`, `wake_deep`, `deep_after`, `wake_charged` | futex wake-ups of a thread on another CPU, after longer and longer rests |
+//! | `wake_idle`, `wake_deep`, `deep_after`, `wake_charged`, `wake_call` | futex wake-ups of a thread on another CPU, after longer and longer rests |
 //! | `syscall`, `pipe_*`, `socket_*`, `futex_call` | calls for which nobody waits |
 //! | `wake_up` | a futex call that wakes a task of its CPU, less one that wakes nobody |
 //! | `context_switch` | two processes of one CPU wake each other by turns, less the calls |

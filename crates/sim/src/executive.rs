@@ -709,6 +709,22 @@ impl Simulation {
             self.charge(id, cost, Why::System);
         }
     }
+    /// A task pays for waking another, on another CPU that was idle or not. What recorded tasks
+    /// took has that in it for where their wake-ups went then: in a replay they may go elsewhere.
+    fn pay_for_wake(&mut self, id: usize, was_idle: bool) {
+        let prices = &self.kernel.prices;
+        match self.tasks[id].kind {
+            Kind::Replayed if was_idle => self.charge(id, prices[Cost::WakeCall], Why::System),
+            Kind::Replayed => self.charge(id, prices[Cost::WakeUp], Why::System),
+            Kind::Thread
+            | Kind::Kswapd(_)
+            | Kind::Ksmd
+            | Kind::Kdamond
+            | Kind::Homenode
+            | Kind::Writer
+            | Kind::Worker => self.pay(id, prices[Cost::WakeUp]),
+        }
+    }
     /// Books the time of a task that runs elsewhere at this moment: it goes on later.
     fn delay(&mut self, cpu: usize, id: usize, time: u64) {
         if time > 0 {
@@ -781,6 +797,7 @@ impl Simulation {
                 self.refuge(id);
             }
             let (cpu, waker_cpu) = (self.sched.wake(id, &waker), waker.cpu);
+            let was_idle = cpu != waker_cpu && self.cpus[cpu].current().is_none();
             let task = &mut self.tasks[id];
             (task.on_queue, task.clock) = (true, task.clock.max(now));
             self.note_cpu(id, cpu);
@@ -788,7 +805,7 @@ impl Simulation {
             // Who ends has left its CPU already, and no CPU has time for that any more.
             let runs = |&task: &usize| self.cpus[self.tasks[task].cpu].current() == Some(task);
             if let Some(waker) = waker.task.filter(|_| waker.in_task).filter(runs) {
-                self.pay(waker, self.kernel.prices[Cost::WakeUp]);
+                self.pay_for_wake(waker, was_idle);
             }
             self.grown(cpu, waker_cpu);
             if by == By::Timer && cpu != waker_cpu {

@@ -12,7 +12,8 @@ use crate::kernel::Fatal;
 pub(crate) enum Kind {
     /// A thread of a program.
     Thread,
-    /// A thread of a recorded program. What the scheduler costs it is in its processor time.
+    /// A thread of a recorded program. What the scheduler costs it is in its processor time, but
+    /// for calls that wake others, who may be elsewhere in a replay.
     Replayed,
     /// A node's kswapd, by the node's place.
     Kswapd(usize),

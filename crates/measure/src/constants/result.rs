@@ -180,6 +180,7 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         Cost::WakeDeep => of_wakes(key, s, wake_time(s.wakes.last_key_value())),
         Cost::DeepAfter => of_wakes(key, s, deep_after(s)),
         Cost::WakeCharged => of_wakes(key, s, wake_charged(s)),
+        Cost::WakeCall => of_wakes(key, s, wake_call(s)),
         Cost::PageQuery
         | Cost::ProcRead
         | Cost::ZoneinfoRead
@@ -333,6 +334,17 @@ fn wake_charged(s: &Samples) -> Option<Constant> {
     let all: Series = s.wakes.values().flat_map(|w| w.booked.iter()).collect();
     all.measured(format!(
         "processor time of the woken thread from the call until it runs, over that time, idle for {} to {}",
+        gap(short),
+        gap(long)
+    ))
+}
+
+fn wake_call(s: &Samples) -> Option<Constant> {
+    let (&short, _) = s.wakes.first_key_value()?;
+    let (&long, _) = s.wakes.last_key_value()?;
+    let all: Series = s.wakes.values().flat_map(|w| w.call.iter()).collect();
+    all.measured(format!(
+        "the call of these wake-ups, idle for {} to {}, less one that wakes nobody",
         gap(short),
         gap(long)
     ))

@@ -138,11 +138,14 @@ pub(super) struct Wakes {
     pub(super) took: Series,
     /// What of that is the woken task's processor time, in thousandths.
     pub(super) booked: Series,
+    /// What the call takes of the waker.
+    pub(super) call: Series,
 }
 
 impl Wakes {
-    fn push(&mut self, Hop { took, booked }: Hop) {
+    fn push(&mut self, Hop { took, booked, call }: Hop) {
         self.took.push(Some(took));
+        self.call.push(Some(call));
         self.booked.push(Some(booked * 1000.0 / took));
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! What counts is t1 - t0, and how much of it the kernel books as the sleeper's processor
-//! time: the clock that it begins at is not the clock at which it runs.
+//! time: the clock that it begins at is not the clock at which it runs. And what the call takes of
+//! the waker, which may have to send the other CPU an interrupt.
 
 use super::cpus;
 use super::stats::Series;
@@ -31,6 +32,8 @@ pub(super) struct Hop {
     pub(super) took: f64,
     /// What of that is the woken task's processor time.
     pub(super) booked: f64,
+    /// What the call takes of the waker more than one that wakes nobody.
+    pub(super) call: f64,
 }
 
 /// Wakes a thread on `other` from one on `own`, over and over for a slot, each time after it
@@ -63,6 +66,7 @@ pub(super) fn hops(own: CpuId, other: CpuId, gap: Duration, slot: Duration) -> R
         }
     };
     let (mut took, mut booked) = (Series::default(), Series::default());
+    let (mut calls, mut nobody) = (Series::default(), Series::default());
     thread::scope(|scope| -> Result<(), String> {
         let builder = thread::Builder::new();
         builder.spawn_scoped(scope, sleep).map_err(|e| format!("a thread: {e}"))?;
@@ -76,11 +80,17 @@ pub(super) fn hops(own: CpuId, other: CpuId, gap: Duration, slot: Duration) -> R
             let called = now();
             word.store(n + 1, Ordering::Release);
             futex(&word, libc::FUTEX_WAKE, 1);
+            let returned = now();
             spin_until(|| awake.load(Ordering::Acquire) == n + 1);
             let since = |of: &AtomicU64, from| of.load(Ordering::Relaxed).saturating_sub(from);
             let wall = since(&back, called);
             took.push(Some(wall as f64 * 1e3));
             booked.push(Some(since(&after, before).min(wall) as f64 * 1e3));
+            // Nobody sleeps there now.
+            let again = now();
+            futex(&word, libc::FUTEX_WAKE, 1);
+            nobody.push(Some((now() - again) as f64 * 1e3));
+            calls.push(Some((returned - called) as f64 * 1e3));
             asleep.store(0, Ordering::Release);
         }
         Ok(())
@@ -89,7 +99,8 @@ pub(super) fn hops(own: CpuId, other: CpuId, gap: Duration, slot: Duration) -> R
         return Err(format!("this process may not run on CPU {other}"));
     }
     let median = |s: &Series| s.median().unwrap_or(0.0);
-    Ok(Hop { took: median(&took), booked: median(&booked) })
+    let call = (median(&calls) - median(&nobody)).max(0.0);
+    Ok(Hop { took: median(&took), booked: median(&booked), call })
 }
 
 /// The clock of this thread's processor time, which others may read too; 0: there is none.
@@ -134,6 +145,7 @@ mod tests {
         // How long depends on who else is there: less than a second, as a median.
         assert!(hop.took > 0.0 && hop.took < 1e12, "{hop:?}");
         assert!(hop.booked <= hop.took, "{hop:?}");
+        assert!((0.0..1e12).contains(&hop.call), "{hop:?}");
         let nobody = CpuId(u32::MAX);
         let no = hops(first, nobody, Duration::ZERO, Duration::ZERO).unwrap_err();
         assert!(no.contains("may not run"), "{no}");

@@ -535,6 +535,39 @@ fn a_lock_goes_to_who_comes_first() {
 }
 
 /// Who has just given a lock back may take it again before who was woken has come.
+/// What a call that wakes another takes depends on where that one is: on another CPU that is
+/// idle, or behind who wakes it.
+#[test]
+fn who_wakes_another_pays_for_it() {
+    let point = |number| Op::Point { number };
+    let mut m = plain();
+    for (key, us) in [(Cost::WakeCall, 9), (Cost::WakeUp, 2)] {
+        m.costs.0.insert(key, Constant::assumed(us * 1000 * NS, "a round figure"));
+    }
+    // Task 1 releases task 0 after 1 ms, and again after 1 ms more.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, 0, point(1)),
+        (0, 0, Op::Exit),
+        (1, MS, point(2)),
+        (1, MS, point(3)),
+        (1, MS, Op::Exit),
+    ];
+    let mut r = Arc::unwrap_or_clone(recording(&rows));
+    r.order(vec![After::Point(2), After::Point(3), After::Nothing, After::Nothing]);
+    let r = Arc::new(r);
+    let ran = |cpus: &[u32]| {
+        let cpus = cpus.iter().map(|&c| CpuId(c)).collect();
+        let charge = Arc::new(Charge { cpus, ..charge(Rounds::Count(1)) });
+        let mut s = Simulation::replay(&m, &Setup::default(), &r, "job", &charge).expect("it fits");
+        s.run_until(Picos::from_ms(50).0);
+        assert!(s.idle());
+        s.processes().iter().map(|p| p.ran_ps).sum::<u64>() / NS / 1000
+    };
+    assert_eq!((ran(&[]), ran(&[0])), (3018, 3004));
+}
+
 #[test]
 fn who_runs_may_be_faster_than_who_is_woken() {
     let point = |number| Op::Point { number };

@@ -155,7 +155,8 @@ fn a_wake_up_after_a_long_rest_is_another() {
     let us = |t: f64| t * 1e6;
     for (gap, t) in [(20, 4.0), (100, 4.0), (300, 6.0), (1_000, 40.0), (10_000, 44.0)] {
         let (took, booked) = (series(&[us(t); 3]), series(&[800.0, 850.0, 900.0]));
-        s.wakes.insert(gap, Wakes { took, booked });
+        let call = series(&[us(2.0), us(3.0), us(9.0)]);
+        s.wakes.insert(gap, Wakes { took, booked, call });
     }
     let m = machine(&topology(&[&[10]]), &s);
     check(&m);
@@ -164,6 +165,7 @@ fn a_wake_up_after_a_long_rest_is_another() {
     // 24 µs lies 18/34 of the way from 300 µs to 1 ms.
     assert_eq!(get(Cost::DeepAfter), 670_588_235);
     assert_eq!(get(Cost::WakeCharged), 850);
+    assert_eq!(get(Cost::WakeCall), 3_000_000);
     assert!(m.costs.0[&Cost::WakeDeep].method.contains("idle for 10 ms"));
     // All alike: one state only.
     s.wakes.values_mut().for_each(|w| w.took = series(&[us(5.0); 3]));
