@@ -210,13 +210,13 @@ cost_keys! {
     DeepAfter = "deep_after", Nanoseconds, 0..=1_000_000_000_000, default 600_000_000, "the target residency of that state on many servers";
     /// Share of these times that the kernel books as the woken task's processor time.
     WakeCharged = "wake_charged", Ratio, 0..=1_000, default 0, "a CPU leaves its idle state before the kernel looks at the clock for the task";
-    /// What the call takes of a recorded program's task that wakes another on a CPU which is
-    /// idle and not its own: another CPU is sent an interrupt. Source: specs/waits.md#replay.
+    /// What the call takes of a task that wakes another on a CPU which is idle and not its own:
+    /// that one may have to be sent an interrupt. Source: specs/waits.md#replay.
     WakeCall = "wake_call", Nanoseconds, 0..=1_000_000_000, default 500_000, "as wake_up: of a machine that doesn't say, nothing more is assumed";
     /// Time from one task to the next on a CPU: `schedule` and what it displaces. Source:
     /// specs/workloads.md#costs, as for all that follow up to `balance_cpu`.
     ContextSwitch = "context_switch", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of lmbench's lat_ctx between two processes of one CPU";
-    /// What waking a task takes of whoever wakes it.
+    /// What waking a task takes of whoever wakes it, on the own CPU or on a busy one.
     WakeUp = "wake_up", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of published costs of try_to_wake_up with a remote queue";
     /// What the tick takes of a busy CPU.
     Tick = "tick", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of published costs of the scheduler's tick";

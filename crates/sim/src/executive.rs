@@ -709,20 +709,12 @@ impl Simulation {
             self.charge(id, cost, Why::System);
         }
     }
-    /// A task pays for waking another, on another CPU that was idle or not. What recorded tasks
-    /// took has that in it for where their wake-ups went then: in a replay they may go elsewhere.
+    /// A task pays for waking another, on another CPU that was idle or not. A recorded one pays too:
+    /// what it took has that in it for where its wake-ups went then, and they may go elsewhere.
     fn pay_for_wake(&mut self, id: usize, was_idle: bool) {
-        let prices = &self.kernel.prices;
-        match self.tasks[id].kind {
-            Kind::Replayed if was_idle => self.charge(id, prices[Cost::WakeCall], Why::System),
-            Kind::Replayed => self.charge(id, prices[Cost::WakeUp], Why::System),
-            Kind::Thread
-            | Kind::Kswapd(_)
-            | Kind::Ksmd
-            | Kind::Kdamond
-            | Kind::Homenode
-            | Kind::Writer
-            | Kind::Worker => self.pay(id, prices[Cost::WakeUp]),
+        let cost = self.kernel.prices[if was_idle { Cost::WakeCall } else { Cost::WakeUp }];
+        if cost > 0 {
+            self.charge(id, cost, Why::System);
         }
     }
     /// Books the time of a task that runs elsewhere at this moment: it goes on later.
