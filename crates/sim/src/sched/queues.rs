@@ -12,7 +12,9 @@ use crate::latency::Latencies;
 use crate::random::Stream;
 use crate::table::prefetch_value;
 use homenode_core::scenario::SchedPolicy;
-use homenode_core::sched::balance::{self, Candidate, Facts, Figures, IdleType, Outcome, Refusal};
+use homenode_core::sched::balance::{
+    self, BLOCK, Candidate, Facts, Figures, IdleType, Outcome, Refusal, Sum,
+};
 use homenode_core::sched::domain::Domains;
 use homenode_core::sched::fair::{Dequeue, Dequeued, Enqueue, Fair, Pick};
 use homenode_core::sched::stats;
@@ -157,6 +159,9 @@ pub(crate) struct Queues {
     pub(crate) counters: Counters,
     pub(crate) tracks: Tracks,
     figures: Vec<Figures>,
+    /// By block of CPUs: the sum of their figures, and a bit for each whose figures have changed since.
+    blocks: Vec<Sum>,
+    stale: Vec<u64>,
     /// By CPU: where the last task was sent that it has taken a CPU from.
     distributed: Vec<usize>,
     idle: Vec<u64>,
@@ -209,6 +214,8 @@ impl Queues {
             counters,
             tracks: Tracks::default(),
             figures: vec![Figures::default(); cpus],
+            blocks: vec![Sum::default(); cpus.div_ceil(BLOCK)],
+            stale: vec![u64::MAX; cpus.div_ceil(64 * BLOCK)],
             distributed: vec![0; cpus],
             idle_only: vec![0; idle.len()],
             idle,
@@ -270,6 +277,7 @@ impl Queues {
     #[inline]
     pub(crate) fn follow(&mut self, cpu: usize) {
         let nr = self.fair.nr_running(cpu);
+        self.stale[cpu / (64 * BLOCK)] |= 1 << (cpu / BLOCK % 64);
         let f = &mut self.figures[cpu];
         self.crowded |= nr >= 2 && f.nr_running < 2;
         f.load = self.fair.load_avg(cpu);
@@ -529,6 +537,22 @@ pub(crate) struct Seen<'a> {
 impl balance::Queues for Seen<'_> {
     fn facts(&self) -> Facts<'_> {
         self.queues.facts()
+    }
+    fn sum_up(&mut self) {
+        let q = &mut *self.queues;
+        let facts = Facts { figures: &q.figures, idle: &q.idle, misfit: &[] };
+        for (word, stale) in q.stale.iter_mut().enumerate() {
+            while *stale != 0 {
+                let block = word * 64 + stale.trailing_zeros() as usize;
+                *stale &= *stale - 1;
+                if let Some(sum) = q.blocks.get_mut(block) {
+                    *sum = Sum::of_block(&facts, block);
+                }
+            }
+        }
+    }
+    fn blocks(&self) -> &[Sum] {
+        &self.queues.blocks
     }
     fn update(&mut self, cpu: usize) {
         self.queues.fair.update(cpu, self.queues.now);

@@ -1,7 +1,10 @@
 //! Groups of a domain: sums, types, the busiest one, and how much is out of balance.
 
-use super::super::domain::{Domain, Domains, Flags, Group};
-use super::{Balance, Facts, IdleType, Migration, Queues};
+use super::super::domain::{Domain, Domains, Flags, Group, Span};
+use super::{BLOCK, Balance, Facts, IdleType, Migration, Queues, Sum};
+
+/// From so many CPUs on a level is summed up by blocks.
+const MANY: u32 = 128;
 
 crate::named! {
     /// How loaded a group is, from having room to having too much. The order is that of urgency.
@@ -244,11 +247,13 @@ impl<'d> Env<'d> {
 
     /// Sums up a group into `s`. Whether a CPU of it has more than one task, or a misfit. Another group
     /// without a fair task is not classified: nothing can be pulled from it.
+    ///
+    /// * `blocks` – see [`Queues::blocks`].
     #[inline(always)]
     fn sum(
         &mut self,
         b: &Balance,
-        f: &Facts<'_>,
+        (f, blocks): (&Facts<'_>, &[Sum]),
         group: &'d Group,
         local: bool,
         s: &mut GroupStats,
@@ -260,37 +265,39 @@ impl<'d> Env<'d> {
         let members = d.members(group);
         self.scanned += members.len() as u32;
         let may_be_reduced = !local && !asym && self.idle.idle() && b.nr_reduced > 0;
-        let (mut load, mut util, mut runnable, mut misfit) = (0, 0, 0, 0);
-        let (mut nr_running, mut h_nr_queued, mut idle_cpus) = (0, 0, 0);
-        let (mut nr_numa, mut nr_preferred) = (0, 0);
-        for &cpu in members {
-            let cpu = usize::from(cpu);
-            if !self.considers(&b.mask, cpu) {
-                continue;
-            }
-            let c = &f.figures[cpu];
-            load += c.load;
-            util += u64::from(c.util);
-            runnable += u64::from(c.runnable);
-            h_nr_queued += c.h_nr_queued;
-            nr_running += c.nr_running;
-            nr_numa += c.nr_numa;
-            nr_preferred += c.nr_preferred;
-            if c.nr_running == 0 {
-                idle_cpus += u32::from(f.idle(cpu));
-                continue;
-            }
-            overloaded |= c.nr_running > 1;
-            if may_be_reduced {
-                if c.h_nr_queued == 1 && reduced(b, d, cpu, pct) {
-                    // One task on a CPU that others take time from.
-                    misfit = misfit.max(c.load);
+        let (mut all, mut misfit) = (Sum::default(), 0);
+        if members.len() >= BLOCK
+            && !blocks.is_empty()
+            && !self.masked
+            && !may_be_reduced
+            && (local || !asym)
+        {
+            sum_of_span(d.group_span(group), f, blocks, &mut all);
+        } else {
+            for &cpu in members {
+                let cpu = usize::from(cpu);
+                if !self.considers(&b.mask, cpu) {
+                    continue;
                 }
-            } else if asym && !local && misfit < f.misfit(cpu) {
-                misfit = f.misfit(cpu);
-                overloaded = true;
+                all.add_cpu(f, cpu);
+                let c = &f.figures[cpu];
+                if c.nr_running == 0 {
+                    continue;
+                }
+                if may_be_reduced {
+                    if c.h_nr_queued == 1 && reduced(b, d, cpu, pct) {
+                        // One task on a CPU that others take time from.
+                        misfit = misfit.max(c.load);
+                    }
+                } else if asym && !local && misfit < f.misfit(cpu) {
+                    misfit = f.misfit(cpu);
+                    overloaded = true;
+                }
             }
         }
+        overloaded |= all.crowded;
+        let Sum { load, util, runnable, nr_running, h_nr_queued, idle_cpus, .. } = all;
+        let Sum { nr_numa, nr_preferred, .. } = all;
         let state = &b.groups[group.capacity as usize];
         *s = GroupStats {
             avg_load: 0,
@@ -381,9 +388,15 @@ impl<'d> Env<'d> {
     /// Sums up all groups and finds the busiest.
     ///
     /// Source: specs/sched-balance.md#busiest.
-    pub(super) fn sums(&mut self, b: &mut Balance, q: &impl Queues) -> Sums<'d> {
+    pub(super) fn sums(&mut self, b: &mut Balance, q: &mut impl Queues) -> Sums<'d> {
         let d = self.d;
+        let many = self.domain.weight >= MANY;
+        if many {
+            q.sum_up();
+        }
+        let q = &*q;
         let f = q.facts();
+        let seen = (&f, if many { q.blocks() } else { &[] });
         let mut sums = Sums::default();
         let mut sum_util = 0;
         let mut overloaded = false;
@@ -400,10 +413,10 @@ impl<'d> Env<'d> {
                 if self.idle != IdleType::NewlyIdle || stale {
                     b.update_capacity(d, q, self.cpu, self.level, self.now_j);
                 }
-                overloaded |= self.sum(b, &f, group, true, &mut sums.local);
+                overloaded |= self.sum(b, seen, group, true, &mut sums.local);
                 &sums.local
             } else {
-                overloaded |= self.sum(b, &f, group, false, &mut others[1 - busiest]);
+                overloaded |= self.sum(b, seen, group, false, &mut others[1 - busiest]);
                 let (so_far, stats) = (&others[busiest], &others[1 - busiest]);
                 if self.busier(b, &sums, so_far, group, stats, core_idle) {
                     sums.busiest_group = Some(group);
@@ -441,7 +454,11 @@ impl<'d> Env<'d> {
     /// The group to pull from, if something is to be pulled; how much goes to `imbalance`.
     ///
     /// Source: specs/sched-balance.md#balanced.
-    pub(super) fn find_src_group(&mut self, b: &mut Balance, q: &impl Queues) -> Option<&'d Group> {
+    pub(super) fn find_src_group(
+        &mut self,
+        b: &mut Balance,
+        q: &mut impl Queues,
+    ) -> Option<&'d Group> {
         let sums = self.sums(b, q);
         self.imbalance = 0;
         let busiest_group = sums.busiest_group?;
@@ -566,6 +583,25 @@ impl<'d> Env<'d> {
     }
 }
 
+/// The sum of a set of CPUs: blocks where all of one are in it, others one by one.
+pub(super) fn sum_of_span(span: Span<'_>, f: &Facts<'_>, blocks: &[Sum], all: &mut Sum) {
+    const IN_WORD: usize = u64::BITS as usize / BLOCK;
+    for (word, &cpus) in span.words().iter().enumerate() {
+        for part in 0..IN_WORD {
+            let block = (span.first_word() + word) * IN_WORD + part;
+            let mut left = (cpus >> (part * BLOCK)) as u16;
+            if left == u16::MAX {
+                all.add(&blocks[block]);
+                continue;
+            }
+            while left != 0 {
+                all.add_cpu(f, block * BLOCK + left.trailing_zeros() as usize);
+                left &= left - 1;
+            }
+        }
+    }
+}
+
 /// Whether a CPU has clearly less capacity left than it could have.
 #[inline]
 pub(super) fn reduced(b: &Balance, d: &Domains, cpu: usize, pct: u64) -> bool {
@@ -577,7 +613,7 @@ pub(super) fn reduced(b: &Balance, d: &Domains, cpu: usize, pct: u64) -> bool {
 pub(super) fn tests_sums(
     d: &Domains,
     b: &mut Balance,
-    q: &impl Queues,
+    q: &mut impl Queues,
     cpu: usize,
     level: usize,
     idle: IdleType,

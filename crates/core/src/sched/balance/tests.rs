@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::super::domain::shapes::{Shape, all_online, layouts, shape};
-use super::super::domain::{Domains, Flags};
+use super::super::domain::{Domains, Flags, Span};
 use super::group::*;
 use super::interval::*;
 use super::place::*;
@@ -946,7 +946,7 @@ proptest! {
     // lower type than another one's.
     #[test]
     fn busiest_by_brute_force(layout in layouts(), loads in loads()) {
-        let bench = loaded(all_online(&layout), &loads);
+        let mut bench = loaded(all_online(&layout), &loads);
         let (d, mut b) = (&bench.d, bench.b.clone());
         if d.asym() {
             return Ok(());
@@ -954,7 +954,7 @@ proptest! {
         for cpu in 0..d.nr_cpus() {
             for level in 0..d.levels(cpu) {
                 let (found, kinds, most) = brute_force(d, &b, &bench.q, cpu, level);
-                let seen = group::tests_sums(d, &mut b, &bench.q, cpu, level, IdleType::Busy);
+                let seen = group::tests_sums(d, &mut b, &mut bench.q, cpu, level, IdleType::Busy);
                 prop_assert_eq!(seen.is_some(), found);
                 if let Some(busiest) = seen {
                     prop_assert_eq!(Some(&busiest.kind), kinds.iter().max());
@@ -964,6 +964,32 @@ proptest! {
                 }
             }
         }
+    }
+
+    // A set of CPUs sums up to the same by blocks as one by one, wherever blocks are cut.
+    #[test]
+    fn blocks_sum_up_to_their_cpus(nr in prop::collection::vec((0u32..4, 0u64..5000), 1..200), set in prop::collection::vec(
+        prop_oneof![Just(0u16), Just(u16::MAX), any::<u16>()], 13)) {
+        let cpus = nr.len();
+        let of = |&(nr, load): &(u32, u64)| Figures {
+            load, util: load as u32 / 5, runnable: load as u32 / 3, nr_running: nr, h_nr_queued: nr,
+            nr_numa: nr / 2, nr_preferred: nr / 3,
+        };
+        let figures: Vec<Figures> = nr.iter().map(of).collect();
+        // Some that have no task are not idle: another class has them.
+        let idle: Vec<u64> = (0..4u64).map(|w| 0x5555_1234_ffff_0000 >> w).collect();
+        let f = Facts { figures: &figures, idle: &idle, misfit: &[] };
+        let blocks: Vec<Sum> = (0..cpus.div_ceil(BLOCK)).map(|b| Sum::of_block(&f, b)).collect();
+        let has = |cpu: usize| cpu < cpus && set[cpu / 16] >> (cpu % 16) & 1 != 0;
+        let mut words = vec![0u64; 4];
+        let mut one_by_one = Sum::default();
+        for cpu in (0..cpus).filter(|&cpu| has(cpu)) {
+            words[cpu / 64] |= 1 << (cpu % 64);
+            one_by_one.add_cpu(&f, cpu);
+        }
+        let mut by_blocks = Sum::default();
+        group::sum_of_span(Span::of(&words), &f, &blocks, &mut by_blocks);
+        prop_assert_eq!(by_blocks, one_by_one);
     }
 
     // Whatever the queues look like: no task is lost or doubled, none comes where it may not run, a running
