@@ -33,24 +33,14 @@ impl CpuFigures {
     }
 }
 
-/// A CPU.
+/// A CPU. What each turn looks at comes first, in one line of the host's cache.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Cpu {
-    /// Place of its node.
-    pub(crate) node: usize,
-    /// Its number.
-    pub(crate) number: CpuId,
-    /// Its last-level cache.
-    pub(crate) llc: u32,
-    /// How fast it computes now, of [`SCHED_CAPACITY_SCALE`], and what that is made of.
-    speed: u32,
-    pace: Pace,
-    /// Its nominal clock in MHz, if the file says it.
-    nominal: Option<u32>,
-    /// The task that runs.
-    current: Option<usize>,
     /// How far it has come, with what its task has run ahead.
     clock: u64,
+    /// The task that runs.
+    current: Option<usize>,
     /// Whether its task has run ahead: what lies between the task's clock and this CPU's
     /// may still be cut.
     pub(crate) ran_ahead: bool,
@@ -62,10 +52,21 @@ pub(crate) struct Cpu {
     pub(crate) before_act: bool,
     /// Its task has begun an act that is done at this CPU's clock: there is nothing to run ahead.
     pub(crate) in_act: bool,
-    /// What it did so far, up to the time since when it is busy.
-    figures: CpuFigures,
+    /// Its number.
+    pub(crate) number: CpuId,
+    /// Place of its node.
+    pub(crate) node: usize,
     /// Since when it is busy, or idle.
     since: u64,
+    /// How fast it computes now, of [`SCHED_CAPACITY_SCALE`], and what that is made of.
+    speed: u32,
+    /// Its last-level cache.
+    pub(crate) llc: u32,
+    pace: Pace,
+    /// Its nominal clock in MHz, if the file says it.
+    nominal: Option<u32>,
+    /// What it did so far, up to the time since when it is busy.
+    figures: CpuFigures,
 }
 
 impl Cpu {
@@ -142,13 +143,12 @@ pub(crate) struct Cpus {
     all: Vec<Cpu>,
     /// CPU number → place.
     places: BTreeMap<CpuId, usize>,
-    /// A slot for each CPU; busy ones have their clock in it.
+    /// A slot for each CPU; busy ones have their clock in it, but for the one that has its turn.
     clocks: KnockOut,
-    /// Whose turn it is, `NOBODY` between two turns; and whichever is furthest behind of all others.
+    /// Whose turn it is, `NOBODY` between two turns.
     turn: usize,
     /// The time of the latest turn, and the highest CPU that had one then.
     latest: (u64, usize),
-    others: Option<(u64, u32)>,
     /// One bit for each CPU: whether it is busy; and how many are.
     busy: Vec<u64>,
     nr_busy: usize,
@@ -208,7 +208,6 @@ impl Cpus {
             clocks,
             turn: NOBODY,
             latest: (u64::MAX, 0),
-            others: None,
             busy,
             nr_busy: 0,
             near,
@@ -248,7 +247,7 @@ impl Cpus {
     #[inline]
     pub(crate) fn begin_turn(&mut self, cpu: usize) {
         self.turn = cpu;
-        self.find_others();
+        self.clocks.clear(cpu as u32);
     }
     /// Its turn is over. Its clock, which may have been set several times meanwhile, is known to all now.
     #[inline]
@@ -259,15 +258,11 @@ impl Cpus {
             self.clocks.set(cpu as u32, here.clock);
         }
     }
-    #[inline]
-    fn find_others(&mut self) {
-        self.others = self.clocks.first_but(self.turn as u32);
-    }
     /// The clock of whichever is furthest behind of all others, and its place.
     #[inline]
     pub(crate) fn others_behind(&self, cpu: usize) -> Option<(u64, u32)> {
         debug_assert_eq!(cpu, self.turn, "it is known for the CPU that has its turn");
-        self.others
+        self.clocks.first()
     }
     /// The clock of whichever is furthest behind of all others; `u64::MAX` where no other
     /// is busy.
@@ -296,21 +291,8 @@ impl Cpus {
     #[inline]
     pub(crate) fn reach(&mut self, cpu: usize, clock: u64) {
         self.all[cpu].clock = clock;
-        if cpu == self.turn {
-            return;
-        }
-        self.clocks.set(cpu as u32, clock);
-        if self.turn == NOBODY {
-            return;
-        }
-        let this = (clock, cpu as u32);
-        match self.others {
-            Some(other) if other < this => {
-                if other.1 == this.1 {
-                    self.find_others();
-                }
-            }
-            Some(_) | None => self.others = Some(this),
+        if cpu != self.turn {
+            self.clocks.set(cpu as u32, clock);
         }
     }
     /// The busy CPUs, in rising order.
@@ -372,9 +354,8 @@ impl Cpus {
         here.figures.idles += 1;
         self.nr_busy -= 1;
         self.busy[cpu / 64] &= !(1 << (cpu % 64));
-        self.clocks.clear(cpu as u32);
-        if cpu != self.turn && self.turn != NOBODY {
-            self.find_others();
+        if cpu != self.turn {
+            self.clocks.clear(cpu as u32);
         }
     }
     /// Whether so many are busy that what each needs has to be fetched before its turn.

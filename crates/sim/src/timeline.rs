@@ -141,84 +141,67 @@ impl Heap {
 
 /// The least key of a fixed number of slots, some of which have none.
 ///
-/// A knock-out: each place knows the lesser of the two below it. Changing a key is as many steps as there are
-/// rounds, and none of them is a branch that could be guessed wrong; of equal keys the lower slot is the lesser.
+/// A knock-out of four at a time: each place knows the least of the four below it, which are one line of the host's
+/// cache. Changing a key is as many steps as there are rounds, and none of them is a branch that could be guessed
+/// wrong. Key and slot are one number, so of equal keys the lower slot is the lesser.
 #[derive(Clone, Debug)]
 pub(crate) struct KnockOut {
-    /// The winner of all at 1, the slots from the middle on; the two below `i` are `2i` and `2i + 1`.
-    places: Vec<Winner>,
+    /// The winner of all.
+    first: u128,
+    /// The final first, then round by round down to the slots. Who comes to place `p` wins among four `4p + 4` and on.
+    rounds: Vec<Four>,
+    /// The place of slot 0.
+    slots: usize,
 }
 
-/// Who has the least key at a place, and that key.
+/// Four that meet.
 #[derive(Clone, Copy, Debug)]
-struct Winner {
-    key: u64,
-    slot: u32,
-}
+#[repr(align(64))]
+struct Four([u128; 4]);
 
 /// The key of a slot without one.
 const NO_KEY: u64 = u64::MAX;
-
-impl Winner {
-    const NOBODY: Self = Self { key: NO_KEY, slot: 0 };
-
-    #[inline]
-    fn told(self) -> Option<(u64, u32)> {
-        (self.key != NO_KEY).then_some((self.key, self.slot))
-    }
-    /// Who wins at a place, of this one that comes from there and the one beside it. Of equal keys the
-    /// left one does, whose slots are lower.
-    #[inline]
-    fn against(self, beside: Self, at: usize) -> Self {
-        let loses = (beside.key < self.key) | ((beside.key == self.key) & (at & 1 != 0));
-        Self {
-            key: if loses { beside.key } else { self.key },
-            slot: if loses { beside.slot } else { self.slot },
-        }
-    }
-}
+/// Nobody: more than any key with its slot.
+const NOBODY: u128 = u128::MAX;
 
 impl KnockOut {
     pub(crate) fn new(slots: usize) -> Self {
         assert!(slots < 1 << SLOT_BITS, "no more than 16 million CPUs");
-        Self { places: vec![Winner::NOBODY; 2 * slots.next_power_of_two()] }
+        let (mut fours, mut wide) = (0, 1);
+        while wide * 4 < slots {
+            (fours, wide) = (fours + wide, wide * 4);
+        }
+        Self { first: NOBODY, rounds: vec![Four([NOBODY; 4]); fours + wide], slots: fours * 4 }
     }
     /// The least key and its slot.
     #[inline]
     pub(crate) fn first(&self) -> Option<(u64, u32)> {
-        self.places[1].told()
-    }
-    /// The least key of all slots but this one, and its slot.
-    #[inline]
-    pub(crate) fn first_but(&self, slot: u32) -> Option<(u64, u32)> {
-        let mut at = self.places.len() / 2 + slot as usize;
-        let mut least = Winner::NOBODY;
-        while at > 1 {
-            least = least.against(self.places[at ^ 1], at);
-            at /= 2;
-        }
-        least.told()
+        let key = (self.first >> 64) as u64;
+        (key != NO_KEY).then_some((key, self.first as u32))
     }
     /// Gives a slot a key, in the place of the one that it had. The greatest number is none.
     #[inline]
     pub(crate) fn set(&mut self, slot: u32, key: u64) {
-        self.put(slot, key);
+        self.put(slot, u128::from(key) << 64 | u128::from(slot));
     }
     /// Takes a slot's key away, if it has one.
     #[inline]
     pub(crate) fn clear(&mut self, slot: u32) {
-        self.put(slot, NO_KEY);
+        self.put(slot, NOBODY);
     }
     #[inline]
-    fn put(&mut self, slot: u32, key: u64) {
-        let mut at = self.places.len() / 2 + slot as usize;
-        let mut least = Winner { key, slot };
-        self.places[at] = least;
-        while at > 1 {
-            least = least.against(self.places[at ^ 1], at);
-            at /= 2;
-            self.places[at] = least;
+    fn put(&mut self, slot: u32, key: u128) {
+        let (mut at, mut least) = (self.slots + slot as usize, key);
+        loop {
+            let Four(four) = &mut self.rounds[at / 4];
+            four[at % 4] = least;
+            least = four[0].min(four[1]).min(four[2].min(four[3]));
+            if at < 4 {
+                break;
+            }
+            at = at / 4 - 1;
         }
+        self.first = least;
     }
 }
 
@@ -352,8 +335,6 @@ mod tests {
                 let least = truth.iter().map(|(&s, &k)| (k, s)).min();
                 let of_heap = heap.first().map(|(key, slot)| (key as u64, slot));
                 assert_eq!((of_heap, knock_out.first()), (least, least));
-                let others = truth.iter().filter(|(s, _)| **s != slot).map(|(&s, &k)| (k, s)).min();
-                assert_eq!(knock_out.first_but(slot), others);
             }
         }
     }
