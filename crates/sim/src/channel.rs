@@ -156,18 +156,28 @@ impl Channels {
 
     // ── Ahead of time ──────────────────────────────────────────────────────────
 
-    /// The pipe of that number, if it is one where a call wakes nobody. Who waits for room is told when a page has
-    /// been read to its end, so other calls may be done ahead beside them.
+    /// The pipe of that number, if it is one where a call wakes nobody, and whether somebody waits for room there. Who does is
+    /// told when a page has been read to its end, so other calls may be done ahead beside them.
     #[inline]
-    fn quiet_pipe(&mut self, channel: u32, call: Message) -> Option<&mut Pipe> {
+    fn quiet_pipe(&mut self, channel: u32, call: Message) -> Option<(&mut Pipe, bool)> {
         let c = &mut self.all[channel as usize];
         let State::Pipe(pipe) = &mut c.state else { return None };
+        let crowded = !c.givers.is_empty();
         let quiet = match call {
             _ if !c.takers.is_empty() => false,
-            Message::Write(_) => c.givers.is_empty(),
-            Message::Read(bytes) => c.givers.is_empty() || pipe.stays_in_page(bytes),
+            Message::Write(_) => !crowded,
+            Message::Read(bytes) => !crowded || pipe.stays_in_page(bytes),
         };
-        quiet.then_some(pipe)
+        quiet.then_some((pipe, crowded))
+    }
+    /// Whether [`Channels::calls_ahead`] may be certain of a call: most of those that it can't be are told here.
+    #[inline]
+    pub(crate) fn may_be_ahead(&mut self, channel: u32, call: Message) -> bool {
+        let pipe = self.quiet_pipe(channel, call);
+        pipe.is_some_and(|(pipe, _)| match call {
+            Message::Write(_) => pipe.certain() > 0,
+            Message::Read(bytes) => pipe.certain() > bytes,
+        })
     }
     /// A task writes to a pipe, or reads, at a time that may still come, if it is certain already that it need
     /// not wait and wakes nobody, whatever others do until then; and so up to `most` times, one after the other. How often
@@ -180,13 +190,8 @@ impl Channels {
         call: Message,
         most: u32,
     ) -> u32 {
-        let c = &mut self.all[channel as usize];
-        let State::Pipe(pipe) = &mut c.state else { return 0 };
-        if !c.takers.is_empty() {
-            return 0;
-        }
+        let Some((pipe, crowded)) = self.quiet_pipe(channel, call) else { return 0 };
         match call {
-            Message::Write(_) if !c.givers.is_empty() => 0,
             Message::Write(bytes) => {
                 let mut times = 0;
                 while times < most && pipe.write_ahead(bytes, cpu) {
@@ -194,7 +199,7 @@ impl Channels {
                 }
                 times
             }
-            Message::Read(bytes) => pipe.read_ahead(bytes, cpu, most, !c.givers.is_empty()),
+            Message::Read(bytes) => pipe.read_ahead(bytes, cpu, most, crowded),
         }
     }
     /// Takes back what [`Channels::calls_ahead`] has done, so many times.
@@ -224,7 +229,7 @@ impl Channels {
         if !pipe.is_ahead() {
             return None;
         }
-        Some(self.quiet_pipe(channel, call).is_some_and(|pipe| match call {
+        Some(self.quiet_pipe(channel, call).is_some_and(|(pipe, _)| match call {
             Message::Write(bytes) => pipe.write_beside(bytes),
             Message::Read(bytes) => pipe.read_beside(bytes),
         }))

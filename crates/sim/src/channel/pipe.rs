@@ -134,7 +134,7 @@ impl Pipe {
 
     /// Bytes that are there whatever becomes of what was written ahead.
     #[inline]
-    fn certain(&self) -> u32 {
+    pub(super) fn certain(&self) -> u32 {
         self.left - self.writes * self.size
     }
     /// Writes a message beside what is done ahead, if that is certain to find room, and a byte to be read.

@@ -580,6 +580,12 @@ impl Program for Steps {
         self.stretch.back(sim, id, &self.ops, to)
     }
     fn calls_ahead(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Option<u64> {
+        // Most are asked in vain where tasks wait for each other.
+        let (call, program) = (self.call.as_ref()?, self.program.as_deref()?);
+        let Plain::Call(message) = program.plain[self.at - 1] else { return None };
+        if !sim.channels.may_be_ahead(call.next, message) {
+            return None;
+        }
         self.thread()?.go(sim, id, until)
     }
     fn back_at(&mut self, sim: &mut Simulation, id: usize, channel: u32) -> Option<u64> {
