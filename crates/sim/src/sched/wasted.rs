@@ -40,26 +40,35 @@ impl Wasted {
         Self { cpus, ..Self::default() }
     }
     /// A task waits from now on, or not.
+    #[inline]
     pub(crate) fn waits(&mut self, task: usize, set: Option<u32>, sets: &[CpuSet]) {
-        if task >= self.tasks.len() {
-            self.tasks.resize(task + 1, NONE);
-        }
-        if sets.len() > self.waiting.len() {
-            self.waiting.resize(sets.len(), 0);
-        }
         let wide = |set: u32| if sets[set as usize].count > 1 { WIDE } else { 0 };
         let waits = set.map_or(NONE, |set| set | wide(set));
-        let before = std::mem::replace(&mut self.tasks[task], waits);
-        for (of, add) in [(before, false), (waits, true)] {
-            if of == NONE {
-                continue;
-            }
-            let (n, wide) = (&mut self.waiting[(of & !WIDE) as usize], u32::from(of & WIDE != 0));
-            match add {
-                true => (*n, self.wide) = (*n + 1, self.wide + wide),
-                false => (*n, self.wide) = (*n - 1, self.wide - wide),
-            }
+        let before = match self.tasks.get_mut(task) {
+            Some(before) => std::mem::replace(before, waits),
+            None => self.first_time(task, waits),
+        };
+        if before == waits {
+            return;
         }
+        if before != NONE {
+            self.waiting[(before & !WIDE) as usize] -= 1;
+            self.wide -= before / WIDE;
+        }
+        if waits != NONE {
+            if sets.len() > self.waiting.len() {
+                self.waiting.resize(sets.len(), 0);
+            }
+            self.waiting[(waits & !WIDE) as usize] += 1;
+            self.wide += waits / WIDE;
+        }
+    }
+    /// The same of a task of which nothing was told before.
+    #[cold]
+    fn first_time(&mut self, task: usize, waits: u32) -> u32 {
+        self.tasks.resize(task + 1, NONE);
+        self.tasks[task] = waits;
+        NONE
     }
     /// What has been told holds from now on.
     ///
