@@ -54,6 +54,8 @@ pub(crate) struct Cpu {
     pub(crate) in_act: bool,
     /// Its number.
     pub(crate) number: CpuId,
+    /// When its task has begun a call that it began ahead of time, the last time that it did; 0: it has not.
+    pub(crate) began: u64,
     /// Place of its node.
     pub(crate) node: usize,
     /// Since when it is busy, or idle.
@@ -182,6 +184,7 @@ impl Cpus {
                 by_calls: false,
                 before_act: false,
                 in_act: false,
+                began: 0,
                 figures: CpuFigures::default(),
                 since: 0,
             })
@@ -236,6 +239,10 @@ impl Cpus {
     #[inline]
     pub(crate) fn had_turn(&self, time: u64, cpu: usize) -> bool {
         self.latest.0 == time && cpu <= self.latest.1
+    }
+    /// The time of the latest turn.
+    pub(crate) fn latest(&self) -> u64 {
+        self.latest.0
     }
     /// The CPU that has its turn does so at this time.
     #[inline]

@@ -93,11 +93,12 @@ impl Simulation {
             }
             // Where the CPU has been marked at this very moment, it may be another's turn.
             self.cpus[cpu].before_act &= !self.sched.marked(cpu);
-            if self.cpus[cpu].before_act {
-                self.act(cpu, limit);
-            }
+            let begun = match self.cpus[cpu].before_act {
+                true => self.act(cpu, limit),
+                false => None,
+            };
             let limit = self.timeline.next().min(stop);
-            let Some(clock) = self.go_on(cpu, limit) else { return };
+            let Some(clock) = begun.or_else(|| self.go_on(cpu, limit)) else { return };
             self.follow_quotas();
             let limit = self.timeline.next().min(stop);
             self.cpus.reach(cpu, clock);
@@ -212,27 +213,50 @@ impl Simulation {
         let task = &self.tasks[id];
         task.clock == self.now() && task.run == Run::Runnable && task.leaves_to.is_none()
     }
-    /// What the current task waits to do, if its time has come.
-    fn act(&mut self, cpu: usize, limit: u64) {
-        let Some(id) = self.cpus[cpu].current() else { return };
+    /// What the current task waits to do, if its time has come. If it has begun a call after that, ahead of time, its
+    /// CPU's clock then.
+    fn act(&mut self, cpu: usize, limit: u64) -> Option<u64> {
+        let id = self.cpus[cpu].current()?;
         let task = &self.tasks[id];
         if task.clock > self.now() || task.run != Run::Runnable {
-            return;
+            return None;
         }
         self.cpus[cpu].before_act = false;
         let others = self.cpus.others_clock(cpu);
         let until = limit.min(others).max(self.now() + 1);
-        let in_act = self.with(id, |program, sim| {
+        let (in_act, begun) = self.with(id, |program, sim| {
             program.act(sim, id, until);
-            program.is_in_act()
+            let in_act = program.is_in_act();
+            let may = !in_act && sim.may_begin_ahead(cpu, id);
+            (in_act, if may { program.begin_ahead(sim, id) } else { None })
         });
         let runs = self.cpus[cpu].current() == Some(id);
         self.cpus[cpu].in_act = in_act && runs;
         let clock = self.tasks[id].clock;
         if let Some(watch) = &mut self.kernel.watch {
             watch.acted(clock - self.timeline.now());
+            watch.acted(begun.map_or(0, |begun| begun - clock));
         }
         self.heed(clock);
+        if begun.is_some() {
+            let here = &mut self.cpus[cpu];
+            (here.ran_ahead, here.by_calls, here.far) = (true, true, true);
+            (here.in_act, here.began) = (true, clock);
+        }
+        begun
+    }
+    /// Whether a task that has done an act goes on with the next thing when that is over, for all that is known now.
+    #[inline]
+    fn may_begin_ahead(&self, cpu: usize, id: usize) -> bool {
+        let task = &self.tasks[id];
+        let seen = self.agent.is_some() || self.pmu.is_some() || self.one_act_a_turn;
+        task.clock > self.now()
+            && task.run == Run::Runnable
+            && task.leaves_to.is_none()
+            && !seen
+            && self.cpus[cpu].current() == Some(id)
+            && !self.sched.marked(cpu)
+            && !self.calls()
     }
     /// Who runs on a CPU now, and how far; its clock then. `None`: it is idle.
     fn go_on(&mut self, cpu: usize, limit: u64) -> Option<u64> {
@@ -688,6 +712,9 @@ impl Simulation {
         let here = &mut self.cpus[cpu];
         here.ran_ahead = clock > began;
         here.before_act = false;
+        if !here.ran_ahead {
+            here.began = 0;
+        }
         self.cpus.reach(cpu, clock);
     }
 
@@ -762,7 +789,7 @@ impl Simulation {
             By::Task(other) => self.tasks[other].cpu,
             // A timer's interrupt comes where it was set.
             By::Timer => self.tasks[id].cpu,
-            By::Kernel | By::Outside => self.turn_of,
+            By::Kernel | By::Outside => self.last_turn(),
         };
         let cpu = self.sched.q.online_or_first(cpu);
         let in_task = matches!(by, By::Task(_));
@@ -771,6 +798,16 @@ impl Simulation {
             By::Timer | By::Kernel | By::Outside => self.cpus[cpu].current(),
         };
         Waker { cpu, task, sync: false, in_task }
+    }
+    /// The CPU that had its turn last: one that has begun a call ahead would have had it at that time.
+    fn last_turn(&self) -> usize {
+        let now = self.now();
+        let latest = (self.cpus.latest(), self.turn_of);
+        if latest.0 == now {
+            return latest.1;
+        }
+        let began = (0..self.cpus.len()).map(|cpu| (self.cpus[cpu].began, cpu));
+        began.filter(|began| began.0 < now).fold(latest, Ord::max).1
     }
     /// The same, by somebody of whom more is known.
     pub(crate) fn wake_from(&mut self, id: usize, by: By, waker: Waker) {

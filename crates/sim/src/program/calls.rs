@@ -68,6 +68,17 @@ struct Done {
     come: bool,
 }
 
+/// A call that was begun ahead: the step was gone to, and paid for. What was before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    /// When that is.
+    pub(super) time: u64,
+    /// The step that came next; `None`: it is a further call of the step before.
+    pub(super) at: Option<usize>,
+    /// Where it went back, and the rounds of that step.
+    pub(super) back: Option<(usize, (u64, u64))>,
+}
+
 /// The calls that a thread has done ahead, the first first.
 #[derive(Default)]
 pub(super) struct CallsAhead {
@@ -104,12 +115,19 @@ pub(super) struct Order {
     pub(super) stands: bool,
 }
 
+impl Order {
+    /// Whether something that is done at a time has come.
+    #[inline]
+    pub(super) fn reaches(self, time: u64) -> bool {
+        time < self.time || (time == self.time && self.stands)
+    }
+}
+
 impl Done {
     /// How many of them have come in an order, where one costs so much.
     #[inline]
     fn came(&self, order: Order, cost: u64) -> u32 {
-        let reached = |time: u64| time < order.time || (time == order.time && order.stands);
-        if !reached(self.time) {
+        if !order.reaches(self.time) {
             return 0;
         }
         if self.times == 1 {
@@ -134,7 +152,7 @@ impl Prices {
         Self { write: prices[Cost::PipeWrite], read: prices[Cost::PipeRead] }
     }
     #[inline]
-    fn price(self, call: Message) -> u64 {
+    pub(super) fn price(self, call: Message) -> u64 {
         match call {
             Message::Write(_) => self.write,
             Message::Read(_) => self.read,

@@ -1,6 +1,6 @@
 //! The steps of a scenario: what a thread of a program does, one after the other.
 
-use super::calls::{Call, CallsAhead, Order, Place, Prices, Thread};
+use super::calls::{Begun, Call, CallsAhead, Order, Place, Prices, Thread};
 use super::compute::Computing;
 use super::stretch::{Filling, Stretch};
 use super::{Ahead, Program};
@@ -38,6 +38,8 @@ pub(crate) struct Steps {
     call: Option<Call>,
     /// Calls that it has done ahead.
     calls_ahead: CallsAhead,
+    /// It has begun its call ahead.
+    begun: Option<Begun>,
     /// What it keeps of each step, by the step's place.
     places: Vec<Place>,
     ops: Vec<u32>,
@@ -92,6 +94,7 @@ impl Steps {
             computing: Computing::default(),
             call: None,
             calls_ahead: CallsAhead::default(),
+            begun: None,
             io: None,
             execs: false,
             forks: false,
@@ -429,6 +432,64 @@ impl Steps {
         });
         self.call = Some(Call { next, end, paid: false, bytes });
     }
+    /// Goes to the next call of a pipe and pays for it, as it will do at its clock; the clock at which that is over.
+    /// `None`: something else is next.
+    fn begin_next(&mut self, sim: &Simulation, id: usize) -> Option<u64> {
+        if self.access.is_some() || self.execs || self.forks || !self.computing.is_done() {
+            return None;
+        }
+        let program = self.program.as_deref()?;
+        let clock = sim.tasks[id].clock;
+        let prices = Prices::of(sim);
+        if let Some(call) = &mut self.call {
+            let Plain::Call(message) = program.plain[self.at - 1] else { return None };
+            let price = prices.price(message);
+            if call.paid || price == 0 {
+                return None;
+            }
+            call.paid = true;
+            self.begun = Some(Begun { time: clock, at: None, back: None });
+            return Some(clock + price);
+        }
+        let (mut to, mut back) = (self.at, None);
+        if let Some(Plain::Repeat(steps, again)) = program.plain.get(to) {
+            let rounds = self.places[to].rounds;
+            let more = match again {
+                Again::Times(n) => rounds.0 + 1 < *n,
+                Again::Until(t) => clock - sim.tasks[id].started < t.0,
+            };
+            if !more || rounds.1 == clock {
+                return None;
+            }
+            back = Some((to, rounds));
+            to = to.saturating_sub(*steps as usize);
+        }
+        let Some(Plain::Call(message)) = program.plain.get(to) else { return None };
+        let (price, bytes) = (prices.price(*message), message.bytes());
+        let (next, end) = self.places[to].channels.filter(|_| price > 0)?;
+        self.begun = Some(Begun { time: clock, at: Some(self.at), back });
+        if let Some((place, rounds)) = back {
+            self.places[place].rounds = (rounds.0 + 1, clock);
+            self.returns += 1;
+        }
+        self.at = to + 1;
+        self.call = Some(Call { next, end, paid: true, bytes });
+        Some(clock + price)
+    }
+    /// What it has begun ahead it has not begun.
+    fn unbegin(&mut self, begun: Begun) {
+        let Some(at) = begun.at else {
+            if let Some(call) = &mut self.call {
+                call.paid = false;
+            }
+            return;
+        };
+        (self.at, self.call) = (at, None);
+        if let Some((place, rounds)) = begun.back {
+            self.places[place].rounds = rounds;
+            self.returns -= 1;
+        }
+    }
     /// Goes on with a call: pays for it, and then does it at the time at which that is over.
     /// Whether it has been done and nobody was called.
     fn go_on(&mut self, sim: &mut Simulation, id: usize, program: &Loaded) -> bool {
@@ -567,9 +628,17 @@ impl Program for Steps {
         self.stretch.ahead(sim, id, &self.ops, until)
     }
     fn back(&mut self, sim: &mut Simulation, id: usize, to: u64) -> u64 {
+        let cpu = sim.tasks[id].cpu;
+        let order = Order { time: to, stands: sim.cpus.had_turn(to, cpu) };
+        if let Some(begun) = self.begun {
+            if order.reaches(begun.time) {
+                return sim.cpus[cpu].clock();
+            }
+            self.begun = None;
+            self.unbegin(begun);
+            return begun.time;
+        }
         if !self.calls_ahead.is_empty() {
-            let cpu = sim.tasks[id].cpu;
-            let order = Order { time: to, stands: sim.cpus.had_turn(to, cpu) };
             let prices = Prices::of(sim);
             let clock = self.thread().and_then(|mut t| t.back(&mut sim.channels, prices, order));
             return clock.unwrap_or(sim.cpus[cpu].clock());
@@ -583,7 +652,7 @@ impl Program for Steps {
         // Most are asked in vain where tasks wait for each other.
         let (call, program) = (self.call.as_ref()?, self.program.as_deref()?);
         let Plain::Call(message) = program.plain[self.at - 1] else { return None };
-        if !sim.channels.may_be_ahead(call.next, message) {
+        if !call.paid || !sim.channels.may_be_ahead(call.next, message) {
             return None;
         }
         self.thread()?.go(sim, id, until)
@@ -593,6 +662,9 @@ impl Program for Steps {
         let order = Order { time: now, stands: sim.cpus.had_turn(now, sim.tasks[id].cpu) };
         let prices = Prices::of(sim);
         self.thread()?.back_at(&mut sim.channels, prices, channel, order)
+    }
+    fn begin_ahead(&mut self, sim: &Simulation, id: usize) -> Option<u64> {
+        self.begin_next(sim, id)
     }
     fn is_in_act(&self) -> bool {
         self.call.as_ref().is_some_and(|call| call.paid)
@@ -637,6 +709,9 @@ impl Program for Steps {
         })
     }
     fn settle(&mut self, sim: &mut Simulation, id: usize) {
+        if self.begun.take().is_some() {
+            return;
+        }
         if !self.calls_ahead.is_empty() {
             if let Some(mut thread) = self.thread() {
                 thread.settle(&mut sim.channels);

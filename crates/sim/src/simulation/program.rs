@@ -49,6 +49,12 @@ pub(crate) trait Program: Send {
         let _ = (sim, id, until);
         None
     }
+    /// After an act that lasts until the task's clock: begins a call that follows, which nobody can notice, as it will do
+    /// then; the clock at which it is done. `None`: it begins nothing.
+    fn begin_ahead(&mut self, sim: &Simulation, id: usize) -> Option<u64> {
+        let _ = (sim, id);
+        None
+    }
     /// It is to be known what is at a channel now: takes back what it has done ahead there and comes later, with what
     /// follows; its clock then, if there is any.
     fn back_at(&mut self, sim: &mut Simulation, id: usize, channel: u32) -> Option<u64> {
