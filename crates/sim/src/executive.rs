@@ -807,7 +807,7 @@ impl Simulation {
             return latest.1;
         }
         let began = (0..self.cpus.len()).map(|cpu| (self.cpus[cpu].began, cpu));
-        began.filter(|began| began.0 < now).fold(latest, Ord::max).1
+        began.filter(|began| (1..now).contains(&began.0)).fold(latest, Ord::max).1
     }
     /// The same, by somebody of whom more is known.
     pub(crate) fn wake_from(&mut self, id: usize, by: By, waker: Waker) {
