@@ -38,6 +38,11 @@ const HOG: Task = Task {
     throttled: false,
 };
 
+/// Whether a set has a CPU. Beyond 128 none is in any.
+fn has(set: u128, cpu: usize) -> bool {
+    cpu < 128 && set >> cpu & 1 != 0
+}
+
 /// Queues: tasks of each CPU from the hot end, the first one that may is running.
 struct Model {
     tasks: Vec<Task>,
@@ -119,7 +124,7 @@ impl Model {
         if nr == 0 {
             self.running[cpu] = None;
         }
-        if all == 0 && self.pending >> cpu & 1 == 0 {
+        if all == 0 && !has(self.pending, cpu) {
             self.idle[word] |= bit;
         } else {
             self.idle[word] &= !bit;
@@ -199,14 +204,14 @@ impl Queues for Model {
         self.refresh(to);
     }
     fn pending(&self, cpu: usize) -> bool {
-        self.pending >> cpu & 1 != 0
+        has(self.pending, cpu)
     }
     fn sched_idle(&self, cpu: usize) -> bool {
         let q = &self.queues[cpu];
         !q.is_empty() && q.iter().all(|&t| self.tasks[t as usize].idle_policy)
     }
     fn need_resched(&self, cpu: usize) -> bool {
-        self.marked >> cpu & 1 != 0
+        has(self.marked, cpu)
     }
     fn clock(&mut self, _: usize, _: u32) -> u64 {
         self.clock += self.step;

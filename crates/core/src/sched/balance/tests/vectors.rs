@@ -765,6 +765,24 @@ fn at_a_tick() {
     );
 }
 
+// specs/sched-balance.md#periodic: a busy CPU whose levels all wait for more than a minute, as above 600 CPUs, sets
+// no time, so it asks again at the next tick.
+#[test]
+fn who_waits_for_more_than_a_minute_sets_no_time() {
+    let next = |cpus: u32| {
+        let mut bench = with(shape(1, cpus, 1), &[(0, "H")]);
+        for level in &mut bench.b.levels {
+            (level.last_balance, level.balance_interval) = (1000, 10_000);
+        }
+        bench.b.cpus[0].next_balance = 7;
+        bench.b.softirq(&bench.d, &mut bench.q, 0, BUSY, 1000);
+        (bench.d.levels(0), bench.b.cpus[0].next_balance)
+    };
+    // 16 times 10 s while it is busy, cut to 0.1 s a CPU.
+    assert_eq!(next(560), (1, 15_000));
+    assert_eq!(next(640), (1, 7));
+}
+
 // specs/sched-balance.md#newly-idle, specs/sched-balance.md#dice, specs/sched-balance.md#cost.
 #[test]
 fn when_a_cpu_goes_idle() {

@@ -599,3 +599,108 @@ fn a_group_hands_up_what_comes_and_goes() {
     "#]]
     .assert_eq(&text);
 }
+
+/// Who is woken in a group that is throttled takes the CPU from nobody, not even from one of policy idle.
+///
+/// Specs: specs/sched-fair.md#preemption, #bandwidth.
+#[test]
+fn a_wakee_whose_group_is_throttled_preempts_nobody() {
+    let woken = |throttled: bool| {
+        let mut fair = Fair::new(1, Knobs::default());
+        let group = fair.add_group(GroupId::ROOT, 100);
+        let quota_ns = if throttled { MS } else { 100 * MS };
+        fair.set_quota(group, Some(Quota { quota_ns, period_ns: 100 * MS, burst_ns: 0 }), 0);
+        let idle = Attr { policy: SchedPolicy::Idle, ..Attr::default() };
+        for (task, attr) in [(0, Attr { group, ..Attr::default() }), (1, idle)] {
+            fair.add_task(task, 0, &attr);
+            fair.enqueue(0, task, 0, Enqueue::Wakeup);
+        }
+        fair.add_task(2, 0, &Attr { group, ..Attr::default() });
+        assert_eq!(fair.pick(0, 0), Pick::Task(0));
+        fair.tick(0, 4 * MS);
+        if !throttled {
+            fair.dequeue(0, 4 * MS, Dequeue::Sleep { special: true });
+        }
+        assert_eq!(fair.pick(0, 4 * MS), Pick::Task(1));
+        fair.enqueue(0, 2, 5 * MS, Enqueue::Wakeup);
+        (fair.wakeup_preempts(0, 2, 5 * MS), fair.need_resched(0))
+    };
+    assert_eq!([woken(false), woken(true)], [(true, true), (false, false)]);
+}
+
+/// A group that one of its tasks made the buddy when it fell asleep is none any more when its slice is over before the
+/// next pick: the earlier deadline beside it counts then.
+///
+/// Specs: specs/sched-fair.md#charging, #groups.
+#[test]
+fn a_buddy_whose_slice_is_over_is_forgotten() {
+    let picked = |at: u64| {
+        let mut fair = Fair::new(1, Knobs::default());
+        let group = fair.add_group(GroupId::ROOT, 100);
+        for (task, of) in [(0, group), (1, group), (2, GroupId::ROOT), (3, GroupId::ROOT)] {
+            fair.add_task(task, 0, &Attr { group: of, ..Attr::default() });
+            fair.enqueue(0, task, 0, Enqueue::Wakeup);
+        }
+        assert_eq!(fair.pick(0, 0), Pick::Task(0));
+        // One of the root waits with a deadline at 6 ms, the other is far ahead: so both the group and the first of
+        // them have had no more than their share.
+        let [near, far] = [2, 3].map(|task| fair.entity_of(task));
+        place(&mut fair, near, 3 * MS as i64, 6 * MS as i64);
+        place(&mut fair, far, 50 * MS as i64, 53 * MS as i64);
+        fair.dequeue(0, 2 * MS, asleep(true));
+        let owner = fair.queues[fair.groups[group.0].queues[0]].owner;
+        assert_eq!(fair.queues[0].next, owner, "the group is the buddy");
+        fair.pick(0, at)
+    };
+    // At 2.1 ms the group goes on; at 10 its slice is over, and its next deadline is beyond 6.
+    assert_eq!(picked(2_100_000), Pick::Task(1));
+    assert_eq!(picked(10 * MS), Pick::Task(2));
+}
+
+/// What a group hands up: its load is runnable for as long as it ran at least, whatever is left in it, and what has
+/// left from elsewhere leaves it as well.
+///
+/// Specs: specs/sched-fair.md#pelt-queues, #pelt-migration.
+#[test]
+fn what_a_group_hands_up() {
+    let handed = |load_sum: u64, ran: u64, gone: bool| {
+        let mut fair = Fair::new(1, Knobs::default());
+        let group = fair.add_group(GroupId::ROOT, 100);
+        fair.add_task(0, 0, &Attr { group, ..Attr::default() });
+        let q = fair.queue_of(group.0, 0);
+        let owner = fair.queues[q].owner;
+        let now = fair.queues[q].avg.last_update_time;
+        let divider = fair.queues[0].avg.divider();
+        // The group has a queue's utilisation already, and so much load.
+        let util = (ran / divider) as u32;
+        let entity = &mut fair.entities[owner].avg;
+        (entity.load_sum, entity.load_avg) = (30_000, 1024 * 30_000 / divider);
+        (entity.util_sum, entity.util_avg) = (ran, util);
+        fair.queues[0].avg.load_avg = 1024 * 30_000 / divider;
+        fair.queues[0].avg.load_sum = 1024 * 30_000;
+        let queue = &mut fair.queues[q];
+        (queue.avg.load_sum, queue.avg.util_avg) = (load_sum, util);
+        if gone {
+            queue.removed.nr = 1;
+            queue.removed.runnable_avg = 512;
+        } else {
+            (queue.propagate, queue.prop_runnable_sum) = (true, -1);
+        }
+        fair.update_queue_avg(q, now);
+        fair.update_load_avg(0, owner, super::super::load::PLAIN);
+        let entity = &fair.entities[owner].avg;
+        format!("{} {}, root {}", entity.load_sum, entity.load_avg, fair.queues[0].avg.load_avg)
+    };
+    let told = [
+        ("nothing is left, and it did not run", handed(0, 0, false)),
+        ("nothing is left; it ran for 20,000 units", handed(0, 20_000 << 10, false)),
+        ("one left from another CPU", handed(0, 0, true)),
+    ]
+    .map(|(what, came)| format!("{what}: {came}\n"));
+    expect![[r#"
+        nothing is left, and it did not run: 0 0, root 0
+        nothing is left; it ran for 20,000 units: 20000 438, root 438
+        one left from another CPU: 0 0, root 0
+    "#]]
+    .assert_eq(&told.concat());
+}
