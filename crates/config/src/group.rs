@@ -5,6 +5,7 @@
 //! parent = "guests"              the root, unless one is named
 //! cpu.weight = 300
 //! cpu.max = "50000 100000"
+//! cpu."max.burst" = 20000
 //! cpuset.cpus = "0-3"
 //! ```
 //!
@@ -62,11 +63,14 @@ fn group(c: &Cur<'_>) -> Result<Group, ConfigError> {
     let mut made = Group { weight: DEFAULT_WEIGHT, ..Group::new(name) };
     made.parent = t.opt("parent").map(|p| p.text().map(str::to_owned)).transpose()?;
     if let Some(cpu) = t.opt("cpu") {
-        let cpu = cpu.table(&["weight", "max", "idle"])?;
+        let cpu = cpu.table(&["weight", "max", "max.burst", "idle"])?;
         if let Some(w) = cpu.opt("weight") {
             made.weight = w.int(*WEIGHT.start(), *WEIGHT.end())? as u32;
         }
         made.max = cpu.opt("max").map_or(Ok(Max::default()), |c| max(&c))?;
+        if let Some(c) = cpu.opt("max.burst") {
+            made.max = burst(&c, made.max)?;
+        }
         made.idle = match cpu.opt("idle") {
             None => false,
             Some(c) if matches!(c.val.kind, Kind::Bool(_)) => c.bool()?,
@@ -90,6 +94,18 @@ fn max(c: &Cur<'_>) -> Result<Max, ConfigError> {
             "\"{text}\" is refused ({}); write \"max\", or a quota and a period in µs such as \
              \"50000 100000\": the quota at least 1000, the period 1000 to 1000000",
             e.name()
+        ))
+    })
+}
+
+/// What a group may use beside its quota, of what it had left.
+fn burst(c: &Cur<'_>, max: Max) -> Result<Max, ConfigError> {
+    let us = c.int(0, u64::MAX / 1000)?;
+    max.write_burst(&us.to_string()).map_err(|e| {
+        c.error(format!(
+            "{us} is refused ({}); it is µs, and at most the quota, of which \"{max}\" gives {}",
+            e.name(),
+            max.quota_us.unwrap_or(u64::MAX)
         ))
     })
 }

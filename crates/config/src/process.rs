@@ -7,6 +7,7 @@ use crate::policy::policy_of;
 use crate::step::step;
 use crate::tree::Cur;
 use homenode_core::scenario::{CpuStep, Map, Process, SchedPolicy, Step};
+use homenode_core::sched::fair::SLICE_NS;
 use homenode_core::topology::MAX_CPUS;
 use homenode_core::units::{CpuId, Picos};
 
@@ -23,6 +24,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         "copies",
         "nice",
         "sched_policy",
+        "sched_runtime",
         "group",
         "start",
         "policy",
@@ -88,6 +90,7 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         sched_policy: t.opt("sched_policy").map_or(Ok(SchedPolicy::Normal), |c| {
             c.word(&SchedPolicy::ALL.map(|p| (p.name(), p)))
         })?,
+        sched_runtime: t.opt("sched_runtime").map(|c| slice(&c)).transpose()?,
         group: t.opt("group").map(|c| named.group(&c)).transpose()?,
         start: t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?,
         policy: policy_of(&t)?,
@@ -95,6 +98,18 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         maps,
         steps,
     })
+}
+
+/// A slice of a task's own. The kernel takes any number of ns and cuts it without a word; who means what it writes
+/// keeps within.
+fn slice(c: &Cur<'_>) -> Result<Picos, ConfigError> {
+    let time = c.positive_time()?;
+    let ns = time.0 / 1000;
+    if (SLICE_NS.0.into()..=SLICE_NS.1.into()).contains(&ns) && time.0 % 1000 == 0 {
+        return Ok(time);
+    }
+    Err(c
+        .error("a slice is a whole number of ns from 100 µs to 100 ms; kernels cut others to that"))
 }
 
 /// The place of the first of `n` steps before a repeating one at place `at`.

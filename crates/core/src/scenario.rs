@@ -271,6 +271,9 @@ pub struct Process {
     pub nice: i8,
     /// How the fair class treats its tasks.
     pub sched_policy: SchedPolicy,
+    /// `sched_runtime` of `sched_setattr`: a slice of its tasks' own, 0.1 to 100 ms. `None`: the kernel's base
+    /// slice. Kernels before 6.12 have none.
+    pub sched_runtime: Option<Picos>,
     /// The name of the group that it is in; `None`: the root.
     pub group: Option<String>,
     /// When it starts.

@@ -25,6 +25,8 @@ homenode_core::named! {
         Nice => "cpu.weight.nice",
         /// Its quota and period.
         Max => "cpu.max",
+        /// How much of what it had left it may use beside that.
+        Burst => "cpu.max.burst",
         /// Whether it is idle.
         Idle => "cpu.idle",
         /// What it used, and how often it was throttled.
@@ -40,7 +42,7 @@ impl GroupFile {
     /// Whether something can be written to it.
     pub(crate) const fn is_writable(self) -> bool {
         match self {
-            Self::Weight | Self::Nice | Self::Max | Self::Idle | Self::Cpus => true,
+            Self::Weight | Self::Nice | Self::Max | Self::Burst | Self::Idle | Self::Cpus => true,
             Self::Stat | Self::Effective => false,
         }
     }
@@ -48,7 +50,7 @@ impl GroupFile {
     pub(crate) const fn is_of_root(self) -> bool {
         match self {
             Self::Stat | Self::Effective => true,
-            Self::Weight | Self::Nice | Self::Max | Self::Idle | Self::Cpus => false,
+            Self::Weight | Self::Nice | Self::Max | Self::Burst | Self::Idle | Self::Cpus => false,
         }
     }
 }
@@ -207,6 +209,7 @@ impl Simulation {
             GroupFile::Weight => format!("{}\n", group::shown_weight(q.fair.group_weight(id))),
             GroupFile::Nice => format!("{}\n", group::shown_nice(q.fair.group_weight(id))),
             GroupFile::Max => format!("{}\n", q.groups.all[number as usize - 1].max),
+            GroupFile::Burst => format!("{}\n", q.groups.all[number as usize - 1].max.burst_us),
             GroupFile::Idle => format!("{}\n", u8::from(q.fair.group_is_idle(id))),
             GroupFile::Cpus => {
                 q.groups.all[number as usize - 1].cpus.map_or_else(|| "\n".to_owned(), list)
@@ -261,6 +264,7 @@ impl Simulation {
                     "allowed are \"max\" or a quota from 1000 µs on, and a period from 1000 to \
                      1000000 µs"
                 }
+                GroupFile::Burst => "allowed is a number of µs, at most the quota",
                 GroupFile::Idle => "allowed are 0 and 1",
                 GroupFile::Cpus => "allowed is a list such as 0-3,8 of CPUs that are possible",
                 GroupFile::Stat | GroupFile::Effective => "this file is for reading only",
@@ -285,8 +289,11 @@ impl Simulation {
                 }
                 q.fair.set_group_nice(id, nice, q.now);
             }
-            GroupFile::Max => {
-                let max = q.groups.all[number as usize - 1].max.write(text).map_err(refused)?;
+            GroupFile::Max | GroupFile::Burst => {
+                let old = q.groups.all[number as usize - 1].max;
+                let of_burst = file == GroupFile::Burst;
+                let max = if of_burst { old.write_burst(text) } else { old.write(text) };
+                let max = max.map_err(refused)?;
                 q.set_max(number, max);
                 // Whoever has a quota now may be throttled, and waits for no CPU then.
                 for id in self.in_group(number) {

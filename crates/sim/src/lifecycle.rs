@@ -165,7 +165,10 @@ impl Simulation {
         let policy = p.sched_policy;
         let group = p.group.as_ref().and_then(|name| self.sched.q.groups.number(name));
         let group = group.unwrap_or(0);
-        Terms { nice: p.nice, policy, set, group, followed: p.threads > 0, ..Terms::default() }
+        let (nice, followed) = (p.nice, p.threads > 0);
+        // At most 100 ms (specs/sched-fair.md#slices), which fits.
+        let slice_ns = p.sched_runtime.map(|slice| (slice.0 / 1000) as u32);
+        Terms { nice, policy, slice_ns, set, group, followed, ..Terms::default() }
     }
     /// What a new task has of the one that made it.
     fn inherited(&self, id: usize) -> Terms {

@@ -87,6 +87,8 @@ pub(crate) struct Waker {
 pub(crate) struct Terms {
     pub(crate) nice: i8,
     pub(crate) policy: SchedPolicy,
+    /// Its own slice, ns; `None`: the base slice.
+    pub(crate) slice_ns: Option<u32>,
     /// Where it asks to run: a number of [`Queues::sets`].
     pub(crate) set: u32,
     /// The number of its group; 0 is the root.
@@ -100,7 +102,8 @@ pub(crate) struct Terms {
 impl Default for Terms {
     fn default() -> Self {
         let policy = SchedPolicy::Normal;
-        Self { nice: 0, policy, set: ALL, group: 0, per_cpu: false, followed: false }
+        let (set, slice_ns) = (ALL, None);
+        Self { nice: 0, policy, slice_ns, set, group: 0, per_cpu: false, followed: false }
     }
 }
 
@@ -228,7 +231,8 @@ impl Scheduler {
     pub(crate) fn born(&mut self, cpu: usize, terms: &Terms) {
         let task = self.q.tasks.len();
         let group = self.q.groups.id(terms.group);
-        let attr = Attr { nice: terms.nice, policy: terms.policy, group, slice_ns: None };
+        let Terms { nice, policy, slice_ns, .. } = *terms;
+        let attr = Attr { nice, policy, group, slice_ns };
         self.q.fair.add_task(task as u32, cpu, &attr);
         let jiffies = self.q.jiffies();
         self.q.wakers.push(wake::Task::born(cpu as u32, jiffies));

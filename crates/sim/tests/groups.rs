@@ -234,6 +234,12 @@ fn files_say_and_take_what_the_kernel_s_do() {
         ("cpu.max", "500 100000"),
         ("cpu.max", "20000 2000000"),
         ("cpu.max", "max 50000"),
+        ("cpu.max.burst", "30000"),
+        ("cpu.max", "20000"),
+        ("cpu.max", "30000"),
+        ("cpu.max.burst", "30001"),
+        ("cpu.max.burst", "0"),
+        ("cpu.max", "max"),
         ("cpuset.cpus", "2-3"),
         ("cpuset.cpus", "4"),
         ("cpuset.cpus", "3-2"),
@@ -288,6 +294,40 @@ fn files_say_and_take_what_the_kernel_s_do() {
         /sys/fs/cgroup/b/cpu.max: EINVAL: "10" is refused; allowed are "max" or a quota from 1000 µs on, and a period from 1000 to 1000000 µs
         the root: a b cpu.stat cpuset.cpus.effective
     "#]].assert_eq(&told);
+}
+
+/// A group whose task is awake for 5 ms of each 100, and for 60 of each eleventh: its quota of 10 ms doesn't do for
+/// that, and with what it had left it does.
+///
+/// Specs: specs/sched-groups.md#burst.
+#[test]
+fn a_burst_is_what_was_left_of_earlier_quotas() {
+    let told = [0, 5_000, 10_000].map(|burst| {
+        let step = |what: &str, time: &str| {
+            format!("[[process.step]]\ndo = \"{what}\"\ntime = \"{time}\"\n")
+        };
+        let text = format!(
+            "name = \"burst\"\nabout = \"a test\"\nmachine = \"m\"\nduration = \"4s\"\n\
+             [[group]]\nname = \"a\"\ncpu.max = \"10000 100000\"\ncpu.\"max.burst\" = {burst}\n\
+             [[process]]\nname = \"p\"\ngroup = \"a\"\nthreads = 1\n{}{}\
+             [[process.step]]\ndo = \"repeat\"\nsteps = 2\ntimes = 10\n{}\
+             [[process.step]]\ndo = \"repeat\"\nsteps = 4\nuntil = \"100s\"\n",
+            step("compute", "5ms"),
+            step("sleep", "95ms"),
+            step("compute", "18ms"),
+        );
+        let mut sim = simulation(2, &text);
+        let checker = Checker::watch(&mut sim);
+        run(&mut sim, &checker, 4000);
+        let stat = sim.read_file("/sys/fs/cgroup/a/cpu.stat").expect("it is there");
+        let of = |row: &str| {
+            let found = stat.lines().find_map(|line| line.strip_prefix(row));
+            format!("{}{}", row, found.unwrap_or_default())
+        };
+        let rows = ["nr_throttled", "throttled_usec", "nr_bursts", "burst_usec"].map(of);
+        format!("{burst} µs: {}\n", rows.join(", "))
+    });
+    expect![[""]].assert_eq(&told.concat());
 }
 
 /// What a quota that is written during a run does from then on.

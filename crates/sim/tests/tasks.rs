@@ -41,6 +41,57 @@ fn compute(time: &str) -> String {
     format!("[[process.step]]\ndo = \"compute\"\ntime = \"{time}\"\n")
 }
 
+/// Tasks with a slice of their own keep the CPU for it, from 6.12 on: at the end of each, two that share a CPU switch.
+///
+/// Specs: specs/sched-fair.md#slices, specs/workloads.md#tasks.
+#[test]
+fn tasks_may_have_a_slice_of_their_own() {
+    let two = |kernel: &str, more: &str| {
+        let sim = run(&format!(
+            "kernel = \"{kernel}\"\nduration = \"400ms\"\n\
+             [[process]]\nname = \"hogs\"\nthreads = 2\ncpus = \"0\"\n{more}\n{}{LOOP}",
+            compute("1ms")
+        ));
+        format!("{kernel} {more}: {} switches\n", sim.processes()[0].tasks.involuntary)
+    };
+    let told = [
+        two("6.12", ""),
+        two("6.12", "sched_runtime = \"100us\""),
+        two("6.12", "sched_runtime = \"10ms\""),
+        two("6.12", "sched_runtime = \"100ms\""),
+        two("6.1", ""),
+        two("6.1", "sched_runtime = \"100ms\""),
+    ]
+    .concat();
+    // Ticks of 4 ms end slices: 2.1 ms at the first, 10 ms at the third.
+    expect![[""]].assert_eq(&told);
+}
+
+/// A short slice brings who wakes up to the CPU at once, beside one that computes for longer ones.
+///
+/// Specs: specs/sched-fair.md#preemption, #slices.
+#[test]
+fn a_short_slice_preempts() {
+    let wait = |more: &str| {
+        let sim = run(&format!(
+            "duration = \"1s\"\n\
+             [[process]]\nname = \"hog\"\nthreads = 1\ncpus = \"0\"\nsched_runtime = \"20ms\"\n{}{LOOP}\
+             [[process]]\nname = \"short\"\nthreads = 1\ncpus = \"0\"\n{more}\n{}\
+             [[process.step]]\ndo = \"sleep\"\ntime = \"9700us\"\n{}",
+            compute("1ms"),
+            compute("300us"),
+            LOOP.replace("steps = 1", "steps = 2"),
+        ));
+        let short = &sim.processes()[1].tasks;
+        short.wait_ns / 1000 / short.wakeups.max(1)
+    };
+    let (long, short) = (wait("sched_runtime = \"20ms\""), wait("sched_runtime = \"500us\""));
+    assert!(
+        short * 10 < long,
+        "a wait of {short} µs for each wake-up, {long} µs with a long slice"
+    );
+}
+
 /// Two that compute share a CPU by turns: of half a latency under CFS, of a slice under EEVDF.
 ///
 /// Specs: specs/sched-cfs.md#versions, #slice, #knobs.

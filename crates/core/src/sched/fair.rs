@@ -418,6 +418,7 @@ impl Fair {
                 load_avg: 0,
                 queues: all.clone().collect(),
                 bandwidth: None,
+                lifted: (0, 0),
                 stat: CpuStat::default(),
             }]),
             rqs: Arena(
@@ -477,6 +478,7 @@ impl Fair {
             load_avg: 0,
             queues: vec![NONE; self.rqs.0.len()],
             bandwidth: None,
+            lifted: (0, 0),
             stat: CpuStat::default(),
         });
         GroupId(id)
@@ -1145,7 +1147,12 @@ impl Fair {
     }
 }
 
+/// The shortest and the longest slice that a task has of its own, ns.
+///
+/// Source: specs/sched-fair.md#slices.
+pub const SLICE_NS: (u32, u32) = (100_000, 100_000_000);
+
 /// A slice that somebody asked for, ns.
 fn cut_slice(ns: u32) -> u32 {
-    ns.clamp(100_000, 100_000_000)
+    ns.clamp(SLICE_NS.0, SLICE_NS.1)
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! cpu.max   "50000 100000"   50 ms of run time in each 100 ms, on all CPUs together
 //!           "max"            as much as there is; the period stays
+//! cpu.max.burst  "20000"     what a period has left may be used later, up to 20 ms
 //! ```
 //!
 //! Source: specs/sched-groups.md.
@@ -39,11 +40,13 @@ pub struct Max {
     pub quota_us: Option<u64>,
     /// µs.
     pub period_us: u64,
+    /// `cpu.max.burst`: so much that was left may be used beside a later quota, µs.
+    pub burst_us: u64,
 }
 
 impl Default for Max {
     fn default() -> Self {
-        Self { quota_us: None, period_us: 100_000 }
+        Self { quota_us: None, period_us: 100_000, burst_us: 0 }
     }
 }
 
@@ -62,7 +65,7 @@ impl Max {
     ///
     /// # Errors
     /// EINVAL: neither a number nor `max`; a quota or a period under 1 ms; a period above 1 s; a quota
-    /// that needs more than 44 bits.
+    /// that needs more than 44 bits, alone or with the burst; a quota below the burst.
     ///
     /// Source: specs/sched-groups.md#max.
     pub fn write(self, text: &str) -> Result<Self, Errno> {
@@ -74,14 +77,37 @@ impl Max {
             None if quota == "max" => None,
             None => return Err(Errno::Einval),
         };
-        let fits = quota_us.is_none_or(|q| (LEAST_US..=MOST_US).contains(&q))
-            && (LEAST_US..=LONGEST_US).contains(&period_us);
-        if fits { Ok(Self { quota_us, period_us }) } else { Err(Errno::Einval) }
+        Self { quota_us, period_us, ..self }.checked()
+    }
+    /// The same of `cpu.max.burst`.
+    ///
+    /// # Errors
+    /// EINVAL: no number; more than the quota, where there is one; more than 44 bits with it. ERANGE: a number
+    /// of more than 64 bits.
+    ///
+    /// ```
+    /// use homenode_core::sched::group::Max;
+    /// let max = Max::default().write("50000 100000").unwrap();
+    /// assert_eq!(max.write_burst("20000\n").unwrap().burst_us, 20_000);
+    /// assert!(max.write_burst("50001").is_err());
+    /// ```
+    ///
+    /// Source: specs/sched-groups.md#burst.
+    pub fn write_burst(self, text: &str) -> Result<Self, Errno> {
+        Self { burst_us: parse_u64_auto(text.trim())?, ..self }.checked()
+    }
+    fn checked(self) -> Result<Self, Errno> {
+        let burst = self.burst_us;
+        let fits = self.quota_us.is_none_or(|quota| {
+            (LEAST_US..=MOST_US).contains(&quota) && burst <= quota && quota + burst <= MOST_US
+        }) && (LEAST_US..=LONGEST_US).contains(&self.period_us)
+            && burst <= u64::MAX / 1000;
+        if fits { Ok(self) } else { Err(Errno::Einval) }
     }
     /// The same for the fair class.
     pub fn quota(self) -> Option<Quota> {
         let quota_ns = self.quota_us? * 1000;
-        Some(Quota { quota_ns, period_ns: self.period_us * 1000, burst_ns: 0 })
+        Some(Quota { quota_ns, period_ns: self.period_us * 1000, burst_ns: self.burst_us * 1000 })
     }
 }
 
@@ -195,7 +221,7 @@ mod tests {
     /// Specs: specs/sched-groups.md#max.
     #[test]
     fn what_cpu_max_takes() {
-        let before = Max { quota_us: Some(7_000), period_us: 20_000 };
+        let before = Max { quota_us: Some(7_000), period_us: 20_000, burst_us: 0 };
         let told = |text: &str| match before.write(text) {
             Ok(max) => max.to_string(),
             Err(e) => e.name().to_owned(),
@@ -220,6 +246,38 @@ mod tests {
         ] {
             assert_eq!(told(text), shown, "{text:?}");
         }
+    }
+
+    /// Specs: specs/sched-groups.md#burst.
+    #[test]
+    fn what_a_burst_takes() {
+        let before = Max { quota_us: Some(7_000), period_us: 20_000, burst_us: 1_000 };
+        let told = |max: Result<Max, Errno>| match max {
+            Ok(max) => format!("{max}, {}", max.burst_us),
+            Err(e) => e.name().to_owned(),
+        };
+        for (text, shown) in [
+            ("0", "7000 20000, 0"),
+            ("7000\n", "7000 20000, 7000"),
+            ("0x10", "7000 20000, 16"),
+            ("7001", "EINVAL"),
+            ("", "EINVAL"),
+            ("max", "EINVAL"),
+            ("-1", "EINVAL"),
+            ("18446744073709551616", "ERANGE"),
+        ] {
+            assert_eq!(told(before.write_burst(text)), shown, "{text:?}");
+        }
+        // A quota has to have room for the burst that is there; without one there is no bound but the kernel's ns.
+        assert_eq!(told(before.write("1000")), "1000 20000, 1000");
+        let two = before.write_burst("2000").expect("it is below the quota");
+        assert_eq!(told(two.write("1999")), "EINVAL");
+        assert_eq!(told(two.write("17592186042415")), "17592186042415 20000, 2000");
+        assert_eq!(told(two.write("17592186042416")), "EINVAL");
+        let free = before.write("max").expect("no limit");
+        assert_eq!(told(free.write_burst("18446744073709551")), "max 20000, 18446744073709551");
+        assert_eq!(told(free.write_burst("18446744073709552")), "EINVAL");
+        assert_eq!(two.quota().map(|q| q.burst_ns), Some(2_000_000));
     }
 
     /// Specs: specs/sched-groups.md#weight, specs/sched-groups.md#idle.

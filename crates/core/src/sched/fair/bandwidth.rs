@@ -101,7 +101,8 @@ impl Bandwidth {
 impl Fair {
     /// Sets `cpu.max` of a group; `None` lifts it. The root has none.
     ///
-    /// Periods and quotas of 0 are taken as 1 ns. A throttled group begins anew.
+    /// Periods and quotas of 0 are taken as 1 ns. A throttled group begins anew. What the account has left stays in
+    /// it, as far as the new burst allows, beside the new quota.
     ///
     /// Source: specs/sched-fair.md#bandwidth.
     pub fn set_quota(&mut self, group: GroupId, quota: Option<Quota>, now: u64) {
@@ -118,6 +119,9 @@ impl Fair {
         }
         let it = &mut self.groups[group.0];
         let old = it.bandwidth.take();
+        if let Some(old) = &old {
+            it.lifted = (old.runtime, old.runtime_at_refill);
+        }
         it.bandwidth = quota.map(|quota| {
             let quota = Quota {
                 quota_ns: quota.quota_ns.max(1),
@@ -126,8 +130,8 @@ impl Fair {
             };
             let mut new = Bandwidth {
                 quota,
-                runtime: 0,
-                runtime_at_refill: 0,
+                runtime: it.lifted.0,
+                runtime_at_refill: it.lifted.1,
                 idle: false,
                 // All groups' periods end at multiples of their length.
                 period_end: 0,

@@ -377,6 +377,8 @@ pub(super) struct Group {
     /// Its queue on each CPU; made when first needed.
     pub(super) queues: Vec<u32>,
     pub(super) bandwidth: Option<Bandwidth>,
+    /// What the account had, and had after its last filling, when the quota was last set or lifted.
+    pub(super) lifted: (u64, u64),
     pub(super) stat: CpuStat,
 }
 

@@ -675,6 +675,86 @@ fn a_quota_is_kept() {
     assert_eq!((fair.nr_running(0), fair.is_throttled(0), fair.next_timer()), (1, false, None));
 }
 
+/// What each of eight periods ran, ms, of one that wants 2 ms in the first three of them and then all there is; what
+/// `cpu.stat` says of it.
+fn with_burst(burst_ns: u64) -> String {
+    let mut fair = Fair::new(1, Knobs::default());
+    let group = fair.add_group(GroupId::ROOT, 100);
+    let quota = Quota { quota_ns: 10 * MS, period_ns: 100 * MS, burst_ns };
+    fair.set_quota(group, Some(quota), 0);
+    fair.add_task(0, 0, &Attr { group, ..Attr::default() });
+    fair.enqueue(0, 0, 0, Enqueue::Fork);
+    assert_eq!(fair.pick(0, 0), Pick::Task(0));
+    let (mut ran, mut before) = (Vec::new(), 0);
+    for t in 1..=800 {
+        let now = t * MS;
+        if let Some((at, g)) = fair.next_timer().filter(|&(at, _)| at <= now) {
+            fair.refill(g, at, &mut Vec::new());
+        }
+        if fair.current(0).is_some() {
+            fair.tick(0, now);
+            if t < 300 && t % 100 == 2 {
+                fair.dequeue(0, now, Dequeue::Sleep { special: false });
+                fair.set_need_resched(0);
+            }
+        }
+        if t <= 300 && t % 100 == 0 {
+            fair.enqueue(0, 0, now, Enqueue::Wakeup);
+            fair.set_need_resched(0);
+        }
+        if fair.need_resched(0) && fair.pick(0, now) == Pick::Idle {
+            fair.go_idle(0, now);
+        }
+        if t % 100 == 0 {
+            ran.push((fair.sum_exec_runtime(0) - before) / MS);
+            before = fair.sum_exec_runtime(0);
+        }
+    }
+    let stat = fair.cpu_stat(group);
+    format!("{ran:?}, {} bursts of {} ms", stat.nr_bursts, stat.burst_ns / MS)
+}
+
+/// Specs: specs/sched-fair.md#bandwidth.
+#[test]
+fn what_is_left_of_a_quota_is_used_later_as_far_as_its_burst() {
+    let told = [0, 5, 10].map(|ms| with_burst(ms * MS)).join("\n");
+    // A ms each is the tick in which the end is noticed, which the next period pays.
+    expect![[r#"
+        [2, 2, 2, 11, 10, 10, 10, 10], 0 bursts of 0 ms
+        [2, 2, 2, 16, 10, 10, 10, 10], 1 bursts of 5 ms
+        [2, 2, 2, 21, 10, 10, 10, 10], 1 bursts of 10 ms"#]]
+    .assert_eq(&told);
+}
+
+/// What is left stays when the quota is written anew, and is lost to a smaller burst.
+///
+/// Specs: specs/sched-fair.md#bandwidth.
+#[test]
+fn a_quota_that_is_written_anew_keeps_what_is_left() {
+    // Left after the second write, ms: a period's quota each time, up to quota and burst.
+    for (burst, left) in [(0, 10), (5, 15), (10, 20)] {
+        for lifted in [false, true] {
+            let mut fair = Fair::new(1, Knobs::default());
+            let group = fair.add_group(GroupId::ROOT, 100);
+            let quota = Quota { quota_ns: 10 * MS, period_ns: 100 * MS, burst_ns: burst * MS };
+            fair.set_quota(group, Some(quota), 0);
+            if lifted {
+                fair.set_quota(group, None, 0);
+            }
+            fair.set_quota(group, Some(quota), 0);
+            fair.add_task(0, 0, &Attr { group, ..Attr::default() });
+            fair.enqueue(0, 0, 0, Enqueue::Fork);
+            assert_eq!(fair.pick(0, 0), Pick::Task(0));
+            let ran = (1..100).find(|t| {
+                fair.tick(0, t * MS);
+                fair.need_resched(0)
+            });
+            // 1 ns is the queue's own, so it notices a tick later.
+            assert_eq!(ran, Some(left + 1), "burst {burst}, lifted {lifted}");
+        }
+    }
+}
+
 /// Specs: specs/sched-fair.md#order.
 #[test]
 fn the_balancer_begins_with_the_coldest() {
