@@ -181,7 +181,7 @@ fn boot(ws: &Workspace, all: &All, topology: &str, kernel: Option<&str>) -> Resu
     fs::create_dir_all(&folder)?;
     let image = initramfs(&base, topology, None, &folder)?;
     println!("{}, {}: Ctrl-A X ends it at once", topology.about, cached.version);
-    let mut command = guest::qemu(topology, &cached.image, &image, 0, "homenode.shell");
+    let mut command = guest::qemu(topology, kernel, &cached.image, &image, 0, "homenode.shell");
     command.args(["-serial", "mon:stdio"]);
     let ended = command.status().map_err(|e| not_run(&command, e));
     fs::remove_dir_all(&folder)?;
@@ -399,7 +399,8 @@ fn run_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path, json: bool) -> Res
     );
     let folder = made(folder.join(name))?;
     let image = initramfs(base, plan.topology, plan.expected.as_deref(), &folder)?;
-    let left = guest::run(plan.topology, &plan.image, &image, 0, &plan.tests, &folder)?;
+    let left =
+        guest::run(plan.topology, plan.kernel, &plan.image, &image, 0, &plan.tests, &folder)?;
     let rows = if canaries { canary_rows(&left.told, &left.ending) } else { rows(plan, &left) };
     let release = left.release.as_deref().unwrap_or("came to nothing");
     let mut text = String::new();
@@ -563,6 +564,18 @@ mod tests {
         assert_eq!(rows[2].verdict, Verdict::Failed("the guest ended before it".to_owned()));
     }
 
+    /// Specs: specs/end-to-end.md#late.
+    #[test]
+    fn a_kernel_that_waits_unsaid_boots_on_one_cpu_where_time_is_instructions() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let words = |clock| -> Vec<String> {
+            let kernels = kernels::table(&root).unwrap();
+            kernels.iter().map(|k| format!("{} {}", k.name, k.words(clock))).collect()
+        };
+        assert_eq!(words(topology::Clock::Host), ["6.12 ", "6.1 ", "newest "]);
+        assert_eq!(words(topology::Clock::Instructions), ["6.12 ", "6.1 maxcpus=1", "newest "]);
+    }
+
     #[test]
     fn the_matrix_is_whole_on_one_kernel_and_has_what_was_recorded_elsewhere() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -592,6 +605,7 @@ mod tests {
                 "6.12 four-nodes topology",
                 "6.12 script-smt sched-script,sched-switch",
                 "6.1 two-nodes topology",
+                "6.1 script-smt sched-script,sched-switch",
                 "newest two-nodes topology",
                 "newest script-smt sched-script,sched-switch",
             ]

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::kernels::Kernel;
 use super::topology::Topology;
 use crate::workspace::not_run;
 
@@ -137,6 +138,7 @@ impl Log {
 /// `boot` is which of several boots it is, that are not to be the same.
 pub(crate) fn qemu(
     topology: &Topology,
+    kernel: &Kernel,
     image: &Path,
     initramfs: &Path,
     boot: usize,
@@ -160,7 +162,8 @@ pub(crate) fn qemu(
     // kswapd then may see an inactive list as long that it has just emptied, and gives up.
     let cgroups = "cgroup_disable=memory";
     let own = topology.kernel_words();
-    let words = [quiet, plugged, root, cgroups, &own, append].map(str::trim);
+    let its = kernel.words(topology.clock);
+    let words = [quiet, plugged, root, cgroups, &own, its, append].map(str::trim);
     let words: Vec<&str> = words.into_iter().filter(|words| !words.is_empty()).collect();
     command.arg("-append").arg(words.join(" "));
     command
@@ -169,6 +172,7 @@ pub(crate) fn qemu(
 /// Runs a guest for these tests; `folder` gets its console and its results.
 pub(crate) fn run(
     topology: &Topology,
+    kernel: &Kernel,
     image: &Path,
     initramfs: &Path,
     boot: usize,
@@ -179,7 +183,7 @@ pub(crate) fn run(
     let results = folder.join("results.jsonl");
     fs::write(&results, "").with_context(|| format!("can't write {}", results.display()))?;
     let words = format!("homenode.boot={boot} homenode.tests={}", tests.join(","));
-    let mut command = qemu(topology, image, initramfs, boot, &words);
+    let mut command = qemu(topology, kernel, image, initramfs, boot, &words);
     command.arg("-serial").arg(format!("file:{}", console.display()));
     command.arg("-serial").arg(format!("file:{}", results.display()));
     let words = fs::File::create(folder.join("qemu.txt"))?;

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::topology::Clock;
 use crate::Lacks;
 use crate::workspace::{files, made, not_run, text_of};
 
@@ -43,6 +44,21 @@ pub(crate) struct Kernel {
     /// Whether not getting it is reported only.
     #[serde(default)]
     pub(crate) may_lack: bool,
+    /// Whether it waits for a CPU that it brings up without saying that it waits.
+    #[serde(default)]
+    waits_unsaid: bool,
+}
+
+impl Kernel {
+    /// What it is told beside what the machine wants. Where time is counted in instructions and
+    /// it waits unsaid, it boots on one CPU, and the guest's first program brings up the others
+    /// (specs/end-to-end.md#late).
+    pub(crate) fn words(&self, clock: Clock) -> &'static str {
+        match clock {
+            Clock::Instructions if self.waits_unsaid => "maxcpus=1",
+            Clock::Instructions | Clock::Host => "",
+        }
+    }
 }
 
 /// What runs on a kernel.

@@ -11,6 +11,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -46,6 +47,11 @@ pub(crate) fn run() -> ! {
     }
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let mut words = line.split_whitespace();
+    if words.clone().any(|word| word.starts_with("maxcpus=")) {
+        if let Err(error) = bring_up(Path::new("/sys/devices/system/cpu")) {
+            eprintln!("CPUs can't be brought up: {error}");
+        }
+    }
     if words.clone().any(|word| word == "homenode.shell") {
         shell();
     } else if let Some(names) = words.find_map(|word| word.strip_prefix("homenode.tests=")) {
@@ -65,6 +71,27 @@ fn mount(what: &str, at: &str, kind: &str) -> io::Result<()> {
     // SAFETY: three strings that outlive the call, and no data.
     let r = unsafe { libc::mount(what.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Brings up all CPUs of the machine that are not, by their numbers; how many there were.
+fn bring_up(cpus: &Path) -> io::Result<usize> {
+    let mut down = Vec::new();
+    for entry in fs::read_dir(cpus)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("cpu"));
+        let Some(Ok(number)) = number.map(str::parse::<u32>) else { continue };
+        let file = entry.path().join("online");
+        // One that can't go, such as the first, has no such file.
+        if fs::read_to_string(&file).is_ok_and(|state| state.trim() == "0") {
+            down.push((number, file));
+        }
+    }
+    down.sort();
+    for (_, file) in &down {
+        fs::write(file, "1")?;
+    }
+    Ok(down.len())
 }
 
 fn power_off() -> ! {
@@ -164,5 +191,34 @@ fn in_process(test: &Test) -> Value {
         (Some(signal), _) => failed(format!("ended by signal {signal}")),
         (None, Ok(result)) => result,
         (None, Err(_)) => failed(format!("it told nothing ({status})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_that_are_down_are_brought_up() {
+        let cpus = std::env::temp_dir().join(format!("homenode-cpus-{}", std::process::id()));
+        // CPU 0 has no switch; what else is in the folder is no CPU.
+        for (name, online) in
+            [("cpu0", None), ("cpu1", Some("1\n")), ("cpu2", Some("0\n")), ("cpu10", Some("0\n"))]
+        {
+            fs::create_dir_all(cpus.join(name)).unwrap();
+            if let Some(text) = online {
+                fs::write(cpus.join(name).join("online"), text).unwrap();
+            }
+        }
+        fs::create_dir_all(cpus.join("cpuidle")).unwrap();
+        fs::write(cpus.join("online"), "0-1\n").unwrap();
+        assert_eq!(bring_up(&cpus).unwrap(), 2);
+        for name in ["cpu1", "cpu2", "cpu10"] {
+            assert_eq!(fs::read_to_string(cpus.join(name).join("online")).unwrap().trim(), "1");
+        }
+        assert_eq!(fs::read_to_string(cpus.join("online")).unwrap(), "0-1\n");
+        assert_eq!(bring_up(&cpus).unwrap(), 0);
+        fs::remove_dir_all(&cpus).unwrap();
+        assert!(bring_up(&cpus).is_err());
     }
 }

@@ -439,7 +439,8 @@ impl Writer<'_> {
         };
         self.place(&[("c", x), ("b", x), ("a", x)]);
         self.step("three share a CPU, then may leave it", vec![only("a"), only("b"), only("c")]);
-        self.place(&[("b", x), ("a", x)]);
+        // c as well: where the step before leaves it differs from boot to boot.
+        self.place(&[("c", x), ("b", x), ("a", x)]);
         let acts = times(
             12,
             &[

@@ -34,6 +34,28 @@ fn each_shape_has_a_script_that_can_be_played() {
     }
 }
 
+/// Else where a task begins hangs on a scene before, which boots need not have in common.
+#[test]
+fn each_scene_puts_its_tasks_in_their_places() {
+    for shape in [shape(1, 4, 1), shape(1, 2, 2), shape(2, 2, 1), shape(2, 2, 2)] {
+        let mut placed: Vec<Name> = Vec::new();
+        let mut before = false;
+        for step in script(&shape).steps {
+            if step.prepares && !before {
+                placed.clear();
+            }
+            before = step.prepares;
+            for part in &step.parts {
+                if step.prepares {
+                    placed.push(part.who);
+                } else if ["a", "b", "c"].contains(&part.who) {
+                    assert!(placed.contains(&part.who), "{}: {}", step.about, part.who);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn shapes_that_a_script_is_not_for_are_refused() {
     let place = |cpu| Place { cpu, core: cpu, llc: 0 };
