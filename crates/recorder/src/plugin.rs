@@ -439,8 +439,7 @@ extern "C" fn on_exit(_id: u64, _: *mut c_void) {
     if OVER.swap(true, Relaxed) {
         return;
     }
-    for i in 0..MOST_TASKS {
-        let t = &TASKS[i];
+    for (i, t) in TASKS.iter().enumerate() {
         if t.load(Relaxed).is_null() {
             continue;
         }
