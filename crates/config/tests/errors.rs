@@ -647,10 +647,13 @@ fn impossible_groups() {
             run.toml:7:14: group[0].cpu.weight: 10001 is out of range; a whole number from 1 to 10000 is allowed
             run.toml:13:12: group[1].cpu.idle: 2 is out of range; a whole number from 0 to 1 is allowed
             run.toml:14:14: group[1].cpu.weight: a group that is idle weighs 3, whatever is said here (EINVAL)
-            run.toml:13:5: group[1].cpu.shares: unknown key; allowed are weight, max, idle
+            run.toml:13:5: group[1].cpu.shares: unknown key; allowed are weight, max, max.burst, idle
             run.toml:8:11: group[0].cpu.max: "999 100000" is refused (EINVAL); write "max", or a quota and a period in µs such as "50000 100000": the quota at least 1000, the period 1000 to 1000000
             run.toml:8:11: group[0].cpu.max: "50000 2000000" is refused (EINVAL); write "max", or a quota and a period in µs such as "50000 100000": the quota at least 1000, the period 1000 to 1000000
             run.toml:8:11: group[0].cpu.max: "half" is refused (EINVAL); write "max", or a quota and a period in µs such as "50000 100000": the quota at least 1000, the period 1000 to 1000000
+            run.toml:9:19: group[0].cpu.max.burst: 50001 is refused (EINVAL); it is µs, and at most the quota, of which "50000 100000" gives 50000
+            run.toml:9:19: group[0].cpu.max.burst: -1 is negative; a whole number from 0 to 18446744073709551 is allowed
+            run.toml:9:19: group[0].cpu.max.burst: expected a whole number, found a text
             run.toml:9:15: group[0].cpuset.cpus: CPU 4 is not in the machine; the machine "box" has CPUs 0-3
             run.toml:18:15: group[2].cpuset.cpus: none of these CPUs is allowed by the group "guests" that it is in
             run.toml:22:9: process[0].group: the scenario has no group "on"; did you mean "one"?
@@ -697,6 +700,10 @@ fn impossible_tasks() {
             run.toml:25:8: process[0].nice: -21 is out of range; a whole number from -20 to 19 is allowed
             run.toml:25:8: process[0].nice: 1.5 is no whole number; a whole number from -20 to 19 is allowed
             run.toml:26:16: process[0].sched_policy: "fifo" is not known; allowed are normal, batch, idle
+            run.toml:25:17: process[0].sched_runtime: a slice is a whole number of ns from 100 µs to 100 ms; kernels cut others to that
+            run.toml:25:17: process[0].sched_runtime: a slice is a whole number of ns from 100 µs to 100 ms; kernels cut others to that
+            run.toml:25:17: process[0].sched_runtime: expected a time with its unit, such as "10us" or "1s", found a number
+            run.toml:25:1: process[0].slice: unknown key; allowed are name, cpus, threads, vcpus, copies, nice, sched_policy, sched_runtime, group, start, policy, memory_merge, map, step
             run.toml:22:11: process[0].threads: 0 is out of range; a whole number from 1 to 32768 is allowed
             run.toml:23:10: process[0].copies: 30000 copies of 2 threads are more than 32768 tasks
             run.toml:20:1: process[0]: the key "cpus" or "threads" is missing: "threads" says how many run, on whatever CPU they get; "cpus" alone names the one of each

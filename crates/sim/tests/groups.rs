@@ -267,6 +267,7 @@ fn files_say_and_take_what_the_kernel_s_do() {
     expect![[r#"
         cpu.idle: 0
         cpu.max: max 100000
+        cpu.max.burst: 0
         cpu.stat: usage_usec 592000, user_usec 592000, system_usec 0, nice_usec 592000, nr_periods 0, nr_throttled 0, throttled_usec 0, nr_bursts 0, burst_usec 0
         cpu.weight: 300
         cpu.weight.nice: -5
@@ -282,6 +283,12 @@ fn files_say_and_take_what_the_kernel_s_do() {
         "500 100000" ▶ EINVAL: cpu.max: 20000 100000
         "20000 2000000" ▶ EINVAL: cpu.max: 20000 100000
         "max 50000" ▶ cpu.max: max 50000
+        "30000" ▶ cpu.max.burst: 30000
+        "20000" ▶ EINVAL: cpu.max: max 50000
+        "30000" ▶ cpu.max: 30000 50000
+        "30001" ▶ EINVAL: cpu.max.burst: 30000
+        "0" ▶ cpu.max.burst: 0
+        "max" ▶ cpu.max: max 50000
         "2-3" ▶ cpuset.cpus: 2-3
         "4" ▶ ERANGE: cpuset.cpus: 2-3
         "3-2" ▶ EINVAL: cpuset.cpus: 2-3
@@ -327,7 +334,11 @@ fn a_burst_is_what_was_left_of_earlier_quotas() {
         let rows = ["nr_throttled", "throttled_usec", "nr_bursts", "burst_usec"].map(of);
         format!("{burst} µs: {}\n", rows.join(", "))
     });
-    expect![[""]].assert_eq(&told.concat());
+    expect![[r#"
+        0 µs: nr_throttled 6, throttled_usec 352000, nr_bursts 0, burst_usec 0
+        5000 µs: nr_throttled 3, throttled_usec 248000, nr_bursts 3, burst_usec 15000
+        10000 µs: nr_throttled 3, throttled_usec 60000, nr_bursts 3, burst_usec 30000
+    "#]].assert_eq(&told.concat());
 }
 
 /// What a quota that is written during a run does from then on.

@@ -64,7 +64,14 @@ fn tasks_may_have_a_slice_of_their_own() {
     ]
     .concat();
     // Ticks of 4 ms end slices: 2.1 ms at the first, 10 ms at the third.
-    expect![[""]].assert_eq(&told);
+    expect![[r#"
+        6.12 : 99 switches
+        6.12 sched_runtime = "100us": 99 switches
+        6.12 sched_runtime = "10ms": 33 switches
+        6.12 sched_runtime = "100ms": 4 switches
+        6.1 : 34 switches
+        6.1 sched_runtime = "100ms": 34 switches
+    "#]].assert_eq(&told);
 }
 
 /// A short slice brings who wakes up to the CPU at once, beside one that computes for longer ones.

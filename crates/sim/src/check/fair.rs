@@ -70,6 +70,8 @@ pub(super) fn recount(sim: &Simulation, told: &Told, bounds: &mut Bounds) -> Vec
     let now = sim.now();
     let mut found = Vec::new();
     bounds.slice = bounds.slice.max(i128::from(sim.sched.base_slice_ns()));
+    let own = q.tasks.iter().filter_map(|t| t.terms.slice_ns).max();
+    bounds.slice = bounds.slice.max(own.map_or(0, i128::from));
     for t in sim.tasks.iter() {
         bounds.act = bounds.act.max(i128::from(t.clock.saturating_sub(now) / 1000));
     }
