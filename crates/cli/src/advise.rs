@@ -29,7 +29,7 @@ use homenode_core::advice::{self, Facts, Opinion, Suggestion};
 use homenode_core::costs::{Cost, Origin, Shown, Unit};
 use homenode_core::engine::Settings;
 use homenode_core::policy::seen::{Shows, Source};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{PAGE_SIZE, Picos, count};
 use homenode_report::{
     Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, Report, verdict_text,
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
 
 /// A machine that was looked at.
 struct Looked {
-    machine: Machine,
+    machine: Hardware,
     source: Source,
     source_notes: Vec<String>,
     wishes: Wishes,
@@ -287,7 +287,7 @@ fn stays(opinion: Opinion) -> Option<AdviceLeft> {
 }
 
 /// What is said loudly: constants that nobody measured.
-fn assumed(machine: &Machine) -> Vec<String> {
+fn assumed(machine: &Hardware) -> Vec<String> {
     let all = machine.links.len();
     let n = machine.links.iter().filter(|l| l.read_latency.origin == Origin::Assumed).count();
     if n == 0 || machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2 {
@@ -301,7 +301,7 @@ fn assumed(machine: &Machine) -> Vec<String> {
     )]
 }
 
-fn constants(machine: &Machine, settings: &Settings) -> Vec<AdviceConstant> {
+fn constants(machine: &Hardware, settings: &Settings) -> Vec<AdviceConstant> {
     let mut out: Vec<AdviceConstant> = Vec::new();
     for l in machine.links.iter().take(MOST_LINKS) {
         let shown = Shown(l.read_latency.value, Unit::Nanoseconds);

@@ -17,7 +17,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy;
 use homenode_core::policy::seen::Source;
 use homenode_core::scenario::{Mempolicy, Model, Scenario};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_machine::Caps;
 use homenode_sim::Setup;
 use homenode_sim::machine::knobs_for;
@@ -79,7 +79,7 @@ pub enum Placement {
 /// * the machine – nodes, CPUs, links and costs.
 /// * the version – whose rules make the tiers.
 /// * the caps – the source of heat, what it never tells, the largest order.
-pub type Make = fn(&Machine, KernelVersion, &Caps) -> Box<dyn Policy>;
+pub type Make = fn(&Hardware, KernelVersion, &Caps) -> Box<dyn Policy>;
 
 const DEMOTION: (&str, &str) = ("demotion_enabled", "true");
 
@@ -129,7 +129,7 @@ const BUILT_IN: &[Candidate] = &[
     },
 ];
 
-fn engine(machine: &Machine, version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
+fn engine(machine: &Hardware, version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
     let (source, most) = (caps.source, caps.most_pages);
     Box::new(Engine::new(Settings::default(), machine, version, source, &caps.lacks, most))
 }
@@ -278,7 +278,7 @@ impl Contender {
     }
 
     /// The same on this machine, by whose bandwidths one may interleave.
-    pub(crate) fn on(mut self, machine: &Machine) -> Result<Self> {
+    pub(crate) fn on(mut self, machine: &Hardware) -> Result<Self> {
         if self.interleaves {
             self.mempolicy = target::interleave(machine).ok_or_else(|| {
                 anyhow!(

@@ -23,7 +23,7 @@ use homenode_core::policy::choice::{choose as choose_source, lacks};
 use homenode_core::policy::facts::{Facts, Lack};
 use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::NodeId;
 use homenode_live::heat::damon::Damon;
 use homenode_live::heat::hints::Hints;
@@ -64,7 +64,7 @@ pub(crate) struct Found {
     pub(crate) facts: Facts,
     /// Nodes and CPUs as sysfs shows them; links and costs of the machine's file, if one
     /// was given.
-    pub(crate) machine: Machine,
+    pub(crate) machine: Hardware,
     /// Tiers as the kernel shows them, else as the file's latencies make them.
     pub(crate) tiers: Tiers,
     /// Whose rules apply.
@@ -124,8 +124,8 @@ pub(crate) fn look(root: &Path, file: Option<&Path>) -> Result<Found> {
 }
 
 /// Latencies and costs of a file for the machine at hand.
-fn fit(machine: &mut Machine, told: Machine) -> Result<(), String> {
-    let nodes = |m: &Machine| -> BTreeSet<NodeId> { m.nodes.iter().map(|n| n.id).collect() };
+fn fit(machine: &mut Hardware, told: Hardware) -> Result<(), String> {
+    let nodes = |m: &Hardware| -> BTreeSet<NodeId> { m.nodes.iter().map(|n| n.id).collect() };
     let (here, there) = (nodes(machine), nodes(&told));
     if here != there {
         let list = |ids: &BTreeSet<NodeId>| {

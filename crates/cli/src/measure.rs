@@ -4,7 +4,7 @@ use crate::output;
 use crate::progress::Progress;
 use anyhow::Result;
 use homenode_core::costs::{Constant, Cost, Shown, Unit};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_measure::constants::{self, Options};
 use serde_json::json;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 }
 
 /// All constants with their names and units.
-fn lines(m: &Machine) -> Vec<(String, Unit, &Constant)> {
+fn lines(m: &Hardware) -> Vec<(String, Unit, &Constant)> {
     let mut out = Vec::new();
     for l in &m.links {
         let way = format!("node {} to node {}", l.from, l.to);
@@ -76,7 +76,7 @@ fn lines(m: &Machine) -> Vec<(String, Unit, &Constant)> {
     out
 }
 
-fn to_text(m: &Machine) -> String {
+fn to_text(m: &Hardware) -> String {
     let lines = lines(m);
     let width = lines.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
     let mut out = format!("{}: {}\n\n", m.name, m.about);
@@ -92,7 +92,7 @@ fn to_text(m: &Machine) -> String {
     out
 }
 
-fn to_json(args: &Args, m: &Machine) -> String {
+fn to_json(args: &Args, m: &Hardware) -> String {
     let number = |v: u64, unit: Unit| v as f64 / unit.scale() as f64;
     let constants: Vec<_> = lines(m)
         .into_iter()

@@ -2,7 +2,7 @@
 
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::{Firmware, Tiers, list_format};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Bytes, NodeId};
 
 /// Nodes that share a column of a table.
@@ -14,7 +14,7 @@ pub(crate) struct Shelf {
 }
 
 /// Tiers, fastest first; where there is only one, its nodes one by one.
-pub(crate) fn shelves(machine: &Machine, version: KernelVersion) -> Vec<Shelf> {
+pub(crate) fn shelves(machine: &Hardware, version: KernelVersion) -> Vec<Shelf> {
     let tiers = Tiers::new(machine, Firmware::Hmat, version);
     let mut sets: Vec<Vec<NodeId>> = tiers.iter().map(|(_, nodes)| nodes.to_vec()).collect();
     if sets.len() == 1 {

@@ -4,7 +4,7 @@ use crate::progress::Progress;
 use crate::topo::this_machine;
 use crate::{output, program};
 use anyhow::{Result, anyhow};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::count;
 use homenode_live::sysfs;
 use homenode_measure::record::{self, Mark, Options, Summary};
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 }
 
 /// The caches of this machine by sysfs; the recorder needs their shapes only.
-fn caches_of_this_machine() -> Result<Machine> {
+fn caches_of_this_machine() -> Result<Hardware> {
     use homenode_core::costs::Constant;
     let t = sysfs::read_topology(Path::new("/"))?;
     if t.caches.is_empty() {
@@ -137,7 +137,7 @@ fn caches_of_this_machine() -> Result<Machine> {
     let latency = Constant::assumed(1, "not needed to record");
     let caches = t.caches.iter().map(|c| c.with_latency(latency.clone())).collect();
     let name = "this machine, by sysfs".to_owned();
-    Ok(Machine { name, caches, ..this_machine(Path::new("/"))? })
+    Ok(Hardware { name, caches, ..this_machine(Path::new("/"))? })
 }
 
 /// How a recording ended, for people.

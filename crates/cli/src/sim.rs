@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{FileOp, Scenario};
 use homenode_core::sched::fair::Rules;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Picos, count};
 use homenode_report::{Caption, Lane, Report, cpu_picture};
 use homenode_sim::files::Outcome;
@@ -234,7 +234,7 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
 }
 
 /// Where the tasks of a run were over time, for people; nothing where the scheduler placed none.
-fn tracks_text(run: &SimRun, machine: &Machine, which: &str) -> String {
+fn tracks_text(run: &SimRun, machine: &Hardware, which: &str) -> String {
     let (width, tracks) = &run.figures.tracks;
     let number = |place: u16| machine.cpus[usize::from(place)].id.0;
     let lane = |(process, track): &(usize, Track)| Lane {
@@ -317,7 +317,7 @@ fn file_json(o: &Outcome) -> Value {
 }
 
 fn one(
-    machine: &Machine,
+    machine: &Hardware,
     scenario: &Scenario,
     setup: &Setup,
     contender: &Contender,
@@ -402,7 +402,7 @@ fn old_fair(version: KernelVersion, before: &str) -> String {
 }
 
 fn report(
-    machine: &Machine,
+    machine: &Hardware,
     scenario: &Scenario,
     shelves: &[Shelf],
     columns: &[SimColumn],

@@ -5,7 +5,7 @@ use anyhow::Result;
 use homenode_core::costs::{Costs, Shown, Unit};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::tiering::tiers::{Firmware, Tiers, list_format};
-use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
+use homenode_core::topology::{Hardware, SCHED_CAPACITY_SCALE};
 use homenode_live::{probe, sysfs};
 use serde_json::json;
 use std::cmp::Reverse;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-pub(crate) fn this_machine(root: &Path) -> Result<Machine> {
+pub(crate) fn this_machine(root: &Path) -> Result<Hardware> {
     let t = sysfs::read_topology(root)?;
     let mut about = t.model.unwrap_or_else(|| "unnamed processor".into());
     if t.virtual_machine {
@@ -72,7 +72,7 @@ pub(crate) fn this_machine(root: &Path) -> Result<Machine> {
     for note in t.notes {
         about.push_str(&format!("; {note}"));
     }
-    Ok(Machine {
+    Ok(Hardware {
         name: "this machine".into(),
         about,
         nodes: t.nodes,
@@ -85,7 +85,7 @@ pub(crate) fn this_machine(root: &Path) -> Result<Machine> {
     })
 }
 
-fn cpus(m: &Machine, node: homenode_core::units::NodeId) -> String {
+fn cpus(m: &Hardware, node: homenode_core::units::NodeId) -> String {
     let mut by_capacity: BTreeMap<Reverse<u32>, Vec<u32>> = BTreeMap::new();
     for cpu in m.cpus.iter().filter(|c| c.node == node) {
         by_capacity.entry(Reverse(cpu.capacity)).or_default().push(cpu.id.0);
@@ -98,7 +98,7 @@ fn cpus(m: &Machine, node: homenode_core::units::NodeId) -> String {
     if groups.is_empty() { "none".into() } else { groups.join(", ") }
 }
 
-fn to_text(m: &Machine, tiers: &Tiers, version: KernelVersion) -> String {
+fn to_text(m: &Hardware, tiers: &Tiers, version: KernelVersion) -> String {
     let mut out = format!("{}: {}\n\n", m.name, m.about);
     for n in &m.nodes {
         let tier = tiers.tier(n.id).map_or("no memory".to_owned(), |t| {
@@ -148,7 +148,7 @@ fn to_text(m: &Machine, tiers: &Tiers, version: KernelVersion) -> String {
     out
 }
 
-fn to_json(m: &Machine, tiers: &Tiers) -> String {
+fn to_json(m: &Hardware, tiers: &Tiers) -> String {
     let on_node = |node| m.cpus.iter().filter(move |c| c.node == node);
     let nodes: Vec<_> = m
         .nodes

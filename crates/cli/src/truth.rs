@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{TruthPlan, parse_truth, read_machine};
 use homenode_core::costs::{Cost, Origin};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Bytes, count};
 use homenode_live::sysfs;
 use homenode_measure::constants::{self, Options};
@@ -255,7 +255,7 @@ fn this_machine(
     quick: bool,
     tiny: bool,
     progress: &Progress,
-) -> Result<Machine> {
+) -> Result<Hardware> {
     if let Some(path) = given {
         let machine = read_machine(path)?;
         measured_here(&machine, path)?;
@@ -273,7 +273,7 @@ fn this_machine(
 }
 
 /// Refuses a file that says of itself that it is another machine's, or nobody's.
-fn measured_here(machine: &Machine, path: &Path) -> Result<()> {
+fn measured_here(machine: &Hardware, path: &Path) -> Result<()> {
     let shown = path.display();
     let measured = machine.links.iter().any(|l| l.read_latency.origin == Origin::Measured);
     if !measured {

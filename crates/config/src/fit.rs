@@ -12,7 +12,7 @@
 
 use crate::tree::Seg;
 use homenode_core::scenario::{CpuStep, Mempolicy, Scenario, Step};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{CpuId, NodeId};
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ pub struct Misfit {
 ///
 /// # Errors
 /// The first that is not. [`crate::ScenarioFile::check`] adds the place in the file.
-pub fn check(scenario: &Scenario, machine: &Machine) -> Result<(), Misfit> {
+pub fn check(scenario: &Scenario, machine: &Hardware) -> Result<(), Misfit> {
     use Seg::{At, Key};
     let cpus: BTreeSet<CpuId> = machine.cpus.iter().map(|c| c.id).collect();
     let with_memory: BTreeSet<NodeId> =

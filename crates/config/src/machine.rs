@@ -5,9 +5,9 @@ use crate::quantity::{Decimal, stored};
 use crate::tree::{Cur, Doc, Fields, Kind, Seg};
 use homenode_core::costs::{Constant, Cost, Costs, Origin, Shown, Unit};
 use homenode_core::topology::{
-    BANDWIDTH_BOUNDS, Cache, Cpu, IDLE_BOUNDS, IdleCosts, Impossible, LATENCY_BOUNDS, Link, List,
-    MAX_CPUS, MAX_NODES, MHZ_BOUNDS, Machine, Medium, Node, Place, SCHED_CAPACITY_SCALE, WokenBy,
-    Zone, ZoneKind,
+    BANDWIDTH_BOUNDS, Cache, Cpu, Hardware, IDLE_BOUNDS, IdleCosts, Impossible, LATENCY_BOUNDS,
+    Link, List, MAX_CPUS, MAX_NODES, MHZ_BOUNDS, Medium, Node, Place, SCHED_CAPACITY_SCALE,
+    WokenBy, Zone, ZoneKind,
 };
 use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, count};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The first thing that is wrong with it, with file, line and key.
-pub fn read_machine(path: &Path) -> Result<Machine, ConfigError> {
+pub fn read_machine(path: &Path) -> Result<Hardware, ConfigError> {
     from_doc(&Doc::read(path)?)
 }
 
@@ -25,11 +25,11 @@ pub fn read_machine(path: &Path) -> Result<Machine, ConfigError> {
 ///
 /// # Errors
 /// As [`read_machine`].
-pub fn parse_machine(name: &str, text: &str) -> Result<Machine, ConfigError> {
+pub fn parse_machine(name: &str, text: &str) -> Result<Hardware, ConfigError> {
     from_doc(&Doc::parse(name, text)?)
 }
 
-fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
+fn from_doc(doc: &Doc) -> Result<Hardware, ConfigError> {
     let top = doc.root().table(&[
         "name",
         "about",
@@ -74,7 +74,7 @@ fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
         }
     }
     let machine =
-        Machine { name, about, nodes, cpus, caches, distances, links, idle_states, costs };
+        Hardware { name, about, nodes, cpus, caches, distances, links, idle_states, costs };
     machine.check().map_err(|e| {
         let path = place(&machine, &groups, &e);
         doc.error_at(&path, e.to_string())
@@ -83,7 +83,7 @@ fn from_doc(doc: &Doc) -> Result<Machine, ConfigError> {
 }
 
 /// Where in the file an impossible machine's offender stands.
-fn place(machine: &Machine, groups: &BTreeMap<CpuId, usize>, e: &Impossible) -> Vec<Seg> {
+fn place(machine: &Hardware, groups: &BTreeMap<CpuId, usize>, e: &Impossible) -> Vec<Seg> {
     use Seg::{At, Key};
     let index = |id: &NodeId| At(machine.nodes.iter().rposition(|n| n.id == *id).unwrap_or(0));
     match e {

@@ -19,7 +19,7 @@ use crate::ConfigError;
 use crate::machine::{PartFile, parse_part};
 use homenode_core::costs::{Constant, Shown, Unit};
 use homenode_core::topology::{
-    BANDWIDTH_BOUNDS, Impossible, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, MAX_DISTANCE, Machine,
+    BANDWIDTH_BOUNDS, Hardware, Impossible, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, MAX_DISTANCE,
     Medium, Node, Zone, ZoneKind,
 };
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, count};
@@ -135,7 +135,7 @@ pub fn parse_add_node(spec: &str) -> Result<AddNode, PartError> {
 ///
 /// # Errors
 /// Where there is nothing to plug it into, or the size is 0 or beyond 2^52.
-pub fn add_node(machine: &Machine, part: Part, size: Bytes) -> Result<Machine, PartError> {
+pub fn add_node(machine: &Hardware, part: Part, size: Bytes) -> Result<Hardware, PartError> {
     let file = part.file()?;
     let no_plug = || PartError::NoPlug(machine.name.clone());
     machine.check()?;
@@ -232,7 +232,7 @@ fn bandwidth(part: &Constant, way: &Constant, plug: NodeId) -> Constant {
 ///
 /// # Errors
 /// [`PartError::Dram`] where that is more than there is, or less than a page a node.
-pub fn shrink_dram(machine: &Machine, new_size: Bytes) -> Result<Machine, PartError> {
+pub fn shrink_dram(machine: &Hardware, new_size: Bytes) -> Result<Hardware, PartError> {
     machine.check()?;
     let is_dram = |n: &Node| n.medium == Medium::Dram && !n.zones.is_empty();
     let has: u64 = machine.nodes.iter().filter(|n| is_dram(n)).map(|n| n.managed().0).sum();

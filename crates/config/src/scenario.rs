@@ -25,7 +25,7 @@ use homenode_core::scenario::{
     UnmergeTarget, Wakeups,
 };
 use homenode_core::sched::fair::Features;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Pages, Picos};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ impl ScenarioFile {
     ///
     /// # Errors
     /// The first CPU or node of the scenario that the machine hasn't.
-    pub fn check(&self, machine: &Machine) -> Result<(), ConfigError> {
+    pub fn check(&self, machine: &Hardware) -> Result<(), ConfigError> {
         check(&self.scenario, machine).map_err(|e| self.doc.error_at(self.place(&e.path), e.what))
     }
 
@@ -85,7 +85,7 @@ pub fn parse_scenario(name: &str, text: &str) -> Result<ScenarioFile, ConfigErro
 ///
 /// # Errors
 /// The first thing that is wrong with either.
-pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Machine), ConfigError> {
+pub fn read_scenario_and_machine(path: &Path) -> Result<(Scenario, Hardware), ConfigError> {
     let file = read_scenario(path)?;
     let machine = crate::read_machine(&file.machine_path())?;
     file.check(&machine)?;

@@ -3,14 +3,14 @@
 use crate::ConfigError;
 use crate::{parse_machine, write_list, write_size};
 use homenode_core::costs::{Constant, Cost, Shown, Unit};
-use homenode_core::topology::{Link, Machine, Node, SCHED_CAPACITY_SCALE};
+use homenode_core::topology::{Hardware, Link, Node, SCHED_CAPACITY_SCALE};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
 /// A machine as the text of its file, which [`crate::parse_machine`] reads back to
-/// an equal value, if [`Machine::check`] passes.
-pub fn write_machine(m: &Machine) -> String {
+/// an equal value, if [`Hardware::check`] passes.
+pub fn write_machine(m: &Hardware) -> String {
     let mut out = String::new();
     push(&mut out, m).expect("a String takes all");
     out
@@ -35,7 +35,7 @@ const COST: &str = "\
 [cost]
 ";
 
-fn push(out: &mut String, m: &Machine) -> std::fmt::Result {
+fn push(out: &mut String, m: &Hardware) -> std::fmt::Result {
     out.push_str(HEAD);
     writeln!(out, "name = {}", text(&m.name))?;
     writeln!(out, "about = {}", text(&m.about))?;
@@ -169,7 +169,7 @@ fn text(s: &str) -> String {
 /// # Errors
 /// Where the machine is impossible (nothing is written then) or the file can't be
 /// written (what was there stays, and nothing is left beside it).
-pub fn write_machine_file(path: &Path, m: &Machine) -> Result<(), ConfigError> {
+pub fn write_machine_file(path: &Path, m: &Hardware) -> Result<(), ConfigError> {
     let file = path.display().to_string();
     let content = write_machine(m);
     match parse_machine(&file, &content) {

@@ -3,7 +3,7 @@
 use homenode_config::{check, parse_add_node, parse_machine, parse_scenario, write_machine};
 use homenode_core::costs::{Constant, Cost, Costs, Origin};
 use homenode_core::topology::{
-    BANDWIDTH_BOUNDS, Cache, Cpu, IDLE_BOUNDS, IdleCosts, LATENCY_BOUNDS, Link, Machine, Medium,
+    BANDWIDTH_BOUNDS, Cache, Cpu, Hardware, IDLE_BOUNDS, IdleCosts, LATENCY_BOUNDS, Link, Medium,
     Node, WokenBy, Zone, ZoneKind,
 };
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages};
@@ -31,7 +31,7 @@ fn link(from: NodeId, to: NodeId) -> impl Strategy<Value = Link> {
     )
 }
 
-fn machine() -> impl Strategy<Value = Machine> {
+fn machine() -> impl Strategy<Value = Hardware> {
     let media = prop_oneof![Just(Medium::Dram), Just(Medium::Cxl), Just(Medium::Pmem)];
     let node = (media, proptest::bits::u8::masked(15), 1u64..1 << 38);
     (proptest::collection::vec((node, 1u16..9), 1..4), 1usize..20, any::<u32>(), any::<String>())
@@ -91,7 +91,7 @@ fn machine() -> impl Strategy<Value = Machine> {
             let state = (constant(IDLE_BOUNDS), constant(IDLE_BOUNDS), wake, any::<bool>());
             let states = proptest::collection::vec(state, 0..4);
             let all = (links, costs, caches, states);
-            all.prop_map(move |(links, costs, caches, mut states)| Machine {
+            all.prop_map(move |(links, costs, caches, mut states)| Hardware {
                 name: name.clone(),
                 about: "about".into(),
                 nodes: nodes.clone(),

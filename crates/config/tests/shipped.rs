@@ -12,7 +12,7 @@ use homenode_core::scenario::{
     Rights, Scenario, SlowStart, Step, Swap, UnmergeTarget, Until,
 };
 use homenode_core::sched::idle::{IdleState, Table};
-use homenode_core::topology::{IdleCosts, Machine, Medium};
+use homenode_core::topology::{Hardware, IdleCosts, Medium};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ fn files(name: &str) -> Vec<PathBuf> {
     all
 }
 
-fn machine(name: &str) -> Machine {
+fn machine(name: &str) -> Hardware {
     read_machine(&folder("machines").join(name)).unwrap_or_else(|e| panic!("{e}"))
 }
 

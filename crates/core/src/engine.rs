@@ -138,7 +138,7 @@ impl Engine {
     ///   of heat, what that never tells, and the most pages that an order may name.
     pub fn new(
         settings: Settings,
-        machine: &topology::Machine,
+        machine: &topology::Hardware,
         version: KernelVersion,
         source: Source,
         lacks: &[Evidence],

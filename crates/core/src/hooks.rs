@@ -24,7 +24,7 @@ use crate::scenario::{AdmissionChoice, Margin};
 use crate::tiering::promote::{AccessTime, PromoteKnobs, PromoteNode};
 use crate::tiering::reclaim::{Reference, check_references};
 use crate::tiering::watermarks::{self, Admission, WakeFacts, ZoneMarks};
-use crate::topology::Machine;
+use crate::topology::Hardware;
 use crate::units::{NodeId, Pages};
 
 /// A page by its place in an address space: it stays the same while the page moves.
@@ -197,7 +197,7 @@ pub trait Hooks: Send {
 }
 
 /// Makes a contender's hooks for a machine under a version's rules.
-pub type MakeHooks = fn(&Machine, KernelVersion) -> Box<dyn Hooks>;
+pub type MakeHooks = fn(&Hardware, KernelVersion) -> Box<dyn Hooks>;
 
 /// Linux's rules in all places.
 #[derive(Clone, Copy, Debug, Default)]

@@ -240,7 +240,7 @@ pub struct Link {
 
 /// A machine: what stands in a machine's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct Hardware {
     /// A short name for captions.
     pub name: String,
     /// One sentence: CPU model, kernel, where the figures come from.
@@ -265,11 +265,11 @@ pub struct Machine {
 /// A list of a machine, for pointing into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// [`Machine::nodes`].
+    /// [`Hardware::nodes`].
     Nodes,
-    /// [`Machine::cpus`].
+    /// [`Hardware::cpus`].
     Cpus,
-    /// [`Machine::caches`].
+    /// [`Hardware::caches`].
     Caches,
 }
 
@@ -342,7 +342,7 @@ impl fmt::Display for Impossible {
 
 impl std::error::Error for Impossible {}
 
-impl Machine {
+impl Hardware {
     /// The node's place in `nodes`, if it is there.
     pub fn position(&self, id: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&id, |n| n.id).ok()
@@ -613,13 +613,13 @@ mod tests {
     use crate::fixtures::{self, dram};
 
     /// Node 0 with CPUs 0 and 1 and 1 GiB; node 1 with 2 GiB and no CPU.
-    fn machine() -> Machine {
+    fn machine() -> Hardware {
         let mut m = fixtures::machine(&[dram(1 << 18, 2), dram(1 << 19, 0)]);
         m.distances = vec![vec![10, 14], vec![17, 10]];
         m
     }
 
-    fn refused(change: impl FnOnce(&mut Machine)) -> String {
+    fn refused(change: impl FnOnce(&mut Hardware)) -> String {
         let mut m = machine();
         change(&mut m);
         m.check().expect_err("it was impossible").to_string()
@@ -638,7 +638,7 @@ mod tests {
     fn impossible_machines_are_refused_with_the_offender() {
         for (change, expected) in [
             (
-                (|m| m.distances[1][1] = 11) as fn(&mut Machine),
+                (|m| m.distances[1][1] = 11) as fn(&mut Hardware),
                 "distance 11 from node 1 to node 1: the distance of a node to itself is 10",
             ),
             (

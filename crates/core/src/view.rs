@@ -34,7 +34,7 @@ use crate::engine::living::Living;
 use crate::policy::order::Act;
 use crate::policy::seen::{Seen, Shows, Source, Span, Who};
 use crate::tiering::tiers::Tiers;
-use crate::topology::Machine;
+use crate::topology::Hardware;
 use crate::units::{NodeId, Pages, Picos};
 use process::{Observed, add};
 use std::collections::BTreeMap;
@@ -160,7 +160,7 @@ impl View {
     ///
     /// * `source` – where heat comes from.
     /// * `tiers` – of its nodes; a node without one counts to the fastest, as for the kernel.
-    pub fn new(settings: Settings, source: Source, machine: &Machine, tiers: &Tiers) -> Self {
+    pub fn new(settings: Settings, source: Source, machine: &Hardware, tiers: &Tiers) -> Self {
         let first = tiers.iter().next().map_or(0, |(tier, _)| tier);
         let with_memory = machine.nodes.iter().filter(|n| n.managed().0 > 0);
         Self {

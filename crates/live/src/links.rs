@@ -16,7 +16,7 @@
 
 use homenode_core::costs::{Constant, Origin};
 use homenode_core::topology::{
-    BANDWIDTH_BOUNDS, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, Machine, REMOTE_DISTANCE,
+    BANDWIDTH_BOUNDS, Hardware, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, REMOTE_DISTANCE,
 };
 use homenode_core::units::NodeId;
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ struct Figures {
 ///
 /// Nothing fails: what can't be read, or makes no sense, is assumed, and each constant
 /// says so.
-pub fn links(root: &Path, machine: &Machine) -> Vec<Link> {
+pub fn links(root: &Path, machine: &Hardware) -> Vec<Link> {
     let cpu_nodes: BTreeSet<NodeId> = machine.cpus.iter().map(|c| c.node).collect();
     let mut out = Vec::new();
     for to in machine.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id) {
@@ -63,7 +63,7 @@ pub fn links(root: &Path, machine: &Machine) -> Vec<Link> {
 
 type Told = (&'static str, Figures, Vec<NodeId>);
 
-fn link(machine: &Machine, from: NodeId, to: NodeId, told: Option<&Told>) -> Link {
+fn link(machine: &Hardware, from: NodeId, to: NodeId, told: Option<&Told>) -> Link {
     let away = |a: NodeId| u64::from(machine.distance(a, to).unwrap_or(REMOTE_DISTANCE)).max(1);
     let own = away(from);
     let (figures, over, origin, method) = match told {
@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Two sockets and an expander at the second.
-    fn machine(distances: Vec<Vec<u32>>) -> Machine {
+    fn machine(distances: Vec<Vec<u32>>) -> Hardware {
         let node = |id| Node {
             id: NodeId(id),
             medium: Medium::Dram,
@@ -154,7 +154,7 @@ mod tests {
             capacity: 1024,
             mhz: None,
         };
-        Machine {
+        Hardware {
             name: "three".into(),
             about: "a test's".into(),
             nodes: vec![node(0), node(1), node(2)],

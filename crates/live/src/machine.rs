@@ -160,7 +160,7 @@ pub trait Mover {
 /// Everything that a live machine is made of.
 pub struct Parts {
     /// Nodes, CPUs, links and costs, as far as they are known.
-    pub topology: topology::Machine,
+    pub topology: topology::Hardware,
     /// Whose knobs' files there are.
     pub version: KernelVersion,
     /// The folder that holds `proc` and `sys`: `/`.
@@ -374,7 +374,7 @@ fn tell(
     who: Who,
     span: Span,
     found: BTreeMap<NodeId, Pages>,
-    machine: &topology::Machine,
+    machine: &topology::Hardware,
     out: &mut Vec<Seen>,
 ) {
     if found.is_empty() {
@@ -388,7 +388,7 @@ impl Machine for LiveMachine {
     fn caps(&self) -> &Caps {
         &self.caps
     }
-    fn topology(&self) -> &topology::Machine {
+    fn topology(&self) -> &topology::Hardware {
         &self.parts.topology
     }
     fn now(&self) -> Picos {

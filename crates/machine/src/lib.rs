@@ -90,7 +90,7 @@ pub enum ApplyError {
 ///
 /// # Errors
 /// [`ApplyError::NoNode`], then [`ApplyError::BadSpan`].
-pub fn sound(act: &Act, machine: &topology::Machine, most_pages: u64) -> Result<(), ApplyError> {
+pub fn sound(act: &Act, machine: &topology::Hardware, most_pages: u64) -> Result<(), ApplyError> {
     if let Act::Move { from, to, .. } = act {
         let there = |id: &NodeId| {
             machine.nodes.iter().find(|n| n.id == *id).is_some_and(|n| n.managed().0 > 0)
@@ -126,7 +126,7 @@ pub trait Machine {
     /// What it offers.
     fn caps(&self) -> &Caps;
     /// Its nodes, CPUs, links and costs, as far as they are known.
-    fn topology(&self) -> &topology::Machine;
+    fn topology(&self) -> &topology::Hardware;
     /// Its clock: time since boot.
     fn now(&self) -> Picos;
     /// Waits until that time, or less where there is something to say earlier, and
@@ -176,7 +176,7 @@ impl<A: Around> Machine for A {
     fn caps(&self) -> &Caps {
         self.inside().caps()
     }
-    fn topology(&self) -> &topology::Machine {
+    fn topology(&self) -> &topology::Hardware {
         self.inside().topology()
     }
     fn now(&self) -> Picos {

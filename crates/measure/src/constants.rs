@@ -50,7 +50,7 @@ mod stats;
 mod stream;
 mod wake;
 
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::Bytes;
 pub(crate) use kernel::available_bytes;
 pub use rounds::sizes_used;
@@ -139,7 +139,7 @@ pub enum MeasureError {
 pub fn measure(
     options: &Options,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Machine, MeasureError> {
+) -> Result<Hardware, MeasureError> {
     let topology = sysfs::read_topology(Path::new("/")).map_err(MeasureError::Topology)?;
     let _affinity = cpus::KeepAffinity::new();
     let samples = rounds::run(options, &topology, progress)?;

@@ -33,7 +33,7 @@ pub use error::RecordError;
 pub use run::record;
 
 use homenode_core::costs::Cost;
-use homenode_core::topology::{Cache, Machine};
+use homenode_core::topology::{Cache, Hardware};
 use homenode_core::units::count;
 use homenode_trace::model::Geometry;
 use homenode_trace::{CacheModel, Ended, Header, Native};
@@ -90,7 +90,7 @@ pub struct Options {
     /// Where the recording goes.
     pub output: PathBuf,
     /// The machine whose caches are modelled.
-    pub machine: Machine,
+    pub machine: Hardware,
     /// What the program reads as its standard input; `None`: nothing.
     pub stdin: Option<PathBuf>,
     /// How often to run it natively at most, 0 to 3: a second and third time only
@@ -108,7 +108,7 @@ pub struct Options {
 
 impl Options {
     /// A whole recording of `command`, on `machine`, to `output`.
-    pub fn new(command: Vec<OsString>, output: PathBuf, machine: Machine) -> Self {
+    pub fn new(command: Vec<OsString>, output: PathBuf, machine: Hardware) -> Self {
         Self {
             command,
             output,
@@ -187,7 +187,7 @@ pub fn natively(command: &[OsString]) -> Result<Native, RecordError> {
 
 /// The machine's caches as the model takes them: L1, L2 (size 0 where there is
 /// none), last level.
-fn model(machine: &Machine) -> Result<[CacheModel; 3], RecordError> {
+fn model(machine: &Hardware) -> Result<[CacheModel; 3], RecordError> {
     let wrong = |what: String| RecordError::Machine { machine: machine.name.clone(), what };
     let cache =
         |c: &Cache| CacheModel { level: c.level, size: c.size.0, ways: c.ways, line: c.line };
@@ -222,12 +222,12 @@ fn model(machine: &Machine) -> Result<[CacheModel; 3], RecordError> {
 ///
 /// # Errors
 /// [`RecordError::Machine`] where the machine's caches can't be modelled.
-pub fn geometry(machine: &Machine) -> Result<Geometry, RecordError> {
+pub fn geometry(machine: &Hardware) -> Result<Geometry, RecordError> {
     let [l1, l2, llc] = model(machine)?.map(|c| (c.size, c.ways));
     Ok(Geometry { l1, l2, llc, tlb: tlb_entries(machine) })
 }
 
-fn tlb_entries(machine: &Machine) -> u32 {
+fn tlb_entries(machine: &Hardware) -> u32 {
     u32::try_from(machine.costs.get(Cost::TlbEntries)).unwrap_or(u32::MAX).clamp(1, 1_000_000)
 }
 

@@ -2,7 +2,7 @@
 //! that everything is there and legal, never how large a figure is.
 
 use homenode_core::costs::{Constant, Cost, Origin};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_fixtures::until;
 use homenode_measure::constants::{Options, Progress, measure};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn check(what: &str, c: &Constant) {
     }
 }
 
-fn latencies_rise(m: &Machine) {
+fn latencies_rise(m: &Hardware) {
     let near = m.links.iter().map(|l| l.read_latency.value).min().unwrap();
     let mut levels: Vec<u64> = m.caches.iter().map(|c| c.latency.value).collect();
     levels.push(near);

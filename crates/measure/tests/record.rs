@@ -2,7 +2,7 @@
 //! or a compiler is not there.
 
 use homenode_core::costs::{Constant, Costs};
-use homenode_core::topology::{Cache, Machine};
+use homenode_core::topology::{Cache, Hardware};
 use homenode_core::units::Bytes;
 use homenode_fixtures::{Folder, program};
 use homenode_measure::record::{Mark, Options, Progress, RecordError, Summary, natively, record};
@@ -56,7 +56,7 @@ fn plugin() -> Option<PathBuf> {
         .clone()
 }
 
-fn machine() -> Machine {
+fn machine() -> Hardware {
     let cache = |level, size, ways| Cache {
         level,
         size: Bytes(size),
@@ -65,7 +65,7 @@ fn machine() -> Machine {
         shared_by: 1,
         latency: Constant::assumed(1000, "a test"),
     };
-    Machine {
+    Hardware {
         name: "a test".to_owned(),
         about: String::new(),
         nodes: Vec::new(),

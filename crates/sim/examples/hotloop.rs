@@ -16,7 +16,7 @@ use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
     Again, CpuOrder, Map, Mempolicy, Model, Pattern, Process, Scenario, Step, Until,
 };
-use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
+use homenode_core::topology::{Cpu, Hardware, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 use homenode_sim::random::{Gauss, Stream};
 use homenode_sim::replay::{After, Charge, Op, Recording, Rounds};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// DRAM of `fast` pages with all CPUs, and an expander of `slow` pages.
-fn machine(cpus: u32, fast: u64, slow: u64) -> Machine {
+fn machine(cpus: u32, fast: u64, slow: u64) -> Hardware {
     let c =
         |v| Constant::assumed(v, "the benchmark's machine: round figures of DRAM and an expander");
     let node = |id, medium, pages| Node {
@@ -43,7 +43,7 @@ fn machine(cpus: u32, fast: u64, slow: u64) -> Machine {
         read_bandwidth: c(mbps),
         write_bandwidth: c(mbps),
     };
-    Machine {
+    Hardware {
         name: "bench".into(),
         about: "DRAM and an expander".into(),
         nodes: vec![node(0, Medium::Dram, fast), node(1, Medium::Cxl, slow)],

@@ -15,7 +15,7 @@ use homenode_core::scenario::{
     Again, Channel, ChannelKind, CpuStep, Group, Model, Process, Scenario, Step, Which,
 };
 use homenode_core::topology::{
-    Cpu, IdleCosts, Link, Machine, Medium, Node, WokenBy, Zone, ZoneKind,
+    Cpu, Hardware, IdleCosts, Link, Medium, Node, WokenBy, Zone, ZoneKind,
 };
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use homenode_sim::random::Stream;
@@ -53,7 +53,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// A machine of so many CPUs, two threads a core, a last-level cache for each 32, and a node for as many;
 /// 16 nodes at most.
-fn machine(cpus: u32) -> Machine {
+fn machine(cpus: u32) -> Hardware {
     let c = |v| Constant::assumed(v, "the benchmark's machine: round figures of two sockets");
     let on_node = cpus.div_ceil(16).max(32);
     let nodes = cpus.div_ceil(on_node);
@@ -75,7 +75,7 @@ fn machine(cpus: u32) -> Machine {
     };
     let nodes = nodes as u16;
     let distance = |from, to| if from == to { 10 } else { 21 };
-    Machine {
+    Hardware {
         name: "bench".into(),
         about: "sockets of 32 CPUs".into(),
         nodes: (0..nodes).map(node).collect(),

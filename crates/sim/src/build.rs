@@ -16,7 +16,7 @@ use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::ksm::register::has_merge_any;
 use homenode_core::scenario::{Content, CpuOrder, Map, Mempolicy, Model, Process, Scenario, Step};
 use homenode_core::tiering::mode::Mode;
-use homenode_core::topology::{Impossible, Machine};
+use homenode_core::topology::{Hardware, Impossible};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages, count};
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub enum SimError {
     Memory(#[source] MemoryError),
     /// The machine contradicts itself.
     #[error("the machine is impossible: {0:?}")]
-    Machine(Impossible),
+    Hardware(Impossible),
     /// The scenario names what is not there.
     #[error("{0}")]
     Scenario(String),
@@ -73,12 +73,12 @@ impl Simulation {
     ///
     /// # Errors
     /// [`SimError`], if a knob is refused or the memory cannot be modelled.
-    pub fn boot(machine: &Machine, setup: &Setup, pages: u64) -> Result<Self, SimError> {
+    pub fn boot(machine: &Hardware, setup: &Setup, pages: u64) -> Result<Self, SimError> {
         Self::boot_with(machine, setup, pages, setup.contents)
     }
     /// The same, with contents or without them.
     fn boot_with(
-        machine: &Machine,
+        machine: &Hardware,
         setup: &Setup,
         pages: u64,
         contents: bool,
@@ -135,7 +135,7 @@ impl Simulation {
     /// # Errors
     /// [`SimError`], if a knob is refused, the memory cannot be modelled, or the
     /// scenario names a CPU, node or mapping that is not there.
-    pub fn new(machine: &Machine, scenario: &Scenario, setup: &Setup) -> Result<Self, SimError> {
+    pub fn new(machine: &Hardware, scenario: &Scenario, setup: &Setup) -> Result<Self, SimError> {
         check(machine, scenario)?;
         // Each mapping may begin in the middle of a block and leave one open; each
         // fork may copy all of a process.
@@ -193,7 +193,7 @@ impl Simulation {
     /// # Errors
     /// [`SimError`], if a knob is refused or the memory cannot be modelled.
     pub fn replay(
-        machine: &Machine,
+        machine: &Hardware,
         setup: &Setup,
         recording: &Arc<Recording>,
         name: &str,
@@ -223,7 +223,7 @@ impl Simulation {
     /// # Errors
     /// [`SimError`], as for [`Simulation::new`].
     pub fn with_ids(
-        machine: &Machine,
+        machine: &Hardware,
         setup: &Setup,
         pages: u64,
         cpus: &[CpuId],
@@ -310,7 +310,7 @@ fn guest_group_twice(p: &Process, s: &Simulation) -> Option<String> {
 }
 
 /// What a scenario says of the machine must be there.
-fn check(machine: &Machine, scenario: &Scenario) -> Result<(), SimError> {
+fn check(machine: &Hardware, scenario: &Scenario) -> Result<(), SimError> {
     let no = |text: String| Err(SimError::Scenario(text));
     let node = |n| machine.nodes.iter().any(|x| x.id == n && x.managed().0 > 0);
     let policy = |p: &Mempolicy| match p {

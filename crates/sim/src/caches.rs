@@ -3,7 +3,7 @@
 //! Source: specs/workloads.md#footprint.
 
 use homenode_core::costs::Cost;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 
 /// The caches that a task can leave behind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    pub(crate) fn of(machine: &Machine) -> Self {
+    pub(crate) fn of(machine: &Hardware) -> Self {
         let Some((last, below)) = machine.caches.split_last() else { return Self::default() };
         Self {
             last: last.size.0,

@@ -8,7 +8,7 @@ use crate::table::prefetch_value;
 use crate::timeline::KnockOut;
 use homenode_core::costs::Cost;
 use homenode_core::sched::speed::{Pace, UNSHARED};
-use homenode_core::topology::{Machine, SCHED_CAPACITY_SCALE};
+use homenode_core::topology::{Hardware, SCHED_CAPACITY_SCALE};
 use homenode_core::units::CpuId;
 use std::collections::BTreeMap;
 
@@ -162,7 +162,7 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    pub(crate) fn new(machine: &Machine) -> Self {
+    pub(crate) fn new(machine: &Hardware) -> Self {
         let pace = |c: &homenode_core::topology::Cpu| {
             let mhz = c.mhz.unwrap_or(1);
             Pace { capacity: c.capacity, mhz, nominal: mhz, ..Pace::default() }

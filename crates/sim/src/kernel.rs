@@ -35,7 +35,7 @@ use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::tiering::watermarks::{MarkKnobs, ZoneMarks};
-use homenode_core::topology::{Link, Machine, Medium, Zone};
+use homenode_core::topology::{Hardware, Link, Medium, Zone};
 use homenode_core::units::{Bytes, MBps, NodeId, PAGE_SIZE, Picos};
 use std::collections::BTreeMap;
 
@@ -131,7 +131,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// A booted kernel on an idle machine.
     pub(crate) fn new(
-        machine: &Machine,
+        machine: &Hardware,
         knobs: Knobs,
         model: Model,
         pages: u64,

@@ -201,7 +201,7 @@ impl Machine for SimMachine {
     fn caps(&self) -> &Caps {
         &self.caps
     }
-    fn topology(&self) -> &topology::Machine {
+    fn topology(&self) -> &topology::Hardware {
         &self.sim.machine
     }
     fn now(&self) -> Picos {

@@ -11,7 +11,7 @@ use crate::page::{
 };
 use crate::sweep::Members;
 use crate::table::{Table, prefetch};
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,7 +137,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// The machine's memory, all free, with room for `pages` of address space.
-    pub(crate) fn new(machine: &Machine, pages: u64) -> Result<Self, MemoryError> {
+    pub(crate) fn new(machine: &Hardware, pages: u64) -> Result<Self, MemoryError> {
         let mut zones = Vec::new();
         let mut nodes = Vec::new();
         for (place, n) in machine.nodes.iter().enumerate() {

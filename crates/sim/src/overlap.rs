@@ -23,7 +23,7 @@
 use crate::hot::{CostTable, KINDS};
 use crate::load::Load;
 use homenode_core::costs::Cost;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 
 /// What overlaps on one core. The second of each pair is for stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Overlap {
 
 impl Overlap {
     /// That of a machine's cores, for code whose loads do not wait for one another.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn of(machine: &Hardware) -> Self {
         let get = |key| machine.costs.get(key).max(1000);
         Self {
             window: machine.costs.get(Cost::ReorderWindow).max(1),

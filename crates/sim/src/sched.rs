@@ -39,7 +39,7 @@ use homenode_core::sched::domain::{Domains, Flags, Layout};
 use homenode_core::sched::fair::{Attr, Cfs, Dequeue, Enqueue, Fair, Knobs, Rules};
 use homenode_core::sched::stats::{Switched, Wakeup};
 use homenode_core::sched::weight;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_wake as wake;
 use queues::Seen;
 
@@ -125,7 +125,7 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(machine: &Machine, kernel: &Kernel, seed: u64) -> Self {
+    pub(crate) fn new(machine: &Hardware, kernel: &Kernel, seed: u64) -> Self {
         let (version, prices, model) = (kernel.knobs.version, &kernel.prices, &kernel.model);
         let cpus = machine.cpus.len();
         let layout = Layout::of(machine);
@@ -184,7 +184,7 @@ impl Scheduler {
     /// their counters. What is on its queue is not moved by that.
     ///
     /// Source: specs/sched-groups.md#hotplug.
-    pub(crate) fn set_online(&mut self, machine: &Machine, cpu: usize, online: bool) {
+    pub(crate) fn set_online(&mut self, machine: &Hardware, cpu: usize, online: bool) {
         // The base slice is scaled while the CPU that goes still counts.
         let before = weight::base_slice_ns(self.scale, weight::Scaling::Log);
         self.scale = self.q.online().count as usize + usize::from(online);

@@ -35,7 +35,7 @@ use agent::Agent;
 use homenode_core::costs::Cost;
 use homenode_core::knobs::{KnobError, WriteAs};
 use homenode_core::scenario::{Action, CpuOrder, Process};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) use program::{Ahead, KsmdState, Loaded, Plain, Program};
 
 /// A machine with its programs, at some moment of virtual time.
 pub struct Simulation {
-    pub(crate) machine: Machine,
+    pub(crate) machine: Hardware,
     pub(crate) kernel: Kernel,
     pub(crate) timeline: Timeline,
     pub(crate) cpus: Cpus,
@@ -140,7 +140,7 @@ pub struct Simulation {
 
 impl Simulation {
     pub(crate) fn empty(
-        machine: &Machine,
+        machine: &Hardware,
         kernel: Kernel,
         order: CpuOrder,
         seed: u64,

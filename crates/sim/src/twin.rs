@@ -19,7 +19,7 @@ use crate::simulation::Simulation;
 use crate::watch::By;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until};
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_machine::conformance::ALWAYS;
 use homenode_machine::endtoend::{At, Finding, KernelStage, Program, Reads, Runs, Started};
@@ -49,7 +49,7 @@ impl Twin {
     /// # Errors
     /// [`SimError`], if the machine can't be simulated.
     pub fn boot(
-        machine: &Machine,
+        machine: &Hardware,
         version: KernelVersion,
         model: Model,
         used: &[(NodeId, ZoneKind, Pages)],

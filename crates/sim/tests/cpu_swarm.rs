@@ -12,7 +12,7 @@ mod support;
 use homenode_config::{ScenarioFile, parse_machine, parse_scenario, write_machine};
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::sched::idle::Table;
-use homenode_core::topology::{Cache, IdleCosts, Machine, SCHED_CAPACITY_SCALE, WokenBy};
+use homenode_core::topology::{Cache, Hardware, IdleCosts, SCHED_CAPACITY_SCALE, WokenBy};
 use homenode_core::units::Bytes;
 use homenode_sim::check::Checker;
 use homenode_sim::random::Stream;
@@ -28,7 +28,7 @@ struct World {
 }
 
 impl World {
-    fn read(&self) -> Result<(Machine, ScenarioFile), String> {
+    fn read(&self) -> Result<(Hardware, ScenarioFile), String> {
         let machine = parse_machine("machine", &self.machine).map_err(|e| e.to_string())?;
         let file = parse_scenario("scenario", &self.scenario).map_err(|e| e.to_string())?;
         file.check(&machine).map_err(|e| e.to_string())?;
@@ -36,7 +36,7 @@ impl World {
     }
 }
 
-fn draw_machine(d: &mut Draw) -> Machine {
+fn draw_machine(d: &mut Draw) -> Hardware {
     let nodes = d.of(&[1, 1, 2, 2, 3, 4]);
     let threads = d.of(&[1, 1, 2]) as u32;
     let cores = d.of(&[1, 2, 2, 3, 4, 4, 8, 16]) as u32;
@@ -100,7 +100,7 @@ fn draw_machine(d: &mut Draw) -> Machine {
 /// A scenario's text as it is put together.
 struct Text<'a> {
     d: &'a mut Draw,
-    m: &'a Machine,
+    m: &'a Hardware,
     /// Tables before the processes, and the processes.
     channels: String,
     processes: String,
@@ -458,7 +458,7 @@ struct Reached {
     involuntary: u64,
 }
 
-fn simulate(machine: &Machine, file: &ScenarioFile, one_by_one: bool) -> Result<Reached, String> {
+fn simulate(machine: &Hardware, file: &ScenarioFile, one_by_one: bool) -> Result<Reached, String> {
     let s = &file.scenario;
     let setup = Setup::of(s);
     let mut sim = Simulation::new(machine, s, &setup).map_err(|e| e.to_string())?;

@@ -6,7 +6,7 @@ mod support;
 
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{AdmissionChoice, Model};
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::tiering::{self, s1};
@@ -21,11 +21,11 @@ const VERSIONS: [KernelVersion; 3] =
 const MIB: u64 = 256;
 
 /// Two nodes with CPUs and memory.
-fn two_nodes() -> Machine {
+fn two_nodes() -> Hardware {
     machine(&[dram(768 * MIB, 2), dram(768 * MIB, 2)])
 }
 /// A fast node of 512 MiB in two zones above a slow one, as the guest `small-fast-node`.
-fn small_fast_node() -> Machine {
+fn small_fast_node() -> Hardware {
     let mut fast = dram(0, 2);
     fast.zones = vec![(ZoneKind::Dma, 3840), (ZoneKind::Dma32, 124_000)];
     let mut slow = dram(0, 0);
@@ -33,7 +33,7 @@ fn small_fast_node() -> Machine {
     (slow.ns, slow.mbps) = (500, 20_000);
     machine(&[fast, slow])
 }
-fn twin(machine: &Machine, version: KernelVersion, model: Model) -> Twin {
+fn twin(machine: &Hardware, version: KernelVersion, model: Model) -> Twin {
     let dma = machine.nodes[0].zones.iter().any(|z| z.kind == ZoneKind::Dma);
     let used =
         [(NodeId(0), ZoneKind::Dma, Pages(1000)), (NodeId(0), ZoneKind::Dma32, Pages(20_000))];
@@ -194,7 +194,7 @@ impl KernelStage for Broken {
     }
 }
 
-fn broken(machine: &Machine, bug: Bug) -> Broken {
+fn broken(machine: &Hardware, bug: Bug) -> Broken {
     let mut model = Model::default();
     if bug == Bug::PromotesWithoutRoom {
         model.admission = AdmissionChoice::A;

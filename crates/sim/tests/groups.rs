@@ -338,7 +338,8 @@ fn a_burst_is_what_was_left_of_earlier_quotas() {
         0 µs: nr_throttled 6, throttled_usec 352000, nr_bursts 0, burst_usec 0
         5000 µs: nr_throttled 3, throttled_usec 248000, nr_bursts 3, burst_usec 15000
         10000 µs: nr_throttled 3, throttled_usec 60000, nr_bursts 3, burst_usec 30000
-    "#]].assert_eq(&told.concat());
+    "#]]
+    .assert_eq(&told.concat());
 }
 
 /// What a quota that is written during a run does from then on.

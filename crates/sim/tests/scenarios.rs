@@ -8,7 +8,7 @@ use homenode_core::engine::{Engine, Settings};
 use homenode_core::policy::Policy as _;
 use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::scenario::Scenario;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
 use homenode_machine::{Machine as _, drive};
 use homenode_sim::check::Checker;
@@ -31,7 +31,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-fn simulation(machine: &Machine, scenario: &Scenario) -> Simulation {
+fn simulation(machine: &Hardware, scenario: &Scenario) -> Simulation {
     let mut setup = Setup::of(scenario);
     setup.duration = Some(setup.duration.unwrap_or(SPAN).min(SPAN));
     // One second of slow start would be most of such a run.
@@ -40,7 +40,7 @@ fn simulation(machine: &Machine, scenario: &Scenario) -> Simulation {
 }
 
 /// Hashes in the order of the scenarios, made by so many threads.
-fn hashes(all: &[(Scenario, Machine)], workers: usize) -> Vec<u64> {
+fn hashes(all: &[(Scenario, Hardware)], workers: usize) -> Vec<u64> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(vec![0; all.len()]);
     std::thread::scope(|s| {
@@ -61,7 +61,7 @@ fn hashes(all: &[(Scenario, Machine)], workers: usize) -> Vec<u64> {
 
 #[test]
 fn hashes_are_those_of_last_time() {
-    let all: Vec<(Scenario, Machine)> = files()
+    let all: Vec<(Scenario, Hardware)> = files()
         .iter()
         .map(|f| homenode_config::read_scenario_and_machine(f).unwrap_or_else(|e| panic!("{e}")))
         .collect();

@@ -15,7 +15,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::Policy as _;
 use homenode_core::policy::seen::Source;
 use homenode_core::scenario::*;
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{MBps, NodeId, Pages, Picos};
 use homenode_machine::{Around as _, FaultPlan, Faulty, Machine as _, ObserveError, drive};
 use homenode_sim::check::Checker;
@@ -30,7 +30,7 @@ use support::*;
 
 /// What a seed stands for.
 struct World {
-    machine: Machine,
+    machine: Hardware,
     scenario: Scenario,
     setup: Setup,
     /// Writes of knobs: when (picoseconds), which, what.
@@ -38,7 +38,7 @@ struct World {
     moves_by_hand: bool,
 }
 
-fn draw_machine(d: &mut Draw) -> Machine {
+fn draw_machine(d: &mut Draw) -> Hardware {
     let pages = |d: &mut Draw| d.between(2, 16) * 512;
     let mut specs = Vec::new();
     let first = pages(d);
@@ -64,7 +64,7 @@ fn draw_machine(d: &mut Draw) -> Machine {
     machine(&specs)
 }
 
-fn draw_policy(d: &mut Draw, m: &Machine) -> Mempolicy {
+fn draw_policy(d: &mut Draw, m: &Hardware) -> Mempolicy {
     let with: Vec<NodeId> = m.nodes.iter().filter(|n| n.managed().0 > 0).map(|n| n.id).collect();
     let one = d.of(&with);
     match d.below(12) {
@@ -98,7 +98,7 @@ fn draw_pattern(d: &mut Draw) -> Pattern {
     }
 }
 
-fn draw_process(d: &mut Draw, m: &Machine, i: u64, share: u64) -> Process {
+fn draw_process(d: &mut Draw, m: &Hardware, i: u64, share: u64) -> Process {
     let maps: Vec<Map> = (0..d.between(1, 3))
         .map(|n| {
             let mut x = map(&format!("m{n}"), d.between(1, share.max(2)));

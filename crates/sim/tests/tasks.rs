@@ -4,14 +4,14 @@ use expect_test::expect;
 use homenode_config::parse_scenario;
 use homenode_core::scenario::Scenario;
 use homenode_core::sched::stats::TaskLine;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
 use homenode_fixtures::machine::{dram, machine};
 use homenode_sim::check::Checker;
 use homenode_sim::{Setup, Simulation};
 
 /// A scenario of these tables, 4 CPUs.
-fn read(text: &str) -> (Machine, Scenario) {
+fn read(text: &str) -> (Hardware, Scenario) {
     let machine = machine(&[dram(4096, 4)]);
     let text = format!("name = \"tasks\"\nabout = \"a test\"\nmachine = \"m\"\n{text}");
     let file = parse_scenario("run.toml", &text).unwrap_or_else(|e| panic!("{e}"));
@@ -71,7 +71,8 @@ fn tasks_may_have_a_slice_of_their_own() {
         6.12 sched_runtime = "100ms": 4 switches
         6.1 : 34 switches
         6.1 sched_runtime = "100ms": 34 switches
-    "#]].assert_eq(&told);
+    "#]]
+    .assert_eq(&told);
 }
 
 /// A short slice brings who wakes up to the CPU at once, beside one that computes for longer ones.

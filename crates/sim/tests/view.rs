@@ -8,7 +8,7 @@ use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};
 use homenode_core::policy::seen::{Seen, Source, Who};
 use homenode_core::scenario::{Content, Map, Mempolicy, Pattern, Process, Step, Until};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
-use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
+use homenode_core::topology::{Cpu, Hardware as Topology, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId, NodeId, Pages, Picos};
 use homenode_core::view::{Heat, Settings, Usage, View};
 use homenode_machine::Machine as _;

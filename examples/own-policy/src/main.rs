@@ -10,7 +10,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};
 use homenode_core::policy::seen::{Seen, Source, Span, Who};
 use homenode_core::policy::{Ledger, Policy};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, Picos};
 use homenode_machine::Caps;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -100,7 +100,7 @@ impl Policy for Thresholds {
     }
 }
 
-fn thresholds(machine: &Machine, _version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
+fn thresholds(machine: &Hardware, _version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
     let has_cpus = |id: NodeId| machine.cpus_of(id).next().is_some();
     let (fast, slow): (Vec<NodeId>, Vec<NodeId>) =
         machine.nodes.iter().map(|node| node.id).partition(|&id| has_cpus(id));

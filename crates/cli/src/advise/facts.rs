@@ -7,7 +7,7 @@ use homenode_core::knobs::Knobs;
 use homenode_core::policy::Why;
 use homenode_core::policy::order::Reason;
 use homenode_core::tiering::tiers::Tiers;
-use homenode_core::topology::{Link, Machine};
+use homenode_core::topology::{Hardware, Link};
 use homenode_core::units::{NodeId, Pages};
 use homenode_live::probe::Probe;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) fn found(wishes: &Wishes) -> Found {
 
 /// Nodes as the kernel sees them; weights come from `weight`.
 fn nodes(
-    machine: &Machine,
+    machine: &Hardware,
     tiers: &Tiers,
     weight: impl Fn(NodeId) -> Option<u32>,
 ) -> Vec<NodeFacts> {
@@ -53,7 +53,7 @@ fn nodes(
 }
 
 /// A live machine's knobs, as the probe found them.
-pub(super) fn live(root: &Path, probe: &Probe, machine: &Machine, tiers: &Tiers) -> Facts {
+pub(super) fn live(root: &Path, probe: &Probe, machine: &Hardware, tiers: &Tiers) -> Facts {
     let weights = probe.interleave.as_ref();
     let number = |name: &str| -> Option<u32> {
         std::fs::read_to_string(root.join(name)).ok()?.trim().parse().ok()
@@ -70,7 +70,7 @@ pub(super) fn live(root: &Path, probe: &Probe, machine: &Machine, tiers: &Tiers)
 }
 
 /// A simulated machine's knobs: those with which a kernel boots.
-pub(super) fn booted(machine: &Machine, tiers: &Tiers, knobs: &Knobs) -> Facts {
+pub(super) fn booted(machine: &Hardware, tiers: &Tiers, knobs: &Knobs) -> Facts {
     let number = |name: &str| knobs.get(name).ok().and_then(|text| text.trim().parse().ok());
     let several = machine.nodes.iter().filter(|n| n.managed().0 > 0).count() > 1;
     Facts {

@@ -66,7 +66,7 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
 }
 
 /// What is said where there is but one node with memory.
-pub(super) fn one_node(machine: &homenode_core::topology::Machine) -> Option<String> {
+pub(super) fn one_node(machine: &homenode_core::topology::Hardware) -> Option<String> {
     (machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2)
         .then(|| "one node has memory: there is nowhere to move to".to_owned())
 }

@@ -9,7 +9,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::numa::filter::{Verdict, Why};
 use homenode_core::scenario::Margin;
 use homenode_core::tiering::watermarks::{WakeFacts, ZoneMarks};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::Pages;
 
 /// `demote_scale_factor`, in hundredths of a zone, as the patches set it.
@@ -39,6 +39,6 @@ impl Hooks for Tpp {
     }
 }
 
-pub(super) fn rules(_: &Machine, _: KernelVersion) -> Box<dyn Hooks> {
+pub(super) fn rules(_: &Hardware, _: KernelVersion) -> Box<dyn Hooks> {
     Box::new(Tpp)
 }

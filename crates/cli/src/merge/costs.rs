@@ -4,7 +4,7 @@
 use anyhow::Result;
 use homenode_core::costs::{Cost, Costs};
 use homenode_core::ksm::pace::{COST_NS, first_merge_ns};
-use homenode_core::topology::{LOCAL_DISTANCE, Machine};
+use homenode_core::topology::{Hardware, LOCAL_DISTANCE};
 use homenode_core::units::NodeId;
 use homenode_live::place::Place;
 use homenode_live::sysfs;
@@ -21,7 +21,7 @@ const LOCAL_NS: f64 = 90.0;
 type Latencies = Vec<(u16, u16, f64)>;
 
 /// The costs of an estimate; without a machine by this one's distances.
-pub(super) fn costs(e: &Estimate, machine: Option<&Machine>) -> Result<MergeCosts> {
+pub(super) fn costs(e: &Estimate, machine: Option<&Hardware>) -> Result<MergeCosts> {
     let (latencies, costs, source) = match machine {
         Some(m) => (of_machine(m), m.costs.clone(), format!("latencies of machine `{}`", m.name)),
         None => {
@@ -54,7 +54,7 @@ pub(super) fn costs(e: &Estimate, machine: Option<&Machine>) -> Result<MergeCost
     })
 }
 
-fn of_machine(m: &Machine) -> Latencies {
+fn of_machine(m: &Hardware) -> Latencies {
     m.links.iter().map(|l| (l.from.0, l.to.0, l.read_latency.value as f64 / 1e3)).collect()
 }
 

@@ -241,7 +241,7 @@ mod tests {
     /// A machine that tells at each wait what its script says.
     struct Scripted {
         caps: Caps,
-        topology: topology::Machine,
+        topology: topology::Hardware,
         now: Picos,
         script: Vec<Result<Vec<Seen>, ObserveError>>,
         /// What it was asked to do.
@@ -253,7 +253,7 @@ mod tests {
         fn caps(&self) -> &Caps {
             &self.caps
         }
-        fn topology(&self) -> &topology::Machine {
+        fn topology(&self) -> &topology::Hardware {
             &self.topology
         }
         fn now(&self) -> Picos {
@@ -286,10 +286,10 @@ mod tests {
     }
 
     /// A machine of so many nodes.
-    fn topology(nodes: u16) -> topology::Machine {
+    fn topology(nodes: u16) -> topology::Hardware {
         let zones = vec![Zone { kind: ZoneKind::Normal, managed: Pages(100) }];
         let node = |id| Node { id: NodeId(id), medium: Medium::Dram, zones: zones.clone() };
-        topology::Machine {
+        topology::Hardware {
             name: String::new(),
             about: String::new(),
             nodes: (0..nodes).map(node).collect(),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn on(
-        topology: topology::Machine,
+        topology: topology::Hardware,
         script: Vec<Result<Vec<Seen>, ObserveError>>,
     ) -> Course<Scripted> {
         let tiers = Tiers::new(&topology, Firmware::Silent, KernelVersion::default());

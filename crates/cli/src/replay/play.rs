@@ -8,7 +8,7 @@ use crate::nodes::Shelf;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
 use homenode_core::scenario::Mempolicy;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Pages, count};
 use homenode_sim::replay::{Charge, Recording, Rounds, Stuck, Waited};
 use homenode_sim::{Overlap, Setup, Simulation, Stretch};
@@ -66,7 +66,7 @@ const NAMED: usize = 8;
 /// # Errors
 /// Where the run can't be set up, a process is killed, or nothing goes on.
 pub(crate) fn play(
-    machine: &Machine,
+    machine: &Hardware,
     setup: &Setup,
     loaded: &Loaded,
     charge: &Charge,
@@ -161,7 +161,7 @@ const STEPS: u32 = 12;
 
 /// How misses overlap on this machine, where its file knows a core's window; files of
 /// before have one parallelism for all.
-pub(crate) fn overlap(machine: &Machine) -> Option<Overlap> {
+pub(crate) fn overlap(machine: &Hardware) -> Option<Overlap> {
     machine.costs.0.contains_key(&Cost::ReorderWindow).then(|| Overlap::of(machine))
 }
 
@@ -343,7 +343,7 @@ const WHOLE: f64 = 0.9995;
 /// Runs one round on the unmodified machine with free instructions, to see what is left
 /// of the native time for them; then with them, until the native time comes out.
 pub(crate) fn calibrate(
-    machine: &Machine,
+    machine: &Hardware,
     setup: &Setup,
     loaded: &Loaded,
     shelves: &[Shelf],

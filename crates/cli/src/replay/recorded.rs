@@ -13,7 +13,7 @@ use homenode_config::{AddNode, Size};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::Mempolicy;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::CpuId;
 use homenode_report::{Caption, Report};
 use homenode_sim::Setup;
@@ -37,7 +37,7 @@ impl Recorded {
     /// * `force` – also where the unmodified machine takes another time than the program did.
     pub(crate) fn new(
         loaded: Loaded,
-        this: &Machine,
+        this: &Hardware,
         dram: Option<Dram>,
         add: Option<AddNode>,
         set: &[Setting],

@@ -5,12 +5,12 @@ use homenode_config::{AddNode, Size};
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::{Margin, Mempolicy};
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Link, Machine, Medium, Zone};
+use homenode_core::topology::{Hardware, Link, Medium, Zone};
 use homenode_core::units::{Bytes, NodeId, Pages};
 
 /// A machine and how it came about.
 pub(crate) struct Target {
-    pub(crate) machine: Machine,
+    pub(crate) machine: Hardware,
     pub(crate) notes: Vec<String>,
     pub(crate) warnings: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub(crate) fn parse_dram(text: &str) -> Result<Dram, String> {
 
 /// Changes a machine for a program of `memory` pages.
 pub(crate) fn build(
-    this: &Machine,
+    this: &Hardware,
     memory: Pages,
     dram: Dram,
     add: Option<AddNode>,
@@ -124,7 +124,7 @@ pub(crate) fn build(
 
 /// DRAM nodes with the sum of their zones' high marks.
 fn marks<'a>(
-    machine: &'a Machine,
+    machine: &'a Hardware,
     knobs: &Knobs,
     margin: Margin,
 ) -> impl Iterator<Item = (NodeId, Pages)> + 'a {
@@ -138,7 +138,7 @@ fn marks<'a>(
 /// whole numbers: shares of 32, at least 1, divided by what divides them all.
 ///
 /// `None` where there is nothing to interleave between.
-pub(crate) fn interleave(machine: &Machine) -> Option<Mempolicy> {
+pub(crate) fn interleave(machine: &Hardware) -> Option<Mempolicy> {
     let from = machine.cpus.first()?.node;
     let with_memory = machine.nodes.iter().filter(|n| n.managed().0 > 0);
     let links = with_memory.filter_map(|n| machine.link(from, n.id));

@@ -9,7 +9,7 @@ use super::vary::{Vary, What};
 use crate::parallel;
 use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::count;
 use homenode_report::{Conclusion, Surface};
 use homenode_sim::{ProcessFigures, Simulation};
@@ -126,7 +126,7 @@ impl<'a, B: Bench> Runs<'a, B> {
     pub(super) fn move_each<F: Figures>(
         &mut self,
         constants: &[What],
-        machine: &Machine,
+        machine: &Hardware,
         points: impl Fn(Option<Vary>) -> Vec<B::Point>,
         figures: impl Fn(&Self, Option<Vary>) -> F,
     ) -> Result<Sensitivity<F>> {
@@ -216,7 +216,7 @@ fn because(mut wrong: Vec<String>) -> String {
 }
 
 /// Those of the constants that have one of these names.
-pub(super) fn named(mut all: Vec<What>, machine: &Machine, names: &[&str]) -> Vec<What> {
+pub(super) fn named(mut all: Vec<What>, machine: &Hardware, names: &[&str]) -> Vec<What> {
     all.retain(|w| names.contains(&w.name(machine).as_str()));
     all
 }

@@ -2,7 +2,7 @@
 
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::scenario::{Scenario, Step};
-use homenode_core::topology::{BANDWIDTH_BOUNDS, LATENCY_BOUNDS, Link, Machine};
+use homenode_core::topology::{BANDWIDTH_BOUNDS, Hardware, LATENCY_BOUNDS, Link};
 use homenode_core::units::Picos;
 
 /// One of the constants of a link, by its place among [`OF_LINK`].
@@ -51,7 +51,7 @@ impl Vary {
     }
 
     /// Moves it, within the bounds of its kind.
-    pub(in crate::reproduce) fn apply(self, machine: &mut Machine, scenario: &mut Scenario) {
+    pub(in crate::reproduce) fn apply(self, machine: &mut Hardware, scenario: &mut Scenario) {
         let percent = (100 + self.percent) as u64;
         let moved = |value: u64, (low, high): (u64, u64)| (value * percent / 100).clamp(low, high);
         let move_link = |which: OfLink| {
@@ -106,7 +106,7 @@ fn of_channels(cost: Cost) -> bool {
 }
 
 /// The read latencies of a machine's links, each once, in rising order.
-pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
+pub(in crate::reproduce) fn latencies(machine: &Hardware) -> Vec<u64> {
     let mut all: Vec<u64> = machine.links.iter().map(|l| l.read_latency.value).collect();
     all.sort_unstable();
     all.dedup();
@@ -116,7 +116,7 @@ pub(in crate::reproduce) fn latencies(machine: &Machine) -> Vec<u64> {
 impl What {
     /// Every constant of a machine, link by link, and the workload's, where nothing is
     /// merged: what only ksmd pays can't matter there, nor what tasks pay that wait for others.
-    pub(in crate::reproduce) fn all(machine: &Machine) -> Vec<Self> {
+    pub(in crate::reproduce) fn all(machine: &Hardware) -> Vec<Self> {
         let links = (0..machine.links.len())
             .flat_map(|i| (0..OF_LINK.len()).map(move |w| Self::Link(i, w)));
         let pays = |c: &&Cost| !c.name().starts_with("ksm_") && !of_channels(**c);
@@ -126,7 +126,7 @@ impl What {
 
     /// Every constant of a machine in which all links of one kind are alike, and the
     /// workload's.
-    pub(in crate::reproduce) fn by_kind(machine: &Machine) -> Vec<Self> {
+    pub(in crate::reproduce) fn by_kind(machine: &Hardware) -> Vec<Self> {
         let kinds = 0..latencies(machine).len();
         let links = kinds.flat_map(|rank| (0..OF_LINK.len()).map(move |w| Self::Links(rank, w)));
         let costs = Cost::ALL.iter().filter(|c| !of_channels(**c)).map(|&c| Self::Cost(c));
@@ -153,7 +153,7 @@ impl What {
     }
 
     /// Its name: as in the machine's file.
-    pub(in crate::reproduce) fn name(self, machine: &Machine) -> String {
+    pub(in crate::reproduce) fn name(self, machine: &Hardware) -> String {
         match self {
             Self::Link(i, which) => {
                 let (from, to) = machine.links.get(i).map_or((0, 0), |l| (l.from.0, l.to.0));

@@ -2,7 +2,7 @@
 
 use crate::figures::RunFigures;
 use homenode_config::write_list;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_report::{CpuTimes, cpu_times};
 use homenode_sim::CpuFigures;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn together(run: &RunFigures, places: &[usize], label: String) -> CpuTimes {
 
 /// For people: all CPUs, then each, or those of each last-level cache where they are many.
 /// Nothing where the machine's file has neither idle states nor clocks.
-pub(super) fn text(run: &RunFigures, machine: &Machine, which: &str) -> String {
+pub(super) fn text(run: &RunFigures, machine: &Hardware, which: &str) -> String {
     let all: Vec<usize> = (0..run.cpus.len()).collect();
     let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, cpu) in machine.cpus.iter().enumerate() {
@@ -48,7 +48,7 @@ pub(super) fn text(run: &RunFigures, machine: &Machine, which: &str) -> String {
 }
 
 /// Each CPU as JSON; nothing where the machine's file has neither idle states nor clocks.
-pub(super) fn json(run: &RunFigures, machine: &Machine) -> Option<Value> {
+pub(super) fn json(run: &RunFigures, machine: &Hardware) -> Option<Value> {
     let clocks = machine.cpus.iter().any(|c| c.mhz.is_some());
     if run.idle_states.is_empty() && !clocks {
         return None;

@@ -13,7 +13,7 @@ use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use homenode_config::{CpuBench, CpuCase, CpuPlan, parse_truth_cpu};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_measure::truth::perf::{self, Run};
 use homenode_sim::{Setup, Simulation};
 use serde_json::json;
@@ -92,7 +92,7 @@ impl From<Run> for Took {
 }
 
 /// The case as a scenario. As in perf, the receivers' channels have the order of the receivers.
-fn scenario(case: &CpuCase, machine: &Machine) -> Result<homenode_core::scenario::Scenario> {
+fn scenario(case: &CpuCase, machine: &Hardware) -> Result<homenode_core::scenario::Scenario> {
     let step = |text: &str| format!("[[process.step]]\n{text}\n");
     let repeat = |steps: u32, times: u64| {
         step(&format!("do = \"repeat\"\nsteps = {steps}\ntimes = {times}"))
@@ -145,7 +145,7 @@ fn again(repeat: &dyn Fn(u32, u64) -> String, steps: u32, times: u64) -> String 
     if times > 1 { repeat(steps, times) } else { String::new() }
 }
 
-fn predict(case: &CpuCase, machine: &Machine, version: KernelVersion) -> Result<Took> {
+fn predict(case: &CpuCase, machine: &Hardware, version: KernelVersion) -> Result<Took> {
     let scenario = scenario(case, machine)?;
     let setup = Setup { version, ..Setup::of(&scenario) };
     let mut sim = Simulation::new(machine, &scenario, &setup)?;
@@ -225,7 +225,12 @@ struct Check {
     others: f64,
 }
 
-fn check(plan: CpuPlan, machine: &Machine, folder: &Scratch, progress: &Progress) -> Result<Check> {
+fn check(
+    plan: CpuPlan,
+    machine: &Hardware,
+    folder: &Scratch,
+    progress: &Progress,
+) -> Result<Check> {
     let here = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let version = live::version(Some(here.trim()));
     let mut rows = Vec::new();

@@ -12,7 +12,7 @@
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
 use homenode_core::splitmix::SplitMix;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_measure::truth::{Case, Kernel};
 use homenode_sim::replay::{Charge, Op, Recording, Rounds};
 use homenode_sim::{Overlap, Setup, Simulation};
@@ -59,7 +59,7 @@ impl Sink for Rows {
 /// # Errors
 /// Where the machine's memory is too small for it.
 pub(super) fn kernel(
-    machine: &Machine,
+    machine: &Hardware,
     geometry: &Geometry,
     case: Case,
     near: Near,
@@ -193,7 +193,7 @@ pub(super) struct Phase {
 /// # Errors
 /// Where the machine's memory is too small for it.
 pub(super) fn program(
-    machine: &Machine,
+    machine: &Hardware,
     large: Phase,
     small: &Totals,
     small_ps: f64,
@@ -221,7 +221,7 @@ pub(super) fn program(
 
 /// Picoseconds of a recording's second round, which has its memory already.
 fn round(
-    machine: &Machine,
+    machine: &Hardware,
     recording: Recording,
     as_per_insn: u64,
     overlap: Overlap,

@@ -6,7 +6,7 @@ use super::predict::{self, Phase};
 use super::table::median;
 use crate::replay::load::op;
 use anyhow::{Context, Result, anyhow, bail};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_measure::record::{self, Options};
 use homenode_measure::workload::Program;
 use homenode_sim::replay::{Op, Recording};
@@ -25,7 +25,7 @@ pub(super) struct Extrapolation {
 
 /// Picoseconds that the large run is predicted to take, and a sentence about how.
 pub(super) fn predict(
-    machine: &Machine,
+    machine: &Hardware,
     asked: &Extrapolation,
     samples: u32,
 ) -> Result<(f64, String)> {
@@ -78,7 +78,7 @@ pub(super) fn natively(program: Program, size: u64, seed: u64, repeat: u32) -> R
 }
 
 /// Records it, and takes the measured phase out: the thread that runs most.
-fn phase(machine: &Machine, program: Program, size: u64, seed: u64, file: &Path) -> Result<Phase> {
+fn phase(machine: &Hardware, program: Program, size: u64, seed: u64, file: &Path) -> Result<Phase> {
     let mut options =
         Options::new(command(program, size, seed, 1)?, file.to_owned(), machine.clone());
     options.native_runs = 0;

@@ -17,7 +17,7 @@ use crate::replay::recorded::Recorded;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_config::{ReplayPlan, ReplayProgram, parse_truth_replay};
 use homenode_core::splitmix::SplitMix;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::CpuId;
 use homenode_measure::record::{self, Options, RecordError};
 use homenode_sim::replay::Rounds;
@@ -224,7 +224,7 @@ fn lacks(program: &ReplayProgram, why: &RecordError) -> String {
 
 /// Runs, records and replays one program; why not.
 fn one(
-    machine: &Machine,
+    machine: &Hardware,
     folder: &Path,
     program: &ReplayProgram,
     command: Vec<OsString>,

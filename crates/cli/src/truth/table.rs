@@ -1,7 +1,7 @@
 //! Predicted beside measured.
 
 use homenode_config::TruthPlan;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_measure::constants;
 use serde_json::json;
 
@@ -66,7 +66,7 @@ pub(super) struct MemCheck {
 }
 
 impl MemCheck {
-    pub(super) fn new(plan: &TruthPlan, machine: &Machine) -> Self {
+    pub(super) fn new(plan: &TruthPlan, machine: &Hardware) -> Self {
         Self {
             machine: machine.name.clone(),
             about: machine.about.clone(),

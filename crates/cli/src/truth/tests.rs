@@ -5,14 +5,14 @@ use expect_test::{Expect, expect};
 use homenode_config::parse_machine;
 use homenode_live::sysfs::{CacheShape, Topology};
 
-fn small() -> Machine {
+fn small() -> Hardware {
     let text = include_str!("../../../../machines/small.toml");
     let mut m = parse_machine("small.toml", text).unwrap();
     m.nodes[0].zones[0].managed.0 = 1 << 20;
     m
 }
 
-fn predicted(m: &Machine, expected: Expect) {
+fn predicted(m: &Hardware, expected: Expect) {
     let near = Near { stream: 2_000.0, update: 1_500.0 };
     let geometry = record::geometry(m).unwrap();
     let mut text = String::new();
@@ -125,7 +125,7 @@ fn what_is_registered_exists() {
 
 #[test]
 fn files_of_other_machines_are_refused() {
-    let refused = |m: &Machine| measured_here(m, Path::new("m.toml")).unwrap_err().to_string();
+    let refused = |m: &Hardware| measured_here(m, Path::new("m.toml")).unwrap_err().to_string();
     let mut m = small();
     assert!(refused(&m).contains("not measured"));
     m.links[0].read_latency.origin = Origin::Measured;

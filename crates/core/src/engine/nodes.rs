@@ -6,7 +6,7 @@ use crate::policy::seen::ZoneSeen;
 use crate::scenario::AdmissionChoice;
 use crate::tiering::tiers::{Firmware, Tiers, allocator_order};
 use crate::tiering::watermarks::{WakeFacts, ZoneMarks, admit_node};
-use crate::topology::{MAX_SIZE, Machine};
+use crate::topology::{Hardware, MAX_SIZE};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ impl Nodes {
     /// holds, also where its firmware is silent: they decide what a move is worth.
     ///
     /// Source: specs/engine.md#nodes.
-    pub(super) fn new(settings: Settings, machine: &Machine, version: KernelVersion) -> Self {
+    pub(super) fn new(settings: Settings, machine: &Hardware, version: KernelVersion) -> Self {
         let tiers = Tiers::new(machine, Firmware::Hmat, version);
         let mut memory = BTreeMap::new();
         for node in machine.nodes.iter().filter(|n| n.managed().0 > 0) {

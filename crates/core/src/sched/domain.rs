@@ -31,7 +31,7 @@ mod tests;
 use std::fmt;
 use std::ops::{BitAnd, BitOr};
 
-use crate::topology::Machine;
+use crate::topology::Hardware;
 
 pub use span::Span;
 use span::{SpanId, Spans};
@@ -181,7 +181,7 @@ pub struct Layout {
 impl Layout {
     /// That of a machine. It knows no clusters; nodes that share a last-level cache are taken for one
     /// package, each other node for one of its own.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn of(machine: &Hardware) -> Self {
         let node = |c: &crate::topology::Cpu| machine.position(c.node).unwrap_or(0) as u16;
         let mut first_node = std::collections::BTreeMap::new();
         for c in &machine.cpus {

@@ -13,7 +13,7 @@
 //! All tiers down to the slowest one that holds a CPU are *top tier*.
 
 use crate::kernel::KernelVersion;
-use crate::topology::{Link, Machine, Medium};
+use crate::topology::{Hardware, Link, Medium};
 use crate::units::NodeId;
 use std::collections::BTreeMap;
 
@@ -122,7 +122,7 @@ impl Tiers {
     /// The tiers that `version` makes of `machine`.
     ///
     /// Source: specs/tiering.md#tiers.
-    pub fn new(machine: &Machine, firmware: Firmware, version: KernelVersion) -> Self {
+    pub fn new(machine: &Hardware, firmware: Firmware, version: KernelVersion) -> Self {
         let with_memory = || machine.nodes.iter().filter(|n| n.managed().0 > 0);
         let reference = (version >= KernelVersion::V6_12 && firmware == Firmware::Hmat)
             .then(|| reference(machine))
@@ -148,7 +148,7 @@ impl Tiers {
 
     /// Tiers of given abstract distances.
     pub fn from_distances(
-        machine: &Machine,
+        machine: &Hardware,
         adist: BTreeMap<NodeId, u64>,
         version: KernelVersion,
     ) -> Self {
@@ -167,7 +167,7 @@ impl Tiers {
 
     /// Tiers as a kernel shows them, each with its nodes.
     pub fn shown(
-        machine: &Machine,
+        machine: &Hardware,
         tiers: &BTreeMap<u32, Vec<u32>>,
         version: KernelVersion,
     ) -> Self {
@@ -205,7 +205,7 @@ impl Tiers {
     /// once per batch. Empty in the lowest tier.
     ///
     /// Source: specs/tiering.md#demotion.
-    pub fn demotion_targets(&self, machine: &Machine, node: NodeId) -> Vec<NodeId> {
+    pub fn demotion_targets(&self, machine: &Hardware, node: NodeId) -> Vec<NodeId> {
         if self.version < KernelVersion::V5_18 {
             return Vec::new();
         }
@@ -221,7 +221,7 @@ impl Tiers {
     /// Where else they may go: all nodes of all lower tiers, in the allocator's order.
     ///
     /// Source: specs/tiering.md#demotion.
-    pub fn demotion_fallback(&self, machine: &Machine, node: NodeId) -> Vec<NodeId> {
+    pub fn demotion_fallback(&self, machine: &Hardware, node: NodeId) -> Vec<NodeId> {
         let Some(t) = self.tier(node).filter(|_| self.version >= KernelVersion::V5_18) else {
             return Vec::new();
         };
@@ -232,7 +232,7 @@ impl Tiers {
 
 /// The reference: the first node with CPU and memory. `None` switches the
 /// algorithm off, as do CPU nodes that differ too much.
-fn reference(machine: &Machine) -> Option<Perf> {
+fn reference(machine: &Hardware) -> Option<Perf> {
     let mut reference: Option<Perf> = None;
     for node in &machine.nodes {
         if node.managed().0 == 0 || !machine.has_cpu(node.id) {
@@ -250,7 +250,7 @@ fn reference(machine: &Machine) -> Option<Perf> {
 
 /// What the node's own CPUs see, else the CPU node with the lowest latency
 /// (then the highest bandwidth, then the lowest number).
-fn best_perf(machine: &Machine, node: NodeId) -> Option<Perf> {
+fn best_perf(machine: &Hardware, node: NodeId) -> Option<Perf> {
     if let Some(own) = machine.link(node, node) {
         return Some(Perf::of(own));
     }
@@ -267,7 +267,7 @@ fn best_perf(machine: &Machine, node: NodeId) -> Option<Perf> {
 /// itself, then by distance, where a lower number and having CPUs count one each.
 ///
 /// Source: specs/tiering.md#demotion.
-pub fn allocator_order(machine: &Machine, from: NodeId, among: &[NodeId]) -> Vec<NodeId> {
+pub fn allocator_order(machine: &Hardware, from: NodeId, among: &[NodeId]) -> Vec<NodeId> {
     let cost = |to: NodeId| {
         let distance = machine.distance(from, to).unwrap_or(u32::MAX - 2);
         (to != from, distance + u32::from(to < from) + u32::from(machine.has_cpu(to)), to)

@@ -8,13 +8,13 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 /// Nodes of DRAM with a CPU each, and one of an expander behind them.
-fn machine(dram: u16, cxl: u16) -> Machine {
+fn machine(dram: u16, cxl: u16) -> Hardware {
     let dram = (0..dram).map(|_| fixtures::dram(1 << 20, 1));
     let cxl = (0..cxl).map(|_| fixtures::cxl(1 << 20));
     fixtures::machine(&dram.chain(cxl).collect::<Vec<_>>())
 }
 
-fn view(source: Source, m: &Machine) -> View {
+fn view(source: Source, m: &Hardware) -> View {
     let tiers = Tiers::new(m, Firmware::Silent, KernelVersion::default());
     View::new(Settings::default(), source, m, &tiers)
 }

@@ -85,13 +85,13 @@ fn person(who: Who) -> Person {
     Person { who, name: "one".to_owned(), ran, node, resident: Pages(9) }
 }
 
-fn topology() -> topology::Machine {
+fn topology() -> topology::Hardware {
     let node = |id| Node {
         id: NodeId(id),
         medium: Medium::Dram,
         zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1000) }],
     };
-    topology::Machine {
+    topology::Hardware {
         name: "two".into(),
         about: String::new(),
         nodes: vec![node(0), node(1)],

@@ -165,7 +165,7 @@ struct Told {
     says: Vec<Seen>,
     asked: Vec<Act>,
     caps: Option<Caps>,
-    topology: Option<topology::Machine>,
+    topology: Option<topology::Hardware>,
 }
 
 impl Told {
@@ -183,7 +183,7 @@ impl Told {
             medium: Medium::Dram,
             zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1000) }],
         };
-        let topology = topology::Machine {
+        let topology = topology::Hardware {
             name: "two".into(),
             about: String::new(),
             nodes: vec![node(A), node(B)],
@@ -202,7 +202,7 @@ impl Machine for Told {
     fn caps(&self) -> &Caps {
         self.caps.as_ref().expect("new")
     }
-    fn topology(&self) -> &topology::Machine {
+    fn topology(&self) -> &topology::Hardware {
         self.topology.as_ref().expect("new")
     }
     fn now(&self) -> Picos {

@@ -5,7 +5,7 @@ use super::rounds::{Kernel, LinkSeries, Migration, Samples, Wakes, sweep_point};
 use super::stats::{Series, measured, whole, within};
 use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::topology::{
-    BANDWIDTH_BOUNDS, Cache, LATENCY_BOUNDS, LOCAL_DISTANCE, Link, Machine,
+    BANDWIDTH_BOUNDS, Cache, Hardware, LATENCY_BOUNDS, LOCAL_DISTANCE, Link,
 };
 use homenode_core::units::{NodeId, count};
 use homenode_live::sysfs::{CacheShape, Topology};
@@ -15,7 +15,7 @@ use homenode_live::sysfs::{CacheShape, Topology};
 const LATENCY_ASSUMED: u64 = 100_000;
 const BANDWIDTH_ASSUMED: u64 = 15_000;
 
-pub(super) fn machine(topology: &Topology, samples: &Samples) -> Machine {
+pub(super) fn machine(topology: &Topology, samples: &Samples) -> Hardware {
     let costs =
         Cost::ALL.iter().map(|&key| (key, within(key.bounds(), cost(key, topology, samples))));
     let costs = costs.collect();
@@ -30,7 +30,7 @@ pub(super) fn machine(topology: &Topology, samples: &Samples) -> Machine {
             *constant = within(bounds, constant.clone());
         }
     }
-    Machine {
+    Hardware {
         name: name(topology),
         about: about(topology, samples),
         nodes: topology.nodes.clone(),

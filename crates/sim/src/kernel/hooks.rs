@@ -6,7 +6,7 @@ use crate::memory::{BLOCK, Memory};
 use crate::ring::{Pmu, SampleSeen};
 use homenode_core::costs::Cost;
 use homenode_core::hooks::{Hooks, MakeHooks, PageAt, SampledAccess};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::HUGE_PAGES;
 
 /// What decides in this kernel.
@@ -26,7 +26,7 @@ impl Inside {
 
 impl Kernel {
     /// Puts a contender's hooks in; the processor's sampling, where they want it.
-    pub(crate) fn put_in(&mut self, make: MakeHooks, machine: &Machine) -> Option<Box<Pmu>> {
+    pub(crate) fn put_in(&mut self, make: MakeHooks, machine: &Hardware) -> Option<Box<Pmu>> {
         let rules = make(machine, self.knobs.version);
         let each = machine.costs.time(Cost::PmuSample).0;
         let sampling = rules.samples().then(|| Pmu::of_kernel(machine.cpus.len(), each));

@@ -26,7 +26,7 @@ use homenode_core::knobs::Errno;
 use homenode_core::numa::rebind::{rebind, settable};
 use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::{Tiers, allocator_order};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Bytes, HUGE_PAGES, NodeId, Pages};
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ pub(crate) struct Hotplug {
 const FRUITLESS: u32 = 5;
 
 impl Hotplug {
-    pub(crate) fn new(machine: &Machine, memory: &Memory, tiers: &Tiers) -> Self {
+    pub(crate) fn new(machine: &Hardware, memory: &Memory, tiers: &Tiers) -> Self {
         let sizes = machine.nodes.iter().map(|n| n.managed().0);
         let block_pages = block_pages(sizes);
         let mut blocks = Vec::new();
@@ -203,7 +203,7 @@ impl Kernel {
     pub(crate) fn offline_run(
         &mut self,
         ctx: &mut Ctx,
-        machine: &mut Machine,
+        machine: &mut Hardware,
         end: u64,
     ) -> Option<Result<(), Errno>> {
         let mut going = self.hotplug.going.take()?;
@@ -321,7 +321,7 @@ impl Kernel {
         self.hotplug.blocks[block].state = BlockState::Online;
         self.notify(block, Notice::Cancelled);
     }
-    fn offlined(&mut self, machine: &mut Machine, block: usize) {
+    fn offlined(&mut self, machine: &mut Hardware, block: usize) {
         let b = self.hotplug.blocks[block];
         let zone = &mut self.memory.zones[b.zone];
         zone.managed -= b.pages;
@@ -338,7 +338,7 @@ impl Kernel {
     pub(crate) fn online(
         &mut self,
         ctx: &mut Ctx,
-        machine: &mut Machine,
+        machine: &mut Hardware,
         block: usize,
     ) -> Result<(), Errno> {
         let b = self.hotplug.blocks[block];
@@ -355,7 +355,7 @@ impl Kernel {
     }
 
     /// A zone has another size: what is computed from sizes follows.
-    fn resized(&mut self, machine: &mut Machine, zone: usize) {
+    fn resized(&mut self, machine: &mut Hardware, zone: usize) {
         let place = self.memory.node_of(zone);
         let before = self.with_memory();
         for own in self.memory.zones.iter().filter(|z| z.node == place) {
@@ -377,7 +377,7 @@ impl Kernel {
     /// policies of tasks follow. Its kswapd sleeps while there is none.
     fn nodes_changed(
         &mut self,
-        machine: &Machine,
+        machine: &Hardware,
         place: usize,
         before: &[NodeId],
         after: &[NodeId],
@@ -396,7 +396,7 @@ impl Kernel {
         }
     }
     /// Where each node's allocations and demotions go, by what memory there is.
-    pub(super) fn order_nodes(&mut self, machine: &Machine) {
+    pub(super) fn order_nodes(&mut self, machine: &Hardware) {
         let with_memory = self.with_memory();
         let places = |list: Vec<NodeId>| -> Vec<usize> {
             list.iter().filter_map(|id| machine.position(*id)).collect()

@@ -25,7 +25,7 @@ use homenode_core::ksm::memory::{
 use homenode_core::ksm::register::{self, Mapping};
 use homenode_core::ksm::{Ksm, Now, Step};
 use homenode_core::scenario::{Content as Said, UnmergeTarget};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, PAGE_SIZE, Pages};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -73,7 +73,7 @@ impl Merging {
     pub(crate) fn calls(&self) -> bool {
         self.wakes.work || self.wakes.sleep || self.trouble.is_some()
     }
-    pub(super) fn new(machine: &Machine, version: KernelVersion) -> Self {
+    pub(super) fn new(machine: &Hardware, version: KernelVersion) -> Self {
         let nodes = machine.nodes.iter().map(|n| n.id.index() + 1).max().unwrap_or(1);
         Self {
             ksm: Some(Box::new(Ksm::new(version, nodes))),

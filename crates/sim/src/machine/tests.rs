@@ -7,7 +7,7 @@ use crate::ring;
 use homenode_core::costs::{Constant, Cost, Costs};
 use homenode_core::policy::order::{Benefit, OrderId, Reason};
 use homenode_core::scenario::{Content, Map, Mempolicy, Pattern, Process, Step, Until};
-use homenode_core::topology::{Cpu, Link, Machine as Topology, Medium, Node, Zone, ZoneKind};
+use homenode_core::topology::{Cpu, Hardware as Topology, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{Bytes, CpuId};
 
 /// DRAM with CPUs and an expander, each of so many pages.

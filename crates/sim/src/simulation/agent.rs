@@ -13,7 +13,7 @@ use homenode_core::costs::{Cost, Prices};
 use homenode_core::knobs::Knob;
 use homenode_core::policy::order::{Act, Fails, OrderId};
 use homenode_core::policy::seen::{Seen, Span, Who};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -109,7 +109,7 @@ impl Agent {
         }
     }
     /// Takes an order, which has been checked.
-    pub(crate) fn order(&mut self, id: OrderId, act: &Act, space: usize, places: &Machine) {
+    pub(crate) fn order(&mut self, id: OrderId, act: &Act, space: usize, places: &Hardware) {
         let place = |n: NodeId| places.position(n).expect("checked");
         let first = |spans: &[Span]| spans.first().map_or(0, |s| s.start);
         let (who, errand) = match act {

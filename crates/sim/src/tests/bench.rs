@@ -12,7 +12,7 @@ use crate::space::{Holds, Kind};
 use crate::tasks::Kind as TaskKind;
 use crate::vmstat::Item;
 use homenode_core::scenario::Mempolicy;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 
 pub(super) struct Bench {
     pub(super) sim: Simulation,
@@ -37,10 +37,10 @@ pub(super) fn kind() -> Kind {
 }
 
 impl Bench {
-    pub(super) fn new(machine: &Machine, knobs: &[(&str, &str)]) -> Self {
+    pub(super) fn new(machine: &Hardware, knobs: &[(&str, &str)]) -> Self {
         Self::with(machine, Setup { knobs: super::support::knobs(knobs), ..Setup::default() })
     }
-    pub(super) fn with(machine: &Machine, setup: Setup) -> Self {
+    pub(super) fn with(machine: &Hardware, setup: Setup) -> Self {
         let mut sim = Simulation::boot(machine, &setup, 1 << 20).expect("it boots");
         let checker = Checker::watch(&mut sim);
         let process = sim.add_program("bench");

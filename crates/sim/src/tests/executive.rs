@@ -6,7 +6,7 @@ use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use crate::watch::{By, Watch};
 use homenode_core::scenario::*;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Bytes, CpuId, Pages, Picos};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ impl Watch for Log {
     }
 }
 
-fn run(m: &Machine, s: &Scenario, order: CpuOrder) -> (Simulation, Vec<Woken>) {
+fn run(m: &Hardware, s: &Scenario, order: CpuOrder) -> (Simulation, Vec<Woken>) {
     let mut setup = Setup::of(s);
     setup.model.order = order;
     let mut sim = Simulation::new(m, s, &setup).expect("it fits");
@@ -396,7 +396,7 @@ fn compute(ms: u64) -> Step {
 }
 
 /// Runs under the checkers; how long each process's tasks ran, and the busy time of the CPUs, in µs.
-fn checked(m: &Machine, s: &Scenario) -> (Vec<u64>, Vec<u64>) {
+fn checked(m: &Hardware, s: &Scenario) -> (Vec<u64>, Vec<u64>) {
     let mut sim = Simulation::new(m, s, &Setup::of(s)).expect("it fits");
     let checker = crate::check::Checker::watch(&mut sim);
     checker.run(&mut sim, 1000 * MS, MS).unwrap_or_else(|e| panic!("{e}"));

@@ -14,7 +14,7 @@ use expect_test::{Expect, expect};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::*;
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
 use proptest::prelude::*;
 use std::fmt::Write as _;
@@ -23,14 +23,14 @@ mod merging;
 
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
-fn boot(machine: &Machine, version: KernelVersion) -> Simulation {
+fn boot(machine: &Hardware, version: KernelVersion) -> Simulation {
     let setup = Setup { version, ..Setup::default() };
     Simulation::boot(machine, &setup, 1 << 14).expect("it boots")
 }
-fn two() -> Machine {
+fn two() -> Hardware {
     machine(&[dram(4096, 2), cxl(4096)])
 }
-fn on(machine: &Machine, version: KernelVersion) -> Bench {
+fn on(machine: &Hardware, version: KernelVersion) -> Bench {
     let knobs = support::knobs(&[NO_THP]);
     Bench::with(machine, Setup { version, knobs, ..Setup::default() })
 }
@@ -1126,7 +1126,7 @@ fn agrees(sim: &Simulation) {
     assert_eq!(rss, spaces.map(|s| s.rss).sum::<u64>());
 }
 
-fn busy() -> (Machine, Scenario) {
+fn busy() -> (Hardware, Scenario) {
     let m = machine(&[dram(4096, 2), cxl(4096)]);
     let mut huge = map("huge", 2048);
     huge.huge = true;

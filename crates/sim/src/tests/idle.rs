@@ -8,7 +8,7 @@ use homenode_core::costs::{Constant, Cost};
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::*;
 use homenode_core::sched::idle::Table;
-use homenode_core::topology::{Cache, IdleCosts, Machine, WokenBy};
+use homenode_core::topology::{Cache, Hardware, IdleCosts, WokenBy};
 use homenode_core::units::{Bytes, CpuId, NodeId, Picos};
 
 const US: u64 = 1_000_000;
@@ -56,7 +56,7 @@ fn ping_pong(work: u64, rounds: u64) -> Scenario {
     s
 }
 /// Two CPUs on which nothing but computing takes time.
-fn two_cpus(idle_states: Vec<IdleCosts>) -> Machine {
+fn two_cpus(idle_states: Vec<IdleCosts>) -> Hardware {
     let mut m = machine(&[dram(4096, 2)]);
     m.idle_states = idle_states;
     for cost in [Cost::PipeWrite, Cost::PipeRead, Cost::Syscall] {
@@ -64,7 +64,7 @@ fn two_cpus(idle_states: Vec<IdleCosts>) -> Machine {
     }
     m
 }
-fn run(m: &Machine, s: &Scenario) -> Simulation {
+fn run(m: &Hardware, s: &Scenario) -> Simulation {
     let mut sim = Simulation::new(m, s, &Setup::of(s)).expect("it fits");
     sim.run();
     assert_eq!((sim.deadlock(), sim.error().is_none()), (None, true));
@@ -216,7 +216,7 @@ fn forks_go_to_the_shallowest_idle_cpu() {
 }
 
 /// CPUs 0 and 1 share a core on which both do 1.25 times what one does alone.
-fn a_core() -> Machine {
+fn a_core() -> Hardware {
     let mut m = two_cpus(vec![]);
     m.cpus[1].core = m.cpus[0].core;
     m.costs.0.insert(Cost::SiblingSpeed, c(625));
@@ -225,7 +225,7 @@ fn a_core() -> Machine {
 
 #[test]
 fn siblings_that_compute_take_longer_by_the_factor() {
-    let both = |m: &Machine, a: u64, b: u64| {
+    let both = |m: &Hardware, a: u64, b: u64| {
         let s = scenario(vec![
             process("a", &[0], vec![], vec![compute(a)]),
             process("b", &[1], vec![], vec![compute(b)]),
@@ -274,7 +274,7 @@ fn a_sibling_that_comes_and_goes_loses_no_work() {
 
 /// Four CPUs: 0 and 1 are one core, 2 shares their last level, 3 is on another node. A line takes
 /// 20 ns from the last level and 100 or 160 from memory, one after the other.
-fn four_cpus() -> Machine {
+fn four_cpus() -> Hardware {
     let mut m = machine(&[dram(4096, 3), dram(4096, 1)]);
     m.cpus[1].core = 0;
     let cache = |level, size, ns: u64| Cache {

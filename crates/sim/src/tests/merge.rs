@@ -18,12 +18,12 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::Step;
 use homenode_core::scenario::{Step as Do, *};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, PAGE_SIZE, Pages, Picos};
 
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
-pub(super) fn two_nodes() -> Machine {
+pub(super) fn two_nodes() -> Hardware {
     machine(&[dram(8192, 1), dram(8192, 1)])
 }
 /// Contents are kept, ksmd runs, smart scan is off.
@@ -570,7 +570,7 @@ pub(super) fn kvm(name: &str, cpu: u32, image: u64, own: u64, zero: u64, rest: u
     let rest = Do::Sleep(Picos::from_ms(rest));
     process(name, &[cpu], maps, vec![touch("image"), touch("own"), touch("zero"), rest])
 }
-fn simulate(m: &Machine, s: &Scenario, setup: &Setup, until: u64) -> Simulation {
+fn simulate(m: &Hardware, s: &Scenario, setup: &Setup, until: u64) -> Simulation {
     let mut sim = Simulation::new(m, s, setup).expect("it fits");
     let checker = Checker::watch(&mut sim);
     checker.run(&mut sim, until, 50 * MS).expect("nothing is wrong");

@@ -12,7 +12,7 @@ use crate::vmstat::Item;
 use crate::watch::Watch;
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::*;
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ const MEMORY: &str = "/sys/devices/system/memory";
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
 /// Three nodes with CPUs of 4096 pages, so four blocks of 1024 each: 0–3, 4–7, 8–11.
-fn three() -> Machine {
+fn three() -> Hardware {
     machine(&[dram(4096, 1), dram(4096, 1), dram(4096, 1)])
 }
 fn bound(node: u16) -> Mempolicy {
@@ -293,7 +293,7 @@ fn write_at(ms: u64, block: usize, text: &str) -> Action {
         expect: None,
     }
 }
-fn run(m: &Machine, s: &Scenario) -> Simulation {
+fn run(m: &Hardware, s: &Scenario) -> Simulation {
     let mut sim = Simulation::new(m, s, &Setup::of(s)).expect("it starts");
     let mut checker = Checker::watch(&mut sim);
     checker.moves_by_hand = true;

@@ -12,13 +12,13 @@ use crate::vmstat::Item;
 use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Margin, Mempolicy, Model, Swap};
-use homenode_core::topology::{Machine, ZoneKind};
+use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{NodeId, Pages};
 
 /// Marks stay small and free of huge pages' share of memory.
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
-fn swap(machine: &Machine, pages: u64, knobs: &[(&str, &str)]) -> Bench {
+fn swap(machine: &Hardware, pages: u64, knobs: &[(&str, &str)]) -> Bench {
     let model = Model { swap: Swap::Device(Pages(pages)), ..Model::default() };
     let knobs = super::support::knobs(knobs);
     Bench::with(machine, Setup { model, knobs, ..Setup::default() })

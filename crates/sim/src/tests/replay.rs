@@ -13,7 +13,7 @@ use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::scenario::{CpuOrder, Mempolicy};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{CpuId, Picos};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const FAULT: u64 = 500 * NS;
 const ENTRY: u64 = 10 * NS;
 const PAGE: u64 = 0x10_0000;
 
-fn plain() -> Machine {
+fn plain() -> Hardware {
     let mut m = machine(&[dram(8192, 2)]);
     // So fast a memory that load never shows in these few accesses.
     for l in &mut m.links {
@@ -39,7 +39,7 @@ fn plain() -> Machine {
 
 /// A wake-up on an idle CPU takes 5 µs, after 1 ms 50 µs; so much of that is the task's, in
 /// thousandths. With plain machines it takes nothing.
-fn waking(m: &mut Machine, [idle, deep, charged]: [u64; 3]) {
+fn waking(m: &mut Hardware, [idle, deep, charged]: [u64; 3]) {
     for (key, value) in [
         (Cost::WakeIdle, idle),
         (Cost::WakeDeep, deep),
@@ -71,10 +71,10 @@ fn charge(rounds: Rounds) -> Charge {
     }
 }
 
-fn run_on(m: &Machine, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
+fn run_on(m: &Hardware, rows: &[(u32, u64, Op)], rounds: Rounds) -> Simulation {
     run_recording(m, &recording(rows), rounds)
 }
-fn run_recording(m: &Machine, recording: &Arc<Recording>, rounds: Rounds) -> Simulation {
+fn run_recording(m: &Hardware, recording: &Arc<Recording>, rounds: Rounds) -> Simulation {
     let (setup, charge) = (Setup::default(), charge(rounds));
     let mut s = Simulation::replay(m, &setup, recording, "job", &charge).expect("it fits");
     let checker = Checker::watch(&mut s);

@@ -7,14 +7,14 @@ use crate::simulation::Simulation;
 use crate::vmstat::Item;
 use crate::watch::Watch;
 use homenode_core::scenario::*;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, Picos};
 use std::sync::{Arc, Mutex};
 
 const MS: u64 = 1_000_000_000;
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
-fn simulation(m: &Machine, s: &Scenario) -> Simulation {
+fn simulation(m: &Hardware, s: &Scenario) -> Simulation {
     Simulation::new(m, s, &Setup::of(s)).expect("it fits")
 }
 /// Runs to that time under the checker.
@@ -33,10 +33,10 @@ fn away(pages: u64) -> (Vec<Map>, Vec<Step>) {
 fn uniform(map: &str, ms: u64) -> Step {
     access(map, Pattern::Uniform, 300, for_ms(ms))
 }
-fn two_sockets() -> Machine {
+fn two_sockets() -> Hardware {
     machine(&[dram(16384, 2), dram(16384, 2)])
 }
-fn tiered() -> Machine {
+fn tiered() -> Hardware {
     machine(&[dram(4096, 2), cxl(16384)])
 }
 /// Sampling that begins at once and comes often.
@@ -53,7 +53,7 @@ fn fast(more: &[(&str, &str)]) -> Vec<(String, String)> {
 // ── Slow start (specs/numa.md#slow-start-today; specs/seeds.md#s0) ─────────────
 
 /// Whether anything is marked by the given times.
-fn marked_at(m: &Machine, s: &Scenario, times: &[u64]) -> Vec<bool> {
+fn marked_at(m: &Hardware, s: &Scenario, times: &[u64]) -> Vec<bool> {
     let mut sim = simulation(m, s);
     let checker = Checker::watch(&mut sim);
     times

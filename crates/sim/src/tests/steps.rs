@@ -7,13 +7,13 @@ use crate::simulation::{ProcessFigures, Simulation};
 use crate::vmstat::Item;
 use homenode_core::costs::Cost;
 use homenode_core::scenario::*;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, Picos};
 
 const MS: u64 = 1_000_000_000;
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
 
-fn run(m: &Machine, processes: Vec<Process>, knobs_: &[(&str, &str)]) -> Simulation {
+fn run(m: &Hardware, processes: Vec<Process>, knobs_: &[(&str, &str)]) -> Simulation {
     let s = Scenario { knobs: knobs(&[&[NO_THP], knobs_].concat()), ..scenario(processes) };
     let mut sim = Simulation::new(m, &s, &Setup::of(&s)).expect("it fits");
     let checker = Checker::watch(&mut sim);

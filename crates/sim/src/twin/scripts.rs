@@ -13,7 +13,7 @@ use homenode_core::costs::{Constant, Costs};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::WriteAs;
 use homenode_core::scenario::{Channel, ChannelKind, Rights};
-use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
+use homenode_core::topology::{Cpu, Hardware, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 use homenode_machine::conformance::Finding;
 use homenode_machine::endtoend::sched::{
@@ -44,7 +44,7 @@ pub struct ScriptTwin {
 }
 
 /// A machine of this shape: a node for each last-level cache.
-fn machine(shape: &Shape) -> Machine {
+fn machine(shape: &Shape) -> Hardware {
     let told = |value| Constant::assumed(value, "what memory costs plays no part in a script");
     let cpus: Vec<Cpu> = shape
         .places()
@@ -74,7 +74,7 @@ fn machine(shape: &Shape) -> Machine {
         write_bandwidth: told(10_000),
     };
     let distance = |a: &NodeId, b: &NodeId| if a == b { 10 } else { 21 };
-    Machine {
+    Hardware {
         name: "script".to_owned(),
         about: String::new(),
         nodes: ids.iter().map(node).collect(),

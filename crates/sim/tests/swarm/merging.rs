@@ -10,7 +10,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Errno;
 use homenode_core::ksm::register::has_merge_any;
 use homenode_core::scenario::*;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_sim::check::Checker;
 use homenode_sim::random::Stream;
@@ -28,7 +28,7 @@ fn draw_content(d: &mut Draw) -> Content {
     }
 }
 
-fn draw_guest(d: &mut Draw, m: &Machine, i: u64, share: u64) -> Process {
+fn draw_guest(d: &mut Draw, m: &Hardware, i: u64, share: u64) -> Process {
     let maps: Vec<Map> = (0..d.between(1, 3))
         .map(|n| {
             let mut x = map(&format!("m{n}"), d.between(1, share.clamp(2, 900)));
@@ -124,7 +124,7 @@ fn draw_block(d: &mut Draw, blocks: u64) -> FileOp {
     FileOp::Write { path: format!("{folder}/{name}"), text: text.into() }
 }
 
-fn world(seed: u64) -> (Machine, Scenario, Setup) {
+fn world(seed: u64) -> (Hardware, Scenario, Setup) {
     let mut d = Draw(Stream::new(seed, "merging"));
     let mut machine = draw_machine(&mut d);
     let all: u64 = machine.nodes.iter().map(|n| n.managed().0).sum();
@@ -238,7 +238,7 @@ struct Passing {
 }
 
 fn simulate(
-    machine: &Machine,
+    machine: &Hardware,
     s: &Scenario,
     setup: &Setup,
 ) -> Result<(Simulation, Passing), String> {

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Model;
-use homenode_core::topology::{Cpu, Link, Machine, Medium, Node, Zone, ZoneKind};
+use homenode_core::topology::{Cpu, Hardware, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
 use homenode_machine::endtoend::lists::{self, lists};
 use homenode_machine::endtoend::slow_start::{self, s0};
@@ -210,7 +210,7 @@ fn twin_of(real: &Real<'_>, zoneinfo: &str) -> Result<Twin> {
 }
 
 /// The machine that was asked for, with the zones that the kernel made of it.
-fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Machine {
+fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Hardware {
     let constant = |n: u32| Constant::assumed(n.into(), "as the guest's firmware tells it");
     let ids = 0..asked.nodes.len();
     let node = |i| NodeId(i as u16);
@@ -243,7 +243,7 @@ fn machine(asked: &Asked, mut zones: BTreeMap<NodeId, Vec<Zone>>) -> Machine {
             });
         }
     }
-    Machine {
+    Hardware {
         name: "guest".to_owned(),
         about: "the guest in which this runs".to_owned(),
         nodes: ids

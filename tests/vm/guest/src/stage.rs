@@ -21,7 +21,7 @@ use homenode_core::costs::Constant;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::seen::{Span, Who, ZoneSeen};
 use homenode_core::tiering::watermarks::ZoneMarks;
-use homenode_core::topology::{Link, Machine, ZoneKind};
+use homenode_core::topology::{Hardware, Link, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_live::machine::{BootClock, Heat, LiveMachine, Pace, Parts, People, Person};
 use homenode_live::memory::Zoneinfo;
@@ -262,7 +262,7 @@ impl Stage for LiveStage {
 }
 
 /// The machine with latencies that follow from its distances: nothing here measures any.
-fn machine(asked: &Asked) -> Result<Machine> {
+fn machine(asked: &Asked) -> Result<Hardware> {
     let seen = read_topology(Path::new("/"))?;
     let mut links = Vec::new();
     for (i, from) in seen.nodes.iter().enumerate() {
@@ -282,7 +282,7 @@ fn machine(asked: &Asked) -> Result<Machine> {
             });
         }
     }
-    Ok(Machine {
+    Ok(Hardware {
         name: "guest".to_owned(),
         about: String::new(),
         nodes: seen.nodes,

@@ -9,7 +9,7 @@ use homenode_core::scenario::{
     Action, Again, FileOp, Mempolicy, Pattern, Process, Rights, Scenario, Step, UnmergeTarget,
     Until,
 };
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_report::stats;
 use homenode_sim::random::Stream;
@@ -111,7 +111,7 @@ impl GuestFigures {
 /// What all runs have in common.
 pub(super) struct Bench {
     /// By number of nodes.
-    pub(super) machines: BTreeMap<usize, Machine>,
+    pub(super) machines: BTreeMap<usize, Hardware>,
     pub(super) scenario: Scenario,
 }
 
@@ -138,12 +138,12 @@ impl Bench {
         Ok(Self { machines, scenario: file.scenario })
     }
     /// The machine with most nodes, which has every kind of link.
-    pub(super) fn largest(&self) -> &Machine {
+    pub(super) fn largest(&self) -> &Hardware {
         self.machines.values().next_back().expect("there are three")
     }
 
     /// The guests of a machine in the order of their start.
-    fn guests(&self, p: &Point, machine: &Machine, pass: Picos) -> Vec<Process> {
+    fn guests(&self, p: &Point, machine: &Hardware, pass: Picos) -> Vec<Process> {
         let pages = (MEMORY.0 / PAGE_SIZE / p.factor).max(2);
         // Both parts have a page at least: maps of nothing can't be made.
         let image = (pages * p.share).div_ceil(1000).clamp(1, pages - 1);
@@ -204,8 +204,8 @@ impl Bench {
         guests
     }
 
-    /// Machine, scenario and setup of a point, and when merging is at rest.
-    fn prepare(&self, p: &Point) -> (Machine, Scenario, Setup, Picos) {
+    /// Hardware, scenario and setup of a point, and when merging is at rest.
+    fn prepare(&self, p: &Point) -> (Hardware, Scenario, Setup, Picos) {
         let mut machine = self.machines[&p.nodes].clone();
         let mut scenario = self.scenario.clone();
         if let Some(vary) = p.vary {

@@ -4,7 +4,7 @@ use super::*;
 use crate::reproduce::experiment::Bench as _;
 use crate::reproduce::vary::{Vary, What};
 use expect_test::expect;
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use std::collections::BTreeSet;
 
 fn tiny() -> Plan {
@@ -120,7 +120,7 @@ fn a_tiny_reproduction_prints_every_part() {
 }
 
 /// How far apart nodes are, as hops: the place of a link's latency among all.
-fn hops(machine: &Machine) -> Vec<Vec<usize>> {
+fn hops(machine: &Hardware) -> Vec<Vec<usize>> {
     let kinds = crate::reproduce::vary::latencies(machine);
     let of = |from, to| {
         let link = machine.link(from, to).expect("all pairs have one");
@@ -160,7 +160,7 @@ fn one_kind_of_constant_moves_at_a_time() {
                 let mut moved = machine.clone();
                 Vary { what, percent }.apply(&mut moved, &mut bench.scenario.clone());
                 moved.check().expect("still possible");
-                let links = |m: &Machine| m.links.clone();
+                let links = |m: &Hardware| m.links.clone();
                 let both = links(&moved) != links(machine) && moved.costs != machine.costs;
                 assert!(!both, "{}", what.name(machine));
             }

@@ -5,7 +5,7 @@ use crate::reproduce::vary::Vary;
 use anyhow::{Result, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{RecentCpu, Scenario, Wakeups};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_sim::{Setup, Simulation};
 use std::collections::BTreeSet;
 
@@ -91,7 +91,7 @@ impl Course {
 
 /// What all runs have in common.
 pub(super) struct Bench {
-    pub(super) machine: Machine,
+    pub(super) machine: Hardware,
     pub(super) scenario: Scenario,
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Margin, Pattern, Scenario, Step, TouchOrder, Until};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
-use homenode_core::topology::Machine;
+use homenode_core::topology::Hardware;
 use homenode_core::units::{Bytes, NodeId, PAGE_SIZE};
 use homenode_sim::vmstat::Item;
 use homenode_sim::{PhaseFigures, Setup, Simulation};
@@ -101,7 +101,7 @@ pub(super) struct Scored {
 
 /// What all runs have in common.
 pub(super) struct Bench {
-    pub(super) machine: Machine,
+    pub(super) machine: Hardware,
     pub(super) scenario: Scenario,
     pub(super) margin: Margin,
     /// The columns, the plan's first.
@@ -186,8 +186,8 @@ impl Bench {
         let m = scaled::machine(&self.machine, factor);
         m.position(self.fast()).map_or(Bytes(0), |p| m.nodes[p].size())
     }
-    /// Machine, scenario and setup of a point.
-    pub(super) fn prepare(&self, p: &Point) -> Result<(Machine, Scenario, Setup)> {
+    /// Hardware, scenario and setup of a point.
+    pub(super) fn prepare(&self, p: &Point) -> Result<(Hardware, Scenario, Setup)> {
         let mut machine = self.machine.clone();
         let mut scenario = self.scenario.clone();
         if let Some(vary) = p.vary {

@@ -31,14 +31,14 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::{Again, Margin, Process, Step, Until};
 use homenode_core::tiering::watermarks::MarkKnobs;
-use homenode_core::topology::{Machine, Zone};
+use homenode_core::topology::{Hardware, Zone};
 use homenode_core::units::{Bytes, PAGE_SIZE, Pages, Picos};
 
 /// Megabytes that a scan takes in one tick for the kernel's 2560 MB a second.
 const SCAN_SIZE_MB: u64 = 10;
 
 /// The machine with a fraction of the memory in every zone, at least a page.
-pub(in crate::reproduce) fn machine(full: &Machine, factor: u64) -> Machine {
+pub(in crate::reproduce) fn machine(full: &Hardware, factor: u64) -> Hardware {
     let mut m = full.clone();
     for zone in m.nodes.iter_mut().flat_map(|n| &mut n.zones) {
         zone.managed = Pages((zone.managed.0 / factor).max(1));
@@ -50,7 +50,7 @@ pub(in crate::reproduce) fn machine(full: &Machine, factor: u64) -> Machine {
 ///
 /// A factor of 1 leaves the kernel's own.
 pub(super) fn knobs(
-    full: &Machine,
+    full: &Hardware,
     factor: u64,
     version: KernelVersion,
     margin: Margin,

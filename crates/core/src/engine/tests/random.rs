@@ -7,7 +7,7 @@ use crate::policy::Policy as _;
 use crate::policy::order::{Act, Evidence, Fails, Order, OrderId};
 use crate::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::tiering::watermarks::ZoneMarks;
-use crate::topology::{Machine, Medium, ZoneKind};
+use crate::topology::{Hardware, Medium, ZoneKind};
 use crate::units::{NodeId, Pages, Picos};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -209,7 +209,7 @@ impl Bystander {
 }
 
 fn run(
-    m: &Machine,
+    m: &Hardware,
     source: Source,
     lacks: &[Evidence],
     settings: Settings,
@@ -337,7 +337,7 @@ fn marks(managed: Pages) -> ZoneMarks {
     }
 }
 
-fn machines() -> [Machine; 2] {
+fn machines() -> [Hardware; 2] {
     [
         expander(5_000, 20_000),
         machine(&[

@@ -23,14 +23,14 @@ use crate::policy::Verdict;
 use crate::policy::order::{Act, Evidence, Fails, Order, OrderId};
 use crate::policy::seen::{Seen, Source, Span, Who, ZoneSeen};
 use crate::tiering::watermarks::ZoneMarks;
-use crate::topology::{Machine, Medium, ZoneKind};
+use crate::topology::{Hardware, Medium, ZoneKind};
 use crate::units::{NodeId, Pages, Picos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// A machine of nodes with their medium, pages, whether they have a CPU; DRAM at 90
 /// ns, other memory at 275, another socket 60 more.
-pub(super) fn machine(nodes: &[(Medium, u64, bool)]) -> Machine {
+pub(super) fn machine(nodes: &[(Medium, u64, bool)]) -> Hardware {
     let spec = |&(medium, pages, cpu): &_| Spec { medium, cpus: u32::from(cpu), ..dram(pages, 0) };
     let mut m = fixtures::machine(&nodes.iter().map(spec).collect::<Vec<_>>());
     // Slow nodes belong to the sockets in turn.
@@ -54,7 +54,7 @@ pub(super) fn machine(nodes: &[(Medium, u64, bool)]) -> Machine {
 }
 
 /// One socket and an expander, in pages.
-pub(super) fn expander(dram: u64, cxl: u64) -> Machine {
+pub(super) fn expander(dram: u64, cxl: u64) -> Hardware {
     machine(&[(Medium::Dram, dram, true), (Medium::Cxl, cxl, false)])
 }
 
@@ -74,7 +74,12 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) fn new(m: &Machine, settings: Settings, source: Source, lacks: &[Evidence]) -> Self {
+    pub(super) fn new(
+        m: &Hardware,
+        settings: Settings,
+        source: Source,
+        lacks: &[Evidence],
+    ) -> Self {
         Self {
             engine: Engine::new(settings, m, KernelVersion::V6_12, source, lacks, 1 << 16),
             now: Picos::ZERO,

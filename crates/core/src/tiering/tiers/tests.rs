@@ -4,7 +4,7 @@ use KernelVersion::{V3_8, V5_18, V6_1, V6_12, V7_3};
 
 /// Nodes as (medium, has a CPU), a distance table, and for each node latency and
 /// bandwidth (read and write alike) as all CPUs see it, 1 ps more from another node.
-fn machine(nodes: &[(Medium, bool)], distances: &[&[u32]], perf: &[(u64, u64)]) -> Machine {
+fn machine(nodes: &[(Medium, bool)], distances: &[&[u32]], perf: &[(u64, u64)]) -> Hardware {
     let spec = |&(medium, cpu): &_| Spec { medium, cpus: u32::from(cpu), ..dram(1000, 0) };
     let mut m = fixtures::machine(&nodes.iter().map(spec).collect::<Vec<_>>());
     m.distances = distances.iter().map(|r| r.to_vec()).collect();
@@ -19,7 +19,7 @@ const BARE: (Medium, bool) = (Medium::Dram, false);
 const CXL: (Medium, bool) = (Medium::Cxl, false);
 const PMEM: (Medium, bool) = (Medium::Pmem, false);
 
-fn two_and_two() -> Machine {
+fn two_and_two() -> Hardware {
     machine(
         &[DRAM, DRAM, PMEM, PMEM],
         &[&[10, 20, 17, 28], &[20, 10, 28, 17], &[17, 28, 10, 28], &[28, 17, 28, 10]],
@@ -131,7 +131,7 @@ fn slow_tier_with_cpu_is_top() {
 fn demotion_targets() {
     let m = two_and_two();
     let t = Tiers::new(&m, Firmware::Hmat, V6_12);
-    let to = |t: &Tiers, m: &Machine, n| t.demotion_targets(m, NodeId(n));
+    let to = |t: &Tiers, m: &Hardware, n| t.demotion_targets(m, NodeId(n));
     assert_eq!(to(&t, &m, 0), [NodeId(2)]);
     assert_eq!(to(&t, &m, 1), [NodeId(3)]);
     assert!(to(&t, &m, 2).is_empty());
@@ -159,7 +159,8 @@ fn several_targets() {
             &[(100, 100), (300, 50), (300, 50), (300, 50)],
         )
     };
-    let targets = |m: &Machine| Tiers::new(m, Firmware::Hmat, V6_12).demotion_targets(m, NodeId(0));
+    let targets =
+        |m: &Hardware| Tiers::new(m, Firmware::Hmat, V6_12).demotion_targets(m, NodeId(0));
     assert_eq!(targets(&m(30, 31)), [NodeId(1), NodeId(2)]);
     assert_eq!(targets(&m(29, 31)), [NodeId(2)]);
     assert_eq!(targets(&m(30, 30)), [NodeId(1), NodeId(2), NodeId(3)]);

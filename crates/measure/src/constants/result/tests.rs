@@ -36,7 +36,7 @@ fn series(samples: &[f64]) -> Series {
 }
 
 /// Every key has a sentence and lies inside its bounds.
-fn check(m: &Machine) {
+fn check(m: &Hardware) {
     for key in Cost::ALL {
         let c = &m.costs.0[key];
         let (low, high) = key.bounds();
