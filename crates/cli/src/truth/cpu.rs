@@ -282,12 +282,12 @@ impl Check {
 
     fn to_text(&self) -> String {
         let width = self.rows.iter().map(|r| r.case.name.len()).max().unwrap_or(0).max(4);
-        let mut out = format!(
-            "{:width$} {:^35} {:^28} {:^28}\n",
+        let heads = format!(
+            "{:width$} {:^35} {:^28} {:^28}",
             "", "time, ms", "context switches", "migrations"
         );
-        let heads = ["native", "predicted", "%"];
-        let [a, b, c] = heads;
+        let mut out = format!("{}\n", heads.trim_end());
+        let [a, b, c] = ["native", "predicted", "%"];
         out += &format!(
             "{:width$} {a:>9} {b:>9} {c:>7} {:>7} {a:>9} {b:>9} {c:>8} {a:>9} {b:>9} {c:>8}\n",
             "case", "bound"
@@ -426,7 +426,7 @@ mod tests {
         ];
         let c = check(&rows, 0.01);
         expect![[r#"
-                                      time, ms                     context switches                migrations         
+                                      time, ms                     context switches                migrations
             case            native predicted       %   bound    native predicted        %    native predicted        %
             pipe             500.0     520.0    +4.0      10    201000    200000     -0.5        20         3        -
             messaging-10    1000.0     800.0   -20.0      15     50000     60000    +20.0     10000      9000    -10.0
