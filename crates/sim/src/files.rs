@@ -16,7 +16,7 @@
 //! # use homenode_core::units::*;
 //! # let c = |v| homenode_core::costs::Constant::assumed(v, "an example");
 //! # let zones = vec![Zone { kind: ZoneKind::Normal, managed: Pages(4096) }];
-//! # let machine = Machine { name: "m".into(), about: "m".into(), caches: vec![],
+//! # let machine = Hardware { name: "m".into(), about: "m".into(), caches: vec![],
 //! #     nodes: vec![Node { id: NodeId(0), medium: Medium::Dram, zones }],
 //! #     cpus: vec![Cpu { id: CpuId(0), node: NodeId(0), core: 0, llc: 0, capacity: 1024, mhz: None }],
 //! #     distances: vec![vec![10]], idle_states: vec![], costs: Default::default(),
