@@ -598,7 +598,7 @@ impl Resolver<'_> {
                     None => woken.push(wait),
                 }
             }
-            let waits = |q: &(u64, u32)| q.0 < order && self.order(q.1) > order;
+            let waits = |q: &(u64, u32)| q.0.saturating_mul(2) < order && self.order(q.1) > order;
             let others = waiting.get(&word).is_some_and(|queue| queue.iter().any(waits));
             for wait in woken {
                 self.ends(wait, Some(n));

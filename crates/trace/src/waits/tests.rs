@@ -260,6 +260,21 @@ fn one_of_several_is_woken_in_its_turn() {
 }
 
 #[test]
+fn who_begins_to_wait_after_a_wake_had_no_turn_in_it() {
+    check(
+        "1 9 waits s64 1
+         0 8 wakes s64 1
+         2 12 waits s64 10
+         0 11 wakes s64 1",
+        expect![[r#"
+            1 9 waits s64 1 <- 0 8 wakes s64 1
+            2 12 waits s64 10 <- 0 11 wakes s64 1
+            Found { waits: 2, by_tasks: 2, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+#[test]
 fn who_lowers_a_semaphore_comes_after_who_raised_it() {
     // It is 1 at first: who lowers it then takes what nobody here gave.
     let first = 2u64 | 1 << 32;
