@@ -19,6 +19,16 @@ pub(crate) fn ns(t: libc::timeval) -> u64 {
         + u64::try_from(t.tv_usec).unwrap_or(0) * 1_000
 }
 
+/// What this thread (`RUSAGE_THREAD`), or all our children that have ended (`RUSAGE_CHILDREN`), used.
+pub(crate) fn usage(who: i32) -> libc::rusage {
+    // SAFETY: all zeros is a valid `rusage`, which the call then fills.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(who, &mut usage);
+        usage
+    }
+}
+
 /// Looks whether a child of ours has ended, or waits for it.
 pub(crate) fn reap(pid: libc::pid_t, wait: bool) -> io::Result<Option<Done>> {
     wait4(pid, if wait { 0 } else { libc::WNOHANG })

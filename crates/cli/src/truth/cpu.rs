@@ -94,8 +94,10 @@ impl From<Run> for Took {
 /// The case as a scenario. As in perf, the receivers' channels have the order of the receivers.
 fn scenario(case: &CpuCase, machine: &Hardware) -> Result<homenode_core::scenario::Scenario> {
     let step = |text: &str| format!("[[process.step]]\n{text}\n");
-    let repeat = |steps: u32, times: u64| {
-        step(&format!("do = \"repeat\"\nsteps = {steps}\ntimes = {times}"))
+    // So often in all; nothing more where once is enough.
+    let again = |steps: u32, times: u64| match times {
+        1 => String::new(),
+        _ => step(&format!("do = \"repeat\"\nsteps = {steps}\ntimes = {times}")),
     };
     let mut text = "name = \"truth\"\nabout = \"a benchmark\"\nmachine = \"this\"\n".to_owned();
     let loops = u64::from(case.loops);
@@ -111,7 +113,7 @@ fn scenario(case: &CpuCase, machine: &Hardware) -> Result<homenode_core::scenari
             let pong = [call("read", "there"), call("write", "back")];
             for (name, calls) in [("ping", ping), ("pong", pong)] {
                 text += &format!("[[process]]\nname = \"{name}\"\nthreads = 1\n");
-                text += &(calls.concat() + &again(&repeat, 2, loops));
+                text += &(calls.concat() + &again(2, loops));
             }
         }
         CpuBench::Messaging { groups } => {
@@ -128,7 +130,7 @@ fn scenario(case: &CpuCase, machine: &Hardware) -> Result<homenode_core::scenari
             let messages = loops * u64::from(EACH);
             for (name, call, times) in [("receiver", receive, messages), ("sender", send, loops)] {
                 text += &format!("[[process]]\nname = \"{name}\"\n{tasks}");
-                text += &(step(call) + &again(&repeat, 1, times));
+                text += &(step(call) + &again(1, times));
             }
         }
     }
@@ -139,11 +141,6 @@ fn scenario(case: &CpuCase, machine: &Hardware) -> Result<homenode_core::scenari
 
 /// Senders, and receivers, of a group.
 const EACH: u32 = 20;
-
-/// Steps so often in all; nothing more where once is enough.
-fn again(repeat: &dyn Fn(u32, u64) -> String, steps: u32, times: u64) -> String {
-    if times > 1 { repeat(steps, times) } else { String::new() }
-}
 
 fn predict(case: &CpuCase, machine: &Hardware, version: KernelVersion) -> Result<Took> {
     let scenario = scenario(case, machine)?;

@@ -13,6 +13,7 @@
 
 use super::kernel::{Batch, because, fork_and, wait_for};
 use super::stats::{Series, timed};
+use crate::child;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -258,7 +259,7 @@ fn hand_overs() -> Batch {
     let shared = Shared::new()?;
     let _patient = Patient::new()?;
     let turn = &shared.words().turn;
-    let child = fork_and(|| {
+    let other = fork_and(|| {
         die_with_parent();
         loop {
             match turn.load(Ordering::Acquire) {
@@ -288,7 +289,7 @@ fn hand_overs() -> Batch {
     let times = slept() - before;
     turn.store(OVER, Ordering::Release);
     wake(turn, 1);
-    wait_for(child, Some(Duration::from_secs(5))).map_err(because("wait4"))?;
+    wait_for(other, Some(Duration::from_secs(5))).map_err(because("wait4"))?;
     if !all {
         return Err("the other process does not take its turn".to_owned());
     }
@@ -300,13 +301,7 @@ fn hand_overs() -> Batch {
 
 /// How often this thread has given its CPU up.
 fn slept() -> u64 {
-    // SAFETY: all zeros is a valid `rusage`, which the call then fills.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-        usage
-    };
-    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
+    u64::try_from(child::usage(libc::RUSAGE_THREAD).ru_nvcsw).unwrap_or(0)
 }
 
 /// A child doesn't outlive us, also where we are killed.
@@ -329,7 +324,7 @@ enum Then<'a> {
 fn forks(then: Then<'_>, whole: bool) -> Batch {
     let shared = Shared::new()?;
     let result = &shared.words().result;
-    let child = fork_and(|| {
+    let other = fork_and(|| {
         die_with_parent();
         // Who is made does not run before its maker goes on.
         let _ = set_policy(libc::SCHED_BATCH);
@@ -358,7 +353,7 @@ fn forks(then: Then<'_>, whole: bool) -> Batch {
         result.store(sum.as_nanos() as u64, Ordering::Release);
     })
     .map_err(because("fork"))?;
-    wait_for(child, Some(Duration::from_secs(10))).map_err(because("wait4"))?;
+    wait_for(other, Some(Duration::from_secs(10))).map_err(because("wait4"))?;
     match result.load(Ordering::Acquire) {
         0 => Err("a child did not end as it should".to_owned()),
         ns => Ok((Duration::from_nanos(ns), FORKS)),

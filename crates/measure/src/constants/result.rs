@@ -240,53 +240,51 @@ fn of_call(key: Cost, s: &Samples, call: Call, method: &str) -> Constant {
     of_kernel(key, calls(s, call), &format!("{method}, one CPU, caches warm"))
 }
 
+/// What is left of an operation without its parts, round by round, or the default with what refused it.
+///
+/// * `told` – the method, from the times of the operation and of its parts.
+fn left(
+    key: Cost,
+    of: &Kernel,
+    parts: &[&Kernel],
+    told: impl FnOnce(&[String]) -> String,
+) -> Constant {
+    let rest = parts.iter().fold(of.series.clone(), |rest, part| difference(&rest, &part.series));
+    let all = std::iter::once(&of).chain(parts);
+    let times: Option<Vec<String>> = all.map(|k| k.series.median().map(ns)).collect();
+    times.and_then(|times| rest.measured(told(&times))).unwrap_or_else(|| of_kernel(key, of, ""))
+}
+
 /// What a call takes longer that wakes somebody.
 fn wake_up(s: &Samples) -> Constant {
-    let (waking, vain) = (calls(s, Call::Wake), calls(s, Call::Futex));
-    let more = difference(&waking.series, &vain.series);
-    let method = || {
-        Some(format!(
+    let [waking, vain] = [Call::Wake, Call::Futex].map(|c| calls(s, c));
+    left(Cost::WakeUp, waking, &[vain], |t| {
+        format!(
             "FUTEX_WAKE of one waiting thread of the same CPU that preempts nobody: {} a call, less {} where nobody waits",
-            ns(waking.series.median()?),
-            ns(vain.series.median()?)
-        ))
-    };
-    method()
-        .and_then(|method| more.measured(method))
-        .unwrap_or_else(|| of_kernel(Cost::WakeUp, waking, ""))
+            t[0], t[1]
+        )
+    })
 }
 
 /// What is left of a turn when both of its calls are taken off.
 fn context_switch(s: &Samples) -> Constant {
     let [turn, waking, vain] = [Call::HandOver, Call::Wake, Call::Futex].map(|c| calls(s, c));
-    let rest = difference(&difference(&turn.series, &waking.series), &vain.series);
-    let method = || {
-        Some(format!(
+    left(Cost::ContextSwitch, turn, &[waking, vain], |t| {
+        format!(
             "two processes of one CPU that wake each other by futex and wait: {} a turn, less {} for the wake and {} for the call that waits",
-            ns(turn.series.median()?),
-            ns(waking.series.median()?),
-            ns(vain.series.median()?)
-        ))
-    };
-    method()
-        .and_then(|method| rest.measured(method))
-        .unwrap_or_else(|| of_kernel(Cost::ContextSwitch, turn, ""))
+            t[0], t[1], t[2]
+        )
+    })
 }
 
 /// What a child takes longer that runs another program.
 fn exec(s: &Samples) -> Constant {
-    let (with, without) = (&s.fork_and_exec, &s.fork_and_end);
-    let more = difference(&with.series, &without.series);
-    let method = || {
-        Some(format!(
+    left(Cost::Exec, &s.fork_and_exec, &[&s.fork_and_end], |t| {
+        format!(
             "fork, exec of a static program of two instructions, its end: {}, less {} without the exec",
-            ns(with.series.median()?),
-            ns(without.series.median()?)
-        ))
-    };
-    method()
-        .and_then(|method| more.measured(method))
-        .unwrap_or_else(|| of_kernel(Cost::Exec, with, ""))
+            t[0], t[1]
+        )
+    })
 }
 
 /// A wake-up's constant, or the default with what refused it.

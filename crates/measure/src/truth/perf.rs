@@ -1,6 +1,6 @@
 //! A benchmark of `perf bench`, run natively under `perf stat`.
 
-use crate::child::ns;
+use crate::child;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -86,7 +86,7 @@ pub fn bench(args: &[String], folder: &Path) -> Result<Run, PerfError> {
     let count = |event| {
         counter(&text, event).ok_or_else(|| failed(format!("perf stat does not count {event}")))
     };
-    let cpus = thread_count();
+    let cpus = online_cpus();
     let others =
         after.zip(before).map_or(Duration::ZERO, |(a, b)| a.saturating_sub(b).saturating_sub(own));
     Ok(Run {
@@ -128,17 +128,12 @@ fn busy_of(stat: &str) -> Option<Duration> {
 
 /// CPU time of all our children that have ended.
 fn children() -> Duration {
-    // SAFETY: all zeros is a valid `rusage`, which the call then fills.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
-        usage
-    };
-    Duration::from_nanos(ns(usage.ru_utime) + ns(usage.ru_stime))
+    let usage = child::usage(libc::RUSAGE_CHILDREN);
+    Duration::from_nanos(child::ns(usage.ru_utime) + child::ns(usage.ru_stime))
 }
 
 /// CPUs that are online.
-fn thread_count() -> u32 {
+fn online_cpus() -> u32 {
     // SAFETY: only asks.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     u32::try_from(n).unwrap_or(1).max(1)
