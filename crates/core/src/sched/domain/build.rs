@@ -470,11 +470,17 @@ fn finish(b: Builder<'_>, levels: &[Level], stacks: Stacks) -> Domains {
     let (mut groups, mut domains, mut rings, mut llcs) = (vec![], vec![], vec![], vec![]);
     let (mut of_slot, mut base, mut cpus) = (vec![], vec![0], vec![]);
     let mut cores_of: BTreeMap<SpanId, u32> = BTreeMap::new();
+    // A group stands in the rings of many CPUs, and is looked for once.
+    let mut number_of: Vec<Option<u32>> = vec![None; stacks.groups.len()];
     for cpu in 0..nr {
         let stack = &stacks.of[cpu];
         for d in stack {
             let mut ring = Vec::with_capacity(d.ring.len());
             for &g in &d.ring {
+                if let Some(known) = number_of[g] {
+                    ring.push(known);
+                    continue;
+                }
                 let sketch = stacks.groups[g];
                 let next = capacities.len() as u32;
                 let capacity = *capacities.entry(sketch.capacity).or_insert(next);
@@ -493,10 +499,12 @@ fn finish(b: Builder<'_>, levels: &[Level], stacks: Stacks) -> Domains {
                     balance: sketch.balance,
                     members: spans.place(sketch.span),
                 };
-                ring.push(*known_groups.entry(group).or_insert_with_key(|group| {
+                let number = *known_groups.entry(group).or_insert_with_key(|group| {
                     groups.push(group.clone());
                     groups.len() as u32 - 1
-                }));
+                });
+                number_of[g] = Some(number);
+                ring.push(number);
             }
             let key = (d.level, d.flags, d.span, d.imb_numa_nr, ring);
             let id =
