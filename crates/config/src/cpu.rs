@@ -11,7 +11,7 @@
 use crate::ConfigError;
 use crate::tree::{Cur, Fields, Kind, suggestion};
 use homenode_core::scenario::{
-    Channel, ChannelKind, Completion, CpuStep, Device, Group, NICE, Process, Step, Which,
+    Channel, ChannelKind, Completion, CpuStep, Device, Group, NICE, Process, REST, Step, Which,
 };
 use homenode_core::topology::MAX_CPUS;
 use homenode_core::units::{Bytes, CpuId};
@@ -40,19 +40,20 @@ impl Named<'_> {
 }
 
 pub(crate) fn channel(c: &Cur<'_>) -> Result<Channel, ConfigError> {
-    let t = c.table(&["name", "kind", "count", "group"])?;
+    let t = c.table(&["name", "kind", "count", "group", "nodelay"])?;
     let count = t.opt("count").map_or(Ok(1), |n| n.int(1, MOST_CHANNELS))? as u32;
     let group = t.opt("group").map_or(Ok(count.into()), |n| n.int(1, count.into()))? as u32;
     if count % group != 0 {
         let c = t.get("group")?;
         return Err(c.error(format!("{count} channels don't fall into groups of {group}")));
     }
-    Ok(Channel {
-        name: t.get("name")?.text()?.to_owned(),
-        kind: t.get("kind")?.word(&ChannelKind::ALL.map(|k| (k.name(), k)))?,
-        count,
-        group,
-    })
+    let kind = t.get("kind")?.word(&ChannelKind::ALL.map(|k| (k.name(), k)))?;
+    let nodelay = t.opt("nodelay");
+    if let Some(c) = nodelay.as_ref().filter(|_| kind != ChannelKind::Tcp) {
+        return Err(c.error(format!("only a tcp has this; here is a {}", kind.name())));
+    }
+    let nodelay = nodelay.map_or(Ok(false), |c| c.bool())?;
+    Ok(Channel { name: t.get("name")?.text()?.to_owned(), kind, count, group, nodelay })
 }
 
 pub(crate) fn device(c: &Cur<'_>) -> Result<Device, ConfigError> {
@@ -120,12 +121,18 @@ pub(crate) fn step(
         "write" => {
             let t = c.table(&["do", "channel", "to", "bytes"])?;
             let (channel, to) = (on(&t, named)?, which(&t, "to")?);
-            CpuStep::Write { channel, to, bytes: bytes(&t)? }
+            let (bytes, sizes) = sizes(&t)?;
+            CpuStep::Write { channel, to, bytes, sizes }
         }
         "read" => {
             let t = c.table(&["do", "channel", "from", "bytes"])?;
             let (channel, from) = (on(&t, named)?, which(&t, "from")?);
-            CpuStep::Read { channel, from, bytes: bytes(&t)? }
+            let bytes = match t.opt("bytes") {
+                Some(c) if matches!(c.val.kind, Kind::Text(_)) => c.word(&[("message", REST)])?,
+                Some(c) => bytes(&c)?,
+                None => 1,
+            };
+            CpuStep::Read { channel, from, bytes }
         }
         "futex_wait" => {
             let t = c.table(&["do", "channel", "which"])?;
@@ -231,8 +238,22 @@ fn which(t: &Fields<'_>, key: &str) -> Result<Which, ConfigError> {
     }
 }
 
-fn bytes(t: &Fields<'_>) -> Result<u32, ConfigError> {
-    Ok(t.opt("bytes").map_or(Ok(1), |b| b.int(1, 65_536))? as u32)
+fn bytes(c: &Cur<'_>) -> Result<u32, ConfigError> {
+    Ok(c.int(1, 65_536)? as u32)
+}
+/// What is written: so many bytes, or as many as one of a list.
+fn sizes(t: &Fields<'_>) -> Result<(u32, Vec<u32>), ConfigError> {
+    let Some(c) = t.opt("bytes") else { return Ok((1, Vec::new())) };
+    match &c.val.kind {
+        Kind::List(_) => {
+            let sizes = c.list()?.iter().map(bytes).collect::<Result<Vec<u32>, _>>()?;
+            match sizes.first() {
+                Some(&first) => Ok((first, sizes)),
+                None => Err(c.error("empty; a message has as many bytes as one of these")),
+            }
+        }
+        _ => Ok((bytes(&c)?, Vec::new())),
+    }
 }
 
 /// Whether each channel has somebody on either side, and each group as many tasks as
@@ -269,12 +290,16 @@ pub(crate) fn unused(channels: &[Channel], processes: &[Process]) -> Option<(usi
             (true, true) => None,
             (false, false) => lacks("uses"),
             (true, false) => lacks(match kind {
-                ChannelKind::Pipe | ChannelKind::Socket => "reads from",
+                ChannelKind::Pipe | ChannelKind::Socket | ChannelKind::Tcp | ChannelKind::Udp => {
+                    "reads from"
+                }
                 ChannelKind::Futex => "waits for",
                 ChannelKind::Mutex => "takes",
             }),
             (false, true) => lacks(match kind {
-                ChannelKind::Pipe | ChannelKind::Socket => "writes to",
+                ChannelKind::Pipe | ChannelKind::Socket | ChannelKind::Tcp | ChannelKind::Udp => {
+                    "writes to"
+                }
                 ChannelKind::Futex => "wakes",
                 ChannelKind::Mutex => "gives back",
             }),

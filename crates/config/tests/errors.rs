@@ -711,13 +711,13 @@ fn impossible_tasks() {
             run.toml:18:14: device[0].interrupts: CPU 7 is not in the machine; the machine "box" has CPUs 0-3
             run.toml:9:9: channel[0].group: 4 channels don't fall into groups of 3
             run.toml:8:9: channel[0].count: 0 is out of range; a whole number from 1 to 1000000 is allowed
-            run.toml:7:8: channel[0].kind: "fifo" is not known; allowed are pipe, socket, futex, mutex
+            run.toml:7:8: channel[0].kind: "fifo" is not known; allowed are pipe, socket, tcp, udp, futex, mutex
             run.toml:12:8: channel[1].name: the channel "ping" stands twice; names are unique
             run.toml:5:1: channel[0]: nobody reads from the pipe "ping"
             run.toml:11:1: channel[1]: nobody wakes the futex "word"
             run.toml:58:11: process[1].step[0].channel: there is no number 4 of "ping"; its numbers end at 3
             run.toml:59:8: process[1].step[0].from: "all" is not known; allowed are own, group
-            run.toml:58:11: process[1].step[0].channel: "word" is a futex; this step is about a pipe or a socket
+            run.toml:58:11: process[1].step[0].channel: "word" is a futex; this step is about a pipe or a socket or a tcp or a udp
             run.toml:58:11: process[1].step[0].channel: the scenario has no channel "pong"; did you mean "ping"?
             run.toml:41:10: process[0].step[2].device: the scenario has no device "tape"; allowed are disk
             run.toml:37:9: process[0].step[1].bytes: 0 is out of range; a whole number from 1 to 65536 is allowed

@@ -236,6 +236,20 @@ cost_keys! {
     SocketSend = "socket_send", Nanoseconds, 0..=1_000_000_000, default 900_000, "three times a pipe's: a buffer is made for each message";
     /// Time of receiving from a socket that has something.
     SocketReceive = "socket_receive", Nanoseconds, 0..=1_000_000_000, default 700_000, "order of half of a round trip that doesn't sleep";
+    /// Time of sending a segment to a TCP socket of this machine over loopback, beside the copy of its bytes: the call,
+    /// IP, and what the receiving side does with it in softirq, on the sender's CPU. Source:
+    /// specs/workloads.md#network, as for the next five.
+    TcpSend = "tcp_send", Nanoseconds, 0..=1_000_000_000, default 2_500_000, "order of half of a round trip over loopback that doesn't sleep";
+    /// Time of a call that only puts bytes behind others which are not acknowledged yet, beside their copy.
+    TcpQueue = "tcp_queue", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of a system call that takes the socket's lock and fills a buffer";
+    /// Time of receiving from a TCP socket that has something, beside the copy.
+    TcpReceive = "tcp_receive", Nanoseconds, 0..=1_000_000_000, default 500_000, "as tcp_queue";
+    /// Time of sending a datagram over loopback, with what the receiving side does in softirq, beside the copy.
+    UdpSend = "udp_send", Nanoseconds, 0..=1_000_000_000, default 1_500_000, "order of published costs of a small datagram over loopback, less than tcp_send";
+    /// Time of receiving a datagram that is there, beside the copy.
+    UdpReceive = "udp_receive", Nanoseconds, 0..=1_000_000_000, default 500_000, "as tcp_receive";
+    /// How fast a call copies to the buffers of such a socket, or from them.
+    SocketCopy = "socket_copy", MBps, 1..=10_000_000, default 5_000, "order of copies to and from user memory beyond the first caches, with the allocation of pages";
     /// Time of a futex call that neither waits nor wakes.
     FutexCall = "futex_call", Nanoseconds, 0..=1_000_000_000, default 250_000, "order of a system call that takes a bucket's lock";
     /// Time of handing work to a kernel worker, waking nobody.
@@ -251,6 +265,14 @@ cost_keys! {
     BalanceCpu = "balance_cpu", Nanoseconds, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
     /// Time in which balancing takes one task off a queue and puts it on another.
     BalanceTask = "balance_task", Nanoseconds, 0..=1_000_000_000, default 500_000, "two changes of queues, each with its lock, of tasks in no cache; as wake_up, which makes one";
+    /// Time of one statement of scheduler statistics, an update or a test of a counter, where the CPU
+    /// has the line. Source: specs/schedstats.md#cost, as for the next two.
+    StatsCount = "stats_count", Nanoseconds, 0..=1_000_000, default 600, "26 statements are some 60 instructions, one a cycle at 4 GHz";
+    /// What a line of a task's statistics takes that another core of the same last-level cache has changed: it comes beside
+    /// others that the wake-up or the switch has to wait for in any case.
+    StatsLine = "stats_line", Nanoseconds, 0..=1_000_000, default 15_000, "75 ns, the middle of 50 to 100 ns for a dirty line on a server, a fifth of it: independent misses overlap so (memory_parallelism)";
+    /// The same where that core is of another last-level cache.
+    StatsLineFar = "stats_line_far", Nanoseconds, 0..=1_000_000, default 40_000, "200 ns, the middle of 150 to 250 ns for a dirty line of another socket, a fifth of it as for stats_line";
     /// How fast a CPU computes while a sibling of its core is busy; 1: as fast as alone. Source:
     /// specs/workloads.md#speed.
     SiblingSpeed = "sibling_speed", Ratio, 1..=1_000, default 1_000, "siblings slow nobody unless the machine's file says so";

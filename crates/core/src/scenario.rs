@@ -7,7 +7,7 @@ mod cpu;
 mod group;
 
 pub use crate::pattern::Pattern;
-pub use cpu::{Channel, ChannelKind, Completion, CpuStep, Device, NICE, SchedPolicy, Which};
+pub use cpu::{Channel, ChannelKind, Completion, CpuStep, Device, NICE, REST, SchedPolicy, Which};
 pub use group::Group;
 
 use crate::kernel::KernelVersion;

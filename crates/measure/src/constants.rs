@@ -31,6 +31,7 @@
 //! | `context_switch` | two processes of one CPU wake each other by turns, less the calls |
 //! | `fork`, `exec` | a copy of this process before its buffers are there; a program of two instructions |
 //! | `tick` | what is missing of a busy loop's time |
+//! | `stats_count`, `stats_line` | the update code of scheduler statistics on a block of the same layout; on two CPUs by turns |
 //!
 //! Worked example: on a machine where 256 MiB in huge pages answer in 105 ns and
 //! in 4 KiB pages in 125 ns, the link's read latency is 105 ns and `tlb_miss`
@@ -42,6 +43,7 @@ mod calls;
 pub(crate) mod chase;
 pub(crate) mod cpus;
 mod kernel;
+mod lines;
 mod overlap;
 pub(crate) mod region;
 mod result;

@@ -207,9 +207,11 @@ fn hackbench(a: &Args) {
         kind: ChannelKind::Pipe,
         count: tasks as u32,
         group: pairs as u32,
+        nodelay: false,
     };
     let read = CpuStep::Read { channel: channel(), from: Which::Own, bytes: 100 };
-    let write = CpuStep::Write { channel: channel(), to: Which::Group, bytes: 100 };
+    let write =
+        CpuStep::Write { channel: channel(), to: Which::Group, bytes: 100, sizes: Vec::new() };
     let receiver = vec![Step::Cpu(read), repeat(1, pairs * loops)];
     let sender = vec![Step::Cpu(write), repeat(1, loops)];
     let processes = vec![copies("receiver", tasks, receiver), copies("sender", tasks, sender)];
@@ -227,9 +229,12 @@ fn pairs(a: &Args) {
         kind: ChannelKind::Pipe,
         count: n as u32,
         group: 1,
+        nodelay: false,
     };
     let (there, back) = (|| "there".to_owned(), || "back".to_owned());
-    let write = |channel| Step::Cpu(CpuStep::Write { channel, to: Which::Own, bytes: 4 });
+    let write = |channel| {
+        Step::Cpu(CpuStep::Write { channel, to: Which::Own, bytes: 4, sizes: Vec::new() })
+    };
     let read = |channel| Step::Cpu(CpuStep::Read { channel, from: Which::Own, bytes: 4 });
     let forever = repeat(2, u64::MAX / 2);
     let processes = vec![

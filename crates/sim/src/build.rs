@@ -163,7 +163,7 @@ impl Simulation {
         let contents = setup.contents || scenario.may_merge();
         let mut s = Self::boot_with(machine, setup, pages, contents)?;
         s.add_groups(&scenario.groups).map_err(SimError::Scenario)?;
-        s.channels = Channels::new(&scenario.channels);
+        s.channels = Channels::new(&scenario.channels, s.kernel.knobs.version);
         s.add_devices(&scenario.devices);
         for p in &scenario.processes {
             if let Some(name) = guest_group_twice(p, &s) {

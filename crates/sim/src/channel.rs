@@ -1,4 +1,4 @@
-//! What tasks wait for one another with: pipes, sockets, futexes, locks.
+//! What tasks wait for one another with: pipes, sockets, connections over loopback, futexes, locks.
 //!
 //! ```text
 //!  write ──▶ ▓▓▓▓░░░░ ──▶ read         who finds it full or empty is put on a queue,
@@ -9,11 +9,15 @@
 //!
 //! Source: specs/workloads.md#channels.
 
+use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Channel as Declared, ChannelKind, Which};
 use std::collections::VecDeque;
 
+mod net;
 mod pipe;
 
+pub use net::NetFigures;
+use net::{Net, Rules};
 use pipe::Pipe;
 
 /// Bytes that may be under way in a socket (`net.core.wmem_default`).
@@ -58,6 +62,8 @@ enum State {
         messages: VecDeque<(u32, u32)>,
         taken: u32,
     },
+    /// One direction over loopback.
+    Net(Net),
     /// Wakes that nobody has taken yet.
     Futex(u64),
     /// Who has it.
@@ -89,11 +95,16 @@ struct Name {
 pub(crate) struct Channels {
     names: Vec<Name>,
     all: Vec<Channel>,
+    /// Readers and writers of a pipe wait in one queue, and all of them are woken.
+    one_queue: bool,
+    /// Segments beyond what its price has in it that the last call over loopback had to take on.
+    segments: u32,
 }
 
 impl Channels {
-    pub(crate) fn new(declared: &[Declared]) -> Self {
-        let mut it = Self::default();
+    pub(crate) fn new(declared: &[Declared], version: KernelVersion) -> Self {
+        // The two queues came with 5.5.
+        let mut it = Self { one_queue: version < KernelVersion::V5_18, ..Self::default() };
         for d in declared {
             let first = it.all.len() as u32;
             it.names.push(Name {
@@ -106,6 +117,9 @@ impl Channels {
             let state = match d.kind {
                 ChannelKind::Pipe => State::Pipe(Pipe::default()),
                 ChannelKind::Socket => State::Socket { messages: VecDeque::new(), taken: 0 },
+                ChannelKind::Tcp if d.nodelay => State::Net(Net::new(Rules::Stream)),
+                ChannelKind::Tcp => State::Net(Net::new(Rules::Nagle)),
+                ChannelKind::Udp => State::Net(Net::new(Rules::Datagrams)),
                 ChannelKind::Futex => State::Futex(0),
                 ChannelKind::Mutex => State::Mutex(None),
             };
@@ -150,7 +164,7 @@ impl Channels {
     pub(crate) fn owner(&self, channel: u32) -> Option<usize> {
         match self.all[channel as usize].state {
             State::Mutex(owner) => owner,
-            State::Pipe(_) | State::Socket { .. } | State::Futex(_) => None,
+            State::Pipe(_) | State::Socket { .. } | State::Net(_) | State::Futex(_) => None,
         }
     }
 
@@ -238,7 +252,7 @@ impl Channels {
     pub(crate) fn ahead_at(&self, channel: u32) -> u64 {
         match &self.all[channel as usize].state {
             State::Pipe(pipe) => pipe.cpus(),
-            State::Socket { .. } | State::Futex(_) | State::Mutex(_) => 0,
+            State::Socket { .. } | State::Net(_) | State::Futex(_) | State::Mutex(_) => 0,
         }
     }
 
@@ -264,6 +278,10 @@ impl Channels {
                     c.givers.push_back(task);
                     return Tried::Waits;
                 }
+                if self.one_queue {
+                    wakes.extend(c.takers.drain(..).chain(c.givers.drain(..)));
+                    return Tried::Done;
+                }
                 // Only who finds it empty has somebody to wake.
                 was_empty
             }
@@ -276,6 +294,14 @@ impl Channels {
                 messages.push_back((bytes, size));
                 *taken += size;
                 true
+            }
+            State::Net(net) => {
+                let Some(sent) = net.write(bytes) else {
+                    c.givers.push_back(task);
+                    return Tried::Waits;
+                };
+                self.segments = sent.beyond;
+                sent.comes
             }
             State::Futex(_) | State::Mutex(_) => true,
         };
@@ -290,7 +316,33 @@ impl Channels {
         }
         Tried::Done
     }
-    /// A task reads up to `bytes`; how many of them it has got. If that is less, it waits for the rest.
+    /// Whether a write of so many bytes is only put behind others that have not been acknowledged.
+    pub(crate) fn queues(&mut self, channel: u32, bytes: u32) -> bool {
+        match &mut self.all[channel as usize].state {
+            State::Net(net) => net.queues(bytes),
+            State::Pipe(_) | State::Socket { .. } | State::Futex(_) | State::Mutex(_) => false,
+        }
+    }
+    /// Segments that the last call over loopback had to take on beyond its price: they are taken with this.
+    pub(crate) fn segments(&mut self) -> u32 {
+        std::mem::take(&mut self.segments)
+    }
+    /// What has gone through the connections of each name, in the scenario's order.
+    pub(crate) fn net_figures(&self) -> Vec<NetFigures> {
+        let of = |n: &Name| {
+            let all = &self.all[n.first as usize..(n.first + n.count) as usize];
+            let nets = all.iter().filter_map(|c| match &c.state {
+                State::Net(net) => Some(net),
+                State::Pipe(_) | State::Socket { .. } | State::Futex(_) | State::Mutex(_) => None,
+            });
+            NetFigures::of(&n.name, nets)
+        };
+        let nets = |n: &&Name| matches!(n.kind, ChannelKind::Tcp | ChannelKind::Udp);
+        self.names.iter().filter(nets).map(of).collect()
+    }
+
+    /// A task reads up to `bytes`, or of 0 what is left of a message; how many of them it has got. If that is less, it waits
+    /// for the rest, but for a datagram, which comes whole.
     pub(crate) fn read(
         &mut self,
         channel: u32,
@@ -304,6 +356,15 @@ impl Channels {
             State::Pipe(pipe) => {
                 let (before, was_full) = (pipe.len(), pipe.is_full());
                 got = pipe.take(bytes);
+                if self.one_queue {
+                    if pipe.len() < before {
+                        wakes.extend(c.givers.drain(..).chain(c.takers.drain(..)));
+                    }
+                    if got < bytes {
+                        c.takers.push_back(task);
+                    }
+                    return got;
+                }
                 // A writer is told of room where there was none, or too little.
                 if pipe.len() < before && (was_full || std::mem::take(&mut pipe.too_little)) {
                     wakes.extend(c.givers.pop_front());
@@ -328,9 +389,18 @@ impl Channels {
                     wakes.extend(c.givers.drain(..));
                 }
             }
+            State::Net(net) => {
+                let read = net.read(bytes);
+                got = read.bytes;
+                self.segments = read.segments;
+                if read.room {
+                    wakes.extend(c.givers.drain(..));
+                }
+            }
             State::Futex(_) | State::Mutex(_) => {}
         }
-        if got < bytes {
+        if got < bytes.max(1) && !(got > 0 && matches!(&c.state, State::Net(net) if net.is_whole()))
+        {
             c.takers.push_back(task);
         }
         got
@@ -400,7 +470,8 @@ mod tests {
     use std::fmt::Write as _;
 
     fn of(kind: ChannelKind, count: u32, group: u32) -> Channels {
-        Channels::new(&[Declared { name: "c".into(), kind, count, group }])
+        let declared = Declared { name: "c".into(), kind, count, group, nodelay: false };
+        Channels::new(&[declared], KernelVersion::V6_12)
     }
     fn woken(f: impl FnOnce(&mut Vec<usize>)) -> Vec<usize> {
         let mut wakes = Vec::new();
@@ -434,6 +505,30 @@ mod tests {
         assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 8, w), 4)), []);
         // And who has got a part waits for the rest.
         assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), [2]);
+    }
+
+    /// Up to 5.4 whoever waits at a pipe looks again after each write, and after each page that is read.
+    #[test]
+    fn readers_and_writers_once_waited_in_one_queue() {
+        let declared = Declared {
+            name: "c".into(),
+            kind: ChannelKind::Pipe,
+            count: 1,
+            group: 1,
+            nodelay: false,
+        };
+        let mut c = Channels::new(&[declared], KernelVersion::V4_5);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, 2, 4, w), 0)), []);
+        assert_eq!(woken(|w| assert_eq!(c.write(0, 9, 4, w), Tried::Done)), [1, 2]);
+        assert_eq!(woken(|w| assert_eq!(c.read(0, 1, 4, w), 4)), []);
+        let mut wakes = Vec::new();
+        while c.write(0, 7, 1000, &mut wakes) == Tried::Done {}
+        assert_eq!(c.write(0, 8, 1000, &mut wakes), Tried::Waits);
+        for message in 1..=4 {
+            let wakes = woken(|w| assert_eq!(c.read(0, 1, 1000, w), 1000));
+            assert_eq!(wakes, if message == 4 { vec![7, 8] } else { vec![] }, "{message}");
+        }
     }
 
     #[test]

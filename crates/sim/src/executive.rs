@@ -334,6 +334,8 @@ impl Simulation {
         self.sched.at(self.now());
         let (next, looked) = self.sched.next(cpu);
         if next == Some(id) {
+            let owed = self.sched.q.counters.owed();
+            self.pay(id, owed);
             return self.take_note(cpu);
         }
         self.sched.q.put_back(id, cpu);
@@ -344,7 +346,10 @@ impl Simulation {
                 self.start(cpu, next, self.now() + looked * 1000, switch);
             }
             // Its group has used up its quota.
-            None => self.rests(cpu, self.now()),
+            None => {
+                let from = self.now() + self.sched.q.counters.owed();
+                self.rests(cpu, from);
+            }
         }
         self.take_note(cpu);
     }
@@ -368,7 +373,8 @@ impl Simulation {
         if let Some(watch) = &mut self.kernel.watch {
             watch.runs(cpu, id, now, task.clock, task.ran);
         }
-        self.pay(id, cost);
+        let owed = self.sched.q.counters.owed();
+        self.pay(id, cost + owed);
         self.refill(id);
         self.cpus.reach(cpu, self.tasks[id].clock);
     }
@@ -460,6 +466,7 @@ impl Simulation {
                 self.start(cpu, next, from + looked * 1000, switch);
             }
             None => {
+                let from = from + self.sched.q.counters.owed();
                 self.rests(cpu, from);
             }
         }
@@ -737,9 +744,10 @@ impl Simulation {
         }
     }
     /// A task pays for waking another, on another CPU that was idle or not. A recorded one pays too:
-    /// what it took has that in it for where its wake-ups went then, and they may go elsewhere.
-    fn pay_for_wake(&mut self, id: usize, was_idle: bool) {
-        let cost = self.kernel.prices[if was_idle { Cost::WakeCall } else { Cost::WakeUp }];
+    /// what it took has that in it for where its wake-ups went then, and they may go elsewhere. `owed` is for statistics.
+    fn pay_for_wake(&mut self, id: usize, was_idle: bool, owed: u64) {
+        let owed = if self.tasks[id].kind == Kind::Replayed { 0 } else { owed };
+        let cost = owed + self.kernel.prices[if was_idle { Cost::WakeCall } else { Cost::WakeUp }];
         if cost > 0 {
             self.charge(id, cost, Why::System);
         }
@@ -826,6 +834,8 @@ impl Simulation {
                 self.refuge(id);
             }
             let (cpu, waker_cpu) = (self.sched.wake(id, &waker), waker.cpu);
+            // Where an interrupt wakes it, that is in the interrupt's time.
+            let owed = self.sched.q.counters.owed();
             let was_idle = cpu != waker_cpu && self.cpus[cpu].current().is_none();
             let task = &mut self.tasks[id];
             (task.on_queue, task.clock) = (true, task.clock.max(now));
@@ -834,7 +844,7 @@ impl Simulation {
             // Who ends has left its CPU already, and no CPU has time for that any more.
             let runs = |&task: &usize| self.cpus[self.tasks[task].cpu].current() == Some(task);
             if let Some(waker) = waker.task.filter(|_| waker.in_task).filter(runs) {
-                self.pay_for_wake(waker, was_idle);
+                self.pay_for_wake(waker, was_idle, owed);
             }
             self.grown(cpu, waker_cpu);
             if by == By::Timer && cpu != waker_cpu {
@@ -958,7 +968,8 @@ impl Simulation {
             let (kick, balanced) = sim.sched.tick(cpu);
             let pays = |&id: &usize| sim.tasks[id].kind != Kind::Replayed;
             if let Some(id) = sim.cpus[cpu].current().filter(pays) {
-                sim.delay(cpu, id, cost + balanced * 1000);
+                let owed = sim.sched.q.counters.owed();
+                sim.delay(cpu, id, cost + balanced * 1000 + owed);
             }
             match kick {
                 Some(idle) => {

@@ -70,6 +70,7 @@ mod tests;
 mod timeline;
 
 pub use build::{Setup, SimError};
+pub use channel::NetFigures;
 pub use cpus::CpuFigures;
 pub use figures::{IdleFigures, MergeFigures, Stretch};
 pub use groups::{GroupFigures, Vcpu};

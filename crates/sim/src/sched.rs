@@ -16,6 +16,7 @@ mod allowed;
 mod counters;
 mod groups;
 mod idle;
+mod paid;
 mod queues;
 mod quotas;
 mod tracks;
@@ -23,6 +24,7 @@ mod wasted;
 
 pub(crate) use counters::Counters;
 use idle::Idling;
+use paid::Paid;
 pub use queues::TaskFigures;
 pub(crate) use queues::{ALL, CpuSet, Queues, Stop};
 pub use tracks::Track;
@@ -149,7 +151,7 @@ impl Scheduler {
         // Random numbers of newly idle balancing.
         let dice = Stream::new(seed, "newly-idle");
         let balancing = (prices[Cost::BalanceCpu] / 1000, prices[Cost::BalanceTask] / 1000);
-        let counters = Counters::new(cpus, &domains);
+        let counters = Counters::new(cpus, &domains, Paid::new(machine, prices));
         let mut balance = Balance::new(&domains, balance::Knobs::default(), 0);
         // All are idle to begin with.
         for cpu in 0..cpus {
@@ -345,12 +347,14 @@ impl Scheduler {
                 .map(|level| self.domains.slot(w.cpu, level));
             self.q.counters.wakeup(task, w.cpu, wakeup, common);
         }
+        self.q.counters.wakes(Some(w.cpu));
         if !self.q.fair.is_delayed(task as u32) {
             // Also where a task has come to it otherwise meanwhile: its idle time ends here.
             self.balance.woken(cpu, self.q.now);
         }
         self.q.woken(task, cpu);
         self.q.preempts(task, cpu);
+        self.q.counters.wakes(None);
         cpu
     }
     /// The CPU for a task that is woken.
@@ -403,7 +407,7 @@ impl Scheduler {
             .expect("a task's CPUs are the machine's");
         if let Some(level) = choice.level {
             let slot = choice.affine.then(|| self.domains.slot(w.cpu, level.into()));
-            q.counters.affine(task, slot);
+            q.counters.affine(task, w.cpu, slot);
         }
         if choice.scan_timed {
             q.wake.note_scan_cost(w.cpu as u32, u64::from(choice.scanned) * q.look);

@@ -95,6 +95,12 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::SocketSend
             | Cost::SocketReceive
             | Cost::FutexCall
+            | Cost::TcpSend
+            | Cost::TcpQueue
+            | Cost::TcpReceive
+            | Cost::UdpSend
+            | Cost::UdpReceive
+            | Cost::SocketCopy
             | Cost::QueueWork
             | Cost::IoSubmit
             | Cost::Fork
@@ -102,6 +108,9 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::Ipi
             | Cost::BalanceTask
             | Cost::SiblingSpeed
+            | Cost::StatsCount
+            | Cost::StatsLine
+            | Cost::StatsLineFar
     )
 }
 

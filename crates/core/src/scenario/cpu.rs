@@ -11,6 +11,9 @@ use crate::units::{Bytes, CpuId, Picos};
 
 pub use crate::sched::fair::SchedPolicy;
 
+/// Bytes of a read that takes what is left of a message, however much that is.
+pub const REST: u32 = 0;
+
 /// The lowest and the highest nice value.
 pub const NICE: (i8, i8) = (-20, 19);
 
@@ -22,6 +25,10 @@ crate::named! {
         Pipe => "pipe",
         /// A pair of stream sockets of this machine (`AF_UNIX`).
         Socket => "socket",
+        /// One direction of a TCP connection over loopback.
+        Tcp => "tcp",
+        /// A UDP socket that is sent to over loopback: what doesn't fit is lost.
+        Udp => "udp",
         /// A futex whose word counts: a wake that nobody waits for is not lost.
         Futex => "futex",
         /// A lock that one task at a time has; who waits for it sleeps.
@@ -40,6 +47,9 @@ pub struct Channel {
     pub count: u32,
     /// How many of them make a group, from 1 to `count`.
     pub group: u32,
+    /// Of TCP: each message is sent at once (`TCP_NODELAY`), and is acknowledged by the reply. Without it
+    /// small messages wait for each other (Nagle), and who has read all acknowledges it.
+    pub nodelay: bool,
 }
 
 /// Which of the channels of one name a step is about.
@@ -99,6 +109,8 @@ pub enum CpuStep {
         to: Which,
         /// Bytes of a message, at least 1.
         bytes: u32,
+        /// Where there are any, a message has as many bytes as one of these, each as likely, instead.
+        sizes: Vec<u32>,
     },
     /// Read from a channel: wait while it is empty.
     Read {
@@ -106,7 +118,7 @@ pub enum CpuStep {
         channel: String,
         /// Which of that name.
         from: Which,
-        /// Bytes of a message, at least 1.
+        /// Bytes of a message, at least 1; [`REST`]: what is left of the first that is there.
         bytes: u32,
     },
     /// Wait for a futex to be woken, unless it has been already.
@@ -198,7 +210,10 @@ impl CpuStep {
     /// The kinds of channel that it can be about; none where it is about none.
     pub const fn kinds(&self) -> &'static [ChannelKind] {
         match self {
-            Self::Write { .. } | Self::Read { .. } => &[ChannelKind::Pipe, ChannelKind::Socket],
+            Self::Read { bytes: REST, .. } => &[ChannelKind::Tcp, ChannelKind::Udp],
+            Self::Write { .. } | Self::Read { .. } => {
+                &[ChannelKind::Pipe, ChannelKind::Socket, ChannelKind::Tcp, ChannelKind::Udp]
+            }
             Self::FutexWait { .. } | Self::FutexWake { .. } => &[ChannelKind::Futex],
             Self::Lock { .. } | Self::Unlock { .. } => &[ChannelKind::Mutex],
             Self::Compute { .. }

@@ -16,6 +16,7 @@ use super::stats::{Series, timed};
 use crate::child;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
@@ -31,6 +32,13 @@ pub(super) enum Call {
     PipeRead,
     SocketSend,
     SocketReceive,
+    /// The same over loopback: a segment at once, one behind others that are not sent, one of many bytes.
+    TcpSend,
+    TcpQueue,
+    TcpReceive,
+    TcpLarge,
+    UdpSend,
+    UdpReceive,
     /// A futex call that wakes nobody.
     Futex,
     /// One that wakes a task of this CPU.
@@ -40,12 +48,18 @@ pub(super) enum Call {
 }
 
 impl Call {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Syscall,
         Self::PipeWrite,
         Self::PipeRead,
         Self::SocketSend,
         Self::SocketReceive,
+        Self::TcpSend,
+        Self::TcpQueue,
+        Self::TcpReceive,
+        Self::TcpLarge,
+        Self::UdpSend,
+        Self::UdpReceive,
         Self::Futex,
         Self::Wake,
         Self::HandOver,
@@ -59,6 +73,12 @@ impl Call {
             Self::PipeRead => pipe(false),
             Self::SocketSend => socket(true),
             Self::SocketReceive => socket(false),
+            Self::TcpSend => tcp(Of::Send(1), false),
+            Self::TcpQueue => tcp(Of::Send(1), true),
+            Self::TcpReceive => tcp(Of::Receive, false),
+            Self::TcpLarge => tcp(Of::Send(LARGE_BYTES), false),
+            Self::UdpSend => udp(true),
+            Self::UdpReceive => udp(false),
             Self::Futex => {
                 let word = AtomicU32::new(0);
                 let vain = |_| {
@@ -79,6 +99,9 @@ const PIPE_BYTES: usize = 8;
 /// Calls on a socket in a batch, and bytes of each: all fit into its buffer.
 const SOCKET_CALLS: u64 = 64;
 const SOCKET_BYTES: usize = 100;
+/// Calls over loopback in a batch, and bytes of a large one.
+const NET_CALLS: u64 = 32;
+pub(super) const LARGE_BYTES: usize = 16 << 10;
 /// Tasks that are woken in a batch.
 const SLEEPERS: u64 = 8;
 /// Round trips in a batch.
@@ -127,6 +150,79 @@ fn pipe(write: bool) -> Batch {
 fn socket(send: bool) -> Batch {
     let (to, from) = UnixStream::pair().map_err(because("socketpair"))?;
     both_ways(to, from, SOCKET_CALLS, SOCKET_BYTES, send)
+}
+
+/// What of a connection is in the time.
+#[derive(Clone, Copy)]
+enum Of {
+    /// Sending so many bytes.
+    Send(usize),
+    /// Receiving one.
+    Receive,
+}
+
+/// A connection to this process itself. Nobody waits for what is sent; what was sent is received outside of the
+/// time, or the other way round. `corked`: nothing is sent until all has been put into the buffer.
+fn tcp(of: Of, corked: bool) -> Batch {
+    let why = because("a connection over loopback");
+    let connect = || -> io::Result<(TcpStream, TcpStream)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let to = TcpStream::connect(listener.local_addr()?)?;
+        Ok((to, listener.accept()?.0))
+    };
+    let (mut to, mut from) = connect().map_err(why)?;
+    to.set_nodelay(true).map_err(because("TCP_NODELAY"))?;
+    let fd = to.as_raw_fd();
+    let cork = |on: libc::c_int| {
+        let (value, size) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the value is a local, and its size is told.
+        unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, value, size) }
+    };
+    if corked && cork(1) != 0 {
+        return Err(because("TCP_CORK")(io::Error::last_os_error()));
+    }
+    let bytes = if let Of::Send(bytes) = of { bytes } else { 1 };
+    let mut buffer = vec![0; bytes];
+    let mut took = Duration::ZERO;
+    if bytes > 1 {
+        // Large ones one by one, as the buffers begin small.
+        for _ in 0..NET_CALLS {
+            let began = Instant::now();
+            to.write_all(&buffer).map_err(because("a call"))?;
+            took += began.elapsed();
+            from.read_exact(&mut buffer).map_err(because("a call"))?;
+        }
+        return Ok((took, NET_CALLS));
+    }
+    let began = Instant::now();
+    (0..NET_CALLS).try_for_each(|_| to.write_all(&buffer)).map_err(because("a call"))?;
+    let sent = began.elapsed();
+    if corked {
+        cork(0);
+    }
+    let began = Instant::now();
+    (0..NET_CALLS).try_for_each(|_| from.read_exact(&mut buffer)).map_err(because("a call"))?;
+    Ok((if let Of::Receive = of { began.elapsed() } else { sent }, NET_CALLS))
+}
+
+/// Datagrams of one byte to a socket of this process itself.
+fn udp(send: bool) -> Batch {
+    let pair = || -> io::Result<(UdpSocket, UdpSocket)> {
+        let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+        let (to, from) = (bind()?, bind()?);
+        to.connect(from.local_addr()?)?;
+        // One that is lost is not waited for for ever.
+        from.set_read_timeout(Some(Duration::from_secs(1)))?;
+        Ok((to, from))
+    };
+    let (to, from) = pair().map_err(because("sockets over loopback"))?;
+    let mut buffer = [0];
+    let began = Instant::now();
+    (0..NET_CALLS).try_for_each(|_| to.send(&buffer).map(drop)).map_err(because("a call"))?;
+    let sent = began.elapsed();
+    let began = Instant::now();
+    (0..NET_CALLS).try_for_each(|_| from.recv(&mut buffer).map(drop)).map_err(because("a call"))?;
+    Ok((if send { sent } else { began.elapsed() }, NET_CALLS))
 }
 
 /// Wakes so many who wait for a word; how many there were.

@@ -1,6 +1,6 @@
 //! From samples to a machine: every constant with value, spread, method, origin.
 
-use super::calls::Call;
+use super::calls::{Call, LARGE_BYTES};
 use super::rounds::{Kernel, LinkSeries, Migration, Samples, Wakes, sweep_point};
 use super::stats::{Series, measured, whole, within};
 use homenode_core::costs::{Constant, Cost, Costs};
@@ -205,6 +205,12 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         Cost::SocketReceive => {
             of_call(key, s, Call::SocketReceive, "reads of 100 bytes that a local stream socket has")
         }
+        Cost::TcpSend => of_call(key, s, Call::TcpSend, "writes of 1 byte to a connection over loopback, each a segment that nobody waits for"),
+        Cost::TcpQueue => of_call(key, s, Call::TcpQueue, "writes of 1 byte to a corked connection over loopback"),
+        Cost::TcpReceive => of_call(key, s, Call::TcpReceive, "reads of 1 byte that a connection over loopback has"),
+        Cost::UdpSend => of_call(key, s, Call::UdpSend, "datagrams of 1 byte over loopback that nobody waits for"),
+        Cost::UdpReceive => of_call(key, s, Call::UdpReceive, "datagrams of 1 byte that are there"),
+        Cost::SocketCopy => socket_copy(s).unwrap_or_else(unmeasured),
         Cost::FutexCall => of_call(key, s, Call::Futex, "FUTEX_WAKE where nobody waits"),
         Cost::WakeUp => wake_up(s),
         Cost::ContextSwitch => context_switch(s),
@@ -225,6 +231,20 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::BalanceCpu
         | Cost::BalanceTask => {
             default_because(key, "not measured: no program can have the kernel do it alone")
+        }
+        Cost::StatsCount => s
+            .statement
+            .measured("the update code of a wake-up, a run and a sleep on a block of the same layout, one CPU, caches warm; by statement".to_owned())
+            .unwrap_or_else(unmeasured),
+        Cost::StatsLine => s
+            .line
+            .measured("two CPUs by turns on the lines of a queue and a task, with statistics less without, by line of theirs that moves".to_owned())
+            .unwrap_or_else(|| {
+                let why = s.line_refusal.as_deref().unwrap_or("no sample was taken");
+                default_because(key, &format!("not measured: {why}"))
+            }),
+        Cost::StatsLineFar => {
+            default_because(key, "not measured yet: CPUs of two last-level caches")
         }
         Cost::SiblingSpeed => default_because(key, "not measured yet: threads that share a core"),
     }
@@ -253,6 +273,17 @@ fn left(
     let all = std::iter::once(&of).chain(parts);
     let times: Option<Vec<String>> = all.map(|k| k.series.median().map(ns)).collect();
     times.and_then(|times| rest.measured(told(&times))).unwrap_or_else(|| of_kernel(key, of, ""))
+}
+
+/// How fast bytes are copied, from what a large write takes longer than one of a byte.
+fn socket_copy(s: &Samples) -> Option<Constant> {
+    let [large, small] = [Call::TcpLarge, Call::TcpSend].map(|c| &calls(s, c).series);
+    let bytes = LARGE_BYTES as f64 - 1.0;
+    let rates: Series =
+        difference(large, small).iter().filter(|ps| *ps > 0.0).map(|ps| bytes * 1e6 / ps).collect();
+    rates.measured(format!(
+        "writes of {LARGE_BYTES} bytes to a connection over loopback, less those of 1 byte; one CPU, buffers new"
+    ))
 }
 
 /// What a call takes longer that wakes somebody.

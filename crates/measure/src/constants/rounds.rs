@@ -8,7 +8,7 @@ use super::region::{PageKind, Region};
 use super::stats::{Series, per_operation, shuffled, timed};
 use super::stream::{self, Flow, bandwidth};
 use super::wake::{self, Hop};
-use super::{MeasureError, Options, Progress, cpus};
+use super::{MeasureError, Options, Progress, cpus, lines};
 use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Node;
 use homenode_core::units::{CpuId, NodeId};
@@ -59,6 +59,7 @@ mod slot {
     /// For each kind of call.
     pub(super) const CALL: u64 = 5;
     pub(super) const TICK: u64 = 60;
+    pub(super) const LINES: u64 = 20;
     /// All that only the home node's rounds hold, roughly.
     pub(super) const HOME: u64 = 2_550;
 }
@@ -193,6 +194,10 @@ pub(super) struct Samples {
     pub(super) fork_and_end: Kernel,
     pub(super) fork_and_exec: Kernel,
     pub(super) tick: Series,
+    /// A statement of statistics, and what a line of them takes that moves; why it was not taken.
+    pub(super) statement: Series,
+    pub(super) line: Series,
+    pub(super) line_refusal: Option<String>,
     pub(super) notes: Vec<String>,
 }
 
@@ -587,12 +592,25 @@ impl<'a> Home<'a> {
 
         meter.step("wake-ups", slot::HOME / 16);
         self.wake_ups(clock, samples);
-        meter.step("calls", slot::TICK + slot::CALL * Call::ALL.len() as u64);
+        meter.step("calls", slot::TICK + slot::LINES + slot::CALL * (1 + Call::ALL.len() as u64));
         for call in Call::ALL {
             let all = samples.calls.entry(call).or_default();
             all.round(clock.slot(slot::CALL), || call.batch());
         }
         samples.tick.push(calls::tick(clock.slot(slot::TICK)));
+        samples.statement.push(per_operation(clock.slot(slot::CALL), || Some(lines::statements())));
+        match self.wakes {
+            Some((own, other)) if samples.line_refusal.is_none() => {
+                match lines::moves(own, other, clock.slot(slot::LINES)) {
+                    Ok(line) => samples.line.push(Some(line)),
+                    Err(why) => samples.line_refusal = Some(why),
+                }
+            }
+            Some(_) => {}
+            None => {
+                samples.line_refusal = Some("this process may use one CPU only".to_owned());
+            }
+        }
         meter.step("cache sizes and latencies", slot::HOME / 4);
         self.near(clock, random, samples);
         for &size in &self.sizes {

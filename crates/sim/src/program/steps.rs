@@ -18,7 +18,7 @@ use crate::table::prefetch_at;
 use crate::tasks::{On, Run, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::scenario::{Again, ChannelKind, Completion, CpuStep, Step, Until, Which};
+use homenode_core::scenario::{Again, ChannelKind, Completion, CpuStep, REST, Step, Until, Which};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -376,7 +376,14 @@ impl Steps {
                 self.computing.begin(parts(time));
                 sim.set_footprint(id, footprint.0);
             }
-            CpuStep::Write { to: which, bytes, .. } | CpuStep::Read { from: which, bytes, .. } => {
+            CpuStep::Write { to: which, bytes, sizes, .. } => {
+                let bytes = match sizes.len() as u64 {
+                    0 => *bytes,
+                    n => sizes[self.random(sim.seed).below(n) as usize],
+                };
+                self.begin_call(sim, *which, bytes, program);
+            }
+            CpuStep::Read { from: which, bytes, .. } => {
                 self.begin_call(sim, *which, *bytes, program);
             }
             CpuStep::FutexWait { which, .. }
@@ -500,13 +507,25 @@ impl Steps {
             self.call = None;
             return false;
         };
-        let socket = sim.channels.kind(name) == ChannelKind::Socket;
+        let kind = sim.channels.kind(name);
+        let net = matches!(kind, ChannelKind::Tcp | ChannelKind::Udp);
         if !std::mem::replace(&mut call.paid, true) {
             let cost = match step {
-                CpuStep::Write { .. } if socket => Cost::SocketSend,
-                CpuStep::Write { .. } => Cost::PipeWrite,
-                CpuStep::Read { .. } if socket => Cost::SocketReceive,
-                CpuStep::Read { .. } => Cost::PipeRead,
+                CpuStep::Write { .. } => match kind {
+                    ChannelKind::Socket => Cost::SocketSend,
+                    ChannelKind::Udp => Cost::UdpSend,
+                    ChannelKind::Tcp if sim.channels.queues(call.next, call.bytes) => {
+                        Cost::TcpQueue
+                    }
+                    ChannelKind::Tcp => Cost::TcpSend,
+                    ChannelKind::Pipe | ChannelKind::Futex | ChannelKind::Mutex => Cost::PipeWrite,
+                },
+                CpuStep::Read { .. } => match kind {
+                    ChannelKind::Socket => Cost::SocketReceive,
+                    ChannelKind::Udp => Cost::UdpReceive,
+                    ChannelKind::Tcp => Cost::TcpReceive,
+                    ChannelKind::Pipe | ChannelKind::Futex | ChannelKind::Mutex => Cost::PipeRead,
+                },
                 CpuStep::FutexWait { .. }
                 | CpuStep::FutexWake { .. }
                 | CpuStep::Lock { .. }
@@ -519,8 +538,13 @@ impl Steps {
                 | CpuStep::Affinity { .. }
                 | CpuStep::Nice { .. } => Cost::FutexCall,
             };
-            sim.charge(id, sim.kernel.prices[cost], Why::System);
-            if sim.kernel.prices[cost] > 0 {
+            let mut price = sim.kernel.prices[cost];
+            // What is sent is copied first, what is received when it is there.
+            if net && matches!(step, CpuStep::Write { .. }) {
+                price += sim.copy_time(call.bytes);
+            }
+            sim.charge(id, price, Why::System);
+            if price > 0 {
                 return false;
             }
         }
@@ -537,11 +561,20 @@ impl Steps {
         if beside == Some(false) {
             sim.cut_at(channel);
         }
+        let mut copied = 0;
         let tried = match step {
             CpuStep::Write { .. } | CpuStep::Read { .. } if beside == Some(true) => Tried::Done,
-            CpuStep::Write { bytes, .. } => {
+            CpuStep::Write { .. } => {
                 sync = true;
-                sim.channels.write(channel, id, *bytes, &mut wakes)
+                sim.channels.write(channel, id, call.bytes, &mut wakes)
+            }
+            CpuStep::Read { .. } if net => {
+                sync = true;
+                let got = sim.channels.read(channel, id, call.bytes, &mut wakes);
+                copied = sim.copy_time(got);
+                let whole = got > 0 && (call.bytes == REST || kind == ChannelKind::Udp);
+                call.bytes = if whole { 0 } else { call.bytes.saturating_sub(got) };
+                if whole || (got > 0 && call.bytes == 0) { Tried::Done } else { Tried::Waits }
             }
             CpuStep::Read { .. } => {
                 sync = true;
@@ -579,7 +612,12 @@ impl Steps {
                 }
             }
         }
-        let quiet = wakes.is_empty() && tried == Tried::Done;
+        let segments = if net { u64::from(sim.channels.segments()) } else { 0 };
+        let late = copied + segments * sim.segment_time();
+        let quiet = wakes.is_empty() && tried == Tried::Done && late == 0;
+        if late > 0 {
+            sim.charge(id, late, Why::System);
+        }
         if !wakes.is_empty() {
             let waker = Waker { cpu: sim.tasks[id].cpu, task: Some(id), sync, in_task: true };
             for other in wakes.drain(..) {

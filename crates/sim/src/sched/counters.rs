@@ -5,6 +5,7 @@
 //!
 //! Source: specs/schedstats.md.
 
+use super::paid::{L2, L3, L4, Paid};
 use super::{Ns, Waiting};
 use homenode_core::sched::balance::{self, Outcome};
 use homenode_core::sched::domain::Domains;
@@ -29,13 +30,16 @@ pub(crate) struct Counters {
     pub(crate) cpus: Vec<CpuStats>,
     /// By the place that [`Domains::slot`] gives.
     pub(crate) domains: Vec<DomainStats>,
+    /// What counting costs.
+    paid: Paid,
 }
 
 impl Counters {
-    pub(crate) fn new(cpus: usize, domains: &Domains) -> Self {
+    pub(crate) fn new(cpus: usize, domains: &Domains, paid: Paid) -> Self {
         Self {
             cpus: vec![CpuStats::default(); cpus],
             domains: vec![DomainStats::default(); domains.slots()],
+            paid,
             ..Self::default()
         }
     }
@@ -48,6 +52,18 @@ impl Counters {
     pub(crate) fn born(&mut self) {
         self.tasks.push(TaskStats::default());
         self.infos.push(SchedInfo::default());
+        self.paid.born();
+    }
+    /// A CPU begins to wake a task, or has done it.
+    pub(crate) fn wakes(&mut self, waker: Option<usize>) {
+        if self.on() {
+            self.paid.wakes(waker);
+        }
+    }
+    /// What the counting since the last time costs, in picoseconds: whoever asks pays.
+    #[inline]
+    pub(crate) fn owed(&mut self) -> u64 {
+        if self.on() { self.paid.take() } else { 0 }
     }
     /// Whether what the switch is about is counted.
     #[inline]
@@ -66,14 +82,21 @@ impl Counters {
         self.required(now);
         self.infos[task].enqueue(now);
         if self.on() {
+            self.paid.counts(2);
             self.tasks[task].wait_start(now);
         }
     }
-    /// A task that slept is put on a queue.
-    pub(crate) fn woken(&mut self, task: usize, now: Ns, iowait: bool) {
+    /// A task that slept is put on a CPU's queue.
+    pub(crate) fn woken(&mut self, task: usize, cpu: usize, now: Ns, waited: Waiting) {
         self.required(now);
         self.infos[task].enqueue(now);
         if self.on() {
+            let (iowait, more) = match waited {
+                Waiting::Sleep => (false, 0),
+                Waiting::Block { iowait } => (iowait, 1 + if iowait { 2 } else { 0 }),
+            };
+            let by = self.paid.enqueuer(cpu);
+            self.paid.changes(by, task, L2, 7 + more);
             let stats = &mut self.tasks[task];
             stats.wait_start(now);
             stats.wake_enqueue(now, iowait);
@@ -89,14 +112,16 @@ impl Counters {
     /// A task that ran waits for its CPU again.
     pub(crate) fn waits(&mut self, task: usize, now: Ns) {
         if self.on() {
+            self.paid.counts(1);
             self.tasks[task].wait_start(now);
         }
     }
-    /// A task is taken off its queue and put back at once, running or not.
-    pub(crate) fn requeued(&mut self, task: usize, now: Ns, runs: bool) {
+    /// A task is taken off a CPU's queue and put back at once, running or not.
+    pub(crate) fn requeued(&mut self, task: usize, cpu: usize, now: Ns, runs: bool) {
         if !self.on() {
             return;
         }
+        self.paid.changes(cpu, task, L2, 7);
         let stats = &mut self.tasks[task];
         if runs {
             stats.wait_start(now);
@@ -112,6 +137,7 @@ impl Counters {
         if !self.on() {
             return;
         }
+        self.paid.changes(cpu, task, L2, 2);
         let stats = &mut self.tasks[task];
         stats.wait_end(now);
         let state = match on {
@@ -125,12 +151,14 @@ impl Counters {
     pub(crate) fn taken(&mut self, task: usize, cpu: usize, now: Ns) {
         self.infos[task].dequeue(now, &mut self.cpus[cpu]);
         if self.on() {
+            self.paid.counts(2);
             self.tasks[task].wait_migrate(now);
         }
     }
     /// A CPU looks for who runs next.
     pub(crate) fn schedules(&mut self, cpu: usize) {
         if self.on() {
+            self.paid.counts(1);
             self.cpus[cpu].sched_count += 1;
         }
     }
@@ -149,9 +177,12 @@ impl Counters {
     pub(crate) fn arrives(&mut self, task: usize, cpu: usize, now: Ns, fair: &Fair) {
         self.infos[task].arrive(now, &mut self.cpus[cpu]);
         if self.on() {
+            let light = fair.is_light(task as u32);
+            let (lines, more) = if light { (L2 | L3, 1) } else { (L2, 0) };
+            self.paid.changes(cpu, task, lines, 6 + more);
             let stats = &mut self.tasks[task];
             stats.wait_end(now);
-            if fair.is_light(task as u32) {
+            if light {
                 stats.slice_max = stats.slice_max.max(fair.last_run_ns(task as u32));
             }
         }
@@ -160,9 +191,13 @@ impl Counters {
     pub(crate) fn departs(&mut self, task: usize, cpu: usize, now: Ns, runnable: bool) {
         self.infos[task].depart(now, &mut self.cpus[cpu], runnable);
     }
-    /// So much of a task's run time has been charged at once.
-    pub(crate) fn charged(&mut self, task: usize, ran: u64) {
+    /// So much of a task's run time has been charged at once, on its CPU's queue.
+    pub(crate) fn charged(&mut self, task: usize, cpu: usize, ran: u64) {
         if self.on() {
+            if ran > 0 {
+                let by = self.paid.enqueuer(cpu);
+                self.paid.changes(by, task, L3, 2);
+            }
             self.tasks[task].exec(ran);
         }
     }
@@ -170,13 +205,20 @@ impl Counters {
     /// CPU that holds the chosen one.
     pub(crate) fn wakeup(&mut self, task: usize, waker: usize, w: Wakeup, common: Option<usize>) {
         if self.on() {
+            // Of the CPU and of the task; who wakes elsewhere looks for the domain that both are in.
+            let statements = if w.local { 4 } else { 6 };
+            self.paid.changes(waker, task, L3, 0);
+            let more = u64::from(w.sync) + u64::from(w.migrated);
+            self.paid.changes(waker, task, L4, statements + more);
             let common = common.map(|slot| &mut self.domains[slot]);
             self.tasks[task].wakeup(w, &mut self.cpus[waker], common);
         }
     }
-    /// `wake_affine` was asked, and the place of the domain where it chose the waker's CPU.
-    pub(crate) fn affine(&mut self, task: usize, chosen: Option<usize>) {
+    /// `wake_affine` was asked by a waker's CPU, and the place of the domain where it chose that.
+    pub(crate) fn affine(&mut self, task: usize, waker: usize, chosen: Option<usize>) {
         if self.on() {
+            let statements = if chosen.is_some() { 3 } else { 1 };
+            self.paid.changes(waker, task, L4, statements);
             self.tasks[task].affine_attempt();
             if let Some(slot) = chosen {
                 self.tasks[task].affine(&mut self.domains[slot]);
@@ -185,11 +227,13 @@ impl Counters {
     }
     pub(crate) fn refused(&mut self, task: usize, why: Refused) {
         if self.on() {
+            self.paid.counts(1);
             self.tasks[task].failed_migration(why);
         }
     }
     pub(crate) fn forced(&mut self, task: usize) {
         if self.on() {
+            self.paid.counts(1);
             self.tasks[task].nr_forced_migrations += 1;
         }
     }
@@ -198,6 +242,8 @@ impl Counters {
         if !self.on() {
             return;
         }
+        // Calls, and what came of them: a search that finds nobody ends after the second.
+        self.paid.counts(if o.balanced { 2 } else { 4 });
         let lb = self.domains[slot].lb(idle);
         lb.lb_count += 1;
         lb.lb_balanced += u64::from(o.balanced);

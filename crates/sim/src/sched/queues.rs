@@ -358,7 +358,7 @@ impl Queues {
         }
         t.figures.wakeups += 1;
         (t.woken, t.queued) = (now, now);
-        let iowait = t.waiting == Waiting::Block { iowait: true };
+        let waited = t.waiting;
         let delayed = self.fair.is_delayed(task as u32);
         if self.fair.cpu_of(task as u32) != cpu {
             t.figures.migrations += 1;
@@ -368,7 +368,7 @@ impl Queues {
         if delayed {
             self.counters.woken_delayed(task, now);
         } else {
-            self.counters.woken(task, now, iowait);
+            self.counters.woken(task, cpu, now, waited);
         }
         self.follow(cpu);
     }
@@ -419,9 +419,10 @@ impl Queues {
     ///
     /// Source: specs/schedstats.md#wait.
     pub(crate) fn requeued(&mut self, task: usize) {
-        let runs = self.fair.current(self.fair.cpu_of(task as u32)) == Some(task as u32);
+        let cpu = self.fair.cpu_of(task as u32);
+        let runs = self.fair.current(cpu) == Some(task as u32);
         self.fair.set_policy(task as u32, self.tasks[task].terms.policy, self.now);
-        self.counters.requeued(task, self.now, runs);
+        self.counters.requeued(task, cpu, self.now, runs);
     }
     /// The CPU of a set where who may not stay is to go, as one CPU after the other asks for
     /// it: the next in turn.
@@ -481,7 +482,7 @@ impl Queues {
         if self.counters.on() {
             let ran = self.fair.sum_exec_runtime(task as u32);
             let before = std::mem::replace(&mut self.tasks[task].charged, ran);
-            self.counters.charged(task, ran - before);
+            self.counters.charged(task, self.fair.cpu_of(task as u32), ran - before);
         }
     }
     fn departs(&mut self, task: usize, cpu: usize, runnable: bool) {

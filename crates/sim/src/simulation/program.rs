@@ -102,7 +102,9 @@ impl Plain {
     fn of(step: &Step, thing: Option<usize>, channels: &Channels) -> Self {
         let pipe = || thing.is_some_and(|name| channels.kind(name) == ChannelKind::Pipe);
         match step {
-            Step::Cpu(CpuStep::Write { bytes, .. }) if pipe() => Self::Call(Message::Write(*bytes)),
+            Step::Cpu(CpuStep::Write { bytes, sizes, .. }) if pipe() && sizes.is_empty() => {
+                Self::Call(Message::Write(*bytes))
+            }
             Step::Cpu(CpuStep::Read { bytes, .. }) if pipe() => Self::Call(Message::Read(*bytes)),
             Step::Repeat { steps, until } => Self::Repeat(*steps, *until),
             _ => Self::Other,

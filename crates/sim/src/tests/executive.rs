@@ -228,7 +228,7 @@ proptest! {
             Process { threads: 1, copies, ..process(name, &[], vec![], steps) }
         };
         let channel = || "wire".to_owned();
-        let write = |bytes| CpuStep::Write { channel: channel(), to: Which::Group, bytes };
+        let write = |bytes| CpuStep::Write { channel: channel(), to: Which::Group, bytes, sizes: Vec::new() };
         // What is written in one piece is read in parts of one size, none of which lies in two messages.
         let (bytes, parts) = if bytes % parts == 0 { (bytes, parts) } else { (bytes, 1) };
         let read = CpuStep::Read { channel: channel(), from: Which::Own, bytes: bytes / parts };
@@ -252,7 +252,7 @@ proptest! {
         reader.push(again(r1, total));
         let mut s = scenario(vec![of("sender", senders, sender), of("reader", pipes * readers, reader)]);
         let (count, group) = (pipes, pipes);
-        s.channels = vec![Channel { name: channel(), kind: ChannelKind::Pipe, count, group }];
+        s.channels = vec![Channel { name: channel(), kind: ChannelKind::Pipe, count, group, nodelay: false }];
         s.seed = seed;
         s.knobs = knobs(&[("sched_schedstats", "1")]);
         s.model.order = if strict { CpuOrder::Strict } else { QUANTUM };
@@ -281,7 +281,7 @@ proptest! {
 #[test]
 fn most_calls_of_a_pipe_need_no_turn_of_their_own() {
     let wire = || "wire".to_owned();
-    let write = CpuStep::Write { channel: wire(), to: Which::Group, bytes: 100 };
+    let write = CpuStep::Write { channel: wire(), to: Which::Group, bytes: 100, sizes: Vec::new() };
     let read = CpuStep::Read { channel: wire(), from: Which::Own, bytes: 100 };
     let of = |name: &str, step, times| {
         let again = Step::Repeat { steps: 1, until: Again::Times(times) };
@@ -289,7 +289,13 @@ fn most_calls_of_a_pipe_need_no_turn_of_their_own() {
         Process { threads: 1, copies: 10, ..process(name, &[], vec![], steps) }
     };
     let mut s = scenario(vec![of("sender", write, 100), of("receiver", read, 1000)]);
-    s.channels = vec![Channel { name: wire(), kind: ChannelKind::Pipe, count: 10, group: 10 }];
+    s.channels = vec![Channel {
+        name: wire(),
+        kind: ChannelKind::Pipe,
+        count: 10,
+        group: 10,
+        nodelay: false,
+    }];
     let m = machine(&[dram(4096, 4)]);
     let run = |one_act_a_turn| {
         let mut sim = Simulation::new(&m, &s, &Setup::of(&s)).expect("it fits");

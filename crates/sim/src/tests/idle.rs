@@ -33,13 +33,18 @@ fn table(table: Table) -> Vec<IdleCosts> {
     IdleCosts::of_table(table, WokenBy::Store)
 }
 fn pipe(name: &str) -> Channel {
-    Channel { name: name.into(), kind: ChannelKind::Pipe, count: 1, group: 1 }
+    Channel { name: name.into(), kind: ChannelKind::Pipe, count: 1, group: 1, nodelay: false }
 }
 fn compute(time: u64) -> Step {
     Step::Cpu(CpuStep::Compute { time: Picos(time), jitter: 0, footprint: Bytes(0) })
 }
 fn write(channel: &str) -> Step {
-    Step::Cpu(CpuStep::Write { channel: channel.into(), to: Which::Own, bytes: 1 })
+    Step::Cpu(CpuStep::Write {
+        channel: channel.into(),
+        to: Which::Own,
+        bytes: 1,
+        sizes: Vec::new(),
+    })
 }
 fn read(channel: &str) -> Step {
     Step::Cpu(CpuStep::Read { channel: channel.into(), from: Which::Own, bytes: 1 })

@@ -151,11 +151,16 @@ impl SchedStage for ScriptTwin {
         let script = looked_at(script);
         let names = script.names();
         let count = names.len() as u32;
-        let channels = |name: &str, kind| Channel { name: name.to_owned(), kind, count, group: 1 };
-        self.sim.channels = Channels::new(&[
-            channels("pipes", ChannelKind::Pipe),
-            channels("futexes", ChannelKind::Futex),
-        ]);
+        let channels = |name: &str, kind| Channel {
+            name: name.to_owned(),
+            kind,
+            count,
+            group: 1,
+            nodelay: false,
+        };
+        let declared =
+            [channels("pipes", ChannelKind::Pipe), channels("futexes", ChannelKind::Futex)];
+        self.sim.channels = Channels::new(&declared, self.sim.kernel.knobs.version);
         let settled = self.sim.now() + SETTLE.0;
         let mut offset = 0;
         let mut offsets = Vec::new();

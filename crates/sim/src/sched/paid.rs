@@ -1,0 +1,111 @@
+//! What scheduler statistics cost: their statements, and the cache lines that go from CPU to CPU for them.
+//!
+//! ```text
+//!  task's block   L1 stamps, hot anyway │ L2 sleeps, sums │ L3 maxima, nr_wakeups │ L4 kinds of wake-ups
+//!                                         └── who wrote it last ── another core ──▶ the line has to come
+//! ```
+//!
+//! What an event costs is added up until somebody pays for the event: the waker for a wake-up, who runs next for a
+//! switch, who runs for a tick.
+//!
+//! Source: specs/schedstats.md#cost.
+
+use homenode_core::costs::{Cost, Prices};
+use homenode_core::topology::Hardware;
+
+/// Lines of a task's block, as bits.
+pub(super) const L2: u8 = 1;
+pub(super) const L3: u8 = 2;
+pub(super) const L4: u8 = 4;
+const LINES: usize = 3;
+
+/// No core has it.
+const NOBODY: u32 = u32::MAX;
+
+/// Where a CPU is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// CPUs of one core share the first caches.
+    core: u32,
+    llc: u32,
+}
+
+/// What updates cost, and who has which line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paid {
+    /// Picoseconds that nobody has paid yet.
+    owed: u64,
+    count: u64,
+    near: u64,
+    far: u64,
+    places: Vec<Place>,
+    /// By core: its last-level cache.
+    llcs: Vec<u32>,
+    /// By task and line: the core that changed it last.
+    lines: Vec<[u32; LINES]>,
+    /// The CPU that wakes somebody.
+    waker: Option<usize>,
+}
+
+impl Paid {
+    pub(super) fn new(machine: &Hardware, prices: &Prices) -> Self {
+        // Cores by number, whatever the machine's file calls them.
+        let mut cores: Vec<(u16, u32)> = machine.cpus.iter().map(|c| (c.node.0, c.core)).collect();
+        cores.sort_unstable();
+        cores.dedup();
+        let mut llcs = vec![0; cores.len()];
+        let place = |c: &homenode_core::topology::Cpu| {
+            let core = cores.binary_search(&(c.node.0, c.core)).unwrap_or(0);
+            llcs[core] = c.llc;
+            Place { core: core as u32, llc: c.llc }
+        };
+        let places = machine.cpus.iter().map(place).collect();
+        Self {
+            count: prices[Cost::StatsCount],
+            near: prices[Cost::StatsLine],
+            far: prices[Cost::StatsLineFar],
+            places,
+            llcs,
+            ..Self::default()
+        }
+    }
+    /// A task is born; its block is cleared where it is needed first.
+    pub(super) fn born(&mut self) {
+        self.lines.push([NOBODY; LINES]);
+    }
+    /// A CPU begins to wake a task.
+    pub(super) fn wakes(&mut self, waker: Option<usize>) {
+        self.waker = waker;
+    }
+    /// Which CPU changes a queue: a waker that shares the queue's last-level cache does it itself.
+    #[inline]
+    pub(super) fn enqueuer(&self, cpu: usize) -> usize {
+        let near = |&waker: &usize| self.places[waker].llc == self.places[cpu].llc;
+        self.waker.filter(near).unwrap_or(cpu)
+    }
+    /// A CPU does so many statements.
+    #[inline]
+    pub(super) fn counts(&mut self, statements: u64) {
+        self.owed += statements * self.count;
+    }
+    /// A CPU does so many statements in these lines of a task's block.
+    #[inline]
+    pub(super) fn changes(&mut self, cpu: usize, task: usize, lines: u8, statements: u64) {
+        self.owed += statements * self.count;
+        let Place { core, llc } = self.places[cpu];
+        for line in 0..LINES {
+            if lines >> line & 1 == 0 {
+                continue;
+            }
+            let had = std::mem::replace(&mut self.lines[task][line], core);
+            if had != core && had != NOBODY {
+                self.owed += if self.llcs[had as usize] == llc { self.near } else { self.far };
+            }
+        }
+    }
+    /// What is owed, which is paid with this.
+    #[inline]
+    pub(super) fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.owed)
+    }
+}
