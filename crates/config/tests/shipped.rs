@@ -294,6 +294,8 @@ fn idle_states_are_those_of_the_drivers_tables() {
     let mut haswell = Table::HaswellEp.states();
     haswell.retain(|s| s.name != "C3");
     assert_eq!(states("small-smt.toml"), haswell);
+    assert_eq!(states("haswell-ep-2.toml"), Table::HaswellEp.states());
+    assert_eq!(states("ivy-bridge-desktop.toml"), Table::IvyBridge.states());
 }
 
 #[test]
