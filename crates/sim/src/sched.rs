@@ -165,7 +165,7 @@ impl Scheduler {
             domains,
             wasted: Wasted::new(cpus),
             rebuilds: 0,
-            idle: Idling::new(&machine.idle_states, cpus),
+            idle: Idling::new(&machine.idle_states, cpus, version <= KernelVersion::V4_15),
             ticking: vec![0; cpus.div_ceil(64)],
         }
     }

@@ -115,6 +115,8 @@ impl Table {
 const US: u64 = 1000;
 /// Below this, timers are not asked, in ns.
 const RESIDENCY_THRESHOLD_NS: u64 = 15 * US;
+/// Up to 4.16: whose next timer is not later polls, in ns.
+const LEAST_POLL_NS: u64 = 20 * US;
 /// Longer periods are as good as predicted, in ns.
 const MAX_INTERESTING_NS: u64 = 50_000 * US;
 const BUCKETS: usize = 6;
@@ -304,11 +306,7 @@ impl Menu {
         if typical_ns > RESIDENCY_THRESHOLD_NS || ask.tick_stopped {
             self.next_timer_ns = ask.sleep_length_ns.min(NEVER_NS);
             self.bucket = bucket(self.next_timer_ns);
-            let factor = u64::from(self.factors[usize::from(self.bucket)]);
-            let unit = RESOLUTION * DECAY * US;
-            // In whole µs, rounded. Centuries wrap, as they do in the kernel.
-            let timer_us = (unit / 2).wrapping_add(self.next_timer_ns.wrapping_mul(factor)) / unit;
-            predicted_ns = (u64::from(timer_us as u32) * US).min(typical_ns);
+            predicted_ns = self.by_timer_ns().min(typical_ns);
             if ask.tick_stopped && predicted_ns < TICK_NSEC {
                 // A wrong guess would keep the CPU in a shallow state for long.
                 predicted_ns = self.next_timer_ns;
@@ -373,6 +371,54 @@ impl Menu {
             }
         }
         Chosen { state, stop_tick: !keep, predicted_ns }
+    }
+
+    /// Chooses a state as kernels up to 4.16 do: the tick is stopped before they choose, wherever the next timer is more than
+    /// a tick away, and the state has to be left within what is predicted.
+    ///
+    /// * `states`, `usage` – as for [`Menu::select`].
+    ///
+    /// Source: specs/idle.md#early.
+    pub fn select_early(&mut self, states: &[IdleState], usage: &[Usage], ask: &Ask) -> Chosen {
+        if let Some((state, stay)) = self.last.take() {
+            self.learn(&states[state], &stay);
+        }
+        let stops = ask.tick_stopped || ask.sleep_length_ns > TICK_NSEC;
+        let next_ns = if stops { ask.sleep_length_ns } else { ask.to_tick_ns };
+        self.next_timer_ns = next_ns.min(NEVER_NS);
+        self.bucket = bucket(self.next_timer_ns);
+        let typical_ns = if self.intervals_us == [0; INTERVALS] {
+            0
+        } else {
+            self.typical_interval_us().map_or(u64::from(UNKNOWN_US), u64::from) * US
+        };
+        let predicted_ns = self.by_timer_ns().min(typical_ns);
+        let limit_ns = ask.latency_limit_ns;
+        let chosen = |state| Chosen { state, stop_tick: true, predicted_ns };
+        let sleeps = states.get(1).zip(usage.get(1)).is_some_and(|(s, u)| {
+            let least = s.target_residency_ns.max(LEAST_POLL_NS);
+            self.next_timer_ns > least && limit_ns > s.exit_latency_ns && !u.disabled
+        });
+        let first = usize::from(states[0].polls && sleeps);
+        let limit_ns = limit_ns.min(predicted_ns);
+        let mut state = None;
+        for (i, s) in states.iter().enumerate().skip(first).filter(|&(i, _)| !usage[i].disabled) {
+            state.get_or_insert(i);
+            if s.target_residency_ns > predicted_ns || s.exit_latency_ns > limit_ns {
+                break;
+            }
+            state = Some(i);
+        }
+        chosen(state.unwrap_or(0))
+    }
+
+    /// The time to the next timer, as much of it as comes true, in whole µs.
+    fn by_timer_ns(&self) -> u64 {
+        let factor = u64::from(self.factors[usize::from(self.bucket)]);
+        let unit = RESOLUTION * DECAY * US;
+        // Rounded. Centuries wrap, as they do in the kernel.
+        let timer_us = (unit / 2).wrapping_add(self.next_timer_ns.wrapping_mul(factor)) / unit;
+        u64::from(timer_us as u32) * US
     }
 
     /// A stay is over. It is learnt from when the next one begins.

@@ -56,6 +56,8 @@ struct CpuIdle {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idling {
     states: Vec<IdleState>,
+    /// The governor is that of kernels up to 4.16, and POLL has no limit.
+    early: bool,
     /// By state: what leaving takes, and what wakes a CPU from it.
     leaving: Vec<u64>,
     woken_by: Vec<WokenBy>,
@@ -69,7 +71,7 @@ pub(crate) struct Idling {
 
 impl Idling {
     /// All CPUs are idle to begin with.
-    pub(crate) fn new(states: &[IdleCosts], cpus: usize) -> Self {
+    pub(crate) fn new(states: &[IdleCosts], cpus: usize, early: bool) -> Self {
         if states.is_empty() {
             return Self::default();
         }
@@ -88,6 +90,7 @@ impl Idling {
         };
         let mut it = Self {
             states: states.iter().map(IdleCosts::state).collect(),
+            early,
             leaving: states.iter().map(IdleCosts::leaving).collect(),
             woken_by: states.iter().map(|s| s.woken_by).collect(),
             cpus: vec![cpu; cpus],
@@ -170,14 +173,17 @@ impl Idling {
             tick_stopped: it.tick_stopped,
             latency_limit_ns: u64::MAX,
         };
-        let chosen = it.menu.select(&self.states, usage, &ask);
+        let chosen = match self.early {
+            true => it.menu.select_early(&self.states, usage, &ask),
+            false => it.menu.select(&self.states, usage, &ask),
+        };
         it.tick_stopped |= chosen.stop_tick && sleep > TICK;
         (it.state, it.since) = (chosen.state, now);
         (it.ends, it.by_tick) = (NEVER, false);
         if !it.tick_stopped {
             (it.ends, it.by_tick) = (tick, true);
         }
-        if self.states[chosen.state].polls {
+        if self.states[chosen.state].polls && !self.early {
             let limit = now + idle::poll_limit_ns(&self.states, usage) * 1000;
             if limit < it.ends {
                 (it.ends, it.by_tick) = (limit, false);
@@ -298,6 +304,7 @@ impl Idling {
         let n = self.states.len();
         Self {
             states: self.states.clone(),
+            early: self.early,
             leaving: self.leaving.clone(),
             woken_by: self.woken_by.clone(),
             cpus: vec![self.cpus[cpu].clone()],

@@ -47,6 +47,47 @@ fn typical_intervals() {
     }
 }
 
+// specs/idle.md#early: eight equal intervals, next timer in 10 ms.
+#[test]
+fn selections_before_4_17() {
+    let tables = [Table::HaswellEp, Table::SkylakeClient];
+    let mut text = String::new();
+    for p in [0, 1, 8, 50, 150, 300, 500, 1000] {
+        text += &format!("{p:<5}");
+        for table in tables {
+            let states = table.states();
+            let usage = vec![Usage::default(); states.len()];
+            let mut menu = after([p; 8]);
+            let chosen = menu.select_early(&states, &usage, &ask(10 * MS));
+            assert!(chosen.stop_tick);
+            text += &format!(" {:>4}", states[chosen.state].name);
+            // A timer that is near: POLL, as nothing that sleeps is worth it.
+            let chosen = menu.select_early(&states, &usage, &ask(20_000));
+            assert_eq!(states[chosen.state].polls, p < 2, "{p}");
+        }
+        text += "\n";
+    }
+    expect![[r#"
+        0       C1   C1
+        1       C1   C1
+        8       C1   C1
+        50     C1E  C1E
+        150     C3   C3
+        300     C3   C6
+        500     C6   C6
+        1000    C6   C8
+    "#]]
+    .assert_eq(&text);
+    // A state that takes longer to leave than is allowed ends the search; one that is off is passed over.
+    let states = Table::HaswellEp.states();
+    let mut usage = vec![Usage::default(); states.len()];
+    let tight = Ask { latency_limit_ns: 9_999, ..ask(10 * MS) };
+    assert_eq!(after([500; 8]).select_early(&states, &usage, &tight).state, 1);
+    usage[1].disabled = true;
+    assert_eq!(after([1; 8]).select_early(&states, &usage, &ask(10 * MS)).state, 0);
+    assert_eq!(after([50; 8]).select_early(&states, &usage, &ask(10 * MS)).state, 2);
+}
+
 // specs/idle.md#select: eight equal intervals, next timer in 3 ms.
 #[test]
 fn selections() {

@@ -5,7 +5,7 @@ const US: u64 = 1_000_000;
 const MS: u64 = 1000 * US;
 
 fn haswell() -> Idling {
-    Idling::new(&IdleCosts::of_table(Table::HaswellEp, WokenBy::Store), 1)
+    Idling::new(&IdleCosts::of_table(Table::HaswellEp, WokenBy::Store), 1, false)
 }
 
 /// Idle for so long, and busy for 1 µs, again and again; the state of each time and what
@@ -86,9 +86,9 @@ fn whoever_comes_while_a_cpu_leaves_its_state_waits_for_the_rest_only() {
 fn only_states_that_watch_no_line_need_an_interrupt() {
     let ipi = 700_000;
     for (woken_by, takes) in [(WokenBy::Store, 0), (WokenBy::Interrupt, ipi)] {
-        let mut it = Idling::new(&IdleCosts::of_table(Table::HaswellEp, woken_by), 1);
+        let mut it = Idling::new(&IdleCosts::of_table(Table::HaswellEp, woken_by), 1, false);
         assert_eq!(it.leave(0, MS, ipi), takes + 133 * US, "{woken_by:?}");
-        let mut it = Idling::new(&IdleCosts::of_table(Table::Halt, woken_by), 1);
+        let mut it = Idling::new(&IdleCosts::of_table(Table::Halt, woken_by), 1, false);
         assert_eq!(it.leave(0, MS, ipi), takes);
     }
 }
