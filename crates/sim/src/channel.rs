@@ -97,7 +97,7 @@ pub(crate) struct Channels {
     all: Vec<Channel>,
     /// Readers and writers of a pipe wait in one queue, and all of them are woken.
     one_queue: bool,
-    /// Segments beyond what its price has in it that the last call over loopback had to take on.
+    /// Segments beyond what its price has in it that the last read over loopback had to take on.
     segments: u32,
 }
 
@@ -296,12 +296,11 @@ impl Channels {
                 true
             }
             State::Net(net) => {
-                let Some(sent) = net.write(bytes) else {
+                let Some(comes) = net.write(bytes) else {
                     c.givers.push_back(task);
                     return Tried::Waits;
                 };
-                self.segments = sent.beyond;
-                sent.comes
+                comes
             }
             State::Futex(_) | State::Mutex(_) => true,
         };
@@ -323,7 +322,23 @@ impl Channels {
             State::Pipe(_) | State::Socket { .. } | State::Futex(_) | State::Mutex(_) => false,
         }
     }
-    /// Segments that the last call over loopback had to take on beyond its price: they are taken with this.
+    /// A task is about to read: if nothing has come over loopback, it waits for that from now on.
+    pub(crate) fn waits_for(&mut self, channel: u32, task: usize) -> bool {
+        let c = &mut self.all[channel as usize];
+        let waits = matches!(&c.state, State::Net(net) if net.is_empty());
+        if waits {
+            c.takers.push_back(task);
+        }
+        waits
+    }
+    /// Whether a write that is about to be done has to pay for a segment first.
+    pub(crate) fn owes(&mut self, channel: u32) -> bool {
+        match &mut self.all[channel as usize].state {
+            State::Net(net) => net.owes(),
+            State::Pipe(_) | State::Socket { .. } | State::Futex(_) | State::Mutex(_) => false,
+        }
+    }
+    /// Segments that the last read over loopback had to take on beyond its price: they are taken with this.
     pub(crate) fn segments(&mut self) -> u32 {
         std::mem::take(&mut self.segments)
     }

@@ -484,9 +484,9 @@ impl Simulation {
     }
     /// An idle CPU has a task on its queue, put there by a CPU: it leaves its idle state and runs
     /// it.
-    fn rouse(&mut self, cpu: usize, by: usize) {
+    fn rouse(&mut self, cpu: usize, by: usize, late: u64) {
         // What was done there last may last beyond now.
-        let now = self.now().max(self.cpus[cpu].clock());
+        let now = (self.now() + late).max(self.cpus[cpu].clock());
         let (rest, booked, switch) = self.idle_exit(cpu, by, now);
         self.sched.at(now + rest);
         // It is the idle task that calls schedule here.
@@ -506,8 +506,12 @@ impl Simulation {
     /// A CPU's queue has grown by what another has done, or it itself: who is idle begins, who is
     /// marked stops as soon as it can.
     pub(crate) fn grown(&mut self, cpu: usize, by: usize) {
+        self.grown_after(cpu, by, 0);
+    }
+    /// The same, where who is idle hears of it so much later.
+    fn grown_after(&mut self, cpu: usize, by: usize, late: u64) {
         if self.cpus[cpu].current().is_none() {
-            self.rouse(cpu, by);
+            self.rouse(cpu, by, late);
         } else if self.sched.marked(cpu) {
             self.cut(cpu, self.now());
             // Who has been sent for already is not sent for again.
@@ -835,7 +839,7 @@ impl Simulation {
             }
             let (cpu, waker_cpu) = (self.sched.wake(id, &waker), waker.cpu);
             // Where an interrupt wakes it, that is in the interrupt's time.
-            let owed = self.sched.q.counters.owed();
+            let (owed, before) = self.sched.q.counters.owed_for_wake();
             let was_idle = cpu != waker_cpu && self.cpus[cpu].current().is_none();
             let task = &mut self.tasks[id];
             (task.on_queue, task.clock) = (true, task.clock.max(now));
@@ -846,7 +850,8 @@ impl Simulation {
             if let Some(waker) = waker.task.filter(|_| waker.in_task).filter(runs) {
                 self.pay_for_wake(waker, was_idle, owed);
             }
-            self.grown(cpu, waker_cpu);
+            let late = if self.tasks[id].kind == Kind::Replayed { 0 } else { before };
+            self.grown_after(cpu, waker_cpu, late);
             if by == By::Timer && cpu != waker_cpu {
                 self.disturb(waker_cpu);
             }

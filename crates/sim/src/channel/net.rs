@@ -40,20 +40,15 @@ pub(super) struct Net {
     held_bytes: u64,
     /// Something is sent that is not acknowledged.
     unacked: bool,
-    /// The call that is under way has paid for no segment.
+    /// A write is under way: its writer holds the socket.
+    writes: bool,
+    /// It has paid for no segment.
     cheap: bool,
+    /// An ACK has come meanwhile, and waits in the socket's backlog for the end of the write.
+    backlog: bool,
     read: u64,
     bytes: u64,
     lost: u64,
-}
-
-/// What came of a write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sent {
-    /// Something has come at the other side.
-    pub(super) comes: bool,
-    /// Segments that the call had not paid for.
-    pub(super) beyond: u32,
 }
 
 /// What came of a read.
@@ -75,11 +70,16 @@ impl Net {
             held: VecDeque::new(),
             held_bytes: 0,
             unacked: false,
+            writes: false,
             cheap: false,
+            backlog: false,
             read: 0,
             bytes: 0,
             lost: 0,
         }
+    }
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
     }
     /// Whether messages are read whole or not at all.
     pub(super) fn is_whole(&self) -> bool {
@@ -88,8 +88,15 @@ impl Net {
     /// Whether a write of so many bytes that begins now only puts them behind others.
     pub(super) fn queues(&mut self, bytes: u32) -> bool {
         let waits = self.held_bytes + u64::from(bytes) < u64::from(MSS);
-        self.cheap = self.rules == Rules::Nagle && self.unacked && waits;
+        self.writes = true;
+        self.cheap = self.rules == Rules::Nagle && self.unacked && !self.backlog && waits;
         self.cheap
+    }
+    /// Whether a write that is about to be done sends a segment that it has not paid for: what came before
+    /// is acknowledged by now. It pays, and asks no more.
+    pub(super) fn owes(&mut self) -> bool {
+        let free = self.backlog || !self.unacked;
+        free && std::mem::take(&mut self.cheap)
     }
     fn comes(&mut self, bytes: u32) {
         let size = match self.rules {
@@ -106,14 +113,18 @@ impl Net {
         }
         (self.held_bytes, self.unacked) = (0, true);
     }
-    /// A message is written; `None`: there is no room for it, and it is not.
-    pub(super) fn write(&mut self, bytes: u32) -> Option<Sent> {
+    /// A message is written: whether something comes at the other side. `None`: there is no room for it, and it is not.
+    pub(super) fn write(&mut self, bytes: u32) -> Option<bool> {
+        self.writes = false;
+        if std::mem::take(&mut self.backlog) {
+            self.unacked = false;
+        }
         match self.rules {
             Rules::Datagrams => {
                 let size = u64::from((bytes + SKB_END).next_power_of_two() + SKB_HEAD);
                 if self.taken + size > u64::from(SNDBUF) {
                     self.lost += 1;
-                    return Some(Sent::default());
+                    return Some(false);
                 }
             }
             Rules::Stream | Rules::Nagle if self.taken + self.held_bytes >= WINDOW => return None,
@@ -122,16 +133,16 @@ impl Net {
                 self.held.push_back(bytes);
                 self.held_bytes += u64::from(bytes);
                 if self.held_bytes < u64::from(MSS) {
-                    return Some(Sent::default());
+                    return Some(false);
                 }
                 self.release();
-                return Some(Sent { comes: true, beyond: u32::from(self.cheap) });
+                return Some(true);
             }
-            Rules::Nagle => self.unacked = true,
+            // What waited goes with it.
+            Rules::Nagle => self.release(),
         }
         self.comes(bytes);
-        // What it waited for may have been acknowledged while it was under way.
-        Some(Sent { comes: true, beyond: u32::from(std::mem::take(&mut self.cheap)) })
+        Some(true)
     }
     /// Up to so many bytes are read; 0, or a datagram: a whole message.
     pub(super) fn read(&mut self, bytes: u32) -> Got {
@@ -148,10 +159,12 @@ impl Net {
                 self.messages.pop_front();
             }
             // Who has read all acknowledges it, and what waited for that comes now.
-            if self.messages.is_empty() && self.rules == Rules::Nagle && self.unacked {
-                self.unacked = false;
+            let acks = self.rules == Rules::Nagle && self.unacked && !self.backlog;
+            if self.messages.is_empty() && acks {
                 got.segments += 1;
-                if !self.held.is_empty() {
+                // Who holds the socket sees to it at the end of its call.
+                (self.backlog, self.unacked) = (self.writes, self.writes);
+                if !self.writes && !self.held.is_empty() {
                     self.release();
                     got.segments += 1;
                 }
@@ -215,24 +228,36 @@ mod tests {
     fn small_messages_wait_for_the_ack_and_come_together() {
         let mut net = Net::new(Rules::Nagle);
         assert!(!net.queues(64));
-        assert_eq!(net.write(64), Some(Sent { comes: true, beyond: 0 }));
+        assert_eq!(net.write(64), Some(true));
         for _ in 0..3 {
-            assert!(net.queues(64));
-            assert_eq!(net.write(64), Some(Sent::default()));
+            assert!(net.queues(64) && !net.owes());
+            assert_eq!(net.write(64), Some(false));
         }
         // The reader has all that came: its ACK brings the three that waited.
         assert_eq!(net.read(64), Got { bytes: 64, segments: 2, room: true });
         assert_eq!(net.read(128), Got { bytes: 128, segments: 0, room: true });
         assert_eq!(net.read(128), Got { bytes: 64, segments: 1, room: true });
         assert_eq!(net.read(1).bytes, 0);
-        // All is acknowledged while a call that paid for no segment is under way.
-        net.write(1);
-        assert!(net.queues(1));
-        net.read(1);
-        assert_eq!(net.write(1), Some(Sent { comes: true, beyond: 1 }));
         // A full segment does not wait.
+        assert_eq!(net.write(1), Some(true));
         assert!(!net.queues(65_483));
-        assert_eq!(net.write(65_483), Some(Sent { comes: true, beyond: 0 }));
+        assert_eq!(net.write(65_483), Some(true));
+    }
+
+    #[test]
+    fn an_ack_that_finds_the_socket_held_waits_for_the_end_of_the_write() {
+        let mut net = Net::new(Rules::Nagle);
+        net.write(64);
+        assert!(net.queues(64));
+        net.write(64);
+        // While a third is written, the reader acknowledges the first.
+        assert!(net.queues(64));
+        assert_eq!(net.read(64), Got { bytes: 64, segments: 1, room: true });
+        assert_eq!(net.read(64).bytes, 0, "nothing has come yet");
+        // The writer pays for a segment, once, and sends both.
+        assert_eq!((net.owes(), net.owes()), (true, false));
+        assert_eq!(net.write(64), Some(true));
+        assert_eq!(net.read(200), Got { bytes: 128, segments: 1, room: true });
     }
 
     #[test]

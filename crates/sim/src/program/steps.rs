@@ -509,6 +509,12 @@ impl Steps {
         };
         let kind = sim.channels.kind(name);
         let net = matches!(kind, ChannelKind::Tcp | ChannelKind::Udp);
+        // Who finds nothing sleeps at once, and pays for receiving when there is something.
+        let reads = net && matches!(step, CpuStep::Read { .. });
+        if reads && !call.paid && sim.channels.waits_for(call.next, id) {
+            sim.block(id, On::Channel(call.next));
+            return false;
+        }
         if !std::mem::replace(&mut call.paid, true) {
             let cost = match step {
                 CpuStep::Write { .. } => match kind {
@@ -548,8 +554,15 @@ impl Steps {
                 return false;
             }
         }
-        let mut wakes = std::mem::take(&mut sim.wakes);
         let channel = call.next;
+        // What it has put behind others goes now: an ACK has come meanwhile.
+        if net && matches!(step, CpuStep::Write { .. }) && sim.channels.owes(channel) {
+            sim.charge(id, sim.segment_time(), Why::System);
+            if sim.segment_time() > 0 {
+                return false;
+            }
+        }
+        let mut wakes = std::mem::take(&mut sim.wakes);
         let mut sync = false;
         // Others may be ahead there.
         let message = match program.plain[place] {

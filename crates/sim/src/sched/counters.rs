@@ -63,7 +63,13 @@ impl Counters {
     /// What the counting since the last time costs, in picoseconds: whoever asks pays.
     #[inline]
     pub(crate) fn owed(&mut self) -> u64 {
-        if self.on() { self.paid.take() } else { 0 }
+        self.owed_for_wake().0
+    }
+    /// The same for a wake-up, and how much of it the woken task's CPU waits for: the waker counts the wake-up itself
+    /// when that CPU knows of it.
+    #[inline]
+    pub(crate) fn owed_for_wake(&mut self) -> (u64, u64) {
+        if self.on() { self.paid.take() } else { (0, 0) }
     }
     /// Whether what the switch is about is counted.
     #[inline]
@@ -206,10 +212,12 @@ impl Counters {
     pub(crate) fn wakeup(&mut self, task: usize, waker: usize, w: Wakeup, common: Option<usize>) {
         if self.on() {
             // Of the CPU and of the task; who wakes elsewhere looks for the domain that both are in.
+            let since = self.paid.owed();
             let statements = if w.local { 4 } else { 6 };
             self.paid.changes(waker, task, L3, 0);
             let more = u64::from(w.sync) + u64::from(w.migrated);
             self.paid.changes(waker, task, L4, statements + more);
+            self.paid.comes_after(since);
             let common = common.map(|slot| &mut self.domains[slot]);
             self.tasks[task].wakeup(w, &mut self.cpus[waker], common);
         }

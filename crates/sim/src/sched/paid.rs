@@ -35,6 +35,8 @@ struct Place {
 pub(crate) struct Paid {
     /// Picoseconds that nobody has paid yet.
     owed: u64,
+    /// What of it came after a woken task's CPU knew of it.
+    after: u64,
     count: u64,
     near: u64,
     far: u64,
@@ -103,9 +105,17 @@ impl Paid {
             }
         }
     }
-    /// What is owed, which is paid with this.
+    /// All that is owed since a moment is work that nobody waits for who is woken.
+    pub(super) fn comes_after(&mut self, since: u64) {
+        self.after += self.owed - since;
+    }
+    pub(super) fn owed(&self) -> u64 {
+        self.owed
+    }
+    /// What is owed, which is paid with this; and how much of it came before a woken task's CPU knew of it.
     #[inline]
-    pub(super) fn take(&mut self) -> u64 {
-        std::mem::take(&mut self.owed)
+    pub(super) fn take(&mut self) -> (u64, u64) {
+        let owed = std::mem::take(&mut self.owed);
+        (owed, owed - std::mem::take(&mut self.after))
     }
 }
