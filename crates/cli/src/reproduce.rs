@@ -6,6 +6,7 @@ mod experiment;
 
 mod ksm;
 mod recent_cpu;
+mod schedstats;
 mod tiering;
 
 use crate::contender::{Contender, Contenders};
@@ -29,7 +30,7 @@ pub(crate) use experiment::processes;
 #[command(after_help = "Example:
   homenode reproduce tiering --quick")]
 pub(crate) struct Args {
-    /// Which: tiering, ksm, recent-cpu, or all
+    /// Which: tiering, ksm, schedstats, recent-cpu, or all
     #[arg(value_name = "NAME")]
     name: String,
     /// Fewer points, so that it takes a minute
@@ -108,6 +109,7 @@ struct Experiment {
 const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "tiering", run: tiering::run, sensitivity: tiering::sensitivity },
     Experiment { name: "ksm", run: ksm::run, sensitivity: ksm::sensitivity },
+    Experiment { name: "schedstats", run: schedstats::run, sensitivity: schedstats::sensitivity },
     Experiment { name: "recent-cpu", run: recent_cpu::run, sensitivity: recent_cpu::sensitivity },
 ];
 
