@@ -80,6 +80,8 @@ enum Bench {
     SensitivityTiering,
     /// signs and order of the merging result, with each constant moved by 20 %
     SensitivityKsm,
+    /// signs of what scheduler statistics cost, with each constant moved by 20 %
+    SensitivitySchedstats,
     /// saving of same-page merging in 1 GiB, beside ksmd and the bare system call
     MergeEstimate,
     /// looking at 100 processes every 5 s, beside memtierd's looks at the same ones
@@ -117,6 +119,7 @@ impl Bench {
             Self::TruthMem => truth_mem::run(setting),
             Self::SensitivityTiering => sensitivity::tiering(setting),
             Self::SensitivityKsm => sensitivity::ksm(setting),
+            Self::SensitivitySchedstats => sensitivity::schedstats(setting),
             Self::MergeEstimate => merge::estimate(setting),
             Self::ObserveCost => observe_cost::run(setting),
         }

@@ -17,16 +17,25 @@ struct Subject {
     /// The figure that is shown, and its key in homenode's JSON.
     figure: &'static str,
     key: &'static str,
+    /// Whether its sizes can be scaled down.
+    scales: bool,
 }
 
 pub(super) fn tiering(setting: &Setting<'_>) -> Result<Verdict> {
     let page = "docs/sensitivity-tiering.md";
-    run(setting, &Subject { name: "tiering", page, figure: "gain", key: "gain" })
+    run(setting, &Subject { name: "tiering", page, figure: "gain", key: "gain", scales: true })
 }
 
 pub(super) fn ksm(setting: &Setting<'_>) -> Result<Verdict> {
     let page = "docs/sensitivity-ksm.md";
-    run(setting, &Subject { name: "ksm", page, figure: "deviation across 2 nodes", key: "nominal" })
+    let figure = "deviation across 2 nodes";
+    run(setting, &Subject { name: "ksm", page, figure, key: "nominal", scales: true })
+}
+
+pub(super) fn schedstats(setting: &Setting<'_>) -> Result<Verdict> {
+    let page = "docs/sensitivity-schedstats.md";
+    let figure = "pipetest's gain";
+    run(setting, &Subject { name: "schedstats", page, figure, key: "pipetest", scales: false })
 }
 
 fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
@@ -34,7 +43,10 @@ fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
     let mut command = Command::new(&homenode);
     command.args(["reproduce", subject.name, "--sensitivity", "--json"]);
     if setting.tiny {
-        command.args(["--quick", "--scale", "4096"]);
+        command.arg("--quick");
+        if subject.scales {
+            command.args(["--scale", "4096"]);
+        }
     }
     let found = Figures::by(&mut command)?;
     let (constants, hold) = (found.number("constants")?, found.number("hold")?);

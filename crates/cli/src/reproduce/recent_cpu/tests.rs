@@ -22,7 +22,7 @@ fn the_reproduction_prints_every_part() {
         migrations of 100 wake-ups         100.0 (   0.00%)         100.0 (   0.00%)         100.0 (   0.00%)         100.0 (   0.00%)           0.0 ( 100.00%)
           Stddev over seeds                  0.0                      0.0                      0.0                      0.0                      0.0
           Welch-p                              -                   1.0000                        -                        -                        -
-        wake-ups                              54 (   0.00%)           128 * 137.04%*            56 (   3.70%)            54 (   0.00%)           187 ( 246.30%)
+        wake-ups                              62 (   0.00%)           140 * 125.81%*            60 (  -3.23%)            62 (   0.00%)           187 ( 201.61%)
           Stddev over seeds                    0                        0                        0                        0                        0
           Welch-p                              -                   0.0000                        -                        -                        -
 
@@ -33,7 +33,7 @@ fn the_reproduction_prints_every_part() {
         migrations of 100 wake-ups           0.0 ( 100.00%)
           Stddev over seeds                  0.0
           Welch-p                              -
-        wake-ups                             187 ( 246.30%)
+        wake-ups                             187 ( 201.61%)
           Stddev over seeds                    0
           Welch-p                              -
 
