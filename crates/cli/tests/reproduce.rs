@@ -27,8 +27,8 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce slow",
         expect![[r#"
-        homenode: nothing named "slow" can be reproduced; there are tiering, ksm, recent-cpu and all
-    "#]],
+            homenode: nothing named "slow" can be reproduced; there are tiering, ksm, schedstats, recent-cpu and all
+        "#]],
     );
     refused(
         "reproduce tiering --scale 5000",
