@@ -132,6 +132,7 @@ pub fn check(scenario: &Scenario, machine: &Hardware) -> Result<(), Misfit> {
                 | Step::Sleep(_)
                 | Step::Fork
                 | Step::Wait
+                | Step::Spawn { .. }
                 | Step::Barrier
                 | Step::Map { .. }
                 | Step::Repeat { .. }

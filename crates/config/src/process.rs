@@ -53,6 +53,12 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
             "{copies} copies of {threads} threads are more than {MOST_TASKS} tasks"
         )));
     }
+    let spawned = t.opt("start").is_some_and(|c| c.text().is_ok_and(|word| word == "spawn"));
+    if spawned && (threads != 1 || copies > 1 || !ids.is_empty()) {
+        return Err(t.get("start")?.error(
+            "who is run by others has one thread, no copies, and the CPUs of who runs it: threads = 1",
+        ));
+    }
     // One that only computes needs no memory.
     let listed = t.opt("map").map_or(Ok(vec![]), |m| m.list())?;
     let maps: Vec<Map> = listed.iter().map(map).collect::<Result<_, _>>()?;
@@ -92,7 +98,12 @@ pub(crate) fn process(c: &Cur<'_>, named: Named<'_>) -> Result<Process, ConfigEr
         })?,
         sched_runtime: t.opt("sched_runtime").map(|c| slice(&c)).transpose()?,
         group: t.opt("group").map(|c| named.group(&c)).transpose()?,
-        start: t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?,
+        start: if spawned {
+            Picos::ZERO
+        } else {
+            t.opt("start").map_or(Ok(Picos::ZERO), |s| s.time())?
+        },
+        spawned,
         policy: policy_of(&t)?,
         memory_merge: t.opt("memory_merge").map_or(Ok(false), |c| c.bool())?,
         maps,

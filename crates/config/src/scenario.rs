@@ -21,8 +21,8 @@ use crate::process::process;
 use crate::tree::{Cur, Doc, Kind, Seg};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{
-    AdmissionChoice, CpuOrder, Margin, Model, Process, RecentCpu, Scenario, SlowStart, Swap,
-    UnmergeTarget, Wakeups,
+    AdmissionChoice, Balancing, CpuOrder, Margin, Model, Process, RecentCpu, Scenario, SlowStart,
+    Swap, UnmergeTarget, Wakeups,
 };
 use homenode_core::sched::fair::Features;
 use homenode_core::topology::Hardware;
@@ -164,6 +164,15 @@ fn from_doc(doc: Doc) -> Result<ScenarioFile, ConfigError> {
         devices,
         actions,
     };
+    if let Some((place, step, why)) = scenario.spawns_wrong() {
+        // Guests stand behind all processes and run nothing.
+        let processes = doc.root().any_table()?.get("process")?.list()?;
+        let process = &processes[place];
+        return Err(match step {
+            Some(step) => process.any_table()?.get("step")?.list()?[step].error(why),
+            None => process.any_table()?.get("start")?.error(why),
+        });
+    }
     Ok(ScenarioFile { scenario, doc, guests })
 }
 
@@ -186,6 +195,7 @@ const CHOICES: &[&str] = &[
     "admission",
     "margin",
     "slow_start",
+    "balancing",
     "hot_page_selection",
     "swap",
     "order",
@@ -237,6 +247,9 @@ fn choices(c: &Cur<'_>, mut m: Model) -> Result<Model, ConfigError> {
     }
     if let Some(c) = t.opt("slow_start") {
         m.slow_start = c.word(&[("seed", SlowStart::Seed), ("today", SlowStart::Today)])?;
+    }
+    if let Some(c) = t.opt("balancing") {
+        m.balancing = c.word(&Balancing::ALL.map(|b| (b.name(), b)))?;
     }
     if let Some(c) = t.opt("hot_page_selection") {
         m.hot_page_selection = c.bool()?;

@@ -18,7 +18,7 @@ use homenode_core::pattern::{Allowed, PATTERNS, Parameter};
 use homenode_core::scenario::{Again, Step, TouchOrder, Until};
 use homenode_core::units::Picos;
 
-const STEPS: [&str; 14] = [
+const STEPS: [&str; 15] = [
     "touch",
     "access",
     "sleep",
@@ -33,6 +33,7 @@ const STEPS: [&str; 14] = [
     "repeat",
     "fill",
     "madvise",
+    "spawn",
 ];
 
 /// A step of a process that has these maps, in a scenario that has these names.
@@ -72,6 +73,19 @@ pub(crate) fn step(c: &Cur<'_>, maps: &[&str], named: Named<'_>) -> Result<Step,
             Step::Initialize { map: map(&t)?, order }
         }
         "barrier" => alone(Step::Barrier)?,
+        "spawn" => {
+            let t = c.table(&["do", "programs", "at_most"])?;
+            let names = t.get("programs")?;
+            let programs: Vec<String> = names
+                .list()?
+                .iter()
+                .map(|c| c.text().map(str::to_owned))
+                .collect::<Result<_, _>>()?;
+            if programs.is_empty() {
+                return Err(names.error("it runs one of these; name at least one"));
+            }
+            Step::Spawn { programs, at_most: t.get("at_most")?.int(1, 32_768)? as u32 }
+        }
         "map" => Step::Map { map: map(&c.table(&["do", "map"])?)? },
         "repeat" => {
             let t = c.table(&["do", "steps", "times", "until"])?;

@@ -261,6 +261,9 @@ cost_keys! {
     Fork = "fork", Nanoseconds, 0..=1_000_000_000, default 50_000_000, "half of lmbench's lat_proc fork, which the child's end and its parent's wait are in too";
     /// Time of running another program, beside the unmapping of the old one.
     Exec = "exec", Nanoseconds, 0..=10_000_000_000, default 250_000_000, "order of lmbench's lat_proc exec less fork, of a small static program";
+    /// Time of the end of a process that a parent has made, beside what freeing its pages takes (`pte_scan`
+    /// each) and the wake-up of its parent.
+    Exit = "exit", Nanoseconds, 0..=1_000_000_000, default 40_000_000, "the other half of lmbench's lat_proc fork, less two switches and a wake-up";
     /// Time in which balancing looks at one CPU.
     BalanceCpu = "balance_cpu", Nanoseconds, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
     /// Time in which balancing takes one task off a queue and puts it on another.

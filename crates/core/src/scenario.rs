@@ -42,7 +42,7 @@ pub struct Scenario {
     pub seed: u64,
     /// Groups that processes are in; the one that a group is in may stand behind it.
     pub groups: Vec<Group>,
-    /// The programs, in the order of their start.
+    /// The programs, in the order of their start, and those that others run.
     pub processes: Vec<Process>,
     /// What their tasks wait for one another with.
     pub channels: Vec<Channel>,
@@ -53,6 +53,37 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// What is wrong with the programs that steps run: the place of the process, that of the step
+    /// (`None`: the process itself), and why.
+    ///
+    /// Source: specs/workloads.md#spawn.
+    pub fn spawns_wrong(&self) -> Option<(usize, Option<usize>, String)> {
+        for (place, p) in self.processes.iter().enumerate() {
+            for (at, step) in p.steps.iter().enumerate() {
+                let Step::Spawn { programs, .. } = step else { continue };
+                for name in programs {
+                    let found = self.processes.iter().position(|q| q.name == *name);
+                    let why = match found.map(|n| (n, &self.processes[n])) {
+                        None => format!("there is no process \"{name}\" to run"),
+                        Some((_, q)) if !q.spawned => {
+                            format!("\"{name}\" starts by itself; give it start = \"spawn\"")
+                        }
+                        Some((n, _)) if n <= place => {
+                            format!("\"{name}\" stands before it; a program runs only later ones")
+                        }
+                        Some(_) => continue,
+                    };
+                    return Some((place, Some(at), why));
+                }
+            }
+            let runs = |q: &Process| q.spawns().any(|(names, _)| names.contains(&p.name));
+            if p.spawned && !self.processes.iter().any(runs) {
+                let why = format!("no step runs \"{}\", which doesn't start by itself", p.name);
+                return Some((place, None, why));
+            }
+        }
+        None
+    }
     /// Whether a program may have equal pages merged, so that contents must be kept.
     pub fn may_merge(&self) -> bool {
         self.processes.iter().any(Process::may_merge)
@@ -129,6 +160,8 @@ pub struct Model {
     pub margin: Margin,
     /// Slow start as in the seed's kernel or as today.
     pub slow_start: SlowStart,
+    /// Which rules of its series 3.8 balances by.
+    pub balancing: Balancing,
     /// Free-space shortcut, hot threshold and rate limit of today's kernels;
     /// off, promotion is the seed's: the ordinary page filter.
     pub hot_page_selection: bool,
@@ -152,6 +185,7 @@ impl Default for Model {
             admission: AdmissionChoice::B,
             margin: Margin::Kernel,
             slow_start: SlowStart::Today,
+            balancing: Balancing::Kernel,
             hot_page_selection: true,
             swap: Swap::None,
             order: CpuOrder::Quantum(Picos::from_us(10)),
@@ -192,6 +226,19 @@ crate::named! {
         Seed => "seed",
         /// Those of 6.12.
         Today => "today",
+    }
+}
+
+crate::named! {
+    /// Which rules of NUMA balancing 3.8 has: they came one by one, slow start before most others.
+    ///
+    /// Source: specs/numa.md#slow-start-seed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Balancing {
+        /// Those of the release.
+        Kernel => "kernel",
+        /// Those that were there when slow start came: a, c, e and g of that section are not.
+        Seed => "seed",
     }
 }
 
@@ -278,6 +325,8 @@ pub struct Process {
     pub group: Option<String>,
     /// When it starts.
     pub start: Picos,
+    /// It doesn't start by itself: tasks run it that come to a [`Step::Spawn`].
+    pub spawned: bool,
     /// Mempolicy of the tasks.
     pub policy: Mempolicy,
     /// `prctl(PR_SET_MEMORY_MERGE)` before anything is mapped: all its private
@@ -305,6 +354,14 @@ impl Process {
     /// The place among its mappings of the one that steps call so.
     pub fn map_number(&self, name: &str) -> Option<usize> {
         self.maps.iter().position(|m| m.name == name)
+    }
+    /// The names of programs that its steps run in children, and how many children each such step
+    /// leaves at most.
+    pub fn spawns(&self) -> impl Iterator<Item = (&[String], u32)> {
+        self.steps.iter().filter_map(|s| match s {
+            Step::Spawn { programs, at_most } => Some((programs.as_slice(), *at_most)),
+            _ => None,
+        })
     }
     /// Whether some of its memory may be merged with equal pages.
     pub fn may_merge(&self) -> bool {
@@ -436,6 +493,14 @@ pub enum Step {
     Fork,
     /// Wait until all children have exited.
     Wait,
+    /// Fork a child that runs another program of the scenario. Source: specs/workloads.md#spawn.
+    Spawn {
+        /// The names of the processes that it may run, each [`Process::spawned`] and behind its own in
+        /// the scenario's list. Each round goes through all of them, in an order drawn anew.
+        programs: Vec<String>,
+        /// First wait until fewer children than this have not exited; at least 1.
+        at_most: u32,
+    },
     /// Wait until all threads of the process have come here.
     Barrier,
     /// Make a mapping of the process again that was given back; nothing where it stands.
@@ -500,6 +565,7 @@ impl Step {
             Self::Sleep(_)
             | Self::Fork
             | Self::Wait
+            | Self::Spawn { .. }
             | Self::Barrier
             | Self::Repeat { .. }
             | Self::Cpu(_) => None,

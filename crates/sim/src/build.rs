@@ -139,27 +139,37 @@ impl Simulation {
         check(machine, scenario)?;
         // Each mapping may begin in the middle of a block and leave one open; each
         // fork may copy all of a process.
-        let pages = scenario
-            .processes
-            .iter()
-            .map(|p| {
-                let forks = p.steps.iter().filter(|s| matches!(s, Step::Fork)).count() as u64;
-                // What is mapped again may find its old place taken by another's.
-                let again = |m: &Map| {
-                    let same = |s: &Step| matches!(s, Step::Map { map } if *map == m.name);
-                    1 + u64::from(p.steps.iter().any(same))
-                };
-                let pages = |m: &Map| (Pages::holding(m.size).0 + 2 * HUGE_PAGES) * again(m);
-                let maps: u64 = p.maps.iter().map(pages).fold(0, u64::saturating_add);
-                // Every thread forks, and a child does the remaining steps, forks included.
-                let children =
-                    ((1u64 << forks.min(20)) - 1).saturating_mul(p.thread_count() as u64);
-                // Holes that children leave need not fit the next one's mappings.
-                let slack = if forks > 1 { 2 } else { 1 };
-                let one = maps.saturating_mul(1 + children.saturating_mul(slack));
-                one.saturating_mul(p.copy_count().into())
-            })
-            .fold(0u64, u64::saturating_add);
+        let pages_of = |p: &Process| {
+            let forks = p.steps.iter().filter(|s| matches!(s, Step::Fork)).count() as u64;
+            // What is mapped again may find its old place taken by another's.
+            let again = |m: &Map| {
+                let same = |s: &Step| matches!(s, Step::Map { map } if *map == m.name);
+                1 + u64::from(p.steps.iter().any(same))
+            };
+            let pages = |m: &Map| (Pages::holding(m.size).0 + 2 * HUGE_PAGES) * again(m);
+            let maps: u64 = p.maps.iter().map(pages).fold(0, u64::saturating_add);
+            // Every thread forks, and a child does the remaining steps, forks included.
+            let children = ((1u64 << forks.min(20)) - 1).saturating_mul(p.thread_count() as u64);
+            // Holes that children leave need not fit the next one's mappings.
+            let slack = if forks > 1 { 2 } else { 1 };
+            let one = maps.saturating_mul(1 + children.saturating_mul(slack));
+            one.saturating_mul(p.copy_count().into())
+        };
+        // Programs run later ones, so from the last on: what one of a program needs with all that it runs.
+        let mut needs: Vec<u64> = scenario.processes.iter().map(pages_of).collect();
+        for place in (0..needs.len()).rev() {
+            let own = needs[place];
+            for (names, at_most) in scenario.processes[place].spawns() {
+                let named = (place + 1..needs.len())
+                    .filter(|&n| names.contains(&scenario.processes[n].name))
+                    .map(|n| needs[n]);
+                // A child has a copy of its parent's until it runs its own; and there are holes, as above.
+                let child = named.max().unwrap_or(0).saturating_mul(2).saturating_add(own);
+                needs[place] = needs[place].saturating_add(child.saturating_mul(at_most.into()));
+            }
+        }
+        let alone = scenario.processes.iter().zip(&needs).filter(|(p, _)| !p.spawned);
+        let pages = alone.map(|(_, n)| *n).fold(0u64, u64::saturating_add);
         let contents = setup.contents || scenario.may_merge();
         let mut s = Self::boot_with(machine, setup, pages, contents)?;
         s.add_groups(&scenario.groups).map_err(SimError::Scenario)?;
@@ -323,6 +333,9 @@ fn check(machine: &Hardware, scenario: &Scenario) -> Result<(), SimError> {
             !w.is_empty() && w.iter().all(|&(n, weight)| node(n) && weight > 0)
         }
     };
+    if let Some((place, _, why)) = scenario.spawns_wrong() {
+        return no(format!("process '{}': {why}", scenario.processes[place].name));
+    }
     for p in &scenario.processes {
         let there = |name: &String| scenario.groups.iter().any(|g| g.name == *name);
         if let Some(group) = p.group.as_ref().filter(|name| !there(name)) {

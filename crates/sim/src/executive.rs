@@ -1054,6 +1054,7 @@ impl Simulation {
                 }
                 Run::Blocked(On::Task(other)) => format!("the end of {}", self.told(other)),
                 Run::Blocked(On::Children) => "its children".to_owned(),
+                Run::Blocked(On::Child) => "the end of a child".to_owned(),
                 Run::Blocked(On::Barrier) => "the other threads at a barrier".to_owned(),
                 Run::Blocked(
                     On::Sleep | On::Point(_) | On::Lock(_) | On::Work | On::Device { .. },
@@ -1078,6 +1079,7 @@ impl Simulation {
             Run::Blocked(
                 On::Sleep
                 | On::Children
+                | On::Child
                 | On::Barrier
                 | On::Point(_)
                 | On::Lock(_)

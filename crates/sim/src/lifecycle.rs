@@ -6,12 +6,14 @@ use crate::program::{Program, Steps};
 use crate::sched::Terms;
 use crate::simulation::{Loaded, Simulation, Tally};
 use crate::space::Kind as MapKind;
-use crate::tasks::{Kind, On, Run, Task};
+use crate::tasks::{Kind, On, Run, Task, Why};
 use crate::timeline::Event;
 use crate::vmstat::Item;
 use crate::watch::By;
+use homenode_core::costs::Cost;
 use homenode_core::scenario::{Map, Mempolicy, Process};
 use homenode_core::units::Pages;
+use std::sync::Arc;
 
 impl Simulation {
     /// A task at its beginning, on no queue yet.
@@ -81,7 +83,12 @@ impl Simulation {
                 one.group = Some(self.guest_group(&one));
             }
             let start = process.start.0;
+            let spawned = one.spawned;
             let number = self.admit(one, copy.into());
+            if spawned {
+                self.running_programs -= 1;
+                continue;
+            }
             let slot = self.timeline.slot(Event::Start(number));
             self.timeline.set(slot, start);
             self.unstarted += 1;
@@ -256,6 +263,71 @@ impl Simulation {
         Some(child)
     }
 
+    /// A child that is going to run another program, not yet on a queue. The parent pays as for a fork.
+    pub(crate) fn spawn_task(
+        &mut self,
+        ctx: &mut Ctx,
+        id: usize,
+        program: usize,
+        number: u64,
+    ) -> Option<usize> {
+        let loaded = self.loaded_program(program);
+        let name = self.names[program].clone();
+        let steps = Steps::spawned(loaded, &name, number);
+        let child = self.fork_task(ctx, id, Box::new(steps))?;
+        self.tasks[child].process = program;
+        Some(child)
+    }
+    /// A program that steps run, loaded.
+    fn loaded_program(&mut self, number: usize) -> Arc<Loaded> {
+        self.loaded.resize(self.loaded.len().max(number + 1), None);
+        if let Some(loaded) = &self.loaded[number] {
+            return loaded.clone();
+        }
+        let loaded = Loaded::new(&self.processes[number], &self.channels, &self.devices);
+        self.loaded[number] = Some(loaded.clone());
+        loaded
+    }
+    /// A task begins with the program that it is to run: its mappings are made.
+    ///
+    /// Source: specs/workloads.md#spawn.
+    pub(crate) fn begin_program(&mut self, id: usize) {
+        let process = self.tasks[id].process;
+        let (maps, merge) = {
+            let p = &self.processes[process];
+            (p.maps.clone(), p.memory_merge)
+        };
+        let mut ctx = self.ctx(id);
+        let (clock, space) = (ctx.clock, self.tasks[id].space);
+        if merge {
+            let done = self.kernel.set_merge_any(space);
+            self.modelled(done);
+        }
+        let policy = self.kernel.settable(&self.processes[process].policy).unwrap_or_default();
+        for (number, m) in maps.iter().enumerate() {
+            self.map(&mut ctx, space, (Some(number), m), &policy);
+        }
+        self.kernel.numa[id].policy = policy;
+        self.charge(id, ctx.clock - clock, Why::System);
+    }
+    /// The end of a process that a parent waits for takes time of its own, before it is one: it frees what
+    /// it has.
+    ///
+    /// Source: specs/workloads.md#spawn.
+    pub(crate) fn exit(&mut self, id: usize) {
+        if self.tasks[id].parent.is_none() {
+            return;
+        }
+        let mut ctx = self.ctx(id);
+        let (clock, space) = (ctx.clock, self.tasks[id].space);
+        if self.kernel.space(space).users == 1 {
+            let end = self.kernel.space(space).above();
+            self.kernel.unmap(&mut ctx, space, 0, end);
+        }
+        let exit = self.kernel.prices[Cost::Exit];
+        self.charge(id, ctx.clock - clock + exit, Why::System);
+    }
+
     /// A task whose turn it is dies. Its process dies with it once the turn is over.
     pub(crate) fn kill(&mut self, id: usize, why: Fatal) {
         if why == Fatal::Oom {
@@ -308,7 +380,8 @@ impl Simulation {
         if let Some(parent) = parent.filter(|_| last) {
             let p = &mut self.tasks[parent];
             p.children = p.children.saturating_sub(1);
-            if p.children == 0 && p.run == Run::Blocked(On::Children) {
+            let all = p.children == 0 && p.run == Run::Blocked(On::Children);
+            if all || p.run == Run::Blocked(On::Child) {
                 self.wake(parent, By::Task(id));
             }
         }

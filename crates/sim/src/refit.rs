@@ -127,8 +127,9 @@ impl Simulation {
         let mut ctx = self.ctx(id);
         let clock = ctx.clock;
         let space = self.tasks[id].space;
-        let end = self.kernel.space(space).above();
-        self.kernel.unmap(&mut ctx, space, 0, end);
+        let done = self.kernel.exec_space(&mut ctx, space);
+        self.modelled(done);
+        self.kernel.numa_exec(id);
         let exec = self.kernel.prices[Cost::Exec];
         self.charge(id, ctx.clock - clock + exec, Why::System);
     }

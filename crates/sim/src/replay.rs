@@ -602,6 +602,7 @@ impl Simulation {
                     On::Point(_)
                     | On::Sleep
                     | On::Children
+                    | On::Child
                     | On::Barrier
                     | On::Channel(_)
                     | On::Work
@@ -1025,6 +1026,7 @@ impl Player {
                 Run::Blocked(
                     On::Sleep
                     | On::Children
+                    | On::Child
                     | On::Barrier
                     | On::Channel(_)
                     | On::Work

@@ -46,6 +46,8 @@ pub(crate) enum On {
     Sleep,
     /// All its children's ends.
     Children,
+    /// The end of any child.
+    Child,
     /// The end of one task.
     Task(usize),
     /// A point of a recording's order.
@@ -71,6 +73,7 @@ impl On {
         match self {
             Self::Sleep
             | Self::Children
+            | Self::Child
             | Self::Task(_)
             | Self::Point(_)
             | Self::Lock(_)
@@ -83,7 +86,7 @@ impl On {
     /// Whether only another task can end it.
     pub(crate) const fn by_others(self) -> bool {
         match self {
-            Self::Children | Self::Task(_) | Self::Barrier | Self::Channel(_) => true,
+            Self::Children | Self::Child | Self::Task(_) | Self::Barrier | Self::Channel(_) => true,
             Self::Sleep | Self::Point(_) | Self::Lock(_) | Self::Work | Self::Device { .. } => {
                 false
             }
@@ -158,6 +161,7 @@ impl Task {
             | Run::Blocked(
                 On::Sleep
                 | On::Children
+                | On::Child
                 | On::Barrier
                 | On::Point(_)
                 | On::Lock(_)

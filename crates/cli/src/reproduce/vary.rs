@@ -105,6 +105,7 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::IoSubmit
             | Cost::Fork
             | Cost::Exec
+            | Cost::Exit
             | Cost::Ipi
             | Cost::BalanceTask
             | Cost::SiblingSpeed

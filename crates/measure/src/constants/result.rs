@@ -220,6 +220,7 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
             "clone in a process that has a copy of this one's memory before there are buffers, until it has the child's number; the entries' copies are in it",
         ),
         Cost::Exec => exec(s),
+        Cost::Exit => exit(s),
         Cost::Tick => s
             .tick
             .measured("gaps of 0.5 to 50 µs in a loop that looks at the clock, their median".to_owned())
@@ -313,6 +314,18 @@ fn exec(s: &Samples) -> Constant {
         format!(
             "fork, exec of a static program of two instructions, its end: {}, less {} without the exec",
             t[0], t[1]
+        )
+    })
+}
+
+/// What a child's end takes: what is left of a fork and the end without the fork and the ways to the child and back.
+fn exit(s: &Samples) -> Constant {
+    let turn = calls(s, Call::HandOver);
+    let parts = [&s.fork, turn, turn];
+    left(Cost::Exit, &s.fork_and_end, &parts, |t| {
+        format!(
+            "fork and the child's end: {}, less {} for the fork and twice {} for a hand-over to another process, as to the child and back",
+            t[0], t[1], t[2]
         )
     })
 }

@@ -7,6 +7,7 @@ use crate::page::{OnList, PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::ring::FaultSeen;
 use crate::vmstat::Item;
 use homenode_core::hooks::{Arrival, PageAt, SlowFault};
+use homenode_core::kernel::KernelVersion;
 use homenode_core::numa::faults::{
     AccountedFault, CpuPid, FaultFlags, GroupFaults, Join, JoinFacts, Runtime, TaskFaults,
     is_accounted, join_rule,
@@ -24,7 +25,7 @@ use homenode_core::numa::window::{
     PteFacts, PteVerdict, RangeFacts, ScanStep, ScanWork, Scanner, pmd_eligible, pte_eligible,
     uses_access_time,
 };
-use homenode_core::scenario::Mempolicy;
+use homenode_core::scenario::{Balancing, Mempolicy};
 use homenode_core::tiering::promote::{AccessTime, PromoteKnobs, counts_as_promotion};
 use homenode_core::tiering::watermarks::{self, Admission, WakeFacts, ZoneMarks};
 use homenode_core::units::{HUGE_PAGES, Pages};
@@ -153,10 +154,13 @@ impl Kernel {
         let n = &mut self.numa[id];
         let space = n.space;
         let mm = &mut self.spaces[space].as_mut().expect("a task's space lives").scan;
+        let early = self.model.balancing == Balancing::Seed;
+        // Before there was a test for a second node, all passed it.
+        mm.seen_other_node |= early;
         if begin_work(&mut n.scan, mm, facts, &self.knobs, || start) != WorkStart::Scan {
             return;
         }
-        if self.seed_limit[ctx.node].is_over(now, self.knobs.version) {
+        if !early && self.seed_limit[ctx.node].is_over(now, self.knobs.version) {
             return;
         }
         let began = ctx.clock;
@@ -366,6 +370,8 @@ impl Kernel {
         } else {
             self.cpu_node.get(last.cpu().index()).copied().flatten()
         };
+        // Before there was a filter, each page went to whoever used it.
+        let early = version == KernelVersion::V3_8 && self.model.balancing == Balancing::Seed;
         let fault = HintFault {
             version: filter_version(version, self.model.hot_page_selection),
             mode,
@@ -374,8 +380,12 @@ impl Kernel {
             dst_has_memory: !self.memory.nodes[dst].zones.is_empty(),
             src_top_tier: self.top[src],
             policy,
-            last: Some(last),
-            last_node: last_place.map(|p| self.memory.node_id(p)),
+            last: Some(if early { this } else { last }),
+            last_node: if early {
+                Some(dst_id)
+            } else {
+                last_place.map(|p| self.memory.node_id(p))
+            },
             this,
         };
         let view = {
@@ -502,7 +512,8 @@ impl Kernel {
     ) -> bool {
         let (version, now) = (self.knobs.version, Self::jiffies(ctx.clock));
         let dst = self.memory.node_of(zone);
-        if !self.seed_limit[dst].take(now, n, version) {
+        let early = self.model.balancing == Balancing::Seed;
+        if !early && !self.seed_limit[dst].take(now, n, version) {
             return false;
         }
         self.memory.zones[zone].free -= n;
@@ -554,7 +565,9 @@ impl Kernel {
         self.numa[id].faults.account(fault, group, self.node_ids);
         let moved = fault.flags.has(FaultFlags::MIGRATED);
         let (max, version) = (self.knobs.scan_period_max_ms, self.knobs.version);
-        seed_back_off(&mut self.numa[id].scan, max, moved, version);
+        if self.model.balancing == Balancing::Kernel {
+            seed_back_off(&mut self.numa[id].scan, max, moved, version);
+        }
     }
     /// A page that another task used last: perhaps their groups become one. Returns
     /// whether the fault counts as private after all.

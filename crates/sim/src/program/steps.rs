@@ -60,8 +60,25 @@ pub(crate) struct Steps {
     io: Option<(usize, Completion)>,
     /// It has called exec, and balancing has chosen its CPU.
     execs: bool,
-    /// It has called fork and paid for it, and the child is made next.
-    forks: bool,
+    /// It has called fork and paid for it, and this child is made next.
+    forks: Option<Child>,
+    /// It was made to run this program, and has not called exec yet.
+    runs: bool,
+    /// Its program is over, and it has paid for its end.
+    exits: bool,
+    /// How many children it has had run programs.
+    spawned: u64,
+    /// Of steps that run programs: the step's place, and the programs that are left of the round.
+    left: Vec<(usize, Vec<u32>)>,
+}
+
+/// What a child does.
+#[derive(Clone, Copy, Debug)]
+enum Child {
+    /// The remaining steps.
+    Same,
+    /// The program of a process of that place.
+    Program(usize),
 }
 
 impl Steps {
@@ -97,9 +114,19 @@ impl Steps {
             begun: None,
             io: None,
             execs: false,
-            forks: false,
+            forks: None,
+            runs: false,
+            exits: false,
+            spawned: 0,
+            left: Vec::new(),
             program: Some(program),
         }
+    }
+    /// A child that is going to run a program, the parent's child of that number.
+    pub(crate) fn spawned(program: Arc<Loaded>, name: &str, number: u64) -> Self {
+        let label = format!("{name}/spawn{number}");
+        let threads = program.threads;
+        Self { runs: true, ..Self::labelled(program, label, 0, (0, threads), 0) }
     }
 
     /// What it is at, if that is a call.
@@ -144,11 +171,19 @@ impl Steps {
         }
         if std::mem::take(&mut self.execs) {
             sim.exec(id);
+            if std::mem::take(&mut self.runs) {
+                sim.begin_program(id);
+            }
+            return false;
+        }
+        if self.runs {
+            sim.balance_exec(id);
+            self.execs = true;
             return false;
         }
         let Some(program) = self.program.take() else { return false };
-        if std::mem::take(&mut self.forks) {
-            self.fork(sim, id, &program);
+        if let Some(child) = self.forks.take() {
+            self.fork(sim, id, &program, child);
             self.program = Some(program);
             return false;
         }
@@ -189,6 +224,12 @@ impl Steps {
                 quiet && sim.tasks[id].clock == clock
             }
             None => {
+                if !std::mem::replace(&mut self.exits, true) {
+                    sim.exit(id);
+                    if sim.tasks[id].clock > clock {
+                        return false;
+                    }
+                }
                 sim.tasks[id].run = Run::Ended;
                 false
             }
@@ -300,7 +341,17 @@ impl Steps {
             }
             Step::Fork => {
                 ctx.clock += sim.kernel.prices[Cost::Fork];
-                self.forks = true;
+                self.forks = Some(Child::Same);
+            }
+            Step::Spawn { programs, at_most } => {
+                if sim.tasks[id].children >= *at_most as usize {
+                    // It looks again when one of them has ended.
+                    self.at = place;
+                    sim.block(id, On::Child);
+                } else if let Some(program) = self.draw(sim, place, programs) {
+                    ctx.clock += sim.kernel.prices[Cost::Fork];
+                    self.forks = Some(Child::Program(program));
+                }
             }
             Step::Unmap { .. } => {
                 if let Some((start, pages, _)) = find(&sim.kernel) {
@@ -323,6 +374,26 @@ impl Steps {
             }
         }
         sim.charge(id, ctx.clock - clock, Why::System);
+    }
+    /// The next of the programs that a step runs: each round all of them, in an order drawn anew.
+    fn draw(&mut self, sim: &Simulation, place: usize, programs: &[String]) -> Option<usize> {
+        let at = match self.left.iter().position(|(at, _)| *at == place) {
+            Some(at) => at,
+            None => {
+                self.left.push((place, Vec::new()));
+                self.left.len() - 1
+            }
+        };
+        if self.left[at].1.is_empty() {
+            let mut random = self.random(sim.seed);
+            let named = programs.iter().filter_map(|name| sim.names.iter().position(|n| n == name));
+            let mut round: Vec<u32> = named.map(|n| n as u32).collect();
+            for i in (1..round.len()).rev() {
+                round.swap(i, random.below(i as u64 + 1) as usize);
+            }
+            self.left[at].1 = round;
+        }
+        self.left[at].1.pop().map(|n| n as usize)
     }
     /// The accesses of a step begin.
     fn begin(&mut self, sim: &mut Simulation, id: usize, access: Access) {
@@ -349,13 +420,22 @@ impl Steps {
         sim.barriers.insert(at, all);
     }
 
-    /// A child with a copy of the space does the parent's remaining steps.
-    fn fork(&mut self, sim: &mut Simulation, id: usize, program: &Arc<Loaded>) {
+    /// A child with a copy of the space does the parent's remaining steps, or runs a program.
+    fn fork(&mut self, sim: &mut Simulation, id: usize, program: &Arc<Loaded>, what: Child) {
         let mut ctx = sim.ctx(id);
         let clock = ctx.clock;
-        let label = format!("{}/fork{}", self.label, sim.tasks[id].children);
-        let child = Self::labelled(program.clone(), label, self.at, (0, 1), self.returns);
-        let Some(child) = sim.fork_task(&mut ctx, id, Box::new(child)) else { return };
+        let child = match what {
+            Child::Same => {
+                let label = format!("{}/fork{}", self.label, sim.tasks[id].children);
+                let child = Self::labelled(program.clone(), label, self.at, (0, 1), self.returns);
+                sim.fork_task(&mut ctx, id, Box::new(child))
+            }
+            Child::Program(number) => {
+                self.spawned += 1;
+                sim.spawn_task(&mut ctx, id, number, self.spawned)
+            }
+        };
+        let Some(child) = child else { return };
         sim.enqueue(child);
         sim.charge(id, ctx.clock - clock, Why::System);
     }
@@ -442,7 +522,8 @@ impl Steps {
     /// Goes to the next call of a pipe and pays for it, as it will do at its clock; the clock at which that is over.
     /// `None`: something else is next.
     fn begin_next(&mut self, sim: &Simulation, id: usize) -> Option<u64> {
-        if self.access.is_some() || self.execs || self.forks || !self.computing.is_done() {
+        if self.access.is_some() || self.execs || self.forks.is_some() || !self.computing.is_done()
+        {
             return None;
         }
         let program = self.program.as_deref()?;

@@ -5,10 +5,10 @@ use crate::build::Setup;
 use crate::check::Checker;
 use crate::simulation::{ProcessFigures, Simulation};
 use crate::vmstat::Item;
-use homenode_core::costs::Cost;
+use homenode_core::costs::{Constant, Cost};
 use homenode_core::scenario::*;
 use homenode_core::topology::Hardware;
-use homenode_core::units::{NodeId, Picos};
+use homenode_core::units::{Bytes, NodeId, Picos};
 
 const MS: u64 = 1_000_000_000;
 const NO_THP: (&str, &str) = ("transparent_hugepage", "never");
@@ -194,4 +194,97 @@ fn a_random_access_to_persistent_memory_moves_four_lines() {
     m.costs.0.insert(Cost::PmemLine, Constant::assumed(4096, "a test's"));
     let sim = run(&m, vec![process("p", &[0], vec![map("m", 100)], vec![touch("m")])], &[]);
     assert_eq!(sim.traffic()[0], [6_400, 6_400]);
+}
+
+// ── Programs that others run: specs/workloads.md#spawn ─────────────────────────
+
+fn spawn(programs: &[&str], at_most: u32) -> Step {
+    Step::Spawn { programs: programs.iter().map(|p| (*p).to_owned()).collect(), at_most }
+}
+fn times(steps: u32, n: u64) -> Step {
+    Step::Repeat { steps, until: Again::Times(n) }
+}
+fn runs(ms: u64) -> Step {
+    Step::Cpu(CpuStep::Compute { time: Picos::from_ms(ms), jitter: 0, footprint: Bytes(0) })
+}
+fn starter(steps: Vec<Step>) -> Process {
+    Process { threads: 1, ..process("make", &[], vec![], steps) }
+}
+fn spawned(name: &str, maps: Vec<Map>, steps: Vec<Step>) -> Process {
+    Process { threads: 1, spawned: true, ..process(name, &[], maps, steps) }
+}
+
+#[test]
+fn each_round_runs_all_programs_once_and_no_more_at_once_than_it_may() {
+    let m = machine(&[dram(4096, 4)]);
+    let of = |at_most| {
+        let make = starter(vec![spawn(&["a", "b"], at_most), times(1, 6), Step::Wait]);
+        let a = spawned("a", vec![map("m", 100)], vec![touch("m"), runs(10)]);
+        let b = spawned("b", vec![map("m", 50)], vec![touch("m"), runs(5)]);
+        let sim = run(&m, vec![make, a, b], &[]);
+        assert_eq!(sim.free(), [4096], "what they had is free again");
+        let all = sim.processes();
+        assert_eq!((all[1].allocations.count(), all[2].allocations.count()), (300, 150));
+        all
+    };
+    // One after the other: 3 × 10 and 3 × 5 ms; three at once take a third of that, and a bit.
+    let one = of(1)[0].time_ps;
+    assert!((45 * MS..55 * MS).contains(&one), "{one}");
+    let three = of(3)[0].time_ps;
+    assert!((15 * MS..32 * MS).contains(&three), "{three}");
+}
+
+#[test]
+fn programs_run_programs_and_wait_for_them() {
+    let m = machine(&[dram(4096, 2)]);
+    let make = starter(vec![spawn(&["sh"], 2), times(1, 4), Step::Wait]);
+    let sh = spawned("sh", vec![map("m", 8)], vec![touch("m"), spawn(&["cc"], 1), Step::Wait]);
+    let cc = spawned("cc", vec![map("m", 40)], vec![touch("m"), runs(2)]);
+    let sim = run(&m, vec![make, sh, cc], &[]);
+    let counts: Vec<u64> = sim.processes().iter().map(|p| p.allocations.count()).collect();
+    assert_eq!(counts, [0, 32, 160]);
+    assert!(sim.processes().iter().all(|p| p.ended));
+}
+
+#[test]
+fn an_end_takes_what_the_machine_says_and_what_its_pages_take() {
+    let of = |exit: u64, pages| {
+        let mut m = machine(&[dram(4096, 1)]);
+        for (cost, value) in [(Cost::Exit, exit), (Cost::PteScan, 10_000)] {
+            m.costs.0.insert(cost, Constant::assumed(value, "test"));
+        }
+        let make = starter(vec![spawn(&["a"], 1), Step::Wait]);
+        let sim = run(&m, vec![make, spawned("a", vec![map("m", pages)], vec![touch("m")])], &[]);
+        sim.processes()[1].system_ps
+    };
+    let free = of(0, 1);
+    assert_eq!(of(70_000_000, 1) - free, 70_000_000);
+    // A thousand pages more: their faults, and 10 ns each to be freed.
+    let more = of(0, 1001) - free;
+    let m = machine(&[dram(4096, 1)]);
+    let fault = m.costs.get(Cost::MinorFault);
+    assert_eq!(more % 1_000_000, (1000 * fault + 1000 * 10_000) % 1_000_000, "{more}");
+    assert!(more >= 1000 * (fault + 10_000), "{more}");
+}
+
+#[test]
+fn programs_that_nobody_can_run_are_refused() {
+    let m = machine(&[dram(64, 1)]);
+    let wrong = |all: Vec<Process>| {
+        let s = scenario(all);
+        Simulation::new(&m, &s, &Setup::of(&s)).err().expect("refused").to_string()
+    };
+    let make = |what: &str| starter(vec![spawn(&[what], 1)]);
+    let a = || spawned("a", vec![], vec![runs(1)]);
+    let loop_ = spawned("a", vec![], vec![spawn(&["a"], 1)]);
+    let by_itself = Process { threads: 1, ..process("a", &[], vec![], vec![runs(1)]) };
+    for (all, what) in [
+        (vec![make("b"), a()], "there is no process \"b\" to run"),
+        (vec![make("a"), by_itself], "\"a\" starts by itself; give it start = \"spawn\""),
+        (vec![make("a"), loop_], "\"a\" stands before it; a program runs only later ones"),
+        (vec![starter(vec![runs(1)]), a()], "no step runs \"a\", which doesn't start by itself"),
+    ] {
+        let e = wrong(all);
+        assert!(e.ends_with(what), "{e}");
+    }
 }
