@@ -3,6 +3,7 @@
 
 mod child;
 pub mod constants;
+pub mod jobs;
 pub mod record;
 pub mod truth;
 pub mod workload;
