@@ -4,6 +4,7 @@ use homenode_live::heat::damon::DamonError;
 use homenode_live::people::PeopleError;
 use homenode_live::sysfs::TopologyError;
 use homenode_measure::constants::MeasureError;
+use homenode_measure::jobs::JobsError;
 use homenode_measure::record::RecordError;
 use homenode_measure::truth::perf::PerfError;
 use homenode_merge::estimate::MergeError;
@@ -29,6 +30,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             || e.is::<MeasureError>()
             || e.is::<TopologyError>()
             || e.is::<DamonError>()
+            || e.downcast_ref::<JobsError>().is_some_and(JobsError::is_lack)
             || e.downcast_ref::<RecordError>().is_some_and(RecordError::is_lack)
             || e.downcast_ref::<PerfError>().is_some_and(PerfError::is_lack)
             || e.downcast_ref::<KsmError>().is_some_and(KsmError::is_lack)

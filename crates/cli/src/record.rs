@@ -3,10 +3,11 @@
 use crate::progress::Progress;
 use crate::topo::this_machine;
 use crate::{output, program};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use homenode_core::topology::Hardware;
 use homenode_core::units::count;
 use homenode_live::sysfs;
+use homenode_measure::jobs::{self, Form, Shape};
 use homenode_measure::record::{self, Mark, Options, Summary};
 use homenode_trace::{Ended, Slice};
 use serde_json::json;
@@ -25,6 +26,36 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Mem(Mem),
+    Tasks(Tasks),
+}
+
+/// Record which processes a command starts, and make a scenario of them.
+///
+/// For builds: who starts whom, processor time, faults and memory of each process, of which so many classes
+/// of jobs are made (specs/workloads.md). The command runs under ptrace, which stops a process only where it
+/// forks, runs another program or ends. It reads nothing from standard input.
+///
+/// Exit codes: the command's own, or 128 and the signal that ended it; 2 bad usage, and 3 the
+/// system lacks something.
+#[derive(clap::Args)]
+#[command(after_help = "Example:
+  homenode record tasks -o build.toml --machine machines/xeon-e7-2.toml -- make -j2")]
+struct Tasks {
+    /// Where the scenario goes
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The machine that the scenario names, relative to it
+    #[arg(long, value_name = "FILE")]
+    machine: PathBuf,
+    /// Classes of jobs, of equal number, by the time of a job's heaviest process
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100))]
+    classes: u32,
+    /// How many jobs the scenario's build runs at once
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    at_most: u32,
+    /// The command with its arguments, after --
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
 }
 
 /// Record a program's memory accesses behind a model of this machine's caches.
@@ -82,7 +113,10 @@ fn mark(text: &str) -> Result<Mark, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    let What::Mem(args) = &args.what;
+    let args = match &args.what {
+        What::Mem(args) => args,
+        What::Tasks(args) => return tasks(args),
+    };
     output::check_output(&args.output)?;
     let machine = match &args.machine {
         Some(path) => homenode_config::read_machine(path)?,
@@ -126,6 +160,41 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 }
 
 /// The caches of this machine by sysfs; the recorder needs their shapes only.
+/// A command's processes as a scenario.
+fn tasks(args: &Tasks) -> Result<u8> {
+    output::check_output(&args.output)?;
+    let tree = jobs::record(&args.command)?;
+    let shape = Shape::of(&tree, args.classes as usize);
+    if shape.jobs == 0 {
+        bail!(
+            "{} started no process; there is nothing to make a scenario of",
+            args.command[0].display()
+        );
+    }
+    let name = args.output.file_stem().map_or("build".into(), |n| n.to_string_lossy());
+    let form = Form {
+        name: name.into_owned(),
+        about: format!(
+            "{} of {}, as recorded",
+            count(shape.jobs as u64, "job", "jobs"),
+            count(shape.classes.len() as u64, "class", "classes")
+        ),
+        machine: args.machine.display().to_string(),
+        at_most: args.at_most,
+    };
+    std::fs::write(&args.output, shape.scenario(&form))
+        .map_err(|e| anyhow!("{} can't be written: {e}", args.output.display()))?;
+    let ran: u64 = tree.jobs.iter().map(|j| j.ran_ns).sum();
+    output::print(&format!(
+        "{}, {}, {:.1} s of processor time; memory looked at {}\n",
+        count(tree.jobs.len() as u64, "process", "processes"),
+        count(shape.jobs as u64, "job", "jobs"),
+        ran as f64 / 1e9,
+        count(shape.windows as u64, "time", "times")
+    ))?;
+    Ok(tree.code())
+}
+
 fn caches_of_this_machine() -> Result<Hardware> {
     use homenode_core::costs::Constant;
     let t = sysfs::read_topology(Path::new("/"))?;

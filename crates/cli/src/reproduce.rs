@@ -7,6 +7,7 @@ mod experiment;
 mod ksm;
 mod recent_cpu;
 mod schedstats;
+mod slow_start;
 mod tiering;
 
 use crate::contender::{Contender, Contenders};
@@ -30,7 +31,7 @@ pub(crate) use experiment::processes;
 #[command(after_help = "Example:
   homenode reproduce tiering --quick")]
 pub(crate) struct Args {
-    /// Which: tiering, ksm, schedstats, recent-cpu, or all
+    /// Which: tiering, ksm, schedstats, recent-cpu, slow-start, or all
     #[arg(value_name = "NAME")]
     name: String,
     /// Fewer points, so that it takes a minute
@@ -111,6 +112,7 @@ const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "ksm", run: ksm::run, sensitivity: ksm::sensitivity },
     Experiment { name: "schedstats", run: schedstats::run, sensitivity: schedstats::sensitivity },
     Experiment { name: "recent-cpu", run: recent_cpu::run, sensitivity: recent_cpu::sensitivity },
+    Experiment { name: "slow-start", run: slow_start::run, sensitivity: slow_start::sensitivity },
 ];
 
 pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {

@@ -27,7 +27,7 @@ fn bad_input_is_told_and_has_its_own_exit_code() {
     refused(
         "reproduce slow",
         expect![[r#"
-            homenode: nothing named "slow" can be reproduced; there are tiering, ksm, schedstats, recent-cpu and all
+            homenode: nothing named "slow" can be reproduced; there are tiering, ksm, schedstats, recent-cpu, slow-start and all
         "#]],
     );
     refused(

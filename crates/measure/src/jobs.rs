@@ -65,6 +65,14 @@ pub struct Tree {
     pub jobs: Vec<Job>,
 }
 
+impl Tree {
+    /// The exit code that tells how the command ended: its own, or 128 and its signal.
+    pub fn code(&self) -> u8 {
+        let signal = || self.status.signal().map(|s| 128 + s);
+        self.status.code().or_else(signal).and_then(|c| u8::try_from(c).ok()).unwrap_or(1)
+    }
+}
+
 /// Why there is no tree.
 #[derive(Debug, thiserror::Error)]
 pub enum JobsError {
@@ -80,6 +88,13 @@ pub enum JobsError {
     /// The kernel lets nobody look on.
     #[error("the kernel lets nobody look on at processes (ptrace): allow it, or run it elsewhere")]
     Trace(#[source] io::Error),
+}
+
+impl JobsError {
+    /// Whether the system lacks something.
+    pub const fn is_lack(&self) -> bool {
+        matches!(self, Self::Trace(_))
+    }
 }
 
 /// Where a process is that has not ended.
@@ -368,7 +383,7 @@ mod tests {
             Err(JobsError::Trace(why)) => return println!("skipped: {why}"),
             Err(e) => panic!("{e}"),
         };
-        assert_eq!(tree.status.code(), Some(3));
+        assert_eq!(tree.code(), 3);
         let names: Vec<&str> = tree.jobs.iter().map(|j| j.name.as_str()).collect();
         assert_eq!(names.iter().filter(|n| **n == "sleep").count(), 3, "{names:?}");
         assert_eq!(names[0], "sh");

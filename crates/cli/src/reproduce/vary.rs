@@ -162,6 +162,36 @@ impl What {
         Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c)).collect()
     }
 
+    /// What scans cost, and the faults and moves that come of them.
+    pub(in crate::reproduce) fn of_scans() -> Vec<Self> {
+        [Cost::HintFault, Cost::PteMark, Cost::MigratePage].map(Self::Cost).to_vec()
+    }
+
+    /// Every constant that a build pays: its memory's, those of processes that begin and end, those
+    /// of switches, and what scans cost.
+    pub(in crate::reproduce) fn of_builds() -> Vec<Self> {
+        let links = (0..2).flat_map(|rank| (0..2).map(move |which| Self::Links(rank, which)));
+        let costs = [
+            Cost::MinorFault,
+            Cost::HintFault,
+            Cost::PageCopy,
+            Cost::MigratePage,
+            Cost::PteScan,
+            Cost::PteMark,
+            Cost::Fork,
+            Cost::Exec,
+            Cost::Exit,
+            Cost::ContextSwitch,
+            Cost::WakeUp,
+            Cost::WakeIdle,
+            Cost::Tick,
+            Cost::BalanceCpu,
+            Cost::BalanceTask,
+            Cost::MemoryParallelism,
+        ];
+        links.chain(costs.map(Self::Cost)).chain([Self::Compute]).collect()
+    }
+
     /// Its name: as in the machine's file.
     pub(in crate::reproduce) fn name(self, machine: &Hardware) -> String {
         match self {

@@ -509,7 +509,8 @@ pub fn pte_eligible(p: &PteFacts, r: &RangeFacts) -> PteVerdict {
     if p.dirty_file {
         return PteVerdict::Leave(R::DirtyFile);
     }
-    if r.skip_node == Some(p.node) {
+    // 3.8 marks what is near as well: its faults tell it that a page is used, not only that it is far.
+    if r.version > KernelVersion::V3_8 && r.skip_node == Some(p.node) {
         return PteVerdict::Leave(R::AlreadyLocal);
     }
     tier_test(p, r)

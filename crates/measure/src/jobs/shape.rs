@@ -23,8 +23,6 @@ pub struct Form {
     pub about: String,
     /// The machine that it names.
     pub machine: String,
-    /// Classes of jobs, at least 1.
-    pub classes: usize,
     /// Jobs that run at once at most.
     pub at_most: u32,
 }
@@ -274,13 +272,8 @@ mod tests {
 
     #[test]
     fn a_scenario_has_each_program_behind_who_runs_it() {
-        let form = Form {
-            name: "b".into(),
-            about: "c".into(),
-            machine: "m.toml".into(),
-            classes: 2,
-            at_most: 8,
-        };
+        let form =
+            Form { name: "b".into(), about: "c".into(), machine: "m.toml".into(), at_most: 8 };
         let text = Shape::of(&tree(), 2).scenario(&form);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
         let order =

@@ -255,6 +255,8 @@ fn pte() {
     assert_eq!(leave(PteFacts { refcount: 2, ..page }, old), Some(R::SharedOrPinned));
     // A single user's private page on the scanning CPU's node.
     let here = RangeFacts { skip_node: Some(NodeId(0)), ..range };
+    let seed = RangeFacts { version: V3_8, ..here };
+    assert_eq!(pte_eligible(&page, &seed), PteVerdict::Mark { stamp_time: false });
     assert_eq!(leave(page, here), Some(R::AlreadyLocal));
     // Tiers.
     let slow = PteFacts { top_tier: false, ..page };
