@@ -168,7 +168,7 @@ fn tasks(args: &Tasks) -> Result<u8> {
     if shape.jobs == 0 {
         bail!(
             "{} started no process; there is nothing to make a scenario of",
-            args.command[0].display()
+            args.command[0].to_string_lossy()
         );
     }
     let name = args.output.file_stem().map_or("build".into(), |n| n.to_string_lossy());

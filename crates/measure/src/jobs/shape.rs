@@ -190,10 +190,13 @@ impl Shape {
             step(&mut text, "do = \"touch\"\nmap = \"cold\"");
             step(&mut text, &use_);
         }
-        process(&mut text, "other", true);
-        map(&mut text, "heap", self.other.1.max(1));
-        step(&mut text, "do = \"touch\"\nmap = \"heap\"");
-        step(&mut text, &format!("do = \"compute\"\ntime = \"{}ns\"", self.other.0.max(1)));
+        // Who is run by nobody has no place in a scenario.
+        if self.classes.iter().any(|c| c.others > 0) {
+            process(&mut text, "other", true);
+            map(&mut text, "heap", self.other.1.max(1));
+            step(&mut text, "do = \"touch\"\nmap = \"heap\"");
+            step(&mut text, &format!("do = \"compute\"\ntime = \"{}ns\"", self.other.0.max(1)));
+        }
         text
     }
 }
@@ -282,5 +285,8 @@ mod tests {
         assert!(text.contains("programs = [\"job-1\", \"job-2\"]\nat_most = 8"), "{text}");
         // Three jobs in two classes: two rounds of both.
         assert!(text.contains("steps = 2\ntimes = 4"), "{text}");
+        let alone = Shape { jobs: 1, classes: vec![Class::default()], ..Shape::default() };
+        let text = alone.scenario(&form);
+        assert!(!text.contains("other") && text.contains("name = \"main-1\""), "{text}");
     }
 }

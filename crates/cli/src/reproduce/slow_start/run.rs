@@ -220,9 +220,9 @@ impl experiment::Bench for Bench {
         let (mut local, mut total) = (0, 0);
         if let Load::Long(_) = p.load {
             for last in all.iter().filter_map(|f| f.phases.last()) {
-                let by_node = last.accesses.iter().map(|a| a[0] + a[1]);
+                let mut by_node = last.accesses.iter().map(|a| a[0] + a[1]);
                 total += by_node.clone().sum::<u64>();
-                local += by_node.last().unwrap_or(0);
+                local += by_node.next_back().unwrap_or(0);
             }
         }
         let stat = |item| sim.vmstat().get(item);
