@@ -82,6 +82,8 @@ enum Bench {
     SensitivityKsm,
     /// signs of what scheduler statistics cost, with each constant moved by 20 %
     SensitivitySchedstats,
+    /// order of the slow-start result, with each constant moved by 20 %
+    SensitivitySlowStart,
     /// saving of same-page merging in 1 GiB, beside ksmd and the bare system call
     MergeEstimate,
     /// looking at 100 processes every 5 s, beside memtierd's looks at the same ones
@@ -120,6 +122,7 @@ impl Bench {
             Self::SensitivityTiering => sensitivity::tiering(setting),
             Self::SensitivityKsm => sensitivity::ksm(setting),
             Self::SensitivitySchedstats => sensitivity::schedstats(setting),
+            Self::SensitivitySlowStart => sensitivity::slow_start(setting),
             Self::MergeEstimate => merge::estimate(setting),
             Self::ObserveCost => observe_cost::run(setting),
         }

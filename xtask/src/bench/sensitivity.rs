@@ -17,25 +17,33 @@ struct Subject {
     /// The figure that is shown, and its key in homenode's JSON.
     figure: &'static str,
     key: &'static str,
-    /// Whether its sizes can be scaled down.
-    scales: bool,
+    /// What makes it small.
+    tiny: &'static [&'static str],
 }
+
+const SCALED: &[&str] = &["--quick", "--scale", "4096"];
 
 pub(super) fn tiering(setting: &Setting<'_>) -> Result<Verdict> {
     let page = "docs/sensitivity-tiering.md";
-    run(setting, &Subject { name: "tiering", page, figure: "gain", key: "gain", scales: true })
+    run(setting, &Subject { name: "tiering", page, figure: "gain", key: "gain", tiny: SCALED })
 }
 
 pub(super) fn ksm(setting: &Setting<'_>) -> Result<Verdict> {
     let page = "docs/sensitivity-ksm.md";
     let figure = "deviation across 2 nodes";
-    run(setting, &Subject { name: "ksm", page, figure, key: "nominal", scales: true })
+    run(setting, &Subject { name: "ksm", page, figure, key: "nominal", tiny: SCALED })
 }
 
 pub(super) fn schedstats(setting: &Setting<'_>) -> Result<Verdict> {
     let page = "docs/sensitivity-schedstats.md";
     let figure = "pipetest's gain";
-    run(setting, &Subject { name: "schedstats", page, figure, key: "pipetest", scales: false })
+    run(setting, &Subject { name: "schedstats", page, figure, key: "pipetest", tiny: &["--quick"] })
+}
+
+pub(super) fn slow_start(setting: &Setting<'_>) -> Result<Verdict> {
+    let page = "docs/sensitivity-slow-start.md";
+    let figure = "a build without slow start, above off,";
+    run(setting, &Subject { name: "slow-start", page, figure, key: "without", tiny: &["--quick"] })
 }
 
 fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
@@ -43,10 +51,7 @@ fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
     let mut command = Command::new(&homenode);
     command.args(["reproduce", subject.name, "--sensitivity", "--json"]);
     if setting.tiny {
-        command.arg("--quick");
-        if subject.scales {
-            command.args(["--scale", "4096"]);
-        }
+        command.args(subject.tiny);
     }
     let found = Figures::by(&mut command)?;
     let (constants, hold) = (found.number("constants")?, found.number("hold")?);

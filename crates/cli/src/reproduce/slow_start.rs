@@ -56,7 +56,7 @@ impl Plan {
             messaging: Load::Messaging(GROUPS),
             long: Load::Long(SECONDS),
             moved: Load::Build(3),
-            constants: What::of_scans(),
+            constants: if asked.quick { What::of_scans() } else { What::of_builds() },
         })
     }
 }
@@ -298,13 +298,17 @@ impl Figures for ByKernel {
 
 /// Moves all constants (`--quick`: those of scans): JSON, and the page.
 pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
-    let plan = Plan::new(asked)?;
+    let mut plan = Plan::new(asked)?;
+    if asked.quick {
+        plan.moved = Load::Build(1);
+    }
     let bench = Bench::new()?;
     let scans = What::of_scans();
     let constants = if asked.quick { scans.clone() } else { What::of_builds() };
     let s = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan, &constants)?;
     let head = "# What slow start hangs on\n\n\
-         Made by `homenode reproduce slow-start --sensitivity`. Each constant that a build pays is moved by \
+         Made by `homenode reproduce slow-start --sensitivity`; `cargo xtask bench sensitivity-slow-start` \
+         writes it anew. Each constant that a build pays is moved by \
          ±20 %, one at a time; one seed, three rounds of the build. Shown is how much more processor time the \
          build takes without slow start than without balancing, in per cent, in 3.8 as it was when slow start came, and, \
          as the largest of both runs, with slow start. *Signs and order*: without slow start costs more than \
