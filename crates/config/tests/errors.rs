@@ -726,3 +726,41 @@ fn impossible_tasks() {
         "#]],
     );
 }
+
+#[test]
+fn programs_that_others_run() {
+    const GOOD: &str = "name = \"b\"\nabout = \"c\"\nmachine = \"box.toml\"\n[[process]]\nname = \"make\"\nthreads = 1\n[[process.step]]\ndo = \"spawn\"\nprograms = [\"cc\"]\nat_most = 2\n[[process]]\nname = \"cc\"\nthreads = 1\nstart = \"spawn\"\n[[process.step]]\ndo = \"compute\"\ntime = \"1ms\"\n";
+    let machine = parse_machine("box.toml", MACHINE).expect("it is good");
+    let good = parse_scenario("run.toml", GOOD).expect("it is good");
+    good.check(&machine).expect("it fits");
+    changed_scenarios(
+        GOOD,
+        &[
+            &[("[\"cc\"]", "[\"dd\"]")],
+            &[("[\"cc\"]", "[]")],
+            &[("[\"cc\"]", "[\"make\"]")],
+            &[("at_most = 2\n", "")],
+            &[("at_most = 2", "at_most = 0")],
+            &[("start = \"spawn\"\n", "")],
+            &[("start = \"spawn\"", "start = \"spwan\"")],
+            &[("threads = 1\nstart", "threads = 1\ncopies = 2\nstart")],
+            &[("do = \"spawn\"\nprograms = [\"cc\"]\nat_most = 2", "do = \"wait\"")],
+            &[(
+                "do = \"compute\"\ntime = \"1ms\"",
+                "do = \"spawn\"\nprograms = [\"cc\"]\nat_most = 1",
+            )],
+        ],
+        expect![[r#"
+            run.toml:7:1: process[0].step[0]: there is no process "dd" to run
+            run.toml:9:12: process[0].step[0].programs: it runs one of these; name at least one
+            run.toml:7:1: process[0].step[0]: "make" starts by itself; give it start = "spawn"
+            run.toml:7:1: process[0].step[0]: the key "at_most" is missing
+            run.toml:10:11: process[0].step[0].at_most: 0 is out of range; a whole number from 1 to 32768 is allowed
+            run.toml:7:1: process[0].step[0]: "cc" starts by itself; give it start = "spawn"
+            run.toml:14:9: process[1].start: "spwan" is no time; write it with ps, ns, us, ms or s, such as "10us"
+            run.toml:15:9: process[1].start: who is run by others has one thread, no copies, and the CPUs of who runs it: threads = 1
+            run.toml:12:9: process[1].start: no step runs "cc", which doesn't start by itself
+            run.toml:15:1: process[1].step[0]: "cc" stands before it; a program runs only later ones
+        "#]],
+    );
+}
