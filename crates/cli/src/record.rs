@@ -140,6 +140,9 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             record::Progress::Shares => {
                 progress.say("running the program by itself, task by task");
             }
+            record::Progress::Waits => {
+                progress.say(&format!("{name}: by itself, for what it waits for"));
+            }
             record::Progress::Counting => {
                 progress.say(&format!("{name}: counting its instructions"));
             }

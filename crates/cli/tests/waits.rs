@@ -6,7 +6,19 @@ mod support {
 }
 
 use homenode_fixtures::Folder;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use support::programs::{recorded, replayed};
+
+/// `O_NONBLOCK` on Linux.
+const O_NONBLOCK: i32 = 0o4000;
 
 /// Twenty rounds of 20 ms each, of which it computes for a part. Under the emulator it is late
 /// in each of them and does not sleep.
@@ -31,4 +43,75 @@ fn rounds_that_begin_by_the_clock_do_so_in_a_replay() {
     assert_eq!(code, 0);
     let time = replayed(&folder, &[]);
     assert!((0.395..0.45).contains(&time), "{time}");
+}
+
+/// Ten bytes come through a named pipe, one every 50 ms; between them it computes for 3 to 5 ms.
+/// Under the emulator it comes too late to wait for most. Every other time it looks first.
+const FROM_OUTSIDE: &str = r#"
+    #include <fcntl.h>
+    #include <poll.h>
+    #include <unistd.h>
+    int main(void) {
+        char c;
+        int fd = open("fifo", O_RDONLY);
+        for (int i = 0; i < 10; i++) {
+            struct pollfd p = { fd, POLLIN, 0 };
+            if (i % 2 && poll(&p, 1, 5000) != 1) return 2;
+            if (read(fd, &c, 1) != 1) return 1;
+            for (volatile long j = 0; j < 6000000; j++);
+        }
+        return 0;
+    }"#;
+
+/// Writes a byte into a pipe every 50 ms as long as somebody reads there, again and again.
+struct Writer {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// `None` where there is no `mkfifo`.
+    fn begin(fifo: PathBuf) -> Option<Self> {
+        let made = Command::new("mkfifo").arg(&fifo).status();
+        if !made.is_ok_and(|status| status.success()) {
+            println!("skipped: no mkfifo");
+            return None;
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let thread = thread::spawn(move || {
+            while !until.load(Relaxed) {
+                // Fails while nobody reads.
+                let open = OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&fifo);
+                while let Ok(mut pipe) = open.as_ref() {
+                    thread::sleep(Duration::from_millis(50));
+                    if until.load(Relaxed) || pipe.write_all(b"x").is_err() {
+                        break;
+                    }
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Some(Self { over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn what_another_program_writes_comes_as_it_does_natively() {
+    let folder = Folder::new();
+    let Some(_writer) = Writer::begin(folder.join("fifo")) else { return };
+    let Some((header, code)) = recorded(&folder, FROM_OUTSIDE, &["./p"]) else { return };
+    assert_eq!(code, 0);
+    let native = header.native.expect("a native run").wall_ns as f64 / 1e9;
+    let emulated = header.recorded_wall_ns as f64 / 1e9;
+    let time = replayed(&folder, &[]);
+    assert!((0.9 * native..1.12 * native).contains(&time), "{time}: {native}, {emulated}");
+    assert!((0.45..0.8).contains(&time), "{time}");
 }

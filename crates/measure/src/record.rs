@@ -1,7 +1,7 @@
 //! Recording a real program: running it under the recorder and writing what it sends.
 //!
 //! ```text
-//! record() ── runs CMD natively, for its times
+//! record() ── runs CMD natively, for its times, and for how long it waits for what is outside
 //!          ── runs qemu-x86_64 -plugin libhomenode_recorder.so CMD
 //!                       │ frames, through one pipe for all its processes
 //!          ◀────────────┘
@@ -19,12 +19,13 @@
 //!
 //! Where a signal ends a process, what its threads had not sent is taken from files that they
 //! share with us. Who of them waits for whom is recorded (specs/waits.md); how long is not,
-//! but for what is outside of the program.
+//! but for what is outside of the program: as long as natively.
 
 mod child;
 mod drain;
 mod error;
 mod native;
+mod outside;
 mod program;
 mod run;
 mod shares;
@@ -94,7 +95,8 @@ pub struct Options {
     /// What the program reads as its standard input; `None`: nothing.
     pub stdin: Option<PathBuf>,
     /// How often to run it natively at most, 0 to 3: a second and third time only
-    /// where one takes less than a second. The program's effects happen each time.
+    /// where one takes less than a second. Where it is run, and waits, or has several tasks, it
+    /// is run by itself for these too. The program's effects happen each time.
     pub native_runs: u32,
     /// Whether what the recorded run prints is dropped.
     pub quiet: bool,
@@ -133,6 +135,8 @@ pub enum Progress {
     },
     /// It runs by itself once more, with its tasks told apart.
     Shares,
+    /// It runs by itself once more, and what it waits for is timed.
+    Waits,
     /// Its instructions are counted, because a slice is given in time.
     Counting,
     /// It is being recorded.

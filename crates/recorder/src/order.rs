@@ -8,6 +8,7 @@
 //! | close of a pipe or socket, also by close_range, by running a program, or by the process's end | release |
 //! | poll, select, epoll_wait | readiness of each object that it names; time |
 //! | sleeps | time |
+//! | fsync and the like | time of the disk |
 //! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
 //! | flock, fcntl; close of a file that is locked ([`locks`]) | release; wait |
 //! | connect, accept ([`sockets`]); shutdown | release; who is whose peer, and wait; release |
@@ -20,7 +21,9 @@
 //! ([`homenode_trace::waits`]). Which object a descriptor means is asked of the kernel at each
 //! call: so it stays the same through dup, fork and passing on.
 //!
-//! What is outside (a terminal, the network) has the time that it took here.
+//! What is outside (a terminal, the network, a disk) has the time that it took here. Whoever
+//! writes the recording puts in the native time, where it knows that: so there is a row for each
+//! call that may wait, be it over at once under the emulator.
 //!
 //! Source: specs/waits.md#order, specs/waits.md#objects
 
@@ -33,7 +36,7 @@ use crate::task::{Deadline, Entered, Looked, Task};
 use crate::words::{Change, WORDS};
 use homenode_core::splitmix::mix;
 use homenode_trace::Kind;
-use homenode_trace::waits::{ADDRESS_BITS, Block, Release, SHARED};
+use homenode_trace::waits::{ADDRESS_BITS, Block, DISK, LOOKED, READS_ONLY, Release, SHARED};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex;
@@ -49,8 +52,8 @@ enum Object {
     Signals(u64),
     /// A timer's end is read from it: that of this descriptor.
     Timer(i32),
-    /// What comes from it is made outside.
-    Outside,
+    /// What comes from it is made outside: which device it is.
+    Outside(u64),
     /// Files on disk and the like: nobody waits there for another task.
     Other,
 }
@@ -102,7 +105,7 @@ fn object(fd: i32) -> Object {
     let Some(st) = stat(fd) else { return Object::Other };
     match st.st_mode & libc::S_IFMT {
         libc::S_IFIFO | libc::S_IFSOCK => Object::Stream(mixed(st.st_dev, st.st_ino)),
-        libc::S_IFCHR => Object::Outside,
+        libc::S_IFCHR => Object::Outside(mixed(st.st_dev, st.st_rdev) & !LOOKED),
         // These have one inode; what they are stands in /proc.
         0 => {
             let info = Info::of(fd);
@@ -273,7 +276,13 @@ impl Task {
                 | libc::SYS_tgkill
                 | libc::SYS_rt_sigqueueinfo
                 | libc::SYS_rt_tgsigqueueinfo
-                | libc::SYS_pidfd_send_signal => None,
+                | libc::SYS_pidfd_send_signal
+                | libc::SYS_fsync
+                | libc::SYS_fdatasync
+                | libc::SYS_sync
+                | libc::SYS_syncfs
+                | libc::SYS_msync
+                | libc::SYS_sync_file_range => None,
                 _ if locks::is_lock(number, a) => None,
                 libc::SYS_dup2 | libc::SYS_dup3 if a[0] as i32 != a[1] as i32 => {
                     return self.closed(a[1] as i32);
@@ -368,10 +377,14 @@ impl Task {
         match object(fd) {
             Object::Stream(object) => {
                 let order = self.number();
-                self.release(Release::Close, object, 0, order);
+                // SAFETY: a plain call.
+                let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+                let reads_only = flags >= 0 && flags & libc::O_ACCMODE == libc::O_RDONLY;
+                let arg = if reads_only { READS_ONLY } else { 0 };
+                self.release(Release::Close, object, arg, order);
             }
             Object::Other => self.closed_file(fd),
-            Object::Counter(_) | Object::Signals(_) | Object::Timer(_) | Object::Outside => {}
+            Object::Counter(_) | Object::Signals(_) | Object::Timer(_) | Object::Outside(_) => {}
         }
     }
 
@@ -407,16 +420,15 @@ impl Task {
     fn wait(&mut self, of: Block, object: u64, arg: u64) {
         let arg = match of {
             // What ran before the slice takes no time; who let whom go on still counts.
-            Block::Time
-            | Block::FutexTimeout
-            | Block::ReadyTimeout
-            | Block::Outside
-            | Block::Alarm
+            Block::Time | Block::FutexTimeout | Block::ReadyTimeout | Block::Alarm
                 if !self.is_kept() =>
             {
                 return;
             }
-            Block::Bytes if !self.is_kept() => arg & u64::from(u32::MAX),
+            Block::Outside | Block::Accept if !self.is_kept() => 0,
+            Block::Bytes | Block::End | Block::Ready if !self.is_kept() => {
+                arg & u64::from(u32::MAX)
+            }
             _ => arg,
         };
         let order = self.number();
@@ -479,20 +491,16 @@ impl Task {
                 if failed {
                     return;
                 }
-                let took = (clock() - at) / 1000;
+                let took = took_since(at);
                 let bytes = (result as u64).min(u64::from(u32::MAX));
                 match object(a[0] as i32) {
-                    Object::Stream(o) if bytes > 0 => {
-                        let arg = bytes | took.min(u64::from(u32::MAX)) << 32;
-                        self.wait(Block::Bytes, o, arg);
-                    }
-                    Object::Stream(o) => self.wait(Block::End, o, 0),
+                    Object::Stream(o) if bytes > 0 => self.wait(Block::Bytes, o, bytes | took),
+                    Object::Stream(o) => self.wait(Block::End, o, took),
                     Object::Counter(o) => self.wait(Block::All, o, 0),
                     Object::Signals(_) => self.read_signals(a[1], bytes, entered),
                     Object::Timer(fd) => self.timed(fd),
-                    // What comes at once did not have to be waited for.
-                    Object::Outside if took > 1000 => self.wait(Block::Outside, 0, took * 1000),
-                    Object::Outside | Object::Other => {}
+                    Object::Outside(device) => self.wait(Block::Outside, device, clock() - at),
+                    Object::Other => {}
                 }
             }
             libc::SYS_write
@@ -516,8 +524,18 @@ impl Task {
                         }
                     }
                     Object::Counter(o) => self.release(Release::Bytes, o, 1, order),
-                    Object::Signals(_) | Object::Timer(_) | Object::Outside | Object::Other => {}
+                    Object::Signals(_) | Object::Timer(_) | Object::Outside(_) | Object::Other => {}
                 }
+            }
+            libc::SYS_fsync
+            | libc::SYS_fdatasync
+            | libc::SYS_sync
+            | libc::SYS_syncfs
+            | libc::SYS_msync
+            | libc::SYS_sync_file_range
+                if !failed =>
+            {
+                self.wait(Block::Outside, DISK, clock() - at);
             }
             libc::SYS_nanosleep | libc::SYS_clock_nanosleep => {
                 if let (Some(ns), false) = (timeout, failed) {
@@ -602,23 +620,22 @@ impl Task {
         if let (0, Some(ns @ 1..)) = (result, entered.timeout) {
             return self.wait(Block::ReadyTimeout, 0, ns);
         }
-        let took = clock() - entered.at;
-        let mut outside = false;
+        // The first has ended the wait; the others have come with it.
+        let mut took = took_since(entered.at);
         let mut deadline = from_here(entered.timeout);
         for &fd in fds {
             match object(fd) {
                 Object::Stream(o) | Object::Counter(o) => {
                     self.deadline(deadline.take());
-                    self.wait(Block::Ready, o, 0);
+                    self.wait(Block::Ready, o, std::mem::take(&mut took));
                 }
                 Object::Signals(mask) => self.signalled(mask, entered),
                 Object::Timer(fd) => self.timed(fd),
-                Object::Outside => outside = true,
-                Object::Other => {}
+                Object::Outside(device) if fds.len() == 1 => {
+                    self.wait(Block::Outside, device | LOOKED, clock() - entered.at);
+                }
+                Object::Outside(_) | Object::Other => {}
             }
-        }
-        if outside && fds.len() == 1 && took > 1_000_000 {
-            self.wait(Block::Outside, 0, took);
         }
     }
 
@@ -655,6 +672,12 @@ impl Task {
             self.wait(Block::Child, 0, child);
         }
     }
+}
+
+/// How long a call has taken that was entered then: microseconds, at least one, in the high 32
+/// bits.
+fn took_since(at: u64) -> u64 {
+    ((clock() - at) / 1000).clamp(1, u64::from(u32::MAX)) << 32
 }
 
 /// A deadline that is counted from the wait's beginning.

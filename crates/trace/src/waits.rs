@@ -35,7 +35,8 @@ homenode_core::named! {
         Requeue => "requeue",
         /// `arg` bytes were written (of an event counter: 1).
         Bytes => "bytes",
-        /// A descriptor was closed: of a pipe, a socket, or a file that may be locked.
+        /// A descriptor was closed: of a pipe, a socket, or a file that may be locked. `arg`:
+        /// [`READS_ONLY`] where nothing could be written to it.
         Close => "close",
         /// Two sockets are a pair: what is written to one is read from `arg`, and likewise
         /// the other way.
@@ -76,9 +77,11 @@ homenode_core::named! {
         Futex => "futex",
         /// Bytes: the low 32 bits of `arg`. The high ones: microseconds that it took.
         Bytes => "bytes",
-        /// The end of what comes through a pipe or a socket.
+        /// The end of what comes through a pipe or a socket. The high 32 bits of `arg`:
+        /// microseconds that it took.
         End => "end",
-        /// That there is something to read.
+        /// That there is something to read. The high 32 bits of `arg`: microseconds that it took,
+        /// if it was this that ended the wait.
         Ready => "ready",
         /// Everything that an event counter has.
         All => "all",
@@ -92,7 +95,8 @@ homenode_core::named! {
         ReadyTimeout => "ready-timeout",
         /// A child that has its parent's memory until it runs a program or ends: task `arg`.
         Child => "child",
-        /// Something outside of the program, for `arg` nanoseconds.
+        /// Something outside of the program, for `arg` nanoseconds: a device, or the [`DISK`]. The
+        /// lowest bit of a device's number is [`LOOKED`].
         Outside => "outside",
         /// The end of the thread that clears the word, which has been before.
         Cleared => "cleared",
@@ -115,6 +119,12 @@ homenode_core::named! {
     }
 }
 
+/// In [`Release::Close`]'s `arg`: it does not end what comes through.
+pub const READS_ONLY: u64 = 1;
+/// In [`Block::Outside`]'s object: nothing was read, it was only said that something is there.
+pub const LOOKED: u64 = 1;
+/// The object of [`Block::Outside`] where a task waits until all is written.
+pub const DISK: u64 = SHARED;
 /// An object's number says that other address spaces know it by the same.
 pub const SHARED: u64 = 1 << 63;
 /// Low bits of [`Release::Requeue`]'s `arg` that are an address.
@@ -385,7 +395,26 @@ fn in_vain_of_futex(of: Block) -> Option<bool> {
 
 /// Whether a wait that lasts for a time was for something outside.
 fn is_outside(of: Block) -> bool {
-    matches!(of, Block::Bytes | Block::Outside | Block::Signal | Block::Accept)
+    match of {
+        Block::Bytes
+        | Block::End
+        | Block::Ready
+        | Block::Outside
+        | Block::Signal
+        | Block::Accept => true,
+        Block::Futex
+        | Block::All
+        | Block::Room
+        | Block::Time
+        | Block::FutexTimeout
+        | Block::ReadyTimeout
+        | Block::Child
+        | Block::Cleared
+        | Block::Alarm
+        | Block::Lock
+        | Block::Refused
+        | Block::Handled => false,
+    }
 }
 
 /// How many times more often a lock is given back by who has taken it than by another. That
@@ -636,6 +665,7 @@ impl Resolver<'_> {
     /// What goes through pipes, socket pairs and event counters.
     fn streams(&mut self, by_order: &[u32], sockets: &Sockets) {
         let mut streams: BTreeMap<u64, Stream> = BTreeMap::new();
+        let comes = self.what_comes();
         // Where that is read which is written to an object.
         let other_end = |o| sockets.peers.get(&o).copied().unwrap_or(o);
         for &n in by_order {
@@ -647,6 +677,7 @@ impl Resolver<'_> {
                     s.written.push((all, n));
                     s.writers.insert(task);
                 }
+                What::Release(Release::Close, _, READS_ONLY) => {}
                 What::Release(Release::Close, (_, object), _) => {
                     streams.entry(other_end(object)).or_default().closed = Some(n);
                 }
@@ -663,10 +694,15 @@ impl Resolver<'_> {
                         None => self.after[n as usize] = After::Time(us * 1000),
                     }
                 }
-                What::Block(Block::Ready, (_, object), _) => {
+                What::Block(Block::Ready, (_, object), arg) => {
                     let s = streams.entry(object).or_default();
                     let by = Stream::beyond(&s.written, Stream::so_far(&s.read));
                     self.ends(n, by);
+                    // Of the end of what tasks here may write, its read says who brought it about.
+                    let outside = s.closed.is_none() || comes.contains(&n);
+                    if s.written.is_empty() && outside && !sockets.is_listener(object) {
+                        self.lasts(n, arg >> 32);
+                    }
                 }
                 What::Block(Block::All, (_, object), _) => {
                     let s = streams.entry(object).or_default();
@@ -674,8 +710,11 @@ impl Resolver<'_> {
                     s.read.push((Stream::so_far(&s.written), n));
                     self.ends(n, by);
                 }
-                What::Block(Block::End, (_, object), _) => {
+                What::Block(Block::End, (_, object), arg) => {
                     let s = streams.entry(object).or_default();
+                    if s.written.is_empty() && s.closed.is_none() {
+                        self.lasts(n, arg >> 32);
+                    }
                     let ends = s.writers.iter().filter_map(|w| self.exits.get(w).copied());
                     let ends = ends.chain(s.closed).chain(s.written.last().map(|w| w.1));
                     let before = ends.filter(|&e| self.order(e) < self.order(n));
@@ -726,6 +765,47 @@ impl Resolver<'_> {
                 | What::Exec
                 | What::Exit => {}
             }
+        }
+    }
+
+    /// Looks for something to read after which the task reads some from the same object.
+    fn what_comes(&self) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        // By task and object: whether what it reads next is something.
+        let mut next: BTreeMap<(u32, Object), bool> = BTreeMap::new();
+        for (n, point) in self.points.iter().enumerate().rev() {
+            let What::Block(of, object, _) = point.what else { continue };
+            match of {
+                Block::Bytes => drop(next.insert((point.task, object), true)),
+                Block::End => drop(next.insert((point.task, object), false)),
+                Block::Ready if next.get(&(point.task, object)) == Some(&true) => {
+                    found.insert(n as u32);
+                }
+                Block::Ready
+                | Block::Futex
+                | Block::All
+                | Block::Room
+                | Block::Time
+                | Block::FutexTimeout
+                | Block::ReadyTimeout
+                | Block::Child
+                | Block::Outside
+                | Block::Cleared
+                | Block::Signal
+                | Block::Alarm
+                | Block::Lock
+                | Block::Accept
+                | Block::Refused
+                | Block::Handled => {}
+            }
+        }
+        found
+    }
+    /// A wait is for what nobody in the recording has done: so many microseconds, if that is known.
+    fn lasts(&mut self, wait: u32, us: u64) {
+        if us > 0 {
+            self.known[wait as usize] = true;
+            self.after[wait as usize] = After::Time(us * 1000);
         }
     }
 

@@ -67,7 +67,7 @@ impl Loaded {
         if n > 0 {
             let took = ns as f64 / 1e9;
             text += &format!(
-                ", {n} for what is outside, as long as when it was recorded ({took:.3} s)"
+                ", {n} for what is outside, as long as natively where that is known ({took:.3} s)"
             );
         }
         if unknown > 0 {

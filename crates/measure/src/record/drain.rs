@@ -1,6 +1,7 @@
 //! From frames to rows: who is who, and in which order.
 
 use super::RecordError;
+use super::outside::{Natively, Twin};
 use homenode_trace::waits::{Block, EVERYBODY, ONE_THREAD, Release};
 use homenode_trace::wire::{self, Head, WireRow};
 use homenode_trace::{BY_SIGNAL, Kind, Row, Task, Totals, Writer};
@@ -35,6 +36,8 @@ struct Live {
     latest: Totals,
     sequence: u32,
     ended: bool,
+    /// What it waited for natively.
+    twin: Twin,
 }
 
 /// The tasks of a recording, as their frames come, and where their rows go.
@@ -61,6 +64,7 @@ pub(super) struct Drain {
     rest: Vec<u8>,
     /// Where threads have what they have not sent.
     folder: Option<PathBuf>,
+    natively: Natively,
 }
 
 impl Drain {
@@ -81,7 +85,13 @@ impl Drain {
             slice_full: false,
             rest: Vec::new(),
             folder: None,
+            natively: Natively::default(),
         }
+    }
+
+    /// What tasks waited for in a native run.
+    pub(super) fn knows(&mut self, natively: Natively) {
+        self.natively = natively;
     }
 
     /// Where threads have what they have not sent, to be looked for when they end unseen.
@@ -165,9 +175,17 @@ impl Drain {
     }
 
     fn row(&mut self, id: u32, kind: Kind, w: &WireRow) -> Result<(), RecordError> {
-        if self.tasks[id as usize].ended {
+        let task = &mut self.tasks[id as usize];
+        if task.ended {
             return Ok(());
         }
+        let timed = if matches!(kind, Kind::Release | Kind::Block) {
+            let Some(timed) = task.twin.row(kind, w) else { return Ok(()) };
+            timed
+        } else {
+            *w
+        };
+        let w = &timed;
         match kind {
             Kind::Access => {
                 let space = self.tasks[id as usize].task.pid;
@@ -285,6 +303,7 @@ impl Drain {
         };
         self.tasks.push(Live {
             task: Task { pid, tid, parent, thread, name, ..Task::default() },
+            twin: self.natively.begins(parent),
             ..Live::default()
         });
         self.by_tid.insert(tid, id);

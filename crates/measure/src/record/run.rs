@@ -4,6 +4,7 @@ use super::child::{LINGER, end_group, reap};
 use super::drain::Drain;
 use super::error::failed;
 use super::native;
+use super::outside::Natively;
 use super::program::{self, Resolved};
 use super::shares;
 use super::{Mark, Options, Progress, RecordError, Summary};
@@ -136,6 +137,20 @@ impl Setup<'_> {
         Ok(native::median(runs))
     }
 
+    /// What the program waits for natively, of which it may be that nobody in it does it. A
+    /// program that never gave up its CPU has waited for nothing.
+    fn native_waits(
+        &self,
+        native: Option<&Native>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Natively {
+        if native.is_none_or(|native| native.voluntary_switches == 0) {
+            return Natively::default();
+        }
+        progress(Progress::Waits);
+        Natively::new(shares::trace_waits(|| self.alone().ok()).unwrap_or_default())
+    }
+
     fn start(&self, extra: &str, quiet: bool) -> Result<Started, RecordError> {
         let folder = Folder::new()?;
         let pipe = OpenOptions::new()
@@ -170,11 +185,12 @@ impl Setup<'_> {
         &self,
         extra: &str,
         quiet: bool,
-        out: Writer,
+        (out, natively): (Writer, Natively),
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Followed, Drain), RecordError> {
         let mut run = self.start(extra, quiet)?;
         let mut drain = Drain::new(out);
+        drain.knows(natively);
         drain.look_in(&run.folder.0);
         let followed = follow(&mut run, &mut drain, progress);
         if followed.is_err() {
@@ -202,7 +218,8 @@ impl Setup<'_> {
             let mut name = options.output.clone().into_os_string();
             name.push(OsString::from(".count"));
             let nowhere = Writer::create(PathBuf::from(name))?;
-            let (followed, drain) = self.run(",count=1", true, nowhere, &mut |_| {})?;
+            let to = (nowhere, Natively::default());
+            let (followed, drain) = self.run(",count=1", true, to, &mut |_| {})?;
             if followed.ended == Ended::Interrupted {
                 return Err(RecordError::Interrupted);
             }
@@ -378,7 +395,8 @@ pub fn record(
     let until = slice.for_insns.map_or(u64::MAX, |n| n.saturating_add(slice.skip_insns));
     let extra = format!(",skip={},until={until}", slice.skip_insns);
 
-    let (followed, drain) = setup.run(&extra, options.quiet, out, progress)?;
+    let natively = setup.native_waits(native.as_ref(), progress);
+    let (followed, drain) = setup.run(&extra, options.quiet, (out, natively), progress)?;
     if !drain.begun() {
         if followed.ended == Ended::Interrupted {
             return Err(RecordError::Interrupted);

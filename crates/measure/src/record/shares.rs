@@ -15,6 +15,7 @@
 //!
 //! Source: specs/waits.md#processor-time
 
+use super::outside::{self, Calls, Outside};
 use homenode_live::signals;
 use homenode_trace::Task;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,14 +25,27 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+/// Marks the stop of a call (`PTRACE_O_TRACESYSGOOD`).
+const SYSTEM_CALL: i32 = 0x80;
+
 /// A task of the traced run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traced {
-    parent: Option<usize>,
+    pub(super) parent: Option<usize>,
     /// Time on a CPU when it ran another program, and at its end, in nanoseconds.
     at: Vec<u64>,
     /// When it began and ended on the clock, in nanoseconds since the program did.
     span: (u64, u64),
+    /// What it waited for, where calls were looked at.
+    pub(super) outside: Outside,
+}
+
+impl Traced {
+    /// One of which only its maker and its waits are known.
+    #[cfg(test)]
+    pub(super) fn of_a_test(parent: Option<usize>, outside: Outside) -> Self {
+        Self { parent, outside, ..Self::default() }
+    }
 }
 
 /// Runs the command to its end, and tells what each of its tasks took. `None` where this
@@ -39,10 +53,21 @@ pub(super) struct Traced {
 ///
 /// What the command leaves behind is ended with it.
 pub(super) fn trace(make: impl FnOnce() -> Option<Command> + Send) -> Option<Vec<Traced>> {
+    let tasks = run(make, None)?;
+    tasks.iter().any(|t| t.at.iter().any(|&ns| ns > 0)).then_some(tasks)
+}
+
+/// The same, and looks at what they wait for outside of the program. That takes time, so this run
+/// does not tell how long they run.
+pub(super) fn trace_waits(make: impl FnOnce() -> Option<Command> + Send) -> Option<Vec<Traced>> {
+    run(make, Some(Calls::default()))
+}
+
+fn run(make: impl FnOnce() -> Option<Command> + Send, calls: Option<Calls>) -> Option<Vec<Traced>> {
     let root = AtomicI32::new(0);
     // Whoever traces waits for its own children only: so it is a thread of its own.
     std::thread::scope(|scope| {
-        let tracer = scope.spawn(|| Tracer::run(make()?, &root).ok());
+        let tracer = scope.spawn(|| Tracer { calls, ..Tracer::default() }.run(make()?, &root).ok());
         while !tracer.is_finished() {
             if signals::any() && root.load(Relaxed) > 0 {
                 // SAFETY: a signal to a process group that we started.
@@ -50,8 +75,7 @@ pub(super) fn trace(make: impl FnOnce() -> Option<Command> + Send) -> Option<Vec
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let tasks = tracer.join().ok()??;
-        tasks.iter().any(|t| t.at.iter().any(|&ns| ns > 0)).then_some(tasks)
+        tracer.join().ok()?
     })
 }
 
@@ -66,21 +90,23 @@ struct Tracer {
     early: BTreeSet<i32>,
     /// Who has been told of and has not stopped for the first time.
     awaited: BTreeSet<i32>,
+    /// Calls that may wait, if these are looked at.
+    calls: Option<Calls>,
 }
 
 impl Tracer {
-    fn run(mut command: Command, root: &AtomicI32) -> io::Result<Vec<Traced>> {
-        // SAFETY: one system call, between fork and exec.
+    fn run(mut self, mut command: Command, root: &AtomicI32) -> io::Result<Vec<Traced>> {
+        let filter = self.calls.is_some().then(outside::filter);
+        // SAFETY: system calls only, between fork and exec.
         let command = unsafe {
-            command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
-                0 => Ok(()),
+            command.pre_exec(move || match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+                0 => filter.as_deref().map_or(Ok(()), outside::set),
                 _ => Err(io::Error::last_os_error()),
             })
         };
         let child = command.spawn()?.id() as i32;
         root.store(child, Relaxed);
-        let mut tracer = Self::default();
-        tracer.begin(child, None);
+        self.begin(child, None);
         // Its first stop: the program has been loaded.
         wait(child)?;
         let options = libc::PTRACE_O_TRACEFORK
@@ -88,27 +114,43 @@ impl Tracer {
             | libc::PTRACE_O_TRACECLONE
             | libc::PTRACE_O_TRACEEXEC
             | libc::PTRACE_O_TRACEEXIT
+            | libc::PTRACE_O_TRACESECCOMP
+            | libc::PTRACE_O_TRACESYSGOOD
             | libc::PTRACE_O_EXITKILL;
-        tracer.began = Some(Instant::now());
+        self.began = Some(Instant::now());
         // SAFETY: the child is a tracee that has stopped.
         if unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, child, 0, options) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        go_on(child, 0);
+        self.go_on(child, 0);
         while let Some((tid, status)) = wait(-1)? {
             if libc::WIFSTOPPED(status) {
-                tracer.stopped(tid, status);
+                self.stopped(tid, status);
             } else if tid == child {
                 break;
             }
         }
-        Ok(tracer.tasks)
+        Ok(self.tasks)
     }
 
     fn begin(&mut self, tid: i32, parent: Option<usize>) {
         self.by_tid.insert(tid, self.tasks.len());
+        self.forget_call(tid);
         let now = self.now();
-        self.tasks.push(Traced { parent, at: Vec::new(), span: (now, now) });
+        self.tasks.push(Traced { parent, span: (now, now), ..Traced::default() });
+    }
+    fn forget_call(&mut self, tid: i32) {
+        if let Some(calls) = &mut self.calls {
+            calls.forget(tid);
+        }
+    }
+    /// Lets a tracee go on, with a signal that it is given: to the end of its call, where that is
+    /// one to look at.
+    fn go_on(&self, tid: i32, signal: i32) {
+        let is_in_call = self.calls.as_ref().is_some_and(|calls| calls.is_in(tid));
+        let request = if is_in_call { libc::PTRACE_SYSCALL } else { libc::PTRACE_CONT };
+        // SAFETY: a tracee of this thread; one that has gone meanwhile is an error and no more.
+        unsafe { libc::ptrace(request, tid, 0, signal) };
     }
     fn now(&self) -> u64 {
         let began = self.began.map_or(0, |began| began.elapsed().as_nanos());
@@ -132,11 +174,11 @@ impl Tracer {
                 let parent = self.by_tid.get(&tid).copied();
                 self.begin(born, parent);
                 if self.early.remove(&born) {
-                    go_on(born, 0);
+                    self.go_on(born, 0);
                 } else {
                     self.awaited.insert(born);
                 }
-                go_on(tid, 0);
+                self.go_on(tid, 0);
             }
             libc::PTRACE_EVENT_EXEC => {
                 // A thread that runs a program takes over the number of its process.
@@ -144,19 +186,39 @@ impl Tracer {
                 if let Some(task) = self.by_tid.remove(&former) {
                     self.by_tid.insert(tid, task);
                 }
+                self.forget_call(former);
+                self.forget_call(tid);
                 self.note(tid);
-                go_on(tid, 0);
+                self.go_on(tid, 0);
             }
             libc::PTRACE_EVENT_EXIT => {
+                self.forget_call(tid);
                 self.note(tid);
-                go_on(tid, 0);
+                self.go_on(tid, 0);
+            }
+            libc::PTRACE_EVENT_SECCOMP => {
+                if let Some(calls) = &mut self.calls {
+                    calls.entered(tid);
+                }
+                self.go_on(tid, 0);
+            }
+            // Such a call returns.
+            _ if signal == libc::SIGTRAP | SYSTEM_CALL => {
+                let Self { calls, by_tid, tasks, .. } = self;
+                if let (Some(calls), Some(&task)) = (calls, by_tid.get(&tid)) {
+                    calls.left(tid, task, tasks);
+                }
+                self.forget_call(tid);
+                self.go_on(tid, 0);
             }
             // A new task begins with a stop that is no signal of the program's.
             _ if signal == libc::SIGSTOP && !self.by_tid.contains_key(&tid) => {
                 self.early.insert(tid);
             }
-            _ if signal == libc::SIGSTOP && self.awaited.remove(&tid) => go_on(tid, 0),
-            _ => go_on(tid, signal),
+            _ if signal == libc::SIGSTOP && self.awaited.remove(&tid) => {
+                self.go_on(tid, 0);
+            }
+            _ => self.go_on(tid, signal),
         }
     }
 }
@@ -177,12 +239,6 @@ fn wait(tid: i32) -> io::Result<Option<(i32, i32)>> {
             _ => return Err(error),
         }
     }
-}
-
-/// Lets a tracee go on, with a signal that it is given.
-fn go_on(tid: i32, signal: i32) {
-    // SAFETY: a tracee of this thread; one that has gone meanwhile is an error and no more.
-    unsafe { libc::ptrace(libc::PTRACE_CONT, tid, 0, signal) };
 }
 
 /// What a tracee's event is about.
@@ -260,7 +316,12 @@ mod tests {
     #[test]
     fn tasks_are_known_by_their_parents_and_their_order() {
         let mut recorded = [task(None), task(Some(0)), task(Some(1)), task(Some(0))];
-        let traced = |parent, at: &[u64]| Traced { parent, at: at.to_vec(), span: (3, 9) };
+        let traced = |parent, at: &[u64]| Traced {
+            parent,
+            at: at.to_vec(),
+            span: (3, 9),
+            ..Traced::default()
+        };
         share_out(
             &mut recorded,
             &[
@@ -279,8 +340,13 @@ mod tests {
     fn of_several_runs_each_program_has_its_median() {
         let run = |one: &[u64], two: &[u64]| {
             vec![
-                Traced { parent: None, at: one.to_vec(), span: (0, one[1]) },
-                Traced { parent: Some(0), at: two.to_vec(), span: (1, two[0]) },
+                Traced { parent: None, at: one.to_vec(), span: (0, one[1]), ..Traced::default() },
+                Traced {
+                    parent: Some(0),
+                    at: two.to_vec(),
+                    span: (1, two[0]),
+                    ..Traced::default()
+                },
             ]
         };
         let runs = [run(&[10, 20], &[30]), run(&[12, 21], &[50]), run(&[11, 40], &[31])];

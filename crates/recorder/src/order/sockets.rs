@@ -174,7 +174,7 @@ impl Task {
         }
         let order = self.number();
         self.release(Release::Accepted, new, listener, order);
-        self.wait(Block::Accept, new, (clock() - entered.at) / 1000);
+        self.wait(Block::Accept, new, ((clock() - entered.at) / 1000).max(1));
     }
 }
 

@@ -547,3 +547,30 @@ fn children_that_borrow_memory_and_threads_that_clear_a_word() {
         "#]],
     );
 }
+
+/// Whoever writes the recording counts them, so there is a row for each, be it over at once.
+#[test]
+fn each_wait_for_what_is_outside_has_a_row() {
+    let device = File::open("/dev/zero").expect("a device");
+    let file = File::open("/proc/self/exe").expect("a file");
+    let (device, file) = (device.as_raw_fd() as u64, file.as_raw_fd() as u64);
+    let poll = libc::pollfd { fd: device as i32, events: libc::POLLIN, revents: libc::POLLIN };
+    let mut r = Rig::new();
+    make(
+        &mut r,
+        &[
+            (libc::SYS_read, &[device], 1),
+            (libc::SYS_read, &[file], 1),
+            (libc::SYS_poll, &[&raw const poll as u64, 1, u64::MAX], 1),
+            (libc::SYS_read, &[device], 0),
+            (libc::SYS_fsync, &[file], 0),
+            (libc::SYS_fsync, &[device], -i64::from(libc::EINVAL)),
+        ],
+    );
+    let rows = ordered(&mut r);
+    let first = rows.first().expect("a row").2.pages;
+    let told: Vec<_> = rows.iter().map(|(_, name, row)| (*name, row.pages)).collect();
+    assert_eq!(first & LOOKED, 0);
+    let outside = |object| ("outside", object);
+    assert_eq!(told, [first, first | LOOKED, first, DISK].map(outside));
+}

@@ -54,7 +54,11 @@ impl Resolver<'_> {
     /// * `speed` – native processor time of all tasks in nanoseconds, and their instructions.
     pub(super) fn deadlines(&mut self, all: &Deadlines, speed: (u64, u64)) {
         for (&wait, &(n, ns)) in &all.of {
+            let outside =
+                matches!(self.points[wait as usize].what, What::Block(of, ..) if is_outside(of));
             match self.after[wait as usize] {
+                // It has ended before its deadline.
+                After::Time(_) if outside => continue,
                 After::Point(_) | After::Turn(_) | After::Until(..) | After::Time(_) => {}
                 After::Nothing | After::Lock(..) | After::Due(..) => continue,
             }

@@ -71,6 +71,10 @@ impl Sockets {
     fn connect(&self, accepted: u64) -> Option<u32> {
         self.connects.get(self.peers.get(&accepted)?).copied()
     }
+    /// Whether others are accepted from it.
+    pub(super) fn is_listener(&self, socket: u64) -> bool {
+        self.accepted.contains_key(&socket)
+    }
     /// The connect that makes a socket ready, of which those accepted so far are gone.
     fn first(&self, listener: u64, order: u64) -> Option<u32> {
         let all = self.accepted.get(&listener)?;
@@ -88,8 +92,12 @@ impl Resolver<'_> {
                     Some(by) => self.ends(n, Some(by)),
                     None => self.after[n as usize] = After::Time(us.saturating_mul(1000)),
                 },
-                What::Block(Block::Ready, (_, object), _) if !self.known[n as usize] => {
-                    self.ends(n, sockets.first(object, order));
+                What::Block(Block::Ready, (_, object), arg) if !self.known[n as usize] => {
+                    match sockets.first(object, order) {
+                        Some(by) => self.ends(n, Some(by)),
+                        None if sockets.is_listener(object) => self.lasts(n, arg >> 32),
+                        None => {}
+                    }
                 }
                 What::Release(..) | What::Block(..) | What::Exec | What::Exit => {}
             }

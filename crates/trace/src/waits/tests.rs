@@ -125,6 +125,68 @@ fn wakes_reach_waits_in_the_order_in_which_those_began() {
     );
 }
 
+/// Times are in microseconds, in the high 32 bits.
+#[test]
+fn what_comes_from_outside_lasts_as_long_as_its_row_says() {
+    let us = |n: u64| n << 32;
+    check(
+        &format!(
+            "0 1 ready s5 {}
+             0 2 reads s5 {}
+             0 3 ready s5 {}
+             0 4 ends s5 {}
+             1 5 ready s6 {}
+             1 6 ready s6 0
+             2 7 closes s7 {READS_ONLY}
+             2 8 ends s7 {}
+             3 9 closes s7 0
+             3 10 ends s7 {}
+             1 11 accepts s9 60
+             1 12 from s9 6
+             0 13 deadline 0 5000
+             0 14 ready s8 {}
+             0 15 reads s8 3
+             2 16 ready s7 {}
+             3 17 ready s10 {}
+             3 18 from s11 10
+             3 19 accepts s11 5
+             0 20 ready s12 {}
+             1 21 closes s12 0
+             0 22 ready s12 {}
+             0 23 ends s12 {}",
+            us(50),
+            us(20) + 4,
+            us(70),
+            us(30),
+            us(80),
+            us(90),
+            us(95),
+            us(40),
+            us(25),
+            us(35),
+            us(45),
+            us(55),
+            us(65),
+        ),
+        expect![[r#"
+            0 1 ready s5 214748364800 <- 50000 ns
+            0 2 reads s5 85899345924 <- 20000 ns
+            0 3 ready s5 300647710720 <- 70000 ns
+            0 4 ends s5 128849018880 <- 30000 ns
+            1 5 ready s6 343597383680 <- 80000 ns
+            2 8 ends s7 386547056640 <- 90000 ns
+            1 11 accepts s9 60 <- 60000 ns
+            0 14 ready s8 171798691840 <- 40000 ns
+            0 15 reads s8 3 <- 0 ns
+            3 17 ready s10 150323855360 <- 35000 ns
+            3 19 accepts s11 5 <- 5000 ns
+            0 20 ready s12 193273528320 <- 45000 ns
+            0 23 ends s12 279172874240 <- 1 21 closes s12 0
+            Found { waits: 17, by_tasks: 1, taken: 0, for_locks: 0, locked: 0, unknown: 3, outside: (12, 525000) }
+        "#]],
+    );
+}
+
 #[test]
 fn what_address_spaces_share_is_one_word() {
     check(
