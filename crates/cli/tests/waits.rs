@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use support::programs::{recorded, replayed};
+use support::programs::{played, recorded, replayed};
 
 /// `O_NONBLOCK` on Linux.
 const O_NONBLOCK: i32 = 0o4000;
@@ -114,4 +114,41 @@ fn what_another_program_writes_comes_as_it_does_natively() {
     let time = replayed(&folder, &[]);
     assert!((0.9 * native..1.12 * native).contains(&time), "{time}: {native}, {emulated}");
     assert!((0.45..0.8).contains(&time), "{time}");
+}
+
+/// Three threads that meet 60 times; one has four times the work of the others, by turns.
+const BARRIER: &str = r#"
+    #include <pthread.h>
+    static pthread_barrier_t b;
+    static void *thread(void *me) {
+        for (long i = 0; i < 60; i++) {
+            long n = i % 3 == (long)me ? 800000 : 200000;
+            for (volatile long j = 0; j < n; j++);
+            pthread_barrier_wait(&b);
+        }
+        return 0;
+    }
+    int main(void) {
+        pthread_t t[3];
+        pthread_barrier_init(&b, 0, 3);
+        for (long i = 0; i < 3; i++) pthread_create(&t[i], 0, thread, (void *)i);
+        for (int i = 0; i < 3; i++) pthread_join(t[i], 0);
+        return 0;
+    }"#;
+
+#[test]
+fn a_barrier_is_one_on_any_number_of_cpus() {
+    let folder = Folder::new();
+    let Some((header, code)) = recorded(&folder, BARRIER, &["./p"]) else { return };
+    assert_eq!(code, 0);
+    let native = header.native.expect("native times");
+    let ran = (native.user_ns + native.sys_ns) as f64 / 1e9;
+    let said = played(&folder, &[]);
+    let notes = said["caption"]["notes"].to_string();
+    assert!(notes.contains("at barriers, until all had come"), "{notes}");
+    // Of six parts of the work in each round, four are one after the other.
+    let all = replayed(&folder, &[]) / ran;
+    assert!((0.55..0.9).contains(&all), "{all}");
+    let one = replayed(&folder, &["--cpus", "1"]) / ran;
+    assert!((0.95..1.1).contains(&one), "{one}");
 }

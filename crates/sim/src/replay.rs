@@ -159,6 +159,8 @@ pub enum After {
     /// That a lock is free: its number. The task has it then until it comes to the second, a
     /// point of its own.
     Lock(u32, u32),
+    /// That all tasks whose points wait for this meeting, by its number, have come to them.
+    Meet(u32),
     /// Nothing, but the task's next point has a deadline: so much time after the task passed that
     /// point, or after its beginning ([`START`]). Time that the next point waits for ends then;
     /// where it waits for another point without a time, the task wakes up at the deadline in
@@ -237,6 +239,8 @@ pub struct Recording {
     once: Vec<u32>,
     /// By point: the tasks that a signal which is sent there ends.
     kills: BTreeMap<u32, Vec<u32>>,
+    /// By meeting: the points at which tasks come to it.
+    meetings: BTreeMap<u32, Vec<u32>>,
     insns: u64,
     misses: u64,
     accesses: u64,
@@ -341,6 +345,12 @@ impl Recording {
                 }
             }
         }
+        self.meetings = BTreeMap::new();
+        for (n, after) in (0..).zip(&after) {
+            if let After::Meet(meeting) = *after {
+                self.meetings.entry(meeting).or_default().push(n);
+            }
+        }
         for a in after {
             let (After::Point(p)
             | After::Until(p, _)
@@ -355,7 +365,7 @@ impl Recording {
                 After::Point(_) | After::Until(..) | After::Turn(_) => point.awaited = true,
                 After::Lock(lock, _) => point.gives = Some(lock),
                 After::Due(..) => point.base = true,
-                After::Nothing | After::Time(_) => {}
+                After::Nothing | After::Time(_) | After::Meet(_) => {}
             }
         }
         // What a later round does not come to: the first task begins behind it.
@@ -916,6 +926,13 @@ impl Player {
                     return sim.wake_at(id, end, By::Timer);
                 }
             }
+            After::Meet(meeting) => {
+                if let Some(missing) = self.come(sim, id, meeting, number) {
+                    self.stand(sim, id, since, On::Point(missing));
+                    return self.open_circle(sim, id);
+                }
+                sim.passed.waited.others += clock - since;
+            }
             After::Lock(number, until) => {
                 let without = sim.passed.without.remove(&id);
                 let lock = sim.passed.locks.entry(number).or_default();
@@ -959,6 +976,24 @@ impl Player {
             give_back(sim, id, of, number);
         }
     }
+    /// Comes to a meeting, at a point; another of its points, that its task has not come to. Who
+    /// comes last wakes the others.
+    fn come(&self, sim: &mut Simulation, id: usize, meeting: u32, number: u32) -> Option<u32> {
+        let points = self.recording.meetings.get(&meeting)?;
+        let come = sim.passed.met.entry(meeting).or_default();
+        let is_new = come.insert(number, id).is_none();
+        let missing = points.iter().find(|p| !come.contains_key(p)).copied();
+        if missing.is_none() && is_new {
+            for (point, other) in come.clone() {
+                let is_here = self.recording.task_of(point).and_then(|t| sim.replayed.get(&t));
+                let waits = matches!(sim.tasks[other].run, Run::Blocked(On::Point(_)));
+                if other != id && waits && is_here == Some(&other) {
+                    sim.wake(other, By::Task(id));
+                }
+            }
+        }
+        missing
+    }
     /// Another has ended this task: its last act. What it did beyond this place when it was
     /// recorded counts as done, and so does what those did whom it did not come to start; nobody
     /// is to wait for it.
@@ -973,7 +1008,10 @@ impl Player {
             for op in recording.tracks[track].ops(from..) {
                 match op {
                     Op::Point { number } => {
-                        let Point { awaited, gives, .. } = recording.point(number);
+                        let Point { awaited, gives, after, .. } = recording.point(number);
+                        if let After::Meet(meeting) = after {
+                            self.come(sim, id, meeting, number);
+                        }
                         if awaited {
                             happened(sim, id, number);
                         }
@@ -1082,6 +1120,11 @@ impl Player {
         let (done, waited) = (self.recording.once.iter().copied().collect(), sim.passed.waited);
         let spans = std::mem::take(&mut sim.passed.spans);
         sim.passed = Passed { done, waited, spans, ..Passed::default() };
+        for &number in &self.recording.once {
+            if let After::Meet(meeting) = self.recording.point(number).after {
+                sim.passed.met.entry(meeting).or_default().insert(number, id);
+            }
+        }
         self.done += 1;
         let clock = sim.tasks[id].clock;
         sim.round_ends.push(clock);

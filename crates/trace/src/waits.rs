@@ -10,6 +10,7 @@
 //!
 //! Source: specs/waits.md#who-ends-what
 
+mod barriers;
 mod deadlines;
 mod files;
 mod polls;
@@ -153,6 +154,9 @@ pub enum After {
     Turn(u32),
     /// That a lock is free. The task has it then until it comes to that point.
     Lock(u32, u32),
+    /// That all come to a meeting, of that number: at a barrier who comes last lets the others go
+    /// on, be it another than when it was recorded.
+    Meet(u32),
     /// Nothing, but the task's next point has a deadline: so many nanoseconds after the task
     /// passed that point, or after its beginning ([`START`]). What that one says of time is
     /// meant so then; where it says nothing of it, the task wakes up at its deadline in vain,
@@ -170,6 +174,8 @@ pub struct Found {
     pub waits: u64,
     /// Of them, those that another task's act ended.
     pub by_tasks: u64,
+    /// Of them, those at barriers.
+    pub at_barriers: u64,
     /// Times that a task took what another had given, by a lock, a semaphore or the like,
     /// without waiting for it when it was recorded; of locks of files also where it waited.
     pub taken: u64,
@@ -321,7 +327,8 @@ impl Points {
             }
         }
         let held = r.words(&by_order);
-        r.futexes(&by_order, &held);
+        let calls = r.futexes(&by_order, &held);
+        r.barriers(&calls);
         let sockets = Sockets::new(&self.all, &by_order);
         r.streams(&by_order, &sockets);
         r.accepts(&sockets);
@@ -579,7 +586,8 @@ impl Resolver<'_> {
     /// Wakes and waits of words.
     ///
     /// * `held` – when locks were taken and given back.
-    fn futexes(&mut self, by_order: &[u32], held: &Held) {
+    fn futexes(&mut self, by_order: &[u32], held: &Held) -> barriers::Calls {
+        let mut calls = barriers::Calls::new();
         // By word: waits that nothing has ended yet, in the order in which they began.
         let mut waiting: BTreeMap<Object, VecDeque<(u64, u32)>> = BTreeMap::new();
         let mut clears: BTreeMap<Object, Vec<(u64, u32)>> = BTreeMap::new();
@@ -627,6 +635,9 @@ impl Resolver<'_> {
                     None => woken.push(wait),
                 }
             }
+            if to.is_none() {
+                calls.entry(word).or_default().push((n, woken.clone()));
+            }
             let waits = |q: &(u64, u32)| q.0.saturating_mul(2) < order && self.order(q.1) > order;
             let others = waiting.get(&word).is_some_and(|queue| queue.iter().any(waits));
             for wait in woken {
@@ -645,6 +656,7 @@ impl Resolver<'_> {
                     | After::Until(..)
                     | After::Turn(_)
                     | After::Lock(..)
+                    | After::Meet(_)
                     | After::Due(..) => {}
                 }
             }
@@ -660,6 +672,7 @@ impl Resolver<'_> {
                 self.ends(wait, exit);
             }
         }
+        calls
     }
 
     /// What goes through pipes, socket pairs and event counters.
@@ -859,6 +872,7 @@ impl Resolver<'_> {
                         | After::Turn(_)
                         | After::Time(_)
                         | After::Until(..)
+                        | After::Meet(_)
                         | After::Due(..) => found.taken += 1,
                     }
                     continue;
@@ -869,6 +883,10 @@ impl Resolver<'_> {
             found.waits += 1;
             match self.after[n] {
                 After::Point(_) | After::Turn(_) => found.by_tasks += 1,
+                After::Meet(_) => {
+                    found.by_tasks += 1;
+                    found.at_barriers += 1;
+                }
                 After::Nothing => found.unknown += u64::from(!self.known[n]),
                 After::Time(ns) if is_outside(of) => {
                     found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));

@@ -47,7 +47,8 @@ impl Loaded {
     }
     /// How its tasks waited, if they did.
     pub(crate) fn waited(&self) -> Option<String> {
-        let Found { waits, by_tasks, taken, for_locks, locked, unknown, outside } = self.waits;
+        let Found { waits, by_tasks, at_barriers, taken, for_locks, locked, unknown, outside } =
+            self.waits;
         let (n, ns) = outside;
         let mut text = count(waits, "wait", "waits") + " in a round";
         if by_tasks > 0 {
@@ -55,6 +56,9 @@ impl Loaded {
         }
         if for_locks > 0 {
             text += &format!(" ({for_locks} to a lock's end)");
+        }
+        if at_barriers > 0 {
+            text += &format!(" ({at_barriers} at barriers, until all had come)");
         }
         if locked > 0 {
             let times = count(locked, "time", "times");
@@ -167,6 +171,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
         waits::After::Until(p, ns) => After::Until(p, picos(ns)),
         waits::After::Turn(p) => After::Turn(p),
         waits::After::Lock(lock, until) => After::Lock(lock, until),
+        waits::After::Meet(meeting) => After::Meet(meeting),
         waits::After::Due(base, ns) => After::Due(base, picos(ns)),
     });
     recording.order(after.collect());

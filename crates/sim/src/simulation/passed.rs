@@ -12,6 +12,8 @@ pub(crate) struct Passed {
     pub(crate) locks: BTreeMap<u32, Lock>,
     /// Tasks that go on without the lock that they wait for.
     pub(crate) without: BTreeSet<usize>,
+    /// By meeting: the points at which tasks have come to it, each with that task.
+    pub(crate) met: BTreeMap<u32, BTreeMap<u32, usize>>,
     /// Tasks that wait with a deadline, at which they wake up and wait again.
     pub(crate) again: BTreeSet<usize>,
     /// Tasks of the recording that another has ended in this round, and that come to no row

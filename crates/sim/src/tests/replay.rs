@@ -476,6 +476,50 @@ fn who_is_not_released_by_its_deadline_wakes_up_and_waits_again() {
     assert_eq!(s.stuck(), [(0, Stuck::Point(2)), (1, Stuck::Point(3))]);
 }
 
+/// Three tasks meet twice. Who comes last is another than when it was recorded: then task 1 came
+/// last to the first meeting, and task 0 to the second.
+#[test]
+fn who_comes_last_to_a_meeting_lets_the_others_go_on() {
+    let point = |number| Op::Point { number };
+    let times = |each: [[u64; 2]; 3]| {
+        let mut rows = vec![(0, 0, Op::Thread { child: 1 }), (0, 0, Op::Thread { child: 2 })];
+        for (task, [one, two]) in (0..).zip(each) {
+            rows.push((task, one * MS, point(2 * task)));
+            rows.push((task, two * MS, point(2 * task + 1)));
+            rows.push((task, 0, Op::Exit));
+        }
+        let after: Vec<After> = (0..6).map(|n| After::Meet(n % 2)).collect();
+        let mut r = Arc::unwrap_or_clone(recording(&rows));
+        r.order(after);
+        // A CPU for each.
+        let mut m = machine(&[dram(8192, 4)]);
+        waking(&mut m, [0, 0, 0]);
+        let s = run_recording(&m, &Arc::new(r), Rounds::Count(2));
+        let ends: Vec<u64> = s.spans().values().map(|s| s.1 / NS / 1000 / 100).collect();
+        (microseconds(&s).iter().map(|us| us / 100).collect::<Vec<_>>(), ends)
+    };
+    assert_eq!(times([[2, 5], [9, 1], [4, 4]]), (vec![140; 2], vec![140; 3]));
+    assert_eq!(times([[9, 1], [2, 2], [2, 7]]), (vec![160; 2], vec![160; 3]));
+}
+
+/// One of those who meet is killed before it comes: nobody waits for it.
+#[test]
+fn who_is_killed_is_not_waited_for_at_a_meeting() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Fork { child: 1 }),
+        (0, MS, point(0)),
+        (0, MS, point(1)),
+        (0, 0, Op::Exit),
+        (1, 30 * MS, point(2)),
+        (1, 0, point(3)),
+        (1, 0, Op::Killed),
+    ];
+    let after = [After::Nothing, After::Meet(0), After::Meet(0), After::Point(0)];
+    let s = run_in_order(&rows, &after, 2);
+    assert!(microseconds(&s).iter().all(|us| (2000..7000).contains(us)), "{:?}", microseconds(&s));
+}
+
 #[test]
 fn a_cpu_with_nothing_to_do_takes_over_who_waits() {
     // Of two CPUs the second is idle after 1 ms, and two tasks share the first.

@@ -60,7 +60,7 @@ impl Resolver<'_> {
                 // It has ended before its deadline.
                 After::Time(_) if outside => continue,
                 After::Point(_) | After::Turn(_) | After::Until(..) | After::Time(_) => {}
-                After::Nothing | After::Lock(..) | After::Due(..) => continue,
+                After::Nothing | After::Lock(..) | After::Meet(_) | After::Due(..) => continue,
             }
             let Point { task, insns, what, .. } = self.points[n as usize];
             let What::Release(_, (_, ago), _) = what else { continue };
