@@ -213,7 +213,11 @@ fn ended(h: &Header, rows: &[Row]) -> (By, Found, Vec<(&'static str, u64)>) {
                 *ended.entry((row.task, rows[p as usize].task, what)).or_insert(0) += 1;
             }
             After::Time(ns) => times.push((what, ns)),
-            After::Nothing | After::Until(..) | After::Lock(..) | After::Due(..) => {}
+            After::Nothing
+            | After::Until(..)
+            | After::Lock(..)
+            | After::Meet(_)
+            | After::Due(..) => {}
         }
     }
     (ended, found, times)
