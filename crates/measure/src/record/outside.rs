@@ -19,7 +19,6 @@
 //!
 //! Source: specs/waits.md#outside
 
-use super::shares::Traced;
 use homenode_trace::Kind;
 use homenode_trace::waits::{Block, DISK, LOOKED, Release};
 use homenode_trace::wire::WireRow;
@@ -186,12 +185,13 @@ pub(super) struct Natively {
 }
 
 impl Natively {
-    /// * `traced` – the native run in which calls were looked at; without it nothing is known.
-    pub(super) fn new(traced: Vec<Traced>) -> Self {
+    /// * `tasks` – those of the native run: who began each of them, and what it waited for. Without
+    ///   them nothing is known.
+    pub(super) fn new(tasks: Vec<(Option<usize>, Outside)>) -> Self {
         let mut new = Self::default();
-        for (n, task) in traced.into_iter().enumerate() {
-            new.children.entry(task.parent).or_default().push(n);
-            new.tasks.push(Some(task.outside));
+        for (n, (parent, outside)) in tasks.into_iter().enumerate() {
+            new.children.entry(parent).or_default().push(n);
+            new.tasks.push(Some(outside));
         }
         new
     }
@@ -340,8 +340,9 @@ impl Calls {
     pub(super) fn forget(&mut self, tid: i32) {
         self.under_way.remove(&tid);
     }
-    /// A thread has stopped where such a call returns.
-    pub(super) fn left(&mut self, tid: i32, task: usize, tasks: &mut [Traced]) {
+    /// A thread of a task has stopped where such a call returns; what the task has waited for is
+    /// kept in `outside`.
+    pub(super) fn left(&mut self, tid: i32, task: usize, outside: &mut Outside) {
         let Some(call) = self.under_way.remove(&tid) else { return };
         let waited = u64::try_from(call.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let Some(info) = info(tid).filter(|i| i.op == libc::PTRACE_SYSCALL_INFO_EXIT) else {
@@ -351,7 +352,7 @@ impl Calls {
         let result = unsafe { info.u.exit.sval };
         let Ok(result) = u64::try_from(result) else { return };
         self.numbers.resize_with(self.numbers.len().max(task + 1), Numbers::new);
-        let (numbers, outside) = (&mut self.numbers[task], &mut tasks[task].outside);
+        let numbers = &mut self.numbers[task];
         let mut add = |of, waited, by| outside.call(numbers, of, waited, by);
         let (of, by) = match call.does {
             Does::Sync => ((Of::Disk, 0), 1),

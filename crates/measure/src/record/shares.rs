@@ -37,15 +37,7 @@ pub(super) struct Traced {
     /// When it began and ended on the clock, in nanoseconds since the program did.
     span: (u64, u64),
     /// What it waited for, where calls were looked at.
-    pub(super) outside: Outside,
-}
-
-impl Traced {
-    /// One of which only its maker and its waits are known.
-    #[cfg(test)]
-    pub(super) fn of_a_test(parent: Option<usize>, outside: Outside) -> Self {
-        Self { parent, outside, ..Self::default() }
-    }
+    outside: Outside,
 }
 
 /// Runs the command to its end, and tells what each of its tasks took. `None` where this
@@ -57,10 +49,13 @@ pub(super) fn trace(make: impl FnOnce() -> Option<Command> + Send) -> Option<Vec
     tasks.iter().any(|t| t.at.iter().any(|&ns| ns > 0)).then_some(tasks)
 }
 
-/// The same, and looks at what they wait for outside of the program. That takes time, so this run
-/// does not tell how long they run.
-pub(super) fn trace_waits(make: impl FnOnce() -> Option<Command> + Send) -> Option<Vec<Traced>> {
-    run(make, Some(Calls::default()))
+/// The same, but tells who began each task and what it waited for outside of the program. To look
+/// at that takes time, so this run does not tell how long they run.
+pub(super) fn trace_waits(
+    make: impl FnOnce() -> Option<Command> + Send,
+) -> Option<Vec<(Option<usize>, Outside)>> {
+    let tasks = run(make, Some(Calls::default()))?;
+    Some(tasks.into_iter().map(|task| (task.parent, task.outside)).collect())
 }
 
 fn run(make: impl FnOnce() -> Option<Command> + Send, calls: Option<Calls>) -> Option<Vec<Traced>> {
@@ -206,7 +201,7 @@ impl Tracer {
             _ if signal == libc::SIGTRAP | SYSTEM_CALL => {
                 let Self { calls, by_tid, tasks, .. } = self;
                 if let (Some(calls), Some(&task)) = (calls, by_tid.get(&tid)) {
-                    calls.left(tid, task, tasks);
+                    calls.left(tid, task, &mut tasks[task].outside);
                 }
                 self.forget_call(tid);
                 self.go_on(tid, 0);

@@ -125,7 +125,7 @@ fn who_accepts_has_waited_at_the_socket_that_it_accepts_from() {
 fn tasks_are_known_by_their_parents_and_their_order() {
     let task = |parent, us| {
         let outside = native(&[(Of::Disk, 0, us, 1)]);
-        Traced::of_a_test(parent, outside)
+        (parent, outside)
     };
     let traced =
         vec![task(None, 2000), task(Some(0), 3000), task(Some(0), 4000), task(Some(2), 5000)];
@@ -199,7 +199,9 @@ fn a_native_run_tells_how_long_each_byte_was_waited_for() {
     };
     writer.join().expect("the writer");
     // A task reads its program's libraries too; those are no streams.
-    let streams = |t: &Traced| t.outside.0.get(&Of::Stream).cloned().unwrap_or_default();
+    let streams = |(_, outside): &(Option<usize>, Outside)| {
+        outside.0.get(&Of::Stream).cloned().unwrap_or_default()
+    };
     let all: Vec<Vec<Waits>> = tasks.iter().map(streams).collect();
     assert!(all[0].is_empty() && all.len() == 5, "{all:?}");
     for (n, waits) in all[1..].iter().enumerate() {
