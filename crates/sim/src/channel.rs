@@ -274,7 +274,9 @@ impl Channels {
             State::Pipe(pipe) => {
                 let was_empty = pipe.is_empty();
                 if !pipe.put(bytes) {
-                    pipe.too_little |= !pipe.is_full();
+                    // What those found who waited before counts while one of them still does.
+                    let before = pipe.too_little && !c.givers.is_empty();
+                    pipe.too_little = before || !pipe.is_full();
                     c.givers.push_back(task);
                     return Tried::Waits;
                 }
@@ -564,6 +566,26 @@ mod tests {
         }
     }
 
+    /// What a writer found that waits no more says nothing of those that wait now: who waits for a full pipe is
+    /// woken when it was full, once.
+    #[test]
+    fn what_others_found_before_wakes_nobody_later() {
+        let mut pipe = of(ChannelKind::Pipe, 1, 1);
+        for _ in 0..15 {
+            assert_eq!(pipe.write(0, 1, 4096, &mut Vec::new()), Tried::Done);
+        }
+        // One page is too little for the first, which is killed.
+        assert_eq!(pipe.write(0, 1, 8192, &mut Vec::new()), Tried::Waits);
+        pipe.forget(0, 1);
+        assert_eq!(pipe.write(0, 2, 4096, &mut Vec::new()), Tried::Done);
+        for writer in [3, 4] {
+            assert_eq!(pipe.write(0, writer, 4096, &mut Vec::new()), Tried::Waits);
+        }
+        let read =
+            |pipe: &mut Channels| woken(|wakes| assert_eq!(pipe.read(0, 9, 4096, wakes), 4096));
+        assert_eq!(read(&mut pipe), [3]);
+        assert_eq!(read(&mut pipe), [] as [usize; 0]);
+    }
     #[test]
     fn a_socket_holds_278_messages_of_100_bytes() {
         let mut c = of(ChannelKind::Socket, 1, 1);
