@@ -53,8 +53,11 @@ impl Scales {
 /// The processes of a simulation in which nothing has gone wrong.
 ///
 /// # Errors
-/// The simulation's own; a process that was killed.
+/// A deadlock; the simulation's own; a process that was killed.
 pub(crate) fn processes(sim: &Simulation) -> Result<Vec<ProcessFigures>> {
+    if let Some(why) = sim.deadlock() {
+        bail!("{why}");
+    }
     if let Some(e) = sim.error() {
         bail!("{e}");
     }
@@ -186,16 +189,20 @@ pub(super) fn everywhere<F: Figures>(
         wrong.extend(found.into_iter().map(|w| format!("at 1:{factor}: {w}")));
         scales.push(format!("1:{factor}"));
     }
-    for m in moved {
-        wrong.extend(m.wrong().map(|w| format!("{} {w}", m.name)));
-    }
-    let constants: BTreeSet<&str> = moved.iter().map(|m| m.name.as_str()).collect();
+    let (constants, elsewhere) = with_each(moved);
+    wrong.extend(elsewhere);
     let text = format!(
-        "{what} at two scales ({}) and with each of {} constants moved by ±20 %",
-        scales.join(", "),
-        constants.len()
+        "{what} at two scales ({}) and with each of {constants} constants moved by ±20 %",
+        scales.join(", ")
     );
     conclusion(&text, wrong)
+}
+
+/// How many constants were moved, and what is wrong with one of them moved.
+pub(super) fn with_each<F: Figures>(moved: &[Moved<F>]) -> (usize, Vec<String>) {
+    let constants: BTreeSet<&str> = moved.iter().map(|m| m.name.as_str()).collect();
+    let of = |m: &Moved<F>| m.wrong().map(|w| format!("{} {w}", m.name)).collect::<Vec<_>>();
+    (constants.len(), moved.iter().flat_map(of).collect())
 }
 
 /// A conclusion that holds where nothing is wrong.
@@ -219,6 +226,11 @@ fn because(mut wrong: Vec<String>) -> String {
 pub(super) fn named(mut all: Vec<What>, machine: &Hardware, names: &[&str]) -> Vec<What> {
     all.retain(|w| names.contains(&w.name(machine).as_str()));
     all
+}
+
+/// The names of constants of a machine.
+pub(super) fn names(all: &[What], machine: &Hardware) -> Vec<String> {
+    all.iter().map(|w| w.name(machine)).collect()
 }
 
 /// Figures with constants moved.
@@ -281,7 +293,7 @@ impl<F: Figures> Sensitivity<F> {
         mut page: String,
         down: &str,
         nominal: &str,
-        quick: &[&str],
+        quick: &[impl AsRef<str>],
     ) -> (Value, String) {
         let lines = self.lines();
         let digits = F::DIGITS;
@@ -301,6 +313,7 @@ impl<F: Figures> Sensitivity<F> {
                 l.name, l.figures[0], l.figures[1], l.elasticity
             ));
         }
+        let quick: Vec<&str> = quick.iter().map(AsRef::as_ref).collect();
         let top: Vec<&str> = lines.iter().take(quick.len()).map(|l| l.name).collect();
         let all = || lines.iter().flat_map(|l| l.figures);
         let told = json!({

@@ -12,7 +12,7 @@ mod run;
 mod tests;
 
 use super::Asked;
-use super::experiment::{Figures, Runs, Sensitivity};
+use super::experiment::{Figures, Runs, Sensitivity, names};
 use super::vary::{Vary, What};
 use anyhow::{Result, bail};
 use homenode_report::{
@@ -197,8 +197,6 @@ pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
          eight CPUs are exactly the walk and exactly the two. That nothing moves them is the point: \
          where a task goes hangs on who is idle, not on how long anything takes.\n\n"
         .to_owned();
-    let names: Vec<String> =
-        What::of_switches().into_iter().map(|w| w.name(&bench.machine)).collect();
-    let quick: Vec<&str> = names.iter().map(String::as_str).collect();
+    let quick = names(&What::of_switches(), &bench.machine);
     Ok(s.told(head, "CPUs without, −20 %", "without", &quick))
 }

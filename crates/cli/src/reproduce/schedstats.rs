@@ -11,7 +11,7 @@ mod run;
 mod tests;
 
 use super::Asked;
-use super::experiment::{Figures, Runs, Sensitivity};
+use super::experiment::{Figures, Runs, Sensitivity, names};
 use super::vary::What;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
@@ -371,8 +371,6 @@ pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
          runs, one seed. Shown is pipetest's gain in per cent with statistics off and, as the largest of both \
          runs, tbench's. *Signs*: all three gain.\n\n"
         .to_owned();
-    let names: Vec<String> =
-        few_constants().into_iter().map(|w| w.name(bench.machine(Of::Server))).collect();
-    let quick: Vec<&str> = names.iter().map(String::as_str).collect();
+    let quick = names(&few_constants(), bench.machine(Of::Server));
     Ok(s.told(head, "pipetest, −20 %", "pipetest", &quick))
 }

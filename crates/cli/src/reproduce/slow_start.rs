@@ -13,7 +13,7 @@ mod run;
 mod tests;
 
 use super::Asked;
-use super::experiment::{Figures, Runs, Sensitivity};
+use super::experiment::{Figures, Runs, Sensitivity, names};
 use super::vary::{Vary, What};
 use anyhow::{Result, bail};
 use homenode_report::{
@@ -98,15 +98,10 @@ pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
     reproduce(&plan, &Bench::new()?, asked.jobs)
 }
 
-fn moved(
-    runs: &mut Runs<'_, Bench>,
-    bench: &Bench,
-    plan: &Plan,
-    constants: &[What],
-) -> Result<Sensitivity<ByKernel>> {
+fn moved(runs: &mut Runs<'_, Bench>, bench: &Bench, plan: &Plan) -> Result<Sensitivity<ByKernel>> {
     let load = plan.moved;
     runs.move_each(
-        constants,
+        &plan.constants,
         &bench.machine,
         |v| points(load, &Kernel::DECIDE, 1, v),
         |runs, v| runs.by_kernel(load, 1, v),
@@ -122,7 +117,7 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
         let beside = points(load, &ways_of(load).1, 1, None);
         runs.ensure(what, (1..=plan.seeds).flat_map(of).chain(beside))?;
     }
-    let moved = moved(&mut runs, bench, plan, &plan.constants)?;
+    let moved = moved(&mut runs, bench, plan)?;
     let of = |load| (1..=plan.seeds).map(|seed| runs.by_kernel(load, seed, None)).collect();
     let findings = Findings {
         build: of(plan.build),
@@ -303,9 +298,7 @@ pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
         plan.moved = Load::Build(1);
     }
     let bench = Bench::new()?;
-    let scans = What::of_scans();
-    let constants = if asked.quick { scans.clone() } else { What::of_builds() };
-    let s = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan, &constants)?;
+    let s = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan)?;
     let head = "# What slow start hangs on\n\n\
          Made by `homenode reproduce slow-start --sensitivity`; `cargo xtask bench sensitivity-slow-start` \
          writes it anew. Each constant that a build pays is moved by \
@@ -314,7 +307,6 @@ pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
          as the largest of both runs, with slow start. *Signs and order*: without slow start costs more than \
          with it, in that kernel and in 6.12.\n\n"
         .to_owned();
-    let names: Vec<String> = scans.into_iter().map(|w| w.name(&bench.machine)).collect();
-    let quick: Vec<&str> = names.iter().map(String::as_str).collect();
+    let quick = names(&What::of_scans(), &bench.machine);
     Ok(s.told(head, "%, −20 %", "without", &quick))
 }

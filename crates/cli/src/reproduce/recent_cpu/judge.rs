@@ -1,7 +1,7 @@
 //! What follows from where the client ran: the seed's sentences, held exactly.
 
 use super::run::{COUNTED, Course, Patch};
-use crate::reproduce::experiment::{Moved, conclusion};
+use crate::reproduce::experiment::{Moved, conclusion, with_each};
 use homenode_report::Conclusion;
 use std::collections::BTreeSet;
 
@@ -71,13 +71,7 @@ pub(super) fn judge(found: &Findings) -> Vec<Conclusion> {
         wrong
     };
     let runs = |patch: Patch| list(&patch.expected());
-    let mut elsewhere = Vec::new();
-    let mut constants = BTreeSet::new();
-    for m in &found.moved {
-        constants.insert(m.name.as_str());
-        let all = wrong(&m.figures).into_iter();
-        elsewhere.extend(all.map(|w| format!("{} {:+} %: {w}", m.name, m.percent)));
-    }
+    let (constants, elsewhere) = with_each(&found.moved);
     vec![
         conclusion(
             &format!("1. Without the seed the client walks: {}", runs(Patch::Without)),
@@ -92,10 +86,7 @@ pub(super) fn judge(found: &Findings) -> Vec<Conclusion> {
             at_seeds(other_cpus, &BOTH),
         ),
         conclusion(
-            &format!(
-                "4. All of this holds with each of {} constants moved by ±20 %",
-                constants.len()
-            ),
+            &format!("4. All of this holds with each of {} constants moved by ±20 %", constants),
             elsewhere,
         ),
     ]

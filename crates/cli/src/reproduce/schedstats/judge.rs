@@ -1,8 +1,7 @@
 //! What follows from the gains: the bands of the plan.
 
-use crate::reproduce::experiment::{Moved, conclusion};
-use homenode_report::Conclusion;
-use std::collections::BTreeSet;
+use crate::reproduce::experiment::{Moved, conclusion, with_each};
+use homenode_report::{Conclusion, stats};
 
 /// Bounds of pipetest's gain, in per cent: the seed's mean by 2.5 and times 2.5.
 pub(super) const PIPETEST: (f64, f64) = (0.764, 4.775);
@@ -66,7 +65,7 @@ fn those(all: &[Gain], which: impl Fn(u32) -> bool) -> Vec<Gain> {
 }
 
 fn mean(all: &[Gain]) -> f64 {
-    all.iter().map(|(_, g)| g).sum::<f64>() / all.len() as f64
+    stats::mean(&all.iter().map(|(_, g)| *g).collect::<Vec<_>>())
 }
 
 /// The conclusions.
@@ -99,13 +98,7 @@ pub(super) fn judge(found: &Findings) -> Vec<Conclusion> {
     if found.desktop.is_empty() {
         other.push("nothing was run".to_owned());
     }
-    let mut elsewhere = Vec::new();
-    let mut constants = BTreeSet::new();
-    for m in &found.moved {
-        constants.insert(m.name.as_str());
-        let all = wrong(&m.figures).into_iter();
-        elsewhere.extend(all.map(|w| format!("{} {:+} %: {w}", m.name, m.percent)));
-    }
+    let (constants, elsewhere) = with_each(&found.moved);
     vec![
         conclusion("1. pipetest gains, within a factor of 2.5 of the seed's 1.91 %", pipetest),
         conclusion("2. netperf-tcp gains at all sizes up to 4096, less the larger they are", tcp),
@@ -120,7 +113,7 @@ pub(super) fn judge(found: &Findings) -> Vec<Conclusion> {
             &format!(
                 "7. The signs of pipetest, netperf-tcp 64 and tbench with one client are the same with each \
                  of {} constants moved by ±20 %",
-                constants.len()
+                constants
             ),
             elsewhere,
         ),

@@ -1,9 +1,8 @@
 //! What follows from what the runs took: the plan's bands and criteria.
 
 use super::run::{Kernel, Took, Way};
-use crate::reproduce::experiment::{Moved, conclusion};
-use homenode_report::Conclusion;
-use std::collections::BTreeSet;
+use crate::reproduce::experiment::{Moved, conclusion, with_each};
+use homenode_report::{Conclusion, stats};
 
 /// Without slow start against off, %: the seed's +1.9 and +2.6.
 pub(super) const WITHOUT: (f64, f64) = (1.0, 4.0);
@@ -63,7 +62,7 @@ pub(super) struct Findings {
 
 /// The mean of a figure over seeds; no number where there are none.
 pub(super) fn mean(seeds: &[ByKernel], kernel: usize, get: impl Fn(&Ways) -> f64) -> f64 {
-    seeds.iter().map(|ways| get(&ways[kernel])).sum::<f64>() / seeds.len() as f64
+    stats::mean(&seeds.iter().map(|ways| get(&ways[kernel])).collect::<Vec<_>>())
 }
 
 /// What is wrong with the order at a point: without slow start costs more than with it, and more than nothing.
@@ -105,12 +104,8 @@ pub(super) fn judge(found: &Findings) -> Vec<Conclusion> {
     if build.is_empty() {
         order.push("nothing was run".to_owned());
     }
-    let mut constants = BTreeSet::new();
-    for m in &found.moved {
-        constants.insert(m.name.as_str());
-        let all = wrong(&m.figures).into_iter();
-        order.extend(all.map(|w| format!("{} {:+} %: {w}", m.name, m.percent)));
-    }
+    let (constants, elsewhere) = with_each(&found.moved);
+    order.extend(elsewhere);
     let mut all = Vec::new();
     for (k, kernel) in Kernel::DECIDE.iter().enumerate() {
         let name = kernel.name();
@@ -140,8 +135,7 @@ pub(super) fn judge(found: &Findings) -> Vec<Conclusion> {
     }
     all.push(conclusion(
         &format!(
-            "4. Without slow start costs more than with it for each seed, and with each of {} constants moved by ±20 %",
-            constants.len()
+            "4. Without slow start costs more than with it for each seed, and with each of {constants} constants moved by ±20 %"
         ),
         order,
     ));

@@ -2,7 +2,7 @@
 
 use crate::reproduce::experiment::{self, processes};
 use crate::reproduce::vary::Vary;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Again, Balancing, Scenario, SlowStart, Step, Until};
 use homenode_core::topology::Hardware;
@@ -212,9 +212,6 @@ impl experiment::Bench for Bench {
         p.way.setup(&mut setup);
         let mut sim = Simulation::new(&machine, &scenario, &setup)?;
         sim.run();
-        if let Some(why) = sim.deadlock() {
-            bail!("{why}");
-        }
         let all = processes(&sim)?;
         let seconds = |ps: u64| ps as f64 / 1e12;
         let (mut local, mut total) = (0, 0);
