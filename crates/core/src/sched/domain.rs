@@ -382,11 +382,22 @@ impl Domains {
     /// The groups of a CPU's domain, from its own one on, once round.
     #[inline]
     pub fn groups(&self, cpu: usize, level: usize) -> impl Iterator<Item = &Group> + '_ {
+        let [from, before] = self.ring(cpu, level);
+        from.iter().chain(before).map(|&g| self.group(g))
+    }
+    /// The same by number: those from its own one on, and those before it. Each of the two rises by first CPU.
+    #[inline]
+    pub(super) fn ring(&self, cpu: usize, level: usize) -> [&[u32]; 2] {
         let (domain, own) = self.stacks[self.slot(cpu, level)];
         let (at, len) = self.domains[domain as usize].ring;
         let ring = &self.rings[at as usize..(at + len) as usize];
         let (before, from) = ring.split_at(own as usize);
-        from.iter().chain(before).map(|&g| &self.groups[g as usize])
+        [from, before]
+    }
+    /// The group of a number.
+    #[inline]
+    pub(super) fn group(&self, number: u32) -> &Group {
+        &self.groups[number as usize]
     }
     /// A CPU's own group at a level.
     #[inline]

@@ -970,6 +970,12 @@ impl Fair {
         entity.map_or(0, |e| std::ptr::from_ref(e).addr())
     }
 
+    /// The address of `cpu`'s mark for reschedule, for the same.
+    #[inline]
+    pub fn mark_address(&self, cpu: usize) -> usize {
+        (&raw const self.rqs[cpu as u32].resched).addr()
+    }
+
     /// Averages of a task, as they were last updated.
     #[inline]
     pub fn task_avg(&self, task: u32) -> &Avg {

@@ -199,6 +199,8 @@ pub(super) struct Sums<'d> {
     busiest_group: Option<&'d Group>,
     load: u64,
     capacity: u64,
+    /// The capacities of some groups are not in the sum.
+    skipped: bool,
 }
 
 /// By how many tasks the busiest group exceeds the local one, for cores of each.
@@ -385,6 +387,31 @@ impl<'d> Env<'d> {
             || s.idle_cpus == than.idle_cpus && s.nr_running > than.nr_running
     }
 
+    /// Whether the next groups are a block of single CPUs without a fair task; its sum. None of them can be the
+    /// busiest.
+    #[inline]
+    fn without_tasks<'b>(&self, groups: &[u32], blocks: &'b [Sum]) -> Option<&'b Sum> {
+        let d = self.d;
+        let single = |at: usize| match d.members(d.group(*groups.get(at)?)) {
+            &[cpu] => Some(usize::from(cpu)),
+            _ => None,
+        };
+        let first = single(0).filter(|first| first % BLOCK == 0)?;
+        let block = blocks.get(first / BLOCK).filter(|block| block.h_nr_queued == 0)?;
+        // They rise: so many from the first to the last are all of them.
+        (single(BLOCK - 1)? == first + BLOCK - 1).then_some(block)
+    }
+
+    /// Load for each 1024 of capacity of the whole domain. Few ask for it.
+    fn average(&self, b: &Balance, sums: &Sums<'_>) -> u64 {
+        let capacity = |g: &Group| b.groups[g.capacity as usize].capacity;
+        let all = match sums.skipped {
+            true => self.d.groups(self.cpu, self.level).map(capacity).sum(),
+            false => sums.capacity,
+        };
+        sums.load * 1024 / all
+    }
+
     /// Sums up all groups and finds the busiest.
     ///
     /// Source: specs/sched-balance.md#busiest.
@@ -405,30 +432,53 @@ impl<'d> Env<'d> {
         // The busiest group's sums, and those of the group that is compared with it.
         let mut others = [GroupStats::default(); 2];
         let mut busiest = 0;
-        for (i, group) in d.groups(self.cpu, self.level).enumerate() {
-            let local = if overlap { d.group_span(group).contains(self.dst) } else { i == 0 };
-            let stats = if local {
-                sums.local_group = Some(group);
-                let stale = self.now_j >= b.groups[group.capacity as usize].next_update;
-                if self.idle != IdleType::NewlyIdle || stale {
-                    b.update_capacity(d, q, self.cpu, self.level, self.now_j);
+        let may_skip = many
+            && !overlap
+            && !self.masked
+            && !seen.1.is_empty()
+            && !self.domain.flags.has(Flags::ASYM_CPUCAPACITY);
+        let mut own = true;
+        for ring in d.ring(self.cpu, self.level) {
+            let mut at = 0;
+            while at < ring.len() {
+                if may_skip
+                    && !own
+                    && let Some(block) = self.without_tasks(&ring[at..], seen.1)
+                {
+                    sums.load += block.load;
+                    sum_util += block.util;
+                    overloaded |= block.crowded;
+                    sums.skipped = true;
+                    self.scanned += BLOCK as u32;
+                    at += BLOCK;
+                    continue;
                 }
-                overloaded |= self.sum(b, seen, group, true, &mut sums.local);
-                &sums.local
-            } else {
-                overloaded |= self.sum(b, seen, group, false, &mut others[1 - busiest]);
-                let (so_far, stats) = (&others[busiest], &others[1 - busiest]);
-                if self.busier(b, &sums, so_far, group, stats, core_idle) {
-                    sums.busiest_group = Some(group);
-                    busiest = 1 - busiest;
-                    &others[busiest]
+                let group = d.group(ring[at]);
+                let local = if overlap { d.group_span(group).contains(self.dst) } else { own };
+                let stats = if local {
+                    sums.local_group = Some(group);
+                    let stale = self.now_j >= b.groups[group.capacity as usize].next_update;
+                    if self.idle != IdleType::NewlyIdle || stale {
+                        b.update_capacity(d, q, self.cpu, self.level, self.now_j);
+                    }
+                    overloaded |= self.sum(b, seen, group, true, &mut sums.local);
+                    &sums.local
                 } else {
-                    stats
-                }
-            };
-            sums.load += stats.load;
-            sums.capacity += stats.capacity;
-            sum_util += stats.util;
+                    overloaded |= self.sum(b, seen, group, false, &mut others[1 - busiest]);
+                    let (so_far, stats) = (&others[busiest], &others[1 - busiest]);
+                    if self.busier(b, &sums, so_far, group, stats, core_idle) {
+                        sums.busiest_group = Some(group);
+                        busiest = 1 - busiest;
+                        &others[busiest]
+                    } else {
+                        stats
+                    }
+                };
+                sums.load += stats.load;
+                sums.capacity += stats.capacity;
+                sum_util += stats.util;
+                (at, own) = (at + 1, false);
+            }
         }
         if sums.busiest_group.is_some() {
             sums.busiest = others[busiest];
@@ -462,10 +512,10 @@ impl<'d> Env<'d> {
         let sums = self.sums(b, q);
         self.imbalance = 0;
         let busiest_group = sums.busiest_group?;
-        if !self.forced(&sums) && self.is_balanced(&sums) {
+        if !self.forced(&sums) && self.is_balanced(b, &sums) {
             return None;
         }
-        let (migration, imbalance) = self.calculate_imbalance(&sums);
+        let (migration, imbalance) = self.calculate_imbalance(b, &sums);
         self.imbalance = imbalance;
         if let Some(migration) = migration {
             self.migration = migration;
@@ -489,13 +539,13 @@ impl<'d> Env<'d> {
         )
     }
 
-    fn is_balanced(&self, sums: &Sums<'d>) -> bool {
+    fn is_balanced(&self, b: &Balance, sums: &Sums<'d>) -> bool {
         let (local, busiest) = (&sums.local, &sums.busiest);
         if local.kind > busiest.kind {
             return true;
         }
         if local.kind == GroupType::Overloaded {
-            let average = sums.load * 1024 / sums.capacity;
+            let average = self.average(b, sums);
             let pct = u64::from(self.domain.imbalance_pct);
             if local.avg_load >= busiest.avg_load
                 || local.avg_load >= average
@@ -528,7 +578,7 @@ impl<'d> Env<'d> {
     /// before stays.
     ///
     /// Source: specs/sched-balance.md#imbalance.
-    fn calculate_imbalance(&self, sums: &Sums<'d>) -> (Option<Migration>, i64) {
+    fn calculate_imbalance(&self, b: &Balance, sums: &Sums<'d>) -> (Option<Migration>, i64) {
         let (local, busiest) = (&sums.local, &sums.busiest);
         let one_task = (Some(Migration::Task), 1);
         match busiest.kind {
@@ -559,7 +609,7 @@ impl<'d> Env<'d> {
             }
             return (Some(Migration::Task), tasks >> 1);
         }
-        let average = || sums.load * 1024 / sums.capacity;
+        let average = || self.average(b, sums);
         let (ours, average) = if local.kind < GroupType::Overloaded {
             // It is about to be overloaded.
             let ours = local.load_per_capacity();
@@ -621,4 +671,28 @@ pub(super) fn tests_sums(
     let mut e = Env::new(d, cpu, level, idle, 0);
     let sums = e.sums(b, q);
     sums.busiest_group.map(|_| sums.busiest)
+}
+
+/// All that is seen of a domain, as text, for tests.
+#[cfg(test)]
+pub(super) fn tests_seen(
+    d: &Domains,
+    b: &mut Balance,
+    q: &mut impl Queues,
+    cpu: usize,
+    level: usize,
+    idle: IdleType,
+) -> String {
+    let mut e = Env::new(d, cpu, level, idle, 0);
+    let sums = e.sums(b, q);
+    let busiest = sums.busiest_group.map(|g| d.members(g));
+    format!(
+        "{:?} {busiest:?} {:?} load {} of {}, scanned {}, overloaded {}",
+        sums.local,
+        sums.busiest,
+        sums.load,
+        e.average(b, &sums),
+        e.scanned,
+        b.overloaded
+    )
 }

@@ -66,6 +66,8 @@ struct Model {
     aged: Vec<usize>,
     /// A CPU that gets work as soon as somebody's averages are aged.
     interrupted: Option<usize>,
+    /// The sums of blocks, if they are kept.
+    blocks: Vec<Sum>,
 }
 
 impl Model {
@@ -89,6 +91,7 @@ impl Model {
             marked: 0,
             aged: Vec::new(),
             interrupted: None,
+            blocks: Vec::new(),
         };
         for cpu in 0..nr {
             model.refresh(cpu);
@@ -138,6 +141,9 @@ impl Model {
 impl Queues for Model {
     fn facts(&self) -> Facts<'_> {
         Facts { figures: &self.figures, idle: &self.idle, misfit: &[] }
+    }
+    fn blocks(&self) -> &[Sum] {
+        &self.blocks
     }
     fn capacity_left(&self, cpu: usize) -> u32 {
         self.left[cpu]
@@ -967,6 +973,39 @@ proptest! {
                         prop_assert_eq!(Some(busiest.avg_load), most);
                     }
                 }
+            }
+        }
+    }
+
+    // Blocks of CPUs without a task that are passed over leave everything that is seen of a domain as it is.
+    #[test]
+    fn empty_blocks_are_passed_over(
+        cores in 128u32..200, threads in 1u32..3, cpu in any::<prop::sample::Index>(), others in any::<bool>(),
+        busy in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, 0u64..5000), 0..12),
+    ) {
+        let d = shape(1, cores, threads).domains();
+        let mut q = Model::new(&d);
+        for cpu in 0..d.nr_cpus() {
+            // What its tasks have left behind.
+            q.figures[cpu].load = cpu as u64 * 7 % 13;
+            q.figures[cpu].util = cpu as u32 * 5 % 11;
+        }
+        for (at, nr, load) in &busy {
+            let cpu = at.index(d.nr_cpus());
+            q.others[cpu] = u32::from(others);
+            q.put(cpu, vec![Task { load: *load, ..HOG }; *nr]);
+        }
+        let f = q.facts();
+        let blocks: Vec<Sum> =
+            (0..d.nr_cpus().div_ceil(BLOCK)).map(|b| Sum::of_block(&f, b)).collect();
+        let cpu = cpu.index(d.nr_cpus());
+        for level in 0..d.levels(cpu) {
+            for idle in [IdleType::Idle, IdleType::Busy, IdleType::NewlyIdle] {
+                q.blocks = Vec::new();
+                let mut b = Balance::new(&d, Knobs::default(), 0);
+                let each = group::tests_seen(&d, &mut b.clone(), &mut q, cpu, level, idle);
+                q.blocks.clone_from(&blocks);
+                prop_assert_eq!(each, group::tests_seen(&d, &mut b, &mut q, cpu, level, idle));
             }
         }
     }
