@@ -4,7 +4,7 @@
 //! Only busy CPUs are in the heap of clocks and in the set that ticks go through. A CPU
 //! without a task costs nothing.
 
-use crate::table::prefetch_value;
+use crate::table::{prefetch_at, prefetch_value};
 use crate::timeline::KnockOut;
 use homenode_core::costs::Cost;
 use homenode_core::sched::speed::{Pace, UNSHARED};
@@ -125,6 +125,8 @@ pub(crate) struct Near {
     pub(crate) task: u32,
     /// The address of its next operations.
     pub(crate) ops: usize,
+    /// The address of its program.
+    pub(crate) program: usize,
 }
 
 /// Work of so many picoseconds at full speed, in parts.
@@ -276,6 +278,16 @@ impl Cpus {
     #[inline]
     pub(crate) fn others_clock(&self, cpu: usize) -> u64 {
         self.others_behind(cpu).map_or(u64::MAX, |(clock, _)| clock)
+    }
+    /// The CPU whose turn most likely comes after the next one; what says where its things lie, and those of the
+    /// ones behind it, is fetched.
+    #[inline]
+    pub(crate) fn next_but_one(&self) -> Option<usize> {
+        for cpu in self.clocks.last_round() {
+            prefetch_at(self.near.as_ptr().wrapping_add(cpu as usize));
+            self.clocks.fetch(cpu);
+        }
+        self.clocks.second().map(|cpu| cpu as usize)
     }
     /// Says where the things lie of a CPU's next turn.
     #[inline]

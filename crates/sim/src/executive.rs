@@ -153,32 +153,42 @@ impl Simulation {
             }
         }
     }
-    /// Has what the CPU after this one begins with fetched meanwhile.
+    /// Has what the CPU after this one begins with fetched meanwhile, and, where nothing of it is near, what the
+    /// one after that does: a turn is too short for one thing that says where the other lies.
     #[inline]
-    fn fetch_next(&self, cpu: usize) {
-        if let Some((_, next)) = self.cpus.others_behind(cpu) {
+    fn fetch_next(&mut self, cpu: usize) {
+        if let Some((_, next)) = self.cpus.others_behind(cpu)
+            && next as usize != self.fetched
+        {
             self.fetch(next as usize);
+        }
+        self.fetched = usize::MAX;
+        if self.cpus.are_many()
+            && let Some(cpu) = self.cpus.next_but_one()
+        {
+            self.fetch(cpu);
+            self.fetched = cpu;
         }
     }
     /// Has what a CPU's turn begins with fetched; whose turn that is, as far as is known.
     #[inline]
     fn fetch(&self, cpu: usize) -> usize {
-        let Near { task, ops } = self.cpus.fetch(cpu);
+        let Near { task, ops, program } = self.cpus.fetch(cpu);
         let task = task as usize;
+        prefetch_value((&raw const self.tasks[task]).addr(), 2 * 64);
         if ops != 0 {
-            prefetch_value(ops, 8 * 64);
-        }
-        prefetch_at(&raw const self.tasks[task].clock);
-        if ops != 0 {
+            prefetch_value(ops, 5 * 64);
+            prefetch_value(program, 6 * 64);
+            prefetch_at(&raw const self.programs[task]);
+            prefetch_at(self.kernel.running.as_ptr().wrapping_add(cpu));
+            prefetch_at(self.sched.q.fair.mark_address(cpu) as *const u8);
             self.tallies[task].fetch();
         } else if self.cpus.are_many() {
             // It does steps: it may be about to wait.
             self.sched.q.fetch(task);
-        } else {
-            return task;
-        }
-        if let Some(program) = &self.programs[task] {
-            program.fetch();
+            if let Some(program) = &self.programs[task] {
+                program.fetch();
+            }
         }
         task
     }
@@ -197,7 +207,7 @@ impl Simulation {
     #[inline]
     fn fetch_pages(&self, cpu: usize) {
         let Some((_, next)) = self.cpus.others_behind(cpu) else { return };
-        let Near { task, ops } = self.cpus.near(next as usize);
+        let Near { task, ops, .. } = self.cpus.near(next as usize);
         if ops == 0 {
             return;
         }
@@ -295,11 +305,12 @@ impl Simulation {
             // Before that nobody else does anything, unless an act of its own calls somebody.
             let seen = self.agent.is_some() || self.pmu.is_some() || self.one_act_a_turn;
             self.own = if seen { 0 } else { limit.min(others) };
-            let (ran, ops) = self.with(id, |program, sim| {
+            let (ran, ops, program) = self.with(id, |program, sim| {
                 let ran = program.ahead(sim, id, until);
-                (ran, program.next_ops())
+                let address = std::ptr::from_ref(program).addr();
+                (ran, program.next_ops(), address)
             });
-            self.cpus.set_near(cpu, Near { task: id as u32, ops });
+            self.cpus.set_near(cpu, Near { task: id as u32, ops, program });
             self.fetch_pages(cpu);
             let acted = self.tasks[id].clock;
             let here = &mut self.cpus[cpu];

@@ -12,7 +12,7 @@ mod rows;
 
 use crate::page::{PRESENT, SHARED, STATE, WRITE_SHIFT, YOUNG, ZONE, ZONE_SHIFT, ZONES_MAX};
 use crate::table::prefetch;
-use rows::{FEW, rows};
+use rows::{FEW, ROW, rows};
 
 /// The direction in an operation: set for a write.
 pub(crate) const OP_WRITE: u32 = 1 << 31;
@@ -200,15 +200,28 @@ fn bursts<T: Tally>(
         let safe = (safe as u64).min(most as u64) as usize;
         let mut tally = T::default();
         let timed = safe < WORTHWHILE;
-        let (n, left) = if timed { (most, end - *clock) } else { (safe, u64::MAX) };
+        let (mut n, mut left) = if timed { (most, end - *clock) } else { (safe, u64::MAX) };
+        if safe < most && !timed {
+            // What would be left of a row is timed with those behind it.
+            n -= n % ROW;
+        }
         let (ops, words) = (&ops[done..], pages.words());
-        let (made, first) = if timed {
-            (stretch::<T, true>(ops, n, words, &mut tally, cost, left), [0; FEW])
-        } else {
-            let (rows, first) = if T::KINDS == FEW { rows(ops, n, words) } else { (0, [0; FEW]) };
-            let rest = stretch::<T, false>(&ops[rows..], n - rows, words, &mut tally, cost, left);
-            (rows + rest, first)
-        };
+        let mut made = 0;
+        let mut first = [0; FEW];
+        if T::KINDS == FEW {
+            (made, first) = match timed {
+                true => rows::<true>(ops, n, words, cost, left),
+                false => rows::<false>(ops, n, words, cost, left),
+            };
+            left -= if timed { first.iter().zip(cost).map(|(n, each)| n * each).sum() } else { 0 };
+        }
+        if made < n {
+            let (ops, n) = (&ops[made..], n - made);
+            made += match timed {
+                true => stretch::<T, true>(ops, n, words, &mut tally, cost, left),
+                false => stretch::<T, false>(ops, n, words, &mut tally, cost, left),
+            };
+        }
         done += made;
         for (k, (sum, each)) in counts.0.iter_mut().zip(cost).enumerate().take(T::KINDS) {
             let c = tally.get(k) + first.get(k).copied().unwrap_or(0);

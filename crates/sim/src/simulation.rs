@@ -90,6 +90,8 @@ pub struct Simulation {
     pub(crate) wakes: Vec<usize>,
     /// The CPU that has its turn, or had the last.
     pub(crate) turn_of: usize,
+    /// The CPU whose things have been fetched as those of the turn after the next; `usize::MAX`: none.
+    pub(crate) fetched: usize,
     /// How many turns there were.
     pub(crate) turns: u64,
     pub(crate) seed: u64,
@@ -186,6 +188,7 @@ impl Simulation {
             messages: Vec::new(),
             deadlock: None,
             turn_of: 0,
+            fetched: usize::MAX,
             turns: 0,
             wakes: Vec::new(),
             seed,

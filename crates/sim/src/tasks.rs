@@ -117,7 +117,7 @@ pub(crate) enum Why {
 /// A task: a thread of a program, or a daemon. What each turn looks at comes first, in one
 /// line of the host's cache.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Task {
     /// How far it has come, without what it has run ahead.
     pub(crate) clock: u64,
@@ -127,15 +127,15 @@ pub(crate) struct Task {
     /// Place of the CPU where it runs or ran last.
     pub(crate) cpu: usize,
     pub(crate) run: Run,
+    /// It may not run where it is any more, and goes there.
+    pub(crate) leaves_to: Option<usize>,
     /// The program that it belongs to; `usize::MAX` for daemons, as is `space`.
     pub(crate) process: usize,
     pub(crate) space: usize,
     pub(crate) kind: Kind,
     /// Whether it is on its CPU's queue: what stops stays there until its clock.
     pub(crate) on_queue: bool,
-    /// It may not run where it is any more, and goes there.
-    pub(crate) leaves_to: Option<usize>,
-    /// Who has seen to that, and waits until it has gone.
+    /// Who has seen to that it leaves its CPU, and waits until it has gone.
     pub(crate) leaves_for: Option<usize>,
     /// The slot of its timer.
     pub(crate) timer: u32,

@@ -11,6 +11,8 @@
 //!  3     Timer(task 1)  7.3 ms
 //! ```
 
+use crate::table::prefetch_at;
+
 /// Children of an entry: fewer levels than with two, and the entries lie side by side.
 const WIDE: usize = 4;
 /// The place of a slot that is not in the heap.
@@ -179,6 +181,31 @@ impl KnockOut {
         let key = (self.first >> 64) as u64;
         (key != NO_KEY).then_some((key, self.first as u32))
     }
+    /// The slot that most likely comes after the first: the last two rounds are asked, and so one in sixteen is
+    /// another.
+    #[inline]
+    pub(crate) fn second(&self) -> Option<u32> {
+        let first = self.first;
+        let least = |of: &Four| {
+            let key = |i: usize| if of.0[i] == first { NOBODY } else { of.0[i] };
+            key(0).min(key(1)).min(key(2).min(key(3)))
+        };
+        let last = self.rounds[0];
+        let from = last.0.iter().position(|&key| key == first)?;
+        let before = self.rounds.get(1 + from).map_or(NOBODY, least);
+        let second = least(&last).min(before);
+        (second != NOBODY).then_some(second as u32)
+    }
+    /// Has the first round of a slot fetched.
+    #[inline]
+    pub(crate) fn fetch(&self, slot: u32) {
+        prefetch_at(self.rounds.as_ptr().wrapping_add((self.slots + slot as usize) / 4));
+    }
+    /// The slots that meet in the last round: others that come soon.
+    #[inline]
+    pub(crate) fn last_round(&self) -> [u32; 4] {
+        self.rounds[0].0.map(|key| key as u32)
+    }
     /// Gives a slot a key, in the place of the one that it had. The greatest number is none.
     #[inline]
     pub(crate) fn set(&mut self, slot: u32, key: u64) {
@@ -193,9 +220,11 @@ impl KnockOut {
     fn put(&mut self, slot: u32, key: u128) {
         let (mut at, mut least) = (self.slots + slot as usize, key);
         loop {
+            // The others are looked at where they lie, so that no round waits for what the one before has written.
             let Four(four) = &mut self.rounds[at / 4];
+            let [a, b, c] = [1, 2, 3].map(|i| four[(at + i) % 4]);
             four[at % 4] = least;
-            least = four[0].min(four[1]).min(four[2].min(four[3]));
+            least = least.min(a.min(b).min(c));
             if at < 4 {
                 break;
             }
@@ -335,6 +364,12 @@ mod tests {
                 let least = truth.iter().map(|(&s, &k)| (k, s)).min();
                 let of_heap = heap.first().map(|(key, slot)| (key as u64, slot));
                 assert_eq!((of_heap, knock_out.first()), (least, least));
+                // Two rounds are all there are for so few, and so the second is certain.
+                if slots <= 16 {
+                    let mut all: Vec<_> = truth.iter().map(|(&s, &k)| (k, s)).collect();
+                    all.sort_unstable();
+                    assert_eq!(knock_out.second(), all.get(1).map(|&(_, slot)| slot));
+                }
             }
         }
     }

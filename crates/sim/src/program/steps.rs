@@ -812,9 +812,7 @@ impl Program for Steps {
     fn fetch(&self) {
         prefetch_at(&raw const self.at);
         prefetch_at(&raw const self.ops);
-        if self.access.is_some() {
-            self.stretch.fetch();
-        }
+        self.stretch.fetch();
         prefetch_at(self.places.as_ptr());
     }
     fn fetch_pages(&self, words: &[u32]) {

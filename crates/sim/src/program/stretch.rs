@@ -8,7 +8,7 @@ use crate::space::Holds;
 use crate::table::prefetch_at;
 use crate::tasks::Why;
 
-/// Where a task is in a stretch of operations.
+/// Where a task is in a stretch of operations. What each turn looks at comes first.
 #[derive(Clone)]
 #[repr(C)]
 pub(crate) struct Stretch {
@@ -22,10 +22,10 @@ pub(crate) struct Stretch {
     pub(crate) deadline: u64,
     /// Computing before each access, in picoseconds at full speed.
     pub(crate) compute: u64,
-    /// What it has run ahead, or done, and not counted yet.
-    counts: Counts,
     /// What it writes, if that is said: then each page is an act.
     pub(crate) filling: Option<Filling>,
+    /// What it has run ahead, or done, and not counted yet.
+    counts: Counts,
 }
 
 /// A step that writes a content of its own choice.
@@ -75,9 +75,13 @@ impl Stretch {
     }
     /// How many operations there can be at most before it ends.
     pub(crate) fn most(&self, sim: &Simulation, id: usize) -> u64 {
+        if self.deadline == u64::MAX {
+            return u64::MAX;
+        }
         let task = &sim.tasks[id];
-        let latency = &sim.latency[sim.cpus[task.cpu].node][..sim.zones_used * 2];
-        let compute = sim.cpus[task.cpu].computing(self.compute);
+        let cpu = &sim.cpus[task.cpu];
+        let latency = &sim.latency[cpu.node][..sim.zones_used * 2];
+        let compute = cpu.computing(self.compute);
         let least = latency.iter().filter(|&&l| l > 0).min().map_or(1, |l| l + compute);
         self.deadline.saturating_sub(task.clock) / least + 1
     }
