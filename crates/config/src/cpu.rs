@@ -11,10 +11,11 @@
 use crate::ConfigError;
 use crate::tree::{Cur, Fields, Kind, suggestion};
 use homenode_core::scenario::{
-    Channel, ChannelKind, Completion, CpuStep, Device, Group, NICE, Process, REST, Step, Which,
+    Channel, ChannelKind, Command, Completion, CpuStep, Device, DeviceTime, Group, NICE, Process,
+    REST, Step, Which,
 };
 use homenode_core::topology::MAX_CPUS;
-use homenode_core::units::{Bytes, CpuId};
+use homenode_core::units::{Bytes, CpuId, Picos};
 
 /// Channels of one name at most: each costs memory.
 const MOST_CHANNELS: u64 = 1_000_000;
@@ -57,10 +58,33 @@ pub(crate) fn channel(c: &Cur<'_>) -> Result<Channel, ConfigError> {
 }
 
 pub(crate) fn device(c: &Cur<'_>) -> Result<Device, ConfigError> {
-    let t = c.table(&["name", "time", "interrupts"])?;
+    let t = c.table(&["name", "time", "commands", "gathers", "interrupts"])?;
+    let time = match (t.opt("time"), t.opt("commands")) {
+        (Some(time), None) => DeviceTime::Fixed(time.positive_time()?),
+        (None, Some(list)) => {
+            let names = Command::ALL.map(|c| (c.name(), c));
+            let all: Vec<Command> =
+                list.list()?.iter().map(|c| c.word(&names)).collect::<Result<_, _>>()?;
+            if all.is_empty() {
+                return Err(list.error("empty; a request is one command or several"));
+            }
+            DeviceTime::Commands(all)
+        }
+        (Some(_), Some(c)) => {
+            return Err(c.error(
+                "a device takes a \"time\", or as long as \"commands\" of the machine's disk, not both",
+            ));
+        }
+        (None, None) => {
+            return Err(t.error(
+                "a device says how long it takes: \"time\", or \"commands\" of the machine's disk",
+            ));
+        }
+    };
     Ok(Device {
         name: t.get("name")?.text()?.to_owned(),
-        time: t.get("time")?.positive_time()?,
+        time,
+        gathers: t.opt("gathers").map_or(Ok(false), |c| c.bool())?,
         interrupts: CpuId(t.get("interrupts")?.int(0, u64::from(MAX_CPUS) - 1)? as u32),
     })
 }
@@ -112,8 +136,25 @@ pub(crate) fn step(
     let step = match word {
         "compute" => {
             let t = c.table(&["do", "time", "jitter", "footprint"])?;
+            let c = t.get("time")?;
+            let times: Vec<Picos> = match &c.val.kind {
+                Kind::List(_) => {
+                    c.list()?.iter().map(|c| c.positive_time()).collect::<Result<_, _>>()?
+                }
+                _ => Vec::new(),
+            };
+            let time = match (&c.val.kind, times.first()) {
+                (_, Some(&first)) => first,
+                (Kind::List(_), None) => {
+                    return Err(
+                        c.error("empty; it computes as long as the next of these each time")
+                    );
+                }
+                _ => c.positive_time()?,
+            };
             CpuStep::Compute {
-                time: t.get("time")?.positive_time()?,
+                time,
+                times,
                 jitter: t.opt("jitter").map_or(Ok(0), |j| j.thousandths(0, 1000))?,
                 footprint: t.opt("footprint").map_or(Ok(Bytes(0)), |c| c.size())?,
             }
@@ -161,7 +202,7 @@ pub(crate) fn step(
             }
         }
         "io" => {
-            let t = c.table(&["do", "device", "worker", "iowait"])?;
+            let t = c.table(&["do", "device", "worker", "high", "iowait"])?;
             let c = t.get("device")?;
             let name = c.text()?;
             if !named.devices.iter().any(|d| d.name == name) {
@@ -169,9 +210,19 @@ pub(crate) fn step(
                 return Err(c.error(missing("device", name, &all)));
             }
             let worker = t.opt("worker").map(|w| w.positive_time()).transpose()?;
+            let high = t.opt("high").map(|c| Ok((c.bool()?, c))).transpose()?;
+            let completion = match (worker, high) {
+                (Some(time), high) => Completion::Worker { time, high: high.is_some_and(|h| h.0) },
+                (None, None | Some((false, _))) => Completion::Interrupt,
+                (None, Some((true, c))) => {
+                    return Err(c.error(
+                        "only a \"worker\" has priority; here the interrupt wakes the task",
+                    ));
+                }
+            };
             CpuStep::Io {
                 device: name.to_owned(),
-                completion: worker.map_or(Completion::Interrupt, Completion::Worker),
+                completion,
                 iowait: t.opt("iowait").map_or(Ok(true), |c| c.bool())?,
             }
         }

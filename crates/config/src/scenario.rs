@@ -21,8 +21,8 @@ use crate::process::process;
 use crate::tree::{Cur, Doc, Kind, Seg};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{
-    AdmissionChoice, Balancing, CpuOrder, Margin, Model, Process, RecentCpu, Scenario, SlowStart,
-    Swap, UnmergeTarget, Wakeups,
+    AdmissionChoice, Balancing, CpuOrder, Governor, Margin, Model, Process, RecentCpu, Scenario,
+    SlowStart, Swap, UnmergeTarget, Wakeups,
 };
 use homenode_core::sched::fair::Features;
 use homenode_core::topology::Hardware;
@@ -203,6 +203,7 @@ const CHOICES: &[&str] = &[
     "recent_cpu",
     "wakeups",
     "features",
+    "clocks",
 ];
 
 /// Makes one choice, given as a word, as `[model]` would; `None`, if there is no choice
@@ -244,6 +245,9 @@ fn choices(c: &Cur<'_>, mut m: Model) -> Result<Model, ConfigError> {
     }
     if let Some(c) = t.opt("features") {
         m.features = Features::parse(c.text()?).map_err(|e| c.error(e))?;
+    }
+    if let Some(c) = t.opt("clocks") {
+        m.clocks = c.word(&Governor::ALL.map(|g| (g.name(), g)))?;
     }
     if let Some(c) = t.opt("slow_start") {
         m.slow_start = c.word(&[("seed", SlowStart::Seed), ("today", SlowStart::Today)])?;

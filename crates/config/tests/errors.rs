@@ -695,6 +695,13 @@ fn impossible_tasks() {
             &[("bytes = 100", "bytes = 0")],
             &[("jitter = 100", "jitter = 1001")],
             &[("time = \"20us\"", "time = \"0us\"")],
+            &[("time = \"20us\"", "time = [\"20us\", \"0us\"]")],
+            &[("time = \"20us\"", "time = []")],
+            &[("worker = \"10us\"", "high = true")],
+            &[("time = \"150us\"", "time = \"150us\"\ncommands = [\"write\"]")],
+            &[("time = \"150us\"", "commands = [\"write\", \"trim\"]")],
+            &[("time = \"150us\"", "commands = []")],
+            &[("time = \"150us\"", "gathers = true")],
         ],
         expect![[r#"
             run.toml:25:8: process[0].nice: -21 is out of range; a whole number from -20 to 19 is allowed
@@ -723,6 +730,13 @@ fn impossible_tasks() {
             run.toml:37:9: process[0].step[1].bytes: 0 is out of range; a whole number from 1 to 65536 is allowed
             run.toml:31:10: process[0].step[0].jitter: 1001 is out of range; a whole number from 0 to 1000 is allowed, in thousandths
             run.toml:30:8: process[0].step[0].time: 0 is no span of time; write one such as "1s"
+            run.toml:30:17: process[0].step[0].time[1]: 0 is no span of time; write one such as "1s"
+            run.toml:30:8: process[0].step[0].time: empty; it computes as long as the next of these each time
+            run.toml:42:8: process[0].step[2].high: only a "worker" has priority; here the interrupt wakes the task
+            run.toml:18:12: device[0].commands: a device takes a "time", or as long as "commands" of the machine's disk, not both
+            run.toml:17:22: device[0].commands[1]: "trim" is not known; allowed are write, flush
+            run.toml:17:12: device[0].commands: empty; a request is one command or several
+            run.toml:15:1: device[0]: a device says how long it takes: "time", or "commands" of the machine's disk
         "#]],
     );
 }

@@ -12,6 +12,7 @@
 //! | `ns`             | picoseconds    | 89.3 → 89 300  |
 //! | `MB/s`           | 10^6 bytes/s   | 16 800         |
 //! | `bytes`, `count` | as they are    | 3 072          |
+//! | `MHz`            | as it is       | 3 900          |
 //! | `ratio`          | thousandths    | 5.25 → 5 250   |
 
 use crate::units::Picos;
@@ -45,6 +46,8 @@ crate::named! {
         Count => "count",
         /// A quotient; stored in thousandths.
         Ratio => "ratio",
+        /// 10^6 clocks a second; stored as it is.
+        MHz => "MHz",
     }
 }
 
@@ -53,7 +56,7 @@ impl Unit {
     pub const fn scale(self) -> u64 {
         match self {
             Self::Nanoseconds | Self::Ratio => 1_000,
-            Self::MBps | Self::Bytes | Self::Count => 1,
+            Self::MBps | Self::Bytes | Self::Count | Self::MHz => 1,
         }
     }
 }
@@ -279,6 +282,28 @@ cost_keys! {
     /// How fast a CPU computes while a sibling of its core is busy; 1: as fast as alone. Source:
     /// specs/workloads.md#speed.
     SiblingSpeed = "sibling_speed", Ratio, 1..=1_000, default 1_000, "siblings slow nobody unless the machine's file says so";
+    /// Time of one write command of the disk that scenarios wait for, from the submission to the interrupt. Source:
+    /// specs/workloads.md#devices, as for the next.
+    DiskWrite = "disk_write", Nanoseconds, 1..=1_000_000_000_000, default 65_000_000, "Intel's specification of the SSD DC S3700: 65 us, typical, of a sequential write";
+    /// Time of one command that has a disk write its cache back.
+    DiskFlush = "disk_flush", Nanoseconds, 1..=1_000_000_000_000, default 65_000_000, "as disk_write: the drive's cache is safe from power loss, so the command has nothing to do but come and go";
+    /// The lowest clock of the CPUs. 0: the file doesn't say, and all have the nominal one. Source:
+    /// specs/frequency.md#machine, as for the next six.
+    ClockMin = "clock_min", MHz, 0..=100_000, default 0, "the file says nothing of other clocks";
+    /// The highest clock while one core is active.
+    ClockTurbo1 = "clock_turbo_1", MHz, 0..=100_000, default 0, "the nominal one, where the file doesn't say";
+    /// The same with two cores.
+    ClockTurbo2 = "clock_turbo_2", MHz, 0..=100_000, default 0, "as with one core";
+    /// The same with three.
+    ClockTurbo3 = "clock_turbo_3", MHz, 0..=100_000, default 0, "as with two cores";
+    /// The same with four.
+    ClockTurbo4 = "clock_turbo_4", MHz, 0..=100_000, default 0, "as with three cores";
+    /// The same with more.
+    ClockTurboAll = "clock_turbo_all", MHz, 0..=100_000, default 0, "as with four cores";
+    /// 1: the cores of a last-level cache have one clock, the highest that one of them asks for. 0: each its own.
+    ClockShared = "clock_shared", Count, 0..=1, default 0, "each core has a clock of its own, as on servers";
+    /// Share of a window from which on the rule `hwp-threshold` goes up.
+    ClockThreshold = "clock_threshold", Ratio, 1..=1_000, default 500, "half: the preference of energy that most firmware sets is half of its scale";
     /// Share of the lines that ksmd displaces from the last-level cache which others read
     /// again; 0: none. Source: specs/ksm.md#cost.
     KsmDisplaced = "ksm_displaced", Ratio, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";

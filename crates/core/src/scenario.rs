@@ -7,7 +7,11 @@ mod cpu;
 mod group;
 
 pub use crate::pattern::Pattern;
-pub use cpu::{Channel, ChannelKind, Completion, CpuStep, Device, NICE, REST, SchedPolicy, Which};
+pub use crate::sched::frequency::Governor;
+pub use cpu::{
+    Channel, ChannelKind, Command, Completion, CpuStep, Device, DeviceTime, NICE, REST,
+    SchedPolicy, Which,
+};
 pub use group::Group;
 
 use crate::kernel::KernelVersion;
@@ -177,6 +181,8 @@ pub struct Model {
     pub wakeups: Wakeups,
     /// Switches of the fair class.
     pub features: Features,
+    /// Who chooses the clocks of the CPUs, on a machine whose file has any but the nominal one.
+    pub clocks: Governor,
 }
 
 impl Default for Model {
@@ -193,6 +199,7 @@ impl Default for Model {
             recent_cpu: RecentCpu::Kernel,
             wakeups: Wakeups::Kernel,
             features: Features::default(),
+            clocks: Governor::Nominal,
         }
     }
 }

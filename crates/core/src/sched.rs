@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod domain;
 pub mod fair;
+pub mod frequency;
 pub mod group;
 pub mod idle;
 pub mod pelt;

@@ -147,7 +147,7 @@ fn repeat(steps: u32, times: u64) -> Step {
     Step::Repeat { steps, until: Again::Times(times) }
 }
 fn compute(time: Picos, jitter: u32) -> Step {
-    Step::Cpu(CpuStep::Compute { time, jitter, footprint: Bytes(0) })
+    Step::Cpu(CpuStep::Compute { time, times: Vec::new(), jitter, footprint: Bytes(0) })
 }
 
 /// Runs to so many events after some are made; prints what was counted.

@@ -6,7 +6,7 @@ use crate::memory::MemoryError;
 use crate::program::{Ids, Kswapd};
 use crate::replay::{Charge, Player, Recording};
 use crate::sched::Terms;
-use crate::simulation::Simulation;
+use crate::simulation::{Frequency, Simulation};
 use crate::space::Kind;
 use crate::tasks::Kind as TaskKind;
 use crate::watch::Watch;
@@ -113,7 +113,9 @@ impl Simulation {
             }
         }
         let pmu = setup.hooks.and_then(|make| kernel.put_in(make, machine));
+        let clocks = Frequency::new(machine, setup.model.clocks, setup.version);
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
+        s.frequency = clocks.map_err(SimError::Scenario)?;
         for node in 0..s.machine.nodes.len() {
             s.start_daemon(TaskKind::Kswapd(node), Box::new(Kswapd(node)));
         }

@@ -111,6 +111,14 @@ impl Cpu {
         let known = self.nominal.is_some();
         if known { u128::from(busy) * u128::from(self.pace.mhz) } else { 0 }
     }
+    /// Its clock now, in MHz.
+    pub(crate) fn mhz(&self) -> u32 {
+        self.pace.mhz
+    }
+    /// How long it has been busy until a time.
+    pub(crate) fn busy_until(&self, now: u64) -> u64 {
+        self.figures.busy_ps + self.current.map_or(0, |_| now.saturating_sub(self.since))
+    }
     #[inline]
     pub(crate) fn clock(&self) -> u64 {
         self.clock
@@ -360,13 +368,23 @@ impl Cpus {
         let here = &mut self.all[cpu];
         (here.pace, here.speed) = (pace, pace.speed());
     }
+    /// A CPU has another clock from a time on. What it has run ahead has been settled.
+    pub(crate) fn set_mhz(&mut self, cpu: usize, mhz: u32, now: u64) {
+        let here = &mut self.all[cpu];
+        let before = here.clocks(here.current.map_or(0, |_| now.saturating_sub(here.since)));
+        let pace = Pace { mhz, ..here.pace };
+        (here.pace, here.speed) = (pace, pace.speed());
+        let after = here.clocks(here.current.map_or(0, |_| now.saturating_sub(here.since)));
+        // When it rests, all its time counts with the clock that it has then: what was before is put right here.
+        here.figures.clocks = here.figures.clocks.wrapping_add(before).wrapping_sub(after);
+    }
     /// Nobody runs on a CPU from now on.
     pub(crate) fn rest(&mut self, cpu: usize, now: u64) {
         let here = &mut self.all[cpu];
         here.current = None;
         let busy = now.saturating_sub(here.since);
         here.figures.busy_ps += busy;
-        here.figures.clocks += here.clocks(busy);
+        here.figures.clocks = here.figures.clocks.wrapping_add(here.clocks(busy));
         here.since = now;
         // Whoever comes next begins then at the earliest.
         here.clock = here.clock.max(now);
@@ -391,7 +409,7 @@ impl Cpus {
     pub(crate) fn figures(&self, now: u64) -> Vec<CpuFigures> {
         let of = |c: &Cpu| {
             let open = c.current.map_or(0, |_| now.saturating_sub(c.since));
-            let clocks = c.figures.clocks + c.clocks(open);
+            let clocks = c.figures.clocks.wrapping_add(c.clocks(open));
             CpuFigures { busy_ps: c.figures.busy_ps + open, clocks, ..c.figures }
         };
         self.all.iter().map(of).collect()

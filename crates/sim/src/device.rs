@@ -6,7 +6,7 @@
 //!  task ─queue_work─▶ worker of its CPU ─▶ wakes the task, if that waits
 //! ```
 //!
-//! A device serves any number of requests at once, each in the same time.
+//! A device serves any number of requests at once, each in the same time, unless it gathers them.
 //!
 //! Source: specs/workloads.md#devices.
 
@@ -16,16 +16,38 @@ use crate::simulation::{Simulation, Work};
 use crate::tasks::{Kind, On, Run};
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::scenario::{Completion, Device, NICE};
+use homenode_core::scenario::{Command, Completion, Device, DeviceTime, NICE};
 
 impl Simulation {
     /// The devices of a scenario.
     pub(crate) fn add_devices(&mut self, devices: &[Device]) {
         self.devices.all = devices.to_vec();
+        self.devices.under_way = vec![(0, 0); devices.len()];
     }
-    /// How long a device takes for a request.
-    pub(crate) fn device_time(&self, device: usize) -> u64 {
-        self.devices.all[device].time.0
+    /// When a device has done a request that it gets at a time.
+    ///
+    /// Source: specs/workloads.md#devices.
+    pub(crate) fn device_end(&mut self, device: usize, now: u64) -> u64 {
+        let price = |command: &Command| match command {
+            Command::Write => self.kernel.prices[Cost::DiskWrite],
+            Command::Flush => self.kernel.prices[Cost::DiskFlush],
+        };
+        let it = &self.devices.all[device];
+        let takes = match &it.time {
+            DeviceTime::Fixed(time) => time.0,
+            DeviceTime::Commands(all) => all.iter().map(price).sum(),
+        };
+        if !it.gathers {
+            return now + takes;
+        }
+        let (begins, ends) = self.devices.under_way[device];
+        if begins > now {
+            // It waits for the one that is under way, with others: all of them are one.
+            return ends;
+        }
+        let begins = ends.max(now);
+        self.devices.under_way[device] = (begins, begins + takes);
+        begins + takes
     }
     /// How long the CPU of a device's interrupts takes until it sees to one: it may be in an idle
     /// state.
@@ -42,8 +64,8 @@ impl Simulation {
         let waker = Waker { cpu, task: self.cpus[cpu].current(), sync: false, in_task: false };
         match completion {
             Completion::Interrupt => self.wake_from(id, By::Kernel, waker),
-            Completion::Worker(time) => {
-                self.queue_work(cpu, false, Work { time: time.0, waiter: Some(id) }, waker);
+            Completion::Worker { time, high } => {
+                self.queue_work(cpu, high, Work { time: time.0, waiter: Some(id) }, waker);
             }
         }
     }

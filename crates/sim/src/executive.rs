@@ -376,6 +376,7 @@ impl Simulation {
         self.count_wasted();
         if was_idle {
             self.heed_siblings(cpu);
+            self.heed_clocks();
         }
         self.note_cpu(id, cpu);
         let now = self.now();
@@ -412,6 +413,7 @@ impl Simulation {
         }
         self.cpus.rest(cpu, from);
         self.heed_siblings(cpu);
+        self.heed_clocks();
         self.sched.goes_idle(cpu);
         self.enter_idle(cpu, from);
         self.sched.stop_tick(cpu, false);
@@ -978,6 +980,7 @@ impl Simulation {
         if self.cpus.furthest_behind().is_none() {
             self.find_deadlock();
         }
+        self.heed_clocks();
         self.sched.at(self.now());
         let cost = self.kernel.prices[Cost::Tick];
         self.each_busy(|sim, cpu| {

@@ -42,6 +42,7 @@ mod cpus;
 mod device;
 mod executive;
 mod figures;
+mod frequency;
 mod groups;
 mod heat;
 mod hot;

@@ -15,6 +15,7 @@
 mod accounting;
 pub(crate) mod agent;
 mod devices;
+mod frequency;
 mod outcome;
 mod passed;
 mod program;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 pub(crate) use accounting::Tally;
 pub use accounting::{PhaseFigures, ProcessFigures};
 pub(crate) use devices::{Devices, Work};
+pub(crate) use frequency::Frequency;
 pub use outcome::{FileError, Outcome};
 pub(crate) use outcome::{Job, Writing};
 pub(crate) use passed::Passed;
@@ -54,6 +56,8 @@ pub struct Simulation {
     pub(crate) kernel: Kernel,
     pub(crate) timeline: Timeline,
     pub(crate) cpus: Cpus,
+    /// The clocks of the CPUs.
+    pub(crate) frequency: Frequency,
     pub(crate) sched: Scheduler,
     pub(crate) tasks: Tasks,
     /// What each task runs, by its number; not there while it has its turn.
@@ -169,6 +173,7 @@ impl Simulation {
             kernel,
             timeline: Timeline::default(),
             cpus: Cpus::new(machine),
+            frequency: Frequency::none(),
             sched,
             tasks: Tasks::default(),
             programs: Vec::new(),

@@ -112,6 +112,33 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::StatsCount
             | Cost::StatsLine
             | Cost::StatsLineFar
+            | Cost::DiskWrite
+            | Cost::DiskFlush
+            | Cost::ClockMin
+            | Cost::ClockTurbo1
+            | Cost::ClockTurbo2
+            | Cost::ClockTurbo3
+            | Cost::ClockTurbo4
+            | Cost::ClockTurboAll
+            | Cost::ClockShared
+            | Cost::ClockThreshold
+    )
+}
+
+/// Whether it is of a disk, or of clocks that are not the nominal one.
+const fn of_clocks(cost: Cost) -> bool {
+    matches!(
+        cost,
+        Cost::DiskWrite
+            | Cost::DiskFlush
+            | Cost::ClockMin
+            | Cost::ClockTurbo1
+            | Cost::ClockTurbo2
+            | Cost::ClockTurbo3
+            | Cost::ClockTurbo4
+            | Cost::ClockTurboAll
+            | Cost::ClockShared
+            | Cost::ClockThreshold
     )
 }
 
@@ -159,7 +186,8 @@ impl What {
             Cost::BalanceCpu,
         ];
         let pays = |c: &&Cost| of_channels(**c) || scheduling.contains(c);
-        Cost::ALL.iter().filter(pays).map(|&c| Self::Cost(c)).collect()
+        let none = |c: &&Cost| !of_clocks(**c);
+        Cost::ALL.iter().filter(pays).filter(none).map(|&c| Self::Cost(c)).collect()
     }
 
     /// What scans cost, and the faults and moves that come of them.

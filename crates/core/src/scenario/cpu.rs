@@ -74,9 +74,32 @@ pub struct Device {
     /// Its name in steps.
     pub name: String,
     /// From the submission to the interrupt.
-    pub time: Picos,
+    pub time: DeviceTime,
+    /// One request at a time: those that come meanwhile are taken on together when it is over. So the block layer
+    /// does with requests that have the disk write its cache back.
+    pub gathers: bool,
     /// The CPU that its interrupts go to.
     pub interrupts: CpuId,
+}
+
+/// How long a device takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceTime {
+    /// So long.
+    Fixed(Picos),
+    /// As long as these commands of the machine's disk, one after the other.
+    Commands(Vec<Command>),
+}
+
+crate::named! {
+    /// A command of a disk.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Command {
+        /// Write: `disk_write` of the machine's file.
+        Write => "write",
+        /// Write the cache back: `disk_flush`.
+        Flush => "flush",
+    }
 }
 
 /// Who takes the end of a request on.
@@ -86,7 +109,12 @@ pub enum Completion {
     Interrupt,
     /// The interrupt hands it to a kernel worker of its CPU, which works so long and then wakes
     /// the task.
-    Worker(Picos),
+    Worker {
+        /// How long, at full speed.
+        time: Picos,
+        /// Whether it is a queue of high priority (nice −20).
+        high: bool,
+    },
 }
 
 /// A step of a task that is about CPUs.
@@ -96,6 +124,8 @@ pub enum CpuStep {
     Compute {
         /// How long.
         time: Picos,
+        /// Where there are any: each time the next of these, and after the last the first, instead.
+        times: Vec<Picos>,
         /// It varies by so many thousandths, evenly, to both sides.
         jitter: u32,
         /// What it uses over and over; 0: nothing that a cache keeps for it.

@@ -233,6 +233,17 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         | Cost::BalanceTask => {
             default_because(key, "not measured: no program can have the kernel do it alone")
         }
+        Cost::DiskWrite | Cost::DiskFlush => {
+            default_because(key, "not measured: this program writes to no disk")
+        }
+        Cost::ClockMin
+        | Cost::ClockTurbo1
+        | Cost::ClockTurbo2
+        | Cost::ClockTurbo3
+        | Cost::ClockTurbo4
+        | Cost::ClockTurboAll
+        | Cost::ClockShared
+        | Cost::ClockThreshold => default_because(key, "not measured: who chooses clocks is not asked"),
         Cost::StatsCount => s
             .statement
             .measured("the update code of a wake-up, a run and a sleep on a block of the same layout, one CPU, caches warm; by statement".to_owned())

@@ -447,7 +447,16 @@ impl Steps {
         let place = self.at - 1;
         let prices = &sim.kernel.prices;
         match step {
-            CpuStep::Compute { time, jitter, footprint } => {
+            CpuStep::Compute { time, times, jitter, footprint } => {
+                let time = match times.len() as u64 {
+                    0 => time,
+                    n => {
+                        // The place of a step that repeats nothing has rounds of its own.
+                        let round = &mut self.places[place].rounds.0;
+                        *round += 1;
+                        &times[((*round - 1) % n) as usize]
+                    }
+                };
                 let vary = time.0 / 1000 * u64::from(*jitter);
                 let time = match vary {
                     0 => time.0,
@@ -484,7 +493,7 @@ impl Steps {
             CpuStep::Io { completion, iowait, .. } => {
                 let Some(device) = program.things[place] else { return };
                 sim.charge(id, prices[Cost::IoSubmit], Why::System);
-                let done = sim.tasks[id].clock + sim.device_time(device);
+                let done = sim.device_end(device, sim.tasks[id].clock);
                 self.io = Some((device, *completion));
                 sim.block(id, On::Device { iowait: *iowait });
                 sim.set_timer(id, done);

@@ -18,6 +18,8 @@ pub(crate) struct Work {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
     pub(crate) all: Vec<Device>,
+    /// Of devices that gather: when the last request begins that anybody waits for, and when it ends.
+    pub(crate) under_way: Vec<(u64, u64)>,
     /// By place of a CPU and whether their queue has priority: the worker's task.
     pub(crate) workers: BTreeMap<(usize, bool), usize>,
     /// By the worker's task: what it has to do.

@@ -311,7 +311,12 @@ fn most_calls_of_a_pipe_need_no_turn_of_their_own() {
 }
 
 fn compute_us(us: u64) -> Step {
-    Step::Cpu(CpuStep::Compute { time: Picos(us * US), jitter: 500, footprint: Bytes(0) })
+    Step::Cpu(CpuStep::Compute {
+        time: Picos(us * US),
+        times: Vec::new(),
+        jitter: 500,
+        footprint: Bytes(0),
+    })
 }
 
 #[test]
@@ -398,7 +403,12 @@ fn idle_cpus_change_nothing() {
 }
 
 fn compute(ms: u64) -> Step {
-    Step::Cpu(CpuStep::Compute { time: Picos::from_ms(ms), jitter: 0, footprint: Bytes(0) })
+    Step::Cpu(CpuStep::Compute {
+        time: Picos::from_ms(ms),
+        times: Vec::new(),
+        jitter: 0,
+        footprint: Bytes(0),
+    })
 }
 
 /// Runs under the checkers; how long each process's tasks ran, and the busy time of the CPUs, in µs.

@@ -36,7 +36,12 @@ fn pipe(name: &str) -> Channel {
     Channel { name: name.into(), kind: ChannelKind::Pipe, count: 1, group: 1, nodelay: false }
 }
 fn compute(time: u64) -> Step {
-    Step::Cpu(CpuStep::Compute { time: Picos(time), jitter: 0, footprint: Bytes(0) })
+    Step::Cpu(CpuStep::Compute {
+        time: Picos(time),
+        times: Vec::new(),
+        jitter: 0,
+        footprint: Bytes(0),
+    })
 }
 fn write(channel: &str) -> Step {
     Step::Cpu(CpuStep::Write {
@@ -117,10 +122,15 @@ fn a_cpu_is_busy_or_in_a_state_at_any_time() {
     let nap = Step::Sleep(Picos(7 * MS));
     let naps = vec![compute(90 * US), nap, again(2, 9)];
     s.processes.push(process("naps", &[1], vec![], naps));
-    s.devices = vec![Device { name: "disk".into(), time: Picos(3 * MS), interrupts: CpuId(0) }];
+    s.devices = vec![Device {
+        name: "disk".into(),
+        time: DeviceTime::Fixed(Picos(3 * MS)),
+        gathers: false,
+        interrupts: CpuId(0),
+    }];
     let io = Step::Cpu(CpuStep::Io {
         device: "disk".into(),
-        completion: Completion::Worker(Picos(15 * US)),
+        completion: Completion::Worker { time: Picos(15 * US), high: false },
         iowait: true,
     });
     s.processes.push(process("reads", &[1], vec![], vec![io, again(1, 12)]));
@@ -151,7 +161,12 @@ fn a_device_interrupt_waits_for_its_idle_cpu() {
         let step = CpuStep::Io { device: "disk".into(), completion, iowait: true };
         let steps = vec![Step::Cpu(step), again(1, 10)];
         let mut s = scenario(vec![process("reads", &[1], vec![], steps)]);
-        s.devices = vec![Device { name: "disk".into(), time: Picos(MS), interrupts: CpuId(0) }];
+        s.devices = vec![Device {
+            name: "disk".into(),
+            time: DeviceTime::Fixed(Picos(MS)),
+            gathers: false,
+            interrupts: CpuId(0),
+        }];
         s
     };
     let mut m = two_cpus(vec![]);
@@ -163,7 +178,7 @@ fn a_device_interrupt_waits_for_its_idle_cpu() {
     // CPU 0 leaves its state, and then CPU 1, which it wakes.
     assert_eq!(run(&m, &io(Completion::Interrupt)).now(), 10 * (MS + 200 * US));
     // The worker runs on CPU 0, which is awake by then.
-    let worker = Completion::Worker(Picos(10 * US));
+    let worker = Completion::Worker { time: Picos(10 * US), high: false };
     assert_eq!(run(&m, &io(worker)).now(), 10 * (MS + 210 * US));
 }
 
@@ -305,7 +320,7 @@ fn a_moved_task_fills_its_caches_once() {
     let to = |cpu: u32| Step::Cpu(CpuStep::Affinity { cpus: vec![CpuId(cpu)] });
     let uses = |bytes: u64| {
         let footprint = Bytes(bytes);
-        Step::Cpu(CpuStep::Compute { time: Picos(MS), jitter: 0, footprint })
+        Step::Cpu(CpuStep::Compute { time: Picos(MS), times: Vec::new(), jitter: 0, footprint })
     };
     let took = |path: &[u32], bytes: u64| {
         let mut steps = vec![uses(bytes), uses(bytes)];
@@ -340,7 +355,12 @@ fn a_moved_task_fills_its_caches_once() {
 fn what_a_task_fills_again_is_its_own_time() {
     let m = four_cpus();
     let footprint = Bytes(1 << 20);
-    let uses = Step::Cpu(CpuStep::Compute { time: Picos(30 * MS), jitter: 0, footprint });
+    let uses = Step::Cpu(CpuStep::Compute {
+        time: Picos(30 * MS),
+        times: Vec::new(),
+        jitter: 0,
+        footprint,
+    });
     let alone = vec![uses];
     // Three tasks begin on two CPUs of two cores: balancing moves them.
     let of = |name: &str| Process { threads: 1, ..process(name, &[0, 2], vec![], alone.clone()) };
@@ -465,4 +485,103 @@ fn a_cpu_without_a_governor_stops_its_tick_in_the_next_one() {
         a governor new new new new busy busy busy busy busy idle idle idle idle idle idle
     "#]]
     .assert_eq(&told);
+}
+
+/// Two CPUs whose clocks go from 1000 to 2000 MHz, the nominal one; one is all that they have, or each has its own.
+fn with_clocks(shared: u64) -> Hardware {
+    let mut m = two_cpus(vec![]);
+    m.cpus.iter_mut().for_each(|cpu| cpu.mhz = Some(2000));
+    m.costs.0.insert(Cost::ClockMin, c(1000));
+    m.costs.0.insert(Cost::ClockShared, c(shared));
+    m.costs.0.insert(Cost::Tick, c(0));
+    m
+}
+
+#[test]
+fn clocks_follow_the_load_and_no_work_is_lost() {
+    let work = 100 * MS;
+    let mut s = scenario(vec![
+        process("a", &[0], vec![], vec![compute(work)]),
+        process("b", &[1], vec![], vec![Step::Sleep(Picos(60 * MS)), compute(MS)]),
+    ]);
+    let nominal = run(&with_clocks(1), &s);
+    assert_eq!(nominal.processes()[0].time_ps, work, "the file alone changes nothing");
+    for (governor, shared) in [
+        (Governor::HwpProportional, 0),
+        (Governor::HwpProportional, 1),
+        (Governor::HwpThreshold, 1),
+        (Governor::Pstate, 0),
+        (Governor::Schedutil, 0),
+        (Governor::Performance, 0),
+    ] {
+        s.model.clocks = governor;
+        let sim = run(&with_clocks(shared), &s);
+        let [a, b] = &sim.processes()[..] else { panic!("two") };
+        let of = sim.cpu_figures();
+        // Clocks that were had are those that the work takes.
+        for (cpu, work) in of.iter().zip([work, MS]) {
+            let had = cpu.mean_mhz().expect("it was busy") * cpu.busy_ps as f64;
+            let takes = 2000.0 * work as f64;
+            assert!((had / takes - 1.0).abs() < 1e-3, "{governor:?}: {had} beside {takes}");
+        }
+        // Seven windows of 5 ms, each seen at the tick after it.
+        let late = a.time_ps - work;
+        assert!((MS..30 * MS).contains(&late) || governor == Governor::Performance, "{late}");
+        // b runs at once as fast as a if they have one clock.
+        let b_takes = b.time_ps - 60 * MS;
+        let fast = shared == 1 || governor == Governor::Performance;
+        assert_eq!(b_takes < 1_100 * US, fast, "{governor:?} {b_takes}");
+        assert_eq!(run(&with_clocks(shared), &s).hash(), sim.hash(), "twice the same");
+    }
+}
+
+#[test]
+fn clocks_that_the_file_lacks_are_an_error() {
+    let mut s = scenario(vec![process("a", &[0], vec![], vec![compute(MS)])]);
+    s.model.clocks = Governor::Pstate;
+    let Err(e) = Simulation::new(&two_cpus(vec![]), &s, &Setup::of(&s)) else { panic!("it runs") };
+    expect![[r#"the model's clocks are "intel_pstate", but the machine's file lacks them: it takes clock_min and the mhz of each CPU"#]].assert_eq(&e.to_string());
+}
+
+#[test]
+fn a_device_that_gathers_takes_on_together_what_came_meanwhile() {
+    let run_with = |gathers| {
+        let step = || {
+            let (device, completion) = ("disk".into(), Completion::Interrupt);
+            Step::Cpu(CpuStep::Io { device, completion, iowait: true })
+        };
+        let mut s = scenario(vec![
+            process("a", &[0], vec![], vec![step(), again(1, 10)]),
+            process("b", &[1], vec![], vec![compute(100 * US), step(), again(1, 10)]),
+            process("c", &[1], vec![], vec![compute(100 * US), step(), again(1, 10)]),
+        ]);
+        s.devices = vec![Device {
+            name: "disk".into(),
+            time: DeviceTime::Commands(vec![Command::Flush, Command::Write, Command::Flush]),
+            gathers,
+            interrupts: CpuId(0),
+        }];
+        let mut m = two_cpus(vec![]);
+        for cost in
+            [Cost::IoSubmit, Cost::Interrupt, Cost::ContextSwitch, Cost::WakeIdle, Cost::WakeUp]
+        {
+            m.costs.0.insert(cost, c(0));
+        }
+        m.costs.0.insert(Cost::WakeCall, c(0));
+        m.costs.0.insert(Cost::DiskWrite, c(500 * US));
+        m.costs.0.insert(Cost::DiskFlush, c(250 * US));
+        run(&m, &s).processes().iter().map(|p| p.time_ps / MS).collect::<Vec<u64>>()
+    };
+    assert_eq!(run_with(false), [10, 10, 10]);
+    // a's are under way while the others' two wait, which are one then, and the other way round.
+    assert_eq!(run_with(true), [19, 20, 20]);
+}
+
+#[test]
+fn a_list_of_times_is_gone_through_again_and_again() {
+    let times: Vec<Picos> = [1, 2, 3].map(|ms| Picos(ms * MS)).to_vec();
+    let time = times[0];
+    let step = CpuStep::Compute { time, times, jitter: 0, footprint: Bytes(0) };
+    let s = scenario(vec![process("a", &[0], vec![], vec![Step::Cpu(step), again(1, 5)])]);
+    assert_eq!(run(&two_cpus(vec![]), &s).now(), 9 * MS);
 }

@@ -205,7 +205,12 @@ fn times(steps: u32, n: u64) -> Step {
     Step::Repeat { steps, until: Again::Times(n) }
 }
 fn runs(ms: u64) -> Step {
-    Step::Cpu(CpuStep::Compute { time: Picos::from_ms(ms), jitter: 0, footprint: Bytes(0) })
+    Step::Cpu(CpuStep::Compute {
+        time: Picos::from_ms(ms),
+        times: Vec::new(),
+        jitter: 0,
+        footprint: Bytes(0),
+    })
 }
 fn starter(steps: Vec<Step>) -> Process {
     Process { threads: 1, ..process("make", &[], vec![], steps) }

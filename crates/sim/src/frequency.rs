@@ -1,0 +1,71 @@
+//! The clocks of the CPUs: when somebody looks, and what changes then.
+//!
+//! ```text
+//!  busy or idle, tick ──window over?──▶ request of each CPU ──▶ clock of its domain ──▶ other speed
+//! ```
+//!
+//! All CPUs are looked at together, at the first change or tick after a window is over. On a machine whose file
+//! has no clocks, or under a model that leaves them alone, that time never comes.
+//!
+//! Source: specs/frequency.md#simulated.
+
+use crate::simulation::{Frequency, Simulation};
+use homenode_core::sched::frequency::{self, Look};
+use homenode_core::topology::SCHED_CAPACITY_SCALE;
+
+impl Simulation {
+    /// A CPU has become busy or idle, or there is a tick: if a window is over, the clocks are chosen anew.
+    #[inline]
+    pub(crate) fn heed_clocks(&mut self) {
+        if self.frequency.next <= self.now() {
+            self.choose_clocks();
+        }
+    }
+    fn choose_clocks(&mut self) {
+        let now = self.now();
+        let mut f = std::mem::replace(&mut self.frequency, Frequency::none());
+        let time = now - f.last;
+        (f.last, f.next) = (now, (now / f.window + 1) * f.window);
+        f.cores.fill(false);
+        f.domains.fill((0, 0));
+        for (cpu, here) in f.cpus.iter_mut().enumerate() {
+            let busy = self.cpus[cpu].busy_until(now);
+            let running = self.cpus[cpu].current().is_some();
+            let look = Look {
+                busy: busy - here.busy.min(busy),
+                time,
+                util: self.sched.q.fair.cpu_util(cpu),
+                invariant: f.invariant,
+                was_idle: !running || busy - here.busy.min(busy) < time,
+            };
+            here.busy = busy;
+            let (governor, threshold) = (f.governor, f.threshold);
+            here.request =
+                frequency::request(governor, &here.clocks, here.request, &look, threshold);
+            f.cores[here.core] |= running;
+            let asked = &mut f.domains[here.domain].0;
+            *asked = here.request.max(*asked);
+        }
+        f.active.fill(0);
+        for (core, &busy) in f.cores.iter().enumerate() {
+            f.active[f.packages[core]] += usize::from(busy);
+        }
+        for (cpu, here) in f.cpus.iter().enumerate() {
+            let most = here.clocks.most(f.active[f.packages[here.core]]);
+            let mhz = f.domains[here.domain].0.min(most);
+            if self.cpus[cpu].mhz() == mhz {
+                continue;
+            }
+            // What it has computed until now stands, the rest is done at the other speed.
+            self.cut(cpu, now);
+            self.settle(cpu);
+            self.cpus.set_mhz(cpu, mhz, now);
+            if f.invariant {
+                let of = (mhz * SCHED_CAPACITY_SCALE).div_ceil(here.clocks.most(1).max(1));
+                let capacity = self.cpus[cpu].capacity();
+                self.sched.q.fair.set_speed(cpu, now / 1000, capacity, of);
+            }
+        }
+        self.frequency = f;
+    }
+}

@@ -1,0 +1,109 @@
+//! The clocks of the CPUs, as data.
+//!
+//! Source: specs/frequency.md#simulated.
+
+use homenode_core::costs::Cost;
+use homenode_core::kernel::KernelVersion;
+use homenode_core::sched::frequency::{Clocks, Governor};
+use homenode_core::topology::Hardware;
+
+/// What is known of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here {
+    pub(crate) clocks: Clocks,
+    /// What it asks for.
+    pub(crate) request: u32,
+    /// How long it had been busy at the last look.
+    pub(crate) busy: u64,
+    /// Place of its domain, and its core.
+    pub(crate) domain: usize,
+    pub(crate) core: usize,
+}
+
+/// The clocks of all CPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct Frequency {
+    pub(crate) governor: Governor,
+    pub(crate) window: u64,
+    pub(crate) threshold: u32,
+    /// Loads that the scheduler tracks grow with the clock.
+    pub(crate) invariant: bool,
+    /// When the last look was, and when the next one is.
+    pub(crate) last: u64,
+    pub(crate) next: u64,
+    pub(crate) cpus: Vec<Here>,
+    /// By domain: the clock, and how many of its cores are busy.
+    pub(crate) domains: Vec<(u32, usize)>,
+    /// By core: whether it is busy.
+    pub(crate) cores: Vec<bool>,
+    /// The package of each core: turbo hangs on how many of it are active.
+    pub(crate) packages: Vec<usize>,
+    pub(crate) active: Vec<usize>,
+}
+
+impl Frequency {
+    /// Nobody looks.
+    pub(crate) fn none() -> Self {
+        Self {
+            governor: Governor::Nominal,
+            window: 0,
+            threshold: 0,
+            invariant: false,
+            last: 0,
+            next: u64::MAX,
+            cpus: Vec::new(),
+            domains: Vec::new(),
+            cores: Vec::new(),
+            packages: Vec::new(),
+            active: Vec::new(),
+        }
+    }
+    /// As the machine's file and the model say; an error says what is missing.
+    pub(crate) fn new(
+        machine: &Hardware,
+        governor: Governor,
+        version: KernelVersion,
+    ) -> Result<Self, String> {
+        let Some(window) = governor.window() else { return Ok(Self::none()) };
+        let costs = &machine.costs;
+        let shared = costs.get(Cost::ClockShared) == 1;
+        let place = |all: &mut Vec<u32>, number: u32| {
+            all.iter().position(|n| *n == number).unwrap_or_else(|| {
+                all.push(number);
+                all.len() - 1
+            })
+        };
+        let (mut cores, mut llcs) = (Vec::new(), Vec::new());
+        let mut packages = Vec::new();
+        let mut cpus = Vec::new();
+        for cpu in &machine.cpus {
+            let clocks = cpu.mhz.and_then(|mhz| Clocks::of(costs, mhz)).ok_or_else(|| {
+                format!(
+                    "the model's clocks are \"{}\", but the machine's file lacks them: it takes clock_min and the \
+                     mhz of each CPU",
+                    governor.name()
+                )
+            })?;
+            let (core, llc) = (place(&mut cores, cpu.core), place(&mut llcs, cpu.llc));
+            packages.resize(cores.len(), llc);
+            let domain = if shared { llc } else { core };
+            cpus.push(Here { clocks, request: clocks.min, busy: 0, domain, core });
+        }
+        let domains = if shared { llcs.len() } else { cores.len() };
+        Ok(Self {
+            governor,
+            window: window.0,
+            threshold: costs.get(Cost::ClockThreshold) as u32,
+            // x86 knows the mean clock since 5.7.
+            invariant: version >= KernelVersion::V5_18,
+            last: 0,
+            // The first look sets the clocks with which the CPUs come.
+            next: 0,
+            cpus,
+            domains: vec![(0, 0); domains],
+            cores: vec![false; cores.len()],
+            active: vec![0; llcs.len()],
+            packages,
+        })
+    }
+}
