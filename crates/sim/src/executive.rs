@@ -780,6 +780,9 @@ impl Simulation {
     /// A task waits from its clock on.
     pub(crate) fn block(&mut self, id: usize, on: On) {
         self.tasks[id].run = Run::Blocked(on);
+        if matches!(on, On::Device { iowait: true }) {
+            self.sched.idle.waits_for_io(self.tasks[id].cpu, true);
+        }
     }
     /// A task's timer is set, in the place of what it was set to.
     pub(crate) fn set_timer(&mut self, id: usize, time: u64) {
@@ -836,8 +839,9 @@ impl Simulation {
     }
     /// The same, by somebody of whom more is known.
     pub(crate) fn wake_from(&mut self, id: usize, by: By, waker: Waker) {
-        if !matches!(self.tasks[id].run, Run::Blocked(_)) {
-            return;
+        let Run::Blocked(on) = self.tasks[id].run else { return };
+        if matches!(on, On::Device { iowait: true }) {
+            self.sched.idle.waits_for_io(self.tasks[id].cpu, false);
         }
         self.timeline.clear(self.tasks[id].timer);
         let task = &mut self.tasks[id];

@@ -187,6 +187,8 @@ pub struct Ask {
     pub tick_stopped: bool,
     /// The longest exit latency that is accepted, in ns; `u64::MAX`: any.
     pub latency_limit_ns: u64,
+    /// How many tasks that ran on the CPU last wait for I/O. Kernels up to 4.16 ask for it.
+    pub iowaiters: u32,
 }
 
 /// What the governor chose.
@@ -223,6 +225,9 @@ pub struct Menu {
     next_interval: u8,
     /// By order of magnitude of the time to the next timer: how much of it comes true, of 8192.
     factors: [u32; BUCKETS],
+    /// The same while tasks wait for I/O, of kernels up to 4.16; and whether they did at the last choice.
+    io_factors: [u32; BUCKETS],
+    io: bool,
     intervals_us: [u32; INTERVALS],
 }
 
@@ -252,6 +257,8 @@ impl Menu {
             bucket: 0,
             next_interval: 0,
             factors: [(RESOLUTION * DECAY) as u32; BUCKETS],
+            io_factors: [(RESOLUTION * DECAY) as u32; BUCKETS],
+            io: false,
             intervals_us: [0; INTERVALS],
         }
     }
@@ -387,6 +394,7 @@ impl Menu {
         let next_ns = if stops { ask.sleep_length_ns } else { ask.to_tick_ns };
         self.next_timer_ns = next_ns.min(NEVER_NS);
         self.bucket = bucket(self.next_timer_ns);
+        self.io = ask.iowaiters > 0;
         let typical_ns = if self.intervals_us == [0; INTERVALS] {
             0
         } else {
@@ -400,7 +408,8 @@ impl Menu {
             self.next_timer_ns > least && limit_ns > s.exit_latency_ns && !u.disabled
         });
         let first = usize::from(states[0].polls && sleeps);
-        let limit_ns = limit_ns.min(predicted_ns);
+        // Who waits for I/O is to go on soon.
+        let limit_ns = limit_ns.min(predicted_ns / (1 + 10 * u64::from(ask.iowaiters)));
         let mut state = None;
         for (i, s) in states.iter().enumerate().skip(first).filter(|&(i, _)| !usage[i].disabled) {
             state.get_or_insert(i);
@@ -414,7 +423,8 @@ impl Menu {
 
     /// The time to the next timer, as much of it as comes true, in whole µs.
     fn by_timer_ns(&self) -> u64 {
-        let factor = u64::from(self.factors[usize::from(self.bucket)]);
+        let factors = if self.io { &self.io_factors } else { &self.factors };
+        let factor = u64::from(factors[usize::from(self.bucket)]);
         let unit = RESOLUTION * DECAY * US;
         // Rounded. Centuries wrap, as they do in the kernel.
         let timer_us = (unit / 2).wrapping_add(self.next_timer_ns.wrapping_mul(factor)) / unit;
@@ -444,7 +454,8 @@ impl Menu {
             stay.residency_ns / 2
         };
         let measured = measured.min(self.next_timer_ns);
-        let factor = &mut self.factors[usize::from(self.bucket)];
+        let factors = if self.io { &mut self.io_factors } else { &mut self.factors };
+        let factor = &mut factors[usize::from(self.bucket)];
         let new = if self.next_timer_ns > 0 && measured < MAX_INTERESTING_NS {
             RESOLUTION * measured / self.next_timer_ns
         } else {

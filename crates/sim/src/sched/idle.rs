@@ -50,6 +50,8 @@ struct CpuIdle {
     next_timer: u64,
     /// Times of its timers and what each was set for. Some are out of date.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
+    /// How many tasks wait for I/O that ran there last.
+    iowaiters: u32,
 }
 
 /// What CPUs without a task do, on a machine whose file has idle states.
@@ -87,6 +89,7 @@ impl Idling {
             tick_stopped: false,
             next_timer: NEVER,
             timers: BinaryHeap::new(),
+            iowaiters: 0,
         };
         let mut it = Self {
             states: states.iter().map(IdleCosts::state).collect(),
@@ -145,6 +148,12 @@ impl Idling {
         NEVER
     }
 
+    /// A task that ran on a CPU last waits for I/O from now on, or no more.
+    pub(crate) fn waits_for_io(&mut self, cpu: usize, is: bool) {
+        let Some(it) = self.cpus.get_mut(cpu) else { return };
+        it.iowaiters = if is { it.iowaiters + 1 } else { it.iowaiters.saturating_sub(1) };
+    }
+
     // ── Stays ──────────────────────────────────────────────────────────────────
 
     /// A CPU has nothing to do from a time on.
@@ -172,6 +181,7 @@ impl Idling {
             to_tick_ns: to_tick / 1000,
             tick_stopped: it.tick_stopped,
             latency_limit_ns: u64::MAX,
+            iowaiters: it.iowaiters,
         };
         let chosen = match self.early {
             true => it.menu.select_early(&self.states, usage, &ask),

@@ -11,6 +11,7 @@ fn ask(timer_ns: u64) -> Ask {
         to_tick_ns: timer_ns.min(TICK_NSEC),
         tick_stopped: false,
         latency_limit_ns: u64::MAX,
+        iowaiters: 0,
     }
 }
 
@@ -61,6 +62,10 @@ fn selections_before_4_17() {
             let chosen = menu.select_early(&states, &usage, &ask(10 * MS));
             assert!(chosen.stop_tick);
             text += &format!(" {:>4}", states[chosen.state].name);
+            // While a task waits for I/O the state has to be left eleven times as fast.
+            let waited = Ask { iowaiters: 1, ..ask(10 * MS) };
+            let chosen = after([p; 8]).select_early(&states, &usage, &waited);
+            text += &format!(" {:>4}", states[chosen.state].name);
             // A timer that is near: POLL, as nothing that sleeps is worth it.
             let chosen = menu.select_early(&states, &usage, &ask(20_000));
             assert_eq!(states[chosen.state].polls, p < 2, "{p}");
@@ -68,14 +73,14 @@ fn selections_before_4_17() {
         text += "\n";
     }
     expect![[r#"
-        0       C1   C1
-        1       C1   C1
-        8       C1   C1
-        50     C1E  C1E
-        150     C3   C3
-        300     C3   C6
-        500     C6   C6
-        1000    C6   C8
+        0       C1   C1   C1   C1
+        1       C1   C1   C1   C1
+        8       C1   C1   C1   C1
+        50     C1E   C1  C1E   C1
+        150     C3  C1E   C3  C1E
+        300     C3  C1E   C6  C1E
+        500     C6   C3   C6  C1E
+        1000    C6   C3   C8   C6
     "#]]
     .assert_eq(&text);
     // A state that takes longer to leave than is allowed ends the search; one that is off is passed over.
