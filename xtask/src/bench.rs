@@ -84,6 +84,8 @@ enum Bench {
     SensitivitySchedstats,
     /// order of the slow-start result, with each constant moved by 20 %
     SensitivitySlowStart,
+    /// sign of the recently used CPU's result, with each constant moved by 20 %
+    SensitivityRecentCpu,
     /// saving of same-page merging in 1 GiB, beside ksmd and the bare system call
     MergeEstimate,
     /// looking at 100 processes every 5 s, beside memtierd's looks at the same ones
@@ -123,6 +125,7 @@ impl Bench {
             Self::SensitivityKsm => sensitivity::ksm(setting),
             Self::SensitivitySchedstats => sensitivity::schedstats(setting),
             Self::SensitivitySlowStart => sensitivity::slow_start(setting),
+            Self::SensitivityRecentCpu => sensitivity::recent_cpu(setting),
             Self::MergeEstimate => merge::estimate(setting),
             Self::ObserveCost => observe_cost::run(setting),
         }

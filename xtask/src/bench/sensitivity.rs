@@ -46,6 +46,12 @@ pub(super) fn slow_start(setting: &Setting<'_>) -> Result<Verdict> {
     run(setting, &Subject { name: "slow-start", page, figure, key: "without", tiny: &["--quick"] })
 }
 
+pub(super) fn recent_cpu(setting: &Setting<'_>) -> Result<Verdict> {
+    let page = "docs/sensitivity-recent-cpu.md";
+    let figure = "dbench's gain with one client";
+    run(setting, &Subject { name: "recent-cpu", page, figure, key: "gain", tiny: &["--quick"] })
+}
+
 fn run(setting: &Setting<'_>, subject: &Subject) -> Result<Verdict> {
     let homenode = setting.ws.homenode(setting.profile)?;
     let mut command = Command::new(&homenode);

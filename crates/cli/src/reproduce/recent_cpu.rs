@@ -1,12 +1,17 @@
 //! The seed S3: a task remembers a CPU that it used recently.
 //!
-//! Two tasks that wake each other walk over all CPUs that share a cache, since each finds the
+//! First come two tasks, and then what the seed measured. Two tasks that wake each other walk over all CPUs that share a cache, since each finds the
 //! other on the CPU that it would go back to. With the seed they stay on two. The table has
 //! the CPUs of the client in the order of its runs, the seed's beside ours; they have to be the same.
 //!
-//! Reading order: [`mod@run`] (one run), [`judge`] (the conclusions), and here the plan and the table.
+//! dbench, netperf and hackbench run with the seed and without, and the gains stand beside the seed's.
+//!
+//! Reading order: [`mod@run`] (one run of the two tasks), [`loads`] (of the others), [`judge`] (the conclusions),
+//! [`gains`] (the others' plan and tables), and here the plan and the table.
 
+mod gains;
 mod judge;
+mod loads;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -19,6 +24,7 @@ use homenode_report::{
     Better, Caption, ComparisonTable, Figure, Reproduced, Reproduction, Section,
 };
 use judge::{Findings, Ways};
+use loads::Loads;
 use run::{Bench, Course, Patch, Point};
 use serde_json::Value;
 
@@ -27,6 +33,7 @@ struct Plan {
     seeds: u64,
     /// Constants that are moved.
     constants: Vec<What>,
+    gains: gains::Plan,
 }
 
 impl Plan {
@@ -39,7 +46,8 @@ impl Plan {
         }
         let constants = if asked.quick { What::of_switches() } else { What::of_tasks() };
         let seeds = if asked.quick { 1 } else { 3 };
-        Ok(Self { seeds: asked.seeds.unwrap_or(seeds), constants })
+        let gains = gains::Plan::new(asked);
+        Ok(Self { seeds: asked.seeds.unwrap_or(seeds), constants, gains })
     }
 }
 
@@ -63,7 +71,7 @@ fn both(seed: u64, vary: Option<Vary>) -> Vec<Point> {
 /// Runs the experiment.
 pub(super) fn run(asked: &Asked<'_>) -> Result<Reproduction> {
     let plan = Plan::new(asked)?;
-    reproduce(&plan, &Bench::new()?, asked.jobs)
+    reproduce(&plan, &Bench::new()?, &Loads::new()?, asked.jobs)
 }
 
 fn moved(
@@ -74,7 +82,7 @@ fn moved(
     runs.move_each(constants, &bench.machine, |v| both(1, v), |runs, v| runs.ways(1, v))
 }
 
-fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
+fn reproduce(plan: &Plan, bench: &Bench, loads: &Loads, jobs: usize) -> Result<Reproduction> {
     let mut runs = Runs::new(bench, jobs);
     runs.ensure("the two tasks", (1..=plan.seeds).flat_map(|seed| both(seed, None)))?;
     let others = Patch::ALL.into_iter().filter(|p| p.is_beside());
@@ -86,15 +94,20 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
         moved: moved.moved,
     };
     let shown: Vec<Patch> = Patch::ALL.to_vec();
+    let gains = gains::run(&plan.gains, loads, jobs)?;
+    let two = ("two tasks, 10 ms".to_owned(), table(&runs, &shown, plan.seeds));
     Ok(Reproduction {
         name: "recent-cpu".into(),
         machine: bench.machine.name.clone(),
-        tables: vec![("two tasks, 10 ms".into(), table(&runs, &shown, plan.seeds))],
-        surfaces: Vec::new(),
-        rows: rows(&findings.seeds),
-        conclusions: judge::judge(&findings),
-        caption: caption(&runs, plan),
-        digits: 0,
+        tables: vec![two, gains.table],
+        surfaces: gains.surfaces,
+        rows: rows(&findings.seeds).into_iter().chain(gains.rows).collect(),
+        conclusions: judge::judge(&findings)
+            .into_iter()
+            .chain(judge::judge_gains(&gains.found))
+            .collect(),
+        caption: caption(&runs, plan, loads),
+        digits: 1,
     })
 }
 
@@ -143,11 +156,14 @@ fn rows(seeds: &[Ways]) -> Vec<Reproduced> {
     each(Patch::Without).chain(each(Patch::With)).map(|(patch, i)| row(patch, i)).collect()
 }
 
-fn caption(runs: &Runs<'_, Bench>, plan: &Plan) -> Caption {
+fn caption(runs: &Runs<'_, Bench>, plan: &Plan, loads: &Loads) -> Caption {
     let bench = runs.bench;
     Caption {
         wrong: None,
-        machine: format!("{}: {}", bench.machine.name, bench.machine.about),
+        machine: format!(
+            "{}: {}; the gains on {}: {}",
+            bench.machine.name, bench.machine.about, loads.machine.name, loads.machine.about
+        ),
         workload: format!("{}: {}", bench.scenario.name, bench.scenario.about),
         kernel: format!(
             "Linux 4.15 with the patch before the seed's (keep the previous CPU if both are idle); {}; \
@@ -163,7 +179,12 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan) -> Caption {
                 .into(),
             "the columns of other kernels decide nothing; 6.1 and 6.12 put the client behind the worker of its CPU"
                 .into(),
-            "the seed's rows of dbench, netperf and hackbench are not part of this table yet".into(),
+            format!(
+                "gain: by how much with the seed is better than without; {} of the random streams where any decide",
+                homenode_core::units::count(plan.gains.seeds, "seed", "seeds")
+            ),
+            "HWP's choice of clocks is not published: hwp-proportional and hwp-threshold are rules of our own".into(),
+            "no figure of the seed was an input".into(),
         ],
         ..Caption::default()
     }
@@ -185,18 +206,31 @@ impl Figures for Ways {
     }
 }
 
-/// Moves all constants (`--quick`: those of switches): JSON, and the page.
+/// Moves all constants (`--quick`: those of switches, and few of dbench's): JSON, and the page.
 pub(super) fn sensitivity(asked: &Asked<'_>) -> Result<(Value, String)> {
     let plan = Plan::new(asked)?;
     let bench = Bench::new()?;
-    let s = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan.constants)?;
+    let two = moved(&mut Runs::new(&bench, asked.jobs), &bench, &plan.constants)?;
+    let loads = Loads::new()?;
+    let one = gains::moved(&mut Runs::new(&loads, asked.jobs), &loads, &plan.gains)?;
     let head = "# What the recently used CPU hangs on\n\n\
-         Made by `homenode reproduce recent-cpu --sensitivity`. Each constant that the two tasks pay is \
-         moved by ±20 %, one at a time; one seed. Shown is how many CPUs the client uses without the \
-         seed's patch and, as the largest of both runs, with it. *Signs and order*: the client's first \
-         eight CPUs are exactly the walk and exactly the two. That nothing moves them is the point: \
-         where a task goes hangs on who is idle, not on how long anything takes.\n\n"
+         Made by `homenode reproduce recent-cpu --sensitivity`; `cargo xtask bench sensitivity-recent-cpu` \
+         writes it anew. Each constant is moved by ±20 %, one at a time; one seed.\n\n\
+         ## dbench on XFS, one client\n\n\
+         Shown is the gain with the seed's patch in per cent and, as the largest of both runs, the mean clock with it. \
+         *Signs*: it gains.\n\n"
         .to_owned();
+    let quick = names(&What::of_clients_quick(), &loads.machine);
+    let (mut told, page) = one.told(head, "gain, −20 %", "gain", &quick);
+    let head = page
+        + "\n## The two tasks\n\n\
+           Shown is how many CPUs the client uses without the \
+           seed's patch and, as the largest of both runs, with it. *Signs and order*: the client's first \
+           eight CPUs are exactly the walk and exactly the two. That nothing moves them is the point: \
+           where a task goes hangs on who is idle, not on how long anything takes.\n\n";
     let quick = names(&What::of_switches(), &bench.machine);
-    Ok(s.told(head, "CPUs without, −20 %", "without", &quick))
+    let (two, page) = two.told(head, "CPUs without, −20 %", "without", &quick);
+    told["two_tasks"] = two;
+    told["page"] = page.clone().into();
+    Ok((told, page))
 }

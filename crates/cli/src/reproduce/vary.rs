@@ -1,7 +1,7 @@
 //! Constants that the sensitivity runs move, one at a time, by ±20 %.
 
 use homenode_core::costs::{Constant, Cost};
-use homenode_core::scenario::{Scenario, Step};
+use homenode_core::scenario::{Completion, CpuStep, Scenario, Step};
 use homenode_core::topology::{BANDWIDTH_BOUNDS, Hardware, LATENCY_BOUNDS, Link};
 use homenode_core::units::Picos;
 
@@ -31,6 +31,10 @@ pub(in crate::reproduce) enum What {
     Cost(Cost),
     /// What a program computes between two accesses.
     Compute,
+    /// What programs, and the kernel's workers for them, compute by themselves.
+    Work,
+    /// What leaving any idle state takes.
+    Idle,
 }
 
 /// A constant, moved by so many per cent.
@@ -60,6 +64,7 @@ impl Vary {
                 constant(link).value = moved(constant(link).value, bounds);
             }
         };
+        let scale = |time: &mut Picos| *time = Picos((time.0 * percent / 100).max(1));
         match self.what {
             What::Link(i, which) => machine.links.get_mut(i).into_iter().for_each(move_link(which)),
             What::Links(rank, which) => {
@@ -77,6 +82,28 @@ impl Vary {
                     if let Step::Access { compute, .. } = step {
                         *compute = Picos(compute.0 * percent / 100);
                     }
+                }
+            }
+            What::Work => {
+                for step in scenario.processes.iter_mut().flat_map(|p| &mut p.steps) {
+                    match step {
+                        Step::Cpu(CpuStep::Compute { time, times, .. }) => {
+                            scale(time);
+                            times.iter_mut().for_each(scale);
+                        }
+                        Step::Cpu(
+                            CpuStep::Work { time, .. }
+                            | CpuStep::Io { completion: Completion::Worker { time, .. }, .. },
+                        ) => scale(time),
+                        _ => {}
+                    }
+                }
+            }
+            What::Idle => {
+                for state in &mut machine.idle_states {
+                    let value = state.leaving() * percent / 100;
+                    let why = "moved to see what depends on it";
+                    state.wake_latency = Some(Constant::assumed(value, why));
                 }
             }
         }
@@ -190,6 +217,33 @@ impl What {
         Cost::ALL.iter().filter(pays).filter(none).map(|&c| Self::Cost(c)).collect()
     }
 
+    /// What a client of a file server pays: what it computes, the disk, the clocks, and what waiting takes.
+    pub(in crate::reproduce) fn of_clients() -> Vec<Self> {
+        let costs = [
+            Cost::DiskWrite,
+            Cost::DiskFlush,
+            Cost::ClockMin,
+            Cost::ClockTurbo1,
+            Cost::ClockTurbo2,
+            Cost::SiblingSpeed,
+            Cost::MemoryParallelism,
+            Cost::ContextSwitch,
+            Cost::WakeUp,
+            Cost::WakeCall,
+            Cost::Tick,
+            Cost::Interrupt,
+            Cost::QueueWork,
+            Cost::IoSubmit,
+            Cost::BalanceCpu,
+        ];
+        [Self::Work, Self::Idle].into_iter().chain(costs.map(Self::Cost)).collect()
+    }
+
+    /// Those of them that matter most.
+    pub(in crate::reproduce) fn of_clients_quick() -> Vec<Self> {
+        vec![Self::Work, Self::Cost(Cost::ClockMin), Self::Cost(Cost::DiskWrite)]
+    }
+
     /// What scans cost, and the faults and moves that come of them.
     pub(in crate::reproduce) fn of_scans() -> Vec<Self> {
         [Cost::HintFault, Cost::PteMark, Cost::MigratePage].map(Self::Cost).to_vec()
@@ -232,6 +286,8 @@ impl What {
             Self::Links(n, which) => format!("links of {n} hops: {}", OF_LINK[which].0),
             Self::Cost(cost) => format!("cost: {}", cost.name()),
             Self::Compute => "workload: compute".to_owned(),
+            Self::Work => "workload: what is computed".to_owned(),
+            Self::Idle => "idle states: wake_latency".to_owned(),
         }
     }
 }
