@@ -85,7 +85,10 @@ pub(crate) fn device(c: &Cur<'_>) -> Result<Device, ConfigError> {
         name: t.get("name")?.text()?.to_owned(),
         time,
         gathers: t.opt("gathers").map_or(Ok(false), |c| c.bool())?,
-        interrupts: CpuId(t.get("interrupts")?.int(0, u64::from(MAX_CPUS) - 1)? as u32),
+        interrupts: match t.get("interrupts")? {
+            c if matches!(c.val.kind, Kind::Text(_)) => c.word(&[("submitter", None)])?,
+            c => Some(CpuId(c.int(0, u64::from(MAX_CPUS) - 1)? as u32)),
+        },
     })
 }
 

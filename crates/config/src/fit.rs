@@ -66,7 +66,8 @@ pub fn check(scenario: &Scenario, machine: &Hardware) -> Result<(), Misfit> {
         }),
     };
     for (d, device) in scenario.devices.iter().enumerate() {
-        known(&[device.interrupts], &[Key("device"), At(d), Key("interrupts")])?;
+        let cpus: Vec<CpuId> = device.interrupts.into_iter().collect();
+        known(&cpus, &[Key("device"), At(d), Key("interrupts")])?;
     }
     for (g, group) in scenario.groups.iter().enumerate() {
         let path = [Key("group"), At(g), Key("cpuset"), Key("cpus")];

@@ -702,6 +702,7 @@ fn impossible_tasks() {
             &[("time = \"150us\"", "commands = [\"write\", \"trim\"]")],
             &[("time = \"150us\"", "commands = []")],
             &[("time = \"150us\"", "gathers = true")],
+            &[("interrupts = 3", "interrupts = \"anywhere\"")],
         ],
         expect![[r#"
             run.toml:25:8: process[0].nice: -21 is out of range; a whole number from -20 to 19 is allowed
@@ -737,6 +738,7 @@ fn impossible_tasks() {
             run.toml:17:22: device[0].commands[1]: "trim" is not known; allowed are write, flush
             run.toml:17:12: device[0].commands: empty; a request is one command or several
             run.toml:15:1: device[0]: a device says how long it takes: "time", or "commands" of the machine's disk
+            run.toml:18:14: device[0].interrupts: "anywhere" is not known; allowed are submitter
         "#]],
     );
 }

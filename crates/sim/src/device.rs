@@ -51,14 +51,19 @@ impl Simulation {
     }
     /// How long the CPU of a device's interrupts takes until it sees to one: it may be in an idle
     /// state.
-    pub(crate) fn device_late(&mut self, device: usize) -> u64 {
-        let cpu = self.cpus.place(self.devices.all[device].interrupts);
+    pub(crate) fn device_late(&mut self, id: usize, device: usize) -> u64 {
+        let cpu = self.interrupted(id, device);
         self.disturb(cpu)
+    }
+    /// The CPU to which the interrupt comes of what a task has asked of a device: it sleeps where it has asked.
+    fn interrupted(&self, id: usize, device: usize) -> usize {
+        let fixed = self.devices.all[device].interrupts;
+        fixed.map_or(self.tasks[id].cpu, |cpu| self.cpus.place(cpu))
     }
     /// A device has done what a task asked of it.
     pub(crate) fn device_done(&mut self, id: usize, device: usize, completion: Completion) {
         // Interrupts of a CPU that is offline go elsewhere.
-        let cpu = self.cpus.place(self.devices.all[device].interrupts);
+        let cpu = self.interrupted(id, device);
         let cpu = self.sched.q.online_or_first(cpu);
         self.interrupt(cpu, self.kernel.prices[Cost::Interrupt]);
         let waker = Waker { cpu, task: self.cpus[cpu].current(), sync: false, in_task: false };

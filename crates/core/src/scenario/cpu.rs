@@ -78,8 +78,9 @@ pub struct Device {
     /// One request at a time: those that come meanwhile are taken on together when it is over. So the block layer
     /// does with requests that have the disk write its cache back.
     pub gathers: bool,
-    /// The CPU that its interrupts go to.
-    pub interrupts: CpuId,
+    /// The CPU that its interrupts go to; `None`: to the one that has submitted the request, as of devices with a
+    /// queue for each CPU.
+    pub interrupts: Option<CpuId>,
 }
 
 /// How long a device takes.

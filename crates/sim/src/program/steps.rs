@@ -864,7 +864,7 @@ impl Program for Steps {
     }
     fn timer(&mut self, sim: &mut Simulation, id: usize) {
         match self.io.take() {
-            Some((device, completion)) => match sim.device_late(device) {
+            Some((device, completion)) => match sim.device_late(id, device) {
                 0 => sim.device_done(id, device, completion),
                 late => {
                     self.io = Some((device, completion));

@@ -126,7 +126,7 @@ fn a_cpu_is_busy_or_in_a_state_at_any_time() {
         name: "disk".into(),
         time: DeviceTime::Fixed(Picos(3 * MS)),
         gathers: false,
-        interrupts: CpuId(0),
+        interrupts: Some(CpuId(0)),
     }];
     let io = Step::Cpu(CpuStep::Io {
         device: "disk".into(),
@@ -165,7 +165,7 @@ fn a_device_interrupt_waits_for_its_idle_cpu() {
             name: "disk".into(),
             time: DeviceTime::Fixed(Picos(MS)),
             gathers: false,
-            interrupts: CpuId(0),
+            interrupts: Some(CpuId(0)),
         }];
         s
     };
@@ -559,7 +559,7 @@ fn a_device_that_gathers_takes_on_together_what_came_meanwhile() {
             name: "disk".into(),
             time: DeviceTime::Commands(vec![Command::Flush, Command::Write, Command::Flush]),
             gathers,
-            interrupts: CpuId(0),
+            interrupts: Some(CpuId(0)),
         }];
         let mut m = two_cpus(vec![]);
         for cost in
