@@ -296,6 +296,10 @@ fn idle_states_are_those_of_the_drivers_tables() {
     assert_eq!(states("small-smt.toml"), haswell);
     assert_eq!(states("haswell-ep-2.toml"), Table::HaswellEp.states());
     assert_eq!(states("ivy-bridge-desktop.toml"), Table::IvyBridge.states());
+    // Those of a desktop processor are without its deepest two.
+    let mut skylake = Table::SkylakeClient.states();
+    skylake.truncate(7);
+    assert_eq!(states("skylake-uma.toml"), skylake);
 }
 
 #[test]

@@ -177,6 +177,10 @@ fn a_device_interrupt_waits_for_its_idle_cpu() {
     m.idle_states = only(100 * US, WokenBy::Store);
     // CPU 0 leaves its state, and then CPU 1, which it wakes.
     assert_eq!(run(&m, &io(Completion::Interrupt)).now(), 10 * (MS + 200 * US));
+    // With a queue for each CPU the interrupt comes to CPU 1, which is awake when it wakes the task.
+    let mut own = io(Completion::Interrupt);
+    own.devices[0].interrupts = None;
+    assert_eq!(run(&m, &own).now(), 10 * (MS + 100 * US));
     // The worker runs on CPU 0, which is awake by then.
     let worker = Completion::Worker { time: Picos(10 * US), high: false };
     assert_eq!(run(&m, &io(worker)).now(), 10 * (MS + 210 * US));
