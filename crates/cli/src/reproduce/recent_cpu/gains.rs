@@ -11,6 +11,8 @@ use homenode_report::{Better, ComparisonTable, Figure, Reproduced, Section, Surf
 
 /// dbench on XFS of the seed: clients, and the gain in per cent.
 const XFS: [(u32, f64); 5] = [(1, 184.14), (2, 40.46), (4, -8.35), (8, 0.63), (64, -1.44)];
+/// dbench on XFS of the patch of 2020, on eight CPUs: clients, and by how much less time a loadfile takes.
+const QUEUES: [(u32, f64); 4] = [(1, 10.24), (2, 9.40), (4, 2.51), (8, 0.0)];
 /// netperf RR of the seed: "roughly 10 %".
 const NETPERF: f64 = 10.0;
 /// hackbench of the seed: the middle of "6-11 %".
@@ -24,6 +26,8 @@ pub(super) struct Plan {
     pub(super) seeds: u64,
     pub(super) clients: Vec<u32>,
     pub(super) groups: Vec<u32>,
+    /// Clients of the check.
+    pub(super) check: Vec<u32>,
     pub(super) thresholds: Vec<u16>,
     pub(super) constants: Vec<What>,
 }
@@ -36,6 +40,7 @@ impl Plan {
             seeds: asked.seeds.unwrap_or(seeds),
             clients: XFS.map(|(n, _)| n).to_vec(),
             groups: vec![1, 2, 4, 8],
+            check: QUEUES.map(|(n, _)| n).to_vec(),
             thresholds: THRESHOLDS.to_vec(),
             constants: if small { What::of_clients_quick() } else { What::of_clients() },
         }
@@ -44,7 +49,8 @@ impl Plan {
     fn loads(&self) -> Vec<Load> {
         let xfs = self.clients.iter().map(|&n| Load::Xfs(n));
         let hackbench = self.groups.iter().map(|&n| Load::Hackbench(n));
-        xfs.chain([Load::Ext4, Load::UdpRr, Load::TcpRr]).chain(hackbench).collect()
+        let check = self.check.iter().map(|&n| Load::Queues(n));
+        xfs.chain([Load::Ext4, Load::UdpRr, Load::TcpRr]).chain(hackbench).chain(check).collect()
     }
     fn seeds_of(&self, load: Load) -> std::ops::RangeInclusive<u64> {
         1..=if load.is_drawn() { self.seeds } else { 1 }
@@ -154,7 +160,7 @@ fn table(runs: &Runs<'_, Loads>, plan: &Plan) -> ComparisonTable {
         let figure = Figure::new("{}", "", load.better(), 2, "a load's figure");
         let name = format!("{} [{}]", load.name(), load.unit());
         figures.push(figure.compared_of(&name, samples(load, |c| c.value)));
-        if let Load::Xfs(_) | Load::Ext4 = load {
+        if let Load::Xfs(_) | Load::Ext4 | Load::Queues(_) = load {
             let mhz = Figure::new("  {}", "", Better::Neither, 0, "mean clock while busy");
             figures.push(mhz.compared_of("clock [MHz]", samples(load, |c| c.mhz)));
             let moves = Figure::new("  {}", "", Better::Neither, 1, "of the clients");
@@ -240,5 +246,7 @@ fn rows(runs: &Runs<'_, Loads>, plan: &Plan, found: &Gains) -> Vec<Reproduced> {
     let mean = [mean_of(&found.hackbench)];
     rows.push(Reproduced::new("hackbench, mean gain [%]", Some(HACKBENCH_SEED), &mean, low, high));
     rows.extend(plan.groups.iter().map(|&n| row(Load::Hackbench(n), None, None, None)));
+    let published = |n| QUEUES.iter().find(|(of, _)| *of == n).map(|(_, gain)| *gain);
+    rows.extend(plan.check.iter().map(|&n| row(Load::Queues(n), published(n), None, None)));
     rows
 }

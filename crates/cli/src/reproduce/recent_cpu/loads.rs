@@ -10,7 +10,7 @@ use homenode_core::scenario::{
     Again, CpuStep, Governor, Process, RecentCpu, Scenario, Step, Wakeups,
 };
 use homenode_core::topology::Hardware;
-use homenode_core::units::Picos;
+use homenode_core::units::{Picos, count};
 use homenode_report::Better;
 use homenode_sim::{CpuFigures, Setup, Simulation};
 
@@ -24,6 +24,8 @@ pub(super) enum Load {
     Xfs(u32),
     /// The same on ext4, one client.
     Ext4,
+    /// On XFS as in 5.5, on a disk with a queue for each CPU: the check by the patch of 2020.
+    Queues(u32),
     TcpRr,
     UdpRr,
     /// So many groups.
@@ -35,7 +37,9 @@ impl Load {
     pub(super) const fn better(self) -> Better {
         match self {
             Self::Hackbench(_) => Better::Lower,
-            Self::Xfs(_) | Self::Ext4 | Self::TcpRr | Self::UdpRr => Better::Higher,
+            Self::Xfs(_) | Self::Ext4 | Self::Queues(_) | Self::TcpRr | Self::UdpRr => {
+                Better::Higher
+            }
         }
     }
     pub(super) fn name(self) -> String {
@@ -43,6 +47,9 @@ impl Load {
             Self::Xfs(1) => "dbench XFS-like, 1 client".into(),
             Self::Xfs(n) => format!("dbench XFS-like, {n} clients"),
             Self::Ext4 => "dbench ext4-like, 1 client".into(),
+            Self::Queues(n) => {
+                format!("the check of 2020, {}", count(n.into(), "client", "clients"))
+            }
             Self::TcpRr => "netperf RR, TCP".into(),
             Self::UdpRr => "netperf RR, UDP".into(),
             Self::Hackbench(n) => format!("hackbench-pipes {n}"),
@@ -51,7 +58,7 @@ impl Load {
     /// The unit of its figure.
     pub(super) const fn unit(self) -> &'static str {
         match self {
-            Self::Xfs(_) | Self::Ext4 => "MB/s",
+            Self::Xfs(_) | Self::Ext4 | Self::Queues(_) => "MB/s",
             Self::TcpRr | Self::UdpRr => "trans/s",
             Self::Hackbench(_) => "ms",
         }
@@ -59,7 +66,7 @@ impl Load {
     /// Whether the random streams decide anything.
     pub(super) const fn is_drawn(self) -> bool {
         match self {
-            Self::Xfs(_) | Self::Ext4 | Self::Hackbench(_) => true,
+            Self::Xfs(_) | Self::Ext4 | Self::Queues(_) | Self::Hackbench(_) => true,
             Self::TcpRr | Self::UdpRr => false,
         }
     }
@@ -131,6 +138,7 @@ pub(super) struct Loads {
     pub(super) machine: Hardware,
     xfs: Scenario,
     ext4: Scenario,
+    queues: Scenario,
     tcp_rr: Scenario,
     udp_rr: Scenario,
     hackbench: Scenario,
@@ -158,6 +166,7 @@ impl Loads {
         Ok(Self {
             xfs: scenario!("dbench-xfs", &machine),
             ext4: scenario!("dbench-ext4", &machine),
+            queues: scenario!("dbench-xfs-queues", &machine),
             tcp_rr: scenario!("netperf-tcp-rr", &machine),
             udp_rr: scenario!("netperf-udp-rr", &machine),
             hackbench: scenario!("hackbench-pipe-processes", &machine),
@@ -168,12 +177,15 @@ impl Loads {
         let mut s = match p.load {
             Load::Xfs(_) => &self.xfs,
             Load::Ext4 => &self.ext4,
+            Load::Queues(_) => &self.queues,
             Load::TcpRr => &self.tcp_rr,
             Load::UdpRr => &self.udp_rr,
             Load::Hackbench(_) => &self.hackbench,
         }
         .clone();
-        s.kernel = KernelVersion::V4_15;
+        if !matches!(p.load, Load::Queues(_)) {
+            s.kernel = KernelVersion::V4_15;
+        }
         match p.load {
             Load::Xfs(clients) => {
                 s.duration = None;
@@ -184,6 +196,15 @@ impl Loads {
                 s.duration = None;
                 let times = loadfiles(1, p.small) * LOADFILE.1;
                 s.processes.iter_mut().for_each(|process| repeat(process, times));
+            }
+            Load::Queues(clients) => {
+                s.duration = None;
+                s.channels.iter_mut().for_each(|c| (c.count, c.group) = (clients, clients));
+                let times = loadfiles(clients, p.small) * LOADFILE.1;
+                for process in &mut s.processes {
+                    process.copies = clients;
+                    repeat(process, times);
+                }
             }
             Load::TcpRr | Load::UdpRr => s.duration = Some(length(p.small)),
             Load::Hackbench(groups) => {
@@ -241,7 +262,7 @@ impl experiment::Bench for Loads {
     fn length(p: &Point) -> (u64, u64) {
         let most = match p.load {
             Load::Hackbench(n) => 10 * n,
-            Load::Xfs(n) => n,
+            Load::Xfs(n) | Load::Queues(n) => n,
             Load::Ext4 | Load::TcpRr | Load::UdpRr => 0,
         };
         (u64::MAX - u64::from(most), 0)
@@ -262,17 +283,21 @@ impl experiment::Bench for Loads {
             }
         }
         scenario.model.clocks = p.cpus.clocks;
-        scenario.model.wakeups = Wakeups::Seed;
-        scenario.model.recent_cpu =
-            if p.patch == Patch::With { RecentCpu::Seed } else { RecentCpu::None };
+        let with = p.patch == Patch::With;
+        (scenario.model.wakeups, scenario.model.recent_cpu) = match p.load {
+            Load::Queues(_) if with => (Wakeups::Today, RecentCpu::Today),
+            Load::Queues(_) => (Wakeups::Seed, RecentCpu::Seed),
+            _ if with => (Wakeups::Seed, RecentCpu::Seed),
+            _ => (Wakeups::Seed, RecentCpu::None),
+        };
         let mut sim =
             Simulation::new(&machine, &scenario, &Setup { seed: p.seed, ..Setup::of(&scenario) })?;
         sim.run();
         let all = processes(&sim)?;
         let clients = || all.iter().filter(|one| one.name.starts_with("client"));
         let value = match p.load {
-            Load::Xfs(_) | Load::Ext4 => {
-                let n = if let Load::Xfs(n) = p.load { n } else { 1 };
+            Load::Xfs(_) | Load::Ext4 | Load::Queues(_) => {
+                let n = if let Load::Xfs(n) | Load::Queues(n) = p.load { n } else { 1 };
                 let bytes = loadfiles(n, p.small) as f64 * LOADFILE.0;
                 clients().map(|one| bytes / (one.time_ps as f64 / 1e6)).sum()
             }
