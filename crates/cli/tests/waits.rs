@@ -152,3 +152,89 @@ fn a_barrier_is_one_on_any_number_of_cpus() {
     let one = replayed(&folder, &["--cpus", "1"]) / ran;
     assert!((0.95..1.1).contains(&one), "{one}");
 }
+
+/// One makes 240 items, each of which takes half as long as using it; two use 120 each.
+const SEMAPHORE: &str = r#"
+    #include <pthread.h>
+    #include <semaphore.h>
+    static sem_t some;
+    static void work(long n) { for (volatile long j = 0; j < n; j++); }
+    static void *use(void *none) {
+        for (int i = 0; i < 120; i++) {
+            while (sem_wait(&some));
+            work(200000);
+        }
+        return none;
+    }
+    int main(void) {
+        pthread_t t[2];
+        sem_init(&some, 0, 0);
+        for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, use, 0);
+        for (int i = 0; i < 240; i++) {
+            work(100000);
+            sem_post(&some);
+        }
+        for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+        return 0;
+    }"#;
+
+/// The same with a condition variable and a mutex.
+const CONDITION: &str = r#"
+    #include <pthread.h>
+    static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t some = PTHREAD_COND_INITIALIZER;
+    static int queued;
+    static void work(long n) { for (volatile long j = 0; j < n; j++); }
+    static void *use(void *none) {
+        for (int i = 0; i < 120; i++) {
+            pthread_mutex_lock(&m);
+            while (!queued) pthread_cond_wait(&some, &m);
+            queued--;
+            pthread_mutex_unlock(&m);
+            work(200000);
+        }
+        return none;
+    }
+    int main(void) {
+        pthread_t t[2];
+        for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, use, 0);
+        for (int i = 0; i < 240; i++) {
+            work(100000);
+            pthread_mutex_lock(&m);
+            queued++;
+            pthread_cond_signal(&some);
+            pthread_mutex_unlock(&m);
+        }
+        for (int i = 0; i < 2; i++) pthread_join(t[i], 0);
+        return 0;
+    }"#;
+
+/// Records a program of a producer and two consumers, and replays it on 1, 2 and 4 CPUs.
+fn produces_and_consumes(source: &str) {
+    let folder = Folder::new();
+    let Some((header, code)) = recorded(&folder, source, &["./p"]) else { return };
+    assert_eq!(code, 0);
+    let native = header.native.expect("native times");
+    let ran = (native.user_ns + native.sys_ns) as f64 / 1e9;
+    let said = played(&folder, &[]);
+    let notes = said["caption"]["notes"].to_string();
+    assert!(notes.contains("at semaphores or condition variables"), "{notes}");
+    // All of the waiting for what may go to one or the other goes to who comes first.
+    assert!(!notes.contains("is for a turn") && !notes.contains("without a lock"), "{notes}");
+    let times = ["0", "0-1", "0-3"].map(|cpus| replayed(&folder, &["--cpus", cpus]) / ran);
+    let [one, two, four] = times;
+    assert!((0.95..1.1).contains(&one), "{times:?}");
+    // Two CPUs are busy all the time; then the longest of three threads says how long it takes.
+    assert!((0.48..0.75).contains(&two), "{times:?}");
+    assert!((0.33..0.75).contains(&four) && four < two * 1.02, "{times:?}");
+}
+
+#[test]
+fn a_semaphore_is_one_on_any_number_of_cpus() {
+    produces_and_consumes(SEMAPHORE);
+}
+
+#[test]
+fn a_condition_variable_is_one_on_any_number_of_cpus() {
+    produces_and_consumes(CONDITION);
+}

@@ -217,6 +217,8 @@ fn ended(h: &Header, rows: &[Row]) -> (By, Found, Vec<(&'static str, u64)>) {
             | After::Until(..)
             | After::Lock(..)
             | After::Meet(_)
+            | After::Post(..)
+            | After::Take(..)
             | After::Due(..) => {}
         }
     }

@@ -1075,7 +1075,12 @@ impl Simulation {
                 Run::Blocked(On::Child) => "the end of a child".to_owned(),
                 Run::Blocked(On::Barrier) => "the other threads at a barrier".to_owned(),
                 Run::Blocked(
-                    On::Sleep | On::Point(_) | On::Lock(_) | On::Work | On::Device { .. },
+                    On::Sleep
+                    | On::Point(_)
+                    | On::Lock(_)
+                    | On::Count(_)
+                    | On::Work
+                    | On::Device { .. },
                 )
                 | Run::Runnable
                 | Run::Ended => continue,
@@ -1101,6 +1106,7 @@ impl Simulation {
                 | On::Barrier
                 | On::Point(_)
                 | On::Lock(_)
+                | On::Count(_)
                 | On::Work
                 | On::Device { .. },
             )

@@ -21,8 +21,12 @@
 //! beside those of the rounds before. Between tasks, forks, thread starts and waits for a
 //! child's end are kept, and what a recording's points say ([`Op::Point`]): a task that comes
 //! to one goes on when what it waited for has happened in this round too, be it before
-//! (specs/waits.md#replay). Locks alone go to who comes first here, whoever that was when it
-//! was recorded.
+//! (specs/waits.md#replay). Locks, semaphores and condition variables go to who comes first here,
+//! whoever that was when it was recorded.
+
+mod counts;
+
+pub use counts::Count;
 
 use crate::cpus::parts;
 use crate::hot::{KINDS, OP_WRITE, is_event};
@@ -161,6 +165,10 @@ pub enum After {
     Lock(u32, u32),
     /// That all tasks whose points wait for this meeting, by its number, have come to them.
     Meet(u32),
+    /// Nothing, but it gives so much to a count, by its number ([`Recording::counts`]).
+    Post(u32, u32),
+    /// That a count, by its number, has so much. The task takes it.
+    Take(u32, u32),
     /// Nothing, but the task's next point has a deadline: so much time after the task passed that
     /// point, or after its beginning ([`START`]). Time that the next point waits for ends then;
     /// where it waits for another point without a time, the task wakes up at the deadline in
@@ -241,6 +249,7 @@ pub struct Recording {
     kills: BTreeMap<u32, Vec<u32>>,
     /// By meeting: the points at which tasks come to it.
     meetings: BTreeMap<u32, Vec<u32>>,
+    counts: counts::Counts,
     insns: u64,
     misses: u64,
     accesses: u64,
@@ -351,7 +360,11 @@ impl Recording {
                 self.meetings.entry(meeting).or_default().push(n);
             }
         }
-        for a in after {
+        for (point, after) in self.points.iter_mut().zip(&after) {
+            // Whether it has been passed is asked for by who waits at the count.
+            point.awaited |= matches!(after, After::Post(..));
+        }
+        for &a in &after {
             let (After::Point(p)
             | After::Until(p, _)
             | After::Turn(p)
@@ -365,7 +378,11 @@ impl Recording {
                 After::Point(_) | After::Until(..) | After::Turn(_) => point.awaited = true,
                 After::Lock(lock, _) => point.gives = Some(lock),
                 After::Due(..) => point.base = true,
-                After::Nothing | After::Time(_) | After::Meet(_) => {}
+                After::Nothing
+                | After::Time(_)
+                | After::Meet(_)
+                | After::Post(..)
+                | After::Take(..) => {}
             }
         }
         // What a later round does not come to: the first task begins behind it.
@@ -387,6 +404,7 @@ impl Recording {
             track.ops(..end).filter_map(Op::point).collect::<Vec<u32>>()
         };
         self.once = self.tracks.iter().enumerate().flat_map(once).collect();
+        self.counts.order(&after, self.points.iter().map(|p| p.task), &self.once);
     }
     /// The task that a point is of.
     pub fn task_of(&self, number: u32) -> Option<u32> {
@@ -444,6 +462,8 @@ pub enum Stuck {
     End(u32),
     /// A lock that a task of the recording has.
     Lock(u32),
+    /// A count, by its number.
+    Count(u32),
 }
 
 /// How long a replay goes on. It ends at the end of a round.
@@ -607,6 +627,9 @@ impl Simulation {
                     let Some(other) = held.and_then(|h| of(h.0)) else { return Vec::new() };
                     all.push((task, Stuck::Lock(other)));
                 }
+                Run::Blocked(On::Count(n)) if !t.timer_wakes || self.passed.again.contains(&id) => {
+                    all.push((task, Stuck::Count(n)));
+                }
                 Run::Runnable
                 | Run::Blocked(
                     On::Point(_)
@@ -614,6 +637,7 @@ impl Simulation {
                     | On::Children
                     | On::Child
                     | On::Barrier
+                    | On::Count(_)
                     | On::Channel(_)
                     | On::Work
                     | On::Device { .. },
@@ -906,15 +930,7 @@ impl Player {
                     waiting.push(id);
                 }
                 self.stand(sim, id, since, On::Point(p));
-                if let Some((end, span @ 1..)) = self.due {
-                    // It has woken up in vain, or comes too late to have waited at all.
-                    let more = clock.checked_sub(end).map_or(0, |late| late / span + 1);
-                    sim.passed.waited.in_vain += u64::from(more > 0);
-                    let end = end.saturating_add(more.saturating_mul(span));
-                    self.due = Some((end, span));
-                    sim.passed.again.insert(id);
-                    sim.wake_at(id, end, By::Timer);
-                }
+                self.wakes_in_vain(sim, id, clock);
                 return self.open_circle(sim, id);
             }
             After::Until(p, time) if !sim.passed.done.contains(&p) => {
@@ -945,13 +961,21 @@ impl Player {
                 sim.passed.waited.without += u64::from(without);
                 sim.passed.waited.locks += clock - since;
             }
+            After::Take(number, less) => {
+                if !self.take(sim, id, number, less) {
+                    self.stand(sim, id, since, On::Count(number));
+                    self.wakes_in_vain(sim, id, clock);
+                    return self.open_circle(sim, id);
+                }
+                sim.passed.waited.counts += clock - since;
+            }
             After::Time(time) => {
                 let due = self.due.map_or(clock + time.0, |due| due.0.max(clock));
                 sim.sleep_until(id, due);
             }
             After::Turn(_) => sim.passed.waited.turns += clock - since,
             After::Point(_) | After::Until(..) => sim.passed.waited.others += clock - since,
-            After::Nothing | After::Due(..) => {}
+            After::Nothing | After::Post(..) | After::Due(..) => {}
         }
         self.gives_up = None;
         if base {
@@ -971,6 +995,9 @@ impl Player {
             for &track in recording.kills.get(&number).filter(|_| kills).into_iter().flatten() {
                 end(sim, id, track);
             }
+        }
+        if let After::Post(count, more) = after {
+            self.post(sim, id, count, more);
         }
         if let Some(of) = gives {
             give_back(sim, id, of, number);
@@ -999,6 +1026,9 @@ impl Player {
     /// is to wait for it.
     fn die(&mut self, sim: &mut Simulation, id: usize) {
         let recording = self.recording.clone();
+        if let Some((count, more)) = sim.passed.granted.remove(&id) {
+            self.post(sim, id, count, more);
+        }
         let mut left = vec![(self.track, self.at.min(recording.tracks[self.track].rows.len()))];
         let mut known: BTreeSet<usize> = self.above.iter().copied().collect();
         while let Some((track, from)) = left.pop() {
@@ -1014,6 +1044,19 @@ impl Player {
                         }
                         if awaited {
                             happened(sim, id, number);
+                        }
+                        match after {
+                            After::Post(count, more) => self.post(sim, id, count, more),
+                            // It may have been woken for what it does not take any more.
+                            After::Take(count, _) => self.post(sim, id, count, 0),
+                            After::Nothing
+                            | After::Point(_)
+                            | After::Time(_)
+                            | After::Until(..)
+                            | After::Turn(_)
+                            | After::Lock(..)
+                            | After::Meet(_)
+                            | After::Due(..) => {}
                         }
                         if let Some(of) = gives {
                             give_back(sim, id, of, number);
@@ -1039,52 +1082,21 @@ impl Player {
         }
         self.at = usize::MAX;
     }
+    /// A task stands in front of a point that has a deadline: it wakes up then, and waits again.
+    fn wakes_in_vain(&mut self, sim: &mut Simulation, id: usize, clock: u64) {
+        let Some((end, span @ 1..)) = self.due else { return };
+        // It has woken up in vain, or comes too late to have waited at all.
+        let more = clock.checked_sub(end).map_or(0, |late| late / span + 1);
+        sim.passed.waited.in_vain += u64::from(more > 0);
+        let end = end.saturating_add(more.saturating_mul(span));
+        self.due = Some((end, span));
+        sim.passed.again.insert(id);
+        sim.wake_at(id, end, By::Timer);
+    }
     /// Waits in front of a point, to come to it again when that has come.
     fn stand(&mut self, sim: &mut Simulation, id: usize, since: u64, on: On) {
         (self.at, self.work, self.since) = (self.at - 1, 0, Some(since));
         sim.block(id, on);
-    }
-    /// Lets one that waits for a lock go on without it, where this task's waiting has closed a
-    /// circle of tasks that wait for one another. For where locks go to others than when it was
-    /// recorded, the program might have done something else.
-    fn open_circle(&self, sim: &mut Simulation, id: usize) {
-        let (mut at, mut opens) = (id, None);
-        // Another circle than one through this task was looked at when it was closed.
-        for _ in 0..sim.tasks.len() {
-            let next = match sim.tasks[at].run {
-                Run::Blocked(On::Lock(lock)) => {
-                    opens = opens.or(Some((at, lock)));
-                    sim.passed.locks.get(&lock).and_then(|l| l.held).map(|held| held.0)
-                }
-                Run::Blocked(On::Point(p)) => {
-                    let waits = !sim.tasks[at].timer_wakes || sim.passed.again.contains(&at);
-                    self.recording.task_of(p).filter(|_| waits).and_then(|t| self.alive(sim, t))
-                }
-                Run::Blocked(On::Task(other)) => Some(other),
-                Run::Blocked(
-                    On::Sleep
-                    | On::Children
-                    | On::Child
-                    | On::Barrier
-                    | On::Channel(_)
-                    | On::Work
-                    | On::Device { .. },
-                )
-                | Run::Runnable
-                | Run::Ended => None,
-            };
-            match (next, opens) {
-                (Some(next), Some((waits, lock))) if next == id => {
-                    sim.passed.without.insert(waits);
-                    if let Some(lock) = sim.passed.locks.get_mut(&lock) {
-                        lock.waiting.retain(|&w| w != waits);
-                    }
-                    return sim.wake(waits, By::Task(id));
-                }
-                (Some(next), _) if next != id => at = next,
-                (Some(_) | None, _) => return,
-            }
-        }
     }
     /// A task of the recording, or who starts it where it has not begun in this round.
     fn alive(&self, sim: &Simulation, task: u32) -> Option<usize> {

@@ -46,8 +46,8 @@ pub(crate) use devices::{Devices, Work};
 pub(crate) use frequency::Frequency;
 pub use outcome::{FileError, Outcome};
 pub(crate) use outcome::{Job, Writing};
-pub(crate) use passed::Passed;
 pub use passed::Waited;
+pub(crate) use passed::{Counted, Passed, Wants};
 pub(crate) use program::{Ahead, KsmdState, Loaded, Plain, Program};
 
 /// A machine with its programs, at some moment of virtual time.

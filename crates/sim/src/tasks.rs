@@ -54,6 +54,8 @@ pub(crate) enum On {
     Point(u32),
     /// A lock of a recording.
     Lock(u32),
+    /// A count of a recording: a semaphore, a condition variable.
+    Count(u32),
     /// The other threads coming to the same step.
     Barrier,
     /// A channel of the scenario.
@@ -77,6 +79,7 @@ impl On {
             | Self::Task(_)
             | Self::Point(_)
             | Self::Lock(_)
+            | Self::Count(_)
             | Self::Barrier
             | Self::Channel(_) => Waiting::Sleep,
             Self::Work => Waiting::Block { iowait: false },
@@ -87,9 +90,12 @@ impl On {
     pub(crate) const fn by_others(self) -> bool {
         match self {
             Self::Children | Self::Child | Self::Task(_) | Self::Barrier | Self::Channel(_) => true,
-            Self::Sleep | Self::Point(_) | Self::Lock(_) | Self::Work | Self::Device { .. } => {
-                false
-            }
+            Self::Sleep
+            | Self::Point(_)
+            | Self::Lock(_)
+            | Self::Count(_)
+            | Self::Work
+            | Self::Device { .. } => false,
         }
     }
 }
@@ -165,6 +171,7 @@ impl Task {
                 | On::Barrier
                 | On::Point(_)
                 | On::Lock(_)
+                | On::Count(_)
                 | On::Channel(_)
                 | On::Work
                 | On::Device { .. },

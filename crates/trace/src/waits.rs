@@ -11,12 +11,14 @@
 //! Source: specs/waits.md#who-ends-what
 
 mod barriers;
+mod counts;
 mod deadlines;
 mod files;
 mod polls;
 mod signals;
 mod sockets;
 
+pub use counts::Count;
 pub use files::FileLock;
 
 use sockets::Sockets;
@@ -157,6 +159,10 @@ pub enum After {
     /// That all come to a meeting, of that number: at a barrier who comes last lets the others go
     /// on, be it another than when it was recorded.
     Meet(u32),
+    /// Nothing, but it gives a count, of that number ([`Points::counts`]), so much.
+    Post(u32, u32),
+    /// That a count, of that number, has so much, which the task takes then.
+    Take(u32, u32),
     /// Nothing, but the task's next point has a deadline: so many nanoseconds after the task
     /// passed that point, or after its beginning ([`START`]). What that one says of time is
     /// meant so then; where it says nothing of it, the task wakes up at its deadline in vain,
@@ -176,6 +182,8 @@ pub struct Found {
     pub by_tasks: u64,
     /// Of them, those at barriers.
     pub at_barriers: u64,
+    /// Of them, those at semaphores and condition variables that are counts.
+    pub at_counts: u64,
     /// Times that a task took what another had given, by a lock, a semaphore or the like,
     /// without waiting for it when it was recorded; of locks of files also where it waited.
     pub taken: u64,
@@ -232,6 +240,8 @@ pub struct Points {
     speed: (u64, u64),
     /// How long the program ran natively on the clock, in nanoseconds, if that is known.
     wall: Option<u64>,
+    /// By number: the counts that were found.
+    counts: Vec<Count>,
 }
 
 impl Points {
@@ -251,6 +261,7 @@ impl Points {
             spaces,
             all: Vec::new(),
             killed: Vec::new(),
+            counts: Vec::new(),
         }
     }
 
@@ -305,6 +316,12 @@ impl Points {
         Ok(Some(number))
     }
 
+    /// The counts that [`After::Post`] and [`After::Take`] name, by number; none before
+    /// [`Self::resolve`].
+    pub fn counts(&self) -> &[Count] {
+        &self.counts
+    }
+
     /// What each waits for, by number.
     pub fn resolve(&mut self) -> (Vec<After>, Found) {
         let killed = self.place_killed();
@@ -317,6 +334,7 @@ impl Points {
             exits: BTreeMap::new(),
             execs: BTreeMap::new(),
             for_locks: BTreeSet::new(),
+            for_counts: counts::Counts::default(),
             wall: self.wall,
         };
         for (n, point) in (0..).zip(&self.all) {
@@ -326,6 +344,7 @@ impl Points {
                 What::Release(..) | What::Block(..) => {}
             }
         }
+        r.for_counts = r.counts(&by_order);
         let held = r.words(&by_order);
         let calls = r.futexes(&by_order, &held);
         r.barriers(&calls);
@@ -338,7 +357,9 @@ impl Points {
         r.signals(&by_order, self);
         r.files(&by_order, self);
         let found = r.rest(self);
-        (r.after, found)
+        let (after, all) = (r.after, r.for_counts.all);
+        self.counts = all;
+        (after, found)
     }
 }
 
@@ -353,6 +374,8 @@ struct Resolver<'a> {
     execs: BTreeMap<u32, Vec<u32>>,
     /// Waits that are over when a lock is taken.
     for_locks: BTreeSet<u32>,
+    /// Semaphores and condition variables.
+    for_counts: counts::Counts,
     wall: Option<u64>,
 }
 
@@ -458,13 +481,13 @@ impl Habit {
 }
 
 /// What has been given to a count and not been taken.
-struct Count {
+struct Turns {
     value: i32,
     /// Who gave how much, the first first; `None`: what was there before.
     given: VecDeque<(Option<u32>, i64)>,
 }
 
-impl Count {
+impl Turns {
     fn new(value: u32) -> Self {
         let value = value as i32;
         Self { value, given: [(None, i64::from(value.max(0)))].into() }
@@ -525,7 +548,7 @@ impl Resolver<'_> {
     ///
     /// A word that mostly goes back to 0 by the task that took it from there is a lock: it is
     /// taken by who comes first. Any other is a count, as of a semaphore: what lowers it takes
-    /// of what raised it, the first first.
+    /// of what raised it, the first first. What is known as a count is none of both.
     fn words(&mut self, by_order: &[u32]) -> Held {
         let mut habits: BTreeMap<Object, Habit> = BTreeMap::new();
         let changes = |points: &[Point], n: u32| match points[n as usize] {
@@ -534,18 +557,23 @@ impl Resolver<'_> {
             }
             _ => None,
         };
-        for &n in by_order {
+        let words = by_order.iter().copied().filter(|&n| match self.points[n as usize].what {
+            What::Release(Release::Word, word, _) => !self.for_counts.is_count(word),
+            What::Release(..) | What::Block(..) | What::Exec | What::Exit => false,
+        });
+        let words: Vec<u32> = words.collect();
+        for &n in &words {
             let Some((task, word, now, before)) = changes(self.points, n) else { continue };
             let new = || Habit { value: before, ..Habit::default() };
             habits.entry(word).or_insert_with(new).change(task, now);
         }
         let mut held = Held::new();
         let mut locks: BTreeMap<Object, Lock> = BTreeMap::new();
-        let mut counts: BTreeMap<Object, Count> = BTreeMap::new();
-        for &n in by_order {
+        let mut counts: BTreeMap<Object, Turns> = BTreeMap::new();
+        for &n in &words {
             let Some((task, word, now, before)) = changes(self.points, n) else { continue };
             if !habits[&word].is_lock() {
-                let count = counts.entry(word).or_insert_with(|| Count::new(before));
+                let count = counts.entry(word).or_insert_with(|| Turns::new(before));
                 let by = count.change(n, now);
                 self.takes(n, by);
                 continue;
@@ -643,11 +671,13 @@ impl Resolver<'_> {
             for wait in woken {
                 self.ends(wait, Some(n));
                 let at = wait as usize;
-                match self.after[at] {
+                let ended = self.after[at];
+                match ended {
                     After::Point(_) if self.is_for_lock(wait, word, held) => {
                         self.after[at] = After::Nothing;
                         self.for_locks.insert(wait);
                     }
+                    After::Point(_) if self.is_for_count(wait, n) => {}
                     After::Point(by) if others => self.after[at] = After::Turn(by),
                     // The task's own wake; what else could be was not one.
                     After::Point(_)
@@ -657,6 +687,8 @@ impl Resolver<'_> {
                     | After::Turn(_)
                     | After::Lock(..)
                     | After::Meet(_)
+                    | After::Post(..)
+                    | After::Take(..)
                     | After::Due(..) => {}
                 }
             }
@@ -867,9 +899,10 @@ impl Resolver<'_> {
                 | What::Release(Release::Word, ..) => {
                     match self.after[n] {
                         After::Lock(..) => found.locked += 1,
-                        After::Nothing => {}
+                        After::Nothing | After::Post(..) => {}
                         After::Point(_)
                         | After::Turn(_)
+                        | After::Take(..)
                         | After::Time(_)
                         | After::Until(..)
                         | After::Meet(_)
@@ -887,11 +920,20 @@ impl Resolver<'_> {
                     found.by_tasks += 1;
                     found.at_barriers += 1;
                 }
+                After::Nothing | After::Take(..) if self.for_counts.ended.contains(&(n as u32)) => {
+                    found.by_tasks += 1;
+                    found.at_counts += 1;
+                }
                 After::Nothing => found.unknown += u64::from(!self.known[n]),
                 After::Time(ns) if is_outside(of) => {
                     found.outside = (found.outside.0 + 1, found.outside.1.saturating_add(ns));
                 }
-                After::Time(_) | After::Until(..) | After::Lock(..) | After::Due(..) => {}
+                After::Time(_)
+                | After::Until(..)
+                | After::Lock(..)
+                | After::Post(..)
+                | After::Take(..)
+                | After::Due(..) => {}
             }
         }
         found
@@ -905,14 +947,27 @@ impl Resolver<'_> {
         // By task: what it depends on next, in whatever way.
         let mut nearest: BTreeMap<u32, u32> = BTreeMap::new();
         for (n, point) in self.points.iter().enumerate().rev() {
-            if let After::Point(p) | After::Turn(p) = self.after[n] {
+            let by = match self.after[n] {
+                After::Point(p) | After::Turn(p) => Some(p),
+                // Who gave it when it was recorded.
+                After::Take(..) => self.for_counts.given_by.get(&(n as u32)).copied(),
+                After::Nothing
+                | After::Time(_)
+                | After::Until(..)
+                | After::Lock(..)
+                | After::Meet(_)
+                | After::Post(..)
+                | After::Due(..) => None,
+            };
+            if let Some(p) = by {
                 nearest.insert(point.task, p);
             }
             let What::Block(of, _, arg) = point.what else { continue };
             let arg = due.span(n as u32, arg);
             let Some(of_futex) = in_vain_of_futex(of) else { continue };
             let key = (point.task, of_futex);
-            if self.for_locks.contains(&(n as u32)) {
+            let ended = self.for_counts.ended.contains(&(n as u32));
+            if self.for_locks.contains(&(n as u32)) || ended && by.is_none() {
                 // It says nothing of what the task waited for before.
                 continue;
             }
@@ -921,12 +976,12 @@ impl Resolver<'_> {
                     let began = *polls.get(&(n as u32))?;
                     nearest.get(&point.task).filter(|&&p| self.order(p) > began)
                 };
-                let by = next.get(&key).or_else(meanwhile);
+                let ends = next.get(&key).or_else(meanwhile);
                 // The program ran no longer natively: there it did not wait for so long.
                 let passed = self.wall.is_none_or(|wall| arg < wall);
                 let alone = if passed { After::Time(arg) } else { After::Nothing };
-                self.after[n] = by.map_or(alone, |&p| After::Until(p, arg));
-            } else if let After::Point(p) | After::Turn(p) = self.after[n] {
+                self.after[n] = ends.map_or(alone, |&p| After::Until(p, arg));
+            } else if let Some(p) = by {
                 next.insert(key, p);
             } else {
                 next.remove(&key);

@@ -4,7 +4,7 @@ use crate::failure::Lacks;
 use crate::record;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::units::{Picos, count};
-use homenode_sim::replay::{After, Op, Recording};
+use homenode_sim::replay::{After, Count, Op, Recording};
 use homenode_trace::waits::{self, Found, Points};
 use homenode_trace::{
     ARG_STREAM, ARG_WRITE, BY_SIGNAL, Batch, EXIT_OF_ALL, Ended, FIRST_WITH_WAITS, Header, Kind,
@@ -47,8 +47,17 @@ impl Loaded {
     }
     /// How its tasks waited, if they did.
     pub(crate) fn waited(&self) -> Option<String> {
-        let Found { waits, by_tasks, at_barriers, taken, for_locks, locked, unknown, outside } =
-            self.waits;
+        let Found {
+            waits,
+            by_tasks,
+            at_barriers,
+            at_counts,
+            taken,
+            for_locks,
+            locked,
+            unknown,
+            outside,
+        } = self.waits;
         let (n, ns) = outside;
         let mut text = count(waits, "wait", "waits") + " in a round";
         if by_tasks > 0 {
@@ -59,6 +68,9 @@ impl Loaded {
         }
         if at_barriers > 0 {
             text += &format!(" ({at_barriers} at barriers, until all had come)");
+        }
+        if at_counts > 0 {
+            text += &format!(" ({at_counts} at semaphores or condition variables)");
         }
         if locked > 0 {
             let times = count(locked, "time", "times");
@@ -172,8 +184,13 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
         waits::After::Turn(p) => After::Turn(p),
         waits::After::Lock(lock, until) => After::Lock(lock, until),
         waits::After::Meet(meeting) => After::Meet(meeting),
+        waits::After::Post(count, more) => After::Post(count, more),
+        waits::After::Take(count, less) => After::Take(count, less),
         waits::After::Due(base, ns) => After::Due(base, picos(ns)),
     });
+    let counts =
+        points.counts().iter().map(|&waits::Count { first, handed }| Count { first, handed });
+    recording.counts(counts.collect());
     recording.order(after.collect());
     let mut pages: Vec<(u64, u64)> = pages.into_iter().collect();
     pages.sort_unstable();

@@ -43,9 +43,13 @@ impl Played {
     pub(crate) fn locks_percent(&self) -> Option<f64> {
         self.percent(self.waited.locks)
     }
+    /// Likewise the share that is at semaphores and condition variables.
+    pub(crate) fn counts_percent(&self) -> Option<f64> {
+        self.percent(self.waited.counts)
+    }
     fn percent(&self, part: u64) -> Option<f64> {
-        let Waited { others, turns, locks, .. } = self.waited;
-        (part > 0).then(|| part as f64 / (others + turns + locks) as f64 * 100.0)
+        let Waited { others, turns, locks, counts, without: _, in_vain: _ } = self.waited;
+        (part > 0).then(|| part as f64 / (others + turns + locks + counts) as f64 * 100.0)
     }
     /// When each round ended, in picoseconds.
     pub(crate) fn rounds(&self) -> &[u64] {
@@ -112,6 +116,9 @@ pub(crate) fn play(
                 let on = match on {
                     Stuck::End(other) => format!("the end of task {other}"),
                     Stuck::Lock(other) => format!("a lock that task {other} has"),
+                    Stuck::Count(_) => {
+                        "what nobody gives at a semaphore or a condition variable".to_owned()
+                    }
                     Stuck::Point(p) => match loaded.recording.task_of(p) {
                         Some(other) => format!("what task {other} does at point {p}"),
                         None => format!("point {p}, which nobody comes to"),
@@ -452,22 +459,28 @@ pub(crate) fn calibrate(
     ));
     notes.extend(loaded.waited());
     if let Some(share) = whole.locks_percent() {
-        let without = match whole.waited.without {
-            0 => String::new(),
-            n => format!(
-                ", {} without it, since who had it waited for who wanted it",
-                count(n, "time", "times")
-            ),
-        };
         notes.push(format!(
             "{share:.0} % of the time that tasks wait for one another is for locks, which go to \
-             who comes first{without}"
+             who comes first"
+        ));
+    }
+    if let Some(share) = whole.counts_percent() {
+        notes.push(format!(
+            "{share:.0} % of the time that tasks wait for one another is at semaphores and \
+             condition variables, where what is given goes to who comes first"
+        ));
+    }
+    if whole.waited.without > 0 {
+        notes.push(format!(
+            "{} a task went on without a lock or a semaphore, since all that could give it \
+             waited for this task",
+            count(whole.waited.without, "time", "times")
         ));
     }
     if let Some(share) = whole.turns_percent() {
         notes.push(format!(
-            "{share:.0} % of the time that tasks wait for one another is for a turn, as at a \
-             semaphore, which they get in the order in which they got it when it was recorded"
+            "{share:.0} % of the time that tasks wait for one another is for a turn, as after \
+             a broadcast, which they get in the order in which they got it when it was recorded"
         ));
     }
     if whole.waited.in_vain > 0 {

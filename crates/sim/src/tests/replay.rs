@@ -7,7 +7,7 @@ use super::support::{cxl, dram, machine};
 use crate::Overlap;
 use crate::build::Setup;
 use crate::check::Checker;
-use crate::replay::{After, Charge, Op, Recording, Rounds, START, Stuck, Waited};
+use crate::replay::{After, Charge, Count, Op, Recording, Rounds, START, Stuck, Waited};
 use crate::ring::Pmu;
 use crate::simulation::Simulation;
 use crate::vmstat::Item;
@@ -15,6 +15,7 @@ use homenode_core::costs::{Constant, Cost};
 use homenode_core::scenario::{CpuOrder, Mempolicy};
 use homenode_core::topology::Hardware;
 use homenode_core::units::{CpuId, Picos};
+use proptest::prelude::*;
 use std::sync::Arc;
 
 const NS: u64 = 1000;
@@ -684,6 +685,267 @@ fn a_circle_through_a_lock_opens() {
     let after = [take(2), After::Point(5), give, take(4), give, After::Nothing];
     let s = run_in_order(&rows, &after, 2);
     assert_eq!((microseconds(&s), s.waited().without), (vec![2000, 2000], 2));
+}
+
+/// A recording of one semaphore or condition variable, replayed.
+fn run_with_count(
+    rows: &[(u32, u64, Op)],
+    after: &[After],
+    count: Count,
+    rounds: u64,
+) -> Simulation {
+    let mut r = Arc::unwrap_or_clone(recording(rows));
+    r.counts(vec![count]);
+    r.order(after.to_vec());
+    let mut m = machine(&[dram(8192, 4)]);
+    waking(&mut m, [0, 0, 0]);
+    run_recording(&m, &Arc::new(r), Rounds::Count(rounds))
+}
+
+const POST: After = After::Post(0, 1);
+const TAKE: After = After::Take(0, 1);
+
+/// Two consumers; when it was recorded the one took what the other takes here.
+#[test]
+fn what_is_posted_goes_to_who_comes_first() {
+    let point = |number| Op::Point { number };
+    let rows = |one: u64, two: u64| {
+        [
+            (0, 0, Op::Thread { child: 1 }),
+            (0, 0, Op::Thread { child: 2 }),
+            (0, 4 * MS, point(0)),
+            (0, 2 * MS, point(1)),
+            (0, 0, Op::Exit),
+            (1, one * MS, point(2)),
+            (1, 5 * MS, Op::Exit),
+            (2, two * MS, point(3)),
+            (2, MS, Op::Exit),
+        ]
+    };
+    let empty = Count::default();
+    let after = [POST, POST, TAKE, TAKE];
+    let ends = |rows: &[(u32, u64, Op)], count| {
+        let s = run_with_count(rows, &after, count, 2);
+        let Waited { counts, others, turns, locks, without, .. } = s.waited();
+        assert_eq!((others, turns, locks, without), (0, 0, 0, 0));
+        (microseconds(&s), counts / 1_000_000_000 / 2)
+    };
+    // The first post at 4 ms, the other at 6 ms.
+    assert_eq!(ends(&rows(1, 2), empty), (vec![9000; 2], 7));
+    assert_eq!(ends(&rows(2, 1), empty), (vec![11_000; 2], 7));
+    // What is there at first is there in each round, and a post that nobody waits for stays.
+    let one = Count { first: 1, handed: false };
+    assert_eq!(ends(&rows(1, 2), one), (vec![6000; 2], 2));
+    assert_eq!(ends(&rows(7, 8), empty), (vec![12_000; 2], 0));
+}
+
+/// A post wakes task 1; task 0 wants what it posted itself, before that one has come.
+#[test]
+fn a_semaphore_goes_to_who_runs_and_a_signal_to_who_waits() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, MS, point(0)),
+        (0, 0, point(1)),
+        (0, MS, point(2)),
+        (0, 0, Op::Exit),
+        (1, 0, point(3)),
+        (1, 3 * MS, point(4)),
+        (1, 0, Op::Exit),
+    ];
+    let ends = |handed| {
+        let mut m = plain();
+        waking(&mut m, [100_000 * NS, 100_000 * NS, 0]);
+        let mut r = Arc::unwrap_or_clone(recording(&rows));
+        r.counts(vec![Count { first: 0, handed }]);
+        r.order(vec![POST, TAKE, POST, TAKE, POST]);
+        let s = run_recording(&m, &Arc::new(r), Rounds::Count(1));
+        (microseconds(&s)[0], s.waited().without)
+    };
+    // Task 0 takes its own post, and task 1 gets the second, after 2 ms.
+    let (semaphore, without) = ends(false);
+    assert!((5000..5400).contains(&semaphore) && without == 0, "{semaphore} {without}");
+    // Task 1 has it after 1 ms; task 0 waits for what task 1 gives 3 ms later, and computes 1 ms.
+    let (condition, without) = ends(true);
+    assert!((5000..5400).contains(&condition) && without == 0, "{condition} {without}");
+}
+
+/// Two tasks take turns; each signals the other before that one has come to wait. What a task has
+/// given is not for itself.
+#[test]
+fn who_signals_has_nothing_of_it() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, MS, point(0)),
+        (0, 0, point(1)),
+        (0, MS, point(2)),
+        (0, 0, Op::Exit),
+        (1, 4 * MS, point(3)),
+        (1, MS, point(4)),
+        (1, 0, point(5)),
+        (1, MS, Op::Exit),
+    ];
+    let after = [POST, TAKE, POST, TAKE, POST, TAKE];
+    let s = run_with_count(&rows, &after, Count { first: 0, handed: true }, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![7000; 2], 0));
+}
+
+/// Posts and signals go to others than when it was recorded: so tasks can wait for one another
+/// where the program never did.
+#[test]
+fn a_circle_through_a_semaphore_opens() {
+    let point = |number| Op::Point { number };
+    // Task 1 takes what is there, and waits for what task 0 does after it has taken it.
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 2 * MS, point(0)),
+        (0, MS, point(1)),
+        (0, 0, point(2)),
+        (0, 0, Op::Exit),
+        (1, MS, point(3)),
+        (1, 0, point(4)),
+        (1, 0, point(5)),
+    ];
+    let after = [TAKE, After::Nothing, POST, TAKE, After::Point(1), POST];
+    let one = Count { first: 1, handed: false };
+    let s = run_with_count(&rows, &after, one, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![3000, 3000], 2));
+    // While another task may still post, nobody goes on without.
+    let mut rows = rows.to_vec();
+    rows.insert(0, (0, 0, Op::Thread { child: 2 }));
+    rows.push((2, 6 * MS, point(6)));
+    let after = [TAKE, After::Nothing, POST, TAKE, After::Point(1), POST, POST];
+    let s = run_with_count(&rows, &after, one, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![7000, 7000], 0));
+}
+
+/// Task 1 takes what task 0 gave, and 2 waits: what is left to give is its own, which it can't have.
+#[test]
+fn who_waits_for_nobody_any_more_goes_on() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, Op::Thread { child: 2 }),
+        (0, 2 * MS, point(0)),
+        (0, 5 * MS, Op::Exit),
+        (1, 0, point(1)),
+        (1, MS, Op::Exit),
+        (2, MS, point(2)),
+        (2, 0, point(3)),
+        (2, MS, Op::Exit),
+    ];
+    let after = [POST, TAKE, TAKE, POST];
+    let s = run_with_count(&rows, &after, Count { first: 0, handed: true }, 2);
+    assert_eq!((microseconds(&s), s.waited().without), (vec![7000; 2], 2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whoever gets what is given, and wherever that leads, a round comes to its end.
+    #[test]
+    fn nobody_waits_for_ever_at_counts_and_locks(
+        does in prop::collection::vec((0u32..4, 0u64..4, 0u32..4, 0u32..2), 0..40),
+        handed in any::<[bool; 2]>(),
+    ) {
+        let mut rows: Vec<(u32, u64, Op)> =
+            (1..4).map(|child| (0, 0, Op::Thread { child })).collect();
+        let (mut after, mut there, mut first) = (Vec::new(), [0i64; 2], [0i64; 2]);
+        // By task: the lock that it has, and where it took it.
+        let mut holds = [None; 4];
+        for (task, time, what, which) in does {
+            let number = after.len() as u32;
+            let (i, held) = (which as usize, &mut holds[task as usize]);
+            let now = match (what, *held) {
+                (0, _) => {
+                    there[i] += 1;
+                    After::Post(which, 1)
+                }
+                (1 | 2, _) => {
+                    // When it was recorded there was something.
+                    there[i] -= 1;
+                    first[i] = first[i].max(-there[i]);
+                    After::Take(which, 1)
+                }
+                (_, Some(at)) => {
+                    *held = None;
+                    after[at as usize] = After::Lock(which, number);
+                    After::Nothing
+                }
+                (_, None) => {
+                    *held = Some(number);
+                    After::Nothing
+                }
+            };
+            after.push(now);
+            rows.push((task, time * MS / 4, Op::Point { number }));
+        }
+        let mut r = Arc::unwrap_or_clone(recording(&rows));
+        let count = |i: usize| Count { first: first[i] as u64, handed: handed[i] };
+        r.counts(vec![count(0), count(1)]);
+        r.order(after);
+        let s = run_recording(&plain(), &Arc::new(r), Rounds::Count(2));
+        prop_assert_eq!(s.stuck(), []);
+        prop_assert_eq!(s.rounds().0, 2);
+    }
+}
+
+/// What was given before the program that repeats began is there in each round.
+#[test]
+fn a_count_of_the_first_round_goes_on_in_the_next() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, point(0)),
+        (0, 0, point(1)),
+        (0, 0, Op::Exec),
+        (0, MS, point(2)),
+        (0, MS, Op::Exit),
+    ];
+    let after = [After::Post(0, 2), TAKE, TAKE];
+    let s = run_with_count(&rows, &after, Count::default(), 3);
+    assert_eq!((s.rounds().0, s.waited()), (3, Waited::default()));
+}
+
+/// A task that waits at a semaphore for a time wakes up in vain when it is over.
+#[test]
+fn who_waits_at_a_count_has_a_deadline_too() {
+    let point = |number| Op::Point { number };
+    let rows = [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, point(0)),
+        (0, 0, point(1)),
+        (0, MS, Op::Exit),
+        (1, 7 * MS, point(2)),
+    ];
+    let after = [After::Due(START, Picos::from_ms(2)), TAKE, POST];
+    let s = run_with_count(&rows, &after, Count { first: 0, handed: true }, 1);
+    assert_eq!((microseconds(&s), s.waited().in_vain), (vec![8000], 3));
+}
+
+/// A waiter that is killed leaves what it was woken for to the next.
+#[test]
+fn who_is_killed_takes_nothing_of_a_count() {
+    let point = |number| Op::Point { number };
+    for handed in [false, true] {
+        // Task 0 posts, and then kills task 1, which has been woken.
+        let rows = [
+            (0, 0, Op::Fork { child: 1 }),
+            (0, 0, Op::Fork { child: 2 }),
+            (0, 2 * MS, point(0)),
+            (0, 0, point(1)),
+            (0, 0, Op::Exit),
+            (1, 0, point(2)),
+            (1, 0, point(3)),
+            (1, 0, Op::Killed),
+            (2, MS, point(4)),
+            (2, MS, Op::Exit),
+        ];
+        let after = [POST, After::Nothing, TAKE, After::Point(1), TAKE];
+        let s = run_with_count(&rows, &after, Count { first: 0, handed }, 1);
+        let end = microseconds(&s)[0];
+        assert!((3000..7000).contains(&end) && s.waited().without == 0, "{end} {:?}", s.waited());
+    }
 }
 
 /// Two programs of one task, and a thread: each with its own time of an instruction.

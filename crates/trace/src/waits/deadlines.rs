@@ -59,8 +59,16 @@ impl Resolver<'_> {
             match self.after[wait as usize] {
                 // It has ended before its deadline.
                 After::Time(_) if outside => continue,
-                After::Point(_) | After::Turn(_) | After::Until(..) | After::Time(_) => {}
-                After::Nothing | After::Lock(..) | After::Meet(_) | After::Due(..) => continue,
+                After::Point(_)
+                | After::Turn(_)
+                | After::Take(..)
+                | After::Until(..)
+                | After::Time(_) => {}
+                After::Nothing
+                | After::Lock(..)
+                | After::Meet(_)
+                | After::Post(..)
+                | After::Due(..) => continue,
             }
             let Point { task, insns, what, .. } = self.points[n as usize];
             let What::Release(_, (_, ago), _) = what else { continue };

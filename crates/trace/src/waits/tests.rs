@@ -1,5 +1,7 @@
 //! Rows go in as lines, and what each wait waited for comes out.
 
+mod counts;
+
 use super::*;
 use crate::{Native, Task, Totals};
 use expect_test::{Expect, expect};
@@ -97,6 +99,8 @@ fn check(lines: &str, expected: Expect) {
                 writeln!(text, "{line} <- {}, or {ns} ns", lines[p as usize]).expect("a text")
             }
             After::Meet(n) => writeln!(text, "{line} <- meeting {n}").expect("a text"),
+            After::Post(n, more) => writeln!(text, "{line} <- count {n}, +{more}").expect("a text"),
+            After::Take(n, less) => writeln!(text, "{line} <- count {n}, -{less}").expect("a text"),
             After::Due(START, ns) => {
                 writeln!(text, "{line} <- {ns} ns after its beginning").expect("a text")
             }
@@ -104,6 +108,10 @@ fn check(lines: &str, expected: Expect) {
                 writeln!(text, "{line} <- {ns} ns after {}", lines[p as usize]).expect("a text")
             }
         }
+    }
+    for (n, count) in points.counts().iter().enumerate() {
+        writeln!(text, "count {n}: {} at first, handed over: {}", count.first, count.handed)
+            .expect("a text");
     }
     writeln!(text, "{found:?}").expect("a text");
     expected.assert_eq(&text);
@@ -121,7 +129,7 @@ fn wakes_reach_waits_in_the_order_in_which_those_began() {
         expect![[r#"
             1 9 waits 64 7 <- 0 1 wakes 64 1
             1 15 waits 64 11 <- 0 8 wakes 64 1
-            Found { waits: 3, by_tasks: 2, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
+            Found { waits: 3, by_tasks: 2, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
 }
@@ -183,7 +191,7 @@ fn what_comes_from_outside_lasts_as_long_as_its_row_says() {
             3 19 accepts s11 5 <- 5000 ns
             0 20 ready s12 193273528320 <- 45000 ns
             0 23 ends s12 279172874240 <- 1 21 closes s12 0
-            Found { waits: 17, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 3, outside: (12, 525000) }
+            Found { waits: 17, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 3, outside: (12, 525000) }
         "#]],
     );
 }
@@ -197,7 +205,7 @@ fn what_address_spaces_share_is_one_word() {
          1 10 waits s64 4",
         expect![[r#"
             1 10 waits s64 4 <- 2 5 wakes s64 1
-            Found { waits: 2, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
 }
@@ -213,7 +221,7 @@ fn who_is_moved_to_another_word_is_woken_there() {
         ),
         expect![[r#"
             1 9 waits 64 3 <- 0 7 wakes 128 1
-            Found { waits: 1, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -226,7 +234,7 @@ fn a_threads_end_wakes_who_joins_it() {
          0 7 waits 64 3",
         expect![[r#"
             0 7 waits 64 3 <- 1 5 exit
-            Found { waits: 1, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -239,7 +247,7 @@ fn who_sees_that_a_thread_has_ended_comes_after_its_end() {
          0 7 sees 64",
         expect![[r#"
             0 7 sees 64 <- 1 5 exit
-            Found { waits: 0, by_tasks: 0, at_barriers: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -264,7 +272,7 @@ fn a_lock_is_had_until_it_is_given_back() {
             1 3 changes 64 1 <- lock 0, until 1 4 changes 64 0
             0 5 changes 64 1 <- lock 0, until 0 8 changes 64 0
             1 12 changes 64 2 <- lock 0, until 1 13 changes 64 0
-            Found { waits: 1, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 1, locked: 4, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 1, locked: 4, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -284,7 +292,7 @@ fn a_lock_that_is_not_given_back_holds_nobody_up() {
         expect![[r#"
             0 1 changes 64 1 <- lock 0, until 0 2 changes 64 0
             0 3 changes 64 1 <- lock 0, until 0 5 changes 64 0
-            Found { waits: 0, by_tasks: 0, at_barriers: 0, taken: 0, for_locks: 0, locked: 2, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 2, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -302,7 +310,7 @@ fn a_wait_at_a_lock_that_is_not_taken_after_it_is_a_wait() {
             0 1 changes 64 1 <- lock 0, until 0 2 changes 64 0
             0 3 changes 64 1 <- lock 0, until 0 4 changes 64 0
             1 6 waits 64 3 <- 0 5 wakes 64 1
-            Found { waits: 1, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 2, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 2, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -317,7 +325,7 @@ fn one_of_several_is_woken_in_its_turn() {
         expect![[r#"
             1 6 waits s64 1 <- 0 5 wakes s64 1, in turn
             2 8 waits s64 2 <- 0 7 wakes s64 1
-            Found { waits: 2, by_tasks: 2, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -332,7 +340,7 @@ fn who_begins_to_wait_after_a_wake_had_no_turn_in_it() {
         expect![[r#"
             1 9 waits s64 1 <- 0 8 wakes s64 1
             2 12 waits s64 10 <- 0 11 wakes s64 1
-            Found { waits: 2, by_tasks: 2, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -352,7 +360,7 @@ fn who_lowers_a_semaphore_comes_after_who_raised_it() {
         expect![[r#"
             2 3 changes s64 0 <- 0 1 changes s64 4294967298, in turn
             2 5 changes s64 0 <- 0 4 changes s64 1, in turn
-            Found { waits: 0, by_tasks: 0, at_barriers: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -375,7 +383,7 @@ fn a_read_waits_for_the_write_that_brings_its_last_byte() {
             3 8 ready s7 <- 2 6 writes s7 5
             3 9 reads s7 5 <- 2 6 writes s7 5
             3 12 ends s7 <- 2 10 closes s7
-            Found { waits: 5, by_tasks: 5, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 5, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -392,7 +400,7 @@ fn a_full_pipe_holds_its_writer_until_there_is_room() {
             3 5 reads s7 30 <- 2 1 writes s7 60
             3 7 reads s7 30 <- 2 1 writes s7 60
             2 9 room s7 64 <- 3 7 reads s7 30
-            Found { waits: 3, by_tasks: 3, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 3, by_tasks: 3, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -411,7 +419,7 @@ fn what_one_socket_of_a_pair_is_given_comes_out_of_the_other() {
         expect![[r#"
             3 4 reads s8 10 <- 2 2 writes s7 10
             2 7 reads s7 1 <- 3 5 writes s8 1
-            Found { waits: 2, by_tasks: 2, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -454,7 +462,7 @@ fn who_accepts_waits_for_who_connects() {
             2 16 reads s7 3 <- 0 14 writes s17 3
             0 19 accepts s20 5 <- 5000 ns
             2 22 ends s7 <- 0 20 closes s17
-            Found { waits: 8, by_tasks: 7, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 5000) }
+            Found { waits: 8, by_tasks: 7, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 5000) }
         "#]],
     );
 }
@@ -465,7 +473,7 @@ fn bytes_that_nobody_here_wrote_come_from_outside() {
         &format!("2 4 reads s7 {}", 10 | 250u64 << 32),
         expect![[r#"
             2 4 reads s7 1073741824010 <- 250000 ns
-            Found { waits: 1, by_tasks: 0, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 250000) }
+            Found { waits: 1, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 250000) }
         "#]],
     );
 }
@@ -493,7 +501,7 @@ fn counters_sleeps_children_and_ends() {
             0 12 child 0 3 <- 3 9 exec
             2 16 reads s9 4 <- 1 13 writes s9 4
             2 17 ends s9 <- 1 14 exit
-            Found { waits: 6, by_tasks: 5, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 6, by_tasks: 5, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -513,7 +521,7 @@ fn a_wait_in_vain_may_not_be_so_at_another_speed() {
             1 5 polls s7 50 <- 50 ns
             1 9 waits 64 5 <- 0 6 wakes 64 1
             1 11 tries 64 300 <- 300 ns
-            Found { waits: 5, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -551,7 +559,7 @@ fn who_looks_again_and_again_in_vain_goes_by_what_others_do() {
             2 15 changes s9 1 <- lock 0, until 2 16 changes s9 0
             0 17 polls s5 60 <- 60 ns
             0 18 changes s9 1 <- lock 0, until 0 19 changes s9 0
-            Found { waits: 5, by_tasks: 0, at_barriers: 0, taken: 0, for_locks: 0, locked: 5, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 5, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -582,7 +590,7 @@ fn a_signal_ends_the_wait_during_which_it_was_sent() {
             1 12 catches 1 5 <- 0 ns
             0 13 catches 1 5 <- 2 10 signals 0 257
             1 15 catches 1 1 <- 2 14 signals s9223372036854775807 1
-            Found { waits: 6, by_tasks: 5, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
+            Found { waits: 6, by_tasks: 5, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
         "#]],
     );
 }
@@ -596,7 +604,7 @@ fn a_childs_end_is_a_signal() {
         expect![[r#"
             2 7 catches 65536 3 <- 3 5 exit
             0 9 catches 65536 3 <- 0 ns
-            Found { waits: 2, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
+            Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
         "#]],
     );
 }
@@ -613,7 +621,7 @@ fn a_handler_runs_after_its_signal_and_once_for_it() {
         expect![[r#"
             0 6 handles 512 <- 2 4 signals 0 10
             0 11 handles 512 <- 2 9 signals 0 10
-            Found { waits: 0, by_tasks: 0, at_barriers: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -632,7 +640,7 @@ fn who_is_killed_ends_after_that() {
             2 5 reads s7 5 <- 3 4 writes s7 5
             3 0 exit 0 265 <- 2 8 signals 3 9
             2 11 ends s7 <- 3 0 exit 0 265
-            Found { waits: 2, by_tasks: 2, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -656,7 +664,7 @@ fn a_timer_runs_while_its_task_computes_and_sleeps() {
             1 5 alarm 0 3000 100 <- 3000 ns
             2 6 alarm 0 700 100 <- 700 ns
             3 0 exit 0 270 100 <- 700 ns
-            Found { waits: 5, by_tasks: 0, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -693,7 +701,7 @@ fn who_locks_a_file_comes_after_who_unlocked_it() {
             1 8 locks s7 18446744065119617045 <- 3 7 unlocks s7 18446744065119617045, in turn
             3 12 locks s7 42949672960 <- 2 3 unlocks s7 85899345921, in turn
             1 16 locks s7 85899345921 <- 3 14 unlocks s7 42949672960, in turn
-            Found { waits: 0, by_tasks: 0, at_barriers: 0, taken: 5, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 5, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -728,7 +736,7 @@ fn sleeps_between_tries_at_a_lock_end_when_it_is_free() {
             3 7 sleeps 0 400 <- 400 ns
             3 10 locks s7 85899345921 <- 2 8 unlocks s7 85899345921, in turn
             3 11 sleeps 0 500 <- 500 ns
-            Found { waits: 5, by_tasks: 0, at_barriers: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -749,7 +757,7 @@ fn a_lock_that_nobody_gives_back_ends_with_a_descriptor_or_a_task() {
         expect![[r#"
             3 5 locks s7 8589934593 <- 2 3 closes s7, in turn
             2 8 locks s7 8589934593 <- 3 6 exit, in turn
-            Found { waits: 0, by_tasks: 0, at_barriers: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
     // An open file's: its locker has ended, and its parent has it still; 0 is no relation.
@@ -767,7 +775,7 @@ fn a_lock_that_nobody_gives_back_ends_with_a_descriptor_or_a_task() {
         expect![[r#"
             0 6 locks s7 18446744065119617027 <- 2 4 closes s7, in turn
             2 9 locks s7 18446744065119617027 <- 0 7 unlocks s7 18446744065119617027, in turn
-            Found { waits: 0, by_tasks: 0, at_barriers: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 0, by_tasks: 0, at_barriers: 0, at_counts: 0, taken: 2, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -816,7 +824,7 @@ fn who_meets_at_a_barrier_waits_for_all() {
             3 20 waits s1 12 <- meeting 1
             2 15 wakes s1 2 <- meeting 1
             0 29 waits s1 21 <- 2 25 wakes s1 1
-            Found { waits: 5, by_tasks: 5, at_barriers: 4, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 5, by_tasks: 5, at_barriers: 4, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
     // Turns: the word is raised by one for each, or lowered again.
@@ -837,7 +845,7 @@ fn who_meets_at_a_barrier_waits_for_all() {
             2 9 waits s1 1 <- 0 5 wakes s1 1
             2 19 waits s2 11 <- 0 15 wakes s2 1
             2 20 changes s2 8589934593 <- 0 14 changes s2 2, in turn
-            Found { waits: 2, by_tasks: 2, at_barriers: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 0, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
     // A damaged file: task 2's point before its wait is later than the wake.
@@ -851,7 +859,7 @@ fn who_meets_at_a_barrier_waits_for_all() {
         ),
         expect![[r#"
             2 9 waits s1 1 <- 0 5 wakes s1 1
-            Found { waits: 1, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+            Found { waits: 1, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -887,7 +895,7 @@ fn a_deadline_counts_from_where_the_task_looked_at_the_clock() {
             0 7 tries 64 180 <- 1 9 wakes 64 1, or 500 ns
             0 8 deadline 0 600 <- 600 ns after 0 8 deadline 0 600
             0 10 waits 64 8 <- 1 9 wakes 64 1
-            Found { waits: 6, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
+            Found { waits: 6, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 1, outside: (0, 0) }
         "#]],
     );
 }
@@ -916,7 +924,7 @@ fn who_looks_again_until_a_moment_looks_as_long_each_time() {
             0 7 deadline 0 500 <- 500 ns after 0 7 deadline 0 500
             0 8 tries 64 460 <- 2 9 writes s7 1, or 500 ns
             0 10 reads s7 1 <- 2 9 writes s7 1
-            Found { waits: 4, by_tasks: 1, at_barriers: 0, taken: 0, for_locks: 0, locked: 1, unknown: 0, outside: (0, 0) }
+            Found { waits: 4, by_tasks: 1, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 1, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
@@ -970,11 +978,15 @@ proptest! {
             | After::Time(_)
             | After::Until(..)
             | After::Meet(_)
+            | After::Post(..)
+            | After::Take(..)
             | After::Due(..) => None,
         };
+        let takes = |n: usize| matches!(after[n], After::Take(..));
         let waits = (0..all.len()).filter(|&n| all[n].1 != Kind::Exit && by(n).is_some());
-        let others = found.by_tasks - found.for_locks - found.at_barriers;
-        prop_assert_eq!(others + found.taken, waits.count() as u64);
+        let taken = (0..all.len()).filter(|&n| takes(n) && all[n].1 == Kind::Release).count();
+        let others = found.by_tasks - found.for_locks - found.at_barriers - found.at_counts;
+        prop_assert_eq!(others + found.taken, (waits.count() + taken) as u64);
         // Every task goes on as far as it comes, until none does.
         let mut passed = vec![false; all.len()];
         let mut next = [0; 4];
@@ -991,6 +1003,8 @@ proptest! {
                     | After::Until(..)
                     | After::Turn(_)
                     | After::Lock(..)
+                    | After::Post(..)
+                    | After::Take(..)
                     | After::Due(..) => true,
                 };
                 while *next < all.len()

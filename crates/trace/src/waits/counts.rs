@@ -1,0 +1,338 @@
+//! Semaphores and condition variables: words that some raise and others lower, and who comes
+//! first has what was given.
+//!
+//! ```text
+//! task 0   ... +1, wakes 1 ─┐          ... +1 ─┐
+//! task 1   ... waits ───────┴ −1 ...           └ −1 ...
+//! ```
+//!
+//! glibc's semaphore is a word that a post raises by one, before it wakes one who waits for that
+//! word; who takes it lowers it by one, whether it has waited or not. A condition variable has two
+//! such words side by side, one for each group of those who wait: a signal raises one of them by
+//! two and wakes one, who lowers it by two. The lowest bit says that the group is over; then
+//! the word begins anew at 0, without an atomic instruction.
+//!
+//! In a replay such words are counts: a task that lowered one waits until there is something, and
+//! takes it. What a broadcast gives is for those who waited then: it stays in recorded order. So do
+//! condition variables at which those who wait signal too, since so threads take turns.
+//!
+//! Each who takes has somebody who gave earlier, the first first. So in recorded order nobody
+//! waits for ever.
+//!
+//! Source: specs/waits.md#counts
+
+use super::*;
+
+/// A count at which a replay's tasks wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// What is there at first.
+    pub first: u64,
+    /// What is given is for who waits already: who comes later can't have it before, and who gives
+    /// it can't have it at all. So it is at condition variables, and not at semaphores.
+    pub handed: bool,
+}
+
+/// What of a recording's words are counts.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// By word.
+    kinds: BTreeMap<Object, Kind>,
+    /// Wakes of a task that had raised the word just before.
+    raised: BTreeSet<u32>,
+    /// By wait after which the task lowers the word: where, and whether it is the last before that.
+    waits: BTreeMap<u32, (u32, bool)>,
+    /// Waits that are over when something is taken.
+    pub(super) ended: BTreeSet<u32>,
+    /// By point that takes: who gave the last of it when it was recorded.
+    pub(super) given_by: BTreeMap<u32, u32>,
+    /// By number.
+    pub(super) all: Vec<Count>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Semaphore,
+    Condition,
+}
+
+impl Kind {
+    /// What a condition variable's word has beside its count: its group is over.
+    const OVER: u32 = 1;
+
+    /// What is one object: a condition variable's two words are side by side.
+    fn place(self, word: Object) -> Object {
+        match self {
+            Self::Condition if word.1 & SHARED == 0 => (word.0, word.1 & !7),
+            Self::Condition | Self::Semaphore => word,
+        }
+    }
+    /// How much a change gives, or takes where it is below 0; whether what was there before is
+    /// there no longer.
+    fn change(self, before: u32, now: u32) -> (i64, bool) {
+        match self {
+            Self::Semaphore => (i64::from(now as i32) - i64::from(before as i32), false),
+            Self::Condition => {
+                let begins = before & Self::OVER != 0 && now & Self::OVER == 0;
+                let (before, now) = (if begins { 0 } else { before >> 1 }, now >> 1);
+                (i64::from(now) - i64::from(before), begins)
+            }
+        }
+    }
+}
+
+/// What wakes of a word tell of what it is: how many came behind a change of it by so much.
+#[derive(Default)]
+struct Habit {
+    by_one: u64,
+    by_two: u64,
+    by_more: u64,
+    others: u64,
+    /// Times that it fell by one, by two, and by something else.
+    fell: [u64; 3],
+    /// It has been below 0.
+    below: bool,
+    /// By task: how often it raised the word, and how often it lowered it.
+    by: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Habit {
+    fn kind(&self) -> Option<Kind> {
+        let [one, two, more] = self.fell;
+        let posts = self.by_one > MOSTLY * (self.by_two + self.by_more + self.others);
+        let signals = self.by_two > MOSTLY * (self.by_one + self.others);
+        if posts && one > MOSTLY * (two + more) && !self.below {
+            Some(Kind::Semaphore)
+        } else if signals && two > MOSTLY * (one + more) {
+            Some(Kind::Condition)
+        } else {
+            None
+        }
+    }
+}
+
+/// What a word was before each of its changes.
+#[derive(Default)]
+struct Values(BTreeMap<Object, u32>);
+
+impl Values {
+    /// A process knows only its own changes of what it shares with others.
+    fn before(&mut self, word: Object, arg: u64) -> u32 {
+        let known = (arg >> 32) as u32;
+        if word.1 & SHARED == 0 { known } else { self.0.insert(word, arg as u32).unwrap_or(known) }
+    }
+}
+
+/// What a change has given.
+struct Gift {
+    /// Which it was; `None`: it was there at first.
+    by: Option<u32>,
+    all: u64,
+    left: u64,
+}
+
+/// What has been given to a word and not been taken.
+struct Given {
+    left: VecDeque<Gift>,
+    /// What was taken before anybody had given it: two changes have their numbers the wrong way
+    /// round.
+    owed: u64,
+}
+
+impl Resolver<'_> {
+    /// Finds semaphores and condition variables among words, and who waits at them.
+    pub(super) fn counts(&mut self, by_order: &[u32]) -> Counts {
+        let mut counts = self.kinds_of_words(by_order);
+        let mut numbers: BTreeMap<Object, u32> = BTreeMap::new();
+        let mut values = Values::default();
+        let mut given: BTreeMap<Object, Given> = BTreeMap::new();
+        // By task and word: waits since the task last changed it.
+        let mut waits: BTreeMap<(u32, Object), Vec<u32>> = BTreeMap::new();
+        // By point that has given something: how much of that may be had by who comes first.
+        let mut gives: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+        for &n in by_order {
+            let Point { task, what, .. } = self.points[n as usize];
+            let (word, arg) = match what {
+                What::Block(Block::Futex, word, _) if counts.kinds.contains_key(&word) => {
+                    waits.entry((task, word)).or_default().push(n);
+                    continue;
+                }
+                What::Release(Release::Word, word, arg) => (word, arg),
+                What::Release(..) | What::Block(..) | What::Exec | What::Exit => continue,
+            };
+            let Some(&kind) = counts.kinds.get(&word) else { continue };
+            let before = values.before(word, arg);
+            let (more, begins) = kind.change(before, arg as u32);
+            let number = *numbers.entry(kind.place(word)).or_insert(counts.all.len() as u32);
+            if number as usize == counts.all.len() {
+                counts.all.push(Count { first: 0, handed: kind == Kind::Condition });
+            }
+            let given = given.entry(word).or_insert_with(|| {
+                let first = match kind {
+                    Kind::Semaphore => u64::from(before),
+                    Kind::Condition => 0,
+                };
+                counts.all[number as usize].first += first;
+                Given { left: [Gift { by: None, all: first, left: first }].into(), owed: 0 }
+            });
+            if begins {
+                given.left.clear();
+                given.owed = 0;
+            }
+            let own = waits.remove(&(task, word)).unwrap_or_default();
+            if more > 0 {
+                let paid = (more as u64).min(given.owed);
+                given.owed -= paid;
+                let rest = more as u64 - paid;
+                given.left.push_back(Gift { by: Some(n), all: more as u64, left: rest });
+                if kind == Kind::Semaphore && rest > 0 {
+                    gives.insert(n, (number, rest as u32));
+                }
+                continue;
+            }
+            let mut missing = more.unsigned_abs();
+            if missing == 0 {
+                continue;
+            }
+            let (mut last, mut free) = (None, 0);
+            while missing > 0 {
+                // A signal is for another.
+                let is_own = |gift: &Gift| {
+                    let by = gift.by.map(|by| self.points[by as usize].task);
+                    kind == Kind::Condition && by == Some(task)
+                };
+                let other = given.left.iter().position(|gift| !is_own(gift));
+                let at = other.unwrap_or(0);
+                let Some(gift) = given.left.get_mut(at) else { break };
+                let part = gift.left.min(missing);
+                (gift.left, missing) = (gift.left - part, missing - part);
+                if part > 0 && other.is_some() {
+                    last = gift.by;
+                    // A broadcast gives much at once, to those who wait then.
+                    let single = kind == Kind::Semaphore || gift.all == 1;
+                    free += if single { part as u32 } else { 0 };
+                    if let (Kind::Condition, Some(by), true) = (kind, gift.by, single) {
+                        gives.insert(by, (number, 1));
+                    }
+                }
+                if gift.left == 0 {
+                    given.left.remove(at);
+                }
+            }
+            given.owed += missing;
+            if free > 0 && missing == 0 {
+                self.after[n as usize] = After::Take(number, free);
+                if let Some(last) = last {
+                    counts.given_by.insert(n, last);
+                }
+                let latest = own.last().copied();
+                counts.waits.extend(own.iter().map(|&w| (w, (n, Some(w) == latest))));
+            } else {
+                self.takes(n, last);
+            }
+        }
+        for (n, (number, amount)) in gives {
+            self.after[n as usize] = After::Post(number, amount);
+        }
+        counts
+    }
+
+    /// What words are, by what wakes there come behind.
+    fn kinds_of_words(&self, by_order: &[u32]) -> Counts {
+        let mut counts = Counts::default();
+        let mut values = Values::default();
+        let mut habits: BTreeMap<Object, Habit> = BTreeMap::new();
+        // By task: what it has changed since its last point of another kind, and by how much.
+        let mut fresh: BTreeMap<u32, Vec<(Object, i64)>> = BTreeMap::new();
+        for &n in by_order {
+            let Point { task, what, .. } = self.points[n as usize];
+            match what {
+                What::Release(Release::Word, word, arg) => {
+                    let (before, now) = (values.before(word, arg), arg as u32);
+                    let more = i64::from(now as i32) - i64::from(before as i32);
+                    let begins = Kind::Condition.change(before, now).1;
+                    let habit = habits.entry(word).or_default();
+                    habit.below |= (now as i32) < 0;
+                    let by = habit.by.entry(task).or_default();
+                    by.0 += u64::from(more > 0 || begins);
+                    by.1 += u64::from(more < 0 && !begins);
+                    match more {
+                        -1 => habit.fell[0] += 1,
+                        -2 => habit.fell[1] += 1,
+                        // A group that begins anew has not been taken from.
+                        ..0 if begins => {}
+                        ..0 => habit.fell[2] += 1,
+                        0.. => {}
+                    }
+                    let more = if begins { i64::from(now) } else { more };
+                    fresh.entry(task).or_default().push((word, more));
+                }
+                What::Release(Release::Futex, word, woken) => {
+                    let changes = fresh.remove(&task).unwrap_or_default();
+                    let more = changes.iter().rfind(|c| c.0 == word).map_or(0, |c| c.1);
+                    let habit = habits.entry(word).or_default();
+                    match (more, woken) {
+                        (1, ..2) => habit.by_one += 1,
+                        (2, ..2) => habit.by_two += 1,
+                        (2.., _) => habit.by_more += 1,
+                        (..2, _) => habit.others += 1,
+                    }
+                    if matches!((more, woken), (1..3, ..2)) {
+                        counts.raised.insert(n);
+                    }
+                }
+                What::Release(..) | What::Block(..) | What::Exec | What::Exit => {
+                    fresh.remove(&task);
+                }
+            }
+        }
+        let kind = |(&word, habit): (&Object, &Habit)| Some((word, habit.kind()?));
+        counts.kinds = habits.iter().filter_map(kind).collect();
+        // Where those who wait give as well, who gets it next is how they take turns.
+        let mut by: BTreeMap<Object, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
+        for (&word, kind) in counts.kinds.iter().filter(|k| *k.1 == Kind::Condition) {
+            let all = by.entry(kind.place(word)).or_default();
+            for (&task, &(rose, fell)) in &habits[&word].by {
+                let one = all.entry(task).or_default();
+                *one = (one.0 + rose, one.1 + fell);
+            }
+        }
+        let in_turns = |place: Object| {
+            let all = by.get(&place).into_iter().flat_map(BTreeMap::values);
+            let (takers, both): (Vec<_>, Vec<_>) = all.partition(|by| by.0 == 0);
+            let falls = |all: Vec<&(u64, u64)>| all.iter().map(|by| by.1).sum::<u64>();
+            falls(takers) <= MOSTLY * falls(both)
+        };
+        counts.kinds.retain(|&word, kind| *kind != Kind::Condition || !in_turns(kind.place(word)));
+        counts
+    }
+
+    /// A wake has ended a wait: whether what the task waits for is to take something there.
+    pub(super) fn is_for_count(&mut self, wait: u32, wake: u32) -> bool {
+        let points = self.points;
+        let order = |n: u32| points[n as usize].order;
+        let counts = &mut self.for_counts;
+        let Some(&(change, latest)) = counts.waits.get(&wait) else { return false };
+        if !counts.raised.contains(&wake) {
+            return false;
+        }
+        self.after[wait as usize] = After::Nothing;
+        counts.ended.insert(wait);
+        // It waits where it did when it was recorded: there its time may be over.
+        let by = counts.given_by.get(&change);
+        if latest && by.is_none_or(|&by| order(by) < order(wait)) {
+            self.after.swap(wait as usize, change as usize);
+            if let Some(by) = counts.given_by.remove(&change) {
+                counts.given_by.insert(wait, by);
+            }
+        }
+        true
+    }
+}
+
+impl Counts {
+    /// Whether a word is one.
+    pub(super) fn is_count(&self, word: Object) -> bool {
+        self.kinds.contains_key(&word)
+    }
+}
