@@ -6,9 +6,9 @@ mod support {
 }
 
 use homenode_fixtures::Folder;
-use homenode_trace::{Batch, Ended, Kind, Reader, Writer};
+use homenode_trace::{Batch, Ended, Header, Kind, Reader, Writer};
 use std::fs;
-use support::programs::{recorded, replayed};
+use support::programs::{played, recorded, replayed};
 
 /// Children that nobody waits for.
 const FORKS: &str = r#"
@@ -226,4 +226,36 @@ fn waits_without_what_ended_them() {
     w.finish(reader.header()).expect("a whole recording");
     fs::rename(folder.join("less.parquet"), &path).expect("in its place");
     assert!(replayed(&folder, &[]) > 0.0);
+}
+
+/// What was to come after the cut nobody waits for: each task ends where its rows do.
+#[test]
+fn a_recording_cut_in_the_middle() {
+    let folder = Folder::new();
+    if recorded(&folder, TURNS, &["./p"]).is_none() {
+        return;
+    }
+    let whole = replayed(&folder, &[]);
+    fs::rename(folder.join("r.parquet"), folder.join("whole.parquet")).expect("another name");
+    let reader = Reader::open(folder.join("whole.parquet")).expect("a recording");
+    let header = Header { ended: Ended::Unknown, complete: false, ..reader.header().clone() };
+    let mut last = 0.0;
+    for quarter in 1..4 {
+        let mut w = Writer::create(folder.join("r.parquet")).expect("a recording");
+        let (mut batch, mut left) = (Batch::new(), reader.rows() * quarter / 4);
+        let mut batches = reader.batches();
+        while batches.next_into(&mut batch).expect("rows") {
+            for row in batch.iter().take(usize::try_from(left).expect("few rows")) {
+                w.push(*row).expect("a row");
+            }
+            left = left.saturating_sub(batch.len() as u64);
+        }
+        w.finish(&header).expect("a recording");
+        let said = played(&folder, &[]);
+        let text = said.to_string();
+        assert!(text.contains("the recording ends before the program does"), "{text}");
+        let time = said["runs"][0]["round_ends_s"][0].as_f64().expect("the end of a round");
+        assert!((last..whole * 3.0).contains(&time) && time > 0.0, "{quarter}: {time}, {whole}");
+        last = time / 2.0;
+    }
 }

@@ -57,7 +57,11 @@ struct Waits {
 
 /// Waits of a task, natively: by kind, the objects in the order in which it came to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outside(BTreeMap<Of, Vec<Waits>>);
+pub(super) struct Outside {
+    of: BTreeMap<Of, Vec<Waits>>,
+    /// What it has waited in vain for something to read since its last call, in nanoseconds.
+    in_vain: u64,
+}
 
 /// Of a task, which of its objects a number stands for.
 type Numbers = BTreeMap<(Of, u64), usize>;
@@ -74,13 +78,21 @@ impl Outside {
     /// * `by` – how much further it has come.
     fn call(&mut self, numbers: &mut Numbers, (of, object): (Of, u64), waited: u64, by: u64) {
         let at = place(numbers, of, object);
-        let objects = self.0.entry(of).or_default();
+        let waited = waited.saturating_add(std::mem::take(&mut self.in_vain));
+        let objects = self.of.entry(of).or_default();
         objects.resize_with(objects.len().max(at + 1), Waits::default);
         let waits = &mut objects[at];
         if waited > AT_ONCE {
             waits.all.push((waits.end, waited));
         }
         waits.end += by;
+    }
+    /// A call of the task is over, and there was nothing to read: so long it has waited for what
+    /// comes next. Under the emulator it may be late, and find that at once.
+    fn in_vain(&mut self, waited: u64) {
+        if waited > AT_ONCE {
+            self.in_vain = self.in_vain.saturating_add(waited);
+        }
     }
 }
 
@@ -93,6 +105,9 @@ pub(super) struct Twin {
     at: BTreeMap<(Of, usize), (u64, usize)>,
     /// What the connection took that was accepted last, if that is known.
     accepted: Option<u64>,
+    /// What it has waited in vain in the recorded run since its last wait that was not, in
+    /// nanoseconds: rows of their own tell that.
+    in_vain: u64,
 }
 
 impl Twin {
@@ -104,7 +119,7 @@ impl Twin {
     /// nanoseconds. `None`: natively it did not come here.
     fn take(&mut self, of: Of, object: u64, by: u64) -> Option<u64> {
         let number = place(&mut self.numbers, of, object);
-        let waits = self.outside.as_ref()?.0.get(&of)?.get(number)?;
+        let waits = self.outside.as_ref()?.of.get(&of)?.get(number)?;
         let (at, over) = self.at.entry((of, number)).or_default();
         let until = (*at + by).max(*at + 1);
         let known = *at < waits.end;
@@ -112,7 +127,8 @@ impl Twin {
         let all = waits.all.get(*over..).unwrap_or_default();
         let now = all.partition_point(|wait| wait.0 < until);
         *over += now;
-        known.then(|| all[..now].iter().map(|wait| wait.1).sum())
+        let in_vain = std::mem::take(&mut self.in_vain);
+        known.then(|| all[..now].iter().map(|wait| wait.1).sum::<u64>().saturating_sub(in_vain))
     }
     /// A row of the task. With its native time, where it is for what may be outside; `None`: it
     /// is none of the recording's.
@@ -152,6 +168,7 @@ impl Twin {
                 row.arg = native.unwrap_or(w.arg);
                 return Some(row).filter(|row| row.arg > SHORT);
             }
+            Some(Block::ReadyTimeout) => self.in_vain = self.in_vain.saturating_add(w.arg),
             Some(
                 Block::Ready
                 | Block::Futex
@@ -159,7 +176,6 @@ impl Twin {
                 | Block::Room
                 | Block::Time
                 | Block::FutexTimeout
-                | Block::ReadyTimeout
                 | Block::Child
                 | Block::Cleared
                 | Block::Signal
@@ -364,7 +380,9 @@ impl Calls {
                 };
                 (of, by)
             }
-            Does::Poll | Does::Select | Does::Epoll if result == 0 => return,
+            Does::Poll | Does::Select | Does::Epoll if result == 0 => {
+                return outside.in_vain(waited);
+            }
             // The first has ended the wait; the others have come with it.
             Does::Poll | Does::Select | Does::Epoll => {
                 let ready = match call.does {

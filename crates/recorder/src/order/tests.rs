@@ -113,6 +113,49 @@ fn a_futex_tells_who_was_woken_and_who_waited() {
     .assert_eq(&said);
 }
 
+/// Of what wakes and waits on one word or two: a set of bits, a move, a change with it, priorities.
+#[test]
+fn calls_of_futexes_of_all_kinds_are_told() {
+    let words = [0u32; 2];
+    let [one, two] = [0, 1].map(|i| &raw const words[i] as u64);
+    let operation = |of: i32| of as u64 | PRIVATE;
+    let mut r = Rig::new();
+    make(
+        &mut r,
+        &[
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_WAKE_BITSET), 9, 0, 0, 1], 2),
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_WAIT_BITSET), 0, 0, 0, 1], 0),
+            // One is woken and three are moved; then one is moved only.
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_CMP_REQUEUE), 1, 9, two, 0], 4),
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_REQUEUE), 0, 9, two], 1),
+            // Two of the first word are woken, and one of the second; then nobody.
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_WAKE_OP), 2, 5, two, 0], 3),
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_WAKE_OP), 2, 5, two, 0], 0),
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_LOCK_PI)], 0),
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_UNLOCK_PI)], 0),
+            // A signal came, and the program looks again.
+            (libc::SYS_futex, &[one, operation(libc::FUTEX_WAIT), 0], -i64::from(libc::EINTR)),
+        ],
+    );
+    let said = points(&mut r);
+    let named = [(one, "one"), (two, "two")];
+    let said = named.iter().fold(said, |s, (at, n)| s.replace(&format!("{:#x}", *at as u32), n));
+    expect![[r#"
+        1: release futex of one, 0x2
+        3: wait futex of one, 0x2
+        4: release futex of one, 0x1
+        4: release requeue of one, two
+        5: release futex of one, 0x0
+        5: release requeue of one, two
+        6: release futex of one, 0x2
+        6: release futex of two, 0x1
+        9: wait futex of one, 0x8
+        10: release futex of one, 0x1
+        12: wait signal of 0x0, 0x1
+    "#]]
+    .assert_eq(&said);
+}
+
 #[test]
 fn a_moment_is_told_by_how_long_it_is_after_the_clock_was_looked_at() {
     let word = 0u32;

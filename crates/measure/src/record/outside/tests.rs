@@ -58,6 +58,29 @@ fn bytes_that_come_together_have_the_waits_of_all() {
     );
 }
 
+/// Natively it looked three times for 100 ms each before something came; under the emulator once,
+/// and then not at all.
+#[test]
+fn what_was_waited_in_vain_is_waited_for_what_comes_next() {
+    let (mut all, mut numbers) = (Outside::default(), Numbers::new());
+    for by in [4, 5] {
+        for us in [100_000, 100_000, 3, 100_000] {
+            all.in_vain(us * US);
+        }
+        all.call(&mut numbers, (Of::Stream, 7), 20_000 * US, 0);
+        all.call(&mut numbers, (Of::Stream, 7), 2 * US, by);
+    }
+    let s = SHARED | 99;
+    let looks = block(Block::Ready, s, 5 << 32);
+    let reads = |bytes: u64| block(Block::Bytes, s, bytes | 5 << 32);
+    let in_vain = block(Block::ReadyTimeout, 0, 100_000 * US);
+    let rows = [in_vain, looks, reads(4), looks, reads(5)];
+    assert_eq!(
+        timed(&mut Twin::new(Some(all)), &rows)[1..],
+        [Some((0, 220_000)), Some((4, 0)), Some((0, 320_000)), Some((5, 0))]
+    );
+}
+
 #[test]
 fn what_is_not_known_natively_stays_as_it_was_recorded() {
     let rows = [
@@ -134,7 +157,7 @@ fn tasks_are_known_by_their_parents_and_their_order() {
     let waits = parents.map(|parent| {
         let mut twin = natively.begins(parent);
         timed(&mut twin, &[block(Block::Outside, DISK, 0)]).len() as u64
-            * twin.outside.map_or(0, |o| o.0[&Of::Disk][0].all[0].1 / US)
+            * twin.outside.map_or(0, |o| o.of[&Of::Disk][0].all[0].1 / US)
     });
     assert_eq!(waits, [2000, 3000, 0, 4000, 0, 5000, 0]);
 }
@@ -200,7 +223,7 @@ fn a_native_run_tells_how_long_each_byte_was_waited_for() {
     writer.join().expect("the writer");
     // A task reads its program's libraries too; those are no streams.
     let streams = |(_, outside): &(Option<usize>, Outside)| {
-        outside.0.get(&Of::Stream).cloned().unwrap_or_default()
+        outside.of.get(&Of::Stream).cloned().unwrap_or_default()
     };
     let all: Vec<Vec<Waits>> = tasks.iter().map(streams).collect();
     assert!(all[0].is_empty() && all.len() == 5, "{all:?}");
