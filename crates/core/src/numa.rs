@@ -2,8 +2,8 @@
 //!
 //! A task that has run for `scan_delay_ms` has part of its address space marked
 //! inaccessible ([`scan`], [`window`]). The fault on a marked page shows who uses
-//! it from where ([`faults`]), may move the page ([`filter`]) and tunes the next
-//! period ([`period`]).
+//! it from where ([`faults`]), may move the page ([`filter`]), tunes the next period ([`period`]) and says where
+//! the task is at home ([`weights`]): it goes there ([`homing`]).
 //!
 //! Units: times in ticks carry `jiffies` in their names, CPU time is in
 //! nanoseconds, periods are in milliseconds, addresses are page numbers (`vpn`).
@@ -18,5 +18,9 @@ pub mod period;
 pub mod faults;
 
 pub mod filter;
+
+pub mod weights;
+
+pub mod homing;
 
 pub mod rebind;

@@ -63,7 +63,7 @@ pub struct Limits {
 impl Limits {
     /// The limits of a task with `rss` resident pages.
     ///
-    /// Source: specs/numa.md#periods; 3.8 takes the knobs as they are.
+    /// Source: specs/numa.md#periods; 3.8 takes the knobs as they are, 4.5 knows no groups here.
     pub fn new(knobs: &Knobs, rss: Pages, group: Option<GroupScale>) -> Self {
         if knobs.version == KernelVersion::V3_8 {
             let min_ms = knobs.scan_period_min_ms;
@@ -76,6 +76,7 @@ impl Limits {
         };
         let floor = u64::from(1000 / bursts);
         let min = floor.max(u64::from(knobs.scan_period_min_ms) / windows);
+        let group = group.filter(|_| knobs.version > KernelVersion::V4_5);
         let scale = |p: u64| group.map_or(p, |g| g.apply(p));
         let max = min.max(scale(u64::from(knobs.scan_period_max_ms) / windows));
         let narrow = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
@@ -131,7 +132,16 @@ pub fn adapt(period_ms: u32, limits: Limits, s: Since, version: KernelVersion) -
     let slot = i64::from(period_ms.div_ceil(10));
     let lr = tenths(s.local, s.remote);
     let ps = tenths(s.private, s.shared);
-    let diff = if ps >= 7 {
+    let diff = if version == KernelVersion::V4_5 {
+        // Locality alone; the more is shared, the less it helps to scan faster.
+        match lr {
+            7.. => (lr - 7).max(1) * slot,
+            _ => {
+                let private = (10 * s.private).div_ceil(s.private + s.shared + 1) as i64;
+                -(7 - lr) * slot * private / 10
+            }
+        }
+    } else if ps >= 7 {
         (ps - 7).max(1) * slot
     } else if lr >= 7 {
         (lr - 7).max(1) * slot

@@ -162,3 +162,29 @@ proptest::proptest! {
         }
     }
 }
+
+// specs/numa.md#adaptive-period: 4.5 looks at locality, and scans faster only by as much as is private.
+#[test]
+fn locality_alone() {
+    let limits = Limits { min_ms: 100, max_ms: 6000, start_ms: 100 };
+    let next = |local, remote, shared, private| {
+        let since = Since { local, remote, failed: 0, shared, private };
+        adapt(1000, limits, since, KernelVersion::V4_5).period_ms
+    };
+    assert_eq!(next(100, 0, 0, 100), 1300);
+    assert_eq!(next(70, 30, 0, 100), 1100);
+    assert_eq!(next(0, 100, 1, 99), 300, "mostly private: seven slots of 100 ms");
+    assert_eq!(next(0, 100, 100, 0), 1000, "all of it shared: it would only bounce");
+    assert_eq!(next(50, 50, 50, 50), 900);
+}
+
+// specs/numa.md#periods: in 4.5 a group's size doesn't scale its members' periods.
+#[test]
+fn groups_scale_later() {
+    let group = GroupScale { refs: 4, shared: 100, private: 0 };
+    let limits = |version| {
+        let knobs = Knobs { version, ..Knobs::default() };
+        Limits::new(&knobs, Pages(65536), Some(group)).start_ms
+    };
+    assert_eq!((limits(KernelVersion::V4_5), limits(KernelVersion::V4_15)), (1000, 4000));
+}
