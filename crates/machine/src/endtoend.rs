@@ -23,6 +23,7 @@
 mod compare;
 mod text;
 
+pub mod home;
 pub mod lists;
 pub mod sched;
 pub mod slow_start;
@@ -50,6 +51,8 @@ pub enum At {
     First(NodeId),
     /// It is bound there and stays bound: what balancing leaves alone.
     Bound(NodeId),
+    /// The same with `MPOL_F_NUMA_BALANCING`: balancing samples it and leaves it where it is.
+    Tied(NodeId),
 }
 
 /// Where a program's only thread runs.

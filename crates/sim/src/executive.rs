@@ -325,7 +325,7 @@ impl Simulation {
     }
     /// A task that has its CPU, but has not come as far as now, has had it until now: what it ran
     /// ahead was cut, and then it could not come so far again, since pages have changed meanwhile.
-    fn catch_up(&mut self, id: usize) {
+    pub(crate) fn catch_up(&mut self, id: usize) {
         let behind = self.now().saturating_sub(self.tasks[id].clock);
         if behind > 0 {
             self.charge(id, behind, Why::User);
@@ -468,7 +468,10 @@ impl Simulation {
     /// A task's CPU, as everybody knows it.
     pub(crate) fn note_cpu(&mut self, id: usize, cpu: usize) {
         self.tasks[id].cpu = cpu;
-        self.kernel.numa[id].node = self.cpus[cpu].node;
+        let node = self.cpus[cpu].node;
+        if self.kernel.numa[id].node != node {
+            self.kernel.numa_moved(id, node);
+        }
     }
     /// A CPU whose task has left looks for the next, which begins at a time; or it is idle.
     fn next(&mut self, cpu: usize, from: u64) {
@@ -623,6 +626,10 @@ impl Simulation {
     }
     /// A task that runs goes to another CPU.
     pub(crate) fn move_over(&mut self, cpu: usize, id: usize, to: usize) {
+        self.carry_over(cpu, id, to, 0);
+    }
+    /// The same, where it takes the CPU's stopper some time.
+    pub(crate) fn carry_over(&mut self, cpu: usize, id: usize, to: usize, took: u64) {
         let now = self.now();
         self.sched.at(now);
         self.sched.q.stopped(id, cpu);
@@ -631,8 +638,33 @@ impl Simulation {
         self.sched.q.arrive(id, to);
         self.note_cpu(id, to);
         self.has_left(cpu, id);
-        self.next(cpu, now);
+        self.next(cpu, now + took);
         self.grown(to, cpu);
+    }
+    /// Two tasks, each of which runs on its CPU, run on the other's from now on.
+    pub(crate) fn exchange(
+        &mut self,
+        (a, one): (usize, usize),
+        (b, other): (usize, usize),
+        took: u64,
+    ) {
+        let now = self.now();
+        self.sched.at(now);
+        for (cpu, id) in [(a, one), (b, other)] {
+            self.sched.q.stopped(id, cpu);
+            self.tell_runtime(id);
+            self.sched.q.take(id, Dequeue::Move);
+            // Neither runs until both have left.
+            self.stops(cpu);
+            self.cpus.rest(cpu, now);
+        }
+        for (from, id, to) in [(a, one, b), (b, other, a)] {
+            self.sched.q.arrive(id, to);
+            self.note_cpu(id, to);
+            self.has_left(from, id);
+        }
+        self.next(b, now + took);
+        self.next(a, now + took);
     }
     /// A task that was to leave a CPU runs there no more, or may stay: whoever waits for that is
     /// woken by the CPU's stopper, which still has the CPU.
@@ -927,7 +959,10 @@ impl Simulation {
     /// Whether a daemon has been called.
     #[inline]
     pub(crate) fn calls(&self) -> bool {
-        !self.kernel.woken.is_empty() || self.kernel.merging.calls()
+        !self.kernel.woken.is_empty()
+            || !self.kernel.placed.is_empty()
+            || !self.kernel.regrouped.is_empty()
+            || self.kernel.merging.calls()
     }
     /// Wakes the daemons that were called, when what called them is over.
     pub(crate) fn heed(&mut self, when: u64) {
@@ -936,6 +971,9 @@ impl Simulation {
             self.kernel.kswapd_start(node);
             // The tasks of that number are the kswapds: the first that begin.
             self.wake_at(node, when, By::Kernel);
+        }
+        if !(self.kernel.placed.is_empty() && self.kernel.regrouped.is_empty()) {
+            self.heed_placed();
         }
         self.heed_ksmd(when);
         if self.agent.is_some() {

@@ -60,6 +60,10 @@ impl Simulation {
     pub fn cpu_figures(&self) -> Vec<CpuFigures> {
         self.cpus.figures(self.now())
     }
+    /// What came so far of tasks that ran away from their memory.
+    pub const fn homing(&self) -> crate::HomingFigures {
+        self.kernel.homing
+    }
     /// CPU time so far, in picoseconds, that CPUs were idle while a task waited that may run there.
     pub fn wasted_ps(&self) -> u64 {
         self.sched.wasted.until(self.now())

@@ -18,6 +18,7 @@ mod reclaim;
 
 pub(crate) use migrate::Ordered;
 pub(crate) use mm::Mapping;
+pub use numa::HomingFigures;
 pub(crate) use numa::TaskNuma;
 pub(crate) use reclaim::KswapdState;
 
@@ -31,6 +32,7 @@ use crate::watch::Watch;
 use homenode_core::costs::{Cost, Prices};
 use homenode_core::knobs::{Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
+use homenode_core::numa::weights::Distances;
 use homenode_core::scenario::{Model, Swap};
 use homenode_core::tiering::promote::PromoteNode;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
@@ -109,6 +111,11 @@ pub(crate) struct Kernel {
     /// NUMA state of tasks, by task number.
     pub(crate) numa: Vec<TaskNuma>,
     pub(crate) groups: BTreeMap<u32, GroupFaults>,
+    distances: Distances,
+    /// Tasks that were placed, and tasks that joined a group, of which the scheduler doesn't know yet.
+    pub(crate) placed: Vec<usize>,
+    pub(crate) regrouped: Vec<usize>,
+    pub(crate) homing: HomingFigures,
     /// Per CPU number: the task that runs there, or ran last, and its PID.
     pub(crate) running: Vec<Option<(usize, u32)>>,
     /// Per CPU number: place of its node.
@@ -190,6 +197,10 @@ impl Kernel {
             swap_shared: 0,
             numa: Vec::new(),
             groups: BTreeMap::new(),
+            distances: Distances::of(machine),
+            placed: Vec::new(),
+            regrouped: Vec::new(),
+            homing: HomingFigures::default(),
             running: vec![None; cpus],
             cpu_node,
             moved: vec![vec![0; n]; n],

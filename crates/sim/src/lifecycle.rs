@@ -367,6 +367,7 @@ impl Simulation {
         self.tasks.bury(id);
         self.programs[id] = None;
         self.kernel.leave_group(id);
+        self.sched.q.end_home(id, &self.kernel.groups);
         let users = &mut self.kernel.space_mut(space).users;
         *users -= 1;
         let last = *users == 0;

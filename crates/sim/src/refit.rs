@@ -8,6 +8,7 @@
 //!
 //! Source: specs/sched-groups.md#cpuset.
 
+use crate::homing::HOME;
 use crate::sched::CpuSet;
 use crate::simulation::Simulation;
 use crate::tasks::{On, Run, Why};
@@ -130,11 +131,15 @@ impl Simulation {
         let done = self.kernel.exec_space(&mut ctx, space);
         self.modelled(done);
         self.kernel.numa_exec(id);
+        self.tell_home(id);
         let exec = self.kernel.prices[Cost::Exec];
         self.charge(id, ctx.clock - clock + exec, Why::System);
     }
     /// A task that was to go elsewhere has come to a place where it can; false if it need not.
     pub(crate) fn go_over(&mut self, cpu: usize, id: usize, to: usize) -> bool {
+        if to == HOME {
+            return self.go_home(cpu, id);
+        }
         let stays = self.sched.q.may_run(id, cpu) && !self.sched.q.may_run(id, to);
         if stays || to == cpu {
             return false;

@@ -15,7 +15,9 @@
 mod allowed;
 mod counters;
 mod groups;
+mod homes;
 mod idle;
+mod locality;
 mod paid;
 mod queues;
 mod quotas;
@@ -23,6 +25,7 @@ mod tracks;
 mod wasted;
 
 pub(crate) use counters::Counters;
+use homes::Homes;
 use idle::Idling;
 use paid::Paid;
 pub use queues::TaskFigures;
@@ -161,7 +164,7 @@ impl Scheduler {
         Self {
             scale: cpus,
             balance,
-            q: Queues::new(fair, wakes, counters, cpus, dice, balancing),
+            q: Queues::new(fair, wakes, counters, Homes::new(machine), dice, balancing),
             domains,
             wasted: Wasted::new(cpus),
             rebuilds: 0,
@@ -177,6 +180,7 @@ impl Scheduler {
         self.q.fair.set_knobs(Knobs { base_slice_ns, cfs, ..*self.q.fair.knobs() });
         self.balance.knobs.migration_cost_ns = i64::from(knobs.migration_cost_ns as i32);
         self.balance.knobs.nr_migrate = knobs.nr_migrate;
+        self.q.homes.on = knobs.numa_balancing.enabled();
         match self.q.counters.switch.set(knobs.sched_schedstats) {
             Switched::On => self.q.counters.clear_stamps(),
             Switched::Off | Switched::Same => {}
@@ -303,7 +307,7 @@ impl Scheduler {
                 cpu,
                 prev: cpu,
                 allowed: &self.q.sets[set as usize].words,
-                preferred: None,
+                preferred: self.q.preferred_place(task),
                 util,
                 without: Some(without),
             },
@@ -429,7 +433,7 @@ impl Scheduler {
         let (now, jiffies) = (self.q.now, self.q.jiffies());
         self.balance.overloaded |= std::mem::take(&mut self.q.crowded);
         self.q.looked = 0;
-        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: false };
         let found = self.balance.newly_idle(&self.domains, &mut seen, cpu, now, jiffies);
         let took = self.q.looked;
         if found.pulled {
@@ -450,7 +454,7 @@ impl Scheduler {
         self.q.follow(cpu);
         self.q.wake.enter_idle(cpu as u32);
         let jiffies = self.q.jiffies();
-        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: false };
         self.balance.before_idle(&self.domains, &mut seen, cpu, jiffies);
     }
     /// An idle CPU stops its tick, or lets the next one come: without a governor it stops it only in a
@@ -489,7 +493,7 @@ impl Scheduler {
         }
         let jiffies = self.q.jiffies();
         if self.balance.due(&self.domains, cpu, jiffies) {
-            let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+            let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: true };
             self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Idle, jiffies);
             self.scan_budgets();
         }
@@ -510,7 +514,7 @@ impl Scheduler {
         let kick = self.balance.kick(&self.domains, &self.q.facts(), cpu, jiffies);
         // The softirq comes when the interrupt is over.
         if due {
-            let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+            let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: false };
             self.balance.softirq(&self.domains, &mut seen, cpu, IdleType::Busy, jiffies);
             self.scan_budgets();
         }
@@ -519,7 +523,7 @@ impl Scheduler {
     /// An idle CPU has been woken to balance for all idle ones.
     pub(crate) fn kicked(&mut self, cpu: usize) {
         let jiffies = self.q.jiffies();
-        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: true };
         self.balance.kicked(&self.domains, &mut seen, cpu, jiffies);
         self.scan_budgets();
     }
@@ -536,7 +540,7 @@ impl Scheduler {
     /// in nanoseconds.
     pub(crate) fn push(&mut self, from: usize) -> Ns {
         self.q.looked = 0;
-        let mut seen = Seen { queues: &mut self.q, domains: &self.domains };
+        let mut seen = Seen { queues: &mut self.q, domains: &self.domains, idle: true };
         if let Some(pushed) = self.balance.active_push(&self.domains, &mut seen, from) {
             self.q.counters.pushed(&self.domains, &pushed);
         }

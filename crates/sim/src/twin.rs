@@ -18,7 +18,9 @@ use crate::build::{Setup, SimError};
 use crate::simulation::Simulation;
 use crate::watch::By;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until};
+use homenode_core::scenario::{
+    CpuStep, Map, Mempolicy, Model, Pattern, Process, Rights, Step, Until,
+};
 use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, PAGE_SIZE, Pages, Picos};
 use homenode_machine::conformance::ALWAYS;
@@ -98,13 +100,13 @@ impl KernelStage for Twin {
     }
     fn start(&mut self, program: &Program) -> Result<Started, Finding> {
         let Program { name, hot, cold, on, huge, runs, reads } = *program;
-        // No task here changes its CPU: one that may go anywhere stays as well.
         let (Runs::Pinned(node) | Runs::From(node)) = runs;
         let cpu = self.sim.machine.cpus_of(node).next();
         let cpu = cpu.ok_or_else(|| format!("node {node} has no CPU"))?;
         let policy = match on {
             At::Anywhere => Mempolicy::Default,
             At::First(to) | At::Bound(to) => Mempolicy::Bind { nodes: vec![to], balancing: false },
+            At::Tied(to) => Mempolicy::Bind { nodes: vec![to], balancing: true },
         };
         let stretches: Vec<(&str, u64)> =
             [("hot", hot), ("cold", cold)].into_iter().filter(|s| s.1 > 0).collect();
@@ -120,6 +122,10 @@ impl KernelStage for Twin {
             let free =
                 |s: &(&str, u64)| Step::Mbind { map: s.0.to_owned(), policy: Mempolicy::Default };
             steps.extend(stretches.iter().map(free));
+        }
+        if let Runs::From(_) = runs {
+            let cpus = self.sim.machine.cpus.iter().map(|c| c.id).collect();
+            steps.push(Step::Cpu(CpuStep::Affinity { cpus }));
         }
         let read = |until| Step::Access {
             map: "hot".to_owned(),

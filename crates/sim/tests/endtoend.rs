@@ -8,10 +8,11 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{AdmissionChoice, Model};
 use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{NodeId, Pages, Picos};
+use homenode_machine::endtoend::home::{self, comes_home};
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::tiering::{self, s1};
 use homenode_machine::endtoend::{
-    Figures, Finding, KernelStage, Program, Started, compare, vmstat,
+    Figures, Finding, KernelStage, Program, Runs, Started, compare, vmstat,
 };
 use homenode_sim::twin::Twin;
 use support::{dram, machine};
@@ -77,6 +78,19 @@ fn a_short_burst_is_never_sampled_and_a_long_one_comes_together() {
     }
 }
 
+/// A task away from its memory.
+fn away() -> home::Case {
+    home::Case { memory: NodeId(1), cpu: NodeId(0) }
+}
+
+#[test]
+fn a_task_comes_home() {
+    for version in VERSIONS {
+        let mut stage = twin(&two_nodes(), version, Model::default());
+        fine(&version.to_string(), comes_home(&mut stage, &away()));
+    }
+}
+
 #[test]
 fn a_hot_set_comes_up_where_the_kernel_makes_room() {
     for version in VERSIONS {
@@ -115,6 +129,8 @@ enum Bug {
     Stalls,
     /// Loses a page.
     LosesPages,
+    /// Leaves every task where it is.
+    NobodyFollows,
 }
 
 struct Broken {
@@ -175,7 +191,11 @@ impl KernelStage for Broken {
         self.inner.list(folder)
     }
     fn start(&mut self, program: &Program) -> Result<Started, Finding> {
-        self.inner.start(program)
+        let mut program = program.clone();
+        if let (Bug::NobodyFollows, Runs::From(node)) = (self.bug, program.runs) {
+            program.runs = Runs::Pinned(node);
+        }
+        self.inner.start(&program)
     }
     fn walk(&mut self, who: &Started) -> Result<(), Finding> {
         self.inner.walk(who)
@@ -215,6 +235,10 @@ fn a_broken_kernel_is_found() {
     for (bug, ms) in bursts {
         let found = s0(&mut broken(&two_nodes(), bug), &burst(ms));
         println!("s0, {bug:?}: {}", found.expect_err(&format!("s0 does not find {bug:?}")));
+    }
+    for bug in [Bug::NobodyFollows, Bug::NeverSamples] {
+        let found = comes_home(&mut broken(&two_nodes(), bug), &away());
+        println!("home, {bug:?}: {}", found.expect_err(&format!("home does not find {bug:?}")));
     }
     let cases = [
         (Bug::AlwaysBalances, tiers(0, false, false)),

@@ -56,6 +56,8 @@ pub const FACTORS: &[Factor] = &[
     factor("stalls", 100, 0, "as demoted_direct"),
     factor("with_thread", 100, 204, "a tenth of the burst's pages may be left behind"),
     factor("where_put", 100, 204, "as with_thread"),
+    factor("preferred", 100, 0, "there is one node where its memory is"),
+    factor("thread_node", 100, 0, "as preferred"),
     factor("hot_fast", 100, 512, "a quarter of the hot pages may be on their way"),
     factor("cold_fast", 100, 0, "nobody reads them"),
     factor("filled", 100, 1024, "lists of the CPUs hold pages that count as taken"),

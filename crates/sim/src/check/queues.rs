@@ -8,6 +8,7 @@ pub(super) fn recount(sim: &Simulation) -> Vec<String> {
     let (queues, fair) = (&sim.sched.q, &sim.sched.q.fair);
     let mut found = Vec::new();
     let mut queued = vec![(0u32, 0u32); sim.cpus.len()];
+    let mut homes = queued.clone();
     for (id, task) in sim.tasks.iter().enumerate().filter(|(_, t)| t.lives()) {
         let number = id as u32;
         let (is_queued, delayed) = (fair.is_queued(number), fair.is_delayed(number));
@@ -21,6 +22,10 @@ pub(super) fn recount(sim: &Simulation) -> Vec<String> {
         let cpu = fair.cpu_of(number);
         hold!(found, cpu == task.cpu, "task {id} is on CPU place {cpu}, told {}", task.cpu);
         if is_queued {
+            if let Some(home) = queues.preferred(id) {
+                homes[cpu].0 += 1;
+                homes[cpu].1 += u32::from(queues.homes.node_of(cpu) == home);
+            }
             // Who is throttled with its group counts for nobody.
             let counts = u32::from(!fair.is_throttled(number));
             queued[cpu].0 += counts;
@@ -28,6 +33,15 @@ pub(super) fn recount(sim: &Simulation) -> Vec<String> {
             let may = queues.may_run(id, cpu) || task.leaves_to.is_some() || delayed;
             hold!(found, may, "task {id} is on CPU place {cpu}, where it may not run");
         }
+    }
+    let figures = queues.facts().figures;
+    for (cpu, &(numa, at_home)) in homes.iter().enumerate() {
+        let counted = (figures[cpu].nr_numa, figures[cpu].nr_preferred);
+        hold!(
+            found,
+            counted == (numa, at_home),
+            "CPU place {cpu} counts {counted:?} tasks with a home and at home, recounted {numa}, {at_home}"
+        );
     }
     for (cpu, &(all, delayed)) in queued.iter().enumerate() {
         let current = sim.cpus[cpu].current();

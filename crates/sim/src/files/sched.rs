@@ -5,10 +5,11 @@
 use super::process::Id;
 use crate::kernel::TICK;
 use crate::simulation::Simulation;
+use homenode_core::numa::faults::{NodeFaults, PRIVATE, SHARED};
 use homenode_core::scenario::SchedPolicy;
 use homenode_core::sched::stats::{
-    INITIAL_JIFFIES, Schedstat, SchedstatCpu, SchedstatDomain, TaskLine, TaskSched, TaskSchedstat,
-    Version,
+    INITIAL_JIFFIES, NumaFaultsShown, NumaShown, Schedstat, SchedstatCpu, SchedstatDomain,
+    TaskLine, TaskSched, TaskSchedstat, Version,
 };
 use homenode_core::sched::weight;
 
@@ -143,7 +144,39 @@ impl Simulation {
         if self.sched.q.counters.switch.on() {
             shown.set_stats(version, &self.sched.q.counters.tasks[task]);
         }
+        self.show_numa(task, &mut shown);
         Some(shown)
+    }
+    /// What memory balancing knows of a task.
+    fn show_numa(&self, task: usize, shown: &mut TaskSched) {
+        let numa = &self.kernel.numa[task];
+        if let Some(space) = self.kernel.spaces.get(numa.space).and_then(Option::as_ref) {
+            shown.set(TaskLine::NumaScanSeq, space.scan.seq.into());
+        }
+        let preferred = numa.faults.preferred.map_or(-1, |node| i64::from(node.0));
+        shown.set(TaskLine::NumaPagesMigrated, numa.faults.nr_migrated as i64);
+        shown.set(TaskLine::NumaPreferredNid, preferred);
+        shown.set(TaskLine::TotalNumaFaults, numa.faults.total as i64);
+        let group = numa.group.and_then(|g| self.kernel.groups.get(&g));
+        let on = |nodes: Option<&Vec<NodeFaults>>, node: u16| {
+            nodes.and_then(|n| n.get(usize::from(node))).map_or([0, 0], |n| n.mem)
+        };
+        let faults = self.machine.nodes.iter().map(|node| {
+            let task = on(Some(&numa.faults.nodes), node.id.0);
+            let group = on(group.map(|g| &g.nodes), node.id.0);
+            NumaFaultsShown {
+                node: node.id.0.into(),
+                task_private: task[PRIVATE],
+                task_shared: task[SHARED],
+                group_private: group[PRIVATE],
+                group_shared: group[SHARED],
+            }
+        });
+        shown.numa = Some(NumaShown {
+            current_node: self.kernel.memory.node_id(numa.node).0.into(),
+            numa_group_id: group.map_or(0, |g| g.id as i32),
+            faults: faults.collect(),
+        });
     }
     /// What was counted of a task that has ended: what the scheduler counts itself and what
     /// the switch has. Where it is on queues nobody knows any more.

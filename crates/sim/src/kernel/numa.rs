@@ -16,7 +16,8 @@ use homenode_core::numa::filter::{
     HintFault, TargetPolicy, TaskView, Verdict, filter_version, isolate, moves_read_only,
     page_filter,
 };
-use homenode_core::numa::period::{Limits, Since, adapt};
+use homenode_core::numa::homing::{Homing, Restart, moves_restart, tasks_follow};
+use homenode_core::numa::period::{Limits, Since, adapt, restarts_after_move};
 use homenode_core::numa::scan::{
     Birth, MmScan, TaskScan, TickOutcome, WorkFacts, WorkStart, accounted_between, begin_work,
     charge_scan, fork, seed_back_off, tick,
@@ -48,6 +49,13 @@ pub(crate) struct TaskNuma {
     pub(crate) ran_ns: u64,
     /// Processor time and wall time at the last placement.
     last_placed: Option<(u64, u64)>,
+}
+
+impl TaskNuma {
+    /// It has a preferred node and runs on another one.
+    pub(crate) fn is_away(&self, of: &Memory) -> bool {
+        self.faults.preferred.is_some_and(|home| home != of.node_id(self.node))
+    }
 }
 
 impl TaskNuma {
@@ -560,6 +568,9 @@ impl Kernel {
         let period = self.numa[id].scan.period_ms;
         if self.numa[id].faults.placement_due(now, period) {
             self.place_task(ctx, id, space);
+            if self.numa[id].faults.preferred.is_some() {
+                self.placed.push(id);
+            }
         }
         let group = self.numa[id].group.and_then(|g| self.groups.get(&g));
         self.numa[id].faults.account(fault, group, self.node_ids);
@@ -603,6 +614,7 @@ impl Kernel {
                     g.add(&self.numa[id].faults);
                     self.numa[id].group = Some(t);
                 }
+                self.regrouped.push(id);
                 false
             }
         }
@@ -624,6 +636,7 @@ impl Kernel {
         n.last_placed = Some((n.ran_ns, wall));
         if let Some(node) = found.max_node {
             let place = self.place_of(node);
+            let group = self.numa[id].group.and_then(|g| self.groups.get(&g));
             // A node without CPUs stands for the nearest that has some.
             let home = if self.cpu_node.contains(&Some(place)) {
                 node
@@ -631,6 +644,7 @@ impl Kernel {
                 let near = self.fallback[place].iter().find(|p| self.cpu_node.contains(&Some(**p)));
                 near.map_or(node, |&p| self.memory.node_id(p))
             };
+            let home = group.map_or(home, |g| self.distances.home_of_group(g, home));
             self.numa[id].faults.preferred = Some(home);
         }
         let limits = self.limits(id);
@@ -652,6 +666,57 @@ impl Kernel {
             let gate = Self::jiffies(ctx.clock)
                 + homenode_core::kernel::msecs_to_jiffies(u64::from(next.period_ms));
             self.space_mut(space).scan.next_scan_jiffies = gate;
+        }
+    }
+}
+
+// ── Tasks that follow their memory ─────────────────────────────────────────────
+
+/// What came of tasks that were away from home, as the kernel's tracepoints tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomingFigures {
+    /// `sched_move_numa`: a task went to another node's CPU.
+    pub moves: u64,
+    /// `sched_swap_numa`: two tasks changed places.
+    pub swaps: u64,
+    /// `sched_stick_numa`: no place was found.
+    pub stays: u64,
+}
+
+impl Kernel {
+    /// Whether tasks follow their memory, by the rules of this version.
+    pub(crate) fn tasks_follow(&self) -> bool {
+        tasks_follow(self.knobs.version)
+            && self.model.balancing == Balancing::Kernel
+            && self.knobs.numa_balancing.enabled()
+    }
+    /// A task has come to another node, by whomever: its period may start anew.
+    ///
+    /// Source: specs/numa.md#adaptive-period.
+    #[cold]
+    pub(crate) fn numa_moved(&mut self, id: usize, node: usize) {
+        let (from, to) = (self.memory.node_id(self.numa[id].node), self.memory.node_id(node));
+        self.numa[id].node = node;
+        let n = &self.numa[id];
+        if n.faults.nodes.is_empty() || !self.tasks_follow() || !moves_restart(self.knobs.version) {
+            return;
+        }
+        if restarts_after_move(n.scan.seq, from, to, n.faults.preferred) {
+            self.numa[id].scan.period_ms = self.limits(id).start_ms;
+        }
+    }
+    /// What the choice of a CPU has said of a task.
+    ///
+    /// Source: specs/numa.md#homing.
+    pub(crate) fn numa_chosen(&mut self, id: usize, chosen: &Homing) {
+        if let Some(node) = chosen.preferred {
+            self.numa[id].faults.preferred = Some(node);
+        }
+        let limits = self.limits(id);
+        match chosen.period {
+            Restart::No => {}
+            Restart::Shortest => self.numa[id].scan.period_ms = limits.min_ms,
+            Restart::Start => self.numa[id].scan.period_ms = limits.start_ms,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::counters::Counters;
 use super::groups::Groups;
+use super::homes::Homes;
 use super::tracks::Tracks;
 use super::{BOOT, Ns, Terms, Waiting};
 use crate::kernel::TICK;
@@ -158,10 +159,11 @@ pub(crate) struct Queues {
     pub(crate) groups: Groups,
     pub(crate) counters: Counters,
     pub(crate) tracks: Tracks,
-    figures: Vec<Figures>,
+    pub(crate) homes: Homes,
+    pub(super) figures: Vec<Figures>,
     /// By block of CPUs: the sum of their figures, and a bit for each whose figures have changed since.
     blocks: Vec<Sum>,
-    stale: Vec<u64>,
+    pub(super) stale: Vec<u64>,
     /// By CPU: where the last task was sent that it has taken a CPU from.
     distributed: Vec<usize>,
     idle: Vec<u64>,
@@ -196,10 +198,11 @@ impl Queues {
         fair: Fair,
         wake: wake::Cpus,
         counters: Counters,
-        cpus: usize,
+        homes: Homes,
         dice: Stream,
         (look, carry): (Ns, Ns),
     ) -> Self {
+        let cpus = homes.nr_cpus();
         let mut idle = vec![u64::MAX; cpus.div_ceil(64)];
         if cpus % 64 != 0 {
             idle[cpus / 64] = (1 << (cpus % 64)) - 1;
@@ -213,6 +216,7 @@ impl Queues {
             groups: Groups::default(),
             counters,
             tracks: Tracks::default(),
+            homes,
             figures: vec![Figures::default(); cpus],
             blocks: vec![Sum::default(); cpus.div_ceil(BLOCK)],
             stale: vec![u64::MAX; cpus.div_ceil(64 * BLOCK)],
@@ -331,6 +335,7 @@ impl Queues {
         self.fair.enqueue(cpu, task as u32, now, how);
         self.tasks[task].queued = now;
         self.counters.queued(task, now);
+        self.count_home(task);
         self.follow(cpu);
     }
     /// A task that has been taken off a queue goes on another.
@@ -370,6 +375,7 @@ impl Queues {
         } else {
             self.counters.woken(task, cpu, now, waited);
         }
+        self.count_home(task);
         self.follow(cpu);
     }
     /// A CPU's current task stops running, for that reason.
@@ -396,6 +402,7 @@ impl Queues {
             // Whether it waits hangs on who is picked: see [`Self::pick`].
             Dequeued::Delayed => {}
         }
+        self.count_home(task);
         self.follow(cpu);
     }
     /// A task that sleeps and has not left its queue leaves it.
@@ -404,6 +411,7 @@ impl Queues {
             let (now, cpu) = (self.now, self.fair.cpu_of(task as u32));
             self.fair.dequeue(task as u32, now, Dequeue::Sleep { special: true });
             self.counters.leaves(task, cpu, now, self.tasks[task].waiting, false);
+            self.count_home(task);
             self.follow(cpu);
         }
     }
@@ -412,6 +420,7 @@ impl Queues {
         let (now, cpu) = (self.now, self.fair.cpu_of(task as u32));
         self.fair.dequeue(task as u32, now, how);
         self.counters.taken(task, cpu, now);
+        self.count_home(task);
         self.follow(cpu);
     }
     /// A task that is on a queue is taken off and put back at once, since its group or its CPUs
@@ -454,6 +463,7 @@ impl Queues {
                 Pick::LeftDelayed(task) => {
                     let task = task as usize;
                     self.counters.leaves(task, cpu, self.now, self.tasks[task].waiting, false);
+                    self.count_home(task);
                 }
                 Pick::Idle => {
                     self.follow(cpu);
@@ -533,6 +543,8 @@ pub(crate) enum Stop {
 pub(crate) struct Seen<'a> {
     pub(crate) queues: &'a mut Queues,
     pub(crate) domains: &'a Domains,
+    /// The CPU that pulls was idle before.
+    pub(crate) idle: bool,
 }
 
 impl balance::Queues for Seen<'_> {
@@ -585,7 +597,7 @@ impl balance::Queues for Seen<'_> {
     fn to_hot_end(&mut self, _cpu: usize, task: u32) {
         self.queues.fair.to_front(task);
     }
-    fn candidate(&mut self, task: u32, from: usize, to: usize, _numa: bool) -> Candidate {
+    fn candidate(&mut self, task: u32, from: usize, to: usize, numa: bool) -> Candidate {
         let jiffies = self.queues.jiffies();
         // What its CPU would lose with it: a group's task weighs what its group does there.
         let load = self.queues.fair.task_h_load(task, jiffies);
@@ -602,7 +614,10 @@ impl balance::Queues for Seen<'_> {
             load,
             util: q.fair.task_util_est(task),
             fits: true,
-            locality: balance::Locality::Any,
+            locality: match numa {
+                true => q.locality(self.domains, task, from, to, self.idle),
+                false => balance::Locality::Any,
+            },
         }
     }
     fn allowed(&self, task: u32, cpu: usize) -> bool {

@@ -23,6 +23,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::Model;
 use homenode_core::topology::{Cpu, Hardware, Link, Medium, Node, Zone, ZoneKind};
 use homenode_core::units::{CpuId, NodeId, Pages, Picos};
+use homenode_machine::endtoend::home;
 use homenode_machine::endtoend::lists::{self, lists};
 use homenode_machine::endtoend::slow_start::{self, s0};
 use homenode_machine::endtoend::tiering::{self, s1};
@@ -318,6 +319,25 @@ pub(crate) fn slow_start(asked: &Asked) -> TestResult {
         let mut twin = twin(&mut real)?;
         let found = s0(&mut real, &case);
         report.case(&case.name(), case.open(), found, s0(&mut twin, &case));
+    }
+    report.outcome()
+}
+
+/// A task that runs away from its memory comes home.
+pub(crate) fn home(asked: &Asked) -> TestResult {
+    let mut nodes = (0..asked.nodes.len()).filter(|&n| !asked.nodes[n].cpus.is_empty());
+    let (Some(one), Some(other)) = (nodes.next(), nodes.next()) else {
+        return Err(skip("one node with CPUs: nobody is away from home"));
+    };
+    let (one, other) = (NodeId(one as u16), NodeId(other as u16));
+    let mut real = Real::new(asked)?;
+    let mut report = Report::default();
+    for (memory, cpu) in [(other, one), (one, other)] {
+        let case = home::Case { memory, cpu };
+        let mut twin = twin(&mut real)?;
+        let found = home::comes_home(&mut real, &case);
+        let name = format!("memory on node {memory}");
+        report.case(&name, home::OPEN, found, home::comes_home(&mut twin, &case));
     }
     report.outcome()
 }

@@ -97,6 +97,11 @@ const TESTS: &[Test] = &[
         endtoend::slow_start,
     ),
     test(
+        "home",
+        "a task away from its memory comes home, on this kernel and on the simulated one",
+        endtoend::home,
+    ),
+    test(
         "lists",
         "kswapd's active and inactive lists, on this kernel and on the simulated one",
         endtoend::lists_of,

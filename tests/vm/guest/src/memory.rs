@@ -18,6 +18,8 @@ pub(crate) const PAGE: usize = 4096;
 const MPOL_DEFAULT: libc::c_int = 0;
 const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_BIND: libc::c_int = 2;
+/// With MPOL_BIND: hint faults are taken (since 5.15 for mbind).
+const MPOL_F_NUMA_BALANCING: libc::c_int = 1 << 13;
 const MPOL_LOCAL: libc::c_int = 4;
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 const MPOL_MF_MOVE_ALL: libc::c_int = 1 << 2;
@@ -108,6 +110,13 @@ impl Memory {
     pub(crate) fn bind(&self, pages: Range<usize>, node: usize) -> io::Result<()> {
         assert!(pages.start < pages.end && pages.end <= self.pages);
         policy(self.at(pages.start), pages.len(), MPOL_BIND, Some(node))
+    }
+
+    /// The same, and balancing samples them.
+    pub(crate) fn tie(&self, pages: Range<usize>, node: usize) -> io::Result<()> {
+        assert!(pages.start < pages.end && pages.end <= self.pages);
+        let mode = MPOL_BIND | MPOL_F_NUMA_BALANCING;
+        policy(self.at(pages.start), pages.len(), mode, Some(node))
     }
 
     /// Where a page is.

@@ -34,6 +34,7 @@ impl Load {
             At::Anywhere => "anywhere".to_owned(),
             At::First(node) => format!("first:{node}"),
             At::Bound(node) => format!("bound:{node}"),
+            At::Tied(node) => format!("tied:{node}"),
         };
         let reads = match program.reads {
             Reads::For(busy) => format!("for:{}", busy.as_ns()),
@@ -101,6 +102,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let on = match on.split_once(':') {
         Some(("first", id)) => At::First(node(id)?),
         Some(("bound", id)) => At::Bound(node(id)?),
+        Some(("tied", id)) => At::Tied(node(id)?),
         _ => At::Anywhere,
     };
     let reads = match reads.split_once(':') {
@@ -171,6 +173,9 @@ fn stretch(pages: usize, on: At, huge: bool) -> Result<Option<Memory>> {
     }
     if let At::Bound(node) = on {
         memory.bind(0..pages, node.index()).context("mbind")?;
+    }
+    if let At::Tied(node) = on {
+        memory.tie(0..pages, node.index()).context("mbind with MPOL_F_NUMA_BALANCING")?;
     }
     (0..pages).for_each(touch);
     Ok(Some(memory))
