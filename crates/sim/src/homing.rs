@@ -128,7 +128,7 @@ impl Simulation {
         let mut nodes: Vec<Vec<u16>> = Vec::new();
         let mut h_loads = vec![0; self.cpus.len()];
         let looks = if self.is_bound(id) { 0 } else { self.cpus.len() };
-        for place in 0..looks {
+        for (place, h_load) in h_loads.iter_mut().enumerate().take(looks) {
             if !self.sched.q.is_online(place) {
                 continue;
             }
@@ -136,7 +136,7 @@ impl Simulation {
             nodes.resize_with(nodes.len().max(node + 1), Vec::new);
             nodes[node].push(place as u16);
             if let Some(task) = self.cpus[place].current() {
-                h_loads[place] = self.sched.q.fair.task_h_load(task as u32, jiffies);
+                *h_load = self.sched.q.fair.task_h_load(task as u32, jiffies);
             }
         }
         let domains = &self.sched.domains;
@@ -148,7 +148,7 @@ impl Simulation {
             node: self.sched.q.homes.node_of(cpu),
             faults: &n.faults,
             group: n.group.and_then(|g| self.kernel.groups.get(&g)),
-            h_load: h_loads[cpu],
+            h_load: h_loads.get(cpu).copied().unwrap_or(0),
             level: level.map(|d| (d.imbalance_pct, d.imb_numa_nr)),
         };
         let view = View { sim: self, task: id, cpu, nodes, h_loads };

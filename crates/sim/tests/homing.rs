@@ -232,3 +232,73 @@ fn a_group_on_two_nodes_is_left_alone() {
         0 moves, 0 swaps"#]]
     .assert_eq(&gang(2, 4, "\"default\""));
 }
+
+/// Seeds choose nodes, CPUs, kernels, and tasks that are tied, free or pinned; some write, some share a heap. Whatever
+/// moves, nobody gets lost (the checker recounts all), who is pinned stays, and a second run is the same.
+#[test]
+fn a_swarm_of_homes() {
+    let run = |seed: u64| {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut below = |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % n
+        };
+        let (nodes, cpus) = (2 + below(3), 1 + below(3));
+        let last = nodes * cpus - 1;
+        let version = MODERN[below(6) as usize];
+        let mut text = file(version, &[], "");
+        let mut pinned = Vec::new();
+        for i in 0..1 + below(nodes * cpus) {
+            let policy = match below(3) {
+                0 => "\"default\"".to_owned(),
+                _ => {
+                    format!("{{ mode = \"bind\", nodes = \"{}\", balancing = true }}", below(nodes))
+                }
+            };
+            let (first, threads, write) = (below(last + 1), 1 + below(2), 300 * below(2));
+            let later = if below(4) == 0 { format!("{first}") } else { format!("0-{last}") };
+            if later.len() == 1 {
+                pinned.push((format!("p{i}"), first));
+            }
+            write!(
+                text,
+                "[[process]]\nname = \"p{i}\"\nthreads = {threads}\n[[process.map]]\nname = \"heap\"\n\
+                 size = \"1 MiB\"\npolicy = {policy}\n[[process.step]]\ndo = \"affinity\"\n\
+                 cpus = \"{first}\"\n[[process.step]]\ndo = \"touch\"\nmap = \"heap\"\n[[process.step]]\n\
+                 do = \"affinity\"\ncpus = \"{later}\"\n[[process.step]]\ndo = \"access\"\nmap = \"heap\"\n\
+                 pattern = \"uniform\"\nwrite = {write}\ntime = \"{}ms\"\n[[process.step]]\ndo = \"repeat\"\n\
+                 steps = 1\nuntil = \"100s\"\n",
+                1 + below(40)
+            )
+            .expect("a String takes all");
+        }
+        let specs: Vec<_> = (0..nodes).map(|_| dram(64 * MIB, cpus as u32)).collect();
+        let machine = machine(&specs);
+        let once = || {
+            let file = homenode_config::parse_scenario("run.toml", &text)
+                .unwrap_or_else(|e| panic!("{e}\n{text}"));
+            let setup =
+                Setup { duration: Some(Picos::from_ms(700).0), ..Setup::of(&file.scenario) };
+            let mut sim = Simulation::new(&machine, &file.scenario, &setup).expect("a simulation");
+            let checker = Checker::watch(&mut sim);
+            let done = checker.run(&mut sim, Picos::from_ms(700).0, 20_000_000_000);
+            done.unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
+            for (name, cpu) in &pinned {
+                let sched = sim.task_sched_of(name).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+                let node = sched.numa.expect("a kernel that balances").current_node;
+                assert_eq!(node as u64, cpu / cpus, "seed {seed}: {name} is pinned to CPU {cpu}");
+            }
+            (sim.homing(), sim.hash())
+        };
+        let first = once();
+        assert_eq!(first, once(), "seed {seed}: a second run");
+        first.0
+    };
+    let all: Vec<_> = (1..=24).map(run).collect();
+    let (moves, swaps): (u64, u64) =
+        all.iter().fold((0, 0), |(m, s), h| (m + h.moves, s + h.swaps));
+    // Silence means something only if tasks move.
+    assert!(moves >= 5 && swaps >= 10, "{moves} moves, {swaps} swaps");
+}
