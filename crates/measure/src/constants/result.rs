@@ -282,9 +282,13 @@ fn left(
     told: impl FnOnce(&[String]) -> String,
 ) -> Constant {
     let rest = parts.iter().fold(of.series.clone(), |rest, part| difference(&rest, &part.series));
-    let all = std::iter::once(&of).chain(parts);
-    let times: Option<Vec<String>> = all.map(|k| k.series.median().map(ns)).collect();
-    times.and_then(|times| rest.measured(told(&times))).unwrap_or_else(|| of_kernel(key, of, ""))
+    let all = || std::iter::once(&of).chain(parts);
+    let times: Option<Vec<String>> = all().map(|k| k.series.median().map(ns)).collect();
+    times.and_then(|times| rest.measured(told(&times))).unwrap_or_else(|| {
+        // Without one of its parts the operation says nothing of what is left.
+        let why = all().find_map(|k| k.refusal.as_deref()).unwrap_or("no sample was taken");
+        default_because(key, &format!("not measured: {why}"))
+    })
 }
 
 /// How fast bytes are copied, from what a large write takes longer than one of a byte.

@@ -150,6 +150,16 @@ fn migration_is_the_move_less_the_copy() {
 }
 
 #[test]
+fn an_operation_without_one_of_its_parts_is_no_constant() {
+    let mut s = Samples::default();
+    s.fork_and_end.series = series(&[900_000.0, 950_000.0]);
+    s.fork.refusal = Some("fork: Resource temporarily unavailable".into());
+    let c = exit(&s);
+    assert_eq!((c.value, c.origin), (Cost::Exit.default_value(), Origin::Assumed));
+    assert!(c.method.ends_with("not measured: fork: Resource temporarily unavailable"));
+}
+
+#[test]
 fn a_wake_up_after_a_long_rest_is_another() {
     let mut s = Samples::default();
     let us = |t: f64| t * 1e6;
