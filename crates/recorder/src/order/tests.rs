@@ -140,6 +140,11 @@ fn calls_of_futexes_of_all_kinds_are_told() {
     let said = points(&mut r);
     let named = [(one, "one"), (two, "two")];
     let said = named.iter().fold(said, |s, (at, n)| s.replace(&format!("{:#x}", *at as u32), n));
+    // Which signals have a handler other tests of this process decide.
+    let said: String = said
+        .lines()
+        .map(|l| l.split_once("signal of").map_or(l, |(l, _)| l.trim_end()).to_owned() + "\n")
+        .collect();
     expect![[r#"
         1: release futex of one, 0x2
         3: wait futex of one, 0x2
@@ -151,7 +156,7 @@ fn calls_of_futexes_of_all_kinds_are_told() {
         6: release futex of two, 0x1
         9: wait futex of one, 0x8
         10: release futex of one, 0x1
-        12: wait signal of 0x0, 0x1
+        12: wait
     "#]]
     .assert_eq(&said);
 }
