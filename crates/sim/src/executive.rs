@@ -887,6 +887,7 @@ impl Simulation {
                 self.refuge(id);
             }
             let (cpu, waker_cpu) = (self.sched.wake(id, &waker), waker.cpu);
+            self.ask_for_boost(cpu, waker_cpu, matches!(on, On::Device { iowait: true }));
             // Where an interrupt wakes it, that is in the interrupt's time.
             let (owed, before) = self.sched.q.counters.owed_for_wake();
             let was_idle = cpu != waker_cpu && self.cpus[cpu].current().is_none();

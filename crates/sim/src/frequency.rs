@@ -9,8 +9,9 @@
 //!
 //! Source: specs/frequency.md#simulated.
 
+use crate::kernel::TICK;
 use crate::simulation::{Frequency, Simulation};
-use homenode_core::sched::frequency::{self, Look};
+use homenode_core::sched::frequency::{self, Governor, Look};
 use homenode_core::topology::SCHED_CAPACITY_SCALE;
 
 impl Simulation {
@@ -19,6 +20,18 @@ impl Simulation {
     pub(crate) fn heed_clocks(&mut self) {
         if self.frequency.next <= self.now() {
             self.choose_clocks();
+        }
+    }
+    /// A task that is woken is put on a CPU: if it has waited for I/O, schedutil is asked for a higher clock. It
+    /// doesn't hear what another CPU enqueues, which a waker does within its last-level cache.
+    #[inline]
+    pub(crate) fn ask_for_boost(&mut self, cpu: usize, waker: usize, iowait: bool) {
+        if self.frequency.governor != Governor::Schedutil {
+            return;
+        }
+        if cpu == waker || self.cpus[cpu].llc != self.cpus[waker].llc {
+            let now = self.now();
+            self.frequency.cpus[cpu].boost.enqueued(now, iowait, TICK);
         }
     }
     fn choose_clocks(&mut self) {
@@ -31,10 +44,12 @@ impl Simulation {
         for (cpu, here) in f.cpus.iter_mut().enumerate() {
             let busy = self.cpus[cpu].busy_until(now);
             let running = self.cpus[cpu].current().is_some();
+            let util = self.sched.q.fair.cpu_util(cpu);
             let look = Look {
                 busy: busy - here.busy.min(busy),
                 time,
-                util: self.sched.q.fair.cpu_util(cpu),
+                // Only schedutil looks at it.
+                util: here.boost.apply(util),
                 invariant: f.invariant,
                 was_idle: !running || busy - here.busy.min(busy) < time,
             };

@@ -4,7 +4,7 @@
 
 use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
-use homenode_core::sched::frequency::{Clocks, Governor};
+use homenode_core::sched::frequency::{Clocks, Governor, IowaitBoost};
 use homenode_core::topology::Hardware;
 
 /// What is known of a CPU.
@@ -15,6 +15,8 @@ pub(crate) struct Here {
     pub(crate) request: u32,
     /// How long it had been busy at the last look.
     pub(crate) busy: u64,
+    /// What schedutil adds for tasks that wait for I/O.
+    pub(crate) boost: IowaitBoost,
     /// Place of its domain, and its core.
     pub(crate) domain: usize,
     pub(crate) core: usize,
@@ -87,7 +89,8 @@ impl Frequency {
             let (core, llc) = (place(&mut cores, cpu.core), place(&mut llcs, cpu.llc));
             packages.resize(cores.len(), llc);
             let domain = if shared { llc } else { core };
-            cpus.push(Here { clocks, request: clocks.min, busy: 0, domain, core });
+            let boost = IowaitBoost::default();
+            cpus.push(Here { clocks, request: clocks.min, busy: 0, boost, domain, core });
         }
         let domains = if shared { llcs.len() } else { cores.len() };
         Ok(Self {

@@ -540,6 +540,26 @@ fn clocks_follow_the_load_and_no_work_is_lost() {
 }
 
 #[test]
+fn schedutil_hears_of_tasks_that_wait_for_io_where_their_own_cpu_enqueues_them() {
+    let mhz = |interrupts, iowait, governor| {
+        let (device, completion) = ("disk".into(), Completion::Interrupt);
+        let io = Step::Cpu(CpuStep::Io { device, completion, iowait });
+        let mut s =
+            scenario(vec![process("a", &[1], vec![], vec![compute(50 * US), io, again(2, 1000)])]);
+        let time = DeviceTime::Fixed(Picos(500 * US));
+        s.devices = vec![Device { name: "disk".into(), time, gathers: false, interrupts }];
+        s.model.clocks = governor;
+        run(&with_clocks(0), &s).cpu_figures()[1].mean_mhz().expect("it was busy") as u32
+    };
+    // A tenth of the time asks for the lowest clock, a boost in the end for the highest.
+    assert!(mhz(None, false, Governor::Schedutil) < 1100);
+    let boosted = mhz(None, true, Governor::Schedutil);
+    assert!(boosted > 1900, "{boosted}");
+    assert!(mhz(Some(CpuId(0)), true, Governor::Schedutil) < 1100, "the other CPU enqueues it");
+    assert!(mhz(None, true, Governor::HwpProportional) < 1100);
+}
+
+#[test]
 fn clocks_that_the_file_lacks_are_an_error() {
     let mut s = scenario(vec![process("a", &[0], vec![], vec![compute(MS)])]);
     s.model.clocks = Governor::Pstate;
