@@ -269,7 +269,7 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan) -> Caption {
              balancing can tell its three columns apart"
                 .into(),
             "6.12 passes over pages that are near a process of one thread; 3.8 marked them as well".into(),
-            "tasks are not placed by NUMA balancing".into(),
+            "6.12's tasks may go where their memory is, 3.8's never do".into(),
         ],
         ..Caption::default()
     }

@@ -87,7 +87,7 @@ fn the_reproduction_prints_every_part() {
         note: a task of hackbench has less than 100 ms of processor time, so nothing is ever scanned: no
           rule of balancing can tell its three columns apart
         note: 6.12 passes over pages that are near a process of one thread; 3.8 marked them as well
-        note: tasks are not placed by NUMA balancing
+        note: 6.12's tasks may go where their memory is, 3.8's never do
     "#]].assert_eq(&result.to_text(120));
     let p = point(plan.moved, Kernel::Seed, Way::Without, 1, None);
     let twice = [(); 2].map(|()| bench.run(&p).expect("it runs"));
