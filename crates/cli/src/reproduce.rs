@@ -3,6 +3,7 @@
 mod vary;
 
 mod experiment;
+mod loads;
 
 mod ksm;
 mod recent_cpu;

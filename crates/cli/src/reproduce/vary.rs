@@ -139,17 +139,7 @@ fn of_channels(cost: Cost) -> bool {
             | Cost::StatsCount
             | Cost::StatsLine
             | Cost::StatsLineFar
-            | Cost::DiskWrite
-            | Cost::DiskFlush
-            | Cost::ClockMin
-            | Cost::ClockTurbo1
-            | Cost::ClockTurbo2
-            | Cost::ClockTurbo3
-            | Cost::ClockTurbo4
-            | Cost::ClockTurboAll
-            | Cost::ClockShared
-            | Cost::ClockThreshold
-    )
+    ) || of_clocks(cost)
 }
 
 /// Whether it is of a disk, or of clocks that are not the nominal one.

@@ -2,15 +2,14 @@
 
 use super::run::Patch;
 use crate::reproduce::experiment::{self, processes};
+use crate::reproduce::loads::{hackbench, length, repeat};
 use crate::reproduce::vary::Vary;
 use anyhow::Result;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{
-    Again, CpuStep, Governor, Process, RecentCpu, Scenario, Step, Wakeups,
-};
+use homenode_core::scenario::{Governor, RecentCpu, Scenario, Wakeups};
 use homenode_core::topology::Hardware;
-use homenode_core::units::{Picos, count};
+use homenode_core::units::count;
 use homenode_report::Better;
 use homenode_sim::{CpuFigures, Setup, Simulation};
 
@@ -207,16 +206,7 @@ impl Loads {
                 }
             }
             Load::TcpRr | Load::UdpRr => s.duration = Some(length(p.small)),
-            Load::Hackbench(groups) => {
-                s.duration = None;
-                let pairs = s.channels[0].group;
-                s.channels[0].count = groups * pairs;
-                for process in &mut s.processes {
-                    process.copies = groups * pairs;
-                    let each = if reads(process) { u64::from(pairs) } else { 1 };
-                    repeat(process, each * loops(groups, p.small));
-                }
-            }
+            Load::Hackbench(groups) => hackbench(&mut s, groups, p.small),
         }
         s
     }
@@ -234,25 +224,6 @@ const fn loadfiles(clients: u32, small: bool) -> u64 {
         (5..=16, true) | (_, false) => 2,
         (_, true) => 1,
     }
-}
-/// Loops of hackbench.
-fn loops(groups: u32, small: bool) -> u64 {
-    let groups = u64::from(groups.max(1));
-    if small { (300 / groups).clamp(2, 20) } else { (2400 / groups).clamp(12, 100) }
-}
-/// How long netperf runs.
-const fn length(small: bool) -> Picos {
-    Picos(if small { 5_000_000_000 } else { 20_000_000_000 })
-}
-fn repeat(process: &mut Process, times: u64) {
-    for step in &mut process.steps {
-        if let Step::Repeat { until, .. } = step {
-            *until = Again::Times(times);
-        }
-    }
-}
-fn reads(process: &Process) -> bool {
-    process.steps.iter().any(|s| matches!(s, Step::Cpu(CpuStep::Read { .. })))
 }
 
 impl experiment::Bench for Loads {

@@ -1,13 +1,13 @@
 //! One run of the experiment: from a point of the plan to its figure.
 
 use crate::reproduce::experiment::{self, processes};
+use crate::reproduce::loads::{hackbench, length, repeat};
 use crate::reproduce::vary::Vary;
 use anyhow::Result;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::kernel::KernelVersion;
-use homenode_core::scenario::{Again, CpuStep, Process, Scenario, Step};
+use homenode_core::scenario::{CpuStep, Process, Scenario, Step};
 use homenode_core::topology::Hardware;
-use homenode_core::units::Picos;
 use homenode_report::Better;
 use homenode_sim::{Setup, Simulation};
 
@@ -187,16 +187,7 @@ impl Bench {
                 s.duration = None;
                 s.processes.iter_mut().for_each(|p_| repeat(p_, trips(p.small)));
             }
-            Work::Hackbench(groups) => {
-                s.duration = None;
-                let pairs = s.channels[0].group;
-                s.channels[0].count = groups * pairs;
-                for process in &mut s.processes {
-                    process.copies = groups * pairs;
-                    let each = if reads(process) { u64::from(pairs) } else { 1 };
-                    repeat(process, each * loops(groups, p.small));
-                }
-            }
+            Work::Hackbench(groups) => hackbench(&mut s, groups, p.small),
             Work::TcpStream(size) | Work::UdpStream(size) => {
                 s.duration = Some(length(p.small));
                 s.processes.iter_mut().for_each(|process| resize(process, size));
@@ -216,26 +207,7 @@ impl Bench {
 const fn trips(small: bool) -> u64 {
     if small { 500 } else { 2000 }
 }
-/// Loops of hackbench.
-fn loops(groups: u32, small: bool) -> u64 {
-    let groups = u64::from(groups.max(1));
-    if small { (300 / groups).clamp(2, 20) } else { (2400 / groups).clamp(12, 100) }
-}
-/// How long everything else runs.
-const fn length(small: bool) -> Picos {
-    Picos(if small { 5_000_000_000 } else { 20_000_000_000 })
-}
 
-fn repeat(process: &mut Process, times: u64) {
-    for step in &mut process.steps {
-        if let Step::Repeat { until, .. } = step {
-            *until = Again::Times(times);
-        }
-    }
-}
-fn reads(process: &Process) -> bool {
-    process.steps.iter().any(|s| matches!(s, Step::Cpu(CpuStep::Read { .. })))
-}
 fn resize(process: &mut Process, size: u32) {
     for step in &mut process.steps {
         if let Step::Cpu(CpuStep::Write { bytes, .. } | CpuStep::Read { bytes, .. }) = step {
