@@ -677,6 +677,9 @@ impl Resolver<'_> {
                         self.after[at] = After::Nothing;
                         self.for_locks.insert(wait);
                     }
+                    After::Point(_) if self.for_counts.is_for_leaving(word) => {
+                        self.after[at] = After::Nothing;
+                    }
                     After::Point(_) if self.is_for_count(wait, n) => {}
                     After::Point(by) if others => self.after[at] = After::Turn(by),
                     // The task's own wake; what else could be was not one.

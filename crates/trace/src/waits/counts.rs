@@ -38,6 +38,8 @@ pub struct Count {
 pub(super) struct Counts {
     /// By word.
     kinds: BTreeMap<Object, Kind>,
+    /// Words of condition variables that count who has not left a group yet.
+    leaving: BTreeSet<Object>,
     /// Wakes of a task that had raised the word just before.
     raised: BTreeSet<u32>,
     /// By wait after which the task lowers the word: where, and whether it is the last before that.
@@ -59,6 +61,9 @@ enum Kind {
 impl Kind {
     /// What a condition variable's word has beside its count: its group is over.
     const OVER: u32 = 1;
+    /// So far before the two words of a condition variable lie those that count who has not left
+    /// their groups yet (glibc 2.25 to 2.40).
+    const LEAVING: u64 = 24;
 
     /// What is one object: a condition variable's two words are side by side.
     fn place(self, word: Object) -> Object {
@@ -288,6 +293,14 @@ impl Resolver<'_> {
         }
         let kind = |(&word, habit): (&Object, &Habit)| Some((word, habit.kind()?));
         counts.kinds = habits.iter().filter_map(kind).collect();
+        let conditions =
+            counts.kinds.iter().filter(|k| *k.1 == Kind::Condition && k.0.1 & SHARED == 0);
+        let leaving = |(&word, kind): (&Object, &Kind)| {
+            let (space, first) = kind.place(word);
+            let at = first.checked_sub(Kind::LEAVING)?;
+            Some([(space, at), (space, at + 4)])
+        };
+        counts.leaving = conditions.filter_map(leaving).flatten().collect();
         // Where those who wait give as well, who gets it next is how they take turns.
         let mut by: BTreeMap<Object, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for (&word, kind) in counts.kinds.iter().filter(|k| *k.1 == Kind::Condition) {
@@ -331,6 +344,12 @@ impl Resolver<'_> {
 }
 
 impl Counts {
+    /// Whether tasks that signal a condition variable wait at a word for those to leave who were
+    /// woken. It is no wait of the program's own: those have only to look at the words once more,
+    /// and in a replay other tasks may have been woken.
+    pub(super) fn is_for_leaving(&self, word: Object) -> bool {
+        self.leaving.contains(&word)
+    }
     /// Whether a word is one.
     pub(super) fn is_count(&self, word: Object) -> bool {
         self.kinds.contains_key(&word)

@@ -112,6 +112,26 @@ fn a_signal_is_for_who_waits_at_the_condition_variable() {
             Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 2, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
+    // Who ends a group waits until those have left who were woken there. In a replay others may
+    // have been woken, and the one who has not left may wait for a lock that this task has.
+    check(
+        &format!(
+            "1 3 changes 40 {signal}
+             1 4 wakes 40 1
+             0 5 waits 40 2
+             0 6 changes 40 {taken}
+             0 7 changes 16 {}
+             0 8 wakes 16 1
+             1 9 waits 16 4",
+            change(3, 1),
+        ),
+        expect![[r#"
+            1 3 changes 40 2 <- count 0, +1
+            0 5 waits 40 2 <- count 0, -1
+            count 0: 0 at first, handed over: true
+            Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
     // What a broadcast gives stays as recorded.
     check(
         &format!(
