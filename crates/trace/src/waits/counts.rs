@@ -86,15 +86,25 @@ impl Kind {
     }
 }
 
-/// What wakes of a word tell of what it is: how many came behind a change of it by so much.
+/// What wakes of a word, and its falls, tell of what it is. A change from odd to even is a group's
+/// beginning if the word is a condition variable's, and any change if it is a semaphore: so each
+/// is counted as either would have it.
 #[derive(Default)]
 struct Habit {
+    /// Wakes in all.
+    wakes: u64,
+    /// Those of one at most, behind a change up by one.
+    posts: u64,
+    /// Those of one at most, behind a change up by two, or from nothing to two.
+    signals: u64,
+    /// Those of more, behind a change up by two or more.
+    broadcasts: u64,
+    /// Times that it fell, and those of which it fell by one, or by two.
+    falls: u64,
     by_one: u64,
     by_two: u64,
-    by_more: u64,
-    others: u64,
-    /// Times that it fell by one, by two, and by something else.
-    fell: [u64; 3],
+    /// Falls where a group began anew.
+    begun: u64,
     /// It has been below 0.
     below: bool,
     /// By task: how often it raised the word, and how often it lowered it.
@@ -103,17 +113,46 @@ struct Habit {
 
 impl Habit {
     fn kind(&self) -> Option<Kind> {
-        let [one, two, more] = self.fell;
-        let posts = self.by_one > MOSTLY * (self.by_two + self.by_more + self.others);
-        let signals = self.by_two > MOSTLY * (self.by_one + self.others);
-        if posts && one > MOSTLY * (two + more) && !self.below {
+        let mostly = |some: u64, all: u64| some > MOSTLY * (all - some);
+        if mostly(self.posts, self.wakes) && mostly(self.by_one, self.falls) && !self.below {
             Some(Kind::Semaphore)
-        } else if signals && two > MOSTLY * (one + more) {
+        } else if mostly(self.signals, self.wakes - self.broadcasts)
+            && mostly(self.by_two, self.falls - self.begun)
+        {
             Some(Kind::Condition)
         } else {
             None
         }
     }
+    /// A task has changed the word; `begins`: if it is a condition variable's, a group begins.
+    fn change(&mut self, task: u32, (before, now): (u32, u32), begins: bool) {
+        self.below |= (now as i32) < 0;
+        let more = i64::from(now as i32) - i64::from(before as i32);
+        let by = self.by.entry(task).or_default();
+        by.0 += u64::from(more > 0 || begins);
+        by.1 += u64::from(more < 0 && !begins);
+        self.falls += u64::from(more < 0);
+        self.begun += u64::from(more < 0 && begins);
+        self.by_one += u64::from(more == -1);
+        self.by_two += u64::from(more == -2 && !begins);
+    }
+    /// A task has woken so many behind a change of the word; whether it may have given something.
+    fn wake(&mut self, change: Change, woken: u64) -> bool {
+        let (post, signal) = (change.by == 1 && woken < 2, change.gives == 2 && woken < 2);
+        self.wakes += 1;
+        self.posts += u64::from(post);
+        self.signals += u64::from(signal);
+        self.broadcasts += u64::from(change.gives >= 2 && !signal);
+        post || signal
+    }
+}
+
+/// A change of a word.
+#[derive(Clone, Copy, Default)]
+struct Change {
+    by: i64,
+    /// What there is more if it is a condition variable's.
+    gives: i64,
 }
 
 /// What a word was before each of its changes.
@@ -247,42 +286,23 @@ impl Resolver<'_> {
         let mut counts = Counts::default();
         let mut values = Values::default();
         let mut habits: BTreeMap<Object, Habit> = BTreeMap::new();
-        // By task: what it has changed since its last point of another kind, and by how much.
-        let mut fresh: BTreeMap<u32, Vec<(Object, i64)>> = BTreeMap::new();
+        // By task: what it has changed since its last point of another kind.
+        let mut fresh: BTreeMap<u32, Vec<(Object, Change)>> = BTreeMap::new();
         for &n in by_order {
             let Point { task, what, .. } = self.points[n as usize];
             match what {
                 What::Release(Release::Word, word, arg) => {
                     let (before, now) = (values.before(word, arg), arg as u32);
-                    let more = i64::from(now as i32) - i64::from(before as i32);
                     let begins = Kind::Condition.change(before, now).1;
-                    let habit = habits.entry(word).or_default();
-                    habit.below |= (now as i32) < 0;
-                    let by = habit.by.entry(task).or_default();
-                    by.0 += u64::from(more > 0 || begins);
-                    by.1 += u64::from(more < 0 && !begins);
-                    match more {
-                        -1 => habit.fell[0] += 1,
-                        -2 => habit.fell[1] += 1,
-                        // A group that begins anew has not been taken from.
-                        ..0 if begins => {}
-                        ..0 => habit.fell[2] += 1,
-                        0.. => {}
-                    }
-                    let more = if begins { i64::from(now) } else { more };
-                    fresh.entry(task).or_default().push((word, more));
+                    habits.entry(word).or_default().change(task, (before, now), begins);
+                    let by = i64::from(now as i32) - i64::from(before as i32);
+                    let gives = if begins { i64::from(now) } else { by };
+                    fresh.entry(task).or_default().push((word, Change { by, gives }));
                 }
                 What::Release(Release::Futex, word, woken) => {
                     let changes = fresh.remove(&task).unwrap_or_default();
-                    let more = changes.iter().rfind(|c| c.0 == word).map_or(0, |c| c.1);
-                    let habit = habits.entry(word).or_default();
-                    match (more, woken) {
-                        (1, ..2) => habit.by_one += 1,
-                        (2, ..2) => habit.by_two += 1,
-                        (2.., _) => habit.by_more += 1,
-                        (..2, _) => habit.others += 1,
-                    }
-                    if matches!((more, woken), (1..3, ..2)) {
+                    let change = changes.iter().rfind(|c| c.0 == word).map(|c| c.1);
+                    if habits.entry(word).or_default().wake(change.unwrap_or_default(), woken) {
                         counts.raised.insert(n);
                     }
                 }

@@ -39,6 +39,28 @@ fn a_semaphore_goes_to_who_comes_first() {
             Found { waits: 2, by_tasks: 2, at_barriers: 0, at_counts: 2, taken: 3, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
+    // Posts from 1 to 2 while somebody wakes: odd and even mean nothing at a semaphore.
+    check(
+        &format!(
+            "0 2 changes 40 {up}
+             0 3 wakes 40 1
+             0 4 changes 40 {}
+             0 5 wakes 40 1
+             1 6 waits 40 1
+             1 7 changes 40 {}
+             1 8 changes 40 {down}",
+            change(1, 2),
+            change(2, 1),
+        ),
+        expect![[r#"
+            0 2 changes 40 1 <- count 0, +1
+            0 4 changes 40 4294967298 <- count 0, +1
+            1 6 waits 40 1 <- count 0, -1
+            1 8 changes 40 4294967296 <- count 0, -1
+            count 0: 0 at first, handed over: false
+            Found { waits: 1, by_tasks: 1, at_barriers: 0, at_counts: 1, taken: 1, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
     // A lock wakes when it is back at 0: it is none.
     check(
         &format!(
@@ -130,6 +152,30 @@ fn a_signal_is_for_who_waits_at_the_condition_variable() {
             0 5 waits 40 2 <- count 0, -1
             count 0: 0 at first, handed over: true
             Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+    // Groups that end before those who were woken there look: more of them than signals taken.
+    let (over, begins) = (change(2, 3), change(3, 2));
+    check(
+        &format!(
+            "1 3 changes 40 {signal}
+             1 4 wakes 40 1
+             1 5 changes 40 {over}
+             0 6 waits 40 2
+             1 7 changes 40 {begins}
+             1 8 wakes 40 1
+             1 9 changes 40 {over}
+             0 10 waits 40 7
+             1 11 changes 40 {begins}
+             1 12 wakes 40 1
+             0 13 waits 40 11
+             0 14 changes 40 {taken}",
+        ),
+        expect![[r#"
+            1 11 changes 40 12884901890 <- count 0, +1
+            0 13 waits 40 11 <- count 0, -1
+            count 0: 0 at first, handed over: true
+            Found { waits: 3, by_tasks: 3, at_barriers: 0, at_counts: 3, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
     // What a broadcast gives stays as recorded.
@@ -539,6 +585,6 @@ fn threads_meet_and_take() {
         at_counts += found.at_counts;
         waits += found.waits;
     }
-    expect!["251 waits, 49 at barriers, 139 at counts"]
+    expect!["251 waits, 49 at barriers, 146 at counts"]
         .assert_eq(&format!("{waits} waits, {met} at barriers, {at_counts} at counts"));
 }
