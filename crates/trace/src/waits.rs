@@ -221,6 +221,17 @@ enum What {
     Exit,
 }
 
+impl What {
+    /// The word that a futex call or a change names.
+    fn word(self) -> Option<Object> {
+        match self {
+            Self::Block(Block::Futex | Block::FutexTimeout, word, _)
+            | Self::Release(Release::Word | Release::Futex, word, _) => Some(word),
+            Self::Release(..) | Self::Block(..) | Self::Exec | Self::Exit => None,
+        }
+    }
+}
+
 /// The points of a recording, as its rows come.
 #[derive(Default)]
 pub struct Points {

@@ -12,6 +12,9 @@
 //! two and wakes one, who lowers it by two. The lowest bit says that the group is over; then
 //! the word begins anew at 0, without an atomic instruction.
 //!
+//! Where a group is over before a woken task has looked, the task leaves without lowering the
+//! word; its wait has taken the signal all the same.
+//!
 //! In a replay such words are counts: a task that lowered one waits until there is something, and
 //! takes it. What a broadcast gives is for those who waited then: it stays in recorded order. So do
 //! condition variables at which those who wait signal too, since so threads take turns.
@@ -44,6 +47,9 @@ pub(super) struct Counts {
     raised: BTreeSet<u32>,
     /// By wait after which the task lowers the word: where, and whether it is the last before that.
     waits: BTreeMap<u32, (u32, bool)>,
+    /// Waits at condition variables that were over when their group was, without the word's being
+    /// lowered: the count, and who gave what they were woken for.
+    left: BTreeMap<u32, (u32, u32)>,
     /// Waits that are over when something is taken.
     pub(super) ended: BTreeSet<u32>,
     /// By point that takes: who gave the last of it when it was recorded.
@@ -183,6 +189,17 @@ struct Given {
     owed: u64,
 }
 
+impl Given {
+    /// Takes one of a condition variable's signals that are left, which another task has given.
+    fn signal(&mut self, task: u32, points: &[Point]) -> Option<u32> {
+        let is_anothers = |gift: &Gift| {
+            gift.all == 1 && gift.by.is_some_and(|by| points[by as usize].task != task)
+        };
+        let at = self.left.iter().position(is_anothers)?;
+        self.left.remove(at)?.by
+    }
+}
+
 impl Resolver<'_> {
     /// Finds semaphores and condition variables among words, and who waits at them.
     pub(super) fn counts(&mut self, by_order: &[u32]) -> Counts {
@@ -192,13 +209,26 @@ impl Resolver<'_> {
         let mut given: BTreeMap<Object, Given> = BTreeMap::new();
         // By task and word: waits since the task last changed it.
         let mut waits: BTreeMap<(u32, Object), Vec<u32>> = BTreeMap::new();
+        // By task: its last wait at a condition variable, as long as it has done nothing else since.
+        let mut latest: BTreeMap<u32, (Object, u32)> = BTreeMap::new();
         // By point that has given something: how much of that may be had by who comes first.
         let mut gives: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         for &n in by_order {
             let Point { task, what, .. } = self.points[n as usize];
+            if let Some((word, wait)) =
+                latest.remove(&task).filter(|&(word, _)| what.word() != Some(word))
+            {
+                let place = numbers.get(&Kind::Condition.place(word));
+                let by = given.get_mut(&word).and_then(|given| given.signal(task, self.points));
+                let by = by.filter(|&by| self.order(by) < self.order(wait));
+                counts.left.extend(place.zip(by).map(|(&number, by)| (wait, (number, by))));
+            }
             let (word, arg) = match what {
                 What::Block(Block::Futex, word, _) if counts.kinds.contains_key(&word) => {
                     waits.entry((task, word)).or_default().push(n);
+                    if counts.kinds[&word] == Kind::Condition {
+                        latest.insert(task, (word, n));
+                    }
                     continue;
                 }
                 What::Release(Release::Word, word, arg) => (word, arg),
@@ -345,10 +375,17 @@ impl Resolver<'_> {
         let points = self.points;
         let order = |n: u32| points[n as usize].order;
         let counts = &mut self.for_counts;
-        let Some(&(change, latest)) = counts.waits.get(&wait) else { return false };
         if !counts.raised.contains(&wake) {
             return false;
         }
+        if let Some(&(number, by)) = counts.left.get(&wait) {
+            self.after[by as usize] = After::Post(number, 1);
+            self.after[wait as usize] = After::Take(number, 1);
+            counts.given_by.insert(wait, by);
+            counts.ended.insert(wait);
+            return true;
+        }
+        let Some(&(change, latest)) = counts.waits.get(&wait) else { return false };
         self.after[wait as usize] = After::Nothing;
         counts.ended.insert(wait);
         // It waits where it did when it was recorded: there its time may be over.

@@ -154,24 +154,31 @@ fn a_signal_is_for_who_waits_at_the_condition_variable() {
             Found { waits: 2, by_tasks: 1, at_barriers: 0, at_counts: 1, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
-    // Groups that end before those who were woken there look: more of them than signals taken.
-    let (over, begins) = (change(2, 3), change(3, 2));
+    // Groups that end before those who were woken there look, more of them than signals taken:
+    // who was woken leaves, and does something else.
+    let (over, begins, up) = (change(2, 3), change(3, 2), change(0, 1));
     check(
         &format!(
             "1 3 changes 40 {signal}
              1 4 wakes 40 1
              1 5 changes 40 {over}
              0 6 waits 40 2
+             0 6 changes 52 {up}
              1 7 changes 40 {begins}
              1 8 wakes 40 1
              1 9 changes 40 {over}
              0 10 waits 40 7
+             0 10 changes 52 {up}
              1 11 changes 40 {begins}
              1 12 wakes 40 1
              0 13 waits 40 11
              0 14 changes 40 {taken}",
         ),
         expect![[r#"
+            1 3 changes 40 2 <- count 0, +1
+            0 6 waits 40 2 <- count 0, -1
+            1 7 changes 40 12884901890 <- count 0, +1
+            0 10 waits 40 7 <- count 0, -1
             1 11 changes 40 12884901890 <- count 0, +1
             0 13 waits 40 11 <- count 0, -1
             count 0: 0 at first, handed over: true
