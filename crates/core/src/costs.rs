@@ -98,8 +98,20 @@ impl Constant {
     }
 }
 
+/// What a cost does when the clock of the CPU that pays it is not the nominal one.
+///
+/// Source: specs/frequency.md#costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paced {
+    /// Instructions of the CPU, with data in its own caches: at half of the clock they take twice as long.
+    Core,
+    /// As long at any clock, or no time at all: memory, lines that other cores have, interrupts under way, exits from
+    /// idle states, disks.
+    Apart,
+}
+
 macro_rules! cost_keys {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $unit:ident, $low:literal ..= $high:literal,
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $unit:ident, $pace:ident, $low:literal ..= $high:literal,
        default $default:literal, $why:literal;)*) => {
         /// A cost that belongs to the machine as a whole (latency and bandwidth
         /// belong to pairs of nodes: see [`crate::topology::Link`]).
@@ -113,6 +125,8 @@ macro_rules! cost_keys {
             pub const fn name(self) -> &'static str { match self { $(Self::$variant => $name,)* } }
             /// Its unit.
             pub const fn unit(self) -> Unit { match self { $(Self::$variant => Unit::$unit,)* } }
+            /// Whether its time is one of instructions, which gets shorter as the clock rises.
+            pub const fn paced(self) -> Paced { match self { $(Self::$variant => Paced::$pace,)* } }
             /// Smallest and largest legal value, in stored form.
             pub const fn bounds(self) -> (u64, u64) { match self { $(Self::$variant => ($low, $high),)* } }
             /// What is taken where a machine's file is silent, in stored form.
@@ -125,188 +139,188 @@ macro_rules! cost_keys {
 
 cost_keys! {
     /// Time of a first touch of anonymous memory, with zeroing the page.
-    MinorFault = "minor_fault", Nanoseconds, 1..=1_000_000_000, default 500_000, "order of published minor faults";
+    MinorFault = "minor_fault", Nanoseconds, Core, 1..=1_000_000_000, default 500_000, "order of published minor faults";
     /// Time of a fault that only changes bits of the entry (a hint fault without migration).
-    HintFault = "hint_fault", Nanoseconds, 1..=1_000_000_000, default 800_000, "a write fault that only sets bits, x86 virtual machine";
+    HintFault = "hint_fault", Nanoseconds, Core, 1..=1_000_000_000, default 800_000, "a write fault that only sets bits, x86 virtual machine";
     /// Time of copying one base page, both in the cache of neither.
-    PageCopy = "page_copy", Nanoseconds, 1..=1_000_000_000, default 300_000, "4 KiB at about 13 GB/s";
+    PageCopy = "page_copy", Nanoseconds, Apart, 1..=1_000_000_000, default 300_000, "4 KiB at about 13 GB/s";
     /// Time of moving one base page in all, without the copy: isolate, unmap, flush, remap.
-    MigratePage = "migrate_page", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "compaction's time per page less the copy";
+    MigratePage = "migrate_page", Nanoseconds, Core, 1..=1_000_000_000, default 2_400_000, "compaction's time per page less the copy";
     /// Time to look at one page-table entry in a scan.
-    PteScan = "pte_scan", Nanoseconds, 1..=1_000_000, default 10_000, "order of pagemap walks";
+    PteScan = "pte_scan", Nanoseconds, Core, 1..=1_000_000, default 10_000, "order of pagemap walks";
     /// Time of the extra work to mark one entry in a scan (change, flush share).
-    PteMark = "pte_mark", Nanoseconds, 0..=1_000_000, default 25_000, "order of mprotect per page";
+    PteMark = "pte_mark", Nanoseconds, Core, 0..=1_000_000, default 25_000, "order of mprotect per page";
     /// Time reclaim takes to look at one page (reverse map, accessed bits).
-    ReclaimPage = "reclaim_page", Nanoseconds, 1..=1_000_000_000, default 300_000, "order of one reverse-map walk";
+    ReclaimPage = "reclaim_page", Nanoseconds, Apart, 1..=1_000_000_000, default 300_000, "order of one reverse-map walk";
     /// Time to write one base page to swap, without waiting.
-    SwapOut = "swap_out", Nanoseconds, 1..=1_000_000_000_000, default 10_000_000, "NVMe, batched writes";
+    SwapOut = "swap_out", Nanoseconds, Apart, 1..=1_000_000_000_000, default 10_000_000, "NVMe, batched writes";
     /// Time to read one base page from swap, with waiting.
-    SwapIn = "swap_in", Nanoseconds, 1..=1_000_000_000_000, default 90_000_000, "NVMe random read";
+    SwapIn = "swap_in", Nanoseconds, Apart, 1..=1_000_000_000_000, default 90_000_000, "NVMe random read";
     /// How many independent misses one core overlaps, against dependent ones.
-    MemoryParallelism = "memory_parallelism", Ratio, 1_000..=1_000_000, default 5_000, "order of published values";
+    MemoryParallelism = "memory_parallelism", Ratio, Apart, 1_000..=1_000_000, default 5_000, "order of published values";
     /// The same for independent updates (a load and a store) of lines in no order: the
     /// store's latency over the time of one.
-    UpdateParallelism = "update_parallelism", Ratio, 1_000..=1_000_000, default 4_000, "order of memory_parallelism, less for lines written back";
+    UpdateParallelism = "update_parallelism", Ratio, Apart, 1_000..=1_000_000, default 4_000, "order of memory_parallelism, less for lines written back";
     /// Time of an independent update of a word where the second level has its line.
-    UpdateL2 = "update_l2", Nanoseconds, 1..=1_000_000, default 1_500, "order of current cores";
+    UpdateL2 = "update_l2", Nanoseconds, Apart, 1..=1_000_000, default 1_500, "order of current cores";
     /// The same where the last level has it.
-    UpdateLlc = "update_llc", Nanoseconds, 1..=1_000_000, default 2_500, "order of current cores";
+    UpdateLlc = "update_llc", Nanoseconds, Apart, 1..=1_000_000, default 2_500, "order of current cores";
     /// Lines under way when one core reads in order, prefetchers included: the latency
     /// over the time of a line.
-    StreamParallelism = "stream_parallelism", Ratio, 1_000..=1_000_000, default 15_000, "10 GB/s a core at 100 ns";
+    StreamParallelism = "stream_parallelism", Ratio, Apart, 1_000..=1_000_000, default 15_000, "10 GB/s a core at 100 ns";
     /// The same when one core stores in order.
-    StreamStoreParallelism = "stream_store_parallelism", Ratio, 1_000..=1_000_000, default 10_000, "6 GB/s a core at 100 ns";
+    StreamStoreParallelism = "stream_store_parallelism", Ratio, Apart, 1_000..=1_000_000, default 10_000, "6 GB/s a core at 100 ns";
     /// What one core reads in order from its second level.
-    StreamL2 = "stream_l2", MBps, 1..=10_000_000, default 60_000, "order of current cores";
+    StreamL2 = "stream_l2", MBps, Apart, 1..=10_000_000, default 60_000, "order of current cores";
     /// What one core reads in order from the last level.
-    StreamLlc = "stream_llc", MBps, 1..=10_000_000, default 25_000, "order of current cores";
+    StreamLlc = "stream_llc", MBps, Apart, 1..=10_000_000, default 25_000, "order of current cores";
     /// How much of the last level one program gets, where others share it.
-    LlcReach = "llc_reach", Bytes, 65_536..=17_179_869_184, default 33_554_432, "order of current servers";
+    LlcReach = "llc_reach", Bytes, Apart, 65_536..=17_179_869_184, default 33_554_432, "order of current servers";
     /// Instructions that a core takes up while the oldest of them waits for memory.
-    ReorderWindow = "reorder_window", Count, 1..=100_000, default 224, "order of recent x86 cores";
+    ReorderWindow = "reorder_window", Count, Apart, 1..=100_000, default 224, "order of recent x86 cores";
     /// Entries that the last TLB level holds for base pages.
-    TlbEntries = "tlb_entries", Count, 1..=1_000_000, default 2_048, "recent x86";
+    TlbEntries = "tlb_entries", Count, Apart, 1..=1_000_000, default 2_048, "recent x86";
     /// Extra time of an access beyond the TLB's reach.
-    TlbMiss = "tlb_miss", Nanoseconds, 0..=1_000_000, default 7_000, "a walk that hits the caches";
+    TlbMiss = "tlb_miss", Nanoseconds, Apart, 0..=1_000_000, default 7_000, "a walk that hits the caches";
     /// Bytes that persistent memory reads or writes at once; other media take a
     /// cache line of 64. Source: specs/load.md#granularity.
-    PmemLine = "pmem_line", Bytes, 64..=4096, default 256, "Optane's internal access size, arXiv 1903.05714";
+    PmemLine = "pmem_line", Bytes, Apart, 64..=4096, default 256, "Optane's internal access size, arXiv 1903.05714";
     /// Time of one instruction at full rate, where a recording does not say.
-    Instruction = "instruction", Nanoseconds, 1..=1_000_000, default 250, "4 GHz, one a cycle";
+    Instruction = "instruction", Nanoseconds, Core, 1..=1_000_000, default 250, "4 GHz, one a cycle";
     /// Time to ask where one page is: `move_pages` without a target.
-    PageQuery = "page_query", Nanoseconds, 1..=1_000_000_000, default 317_000, "83 ms for 1 GiB of 4 KiB pages of another process, on a two-CPU virtual machine";
+    PageQuery = "page_query", Nanoseconds, Core, 1..=1_000_000_000, default 317_000, "83 ms for 1 GiB of 4 KiB pages of another process, on a two-CPU virtual machine";
     /// Time to read one process's `stat`, `schedstat` and `statm`.
-    ProcRead = "proc_read", Nanoseconds, 0..=1_000_000_000, default 12_000_000, "three files, opened, read and closed at about 4 µs each";
+    ProcRead = "proc_read", Nanoseconds, Core, 0..=1_000_000_000, default 12_000_000, "three files, opened, read and closed at about 4 µs each";
     /// Time to read `/proc/zoneinfo`, for each node.
-    ZoneinfoRead = "zoneinfo_read", Nanoseconds, 0..=1_000_000_000, default 25_000_000, "order of formatting and parsing some hundred lines a node";
+    ZoneinfoRead = "zoneinfo_read", Nanoseconds, Core, 0..=1_000_000_000, default 25_000_000, "order of formatting and parsing some hundred lines a node";
     /// Time in which DAMON makes one page old and later looks at it.
-    DamonCheck = "damon_check", Nanoseconds, 0..=1_000_000_000, default 500_000, "two walks of a page table whose entries are in no cache";
+    DamonCheck = "damon_check", Nanoseconds, Apart, 0..=1_000_000_000, default 500_000, "two walks of a page table whose entries are in no cache";
     /// Time to take over one region that DAMON tells.
-    DamonRegion = "damon_region", Nanoseconds, 0..=1_000_000_000, default 300_000, "one record of a trace ring, copied and decoded";
+    DamonRegion = "damon_region", Nanoseconds, Core, 0..=1_000_000_000, default 300_000, "one record of a trace ring, copied and decoded";
     /// What an observer of hint faults adds to a fault.
-    HintProbe = "hint_probe", Nanoseconds, 0..=1_000_000_000, default 200_000, "order of a BPF program at a kernel function that fills a ring";
+    HintProbe = "hint_probe", Nanoseconds, Core, 0..=1_000_000_000, default 200_000, "order of a BPF program at a kernel function that fills a ring";
     /// What one sample of the performance-monitoring unit takes from the sampled task.
-    PmuSample = "pmu_sample", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of a record with its share of the interrupt";
+    PmuSample = "pmu_sample", Nanoseconds, Core, 0..=1_000_000_000, default 1_000_000, "order of a record with its share of the interrupt";
     /// Time to take over one fault or sample from its ring.
-    EventRead = "event_read", Nanoseconds, 0..=1_000_000_000, default 100_000, "a record of some 40 bytes, copied and decoded";
+    EventRead = "event_read", Nanoseconds, Core, 0..=1_000_000_000, default 100_000, "a record of some 40 bytes, copied and decoded";
     /// Time in which the engine takes in one thing that was seen.
-    EngineSeen = "engine_seen", Nanoseconds, 0..=1_000_000_000, default 200_000, "a few look-ups in ordered maps, and a share of each decision";
+    EngineSeen = "engine_seen", Nanoseconds, Core, 0..=1_000_000_000, default 200_000, "a few look-ups in ordered maps, and a share of each decision";
     /// Time in which ksmd finds its next page, also one that it passes over: a walk of the
     /// page table, a reference, its item. Source: specs/ksm.md#cost.
-    KsmVisit = "ksm_visit", Nanoseconds, 0..=1_000_000_000, default 300_000, "order of one page-table walk with its locks";
+    KsmVisit = "ksm_visit", Nanoseconds, Core, 0..=1_000_000_000, default 300_000, "order of one page-table walk with its locks";
     /// Time to checksum a page that the cache holds; reading it from memory is longer on
     /// most machines and then counts instead. Source: specs/ksm.md#cost.
-    KsmChecksum = "ksm_checksum", Nanoseconds, 1..=1_000_000_000, default 300_000, "XXH64 at about 13 GB/s";
+    KsmChecksum = "ksm_checksum", Nanoseconds, Core, 1..=1_000_000_000, default 300_000, "XXH64 at about 13 GB/s";
     /// Time of one comparison of two pages beside reading their lines: the other's address
     /// is looked up, the two are mapped, the first difference is found.
-    KsmCompare = "ksm_compare", Nanoseconds, 0..=1_000_000_000, default 100_000, "order of a page-table walk in cached tables";
+    KsmCompare = "ksm_compare", Nanoseconds, Core, 0..=1_000_000_000, default 100_000, "order of a page-table walk in cached tables";
     /// Time to make one entry an entry of a merged page: protect it, flush, compare, replace.
-    KsmMerge = "ksm_merge", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "as migrate_page: the same steps without the copy";
+    KsmMerge = "ksm_merge", Nanoseconds, Core, 1..=1_000_000_000, default 2_400_000, "as migrate_page: the same steps without the copy";
     /// Time to make one entry an entry of the page of zeroes.
-    KsmZero = "ksm_zero", Nanoseconds, 1..=1_000_000_000, default 2_400_000, "as ksm_merge";
+    KsmZero = "ksm_zero", Nanoseconds, Core, 1..=1_000_000_000, default 2_400_000, "as ksm_merge";
     /// Time from a waker's call until the woken task runs on another CPU, which is idle since
     /// shortly before. Source: specs/waits.md#replay.
-    WakeIdle = "wake_idle", Nanoseconds, 0..=1_000_000_000, default 3_000_000, "order of published ping-pong between cores in their first idle state";
+    WakeIdle = "wake_idle", Nanoseconds, Apart, 0..=1_000_000_000, default 3_000_000, "order of published ping-pong between cores in their first idle state";
     /// The same where that CPU has been idle for longer than `deep_after`.
-    WakeDeep = "wake_deep", Nanoseconds, 0..=10_000_000_000, default 40_000_000, "order of measured exits from the idle states in which a core's caches are off";
+    WakeDeep = "wake_deep", Nanoseconds, Apart, 0..=10_000_000_000, default 40_000_000, "order of measured exits from the idle states in which a core's caches are off";
     /// How long a CPU has been idle when it is in a deep idle state.
-    DeepAfter = "deep_after", Nanoseconds, 0..=1_000_000_000_000, default 600_000_000, "the target residency of that state on many servers";
+    DeepAfter = "deep_after", Nanoseconds, Apart, 0..=1_000_000_000_000, default 600_000_000, "the target residency of that state on many servers";
     /// Share of these times that the kernel books as the woken task's processor time.
-    WakeCharged = "wake_charged", Ratio, 0..=1_000, default 0, "a CPU leaves its idle state before the kernel looks at the clock for the task";
+    WakeCharged = "wake_charged", Ratio, Apart, 0..=1_000, default 0, "a CPU leaves its idle state before the kernel looks at the clock for the task";
     /// What the call takes of a task that wakes another on a CPU which is idle and not its own:
     /// that one may have to be sent an interrupt. Source: specs/waits.md#replay.
-    WakeCall = "wake_call", Nanoseconds, 0..=1_000_000_000, default 500_000, "as wake_up: of a machine that doesn't say, nothing more is assumed";
+    WakeCall = "wake_call", Nanoseconds, Core, 0..=1_000_000_000, default 500_000, "as wake_up: of a machine that doesn't say, nothing more is assumed";
     /// Time from one task to the next on a CPU: `schedule` and what it displaces. Source:
     /// specs/workloads.md#costs, as for all that follow up to `balance_cpu`.
-    ContextSwitch = "context_switch", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of lmbench's lat_ctx between two processes of one CPU";
+    ContextSwitch = "context_switch", Nanoseconds, Core, 0..=1_000_000_000, default 1_000_000, "order of lmbench's lat_ctx between two processes of one CPU";
     /// What waking a task takes of whoever wakes it, on the own CPU or on a busy one.
-    WakeUp = "wake_up", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of published costs of try_to_wake_up with a remote queue";
+    WakeUp = "wake_up", Nanoseconds, Core, 0..=1_000_000_000, default 500_000, "order of published costs of try_to_wake_up with a remote queue";
     /// What the tick takes of a busy CPU.
-    Tick = "tick", Nanoseconds, 0..=1_000_000_000, default 1_000_000, "order of published costs of the scheduler's tick";
+    Tick = "tick", Nanoseconds, Core, 0..=1_000_000_000, default 1_000_000, "order of published costs of the scheduler's tick";
     /// What a device's interrupt takes of its CPU, its softirq included.
-    Interrupt = "interrupt", Nanoseconds, 0..=1_000_000_000, default 2_000_000, "order of a block device's completion";
+    Interrupt = "interrupt", Nanoseconds, Core, 0..=1_000_000_000, default 2_000_000, "order of a block device's completion";
     /// Time from sending another CPU an interrupt until that has taken it: an idle CPU that no
     /// store wakes begins to leave its state so much later, of a busy one it takes so much. Source:
     /// specs/idle.md#wake.
-    Ipi = "ipi", Nanoseconds, 0..=1_000_000_000, default 0, "in wake_idle where that is measured; nothing more is assumed of a machine that doesn't say";
+    Ipi = "ipi", Nanoseconds, Apart, 0..=1_000_000_000, default 0, "in wake_idle where that is measured; nothing more is assumed of a machine that doesn't say";
     /// Time of a short system call that does little.
-    Syscall = "syscall", Nanoseconds, 0..=1_000_000_000, default 100_000, "order of getppid with mitigations";
+    Syscall = "syscall", Nanoseconds, Core, 0..=1_000_000_000, default 100_000, "order of getppid with mitigations";
     /// Time of a write to a pipe that wakes nobody.
-    PipeWrite = "pipe_write", Nanoseconds, 0..=1_000_000_000, default 300_000, "order of a write of some bytes";
+    PipeWrite = "pipe_write", Nanoseconds, Core, 0..=1_000_000_000, default 300_000, "order of a write of some bytes";
     /// Time of a read from a pipe that has something.
-    PipeRead = "pipe_read", Nanoseconds, 0..=1_000_000_000, default 300_000, "as pipe_write";
+    PipeRead = "pipe_read", Nanoseconds, Core, 0..=1_000_000_000, default 300_000, "as pipe_write";
     /// Time of sending to a socket of this machine, waking nobody.
-    SocketSend = "socket_send", Nanoseconds, 0..=1_000_000_000, default 900_000, "three times a pipe's: a buffer is made for each message";
+    SocketSend = "socket_send", Nanoseconds, Core, 0..=1_000_000_000, default 900_000, "three times a pipe's: a buffer is made for each message";
     /// Time of receiving from a socket that has something.
-    SocketReceive = "socket_receive", Nanoseconds, 0..=1_000_000_000, default 700_000, "order of half of a round trip that doesn't sleep";
+    SocketReceive = "socket_receive", Nanoseconds, Core, 0..=1_000_000_000, default 700_000, "order of half of a round trip that doesn't sleep";
     /// Time of sending a segment to a TCP socket of this machine over loopback, beside the copy of its bytes: the call,
     /// IP, and what the receiving side does with it in softirq, on the sender's CPU. Source:
     /// specs/workloads.md#network, as for the next five.
-    TcpSend = "tcp_send", Nanoseconds, 0..=1_000_000_000, default 2_500_000, "order of half of a round trip over loopback that doesn't sleep";
+    TcpSend = "tcp_send", Nanoseconds, Core, 0..=1_000_000_000, default 2_500_000, "order of half of a round trip over loopback that doesn't sleep";
     /// Time of a call that only puts bytes behind others which are not acknowledged yet, beside their copy.
-    TcpQueue = "tcp_queue", Nanoseconds, 0..=1_000_000_000, default 500_000, "order of a system call that takes the socket's lock and fills a buffer";
+    TcpQueue = "tcp_queue", Nanoseconds, Core, 0..=1_000_000_000, default 500_000, "order of a system call that takes the socket's lock and fills a buffer";
     /// Time of receiving from a TCP socket that has something, beside the copy.
-    TcpReceive = "tcp_receive", Nanoseconds, 0..=1_000_000_000, default 500_000, "as tcp_queue";
+    TcpReceive = "tcp_receive", Nanoseconds, Core, 0..=1_000_000_000, default 500_000, "as tcp_queue";
     /// Time of sending a datagram over loopback, with what the receiving side does in softirq, beside the copy.
-    UdpSend = "udp_send", Nanoseconds, 0..=1_000_000_000, default 1_500_000, "order of published costs of a small datagram over loopback, less than tcp_send";
+    UdpSend = "udp_send", Nanoseconds, Core, 0..=1_000_000_000, default 1_500_000, "order of published costs of a small datagram over loopback, less than tcp_send";
     /// Time of receiving a datagram that is there, beside the copy.
-    UdpReceive = "udp_receive", Nanoseconds, 0..=1_000_000_000, default 500_000, "as tcp_receive";
+    UdpReceive = "udp_receive", Nanoseconds, Core, 0..=1_000_000_000, default 500_000, "as tcp_receive";
     /// How fast a call copies to the buffers of such a socket, or from them.
-    SocketCopy = "socket_copy", MBps, 1..=10_000_000, default 5_000, "order of copies to and from user memory beyond the first caches, with the allocation of pages";
+    SocketCopy = "socket_copy", MBps, Apart, 1..=10_000_000, default 5_000, "order of copies to and from user memory beyond the first caches, with the allocation of pages";
     /// Time of a futex call that neither waits nor wakes.
-    FutexCall = "futex_call", Nanoseconds, 0..=1_000_000_000, default 250_000, "order of a system call that takes a bucket's lock";
+    FutexCall = "futex_call", Nanoseconds, Core, 0..=1_000_000_000, default 250_000, "order of a system call that takes a bucket's lock";
     /// Time of handing work to a kernel worker, waking nobody.
-    QueueWork = "queue_work", Nanoseconds, 0..=1_000_000_000, default 200_000, "order of queue_work on the own CPU";
+    QueueWork = "queue_work", Nanoseconds, Core, 0..=1_000_000_000, default 200_000, "order of queue_work on the own CPU";
     /// Time of submitting a request to a block device.
-    IoSubmit = "io_submit", Nanoseconds, 0..=1_000_000_000, default 3_000_000, "order of the block layer's share of a small request";
+    IoSubmit = "io_submit", Nanoseconds, Core, 0..=1_000_000_000, default 3_000_000, "order of the block layer's share of a small request";
     /// Time of making a task with an address space of its own, beside the copy of its entries
     /// (`pte_scan` each) and the wake-up of the new task.
-    Fork = "fork", Nanoseconds, 0..=1_000_000_000, default 50_000_000, "half of lmbench's lat_proc fork, which the child's end and its parent's wait are in too";
+    Fork = "fork", Nanoseconds, Core, 0..=1_000_000_000, default 50_000_000, "half of lmbench's lat_proc fork, which the child's end and its parent's wait are in too";
     /// Time of running another program, beside the unmapping of the old one.
-    Exec = "exec", Nanoseconds, 0..=10_000_000_000, default 250_000_000, "order of lmbench's lat_proc exec less fork, of a small static program";
+    Exec = "exec", Nanoseconds, Core, 0..=10_000_000_000, default 250_000_000, "order of lmbench's lat_proc exec less fork, of a small static program";
     /// Time of the end of a process that a parent has made, beside what freeing its pages takes (`pte_scan`
     /// each) and the wake-up of its parent.
-    Exit = "exit", Nanoseconds, 0..=1_000_000_000, default 40_000_000, "the other half of lmbench's lat_proc fork, less two switches and a wake-up";
+    Exit = "exit", Nanoseconds, Core, 0..=1_000_000_000, default 40_000_000, "the other half of lmbench's lat_proc fork, less two switches and a wake-up";
     /// Time in which balancing looks at one CPU.
-    BalanceCpu = "balance_cpu", Nanoseconds, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
+    BalanceCpu = "balance_cpu", Nanoseconds, Apart, 0..=1_000_000_000, default 40_000, "a line of another CPU's queue";
     /// Time in which balancing takes one task off a queue and puts it on another.
-    BalanceTask = "balance_task", Nanoseconds, 0..=1_000_000_000, default 500_000, "two changes of queues, each with its lock, of tasks in no cache; as wake_up, which makes one";
+    BalanceTask = "balance_task", Nanoseconds, Apart, 0..=1_000_000_000, default 500_000, "two changes of queues, each with its lock, of tasks in no cache; as wake_up, which makes one";
     /// Time of one statement of scheduler statistics, an update or a test of a counter, where the CPU
     /// has the line. Source: specs/schedstats.md#cost, as for the next two.
-    StatsCount = "stats_count", Nanoseconds, 0..=1_000_000, default 600, "26 statements are some 60 instructions, one a cycle at 4 GHz";
+    StatsCount = "stats_count", Nanoseconds, Core, 0..=1_000_000, default 600, "26 statements are some 60 instructions, one a cycle at 4 GHz";
     /// What a line of a task's statistics takes that another core of the same last-level cache has changed: it comes beside
     /// others that the wake-up or the switch has to wait for in any case.
-    StatsLine = "stats_line", Nanoseconds, 0..=1_000_000, default 15_000, "75 ns, the middle of 50 to 100 ns for a dirty line on a server, a fifth of it: independent misses overlap so (memory_parallelism)";
+    StatsLine = "stats_line", Nanoseconds, Apart, 0..=1_000_000, default 15_000, "75 ns, the middle of 50 to 100 ns for a dirty line on a server, a fifth of it: independent misses overlap so (memory_parallelism)";
     /// The same where that core is of another last-level cache.
-    StatsLineFar = "stats_line_far", Nanoseconds, 0..=1_000_000, default 40_000, "200 ns, the middle of 150 to 250 ns for a dirty line of another socket, a fifth of it as for stats_line";
+    StatsLineFar = "stats_line_far", Nanoseconds, Apart, 0..=1_000_000, default 40_000, "200 ns, the middle of 150 to 250 ns for a dirty line of another socket, a fifth of it as for stats_line";
     /// How fast a CPU computes while a sibling of its core is busy; 1: as fast as alone. Source:
     /// specs/workloads.md#speed.
-    SiblingSpeed = "sibling_speed", Ratio, 1..=1_000, default 1_000, "siblings slow nobody unless the machine's file says so";
+    SiblingSpeed = "sibling_speed", Ratio, Apart, 1..=1_000, default 1_000, "siblings slow nobody unless the machine's file says so";
     /// Time of one write command of the disk that scenarios wait for, from the submission to the interrupt. Source:
     /// specs/workloads.md#devices, as for the next.
-    DiskWrite = "disk_write", Nanoseconds, 1..=1_000_000_000_000, default 65_000_000, "Intel's specification of the SSD DC S3700: 65 us, typical, of a sequential write";
+    DiskWrite = "disk_write", Nanoseconds, Apart, 1..=1_000_000_000_000, default 65_000_000, "Intel's specification of the SSD DC S3700: 65 us, typical, of a sequential write";
     /// Time of one command that has a disk write its cache back.
-    DiskFlush = "disk_flush", Nanoseconds, 1..=1_000_000_000_000, default 65_000_000, "as disk_write: the drive's cache is safe from power loss, so the command has nothing to do but come and go";
+    DiskFlush = "disk_flush", Nanoseconds, Apart, 1..=1_000_000_000_000, default 65_000_000, "as disk_write: the drive's cache is safe from power loss, so the command has nothing to do but come and go";
     /// The lowest clock of the CPUs. 0: the file doesn't say, and all have the nominal one. Source:
     /// specs/frequency.md#machine, as for the next six.
-    ClockMin = "clock_min", MHz, 0..=100_000, default 0, "the file says nothing of other clocks";
+    ClockMin = "clock_min", MHz, Apart, 0..=100_000, default 0, "the file says nothing of other clocks";
     /// The highest clock while one core is active.
-    ClockTurbo1 = "clock_turbo_1", MHz, 0..=100_000, default 0, "the nominal one, where the file doesn't say";
+    ClockTurbo1 = "clock_turbo_1", MHz, Apart, 0..=100_000, default 0, "the nominal one, where the file doesn't say";
     /// The same with two cores.
-    ClockTurbo2 = "clock_turbo_2", MHz, 0..=100_000, default 0, "as with one core";
+    ClockTurbo2 = "clock_turbo_2", MHz, Apart, 0..=100_000, default 0, "as with one core";
     /// The same with three.
-    ClockTurbo3 = "clock_turbo_3", MHz, 0..=100_000, default 0, "as with two cores";
+    ClockTurbo3 = "clock_turbo_3", MHz, Apart, 0..=100_000, default 0, "as with two cores";
     /// The same with four.
-    ClockTurbo4 = "clock_turbo_4", MHz, 0..=100_000, default 0, "as with three cores";
+    ClockTurbo4 = "clock_turbo_4", MHz, Apart, 0..=100_000, default 0, "as with three cores";
     /// The same with more.
-    ClockTurboAll = "clock_turbo_all", MHz, 0..=100_000, default 0, "as with four cores";
+    ClockTurboAll = "clock_turbo_all", MHz, Apart, 0..=100_000, default 0, "as with four cores";
     /// 1: the cores of a last-level cache have one clock, the highest that one of them asks for. 0: each its own.
-    ClockShared = "clock_shared", Count, 0..=1, default 0, "each core has a clock of its own, as on servers";
+    ClockShared = "clock_shared", Count, Apart, 0..=1, default 0, "each core has a clock of its own, as on servers";
     /// Share of a window from which on the rule `hwp-threshold` goes up.
-    ClockThreshold = "clock_threshold", Ratio, 1..=1_000, default 500, "half: the preference of energy that most firmware sets is half of its scale";
+    ClockThreshold = "clock_threshold", Ratio, Apart, 1..=1_000, default 500, "half: the preference of energy that most firmware sets is half of its scale";
     /// Share of the lines that ksmd displaces from the last-level cache which others read
     /// again; 0: none. Source: specs/ksm.md#cost.
-    KsmDisplaced = "ksm_displaced", Ratio, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";
+    KsmDisplaced = "ksm_displaced", Ratio, Apart, 0..=1_000, default 100, "a tenth of a shared cache's lines are used again before they go anyway";
 }
 
 /// The costs of one machine.
@@ -329,6 +343,20 @@ impl Costs {
         Cost::ALL.iter().for_each(|&key| all[key as usize] = self.get(key));
         Prices(all)
     }
+    /// All values as a CPU pays them at a clock; the file's are those at the nominal one. To the nearest picosecond,
+    /// and a cost that is not 0 stays so. Clocks in MHz; 0 counts as 1.
+    ///
+    /// Source: specs/frequency.md#costs.
+    pub fn prices_at(&self, mhz: u32, nominal: u32) -> Prices {
+        let mut prices = self.prices();
+        let (mhz, nominal) = (u128::from(mhz.max(1)), u128::from(nominal.max(1)));
+        for &key in Cost::ALL.iter().filter(|key| key.paced() == Paced::Core) {
+            let value = &mut prices.0[key as usize];
+            let stretched = (u128::from(*value) * nominal + mhz / 2) / mhz;
+            *value = u64::try_from(stretched).unwrap_or(u64::MAX).max((*value).min(1));
+        }
+        prices
+    }
     /// The constant of `key` with its origin, also where the file is silent.
     pub fn constant(&self, key: Cost) -> Constant {
         self.0
@@ -347,5 +375,43 @@ impl std::ops::Index<Cost> for Prices {
     #[inline]
     fn index(&self, key: Cost) -> &u64 {
         &self.0[key as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_half_of_the_clock_instructions_take_twice_as_long_and_all_else_as_long() {
+        let mut costs = Costs::default();
+        costs.0.insert(Cost::PipeRead, Constant::assumed(1, "a test"));
+        costs.0.insert(Cost::Tick, Constant::assumed(0, "a test"));
+        let (full, half) = (costs.prices(), costs.prices_at(1150, 2300));
+        for &key in Cost::ALL {
+            let factor = if key.paced() == Paced::Core { 2 } else { 1 };
+            assert_eq!(half[key], full[key] * factor, "{}", key.name());
+        }
+        assert_eq!(costs.prices_at(2300, 2300), full);
+        let (turbo, slow) = (costs.prices_at(3100, 2300), costs.prices_at(800, 3500));
+        assert_eq!(turbo[Cost::ContextSwitch], 741_935, "23 31sts of 1 us");
+        assert_eq!(turbo[Cost::PipeRead], 1, "not for nothing");
+        assert_eq!(slow[Cost::ContextSwitch], 4_375_000);
+        assert_eq!(costs.prices_at(0, 0), full);
+    }
+
+    #[test]
+    fn only_times_hang_on_the_clock() {
+        let paced = Cost::ALL.iter().filter(|c| c.paced() == Paced::Core);
+        assert!(paced.clone().all(|c| c.unit() == Unit::Nanoseconds));
+        let of = |c: Cost| c.paced();
+        use Cost::*;
+        for key in [ContextSwitch, WakeUp, PipeWrite, Tick, StatsCount, Interrupt, TcpSend, Fork] {
+            assert_eq!(of(key), Paced::Core, "{}", key.name());
+        }
+        for key in [Ipi, WakeIdle, StatsLine, BalanceCpu, BalanceTask, PageCopy, DiskWrite, SwapIn]
+        {
+            assert_eq!(of(key), Paced::Apart, "{}", key.name());
+        }
     }
 }

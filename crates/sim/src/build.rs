@@ -15,6 +15,7 @@ use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::{KnobError, Knobs, WriteAs};
 use homenode_core::ksm::register::has_merge_any;
 use homenode_core::scenario::{Content, CpuOrder, Map, Mempolicy, Model, Process, Scenario, Step};
+use homenode_core::sched::frequency::Governor;
 use homenode_core::tiering::mode::Mode;
 use homenode_core::topology::{Hardware, Impossible};
 use homenode_core::units::{CpuId, HUGE_PAGES, Pages, count};
@@ -116,6 +117,9 @@ impl Simulation {
         let clocks = Frequency::new(machine, setup.model.clocks, setup.version);
         let mut s = Self::empty(machine, kernel, order, setup.seed, setup.duration);
         s.frequency = clocks.map_err(SimError::Scenario)?;
+        if s.frequency.governor != Governor::Nominal {
+            s.prices.follow(machine.cpus.len());
+        }
         for node in 0..s.machine.nodes.len() {
             s.start_daemon(TaskKind::Kswapd(node), Box::new(Kswapd(node)));
         }

@@ -115,6 +115,10 @@ impl Cpu {
     pub(crate) fn mhz(&self) -> u32 {
         self.pace.mhz
     }
+    /// Its nominal clock, in MHz.
+    pub(crate) fn nominal_mhz(&self) -> u32 {
+        self.pace.nominal
+    }
     /// How long it has been busy until a time.
     pub(crate) fn busy_until(&self, now: u64) -> u64 {
         self.figures.busy_ps + self.current.map_or(0, |_| now.saturating_sub(self.since))

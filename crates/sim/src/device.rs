@@ -65,7 +65,8 @@ impl Simulation {
         // Interrupts of a CPU that is offline go elsewhere.
         let cpu = self.interrupted(id, device);
         let cpu = self.sched.q.online_or_first(cpu);
-        self.interrupt(cpu, self.kernel.prices[Cost::Interrupt]);
+        self.pays_as(cpu);
+        self.interrupt(cpu, self.price(cpu, Cost::Interrupt));
         let waker = Waker { cpu, task: self.cpus[cpu].current(), sync: false, in_task: false };
         match completion {
             Completion::Interrupt => self.wake_from(id, By::Kernel, waker),

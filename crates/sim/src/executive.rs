@@ -70,6 +70,7 @@ impl Simulation {
         self.turn_of = cpu;
         self.turns += 1;
         self.cpus.begin_turn(cpu);
+        self.pays_as(cpu);
         self.fetch_next(cpu);
         self.have_turn(cpu, stop);
         self.cpus.end_turn();
@@ -129,7 +130,7 @@ impl Simulation {
         (here.ran_ahead, here.by_calls, here.far) = (true, true, true);
         (here.before_act, here.in_act) = (false, true);
         if let Some(watch) = &mut self.kernel.watch {
-            let prices = &self.kernel.prices;
+            let prices = self.prices.of(cpu);
             watch.acted(prices[Cost::PipeWrite].max(prices[Cost::PipeRead]));
         }
         Some(clock)
@@ -353,7 +354,7 @@ impl Simulation {
         self.tell_runtime(id);
         match next {
             Some(next) => {
-                let switch = self.kernel.prices[Cost::ContextSwitch];
+                let switch = self.price(cpu, Cost::ContextSwitch);
                 self.start(cpu, next, self.now() + looked * 1000, switch);
             }
             // Its group has used up its quota.
@@ -478,7 +479,7 @@ impl Simulation {
         let (next, looked) = self.sched.next(cpu);
         match next {
             Some(next) => {
-                let switch = self.kernel.prices[Cost::ContextSwitch];
+                let switch = self.price(cpu, Cost::ContextSwitch);
                 self.start(cpu, next, from + looked * 1000, switch);
             }
             None => {
@@ -933,7 +934,7 @@ impl Simulation {
     ///
     /// Source: specs/idle.md#wake, specs/idle.md#without, specs/waits.md#replay.
     fn idle_exit(&mut self, cpu: usize, by: usize, now: u64) -> (u64, u64, u64) {
-        let prices = &self.kernel.prices;
+        let prices = self.prices.of(cpu);
         if self.sched.idle.is_modelled() {
             let interrupt = if by == cpu { 0 } else { prices[Cost::Ipi] };
             let switch = prices[Cost::ContextSwitch];
@@ -1025,8 +1026,9 @@ impl Simulation {
         }
         self.heed_clocks();
         self.sched.at(self.now());
-        let cost = self.kernel.prices[Cost::Tick];
         self.each_busy(|sim, cpu| {
+            sim.pays_as(cpu);
+            let cost = sim.price(cpu, Cost::Tick);
             let (kick, balanced) = sim.sched.tick(cpu);
             let pays = |&id: &usize| sim.tasks[id].kind != Kind::Replayed;
             if let Some(id) = sim.cpus[cpu].current().filter(pays) {

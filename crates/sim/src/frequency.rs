@@ -11,6 +11,7 @@
 
 use crate::kernel::TICK;
 use crate::simulation::{Frequency, Simulation};
+use homenode_core::costs::Cost;
 use homenode_core::sched::frequency::{self, Governor, Look};
 use homenode_core::topology::SCHED_CAPACITY_SCALE;
 
@@ -75,6 +76,8 @@ impl Simulation {
             self.cut(cpu, now);
             self.settle(cpu);
             self.cpus.set_mhz(cpu, mhz, now);
+            let nominal = self.cpus[cpu].nominal_mhz();
+            self.prices.set(cpu, self.machine.costs.prices_at(mhz, nominal));
             if f.invariant {
                 let of = (mhz * SCHED_CAPACITY_SCALE).div_ceil(here.clocks.most(1).max(1));
                 let capacity = self.cpus[cpu].capacity();
@@ -82,5 +85,22 @@ impl Simulation {
             }
         }
         self.frequency = f;
+        self.pays_as(self.turn_of);
+    }
+    /// What the kernel does from now on it does on this CPU, at its clock.
+    ///
+    /// Source: specs/frequency.md#costs.
+    #[inline]
+    pub(crate) fn pays_as(&mut self, cpu: usize) {
+        if self.prices.differ() {
+            let prices = self.prices.of(cpu);
+            self.kernel.prices = *prices;
+            self.sched.q.counters.set_price(prices);
+        }
+    }
+    /// What something costs on a CPU, at its clock.
+    #[inline]
+    pub(crate) fn price(&self, cpu: usize, cost: Cost) -> u64 {
+        self.prices.of(cpu)[cost]
     }
 }

@@ -43,7 +43,7 @@ use std::sync::Arc;
 pub(crate) use accounting::Tally;
 pub use accounting::{PhaseFigures, ProcessFigures};
 pub(crate) use devices::{Devices, Work};
-pub(crate) use frequency::Frequency;
+pub(crate) use frequency::{Frequency, PricesByClock};
 pub use outcome::{FileError, Outcome};
 pub(crate) use outcome::{Job, Writing};
 pub use passed::Waited;
@@ -58,6 +58,8 @@ pub struct Simulation {
     pub(crate) cpus: Cpus,
     /// The clocks of the CPUs.
     pub(crate) frequency: Frequency,
+    /// What the kernel's work costs on each CPU.
+    pub(crate) prices: PricesByClock,
     pub(crate) sched: Scheduler,
     pub(crate) tasks: Tasks,
     /// What each task runs, by its number; not there while it has its turn.
@@ -168,12 +170,14 @@ impl Simulation {
             CpuOrder::Strict => 0,
         };
         let sched = Scheduler::new(machine, &kernel, seed);
+        let prices = kernel.prices;
         let mut s = Self {
             machine: machine.clone(),
             kernel,
             timeline: Timeline::default(),
             cpus: Cpus::new(machine),
             frequency: Frequency::none(),
+            prices: PricesByClock::fixed(prices),
             sched,
             tasks: Tasks::default(),
             programs: Vec::new(),

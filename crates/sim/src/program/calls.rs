@@ -147,8 +147,9 @@ pub(super) struct Prices {
 }
 
 impl Prices {
-    pub(super) fn of(sim: &Simulation) -> Self {
-        let prices = &sim.kernel.prices;
+    /// On a CPU. They are the same for all that a task has done ahead: a change of the clock cuts it.
+    pub(super) fn of(sim: &Simulation, cpu: usize) -> Self {
+        let prices = sim.prices.of(cpu);
         Self { write: prices[Cost::PipeWrite], read: prices[Cost::PipeRead] }
     }
     #[inline]
@@ -165,7 +166,7 @@ impl Thread<'_> {
     pub(super) fn go(&mut self, sim: &mut Simulation, id: usize, until: u64) -> Option<u64> {
         let task = &sim.tasks[id];
         let (mut clock, cpu, started) = (task.clock, task.cpu, task.started);
-        let prices = Prices::of(sim);
+        let prices = Prices::of(sim, cpu);
         // A round of calls that cost nothing has no end.
         if prices.write == 0 || prices.read == 0 {
             return None;

@@ -537,7 +537,7 @@ impl Steps {
         }
         let program = self.program.as_deref()?;
         let clock = sim.tasks[id].clock;
-        let prices = Prices::of(sim);
+        let prices = Prices::of(sim, sim.tasks[id].cpu);
         if let Some(call) = &mut self.call {
             let Plain::Call(message) = program.plain[self.at - 1] else { return None };
             let price = prices.price(message);
@@ -780,7 +780,7 @@ impl Program for Steps {
             return begun.time;
         }
         if !self.calls_ahead.is_empty() {
-            let prices = Prices::of(sim);
+            let prices = Prices::of(sim, sim.tasks[id].cpu);
             let clock = self.thread().and_then(|mut t| t.back(&mut sim.channels, prices, order));
             return clock.unwrap_or(sim.cpus[cpu].clock());
         }
@@ -801,7 +801,7 @@ impl Program for Steps {
     fn back_at(&mut self, sim: &mut Simulation, id: usize, channel: u32) -> Option<u64> {
         let now = sim.now();
         let order = Order { time: now, stands: sim.cpus.had_turn(now, sim.tasks[id].cpu) };
-        let prices = Prices::of(sim);
+        let prices = Prices::of(sim, sim.tasks[id].cpu);
         self.thread()?.back_at(&mut sim.channels, prices, channel, order)
     }
     fn begin_ahead(&mut self, sim: &Simulation, id: usize) -> Option<u64> {

@@ -7,6 +7,7 @@
 
 use super::paid::{L2, L3, L4, Paid};
 use super::{Ns, Waiting};
+use homenode_core::costs::{Cost, Prices};
 use homenode_core::sched::balance::{self, Outcome};
 use homenode_core::sched::domain::Domains;
 use homenode_core::sched::fair::Fair;
@@ -47,6 +48,11 @@ impl Counters {
     pub(crate) fn rebuilt(&mut self, domains: &Domains) {
         self.domains.clear();
         self.domains.resize(domains.slots(), DomainStats::default());
+    }
+    /// Whoever counts from now on does so at these prices.
+    #[inline]
+    pub(crate) fn set_price(&mut self, prices: &Prices) {
+        self.paid.set_count(prices[Cost::StatsCount]);
     }
     /// A task is born.
     pub(crate) fn born(&mut self) {

@@ -71,6 +71,10 @@ impl Paid {
             ..Self::default()
         }
     }
+    /// A statement takes so long from now on.
+    pub(super) fn set_count(&mut self, count: u64) {
+        self.count = count;
+    }
     /// A task is born; its block is cleared where it is needed first.
     pub(super) fn born(&mut self) {
         self.lines.push([NOBODY; LINES]);

@@ -2,7 +2,7 @@
 //!
 //! Source: specs/frequency.md#simulated.
 
-use homenode_core::costs::Cost;
+use homenode_core::costs::{Cost, Prices};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::sched::frequency::{Clocks, Governor, IowaitBoost};
 use homenode_core::topology::Hardware;
@@ -20,6 +20,42 @@ pub(crate) struct Here {
     /// Place of its domain, and its core.
     pub(crate) domain: usize,
     pub(crate) core: usize,
+}
+
+/// What the kernel's work costs at each CPU's clock.
+///
+/// Source: specs/frequency.md#costs.
+#[derive(Clone, Debug)]
+pub(crate) struct PricesByClock {
+    /// At the nominal clock.
+    nominal: Prices,
+    /// By CPU; none where nobody chooses clocks.
+    cpus: Vec<Prices>,
+}
+
+impl PricesByClock {
+    /// All clocks are the nominal ones, and stay so.
+    pub(crate) fn fixed(nominal: Prices) -> Self {
+        Self { nominal, cpus: Vec::new() }
+    }
+    /// The clocks of so many CPUs are chosen from now on.
+    pub(crate) fn follow(&mut self, cpus: usize) {
+        self.cpus = vec![self.nominal; cpus];
+    }
+    /// The clock of a CPU is another, where they are chosen.
+    pub(crate) fn set(&mut self, cpu: usize, prices: Prices) {
+        self.cpus[cpu] = prices;
+    }
+    /// Those of a CPU.
+    #[inline]
+    pub(crate) fn of(&self, cpu: usize) -> &Prices {
+        self.cpus.get(cpu).unwrap_or(&self.nominal)
+    }
+    /// Whether they differ from CPU to CPU.
+    #[inline]
+    pub(crate) fn differ(&self) -> bool {
+        !self.cpus.is_empty()
+    }
 }
 
 /// The clocks of all CPUs.
