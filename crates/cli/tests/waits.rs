@@ -109,11 +109,15 @@ fn what_another_program_writes_comes_as_it_does_natively() {
     let Some(_writer) = Writer::begin(folder.join("fifo")) else { return };
     let Some((header, code)) = recorded(&folder, FROM_OUTSIDE, &["./p"]) else { return };
     assert_eq!(code, 0);
-    let native = header.native.expect("a native run").wall_ns as f64 / 1e9;
+    // Natively it may have come later, since others had the CPUs.
+    let native = header.native.expect("a native run");
+    let delayed = native.delayed_ns as f64 / 1e9;
+    let native = native.wall_ns as f64 / 1e9;
     let emulated = header.recorded_wall_ns as f64 / 1e9;
     let time = replayed(&folder, &[]);
-    assert!((0.9 * native..1.12 * native).contains(&time), "{time}: {native}, {emulated}");
-    assert!((0.45..0.8).contains(&time), "{time}");
+    let alone = 0.9 * (native - delayed);
+    assert!((alone..1.12 * native).contains(&time), "{time}: {native}, {delayed}, {emulated}");
+    assert!((0.4..0.8).contains(&time), "{time}");
 }
 
 /// Three threads that meet 60 times; one has four times the work of the others, by turns.
