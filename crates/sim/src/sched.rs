@@ -262,11 +262,17 @@ impl Scheduler {
             return set.first();
         }
         let from = if set.has(parent) { parent } else { set.first() };
+        self.q.sum_up_for_fork();
+        let set = &self.q.sets[self.q.tasks[task].set as usize];
         self.idle.lapse_all((self.q.now - BOOT) * 1000);
         self.balance.find_dst_cpu(
             &self.domains,
             &self.q.facts(),
-            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: self.q.idle_only() },
+            &IdleFacts {
+                exit_latency: self.idle.exits(),
+                sched_idle: self.q.idle_only(),
+                blocks: self.q.blocks(),
+            },
             &Placed {
                 flag: Flags::BALANCE_FORK,
                 cpu: from,
@@ -289,6 +295,7 @@ impl Scheduler {
         let (jiffies, t) = (self.q.jiffies(), task as u32);
         self.q.fair.update(cpu, self.q.now);
         self.q.follow(cpu);
+        self.q.sum_up_for_fork();
         let fair = &mut self.q.fair;
         let util = fair.task_util(t).max(fair.task_util_est(t));
         let without = Without {
@@ -301,7 +308,11 @@ impl Scheduler {
         self.balance.find_dst_cpu(
             &self.domains,
             &self.q.facts(),
-            &IdleFacts { exit_latency: self.idle.exits(), sched_idle: self.q.idle_only() },
+            &IdleFacts {
+                exit_latency: self.idle.exits(),
+                sched_idle: self.q.idle_only(),
+                blocks: self.q.blocks(),
+            },
             &Placed {
                 flag: Flags::BALANCE_EXEC,
                 cpu,

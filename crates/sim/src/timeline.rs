@@ -143,95 +143,160 @@ impl Heap {
 
 /// The least key of a fixed number of slots, some of which have none.
 ///
-/// A knock-out of four at a time: each place knows the least of the four below it, which are one line of the host's
+/// A knock-out of eight at a time: each place knows the least of the eight below it, which are one line of the host's
 /// cache. Changing a key is as many steps as there are rounds, and none of them is a branch that could be guessed
-/// wrong. Key and slot are one number, so of equal keys the lower slot is the lesser.
+/// wrong. Key and slot are one number of 64 bits, so of equal keys the lower slot is the lesser; for that, keys count
+/// from a base. One that is so far beyond it that it has no room is as far as there is room; when such a one has won, or
+/// a key before the base is set, there is another base, and all meet anew.
 #[derive(Clone, Debug)]
 pub(crate) struct KnockOut {
     /// The winner of all.
-    first: u128,
-    /// The final first, then round by round down to the slots. Who comes to place `p` wins among four `4p + 4` and on.
-    rounds: Vec<Four>,
+    first: u64,
+    /// The key that counts as 0.
+    base: u64,
+    /// Bits of an entry that are its slot.
+    bits: u32,
+    /// The final first, then round by round down to the slots. Who comes to place `p` wins among eight `8p + 8` and on.
+    rounds: Vec<Eight>,
     /// The place of slot 0.
     slots: usize,
+    /// By slot: its key, [`NO_KEY`] without one.
+    keys: Vec<u64>,
 }
 
-/// Four that meet.
+/// Eight that meet.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Four([u128; 4]);
+struct Eight([u64; 8]);
 
 /// The key of a slot without one.
 const NO_KEY: u64 = u64::MAX;
-/// Nobody: more than any key with its slot.
-const NOBODY: u128 = u128::MAX;
+/// Nobody: more than any entry.
+const NOBODY: u64 = u64::MAX;
 
 impl KnockOut {
     pub(crate) fn new(slots: usize) -> Self {
         assert!(slots < 1 << SLOT_BITS, "no more than 16 million CPUs");
-        let (mut fours, mut wide) = (0, 1);
-        while wide * 4 < slots {
-            (fours, wide) = (fours + wide, wide * 4);
+        let (mut eights, mut wide) = (0, 1);
+        while wide * 8 < slots {
+            (eights, wide) = (eights + wide, wide * 8);
         }
-        Self { first: NOBODY, rounds: vec![Four([NOBODY; 4]); fours + wide], slots: fours * 4 }
+        Self {
+            first: NOBODY,
+            base: 0,
+            bits: slots.next_power_of_two().trailing_zeros(),
+            rounds: vec![Eight([NOBODY; 8]); eights + wide],
+            slots: eights * 8,
+            keys: vec![NO_KEY; slots],
+        }
+    }
+    /// The offset from the base of a key that has no room, and more than any other.
+    #[inline]
+    fn far(&self) -> u64 {
+        // One less than there is room for: an entry is never [`NOBODY`].
+        (NOBODY >> self.bits) - 1
+    }
+    #[inline]
+    fn slot_of(&self, entry: u64) -> u32 {
+        entry as u32 & ((1 << self.bits) - 1)
     }
     /// The least key and its slot.
     #[inline]
     pub(crate) fn first(&self) -> Option<(u64, u32)> {
-        let key = (self.first >> 64) as u64;
-        (key != NO_KEY).then_some((key, self.first as u32))
+        let first = self.first;
+        (first != NOBODY).then(|| (self.base + (first >> self.bits), self.slot_of(first)))
     }
-    /// The slot that most likely comes after the first: the last two rounds are asked, and so one in sixteen is
+    /// The slot that most likely comes after the first: the last two rounds are asked, and so one in 64 is
     /// another.
     #[inline]
     pub(crate) fn second(&self) -> Option<u32> {
         let first = self.first;
-        let least = |of: &Four| {
-            let key = |i: usize| if of.0[i] == first { NOBODY } else { of.0[i] };
-            key(0).min(key(1)).min(key(2).min(key(3)))
+        let least = |of: &Eight| {
+            of.0.iter()
+                .fold(NOBODY, |least, &key| least.min(if key == first { NOBODY } else { key }))
         };
-        let last = self.rounds[0];
+        let last = &self.rounds[0];
         let from = last.0.iter().position(|&key| key == first)?;
         let before = self.rounds.get(1 + from).map_or(NOBODY, least);
-        let second = least(&last).min(before);
-        (second != NOBODY).then_some(second as u32)
+        let second = least(last).min(before);
+        (second != NOBODY).then(|| self.slot_of(second))
     }
     /// Has the first round of a slot fetched.
     #[inline]
     pub(crate) fn fetch(&self, slot: u32) {
-        prefetch_at(self.rounds.as_ptr().wrapping_add((self.slots + slot as usize) / 4));
+        prefetch_at(self.rounds.as_ptr().wrapping_add((self.slots + slot as usize) / 8));
     }
     /// The slots that meet in the last round: others that come soon.
     #[inline]
-    pub(crate) fn last_round(&self) -> [u32; 4] {
-        self.rounds[0].0.map(|key| key as u32)
+    pub(crate) fn last_round(&self) -> [u32; 8] {
+        self.rounds[0].0.map(|entry| self.slot_of(entry))
     }
     /// Gives a slot a key, in the place of the one that it had. The greatest number is none.
     #[inline]
     pub(crate) fn set(&mut self, slot: u32, key: u64) {
-        self.put(slot, u128::from(key) << 64 | u128::from(slot));
+        self.keys[slot as usize] = key;
+        if key < self.base {
+            return self.rebase(key);
+        }
+        let entry = self.entry(slot, key);
+        self.put(slot, entry);
     }
     /// Takes a slot's key away, if it has one.
     #[inline]
     pub(crate) fn clear(&mut self, slot: u32) {
+        self.keys[slot as usize] = NO_KEY;
         self.put(slot, NOBODY);
     }
+    /// What stands for a slot's key, which is not before the base.
     #[inline]
-    fn put(&mut self, slot: u32, key: u128) {
-        let (mut at, mut least) = (self.slots + slot as usize, key);
+    fn entry(&self, slot: u32, key: u64) -> u64 {
+        if key == NO_KEY {
+            return NOBODY;
+        }
+        (key - self.base).min(self.far()) << self.bits | u64::from(slot)
+    }
+    #[inline]
+    fn put(&mut self, slot: u32, entry: u64) {
+        let (mut at, mut least) = (self.slots + slot as usize, entry);
         loop {
-            // The others are looked at where they lie, so that no round waits for what the one before has written.
-            let Four(four) = &mut self.rounds[at / 4];
-            let [a, b, c] = [1, 2, 3].map(|i| four[(at + i) % 4]);
-            four[at % 4] = least;
-            least = least.min(a.min(b).min(c));
-            if at < 4 {
+            let Eight(eight) = &mut self.rounds[at / 8];
+            eight[at % 8] = least;
+            least = least_of(eight);
+            if at < 8 {
                 break;
             }
-            at = at / 4 - 1;
+            at = at / 8 - 1;
         }
         self.first = least;
+        if least != NOBODY && least >> self.bits == self.far() {
+            // Whoever has won is too far to be told from others that are.
+            let first = self.keys.iter().copied().min().unwrap_or(NO_KEY);
+            self.rebase(first);
+        }
     }
+    /// Keys count from another one, and all meet anew.
+    #[cold]
+    #[inline(never)]
+    fn rebase(&mut self, base: u64) {
+        self.base = base;
+        for slot in 0..self.keys.len() {
+            let entry = self.entry(slot as u32, self.keys[slot]);
+            let at = self.slots + slot;
+            self.rounds[at / 8].0[at % 8] = entry;
+        }
+        for of in (1..self.rounds.len()).rev() {
+            let at = of - 1;
+            self.rounds[at / 8].0[at % 8] = least_of(&self.rounds[of].0);
+        }
+        self.first = least_of(&self.rounds[0].0);
+    }
+}
+
+/// The least of eight, two by two, so that no more than three comparisons wait for one another.
+#[inline]
+fn least_of(of: &[u64; 8]) -> u64 {
+    let [a, b, c, d, e, f, g, h] = *of;
+    (a.min(b).min(c.min(d))).min(e.min(f).min(g.min(h)))
 }
 
 /// What happens at a time of its own.
@@ -365,7 +430,7 @@ mod tests {
                 let of_heap = heap.first().map(|(key, slot)| (key as u64, slot));
                 assert_eq!((of_heap, knock_out.first()), (least, least));
                 // Two rounds are all there are for so few, and so the second is certain.
-                if slots <= 16 {
+                if slots <= 64 {
                     let mut all: Vec<_> = truth.iter().map(|(&s, &k)| (k, s)).collect();
                     all.sort_unstable();
                     assert_eq!(knock_out.second(), all.get(1).map(|&(_, slot)| slot));
@@ -374,6 +439,31 @@ mod tests {
         }
     }
 
+    /// Keys that are too far from one another to be told apart in an entry, and keys that go back, are in order nevertheless.
+    #[test]
+    fn a_knock_out_orders_keys_however_far_they_are_from_one_another() {
+        for seed in 0..50 {
+            let mut random = Stream::new(seed, "knock-out");
+            let slots = 1 + random.below(200) as usize;
+            let mut knock_out = KnockOut::new(slots);
+            let mut truth = vec![None; slots];
+            for _ in 0..2000 {
+                let slot = random.below(slots as u64) as usize;
+                truth[slot] = match random.below(4) {
+                    0 => None,
+                    1 => Some(random.below(100)),
+                    2 => Some(u64::MAX - 2 - random.below(3)),
+                    _ => Some(1 << random.below(63)),
+                };
+                match truth[slot] {
+                    Some(key) => knock_out.set(slot as u32, key),
+                    None => knock_out.clear(slot as u32),
+                }
+                let all = truth.iter().enumerate().filter_map(|(s, k)| Some(((*k)?, s as u32)));
+                assert_eq!(knock_out.first(), all.min(), "{seed}");
+            }
+        }
+    }
     #[test]
     fn an_event_that_is_set_down_again_happens_once() {
         let mut t = Timeline::default();

@@ -138,6 +138,18 @@ impl Sum {
         }
         self.crowded |= c.nr_running > 1;
     }
+    /// As a group of these CPUs, of no capacity yet.
+    fn group_stats(&self) -> GroupStats {
+        GroupStats {
+            load: self.load,
+            util: self.util,
+            runnable: self.runnable,
+            nr_running: self.nr_running,
+            h_nr_queued: self.h_nr_queued,
+            idle_cpus: self.idle_cpus,
+            ..GroupStats::default()
+        }
+    }
     /// Others more.
     #[inline]
     fn add(&mut self, other: &Self) {

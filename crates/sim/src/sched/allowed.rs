@@ -45,14 +45,10 @@ impl Queues {
     }
     /// The number of a set.
     fn number(&mut self, words: Vec<u64>) -> u32 {
-        let known = self.sets.iter().position(|s| *s.words == *words);
-        known.map_or_else(
-            || {
-                self.sets.push(CpuSet::of_words(words));
-                self.sets.len() as u32 - 1
-            },
-            |n| n as u32,
-        )
+        if *self.online().words == *words {
+            return ALL;
+        }
+        self.other_set(words.into_boxed_slice())
     }
     /// The set of the CPUs that are in two sets.
     fn both(&mut self, a: u32, b: u32) -> u32 {

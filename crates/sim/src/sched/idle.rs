@@ -69,7 +69,12 @@ pub(crate) struct Idling {
     time: Vec<u64>,
     /// By CPU: the exit latency of its state in ns, as forks see it; `u32::MAX`: it is in none.
     exit: Vec<u32>,
+    /// By so many CPUs side by side: no stay of theirs ends by itself before.
+    soonest: Vec<u64>,
 }
+
+/// CPUs of which one number says when the first stay ends by itself.
+const SIDE_BY_SIDE: usize = 32;
 
 impl Idling {
     /// All CPUs are idle to begin with.
@@ -100,6 +105,7 @@ impl Idling {
             usage: vec![Usage::default(); cpus * states.len()],
             time: vec![0; cpus * states.len()],
             exit: vec![u32::MAX; cpus],
+            soonest: vec![NEVER; cpus.div_ceil(SIDE_BY_SIDE)],
         };
         (0..cpus).for_each(|cpu| it.enter(cpu, 0, NEVER));
         it
@@ -199,6 +205,8 @@ impl Idling {
                 (it.ends, it.by_tick) = (limit, false);
             }
         }
+        let soonest = &mut self.soonest[cpu / SIDE_BY_SIDE];
+        *soonest = it.ends.min(*soonest);
         let exit = self.states[chosen.state].exit_latency_ns;
         self.exit[cpu] = u32::try_from(exit).unwrap_or(u32::MAX - 1);
     }
@@ -230,8 +238,15 @@ impl Idling {
     }
     /// The same for all CPUs.
     pub(crate) fn lapse_all(&mut self, now: u64) {
-        for cpu in 0..self.cpus.len() {
-            self.lapse(cpu, now);
+        for some in 0..self.soonest.len() {
+            if self.soonest[some] >= now {
+                continue;
+            }
+            let first = some * SIDE_BY_SIDE;
+            let end = self.cpus.len().min(first + SIDE_BY_SIDE);
+            (first..end).for_each(|cpu| self.lapse(cpu, now));
+            let ends = self.cpus[first..end].iter().filter(|it| it.idle).map(|it| it.ends);
+            self.soonest[some] = ends.min().unwrap_or(NEVER);
         }
     }
     /// A CPU leaves its idle state for a task, called by an interrupt that takes so long if it
@@ -321,6 +336,7 @@ impl Idling {
             usage: self.usage[cpu * n..(cpu + 1) * n].to_vec(),
             time: self.time[cpu * n..(cpu + 1) * n].to_vec(),
             exit: vec![u32::MAX],
+            soonest: vec![NEVER],
         }
     }
 }

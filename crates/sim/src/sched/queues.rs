@@ -20,6 +20,7 @@ use homenode_core::sched::domain::Domains;
 use homenode_core::sched::fair::{Dequeue, Dequeued, Enqueue, Fair, Pick};
 use homenode_core::sched::stats;
 use homenode_wake as wake;
+use std::collections::BTreeMap;
 
 /// CPUs that a task may run on: a set of places, kept once for all tasks that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +60,9 @@ impl CpuSet {
 
 /// Latencies that are kept before they are written to the tasks' figures.
 const MOST_RUN_AFTER: usize = 1024;
+
+/// From so many CPUs on a fork asks for sums of blocks.
+const MANY: usize = 128;
 
 /// The number of the set of all CPUs that are online.
 pub(crate) const ALL: u32 = 0;
@@ -156,6 +160,8 @@ pub(crate) struct Queues {
     pub(crate) wakers: Vec<wake::Task>,
     pub(crate) tasks: Vec<Sched>,
     pub(crate) sets: Vec<CpuSet>,
+    /// All sets but the first by their words: who is born asks.
+    known: BTreeMap<Box<[u64]>, u32>,
     pub(crate) groups: Groups,
     pub(crate) counters: Counters,
     pub(crate) tracks: Tracks,
@@ -213,6 +219,7 @@ impl Queues {
             wakers: (0..cpus).map(|cpu| wake::Task::born(cpu as u32, 0)).collect(),
             tasks: Vec::new(),
             sets: vec![CpuSet::of(cpus, 0..cpus)],
+            known: BTreeMap::new(),
             groups: Groups::default(),
             counters,
             tracks: Tracks::default(),
@@ -250,14 +257,17 @@ impl Queues {
             return ALL;
         }
         let set = CpuSet::of(self.cpus(), places.iter().copied());
-        // Those that are online are others later.
-        match self.sets.iter().skip(1).position(|s| *s == set) {
-            Some(place) => place as u32 + 1,
-            None => {
-                self.sets.push(set);
-                self.sets.len() as u32 - 1
-            }
+        self.other_set(set.words)
+    }
+    /// The number of a set, but for [`ALL`]: those that are online are others later.
+    pub(super) fn other_set(&mut self, words: Box<[u64]>) -> u32 {
+        if let Some(&number) = self.known.get(&words) {
+            return number;
         }
+        let number = self.sets.len() as u32;
+        self.sets.push(CpuSet::of_words(words.to_vec()));
+        self.known.insert(words, number);
+        number
     }
     #[inline]
     pub(crate) fn may_run(&self, task: usize, cpu: usize) -> bool {
@@ -310,6 +320,30 @@ impl Queues {
     /// A bitmap: CPUs that have tasks, all of policy IDLE.
     pub(crate) fn idle_only(&self) -> &[u64] {
         &self.idle_only
+    }
+
+    /// Sums the blocks of CPUs up anew whose figures have changed.
+    fn sum_up(&mut self) {
+        let facts = Facts { figures: &self.figures, idle: &self.idle, misfit: &[] };
+        for (word, stale) in self.stale.iter_mut().enumerate() {
+            while *stale != 0 {
+                let block = word * 64 + stale.trailing_zeros() as usize;
+                *stale &= *stale - 1;
+                if let Some(sum) = self.blocks.get_mut(block) {
+                    *sum = Sum::of_block(&facts, block);
+                }
+            }
+        }
+    }
+    /// Has what forks look at brought up to date: the sums of blocks, on a machine of so many CPUs that they are of use.
+    pub(super) fn sum_up_for_fork(&mut self) {
+        if self.cpus() >= MANY {
+            self.sum_up();
+        }
+    }
+    /// The sums of blocks as [`Self::sum_up_for_fork`] left them; none on a smaller machine.
+    pub(super) fn blocks(&self) -> &[Sum] {
+        if self.cpus() >= MANY { &self.blocks } else { &[] }
     }
 
     // ── What happens to a task ─────────────────────────────────────────────────
@@ -552,17 +586,7 @@ impl balance::Queues for Seen<'_> {
         self.queues.facts()
     }
     fn sum_up(&mut self) {
-        let q = &mut *self.queues;
-        let facts = Facts { figures: &q.figures, idle: &q.idle, misfit: &[] };
-        for (word, stale) in q.stale.iter_mut().enumerate() {
-            while *stale != 0 {
-                let block = word * 64 + stale.trailing_zeros() as usize;
-                *stale &= *stale - 1;
-                if let Some(sum) = q.blocks.get_mut(block) {
-                    *sum = Sum::of_block(&facts, block);
-                }
-            }
-        }
+        self.queues.sum_up();
     }
     fn blocks(&self) -> &[Sum] {
         &self.queues.blocks

@@ -635,10 +635,22 @@ impl<'d> Env<'d> {
 
 /// The sum of a set of CPUs: blocks where all of one are in it, others one by one.
 pub(super) fn sum_of_span(span: Span<'_>, f: &Facts<'_>, blocks: &[Sum], all: &mut Sum) {
+    sum_of_words(span.first_word(), span.words().iter().copied(), f, blocks, all);
+}
+
+/// The same of a bitmap from a word on.
+#[inline]
+pub(super) fn sum_of_words(
+    first: usize,
+    words: impl Iterator<Item = u64>,
+    f: &Facts<'_>,
+    blocks: &[Sum],
+    all: &mut Sum,
+) {
     const IN_WORD: usize = u64::BITS as usize / BLOCK;
-    for (word, &cpus) in span.words().iter().enumerate() {
+    for (word, cpus) in words.enumerate() {
         for part in 0..IN_WORD {
-            let block = (span.first_word() + word) * IN_WORD + part;
+            let block = (first + word) * IN_WORD + part;
             let mut left = (cpus >> (part * BLOCK)) as u16;
             if left == u16::MAX {
                 all.add(&blocks[block]);

@@ -1,8 +1,8 @@
 //! Where fork and exec put a task: the idlest group of each level, then its idlest CPU.
 
 use super::super::domain::{Domain, Domains, Flags, Group};
-use super::group::{GroupStats, GroupType, adjust_numa_imbalance, fits_capacity};
-use super::{Balance, Facts};
+use super::group::{GroupStats, GroupType, adjust_numa_imbalance, fits_capacity, sum_of_words};
+use super::{Balance, Facts, Sum};
 
 /// What the CPU of a task that execs would look like without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Placed<'a> {
     pub without: Option<Without>,
 }
 
-/// What is seen of idle CPUs beside [`Facts`].
+/// What is seen of CPUs beside [`Facts`].
 #[derive(Clone, Copy, Debug)]
 pub struct IdleFacts<'a> {
     /// By CPU place: the exit latency of the idle state that it is in, of any unit; `u32::MAX`: it is in
@@ -46,6 +46,8 @@ pub struct IdleFacts<'a> {
     pub exit_latency: &'a [u32],
     /// A bitmap: CPUs that run tasks of the policy IDLE only. May be empty: none does.
     pub sched_idle: &'a [u64],
+    /// The sums of blocks of CPUs, up to date. May be empty: nobody keeps them, and each CPU is looked at.
+    pub blocks: &'a [Sum],
 }
 
 #[inline]
@@ -76,7 +78,7 @@ impl Balance {
         loop {
             // Within the level of a CPU that was chosen, all lower ones are asked as the top one is.
             let found = if d.at(cpu, level).flags.has(p.flag) {
-                self.find_dst_group(d, f, p, cpu, level)
+                self.find_dst_group(d, (f, i.blocks), p, cpu, level)
                     .map(|group| self.idlest_cpu(d, f, i, p, group, cpu))
             } else {
                 None
@@ -108,40 +110,43 @@ impl Balance {
     fn sum_without(
         &self,
         d: &Domains,
-        f: &Facts<'_>,
+        (f, blocks): (&Facts<'_>, &[Sum]),
         p: &Placed<'_>,
         domain: &Domain,
         group: &Group,
     ) -> GroupStats {
-        let mut s = GroupStats::default();
         let asym = domain.flags.has(Flags::ASYM_CPUCAPACITY);
-        s.misfit = u64::from(asym);
-        for &cpu in d.members(group) {
-            let cpu = usize::from(cpu);
-            if !bit(p.allowed, cpu) {
-                continue;
+        let mut all = Sum::default();
+        let mut misfit = asym;
+        if blocks.is_empty() || asym {
+            for &cpu in d.members(group) {
+                let cpu = usize::from(cpu);
+                if !bit(p.allowed, cpu) {
+                    continue;
+                }
+                all.add_cpu(f, cpu);
+                misfit &= !fits_capacity(p.util, self.cpus[cpu].capacity.into());
             }
-            let c = &f.figures[cpu];
-            let (load, util, runnable, nr, h_nr, idle) = match &p.without {
-                Some(w) if w.cpu == cpu => (
-                    w.load,
-                    w.util,
-                    w.runnable,
-                    c.nr_running.saturating_sub(1),
-                    c.h_nr_queued.saturating_sub(1),
-                    w.idle,
-                ),
-                _ => (c.load, c.util, c.runnable, c.nr_running, c.h_nr_queued, f.idle(cpu)),
-            };
-            s.load += load;
-            s.util += u64::from(util);
-            s.runnable += u64::from(runnable);
-            s.nr_running += nr;
-            s.h_nr_queued += h_nr;
-            s.idle_cpus += u32::from(nr == 0 && idle);
-            if asym && s.misfit > 0 && fits_capacity(p.util, self.cpus[cpu].capacity.into()) {
-                s.misfit = 0;
-            }
+        } else {
+            let span = d.group_span(group);
+            let allowed = p.allowed.get(span.first_word()..).unwrap_or(&[]);
+            let words = span.words().iter().zip(allowed).map(|(all, may)| all & may);
+            sum_of_words(span.first_word(), words, f, blocks, &mut all);
+        }
+        let mut s = all.group_stats();
+        s.misfit = u64::from(misfit);
+        if let Some(w) = &p.without
+            && d.group_span(group).contains(w.cpu)
+            && bit(p.allowed, w.cpu)
+        {
+            let c = &f.figures[w.cpu];
+            s.load = s.load - c.load + w.load;
+            s.util = s.util - u64::from(c.util) + u64::from(w.util);
+            s.runnable = s.runnable - u64::from(c.runnable) + u64::from(w.runnable);
+            s.nr_running -= u32::from(c.nr_running > 0);
+            s.h_nr_queued -= u32::from(c.h_nr_queued > 0);
+            s.idle_cpus -= u32::from(c.nr_running == 0 && f.idle(w.cpu));
+            s.idle_cpus += u32::from(c.nr_running <= 1 && w.idle);
         }
         let state = &self.groups[group.capacity as usize];
         s.capacity = state.capacity;
@@ -177,7 +182,7 @@ impl Balance {
     fn find_dst_group<'d>(
         &self,
         d: &'d Domains,
-        f: &Facts<'_>,
+        seen: (&Facts<'_>, &[Sum]),
         p: &Placed<'_>,
         cpu: usize,
         level: usize,
@@ -189,7 +194,7 @@ impl Balance {
             if !d.group_span(group).intersects(p.allowed) {
                 continue;
             }
-            let s = self.sum_without(d, f, p, domain, group);
+            let s = self.sum_without(d, seen, p, domain, group);
             if d.group_span(group).contains(cpu) {
                 local = Some((group, s));
             } else if self.idler(idlest.as_ref().map(|(g, s)| (*g, s)), group, &s) {

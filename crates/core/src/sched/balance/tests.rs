@@ -840,7 +840,7 @@ fn place(bench: &Bench, cpu: usize, allowed: &[u64], exit_latency: &[u32]) -> us
         util: 0,
         without: None,
     };
-    let i = IdleFacts { exit_latency, sched_idle: &[] };
+    let i = IdleFacts { exit_latency, sched_idle: &[], blocks: &[] };
     bench.b.find_dst_cpu(&bench.d, &bench.q.facts(), &i, &p)
 }
 
@@ -897,7 +897,7 @@ fn place_exec(bench: &Bench, without: Without, exit_latency: &[u32]) -> usize {
         util: 0,
         without: Some(without),
     };
-    let idle = IdleFacts { exit_latency, sched_idle: &[] };
+    let idle = IdleFacts { exit_latency, sched_idle: &[], blocks: &[] };
     bench.b.find_dst_cpu(&bench.d, &bench.q.facts(), &idle, &p)
 }
 
@@ -1034,6 +1034,29 @@ proptest! {
         let mut by_blocks = Sum::default();
         group::sum_of_span(Span::of(&words), &f, &blocks, &mut by_blocks);
         prop_assert_eq!(by_blocks, one_by_one);
+    }
+
+    // A fork or an exec finds the same CPU by sums of blocks as by looking at each CPU.
+    #[test]
+    fn forks_find_the_same_cpu_by_blocks(layout in layouts(), loads in loads(), allowed in
+        prop_oneof![Just([u64::MAX; 2]), any::<[u64; 2]>()], from in any::<usize>(), alone in any::<bool>()) {
+        let bench = loaded(all_online(&layout), &loads);
+        let f = bench.q.facts();
+        let cpus = bench.d.nr_cpus();
+        let blocks: Vec<Sum> = (0..cpus.div_ceil(BLOCK)).map(|b| Sum::of_block(&f, b)).collect();
+        let cpu = from % cpus;
+        let c = &f.figures[cpu];
+        let without = Without {
+            cpu, load: c.load / 2, util: c.util / 3, runnable: c.runnable / 2, idle: alone && c.nr_running == 1,
+        };
+        for (flag, without) in [(Flags::BALANCE_FORK, None), (Flags::BALANCE_EXEC, Some(without))] {
+            let p = Placed { flag, cpu, prev: cpu, allowed: &allowed, preferred: None, util: 100, without };
+            let found = |blocks| {
+                let i = IdleFacts { exit_latency: &[], sched_idle: &[], blocks };
+                bench.b.find_dst_cpu(&bench.d, &f, &i, &p)
+            };
+            prop_assert_eq!(found(&blocks), found(&[]));
+        }
     }
 
     // Whatever the queues look like: no task is lost or doubled, none comes where it may not run, a running

@@ -1,4 +1,5 @@
 use super::*;
+use crate::random::Stream;
 use homenode_core::sched::idle::Table;
 
 const US: u64 = 1_000_000;
@@ -158,4 +159,35 @@ fn a_cpu_that_was_woken_for_nobody_is_idle_again() {
         assert_eq!(it.times(0, now).iter().sum::<u64>(), now, "at {now}");
     }
     assert_eq!(it.leave(0, 90 * MS, 0), 133 * US);
+}
+
+/// All that has ended by itself is ended, whichever CPUs are looked at for that.
+#[test]
+fn what_ends_by_itself_is_found_among_all_cpus() {
+    let mut random = Stream::new(1, "lapse");
+    let table = IdleCosts::of_table(Table::HaswellEp, WokenBy::Store);
+    let mut all = Idling::new(&table, 100, false);
+    let mut each = all.clone();
+    let mut lapsed = 0;
+    for now in (1..3000).map(|i| i * 37 * US) {
+        let cpu = random.below(100) as usize;
+        for it in [&mut all, &mut each] {
+            if it.cpus[cpu].idle {
+                it.leave(cpu, now, 0);
+            } else {
+                it.enter(cpu, now, now + 9 * MS);
+            }
+        }
+        if random.below(3) > 0 {
+            let before = all.exit.clone();
+            all.lapse_all(now);
+            (0..100).for_each(|cpu| each.lapse(cpu, now));
+            lapsed += usize::from(all.exit != before);
+            let seen = |it: &Idling| {
+                it.cpus.iter().map(|c| (c.idle, c.state, c.since, c.ends)).collect::<Vec<_>>()
+            };
+            assert_eq!((seen(&all), &all.exit), (seen(&each), &each.exit), "at {now}");
+        }
+    }
+    assert!(lapsed > 5, "{lapsed} times a stay had ended");
 }
