@@ -216,6 +216,25 @@ impl Channels {
             Message::Read(bytes) => pipe.read_ahead(bytes, cpu, most, crowded),
         }
     }
+    /// The same once at each of up to `most` channels side by side, in their order: how many of them that is certain for.
+    #[inline]
+    pub(crate) fn calls_across(&mut self, first: u32, cpu: usize, call: Message, most: u32) -> u32 {
+        match call {
+            Message::Write(bytes) => {
+                let certain = |c: &mut Channel| {
+                    let State::Pipe(pipe) = &mut c.state else { return false };
+                    c.takers.is_empty() && c.givers.is_empty() && pipe.write_ahead(bytes, cpu)
+                };
+                let some = &mut self.all[first as usize..(first + most) as usize];
+                some.iter_mut().position(|c| !certain(c)).map_or(most, |n| n as u32)
+            }
+            Message::Read(_) => {
+                let mut all = first..first + most;
+                let end = all.find(|&channel| self.calls_ahead(channel, cpu, call, 1) == 0);
+                end.map_or(most, |channel| channel - first)
+            }
+        }
+    }
     /// Takes back what [`Channels::calls_ahead`] has done, so many times.
     pub(crate) fn take_back(&mut self, channel: u32, call: Message, times: u32) {
         if let State::Pipe(pipe) = &mut self.all[channel as usize].state {
@@ -232,6 +251,20 @@ impl Channels {
             match call {
                 Message::Write(_) => pipe.written(times),
                 Message::Read(_) => pipe.read(times),
+            }
+        }
+    }
+    /// The same of what [`Channels::calls_across`] has done at so many channels. `known`: a bit for each, where that is known
+    /// already.
+    #[inline]
+    pub(crate) fn have_come(&mut self, first: u32, call: Message, times: u32, known: u64) {
+        let some = &mut self.all[first as usize..(first + times) as usize];
+        for (place, c) in some.iter_mut().enumerate() {
+            if let (State::Pipe(pipe), 0) = (&mut c.state, known >> place & 1) {
+                match call {
+                    Message::Write(_) => pipe.written(1),
+                    Message::Read(_) => pipe.read(1),
+                }
             }
         }
     }

@@ -20,6 +20,8 @@ use homenode_core::scenario::Again;
 /// Entries of calls that are done in one turn at most, and calls of one entry.
 const MOST: usize = 64;
 const MOST_ALIKE: u64 = 1 << 16;
+/// Calls of one entry that are at channels side by side: as many as an entry has bits.
+const MOST_ACROSS: u32 = 64;
 
 /// A call of a task, with how far it has come.
 pub(super) struct Call {
@@ -57,15 +59,19 @@ impl Default for Place {
 struct Done {
     /// When the first of them is done.
     time: u64,
+    /// Its channel.
     channel: u32,
     /// The step that follows the one that they belong to.
     at: u32,
     /// How often its thread had gone back before, of the calls that are ahead.
     backs: u32,
-    /// How many they are, the thread going back once after each but, perhaps, the last.
+    /// How many they are.
     times: u32,
-    /// It is known at the channel that the time of all of them has come.
-    come: bool,
+    /// Each is at the channel after the one before. Else all are at one, and the thread goes back once after each but, perhaps,
+    /// the last.
+    across: bool,
+    /// It is known at the channel that the time of all of them has come; where each is at another, a bit for each.
+    come: u64,
 }
 
 /// A call that was begun ahead: the step was gone to, and paid for. What was before.
@@ -137,6 +143,19 @@ impl Done {
         let whole = if order.stands { past / cost + 1 } else { past.div_ceil(cost) };
         whole.min(u64::from(self.times)) as u32
     }
+    /// How many of them come before the one at a channel, which is known not to have come there; `None`: none is at
+    /// that channel, or it has.
+    #[inline]
+    fn before(&self, channel: u32) -> Option<u32> {
+        let place = channel.wrapping_sub(self.channel);
+        let here = place < if self.across { self.times } else { 1 };
+        (here && self.come >> place & 1 == 0).then_some(place)
+    }
+    /// The channel of the call that comes after so many of them.
+    #[inline]
+    fn channel_after(&self, calls: u32) -> u32 {
+        if self.across { self.channel + calls } else { self.channel }
+    }
 }
 
 /// What the two calls cost.
@@ -183,14 +202,28 @@ impl Thread<'_> {
         self.ahead.returns = *self.returns;
         while clock < until && self.ahead.done.len() < MOST {
             let (channel, at) = (self.call.next, *self.at);
-            let done = Done { time: clock, channel, at: at as u32, backs, times: 1, come: false };
+            let done = Done {
+                time: clock,
+                channel,
+                at: at as u32,
+                backs,
+                times: 1,
+                across: false,
+                come: 0,
+            };
             if channel + 1 < self.call.end {
-                if channels.calls_ahead(channel, cpu, this, 1) == 0 {
+                // All but the last of the step's channels.
+                let most = u64::from((self.call.end - 1 - channel).min(MOST_ACROSS));
+                let most = most.min((until - clock).div_ceil(cost)) as u32;
+                let times = channels.calls_across(channel, cpu, this, most);
+                if times > 0 {
+                    self.ahead.done.push(Done { times, across: true, ..done });
+                    self.call.next += times;
+                    clock += u64::from(times) * cost;
+                }
+                if times < most {
                     break;
                 }
-                self.ahead.done.push(done);
-                self.call.next += 1;
-                clock += cost;
                 continue;
             }
             // What follows has to be such a call as well: all else is begun when this one has been done.
@@ -281,22 +314,27 @@ impl Thread<'_> {
     /// Takes back the calls from a place of the list on, of those at this place all but so many; the clock then.
     fn back_to(&mut self, channels: &mut Channels, prices: Prices, kept: usize, stays: u32) -> u64 {
         for i in (kept..self.ahead.done.len()).rev() {
-            let Done { channel, at, times, .. } = self.ahead.done[i];
-            let gone = if i == kept { times - stays } else { times };
-            if let Some(call) = self.plain(at as usize - 1) {
-                channels.take_back(channel, call, gone);
+            let Done { channel, at, times, across, .. } = self.ahead.done[i];
+            let stays = if i == kept { stays } else { 0 };
+            let Some(call) = self.plain(at as usize - 1) else { continue };
+            if across {
+                (stays..times).for_each(|after| channels.take_back(channel + after, call, 1));
+            } else {
+                channels.take_back(channel, call, times - stays);
             }
         }
-        let Done { mut time, channel, at, mut backs, .. } = self.ahead.done[kept];
+        let Done { mut time, at, mut backs, across, .. } = self.ahead.done[kept];
+        let channel = self.ahead.done[kept].channel_after(stays);
         // The last time at which it went back.
         let mut last = None;
         let place = at as usize - 1;
         let call = self.plain(place);
         if let (Some(call), 1..) = (call, stays) {
-            let cost = prices.price(call);
-            time += u64::from(stays) * cost;
+            time += u64::from(stays) * prices.price(call);
+        }
+        if let (Some(call), 1.., false) = (call, stays, across) {
             backs += stays;
-            last = Some(time - cost);
+            last = Some(time - prices.price(call));
         } else if let Some(i) = (1..=kept).rev().find(|&i| {
             let (before, this) = (self.ahead.done[i - 1].backs, self.ahead.done[i].backs);
             this > before
@@ -334,14 +372,18 @@ impl Thread<'_> {
         let mut clock = None;
         let mut i = 0;
         while let Some(&d) = self.ahead.done.get(i) {
-            if d.channel == channel && !d.come {
+            if let Some(before) = d.before(channel) {
                 let came = self.came(&d, order, prices);
-                if came < d.times {
-                    clock = Some(self.back_to(channels, prices, i, came));
+                let (came_here, all_here) = match d.across {
+                    true => (u32::from(came > before), 1),
+                    false => (came, d.times),
+                };
+                if came_here < all_here {
+                    clock = Some(self.back_to(channels, prices, i, before + came_here));
                 }
-                if let (Some(call), 1..) = (self.plain(d.at as usize - 1), came) {
-                    channels.has_come(channel, call, came);
-                    self.ahead.done[i].come = true;
+                if let (Some(call), 1..) = (self.plain(d.at as usize - 1), came_here) {
+                    channels.has_come(channel, call, came_here);
+                    self.ahead.done[i].come |= 1 << before;
                 }
             }
             i += 1;
@@ -350,8 +392,13 @@ impl Thread<'_> {
     }
     /// The time of all that is ahead has come.
     pub(super) fn settle(&mut self, channels: &mut Channels) {
-        for d in self.ahead.done.iter().filter(|d| !d.come) {
-            if let Some(Plain::Call(call)) = self.program.plain.get(d.at as usize - 1) {
+        for d in &self.ahead.done {
+            let Some(Plain::Call(call)) = self.program.plain.get(d.at as usize - 1) else {
+                continue;
+            };
+            if d.across {
+                channels.have_come(d.channel, *call, d.times, d.come);
+            } else if d.come == 0 {
                 channels.has_come(d.channel, *call, d.times);
             }
         }

@@ -158,6 +158,10 @@ impl Steps {
     fn advance(&mut self, sim: &mut Simulation, id: usize) -> bool {
         // What it has computed is done.
         sim.tasks[id].footprint.bytes = 0;
+        // Who is in a call of a pipe has nothing else to do.
+        if let Some(message) = self.in_pipe() {
+            return self.call_pipe(sim, id, message);
+        }
         let clock = sim.tasks[id].clock;
         if self.access.is_some() && !self.stretch.is_late(clock) {
             let most = self.stretch.most(sim, id);
@@ -587,7 +591,64 @@ impl Steps {
             self.returns -= 1;
         }
     }
-    /// Goes on with a call: pays for it, and then does it at the time at which that is over.
+    /// The call of a pipe that it is in.
+    #[inline]
+    fn in_pipe(&self) -> Option<Message> {
+        let (Some(_), Some(program)) = (&self.call, self.program.as_deref()) else { return None };
+        match program.plain[self.at - 1] {
+            Plain::Call(message) => Some(message),
+            Plain::Repeat(..) | Plain::Other => None,
+        }
+    }
+    /// Goes on with a call of a pipe, as [`Self::go_on`] does with all others.
+    fn call_pipe(&mut self, sim: &mut Simulation, id: usize, message: Message) -> bool {
+        let Some(call) = &mut self.call else { return false };
+        if !std::mem::replace(&mut call.paid, true) {
+            let price = Prices::of(sim, sim.tasks[id].cpu).price(message);
+            sim.charge(id, price, Why::System);
+            if price > 0 {
+                return false;
+            }
+        }
+        let channel = call.next;
+        // Others may be ahead there.
+        let wanted = match message {
+            Message::Write(bytes) => Message::Write(bytes),
+            Message::Read(_) => Message::Read(call.bytes),
+        };
+        let beside = sim.channels.call_beside(channel, wanted);
+        if beside == Some(false) {
+            sim.cut_at(channel);
+        }
+        let mut wakes = std::mem::take(&mut sim.wakes);
+        let tried = match message {
+            _ if beside == Some(true) => Tried::Done,
+            Message::Write(bytes) => sim.channels.write(channel, id, bytes, &mut wakes),
+            Message::Read(_) => {
+                call.bytes -= sim.channels.read(channel, id, call.bytes, &mut wakes);
+                if call.bytes == 0 { Tried::Done } else { Tried::Waits }
+            }
+        };
+        match tried {
+            Tried::Waits => sim.block(id, On::Channel(channel)),
+            Tried::Done if channel + 1 == call.end => self.call = None,
+            Tried::Done => {
+                let (next, end, bytes) = (channel + 1, call.end, message.bytes());
+                *call = Call { next, end, paid: false, bytes };
+            }
+        }
+        let quiet = wakes.is_empty() && tried == Tried::Done;
+        if !wakes.is_empty() {
+            let waker = Waker { cpu: sim.tasks[id].cpu, task: Some(id), sync: true, in_task: true };
+            for other in wakes.drain(..) {
+                sim.wake_from(other, By::Task(id), waker);
+            }
+        }
+        // The same list again: nothing is allocated at the next call.
+        sim.wakes = wakes;
+        quiet
+    }
+    /// Goes on with a call that is none of a pipe: pays for it, and then does it at the time at which that is over.
     /// Whether it has been done and nobody was called.
     fn go_on(&mut self, sim: &mut Simulation, id: usize, program: &Loaded) -> bool {
         let place = self.at - 1;
@@ -654,19 +715,8 @@ impl Steps {
         }
         let mut wakes = std::mem::take(&mut sim.wakes);
         let mut sync = false;
-        // Others may be ahead there.
-        let message = match program.plain[place] {
-            Plain::Call(Message::Read(_)) => Some(Message::Read(call.bytes)),
-            Plain::Call(message) => Some(message),
-            Plain::Repeat(..) | Plain::Other => None,
-        };
-        let beside = message.and_then(|message| sim.channels.call_beside(channel, message));
-        if beside == Some(false) {
-            sim.cut_at(channel);
-        }
         let mut copied = 0;
         let tried = match step {
-            CpuStep::Write { .. } | CpuStep::Read { .. } if beside == Some(true) => Tried::Done,
             CpuStep::Write { .. } => {
                 sync = true;
                 sim.channels.write(channel, id, call.bytes, &mut wakes)
