@@ -404,6 +404,11 @@ impl Cpus {
     pub(crate) fn are_many(&self) -> bool {
         self.nr_busy > MANY
     }
+    /// Whether there are CPUs enough that so many can be busy.
+    #[inline]
+    pub(crate) fn may_be_many(&self) -> bool {
+        self.all.len() > MANY
+    }
     /// One bit for each CPU: whether it is busy; and how many are idle.
     #[inline]
     pub(crate) fn busy_words(&self) -> (&[u64], u64) {

@@ -187,6 +187,7 @@ impl Simulation {
         } else if self.cpus.are_many() {
             // It does steps: it may be about to wait.
             self.sched.q.fetch(task);
+            self.sched.fetch_cpu(cpu);
             if let Some(program) = &self.programs[task] {
                 program.fetch();
             }
@@ -200,8 +201,20 @@ impl Simulation {
         prefetch_value((&raw const self.tasks[id]).addr(), 3 * 64);
         prefetch_at(&raw const self.kernel.numa[id].node);
         self.sched.q.fetch(id);
+        // Where it is most likely to go. The task itself is not here yet to be asked.
+        if let Some(&cpu) = self.last_cpu.get(id) {
+            self.cpus.fetch(cpu as usize);
+            self.sched.fetch_cpu(cpu as usize);
+        }
         if let Some(program) = &self.programs[id] {
             program.fetch();
+        }
+    }
+    /// The same for one of many that are woken together, on a machine of so many CPUs that it is of use.
+    #[inline]
+    pub(crate) fn fetch_woken(&self, id: usize) {
+        if self.cpus.may_be_many() {
+            self.fetch_sleeper(id);
         }
     }
     /// Has the pages fetched that the CPU after this one goes to first.
@@ -253,6 +266,7 @@ impl Simulation {
             let here = &mut self.cpus[cpu];
             (here.ran_ahead, here.by_calls, here.far) = (true, true, true);
             (here.in_act, here.began) = (true, clock);
+            self.note_begun(cpu);
         }
         begun
     }
@@ -469,6 +483,12 @@ impl Simulation {
     /// A task's CPU, as everybody knows it.
     pub(crate) fn note_cpu(&mut self, id: usize, cpu: usize) {
         self.tasks[id].cpu = cpu;
+        if self.cpus.may_be_many() {
+            if self.last_cpu.len() <= id {
+                self.last_cpu.resize(id + 1, 0);
+            }
+            self.last_cpu[id] = cpu as u32;
+        }
         let node = self.cpus[cpu].node;
         if self.kernel.numa[id].node != node {
             self.kernel.numa_moved(id, node);
@@ -867,8 +887,21 @@ impl Simulation {
         if latest.0 == now {
             return latest.1;
         }
-        let began = (0..self.cpus.len()).map(|cpu| (self.cpus[cpu].began, cpu));
+        let began = self.begun.iter().map(|&cpu| (self.cpus[cpu as usize].began, cpu as usize));
         began.filter(|began| (1..now).contains(&began.0)).fold(latest, Ord::max).1
+    }
+    /// A CPU's task has begun a call ahead of time. Those are forgotten that had begun before the latest turn.
+    #[inline]
+    fn note_begun(&mut self, cpu: usize) {
+        const MANY: usize = 64;
+        if self.begun.len() >= MANY && self.begun.len() >= 2 * self.begun_kept {
+            let (cpus, latest) = (&self.cpus, self.cpus.latest());
+            self.begun.retain(|&cpu| cpus[cpu as usize].began >= latest);
+            self.begun.sort_unstable();
+            self.begun.dedup();
+            self.begun_kept = self.begun.len();
+        }
+        self.begun.push(cpu as u32);
     }
     /// The same, by somebody of whom more is known.
     pub(crate) fn wake_from(&mut self, id: usize, by: By, waker: Waker) {

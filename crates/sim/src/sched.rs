@@ -35,6 +35,7 @@ use wasted::Wasted;
 
 use crate::kernel::{Kernel, TICK};
 use crate::random::Stream;
+use crate::table::prefetch_value;
 use homenode_core::costs::Cost;
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{Model, RecentCpu, SchedPolicy, Wakeups};
@@ -340,6 +341,22 @@ impl Scheduler {
     #[inline]
     pub(crate) fn cpu_of(&self, task: usize) -> usize {
         self.q.fair.cpu_of(task as u32)
+    }
+    /// Has fetched what a CPU needs that is about to have a task more or less: where there are thousands of them,
+    /// nothing of one is in the host's near caches. Nothing is asked for that, which would have to be waited for.
+    #[inline]
+    pub(crate) fn fetch_cpu(&self, cpu: usize) {
+        for (address, bytes) in self.q.fair.queue_addresses(cpu) {
+            prefetch_value(address, bytes);
+        }
+        self.idle.fetch(cpu);
+        prefetch_value((&raw const self.balance.cpus[cpu]).addr(), size_of::<balance::CpuState>());
+        // Who runs out of tasks looks for one level by level, from the lowest.
+        if self.domains.levels(cpu) > 0 {
+            let lowest = self.domains.slot(cpu, 0);
+            prefetch_value((&raw const self.balance.levels[lowest]).addr(), 2 * 64);
+            self.q.counters.fetch_cpu(cpu, lowest);
+        }
     }
     /// Whether a CPU is to look for who runs next.
     #[inline]

@@ -64,6 +64,8 @@ pub struct Simulation {
     pub(crate) tasks: Tasks,
     /// What each task runs, by its number; not there while it has its turn.
     pub(crate) programs: Vec<Option<Box<dyn Program>>>,
+    /// By task: its CPU, on a machine of so many that fetching things early is of use. Nothing else is decided by that.
+    pub(crate) last_cpu: Vec<u32>,
     /// What each task has accessed, by its number.
     pub(crate) tallies: Vec<Tally>,
     /// How far a task may run ahead of the CPU that is furthest behind.
@@ -98,6 +100,10 @@ pub struct Simulation {
     pub(crate) turn_of: usize,
     /// The CPU whose things have been fetched as those of the turn after the next; `usize::MAX`: none.
     pub(crate) fetched: usize,
+    /// CPUs whose task has begun a call ahead of time, those of them at least that have done so since the latest turn;
+    /// and how many they were when others were forgotten.
+    pub(crate) begun: Vec<u32>,
+    pub(crate) begun_kept: usize,
     /// How many turns there were.
     pub(crate) turns: u64,
     pub(crate) seed: u64,
@@ -181,6 +187,7 @@ impl Simulation {
             sched,
             tasks: Tasks::default(),
             programs: Vec::new(),
+            last_cpu: Vec::new(),
             tallies: Vec::new(),
             quantum,
             own: 0,
@@ -198,6 +205,8 @@ impl Simulation {
             deadlock: None,
             turn_of: 0,
             fetched: usize::MAX,
+            begun: Vec::new(),
+            begun_kept: 0,
             turns: 0,
             wakes: Vec::new(),
             seed,

@@ -144,7 +144,7 @@ impl Heap {
 /// The least key of a fixed number of slots, some of which have none.
 ///
 /// A knock-out of eight at a time: each place knows the least of the eight below it, which are one line of the host's
-/// cache. Changing a key is as many steps as there are rounds, and none of them is a branch that could be guessed
+/// cache. Changing a key is at most as many steps as there are rounds, and who meets whom is no branch that could be guessed
 /// wrong. Key and slot are one number of 64 bits, so of equal keys the lower slot is the lesser; for that, keys count
 /// from a base. One that is so far beyond it that it has no room is as far as there is room; when such a one has won, or
 /// a key before the base is set, there is another base, and all meet anew.
@@ -266,6 +266,10 @@ impl KnockOut {
                 break;
             }
             at = at / 8 - 1;
+            // Whoever comes from here came from here before: nothing above changes.
+            if self.rounds[at / 8].0[at % 8] == least {
+                return;
+            }
         }
         self.first = least;
         if least != NOBODY && least >> self.bits == self.far() {

@@ -970,6 +970,14 @@ impl Fair {
         entity.map_or(0, |e| std::ptr::from_ref(e).addr())
     }
 
+    /// Where the two halves of `cpu`'s queue lie, and their bytes, for the same.
+    #[inline]
+    pub fn queue_addresses(&self, cpu: usize) -> [(usize, usize); 2] {
+        let (rq, queue) = (&self.rqs[cpu as u32], &self.queues[cpu as u32]);
+        let (rq, queue) = (std::ptr::from_ref(rq).addr(), std::ptr::from_ref(queue).addr());
+        [(rq, size_of::<RunQueue>()), (queue, size_of::<Queue>())]
+    }
+
     /// The address of `cpu`'s mark for reschedule, for the same.
     #[inline]
     pub fn mark_address(&self, cpu: usize) -> usize {

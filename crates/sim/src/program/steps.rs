@@ -19,7 +19,6 @@ use crate::tasks::{On, Run, Why};
 use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::scenario::{Again, ChannelKind, Completion, CpuStep, REST, Step, Until, Which};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// What a round of repeated steps takes that would take no time at all.
@@ -70,6 +69,22 @@ pub(crate) struct Steps {
     spawned: u64,
     /// Of steps that run programs: the step's place, and the programs that are left of the round.
     left: Vec<(usize, Vec<u32>)>,
+}
+
+/// Appends a number in decimal. Each step that draws something has it in its label, and formatting takes several times
+/// as long.
+fn push_number(text: &mut String, mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    digits[first..].iter().for_each(|&digit| text.push(char::from(digit)));
 }
 
 /// What a child does.
@@ -146,9 +161,12 @@ impl Steps {
     /// The random numbers of the step before the one that it is at.
     fn random(&mut self, seed: u64) -> Stream {
         self.text.clear();
-        let _ = write!(self.text, "{}/{}", self.label, self.at);
+        self.text.push_str(&self.label);
+        self.text.push('/');
+        push_number(&mut self.text, self.at as u64);
         if self.returns > 0 {
-            let _ = write!(self.text, "/r{}", self.returns);
+            self.text.push_str("/r");
+            push_number(&mut self.text, self.returns);
         }
         Stream::new(seed, &self.text)
     }
@@ -417,9 +435,13 @@ impl Steps {
             return;
         }
         let mut all = std::mem::take(waiting);
-        for other in all.drain(..) {
+        for (place, &other) in all.iter().enumerate() {
+            if let Some(&later) = all.get(place + 2) {
+                sim.fetch_woken(later);
+            }
             sim.wake(other, By::Task(id));
         }
+        all.clear();
         // The same list again: nothing is allocated at the next meeting.
         sim.barriers.insert(at, all);
     }
@@ -872,7 +894,6 @@ impl Program for Steps {
         prefetch_at(&raw const self.at);
         prefetch_at(&raw const self.ops);
         self.stretch.fetch();
-        prefetch_at(self.places.as_ptr());
     }
     fn fetch_pages(&self, words: &[u32]) {
         hot::fetch_first(&self.ops[self.stretch.at..], words);
@@ -934,6 +955,20 @@ impl Program for Steps {
         } else if !self.stretch.sample(sim, id, &self.ops) {
             // Nobody's turn can come between two steps of which nobody notices the first.
             while self.advance(sim, id) && sim.goes_on_now(id) {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_appended_as_they_are_formatted() {
+        for number in [0, 7, 10, 99, 100, 12_345, u64::from(u32::MAX), u64::MAX] {
+            let mut text = "r".to_owned();
+            push_number(&mut text, number);
+            assert_eq!(text, format!("r{number}"));
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use super::paid::{L2, L3, L4, Paid};
 use super::{Ns, Waiting};
+use crate::table::prefetch_value;
 use homenode_core::costs::{Cost, Prices};
 use homenode_core::sched::balance::{self, Outcome};
 use homenode_core::sched::domain::Domains;
@@ -59,6 +60,14 @@ impl Counters {
         self.tasks.push(TaskStats::default());
         self.infos.push(SchedInfo::default());
         self.paid.born();
+    }
+    /// Has the counters of a CPU fetched, and of the level of that place.
+    #[inline]
+    pub(crate) fn fetch_cpu(&self, cpu: usize, slot: usize) {
+        if self.on() {
+            prefetch_value((&raw const self.cpus[cpu]).addr(), size_of::<CpuStats>());
+            prefetch_value((&raw const self.domains[slot]).addr(), size_of::<DomainStats>());
+        }
     }
     /// A CPU begins to wake a task, or has done it.
     pub(crate) fn wakes(&mut self, waker: Option<usize>) {

@@ -16,6 +16,7 @@
 //! Source: specs/idle.md.
 
 use crate::kernel::TICK;
+use crate::table::{prefetch_at, prefetch_value};
 use homenode_core::sched::idle::{self, Ask, IdleState, Menu, Stay, Usage};
 use homenode_core::topology::{IdleCosts, WokenBy};
 use std::cmp::Reverse;
@@ -123,6 +124,16 @@ impl Idling {
     /// Source: specs/idle.md#seen.
     pub(crate) fn exits(&self) -> &[u32] {
         &self.exit
+    }
+
+    /// Has what is known of a CPU fetched.
+    #[inline]
+    pub(crate) fn fetch(&self, cpu: usize) {
+        let Some(it) = self.cpus.get(cpu) else { return };
+        let n = self.states.len();
+        prefetch_value(std::ptr::from_ref(it).addr(), size_of::<CpuIdle>());
+        prefetch_value((&raw const self.usage[cpu * n]).addr(), n * size_of::<Usage>());
+        prefetch_at(&raw const self.time[cpu * n]);
     }
 
     // ── Timers ─────────────────────────────────────────────────────────────────

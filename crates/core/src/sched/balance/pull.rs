@@ -213,11 +213,9 @@ impl Env<'_> {
                 continue;
             }
             let c = &f.figures[cpu];
-            if NumaClass::of(c.nr_running, c.nr_numa, c.nr_preferred) > self.numa {
-                continue;
-            }
+            // Most have none where many are looked at.
             let tasks = c.h_nr_queued;
-            if tasks == 0 {
+            if tasks == 0 || NumaClass::of(c.nr_running, c.nr_numa, c.nr_preferred) > self.numa {
                 continue;
             }
             let capacity = u64::from(b.cpus[cpu].capacity);
