@@ -477,9 +477,95 @@ fn sockets_that_connect_are_waited_for_by_who_accepts_them() {
     assert_eq!((found.unknown, found.outside), (0, (0, 0)), "{found:?}");
 }
 
+/// A child reads slowly from a socket of little room, whose writer waits in its writes first and
+/// looks for room by poll then. Another writes bytes that its parent moves on to a third. A
+/// fourth connects six times where one may wait to be accepted.
+const ROOM: &str = r#"
+    #define _GNU_SOURCE
+    #include <fcntl.h>
+    #include <poll.h>
+    #include <string.h>
+    #include <sys/socket.h>
+    #include <sys/un.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static void work(void) { for (volatile int i = 0; i < 20000; i++); }
+    static char text[1024];
+    int main(int n, char **v) {
+        int s[2], small = 4096;
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, s)) return 1;
+        if (setsockopt(s[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small)) return 1;
+        if (fork() == 0) {
+            close(s[0]);
+            while (read(s[1], text, 512) > 0) work();
+            return 0;
+        }
+        close(s[1]);
+        for (int i = 0; i < 40; i++) if (write(s[0], text, 1024) != 1024) return 2;
+        if (fcntl(s[0], F_SETFL, O_NONBLOCK)) return 3;
+        for (int i = 0; i < 40;) {
+            struct pollfd p = {s[0], POLLOUT, 0};
+            if (write(s[0], text, 1024) > 0) i++;
+            else if (poll(&p, 1, -1) != 1) return 4;
+        }
+        close(s[0]);
+        wait(0);
+
+        int a[2], b[2], moved = 0, m;
+        if (pipe(a) || pipe(b)) return 5;
+        if (fork() == 0) {
+            for (int i = 0; i < 20; i++) { work(); if (write(a[1], "x", 1) != 1) return 1; }
+            return 0;
+        }
+        close(a[1]);
+        if (fork() == 0) {
+            close(b[1]);
+            while (read(b[0], text, 1) > 0);
+            return 0;
+        }
+        while ((m = splice(a[0], 0, b[1], 0, 100, 0)) > 0) moved += m;
+        if (moved != 20) return 6;
+        close(b[1]);
+        wait(0); wait(0);
+
+        struct sockaddr_un at = {AF_UNIX, ""};
+        strncpy(at.sun_path, v[1], sizeof at.sun_path - 1);
+        int l = socket(AF_UNIX, SOCK_STREAM, 0);
+        unlink(v[1]);
+        if (bind(l, (void *)&at, sizeof at) || listen(l, 0)) return 7;
+        if (fork() == 0) {
+            for (int i = 0; i < 6; i++)
+                if (connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&at, sizeof at)) return 1;
+            return 0;
+        }
+        for (int i = 0; i < 6; i++) { work(); if (accept(l, 0, 0) < 0) return 8; }
+        return wait(&m) < 0 || m;
+    }"#;
+
+#[test]
+fn who_finds_no_room_waits_for_who_makes_some() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "room", ROOM, &[]) else { return };
+    let socket = folder.join("s");
+    let command = [&program, &socket].map(|path| path.to_str().expect("a name"));
+    let (s, h, rows) = recorded(&options(&folder, &plugin, &command));
+    assert_eq!((s.header.ended, h.tasks.len()), (Ended::Exit(0), 5));
+    let (ended, found, _) = ended(&h, &rows);
+    let times = |of| ended.get(&of).copied().unwrap_or(0);
+    // A socket of 4,096 bytes holds four of these writes at most, with what the kernel adds.
+    assert!(times((0, 1, "writable")) >= 10, "{ended:?} {found:?}");
+    assert!((1..=20).contains(&times((0, 2, "bytes"))), "{ended:?}");
+    assert_eq!(times((3, 0, "bytes")), 20, "{ended:?}");
+    // The first finds room. Who has waited may return before who accepted another.
+    assert!((1..=5).contains(&times((4, 0, "queue"))), "{ended:?}");
+    assert_eq!((found.unknown, found.outside), (0, (0, 0)), "{found:?}");
+}
+
 /// Four children, each of which has the writing end of a pipe that nobody writes to, and computes
 /// before that is closed: by its end, by `close_range`, by another program; and one that
-/// writes five bytes and is killed while it computes.
+/// writes five bytes and is killed while it computes. They compute for long enough that their
+/// parent has closed its own end before, be the machine busy.
 const CLOSES: &str = r#"
     #define _GNU_SOURCE
     #include <fcntl.h>
@@ -487,7 +573,7 @@ const CLOSES: &str = r#"
     #include <sys/syscall.h>
     #include <sys/wait.h>
     #include <unistd.h>
-    static void work(void) { for (volatile int i = 0; i < 300000; i++); }
+    static void work(void) { for (volatile int i = 0; i < 1000000; i++); }
     int main(int n, char **v) {
         if (n > 1) { work(); return 0; }
         for (int how = 0; how < 3; how++) {

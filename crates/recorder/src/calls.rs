@@ -118,6 +118,7 @@ impl Task {
             libc::SYS_rt_sigaction => signals::handles(a),
             libc::SYS_timer_create => signals::made_timer(a),
             libc::SYS_socketpair => self.paired(a[3]),
+            libc::SYS_listen => self.listens(a[0] as i32, a[1]),
             libc::SYS_wait4 if done > 0 => {
                 let status = word(a[1]);
                 self.row(

@@ -5,13 +5,15 @@
 //! | futex: wake, requeue, wake-op, unlock | release, of as many as the kernel has woken |
 //! | futex: wait, lock | wait, if the kernel says that it was woken, or timed out |
 //! | read, recv; write, send | bytes of a pipe, socket or event counter |
+//! | splice, tee, sendfile, vmsplice | bytes of one, which are then bytes of the other |
+//! | a write that found little room; poll and epoll after it ([`room`]) | wait |
 //! | close of a pipe or socket, also by close_range, by running a program, or by the process's end | release |
 //! | poll, select, epoll_wait | readiness of each object that it names; time |
 //! | sleeps | time |
 //! | fsync and the like | time of the disk |
 //! | clone with CLONE_CHILD_CLEARTID, vfork | the word that an end clears; wait for the child |
 //! | flock, fcntl; close of a file that is locked ([`locks`]) | release; wait |
-//! | connect, accept ([`sockets`]); shutdown | release; who is whose peer, and wait; release |
+//! | listen, connect, accept ([`sockets`]); shutdown | release; who is whose peer, and wait; release |
 //! | kill and the like; timers; what a signal ended ([`signals`]) | signals and time |
 //!
 //! Without a call: atomic changes of words that a futex call has named, and that a word was
@@ -28,6 +30,7 @@
 //! Source: specs/waits.md#order, specs/waits.md#objects
 
 mod locks;
+mod room;
 pub(crate) mod signals;
 mod sockets;
 
@@ -260,6 +263,11 @@ impl Task {
                 | libc::SYS_writev
                 | libc::SYS_sendto
                 | libc::SYS_sendmsg
+                | libc::SYS_recvmmsg
+                | libc::SYS_sendmmsg
+                | libc::SYS_splice
+                | libc::SYS_tee
+                | libc::SYS_vmsplice
                 | libc::SYS_clone
                 | libc::SYS_fork
                 | libc::SYS_vfork
@@ -305,7 +313,8 @@ impl Task {
                 watch(a[4], a[1]);
             }
         }
-        self.entered = Entered { order: self.number(), at: clock(), timeout, deadline };
+        let room = room::written(number, a).and_then(room::left);
+        self.entered = Entered { order: self.number(), at: clock(), timeout, deadline, room };
     }
 
     /// The task has looked at a clock.
@@ -425,7 +434,7 @@ impl Task {
             {
                 return;
             }
-            Block::Outside | Block::Accept if !self.is_kept() => 0,
+            Block::Outside if !self.is_kept() => 0,
             Block::Bytes | Block::End | Block::Ready if !self.is_kept() => {
                 arg & u64::from(u32::MAX)
             }
@@ -438,7 +447,7 @@ impl Task {
     /// The call returns: what it has released, and what it may have waited for.
     pub(crate) fn leave(&mut self, number: i64, result: i64, a: [u64; 6]) {
         let entered = std::mem::take(&mut self.entered);
-        let Entered { order, at, timeout, deadline } = entered;
+        let Entered { order, at, timeout, deadline, .. } = entered;
         if order == 0 {
             return;
         }
@@ -487,45 +496,40 @@ impl Task {
                     _ => {}
                 }
             }
-            libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
-                if failed {
-                    return;
-                }
-                let took = took_since(at);
-                let bytes = (result as u64).min(u64::from(u32::MAX));
-                match object(a[0] as i32) {
-                    Object::Stream(o) if bytes > 0 => self.wait(Block::Bytes, o, bytes | took),
-                    Object::Stream(o) => self.wait(Block::End, o, took),
-                    Object::Counter(o) => self.wait(Block::All, o, 0),
-                    Object::Signals(_) => self.read_signals(a[1], bytes, entered),
-                    Object::Timer(fd) => self.timed(fd),
-                    Object::Outside(device) => self.wait(Block::Outside, device, clock() - at),
-                    Object::Other => {}
+            _ if result == -i64::from(libc::EAGAIN) && room::written(number, a).is_some() => {
+                self.found_no_room(number, a);
+            }
+            libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg
+                if !failed =>
+            {
+                self.has_read(a, result as u64, entered);
+            }
+            libc::SYS_recvmmsg if !failed => {
+                self.has_read(a, room::of_messages(a[1], result as u64), entered);
+            }
+            libc::SYS_write | libc::SYS_writev | libc::SYS_sendto | libc::SYS_sendmsg
+                if result > 0 =>
+            {
+                self.has_written(number, a, result as u64, entered);
+            }
+            libc::SYS_sendmmsg if result > 0 => {
+                self.has_written(number, a, room::of_messages(a[1], result as u64), entered);
+            }
+            libc::SYS_vmsplice if result > 0 => {
+                // SAFETY: a plain call.
+                let flags = unsafe { libc::fcntl(a[0] as i32, libc::F_GETFL) };
+                if flags >= 0 && flags & libc::O_ACCMODE == libc::O_RDONLY {
+                    self.has_read(a, result as u64, entered);
+                } else {
+                    self.has_written(number, a, result as u64, entered);
                 }
             }
-            libc::SYS_write
-            | libc::SYS_writev
-            | libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendfile => {
-                if failed || result == 0 {
-                    return;
-                }
-                let fd = a[0] as i32;
-                match object(fd) {
-                    Object::Stream(o) => {
-                        self.release(Release::Bytes, o, result as u64, order);
-                        // Nobody can have made room if nobody did anything meanwhile.
-                        let alone = self.next_number() == order + 1;
-                        // SAFETY: a plain call; of other descriptors than pipes it fails.
-                        let holds = unsafe { libc::fcntl(fd, libc::F_GETPIPE_SZ) };
-                        if let (false, Ok(holds @ 1..)) = (alone, u64::try_from(holds)) {
-                            self.wait(Block::Room, o, holds);
-                        }
-                    }
-                    Object::Counter(o) => self.release(Release::Bytes, o, 1, order),
-                    Object::Signals(_) | Object::Timer(_) | Object::Outside(_) | Object::Other => {}
-                }
+            libc::SYS_splice if !failed => {
+                self.moved(number, a, a[0] as i32, result as u64, entered)
+            }
+            libc::SYS_tee if !failed => self.moved(number, a, a[0] as i32, result as u64, entered),
+            libc::SYS_sendfile if !failed => {
+                self.moved(number, a, a[1] as i32, result as u64, entered);
             }
             libc::SYS_fsync
             | libc::SYS_fdatasync
@@ -547,21 +551,27 @@ impl Task {
                 let n = (a[1] as usize).min(1 << 16);
                 // SAFETY: the kernel has just read and written all of them.
                 let each = (0..n).filter_map(|i| unsafe { value(a[0] + 8 * i as u64) });
-                let ready = each.filter(|p: &libc::pollfd| p.revents & !TO_WRITE != 0);
-                let ready = if failed { Vec::new() } else { ready.map(|p| p.fd).collect() };
+                let each: Vec<libc::pollfd> = if failed { Vec::new() } else { each.collect() };
+                let ready = each.iter().filter(|p| p.revents & !TO_WRITE != 0);
+                let ready: Vec<i32> = ready.map(|p| p.fd).collect();
                 self.ready(&ready, result, entered);
+                for p in each.iter().filter(|p| p.revents & TO_WRITE != 0) {
+                    self.has_room(p.fd);
+                }
             }
             libc::SYS_select | libc::SYS_pselect6 => {
-                let mut ready = Vec::new();
-                // Of the three sets the second is for writing.
-                for at in [a[1], a[3]].iter().filter(|_| !failed) {
+                let in_set = |at: u64| {
                     // SAFETY: the kernel has just written as much of it.
-                    let bit = |fd: u64| unsafe { value::<u8>(at + fd / 8) };
-                    let is_set =
-                        |fd: &u64| *at != 0 && bit(*fd).is_some_and(|b| b >> (fd % 8) & 1 == 1);
-                    ready.extend((0..a[0].min(1024)).filter(is_set).map(|fd| fd as i32));
-                }
+                    let bit = move |fd: u64| unsafe { value::<u8>(at + fd / 8) };
+                    let is_set = move |fd: &u64| {
+                        at != 0 && !failed && bit(*fd).is_some_and(|b| b >> (fd % 8) & 1 == 1)
+                    };
+                    (0..a[0].min(1024)).filter(is_set).map(|fd| fd as i32)
+                };
+                // Of the three sets the second is for writing.
+                let ready: Vec<i32> = in_set(a[1]).chain(in_set(a[3])).collect();
                 self.ready(&ready, result, entered);
+                in_set(a[2]).for_each(|fd| self.has_room(fd));
             }
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
                 let n = u64::try_from(result).unwrap_or(0);
@@ -569,16 +579,21 @@ impl Task {
                 let event = |i: u64| unsafe {
                     (value::<u32>(a[1] + 12 * i), value::<u64>(a[1] + 12 * i + 4))
                 };
-                let mut ready = Vec::new();
+                let (mut ready, mut to_write) = (Vec::new(), Vec::new());
                 if let Ok(watched) = WATCHED.try_lock() {
-                    let known = |i: u64| {
-                        let (events, data) = event(i);
-                        events.filter(|e| e & !(TO_WRITE as u32) != 0)?;
-                        watched.get(&(a[0] as i32, data?)).copied()
-                    };
-                    ready.extend((0..n).filter_map(known));
+                    for (events, data) in (0..n).map(event) {
+                        let fd = data.and_then(|data| watched.get(&(a[0] as i32, data)).copied());
+                        let (Some(events), Some(fd)) = (events, fd) else { continue };
+                        if events & !(TO_WRITE as u32) != 0 {
+                            ready.push(fd);
+                        }
+                        if events & TO_WRITE as u32 != 0 {
+                            to_write.push(fd);
+                        }
+                    }
                 }
                 self.ready(&ready, result, entered);
+                to_write.into_iter().for_each(|fd| self.has_room(fd));
             }
             libc::SYS_rt_sigtimedwait => self.took_signal(result, a, entered),
             libc::SYS_kill
@@ -613,6 +628,64 @@ impl Task {
             libc::SYS_flock | libc::SYS_fcntl if !failed => self.locked(number, a, order),
             _ => {}
         }
+    }
+
+    /// A call has read from its first argument.
+    fn has_read(&mut self, a: [u64; 6], bytes: u64, entered: Entered) {
+        let took = took_since(entered.at);
+        let few = bytes.min(u64::from(u32::MAX));
+        match object(a[0] as i32) {
+            Object::Stream(o) if few > 0 => self.wait(Block::Bytes, o, few | took),
+            Object::Stream(o) => self.wait(Block::End, o, took),
+            Object::Counter(o) => self.wait(Block::All, o, 0),
+            Object::Signals(_) => self.read_signals(a[1], few, entered),
+            Object::Timer(fd) => self.timed(fd),
+            Object::Outside(device) => self.wait(Block::Outside, device, clock() - entered.at),
+            Object::Other => {}
+        }
+    }
+    /// A call has written to its first argument.
+    fn has_written(&mut self, number: i64, a: [u64; 6], bytes: u64, entered: Entered) {
+        match object(a[0] as i32) {
+            Object::Stream(o) => {
+                self.release(Release::Bytes, o, bytes, entered.order);
+                self.wrote(number, a, bytes, entered);
+            }
+            Object::Counter(o) => self.release(Release::Bytes, o, 1, entered.order),
+            Object::Signals(_) | Object::Timer(_) | Object::Outside(_) | Object::Other => {}
+        }
+    }
+    /// A call has moved bytes from a descriptor to the one that it writes to.
+    fn moved(&mut self, number: i64, a: [u64; 6], from: i32, bytes: u64, entered: Entered) {
+        let took = took_since(entered.at);
+        let few = bytes.min(u64::from(u32::MAX));
+        let mut behind = false;
+        match object(from) {
+            Object::Stream(o) if few == 0 => self.wait(Block::End, o, took),
+            Object::Stream(o) => {
+                behind = true;
+                // What tee copies stays there.
+                let of = if number == libc::SYS_tee { Block::Ready } else { Block::Bytes };
+                let arg = if of == Block::Ready { took } else { few | took };
+                self.wait(of, o, arg);
+            }
+            Object::Outside(device) => {
+                behind = true;
+                self.wait(Block::Outside, device, clock() - entered.at);
+            }
+            Object::Counter(_) | Object::Signals(_) | Object::Timer(_) | Object::Other => {}
+        }
+        let to = room::written(number, a).map(object);
+        let (Some(Object::Stream(o)), 1..) = (to, few) else { return };
+        // Nobody can have waited for what came from a file.
+        let order = if behind { self.number() } else { entered.order };
+        if behind {
+            let ago = (order - entered.order).min(u64::from(u32::MAX));
+            self.release(Release::Moved, o, few | ago << 32, order);
+        } else {
+            self.release(Release::Bytes, o, bytes, order);
+        }
+        self.wrote(number, a, bytes, entered);
     }
 
     /// A call says which descriptors are ready.

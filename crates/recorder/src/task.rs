@@ -310,6 +310,8 @@ pub(crate) struct Entered {
     pub(crate) timeout: Option<u64>,
     /// The same as a moment, where that is counted from a look at the clock.
     pub(crate) deadline: Option<Deadline>,
+    /// Bytes for which a socket that is written to had room, as the kernel reckons.
+    pub(crate) room: Option<u64>,
 }
 
 /// A moment that a task waits for at most.

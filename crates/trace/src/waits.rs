@@ -14,6 +14,7 @@ mod barriers;
 mod counts;
 mod deadlines;
 mod files;
+mod moved;
 mod polls;
 mod signals;
 mod sockets;
@@ -68,6 +69,13 @@ homenode_core::named! {
         /// What the task waits for next has a deadline: `arg` nanoseconds after it looked at the
         /// clock. That was so many of its instructions ago as stand in the object's place.
         Deadline => "deadline",
+        /// Bytes were moved here from the object that the task's row before waits for: so they
+        /// came when that had them. The low 32 bits of `arg`: how many. The high ones: how many
+        /// numbers of order ago the call began.
+        Moved => "moved",
+        /// A local socket can be connected to; `arg` of those who do may wait to be accepted,
+        /// and one more.
+        Listen => "listen",
     }
 }
 
@@ -119,6 +127,11 @@ homenode_core::named! {
         /// A handler runs while the task computes, for one of some signals, which stand in the
         /// object's place, the first as bit 0. The task has not waited for it.
         Handled => "handled",
+        /// Room in a socket, or in a pipe where a task looked for some. `arg`: how many numbers of
+        /// order ago there was too little.
+        Writable => "writable",
+        /// Room among those who want to be accepted by the socket that this one was connected to.
+        Queue => "queue",
     }
 }
 
@@ -126,6 +139,8 @@ homenode_core::named! {
 pub const READS_ONLY: u64 = 1;
 /// In [`Block::Outside`]'s object: nothing was read, it was only said that something is there.
 pub const LOOKED: u64 = 1;
+/// Numbers of order lie so far apart, so that what has none finds a place between two.
+const SPREAD: u64 = 16;
 /// The object of [`Block::Outside`] where a task waits until all is written.
 pub const DISK: u64 = SHARED;
 /// An object's number says that other address spaces know it by the same.
@@ -204,7 +219,7 @@ type Object = (u32, u64);
 #[derive(Clone, Copy)]
 struct Point {
     task: u32,
-    /// Twice the number of order, so that what has none finds a place between two.
+    /// The number of order, times [`SPREAD`].
     order: u64,
     /// Instructions of the task up to here.
     insns: u64,
@@ -317,13 +332,14 @@ impl Points {
             return Err(format!("task {task}'s order goes back from {latest} to {order}"));
         }
         *latest = order;
-        let twice = order.checked_mul(2).ok_or_else(|| format!("there is no order {order}"))?;
+        let spread = order.checked_mul(SPREAD);
+        let spread = spread.ok_or_else(|| format!("there is no order {order}"))?;
         let number = u32::try_from(self.all.len());
         let number = number.map_err(|_| "it has more than 4 G points of order".to_owned())?;
         if let (What::Exit, 0, Some(signal @ 1..=64)) = (what, row.page, row.arg.checked_sub(256)) {
             self.killed.push((number, signal as u32));
         }
-        self.all.push(Point { task, order: twice, insns, what });
+        self.all.push(Point { task, order: spread, insns, what });
         Ok(Some(number))
     }
 
@@ -338,6 +354,10 @@ impl Points {
         let killed = self.place_killed();
         let mut by_order: Vec<u32> = (0..self.all.len() as u32).collect();
         by_order.sort_by_key(|&n| self.all[n as usize].order);
+        let sockets = Sockets::new(&self.all, &by_order);
+        if self.place_moved(&by_order, &sockets) {
+            by_order.sort_by_key(|&n| self.all[n as usize].order);
+        }
         let mut r = Resolver {
             points: &self.all,
             after: vec![After::Nothing; self.all.len()],
@@ -359,7 +379,6 @@ impl Points {
         let held = r.words(&by_order);
         let calls = r.futexes(&by_order, &held);
         r.barriers(&calls);
-        let sockets = Sockets::new(&self.all, &by_order);
         r.streams(&by_order, &sockets);
         r.accepts(&sockets);
         for (exit, by) in killed {
@@ -430,7 +449,9 @@ fn in_vain_of_futex(of: Block) -> Option<bool> {
         | Block::Alarm
         | Block::Lock
         | Block::Refused
-        | Block::Handled => None,
+        | Block::Handled
+        | Block::Writable
+        | Block::Queue => None,
     }
 }
 
@@ -454,7 +475,9 @@ fn is_outside(of: Block) -> bool {
         | Block::Alarm
         | Block::Lock
         | Block::Refused
-        | Block::Handled => false,
+        | Block::Handled
+        | Block::Writable
+        | Block::Queue => false,
     }
 }
 
@@ -677,7 +700,8 @@ impl Resolver<'_> {
             if to.is_none() {
                 calls.entry(word).or_default().push((n, woken.clone()));
             }
-            let waits = |q: &(u64, u32)| q.0.saturating_mul(2) < order && self.order(q.1) > order;
+            let waits =
+                |q: &(u64, u32)| q.0.saturating_mul(SPREAD) < order && self.order(q.1) > order;
             let others = waiting.get(&word).is_some_and(|queue| queue.iter().any(waits));
             for wait in woken {
                 self.ends(wait, Some(n));
@@ -730,7 +754,8 @@ impl Resolver<'_> {
         for &n in by_order {
             let Point { task, what, .. } = self.points[n as usize];
             match what {
-                What::Release(Release::Bytes, (_, object), bytes) => {
+                What::Release(of @ (Release::Bytes | Release::Moved), (_, object), arg) => {
+                    let bytes = if of == Release::Moved { arg & u64::from(u32::MAX) } else { arg };
                     let s = streams.entry(other_end(object)).or_default();
                     let all = Stream::so_far(&s.written).saturating_add(bytes);
                     s.written.push((all, n));
@@ -790,8 +815,19 @@ impl Resolver<'_> {
                     self.known[n as usize] = true;
                     self.ends(n, by);
                 }
+                What::Block(Block::Writable, (_, object), ago) => {
+                    let s = streams.entry(other_end(object)).or_default();
+                    let began = self.order(n).saturating_sub(ago.saturating_mul(SPREAD));
+                    let meanwhile = s.read.iter().rev().map(|r| r.1);
+                    let mut meanwhile = meanwhile.take_while(|&r| self.order(r) > began);
+                    let by = meanwhile.find(|&r| self.points[r as usize].task != task);
+                    // Where nobody has read meanwhile, there was some.
+                    self.known[n as usize] = true;
+                    self.ends(n, by);
+                }
                 What::Release(
                     Release::Futex
+                    | Release::Listen
                     | Release::Requeue
                     | Release::ClearTid
                     | Release::Word
@@ -818,7 +854,8 @@ impl Resolver<'_> {
                     | Block::Lock
                     | Block::Accept
                     | Block::Refused
-                    | Block::Handled,
+                    | Block::Handled
+                    | Block::Queue,
                     ..,
                 )
                 | What::Exec
@@ -855,7 +892,9 @@ impl Resolver<'_> {
                 | Block::Lock
                 | Block::Accept
                 | Block::Refused
-                | Block::Handled => {}
+                | Block::Handled
+                | Block::Writable
+                | Block::Queue => {}
             }
         }
         found
@@ -901,7 +940,9 @@ impl Resolver<'_> {
                 | Block::Lock
                 | Block::Accept
                 | Block::Refused
-                | Block::Handled => {}
+                | Block::Handled
+                | Block::Writable
+                | Block::Queue => {}
             }
         }
         let due = deadlines::Deadlines::new(self.points);

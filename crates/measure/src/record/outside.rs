@@ -182,7 +182,9 @@ impl Twin {
                 | Block::Alarm
                 | Block::Lock
                 | Block::Refused
-                | Block::Handled,
+                | Block::Handled
+                | Block::Writable
+                | Block::Queue,
             )
             | None => {}
         }
@@ -248,11 +250,12 @@ enum Does {
 
 /// The calls that the recorder has rows for.
 #[cfg(target_arch = "x86_64")]
-const CALLS: [(i64, Does); 18] = [
+const CALLS: [(i64, Does); 19] = [
     (libc::SYS_read, Does::Read),
     (libc::SYS_readv, Does::Read),
     (libc::SYS_recvfrom, Does::Read),
     (libc::SYS_recvmsg, Does::Read),
+    (libc::SYS_splice, Does::Read),
     (libc::SYS_accept, Does::Accept),
     (libc::SYS_accept4, Does::Accept),
     (libc::SYS_poll, Does::Poll),

@@ -148,11 +148,29 @@ fn name(fd: i32, accepted: bool) -> Option<u64> {
     Some(name | SHARED)
 }
 
+/// What listen(2) is given at most takes effect.
+const MOST_WAIT: &str = "/proc/sys/net/core/somaxconn";
+
 impl Task {
-    /// A socket has been connected.
+    /// A socket can be connected to. Of a local one it is known who waits for whom where as many
+    /// as it says, and one more, have connected and are not accepted.
+    pub(crate) fn listens(&mut self, fd: i32, backlog: u64) {
+        if Address::of(fd, libc::getsockname).family() != libc::AF_UNIX {
+            return;
+        }
+        let most = fs::read_to_string(MOST_WAIT).ok().and_then(|s| s.trim().parse().ok());
+        let backlog = u64::from(backlog as u32).min(most.unwrap_or(u64::MAX));
+        if let Object::Stream(o) = object(fd) {
+            let order = self.number();
+            self.release(Release::Listen, o, backlog, order);
+        }
+    }
     pub(super) fn connected(&mut self, fd: i32, order: u64) {
         if let (Object::Stream(o), Some(name)) = (object(fd), name(fd, false)) {
             self.release(Release::Connect, o, name, order);
+            if Address::of(fd, libc::getsockname).family() == libc::AF_UNIX {
+                self.wait(Block::Queue, o, 0);
+            }
         }
     }
     /// A socket has been accepted from another.
@@ -160,21 +178,19 @@ impl Task {
         let (Object::Stream(listener), Object::Stream(new)) = (object(from), object(fd)) else {
             return;
         };
+        // At once: who waits for room among those who connect is let go on by now.
+        let [first, second, third] = [(); 3].map(|()| self.number());
         match inode(fd).and_then(|(device, inode)| Some(mixed(device, u64::from(peer(inode)?)))) {
-            Some(other) => {
-                let order = self.number();
-                self.release(Release::Pair, new, other, order);
-            }
+            Some(other) => self.release(Release::Pair, new, other, first),
             None => {
                 if let Some(name) = name(fd, true) {
-                    let order = self.number();
-                    self.release(Release::Named, new, name, order);
+                    self.release(Release::Named, new, name, first);
                 }
             }
         }
-        let order = self.number();
-        self.release(Release::Accepted, new, listener, order);
-        self.wait(Block::Accept, new, ((clock() - entered.at) / 1000).max(1));
+        self.release(Release::Accepted, new, listener, second);
+        let us = if self.is_kept() { ((clock() - entered.at) / 1000).max(1) } else { 0 };
+        self.point(Kind::Block, Block::Accept as u16, new, us, third);
     }
 }
 

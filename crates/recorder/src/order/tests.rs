@@ -317,6 +317,167 @@ fn counters_sockets_and_readiness() {
     );
 }
 
+fn sockets() -> [OwnedFd; 2] {
+    let mut two = [0; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: room for two.
+    assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, two.as_mut_ptr()) }, 0);
+    pair(two)
+}
+/// A call during which another task does something.
+fn not_alone(r: &mut Rig, number: i64, args: &[u64], result: i64) {
+    let mut all = [0; 6];
+    all[..args.len()].copy_from_slice(args);
+    r.task.called(number, all);
+    r.task.number();
+    r.task.returned(number, result);
+}
+/// Fills it up, until a write would have to wait. Whether writes wait then is as it was.
+fn fill(fd: &OwnedFd) {
+    let bytes = [0u8; 4096];
+    // SAFETY: a buffer of that length.
+    let send = || unsafe {
+        libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
+    };
+    while send() > 0 {}
+}
+fn does_not_wait(fd: &OwnedFd) {
+    // SAFETY: a plain call.
+    assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+}
+
+#[test]
+fn a_write_to_a_full_socket_may_wait_for_who_reads() {
+    let [one, other] = sockets();
+    let text = [0u8; 64];
+    let at = text.as_ptr() as u64;
+    let mut r = Rig::new();
+    // There is room: it has not waited. More than there is room for: it has.
+    not_alone(&mut r, libc::SYS_write, &[number(&one), at, 64], 64);
+    not_alone(&mut r, libc::SYS_writev, &[number(&one), 0, 0], 1 << 20);
+    fill(&one);
+    not_alone(&mut r, libc::SYS_write, &[number(&one), at, 64], 64);
+    // Nobody else did anything.
+    make(&mut r, &[(libc::SYS_write, &[number(&one), at, 64], 64)]);
+    does_not_wait(&one);
+    not_alone(&mut r, libc::SYS_write, &[number(&one), at, 64], 64);
+    drop(other);
+    expect![[r#"
+        1: release bytes of object 0, 0x40
+        3: release bytes of object 0, 0x100000
+        5: wait writable of object 0, 0x2
+        6: release bytes of object 0, 0x40
+        8: wait writable of object 0, 0x2
+        9: release bytes of object 0, 0x40
+        10: release bytes of object 0, 0x40
+    "#]]
+    .assert_eq(&points(&mut r));
+}
+
+#[test]
+fn who_is_told_that_there_is_no_room_looks_for_some() {
+    let [one, other] = sockets();
+    let [_out, inn] = pipe();
+    [&one, &other, &inn].into_iter().for_each(does_not_wait);
+    let text = [0u8; 64];
+    let at = text.as_ptr() as u64;
+    let polled = |fd: &OwnedFd, revents| libc::pollfd { fd: fd.as_raw_fd(), events: 5, revents };
+    let both = [polled(&one, libc::POLLOUT), polled(&other, libc::POLLIN | libc::POLLOUT)];
+    let none = -i64::from(libc::EAGAIN);
+    let vectors = [[at, 32u64], [at, 32]];
+    let mut event = [0u32; 3];
+    (event[0], event[1]) = (libc::EPOLLOUT as u32, 88);
+    let event = event.as_ptr() as u64;
+    let mut set = [0u64; 16];
+    set[one.as_raw_fd() as usize / 64] |= 1 << (one.as_raw_fd() % 64);
+    let set = set.as_ptr() as u64;
+    check(
+        &[
+            // Nobody had found it full.
+            (libc::SYS_poll, &[both.as_ptr() as u64, 1, 10], 1),
+            (libc::SYS_write, &[number(&one), at, 64], none),
+            (libc::SYS_writev, &[number(&other), vectors.as_ptr() as u64, 2], 40),
+            (libc::SYS_poll, &[both.as_ptr() as u64, 2, 0], 2),
+            // It is said once.
+            (libc::SYS_poll, &[both.as_ptr() as u64, 1, 10], 1),
+            (libc::SYS_sendto, &[number(&one), at, 64], none),
+            (libc::SYS_select, &[1024, 0, set, 0, 0], 1),
+            (libc::SYS_epoll_ctl, &[501, 1, number(&inn), event], 0),
+            (libc::SYS_write, &[number(&inn), at, 64], 10),
+            (libc::SYS_epoll_wait, &[501, event, 8, u64::MAX], 1),
+            // What finds nothing to move says nothing of room.
+            (libc::SYS_splice, &[number(&one), 0, number(&inn), 0, 9, 0], none),
+            (libc::SYS_epoll_wait, &[501, event, 8, u64::MAX], 1),
+        ],
+        expect![[r#"
+            3: release bytes of object 0, 0x28
+            5: wait ready of object 0, 0x0
+            6: wait writable of object 1, 0x4
+            7: wait writable of object 0, 0x4
+            11: wait writable of object 1, 0x2
+            12: release bytes of object 2, 0xa
+            14: wait writable of object 2, 0x2
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_moved_is_read_and_written() {
+    let ([out, inn], [out2, inn2]) = (pipe(), pipe());
+    let text = file().as_raw_fd() as u64;
+    let (from, to) = (number(&out), number(&inn2));
+    let vectors = [[0u64, 5]];
+    let vectors = vectors.as_ptr() as u64;
+    check(
+        &[
+            (libc::SYS_sendfile, &[number(&inn), text, 0, 9], 9),
+            (libc::SYS_splice, &[from, 0, to, 0, 9, 0], 9),
+            (libc::SYS_tee, &[from, to, 9, 0], 4),
+            (libc::SYS_splice, &[text, 0, to, 0, 9, 0], 3),
+            (libc::SYS_splice, &[from, 0, text, 0, 9, 0], 2),
+            (libc::SYS_splice, &[from, 0, to, 0, 9, 0], 0),
+            (libc::SYS_vmsplice, &[to, vectors, 1, 0], 5),
+            (libc::SYS_vmsplice, &[number(&out2), vectors, 1, 0], 5),
+            (libc::SYS_splice, &[from, 0, to, 0, 9, 0], -i64::from(libc::EINVAL)),
+        ],
+        expect![[r#"
+            1: release bytes of object 0, 0x9
+            3: wait bytes of object 0, 0x9
+            4: release moved of object 1, 0x9
+            5: wait room of object 1, 0x10000
+            7: wait ready of object 0, 0x0
+            8: release moved of object 1, 0x4
+            9: wait room of object 1, 0x10000
+            10: release bytes of object 1, 0x3
+            12: wait bytes of object 0, 0x2
+            14: wait end of object 0, 0x0
+            15: release bytes of object 1, 0x5
+            17: wait bytes of object 1, 0x5
+        "#]],
+    );
+}
+
+#[test]
+fn messages_by_the_dozen_are_their_bytes() {
+    let [one, other] = sockets();
+    let mut messages = [[0u32; 16]; 3];
+    for (m, len) in messages.iter_mut().zip([3, 4, 50]) {
+        m[14] = len;
+    }
+    let at = messages.as_ptr() as u64;
+    check(
+        &[
+            (libc::SYS_sendmmsg, &[number(&one), at, 3, 0], 2),
+            (libc::SYS_recvmmsg, &[number(&other), at, 3, 0, 0], 3),
+            (libc::SYS_recvmmsg, &[number(&other), at, 3, 0, 0], -i64::from(libc::EAGAIN)),
+        ],
+        expect![[r#"
+            1: release bytes of object 0, 0x7
+            3: wait bytes of object 1, 0x39
+        "#]],
+    );
+}
+
 #[test]
 fn sleeps_last_as_long_as_was_asked() {
     let span = libc::timespec { tv_sec: 1, tv_nsec: 5 };
@@ -561,18 +722,20 @@ fn accepted_sockets_know_their_peers() {
         .collect();
     expect![[r#"
         1: release connect of object 0, object 1
-        2: release connect of object 2, object 1
-        3: release connect of object 3, object 4
-        5: release pair of object 5, object 0
-        6: release accepted of object 5, object 6
-        7: wait accept of object 5
-        9: release named of object 7, object 1
-        10: release accepted of object 7, object 6
-        11: wait accept of object 7
-        13: release named of object 8, object 4
-        14: release accepted of object 8, object 9
-        15: wait accept of object 8
-        17: release close of object 3, 0x0
+        2: wait queue of object 0, 0x0
+        3: release connect of object 2, object 1
+        4: wait queue of object 2, 0x0
+        5: release connect of object 3, object 4
+        7: release pair of object 5, object 0
+        8: release accepted of object 5, object 6
+        9: wait accept of object 5
+        11: release named of object 7, object 1
+        12: release accepted of object 7, object 6
+        13: wait accept of object 7
+        15: release named of object 8, object 4
+        16: release accepted of object 8, object 9
+        17: wait accept of object 8
+        19: release close of object 3, 0x0
     "#]]
     .assert_eq(&(said.join("\n") + "\n"));
 }

@@ -111,7 +111,7 @@ impl Resolver<'_> {
                 }
                 What::Block(Block::Signal, (_, mask), arg) => {
                     let (ago, us) = (arg & u64::from(u32::MAX), arg >> 32);
-                    let began = order.saturating_sub(2 * ago);
+                    let began = order.saturating_sub(SPREAD * ago);
                     let whose = [To::Task(task), To::Process(space), To::Everybody];
                     match choose(&sent, whose, mask, began, us) {
                         Some(choice) => {

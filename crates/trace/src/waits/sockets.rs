@@ -18,6 +18,12 @@ pub(super) struct Sockets {
     connects: BTreeMap<u64, u32>,
     /// By socket that others connect to: those accepted from it, in their order.
     accepted: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// By accepted socket: the socket that it is from, and how many were accepted before.
+    place: BTreeMap<u64, (u64, usize)>,
+    /// By socket that others connect to: how many may wait to be accepted, without one.
+    listens: BTreeMap<u64, u64>,
+    /// By accepted socket: where it was.
+    accepts: BTreeMap<u64, u32>,
 }
 
 impl Sockets {
@@ -27,9 +33,14 @@ impl Sockets {
         let mut waiting: BTreeMap<u64, VecDeque<u64>> = BTreeMap::new();
         let mut named: Vec<(u64, u64)> = Vec::new();
         for &n in by_order {
-            let Point { order, what: What::Release(of, (_, object), arg), .. } = points[n as usize]
-            else {
-                continue;
+            let Point { order, what, .. } = points[n as usize];
+            let (of, object, arg) = match what {
+                What::Release(of, (_, object), arg) => (of, object, arg),
+                What::Block(Block::Accept, (_, object), _) => {
+                    new.accepts.insert(object, n);
+                    continue;
+                }
+                What::Block(..) | What::Exec | What::Exit => continue,
             };
             match of {
                 Release::Pair => new.pair(object, arg),
@@ -38,7 +49,12 @@ impl Sockets {
                     waiting.entry(arg).or_default().push_back(object);
                 }
                 Release::Named => named.push((object, arg)),
-                Release::Accepted => new.accepted.entry(arg).or_default().push((order, object)),
+                Release::Accepted => {
+                    let all = new.accepted.entry(arg).or_default();
+                    new.place.insert(object, (arg, all.len()));
+                    all.push((order, object));
+                }
+                Release::Listen => drop(new.listens.insert(object, arg)),
                 Release::Futex
                 | Release::Requeue
                 | Release::Bytes
@@ -48,7 +64,8 @@ impl Sockets {
                 | Release::Signal
                 | Release::Timer
                 | Release::Unlock
-                | Release::Deadline => {}
+                | Release::Deadline
+                | Release::Moved => {}
             }
         }
         // Accepted in the order in which they have connected, but for those whose peer is known.
@@ -75,6 +92,14 @@ impl Sockets {
     pub(super) fn is_listener(&self, socket: u64) -> bool {
         self.accepted.contains_key(&socket)
     }
+    /// Of a connected socket: where that was accepted which had to be before this found room
+    /// among those who wait.
+    fn room(&self, connected: u64) -> Option<u32> {
+        let (listener, place) = *self.place.get(self.peers.get(&connected)?)?;
+        let holds = usize::try_from(*self.listens.get(&listener)?).ok()?.checked_add(1)?;
+        let (_, before) = self.accepted.get(&listener)?.get(place.checked_sub(holds)?)?;
+        self.accepts.get(before).copied()
+    }
     /// The connect that makes a socket ready, of which those accepted so far are gone.
     fn first(&self, listener: u64, order: u64) -> Option<u32> {
         let all = self.accepted.get(&listener)?;
@@ -98,6 +123,10 @@ impl Resolver<'_> {
                         None if sockets.is_listener(object) => self.lasts(n, arg >> 32),
                         None => {}
                     }
+                }
+                What::Block(Block::Queue, (_, object), _) => {
+                    self.known[n as usize] = true;
+                    self.ends(n, sockets.room(object));
                 }
                 What::Release(..) | What::Block(..) | What::Exec | What::Exit => {}
             }

@@ -57,6 +57,10 @@ fn row(line: &str) -> Row {
         "from" => (Kind::Release, Release::Accepted as u32),
         "deadline" => (Kind::Release, Release::Deadline as u32),
         "accepts" => (Kind::Block, Block::Accept as u32),
+        "carries" => (Kind::Release, Release::Moved as u32),
+        "listens" => (Kind::Release, Release::Listen as u32),
+        "writable" => (Kind::Block, Block::Writable as u32),
+        "queues" => (Kind::Block, Block::Queue as u32),
         other => panic!("no such row: {other}"),
     };
     let object = words.get(3).map_or(0, |w| match w.strip_prefix('s') {
@@ -401,6 +405,130 @@ fn a_full_pipe_holds_its_writer_until_there_is_room() {
             3 7 reads s7 30 <- 2 1 writes s7 60
             2 9 room s7 64 <- 3 7 reads s7 30
             Found { waits: 3, by_tasks: 3, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+/// Room in a socket is the kernel's to reckon: who read meanwhile made it, be it that the writer
+/// stood in its write or looked for room afterwards.
+#[test]
+fn a_full_socket_holds_its_writer_until_another_has_read() {
+    check(
+        &format!(
+            "2 1 pairs s7 {}
+             2 2 writes s7 60
+             3 4 reads s8 30
+             2 5 writes s7 60
+             3 7 reads s8 30
+             3 9 reads s8 30
+             2 10 writable s7 5
+             2 13 writable s7 2
+             3 14 reads s8 30
+             3 15 writes s8 3
+             2 17 reads s7 3
+             2 18 writable s7 8",
+            8 | SHARED
+        ),
+        expect![[r#"
+            3 4 reads s8 30 <- 2 2 writes s7 60
+            3 7 reads s8 30 <- 2 2 writes s7 60
+            3 9 reads s8 30 <- 2 5 writes s7 60
+            2 10 writable s7 5 <- 3 9 reads s8 30
+            3 14 reads s8 30 <- 2 5 writes s7 60
+            2 17 reads s7 3 <- 3 15 writes s8 3
+            2 18 writable s7 8 <- 3 14 reads s8 30
+            Found { waits: 8, by_tasks: 7, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+/// Task 2 moves what task 0 writes to 7 on to 8, and copies what it writes to 9 to 10; who reads
+/// there has smaller numbers than task 2, which is slow to return.
+#[test]
+fn what_is_moved_is_there_when_it_has_come() {
+    let moved = |bytes: u64, ago: u64| bytes | ago << 32;
+    check(
+        &format!(
+            "0 2 writes s7 10
+             3 3 reads s8 10
+             2 4 reads s7 10
+             2 5 carries s8 {}
+             0 7 writes s9 10
+             3 9 reads s10 10
+             2 10 ready s9 0
+             2 11 carries s10 {}
+             2 12 reads s9 10
+             2 14 reads s11 5
+             2 15 carries s8 {}
+             3 17 reads s8 5",
+            moved(10, 4),
+            moved(10, 3),
+            moved(5, 2),
+        ),
+        expect![[r#"
+            3 3 reads s8 10 <- 2 5 carries s8 17179869194
+            2 4 reads s7 10 <- 0 2 writes s7 10
+            3 9 reads s10 10 <- 2 11 carries s10 12884901898
+            2 10 ready s9 0 <- 0 7 writes s9 10
+            2 12 reads s9 10 <- 0 7 writes s9 10
+            2 14 reads s11 5 <- 0 ns
+            3 17 reads s8 5 <- 2 15 carries s8 8589934597
+            Found { waits: 7, by_tasks: 6, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (1, 0) }
+        "#]],
+    );
+}
+
+/// Through a chain of two: the second moves what the first has moved.
+#[test]
+fn what_is_moved_twice_comes_behind_both() {
+    let moved = |bytes: u64, ago: u64| bytes | ago << 32;
+    check(
+        &format!(
+            "1 4 writes s7 10
+             3 5 reads s9 10
+             2 6 reads s8 10
+             2 7 carries s9 {}
+             0 8 reads s7 10
+             0 9 carries s8 {}",
+            moved(10, 6),
+            moved(10, 6),
+        ),
+        expect![[r#"
+            3 5 reads s9 10 <- 2 7 carries s9 25769803786
+            2 6 reads s8 10 <- 0 9 carries s8 25769803786
+            0 8 reads s7 10 <- 1 4 writes s7 10
+            Found { waits: 3, by_tasks: 3, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
+        "#]],
+    );
+}
+
+/// One may wait to be accepted, and one more: the third to connect finds room when the first has
+/// been accepted.
+#[test]
+fn who_connects_to_a_full_queue_waits_until_another_is_accepted() {
+    check(
+        "2 1 listens 1 1
+         3 2 connects s11 5
+         3 3 queues s11 0
+         3 4 connects s12 5
+         3 5 queues s12 0
+         3 6 connects s13 5
+         2 8 names s21 5
+         2 9 from s21 1
+         2 10 accepts s21 0
+         3 11 queues s13 0
+         2 12 names s22 5
+         2 13 from s22 1
+         2 14 accepts s22 0
+         2 15 names s23 5
+         2 16 from s23 1
+         2 17 accepts s23 0",
+        expect![[r#"
+            2 10 accepts s21 0 <- 3 2 connects s11 5
+            3 11 queues s13 0 <- 2 10 accepts s21 0
+            2 14 accepts s22 0 <- 3 4 connects s12 5
+            2 17 accepts s23 0 <- 3 6 connects s13 5
+            Found { waits: 6, by_tasks: 4, at_barriers: 0, at_counts: 0, taken: 0, for_locks: 0, locked: 0, unknown: 0, outside: (0, 0) }
         "#]],
     );
 }
