@@ -216,13 +216,20 @@ const CONDITION: &str = r#"
 /// Records a program of a producer and two consumers, and replays it on 1, 2 and 4 CPUs.
 fn produces_and_consumes(source: &str) {
     let folder = Folder::new();
-    let Some((header, code)) = recorded(&folder, source, &["./p"]) else { return };
-    assert_eq!(code, 0);
+    // Beside much other work it happens that nobody had to wait, so that no call has named the word.
+    let mut waited = None;
+    for _ in 0..5 {
+        let Some((header, code)) = recorded(&folder, source, &["./p"]) else { return };
+        assert_eq!(code, 0);
+        let said = played(&folder, &[]);
+        if said["caption"]["notes"].to_string().contains("at semaphores or condition variables") {
+            waited = Some((header, said));
+            break;
+        }
+    }
+    let (header, said) = waited.expect("tasks wait in one of five recordings");
     let native = header.native.expect("native times");
     let ran = (native.user_ns + native.sys_ns) as f64 / 1e9;
-    let said = played(&folder, &[]);
-    let notes = said["caption"]["notes"].to_string();
-    assert!(notes.contains("at semaphores or condition variables"), "{notes}");
     // All of the waiting for what may go to one or the other goes to who comes first, but where the recording
     // happens to have a moment that looks otherwise.
     let notes = said["caption"]["notes"].as_array().expect("notes");
