@@ -819,6 +819,37 @@ fn python_with_a_thread() {
     assert!(rows.iter().any(|r| r.kind == Kind::Access && r.task as usize == thread));
 }
 
+/// The same function runs before there is a thread, in a thread, and after it; `x` maps something
+/// shared first, as the C library does where there is a language.
+const AGAIN: &str = r"
+    #include <pthread.h>
+    #include <sys/mman.h>
+    static void *work(void *n) { for (volatile long i = 0; i < (long)n; i++); return 0; }
+    int main(int n, char **v) {
+        pthread_t t;
+        if (n > 1) mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        work((void *)100000);
+        if (pthread_create(&t, 0, work, (void *)1000000)) return 1;
+        pthread_join(t, 0);
+        work((void *)500000);
+        return 0;
+    }";
+
+#[test]
+fn what_ran_before_there_were_threads_counts_in_each_of_them() {
+    let Some(plugin) = plugin() else { return };
+    let folder = Folder::new();
+    let Some(program) = compiled(&folder, "again", AGAIN, &["-pthread"]) else { return };
+    let program = program.to_str().expect("a name");
+    for command in [&[program][..], &[program, "x"]] {
+        let (_, h, _) = recorded(&options(&folder, &plugin, command));
+        // Six instructions a round, as the compiler likes.
+        let [main, thread] = [0, 1].map(|t| h.tasks[t].totals.insns);
+        assert!((3_000_000..9_000_000).contains(&thread), "{command:?}: {main} {thread}");
+        assert!((main * 10).abs_diff(thread * 6) < thread, "{command:?}: {main} {thread}");
+    }
+}
+
 /// A child computes, and its parent waits for it, or ends at once.
 const LEAVES: &str = r"
     #include <sys/wait.h>

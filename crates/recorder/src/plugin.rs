@@ -39,7 +39,7 @@ static HELD: [AtomicBool; MOST_TASKS] = [const { AtomicBool::new(false) }; MOST_
 static IN_CALL: [AtomicBool; MOST_TASKS] = [const { AtomicBool::new(false) }; MOST_TASKS];
 /// Whether all that this process ever tells has been sent.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// Whether there was ever a second thread. QEMU translates everything anew then.
+/// Whether there was ever a second thread. Everything is translated anew then.
 static THREADED: AtomicBool = AtomicBool::new(false);
 /// Whether the first image has said hello.
 static GREETED: AtomicBool = AtomicBool::new(false);
@@ -77,6 +77,12 @@ pub unsafe extern "C" fn qemu_plugin_install(
     if PROCESS.set(process).is_err() {
         return 1;
     }
+    register(id);
+    0
+}
+
+/// Says what QEMU is to call.
+extern "C" fn register(id: u64) {
     // SAFETY: the callbacks have the types that QEMU expects.
     unsafe {
         qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
@@ -84,7 +90,6 @@ pub unsafe extern "C" fn qemu_plugin_install(
         qemu_plugin_register_vcpu_syscall_ret_cb(id, on_return);
         qemu_plugin_register_atexit_cb(id, on_exit, null_mut());
     }
-    0
 }
 
 extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
@@ -316,7 +321,7 @@ extern "C" fn unusual(vcpu: u32, info: u32, at: u64) {
 }
 
 extern "C" fn on_call(
-    _id: u64,
+    id: u64,
     vcpu: u32,
     number: i64,
     a1: u64,
@@ -337,6 +342,12 @@ extern "C" fn on_call(
             if makes_thread(number, a1) {
                 if !THREADED.swap(true, Relaxed) {
                     t.leave_inline(&ZERO);
+                    // What was translated before counts for one thread. QEMU itself forgets it
+                    // now only if the program has mapped nothing shared yet: else it has done
+                    // so then.
+                    // SAFETY: it is done when no thread runs translated code, at the latest
+                    // before this one does again.
+                    unsafe { qemu_plugin_reset(id, register) };
                 }
                 process.starter.store(tid(), Relaxed);
             }

@@ -63,6 +63,9 @@ unsafe extern "C" {
         id: u64,
         cb: extern "C" fn(u64, u32, i64, i64),
     );
+    /// Forgets all callbacks and all translated code, when no thread runs translated code; then
+    /// calls back.
+    pub(crate) fn qemu_plugin_reset(id: u64, cb: extern "C" fn(u64));
     pub(crate) fn qemu_plugin_register_atexit_cb(
         id: u64,
         cb: extern "C" fn(u64, *mut c_void),
