@@ -1,14 +1,5 @@
 //! What of an instruction's bytes decides how it is counted.
 
-/// Whether it is a push or pop of a register, a direct call, or a return.
-pub(crate) fn uses_stack(insn: &[u8]) -> bool {
-    let insn = match insn {
-        [0x40..=0x4f | 0xf2 | 0xf3, rest @ ..] => rest,
-        all => all,
-    };
-    matches!(insn, [0x50..=0x5f] | [0xe8, ..] | [0xc3])
-}
-
 /// Whether it is a string instruction with a repeat prefix.
 pub(crate) fn repeats(bytes: &[u8]) -> bool {
     let (prefixes, rest) = parted(bytes);
@@ -50,26 +41,6 @@ fn parted(bytes: &[u8]) -> (&[u8], &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pushes_pops_calls_and_returns_use_the_stack() {
-        let stack: [&[u8]; 6] = [
-            &[0x55],                         // push %rbp
-            &[0x41, 0x5f],                   // pop %r15
-            &[0xe8, 0x10, 0x00, 0x00, 0x00], // call
-            &[0xc3],                         // ret
-            &[0xf3, 0xc3],                   // repz ret
-            &[0xf2, 0xe8, 0, 0, 0, 0],       // bnd call
-        ];
-        let other: [&[u8]; 4] = [
-            &[],
-            &[0x48, 0x89, 0x45, 0xf8], // mov %rax, -8(%rbp): on the stack, but anywhere
-            &[0xff, 0xd0],             // call *%rax
-            &[0x90],                   // nop
-        ];
-        assert!(stack.into_iter().all(uses_stack));
-        assert!(!other.into_iter().any(uses_stack));
-    }
 
     #[test]
     fn a_string_instruction_repeats_only_with_its_prefix() {

@@ -16,9 +16,10 @@
 //! age wrong, and a lock would cost more than the model.
 //!
 //! `plugin` is the seam: what QEMU calls, and the tasks of this process. What is made of
-//! it (`task`, `calls`, `order`, `words`, `exec`, `insn`) knows nothing of QEMU, and tests run it
+//! it (`task`, `calls`, `order`, `words`, `exec`, `insn`, `beside`) knows nothing of QEMU, and tests run it
 //! without.
 
+mod beside;
 mod calls;
 mod exec;
 mod insn;

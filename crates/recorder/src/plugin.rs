@@ -1,9 +1,10 @@
 //! What QEMU calls. Two names are exported for it.
 #![allow(unreachable_pub)]
 
+use crate::beside::{Block, Goes, Group};
 use crate::calls::{Side, makes_thread};
 use crate::exec::{self, Plan};
-use crate::insn::{is_atomic, repeats, uses_stack};
+use crate::insn::{is_atomic, repeats};
 use crate::order::signals;
 use homenode_trace::model::{LINE_BITS, Look};
 
@@ -50,6 +51,8 @@ static STATUS: AtomicI64 = AtomicI64::new(-1);
 static mut INLINE: u64 = 0;
 /// Likewise accesses that are counted only.
 static mut INLINE_ACCESSES: u64 = 0;
+/// The first task, for translated code that runs while it is the only one.
+static mut LONE: *mut Task = null_mut();
 /// What tasks look at in their place later.
 static ZERO: u64 = 0;
 
@@ -119,20 +122,33 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
         if signals::handled_at(at) != 0 {
             qemu_plugin_register_vcpu_tb_exec_cb(tb, on_handler, CB_NO_REGS, at as *mut c_void);
         }
-        let mut on_stack = false;
+        if threaded {
+            for i in 0..count {
+                let insn = qemu_plugin_tb_get_insn(tb, i);
+                let call = if is_atomic(bytes_of(insn)) { on_atomic } else { on_access };
+                qemu_plugin_register_vcpu_mem_cb(insn, call, CB_NO_REGS, MEM_RW, null_mut());
+            }
+            return;
+        }
+        let mut block = Block::default();
         for i in 0..count {
             let insn = qemu_plugin_tb_get_insn(tb, i);
-            // Of a block's pushes, pops, call and return, which lie side by side, one
-            // goes through the model and the others are counted: they are a sixth of
-            // all accesses, and find the line that the first has brought.
-            let bytes = bytes_of(insn);
-            if uses_stack(bytes) && !threaded && std::mem::replace(&mut on_stack, true) {
-                let at = addr_of_mut!(INLINE_ACCESSES).cast();
-                qemu_plugin_register_vcpu_mem_inline(insn, MEM_RW, INLINE_ADD_U64, at, 1);
-                continue;
-            }
-            let call = if is_atomic(bytes) { on_atomic } else { on_access };
-            qemu_plugin_register_vcpu_mem_cb(insn, call, CB_NO_REGS, MEM_RW, null_mut());
+            block.push(bytes_of(insn), qemu_plugin_insn_vaddr(insn));
+        }
+        let (goes, with) = block.done();
+        if with > 0 {
+            let at = addr_of_mut!(INLINE_ACCESSES).cast();
+            qemu_plugin_register_vcpu_tb_exec_inline(tb, INLINE_ADD_U64, at, with);
+        }
+        for (i, goes) in goes.into_iter().enumerate() {
+            let insn = qemu_plugin_tb_get_insn(tb, i);
+            let (call, data): (MemCb, _) = match goes {
+                Goes::Nowhere | Goes::With(_) => continue,
+                Goes::First(group) => (on_group, group.0 as *mut c_void),
+                Goes::Alone if is_atomic(bytes_of(insn)) => (on_atomic, null_mut()),
+                Goes::Alone => (on_lone_access, null_mut()),
+            };
+            qemu_plugin_register_vcpu_mem_cb(insn, call, CB_NO_REGS, MEM_RW, data);
         }
     }
 }
@@ -158,6 +174,8 @@ fn greet() {
     };
     let path = PROGRAM.get_or_init(|| path);
     if let Some(t) = task(0) {
+        // SAFETY: there is one thread, and nothing is translated yet that reads it.
+        unsafe { LONE = t };
         t.hello(path.to_bytes());
     }
 }
@@ -279,6 +297,71 @@ extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
         Look::Done => {}
         Look::Further => further(t, at, kind),
         Look::RoundOver => round_over(t, at, kind),
+    }
+}
+
+/// [`on_access`] while there is one thread: which task it is needs no look, and no other
+/// thread's end can have cleared a word.
+extern "C" fn on_lone_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
+    let Some(kind) = KINDS.get(info as usize) else {
+        return unusual(vcpu, info, at);
+    };
+    let kind = kind.load(Relaxed);
+    let place = (at % LINE_BYTES) as i32;
+    if place << 1 > i32::from(kind) {
+        return unusual(vcpu, info, at);
+    }
+    // SAFETY: made in `greet`, before any block runs; the one thread is here.
+    let t = unsafe { &mut *LONE };
+    match t.core.look(at >> LINE_BITS, (kind & KIND_LOAD) as u8) {
+        Look::Done => {}
+        Look::Further => lone_further(t, at >> LINE_BITS, (kind & KIND_LOAD) as u8),
+        Look::RoundOver => round_over(t, at, kind),
+    }
+}
+
+/// The first of accesses that lie beside one another; the others are counted with their block.
+extern "C" fn on_group(_vcpu: u32, _info: u32, at: u64, group: *mut c_void) {
+    let group = Group(group as u64);
+    let lowest = group.lowest(at);
+    if lowest % LINE_BYTES + group.last() >= LINE_BYTES {
+        return on_two_lines(lowest, group);
+    }
+    // SAFETY: as in `on_lone_access`.
+    let t = unsafe { &mut *LONE };
+    let line = lowest >> LINE_BITS;
+    match t.core.look(line, group.load()) {
+        Look::Done => {}
+        Look::Further => lone_further(t, line, group.load()),
+        Look::RoundOver => lone_round_over(t, line, group.load()),
+    }
+}
+
+/// A group of which some lie in a line and some in the next.
+#[cold]
+#[inline(never)]
+extern "C" fn on_two_lines(lowest: u64, group: Group) {
+    // SAFETY: as in `on_lone_access`.
+    let t = unsafe { &mut *LONE };
+    t.core.count();
+    let line = lowest >> LINE_BITS;
+    let (first, second) = group.stores(LINE_BYTES - lowest % LINE_BYTES);
+    t.access(line, first);
+    t.access(line + 1, second);
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn lone_round_over(t: &mut Task, line: u64, load: u8) {
+    t.core.count_round();
+    t.access(line, load == 0);
+}
+
+/// Its line is not the latest of its set: that it is the second is mostly so.
+#[inline(never)]
+extern "C" fn lone_further(t: &mut Task, line: u64, load: u8) {
+    if !t.core.look_second(line, load) {
+        t.access(line, load == 0);
     }
 }
 

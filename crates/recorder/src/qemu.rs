@@ -31,6 +31,7 @@ unsafe extern "C" {
     pub(crate) fn qemu_plugin_tb_n_insns(tb: *const Tb) -> usize;
     pub(crate) fn qemu_plugin_tb_get_insn(tb: *const Tb, i: usize) -> *mut Insn;
     pub(crate) fn qemu_plugin_insn_data(insn: *const Insn) -> *const u8;
+    pub(crate) fn qemu_plugin_insn_vaddr(insn: *const Insn) -> u64;
     pub(crate) fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
     pub(crate) fn qemu_plugin_register_vcpu_mem_cb(
         insn: *mut Insn,
@@ -38,13 +39,6 @@ unsafe extern "C" {
         flags: c_int,
         rw: c_int,
         data: *mut c_void,
-    );
-    pub(crate) fn qemu_plugin_register_vcpu_mem_inline(
-        insn: *mut Insn,
-        rw: c_int,
-        op: c_int,
-        ptr: *mut c_void,
-        imm: u64,
     );
     pub(crate) fn qemu_plugin_register_vcpu_tb_exec_cb(
         tb: *mut Tb,

@@ -83,8 +83,8 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
         peer,
         unit: "times native, the slower program",
         ratio: peer / ours,
-        goal: "ours <= 25",
-        pass: ours <= 25.0,
+        goal: "ours <= 20",
+        pass: ours <= 20.0,
     })
 }
 
