@@ -11,18 +11,16 @@
 //! mov 0x10(%rax), %rdx   ─▶ a call: rax is not what it was
 //! ```
 //!
-//! Only the usual instructions are known. Where one is not, all registers are taken to be
-//! changed by it, and its accesses are calls of their own.
+//! Only accesses of usual instructions are known; those of others are calls of their own.
 
-/// A register that may be changed, by its bit.
+use iced_x86::{
+    ConditionCode, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register, UsedMemory,
+};
+
+/// General registers that may be changed, by their bits.
 type Registers = u32;
 const ALL: Registers = u32::MAX;
-const RAX: u8 = 0;
-const RDX: u8 = 2;
-const RSP: u8 = 4;
-/// In an address: no register, and the instruction pointer.
-const NONE: u8 = 16;
-const RIP: u8 = 17;
 
 const LINE_BYTES: i64 = 64;
 /// Groups of a block that are looked at for one more access.
@@ -31,19 +29,33 @@ const LATEST: usize = 6;
 /// The registers of an address, and how far beside them it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Address {
-    base: u8,
-    index: u8,
-    scale: u8,
+    base: Register,
+    index: Register,
+    scale: u32,
     beside: i64,
 }
 
 impl Address {
-    const fn stack(beside: i64) -> Self {
-        Self { base: RSP, index: NONE, scale: 0, beside }
+    /// `None`: it is not told by general registers of 64 bits alone.
+    fn of(m: &UsedMemory) -> Option<Self> {
+        let plain = |r: Register| r == Register::None || r == Register::RIP || r.is_gpr64();
+        let here = !matches!(m.segment(), Register::FS | Register::GS);
+        (here && plain(m.base()) && plain(m.index())).then_some(Self {
+            base: m.base(),
+            index: m.index(),
+            scale: m.scale(),
+            beside: m.displacement() as i64,
+        })
     }
     fn uses(&self, changed: Registers) -> bool {
-        [self.base, self.index].iter().any(|&r| r < NONE && changed & (1 << r) != 0)
+        [self.base, self.index].into_iter().filter_map(bit).any(|b| changed & b != 0)
     }
+}
+
+/// Of a general register, whatever part of it.
+fn bit(register: Register) -> Option<Registers> {
+    let whole = register.full_register();
+    whole.is_gpr64().then(|| 1 << whole.number())
 }
 
 /// What an instruction does with memory.
@@ -74,277 +86,109 @@ struct Effect {
 
 impl Effect {
     const UNKNOWN: Self = Self { memory: Memory::Unknown, changed: ALL, stack: 0 };
-    const NOTHING: Self = Self { memory: Memory::Nothing, changed: 0, stack: 0 };
-    fn changing(register: u8) -> Self {
-        Self { changed: 1 << register, ..Self::NOTHING }
-    }
-    fn also(self, register: u8) -> Self {
-        Self { changed: self.changed | 1 << register, ..self }
-    }
-    fn stack(beside: i64, does: Does, by: i64) -> Self {
-        let memory = Memory::Known { at: Address::stack(beside), bytes: 8, does };
-        Self { memory, changed: 0, stack: by }
-    }
-}
 
-/// The second operand of many instructions.
-#[derive(Clone, Copy)]
-enum Operand {
-    Register(u8),
-    At(Address),
-}
-
-impl Operand {
-    fn does(self, does: Does, bytes: i64) -> Effect {
-        match self {
-            Self::Register(_) if does == Does::Load => Effect::NOTHING,
-            Self::Register(r) => Effect::changing(r),
-            Self::At(at) => {
-                Effect { memory: Memory::Known { at, bytes, does }, changed: 0, stack: 0 }
-            }
+    /// What the instruction at an address does.
+    fn of(bytes: &[u8], at: u64, infos: &mut InstructionInfoFactory) -> Self {
+        let insn = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+        if insn.is_invalid() {
+            return Self::UNKNOWN;
         }
-    }
-    /// Where it is memory, accesses that are not told apart.
-    fn somehow(self) -> Effect {
-        match self {
-            Self::Register(_) => Effect::NOTHING,
-            Self::At(_) => Effect { memory: Memory::Unknown, changed: 0, stack: 0 },
+        let info = infos.info(&insn);
+        let writes = |a: OpAccess| {
+            use OpAccess::{CondWrite, ReadCondWrite, ReadWrite, Write};
+            matches!(a, Write | CondWrite | ReadWrite | ReadCondWrite)
+        };
+        let mut changed = 0;
+        for used in info.used_registers().iter().filter(|r| writes(r.access())) {
+            changed |= bit(used.register()).unwrap_or(0);
         }
+        let stack = stack_moved(&insn);
+        if stack != 0 && insn.op0_register() != Register::RSP || moves_stack(&insn) {
+            changed &= !bit(Register::RSP).unwrap_or(0);
+        }
+        let accesses = |m: &&UsedMemory| m.access() != OpAccess::NoMemAccess;
+        let mut all = info.used_memory().iter().filter(accesses);
+        let memory = match (all.next(), all.next()) {
+            (None, _) => Memory::Nothing,
+            (Some(m), None) if is_usual(&insn) => known(m).unwrap_or(Memory::Unknown),
+            (Some(_), _) => Memory::Unknown,
+        };
+        Self { memory, changed, stack }
     }
 }
 
-/// What precedes the operation.
-#[derive(Clone, Copy, Default)]
-struct Prefixes {
-    short: bool,
-    segment: bool,
-    rex: u8,
+/// Whether QEMU makes one access for each that the instruction has, at its address. Shifts,
+/// strings, vectors and the like may have two or none.
+fn is_usual(insn: &Instruction) -> bool {
+    use Mnemonic::*;
+    let usual = matches!(
+        insn.mnemonic(),
+        Mov | Movzx
+            | Movsx
+            | Movsxd
+            | Add
+            | Adc
+            | Sub
+            | Sbb
+            | And
+            | Or
+            | Xor
+            | Cmp
+            | Test
+            | Inc
+            | Dec
+            | Neg
+            | Not
+            | Imul
+            | Push
+            | Pop
+            | Call
+            | Ret
+            | Jmp
+    );
+    let by_condition = insn.condition_code() != ConditionCode::None;
+    (usual || by_condition) && !insn.has_lock_prefix()
 }
 
-/// The byte behind the operation and what belongs to it. Returns how long that is, the
-/// register that it names, what of the operation it is (the same bits), and the operand.
-fn operands(rest: &[u8], rex: u8) -> Option<(usize, u8, u8, Operand)> {
-    let m = *rest.first()?;
-    let part = m >> 3 & 7;
-    let register = part | (rex & 4) << 1;
-    let number = |at: usize, bytes: usize| -> Option<i64> {
-        let b = rest.get(at..at + bytes)?;
-        Some(match b {
-            [b] => i64::from(*b as i8),
-            b => i64::from(i32::from_le_bytes(b.try_into().ok()?)),
-        })
+fn known(m: &UsedMemory) -> Option<Memory> {
+    let does = match m.access() {
+        OpAccess::Read => Does::Load,
+        OpAccess::Write => Does::Store,
+        OpAccess::ReadWrite => Does::Change,
+        OpAccess::None
+        | OpAccess::CondRead
+        | OpAccess::CondWrite
+        | OpAccess::ReadCondWrite
+        | OpAccess::NoMemAccess => return None,
     };
-    let low = m & 7 | (rex & 1) << 3;
-    if m >> 6 == 3 {
-        return Some((1, register, part, Operand::Register(low)));
-    }
-    let (mut len, mut base, mut index, mut scale) = (1, low, NONE, 0);
-    let mut no_base = m >> 6 == 0 && m & 7 == 5;
-    if no_base {
-        base = RIP;
-    }
-    if m & 7 == 4 {
-        let s = *rest.get(1)?;
-        len = 2;
-        base = s & 7 | (rex & 1) << 3;
-        (index, scale) = (s >> 3 & 7 | (rex & 2) << 2, s >> 6);
-        if index == RSP {
-            (index, scale) = (NONE, 0);
+    let bytes = m.memory_size().size();
+    let at = Address::of(m).filter(|_| (1..=8).contains(&bytes))?;
+    Some(Memory::Known { at, bytes: bytes as i64, does })
+}
+
+/// Whether it does nothing but move the stack pointer by a number that it says.
+fn moves_stack(insn: &Instruction) -> bool {
+    let by_number = match insn.mnemonic() {
+        Mnemonic::Add | Mnemonic::Sub => insn.try_immediate(1).is_ok(),
+        Mnemonic::Lea => {
+            insn.memory_base() == Register::RSP && insn.memory_index() == Register::None
         }
-        no_base = m >> 6 == 0 && s & 7 == 5;
-        if no_base {
-            base = NONE;
+        _ => false,
+    };
+    by_number && insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP
+}
+
+/// How far the instruction moves the stack pointer, where that is told by itself.
+fn stack_moved(insn: &Instruction) -> i64 {
+    match insn.mnemonic() {
+        Mnemonic::Push | Mnemonic::Pop | Mnemonic::Call | Mnemonic::Ret => {
+            i64::from(insn.stack_pointer_increment())
         }
-    }
-    let wide = match m >> 6 {
-        _ if no_base => 4,
-        1 => 1,
-        2 => 4,
+        Mnemonic::Add if moves_stack(insn) => insn.immediate(1) as i64,
+        Mnemonic::Sub if moves_stack(insn) => (insn.immediate(1) as i64).wrapping_neg(),
+        Mnemonic::Lea if moves_stack(insn) => insn.memory_displacement64() as i64,
         _ => 0,
-    };
-    let beside = if wide == 0 { 0 } else { number(len, wide)? };
-    Some((len + wide, register, part, Operand::At(Address { base, index, scale, beside })))
-}
-
-/// What the instruction at an address does.
-fn effect(insn: &[u8], at: u64) -> Effect {
-    let mut p = Prefixes::default();
-    let mut rest = insn;
-    while let [b, behind @ ..] = rest {
-        match b {
-            0x66 => p.short = true,
-            0xf2 | 0xf3 => {}
-            0x64 | 0x65 => p.segment = true,
-            _ => break,
-        }
-        rest = behind;
     }
-    if let [b @ 0x40..=0x4f, behind @ ..] = rest {
-        (p.rex, rest) = (*b, behind);
-    }
-    let e = plain(rest, p).unwrap_or(Effect::UNKNOWN);
-    match e.memory {
-        Memory::Known { .. } if p.segment => Effect { memory: Memory::Unknown, ..e },
-        Memory::Known { at: mut a, bytes, does } if a.base == RIP => {
-            a.beside = a.beside.wrapping_add(at as i64).wrapping_add(insn.len() as i64);
-            Effect { memory: Memory::Known { at: a, bytes, does }, ..e }
-        }
-        Memory::Known { .. } | Memory::Nothing | Memory::Unknown => e,
-    }
-}
-
-/// `None`: not one of the usual.
-fn plain(insn: &[u8], p: Prefixes) -> Option<Effect> {
-    use Does::{Change, Load, Store};
-    let (&op, rest) = insn.split_first()?;
-    let low = op & 7 | (p.rex & 1) << 3;
-    let wide = match p {
-        _ if p.rex & 8 != 0 => 8,
-        _ if p.short => 2,
-        _ => 4,
-    };
-    let bytes = if op & 1 == 0 { 1 } else { wide };
-    // A byte's register without a REX prefix may be the second byte of another: changed is
-    // then that one, whose number has bit 2.
-    let byte_too = |register: u8| match op & 1 {
-        0 if p.rex == 0 => Effect::changing(register).also(register & 3),
-        _ => Effect::changing(register),
-    };
-    let with = |e: Effect, register: u8| Effect { changed: e.changed | 1 << register, ..e };
-    Some(match op {
-        0x50..=0x57 if !p.short => Effect::stack(-8, Store, -8),
-        0x58..=0x5f if !p.short => Effect::stack(0, Load, 8).also(low),
-        0x68 | 0x6a if !p.short => Effect::stack(-8, Store, -8),
-        0xe8 if !p.short => Effect::stack(-8, Store, -8),
-        0xc3 => Effect::stack(0, Load, 8),
-        0x70..=0x7f | 0xe9 | 0xeb => Effect::NOTHING,
-        0x90 if p.rex & 1 == 0 => Effect::NOTHING,
-        0xa8 | 0xa9 => Effect::NOTHING,
-        0xb0..=0xb7 => with(byte_too(low), low & 3),
-        0xb8..=0xbf => Effect::changing(low),
-        0x98 => Effect::changing(RAX),
-        0x99 => Effect::changing(RDX),
-        // Arithmetic of two operands.
-        0x00..=0x3f if op & 7 < 4 => {
-            let (_, register, _, other) = operands(rest, p.rex)?;
-            match (op & 2 == 0, op >> 3 == 7) {
-                (_, true) => other.does(Load, bytes),
-                (true, false) => match other {
-                    Operand::Register(r) => byte_too(r),
-                    Operand::At(_) => other.does(Change, bytes),
-                },
-                (false, false) => {
-                    let e = other.does(Load, bytes);
-                    Effect { changed: e.changed | byte_too(register).changed, ..e }
-                }
-            }
-        }
-        0x3c | 0x3d => Effect::NOTHING,
-        0x00..=0x3f if op & 7 < 6 => Effect::changing(RAX),
-        // Arithmetic with a number.
-        0x80 | 0x81 | 0x83 => {
-            let (len, _, part, other) = operands(rest, p.rex)?;
-            match other {
-                Operand::Register(RSP) if p.rex & 8 != 0 && (part == 0 || part == 5) => {
-                    let n = rest.get(len..)?;
-                    let n = match (op, n) {
-                        (0x83, [n]) => i64::from(*n as i8),
-                        (0x81, n) => i64::from(i32::from_le_bytes(n.try_into().ok()?)),
-                        _ => return None,
-                    };
-                    Effect { stack: if part == 0 { n } else { -n }, ..Effect::NOTHING }
-                }
-                _ if part == 7 => other.does(Load, bytes),
-                Operand::Register(r) => byte_too(r),
-                Operand::At(_) => other.does(Change, bytes),
-            }
-        }
-        0x84 | 0x85 => operands(rest, p.rex)?.3.does(Load, bytes),
-        0x88 | 0x89 => match operands(rest, p.rex)?.3 {
-            Operand::Register(r) => byte_too(r),
-            other @ Operand::At(_) => other.does(Store, bytes),
-        },
-        0x8a | 0x8b => {
-            let (_, register, _, other) = operands(rest, p.rex)?;
-            let e = other.does(Load, bytes);
-            Effect { changed: e.changed | byte_too(register).changed, ..e }
-        }
-        0xc6 | 0xc7 => match operands(rest, p.rex)? {
-            (_, _, 0, Operand::Register(r)) => byte_too(r),
-            (_, _, 0, other) => other.does(Store, bytes),
-            _ => return None,
-        },
-        0x8d => match operands(rest, p.rex)? {
-            (_, RSP, _, Operand::At(Address { base: RSP, index: NONE, beside, .. }))
-                if p.rex & 8 != 0 =>
-            {
-                Effect { stack: beside, ..Effect::NOTHING }
-            }
-            (_, register, _, Operand::At(_)) => Effect::changing(register),
-            _ => return None,
-        },
-        0x63 => {
-            let (_, register, _, other) = operands(rest, p.rex)?;
-            with(other.does(Load, 4), register)
-        }
-        0x69 | 0x6b => {
-            let (_, register, _, other) = operands(rest, p.rex)?;
-            with(other.does(Load, wide), register)
-        }
-        // Shifts: of memory they are rare.
-        0xc0 | 0xc1 | 0xd0..=0xd3 => match operands(rest, p.rex)?.3 {
-            Operand::Register(r) => byte_too(r),
-            Operand::At(_) => return None,
-        },
-        0xf6 | 0xf7 => match operands(rest, p.rex)? {
-            (_, _, 0 | 1, other) => other.does(Load, bytes),
-            (_, _, 2 | 3, Operand::Register(r)) => byte_too(r),
-            (_, _, 2 | 3, other) => other.does(Change, bytes),
-            (_, _, _, other) => with(with(other.somehow(), RAX), RDX),
-        },
-        0xfe | 0xff => match operands(rest, p.rex)? {
-            (_, _, 0 | 1, Operand::Register(r)) => byte_too(r),
-            (_, _, 0 | 1, other) => other.does(Change, bytes),
-            (_, _, 4, other) if op == 0xff => other.does(Load, 8),
-            _ => return None,
-        },
-        0x0f => after_0f(rest, p, wide)?,
-        _ => return None,
-    })
-}
-
-/// Operations of two bytes.
-fn after_0f(insn: &[u8], p: Prefixes, wide: i64) -> Option<Effect> {
-    let (&op, rest) = insn.split_first()?;
-    let loads = |bytes: i64| {
-        let (_, register, _, other) = operands(rest, p.rex)?;
-        let e = other.does(Does::Load, bytes);
-        Some(Effect { changed: e.changed | 1 << register, ..e })
-    };
-    Some(match op {
-        // Nothing, at any length, and marks of where jumps may go.
-        0x1f => Effect::NOTHING,
-        0x1e if rest == [0xfa] => Effect::NOTHING,
-        0x80..=0x8f => Effect::NOTHING,
-        0x40..=0x4f | 0xaf => loads(wide)?,
-        0xb6 | 0xbe => loads(1)?,
-        0xb7 | 0xbf => loads(2)?,
-        0x90..=0x9f => match operands(rest, p.rex)?.3 {
-            Operand::Register(r) => Effect::changing(r).also(r & 3),
-            other @ Operand::At(_) => other.does(Does::Store, 1),
-        },
-        // Vectors: no other registers, and one access or two, as QEMU likes.
-        0x10..=0x17 | 0x28 | 0x29 | 0x2a | 0x2e | 0x2f => operands(rest, p.rex)?.3.somehow(),
-        0x51..=0x70 | 0x74..=0x76 | 0x7f | 0xc6 | 0xd4..=0xd6 | 0xd8..=0xe6 | 0xe8..=0xf6 => {
-            operands(rest, p.rex)?.3.somehow()
-        }
-        0xf8..=0xfe => operands(rest, p.rex)?.3.somehow(),
-        0x7e => match operands(rest, p.rex)?.3 {
-            Operand::Register(r) => Effect::changing(r),
-            other @ Operand::At(_) => other.somehow(),
-        },
-        _ => return None,
-    })
 }
 
 /// How the accesses of an instruction go through the model.
@@ -442,23 +286,30 @@ impl Making {
 }
 
 /// A block while it is being translated.
-#[derive(Default)]
 pub(crate) struct Block {
     goes: Vec<Goes>,
     making: Vec<Making>,
     /// How far the stack pointer has been moved.
     stack: i64,
+    infos: InstructionInfoFactory,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        let infos = InstructionInfoFactory::new();
+        Self { goes: Vec::new(), making: Vec::new(), stack: 0, infos }
+    }
 }
 
 impl Block {
     /// The next instruction, which stands at an address.
     pub(crate) fn push(&mut self, insn: &[u8], at: u64) {
-        let e = effect(insn, at);
+        let e = Effect::of(insn, at, &mut self.infos);
         let goes = match e.memory {
             Memory::Nothing => Goes::Nowhere,
             Memory::Unknown => Goes::Alone,
             Memory::Known { mut at, bytes, does } => {
-                if at.base == RSP {
+                if at.base == Register::RSP {
                     at.beside = at.beside.wrapping_add(self.stack);
                 }
                 // Of several groups the one that stays the shortest: it is in one line most.

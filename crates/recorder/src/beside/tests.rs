@@ -73,23 +73,21 @@ fn fields_of_an_object_are_a_group_until_its_register_changes() {
 }
 
 #[test]
-fn what_is_not_known_changes_all_registers() {
+fn what_is_unusual_goes_alone_and_what_is_none_changes_all_registers() {
     let load: &[u8] = &[0x48, 0x8b, 0x43, 0x10]; // mov 0x10(%rbx), %rax
-    for (unknown, goes) in [
-        (&[0xf0, 0xff, 0x03][..], "alone"),   // lock incl (%rbx)
-        (&[0x0f, 0xa2], "alone"),             // cpuid
-        (&[0x48, 0x87, 0x5b, 0x10], "alone"), // xchg %rbx, 0x10(%rbx)
-        (&[0xf3, 0x48, 0xa5], "alone"),       // rep movsq
-        (&[0x67, 0x8b, 0x03], "alone"),       // mov (%ebx), %eax
-        (&[], "alone"),
-        (&[0x48], "alone"),
-        (&[0x48, 0x8b, 0x43], "alone"), // cut off
+    for (unknown, goes, next) in [
+        (&[0xf0, 0xff, 0x03][..], "alone", "with 1"), // lock incl (%rbx)
+        (&[0x0f, 0xa2], "-", "first 0..8"),           // cpuid
+        (&[0x48, 0x87, 0x5b, 0x10], "alone", "first 0..8"), // xchg %rbx, 0x10(%rbx)
+        (&[0xf3, 0x48, 0xa5], "alone", "with 1"),     // rep movsq
+        (&[0x67, 0x8b, 0x03], "alone", "with 1"),     // mov (%ebx), %eax
+        (&[0x48, 0xd3, 0x63, 0x10], "alone", "with 1"), // shlq %cl, 0x10(%rbx)
+        (&[], "alone", "first 0..8"),
+        (&[0x48], "alone", "first 0..8"),
+        (&[0x06], "alone", "first 0..8"),
+        (&[0x48, 0x8b, 0x43], "alone", "first 0..8"), // cut off
     ] {
-        assert_eq!(
-            shown(&[load, unknown, load]),
-            ["first 0..8", goes, "first 0..8"],
-            "{unknown:x?}"
-        );
+        assert_eq!(shown(&[load, unknown, load]), ["first 0..8", goes, next], "{unknown:x?}");
     }
 }
 
