@@ -302,7 +302,10 @@ extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
 
 /// [`on_access`] while there is one thread: which task it is needs no look, and no other
 /// thread's end can have cleared a word.
-extern "C" fn on_lone_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
+extern "C" fn on_lone_access(vcpu: u32, info: u32, at: u64, data: *mut c_void) {
+    if vcpu != 0 {
+        return on_access(vcpu, info, at, data);
+    }
     let Some(kind) = KINDS.get(info as usize) else {
         return unusual(vcpu, info, at);
     };
@@ -311,7 +314,7 @@ extern "C" fn on_lone_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
     if place << 1 > i32::from(kind) {
         return unusual(vcpu, info, at);
     }
-    // SAFETY: made in `greet`, before any block runs; the one thread is here.
+    // SAFETY: made in `greet`, before any block runs; the first thread is here.
     let t = unsafe { &mut *LONE };
     match t.core.look(at >> LINE_BITS, (kind & KIND_LOAD) as u8) {
         Look::Done => {}
@@ -321,11 +324,11 @@ extern "C" fn on_lone_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
 }
 
 /// The first of accesses that lie beside one another; the others are counted with their block.
-extern "C" fn on_group(_vcpu: u32, _info: u32, at: u64, group: *mut c_void) {
+extern "C" fn on_group(vcpu: u32, _info: u32, at: u64, group: *mut c_void) {
     let group = Group(group as u64);
     let lowest = group.lowest(at);
-    if lowest % LINE_BYTES + group.last() >= LINE_BYTES {
-        return on_two_lines(lowest, group);
+    if vcpu != 0 || lowest % LINE_BYTES + group.last() >= LINE_BYTES {
+        return on_group_elsewhere(vcpu, lowest, group);
     }
     // SAFETY: as in `on_lone_access`.
     let t = unsafe { &mut *LONE };
@@ -337,15 +340,19 @@ extern "C" fn on_group(_vcpu: u32, _info: u32, at: u64, group: *mut c_void) {
     }
 }
 
-/// A group of which some lie in a line and some in the next.
+/// A group of which some lie in a line and some in the next, or one of the second thread, until
+/// all is translated anew.
 #[cold]
 #[inline(never)]
-extern "C" fn on_two_lines(lowest: u64, group: Group) {
-    // SAFETY: as in `on_lone_access`.
-    let t = unsafe { &mut *LONE };
+extern "C" fn on_group_elsewhere(vcpu: u32, lowest: u64, group: Group) {
+    let Some(t) = task(vcpu) else { return };
     t.core.count();
     let line = lowest >> LINE_BITS;
-    let (first, second) = group.stores(LINE_BYTES - lowest % LINE_BYTES);
+    let bytes = LINE_BYTES - lowest % LINE_BYTES;
+    if group.last() < bytes {
+        return t.access(line, group.load() == 0);
+    }
+    let (first, second) = group.stores(bytes);
     t.access(line, first);
     t.access(line + 1, second);
 }
