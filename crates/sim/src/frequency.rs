@@ -38,17 +38,26 @@ impl Simulation {
     fn choose_clocks(&mut self) {
         let now = self.now();
         let mut f = std::mem::replace(&mut self.frequency, Frequency::none());
-        let time = now - f.last;
-        (f.last, f.next) = (now, (now / f.window + 1) * f.window);
+        f.next = (now / f.window + 1) * f.window;
         f.cores.fill(false);
         f.domains.fill((0, 0));
         for (cpu, here) in f.cpus.iter_mut().enumerate() {
             let busy = self.cpus[cpu].busy_until(now);
             let running = self.cpus[cpu].current().is_some();
+            f.cores[here.core] |= running;
+            let (asked, idle) = &mut f.domains[here.domain];
+            if f.governor.passes_idle() && busy <= here.busy {
+                *idle = here.request.max(*idle);
+                continue;
+            }
+            let time = now - here.last;
+            here.last = now;
             let util = self.sched.q.fair.cpu_util(cpu);
             let look = Look {
                 busy: busy - here.busy.min(busy),
                 time,
+                window: f.window,
+                mhz: self.cpus[cpu].mhz(),
                 // Only schedutil looks at it.
                 util: here.boost.apply(util),
                 invariant: f.invariant,
@@ -58,8 +67,6 @@ impl Simulation {
             let (governor, threshold) = (f.governor, f.threshold);
             here.request =
                 frequency::request(governor, &here.clocks, here.request, &look, threshold);
-            f.cores[here.core] |= running;
-            let asked = &mut f.domains[here.domain].0;
             *asked = here.request.max(*asked);
         }
         f.active.fill(0);
@@ -68,7 +75,8 @@ impl Simulation {
         }
         for (cpu, here) in f.cpus.iter().enumerate() {
             let most = here.clocks.most(f.active[f.packages[here.core]]);
-            let mhz = f.domains[here.domain].0.min(most);
+            let (asked, idle) = f.domains[here.domain];
+            let mhz = if asked > 0 { asked } else { idle }.min(most);
             if self.cpus[cpu].mhz() == mhz {
                 continue;
             }

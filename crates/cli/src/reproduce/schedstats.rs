@@ -15,6 +15,7 @@ use super::experiment::{Figures, Runs, Sensitivity, names};
 use super::vary::What;
 use anyhow::{Result, bail};
 use homenode_core::costs::Cost;
+use homenode_core::sched::frequency::Governor;
 use homenode_report::{
     Caption, Compared, ComparisonTable, Figure, Reproduced, Reproduction, Section,
 };
@@ -67,6 +68,18 @@ const HACKBENCH: [(u32, f64); 6] =
 /// pipetest of the seed: the gain of the mean.
 const PIPETEST_SEED: f64 = 1.91;
 
+/// What is run again with clocks that somebody chooses, and who. The second governor takes a while, so of it there is less.
+const CLOCKS: [(Of, Work, Governor); 8] = [
+    (Of::Server, Work::Pipetest, Governor::Performance),
+    (Of::Server, Work::Pipetest, Governor::PstatePid),
+    (Of::Server, Work::TcpStream(64), Governor::Performance),
+    (Of::Server, Work::Tbench(1), Governor::Performance),
+    (Of::Server, Work::Tbench(1), Governor::PstatePid),
+    (Of::Server, Work::Tbench(4), Governor::Performance),
+    (Of::Desktop, Work::Tbench(1), Governor::Performance),
+    (Of::Desktop, Work::Tbench(1), Governor::PstatePid),
+];
+
 /// What is run.
 struct Plan {
     small: bool,
@@ -76,6 +89,8 @@ struct Plan {
     hackbench: Vec<u32>,
     tbench: Vec<u32>,
     desktop: Vec<u32>,
+    /// What is run again where somebody chooses clocks, which decides nothing.
+    clocks: Vec<(Of, Work, Governor)>,
     /// Constants that are moved.
     constants: Vec<What>,
 }
@@ -101,6 +116,7 @@ impl Plan {
                 hackbench: counts(&HACKBENCH),
                 tbench: counts(&TBENCH),
                 desktop: counts(&DESKTOP),
+                clocks: CLOCKS.to_vec(),
                 constants: constants(),
             },
         };
@@ -116,6 +132,7 @@ impl Plan {
             hackbench: vec![1, 12, 79],
             tbench: vec![1, 2, 4, 16, 64],
             desktop: vec![1, 2, 4, 8, 64],
+            clocks: Vec::new(),
             constants: few_constants(),
         }
     }
@@ -161,12 +178,22 @@ fn few_constants() -> Vec<What> {
     [Cost::StatsLine, Cost::ContextSwitch, Cost::TcpSend].map(What::Cost).to_vec()
 }
 
+/// Who chooses clocks in the registered runs.
+const NOMINAL: Governor = Governor::Nominal;
+
+/// The points of one workload where somebody chooses clocks: on and off. One seed, as the runs are long.
+fn with_clocks(plan: &Plan, of: Of, work: Work, clocks: Governor) -> [Point; 2] {
+    let small = plan.small;
+    [Way::On, Way::Off].map(|way| Point { work, of, way, clocks, small, vary: None, seed: 1 })
+}
+
 /// The points of one workload: on, off, and what decides nothing.
 fn points(plan: &Plan, of: Of, work: Work) -> Vec<Point> {
     let small = plan.small;
     let seeds = 1..=plan.seeds_of(work);
-    let each =
-        seeds.flat_map(|seed| Way::ALL.map(|way| Point { work, of, way, small, vary: None, seed }));
+    let each = seeds.flat_map(|seed| {
+        Way::ALL.map(|way| Point { work, of, way, clocks: NOMINAL, small, vary: None, seed })
+    });
     each.collect()
 }
 
@@ -175,7 +202,17 @@ impl Runs<'_, Bench> {
     fn gains(&self, plan: &Plan, of: Of, work: Work, way: Way) -> Vec<f64> {
         let seeds = 1..=plan.seeds_of(work);
         seeds
-            .map(|seed| self.gain(Point { work, of, way, small: plan.small, vary: None, seed }))
+            .map(|seed| {
+                self.gain(Point {
+                    work,
+                    of,
+                    way,
+                    clocks: NOMINAL,
+                    small: plan.small,
+                    vary: None,
+                    seed,
+                })
+            })
             .collect()
     }
     /// The same of one point.
@@ -187,7 +224,15 @@ impl Runs<'_, Bench> {
     fn is_significant(&self, plan: &Plan, of: Of, work: Work) -> bool {
         let figures = |way| -> Vec<f64> {
             let seeds = 1..=plan.seeds_of(work);
-            let at = |seed| Point { work, of, way, small: plan.small, vary: None, seed };
+            let at = |seed| Point {
+                work,
+                of,
+                way,
+                clocks: NOMINAL,
+                small: plan.small,
+                vary: None,
+                seed,
+            };
             seeds.map(|seed| self.done[&at(seed)]).collect()
         };
         let p = homenode_report::stats::welch_p(&figures(Way::On), &figures(Way::Off));
@@ -210,7 +255,15 @@ fn moved(
     bench: &Bench,
     constants: &[What],
 ) -> Result<Sensitivity<Signs>> {
-    let point = |work, way, vary| Point { work, of: Of::Server, way, small: true, vary, seed: 1 };
+    let point = |work, way, vary| Point {
+        work,
+        of: Of::Server,
+        way,
+        clocks: NOMINAL,
+        small: true,
+        vary,
+        seed: 1,
+    };
     runs.move_each(
         constants,
         bench.machine(Of::Server),
@@ -229,6 +282,8 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
     let mut runs = Runs::new(bench, jobs);
     let all = plan.all();
     runs.ensure("on and off", all.iter().flat_map(|&(of, work)| points(plan, of, work)))?;
+    let others = &plan.clocks;
+    runs.ensure("clocks", others.iter().flat_map(|&(of, work, g)| with_clocks(plan, of, work, g)))?;
     let moved = moved(&mut runs, bench, &plan.constants)?;
 
     let gains = |counts: &[u32], of, work: fn(u32) -> Work| -> Vec<(u32, f64)> {
@@ -253,7 +308,11 @@ fn reproduce(plan: &Plan, bench: &Bench, jobs: usize) -> Result<Reproduction> {
         machine: bench.machine(Of::Server).name.clone(),
         tables: [Of::Server, Of::Desktop].map(|of| table(&runs, plan, of)).to_vec(),
         surfaces: Vec::new(),
-        rows: all.iter().map(|&(of, work)| row(&runs, plan, of, work)).collect(),
+        rows: all
+            .iter()
+            .map(|&(of, work)| row(&runs, plan, of, work))
+            .chain(others.iter().map(|&(of, work, g)| clocks_row(&runs, plan, of, work, g)))
+            .collect(),
         conclusions: judge::judge(&findings),
         caption: caption(bench, plan),
         digits: 2,
@@ -277,8 +336,10 @@ fn table(runs: &Runs<'_, Bench>, plan: &Plan, of: Of) -> (String, ComparisonTabl
     let figure = |work: Work| -> Compared {
         let samples = Way::ALL.map(|way| {
             let seeds = 1..=plan.seeds_of(work);
-            let value =
-                |seed| runs.done[&Point { work, of, way, small: plan.small, vary: None, seed }];
+            let value = |seed| {
+                runs.done
+                    [&Point { work, of, way, clocks: NOMINAL, small: plan.small, vary: None, seed }]
+            };
             seeds.map(value).collect()
         });
         let figure = Figure::new("{}", "", work.better(), 3, "a workload's figure");
@@ -315,6 +376,23 @@ fn row(runs: &Runs<'_, Bench>, plan: &Plan, of: Of, work: Work) -> Reproduced {
         Of::Desktop => ", 8 CPUs",
     };
     Reproduced::new(&format!("{}{where_}, gain [%]", work.name()), seed, &ours, low, high)
+}
+
+/// A gain where somebody chooses clocks: it decides nothing.
+fn clocks_row(
+    runs: &Runs<'_, Bench>,
+    plan: &Plan,
+    of: Of,
+    work: Work,
+    clocks: Governor,
+) -> Reproduced {
+    let [_, off] = with_clocks(plan, of, work, clocks);
+    let where_ = match of {
+        Of::Server => "",
+        Of::Desktop => ", 8 CPUs",
+    };
+    let name = format!("{}{where_}, clocks: {}, gain [%]", work.name(), clocks.name());
+    Reproduced::new(&name, None, &[runs.gain(off)], None, None)
 }
 
 fn caption(bench: &Bench, plan: &Plan) -> Caption {

@@ -27,8 +27,10 @@ crate::named! {
         Nominal => "nominal",
         /// The highest at any time.
         Performance => "performance",
-        /// intel_pstate of 4.15, active, without HWP: by load, looked at every 10 ms.
+        /// intel_pstate of 4.15 and later, active, without HWP: by load, looked at every 10 ms.
         Pstate => "intel_pstate",
+        /// intel_pstate of 4.5: a controller that goes up while a CPU has the clock that it has asked for.
+        PstatePid => "intel_pstate-4.5",
         /// In place of HWP, our rule: in proportion to the share that a CPU is busy.
         HwpProportional => "hwp-proportional",
         /// In place of HWP, our rule: upwards while a CPU is busy for half of the time.
@@ -43,14 +45,38 @@ pub const HWP_WINDOWS: u32 = 7;
 /// Share of a window from which on the threshold rule goes up, in thousandths.
 pub const HWP_THRESHOLD: u32 = 500;
 
+/// What the controller of 4.5 wants: the clock that a CPU had, of the one that it asked for, in per cent.
+const SETPOINT: i64 = 97;
+/// The part of what is missing by which it goes, of 256: 20 %.
+const P_GAIN: i64 = 51;
+/// What is more than so many windows ago is scaled down.
+const LONG_WINDOWS: u64 = 3;
+
 impl Governor {
+    /// Whether who has done nothing since its last look is not looked at: such a CPU keeps what it has asked for, and
+    /// nobody else has to heed that.
+    ///
+    /// Source: specs/frequency.md#pid.
+    pub const fn passes_idle(self) -> bool {
+        match self {
+            Self::PstatePid => true,
+            Self::Nominal
+            | Self::Performance
+            | Self::Pstate
+            | Self::HwpProportional
+            | Self::HwpThreshold
+            | Self::Schedutil => false,
+        }
+    }
     /// How often it looks; `None`: never.
     ///
     /// Source: specs/frequency.md#rules.
     pub const fn window(self) -> Option<Picos> {
         match self {
             Self::Nominal => None,
-            Self::Performance | Self::Pstate | Self::Schedutil => Some(Picos::from_ms(10)),
+            Self::Performance | Self::Pstate | Self::PstatePid | Self::Schedutil => {
+                Some(Picos::from_ms(10))
+            }
             Self::HwpProportional | Self::HwpThreshold => Some(Picos::from_ms(5)),
         }
     }
@@ -106,6 +132,10 @@ pub struct Look {
     pub busy: u64,
     /// See `busy`.
     pub time: u64,
+    /// How often the governor looks, in the same unit.
+    pub window: u64,
+    /// The clock that it had.
+    pub mhz: u32,
     /// The load that the scheduler tracks, of 1024.
     pub util: u64,
     /// That load grows with the clock (6.12), so that it says what part of the highest one is needed.
@@ -142,6 +172,7 @@ pub fn request(governor: Governor, clocks: &Clocks, now: u32, look: &Look, thres
             let halfway = if mean > target { (mean - target) / 2 } else { 0 };
             clocks.within((target + halfway) * 100)
         }
+        Governor::PstatePid => clocks.within(by_controller(now, look).max(0) as u64 * 100),
         Governor::HwpProportional => {
             let target = clocks.within(look.share(turbo + turbo / 4));
             target.clamp(now.saturating_sub(step), now.saturating_add(step))
@@ -159,6 +190,24 @@ pub fn request(governor: Governor, clocks: &Clocks, now: u32, look: &Look, thres
             if look.was_idle { next } else { next.max(now) }
         }
     }
+}
+
+/// What the controller of 4.5 asks for, in steps of 100 MHz: less by a fifth of what the clock that a CPU had misses
+/// of the setpoint, in per cent of the one that it asked for.
+///
+/// Source: specs/frequency.md#pid.
+fn by_controller(now: u32, look: &Look) -> i64 {
+    let asked = i64::from((now / 100).max(1));
+    // In 256ths of a per cent.
+    let mut had = i64::from(look.mhz) * 256 / asked;
+    if look.time > LONG_WINDOWS * look.window {
+        let scaled = i128::from(had) * i128::from(look.window) / i128::from(look.time);
+        had = i64::try_from(scaled).unwrap_or(i64::MAX);
+    } else if u128::from(look.busy) * 100 < u128::from(look.time) {
+        had = 0;
+    }
+    let missing = SETPOINT * 256 - had;
+    asked - ((P_GAIN * missing + (1 << 15)) >> 16)
 }
 
 /// What schedutil adds for a task that waits for I/O again and again, as a load of 1024.
@@ -254,6 +303,37 @@ mod tests {
         };
         assert_eq!(course(&SERVER), [2100, 1600, 1400, 1300, 1200]);
         assert_eq!(course(&DESKTOP), [2400, 1600, 1200, 1000, 900]);
+    }
+
+    #[test]
+    fn the_controller_of_4_5_goes_up_by_a_step_while_a_cpu_has_what_it_asks_for() {
+        let look = |mhz, busy, time| Look { mhz, busy, time, window: 10, ..Look::default() };
+        let of = |now, look: Look| request(Governor::PstatePid, &SERVER, now, &look, 0);
+        // However little it has to do: 19 windows from the lowest clock to the highest.
+        let course: Vec<u32> = std::iter::successors(Some(1200), |&now| {
+            let next = of(now, look(now, 1, 10));
+            (next != now).then_some(next)
+        })
+        .collect();
+        assert_eq!(course, (12..=31).map(|step| step * 100).collect::<Vec<u32>>());
+        // All cores are active: turbo gives 2600, and what it asks for comes near that.
+        let course: Vec<u32> =
+            std::iter::successors(Some(3100), |&now| Some(of(now, look(2600, 10, 10))))
+                .take(5)
+                .collect();
+        assert_eq!(course, [3100, 2800, 2700, 2700, 2700]);
+        // A sibling has asked for more.
+        assert_eq!(of(1200, look(2400, 10, 10)), 3100, "103 % too much are 20 steps and a half");
+        assert_eq!(of(1200, look(1800, 10, 10)), 2300, "53 % too much are 10.6");
+        // Who was away for 30 ms goes on as it was, for 40 ms as if it had had a quarter.
+        assert_eq!([30, 40, 100].map(|time| of(3100, look(3100, 5, time))), [3100, 1700, 1400]);
+        assert_eq!(of(3100, look(3100, 1, 200)), 1300);
+        // Less than a hundredth of the time.
+        assert_eq!(
+            [99, 100].map(|t| of(3100, Look { window: 50, ..look(3100, 1, t) })),
+            [3100, 3100]
+        );
+        assert_eq!(of(3100, Look { window: 50, ..look(3100, 1, 101) }), 1200);
     }
 
     #[test]

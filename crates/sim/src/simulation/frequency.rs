@@ -13,7 +13,8 @@ pub(crate) struct Here {
     pub(crate) clocks: Clocks,
     /// What it asks for.
     pub(crate) request: u32,
-    /// How long it had been busy at the last look.
+    /// When the last look was, and how long it had been busy until then.
+    pub(crate) last: u64,
     pub(crate) busy: u64,
     /// What schedutil adds for tasks that wait for I/O.
     pub(crate) boost: IowaitBoost,
@@ -66,12 +67,11 @@ pub(crate) struct Frequency {
     pub(crate) threshold: u32,
     /// Loads that the scheduler tracks grow with the clock.
     pub(crate) invariant: bool,
-    /// When the last look was, and when the next one is.
-    pub(crate) last: u64,
+    /// When the next look is.
     pub(crate) next: u64,
     pub(crate) cpus: Vec<Here>,
-    /// By domain: the clock, and how many of its cores are busy.
-    pub(crate) domains: Vec<(u32, usize)>,
+    /// By domain: the highest clock that one of its CPUs asks for, and that one asks for which was passed over.
+    pub(crate) domains: Vec<(u32, u32)>,
     /// By core: whether it is busy.
     pub(crate) cores: Vec<bool>,
     /// The package of each core: turbo hangs on how many of it are active.
@@ -87,7 +87,6 @@ impl Frequency {
             window: 0,
             threshold: 0,
             invariant: false,
-            last: 0,
             next: u64::MAX,
             cpus: Vec::new(),
             domains: Vec::new(),
@@ -126,7 +125,7 @@ impl Frequency {
             packages.resize(cores.len(), llc);
             let domain = if shared { llc } else { core };
             let boost = IowaitBoost::default();
-            cpus.push(Here { clocks, request: clocks.min, busy: 0, boost, domain, core });
+            cpus.push(Here { clocks, request: clocks.min, last: 0, busy: 0, boost, domain, core });
         }
         let domains = if shared { llcs.len() } else { cores.len() };
         Ok(Self {
@@ -135,7 +134,6 @@ impl Frequency {
             threshold: costs.get(Cost::ClockThreshold) as u32,
             // x86 knows the mean clock since 5.7.
             invariant: version >= KernelVersion::V5_18,
-            last: 0,
             // The first look sets the clocks with which the CPUs come.
             next: 0,
             cpus,

@@ -7,7 +7,9 @@ use anyhow::Result;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{CpuStep, Process, Scenario, Step};
+use homenode_core::sched::frequency::Governor;
 use homenode_core::topology::Hardware;
+use homenode_core::units::Picos;
 use homenode_report::Better;
 use homenode_sim::{Setup, Simulation};
 
@@ -95,6 +97,8 @@ pub(super) struct Point {
     pub(super) work: Work,
     pub(super) of: Of,
     pub(super) way: Way,
+    /// Who chooses the clocks; the registered runs have the nominal one.
+    pub(super) clocks: Governor,
     /// In its small form.
     pub(super) small: bool,
     /// A constant that is moved.
@@ -182,10 +186,12 @@ impl Bench {
         }
         .clone();
         s.kernel = self.kernel();
+        s.model.clocks = p.clocks;
+        let length = |small| if is_slow(p.clocks) { LONG } else { length(small) };
         match p.work {
             Work::Pipetest => {
                 s.duration = None;
-                s.processes.iter_mut().for_each(|p_| repeat(p_, trips(p.small)));
+                s.processes.iter_mut().for_each(|p_| repeat(p_, trips(p)));
             }
             Work::Hackbench(groups) => hackbench(&mut s, groups, p.small),
             Work::TcpStream(size) | Work::UdpStream(size) => {
@@ -203,9 +209,21 @@ impl Bench {
     }
 }
 
+/// How long a run is in which clocks take a while until they are high.
+const LONG: Picos = Picos::from_ms(500);
+
+/// Whether clocks come to rest only after hundreds of ms.
+const fn is_slow(clocks: Governor) -> bool {
+    matches!(clocks, Governor::PstatePid)
+}
+
 /// Round trips of pipetest.
-const fn trips(small: bool) -> u64 {
-    if small { 500 } else { 2000 }
+const fn trips(p: &Point) -> u64 {
+    match (is_slow(p.clocks), p.small) {
+        (true, _) => 100_000,
+        (false, true) => 500,
+        (false, false) => 2000,
+    }
 }
 
 fn resize(process: &mut Process, size: u32) {
@@ -257,7 +275,7 @@ impl experiment::Bench for Bench {
         let bytes: u64 = nets.iter().map(|n| n.bytes).sum();
         let answers = nets.last().map_or(0, |n| n.messages);
         Ok(match p.work {
-            Work::Pipetest => time / 1e6 / trips(p.small) as f64,
+            Work::Pipetest => time / 1e6 / trips(p) as f64,
             Work::Hackbench(_) => time / 1e9,
             Work::TcpStream(_) | Work::UdpStream(_) => bytes as f64 * 8.0 / (time / 1e6),
             Work::TcpRr | Work::UdpRr => answers as f64 / (time / 1e12),

@@ -69,12 +69,21 @@ fn the_reproduction_prints_every_part() {
         hackbench: vec![1],
         tbench: vec![1, 8],
         desktop: vec![1],
+        clocks: vec![(Of::Server, Work::Pipetest, Governor::Performance)],
         constants: few_constants().split_off(2),
         ..Plan::small()
     };
     let result = reproduce(&plan, &bench, 2).expect("it runs");
     let text = result.to_text(168);
-    for part in ["48 CPUs", "8 CPUs", "pipetest [us]", "on", "alone", "tbench 8, gain [%]"] {
+    for part in [
+        "48 CPUs",
+        "8 CPUs",
+        "pipetest [us]",
+        "on",
+        "alone",
+        "tbench 8, gain [%]",
+        "pipetest, clocks: performance, gain [%]",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(result.conclusions.len(), 7);
@@ -87,8 +96,15 @@ fn the_reproduction_prints_every_part() {
 #[test]
 fn the_same_point_gives_the_same_figure() {
     let bench = Bench::new().expect("the registered experiment");
-    let point =
-        |work| Point { work, of: Of::Desktop, way: Way::On, small: true, vary: None, seed: 7 };
+    let point = |work| Point {
+        work,
+        of: Of::Desktop,
+        way: Way::On,
+        clocks: NOMINAL,
+        small: true,
+        vary: None,
+        seed: 7,
+    };
     for work in [Work::Pipetest, Work::TcpStream(256), Work::UdpStream(64), Work::Tbench(3)] {
         let twice = [(); 2].map(|()| bench.run(&point(work)).expect("it runs"));
         assert!(twice[0] > 0.0 && twice[0].to_bits() == twice[1].to_bits(), "{work:?} {twice:?}");
