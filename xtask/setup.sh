@@ -15,7 +15,7 @@ say() { printf 'homenode: %s\n' "$*" >&2; }
 lack() { say "$*"; exit 3; }
 have() { command -v "$1" >/dev/null 2>&1; }
 have_header() { printf '#include <%s>\n' "$1" | cc -E - >/dev/null 2>&1; }
-# As crates/live/build.rs looks for it; Debian has a number in the name of some.
+# As crates/bpf/build.rs looks for it; Debian has a number in the name of some.
 have_clang() {
     for name in "${CLANG:-clang}" clang-21 clang-20 clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do
         if have "$name"; then return 0; fi
@@ -87,7 +87,7 @@ if ! have objcopy; then packages="$packages binutils"; fi
 if ! [ -e /etc/ssl/certs/ca-certificates.crt ]; then packages="$packages ca-certificates"; fi
 if ! have "qemu-$(uname -m)"; then packages="$packages qemu-user"; fi
 if ! have sqlite3; then packages="$packages sqlite3"; fi
-# For libbpf and the BPF programs of crates/live.
+# For libbpf and the BPF programs of crates/bpf.
 if ! have make; then packages="$packages make"; fi
 if ! have pkg-config; then packages="$packages pkg-config"; fi
 if ! have_clang; then packages="$packages clang"; fi

@@ -26,10 +26,11 @@ const RUST_OLDEST: (u64, u64) = (1, 85);
 const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("homenode-core", Some(&[])),
     ("homenode-wake", Some(&[])),
+    ("homenode-bpf", Some(&["homenode-core"])),
     ("homenode-trace", Some(&["homenode-core"])),
     ("homenode-config", Some(&["homenode-core"])),
     ("homenode-report", Some(&["homenode-core"])),
-    ("homenode-live", Some(&["homenode-core", "homenode-machine"])),
+    ("homenode-live", Some(&["homenode-bpf", "homenode-core", "homenode-machine"])),
     ("homenode-merge", Some(&["homenode-core", "homenode-live"])),
     (
         "homenode-measure",

@@ -5,7 +5,7 @@
 //! the page looks on:
 //!
 //! ```text
-//!  process ── hint fault ──▶ mpol_misplaced ──▶ bpf/hints.bpf.c ──▶ ring ──▶ Hints::take
+//!  process ── hint fault ──▶ mpol_misplaced ──▶ hints.bpf.c ──▶ ring ──▶ Hints::take
 //!                                                 ▲ watched?   └──▶ lost       │
 //!  watch, unwatch ── tgid, start ─────────────────┘                            ▼
 //!                                    Seen::Fault { page, node of CPU, node of page, after }
@@ -242,7 +242,7 @@ fn possible(root: &Path) -> Result<BTreeSet<u32>, HintsError> {
 }
 
 fn this_layout(root: &Path) -> Result<Layout, HintsError> {
-    load::quiet();
+    homenode_bpf::words::listen();
     let path = Path::new(BTF);
     let btf =
         Btf::from_path(path).map_err(|source| HintsError::NoBtf { path: path.into(), source })?;

@@ -76,7 +76,7 @@ pub enum HintsError {
         what: &'static str,
     },
     /// The kernel or libbpf refused.
-    #[error("the BPF program can't be {step}{}{}", hint(source), words(log))]
+    #[error("the BPF program can't be {step}{}{}", hint(source), homenode_bpf::words::behind(log))]
     Refused {
         /// What was tried: `loaded`, …
         step: &'static str,
@@ -100,12 +100,5 @@ fn hint(source: &libbpf_rs::Error) -> &'static str {
              or their code may not be patched): use another source"
         }
         _ => "",
-    }
-}
-
-fn words(log: &[String]) -> String {
-    match log {
-        [] => String::new(),
-        log => format!("; libbpf's last words:\n  {}\n ", log.join("\n  ")),
     }
 }

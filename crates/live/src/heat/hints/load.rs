@@ -10,50 +10,23 @@ use super::layout::{FUNCTION, Layout};
 use super::record::Taken;
 use super::wake;
 use crate::heat::epoll::Epoll;
+use homenode_bpf::{objects, words};
 use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, RingBuffer,
-    RingBufferBuilder, set_print,
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
 };
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
 
 /// Places for records in the ring.
 pub(super) const RECORDS: usize = 16_384;
-
-/// The object that build.rs made; libelf wants it to begin at a multiple of 8.
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/hints.bpf.o")));
 
 /// Names in the object.
 const PROGRAM: &str = "hint_fault";
 const SETTINGS: &str = ".rodata";
 
-/// How many of libbpf's last lines are kept for an error.
-const LINES: usize = 8;
-/// libbpf knows one listener per process, so its words are kept for all.
-static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-fn hear(_: PrintLevel, said: String) {
-    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    words.extend(said.lines().map(str::trim_end).filter(|l| !l.is_empty()).map(str::to_owned));
-    let more = words.len().saturating_sub(LINES);
-    words.drain(..more);
-}
-
-/// Hears libbpf's warnings instead of letting it print them.
-pub(super) fn quiet() {
-    WORDS.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    set_print(Some((PrintLevel::Warn, hear)));
-}
-
 fn refused(step: &'static str) -> impl FnOnce(libbpf_rs::Error) -> HintsError {
-    move |source| {
-        let log = std::mem::take(&mut *WORDS.lock().unwrap_or_else(PoisonError::into_inner));
-        HintsError::Refused { step, log, source }
-    }
+    move |source| HintsError::Refused { step, log: words::taken(), source }
 }
 
 /// The program at work. Fields are dropped from the first to the last.
@@ -75,10 +48,10 @@ impl Loaded {
     /// # Errors
     /// With what the kernel said.
     pub(super) fn load(layout: &Layout) -> Result<Self, HintsError> {
-        quiet();
+        words::listen();
         let mut builder = ObjectBuilder::default();
         builder.name("hints").map_err(refused("opened"))?;
-        let mut open = builder.open_memory(&OBJECT.0).map_err(refused("opened"))?;
+        let mut open = builder.open_memory(objects::HINTS).map_err(refused("opened"))?;
         let settings = layout.settings();
         for mut map in open.maps_mut() {
             if map.name().to_str().is_some_and(|n| n.ends_with(SETTINGS)) {

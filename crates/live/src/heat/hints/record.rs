@@ -6,7 +6,7 @@
 //! ```
 //!
 //! In the byte order of the machine. The same shape as `struct record` in
-//! `bpf/hints.bpf.c`.
+//! `crates/bpf/bpf/hints.bpf.c`.
 //!
 //! Source: specs/live.md#hint-fault.
 

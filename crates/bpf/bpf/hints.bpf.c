@@ -9,38 +9,12 @@
 //                                    ring of 16384 records, or one more in `lost`
 //
 // Where the kernel keeps a page's node and the time of its last scan differs from
-// kernel to kernel; src/heat/hints/layout.rs finds it in BTF and writes it into
+// kernel to kernel; crates/live/src/heat/hints/layout.rs finds it in BTF and writes it into
 // `settings` before this is loaded, so that the verifier sees constants.
 //
 // Source: specs/live.md#hint-fault.
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
-typedef signed char __s8;
-typedef short __s16;
-typedef int __s32;
-typedef long long __s64;
-typedef __u16 __be16;
-typedef __u32 __be32;
-typedef __u32 __wsum;
-
-// Of the kernel's interface (bpf(2)), as far as it is used here; bpf_helpers.h wants the
-// first group before it is included.
-enum {
-    BPF_MAP_TYPE_HASH = 1,
-    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
-    BPF_MAP_TYPE_RINGBUF = 27,
-};
-enum {
-    BPF_RB_NO_WAKEUP = 1,
-    BPF_RB_FORCE_WAKEUP = 2,
-    BPF_RB_AVAIL_DATA = 0,
-};
-
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
+#include "kernel.h"
 
 // The kernel's types, as far as they are the same everywhere.
 struct mm_struct;
@@ -55,7 +29,7 @@ struct task_struct {
     __u64 start_boottime;
 } __attribute__((preserve_access_index));
 
-// The next four are read in Rust with the same shape: src/heat/hints/{load,record}.rs.
+// The next four are read in Rust with the same shape: crates/live/src/heat/hints/{load,record}.rs.
 #define RECORDS 16384
 #define RECORD_BYTES 32 // with the ring's own header of 8
 #define WATCHED_MAX 16384

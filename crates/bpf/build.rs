@@ -1,13 +1,16 @@
-//! Compiles the BPF programs with clang: `bpf/hints.bpf.c` into `$OUT_DIR/hints.bpf.o`.
+//! Compiles the BPF programs with clang: each `bpf/NAME.bpf.c` into `$OUT_DIR/NAME.bpf.o`.
 //!
 //! Clang's `-target bpf` knows nothing of this machine's own headers; the ones needed
 //! come with libbpf-sys.
 
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
-const SOURCE: &str = "bpf/hints.bpf.c";
+const SOURCES: &str = "bpf";
+/// The shared header of wake-ups, which a scheduler includes.
+const WAKE: &str = "../wake/include";
 
 /// Those tried first to last; Debian has the number in the name where several are installed.
 const CLANGS: [&str; 9] = [
@@ -16,24 +19,40 @@ const CLANGS: [&str; 9] = [
 ];
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCE}");
-    println!("cargo:rerun-if-changed=build.rs");
+    for watched in [SOURCES, WAKE, "build.rs"] {
+        println!("cargo:rerun-if-changed={watched}");
+    }
     println!("cargo:rerun-if-env-changed=CLANG");
-    let out = PathBuf::from(variable("OUT_DIR")).join("hints.bpf.o");
-    let include = variable("DEP_BPF_INCLUDE");
     let clang = clang();
-    let done = Command::new(&clang)
+    let files = fs::read_dir(SOURCES).unwrap_or_else(|e| lack(&format!("{SOURCES}: {e}")));
+    for file in files.flatten() {
+        let path = file.path();
+        let name = file.file_name();
+        if let Some(name) = name.to_str().and_then(|n| n.strip_suffix(".bpf.c")) {
+            compile(&clang, &path, name);
+        }
+    }
+}
+
+fn compile(clang: &str, source: &Path, name: &str) {
+    let out = PathBuf::from(variable("OUT_DIR")).join(format!("{name}.bpf.o"));
+    let include = variable("DEP_BPF_INCLUDE");
+    let done = Command::new(clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
         // No path of the machine that builds goes into the object.
         .arg("-fdebug-compilation-dir=.")
         .arg(format!("-ffile-prefix-map={include}=libbpf"))
         .arg(format!("-I{include}"))
-        .args(["-c", SOURCE, "-o"])
+        .arg(format!("-I{WAKE}"))
+        .arg("-c")
+        .arg(source)
+        .arg("-o")
         .arg(&out)
         .status();
+    let source = source.display();
     match done {
         Ok(status) if status.success() => {}
-        Ok(status) => lack(&format!("clang could not compile {SOURCE} ({status}); see above")),
+        Ok(status) => lack(&format!("clang could not compile {source} ({status}); see above")),
         Err(error) => lack(&format!("{clang} can't be run: {error}; `make build` installs clang")),
     }
 }
@@ -57,6 +76,6 @@ fn clang() -> String {
 }
 
 fn lack(what: &str) -> ! {
-    eprintln!("homenode-live: {what}");
+    eprintln!("homenode-bpf: {what}");
     exit(1)
 }

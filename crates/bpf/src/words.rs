@@ -1,0 +1,37 @@
+//! What libbpf says while it loads something, kept for an error instead of printed.
+
+use libbpf_rs::{PrintLevel, set_print};
+use std::sync::{Mutex, PoisonError};
+
+/// How many of libbpf's last lines are kept for an error.
+const LINES: usize = 8;
+/// libbpf knows one listener per process, so its words are kept for all.
+static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn hear(_: PrintLevel, said: String) {
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    words.extend(said.lines().map(str::trim_end).filter(|l| !l.is_empty()).map(str::to_owned));
+    let more = words.len().saturating_sub(LINES);
+    words.drain(..more);
+}
+
+/// Hears libbpf's warnings from now on instead of letting it print them.
+pub fn listen() {
+    WORDS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    set_print(Some((PrintLevel::Warn, hear)));
+}
+
+/// The last lines that libbpf has said, which have the kernel's words too; they are gone then.
+#[must_use]
+pub fn taken() -> Vec<String> {
+    std::mem::take(&mut *WORDS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// These lines, to be put behind an error's sentence; nothing where there are none.
+#[must_use]
+pub fn behind(log: &[String]) -> String {
+    match log {
+        [] => String::new(),
+        log => format!("; libbpf's last words:\n  {}\n ", log.join("\n  ")),
+    }
+}
