@@ -31,6 +31,8 @@
 //! | `context_switch` | two processes of one CPU wake each other by turns, less the calls |
 //! | `fork`, `exec` | a copy of this process before its buffers are there; a program of two instructions |
 //! | `tick` | what is missing of a busy loop's time |
+//! | `page_query`, `proc_read`, `zoneinfo_read` | homenode's own looks: move_pages without targets, files below /proc |
+//! | `ksm_checksum` | XXH64 of pages that the cache holds |
 //! | `stats_count`, `stats_line` | the update code of scheduler statistics on a block of the same layout; on two CPUs by turns |
 //!
 //! Worked example: on a machine where 256 MiB in huge pages answer in 105 ns and
@@ -44,6 +46,7 @@ pub(crate) mod chase;
 pub(crate) mod cpus;
 mod kernel;
 mod lines;
+mod looks;
 mod overlap;
 pub(crate) mod region;
 mod result;

@@ -181,17 +181,31 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
         Cost::DeepAfter => of_wakes(key, s, deep_after(s)),
         Cost::WakeCharged => of_wakes(key, s, wake_charged(s)),
         Cost::WakeCall => of_wakes(key, s, wake_call(s)),
-        Cost::PageQuery
-        | Cost::ProcRead
-        | Cost::ZoneinfoRead
-        | Cost::DamonCheck
+        Cost::PageQuery => of_kernel(
+            key,
+            &s.queries,
+            "move_pages without targets, present 4 KiB pages of the caller one after the other",
+        ),
+        Cost::ProcRead => of_kernel(
+            key,
+            &s.process,
+            "stat, schedstat and statm of another process, opened, read and closed",
+        ),
+        Cost::ZoneinfoRead => {
+            of_kernel(key, &s.zones, "/proc/zoneinfo, read and taken apart, by node")
+        }
+        Cost::KsmChecksum => of_kernel(
+            key,
+            &s.checksums,
+            "XXH64 of 4 KiB pages that the second cache holds: the kernel's checksum, outside of it",
+        ),
+        Cost::DamonCheck
         | Cost::DamonRegion
         | Cost::HintProbe
         | Cost::PmuSample
         | Cost::EventRead
         | Cost::EngineSeen => default_because(key, "not measured: homenode's own work"),
         Cost::KsmVisit
-        | Cost::KsmChecksum
         | Cost::KsmCompare
         | Cost::KsmMerge
         | Cost::KsmZero

@@ -8,7 +8,7 @@ use super::region::{PageKind, Region};
 use super::stats::{Series, per_operation, shuffled, timed};
 use super::stream::{self, Flow, bandwidth};
 use super::wake::{self, Hop};
-use super::{MeasureError, Options, Progress, cpus, lines};
+use super::{MeasureError, Options, Progress, cpus, lines, looks};
 use homenode_core::splitmix::SplitMix;
 use homenode_core::topology::Node;
 use homenode_core::units::{CpuId, NodeId};
@@ -60,8 +60,10 @@ mod slot {
     pub(super) const CALL: u64 = 5;
     pub(super) const TICK: u64 = 60;
     pub(super) const LINES: u64 = 20;
+    /// For each kind of look.
+    pub(super) const LOOK: u64 = 10;
     /// All that only the home node's rounds hold, roughly.
-    pub(super) const HOME: u64 = 2_550;
+    pub(super) const HOME: u64 = 2_590;
 }
 
 /// A node whose CPUs we may use.
@@ -190,6 +192,11 @@ pub(super) struct Samples {
     pub(super) wakes: BTreeMap<u64, Wakes>,
     pub(super) wake_refusal: Option<String>,
     pub(super) calls: BTreeMap<Call, Kernel>,
+    /// Looks at others, and a page's checksum.
+    pub(super) queries: Kernel,
+    pub(super) process: Kernel,
+    pub(super) zones: Kernel,
+    pub(super) checksums: Kernel,
     pub(super) fork: Kernel,
     pub(super) fork_and_end: Kernel,
     pub(super) fork_and_exec: Kernel,
@@ -668,6 +675,13 @@ impl<'a> Home<'a> {
         samples.scan.round(clock.slot(slot::ENTRY), scan);
         samples.mark.round(clock.slot(slot::ENTRY), || kernel::mark(&self.paged));
         samples.age.round(clock.slot(slot::ENTRY), || kernel::age(&self.paged));
+
+        meter.step("looks at others", 4 * slot::LOOK);
+        let slot = clock.slot(slot::LOOK);
+        samples.queries.round(slot, || looks::queries(&self.paged));
+        samples.process.round(slot, looks::process);
+        samples.zones.round(slot, looks::zones);
+        samples.checksums.round(slot, || looks::checksums(&self.paged));
 
         meter.step("page migration", slot::MIGRATE);
         // One batch a round: it is large.
