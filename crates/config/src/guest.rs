@@ -298,6 +298,7 @@ fn steps(
             pattern: Pattern::Sequential,
             write,
             compute: Picos::ZERO,
+            mlp: 1,
             until: Until::Accesses(Pages::holding(map.size).0),
         });
     }

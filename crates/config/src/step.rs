@@ -15,7 +15,7 @@ use crate::map::content;
 use crate::policy::policy;
 use crate::tree::{Cur, Fields};
 use homenode_core::pattern::{Allowed, PATTERNS, Parameter};
-use homenode_core::scenario::{Again, Step, TouchOrder, Until};
+use homenode_core::scenario::{Again, MLP_MAX, Step, TouchOrder, Until};
 use homenode_core::units::Picos;
 
 const STEPS: [&str; 15] = [
@@ -131,7 +131,8 @@ fn access<'a>(
     c: &Cur<'a>,
     map: impl Fn(&Fields<'a>) -> Result<String, ConfigError>,
 ) -> Result<Step, ConfigError> {
-    const COMMON: [&str; 7] = ["do", "map", "pattern", "write", "compute", "accesses", "time"];
+    const COMMON: [&str; 8] =
+        ["do", "map", "pattern", "write", "compute", "mlp", "accesses", "time"];
     let parameters = || PATTERNS.iter().flat_map(|kind| kind.parameters).map(|p| p.key);
     let t = c.table(&COMMON.into_iter().chain(parameters()).collect::<Vec<_>>())?;
     let kinds: Vec<_> = PATTERNS.iter().map(|kind| (kind.name, kind)).collect();
@@ -170,6 +171,7 @@ fn access<'a>(
         pattern: kind.with(&values),
         write: t.opt("write").map_or(Ok(0), |w| w.thousandths(0, 1000))?,
         compute: t.opt("compute").map_or(Ok(Picos::ZERO), |c| c.time())?,
+        mlp: t.opt("mlp").map_or(Ok(1), |c| c.int(1, MLP_MAX.into()))? as u32,
         until,
     })
 }

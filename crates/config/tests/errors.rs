@@ -238,6 +238,9 @@ fn scenario_keys_and_values() {
             &[("sd = 125", "theta = 990")],
             &[("sd = 125", "sd = 125\ntheta = 990")],
             &[("write = 300", "write = 1001")],
+            &[("write = 300", "mlp = 0")],
+            &[("write = 300", "mlp = 65")],
+            &[("write = 300", "mlp = 1.5")],
             &[("time = \"2s\"", "time = \"2s\"\naccesses = 5")],
             &[("time = \"2s\"", "")],
             &[("time = \"2s\"", "time = \"2 min\"")],
@@ -267,6 +270,9 @@ fn scenario_keys_and_values() {
             run.toml:39:1: process[0].step[1]: the key "sd" is missing
             run.toml:44:9: process[0].step[1].theta: this pattern has no such key
             run.toml:44:9: process[0].step[1].write: 1001 is out of range; a whole number from 0 to 1000 is allowed, in thousandths
+            run.toml:44:7: process[0].step[1].mlp: 0 is out of range; a whole number from 1 to 64 is allowed
+            run.toml:44:7: process[0].step[1].mlp: 65 is out of range; a whole number from 1 to 64 is allowed
+            run.toml:44:7: process[0].step[1].mlp: 1.5 is no whole number; a whole number from 1 to 64 is allowed
             run.toml:46:8: process[0].step[1].time: an access step ends after "accesses" or after "time", not both
             run.toml:39:1: process[0].step[1]: an access step says when it ends: "accesses" or "time" is missing
             run.toml:46:8: process[0].step[1].time: "2 min" is no time; write it with ps, ns, us, ms or s, such as "10us"

@@ -114,6 +114,7 @@ fn a_scenario_means_what_it_says() {
                     pattern: Pattern::Gauss { sd: 125 },
                     write: 300,
                     compute: Picos::from_ns(20),
+                    mlp: 1,
                     until: Until::Time(Picos::from_secs(2)),
                 },
                 Step::Sleep(Picos::from_ms(1)),
@@ -229,8 +230,8 @@ fn a_guest_means_what_it_says() {
           Touch { map: "image-data" }
           Sleep(Picos(5000000000000))
           Barrier
-          Access { map: "image-debian", pattern: Sequential, write: 5, compute: Picos(0), until: Accesses(5) }
-          Access { map: "image-data", pattern: Sequential, write: 5, compute: Picos(0), until: Accesses(5) }
+          Access { map: "image-debian", pattern: Sequential, write: 5, compute: Picos(0), mlp: 1, until: Accesses(5) }
+          Access { map: "image-data", pattern: Sequential, write: 5, compute: Picos(0), mlp: 1, until: Accesses(5) }
           Sleep(Picos(10000000000))
           Repeat { steps: 4, until: Times(20) }
           Sleep(Picos(1000000000000))

@@ -451,6 +451,9 @@ pub enum Mempolicy {
     WeightedInterleave(Vec<(NodeId, u8)>),
 }
 
+/// Most accesses of a step that are under way at once: no core has more lines under way.
+pub const MLP_MAX: u32 = 64;
+
 /// Something that a thread does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -491,6 +494,8 @@ pub enum Step {
         write: u32,
         /// Computing between two accesses.
         compute: Picos,
+        /// Accesses under way at once, 1 to [`MLP_MAX`]; at 1 each waits for the one before it.
+        mlp: u32,
         /// How long.
         until: Until,
     },

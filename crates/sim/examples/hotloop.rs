@@ -227,7 +227,7 @@ fn scenario(process: Process, mode: u64, order: CpuOrder, seed: u64) -> Scenario
 }
 const HEAP: &str = "heap";
 fn access(pattern: Pattern, until: Until) -> Step {
-    Step::Access { map: HEAP.to_owned(), pattern, write: 200, compute: Picos(0), until }
+    Step::Access { map: HEAP.to_owned(), pattern, write: 200, compute: Picos(0), mlp: 1, until }
 }
 /// Accesses in rounds of so long, after each of which all threads meet.
 fn meeting(every: Picos, rounds: u64) -> Vec<Step> {

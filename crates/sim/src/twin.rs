@@ -132,6 +132,7 @@ impl KernelStage for Twin {
             pattern: Pattern::Sequential,
             write: 0,
             compute: COMPUTE,
+            mlp: 1,
             until,
         };
         match reads {

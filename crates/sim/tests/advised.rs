@@ -104,7 +104,7 @@ fn crowded(source: Source, seed: u64, hot: u64, accesses: u64, compute: Picos) -
     ];
     m.spawn(process("idle", &[1], vec![on("full", 3600, FAST)], steps), None);
     let (pattern, until) = (Pattern::Uniform, Until::Accesses(accesses));
-    let step = Step::Access { map: "hot".into(), pattern, write: 0, compute, until };
+    let step = Step::Access { map: "hot".into(), pattern, write: 0, compute, mlp: 1, until };
     let steps = vec![touch("hot"), free("hot"), step];
     m.spawn(process("hot", &[0], vec![on("hot", hot, SLOW)], steps), None);
     m

@@ -158,8 +158,9 @@ fn draw_process(d: &mut Draw, m: &Hardware, i: u64, share: u64) -> Process {
                     for_ms(d.between(1, 60))
                 };
                 let mut step = access(name, draw_pattern(d), write, until);
-                if let Step::Access { compute, .. } = &mut step {
+                if let Step::Access { compute, mlp, .. } = &mut step {
                     *compute = Picos::from_ns(d.of(&[0, 0, 50, 2000]));
+                    *mlp = d.of(&[1, 1, 4, 64]);
                 }
                 steps.push(step);
             }

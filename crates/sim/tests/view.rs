@@ -77,6 +77,7 @@ fn process(policy: Mempolicy) -> Process {
         pattern: Pattern::Uniform,
         write: 0,
         compute: Picos(0),
+        mlp: 1,
         until: Until::Time(Picos::from_secs(1000)),
     };
     // Without a policy of its own: the kernel's scan leaves others alone.

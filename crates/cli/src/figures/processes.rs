@@ -205,6 +205,7 @@ mod tests {
             pattern: Pattern::Sequential,
             write: 0,
             compute: Picos::ZERO,
+            mlp: 1,
             until: Until::Accesses(1),
         }
     }

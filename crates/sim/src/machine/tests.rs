@@ -75,6 +75,7 @@ fn access(map: &str) -> Step {
         pattern: Pattern::Uniform,
         write: 0,
         compute: Picos(0),
+        mlp: 1,
         until: Until::Time(Picos::from_secs(1000)),
     }
 }
@@ -186,6 +187,7 @@ fn samples_go_by_count_not_by_time() {
         pattern: Pattern::Uniform,
         write: 300,
         compute: Picos(0),
+        mlp: 1,
         until: Until::Accesses(20_000),
     };
     let mut steps = vec![touch("near"), touch("far")];

@@ -2,13 +2,14 @@
 
 use super::calls::{Begun, Call, CallsAhead, Order, Place, Prices, Thread};
 use super::compute::Computing;
-use super::stretch::{Filling, Stretch};
+use super::stretch::{Filling, Stretch, Wide};
 use super::{Ahead, Program};
 use crate::channel::{Channels, Message, Tried};
 use crate::cpus::parts;
 use crate::hot;
 use crate::kernel::Kernel;
 use crate::memory::BLOCK;
+use crate::overlap::Overlap;
 use crate::patterns::Access;
 use crate::random::Stream;
 use crate::sched::Waker;
@@ -344,11 +345,13 @@ impl Steps {
             }
             // Both have been done where steps are told apart.
             Step::Repeat { .. } | Step::Cpu(_) => {}
-            Step::Access { pattern, write, compute, until, .. } => {
+            Step::Access { pattern, write, compute, mlp, until, .. } => {
                 if let Some((_, pages, first)) = find(&sim.kernel) {
                     let random = self.random(sim.seed);
                     let a = Access::new(first, pages, *pattern, *write, *until, clock, random);
                     self.stretch.compute = compute.0;
+                    self.stretch.wide =
+                        (*mlp > 1).then(|| Box::new(Wide::new(*mlp, Overlap::of(&sim.machine))));
                     if let Until::Time(t) = until {
                         self.stretch.deadline = clock + t.0;
                     }

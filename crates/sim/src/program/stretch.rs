@@ -3,6 +3,7 @@
 use super::Ahead;
 use crate::hot::{self, CostTable, Counts, Event, KINDS, OP_PAGE, OP_WRITE, Pages};
 use crate::kernel::{Ctx, Fatal};
+use crate::overlap::{Floor, Overlap};
 use crate::simulation::Simulation;
 use crate::space::Holds;
 use crate::table::prefetch_at;
@@ -22,10 +23,58 @@ pub(crate) struct Stretch {
     pub(crate) deadline: u64,
     /// Computing before each access, in picoseconds at full speed.
     pub(crate) compute: u64,
+    /// How its accesses overlap; `None`: each waits for the one before it.
+    pub(crate) wide: Option<Box<Wide>>,
     /// What it writes, if that is said: then each page is an act.
     pub(crate) filling: Option<Filling>,
     /// What it has run ahead, or done, and not counted yet.
     counts: Counts,
+}
+
+/// Accesses of which several are under way at once.
+///
+/// Each of `mlp` chains waits for its line and computes; a core has no more lines under way
+/// than its machine's file says, computes one thing at a time, and a node serves no more than
+/// its bandwidth. So an access takes the largest of
+///
+/// ```text
+/// (latency now + computing) / mlp      computing      unloaded latency / lines under way
+/// ```
+///
+/// Worked example: 100 ns, 20 ns of computing, four chains, ten lines: 30 ns; with eight
+/// chains 20 ns, which is the computing.
+///
+/// Source: specs/load.md#mlp.
+#[derive(Clone)]
+pub(crate) struct Wide {
+    mlp: u64,
+    /// Lines under way.
+    lines: Overlap,
+    /// The least time of a line, and of which window of load and which CPU it is.
+    floor: Option<((u64, usize), Floor)>,
+}
+
+impl Wide {
+    /// So many accesses under way at once, of which a core bears as many as `core` says.
+    pub(crate) fn new(mlp: u32, core: Overlap) -> Self {
+        let most = u64::from(mlp) * 1000;
+        let lines = Overlap { random: core.random.map(|lines| lines.min(most)), ..core };
+        Self { mlp: mlp.into(), lines, floor: None }
+    }
+    /// What an access of each kind costs on a CPU.
+    fn costs(&mut self, sim: &Simulation, cpu: usize, compute: u64) -> CostTable {
+        let at = (sim.window(), cpu);
+        let [floor, _] = match self.floor {
+            Some((of, floor)) if of == at => floor,
+            _ => self.floor.insert((at, sim.floor_from(cpu, &self.lines))).1,
+        };
+        let mut costs = [0; KINDS];
+        let each = costs.iter_mut().zip(sim.latency_from(cpu)).zip(floor);
+        for ((cost, latency), floor) in each.take(sim.zones_used * 2) {
+            *cost = ((latency + compute) / self.mlp).max(compute).max(floor);
+        }
+        costs
+    }
 }
 
 /// A step that writes a content of its own choice.
@@ -46,6 +95,7 @@ impl Default for Stretch {
             counts: Counts::default(),
             compute: 0,
             deadline: u64::MAX,
+            wide: None,
             filling: None,
         }
     }
@@ -74,15 +124,15 @@ impl Stretch {
         prefetch_at(&raw const self.counts);
     }
     /// How many operations there can be at most before it ends.
-    pub(crate) fn most(&self, sim: &Simulation, id: usize) -> u64 {
+    pub(crate) fn most(&mut self, sim: &Simulation, id: usize) -> u64 {
         if self.deadline == u64::MAX {
             return u64::MAX;
         }
         let task = &sim.tasks[id];
-        let cpu = &sim.cpus[task.cpu];
-        let latency = &sim.latency[cpu.node][..sim.zones_used * 2];
-        let compute = cpu.computing(self.compute);
-        let least = latency.iter().filter(|&&l| l > 0).min().map_or(1, |l| l + compute);
+        let told = self.costs(sim, task.cpu);
+        let costs = told.as_ref().unwrap_or(sim.latency_from(task.cpu));
+        let used = &costs[..sim.zones_used * 2];
+        let least = used.iter().copied().filter(|&cost| cost > 0).min().unwrap_or(1);
         self.deadline.saturating_sub(task.clock) / least + 1
     }
     /// Runs accesses that raise no event, and those that do as long as the time is its own.
@@ -118,15 +168,9 @@ impl Stretch {
     }
     fn run(&mut self, sim: &mut Simulation, id: usize, ops: &[u32], clock: &mut u64, until: u64) {
         let kinds = sim.zones_used * 2;
-        let cpu = &sim.cpus[sim.tasks[id].cpu];
-        let (latency, compute) = (&sim.latency[cpu.node], cpu.computing(self.compute));
-        let with_compute;
-        let cost = if compute == 0 {
-            latency
-        } else {
-            with_compute = costs(latency, compute, kinds);
-            &with_compute
-        };
+        let cpu = sim.tasks[id].cpu;
+        let told = self.costs(sim, cpu);
+        let cost = told.as_ref().unwrap_or(&sim.latency[sim.cpus[cpu].node]);
         let mut words = &mut sim.kernel.memory.words[..];
         let counts = &mut self.counts;
         self.at += hot::run(&ops[self.at..], &mut words, cost, kinds, counts, clock, until);
@@ -142,16 +186,10 @@ impl Stretch {
     ) -> bool {
         let kinds = sim.zones_used * 2;
         let ctx = sim.ctx(id);
-        let compute = sim.cpus[sim.tasks[id].cpu].computing(self.compute);
+        let told = self.costs(sim, sim.tasks[id].cpu);
         // Nobody asks for latencies at an event.
         let latency = std::mem::take(&mut sim.latency);
-        let with_compute;
-        let cost = if compute == 0 {
-            &latency[ctx.node]
-        } else {
-            with_compute = costs(&latency[ctx.node], compute, kinds);
-            &with_compute
-        };
+        let cost = told.as_ref().unwrap_or(&latency[ctx.node]);
         let (from, began) = (self.at, *clock);
         let mut own = Own {
             until: sim.own.min(self.deadline),
@@ -222,8 +260,9 @@ impl Stretch {
                     sim.kernel.fill(page, f.holds.at(vpn));
                 }
                 let kind = zone * 2 + (op >> 31) as usize;
-                let cpu = &sim.cpus[sim.tasks[id].cpu];
-                let cost = sim.latency[cpu.node][kind] + cpu.computing(self.compute);
+                let cpu = sim.tasks[id].cpu;
+                let told = self.costs(sim, cpu);
+                let cost = told.as_ref().unwrap_or(sim.latency_from(cpu))[kind];
                 sim.charge(id, cost, Why::User);
                 sim.account_one(id, kind);
                 self.at += 1;
@@ -232,15 +271,21 @@ impl Stretch {
         }
         self.sample(sim, id, ops);
     }
-}
-
-/// What each kind costs, with the computing before each access.
-fn costs(latency: &CostTable, compute: u64, kinds: usize) -> CostTable {
-    let mut costs = [0; KINDS];
-    for (cost, latency) in costs.iter_mut().zip(latency).take(kinds) {
-        *cost = latency + compute;
+    /// What an access of each kind costs on a CPU, with the computing before it; `None`: its
+    /// latency and no more.
+    #[inline]
+    fn costs(&mut self, sim: &Simulation, cpu: usize) -> Option<CostTable> {
+        let compute = sim.cpus[cpu].computing(self.compute);
+        if let Some(wide) = &mut self.wide {
+            return Some(wide.costs(sim, cpu, compute));
+        }
+        (compute > 0).then(|| {
+            let mut costs = [0; KINDS];
+            let each = costs.iter_mut().zip(sim.latency_from(cpu)).take(sim.zones_used * 2);
+            each.for_each(|(cost, latency)| *cost = latency + compute);
+            costs
+        })
     }
-    costs
 }
 
 /// Serves events of a task as long as the time is its own.

@@ -46,6 +46,7 @@ fn meeting(threads: u32, compute_ns: u64, rounds: u64) -> Process {
         pattern: Pattern::Gauss { sd: 83 },
         write: 300,
         compute: Picos(compute_ns * 1000),
+        mlp: 1,
         until: Until::Accesses(150),
     };
     let again = Step::Repeat { steps: 2, until: Again::Times(rounds) };
@@ -126,7 +127,7 @@ proptest! {
                 map: "m".into(),
                 pattern: Pattern::Uniform,
                 write: 500,
-                compute: Picos(computes[i] * 1000),
+                compute: Picos(computes[i] * 1000), mlp: 1,
                 until: Until::Accesses(400),
             };
             let rest = Step::Sleep(Picos(rests[i] * 1000));
@@ -165,7 +166,7 @@ proptest! {
                 map: "m".into(),
                 pattern: Pattern::Gauss { sd: 150 },
                 write: 300,
-                compute: Picos(compute * 1000),
+                compute: Picos(compute * 1000), mlp: 1,
                 until: for_ms(7),
             };
             let few = access("m", Pattern::Uniform, 500, Until::Accesses(50));
@@ -373,6 +374,7 @@ fn a_cpu_of_half_the_capacity_computes_for_twice_as_long() {
         pattern: Pattern::Uniform,
         write: 300,
         compute: Picos(700 * 1000),
+        mlp: 1,
         until: Until::Accesses(5000),
     };
     let s = scenario(vec![process("p", &[0], vec![map("m", 64)], vec![touch("m"), part])]);
@@ -390,6 +392,56 @@ fn a_cpu_of_half_the_capacity_computes_for_twice_as_long() {
     assert_eq!(user(512), user(1024) + computing);
     let third = (700_000u64 * 1024).div_ceil(341);
     assert_eq!(user(341), user(1024) - computing + 5000 * third);
+}
+
+/// How long a row of accesses takes of a task that computes `ns` before each.
+fn row(m: &Hardware, mlp: u32, ns: u64, accesses: u64) -> u64 {
+    let part = Step::Access {
+        map: "m".into(),
+        pattern: Pattern::Uniform,
+        write: 0,
+        compute: Picos::from_ns(ns),
+        mlp,
+        until: Until::Accesses(accesses),
+    };
+    let s = scenario(vec![process("p", &[0], vec![map("m", 64)], vec![touch("m"), part])]);
+    let p = run(m, &s, QUANTUM).0.processes()[0].clone();
+    p.ran_ps - p.system_ps
+}
+
+#[test]
+fn accesses_under_way_at_once_take_less_each_up_to_what_a_core_bears() {
+    use homenode_core::costs::{Constant, Cost};
+    let mut m = machine(&[dram(4096, 1)]);
+    m.costs.0.insert(Cost::MemoryParallelism, Constant::assumed(10_000, "ten lines"));
+    // So fast a memory that its load never shows.
+    m.links[0].read_bandwidth.value = 1_000_000_000;
+    m.links[0].write_bandwidth.value = 1_000_000_000;
+    let latency = m.links[0].read_latency.value;
+    let (few, all) = (row(&m, 1, 0, 1), row(&m, 1, 0, 1001));
+    assert_eq!(all - few, 1000 * latency, "a chain waits for each line");
+    for (mlp, ns, each) in [
+        (4, 0, latency / 4),
+        (10, 0, latency / 10),
+        (64, 0, latency / 10),
+        (4, 20, (latency + 20_000) / 4),
+        // Computing is done one after the other.
+        (4, 1000, 1_000_000),
+    ] {
+        let (few, all) = (row(&m, mlp, ns, 1), row(&m, mlp, ns, 1001));
+        assert_eq!(all - few, 1000 * each, "{mlp} at once, {ns} ns between them");
+    }
+}
+
+#[test]
+fn who_overlaps_reaches_the_bandwidth_of_a_node_and_no_more() {
+    let mut m = machine(&[dram(4096, 1)]);
+    // A line in 6.4 ns.
+    m.links[0].read_bandwidth.value = 10_000;
+    let each = |mlp| (row(&m, mlp, 0, 200_001) - row(&m, mlp, 0, 1)) / 200_000;
+    let latency = m.links[0].read_latency.value;
+    assert!((latency..latency * 11 / 10).contains(&each(1)), "{}", each(1));
+    assert!((6_400..latency / 4).contains(&each(64)), "{}", each(64));
 }
 
 #[test]

@@ -317,6 +317,7 @@ fn after_unmerging(unmerge: Unmerge, rest: Picos, image: u64) -> Vec<Step> {
         pattern: Pattern::Sequential,
         write,
         compute: Picos(0),
+        mlp: 1,
         until: Until::Accesses(image),
     };
     let mut steps = vec![
