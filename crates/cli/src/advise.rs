@@ -10,11 +10,11 @@
 //!
 //! Source: specs/advise.md.
 
-mod course;
 mod effect;
 mod facts;
 mod here;
 mod recording;
+mod wishes;
 
 use crate::contender::Contenders;
 use crate::output;
@@ -23,7 +23,6 @@ use crate::replay::recorded::Recorded;
 use crate::replay::target::{Dram, parse_dram};
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
-use course::Wishes;
 use homenode_config::AddNode;
 use homenode_core::advice::{self, Facts, Opinion, Suggestion};
 use homenode_core::costs::{Cost, Origin, Shown, Unit};
@@ -35,6 +34,7 @@ use homenode_report::{
     Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, Report, verdict_text,
 };
 use std::path::PathBuf;
+use wishes::Wishes;
 
 /// Links whose constants are printed; larger machines have them in their file.
 const MOST_LINKS: usize = 16;
@@ -258,7 +258,7 @@ fn nothing(wishes: &Wishes, source: Source, settings: &Settings) -> String {
         return format!(
             "residency only: where pages are is known, how often they are accessed is not, and \
              nothing is said on a guess; evidence that is missing: {}",
-            course::missing(source)
+            wishes::missing(source)
         );
     }
     if wishes.ledger.watched == 0 {

@@ -1,6 +1,8 @@
 //! What a failure is told as, and which exit code it has.
 
+use homenode_live::acting::ActError;
 use homenode_live::heat::damon::DamonError;
+use homenode_live::ledger::LedgerError;
 use homenode_live::people::PeopleError;
 use homenode_live::sysfs::TopologyError;
 use homenode_measure::constants::MeasureError;
@@ -30,6 +32,8 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             || e.is::<MeasureError>()
             || e.is::<TopologyError>()
             || e.is::<DamonError>()
+            || e.is::<ActError>()
+            || e.is::<LedgerError>()
             || e.downcast_ref::<JobsError>().is_some_and(JobsError::is_lack)
             || e.downcast_ref::<RecordError>().is_some_and(RecordError::is_lack)
             || e.downcast_ref::<PerfError>().is_some_and(PerfError::is_lack)

@@ -10,6 +10,7 @@
 //! /proc, /sys ─▶ doctor ─▶ what this kernel and machine offer
 //! list ─▶ figures, columns, patterns: what there is to choose from
 //! processes ─▶ advise ─▶ what homenode would move and set; does neither
+//! processes ─▶ act ─▶ what of that was moved, and what came of it; ledger ─▶ every move
 //! processes ─▶ observe ─▶ where their memory is, how hot, over time
 //! /proc/schedstat, /proc/PID/sched ─▶ stats ─▶ who waited, slept, was woken and pulled
 //! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
@@ -20,9 +21,11 @@
 //! the file, line and key; 3 the system lacks something.
 #![forbid(unsafe_code)]
 
+mod act;
 mod advise;
 mod contender;
 mod doctor;
+mod ledger;
 mod list;
 mod measure;
 mod merge;
@@ -37,8 +40,10 @@ mod topo;
 mod truth;
 mod workload;
 
+mod drive;
 mod failure;
 mod figures;
+mod here;
 mod homenode;
 mod knobs;
 mod live;
@@ -47,6 +52,7 @@ mod output;
 mod parallel;
 mod program;
 mod progress;
+mod screen;
 mod whom;
 
 use clap::{Parser, Subcommand};
@@ -76,8 +82,10 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Act(act::Args),
     Advise(advise::Args),
     Doctor(doctor::Args),
+    Ledger(ledger::Args),
     List(list::Args),
     Measure(measure::Args),
     Merge(merge::Args),
@@ -103,8 +111,10 @@ enum Command {
 pub fn run_with(more: &[Candidate]) -> ExitCode {
     let contenders = Contenders::with(more);
     let done = match Args::parse().command {
+        Command::Act(args) => act::run(&args),
         Command::Advise(args) => advise::run(&args, &contenders),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Ledger(args) => ledger::run(&args),
         Command::List(args) => list::run(&args, &contenders),
         Command::Measure(args) => measure::run(&args),
         Command::Merge(args) => merge::run(&args),

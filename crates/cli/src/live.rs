@@ -1,4 +1,4 @@
-//! This machine, opened to be observed or advised: the one place where its parts are put
+//! This machine, opened to be observed, advised or acted on: the one place where its parts are put
 //! together.
 //!
 //! ```text
@@ -24,12 +24,13 @@ use homenode_core::policy::facts::{Facts, Lack};
 use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::tiering::tiers::{Firmware, Tiers};
 use homenode_core::topology::Hardware;
-use homenode_core::units::NodeId;
+use homenode_core::units::{NodeId, Picos};
 use homenode_live::heat::damon::Damon;
 use homenode_live::heat::hints::Hints;
 use homenode_live::heat::samples::Samples;
-use homenode_live::machine::{BootClock, Heat, LiveMachine, NoHeat, Pace, Parts};
+use homenode_live::machine::{BootClock, Heat, LiveMachine, Mover, NoHeat, Pace, Parts};
 use homenode_live::memory::Zoneinfo;
+use homenode_live::mover::MovePages;
 use homenode_live::people::{Proc, Targets};
 use homenode_live::place::Place;
 use homenode_live::places::ThisKernel;
@@ -38,6 +39,7 @@ use homenode_live::sentence;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Which source of heat is wanted; none: the one that decides most here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,9 @@ pub(crate) struct Ask {
     pub(crate) census: bool,
     /// How often processes are looked at.
     pub(crate) pace: Pace,
+    /// Longest time for which a call that moves pages may hold a process up; without it
+    /// nothing can be moved.
+    pub(crate) moves: Option<Picos>,
 }
 
 /// A machine that is being looked at. Ends with [`LiveMachine::close`].
@@ -235,7 +240,9 @@ impl Ready {
             memory: Box::new(Zoneinfo::new(&found.root)),
             places: Box::new(places),
             heat: self.heat,
-            mover: None,
+            mover: ask.moves.map(|stall| -> Box<dyn Mover> {
+                Box::new(MovePages::new(&found.root, Duration::from_nanos(stall.as_ns())))
+            }),
             census: ask.census,
             pace: ask.pace,
         });

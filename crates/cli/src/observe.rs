@@ -10,6 +10,7 @@ mod course;
 mod sampled;
 mod show;
 
+use crate::here::own_time;
 use crate::live::{self, Ask, Found, Opened};
 use crate::output;
 use crate::program::Stop;
@@ -26,7 +27,7 @@ use homenode_report::{ObserveOrder, ObserveTable};
 use homenode_trace::observation::{self, Writer};
 use show::{About, Shower};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Processes that DAMON watches where everybody was asked for: it has 1000 regions in all,
@@ -138,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             Pace { permille: PERMILLE, longest: Picos(args.period.0 / 10 * 9) }
         }
     };
-    let opened = match ready.open(&found, Ask { targets, census: true, pace }) {
+    let opened = match ready.open(&found, Ask { targets, census: true, pace, moves: None }) {
         Ok(opened) => opened,
         Err(e) => return not_opened(e, &mut stop),
     };
@@ -336,12 +337,4 @@ fn summary(
         );
     }
     out
-}
-
-/// Our own processor time so far.
-fn own_time(root: &Path) -> Picos {
-    // Nanoseconds of the main thread, which does everything here.
-    let text = std::fs::read_to_string(root.join("proc/self/schedstat")).unwrap_or_default();
-    let ns = text.split_ascii_whitespace().next().and_then(|v| v.parse().ok());
-    Picos(ns.unwrap_or(0u64).saturating_mul(1000))
 }

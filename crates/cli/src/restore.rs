@@ -1,9 +1,10 @@
 //! `homenode restore`: what a homenode that ended without putting it back has changed:
-//! KSM's knobs, and DAMON's slot.
+//! KSM's knobs, DAMON's slot, and the kernel's balancing and demotion.
 
 use crate::output;
 use anyhow::Result;
 use homenode_core::ksm::plan::text_of;
+use homenode_live::acting;
 use homenode_live::heat::damon;
 use homenode_live::place::Place;
 use homenode_merge::ksm::{Folder, Restore, Restored, restore};
@@ -13,10 +14,10 @@ use std::path::PathBuf;
 /// Put back the kernel's knobs after a crash.
 ///
 /// `homenode merge drive --act` and `homenode truth merge` note what a knob was before
-/// they change it, and put everything back at their end. Where they could not, as after
-/// SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
+/// they change it, and so does `homenode act --engine kernel`; they put everything back at
+/// their end. Where they could not, as after SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
 /// a check, which has KSM to itself, can't tell, so all of its knobs come back. Knobs come back, pages don't: what
-/// is merged stays merged. Doing it again does nothing; while a driver lives it is
+/// is merged stays merged, what was moved stays where it is. Doing it again does nothing; while a driver lives it is
 /// refused. A slot of DAMON that a homenode left is taken down, if it still is as that one
 /// made it. Needs root.
 ///
@@ -52,18 +53,23 @@ pub(crate) fn to_text(done: &Restored) -> String {
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let place = args.root.as_deref().map_or_else(Place::here, Place::at);
-    // Both are tried, whatever becomes of the other.
+    // Each is tried, whatever becomes of the others.
     let slot = damon::restore(&place);
+    let acted = acting::restore(&place);
     let knobs = restore(&place, &Folder::of(&place));
-    let (mut json, mut text, code) = match knobs {
+    let nothing = || {
+        matches!(slot, Ok(damon::Restored::Nothing))
+            && matches!(acted, Ok(acting::Restored::Nothing))
+    };
+    let (mut json, mut text, mut code) = match knobs {
         Ok(Restore::Nothing) => (
             json!({"restored": [], "left": [], "failed": [], "notes": []}),
-            match slot {
-                Ok(damon::Restored::Nothing) => format!(
+            match nothing() {
+                true => format!(
                     "nothing to restore: there is no journal in {}\n",
                     place.run_folder().display()
                 ),
-                _ => String::new(),
+                false => String::new(),
             },
             0,
         ),
@@ -80,9 +86,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
             (to_json(&done), text, if done.journal.is_some() { 3 } else { 0 })
         }
         Err(e) => {
-            // What became of the other is told all the same.
+            // What became of the others is told all the same.
             match slot {
                 Ok(done) => say(&done).iter().for_each(|(_, note)| eprintln!("{note}")),
+                Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
+            }
+            match acted {
+                Ok(done) => eprint!("{}", say_acted(&done).1),
                 Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
             }
             return Err(e.into());
@@ -93,9 +103,49 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         text += &format!("{note}\n");
     }
     json["damon"] = told.map_or(json!(null), |(slot, note)| json!({"slot": slot, "note": note}));
+    if let Ok(acted) = &acted {
+        let (object, lines) = say_acted(acted);
+        json["act"] = object;
+        text += &lines;
+        if matches!(acted, acting::Restored::Done(done) if done.journal.is_some()) {
+            code = 3;
+        }
+    }
     output::print(&if args.json { json.to_string() } else { text })?;
     slot?;
+    acted?;
     Ok(code)
+}
+
+/// What became of the knobs of the kernel's balancing, as JSON and as lines.
+fn say_acted(done: &acting::Restored) -> (serde_json::Value, String) {
+    match done {
+        acting::Restored::Nothing => (json!(null), String::new()),
+        acting::Restored::Stale(note) => {
+            let object = json!({"restored": [], "left": [], "failed": [], "notes": [note]});
+            (object, format!("nothing to restore: {note}\n"))
+        }
+        acting::Restored::Done(done) => {
+            let set = done.set.iter().map(|k| json!({"knob": k.path, "value": k.old}));
+            let paths = |all: &mut dyn Iterator<Item = &acting::Changed>| {
+                all.map(|k| k.path.clone()).collect::<Vec<_>>()
+            };
+            let object = json!({
+                "restored": set.collect::<Vec<_>>(),
+                "left": paths(&mut done.left.iter().map(|(k, _)| k)),
+                "failed": paths(&mut done.failed.iter().map(|(k, _)| k)),
+                "notes": done.sentences(),
+            });
+            let words: Vec<_> = done.set.iter().map(|k| format!("{} {}", k.path, k.old)).collect();
+            let words =
+                if words.is_empty() { "no knob had to be".to_owned() } else { words.join(", ") };
+            let mut text = format!("put back: {words}\n");
+            for line in done.sentences() {
+                text += &format!("{line}\n");
+            }
+            (object, text)
+        }
+    }
 }
 
 /// What became of DAMON's slot: a word, and a sentence; `None` if there was no journal.

@@ -11,7 +11,7 @@
 //! digit, so that a file means the same on every machine.
 //!
 //! Reading order: [`ConfigError`], [`read_machine`], [`write_machine`],
-//! [`read_scenario`], [`add_node`].
+//! [`read_scenario`], [`add_node`], [`read_act`].
 #![forbid(unsafe_code)]
 
 mod error;
@@ -20,6 +20,7 @@ mod tree;
 mod list;
 mod quantity;
 
+mod act;
 mod cpu;
 mod files;
 mod fit;
@@ -39,6 +40,7 @@ mod truth_merge;
 mod truth_replay;
 mod write;
 
+pub use act::{ActFile, parse_act, read_act};
 pub use error::ConfigError;
 pub use fit::{Misfit, check};
 pub use list::{parse_list, write_list};

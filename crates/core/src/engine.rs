@@ -42,7 +42,7 @@ use crate::policy::seen::{Seen, Shows, Source};
 use crate::policy::span::Who;
 use crate::policy::{Ledger, Policy, Stretch};
 use crate::topology;
-use crate::units::{PAGE_SIZE, Pages, Picos};
+use crate::units::{NodeId, PAGE_SIZE, Pages, Picos};
 use budget::Bucket;
 use living::Living;
 use nodes::Nodes;
@@ -197,6 +197,11 @@ impl Engine {
                 on: cell.place.as_ref().map(|p| p.on.clone()),
             })
         })
+    }
+
+    /// Whether it takes a node for a fast one.
+    pub fn is_fast(&self, node: NodeId) -> bool {
+        self.nodes.is_top(node)
     }
 
     fn after(&self, dt: Picos) -> Picos {

@@ -1,8 +1,11 @@
 //! Linux as a machine that a policy drives: what there is, what can be seen of it, and
 //! what can be ordered.
 
+pub mod acting;
+pub mod counters;
 pub mod heat;
 pub mod journal;
+pub mod ledger;
 pub mod links;
 pub mod machine;
 pub mod memory;

@@ -15,7 +15,7 @@
 //! in [`Seen`], not as an error: only a source that broke for good is one.
 //!
 //! Without a [`Mover`] nothing can change where pages are: so do `observe` and `advise`
-//! use it.
+//! use it. `act` has one.
 //!
 //! Source: specs/live.md#machine.
 

@@ -5,7 +5,7 @@
 //!            │ yes
 //!            ├─ MPOL_BIND or cpuset without `to` ─▶ forbidden     numa_maps, status
 //!            ▼
-//!          move_pages, 16 MiB at once ─▶ look again: on `to`? ── yes ─▶ moved
+//!          move_pages, 1 ms at once ─▶ look again: on `to`? ── yes ─▶ moved
 //!            ▲                                      │ no
 //!            └── the kernel gave up before it ──────┼─▶ its errno: forbidden, busy, no room
 //! ```
@@ -17,9 +17,10 @@
 //! Whether there is room decides the call. It reclaims on the target before it gives up;
 //! who doesn't want that leaves room above the marks, as the engine does.
 //!
-//! Source: specs/live.md#moving.
+//! Source: specs/live.md#moving, specs/act.md#stall.
 
 mod policies;
+mod stall;
 #[cfg(test)]
 mod tests;
 
@@ -31,12 +32,11 @@ use homenode_core::policy::order::Fails;
 use homenode_core::policy::seen::{Span, Who};
 use homenode_core::units::{NodeId, Pages};
 use policies::Policies;
+use stall::Stall;
 use std::io;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-/// Pages that are handed to the kernel at once. Each call first empties the lists of all
-/// CPUs, which takes about as long as moving a hundred pages.
-const BATCH: u64 = 4096;
 /// Addresses that are asked for at once.
 const QUERIES: usize = 4096;
 /// How often what the kernel did not come to is handed in again.
@@ -44,9 +44,47 @@ const ROUNDS: u32 = 8;
 /// Pages with smaller gaps between them are looked at in one step.
 const GAP: u64 = 32;
 
-/// Moves pages with this kernel's `move_pages`.
-#[derive(Debug)]
+/// The calls that move pages and say where they are: this kernel's, or a test's.
+trait Calls {
+    /// As [`call::query`].
+    fn query(&mut self, pid: u32, addresses: &[usize], status: &mut Vec<i32>) -> io::Result<()>;
+    /// As [`call::send`].
+    fn send(
+        &mut self,
+        pid: u32,
+        addresses: &[usize],
+        to: NodeId,
+        status: &mut Vec<i32>,
+    ) -> io::Result<u64>;
+    /// Time, of which only differences count.
+    fn now(&self) -> Duration;
+}
+
+/// This kernel.
+struct Real(Instant);
+
+impl Calls for Real {
+    fn query(&mut self, pid: u32, addresses: &[usize], status: &mut Vec<i32>) -> io::Result<()> {
+        call::query(pid, addresses, status)
+    }
+    fn send(
+        &mut self,
+        pid: u32,
+        addresses: &[usize],
+        to: NodeId,
+        status: &mut Vec<i32>,
+    ) -> io::Result<u64> {
+        call::send(pid, addresses, to, status)
+    }
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Moves pages with `move_pages`.
 pub struct MovePages {
+    calls: Box<dyn Calls>,
+    stall: Stall,
     files: Files,
     /// Whether the kernel knows PAGEMAP_SCAN, as far as was seen.
     scans: bool,
@@ -74,9 +112,11 @@ impl From<io::Error> for Stop {
 
 impl MovePages {
     /// * `root` – the folder that holds `proc` and `sys`: `/`.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        let files = Files { root: root.into() };
-        Self { files, scans: true, policies: Policies::default() }
+    /// * `stall` – longest time of one call.
+    pub fn new(root: impl Into<PathBuf>, stall: Duration) -> Self {
+        let (calls, files) = (Box::new(Real(Instant::now())), Files { root: root.into() });
+        let (stall, policies) = (Stall::new(stall), Policies::default());
+        Self { calls, stall, files, scans: true, policies }
     }
 
     fn try_carry(
@@ -102,23 +142,20 @@ impl MovePages {
             return Err(Stop::Forbidden);
         }
         let policies = self.policies.of(&self.files, who)?;
-        let mut batch = Vec::new();
-        let mut batches = Vec::new();
-        let mut pages = 0;
+        let mut free = Vec::new();
         for (piece, _) in there {
-            if !policies.allow(piece.page, to) {
-                out.fails.forbidden += Pages(piece.pages);
-                continue;
+            match policies.allow(piece.page, to) {
+                true => free.push(piece),
+                false => out.fails.forbidden += Pages(piece.pages),
             }
-            if pages + piece.pages > BATCH {
-                batches.push(std::mem::take(&mut batch));
-                pages = 0;
-            }
-            pages += piece.pages;
-            batch.push(piece);
         }
-        batches.push(batch);
-        batches.into_iter().try_for_each(|batch| self.send(who, batch, from, to, out))
+        let mut rest = free.as_slice();
+        while !rest.is_empty() {
+            let (batch, behind) = rest.split_at(fitting(rest, self.stall.pages()));
+            self.send(who, batch.to_vec(), from, to, out)?;
+            rest = behind;
+        }
+        Ok(())
     }
 
     /// Moves some pages that are on `from` and may be moved, by rising number.
@@ -140,7 +177,10 @@ impl MovePages {
                 return Err(Stop::Gone);
             }
             let addresses: Vec<usize> = left.iter().map(|p| (p.page << 12) as usize).collect();
-            let got = call::send(who.pid, &addresses, to, &mut status);
+            let handed: u64 = left.iter().map(|p| p.pages).sum();
+            let begun = self.calls.now();
+            let got = self.calls.send(who.pid, &addresses, to, &mut status);
+            let stuck = self.stall.took(handed, self.calls.now().saturating_sub(begun));
             full = matches!(&got, Err(e) if e.raw_os_error() == Some(libc::ENOMEM));
             let after = self.look(who, &together(&left))?;
             let mut after = after.as_slice();
@@ -171,6 +211,7 @@ impl MovePages {
                 _ if full && moved.0 == 0 => return Err(Stop::NoRoom),
                 // All of them were tried in one go, and none could be moved.
                 _ if moved.0 == 0 && !told => break,
+                _ if stuck => return Err(Stop::Busy),
                 _ => {}
             }
         }
@@ -198,7 +239,7 @@ impl MovePages {
         let (mut found, mut status) = (Vec::with_capacity(pieces.len()), Vec::new());
         for pieces in pieces.chunks(QUERIES) {
             let addresses: Vec<usize> = pieces.iter().map(|p| (p.page << 12) as usize).collect();
-            call::query(who.pid, &addresses, &mut status)?;
+            self.calls.query(who.pid, &addresses, &mut status)?;
             found.extend(pieces.iter().copied().zip(status.iter().copied()));
         }
         Ok(found)
@@ -214,6 +255,16 @@ impl Stop {
             Self::Busy => &mut fails.busy,
         } += pages;
     }
+}
+
+/// How many of the first pieces have so many pages together; one at least.
+fn fitting(pieces: &[Piece], most: u64) -> usize {
+    let mut pages = 0;
+    let fit = pieces.iter().take_while(|p| {
+        pages += p.pages;
+        pages <= most
+    });
+    fit.count().max(1)
 }
 
 /// Spans that hold all of the pieces and little else.

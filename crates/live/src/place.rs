@@ -33,4 +33,21 @@ impl Place {
             _ => self.path("/run/homenode"),
         }
     }
+    /// Where what is kept over boots is: `$STATE_DIRECTORY`, which systemd gives to a unit,
+    /// `/var/lib/homenode`, or `$XDG_STATE_HOME/homenode` where this is not root.
+    pub fn state_folder(&self) -> PathBuf {
+        let given = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        // SAFETY: no arguments.
+        let root = unsafe { libc::geteuid() } == 0;
+        let own = || {
+            let home = || given("HOME").map(|home| home.join(".local/state"));
+            given("XDG_STATE_HOME").or_else(home).map(|state| state.join("homenode"))
+        };
+        let given = match (self.root == Path::new("/"), root) {
+            (false, _) => None,
+            (true, true) => given("STATE_DIRECTORY"),
+            (true, false) => given("STATE_DIRECTORY").or_else(own),
+        };
+        given.unwrap_or_else(|| self.path("/var/lib/homenode"))
+    }
 }

@@ -24,7 +24,7 @@ mod places;
 #[cfg(test)]
 mod tests;
 
-use crate::{ApplyError, Around, Machine, ObserveError, sound};
+use crate::{ApplyError, Around, Deed, Deeds, Machine, ObserveError, sound};
 use homenode_core::policy::order::{Act, Fails, Order};
 use homenode_core::policy::seen::{Seen, Span, Who, ZoneSeen};
 use homenode_core::units::{NodeId, Pages, Picos};
@@ -33,17 +33,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Orders that may wait.
 const MOST_ORDERS: usize = 1024;
-
-/// An order that was not carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
-    /// When it would have been done, by the machine's clock.
-    pub at: Picos,
-    /// The order; it moves pages.
-    pub order: Order,
-    /// Pages that would have moved, as far as is known; above 0.
-    pub pages: Pages,
-}
 
 /// What is known of a process that lives.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +51,7 @@ pub struct Advised<M> {
     waiting: Vec<Order>,
     /// When all that waits would be done.
     ready: Picos,
-    wishes: Vec<Wish>,
+    wishes: Vec<Deed>,
 }
 
 impl<M: Machine> Advised<M> {
@@ -81,11 +70,6 @@ impl<M: Machine> Advised<M> {
     pub fn into_inner(self) -> M {
         self.inner
     }
-    /// What was wished since the last call, oldest first. Grows until it is taken.
-    pub fn take_wishes(&mut self) -> Vec<Wish> {
-        std::mem::take(&mut self.wishes)
-    }
-
     /// Reports what waits, as if it had been carried out.
     fn report(&mut self, out: &mut Vec<Seen>) {
         let at = self.inner.now();
@@ -108,7 +92,7 @@ impl<M: Machine> Advised<M> {
             }
             let (id, took) = (order.id, order.expect.costs);
             if moved.0 > 0 {
-                self.wishes.push(Wish { at, order, pages: moved });
+                self.wishes.push(Deed { at, order, tried, moved, fails, took });
             }
             out.push(Seen::Done { order: id, tried, moved, fails, took });
         }
@@ -182,6 +166,13 @@ impl Person {
         self.faulted.insert(on);
         let shown = self.places.told_page(vpn, on);
         self.faulted.contains(&shown).then_some(shown)
+    }
+}
+
+/// Only moves that would have moved something.
+impl<M: Machine> Deeds for Advised<M> {
+    fn take_deeds(&mut self) -> Vec<Deed> {
+        std::mem::take(&mut self.wishes)
     }
 }
 

@@ -4,7 +4,8 @@
 //! one, Linux another. The engine never sees which.
 //!
 //! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
-//! it says and does, as a seed tells it; [`Advised`] moves nothing and tells as if it did.
+//! it says and does, as a seed tells it; [`Advised`] moves nothing and tells as if it did,
+//! [`Acting`] notes what became of each move: both hand that on as [`Deed`]s.
 //! [`conformance`] holds what every machine must do, as tests that are written once.
 //! [`endtoend`] does the same for kernels: what a simulated one does is held against a
 //! real one.
@@ -22,11 +23,15 @@ macro_rules! hold {
 pub mod conformance;
 pub mod endtoend;
 
+mod acting;
 mod advised;
+mod deed;
 mod drive;
 mod faulty;
 
-pub use advised::{Advised, Wish};
+pub use acting::Acting;
+pub use advised::Advised;
+pub use deed::{Deed, Deeds};
 pub use drive::drive;
 pub use faulty::{FaultPlan, Faulty, Injected};
 

@@ -335,12 +335,12 @@ fn fold(out: &mut String, indent: usize, text: &str, width: usize) {
 }
 
 /// A name from outside that does nothing to a terminal.
-fn plain(c: char) -> char {
+pub(crate) fn plain(c: char) -> char {
     if c.is_control() { '?' } else { c }
 }
 
 /// A size in binary units.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if value < 1024.0 {
@@ -352,7 +352,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A time of three digits or so; negative where something costs more than it saves.
-fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     let positive = seconds.abs();
     if positive >= 1.0 {
         format!("{seconds:.2} s")

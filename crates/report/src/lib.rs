@@ -6,23 +6,27 @@
 //!
 //! Reading order: [`stats`], [`ComparisonTable`] (mmtests' layout; `homenode replay`),
 //! [`heat_picture`], [`Caption`], [`Report`], [`Reproduction`] (`homenode reproduce`),
-//! [`Advice`] (`homenode advise`), [`StatsReport`] (`homenode stats`).
+//! [`Advice`] (`homenode advise`), [`StatsReport`] (`homenode stats`), [`ActState`] (`homenode act`),
+//! [`LedgerTable`] (`homenode ledger`).
 #![forbid(unsafe_code)]
 
 pub mod stats;
 
+mod act;
 mod advise;
 mod caption;
 mod cell;
 mod comparison;
 mod cpu_times;
 mod lanes;
+mod ledger;
 mod merge;
 mod observe;
 mod picture;
 mod reproduction;
 mod schedstats;
 
+pub use act::{ActEnd, ActProcess, ActState};
 pub use advise::{
     Advice, AdviceConstant, AdviceKnob, AdviceLeft, AdviceMove, AdviceRest, verdict_text,
 };
@@ -31,6 +35,7 @@ pub use cell::Better;
 pub use comparison::{Compared, ComparisonTable, Figure, Section};
 pub use cpu_times::{CpuTimes, cpu_times};
 pub use lanes::{Lane, cpu_picture};
+pub use ledger::{LedgerEntry, LedgerMover, LedgerTable, failed_bytes};
 pub use merge::{MergeCosts, MergeEstimate, MergeLooks, MergePerNode};
 pub use observe::{ObserveOrder, ObserveTable};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};

@@ -15,7 +15,7 @@ use homenode_core::scenario::{Mempolicy, Pattern, Step, Until};
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_machine::conformance::{exits_and_replacements, slow_start};
 use homenode_machine::{Advised, ApplyError, Around, FaultPlan, Faulty, Machine, drive};
-use homenode_machine::{ObserveError, Wish};
+use homenode_machine::{Deed, Deeds as _, ObserveError};
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::{Setup, Simulation};
 use proptest::prelude::*;
@@ -122,11 +122,11 @@ fn engine(m: &impl Machine) -> Engine {
     )
 }
 
-fn advise(m: SimMachine, seconds: u64) -> (Advised<SimMachine>, Engine, Vec<Wish>) {
+fn advise(m: SimMachine, seconds: u64) -> (Advised<SimMachine>, Engine, Vec<Deed>) {
     let mut e = engine(&m);
     let mut m = Advised::new(m);
     drive(&mut m, &mut e, Picos::from_secs(seconds)).expect("it runs");
-    let wishes = m.take_wishes();
+    let wishes = m.take_deeds();
     (m, e, wishes)
 }
 
@@ -145,8 +145,8 @@ fn nothing_moves_and_no_page_is_sent_to_one_node_twice() {
     let mut m = Logged::new(Advised::new(m));
     drive(&mut m, &mut e, Picos::from_secs(25)).expect("it runs");
     assert_eq!(m.inner.inside().moved() - before, Pages(0), "something moved");
-    let wishes = m.inner.take_wishes();
-    let of = |why| wishes.iter().filter(|w| w.order.why == why).map(|w| w.pages.0).sum::<u64>();
+    let wishes = m.inner.take_deeds();
+    let of = |why| wishes.iter().filter(|w| w.order.why == why).map(|w| w.moved.0).sum::<u64>();
     let (up, down) = (of(Reason::Hot), of(Reason::MakeRoom));
     println!("{} wishes, {up} pages up, {down} down", wishes.len());
     // All that is hot goes up, once, and what makes room for it goes down.
@@ -193,7 +193,7 @@ fn compare(source: Source, accesses: u64, compute: Picos) -> Compared {
             a_second * (alone - w.at.as_secs_f64()).max(0.0)
         })
         .sum();
-    let wished: Pages = wishes.iter().map(|w| w.pages).sum();
+    let wished: Pages = wishes.iter().map(|w| w.moved).sum();
     let c = Compared { wished: wished.0, moved: acting.moved().0, reached, expected };
     println!(
         "{source:?}, {} between accesses: {alone:.2} s alone, {reached:.3} s less with {} pages \

@@ -1,6 +1,6 @@
 //! What the rules for knobs are told: of a live machine, or of a simulated one.
 
-use super::course::Wishes;
+use super::wishes::Wishes;
 use homenode_core::advice::{Facts, Found, NodeFacts};
 use homenode_core::costs::Origin;
 use homenode_core::knobs::Knobs;

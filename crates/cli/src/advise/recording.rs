@@ -1,6 +1,9 @@
 //! A recorded program on a simulated machine, advised as a live one is.
 
-use super::{Args, Looked, course, facts};
+use super::wishes::Listener;
+use super::{Args, Looked, facts};
+use crate::drive;
+use crate::here::one_node;
 use crate::replay::recorded::{Recorded, setup};
 use anyhow::{Result, anyhow};
 use homenode_core::engine::Settings;
@@ -8,6 +11,7 @@ use homenode_core::knobs::Knobs;
 use homenode_core::policy::seen::Source;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
+use homenode_machine::Advised;
 use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::replay::Rounds;
@@ -23,15 +27,13 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     let sim = SimMachine::new(sim, source)?;
     let name = recorded.name().to_owned();
     // Every process in it is the program's.
-    let (sim, mut wishes, result) = course::run(
-        sim,
-        Settings::default(),
-        setup.version,
-        Some(args.span()),
-        &|_, _| {},
-        &mut || false,
-    );
+    let mut engine = drive::engine(&sim, Settings::default(), setup.version);
+    let mut listener = Listener::new(&|_, _| true);
+    let mut sim = Advised::new(sim);
+    let (looked, result) =
+        drive::run(&mut sim, &mut engine, Some(args.span()), &mut listener, &mut || false);
     result.map_err(|e| anyhow!("{e}"))?;
+    let (sim, mut wishes) = (sim.into_inner(), listener.finish(&engine, looked));
     if let Some(e) = sim.simulation().error() {
         return Err(anyhow!("{e}"));
     }
@@ -63,10 +65,4 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
         notes,
         warnings: recorded.calibrated.warnings.clone(),
     })
-}
-
-/// What is said where there is but one node with memory.
-pub(super) fn one_node(machine: &homenode_core::topology::Hardware) -> Option<String> {
-    (machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2)
-        .then(|| "one node has memory: there is nowhere to move to".to_owned())
 }

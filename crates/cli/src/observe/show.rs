@@ -2,13 +2,14 @@
 //! JSON lines; Parquet.
 
 use super::course::Turn;
+use crate::screen::Screen;
 use anyhow::Result;
 use console::Term;
 use homenode_core::units::{Picos, count};
 use homenode_core::view::{Totals, Usage};
 use homenode_report::ObserveTable;
 use homenode_trace::observation::{At, Writer};
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Processes in a table that isn't on a terminal.
@@ -37,16 +38,11 @@ pub(super) struct Shower {
     source: &'static str,
     /// Most processes in a table, if the user said.
     most: Option<usize>,
-    term: Term,
-    /// Lines of the table on the terminal, and how wide that was.
-    drawn: usize,
-    width: usize,
+    screen: Screen,
     file: Option<Writer>,
     kept: Instant,
     keep_after: Duration,
     period: u64,
-    /// Nobody reads any more (`| head`).
-    unread: bool,
 }
 
 /// What stands above a table.
@@ -77,14 +73,11 @@ impl Shower {
             table,
             source,
             most,
-            term,
-            drawn: 0,
-            width: 0,
+            screen: Screen::new(term),
             file,
             kept: Instant::now(),
             keep_after: KEEP_EVERY,
             period: 0,
-            unread: false,
         }
     }
 
@@ -95,13 +88,13 @@ impl Shower {
                 eprintln!("homenode: {text}");
                 Ok(())
             }
-            Form::Live | Form::Plain => self.write(&format!("{text}\n")),
+            Form::Live | Form::Plain => self.screen.write(&format!("{text}\n")),
         }
     }
 
     /// Whether anybody still takes what is written.
     pub(super) const fn is_read(&self) -> bool {
-        !self.unread || self.file.is_some()
+        self.screen.is_read() || self.file.is_some()
     }
 
     /// Periods that were shown.
@@ -129,11 +122,11 @@ impl Shower {
                     text += &self.table.to_json(row, period, since_ms, unix_ms, self.source);
                     text.push('\n');
                 }
-                self.write(&text)?;
+                self.screen.write(&text)?;
             }
             Form::Plain => {
                 let table = self.table.to_text(rows, PLAIN_WIDTH, self.most.unwrap_or(PLAIN_ROWS));
-                self.write(&format!("\n{}\n{table}", self.title(about)))?;
+                self.screen.write(&format!("\n{}\n{table}", self.title(about)))?;
             }
             Form::Live => self.redraw(rows, about)?,
         }
@@ -183,33 +176,13 @@ impl Shower {
     }
 
     fn redraw(&mut self, rows: &[Usage], about: &About) -> Result<()> {
-        let (height, width) = self.term.size();
-        let (height, width) = (usize::from(height), usize::from(width).max(20));
+        let (height, width) = self.screen.size();
         // Title, heading, the line of the others, and the cursor's own.
         let room = height.saturating_sub(4).max(1);
         let most = self.most.unwrap_or(room).min(room);
         let title: String = self.title(about).chars().take(width - 1).collect();
         let table = self.table.to_text(rows, width - 1, most);
-        let text = format!("{title}\n{table}");
-        // Lines that were wider than the terminal is now have become several.
-        if self.drawn > 0 && width == self.width {
-            self.term.clear_last_lines(self.drawn)?;
-        }
-        self.drawn = text.lines().count();
-        self.width = width;
-        self.write(&text)
-    }
-
-    fn write(&mut self, text: &str) -> Result<()> {
-        match self.term.write_all(text.as_bytes()).and_then(|()| self.term.flush()) {
-            // A reader that has seen enough is no error.
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => {
-                self.unread = true;
-                Ok(())
-            }
-            Err(e) => Err(anyhow::Error::new(e).context("can't print")),
-            Ok(()) => Ok(()),
-        }
+        self.screen.redraw(&format!("{title}\n{table}"))
     }
 }
 

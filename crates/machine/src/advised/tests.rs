@@ -264,9 +264,9 @@ fn an_order_is_written_down_reported_once_and_shown() {
     let due = vec![done, node(A, 420), node(B, 580), resident(s, A, 90)];
     assert_eq!(out, due);
     assert_eq!(m.now(), Picos(1_001_000_000_000), "it waited as long as the order takes");
-    let wishes = m.take_wishes();
-    assert_eq!((wishes.len(), wishes[0].pages), (1, Pages(80)));
-    assert!(m.take_wishes().is_empty());
+    let wishes = m.take_deeds();
+    assert_eq!((wishes.len(), wishes[0].moved), (1, Pages(80)));
+    assert!(m.take_deeds().is_empty());
     // Looks are cut at the order's border, and the machine is asked nothing else.
     m.submit(&order(2, Act::Look { who: ONE, spans: vec![span(50, 150)] })).unwrap();
     let parts = vec![span(50, 100), span(100, 150)];
@@ -306,7 +306,7 @@ fn what_can_not_be_is_refused_and_what_is_gone_is_told() {
     assert_eq!(out, [Seen::Gone { who: new }]);
     let out = see(&mut m, Vec::new());
     assert!(matches!(out[0], Seen::Done { fails, .. } if fails.gone.0 == 100));
-    assert!(m.take_wishes().is_empty(), "nothing would have moved");
+    assert!(m.take_deeds().is_empty(), "nothing would have moved");
 }
 
 #[test]

@@ -26,12 +26,12 @@ const KNOBS: &[&str] = &[
 /// sees nothing: it is looked so often.
 const LOOKS: usize = 4;
 
-fn knobs() -> Vec<Option<String>> {
+pub(crate) fn knobs() -> Vec<Option<String>> {
     KNOBS.iter().map(|path| fs::read_to_string(path).ok()).collect()
 }
 
 /// Pages of a process by node, as numa_maps has them.
-fn by_node(pid: u32) -> Result<Vec<u64>> {
+pub(crate) fn by_node(pid: u32) -> Result<Vec<u64>> {
     let text = fs::read_to_string(format!("/proc/{pid}/numa_maps")).context("numa_maps")?;
     let mut pages = Vec::new();
     for word in text.split_whitespace() {

@@ -10,6 +10,7 @@
 //! through `homenode-live`: one of the two has to notice if the other is wrong.
 //! Emulation says nothing about speed: no test looks at time.
 
+mod act;
 mod advise;
 mod asked;
 mod commands;
@@ -183,6 +184,21 @@ const TESTS: &[Test] = &[
         observe::by_hint_faults,
     ),
     test("advise", "what would be moved is said, and nothing is", advise::nothing_is_moved),
+    long(test(
+        "act",
+        "a hot set on the slow node comes to a fast one, a burst stays; all of it is in the ledger",
+        act::hot_set_comes_up,
+    )),
+    test(
+        "act-kernel",
+        "the kernel's knobs are set, watched and put back, and after SIGKILL by restore",
+        act::kernel,
+    ),
+    long(test(
+        "act-killed",
+        "homenode is killed while it moves pages: nothing is left behind but them",
+        act::killed,
+    )),
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
     test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
     test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),

@@ -29,9 +29,20 @@ impl Busy {
     }
 
     pub(crate) fn on(node: usize) -> Result<Self> {
-        let own = std::env::current_exe().context("our own file")?;
         // More processor time than is observed; it ends with its input.
-        let args = ["--load".to_owned(), PAGES.to_string(), node.to_string(), "600000".to_owned()];
+        Self::with(PAGES, node, 600_000)
+    }
+
+    /// Whether it runs.
+    pub(crate) fn lives(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait().context("its state")?.is_none())
+    }
+
+    /// * `busy_ms` – processor time after which it sleeps.
+    pub(crate) fn with(pages: u64, node: usize, busy_ms: u64) -> Result<Self> {
+        let own = std::env::current_exe().context("our own file")?;
+        let args = ["--load".to_owned()].into_iter();
+        let args = args.chain([pages, node as u64, busy_ms].map(|n| n.to_string()));
         let mut command = Command::new(own);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut busy = Self(command.spawn().context("a process with memory")?);

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use homenode_core::policy::order::Fails;
@@ -33,7 +34,7 @@ impl Way {
             Ok::<_, anyhow::Error>(counted(span)?.get(&node).copied().unwrap_or_default())
         };
         let before = on(to)?;
-        let got = MovePages::new("/").carry(me()?, &[span], from, to);
+        let got = MovePages::new("/", Duration::from_secs(1)).carry(me()?, &[span], from, to);
         let named = span.pages();
         ensure!(got.moved + got.fails.all() == named, "{named:?} named: {got:?}");
         let more = on(to)? - before;

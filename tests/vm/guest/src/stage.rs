@@ -124,7 +124,7 @@ impl LiveStage {
             memory: Box::new(Zoneinfo::new(root)),
             places: Box::new(ThisKernel::new("/")),
             heat: heat(&spans)?,
-            mover: Some(Box::new(MovePages::new("/"))),
+            mover: Some(Box::new(MovePages::new("/", Duration::from_secs(1)))),
             census: false,
             pace: Pace::UNBOUND,
         };

@@ -1,0 +1,216 @@
+//! Processes of this machine under the engine: looked at and set up for `advise` and `act`
+//! by the same lines, which differ in one argument.
+//!
+//! ```text
+//! find ─▶ choose a source ─▶ Doing::begin ─▶ set up ─▶ start CMD ─▶ open ─▶ Doing::go
+//!                            refuses, or takes                             drive::run
+//!                            what it needs
+//! ```
+//!
+//! Source: specs/act.md#course.
+
+use crate::drive;
+use crate::failure::Lacks;
+use crate::live::{self, Ask, Chosen, Found};
+use crate::program::Stop;
+use crate::whom::{Means, Whom};
+use anyhow::{Result, bail};
+use homenode_core::engine::{Engine, Settings};
+use homenode_core::policy::seen::{Shows, Source, Who};
+use homenode_core::topology::Hardware;
+use homenode_core::units::{Picos, count};
+use homenode_live::links::links;
+use homenode_live::machine::{LiveMachine, Pace};
+use homenode_live::people::PeopleError;
+use homenode_machine::ObserveError;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Most of one CPU's time for looking at processes, in thousandths: within the engine's
+/// own budget.
+const PERMILLE: u32 = 5;
+
+/// What is asked for.
+pub(crate) struct Task<'a> {
+    pub(crate) whom: &'a Whom,
+    pub(crate) means: &'a Means,
+    /// A machine's file.
+    pub(crate) file: Option<&'a Path>,
+    /// How long; without it until the program ends, or somebody wants to stop.
+    pub(crate) length: Option<Picos>,
+    pub(crate) settings: Settings,
+}
+
+/// A machine that was found, and what is used of it.
+pub(crate) struct Here {
+    pub(crate) found: Found,
+    pub(crate) source: Source,
+    /// Why that one, and what it disturbs.
+    pub(crate) source_notes: Vec<String>,
+    /// Why nothing can move, where that is known beforehand.
+    pub(crate) nothing: Option<String>,
+    /// Whether it is over once nobody of them is left.
+    ends: bool,
+}
+
+impl Here {
+    /// Whether somebody is there, or may come.
+    pub(crate) fn goes_on(&self, machine: &LiveMachine) -> bool {
+        !self.ends || machine.people().next().is_some()
+    }
+}
+
+/// What is done with the engine's orders.
+pub(crate) trait Doing {
+    /// Whether orders are carried out.
+    const ACTS: bool;
+    /// Before anything is set up or started: refuses, or takes what it needs.
+    ///
+    /// * `nothing` – why nothing can move, where that is known.
+    fn begin(&mut self, found: &Found, nothing: Option<&str>) -> Result<()>;
+    /// Lets the engine drive the machine, until it is over.
+    fn go(
+        &mut self,
+        here: &Here,
+        machine: LiveMachine,
+        engine: Engine,
+        length: Option<Picos>,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> (LiveMachine, Result<(), ObserveError>);
+}
+
+/// How it was.
+pub(crate) struct Done {
+    pub(crate) here: Here,
+    /// Sentences on what may mislead.
+    pub(crate) warnings: Vec<String>,
+    /// What to exit with.
+    pub(crate) code: u8,
+}
+
+/// What is said where there is but one node with memory.
+pub(crate) fn one_node(machine: &Hardware) -> Option<String> {
+    (machine.nodes.iter().filter(|n| n.managed().0 > 0).count() < 2)
+        .then(|| "one node has memory: there is nowhere to move to".to_owned())
+}
+
+/// Everybody who is there now, by name.
+pub(crate) fn names(machine: &LiveMachine, all: &mut BTreeMap<Who, String>) {
+    all.extend(machine.people().map(|p| (p.who, p.name.clone())));
+}
+
+/// Looks at the processes that were named, and does it.
+///
+/// # Errors
+/// What the machine lacks, what the doing refuses, processes that are not there. Nothing
+/// was changed, or it was put back.
+pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
+    let mut found = task.means.look(task.file)?;
+    if found.machine.links.is_empty() {
+        found.machine.links = links(&task.means.root, &found.machine);
+    }
+    let named = task.means.named();
+    let mut chosen = live::choose(&found, named)?;
+    let nothing = one_node(&found.machine);
+    if nothing.is_some() {
+        // No source is set up for what can't be used.
+        let why = format!("not set up ({}): one node has memory", chosen.source.name());
+        chosen = Chosen { source: Source::Residency, why };
+    }
+    let acts = D::ACTS && nothing.is_none();
+    let blind = |source: Source, why: &str| -> Result<()> {
+        if !acts || shows_heat(source) {
+            return Ok(());
+        }
+        let mut all = vec![why.to_owned()];
+        all.extend(task.means.how_to_get(&found, source));
+        bail!(Lacks(format!(
+            "nothing is moved on a guess, and nothing was changed: {}",
+            all.join(". ")
+        )))
+    };
+    blind(chosen.source, &chosen.why)?;
+    doing.begin(&found, nothing.as_deref())?;
+    // Caught before anything is set up: from here on there is something to take down.
+    let mut stop = Stop::new();
+    let ready = live::set_up(&found, chosen, named.is_some())?;
+    let source = ready.source;
+    blind(source, &ready.why)?;
+    let mut source_notes =
+        vec![ready.why.clone(), format!("disturbs: {}", source.sheet().disturbs)];
+    if nothing.is_none() {
+        source_notes.extend(task.means.how_to_get(&found, source));
+    }
+    let here = Here { found, source, source_notes, nothing, ends: task.whom.ends() };
+    let targets = task.whom.targets(&mut stop)?;
+    let moves = acts.then_some(task.settings.stall);
+    let ask = Ask { targets, census: false, pace: Pace::at_most(PERMILLE), moves };
+    let opened = match ready.open(&here.found, ask) {
+        Ok(opened) => opened,
+        Err(e) => return Err(not_opened(e, &mut stop)),
+    };
+    let engine = drive::engine(&opened.machine, task.settings, here.found.version);
+    // With one node a look shows who is there; more of them would show nothing else.
+    let one = here.nothing.is_some() && task.whom.command.is_empty();
+    let mut looks = 0;
+    let (machine, result) = doing.go(&here, opened.machine, engine, task.length, &mut || {
+        looks += 1;
+        stop.wanted() || one && looks > 1
+    });
+    let closed = machine.close();
+    if let Err(e) = result {
+        bail!(Lacks(format!("{} broke: {e}", source.name())));
+    }
+    if let Err(why) = closed {
+        bail!(Lacks(why));
+    }
+    let refused = (opened.refused)();
+    let mut warnings = Vec::new();
+    if refused > 0 {
+        warnings.push(format!(
+            "where pages are could not be asked {}, of other users' processes: run it as root or \
+             with CAP_SYS_PTRACE",
+            count(refused, "time", "times")
+        ));
+    }
+    let code = match &mut stop.program {
+        None => 0,
+        Some(program) => match (program.is_over(), program.code()) {
+            (_, Some(code)) => code,
+            (_, None) => {
+                eprintln!("homenode: the program goes on without homenode");
+                0
+            }
+        },
+    };
+    Ok(Done { here, warnings, code })
+}
+
+/// Whether a source tells how hot memory is.
+pub(crate) fn shows_heat(source: Source) -> bool {
+    match source.shows() {
+        Shows::Nothing => false,
+        Shows::Regions | Shows::Faults | Shows::Samples => true,
+    }
+}
+
+/// A program may be over before anybody could look.
+fn not_opened(error: anyhow::Error, stop: &mut Stop) -> anyhow::Error {
+    let Some(program) = &mut stop.program else { return error };
+    let gone =
+        |e: &PeopleError| matches!(e, PeopleError::NoProcess { .. } | PeopleError::NoMemory { .. });
+    if error.downcast_ref::<PeopleError>().is_some_and(gone) {
+        program.wait();
+        return error.context("the program ended before it could be looked at");
+    }
+    eprintln!("homenode: the program goes on, not looked at");
+    error
+}
+
+/// Our own processor time so far.
+pub(crate) fn own_time(root: &Path) -> Picos {
+    // Nanoseconds of the main thread, which does everything here.
+    let text = std::fs::read_to_string(root.join("proc/self/schedstat")).unwrap_or_default();
+    let ns = text.split_ascii_whitespace().next().and_then(|v| v.parse().ok());
+    Picos(ns.unwrap_or(0u64).saturating_mul(1000))
+}
