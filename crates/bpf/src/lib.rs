@@ -7,11 +7,14 @@
 //!                                                               verifier said, for an error
 //! ```
 //!
-//! `objects` are the compiled programs; `words` keeps what libbpf says, so that an error can
+//! `objects` are the compiled programs; `able` tells what is missing before anything is loaded; `record`
+//! tells what the scheduler does; `words` keeps what libbpf says, so that an error can
 //! tell it. All that is loaded hangs on descriptors of this process: when they are closed, by
 //! whatever end it takes, program and maps are gone.
 //!
 //! It knows no policy and prints nothing. Source: docs/decisions/0008-bpf.md.
 
+pub mod able;
 pub mod objects;
+pub mod record;
 pub mod words;

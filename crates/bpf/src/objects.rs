@@ -20,3 +20,9 @@ object!(
     HINTS,
     "hints"
 );
+
+object!(
+    /// Tells what the scheduler does with some tasks, or with all.
+    RECORD,
+    "record"
+);

@@ -4,6 +4,7 @@
 pub mod acting;
 pub mod counters;
 pub mod heat;
+pub mod held;
 pub mod journal;
 pub mod ledger;
 pub mod links;

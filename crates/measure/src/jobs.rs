@@ -16,12 +16,13 @@ mod shape;
 
 pub use shape::{Class, Form, Shape};
 
+use homenode_live::held::traced;
 use homenode_live::text::number;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -122,14 +123,7 @@ pub fn record(command: &[OsString]) -> Result<Tree, JobsError> {
     let program = command.first().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
     let mut starts = Command::new(command.first().map_or("".as_ref(), OsString::as_os_str));
     starts.args(command.get(1..).unwrap_or_default()).stdin(Stdio::null());
-    // SAFETY: the child makes one system call.
-    unsafe {
-        starts.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        });
-    }
-    let child = starts.spawn().map_err(|source| match source.raw_os_error() {
+    let child = traced(&mut starts).spawn().map_err(|source| match source.raw_os_error() {
         Some(libc::EPERM) => JobsError::Trace(source),
         _ => JobsError::Start { program, source },
     })?;

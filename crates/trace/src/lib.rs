@@ -41,11 +41,13 @@ mod error;
 mod header;
 mod partial;
 mod read;
+mod sealed;
 mod write;
 
 pub mod model;
 pub mod observation;
 pub mod program;
+pub mod sched;
 pub mod waits;
 pub mod wire;
 

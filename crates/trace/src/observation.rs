@@ -16,7 +16,7 @@
 //! Source: specs/observe.md#parquet.
 
 use crate::TraceError;
-use crate::partial::{Group, Partial, properties, with_end};
+use crate::partial::{Group, Partial, properties};
 use homenode_core::policy::seen::Source;
 use homenode_core::units::{NodeId, Pages, Picos};
 use homenode_core::view::Usage;
@@ -24,15 +24,10 @@ use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
 };
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{
-    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
-};
+use parquet::file::metadata::KeyValue;
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,7 +85,6 @@ enum Value {
 /// Writes observations.
 pub struct Writer {
     out: Partial,
-    schema: TypePtr,
     tiers: BTreeMap<NodeId, u64>,
     about: KeyValue,
     columns: Vec<Values>,
@@ -108,7 +102,7 @@ impl Writer {
         let text = schema(&about.tiers);
         let schema = Arc::new(parse_message_type(&text).expect("made of fixed words and numbers"));
         let properties = properties().set_offset_index_disabled(true);
-        let out = Partial::create(path.as_ref(), Arc::clone(&schema), properties)?;
+        let out = Partial::create(path.as_ref(), schema, properties)?;
         let about_text = json!({
             "version": VERSION,
             "source": about.source.name(),
@@ -119,7 +113,6 @@ impl Writer {
         });
         Ok(Self {
             out,
-            schema,
             tiers: about.tiers.clone(),
             about: KeyValue::new(KEY.to_owned(), about_text.to_string()),
             columns: Vec::new(),
@@ -155,20 +148,7 @@ impl Writer {
     /// [`TraceError::Write`]; what was kept before stays.
     pub fn keep(&mut self) -> Result<(), TraceError> {
         self.group()?;
-        let out = &mut self.out;
-        let Some(file) = out.file.as_mut() else { return Ok(()) };
-        if let Err(e) = file.flush() {
-            return Err(out.failed(e));
-        }
-        let next = with_end(&out.path, ".next");
-        let groups = file.flushed_row_groups().to_vec();
-        let out = &self.out;
-        let done = copy(&out.beside, &next, self.footer(groups))
-            .and_then(|()| fs::rename(&next, &out.path).map_err(|e| e.to_string()));
-        done.map_err(|reason| {
-            let _ = fs::remove_file(&next);
-            out.failed(reason)
-        })
+        self.out.keep([self.about.clone()])
     }
 
     /// Ends the file and puts it in its place. Returns its size in bytes.
@@ -188,24 +168,6 @@ impl Writer {
         }
         self.out.group(|group| columns.iter().try_for_each(|column| column.write(group)))
     }
-
-    fn footer(&self, groups: Vec<RowGroupMetaData>) -> ParquetMetaData {
-        let rows = groups.iter().map(RowGroupMetaData::num_rows).sum();
-        let about = Some(vec![self.about.clone()]);
-        let schema = Arc::new(SchemaDescriptor::new(Arc::clone(&self.schema)));
-        let created_by = Some("homenode".to_owned());
-        ParquetMetaData::new(FileMetaData::new(1, rows, created_by, about, schema, None), groups)
-    }
-}
-
-/// The groups so far, and their footer.
-fn copy(from: &Path, to: &Path, footer: ParquetMetaData) -> Result<(), String> {
-    let text = |e: io::Error| e.to_string();
-    let mut out = File::create(to).map_err(text)?;
-    io::copy(&mut File::open(from).map_err(text)?, &mut out).map_err(text)?;
-    let mut end = Vec::new();
-    ParquetMetaDataWriter::new(&mut end, &footer).finish().map_err(|e| e.to_string())?;
-    out.write_all(&end).and_then(|()| out.sync_all()).map_err(text)
 }
 
 /// The columns of a row, in order: the one list of them.
@@ -325,6 +287,7 @@ mod tests {
     use homenode_core::view::Heat;
     use homenode_fixtures::Folder;
     use parquet::file::reader::{FileReader, SerializedFileReader};
+    use std::fs::{self, File};
 
     fn about() -> About {
         About {

@@ -3,12 +3,14 @@
 use crate::TraceError;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{
+    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::TypePtr;
+use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +31,7 @@ pub(crate) struct Partial {
     /// Where it is until then: the same with `.partial` behind it.
     pub(crate) beside: PathBuf,
     pub(crate) file: Option<SerializedFileWriter<BufWriter<File>>>,
+    schema: TypePtr,
 }
 
 impl Partial {
@@ -45,8 +48,9 @@ impl Partial {
         if path.is_dir() {
             return Err(create(io::Error::from(io::ErrorKind::IsADirectory)));
         }
-        let mut new =
-            Self { path: path.to_owned(), beside: with_end(path, ".partial"), file: None };
+        let beside = with_end(path, ".partial");
+        let own = Arc::clone(&schema);
+        let mut new = Self { path: path.to_owned(), beside, file: None, schema: own };
         let out = BufWriter::new(File::create(&new.beside).map_err(create)?);
         let file = SerializedFileWriter::new(out, schema, Arc::new(properties.build()));
         new.file = Some(file.map_err(|e| new.failed(e))?);
@@ -73,6 +77,36 @@ impl Partial {
         written.map(|_| ()).map_err(|e| self.failed(e))
     }
 
+    /// Puts a whole file with all groups so far in its place, a copy with a footer of its own.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`]; what was kept before stays.
+    pub(crate) fn keep(
+        &mut self,
+        about: impl IntoIterator<Item = KeyValue>,
+    ) -> Result<(), TraceError> {
+        let Some(file) = self.file.as_mut() else { return Ok(()) };
+        if let Err(e) = file.flush() {
+            return Err(self.failed(e));
+        }
+        let groups = file.flushed_row_groups().to_vec();
+        let next = with_end(&self.path, ".next");
+        let footer = self.footer(groups, about.into_iter().collect());
+        let done = copy(&self.beside, &next, footer)
+            .and_then(|()| fs::rename(&next, &self.path).map_err(|e| e.to_string()));
+        done.map_err(|reason| {
+            let _ = fs::remove_file(&next);
+            self.failed(reason)
+        })
+    }
+
+    fn footer(&self, groups: Vec<RowGroupMetaData>, about: Vec<KeyValue>) -> ParquetMetaData {
+        let rows = groups.iter().map(RowGroupMetaData::num_rows).sum();
+        let schema = Arc::new(SchemaDescriptor::new(Arc::clone(&self.schema)));
+        let by = Some("homenode".to_owned());
+        ParquetMetaData::new(FileMetaData::new(1, rows, by, Some(about), schema, None), groups)
+    }
+
     /// Ends the file and puts it in its place. Returns its size in bytes.
     ///
     /// # Errors
@@ -90,6 +124,16 @@ impl Partial {
         fs::rename(&self.beside, &self.path).map_err(|e| self.failed(e))?;
         Ok(bytes)
     }
+}
+
+/// The groups so far, and their footer.
+fn copy(from: &Path, to: &Path, footer: ParquetMetaData) -> Result<(), String> {
+    let text = |e: io::Error| e.to_string();
+    let mut out = File::create(to).map_err(text)?;
+    io::copy(&mut File::open(from).map_err(text)?, &mut out).map_err(text)?;
+    let mut end = Vec::new();
+    ParquetMetaDataWriter::new(&mut end, &footer).finish().map_err(|e| e.to_string())?;
+    out.write_all(&end).and_then(|()| out.sync_all()).map_err(text)
 }
 
 impl Drop for Partial {

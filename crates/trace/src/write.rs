@@ -2,9 +2,9 @@
 
 use crate::checksum::Checksum;
 use crate::partial::{Group, Partial, properties};
+use crate::sealed::seal;
 use crate::{Batch, Header, ROW_GROUP_ROWS, Row, TraceError};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
-use parquet::file::metadata::KeyValue;
 use parquet::schema::parser::parse_message_type;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +20,8 @@ pub(crate) const SCHEMA: &str = "message recording {
     required int32 writes (integer(32,false));
     required int64 arg (integer(64,false));
 }";
-/// Metadata keys: the header as JSON, its checksum, and one checksum per row group.
+/// Metadata key of the header as JSON.
 pub(crate) const KEY_HEADER: &str = "homenode.recording";
-pub(crate) const KEY_CHECKSUM: &str = "homenode.checksum";
-pub(crate) const KEY_GROUPS: &str = "homenode.row_group_checksums";
 
 /// Writes a recording beside its final place and renames it when it is whole.
 /// A writer that is dropped unfinished removes what it wrote.
@@ -95,20 +93,11 @@ impl Writer {
     pub fn finish(mut self, header: &Header) -> Result<u64, TraceError> {
         self.flush()?;
         let json = serde_json::to_string(header).map_err(|e| self.out.failed(e))?;
-        let mut c = Checksum::new();
-        c.bytes(json.as_bytes());
-        let groups: Vec<String> = self.sums.iter().map(|s| format!("{s:016x}")).collect();
-        let groups = groups.join(" ");
-        c.bytes(groups.as_bytes());
-        self.out.finish([
-            KeyValue::new(KEY_HEADER.to_owned(), json),
-            KeyValue::new(KEY_GROUPS.to_owned(), groups),
-            KeyValue::new(KEY_CHECKSUM.to_owned(), format!("{:016x}", c.value())),
-        ])
+        self.out.finish(seal(KEY_HEADER, json, &self.sums))
     }
 }
 
-fn column<T: DataType>(
+pub(crate) fn column<T: DataType>(
     group: &mut Group<'_>,
     values: impl Iterator<Item = T::T>,
 ) -> parquet::errors::Result<()> {
