@@ -23,12 +23,12 @@ use crate::cpus::Near;
 use crate::kernel::TICK;
 use crate::load::WINDOW;
 use crate::program::Program;
-use crate::sched::{Stop, Waker, ns};
+use crate::sched::{Stop, Waiting, Waker, ns};
 use crate::simulation::Simulation;
 use crate::table::{prefetch_at, prefetch_value};
 use crate::tasks::{Kind, On, Run, Why};
 use crate::timeline::Event;
-use crate::watch::By;
+use crate::watch::{By, Leaves};
 use homenode_core::costs::Cost;
 use homenode_core::sched::fair::Dequeue;
 
@@ -610,6 +610,16 @@ impl Simulation {
             Run::Blocked(on) => Stop::Waits(on.waiting()),
             Run::Ended | Run::Runnable => Stop::Ends,
         };
+        if let Some(watch) = &mut self.kernel.watch {
+            watch.leaves(
+                id,
+                match stop {
+                    Stop::Waits(Waiting::Sleep) => Leaves::Sleeps,
+                    Stop::Waits(Waiting::Block { iowait }) => Leaves::Blocks { iowait },
+                    Stop::Ends => Leaves::Ends,
+                },
+            );
+        }
         self.sched.q.stop(id, cpu, stop);
         self.tasks[id].on_queue = false;
         self.tell_runtime(id);

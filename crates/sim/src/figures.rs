@@ -100,6 +100,11 @@ impl Simulation {
         let (width, tracks) = self.sched.q.tracks.told(ns(self.now()));
         (width, tracks.into_iter().map(|t| (self.tasks[t.task].process, t)).collect())
     }
+    /// All tasks that ever were, by number: PID and name. Helpers of the kernel have no name.
+    pub fn who_ran(&self) -> Vec<(u32, String)> {
+        let of = |id: usize| (self.kernel.numa[id].pid, self.name_of(id).to_owned());
+        (0..self.tasks.len()).map(of).collect()
+    }
     /// The counters.
     pub fn vmstat(&self) -> &VmStat {
         &self.kernel.stat

@@ -27,6 +27,7 @@ pub mod check;
 pub mod files;
 pub mod latency;
 pub mod machine;
+pub mod play;
 pub mod random;
 pub mod replay;
 pub mod twin;

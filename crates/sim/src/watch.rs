@@ -13,6 +13,20 @@ pub enum By {
     Outside,
 }
 
+/// How a task leaves its CPU by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// Into interruptible sleep.
+    Sleeps,
+    /// Into uninterruptible sleep.
+    Blocks {
+        /// For I/O.
+        iowait: bool,
+    },
+    /// For good.
+    Ends,
+}
+
 /// Told of the kernel's actions. Node arguments are places.
 pub trait Watch: Send {
     /// A promotion has been admitted and its pages taken: `free` and `high` are those of
@@ -67,6 +81,10 @@ pub trait Watch: Send {
         waits: Option<u32>,
     ) {
         let _ = (cpu, task, now, clock, ran, waits);
+    }
+    /// A task is about to stop by itself, so: [`Watch::stops`] comes next.
+    fn leaves(&mut self, task: usize, how: Leaves) {
+        let _ = (task, how);
     }
     /// A CPU has nothing to do from `from` on (picoseconds), later than its last task stopped where
     /// the kernel had something to do between.
