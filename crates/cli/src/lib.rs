@@ -3,6 +3,7 @@
 //! ```text
 //! measure ─▶ machine.toml ─┬─▶ record mem ─▶ recording ─┐
 //!                          └──────────────▶ replay ◀────┘   a table and a picture
+//! CMD, perf.data ─▶ record sched ─▶ recording ─▶ replay sched   tasks, CPUs, a trace for Perfetto
 //! scenario.toml ─▶ sim ─▶ a table        topo ─▶ nodes, CPUs, tiers
 //! truth: predicted beside measured, on the measured machine
 //! a seed's name ─▶ reproduce ─▶ its table with our figures, conclusions
@@ -52,7 +53,9 @@ mod output;
 mod parallel;
 mod program;
 mod progress;
+mod schedule;
 mod screen;
+mod watched;
 mod whom;
 
 use clap::{Parser, Subcommand};

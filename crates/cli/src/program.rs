@@ -21,6 +21,16 @@ impl Program {
             .with_context(|| format!("{}: can't be started", command[0].to_string_lossy()))?;
         Ok(Self { child, ended: None })
     }
+    /// One that was started otherwise.
+    pub(crate) fn of(child: Child) -> Self {
+        Self { child, ended: None }
+    }
+    /// How it has ended, for a recording.
+    pub(crate) fn ended(&self) -> Ended {
+        let Some(status) = self.ended else { return Ended::Unknown };
+        let by_signal = || status.signal().map(Ended::Signal);
+        status.code().map(Ended::Exit).or_else(by_signal).unwrap_or_default()
+    }
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,4 +1,6 @@
-//! `homenode record`: what a program does to memory.
+//! `homenode record`: what a program does to memory, what the scheduler does with it, which processes it starts.
+
+pub(crate) mod sched;
 
 use crate::progress::Progress;
 use crate::topo::this_machine;
@@ -17,7 +19,8 @@ use std::path::{Path, PathBuf};
 /// Record what a program does.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
-  homenode record mem -o sort.parquet --machine this.toml -- sort --parallel=1 words.txt")]
+  homenode record mem -o sort.parquet --machine this.toml -- sort --parallel=1 words.txt
+  homenode record sched -o make.parquet -- make -j2")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -26,6 +29,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     Mem(Mem),
+    Sched(sched::Args),
     Tasks(Tasks),
 }
 
@@ -115,6 +119,7 @@ fn mark(text: &str) -> Result<Mark, String> {
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let args = match &args.what {
         What::Mem(args) => args,
+        What::Sched(args) => return sched::run(args),
         What::Tasks(args) => return tasks(args),
     };
     output::check_output(&args.output)?;

@@ -3,6 +3,7 @@
 pub(crate) mod load;
 pub(crate) mod play;
 pub(crate) mod recorded;
+pub(crate) mod sched;
 pub(crate) mod target;
 
 use crate::contender::{self, Contender, Contenders};
@@ -10,7 +11,7 @@ use crate::figures::{self, Choice};
 use crate::knobs::{self, Setting};
 use crate::progress::Progress;
 use crate::{output, parallel, record};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use homenode_config::{AddNode, parse_add_node};
 use homenode_core::topology::MAX_CPUS;
 use homenode_core::units::{CpuId, Picos, count};
@@ -44,7 +45,10 @@ use target::Dram;
 /// Recordings of version 1 don't say when threads wait for one another. One in which threads
 /// ran is refused with exit code 3. With --force its wrong figures are printed, and the caption
 /// (in --json "wrong") says that they are.
+///
+/// Recordings of scheduling are replayed by `homenode replay sched`.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Example:
   homenode replay sort.parquet --machine this.toml --add-node cxl:half --for 120s
   homenode replay sort.parquet --machine this.toml --add-node pmem:64GiB --dram 8GiB \\
@@ -52,12 +56,14 @@ use target::Dram;
   homenode replay sort.parquet --machine this.toml --add-node cxl:half \\
       --columns off,mode2,homenode:pmu")]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// The recording, by `homenode record mem`
-    #[arg(value_name = "FILE")]
-    recording: PathBuf,
+    #[arg(value_name = "FILE", required = true)]
+    recording: Option<PathBuf>,
     /// The machine that the program was recorded on, by `homenode measure`
-    #[arg(long, value_name = "FILE")]
-    machine: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    machine: Option<PathBuf>,
     /// A published part beside the first node with CPUs: cxl:half (half of the program's
     /// memory, and DRAM shrunk to the other half), cxl:16GiB, pmem:64GiB
     #[arg(long, value_name = "PART:SIZE", value_parser = add_node)]
@@ -105,11 +111,16 @@ pub(crate) fn add_node(text: &str) -> Result<AddNode, String> {
 /// another number of CPUs.
 const TURNS_PERCENT: f64 = 20.0;
 
+#[derive(clap::Subcommand)]
+enum What {
+    Sched(sched::Args),
+}
+
 /// CPUs by number.
 #[derive(Clone)]
-struct Cpus(Vec<CpuId>);
+pub(crate) struct Cpus(Vec<CpuId>);
 
-fn cpus(text: &str) -> Result<Cpus, String> {
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     let list = homenode_config::parse_list(text, MAX_CPUS - 1)?;
     Ok(Cpus(list.into_iter().map(CpuId).collect()))
 }
@@ -125,6 +136,12 @@ pub(crate) fn span(example: &'static str) -> impl Fn(&str) -> Result<Picos, Stri
 }
 
 pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
+    if let Some(What::Sched(args)) = &args.what {
+        return sched::run(args, contenders);
+    }
+    let (Some(recording), Some(machine)) = (&args.recording, &args.machine) else {
+        bail!("a recording, and its machine with --machine, are missing");
+    };
     let setup = recorded::setup(&[]);
     knobs::check(&args.set, &[], setup.version)?;
     knobs::check_columns(&args.set, setup.version)?;
@@ -132,12 +149,12 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let choice = Choice::parse(&args.figures)?;
     // What a column can't be set to is told before minutes of replaying.
     columns.iter().try_for_each(|c| c.setup(&setup, &args.set).map(drop))?;
-    let this = homenode_config::read_machine(&args.machine)?;
-    load::check(&args.recording, args.force)?;
+    let this = homenode_config::read_machine(machine)?;
+    load::check(recording, args.force)?;
 
     let progress = Progress::new(1000);
     progress.say("reading the recording");
-    let loaded = load::load(&args.recording, &mut |rows, all| {
+    let loaded = load::load(recording, &mut |rows, all| {
         progress.at(rows * 30 / all.max(1));
     })?;
 

@@ -8,7 +8,8 @@ use crate::homenode::Runner;
 use crate::knobs::{self, Setting};
 use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
-use crate::{output, parallel};
+use crate::watched::{self, Watcher};
+use crate::{output, parallel, schedule};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::scenario::{FileOp, Scenario};
@@ -20,7 +21,7 @@ use homenode_sim::files::Outcome;
 use homenode_sim::{ProcessFigures, Setup, Simulation, Track};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Whose reclaim is simulated, for captions.
 pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
@@ -67,6 +68,9 @@ pub(crate) struct Args {
     columns: Vec<String>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', help = figures::HELP)]
     figures: Vec<String>,
+    /// Write the first run's scheduling as a trace that Perfetto opens (JSON)
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -115,6 +119,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         }
     };
     let choice = Choice::parse(&args.figures)?;
+    if let Some(path) = &args.perfetto {
+        output::check_output(path)?;
+    }
     let mut setup = Setup::of(&scenario);
     // The scenario's own first, so that an error names the right source.
     knobs::check_file(&args.scenario, &setup.knobs, setup.version)?;
@@ -143,7 +150,8 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
         progress.murmur(&format!("{}: {}", scenario.name, count(jobs.len() as u64, "run", "runs")));
         let all = parallel::map(parallel::jobs(args.jobs), &jobs, |&(c, seed)| {
             let setup = Setup { seed, ..columns[c].setup.clone() };
-            let done = one(&machine, &scenario, &setup, &columns[c].contender, &shelves);
+            let trace = args.perfetto.as_deref().filter(|_| c == 0 && seed == seeds[0]);
+            let done = one(&machine, &scenario, &setup, &columns[c].contender, &shelves, trace);
             progress.advance(1);
             done
         });
@@ -322,9 +330,11 @@ fn one(
     setup: &Setup,
     contender: &Contender,
     shelves: &[Shelf],
+    trace: Option<&Path>,
 ) -> Result<SimRun> {
     let scenario = contender.scenario(scenario);
-    let sim = Simulation::new(machine, &scenario, setup)?;
+    let mut sim = Simulation::new(machine, &scenario, setup)?;
+    let watcher = trace.map(|path| (path, Watcher::on(&mut sim, machine)));
     let mut runner = Runner::new(sim, contender, setup.version)?;
     runner.run()?;
     let sim = runner.sim();
@@ -333,6 +343,13 @@ fn one(
     }
     if let Some(why) = sim.deadlock() {
         bail!("at {}: {why}", homenode_config::write_time(Picos(sim.now())));
+    }
+    if let Some((path, watcher)) = watcher {
+        // Daemons have no name, and are not what is asked about.
+        let header = watched::header(sim, machine);
+        let mut rows = watcher.rows();
+        rows.retain(|r| header.tasks.get(r.task as usize).is_some_and(|t| !t.name.is_empty()));
+        schedule::write_perfetto(path, &header, &rows)?;
     }
     let files = sim.outcomes().to_vec();
     let messages = sim.messages().to_vec();

@@ -5,6 +5,7 @@ mod merge;
 mod predict;
 mod programs;
 mod replay;
+mod sched;
 mod table;
 
 use crate::failure::Lacks;
@@ -43,6 +44,7 @@ enum What {
     Mem(Mem),
     Merge(merge::Args),
     Replay(replay::Args),
+    Sched(sched::Args),
 }
 
 /// Predict memory times on the measured machine, then run for real and compare.
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         What::Mem(args) => args,
         What::Merge(args) => return merge::run(args),
         What::Replay(args) => return replay::run(args),
+        What::Sched(args) => return sched::run(args),
     };
     let plan = plan(args)?;
     let check = check(args, &plan)?;

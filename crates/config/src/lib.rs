@@ -38,6 +38,7 @@ mod truth;
 mod truth_cpu;
 mod truth_merge;
 mod truth_replay;
+mod truth_sched;
 mod write;
 
 pub use act::{ActFile, parse_act, read_act};
@@ -56,4 +57,5 @@ pub use truth::{TruthPlan, TruthProgram, parse_truth};
 pub use truth_cpu::{CpuBench, CpuCase, CpuPlan, parse_truth_cpu};
 pub use truth_merge::{MergeCase, MergeLook, MergePlan, parse_truth_merge};
 pub use truth_replay::{ReplayPlan, ReplayProgram, parse_truth_replay};
+pub use truth_sched::{SchedCase, SchedPlan, SchedProgram, parse_truth_sched};
 pub use write::{write_machine, write_machine_file};

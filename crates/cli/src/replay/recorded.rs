@@ -105,12 +105,7 @@ impl Recorded {
     /// # Errors
     /// One that the machine does not have.
     pub(crate) fn restrict(&mut self, cpus: &[CpuId]) -> Result<()> {
-        let machine = &self.target.machine;
-        if let Some(c) = cpus.iter().find(|c| machine.cpus.iter().all(|own| own.id != **c)) {
-            let own: Vec<u32> = machine.cpus.iter().map(|c| c.id.0).collect();
-            let own = homenode_config::write_list(&own);
-            bail!("--cpus: \"{}\" has no CPU {c}; it has {own}", machine.name);
-        }
+        has(&self.target.machine, cpus)?;
         self.cpus = cpus.to_vec();
         Ok(())
     }
@@ -147,6 +142,19 @@ impl Recorded {
         };
         Report { caption, table, picture: Vec::new() }
     }
+}
+
+/// Whether a machine has all of these CPUs.
+///
+/// # Errors
+/// One that it does not have.
+pub(crate) fn has(machine: &Hardware, cpus: &[CpuId]) -> Result<()> {
+    if let Some(c) = cpus.iter().find(|c| machine.cpus.iter().all(|own| own.id != **c)) {
+        let own: Vec<u32> = machine.cpus.iter().map(|c| c.id.0).collect();
+        let own = homenode_config::write_list(&own);
+        bail!("--cpus: \"{}\" has no CPU {c}; it has {own}", machine.name);
+    }
+    Ok(())
 }
 
 /// One run with these knobs.

@@ -84,21 +84,11 @@ struct Files(Scratch);
 impl Files {
     fn new() -> Result<Self> {
         let folder = Scratch::new()?;
-        let project = folder.0.join("project");
         let make = || -> std::io::Result<()> {
-            fs::create_dir_all(&project)?;
             let mut random = SplitMix::new(1);
             let line = |_| format!("{:019}\n", random.next() >> 1);
             fs::write(folder.0.join("numbers.txt"), (0..LINES).map(line).collect::<String>())?;
-            let mut all = "all:".to_owned();
-            for i in 0..SOURCES {
-                let text = format!(
-                    "int f{i}(int x) {{ int s = 0; for (int i = 0; i < x; i++) s += i * {i}; return s; }}\n"
-                );
-                fs::write(project.join(format!("f{i}.c")), text)?;
-                all += &format!(" f{i}.o");
-            }
-            fs::write(project.join("Makefile"), all + "\n%.o: %.c\n\tcc -O2 -c $< -o $@\n")
+            project(&folder.0)
         };
         make().with_context(|| format!("can't make files in {}", folder.0.display()))?;
         Ok(Self(folder))
@@ -118,6 +108,21 @@ impl Files {
         }
         Ok(program.command.iter().map(|w| w.replace("{dir}", &folder).into()).collect())
     }
+}
+
+/// A project of small files, for `make`.
+pub(super) fn project(folder: &Path) -> std::io::Result<()> {
+    let project = folder.join("project");
+    fs::create_dir_all(&project)?;
+    let mut all = "all:".to_owned();
+    for i in 0..SOURCES {
+        let text = format!(
+            "int f{i}(int x) {{ int s = 0; for (int i = 0; i < x; i++) s += i * {i}; return s; }}\n"
+        );
+        fs::write(project.join(format!("f{i}.c")), text)?;
+        all += &format!(" f{i}.o");
+    }
+    fs::write(project.join("Makefile"), all + "\n%.o: %.c\n\tcc -O2 -c $< -o $@\n")
 }
 
 /// On the clock: natively and in the replay, in seconds.

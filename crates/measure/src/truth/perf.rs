@@ -66,14 +66,12 @@ pub fn bench(args: &[String], folder: &Path) -> Result<Run, PerfError> {
     perf.arg(&counted).args(["--", "perf", "bench", "-f", "simple"]).args(args);
     let command = format!("perf bench -f simple {}", args.join(" "));
     let failed = |said: String| PerfError::Failed { command: command.clone(), said };
-    let (before, own) = (busy(), children());
-    let began = Instant::now();
+    let beside = Beside::begin();
     let out = perf.stdin(Stdio::null()).output().map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => PerfError::NoPerf,
         _ => PerfError::Run { command: command.clone(), source },
     })?;
-    let took = began.elapsed();
-    let (after, own) = (busy(), children().saturating_sub(own));
+    let others = beside.end();
     let said = String::from_utf8_lossy(&out.stdout);
     if !out.status.success() {
         let error = String::from_utf8_lossy(&out.stderr);
@@ -86,15 +84,36 @@ pub fn bench(args: &[String], folder: &Path) -> Result<Run, PerfError> {
     let count = |event| {
         counter(&text, event).ok_or_else(|| failed(format!("perf stat does not count {event}")))
     };
-    let cpus = online_cpus();
-    let others =
-        after.zip(before).map_or(Duration::ZERO, |(a, b)| a.saturating_sub(b).saturating_sub(own));
     Ok(Run {
         seconds,
         switches: count("context-switches")?,
         migrations: count("cpu-migrations")?,
-        others: [others, took * cpus],
+        others,
     })
+}
+
+/// What others take of the CPUs while something of ours runs.
+#[derive(Debug)]
+pub struct Beside {
+    busy: Option<Duration>,
+    own: Duration,
+    began: Instant,
+}
+
+impl Beside {
+    /// From now on.
+    pub fn begin() -> Self {
+        Self { busy: busy(), own: children(), began: Instant::now() }
+    }
+    /// CPU time that all CPUs were busy since and not for our children that have ended, and all CPU time there was.
+    pub fn end(self) -> [Duration; 2] {
+        let took = self.began.elapsed();
+        let own = children().saturating_sub(self.own);
+        let of = |(after, before): (Duration, Duration)| {
+            after.saturating_sub(before).saturating_sub(own)
+        };
+        [busy().zip(self.busy).map_or(Duration::ZERO, of), took * online_cpus()]
+    }
 }
 
 /// The one number of the simple format.
