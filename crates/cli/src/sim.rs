@@ -12,6 +12,7 @@ use crate::watched::{self, Watcher};
 use crate::{output, parallel, schedule};
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::kernel::KernelVersion;
+use homenode_core::knobs::Knobs;
 use homenode_core::scenario::{FileOp, Scenario};
 use homenode_core::sched::fair::Rules;
 use homenode_core::topology::Hardware;
@@ -23,8 +24,33 @@ use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-/// Whose reclaim is simulated, for captions.
-pub(crate) const KERNEL: &str = "active and inactive lists, not MGLRU";
+/// Whose reclaim is simulated, for captions: of each column, its name, version and knobs.
+pub(crate) fn reclaim<'a>(
+    columns: impl IntoIterator<Item = (String, KernelVersion, &'a [Setting])>,
+) -> String {
+    const LISTS: &str = "active and inactive lists, not MGLRU";
+    const GENERATIONS: &str = "MGLRU, not active and inactive lists";
+    let (mut lists, mut generations) = (Vec::new(), Vec::new());
+    for (name, version, set) in columns {
+        let mut knobs = Knobs::new(version);
+        for (knob, value) in set {
+            // Whoever runs it has refused what this kernel does not take.
+            let _ = knobs.set(knob, value);
+        }
+        if knobs.lru_gen.core() { &mut generations } else { &mut lists }.push(name);
+    }
+    match (lists.is_empty(), generations.is_empty()) {
+        (_, true) => LISTS.to_owned(),
+        (true, false) => GENERATIONS.to_owned(),
+        (false, false) => {
+            format!(
+                "{LISTS}, in {}; {GENERATIONS}, in {}",
+                lists.join(", "),
+                generations.join(", ")
+            )
+        }
+    }
+}
 
 /// Run a scenario and print what the kernel did to it.
 ///
@@ -437,8 +463,12 @@ fn report(
         machine: format!("{}: {}", machine.name, machine.about),
         workload: format!("{}: {}", scenario.name, scenario.about),
         kernel: format!(
-            "Linux {}'s rules; {KERNEL}{}",
+            "Linux {}'s rules; {}{}",
             setup.version,
+            reclaim(columns.iter().map(|c| {
+                let name = c.contender.column(&scenario.name).replacen('-', " ", 1);
+                (name, c.setup.version, &c.setup.knobs[..])
+            })),
             old_fair(setup.version, "; ")
         ),
         loops: 1,

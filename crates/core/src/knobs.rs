@@ -18,13 +18,14 @@
 
 mod parse;
 
-use crate::kernel::KernelVersion;
+use crate::kernel::{KernelVersion, jiffies_to_msecs, msecs_to_jiffies};
+use crate::tiering::mglru::Caps;
 use crate::tiering::mode::Mode;
 use crate::units::NodeId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use parse::{parse_bool, parse_sysctl_int, parse_u64_auto, parse_u64_decimal};
+pub use parse::{parse_bool, parse_sysctl_int, parse_u32, parse_u64_auto, parse_u64_decimal};
 
 crate::named! {
     /// What the kernel answers to a refused open, read or write: its numbers on Linux.
@@ -131,6 +132,10 @@ pub enum Knob {
     Swappiness,
     /// Transparent huge pages.
     TransparentHugepage,
+    /// Generations in the place of active and inactive lists.
+    LruGen,
+    /// How long the oldest generation has to have lived before it may be reclaimed.
+    LruGenMinTtlMs,
     /// Whether scheduler statistics are counted.
     SchedSchedstats,
     /// Slice of a task of the fair class that asks for none.
@@ -158,10 +163,14 @@ pub enum Handler {
     Words(&'static [&'static str]),
     /// A number of 8 bits; 0 refused; empty text restores the default.
     Weight,
+    /// MGLRU's bits: a number, or all of them by `y`, none by `n`, first letters.
+    Caps,
+    /// sysfs number of 32 bits.
+    Unsigned,
 }
 
 /// The knobs but the weights, with [`Knob::short`] and [`Knob::alias`] of each.
-const NAMES: [(Knob, &str, Option<&str>); 17] = [
+const NAMES: [(Knob, &str, Option<&str>); 19] = [
     (Knob::NumaBalancing, "numa_balancing", None),
     (Knob::ScanDelayMs, "scan_delay_ms", Some("numa_balancing_scan_delay_ms")),
     (Knob::ScanPeriodMinMs, "scan_period_min_ms", Some("numa_balancing_scan_period_min_ms")),
@@ -179,6 +188,8 @@ const NAMES: [(Knob, &str, Option<&str>); 17] = [
     (Knob::WatermarkScaleFactor, "watermark_scale_factor", None),
     (Knob::Swappiness, "swappiness", None),
     (Knob::TransparentHugepage, "transparent_hugepage", None),
+    (Knob::LruGen, "lru_gen", Some("lru_gen/enabled")),
+    (Knob::LruGenMinTtlMs, "lru_gen_min_ttl_ms", Some("lru_gen/min_ttl_ms")),
     (Knob::SchedSchedstats, "sched_schedstats", None),
     (Knob::BaseSliceNs, "base_slice_ns", None),
     (Knob::MigrationCostNs, "migration_cost_ns", None),
@@ -187,8 +198,8 @@ const NAMES: [(Knob, &str, Option<&str>); 17] = [
 
 impl Knob {
     /// All knobs but the weights, of which there is one per node.
-    pub const ALL: [Knob; 17] = {
-        let mut all = [Knob::NumaBalancing; 17];
+    pub const ALL: [Knob; 19] = {
+        let mut all = [Knob::NumaBalancing; 19];
         let mut i = 0;
         while i < all.len() {
             all[i] = NAMES[i].0;
@@ -259,6 +270,9 @@ impl Knob {
             (Self::Swappiness, V3_8 | V4_5 | V4_15) => Handler::IntMinMax(0, 100),
             (Self::Swappiness, _) => Handler::IntMinMax(0, 200),
             (Self::TransparentHugepage, _) => Handler::Words(&["always", "madvise", "never"]),
+            (Self::LruGen | Self::LruGenMinTtlMs, V3_8 | V4_5 | V4_15 | V5_18) => return None,
+            (Self::LruGen, _) => Handler::Caps,
+            (Self::LruGenMinTtlMs, _) => Handler::Unsigned,
             (Self::SchedSchedstats | Self::MigrationCostNs | Self::NrMigrate, V3_8) => return None,
             (Self::SchedSchedstats, _) => Handler::IntMinMax(0, 1),
             (Self::MigrationCostNs | Self::NrMigrate, V4_5 | V4_15) => Handler::IntPlain,
@@ -303,6 +317,8 @@ impl Knob {
                 format!("/proc/sys/vm/{}", self.short())
             }
             Self::TransparentHugepage => "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+            Self::LruGen => "/sys/kernel/mm/lru_gen/enabled".to_owned(),
+            Self::LruGenMinTtlMs => "/sys/kernel/mm/lru_gen/min_ttl_ms".to_owned(),
             Self::InterleaveWeight(n) => {
                 format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{n}")
             }
@@ -389,6 +405,10 @@ pub struct Knobs {
     pub swappiness: u32,
     /// Whether huge pages are used.
     pub transparent_hugepage: HugePages,
+    /// What of MGLRU is switched on.
+    pub lru_gen: Caps,
+    /// In ms, a whole number of ticks; 0: whatever its age, the oldest generation may go.
+    pub lru_gen_min_ttl_ms: u32,
     /// `sched_schedstats`.
     pub sched_schedstats: bool,
     /// `base_slice_ns`; `None`: computed from the number of CPUs.
@@ -423,6 +443,8 @@ impl Knobs {
             watermark_scale_factor: 10,
             swappiness: 60,
             transparent_hugepage: HugePages::Always,
+            lru_gen: Caps::NONE,
+            lru_gen_min_ttl_ms: 0,
             sched_schedstats: false,
             base_slice_ns: None,
             migration_cost_ns: 500_000,
@@ -482,6 +504,12 @@ impl Knobs {
                 let place = words.iter().position(|w| *w == word);
                 place.ok_or_else(|| why(Errno::Einval))? as u32
             }
+            Handler::Caps => match text.bytes().next().map(|b| b.to_ascii_lowercase()) {
+                Some(b'n') => 0,
+                Some(b'y') => u32::MAX,
+                _ => parse_u32(text).map_err(why)?,
+            },
+            Handler::Unsigned => parse_u32(text).map_err(why)?,
             Handler::Weight if text.is_empty() || text == "\n" => 0,
             Handler::Weight => match parse_u64_auto(text) {
                 Ok(w @ 1..=255) => w as u32,
@@ -521,6 +549,8 @@ impl Knobs {
                 HugePages::Never => "always madvise [never]",
             }
             .to_owned(),
+            Knob::LruGen => format!("0x{:04x}", self.lru_gen.bits()),
+            Knob::LruGenMinTtlMs => self.lru_gen_min_ttl_ms.to_string(),
             Knob::SchedSchedstats => u32::from(self.sched_schedstats).to_string(),
             Knob::BaseSliceNs => {
                 self.base_slice_ns.map_or_else(|| "auto".to_owned(), |v| v.to_string())
@@ -599,6 +629,13 @@ impl Knobs {
             }
             (_, Handler::Bool) => "allowed are 1, y, t, on and 0, n, f, off".to_owned(),
             (_, Handler::Words(words)) => format!("allowed are {}", words.join(", ")),
+            (_, Handler::Caps) => "allowed are y, n, and a sum of 1 (generations), 2 (aging walks \
+                                   page tables), 4 (it passes over unused ones)"
+                .to_owned(),
+            (_, Handler::Unsigned) => {
+                "allowed is a number from 0 to 4294967295, decimal, 0x hexadecimal or 0 octal"
+                    .to_owned()
+            }
             (_, Handler::Weight) => "allowed are 1 to 255, or nothing for the default".to_owned(),
         }
     }
@@ -634,6 +671,11 @@ impl Knobs {
                     1 => HugePages::Madvise,
                     _ => HugePages::Never,
                 }
+            }
+            Knob::LruGen => self.lru_gen = Caps::from_bits(v),
+            // Kept in ticks, rounded up.
+            Knob::LruGenMinTtlMs => {
+                self.lru_gen_min_ttl_ms = jiffies_to_msecs(msecs_to_jiffies(v.into()));
             }
             Knob::SchedSchedstats => self.sched_schedstats = v != 0,
             Knob::BaseSliceNs => self.base_slice_ns = Some(v),

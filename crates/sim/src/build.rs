@@ -101,6 +101,7 @@ impl Simulation {
         for (name, value) in &setup.knobs {
             kernel.set_knob(name, value, WriteAs::default(), 0).map_err(SimError::Knob)?;
         }
+        kernel.match_generations().map_err(SimError::Memory)?;
         if contents {
             kernel.memory.keep_contents().map_err(SimError::Memory)?;
         }

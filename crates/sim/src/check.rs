@@ -9,6 +9,7 @@
 //! | resident pages and frames of a zone, plus its free and isolated pages | its managed pages |
 //! | pages of a zone's blocks that are not offline | its managed pages |
 //! | members and pages of a list | the list's own counts |
+//! | pages that belong to a generation, members of its list | the zone's counts, the generations that there are |
 //! | entries of a space that are in memory | its resident set |
 //! | entries that name a frame | the frame's mappers |
 //! | anonymous entries on the swap device | slots that are taken |
@@ -248,6 +249,8 @@ struct OnOne {
 struct Count {
     used: BTreeMap<usize, u64>,
     lists: BTreeMap<(usize, Lru), OnOne>,
+    /// Per zone, generation modulo 4 and type: pages that belong to it, members of its list.
+    gens: BTreeMap<(usize, usize, bool), (u64, u64)>,
     rss: BTreeMap<usize, u64>,
     mappers: BTreeMap<u32, Vec<u32>>,
     swapped: u64,
@@ -434,6 +437,20 @@ fn place(
         return;
     };
     *c.used.entry(w.zone()).or_default() += 1;
+    if m.has_generations() {
+        match (m.listed(item).is_some(), tail) {
+            (false, true) => {}
+            (false, false) => found.push(format!("item {item:#x} is on no list")),
+            (true, true) => found.push(format!("page {item:#x} inside a huge page is on a list")),
+            (true, false) => {
+                let at = |index| (w.zone(), index, file);
+                let pages = if huge { u64::from(BLOCK) } else { 1 };
+                c.gens.entry(at(w.gen_index())).or_default().0 += pages;
+                c.gens.entry(at(m.gen_list_of(item))).or_default().1 += 1;
+            }
+        }
+        return;
+    }
     match (w.on_list(), tail) {
         (OnList::Isolated, true) => {}
         (OnList::Isolated, false) => found.push(format!("item {item:#x} is on no list")),
@@ -443,6 +460,45 @@ fn place(
             let list = c.lists.entry((zone.node, lru)).or_default();
             list.members += 1;
             list.pages += if huge { u64::from(BLOCK) } else { 1 };
+        }
+    }
+}
+
+/// Generations against what zones and nodes have of them.
+fn against_generations(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
+    let k = &sim.kernel;
+    hold!(
+        found,
+        k.knobs.lru_gen.core() == k.memory.has_generations(),
+        "lru_gen is {:?}, and memory is kept otherwise",
+        k.knobs.lru_gen
+    );
+    if !k.memory.has_generations() {
+        return;
+    }
+    for (i, zone) in k.memory.zones.iter().enumerate() {
+        let g = &k.kswapd[zone.node].generations;
+        for (file, index) in [false, true].into_iter().flat_map(|f| (0..4).map(move |i| (f, i))) {
+            let mine = c.gens.get(&(i, index, file)).copied().unwrap_or_default();
+            let theirs = k.memory.of_generation(i, index, file);
+            let what = if file { "files'" } else { "anonymous" };
+            hold!(
+                found,
+                mine == theirs,
+                "zone {i}, {what} generation {index}: {mine:?} pages and members, counted {theirs:?}"
+            );
+            hold!(
+                found,
+                mine == (0, 0) || g.seq_of(file, index).is_some(),
+                "zone {i}: {what} pages {mine:?} in generation {index}, which there isn't: {g:?}"
+            );
+        }
+    }
+    for (n, of) in k.kswapd.iter().enumerate() {
+        let g = &of.generations;
+        for file in [false, true] {
+            let count = g.count(file);
+            hold!(found, (2..=4).contains(&count), "node place {n} has {count} generations: {g:?}");
         }
     }
 }
@@ -467,6 +523,7 @@ fn against_counts(sim: &Simulation, c: &Count, found: &mut Vec<String>) {
             zone.managed
         );
     }
+    against_generations(sim, c, found);
     for (n, node) in k.memory.nodes.iter().enumerate() {
         for lru in Lru::ALL {
             let mine = c.lists.get(&(n, lru)).copied().unwrap_or_default();

@@ -314,6 +314,10 @@ impl Simulation {
             let number = self.cpus[cpu].number.index();
             if self.kernel.running[number].is_none_or(|r| r.0 != id) {
                 self.kernel.running[number] = Some((id, self.kernel.numa[id].pid));
+                let space = self.tasks[id].space;
+                if let Some(Some(space)) = self.kernel.spaces.get_mut(space) {
+                    space.ran = u64::MAX;
+                }
             }
             let others = self.cpus.others_clock(cpu);
             let until = limit.min(others.saturating_add(self.quantum)).max(now + 1);

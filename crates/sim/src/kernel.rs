@@ -8,6 +8,7 @@
 mod alloc;
 pub(crate) mod damon;
 mod fault;
+mod generations;
 mod hooks;
 pub(crate) mod hotplug;
 pub(crate) mod merge;
@@ -30,7 +31,7 @@ use crate::space::Space;
 use crate::vmstat::{Item, VmStat};
 use crate::watch::Watch;
 use homenode_core::costs::{Cost, Prices};
-use homenode_core::knobs::{Knobs, WriteAs};
+use homenode_core::knobs::{Errno, KnobError, Knobs, WriteAs};
 use homenode_core::numa::faults::GroupFaults;
 use homenode_core::numa::weights::Distances;
 use homenode_core::scenario::{Model, Swap};
@@ -103,6 +104,8 @@ pub(crate) struct Kernel {
     /// What its own work takes, among other things.
     pub(crate) prices: Prices,
     pub(crate) kswapd: Vec<KswapdState>,
+    /// The address space that has to go since no generation of a node is old enough.
+    pub(crate) doomed: Option<usize>,
     /// Nodes whose kswapd was woken and does not run yet.
     pub(crate) woken: Vec<usize>,
     pub(crate) swap_free: u64,
@@ -191,7 +194,8 @@ impl Kernel {
             loads: (0..n).map(load).collect(),
             copy_bound: (0..n).map(copy_bound).collect(),
             prices: machine.costs.prices(),
-            kswapd: vec![KswapdState::default(); n],
+            kswapd: vec![KswapdState::at_boot(Self::ms(0).into()); n],
+            doomed: None,
             woken: Vec::new(),
             swap_free,
             swap_shared: 0,
@@ -258,10 +262,19 @@ impl Kernel {
         text: &str,
         who: WriteAs,
         now: u64,
-    ) -> Result<(), homenode_core::knobs::KnobError> {
+    ) -> Result<(), KnobError> {
         let before = self.knobs.numa_balancing;
         let demoted = self.knobs.demotion_enabled;
+        let generations = self.knobs.lru_gen;
         self.knobs.write(name, text, who)?;
+        if generations.core() != self.knobs.lru_gen.core() {
+            if let Err(e) = self.match_generations() {
+                self.knobs.lru_gen = generations;
+                let (knob, given) = (name.to_owned(), Some(text.to_owned()));
+                let allowed = e.to_string();
+                return Err(KnobError { knob, given, errno: Errno::Enomem, allowed });
+            }
+        }
         if before.effect_of(self.knobs.numa_balancing).reset_thresholds {
             for p in &mut self.promote {
                 p.reset(Self::ms(now));

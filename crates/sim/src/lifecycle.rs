@@ -337,6 +337,15 @@ impl Simulation {
         self.tasks[id].killed = Some(why);
         self.tasks[id].run = Run::Ended;
     }
+    /// kswapd of the node at that place has found no generation old enough: who holds most goes.
+    ///
+    /// Source: specs/mglru.md#ttl.
+    pub(crate) fn kill_doomed(&mut self, node: usize) {
+        if let Some(space) = self.kernel.doomed.take() {
+            self.kernel.stat.add(node, Item::OomKill, 1);
+            self.end_space(space, Some(Fatal::Oom));
+        }
+    }
     /// Ends the threads of a space that have not ended: what killed one of them kills all;
     /// `None`: a signal from outside.
     pub(crate) fn end_space(&mut self, space: usize, why: Option<Fatal>) {

@@ -4,13 +4,14 @@
 //! one promise: what the columns say, the counts say too (a checker recounts).
 
 use crate::content::{Content, Contents, Merged};
-use crate::lists::{List, Listed, Lru, Rank};
+use crate::lists::{GEN_PAGES_MAX, List, ListAt, Listed, Lru, Place, Ranks};
 use crate::page::{
     FRAMES_MAX, LIST, LIST_ACTIVE, LIST_INACTIVE, OnList, SHARED, State, Word, ZONE, ZONE_SHIFT,
     ZONES_MAX,
 };
 use crate::sweep::Members;
 use crate::table::{Table, prefetch};
+use homenode_core::tiering::mglru::{Flags, MAX_GENS, Sizes};
 use homenode_core::topology::{Hardware, ZoneKind};
 use homenode_core::units::{HUGE_PAGES, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,12 @@ pub enum MemoryError {
          up by ksmd"
     )]
     Spaces,
+    /// A zone is larger than a list of generations can number.
+    #[error(
+        "a zone has {0} pages; with MGLRU {GEN_PAGES_MAX} can be simulated: \
+         write 0 to /sys/kernel/mm/lru_gen/enabled (--set lru_gen=0)"
+    )]
+    Generations(u64),
     /// The host gave no memory for the columns.
     #[error("the host gave no memory for the page columns")]
     Host(#[source] std::io::Error),
@@ -93,6 +100,22 @@ impl NodeState {
     }
 }
 
+/// The generations of a zone.
+#[derive(Clone, Debug)]
+struct ZoneGens {
+    lists: [[List; 2]; MAX_GENS],
+    /// Pages by the generation that they belong to, which may be newer than their list's.
+    sizes: Sizes,
+}
+
+impl ZoneGens {
+    fn new(zone: usize) -> Self {
+        let list = |index, file| List::starting(Ranks::of(ListAt::Gen(zone, index, file)));
+        let lists = std::array::from_fn(|i| [false, true].map(|file| list(i, file)));
+        Self { lists, sizes: Sizes::default() }
+    }
+}
+
 /// What the pages of a block have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Block {
@@ -126,6 +149,8 @@ pub(crate) struct Memory {
     frames: Frames,
     pub(crate) zones: Vec<ZoneState>,
     pub(crate) nodes: Vec<NodeState>,
+    /// Per zone: generations, where they stand in the place of active and inactive lists.
+    gens: Option<Vec<ZoneGens>>,
     /// Items whose accessed bit DAMON has cleared and kept beside, for reclaim to find:
     /// the kernel's flag "young" of a folio. Empty unless DAMON runs.
     pub(crate) kept_young: BTreeSet<u32>,
@@ -173,6 +198,7 @@ impl Memory {
             frames: Frames::default(),
             zones,
             nodes,
+            gens: None,
             kept_young: BTreeSet::new(),
             sweeps: 0,
             contents: None,
@@ -404,12 +430,12 @@ impl Memory {
         }
     }
     #[inline]
-    fn rank(&self, item: u32) -> Rank {
-        Rank(if item & FRAME_ITEM == 0 {
+    fn order(&self, item: u32) -> u32 {
+        if item & FRAME_ITEM == 0 {
             self.orders[item as usize]
         } else {
             self.frames.orders[(item ^ FRAME_ITEM) as usize]
-        })
+        }
     }
     #[inline]
     fn set_order(&mut self, item: u32, order: u32) {
@@ -490,6 +516,10 @@ impl Memory {
         }
         young
     }
+    /// Clears the accessed bit of one entry (of a huge page: of all its parts); whether it was set.
+    pub(crate) fn clear_entry_young(&mut self, page: u32) -> bool {
+        self.clear_young(self.entries(page))
+    }
     /// Clears the accessed bit of one entry (of a huge page: of all its parts), and
     /// keeps what it said for reclaim.
     pub(crate) fn make_old(&mut self, page: u32) {
@@ -517,8 +547,9 @@ impl Memory {
         debug_assert!(w.resident() && !w.shared() && self.pages_of(page) == 1);
         let frame = self.new_frame()?;
         let i = frame as usize;
-        let listed = self.listed(page);
+        let listed = self.leave_list(page);
         self.frames.words[i] = w.0;
+        self.frames.orders[i] = 0;
         self.frames.file[i] = self.is_file(page);
         self.frames.maps[i] = vec![page];
         self.words[page as usize] =
@@ -537,7 +568,6 @@ impl Memory {
         // is about to be reclaimed thus get one more round.
         if let Some(at) = listed {
             let node = self.node_of(w.zone());
-            self.nodes[node].lists[at.lru as usize].leave(1);
             self.enter_list(frame | FRAME_ITEM, node, at);
         }
         Ok(frame)
@@ -556,6 +586,7 @@ impl Memory {
         let at = self.orders[from as usize];
         debug_assert_eq!(self.frames.maps[frame as usize][at as usize], from);
         self.frames.maps[frame as usize][at as usize] = to;
+        self.orders[from as usize] = 0;
         self.orders[to as usize] = at;
     }
     /// One entry less; true if it was the last, and the frame with its page is free.
@@ -569,6 +600,7 @@ impl Memory {
             self.orders[moved as usize] = at;
         }
         self.words[page as usize] = 0;
+        self.orders[page as usize] = 0;
         if !self.frames.maps[frame as usize].is_empty() {
             return false;
         }
@@ -594,6 +626,7 @@ impl Memory {
             .with_write(entry.writable())
             .with_young(entry.young())
             .0;
+        self.orders[page as usize] = 0;
         if self.kept_young.contains(&item) {
             self.kept_young.insert(page);
         }
@@ -622,130 +655,287 @@ impl Memory {
 
     // ── Lists ──────────────────────────────────────────────────────────────────
 
-    /// The list that an item is on, and its flag.
+    /// Whether generations stand in the place of active and inactive lists.
+    #[inline]
+    pub(crate) fn has_generations(&self) -> bool {
+        self.gens.is_some()
+    }
+    /// Whether a page's word says that it is on an active list. Where there are generations
+    /// none is: the kernel's flag is on pages off the lists only.
+    #[inline]
+    pub(crate) fn is_on_active(&self, w: Word) -> bool {
+        self.gens.is_none() && w.on_list() == OnList::Active
+    }
+    fn gens(&self) -> &[ZoneGens] {
+        self.gens.as_deref().expect("there are generations")
+    }
+    fn gens_mut(&mut self) -> &mut [ZoneGens] {
+        self.gens.as_deref_mut().expect("there are generations")
+    }
+    fn list(&self, at: ListAt) -> &List {
+        match at {
+            ListAt::Lru(node, lru) => &self.nodes[node].lists[lru as usize],
+            ListAt::Gen(zone, index, file) => &self.gens()[zone].lists[index][usize::from(file)],
+        }
+    }
+    fn list_mut(&mut self, at: ListAt) -> &mut List {
+        match at {
+            ListAt::Lru(node, lru) => &mut self.nodes[node].lists[lru as usize],
+            ListAt::Gen(zone, index, file) => {
+                &mut self.gens_mut()[zone].lists[index][usize::from(file)]
+            }
+        }
+    }
+    /// Pages of a node by the generation that they belong to.
+    pub(crate) fn sizes(&self, node: usize) -> Sizes {
+        let mut all = Sizes::default();
+        for &zone in &self.nodes[node].zones {
+            for (sum, of) in all.iter_mut().zip(&self.gens()[zone].sizes) {
+                sum[0] += of[0];
+                sum[1] += of[1];
+            }
+        }
+        all
+    }
+    /// Pages of a zone's generation at that place, and members of its list.
+    pub(crate) fn of_generation(&self, zone: usize, index: usize, file: bool) -> (u64, u64) {
+        let of = &self.gens()[zone];
+        let list = &of.lists[index][usize::from(file)];
+        (of.sizes[index][usize::from(file)], list.members)
+    }
+    /// Whether a node has nobody on the lists of the generation at that place.
+    pub(crate) fn generation_is_empty(&self, node: usize, index: usize, file: bool) -> bool {
+        let zones = &self.nodes[node].zones;
+        zones.iter().all(|&z| self.of_generation(z, index, file).1 == 0)
+    }
+    /// The place of the generation on whose list an item is, whichever it belongs to.
+    pub(crate) fn gen_list_of(&self, item: u32) -> usize {
+        Ranks::gen_list(self.order(item))
+    }
+
+    /// The list that an item is on, of generations the one that it belongs to, and its flags.
     pub(crate) fn listed(&self, item: u32) -> Option<Listed> {
-        let list = self.word(item).on_list();
-        let lru = Lru::of(self.is_file(item), list == OnList::Active);
-        (list != OnList::Isolated).then(|| Listed::with(lru, self.rank(item).referenced()))
+        let (w, order) = (self.word(item), self.order(item));
+        let (file, referenced) = (self.is_file(item), Ranks::referenced(order));
+        if self.gens.is_some() {
+            let workingset = Ranks::workingset(order);
+            let place = Place::Gen(w.gen_index(), file);
+            return (order != 0).then_some(Listed { place, referenced, workingset });
+        }
+        let on = w.on_list();
+        let lru = Lru::of(file, on == OnList::Active);
+        (on != OnList::Isolated).then(|| Listed::with(lru, referenced))
     }
     /// Puts an isolated item at the head of a list of its node.
     pub(crate) fn enter_list(&mut self, item: u32, node: usize, at: Listed) {
-        let lru = at.lru;
-        if self.nodes[node].lists[lru as usize].exhausted() {
-            self.renumber(node, lru);
+        self.enter(item, node, at, false);
+    }
+    /// Puts an isolated item at the tail of a generation's list.
+    pub(crate) fn enter_tail(&mut self, item: u32, at: Listed) {
+        let node = self.node_of(self.word(item).zone());
+        self.enter(item, node, at, true);
+    }
+    fn enter(&mut self, item: u32, node: usize, listed: Listed, tail: bool) {
+        let (w, pages) = (self.word(item), self.pages_of(item));
+        let (at, w) = match listed.place {
+            Place::Lru(lru) => {
+                let on = if lru.active() { OnList::Active } else { OnList::Inactive };
+                (ListAt::Lru(node, lru), w.with_list(on))
+            }
+            Place::Gen(index, file) => {
+                self.gens_mut()[w.zone()].sizes[index][usize::from(file)] += pages;
+                (ListAt::Gen(w.zone(), index, file), w.with_gen(index))
+            }
+        };
+        let ranks = Ranks::of(at);
+        if self.list(at).exhausted(ranks) {
+            self.renumber(at);
         }
-        let pages = self.pages_of(item);
-        let number = self.nodes[node].lists[lru as usize].enter(pages);
-        self.set_order(item, Rank::new(number, at.referenced).0);
-        let on = if lru.active() { OnList::Active } else { OnList::Inactive };
-        self.set_word(item, self.word(item).with_list(on));
+        let list = self.list_mut(at);
+        let number = if tail { list.enter_tail(item, pages, ranks) } else { list.enter(pages) };
+        self.set_order(item, ranks.order(number, listed.referenced, listed.workingset));
+        self.set_word(item, w);
     }
     /// Counts an access for the lists: the first sets the referenced flag, a further one of
-    /// an inactive item makes it active. Whether it did that.
+    /// an inactive item makes it active. Whether it did that. Generations only note both.
     pub(crate) fn mark_accessed(&mut self, item: u32) -> bool {
         let Some(at) = self.listed(item) else { return false };
-        let activates = at.referenced && !at.lru.active();
-        if activates {
-            self.leave_list(item);
-            let node = self.node_of(self.word(item).zone());
-            self.enter_list(item, node, Listed::with(Lru::of(at.lru.file(), true), false));
-        } else {
-            self.set_order(item, Rank::new(self.rank(item).number(), true).0);
+        match at.place {
+            Place::Lru(lru) if at.referenced && !lru.active() => {
+                self.leave_list(item);
+                let node = self.node_of(self.word(item).zone());
+                self.enter_list(item, node, Listed::with(Lru::of(lru.file(), true), false));
+                true
+            }
+            Place::Lru(_) => {
+                self.set_order(item, self.order(item) | 1);
+                false
+            }
+            Place::Gen(..) => {
+                let workingset = at.workingset || at.referenced;
+                self.set_flags(item, Flags { referenced: true, workingset });
+                false
+            }
         }
-        activates
     }
     /// Takes an item off its list, if it is on one; where it stood.
     pub(crate) fn leave_list(&mut self, item: u32) -> Option<Listed> {
-        let at = self.listed(item)?;
+        let listed = self.listed(item)?;
         let w = self.word(item);
-        let node = self.node_of(w.zone());
         let pages = self.pages_of(item);
-        self.nodes[node].lists[at.lru as usize].leave(pages);
-        self.set_word(item, w.with_list(OnList::Isolated));
-        Some(at)
+        match listed.place {
+            Place::Lru(lru) => {
+                let at = ListAt::Lru(self.node_of(w.zone()), lru);
+                self.list_mut(at).leave(pages);
+                self.set_word(item, w.with_list(OnList::Isolated));
+            }
+            Place::Gen(..) => {
+                let at = ListAt::Gen(w.zone(), self.gen_list_of(item), self.is_file(item));
+                self.take_off(item, at, pages);
+            }
+        }
+        Some(listed)
     }
-    /// Takes the oldest member off a list; whether it carried the referenced flag.
+    /// Takes a member off a list of generations.
+    fn take_off(&mut self, item: u32, at: ListAt, pages: u64) {
+        let (w, file) = (self.word(item), self.is_file(item));
+        self.list_mut(at).leave(pages);
+        self.gens_mut()[w.zone()].sizes[w.gen_index()][usize::from(file)] -= pages;
+        self.set_order(item, 0);
+        self.set_word(item, w.with_list(OnList::Isolated));
+    }
+    /// Takes the oldest member off an active or inactive list; whether it carried the
+    /// referenced flag.
     pub(crate) fn pop_tail(&mut self, node: usize, lru: Lru) -> Option<(u32, bool)> {
+        let (item, listed) = self.pop(ListAt::Lru(node, lru))?;
+        Some((item, listed.referenced))
+    }
+    /// Takes the oldest member off a list; where it stood.
+    pub(crate) fn pop(&mut self, at: ListAt) -> Option<(u32, Listed)> {
+        let ranks = Ranks::of(at);
         loop {
-            let list = &mut self.nodes[node].lists[lru as usize];
+            let list = self.list_mut(at);
             if list.members == 0 {
                 return None;
             }
-            let (words, orders) = (&self.words[..], &self.orders[..]);
-            let fetch = |later: u32| {
-                if later & FRAME_ITEM == 0 {
-                    prefetch(words, later as usize);
-                    prefetch(orders, later as usize);
-                }
-            };
-            let Some(item) = list.next_ripe(fetch) else {
-                self.harvest(node, lru);
-                continue;
+            let (item, number) = match list.next_of_tail(ranks) {
+                Some((item, number)) => (item, Some(number)),
+                None => match self.next_ripe(at) {
+                    Some(item) => (item, None),
+                    None => {
+                        self.harvest(at);
+                        continue;
+                    }
+                },
             };
             // Still this list's, with the number that it ripened with? An item may
             // have become an entry of a frame, a part of a huge page, or free.
-            let (w, rank) = (self.word(item), self.rank(item));
-            let on = w.on_list();
+            let (w, order) = (self.word(item), self.order(item));
             let private = item & FRAME_ITEM == 0;
-            let here = (!private || (!w.shared() && w.resident()))
-                && on != OnList::Isolated
-                && (on == OnList::Active) == lru.active()
-                && self.nodes[node].lists[lru as usize].is_ripe(rank.number())
-                && self.node_of(w.zone()) == node
-                && self.is_file(item) == lru.file();
-            if here {
-                let pages = self.pages_of(item);
-                self.nodes[node].lists[lru as usize].leave(pages);
-                self.set_word(item, w.with_list(OnList::Isolated));
-                return Some((item, rank.referenced()));
+            if private && (w.shared() || !w.resident()) || !self.stands_on(item, at) {
+                continue;
+            }
+            let mine = ranks.number(order);
+            if number.map_or_else(|| !self.list(at).is_ripe(mine), |n| n != mine) {
+                continue;
+            }
+            let listed = self.listed(item).expect("it stands on a list");
+            let pages = self.pages_of(item);
+            match at {
+                ListAt::Lru(..) => {
+                    self.list_mut(at).leave(pages);
+                    self.set_word(item, w.with_list(OnList::Isolated));
+                }
+                ListAt::Gen(..) => self.take_off(item, at, pages),
+            }
+            return Some((item, listed));
+        }
+    }
+    /// Whether an item in memory is on that list.
+    fn stands_on(&self, item: u32, at: ListAt) -> bool {
+        let w = self.word(item);
+        match at {
+            ListAt::Lru(node, lru) => {
+                let on = w.on_list();
+                on != OnList::Isolated
+                    && (on == OnList::Active) == lru.active()
+                    && self.node_of(w.zone()) == node
+                    && self.is_file(item) == lru.file()
+            }
+            ListAt::Gen(zone, index, file) => {
+                let order = self.order(item);
+                order != 0
+                    && Ranks::gen_list(order) == index
+                    && w.zone() == zone
+                    && self.is_file(item) == file
             }
         }
     }
+    fn next_ripe(&mut self, at: ListAt) -> Option<u32> {
+        let (words, orders) = (&self.words[..], &self.orders[..]);
+        let fetch = |later: u32| {
+            if later & FRAME_ITEM == 0 {
+                prefetch(words, later as usize);
+                prefetch(orders, later as usize);
+            }
+        };
+        // As in `list_mut`, with the columns beside it.
+        let list = match at {
+            ListAt::Lru(node, lru) => &mut self.nodes[node].lists[lru as usize],
+            ListAt::Gen(zone, index, file) => {
+                let gens = self.gens.as_deref_mut().expect("there are generations");
+                &mut gens[zone].lists[index][usize::from(file)]
+            }
+        };
+        list.next_ripe(fetch)
+    }
 
     /// Finds the members of the list's next window: one sweep over the columns.
-    fn harvest(&mut self, node: usize, lru: Lru) {
-        let members = self.nodes[node].lists[lru as usize].members;
-        let wish = (members / 4).clamp(256, 1 << 22);
-        let mut list = std::mem::take(&mut self.nodes[node].lists[lru as usize]);
+    fn harvest(&mut self, at: ListAt) {
+        let ranks = Ranks::of(at);
+        let wish = (self.list(at).members / 4).clamp(256, 1 << 22);
+        let mut list = std::mem::take(self.list_mut(at));
         let (from, slots) = list.open(wish);
         let window = slots.len() as u32;
         let mut found = false;
-        self.sweep(node, lru, from, window, |rank, item| {
-            slots[(rank.number() - from) as usize] = item;
+        self.sweep(at, from, window, |order, item| {
+            slots[(ranks.number(order) - from) as usize] = item;
             found = true;
         });
         if !found {
             // Everybody there has left: go on where the next member is.
             let mut next = None;
-            self.sweep(node, lru, from, Rank::NUMBERS - from, |rank, _| {
-                let number = rank.number();
+            self.sweep(at, from, ranks.numbers - from, |order, _| {
+                let number = ranks.number(order);
                 next = Some(next.map_or(number, |n: u32| n.min(number)));
             });
             list.go_on_at(next.expect("a list with members has a member above its base"));
         }
-        self.nodes[node].lists[lru as usize] = list;
+        *self.list_mut(at) = list;
     }
-    /// Calls `take` with rank and item of every member whose number lies in
+    /// Calls `take` with order and item of every member whose number lies in
     /// `base … base + window`.
-    fn sweep(
-        &mut self,
-        node: usize,
-        lru: Lru,
-        base: u32,
-        window: u32,
-        mut take: impl FnMut(Rank, u32),
-    ) {
+    fn sweep(&mut self, at: ListAt, base: u32, window: u32, mut take: impl FnMut(u32, u32)) {
         self.sweeps += 1;
-        let list = if lru.active() { LIST_ACTIVE } else { LIST_INACTIVE };
-        // Ranks are twice the numbers, and one more with the flag.
-        let (base, window) = (Rank::new(base, false).0, Rank::new(window, false).0);
-        let mask = LIST | ZONE | SHARED;
-        for &zone in &self.nodes[node].zones {
+        let (base, window) = Ranks::of(at).range(base, window);
+        let (mask, list, file) = match at {
+            ListAt::Lru(_, lru) => {
+                let list = if lru.active() { LIST_ACTIVE } else { LIST_INACTIVE };
+                (LIST | ZONE | SHARED, list, lru.file())
+            }
+            // The order says which list it is, and that it is on one.
+            ListAt::Gen(_, _, file) => (ZONE | SHARED, 0, file),
+        };
+        let zones = match at {
+            ListAt::Lru(node, _) => &self.nodes[node].zones[..],
+            ListAt::Gen(ref zone, ..) => std::slice::from_ref(zone),
+        };
+        for &zone in zones {
             let pattern = list | (zone as u32) << ZONE_SHIFT;
             let mut members = Members::new(mask, pattern, base, window);
             let (words, orders) = (&self.words[..], &self.orders[..]);
             for (b, block) in self.blocks.iter().enumerate() {
-                if block.space == 0 || block.file != lru.file() {
+                if block.space == 0 || block.file != file {
                     continue;
                 }
                 let at = b * BLOCK as usize;
@@ -753,30 +943,117 @@ impl Memory {
                 members.find(&words[at..end], &orders[at..end]);
                 for &i in members.found() {
                     let i = at + usize::from(i);
-                    take(Rank(orders[i]), i as u32);
+                    take(orders[i], i as u32);
                 }
             }
             for (f, &w) in self.frames.words.iter().enumerate() {
-                let rank = Rank(self.frames.orders[f]);
-                let mine = self.frames.file[f] == lru.file() && !self.frames.maps[f].is_empty();
-                if mine && w & mask == pattern && rank.0.wrapping_sub(base) < window {
-                    take(rank, f as u32 | FRAME_ITEM);
+                let order = self.frames.orders[f];
+                let mine = self.frames.file[f] == file && !self.frames.maps[f].is_empty();
+                if mine && w & mask == pattern && order.wrapping_sub(base) < window {
+                    take(order, f as u32 | FRAME_ITEM);
                 }
             }
         }
     }
-    /// Gives the members of a list the numbers 0, 1, 2 … in their order.
-    fn renumber(&mut self, node: usize, lru: Lru) {
+    /// All members of a list in their order, the oldest first, each with what the column holds.
+    fn members(&mut self, at: ListAt) -> Vec<(u32, u32)> {
         let mut all = Vec::new();
-        self.sweep(node, lru, 0, Rank::NUMBERS, |rank, item| {
-            all.push(u64::from(rank.0) << 32 | u64::from(item));
+        // Where a list has a tail, number 0 is nobody's: all 0 is who is on no list.
+        let ranks = Ranks::of(at);
+        let base = ranks.first.min(1);
+        self.sweep(at, base, ranks.numbers - base, |order, item| {
+            all.push(u64::from(order) << 32 | u64::from(item));
         });
         all.sort_unstable();
-        for (number, &member) in all.iter().enumerate() {
-            let referenced = Rank((member >> 32) as u32).referenced();
-            self.set_order(member as u32, Rank::new(number as u32, referenced).0);
+        all.into_iter().map(|m| (m as u32, (m >> 32) as u32)).collect()
+    }
+    /// Gives the members of a list the first numbers, in their order.
+    fn renumber(&mut self, at: ListAt) {
+        let ranks = Ranks::of(at);
+        let all = self.members(at);
+        for (i, &(item, order)) in all.iter().enumerate() {
+            let number = ranks.first + i as u32;
+            let (referenced, workingset) = (Ranks::referenced(order), Ranks::workingset(order));
+            self.set_order(item, ranks.order(number, referenced, workingset));
         }
-        self.nodes[node].lists[lru as usize].renumbered(all.len() as u32);
+        self.list_mut(at).renumbered(ranks.first, all.len() as u32);
+    }
+
+    // ── Generations ────────────────────────────────────────────────────────────
+
+    /// Flags of an item on a list of generations.
+    pub(crate) fn flags(&self, item: u32) -> Flags {
+        let order = self.order(item);
+        Flags { referenced: Ranks::referenced(order), workingset: Ranks::workingset(order) }
+    }
+    /// The same, set.
+    pub(crate) fn set_flags(&mut self, item: u32, flags: Flags) {
+        let order = self.order(item);
+        debug_assert!(order != 0);
+        let ranks = Ranks::of(ListAt::Gen(0, Ranks::gen_list(order), false));
+        self.set_order(item, ranks.with(order, flags.referenced, flags.workingset));
+    }
+    /// An item on a list belongs to another generation from now on; it stays where it is.
+    pub(crate) fn lift(&mut self, item: u32, index: usize, flags: Flags) {
+        let (w, n) = (self.word(item), self.pages_of(item));
+        let file = usize::from(self.is_file(item));
+        if w.gen_index() != index {
+            let sizes = &mut self.gens_mut()[w.zone()].sizes;
+            sizes[w.gen_index()][file] -= n;
+            sizes[index][file] += n;
+            self.set_word(item, w.with_gen(index));
+        }
+        self.set_flags(item, flags);
+    }
+    /// Generations from now on. Everybody who was on a list is on none, and has to be put on
+    /// one: node, list, flag, the oldest of each list first.
+    pub(crate) fn begin_generations(
+        &mut self,
+    ) -> Result<Vec<(usize, Lru, u32, bool)>, MemoryError> {
+        if let Some(z) = self.zones.iter().find(|z| z.managed > GEN_PAGES_MAX) {
+            return Err(MemoryError::Generations(z.managed));
+        }
+        let mut all = Vec::new();
+        for node in 0..self.nodes.len() {
+            for lru in Lru::ALL {
+                let members = self.members(ListAt::Lru(node, lru));
+                all.extend(members.into_iter().map(|(i, o)| (node, lru, i, Ranks::referenced(o))));
+                self.nodes[node].lists[lru as usize] = List::default();
+            }
+        }
+        // Who is on no list has no number: that is how the lists of generations know it.
+        for page in 0..self.blocks.len() * BLOCK as usize {
+            let w = Word(self.words[page]);
+            if !w.resident() || !w.shared() {
+                self.orders[page] = 0;
+            }
+        }
+        self.frames.orders.fill(0);
+        self.gens = Some((0..self.zones.len()).map(ZoneGens::new).collect());
+        Ok(all)
+    }
+    /// Active and inactive lists from now on. Everybody who was in a generation is on no list,
+    /// and has to be put on one: node, place of the list, the oldest of each list first.
+    pub(crate) fn end_generations(&mut self) -> Vec<(usize, Listed, u32)> {
+        let mut all = Vec::new();
+        for node in 0..self.nodes.len() {
+            let zones = self.nodes[node].zones.clone();
+            for index in 0..MAX_GENS {
+                for file in [false, true] {
+                    // Lowest first, as the kernel counts them.
+                    for &zone in zones.iter().rev() {
+                        let members = self.members(ListAt::Gen(zone, index, file));
+                        let listed = |item| self.listed(item).expect("a member");
+                        all.extend(members.into_iter().map(|(i, _)| (node, listed(i), i)));
+                    }
+                }
+            }
+        }
+        for &(_, _, item) in &all {
+            self.set_word(item, self.word(item).with_list(OnList::Isolated));
+        }
+        self.gens = None;
+        all
     }
     /// Lets a test begin near the end of a list's numbers.
     #[cfg(test)]
@@ -794,7 +1071,9 @@ impl Memory {
         let frames = self.frames.words.capacity() * (4 + 4 + 1 + 24)
             + self.contents.as_ref().map_or(0, |c| c.frame_bytes())
             + self.frames.maps.iter().map(|m| m.capacity() * 4).sum::<usize>();
-        let ripe: usize = self.nodes.iter().flat_map(|n| &n.lists).map(List::bytes).sum();
+        let gens = self.gens.iter().flatten().flat_map(|z| z.lists.as_flattened());
+        let lists = self.nodes.iter().flat_map(|n| &n.lists).chain(gens);
+        let ripe: usize = lists.map(List::bytes).sum();
         let other = frames + ripe + self.blocks.capacity() * size_of::<Block>();
         (columns, other as u64)
     }

@@ -11,6 +11,8 @@
 //!
 //! docs/decisions/0002-page-layout.md says why.
 
+use homenode_core::tiering::mglru::Shadow;
+
 /// Where a page is, as its process sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -123,6 +125,29 @@ impl Word {
             1 => OnList::Active,
             _ => OnList::Inactive,
         }
+    }
+    /// The place of the generation that it belongs to: the same two bits, where there are
+    /// generations.
+    #[inline]
+    pub(crate) const fn gen_index(self) -> usize {
+        ((self.0 & LIST) >> LIST_SHIFT) as usize
+    }
+    #[inline]
+    pub(crate) const fn with_gen(self, index: usize) -> Self {
+        Self(self.0 & !LIST | (index as u32) << LIST_SHIFT)
+    }
+    /// An entry on the device that remembers where its page was, and what generations ask of it.
+    pub(crate) const fn left(zone: usize, shadow: Shadow) -> Self {
+        let stamp = 1 | (shadow.workingset as u32) << 1 | shadow.seq << 2;
+        Self(SWAPPED | (zone as u32) << ZONE_SHIFT).with_stamp(stamp)
+    }
+    /// What such an entry remembers.
+    pub(crate) const fn shadow(self) -> Option<(usize, Shadow)> {
+        let stamp = self.stamp();
+        if self.0 & STATE != SWAPPED || stamp & 1 == 0 {
+            return None;
+        }
+        Some((self.zone(), Shadow { seq: stamp >> 2, workingset: stamp & 2 != 0 }))
     }
     #[inline]
     pub(crate) const fn with_state(self, state: u32) -> Self {

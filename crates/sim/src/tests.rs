@@ -7,6 +7,7 @@ mod bench;
 mod checker;
 mod executive;
 mod files;
+mod generations;
 mod hooks;
 mod idle;
 mod lists;

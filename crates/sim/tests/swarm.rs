@@ -279,7 +279,7 @@ fn world(seed: u64) -> World {
         KernelVersion::V5_18,
     ]);
     setup.fail_moves = d.of(&[0, 0, 0, 100, 500]);
-    let writes = (0..d.below(4))
+    let mut writes: Vec<(u64, &'static str, String)> = (0..d.below(4))
         .map(|_| {
             let (name, value) = draw_knob(&mut d);
             (Picos::from_ms(d.between(1, 200)).0, name, value)
@@ -288,6 +288,17 @@ fn world(seed: u64) -> World {
     s.actions = (0..d.below(6)).map(|_| draw_action(&mut d, n)).collect();
     let moves_by_hand =
         s.processes.iter().any(|p| p.steps.iter().any(|s| matches!(s, Step::MovePages { .. })));
+    // Half of them begin with generations, and some go over to them or leave them on the way.
+    if d.one_in(2) {
+        setup.knobs.push(("lru_gen".into(), d.of(&["y", "y", "1", "3", "5"]).into()));
+    }
+    for _ in 0..d.below(3) {
+        let at = Picos::from_ms(d.between(1, 200)).0;
+        writes.push((at, "lru_gen", d.of(&["y", "n", "1", "7"]).into()));
+    }
+    if d.one_in(8) {
+        setup.knobs.push(("lru_gen_min_ttl_ms".into(), d.of(&["1", "20", "1000"]).into()));
+    }
     World { machine, scenario: s, setup, writes, moves_by_hand }
 }
 

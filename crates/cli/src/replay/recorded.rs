@@ -28,6 +28,8 @@ pub(crate) struct Recorded {
     /// The CPUs that the program may use; none: all.
     pub(crate) cpus: Vec<CpuId>,
     shelves: Vec<Shelf>,
+    /// Knobs that all columns have.
+    set: Vec<Setting>,
 }
 
 impl Recorded {
@@ -57,7 +59,15 @@ impl Recorded {
         }
         let target = target::build(this, calibrated.peak, dram, add, &knobs, setup.model.margin)?;
         let shelves = nodes::shelves(&target.machine, version);
-        Ok(Self { loaded, calibrated, target, version, cpus: Vec::new(), shelves })
+        Ok(Self {
+            loaded,
+            calibrated,
+            target,
+            version,
+            cpus: Vec::new(),
+            shelves,
+            set: set.to_vec(),
+        })
     }
     /// What the program is charged, for so much virtual time or so many rounds.
     pub(crate) fn charge(&self, rounds: Rounds, policy: Mempolicy) -> Charge {
@@ -128,12 +138,18 @@ impl Recorded {
         let (machine, version) = (&self.target.machine, self.version);
         let table =
             figures::table(&contenders, &names, &runs, &self.shelves, version, None, choice);
+        let all: Vec<Vec<Setting>> =
+            columns.iter().map(|c| [&c.knobs[..], &self.set].concat()).collect();
+        let whose = columns
+            .iter()
+            .zip(&all)
+            .map(|(c, set)| (c.title(), c.version.unwrap_or(version), &set[..]));
         let known = self.calibrated.warnings.iter().chain(&self.target.warnings).cloned();
         let caption = Caption {
             wrong: self.loaded.wrong(),
             machine: format!("{}: {}", machine.name, machine.about),
             workload: self.loaded.workload(),
-            kernel: format!("Linux {version}'s rules; {}", crate::sim::KERNEL),
+            kernel: format!("Linux {version}'s rules; {}", crate::sim::reclaim(whose)),
             scales: Vec::new(),
             loops: played.first().map_or(0, |p| p.rounds().len() as u64),
             seeds: vec![1],

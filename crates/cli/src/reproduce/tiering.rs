@@ -406,7 +406,12 @@ fn caption(runs: &Runs<'_, Bench>, plan: &Plan, best: Point) -> Caption {
         kernel: format!(
             "Linux 5.18's promotion (S1), 6.12's in the last column; margin {}; {}",
             bench.margin_name(),
-            crate::sim::KERNEL
+            crate::sim::reclaim(
+                bench
+                    .kernels()
+                    .into_iter()
+                    .map(|k| { (bench.column(k), bench.version(k), bench.knobs(k)) })
+            )
         ),
         scales: vec![Scale { what: "memory and time".into(), factor: best.factor }],
         loops: 1,

@@ -15,6 +15,17 @@ pub fn parse_u64_auto(text: &str) -> Result<u64, Errno> {
     whole(digits, base)
 }
 
+/// A number of 32 bits as sysfs files of MGLRU read it: the base by its prefix.
+///
+/// # Errors
+/// EINVAL for everything else, also for a larger number.
+///
+/// Source: specs/mglru.md#files.
+pub fn parse_u32(text: &str) -> Result<u32, Errno> {
+    let v = parse_u64_auto(text).map_err(|_| Errno::Einval)?;
+    u32::try_from(v).map_err(|_| Errno::Einval)
+}
+
 /// A decimal number as the kernel's strict parsers read it: an optional `+`,
 /// leading zeroes, one newline at the end; nothing else.
 ///

@@ -40,6 +40,8 @@ fn defaults_and_paths() {
 6.12 /proc/sys/vm/watermark_scale_factor = 10
 6.12 /proc/sys/vm/swappiness = 60
 6.12 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never
+6.12 /sys/kernel/mm/lru_gen/enabled = 0x0000
+6.12 /sys/kernel/mm/lru_gen/min_ttl_ms = 0
 6.12 /proc/sys/kernel/sched_schedstats = 0
 6.12 /sys/kernel/debug/sched/base_slice_ns = auto
 6.12 /sys/kernel/debug/sched/migration_cost_ns = 500000
@@ -243,4 +245,33 @@ proptest::proptest! {
             proptest::prop_assert_eq!(before, k);
         }
     }
+}
+
+// specs/mglru.md#files: first letters, numbers with their base, other bits ignored.
+#[test]
+fn bits_of_generations() {
+    let mut k = Knobs::new(V6_12);
+    for (text, shown) in [
+        ("y", "0x0007"),
+        ("nothing", "0x0000"),
+        ("Y\n", "0x0007"),
+        ("0x5\n", "0x0005"),
+        ("010", "0x0000"),
+        ("15", "0x0007"),
+        ("1", "0x0001"),
+    ] {
+        k.set("/sys/kernel/mm/lru_gen/enabled", text).unwrap();
+        assert_eq!(k.get("lru_gen").unwrap(), shown, "{text:?}");
+    }
+    for text in ["", "on", "-1", "1 ", "4294967296", "18446744073709551616"] {
+        assert_eq!(errno(&mut k, "lru_gen", text), Errno::Einval, "{text:?}");
+    }
+    // It is kept in ticks.
+    k.set("lru_gen_min_ttl_ms", "5").unwrap();
+    assert_eq!(k.get("/sys/kernel/mm/lru_gen/min_ttl_ms").unwrap(), "8");
+    assert_eq!(
+        Knobs::new(V5_18).set("lru_gen", "y").unwrap_err().to_string(),
+        "knob lru_gen: \"y\" is refused (ENOENT); Linux 5.18 does not have it; \
+         6.1, 6.12, 7.3 do"
+    );
 }

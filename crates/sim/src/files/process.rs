@@ -6,7 +6,7 @@
 //! Source: specs/files.md#processes.
 
 use crate::memory::BLOCK;
-use crate::page::{OnList, State, Word};
+use crate::page::{State, Word};
 use crate::simulation::Simulation;
 use crate::space::{Space, Vma};
 use crate::tasks::{Kind, Run};
@@ -180,7 +180,7 @@ impl Simulation {
                 c.pages += 1;
                 c.anon += u64::from(anon);
                 c.dirty += u64::from(anon || memory.is_dirty(item));
-                c.active += u64::from(of.on_list() == OnList::Active);
+                c.active += u64::from(self.kernel.memory.is_on_active(of));
                 c.mapmax = c.mapmax.max(memory.nr_mappers(item));
                 c.nodes[memory.node_of(of.zone())] += 1;
             }

@@ -94,7 +94,7 @@ impl Simulation {
         lines
     }
     pub(super) fn on_list(&self, lru: Lru, places: &[usize]) -> u64 {
-        places.iter().map(|&p| self.kernel.memory.nodes[p].on(lru)).sum()
+        places.iter().map(|&p| self.kernel.on(p, lru)).sum()
     }
     /// Huge pages in memory.
     pub(super) fn huge_pages(&self, places: &[usize]) -> u64 {

@@ -2,13 +2,13 @@
 
 use super::{Cost, Ctx, Fatal, Kernel};
 use crate::content::Content;
-use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
 use crate::page::{PRESENT, STAMP_UNSET, State, Word, YOUNG};
 use crate::space::{Holds, wanted};
 use crate::vmstat::Item;
 use homenode_core::hooks::{NewPage, PageAt};
 use homenode_core::scenario::Mempolicy;
+use homenode_core::tiering::mglru::Arrives;
 use homenode_core::units::{HUGE_PAGES, NodeId, Pages};
 
 /// Where an entry lies in its address space.
@@ -90,12 +90,16 @@ impl Kernel {
         }
         self.allocate(ctx, n, node, only.as_deref())
     }
-    /// Puts a new page behind an entry: on the inactive list, as new pages are.
+    /// Puts a new page behind an entry: on the inactive list, as new pages are, or in the
+    /// generation that its arrival asks for.
     fn install(&mut self, at: Place, page: u32, zone: usize, write: bool) {
+        self.install_as(at, page, zone, write, Arrives::Fault);
+    }
+    fn install_as(&mut self, at: Place, page: u32, zone: usize, write: bool, how: Arrives) {
         self.memory.words[page as usize] = Word::mapped(zone, write).0;
         self.memory.forget_young(page);
         let node = self.memory.node_of(zone);
-        let listed = Listed::fresh(self.memory.is_file(page));
+        let listed = self.arrival(self.memory.is_file(page), node, how, None);
         self.memory.enter_list(page, node, listed);
         self.space_mut(at.space).rss += 1;
     }
@@ -242,8 +246,10 @@ impl Kernel {
         let zone = self.page_for(ctx, at, 1).ok_or(Fatal::Oom)?;
         self.count(ctx, Item::Pgfault, 1);
         self.count(ctx, Item::Pgmajfault, 1);
-        self.memory.words[page as usize] = 0;
-        self.install(at, page, zone, writable && (write || !file));
+        let left = Word(std::mem::take(&mut self.memory.words[page as usize]));
+        // What came back so soon had better stayed.
+        let how = self.comes_back(left, self.memory.node_of(zone), file);
+        self.install_as(at, page, zone, writable && (write || !file), how);
         if let Some(c) = &self.memory.contents {
             // Each side of what was merged reads a page of its own: only the one that
             // comes first has the page of the swap cache itself.
@@ -256,9 +262,6 @@ impl Kernel {
             self.drop_slot();
             self.count(ctx, Item::Pswpin, 1);
         }
-        // What came back so soon had better stayed.
-        let node = self.memory.node_of(zone);
-        self.note_refault(node, file);
         ctx.clock += self.prices[Cost::MinorFault] + self.prices[Cost::SwapIn];
         Ok(())
     }
@@ -274,7 +277,8 @@ fn let_huge(k: &mut Kernel, ctx: &mut Ctx, at: Place, head: u32) -> bool {
     k.first_content(at, head, BLOCK);
     k.memory.forget_young(head);
     let node = k.memory.node_of(zone);
-    k.memory.enter_list(head, node, Listed::fresh(false));
+    let listed = k.arrival(false, node, Arrives::Fault, None);
+    k.memory.enter_list(head, node, listed);
     k.space_mut(at.space).rss += HUGE_PAGES;
     debug_assert_eq!(k.memory.words[head as usize] & crate::page::STATE, PRESENT);
     true

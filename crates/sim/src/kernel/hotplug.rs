@@ -277,7 +277,7 @@ impl Kernel {
             return;
         }
         let dst = self.memory.node_of(zone);
-        let at = self.isolated(item);
+        let at = self.isolated(item, dst, false);
         let w = self.memory.word(item);
         let stamp = self.stamp_on(src, dst, w.stamp());
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);

@@ -4,10 +4,11 @@ use super::alloc::Mark;
 use super::{Cost, Ctx, Kernel};
 use crate::lists::Listed;
 use crate::memory::{BLOCK, FRAME_ITEM};
-use crate::page::{OnList, SHARED, Word};
+use crate::page::{SHARED, Word};
 use crate::space::{Space, Vma};
 use crate::vmstat::Item;
 use homenode_core::scenario::Mempolicy;
+use homenode_core::tiering::mglru::Arrives;
 
 /// What becomes of the entries of a moved page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Kernel {
     ) {
         let n = self.memory.pages_of(item);
         let w = self.memory.word(item);
-        debug_assert!(w.on_list() == OnList::Isolated);
+        debug_assert!(self.memory.listed(item).is_none());
         let from = w.zone();
         self.give_quietly(from, n);
         let change = |w: Word| {
@@ -70,8 +71,7 @@ impl Kernel {
             }
         } else {
             for page in item as usize..item as usize + n as usize {
-                let list = Word(self.memory.words[page]).on_list();
-                self.memory.words[page] = change(Word(self.memory.words[page])).with_list(list).0;
+                self.memory.words[page] = change(Word(self.memory.words[page])).0;
             }
             // Its next write is a fault, whether somebody has looked at the page or not.
             if let Entries::Accessible { read_only: true } = entries {
@@ -104,10 +104,14 @@ impl Kernel {
     pub(super) fn stamp_on(&self, from: usize, to: usize, stamp: u32) -> u32 {
         if self.crosses(from, to) { crate::page::STAMP_UNSET } else { stamp }
     }
-    /// Takes an item off its list; where it stood, and where it will stand on its new node.
-    pub(super) fn isolated(&mut self, item: u32) -> Listed {
-        let file = self.memory.is_file(item);
-        self.memory.leave_list(item).unwrap_or(Listed::fresh(file))
+    /// Takes an item off its list; where it will stand on its new node.
+    ///
+    /// * `by_fault` – a hint fault moves it.
+    pub(super) fn isolated(&mut self, item: u32, to: usize, by_fault: bool) -> Listed {
+        let (file, active) = (self.memory.is_file(item), self.is_active(item));
+        let came = self.memory.leave_list(item);
+        let how = if by_fault { Arrives::HintFault } else { Arrives::Moved { active } };
+        self.arrival(file, to, how, came)
     }
     /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,
     /// or what the slower end's bandwidth allows if that is longer.
@@ -201,7 +205,7 @@ impl Kernel {
             self.stat.add(to, Item::PgmigrateFail, n);
             return (covered, Ordered::NoRoom);
         };
-        let at = self.isolated(item);
+        let at = self.isolated(item, to, false);
         let stamp = self.stamp_on(from, to, w.stamp());
         self.move_item(ctx, item, zone, at, stamp, Entries::Keep);
         (covered, Ordered::Moved)
@@ -230,7 +234,7 @@ impl Kernel {
             self.stat.add(node, Item::PgmigrateFail, n);
             return false;
         };
-        let at = self.isolated(item);
+        let at = self.isolated(item, node, false);
         self.move_item(ctx, item, zone, at, w.stamp(), Entries::Keep);
         true
     }

@@ -3,7 +3,7 @@
 use super::migrate::Entries;
 use super::{Cost, Ctx, Fatal, Kernel};
 use crate::memory::{BLOCK, FRAME_ITEM, Memory};
-use crate::page::{OnList, PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
+use crate::page::{PRESENT, PROTNONE, SHARED, STATE, State, WRITE, Word};
 use crate::ring::FaultSeen;
 use crate::vmstat::Item;
 use homenode_core::hooks::{Arrival, PageAt, SlowFault};
@@ -411,7 +411,7 @@ impl Kernel {
         let mut slow = SlowFault {
             page: PageAt { space: at.space as u32, vpn: at.vpn },
             nr_pages: Pages(n),
-            active: w.on_list() == OnList::Active,
+            active: self.is_active(item),
             to: dst_id,
             now_ms,
             field: AccessTime::from_bits(w.stamp()),
@@ -446,7 +446,7 @@ impl Kernel {
         let promotion = mode.tiering() && !self.top[src] && self.top[dst];
         let (mut moved, mut zone) = (false, None);
         if let Verdict::Move { .. } = verdict {
-            let on_lru = self.memory.word(item).on_list() != OnList::Isolated;
+            let on_lru = self.memory.listed(item).is_some();
             let refused = isolate(
                 executable && file && mappers > 1,
                 file && self.memory.is_dirty(item),
@@ -533,7 +533,7 @@ impl Kernel {
             let high = self.marks[zone].high.0 + self.marks[zone].reserve.0;
             watch.promoted(dst, n, free, high);
         }
-        let at = self.isolated(item);
+        let at = self.isolated(item, dst, true);
         let read_only = moves_read_only(version, Pages(n), item & FRAME_ITEM != 0);
         self.move_item(ctx, item, zone, at, stamp, Entries::Accessible { read_only });
         self.count(ctx, Item::NumaPagesMigrated, n);

@@ -1,7 +1,8 @@
-//! kswapd and direct reclaim on the classic lists: active and inactive, of Linux
-//! 6.12 with MGLRU off (specs/tiering.md#rounds).
+//! kswapd and direct reclaim, and passes over active and inactive lists (specs/tiering.md#rounds);
+//! passes over generations are in `generations`.
 
 use super::alloc::Mark;
+use super::generations::GenPass;
 use super::hooks::page_at;
 use super::migrate::Entries;
 use super::numa::zones_of;
@@ -12,6 +13,7 @@ use crate::page::{SWAPPED, Word};
 use crate::vmstat::Item;
 use homenode_core::hooks::InactivePage;
 use homenode_core::scenario::Swap;
+use homenode_core::tiering::mglru::{Arrives, Filters, Flags, Generations, Shadow};
 use homenode_core::tiering::reclaim::{
     Budget, DEF_PRIORITY, DirectRuns, Kswapd, ListFacts, LruCosts, MayDeactivate, Reference, Round,
     SWAP_CLUSTER_MAX, scan_goal, shares, stays_active, trims_cache,
@@ -29,11 +31,43 @@ pub(crate) struct KswapdState {
     refaults: [bool; 2],
     round: Round,
     pass: Option<Pass>,
+    /// The node's generations: their numbers stay while MGLRU is off.
+    pub(crate) generations: Generations,
+    /// Page tables that a walk on behalf of the node reads.
+    pub(super) filters: Filters,
 }
 
-/// One pass over the lists of a node, cut into batches.
+impl KswapdState {
+    pub(super) fn at_boot(now_ms: u64) -> Self {
+        Self { generations: Generations::new(now_ms), ..Self::default() }
+    }
+    pub(super) fn priority(&self) -> u32 {
+        self.round.priority
+    }
+    pub(super) fn set_priority(&mut self, priority: u32) {
+        self.round.priority = priority;
+    }
+    /// Whether it is to begin a pass next.
+    #[cfg(test)]
+    pub(crate) fn is_between_passes(&self) -> bool {
+        self.pass.is_none()
+    }
+    /// The pages are on other lists now.
+    pub(super) fn drop_pass(&mut self) {
+        self.pass = None;
+    }
+}
+
+/// One pass over a node, cut into batches.
 #[derive(Clone, Debug)]
-struct Pass {
+pub(super) enum Pass {
+    Lists(ListPass),
+    Gens(GenPass),
+}
+
+/// One pass over the lists of a node.
+#[derive(Clone, Debug)]
+pub(super) struct ListPass {
     who: Reclaimer,
     goal: Pages,
     budget: Budget,
@@ -48,7 +82,7 @@ struct Pass {
 
 /// How the cold pages of one batch are demoted.
 #[derive(Clone, Copy, Debug, Default)]
-struct Demotion {
+pub(super) struct Demotion {
     /// The first of the preferred targets to be asked, drawn once for the batch.
     draw: Option<usize>,
     /// A page found no room: the rest of the batch isn't tried.
@@ -89,24 +123,38 @@ impl Kernel {
                 }
                 // Looking at the node and its lists is not free.
                 ctx.clock += self.prices[Cost::ReclaimPage];
-                if self.facts(node).ages_anon() {
-                    self.shrink_active(ctx, node, Lru::ActiveAnon, SWAP_CLUSTER_MAX);
-                }
-                let round = self.kswapd[node].round;
-                let spares_anon = !round.no_cache_trim;
-                let pass =
-                    self.begin_pass(node, round.priority, Reclaimer::Kswapd, false, spares_anon);
+                let pass = if self.memory.has_generations() {
+                    let goal = self.kswapd_goal(node);
+                    self.before_gen_pass(ctx, node, goal);
+                    let goal = (self.kswapd[node].priority(), goal);
+                    Pass::Gens(self.begin_gen_pass(node, Reclaimer::Kswapd, goal, 0))
+                } else {
+                    if self.facts(node).ages_anon() {
+                        self.shrink_active(ctx, node, Lru::ActiveAnon, SWAP_CLUSTER_MAX);
+                    }
+                    let round = self.kswapd[node].round;
+                    let (who, spares_anon) = (Reclaimer::Kswapd, !round.no_cache_trim);
+                    Pass::Lists(self.begin_pass(node, round.priority, who, false, spares_anon))
+                };
                 self.kswapd[node].pass = Some(pass);
             }
             let mut pass = self.kswapd[node].pass.take().expect("begun above");
-            if self.step(ctx, node, &mut pass) {
+            let goes_on = match &mut pass {
+                Pass::Lists(p) => self.step(ctx, node, p),
+                Pass::Gens(p) => self.gen_step(ctx, node, p, end),
+            };
+            if goes_on {
                 self.kswapd[node].pass = Some(pass);
                 continue;
             }
             let version = self.knobs.version;
             let k = &mut self.kswapd[node];
-            let (scanned, reclaimed) = (Pages(pass.scanned), Pages(pass.reclaimed));
-            if k.round.pass_done(pass.goal, scanned, reclaimed, pass.cache_trim, version) {
+            let (goal, (scanned, reclaimed, cache_trim)) = match &pass {
+                Pass::Lists(p) => (p.goal, (p.scanned, p.reclaimed, p.cache_trim)),
+                Pass::Gens(p) => (Pass::gens_goal(p), Pass::of_gens(p)),
+            };
+            let (scanned, reclaimed) = (Pages(scanned), Pages(reclaimed));
+            if k.round.pass_done(goal, scanned, reclaimed, cache_trim, version) {
                 continue;
             }
             let round = k.round;
@@ -154,7 +202,7 @@ impl Kernel {
         who: Reclaimer,
         forced: bool,
         spares_anon: bool,
-    ) -> Pass {
+    ) -> ListPass {
         let facts = self.facts(node);
         let may = if forced { MayDeactivate::FORCED } else { MayDeactivate::new(&facts) };
         let cache_trim = trims_cache(&facts, priority, may, spares_anon);
@@ -163,17 +211,28 @@ impl Kernel {
             let size = Pages(self.memory.nodes[node].on(l));
             share.target(l.file(), size, priority)
         });
-        let zones = self.memory.nodes[node].zones.iter();
         let goal = match who {
-            Reclaimer::Kswapd => scan_goal(zones.map(|&z| self.marks[z].high)),
+            Reclaimer::Kswapd => self.kswapd_goal(node),
             Reclaimer::Direct => Pages(SWAP_CLUSTER_MAX),
         };
         let kswapd = who == Reclaimer::Kswapd;
         let budget = Budget::new(targets, goal, kswapd, priority, self.knobs.version);
-        Pass { who, goal, budget, may, cache_trim, found_frozen: false, scanned: 0, reclaimed: 0 }
+        ListPass {
+            who,
+            goal,
+            budget,
+            may,
+            cache_trim,
+            found_frozen: false,
+            scanned: 0,
+            reclaimed: 0,
+        }
+    }
+    fn kswapd_goal(&self, node: usize) -> Pages {
+        scan_goal(self.memory.nodes[node].zones.iter().map(|&z| self.marks[z].high))
     }
     /// One batch of a pass; false when the pass is over.
-    fn step(&mut self, ctx: &mut Ctx, node: usize, pass: &mut Pass) -> bool {
+    fn step(&mut self, ctx: &mut Ctx, node: usize, pass: &mut ListPass) -> bool {
         let Some((lru, Pages(batch))) = pass.budget.next(Pages(pass.reclaimed)) else {
             // Also where nothing anonymous was looked at: their lists are kept in proportion.
             if self.facts(node).ages_anon() {
@@ -204,6 +263,10 @@ impl Kernel {
             let mut reclaimed = 0;
             for priority in (0..=DEF_PRIORITY).rev() {
                 for &node in order {
+                    if self.memory.has_generations() {
+                        reclaimed = self.direct_gen_pass(ctx, node, priority, reclaimed);
+                        continue;
+                    }
                     let who = Reclaimer::Direct;
                     let mut pass = self.begin_pass(node, priority, who, runs.forced, true);
                     while self.step(ctx, node, &mut pass) {}
@@ -254,7 +317,7 @@ impl Kernel {
         let lists = Pages(Lru::ALL.into_iter().map(|l| self.memory.nodes[node].on(l)).sum());
         self.kswapd[node].costs.note(file, nr_io, nr_rotated, lists, self.knobs.version);
     }
-    fn executable(&self, item: u32) -> bool {
+    pub(super) fn executable(&self, item: u32) -> bool {
         let Some(page) = self.memory.first_mapper(item) else { return false };
         let Ok(at) = self.place(page) else { return false };
         self.space(at.space).vmas[at.vma].kind.executable
@@ -301,7 +364,7 @@ impl Kernel {
                     let demotes = verdict == Reference::Cold;
                     if demotes && self.demote(ctx, item, node, n, who, &mut demotion) {
                         done.reclaimed += n;
-                    } else if let Some(wrote) = self.evict(ctx, item, node) {
+                    } else if let Some(wrote) = self.evict(ctx, item, node, Flags::default()) {
                         // Of a huge page, one base page: the others are back on the list.
                         done.reclaimed += 1;
                         done.written += wrote;
@@ -323,7 +386,7 @@ impl Kernel {
         done
     }
     /// Moves a cold page to a slower node, if demotion is on and there is room.
-    fn demote(
+    pub(super) fn demote(
         &mut self,
         ctx: &mut Ctx,
         item: u32,
@@ -371,7 +434,8 @@ impl Kernel {
         } else {
             self.memory.word(item).stamp()
         };
-        let at = Listed::fresh(self.memory.is_file(item));
+        let (file, to) = (self.memory.is_file(item), self.memory.node_of(zone));
+        let at = self.arrival(file, to, Arrives::Demoted, None);
         self.move_item(ctx, item, zone, at, stamp, Entries::Accessible { read_only: false });
         let counter = match who {
             Reclaimer::Kswapd => Item::PgdemoteKswapd,
@@ -391,14 +455,21 @@ impl Kernel {
     }
     /// Drops a clean page of a file, or writes a page to the swap device; `Some`
     /// with the pages written if it is gone.
-    fn evict(&mut self, ctx: &mut Ctx, item: u32, node: usize) -> Option<u64> {
+    pub(super) fn evict(
+        &mut self,
+        ctx: &mut Ctx,
+        item: u32,
+        node: usize,
+        flags: Flags,
+    ) -> Option<u64> {
         let file = self.memory.is_file(item);
         if !file && self.swap_free == 0 {
             return None;
         }
         if self.memory.pages_of(item) > 1 {
             // Base pages from here on; the others of the huge page go back to the list.
-            self.memory.enter_list(item, node, Listed::fresh(false));
+            let at = self.arrival(false, node, Arrives::Demoted, None);
+            self.memory.enter_list(item, node, at);
             self.split(item);
             self.memory.leave_list(item);
         }
@@ -411,10 +482,11 @@ impl Kernel {
             }
             let zone = self.memory.word(item).zone();
             let dirty = self.memory.is_dirty(item);
+            let left = self.leaves_behind(node, file, flags, 1);
             let (held, merged) = (self.memory.content(item), self.memory.is_merged(frame));
             for (i, &p) in pages.iter().enumerate() {
                 self.memory.unmap_frame(frame, p);
-                self.gone(p, file);
+                self.gone(p, file, zone, left);
                 if let Some(c) = &mut self.memory.contents {
                     c.swapped(p, held, merged && i > 0);
                 }
@@ -426,7 +498,8 @@ impl Kernel {
             let w = Word(self.memory.words[item as usize]);
             written = u64::from(!file || self.memory.is_dirty(item));
             self.give(w.zone(), 1);
-            self.gone(item, file);
+            let left = self.leaves_behind(node, file, flags, 1);
+            self.gone(item, file, w.zone(), left);
         }
         if !file {
             self.stat.add(node, Item::Pswpout, 1);
@@ -435,8 +508,9 @@ impl Kernel {
         Some(written)
     }
     /// An entry's page is on the device now.
-    fn gone(&mut self, page: u32, file: bool) {
-        self.memory.words[page as usize] = SWAPPED;
+    fn gone(&mut self, page: u32, file: bool, zone: usize, left: Option<Shadow>) {
+        let word = left.map_or(Word(SWAPPED), |shadow| Word::left(zone, shadow));
+        self.memory.words[page as usize] = word.0;
         if !file {
             self.swap_free -= 1;
         }

@@ -27,6 +27,7 @@ impl Program for Kswapd {
         let began = ctx.clock;
         let sleeps = sim.kernel.kswapd_run(&mut ctx, self.0, until);
         sim.charge(id, ctx.clock - began, Why::System);
+        sim.kill_doomed(self.0);
         if sleeps {
             sim.sleep_until(id, ctx.clock + RECHECK);
         }

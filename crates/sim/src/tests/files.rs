@@ -241,7 +241,7 @@ fn what_each_version_has() {
           + /sys/kernel/debug/sched/numa_balancing/scan_period_min_ms
           + /sys/kernel/debug/sched/numa_balancing/scan_size_mb
           + /sys/kernel/mm/numa/demotion_enabled
-        6.1: 112 files
+        6.1: 114 files
           + /proc/1000/ksm_merging_pages
           + /proc/1000/ksm_stat
           + /proc/1001/ksm_merging_pages
@@ -250,7 +250,9 @@ fn what_each_version_has() {
           + /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier4/nodelist
           + /sys/kernel/debug/sched/numa_balancing/hot_threshold_ms
-        6.12: 125 files
+          + /sys/kernel/mm/lru_gen/enabled
+          + /sys/kernel/mm/lru_gen/min_ttl_ms
+        6.12: 127 files
           - /sys/devices/virtual/memory_tiering/memory_tier22/nodelist
           + /sys/devices/virtual/memory_tiering/memory_tier37/nodelist
           + /sys/kernel/debug/sched/base_slice_ns
@@ -266,7 +268,7 @@ fn what_each_version_has() {
           + /sys/kernel/mm/ksm/smart_scan
           + /sys/kernel/mm/mempolicy/weighted_interleave/node0
           + /sys/kernel/mm/mempolicy/weighted_interleave/node1
-        7.3: 125 files
+        7.3: 127 files
     "#]]
     .assert_eq(&out);
 }

@@ -1,14 +1,23 @@
 //! The order of lists against plain queues, one per list.
 
 use super::support::{cxl, dram, machine};
-use crate::lists::{Listed, Lru, Rank};
+use crate::lists::{ListAt, Listed, Lru, Place, Ranks};
 use crate::memory::{BLOCK, FRAME_ITEM, Memory};
 use crate::page::{PRESENT, Word};
+use homenode_core::tiering::mglru::Flags;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Blocks of the columns: the last one is of a file.
 const BLOCKS: u32 = 5;
+
+/// Numbers of an active or inactive list.
+const NUMBERS: u32 = Ranks::of(ListAt::Lru(0, Lru::InactiveAnon)).numbers;
+
+fn lru_of(at: Listed) -> Lru {
+    let Place::Lru(lru) = at.place else { panic!("there are no generations") };
+    lru
+}
 
 /// Memory beside a queue per list; the front is the list's head.
 struct Model {
@@ -110,7 +119,7 @@ impl Model {
                 let frame = self.memory.share(page).expect("few frames");
                 self.forget(page);
                 let node = self.memory.node_of(w.zone());
-                self.queue(node, at.lru).push_front((frame | FRAME_ITEM, at.referenced));
+                self.queue(node, lru_of(at)).push_front((frame | FRAME_ITEM, at.referenced));
                 // Another entry maps it too.
                 let other = b % (BLOCKS * BLOCK);
                 let empty = self.memory.words[other as usize] == 0
@@ -133,7 +142,7 @@ impl Model {
                     let node = self.memory.node_of(self.memory.word(item).zone());
                     let page = self.memory.unshare(frame);
                     self.forget(item);
-                    self.queue(node, at.lru).push_front((page, at.referenced));
+                    self.queue(node, lru_of(at)).push_front((page, at.referenced));
                 }
             }
             10 if block < BLOCKS - 1 => {
@@ -150,7 +159,7 @@ impl Model {
                 self.leave(head);
                 self.memory.blocks[block as usize].huge = false;
                 for page in head..head + BLOCK {
-                    self.enter(page, at.lru.active(), at.referenced);
+                    self.enter(page, lru_of(at).active(), at.referenced);
                 }
             }
             _ => {}
@@ -191,7 +200,7 @@ proptest! {
         left in 0u32..600,
         ops in prop::collection::vec(any::<(u32, u32, u32)>(), 1..300),
     ) {
-        let mut m = Model::new(Rank::NUMBERS - left);
+        let mut m = Model::new(NUMBERS - left);
         for (op, a, b) in ops {
             m.step(op, a, b);
         }
@@ -201,7 +210,7 @@ proptest! {
 
 #[test]
 fn renumbering_keeps_the_order_also_of_what_was_harvested() {
-    let mut m = Model::new(Rank::NUMBERS - 100);
+    let mut m = Model::new(NUMBERS - 100);
     for page in 0..60 {
         m.memory.words[page] = Word::mapped(0, true).0;
         m.enter(page as u32, false, false);
@@ -215,4 +224,108 @@ fn renumbering_keeps_the_order_also_of_what_was_harvested() {
         m.enter(page as u32, false, false);
     }
     m.drain();
+}
+
+/// Memory of generations beside a queue per list: item, the generation that it belongs to, flags.
+struct Generations {
+    memory: Memory,
+    queues: BTreeMap<(usize, usize), VecDeque<(u32, Listed)>>,
+}
+
+impl Generations {
+    fn new() -> Self {
+        let m = machine(&[dram(1 << 16, 1), cxl(1 << 16)]);
+        let mut memory = Memory::new(&m, u64::from(4 * BLOCK)).expect("small");
+        memory.take_blocks(&[0, 1, 2, 3], 0, false).expect("there is room");
+        assert!(memory.begin_generations().expect("small").is_empty());
+        let all = (0..2).flat_map(|zone| (0..4).map(move |i| ((zone, i), VecDeque::new())));
+        Self { memory, queues: all.collect() }
+    }
+    fn enter(&mut self, item: u32, index: usize, flags: u32, tail: bool) {
+        let place = Place::Gen(index, false);
+        let at = Listed { place, referenced: flags & 1 != 0, workingset: flags & 2 != 0 };
+        let zone = self.memory.word(item).zone();
+        let queue = self.queues.get_mut(&(zone, index)).expect("all are there");
+        if tail {
+            self.memory.enter_tail(item, at);
+            queue.push_back((item, at));
+        } else {
+            self.memory.enter_list(item, zone, at);
+            queue.push_front((item, at));
+        }
+    }
+    fn step(&mut self, op: u32, a: u32, b: u32) {
+        let page = a % (4 * BLOCK);
+        let (zone, index) = ((b & 1) as usize, (b >> 1) as usize % 4);
+        let w = Word(self.memory.words[page as usize]);
+        match op % 6 {
+            0 | 1 => {
+                for page in page..(page + b % 40).min(4 * BLOCK) {
+                    if self.memory.words[page as usize] == 0 {
+                        self.memory.words[page as usize] = Word::mapped(zone, true).0;
+                        self.enter(page, index, b >> 4, b & 8 != 0);
+                    }
+                }
+            }
+            // A walk lifts a page: it stays where it is.
+            2 if w.resident() => {
+                let mut at = self.memory.listed(page).expect("on a list");
+                at.place = Place::Gen(index, false);
+                (at.referenced, at.workingset) = (b & 64 != 0, b & 128 != 0);
+                let Listed { referenced, workingset, .. } = at;
+                self.memory.lift(page, index, Flags { referenced, workingset });
+                for item in self.queues.values_mut().flatten().filter(|i| i.0 == page) {
+                    item.1 = at;
+                }
+            }
+            3 if w.resident() => {
+                assert!(self.memory.leave_list(page).is_some());
+                self.queues.values_mut().for_each(|q| q.retain(|i| i.0 != page));
+                self.memory.words[page as usize] = 0;
+            }
+            // The oldest are taken; some come back.
+            _ => {
+                for i in 0..b % 24 {
+                    let popped = self.memory.pop(ListAt::Gen(zone, index, false));
+                    let queue = self.queues.get_mut(&(zone, index)).expect("all are there");
+                    assert_eq!(popped, queue.pop_back(), "zone {zone} generation {index}");
+                    let Some((item, _)) = popped else { break };
+                    match (a ^ i) % 3 {
+                        0 => self.memory.words[item as usize] = 0,
+                        way => self.enter(item, (a >> 3) as usize % 4, i, way == 1),
+                    }
+                }
+            }
+        }
+    }
+    fn check(&self) {
+        for zone in 0..2 {
+            for index in 0..4 {
+                let on = |q: &VecDeque<(u32, Listed)>| q.len() as u64;
+                let of = self.memory.of_generation(zone, index, false);
+                assert_eq!(of.1, on(&self.queues[&(zone, index)]));
+                let mine = self.queues.iter().filter(|q| q.0.0 == zone).flat_map(|q| q.1);
+                let belong = mine.filter(|i| i.1.place == Place::Gen(index, false)).count();
+                assert_eq!(of.0, belong as u64, "zone {zone} generation {index}");
+            }
+        }
+    }
+}
+
+proptest! {
+    // A list of a generation is an order too, with entries at its tail.
+    #[test]
+    fn generations_are_queues(
+        steps in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u32>()), 1..300),
+    ) {
+        let mut m = Generations::new();
+        for (op, a, b) in steps {
+            m.step(op, a, b);
+        }
+        m.check();
+        // Lists of before: everybody is on one, in the order of generations.
+        let all = m.memory.end_generations();
+        let queues = m.queues.values().map(VecDeque::len).sum::<usize>();
+        prop_assert_eq!(all.len(), queues);
+    }
 }

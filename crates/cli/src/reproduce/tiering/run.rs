@@ -168,6 +168,10 @@ impl Bench {
     pub(super) fn version(&self, kernel: Kernel) -> KernelVersion {
         self.contenders[&kernel].version.unwrap_or_default()
     }
+    /// A column's own knobs.
+    pub(super) fn knobs(&self, kernel: Kernel) -> &[crate::knobs::Setting] {
+        &self.contenders[&kernel].knobs
+    }
     /// What the margin is called.
     pub(super) const fn margin_name(&self) -> &'static str {
         match self.margin {
