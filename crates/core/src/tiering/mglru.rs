@@ -278,6 +278,8 @@ impl Tally {
 }
 
 /// The generations of a node.
+///
+/// Source: specs/mglru.md#state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generations {
     /// The newest.

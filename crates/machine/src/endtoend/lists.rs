@@ -1,4 +1,4 @@
-//! kswapd on the active and inactive lists: a program that walks through more memory than
+//! kswapd on the active and inactive lists, or on generations: a program that walks through more memory than
 //! its node has, and a neighbour for whom room has to be made there.
 //!
 //! ```text
@@ -65,6 +65,22 @@ pub struct Case {
     pub fast: NodeId,
     /// The node of a slower tier.
     pub slow: NodeId,
+    /// Generations in the place of active and inactive lists.
+    pub generations: bool,
+}
+
+impl Case {
+    /// A short name.
+    pub const fn name(&self) -> &'static str {
+        if self.generations { "walker and neighbour, MGLRU" } else { "walker and neighbour" }
+    }
+    /// Figures that are shown and not compared. With generations the pages scanned lie
+    /// farther apart than the rules explain.
+    ///
+    /// Source: specs/end-to-end.md#generations.
+    pub const fn open(&self) -> &'static [&'static str] {
+        if self.generations { &[FIRST, NEEDED, "lists_scanned"] } else { &[FIRST, NEEDED] }
+    }
 }
 
 /// Runs the turns. Where no tier is slower nothing can be demoted: `None`.
@@ -75,7 +91,9 @@ pub fn lists<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Option<Figure
     if !tiered(stage, (case.fast, case.slow))? {
         return Ok(None);
     }
+    let generations = if case.generations { "y" } else { "n" };
     let knobs = [
+        (Knob::LruGen, generations.to_owned()),
         // Switching huge pages may change min_free_kbytes: first the one, then the other.
         (Knob::TransparentHugepage, "never".to_owned()),
         (Knob::MinFreeKbytes, MIN_FREE_KB.to_string()),

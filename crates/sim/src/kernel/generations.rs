@@ -12,8 +12,8 @@
 //! lists and who pays: kswapd, or the task that reclaims.
 
 use super::hooks::page_at;
+use super::migrate::Demotion;
 use super::numa::zones_of;
-use super::reclaim::{Demotion, Pass};
 use super::{Cost, Ctx, Kernel, Reclaimer};
 use crate::lists::{ListAt, Listed, Lru, Place};
 use crate::memory::{BLOCK, FRAME_ITEM, MemoryError};
@@ -36,14 +36,14 @@ const TABLES: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct GenPass {
     who: Reclaimer,
-    goal: Pages,
+    pub(super) goal: Pages,
     priority: u32,
     /// Pages that batches have seen.
     seen: u64,
     /// Pages that were tested.
-    scanned: u64,
+    pub(super) scanned: u64,
     /// Pages reclaimed, by direct reclaim since it began.
-    reclaimed: u64,
+    pub(super) reclaimed: u64,
     /// What it may see in all, where that is set when it begins.
     budget: Option<Pages>,
     /// The present walk through page tables.
@@ -757,16 +757,6 @@ impl Kernel {
         } else {
             Arrives::Fault
         }
-    }
-}
-
-impl Pass {
-    /// Pages tested and reclaimed, and whether it went for files alone since they were plentiful.
-    pub(super) fn of_gens(p: &GenPass) -> (u64, u64, bool) {
-        (p.scanned, p.reclaimed, false)
-    }
-    pub(super) fn gens_goal(p: &GenPass) -> Pages {
-        p.goal
     }
 }
 

@@ -20,6 +20,15 @@ pub(super) enum Entries {
     Accessible { read_only: bool },
 }
 
+/// How the cold pages of one batch are demoted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Demotion {
+    /// The first of the preferred targets to be asked, drawn once for the batch.
+    pub(super) draw: Option<usize>,
+    /// A page found no room: the rest of the batch isn't tried.
+    pub(super) no_room: bool,
+}
+
 /// What became of a page that homenode wanted moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ordered {

@@ -4,7 +4,7 @@
 use super::alloc::Mark;
 use super::generations::GenPass;
 use super::hooks::page_at;
-use super::migrate::Entries;
+use super::migrate::{Demotion, Entries};
 use super::numa::zones_of;
 use super::{Cost, Ctx, Kernel, Reclaimer};
 use crate::lists::{Listed, Lru};
@@ -60,14 +60,14 @@ impl KswapdState {
 
 /// One pass over a node, cut into batches.
 #[derive(Clone, Debug)]
-pub(super) enum Pass {
+enum Pass {
     Lists(ListPass),
     Gens(GenPass),
 }
 
 /// One pass over the lists of a node.
 #[derive(Clone, Debug)]
-pub(super) struct ListPass {
+struct ListPass {
     who: Reclaimer,
     goal: Pages,
     budget: Budget,
@@ -78,15 +78,6 @@ pub(super) struct ListPass {
     found_frozen: bool,
     scanned: u64,
     reclaimed: u64,
-}
-
-/// How the cold pages of one batch are demoted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Demotion {
-    /// The first of the preferred targets to be asked, drawn once for the batch.
-    draw: Option<usize>,
-    /// A page found no room: the rest of the batch isn't tried.
-    no_room: bool,
 }
 
 /// What a reclaimer's batch came to, in pages.
@@ -151,7 +142,7 @@ impl Kernel {
             let k = &mut self.kswapd[node];
             let (goal, (scanned, reclaimed, cache_trim)) = match &pass {
                 Pass::Lists(p) => (p.goal, (p.scanned, p.reclaimed, p.cache_trim)),
-                Pass::Gens(p) => (Pass::gens_goal(p), Pass::of_gens(p)),
+                Pass::Gens(p) => (p.goal, (p.scanned, p.reclaimed, false)),
             };
             let (scanned, reclaimed) = (Pages(scanned), Pages(reclaimed));
             if k.round.pass_done(goal, scanned, reclaimed, cache_trim, version) {

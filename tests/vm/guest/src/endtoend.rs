@@ -359,31 +359,40 @@ pub(crate) fn lists_of(asked: &Asked) -> TestResult {
     let (fast, slow) = fast_and_slow(asked)?;
     let with_cpus = asked.nodes.iter().filter(|node| !node.cpus.is_empty()).count();
     needs(with_cpus < 2, "two nodes have CPUs: memory that the first has no room for is not slow")?;
-    let case = lists::Case { fast, slow };
+    let mut report = Report::default();
+    let mut tiered = false;
+    for generations in [false, true] {
+        let case = lists::Case { fast, slow, generations };
+        tiered |= lists_case(asked, &case, &mut report)?;
+    }
+    needs(tiered, "this kernel takes no node for slower")?;
+    report.outcome()
+}
+
+/// One case of kswapd's lists; whether a tier is slower.
+fn lists_case(asked: &Asked, case: &lists::Case, report: &mut Report) -> Result<bool> {
     let run = || -> Result<_> {
         let mut real = Real::new(asked)?;
         real.tidy()?;
         // A simulated kernel's own memory would lie on the lists of the real one, untouched:
         // it comes to be when the real one is through.
         let before = real.read("/proc/zoneinfo").map_err(anyhow::Error::msg)?;
-        let found = lists(&mut real, &case);
+        let found = lists(&mut real, case);
         Ok((before, found))
     };
     let (mut before, mut found) = run()?;
     let mut tries = 1;
-    while tries < TRIES && matches!(&found, Ok(Some(f)) if lists::ended_early(f)) {
+    let early = |f: &Figures| !case.generations && lists::ended_early(f);
+    while tries < TRIES && matches!(&found, Ok(Some(f)) if early(f)) {
         eprintln!("lists: kswapd ended its first turn early: begun anew");
         (before, found) = run()?;
         tries += 1;
     }
-    let simulated = lists(&mut twin_of(&Real::new(asked)?, &before)?, &case);
+    let simulated = lists(&mut twin_of(&Real::new(asked)?, &before)?, case);
     let tiered = !matches!((&found, &simulated), (Ok(None), Ok(None)));
-    needs(tiered, "this kernel takes no node for slower")?;
-    let mut report = Report::default();
     let some = |found: Result<Option<Figures>, Finding>| found.map(Option::unwrap_or_default);
-    let open = [lists::FIRST, lists::NEEDED];
-    report.case("walker and neighbour", &open, some(found), some(simulated));
-    report.outcome()
+    report.case(case.name(), case.open(), some(found), some(simulated));
+    Ok(tiered)
 }
 
 /// S1: a hot set on the slow node.
