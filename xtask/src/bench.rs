@@ -16,6 +16,7 @@ mod scale;
 mod sched;
 mod sensitivity;
 mod sim_speed;
+mod stats_cost;
 mod truth_mem;
 
 use std::path::PathBuf;
@@ -90,6 +91,8 @@ enum Bench {
     MergeEstimate,
     /// looking at 100 processes every 5 s, beside memtierd's looks at the same ones
     ObserveCost,
+    /// perf bench sched pipe and messaging looked at by `homenode stats`, beside perf sched record
+    StatsCost,
 }
 
 impl Bench {
@@ -128,6 +131,7 @@ impl Bench {
             Self::SensitivityRecentCpu => sensitivity::recent_cpu(setting),
             Self::MergeEstimate => merge::estimate(setting),
             Self::ObserveCost => observe_cost::run(setting),
+            Self::StatsCost => stats_cost::run(setting),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `objects` are the compiled programs; `able` tells what is missing before anything is loaded; `record`
-//! tells what the scheduler does; `words` keeps what libbpf says, so that an error can
+//! tells what the scheduler does, `stats` counts it; `words` keeps what libbpf says, so that an error can
 //! tell it. All that is loaded hangs on descriptors of this process: when they are closed, by
 //! whatever end it takes, program and maps are gone.
 //!
@@ -17,4 +17,5 @@
 pub mod able;
 pub mod objects;
 pub mod record;
+pub mod stats;
 pub mod words;

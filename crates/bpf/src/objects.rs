@@ -26,3 +26,16 @@ object!(
     RECORD,
     "record"
 );
+
+object!(
+    /// Counts what the scheduler does with tasks.
+    STATS,
+    "stats"
+);
+
+#[cfg(test)]
+object!(
+    /// One that no kernel takes.
+    REFUSED,
+    "refused"
+);

@@ -35,3 +35,27 @@ pub fn behind(log: &[String]) -> String {
         log => format!("; libbpf's last words:\n  {}\n ", log.join("\n  ")),
     }
 }
+
+/// Lines of a log that frame what the verifier says.
+const FRAMES: [&str; 4] = ["PROG LOAD LOG --", "processed ", "peak_states", "failed to load"];
+
+/// What of a log says why: the verifier's own last lines and libbpf's, without their frames.
+#[must_use]
+pub fn essence(log: &[String]) -> Vec<String> {
+    let says = |l: &&String| !FRAMES.iter().any(|f| l.contains(f));
+    log.iter().filter(says).map(|l| l.trim().to_owned()).collect()
+}
+
+/// What an error of libbpf's means beyond its words: the verifier has said why, or rights lack.
+#[must_use]
+pub fn hint(source: &libbpf_rs::Error, log: &[String]) -> &'static str {
+    let verified = log.iter().any(|l| l.contains(FRAMES[0]) || l.contains(FRAMES[1]));
+    match (source.kind(), verified) {
+        (_, true) => ". This kernel's verifier refuses them; please report it with these lines",
+        (libbpf_rs::ErrorKind::PermissionDenied, false) => {
+            ". It needs root, or CAP_BPF and CAP_PERFMON, and a kernel that is not locked down to \
+             `confidentiality`"
+        }
+        _ => "",
+    }
+}

@@ -50,6 +50,27 @@ impl Findings {
     fn lacks(&self, source: Source) -> Vec<Lack> {
         lacks(source, &self.facts)
     }
+    /// What looking at the scheduler lacks here, with what to do; nothing where all is there or
+    /// was not to be seen.
+    fn stats_lack(&self) -> Vec<(&'static str, &'static str)> {
+        use homenode_core::policy::facts::Known;
+        let h = &self.facts.hints;
+        let needs = [
+            (h.btf, "the kernel's own BTF", "boot a kernel with CONFIG_DEBUG_INFO_BTF=y"),
+            (h.bpf, "BPF", "boot a kernel with CONFIG_BPF_SYSCALL=y"),
+            (
+                h.may,
+                "the right to load BPF programs",
+                "run it as root, or with CAP_BPF and CAP_PERFMON",
+            ),
+            (
+                Known::from_bool(self.probe.rights.sees_kthreads),
+                "the machine's own PID namespace",
+                "run it on the host",
+            ),
+        ];
+        needs.into_iter().filter(|n| n.0 == Known::No).map(|(_, what, how)| (what, how)).collect()
+    }
     /// What else people should know: a sentence, and what to do.
     fn advice(&self) -> Vec<(String, &'static str)> {
         use homenode_core::policy::facts::Known;

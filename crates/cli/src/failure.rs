@@ -4,6 +4,7 @@ use homenode_live::acting::ActError;
 use homenode_live::heat::damon::DamonError;
 use homenode_live::ledger::LedgerError;
 use homenode_live::people::PeopleError;
+use homenode_live::stats::LookError;
 use homenode_live::sysfs::TopologyError;
 use homenode_measure::constants::MeasureError;
 use homenode_measure::jobs::JobsError;
@@ -39,6 +40,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             || e.downcast_ref::<PerfError>().is_some_and(PerfError::is_lack)
             || e.downcast_ref::<KsmError>().is_some_and(KsmError::is_lack)
             || e.downcast_ref::<MergeError>().is_some_and(MergeError::is_lack)
+            || e.downcast_ref::<LookError>().is_some_and(LookError::is_lack)
             || e.downcast_ref::<PeopleError>().is_some_and(PeopleError::is_lack)
     });
     if lacks { 3 } else { 2 }

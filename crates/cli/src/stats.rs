@@ -1,7 +1,9 @@
-//! `homenode stats`: scheduler statistics, read for people.
+//! `homenode stats`: scheduler statistics, read for people, or counted while one looks.
 //!
 //! Source: specs/schedstats.md#views.
 
+mod cost;
+mod live;
 mod reading;
 
 use crate::output;
@@ -11,44 +13,68 @@ use homenode_report::StatsReport;
 use homenode_sim::{Setup, Simulation};
 use std::path::{Path, PathBuf};
 
-/// Show the kernel's scheduler statistics as tables.
+/// Show scheduler statistics: of this machine while one looks, or of a file.
 ///
-/// FILE is a copy of /proc/schedstat, of /proc/PID/sched or of /proc/PID/schedstat, or that
-/// file itself; its content says which. By CPU: calls of schedule, switches to idle, wake-ups,
-/// time run and waited, timeslices. By domain: pulls tried, and what came of them. By task:
-/// waits, sleeps, wake-ups by kind, migrations. With FILE2 what was counted from FILE to
+/// With --pid, --cgroup, --system or a program, what the scheduler does with their tasks is
+/// counted by BPF programs for that time, on any kernel from 5.18 on that describes its types
+/// (BTF), whether or not it has schedstats: time run, waited, slept and blocked, switches,
+/// wake-ups, migrations, and how long it took from a wake-up to running, by task, cgroup, CPU,
+/// last-level cache and node. Nothing is loaded before, and nothing is left afterwards, also
+/// after SIGKILL. With --why also where each wake-up put the task, for which reason, and how
+/// that lies to the task's memory. --measure-cost runs a program by turns without and with
+/// being looked at, and tells the difference. Beside a program all goes to standard error.
+///
+/// With FILE, which is a copy of /proc/schedstat, of /proc/PID/sched or of /proc/PID/schedstat
+/// or that file itself, its counters as tables. By CPU: calls of schedule, switches to idle,
+/// wake-ups, time run and waited, timeslices. By domain: pulls tried, and what came of them. By
+/// task: waits, sleeps, wake-ups by kind, migrations. With FILE2 what was counted from FILE to
 /// FILE2; a counter that went back is shown as - and said. Linux 6.1 to 7.3 (versions 15, 16
 /// and 17) are read; a text that no such kernel prints is refused with its line.
 ///
 /// With --sim a scenario is run under the simulated kernel with the statistics on, and what
 /// that kernel counted is shown: of CPUs and domains, or of a process with --task.
 ///
-/// Exit codes: 0 done; 2 bad usage or input.
+/// Exit codes: 0 done; 2 bad usage or input; 3 the system lacks something; with CMD its own, or
+/// 128 and the signal that ended it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
+  homenode stats --system --for 10s
+  homenode stats --pid 4711 --why --for 10s
+  homenode stats -- make -j8
+  homenode stats --measure-cost -- perf bench sched pipe
   homenode stats /proc/schedstat
   cat /proc/self/sched | homenode stats -
   cat /proc/schedstat > before; make; homenode stats before /proc/schedstat
   homenode stats --sim scenarios/server.toml --task server")]
+#[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Args {
     /// The file; - is standard input
-    #[arg(value_name = "FILE", required_unless_present = "sim")]
+    #[arg(value_name = "FILE", group = "what")]
     file: Option<PathBuf>,
     /// A later reading of the same file
-    #[arg(value_name = "FILE2")]
+    #[arg(value_name = "FILE2", requires = "file")]
     later: Option<PathBuf>,
     /// Run this scenario and show what the simulated kernel counted
-    #[arg(long, value_name = "SCENARIO.toml", conflicts_with_all = ["file", "later"])]
+    #[arg(long, value_name = "SCENARIO.toml", group = "what")]
     sim: Option<PathBuf>,
     /// Of this process of the scenario; it must live when the run ends
     #[arg(long, value_name = "NAME", requires = "sim")]
     task: Option<String>,
-    /// Print one JSON object, with the kernel's names; times are nanoseconds
+    #[command(flatten)]
+    live: live::Live,
+    /// Print one JSON object; times are nanoseconds
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
+    if let Some(targets) = args.live.targets() {
+        return if args.live.measure_cost {
+            cost::run(&args.live, args.json)
+        } else {
+            live::run(&args.live, &targets, args.json)
+        };
+    }
     let report = match (&args.file, &args.later) {
         (None, _) => match &args.sim {
             Some(scenario) => simulated(scenario, args.task.as_deref())?,

@@ -114,6 +114,10 @@ fn a_machine_without_heat_is_told_so_and_what_to_get() {
           weighted interleave node 0: 1, made by the kernel
           KSM                 run 0, merge_across_nodes 1, pages_sharing 0, 0 processes registered
 
+        scheduler statistics
+          live                homenode stats --system can count
+          the kernel's own    this kernel has none
+
         rights
           user                effective UID 0
           capabilities        CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_SYS_NICE,

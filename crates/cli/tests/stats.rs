@@ -302,14 +302,14 @@ fn bad_input_is_told_with_its_line() {
     check(
         "",
         expect![[r#"
-        exit 2
-        error: the following required arguments were not provided:
-          <FILE>
+            exit 2
+            error: the following required arguments were not provided:
+              <FILE|--sim <SCENARIO.toml>|--pid <P>...|--cgroup <PATH>|--system|CMD>
 
-        Usage: homenode stats <FILE> [FILE2]
+            Usage: homenode stats <FILE|--sim <SCENARIO.toml>|--pid <P>...|--cgroup <PATH>|--system|CMD> [FILE2]
 
-        For more information, try '--help'.
-    "#]],
+            For more information, try '--help'.
+        "#]],
     );
     check(
         "REAL",
@@ -646,7 +646,7 @@ fn a_scenario_with_something_wrong() {
         exit 2
         error: the argument '--sim <SCENARIO.toml>' cannot be used with '[FILE]'
 
-        Usage: homenode stats --sim <SCENARIO.toml> [FILE] [FILE2]
+        Usage: homenode stats <FILE|--sim <SCENARIO.toml>|--pid <P>...|--cgroup <PATH>|--system|CMD> [FILE2]
 
         For more information, try '--help'.
         exit 2
@@ -674,4 +674,178 @@ fn the_manual_page_has_every_option() {
     for example in help.lines().skip_while(|l| *l != "Example:").skip(1) {
         assert!(page.contains(&format!(".Dl {}", example.trim())), "{example}");
     }
+}
+
+// ── Live ───────────────────────────────────────────────────────────────────────
+
+/// Whether BPF programs may be loaded here; says why not.
+fn may_look() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let held = held.and_then(|h| u64::from_str_radix(h.trim(), 16).ok()).unwrap_or(0);
+    let able = held >> 21 & 1 == 1 && fs::metadata("/sys/kernel/btf/vmlinux").is_ok();
+    if !able {
+        eprintln!("skipped: looking at the scheduler needs root and a kernel with BTF");
+    }
+    able
+}
+
+/// `homenode stats` with these arguments; what it told of its look as JSON.
+fn look(args: &[&str]) -> serde_json::Value {
+    let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(["stats", "--json"])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command runs");
+    assert!(out.status.success(), "{}", told(&out));
+    let both = [&out.stdout[..], &out.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&both).into_owned();
+    let line = text.lines().find(|l| l.starts_with('{')).expect("one JSON object");
+    serde_json::from_str(line).expect("JSON")
+}
+
+/// The sum of a count over all tasks of a name.
+fn count_of(look: &serde_json::Value, comm: &str, name: &str) -> u64 {
+    let tasks = look["tasks"].as_array().expect("tasks");
+    tasks.iter().filter(|t| t["comm"] == comm).filter_map(|t| t[name].as_u64()).sum()
+}
+
+// specs/schedstats.md#live
+#[test]
+fn a_program_is_looked_at_from_its_first_moment_to_its_last() {
+    if !may_look() {
+        return;
+    }
+    let look = look(&["--why", "--", "sleep", "0.3"]);
+    let (slept, run) = (count_of(&look, "sleep", "sleep_ns"), count_of(&look, "sleep", "run_ns"));
+    assert!(slept >= 300_000_000, "{look}");
+    assert!(run > 0 && run < slept, "{look}");
+    assert_eq!(look["lost_tasks"], 0);
+    let why = &look["tasks"][0]["why"]["by_reason"];
+    let reasons: u64 = why.as_object().expect("reasons").values().filter_map(|v| v.as_u64()).sum();
+    assert_eq!(reasons, count_of(&look, "sleep", "nr_wakeups"));
+}
+
+// specs/schedstats.md#live
+#[test]
+fn time_run_is_what_the_kernel_says() {
+    if !may_look() {
+        return;
+    }
+    // A shell that computes, and says at its end what it took by the kernel's own account.
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; cat /proc/$$/stat >&1";
+    let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(["stats", "--json", "--", "sh", "-c", script])
+        .output()
+        .expect("the command runs");
+    assert!(out.status.success(), "{}", told(&out));
+    let stat = String::from_utf8_lossy(&out.stdout).into_owned();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
+    let ticks: u64 = [12, 13].iter().map(|i| fields[*i].parse::<u64>().expect("ticks")).sum();
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    let line = text.lines().find(|l| l.starts_with('{')).expect("one JSON object");
+    let look: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    let run = count_of(&look, "sh", "run_ns");
+    // A tick is 10 ms, and both its ends may be cut off.
+    let kernel = ticks * 10_000_000;
+    assert!(run.abs_diff(kernel) <= 30_000_000 + kernel / 10, "{run} against {kernel}: {look}");
+}
+
+// specs/schedstats.md#live
+#[test]
+fn more_tasks_than_places_are_counted_as_lost_and_said() {
+    if !may_look() {
+        return;
+    }
+    let script = "for i in 1 2 3 4 5 6 7 8; do sleep 0.2 & done; wait";
+    let look = look(&["--tasks", "4", "--", "sh", "-c", script]);
+    assert!(look["lost_tasks"].as_u64() > Some(0), "{look}");
+    assert!(look["lost_events"].as_u64() > Some(0), "{look}");
+    assert!(look["tasks"].as_array().is_some_and(|t| t.len() <= 4), "{look}");
+    assert!(look["notes"].to_string().contains("there was no place"), "{look}");
+}
+
+/// Programs of ours that are in the kernel now.
+fn loaded_by(pid: u32) -> usize {
+    let folder = format!("/proc/{pid}/fdinfo");
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let texts = files.filter_map(|f| fs::read_to_string(f.path()).ok());
+    texts.filter(|t| t.lines().any(|l| l.starts_with("link_type:"))).count()
+}
+
+// specs/schedstats.md#live
+#[test]
+fn nothing_stays_attached_after_sigkill() {
+    if !may_look() {
+        return;
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(["stats", "--system"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the command runs");
+    let mut waited = 0;
+    while loaded_by(child.id()) < 6 {
+        assert!(waited < 600 && child.try_wait().expect("a child").is_none(), "it never attached");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        waited += 1;
+    }
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it ends");
+    // All that was loaded hung on descriptors of a process that is gone: no pinned object, no
+    // other holder. Another look begins from nothing.
+    assert_eq!(loaded_by(child.id()), 0);
+    assert_eq!(look(&["--", "true"])["lost_tasks"], 0);
+}
+
+// specs/schedstats.md#live
+#[test]
+fn what_is_missing_is_said_with_its_own_code() {
+    if !may_look() {
+        return;
+    }
+    let sh = |script: &str| {
+        let script = script.replace("HOMENODE", env!("CARGO_BIN_EXE_homenode"));
+        Command::new("sh").args(["-c", &script]).output().expect("a shell")
+    };
+    // Rights.
+    let out = sh("setpriv --bounding-set=-all --inh-caps=-all --reuid=65534 --clear-groups \
+                  HOMENODE stats --system --for 1s");
+    assert!(told(&out).starts_with("exit 3\n") && told(&out).contains("CAP_BPF"), "{}", told(&out));
+    // A PID namespace of its own.
+    let out = sh("unshare --pid --fork --mount-proc HOMENODE stats --system --for 1s");
+    assert!(told(&out).starts_with("exit 3\n"), "{}", told(&out));
+    assert!(told(&out).contains("PID namespace"), "{}", told(&out));
+    // Memory that may be locked says nothing of BPF's.
+    let out = sh("ulimit -l 64; HOMENODE stats -- true");
+    assert!(told(&out).starts_with("exit 0\n"), "{}", told(&out));
+    // Who isn't there is no lack.
+    let out = sh("HOMENODE stats --pid 4194304 --for 1s");
+    assert_eq!(told(&out), "exit 2\nhomenode: no process 4194304\n");
+    let out = sh("HOMENODE stats --cgroup nowhere --for 1s");
+    assert!(told(&out).starts_with("exit 2\nhomenode: nowhere: no such cgroup"), "{}", told(&out));
+}
+
+// specs/schedstats.md#live
+#[test]
+fn tasks_of_another_pid_namespace_are_seen() {
+    if !may_look() {
+        return;
+    }
+    let look = look(&["--", "unshare", "--pid", "--fork", "sleep", "0.1"]);
+    assert!(count_of(&look, "sleep", "sleep_ns") >= 100_000_000, "{look}");
+}
+
+// specs/schedstats.md#live
+#[test]
+fn what_looking_costs_is_told_with_its_interval() {
+    if !may_look() {
+        return;
+    }
+    let cost = look(&["--measure-cost", "--rounds", "2", "--", "sleep", "0.05"]);
+    assert_eq!(cost["seconds_on"].as_array().map(Vec::len), Some(2));
+    assert_eq!(cost["seconds_off_again"].as_array().map(Vec::len), Some(2));
+    assert!(cost["on_percent"]["half_of_95_percent_interval"].is_number(), "{cost}");
+    assert!(cost["ns_per_event"].as_f64() > Some(0.0), "{cost}");
 }

@@ -11,6 +11,7 @@ pub mod fair;
 pub mod frequency;
 pub mod group;
 pub mod idle;
+pub mod look;
 pub mod pelt;
 pub mod speed;
 pub mod stats;

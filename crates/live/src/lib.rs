@@ -18,6 +18,7 @@ pub mod places;
 pub mod probe;
 pub mod registered;
 pub mod signals;
+pub mod stats;
 pub mod sysfs;
 pub mod text;
 

@@ -60,6 +60,28 @@ pub fn welch_p(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(incomplete_beta(freedom / (freedom + t * t), freedom / 2.0, 0.5))
 }
 
+/// Mean of the differences `b - a` of pairs, and half the width of its 95 % interval (Student's
+/// distribution); the half is infinite of fewer than two pairs.
+///
+/// Example: differences of 1, 2 and 3 have a mean of 2, a deviation of 1, and with two degrees of
+/// freedom 4.303 / sqrt(3) = 2.48 on either side.
+pub fn paired_interval(a: &[f64], b: &[f64]) -> (f64, f64) {
+    let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
+    let n = differences.len();
+    if n < 2 {
+        return (mean(&differences), f64::INFINITY);
+    }
+    let freedom = (n - 1) as f64;
+    // Where both tails together have 5 %, by halving.
+    let (mut low, mut high) = (0.0f64, 1000.0);
+    for _ in 0..100 {
+        let t = (low + high) / 2.0;
+        let tails = incomplete_beta(freedom / (freedom + t * t), freedom / 2.0, 0.5);
+        if tails > 0.05 { low = t } else { high = t }
+    }
+    (mean(&differences), high * stddev(&differences) / (n as f64).sqrt())
+}
+
 /// Regularised incomplete beta function by its continued fraction, to about 1e-12.
 fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x.is_nan() {
@@ -158,6 +180,18 @@ mod tests {
         // The module's example.
         let (a, b) = ([27.5, 21.0, 19.0, 23.6], [27.1, 22.0, 20.8, 23.4]);
         assert_eq!(format!("{:.2}", welch_p(&a, &b).expect("four each")), "0.82");
+    }
+
+    #[test]
+    fn paired_intervals_have_known_values() {
+        let (middle, half) = paired_interval(&[0.0, 0.0, 0.0], &[1.0, 2.0, 3.0]);
+        assert_eq!(format!("{middle:.3} {half:.3}"), "2.000 2.484");
+        // With 30 pairs, 2.045 deviations of the mean.
+        let b: Vec<f64> = (0..30).map(|i| f64::from(i % 2)).collect();
+        let (middle, half) = paired_interval(&[0.0; 30], &b);
+        near(middle, 0.5);
+        assert_eq!(format!("{:.3}", half / (stddev(&b) / 30f64.sqrt())), "2.045");
+        assert_eq!(paired_interval(&[1.0], &[2.0]), (1.0, f64::INFINITY));
     }
 
     #[test]

@@ -135,6 +135,10 @@ pub(super) fn json(found: &Findings) -> String {
             "auto": i.auto,
             "weights": i.weights.iter().map(|(n, w)| (n.to_string(), json!(w))).collect::<Map<_, _>>(),
         })),
+        "scheduler_statistics": {
+            "lacks": found.stats_lack().iter().map(|(what, how)| json!({"what": what, "how": how})).collect::<Vec<_>>(),
+            "schedstats": known(p.config.has("CONFIG_SCHEDSTATS")),
+        },
         "rights": {
             "euid": r.euid, "capabilities": caps, "first_userns": r.first_userns,
             "sees_kthreads": r.sees_kthreads, "container": r.container,

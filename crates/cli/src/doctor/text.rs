@@ -93,6 +93,7 @@ pub(super) fn text(found: &Findings) -> String {
     matrix(found, &mut page);
     sources(found, &mut page);
     placement(found, &mut page);
+    scheduler(found, &mut page);
     rights(found, &mut page);
     missing(found, &mut page);
     page.0
@@ -268,6 +269,25 @@ fn placement(found: &Findings, page: &mut Page) {
     if p.ksm.registered.len() > MOST {
         page.line("", &format!("and {} more", p.ksm.registered.len() - MOST));
     }
+}
+
+fn scheduler(found: &Findings, page: &mut Page) {
+    page.title("scheduler statistics");
+    let lacks = found.stats_lack();
+    let live = match lacks.as_slice() {
+        [] => "homenode stats --system can count".to_owned(),
+        lacks => {
+            let lack = |(what, how): &(&str, &str)| format!("{what} is missing: {how}");
+            lacks.iter().map(lack).collect::<Vec<_>>().join("; ")
+        }
+    };
+    page.line("live", &live);
+    let own = match found.probe.config.has("CONFIG_SCHEDSTATS") {
+        Known::Yes => "yes; the switch is kernel.sched_schedstats",
+        Known::No => "this kernel has none",
+        Known::Unseen => "unseen",
+    };
+    page.line("the kernel's own", own);
 }
 
 fn rights(found: &Findings, page: &mut Page) {
