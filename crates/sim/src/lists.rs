@@ -110,7 +110,7 @@ impl Ranks {
     #[inline]
     const fn flags(self, referenced: bool, workingset: bool) -> u32 {
         // Active and inactive lists have one flag.
-        referenced as u32 | (workingset && self.shift > 1) as u32 * WORKINGSET
+        referenced as u32 | ((workingset && self.shift > 1) as u32 * WORKINGSET)
     }
     /// A range of orders: its base and how wide it is.
     #[inline]

@@ -461,10 +461,10 @@ impl Generations {
             }
         }
         let mut moved = false;
-        for t in first..2 {
-            if min[t] != self.min[t] {
+        for (t, oldest) in min.into_iter().enumerate().skip(first) {
+            if oldest != self.min[t] {
                 self.tally[t].carry_over();
-                self.min[t] = min[t];
+                self.min[t] = oldest;
                 moved = true;
             }
         }
