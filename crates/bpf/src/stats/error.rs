@@ -20,7 +20,7 @@ pub enum StatsError {
     /// A kernel before 5.18.
     #[error(
         "this kernel's tracepoint of switches doesn't tell the task's state: Linux 5.18 or newer \
-         is needed (6.1, 6.12, 6.18 and 7.3 are known to work)"
+         is needed (tried on 6.18)"
     )]
     OldSwitch,
     /// More processes than there are places.
