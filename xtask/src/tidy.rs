@@ -25,8 +25,8 @@ const RUST_OLDEST: (u64, u64) = (1, 85);
 /// needs a design note first, a new room a row here. `None`: on any.
 const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("homenode-core", Some(&[])),
-    ("homenode-wake", Some(&[])),
-    ("homenode-bpf", Some(&["homenode-core"])),
+    ("homenode-wake", Some(&["homenode-core"])),
+    ("homenode-bpf", Some(&["homenode-core", "homenode-wake"])),
     ("homenode-trace", Some(&["homenode-core"])),
     ("homenode-config", Some(&["homenode-core"])),
     ("homenode-report", Some(&["homenode-core"])),
@@ -46,7 +46,14 @@ const ARROWS: &[(&str, Option<&[&str]>)] = &[
     ("homenode-fixtures", Some(&["homenode-core", "homenode-live", "homenode-merge"])),
     (
         "homenode-guest",
-        Some(&["homenode-core", "homenode-live", "homenode-machine", "homenode-sim"]),
+        Some(&[
+            "homenode-bpf",
+            "homenode-core",
+            "homenode-live",
+            "homenode-machine",
+            "homenode-sim",
+            "homenode-wake",
+        ]),
     ),
     ("own-policy", Some(&["homenode-cli", "homenode-core", "homenode-machine"])),
     ("xtask", Some(&[])),

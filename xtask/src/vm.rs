@@ -292,7 +292,7 @@ fn tests_on(topologies: &[Topology], topology: &Topology, tests: &[String]) -> V
 
 /// Which guests: every topology on the kernel that has the whole matrix or is asked
 /// for by name, elsewhere those marked `smoke` and those where the script of scheduling was
-/// recorded. None where no test is left for it.
+/// recorded; one that names its kernel is for that one. None where no test is left for it.
 fn matrix<'a>(
     root: &Path,
     all: &'a All,
@@ -307,7 +307,11 @@ fn matrix<'a>(
         let wanted = |t: &&Topology| options.topology.as_ref().is_none_or(|name| *name == t.name);
         for topology in all.topologies.iter().filter(wanted) {
             let expected = record::recorded(root, kernel, topology)?;
-            if !every && !topology.smoke && expected.is_none() {
+            let wanted = match &topology.kernel {
+                Some(name) => *name == kernel.name,
+                None => every || topology.smoke || expected.is_some(),
+            };
+            if !wanted {
                 continue;
             }
             let plan = |tests: Vec<String>| GuestRun {
@@ -581,8 +585,9 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let folder = root.join("tests/vm/topologies");
         let read = |name: &str| Topology::read(&folder.join(format!("{name}.toml"))).unwrap();
+        let names = ["two-nodes", "four-nodes", "script-smt", "sched-ext"];
         let all = All {
-            topologies: vec![read("two-nodes"), read("four-nodes"), read("script-smt")],
+            topologies: names.map(read).into(),
             kernels: kernels::table(&root).unwrap(),
             cache: PathBuf::new(),
         };
@@ -590,7 +595,7 @@ mod tests {
             || Cached { image: PathBuf::new(), version: String::new(), suite: String::new() };
         let kernels: Vec<(&Kernel, Cached)> = all.kernels.iter().map(|k| (k, cached())).collect();
         let shown = |options: &Tests| -> Vec<String> {
-            let tests = ["topology", "sched-script", "sched-switch"].map(str::to_owned);
+            let tests = ["topology", "sched-script", "sched-switch", "scx-ends"].map(str::to_owned);
             matrix(&root, &all, options, &kernels, &tests)
                 .unwrap()
                 .iter()
@@ -608,6 +613,7 @@ mod tests {
                 "6.1 script-smt sched-script,sched-switch",
                 "newest two-nodes topology",
                 "newest script-smt sched-script,sched-switch",
+                "newest sched-ext scx-ends",
             ]
         );
         let one = Tests { topology: Some("four-nodes".into()), ..Tests::default() };

@@ -33,6 +33,18 @@ object!(
     "stats"
 );
 
+object!(
+    /// The scheduler of sched_ext.
+    SCX,
+    "scx"
+);
+
+object!(
+    /// Watches the fair class choose CPUs.
+    CHOICES,
+    "choices"
+);
+
 #[cfg(test)]
 object!(
     /// One that no kernel takes.

@@ -14,6 +14,7 @@
 //! processes ─▶ act ─▶ what of that was moved, and what came of it; ledger ─▶ every move
 //! processes ─▶ observe ─▶ where their memory is, how hot, over time
 //! /proc/schedstat, /proc/PID/sched ─▶ stats ─▶ who waited, slept, was woken and pulled
+//! tasks ─▶ sched ─▶ scheduled by the shared wake-up choice, counted by reason
 //! ksmd ◀─▶ merge drive ─▶ its counters and speed over time; restore ─▶ its knobs back
 //! ```
 //!
@@ -35,6 +36,7 @@ mod record;
 mod replay;
 mod reproduce;
 mod restore;
+mod sched;
 mod sim;
 mod stats;
 mod topo;
@@ -97,6 +99,7 @@ enum Command {
     Replay(replay::Args),
     Reproduce(reproduce::Args),
     Restore(restore::Args),
+    Sched(sched::Args),
     Sim(sim::Args),
     Stats(stats::Args),
     Topo(topo::Args),
@@ -126,6 +129,7 @@ pub fn run_with(more: &[Candidate]) -> ExitCode {
         Command::Replay(args) => replay::run(&args, &contenders),
         Command::Reproduce(args) => reproduce::run(&args, &contenders),
         Command::Restore(args) => restore::run(&args),
+        Command::Sched(args) => sched::run(&args),
         Command::Sim(args) => sim::run(&args, &contenders),
         Command::Stats(args) => stats::run(&args),
         Command::Topo(args) => topo::run(&args),

@@ -112,6 +112,8 @@ fn a_machine_without_heat_is_told_so_and_what_to_get() {
         the kernel's own placement
           demotion            off
           weighted interleave node 0: 1, made by the kernel
+          sched_ext           not built: `homenode sched` needs Linux 6.13 or newer with
+                              CONFIG_SCHED_CLASS_EXT
           KSM                 run 0, merge_across_nodes 1, pages_sharing 0, 0 processes registered
 
         scheduler statistics

@@ -17,6 +17,7 @@ pub mod place;
 pub mod places;
 pub mod probe;
 pub mod registered;
+pub mod sched_ext;
 pub mod signals;
 pub mod stats;
 pub mod sysfs;

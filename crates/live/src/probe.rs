@@ -34,6 +34,7 @@ pub use rights::{CAPABILITIES, Rights};
 
 use crate::place::Place;
 use crate::registered::{KsmStat, scan};
+use crate::sched_ext::SchedExt;
 use crate::sysfs::{Topology, parse_list, read_topology};
 use homenode_core::policy::facts::{DamonFacts, Facts, HintFacts, Known};
 use root::Root;
@@ -141,6 +142,8 @@ pub struct Probe {
     pub demotion_enabled: Option<bool>,
     /// Weighted interleaving; `None` on kernels without it (Linux 6.9 has it).
     pub interleave: Option<Interleave>,
+    /// sched_ext.
+    pub sched_ext: SchedExt,
     /// What this process may do.
     pub rights: Rights,
     /// Files that may not be read by us.
@@ -166,6 +169,7 @@ pub fn look(root: &Path, calls: &dyn Calls) -> Probe {
         ksm: read_ksm(&files),
         demotion_enabled: files.text("sys/kernel/mm/numa/demotion_enabled").and_then(|t| flag(&t)),
         interleave: read_interleave(&files),
+        sched_ext: SchedExt::of(root),
         rights: rights::look(&files, calls),
         unseen: files.unseen(),
         kernel,

@@ -19,6 +19,7 @@
 use crate::memory;
 use homenode_core::costs::Constant;
 use homenode_core::list::ranges;
+use homenode_core::sched::domain;
 use homenode_core::topology::{
     Cache, Cpu, LOCAL_DISTANCE, Medium, Node, REMOTE_DISTANCE, SCHED_CAPACITY_SCALE, Zone, ZoneKind,
 };
@@ -50,6 +51,32 @@ pub struct Topology {
     pub virtual_machine: bool,
     /// Sentences about what was missing or corrected.
     pub notes: Vec<String>,
+}
+
+impl Topology {
+    /// What the kernel builds scheduling domains from, and its CPUs that are online, a bit each.
+    /// Places are the CPUs' numbers; one that is offline stands alone.
+    pub fn scheduling(&self) -> (domain::Layout, Vec<u64>) {
+        let places = self.cpus.last().map_or(0, |c| c.id.0 as usize + 1);
+        let mut online = vec![0_u64; places.div_ceil(64)];
+        let node = self.nodes.first().map_or(NodeId(0), |n| n.id);
+        let alone = |id: u32| Cpu {
+            id: CpuId(id),
+            node,
+            // Beyond all numbers of those that are online.
+            core: u32::MAX - id,
+            llc: u32::MAX - id,
+            capacity: SCHED_CAPACITY_SCALE,
+            mhz: None,
+        };
+        let mut cpus: Vec<Cpu> = (0..places as u32).map(alone).collect();
+        for cpu in &self.cpus {
+            let at = cpu.id.0 as usize;
+            cpus[at] = *cpu;
+            online[at / 64] |= 1 << (at % 64);
+        }
+        (domain::Layout::of_cpus(&cpus, &self.nodes, &self.distances), online)
+    }
 }
 
 /// A cache's shape, as sysfs has it; its latency must be measured.

@@ -146,7 +146,8 @@ impl Scheduler {
             ..Knobs::default()
         };
         let mut fair = Fair::new(cpus, knobs);
-        let mut wakes = wake::Cpus::new(view(&domains, &layout), wake_rules(version, model));
+        let mut wakes =
+            wake::Cpus::new(wake::Layout::of_domains(&domains), wake_rules(version, model));
         for (place, cpu) in machine.cpus.iter().enumerate() {
             fair.set_speed(place, BOOT, cpu.capacity, 1024);
             wakes.set_capacity(place as u32, cpu.capacity);
@@ -214,7 +215,7 @@ impl Scheduler {
         let jiffies = self.q.jiffies();
         self.balance.rebuilt(&self.domains, jiffies);
         self.q.counters.rebuilt(&self.domains);
-        let rebuilt = self.q.wake.rebuild(view(&self.domains, &layout));
+        let rebuilt = self.q.wake.rebuild(wake::Layout::of_domains(&self.domains));
         debug_assert!(rebuilt.is_ok(), "CPUs are as many as before");
         if online && self.q.is_idle(cpu) {
             self.balance.cpus[cpu].idle_stamp = self.q.now;
@@ -599,40 +600,4 @@ fn wake_rules(version: KernelVersion, model: &Model) -> wake::Rules {
         RecentCpu::Today => wake::Recent::Wakee,
     };
     wake::Rules { recent, ..rules }
-}
-
-/// The domains as wake-ups look at them.
-fn view(domains: &Domains, layout: &Layout) -> wake::Layout {
-    let cpus = domains.nr_cpus();
-    let mut builder = wake::Layout::builder(cpus);
-    // One that nobody describes is offline.
-    for cpu in (0..cpus).filter(|&cpu| domains.online().contains(cpu)) {
-        let stack: Vec<wake::DomainId> = (0..domains.levels(cpu))
-            .map(|level| {
-                let d = domains.at(cpu, level);
-                let flags = wake_flags(d.flags);
-                let span = domains.span(d).to_bitmap(cpus);
-                builder
-                    .domain(&span, flags, d.imbalance_pct as u16)
-                    .expect("spans are the machine's")
-            })
-            .collect();
-        let siblings: Vec<u32> = domains.siblings(cpu).iter().map(|&s| u32::from(s)).collect();
-        let node = layout.cpus[cpu].node;
-        builder.cpu(cpu as u32, &siblings, node, &stack).expect("domains nest");
-    }
-    builder.build().expect("each CPU has been told")
-}
-
-fn wake_flags(flags: Flags) -> wake::Flags {
-    let both = [
-        (Flags::WAKE_AFFINE, wake::Flags::WAKE_AFFINE),
-        (Flags::SHARE_LLC, wake::Flags::SHARE_LLC),
-        (Flags::CLUSTER, wake::Flags::CLUSTER),
-        (Flags::SHARE_CPUCAPACITY, wake::Flags::SHARE_CPUCAPACITY),
-        (Flags::NUMA, wake::Flags::NUMA),
-        (Flags::ASYM_CPUCAPACITY_FULL, wake::Flags::ASYM_CPUCAPACITY_FULL),
-    ];
-    let set = both.into_iter().filter(|(of, _)| flags.has(*of));
-    set.fold(wake::Flags::NONE, |all, (_, flag)| all | flag)
 }

@@ -280,7 +280,12 @@ impl Cpus {
         self.shared[shared.index()].nr_idle_scan = n;
     }
 
-    /// The same, asked.
+    /// Whether an LLC has an idle core, where somebody else has kept count of that.
+    pub fn set_has_idle_core(&mut self, shared: SharedId, has: bool) {
+        self.shared[shared.index()].has_idle_core = has.into();
+    }
+
+    /// How many CPUs a wake-up may look at, asked.
     #[must_use]
     pub fn nr_idle_scan(&self, shared: SharedId) -> u32 {
         self.shared[shared.index()].nr_idle_scan

@@ -388,6 +388,30 @@ fn spans(domain: &Domain, masks: &[u64], cpu: u32) -> bool {
     at < usize::from(domain.nr_words) && masks[domain.masks as usize + at] >> (cpu % 64) & 1 == 1
 }
 
+/// A layout as bytes, in this machine's order: `struct hn_wake_place` and so on of the header.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Of each CPU.
+    pub place: Vec<u8>,
+    /// Of each domain.
+    pub domain: Vec<u8>,
+    /// Words of all spans.
+    pub masks: Vec<u8>,
+    /// How many elements `shared` has to have.
+    pub nr_shared: usize,
+    /// The view's `all`.
+    pub all: u32,
+    /// The view's `has`.
+    pub has: u32,
+}
+
+/// # Safety
+/// All bytes of a `T` have to be of its fields.
+unsafe fn bytes<T>(of: &[T]) -> Vec<u8> {
+    // SAFETY: as many bytes as the slice has, all of them initialised as the caller promises.
+    unsafe { std::slice::from_raw_parts(of.as_ptr().cast::<u8>(), size_of_val(of)) }.to_vec()
+}
+
 /// Where the CPUs of a machine are.
 #[derive(Clone)]
 pub struct Layout {
@@ -434,6 +458,16 @@ impl Layout {
     #[must_use]
     pub fn nr_shared(&self) -> usize {
         self.nr_shared
+    }
+
+    /// Its arrays as the header wants them, for whoever has the header run elsewhere.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        // SAFETY: arrays of plain numbers whose paddings are fields: `raw` holds their sizes.
+        let (place, domain, masks) =
+            unsafe { (bytes(&self.places), bytes(&self.domains), bytes(&self.masks)) };
+        let nr_shared = self.nr_shared;
+        Image { place, domain, masks, nr_shared, all: self.all.into(), has: self.has }
     }
 
     fn place(&self, cpu: u32) -> &Place {

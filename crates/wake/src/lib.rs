@@ -42,6 +42,7 @@
 
 mod choice;
 mod cpus;
+mod domains;
 mod layout;
 mod raw;
 #[cfg(test)]
@@ -49,5 +50,5 @@ mod tests;
 
 pub use choice::{Allowed, Choice, Reason, Wakeup};
 pub use cpus::{Cpus, Recent, Rules, Version, WakeError, nr_idle_scan, scan_cost};
-pub use layout::{DomainId, Flags, Layout, LayoutBuilder, LayoutError, MAX_CPUS, SharedId};
+pub use layout::{DomainId, Flags, Image, Layout, LayoutBuilder, LayoutError, MAX_CPUS, SharedId};
 pub use raw::Task;

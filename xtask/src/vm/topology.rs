@@ -34,6 +34,8 @@ pub(crate) struct Topology {
     /// Whether it is booted with every kernel.
     #[serde(default)]
     pub(crate) smoke: bool,
+    /// The only kernel that it is booted with, by its name; unless told: as `smoke` says.
+    pub(crate) kernel: Option<String>,
     #[serde(rename = "node")]
     pub(crate) nodes: Vec<Node>,
     /// `distances[i][j]` as the kernel shows them: 10 to itself, more to others.

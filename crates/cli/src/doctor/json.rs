@@ -6,6 +6,7 @@ use homenode_core::policy::facts::{Known, Lack};
 use homenode_core::policy::matrix::Decision;
 use homenode_core::policy::seen::Source;
 use homenode_live::probe::CAPABILITIES;
+use homenode_live::sched_ext::SchedExt;
 use serde_json::{Map, Value, json};
 
 /// True, false, or null for what could not be seen.
@@ -138,6 +139,11 @@ pub(super) fn json(found: &Findings) -> String {
         "scheduler_statistics": {
             "lacks": found.stats_lack().iter().map(|(what, how)| json!({"what": what, "how": how})).collect::<Vec<_>>(),
             "schedstats": known(p.config.has("CONFIG_SCHEDSTATS")),
+        },
+        "sched_ext": match &p.sched_ext {
+            SchedExt::None => json!({"built": false, "loaded": null}),
+            SchedExt::Free => json!({"built": true, "loaded": null}),
+            SchedExt::Taken(name) => json!({"built": true, "loaded": name}),
         },
         "rights": {
             "euid": r.euid, "capabilities": caps, "first_userns": r.first_userns,

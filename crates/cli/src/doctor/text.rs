@@ -9,6 +9,7 @@ use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::{Bytes, count};
 use homenode_live::people::name::printable;
 use homenode_live::probe::{CAPABILITIES, meaning};
+use homenode_live::sched_ext::SchedExt;
 
 /// Columns of the text: what a terminal has, if it is not a wide one.
 const WIDTH: usize = 100;
@@ -246,6 +247,15 @@ fn placement(found: &Findings, page: &mut Page) {
         }
     };
     page.line("weighted interleave", &weights);
+    let scheduler = match &p.sched_ext {
+        SchedExt::None => {
+            "not built: `homenode sched` needs Linux 6.13 or newer with CONFIG_SCHED_CLASS_EXT"
+                .to_owned()
+        }
+        SchedExt::Free => "no scheduler is loaded: `homenode sched` can be".to_owned(),
+        SchedExt::Taken(name) => format!("the scheduler {} is loaded", printable(name)),
+    };
+    page.line("sched_ext", &scheduler);
     let Some(run) = p.ksm.run else {
         return page.line("KSM", "this kernel has none");
     };

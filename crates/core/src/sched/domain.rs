@@ -182,9 +182,20 @@ impl Layout {
     /// That of a machine. It knows no clusters; nodes that share a last-level cache are taken for one
     /// package, each other node for one of its own.
     pub fn of(machine: &Hardware) -> Self {
-        let node = |c: &crate::topology::Cpu| machine.position(c.node).unwrap_or(0) as u16;
+        Self::of_cpus(&machine.cpus, &machine.nodes, &machine.distances)
+    }
+
+    /// The same of its parts: a CPU's place is that in `cpus`, a node's that in `nodes`.
+    pub fn of_cpus(
+        cpus: &[crate::topology::Cpu],
+        nodes: &[crate::topology::Node],
+        distances: &[Vec<u32>],
+    ) -> Self {
+        let node = |c: &crate::topology::Cpu| {
+            nodes.iter().position(|n| n.id == c.node).unwrap_or(0) as u16
+        };
         let mut first_node = std::collections::BTreeMap::new();
-        for c in &machine.cpus {
+        for c in cpus {
             first_node.entry(c.llc).or_insert_with(|| node(c));
         }
         let site = |c: &crate::topology::Cpu| Site {
@@ -196,8 +207,8 @@ impl Layout {
             capacity: c.capacity,
         };
         Self {
-            cpus: machine.cpus.iter().map(site).collect(),
-            distances: machine.distances.clone(),
+            cpus: cpus.iter().map(site).collect(),
+            distances: distances.to_vec(),
             reclaim_distance: 30,
         }
     }

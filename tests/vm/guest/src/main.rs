@@ -15,6 +15,7 @@ mod advise;
 mod asked;
 mod commands;
 mod conform;
+mod crowd;
 mod damon;
 mod doctor;
 mod endtoend;
@@ -26,9 +27,11 @@ mod memory;
 mod observe;
 mod offline;
 mod orders;
+mod parity;
 mod places;
 mod process;
 mod sched;
+mod scx;
 mod stage;
 mod told;
 mod topology;
@@ -213,6 +216,20 @@ const TESTS: &[Test] = &[
         "statistics off, on, off, on: what is counted, and a stamp that was left behind",
         sched::switched,
     )),
+    long(test(
+        "sched-parity",
+        "this kernel's own choices of CPUs, beside the header's for the same inputs",
+        parity::parity,
+    )),
+    long(test(
+        "scx-two-tasks",
+        "S3: two tasks under homenode's scheduler, with the recently used CPU and without",
+        scx::two_tasks,
+    )),
+    long(test("scx-loads", "loads of many tasks run to their end under it", scx::loads)),
+    test("scx-cgroup", "it has the tasks of a cgroup, and gives them back", scx::cgroup),
+    test("scx-watchdog", "one that runs no task is thrown out, and tasks go on", scx::watchdog),
+    test("scx-ends", "another one, a kill, a program that fails: how it ends", scx::ends),
     test("canary-fails", "has to fail, so that silence means something", canary),
     Test {
         limit: Duration::from_secs(5),
@@ -249,6 +266,7 @@ fn main() -> ExitCode {
             }
         },
         ["--load", ref args @ ..] => child("a load", load::run(args)),
+        ["--crowd", ref args @ ..] => child("a crowd", crowd::run(args)),
         ["--program", ref args @ ..] => child("a program", endtoend::program::run(args)),
         _ => {
             eprintln!("usage: homenode-guest --list | --test NAME");
