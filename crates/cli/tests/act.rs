@@ -257,7 +257,8 @@ fn killed_at_any_moment_restore_puts_everything_back() {
         assert!(!at.join("run/homenode/act.journal").exists(), "{i}");
     }
     println!("{TIMES} kills: {left} left a journal, {set} a changed knob");
-    assert!(set > 0 && left > set, "no kill hit: {set} of {left} of {TIMES}");
+    // Each changed knob has its journal; a kill may hit nothing but such moments.
+    assert!(set > 0 && left >= set, "{set} changed knobs, {left} journals of {TIMES}");
     // A second one does nothing.
     assert!(text(&run(&at, "restore --root ROOT")).contains("nothing to restore"));
 }

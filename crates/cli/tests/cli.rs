@@ -210,7 +210,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("sim SCENARIOS/zipf.toml --set numa_balancing", expect![[r#"
         exit 2
-        error: invalid value 'numa_balancing' for '--set <KNOB=VALUE>': write knob=value, such as numa_balancing=2; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
+        error: invalid value 'numa_balancing' for '--set <KNOB=VALUE>': write knob=value, such as numa_balancing=2; knobs are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, lru_gen, lru_gen_min_ttl_ms, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
 
         For more information, try '--help'.
     "#]]);
@@ -224,7 +224,7 @@ fn knobs_that_no_kernel_takes() {
     "#]]);
     f.check("replay toy.parquet --machine MACHINES/small.toml --set vm.frob=1", expect![[r#"
         exit 2
-        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; allowed are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
+        homenode: --set vm.frob=1: Linux 6.12 has no knob "vm.frob"; allowed are numa_balancing, scan_delay_ms, scan_period_min_ms, scan_period_max_ms, scan_size_mb, hot_threshold_ms, numa_balancing_promote_rate_limit_MBps, demotion_enabled, min_free_kbytes, watermark_scale_factor, swappiness, transparent_hugepage, lru_gen, lru_gen_min_ttl_ms, sched_schedstats, base_slice_ns, migration_cost_ns, nr_migrate, weighted_interleave/nodeN
     "#]]);
     f.check(
         "replay toy.parquet --machine MACHINES/small.toml --set kernel.numa_balancing=1",
@@ -757,13 +757,13 @@ read = "/proc/vmstat"
 
         at 11ms: write "2" to /proc/sys/kernel/numa_balancing: EPERM was expected, but it succeeded
 
-        at 11ms: read /sys/kernel/mm/zswap/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are ksm, mempolicy, numa, transparent_hugepage
+        at 11ms: read /sys/kernel/mm/zswap/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are ksm, lru_gen, mempolicy, numa, transparent_hugepage
 
         at 1s: read /proc/vmstat: the run was over before it
         homenode: s.toml: not as the scenario expects:
           at 11ms: write "5" to /proc/sys/kernel/numa_balancing: it failed: EINVAL: "5" is refused; allowed are 0 (off), 1 (sockets), 2 (tiers), 3 (both)
           at 11ms: write "2" to /proc/sys/kernel/numa_balancing: EPERM was expected, but it succeeded
-          at 11ms: read /sys/kernel/mm/zswap/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are ksm, mempolicy, numa, transparent_hugepage
+          at 11ms: read /sys/kernel/mm/zswap/run: EACCES was expected, but ENOENT: the simulated kernel has no such file; in /sys/kernel/mm there are ksm, lru_gen, mempolicy, numa, transparent_hugepage
           at 1s: read /proc/vmstat: the run was over before it
     "#]].assert_eq(&below_the_table(&f, "sim s.toml"));
     let out = f.run("sim s.toml --json");
