@@ -474,6 +474,7 @@ bandwidth_mbps = [[102400, 20480]]
             [
                 "four-nodes",
                 "plugged-node",
+                "sched-ext",
                 "script-flat",
                 "script-nodes",
                 "script-smt",
