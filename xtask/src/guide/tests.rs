@@ -200,10 +200,16 @@ fn links_lead_to_files_and_headings() {
     );
 }
 
-/// A homenode with two commands, of which one has commands of its own.
+/// A homenode with three commands: one has commands of its own, one a file or such commands.
 fn help(words: &[String]) -> Result<String> {
     Ok(match words.join(" ").as_str() {
-        "" => "Usage\n\nCommands:\n  sim    Run\n  merge  Merge\n\nOptions:\n  -h, --help  Help\n",
+        "" => {
+            "Usage\n\nCommands:\n  sim    Run\n  merge  Merge\n  replay  Play\n\nOptions:\n  -h, --help  Help\n"
+        }
+        "replay" => {
+            "Usage\n\nCommands:\n  sched  Play\n\nArguments:\n  <FILE>\n\nOptions:\n      --machine <FILE>\n"
+        }
+        "replay sched" => "Options:\n      --cpus <LIST>\n",
         "merge" => "Usage\n\nCommands:\n  drive  Drive\n\nOptions:\n",
         "sim" => {
             "Options:\n      --seeds <N>\n          Runs, --not-this one\n  -o, --output <FILE>\n"
@@ -224,6 +230,9 @@ fn commands_to_be_typed_have_the_options_that_they_name() {
         ""
     );
     assert_eq!(check("Type `homenode sim --seeds 2` or `homenode`.\n"), "");
+    let both =
+        "'''sh\nhomenode replay a.parquet --machine b\nhomenode replay sched c --cpus 0\n'''\n";
+    assert_eq!(check(both), "");
     assert_eq!(check("'''text\nhomenode frob\n'''\n"), "", "nobody types output");
     for (text, expected) in [
         (

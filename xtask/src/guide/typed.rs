@@ -66,6 +66,10 @@ fn fits(words: &[String], help: &mut dyn FnMut(&[String]) -> Result<String>) -> 
             break;
         }
         if !listed.contains(&next.as_str()) {
+            // Some commands take a file themselves and have others below them.
+            if text.lines().any(|line| line == "Arguments:") {
+                break;
+            }
             let so_far: String = command.iter().map(|word| format!(" {word}")).collect();
             return Err(format!("`homenode{so_far}` has no command `{next}`"));
         }
