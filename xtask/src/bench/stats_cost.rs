@@ -16,9 +16,10 @@ use crate::workspace::text_of;
 /// Of perf's cost, at most.
 const SHARE_MAX: f64 = 1.0 / 3.0;
 
-/// A program of `perf bench sched`, with its size in full and tiny.
+/// A program of `perf bench sched`, with its size in full and tiny. A run takes a second or two on a
+/// virtual machine, where a wake-up of an idle CPU is dear, and all of them five minutes.
 const PROGRAMS: [(&str, [&str; 2], [&str; 2]); 2] =
-    [("pipe", ["-l", "200000"], ["-l", "2000"]), ("messaging", ["-l", "400"], ["-l", "5"])];
+    [("pipe", ["-l", "50000"], ["-l", "2000"]), ("messaging", ["-l", "100"], ["-l", "5"])];
 
 /// A difference in per cent and half the width of its interval.
 struct Percent {
@@ -44,7 +45,7 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
         setting.ws.build(setting.profile)?;
         setting.ws.built(setting.profile, "homenode")
     };
-    let rounds = setting.pick("20", "2");
+    let rounds = setting.pick("12", "2");
     let data = std::env::temp_dir().join(format!("homenode-stats-cost-{}", std::process::id()));
     let peer = format!("perf sched record -o {} --", data.display());
     let (mut ours, mut theirs, mut none) = (0.0, 0.0, true);

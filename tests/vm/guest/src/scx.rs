@@ -18,6 +18,9 @@ use crate::{TestResult, needs};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const GUEST: &str = "/bin/homenode-guest";
+/// Of every load there are so many choices at least, a task's first: pipe makes one task, which then
+/// hands a byte to and fro 1500 times.
+const TASKS_MIN: u64 = 16;
 
 /// The kernel's word for whether a scheduler is loaded.
 fn state() -> String {
@@ -141,7 +144,9 @@ pub(crate) fn loads(_: &Asked) -> TestResult {
         let value = told(&output)?;
         let choices = number(&value, "choices")?;
         let (claimed, lost) = (number(&value, "claimed")?, number(&value, "lost")?);
-        ensure!(choices > 50, "{kind}: {choices} choices");
+        // Each task is chosen for when it is made. How often receivers sleep afterwards is the
+        // emulator's affair.
+        ensure!(choices >= TASKS_MIN, "{kind}: {choices} choices");
         ensure!(claimed + lost <= choices, "{kind}: {claimed} and {lost} of {choices}");
         ensure!(number(&value, "no_choice")? == 0, "{kind}: {value}");
         let sum: u64 = value["reasons"]
