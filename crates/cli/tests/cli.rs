@@ -407,7 +407,7 @@ fn a_scenario_is_the_same_whatever_the_jobs() {
 
             machine: small: one node of 256 MiB and four CPUs; small enough for tests
             workload: fork-cow: a parent of 64 MiB forks, and both write what they share
-            kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
+            kernel: Linux 6.12's rules; MGLRU, not active and inactive lists
             seed: 1
             note: knobs: numa_balancing=0
             hash of seed 1: c86be2d48fab074f
@@ -548,11 +548,11 @@ fn guests_are_merged_and_files_say_so() {
 
             machine: small-two-sockets: two nodes of 256 MiB with two CPUs each; small enough for tests
             workload: pair: a test's
-            kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
+            kernel: Linux 6.12's rules; MGLRU, not active and inactive lists
             seed: 1
             note: /sys/kernel/mm/ksm: pages_to_scan=1000, run=1
             note: the map shared of shm is shared: MADV_MERGEABLE succeeds there and has no effect
-            hash of seed 1: 2ba8e2a6d39b14a4
+            hash of seed 1: ce58fffb8f642c8f
 
             at 1500ms: read /proc/1004/ksm_merging_pages
             512
@@ -859,39 +859,37 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         exit 0
                                                            off                     mode                     mode                     mode                 weighted
                                                                                       1                        2                        3               interleave
-        time [s]                             5.3434 (   0.00%)        5.3512 (  -0.15%)        5.1635 (   3.37%)        5.1635 (   3.37%)        4.4472 (  16.77%)
-        time of a round, mean [s]            0.5937 (   0.00%)        0.5946 (  -0.15%)        0.5737 (   3.37%)        0.5737 (   3.37%)        0.4941 (  16.77%)
+        time [s]                             5.3434 (   0.00%)        5.3512 (  -0.15%)        4.3305 (  18.96%)        4.3305 (  18.96%)        4.4472 (  16.77%)
+        time of a round, mean [s]            0.5937 (   0.00%)        0.5946 (  -0.15%)        0.4812 (  18.96%)        0.4812 (  18.96%)        0.4941 (  16.77%)
         time of the first round [s]          0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.5973 (   0.00%)        0.4978 (  16.67%)
-        time of the last round [s]           0.5933 (   0.00%)        0.5943 (  -0.17%)        0.5626 (   5.17%)        0.5626 (   5.17%)        0.4937 (  16.78%)
-        accesses [M/s]                        8.941 (   0.00%)         8.928 (  -0.15%)         9.253 (   3.48%)         9.253 (   3.48%)        10.743 (  20.15%)
-        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         12.16 (1843.92%)         12.16 (1843.92%)         50.00 (7892.68%)
-        accesses in node 1 (cxl) [%]          99.37                    99.37                    87.84                    87.84                    50.00
-        pages promoted                            0                        0                     6285                     6285                        0
-        pages demoted                             0                        0                     6417                     6417                        0
-        moved [MB]                              0.0                      0.0                     52.0                     52.0                      0.0
-        spent on moving [MB/s]                  0.0                      0.0                     10.1                     10.1                      0.0
+        time of the last round [s]           0.5933 (   0.00%)        0.5943 (  -0.17%)        0.4008 (  32.45%)        0.4008 (  32.45%)        0.4937 (  16.78%)
+        accesses [M/s]                        8.941 (   0.00%)         8.928 (  -0.15%)        11.032 (  23.39%)        11.032 (  23.39%)        10.743 (  20.15%)
+        accesses in node 0 (dram) [%]          0.63 (   0.00%)          0.63 (   0.00%)         58.04 (9178.57%)         58.04 (9178.57%)         50.00 (7892.68%)
+        accesses in node 1 (cxl) [%]          99.37                    99.37                    41.96                    41.96                    50.00
+        pages promoted                            0                        0                     3443                     3443                        0
+        pages demoted                             0                        0                     3584                     3584                        0
+        moved [MB]                              0.0                      0.0                     28.8                     28.8                      0.0
+        spent on moving [MB/s]                  0.0                      0.0                      6.6                      6.6                      0.0
         vmstat
         numa_hit                               4151                     4151                     4151                     4151                     8192
         numa_miss                              4041                     4041                     4041                     4041                        0
         numa_foreign                           4041                     4041                     4041                     4041                        0
         numa_local                             4151                     4151                     4151                     4151                     4096
         numa_other                             4041                     4041                     4041                     4041                     4096
-        pgpromote_success                         0                        0                     6285                     6285                        0
-        pgpromote_candidate                       0                        0                     8198                     8198                        0
-        pgdemote_kswapd                           0                        0                     6417                     6417                        0
+        pgpromote_success                         0                        0                     3443                     3443                        0
+        pgpromote_candidate                       0                        0                     4127                     4127                        0
+        pgdemote_kswapd                           0                        0                     3584                     3584                        0
         pgalloc                                8192                     8192                     8192                     8192                     8192
         pgfree                                 8192                     8192                     8192                     8192                     8192
-        pgactivate                                0                        0                     3597                     3597                        0
-        pgdeactivate                              0                        0                     1628                     1628                        0
-        pgfault                                8192                    17298                    22675                    22675                     8192
-        pgrefill                                  0                        0                     1628                     1628                        0
-        pgsteal_kswapd                            0                        0                     6417                     6417                        0
-        pgscan_kswapd                             0                        0                    18978                    18978                        0
-        pageoutrun                                0                        0                       61                       61                        0
-        numa_pte_updates                          0                    12123                     8198                     8198                        0
-        numa_hint_faults                          0                     9106                     8198                     8198                        0
-        numa_pages_migrated                       0                        0                     6285                     6285                        0
-        pgmigrate_success                         0                        0                    12702                    12702                        0
+        pgfault                                8192                    17298                    15762                    15762                     8192
+        pgrefill                                  0                        0                     1352                     1352                        0
+        pgsteal_kswapd                            0                        0                     3584                     3584                        0
+        pgscan_kswapd                             0                        0                     6327                     6327                        0
+        pageoutrun                                0                        0                       19                       19                        0
+        numa_pte_updates                          0                    12123                     8309                     8309                        0
+        numa_hint_faults                          0                     9106                     4127                     4127                        0
+        numa_pages_migrated                       0                        0                     3443                     3443                        0
+        pgmigrate_success                         0                        0                     7027                     7027                        0
 
         off, start    heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
@@ -900,13 +898,13 @@ fn a_replay_with_half_of_the_memory_on_an_expander() {
         mode 2, start heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
                       fast │████████████████████████████████████████▆▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁│
         mode 2, end   heat │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▇▇█▇▇█▇█▇█│
-                      fast │▁▁▁▁▁▁▁▁▂▇█▇█▆▁▁▂█▇▇██▂▃█████████████████▇▇█▇█▇█▇█▇▂▁▁▂▂▁▂▁▂▂▁▂▁▂▂▁▂▁▂▂▂▂▂▂▂▂▂▂│
+                      fast │▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁██████▄▁▁▁▁▃██▇█▇█▇█▇█▇█▇▇██▇█▇▇██▇█████████│
         heat: accesses to equal ranges, █ most, half at each step to ▁, blank none
         fast: share of a range in the fast tier, ▁ none to █ all, · not resident
 
         machine: small+cxl: one node of 256 MiB and four CPUs; small enough for tests
         workload: toy --size=32MiB; 0.66 G instructions, 5.31 M lines from memory a round
-        kernel: Linux 6.12's rules; active and inactive lists, not MGLRU
+        kernel: Linux 6.12's rules; MGLRU, not active and inactive lists
         looped: 9 times
         seed: 1
         note: the program's memory: 32 MiB resident at its peak

@@ -443,7 +443,7 @@ impl Knobs {
             watermark_scale_factor: 10,
             swappiness: 60,
             transparent_hugepage: HugePages::Always,
-            lru_gen: Caps::NONE,
+            lru_gen: Caps::at_boot(version),
             lru_gen_min_ttl_ms: 0,
             sched_schedstats: false,
             base_slice_ns: None,

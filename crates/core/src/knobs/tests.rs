@@ -40,7 +40,7 @@ fn defaults_and_paths() {
 6.12 /proc/sys/vm/watermark_scale_factor = 10
 6.12 /proc/sys/vm/swappiness = 60
 6.12 /sys/kernel/mm/transparent_hugepage/enabled = [always] madvise never
-6.12 /sys/kernel/mm/lru_gen/enabled = 0x0000
+6.12 /sys/kernel/mm/lru_gen/enabled = 0x0007
 6.12 /sys/kernel/mm/lru_gen/min_ttl_ms = 0
 6.12 /proc/sys/kernel/sched_schedstats = 0
 6.12 /sys/kernel/debug/sched/base_slice_ns = auto

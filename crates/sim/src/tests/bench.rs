@@ -14,6 +14,9 @@ use crate::vmstat::Item;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::topology::Hardware;
 
+/// Active and inactive lists instead of generations: for tests of what they do.
+pub(super) const LISTS: (&str, &str) = ("lru_gen", "n");
+
 pub(super) struct Bench {
     pub(super) sim: Simulation,
     pub(super) ctx: Ctx,

@@ -1,6 +1,6 @@
 //! The canary: each kind of damage is found, so that silence means something.
 
-use super::bench::{Bench, kind};
+use super::bench::{Bench, LISTS, kind};
 use super::support::{access, cxl, dram, for_ms, machine, map, process, scenario, touch};
 use crate::build::Setup;
 use crate::check::Checker;
@@ -17,7 +17,7 @@ use homenode_core::sched::fair::Knobs;
 const MS: u64 = 1_000_000_000;
 
 fn bench() -> (Bench, u32) {
-    let mut b = Bench::new(&machine(&[dram(4096, 1), cxl(4096)]), &[]);
+    let mut b = Bench::new(&machine(&[dram(4096, 1), cxl(4096)]), &[LISTS]);
     let first = b.map(64, kind());
     b.fill(first, 32);
     b.check();

@@ -768,10 +768,10 @@ fn a_machine_in_views() {
         expect![[r#"
             read /proc/zoneinfo -> Node 0, zone    DMA32
               per-node stats
-                  nr_inactive_anon 3000
-                  nr_active_anon 0
-                  nr_inactive_file 100
-                  nr_active_file 0
+                  nr_inactive_anon 0
+                  nr_active_anon 3000
+                  nr_inactive_file 0
+                  nr_active_file 100
                   nr_unevictable 0
                   nr_anon_transparent_hugepages 0
                   pgpromote_success 0
@@ -853,12 +853,12 @@ fn a_machine_in_views() {
             read /sys/devices/system/node/node0/meminfo -> Node 0 MemTotal:          28672 kB
             Node 0 MemFree:           16272 kB
             Node 0 MemUsed:           12400 kB
-            Node 0 Active:                0 kB
-            Node 0 Inactive:          12400 kB
-            Node 0 Active(anon):          0 kB
-            Node 0 Inactive(anon):    12000 kB
-            Node 0 Active(file):          0 kB
-            Node 0 Inactive(file):      400 kB
+            Node 0 Active:            12400 kB
+            Node 0 Inactive:              0 kB
+            Node 0 Active(anon):      12000 kB
+            Node 0 Inactive(anon):        0 kB
+            Node 0 Active(file):        400 kB
+            Node 0 Inactive(file):        0 kB
             Node 0 Unevictable:           0 kB
             Node 0 AnonHugePages:         0 kB
             read /sys/devices/system/node/node1/meminfo -> Node 1 MemTotal:          32768 kB

@@ -1,6 +1,6 @@
 //! Rules of one's own inside the kernel, each place alone: docs/decisions/0013-hooks.md.
 
-use super::bench::{Bench, kind};
+use super::bench::{Bench, LISTS, kind};
 use super::support::{access, cxl, dram, for_ms, machine, map, process, scenario, touch};
 use crate::build::Setup;
 use crate::lists::Lru;
@@ -17,8 +17,13 @@ use homenode_core::tiering::reclaim::Reference;
 use homenode_core::tiering::watermarks::{WakeFacts, ZoneMarks};
 use homenode_core::units::{NodeId, Pages};
 
-const TIERED: [(&str, &str); 3] =
-    [("transparent_hugepage", "never"), ("numa_balancing", "2"), ("demotion_enabled", "true")];
+/// What these rules decide is what lists ask them.
+const TIERED: [(&str, &str); 4] = [
+    ("transparent_hugepage", "never"),
+    ("numa_balancing", "2"),
+    ("demotion_enabled", "true"),
+    LISTS,
+];
 
 fn bench(hooks: MakeHooks) -> Bench {
     let knobs = super::support::knobs(&TIERED);

@@ -8,7 +8,7 @@ use crate::check::Checker;
 use crate::content::Content as Held;
 use crate::hot::KINDS;
 use crate::kernel::Ctx;
-use crate::lists::{Lru, Place};
+use crate::lists::Place;
 use crate::memory::BLOCK;
 use crate::page::State;
 use crate::simulation::Simulation;
@@ -511,7 +511,7 @@ fn arming_changes_nothing_but_what_merging_sees() {
     assert_eq!(b.stat(Item::Pgfault), faults + 1, "an armed page has no fault");
     b.check();
     let at = b.sim.kernel.memory.listed(first + 2);
-    assert_eq!(at.map(|at| at.place), Some(Place::Lru(Lru::InactiveAnon)));
+    assert_eq!(at.map(|at| at.place), Some(Place::Gen(3, false)), "where it was when it was new");
     // Both sides of a fork hold the same, also what nobody has looked at.
     let child = b.fork();
     for i in 0..3 {

@@ -1,6 +1,6 @@
 //! The kernel's paths on small machines: faults, allocation, reclaim, fork, policies.
 
-use super::bench::{Bench, kind};
+use super::bench::{Bench, LISTS, kind};
 use super::support::{cxl, dram, machine, pmem};
 use crate::build::Setup;
 use crate::kernel::Fatal;
@@ -120,7 +120,7 @@ fn a_stalled_allocation_finds_what_can_be_demoted() {
 fn kswapd_stops_at_promo_with_tiering_and_at_high_without() {
     for (mode, promo) in [("2", true), ("1", false), ("0", false)] {
         let m = machine(&[dram(4096, 1), cxl(8192)]);
-        let knobs = [NO_THP, ("numa_balancing", mode), ("demotion_enabled", "true")];
+        let knobs = [NO_THP, LISTS, ("numa_balancing", mode), ("demotion_enabled", "true")];
         let mut b = Bench::new(&m, &knobs);
         let first = b.map(4096, kind());
         b.fill(first, 4090);
@@ -486,7 +486,7 @@ fn move_pages_moves_what_fits() {
 #[test]
 fn a_huge_page_is_one_fault_and_one_member() {
     let m = machine(&[dram(8192, 1)]);
-    let mut b = Bench::new(&m, &[]);
+    let mut b = Bench::new(&m, &[LISTS]);
     let first = b.map(1024 + 100, Kind { huge: true, ..kind() });
     b.touch(first + 700, true).expect("there is room");
     assert_eq!(b.stat(Item::Pgfault), 1);

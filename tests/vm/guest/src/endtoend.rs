@@ -207,7 +207,14 @@ fn twin_of(real: &Real<'_>, zoneinfo: &str) -> Result<Twin> {
     }
     let machine = machine(real.asked, by_node);
     machine.check().map_err(|e| anyhow::anyhow!("this machine is impossible: {e}"))?;
-    Twin::boot(&machine, real.version, Model::default(), &used).context("a simulated kernel")
+    let twin = Twin::boot(&machine, real.version, Model::default(), &used);
+    let mut twin = twin.context("a simulated kernel")?;
+    for &(path, text) in QUIET {
+        if twin.read(path).is_ok() {
+            twin.write(path, text).map_err(anyhow::Error::msg)?;
+        }
+    }
+    Ok(twin)
 }
 
 /// The machine that was asked for, with the zones that the kernel made of it.
