@@ -53,8 +53,9 @@ struct task_struct {
     struct thread_info thread_info;
     struct sched_entity se;
     unsigned int __state;
-    int on_cpu;
-    int on_rq;
+    // Signed in older kernels, bytes in 7.3: libbpf takes another width of unsigned ones only.
+    unsigned int on_cpu;
+    unsigned int on_rq;
     int recent_used_cpu;
     int nr_cpus_allowed;
     int pid;
