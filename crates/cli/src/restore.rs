@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// Put back the kernel's knobs after a crash.
 ///
 /// `homenode merge drive --act` and `homenode truth merge` note what a knob was before
-/// they change it, and so do `homenode act` with the kernel as its engine and `homenode stats --kernel`; they
-/// put everything back at their end. Where they could not, as after SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
+/// they change it, and so do `homenode act` with the kernel as its engine and `homenode stats` where it has the
+/// kernel count as well; they put everything back at their end. Where they could not, as after SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
 /// a check, which has KSM to itself, can't tell, so all of its knobs come back. Knobs come back, pages don't: what
 /// is merged stays merged, what was moved stays where it is. Doing it again does nothing; while a driver lives it is
 /// refused. A slot of DAMON that a homenode left is taken down, if it still is as that one
