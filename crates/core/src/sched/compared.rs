@@ -302,9 +302,13 @@ impl Compared {
     pub fn of(look: &Look, readings: &Readings, everybody: bool) -> Self {
         let version = readings.after[1].cpus.version;
         let mut out = Self { version, tasks: Vec::new(), cpus: Vec::new(), over: 0, late: 0 };
+        let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+        look.tasks.iter().for_each(|t| *numbers.entry(t.pid).or_default() += 1);
         for task in &look.tasks {
             let read = |reading: &Reading| reading.tasks.contains_key(&task.pid);
-            if task.tasks > 1 || !readings.after.iter().all(read) {
+            // What was read under its number may be of who has it now.
+            let is_other = task.doing == Doing::Ended && numbers[&task.pid] > 1;
+            if task.tasks > 1 || is_other || !readings.after.iter().all(read) {
                 out.over += task.tasks;
                 continue;
             }

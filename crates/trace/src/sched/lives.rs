@@ -292,7 +292,7 @@ pub fn lives(header: &Header, rows: &[Row], charged: &Charged) -> (Course, Found
                 }
             }
             Kind::Exec => {
-                // The first program is where a recording of it begins.
+                // A program that was held when its recording began is not seen to run before it does.
                 if matches!(them[me].at, At::Runs { .. }) {
                     them[me].runs_until(now);
                     them[me].step(Step::Exec);

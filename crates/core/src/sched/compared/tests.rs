@@ -94,10 +94,12 @@ fn who_began_later_had_nothing_and_who_can_not_be_compared_is_counted() {
     };
     let counts = TaskCounts { nr_wakeups: 3, sleep_ns: 4, ..TaskCounts::default() };
     let tasks = [(1, 5), (2, 1001), (3, 6), (4, 1002), (5, 7)];
-    let look = look(tasks.into_iter().map(|(pid, start)| own(pid, start, counts)).collect());
+    let mut look = look(tasks.into_iter().map(|(pid, start)| own(pid, start, counts)).collect());
+    // One that is over, whose number the new 2 has.
+    look.tasks.push(TaskLook { doing: Doing::Ended, ..own(2, 8, counts) });
     let compared = Compared::of(&look, &readings, true);
     assert_eq!(compared.tasks.iter().map(|t| t.pid).collect::<Vec<_>>(), [1, 2, 5]);
-    assert_eq!((compared.late, compared.over), (1, 1));
+    assert_eq!((compared.late, compared.over), (1, 2));
     assert_eq!(of(&compared.tasks[0], TaskFigure::Sleep), None);
     assert_eq!(of(&compared.tasks[0], TaskFigure::Wakeups).unwrap().difference(), 0);
     assert_eq!(of(&compared.tasks[1], TaskFigure::Wakeups).unwrap().kernel, [3, 3]);
