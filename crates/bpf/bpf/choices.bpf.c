@@ -73,8 +73,6 @@ struct sched_domain_shared {
 extern const struct rq runqueues __ksym;
 extern struct sched_domain_shared *const sd_llc_shared __ksym;
 
-#define WAKE_TTWU 0x8
-
 // The next four are read in Rust with the same shape: crates/bpf/src/choices.rs.
 struct seen_cpu {
     __u64 load;
@@ -237,7 +235,7 @@ int BPF_PROG(hn_choice_begins, struct task_struct *p, int prev, int wake_flags)
     if (!r)
         return 0;
     r->wakee = 0;
-    if (!(wake_flags & WAKE_TTWU))
+    if (!(wake_flags & WF_TTWU))
         return 0;
     r->jiffies = bpf_jiffies64();
     r->allowed = 0;

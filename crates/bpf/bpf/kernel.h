@@ -42,6 +42,17 @@ enum {
     BPF_RB_AVAIL_DATA = 0,
 };
 
+/* States of a task; its flags; why it is put on a CPU. */
+#define TASK_INTERRUPTIBLE 0x01
+#define TASK_UNINTERRUPTIBLE 0x02
+#define TASK_DEAD 0x80
+#define PF_EXITING 0x00000004
+#define PF_KTHREAD 0x00200000
+#define WF_FORK 0x04
+#define WF_TTWU 0x08
+#define WF_SYNC 0x10
+#define WF_CURRENT_CPU 0x40
+
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 

@@ -72,9 +72,6 @@ struct pt_regs {
     unsigned long ip;
 } __attribute__((preserve_access_index));
 
-#define PF_KTHREAD 0x00200000
-#define TASK_UNINTERRUPTIBLE 0x02
-#define TASK_DEAD 0x80
 #define S_IFMT 0170000
 #define FIFO 001
 #define SOCKET 014
@@ -122,7 +119,7 @@ struct about {
 
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
-    __uint(max_entries, 64 * 1024 * 1024);
+    __uint(max_entries, 4096); // until it is loaded
 } ring SEC(".maps");
 
 struct known {
@@ -134,7 +131,7 @@ struct known {
 // switches can use it.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 131072);
+    __uint(max_entries, 1); // until it is loaded
     __type(key, __u64);
     __type(value, struct known);
 } tasks SEC(".maps");

@@ -62,12 +62,7 @@ extern void scx_bpf_dsq_insert(struct task_struct *p, __u64 dsq_id, __u64 slice,
 extern const struct rq runqueues __ksym;
 
 // The kernel's numbers.
-#define PF_EXITING 0x4
-#define PF_KTHREAD 0x200000
 #define POLICY_IDLE 5
-#define WAKE_FORK 0x4
-#define WAKE_SYNC 0x10
-#define WAKE_CURRENT_CPU 0x40
 #define DSQ_GLOBAL (1ull << 63 | 1)
 #define DSQ_LOCAL (1ull << 63 | 2)
 #define NS_A_SLICE 20000000ull
@@ -336,9 +331,9 @@ __s32 BPF_PROG(hn_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_
     up->wakee = p->pid;
     up->nr_allowed = p->nr_cpus_allowed;
     up->flags = 0;
-    if ((wake_flags & WAKE_SYNC) && !(current->flags & PF_EXITING))
+    if ((wake_flags & WF_SYNC) && !(current->flags & PF_EXITING))
         up->flags |= HN_WAKE_SYNC;
-    if (wake_flags & WAKE_CURRENT_CPU)
+    if (wake_flags & WF_CURRENT_CPU)
         up->flags |= HN_WAKE_CURRENT_CPU;
     // An interrupt that comes while such a thread runs can't be told from it.
     if ((current->flags & PF_KTHREAD) && current->nr_cpus_allowed == 1)
@@ -360,7 +355,7 @@ __s32 BPF_PROG(hn_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_
         n->affine++;
     if (choice->did & HN_WAKE_DID_WIDE)
         n->wide++;
-    if (wake_flags & WAKE_FORK)
+    if (wake_flags & WF_FORK)
         n->forks++;
     cpu = choice->cpu;
     if (cpu >= settings.nr_cpus)

@@ -53,8 +53,9 @@ struct task_struct {
     struct thread_info thread_info;
     struct sched_entity se;
     unsigned int __state;
-    int on_cpu;
-    int on_rq;
+    // Signed in older kernels, bytes in 7.3: libbpf takes another width of unsigned ones only.
+    unsigned int on_cpu;
+    unsigned int on_rq;
     int recent_used_cpu;
     int nr_cpus_allowed;
     int pid;
@@ -69,10 +70,6 @@ struct bpf_iter__task {
     void *meta;
     struct task_struct *task;
 } __attribute__((preserve_access_index));
-
-#define TASK_INTERRUPTIBLE 1
-#define TASK_UNINTERRUPTIBLE 2
-#define TASK_DEAD 0x80
 
 // ── What is shared with Rust: crates/bpf/src/stats/layout.rs has the same ─────────────
 
@@ -120,6 +117,7 @@ struct task_counts {
     __u64 nr_wakeups, nr_wakeups_local, nr_wakeups_remote, nr_wakeups_migrate, nr_wakeups_queued;
     __u64 nr_migrations, nr_migrations_llc, nr_migrations_node;
     __u64 latency_ns, latency_ns_max, latencies;
+    __u64 before_wait_ns, before_sleep_ns, before_block_ns;
 };
 
 struct slot {
@@ -248,6 +246,12 @@ static __always_inline struct cpu_counts *this_cpu(void)
 {
     __u32 zero = 0;
     return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+// The same, while somebody looks.
+static __always_inline struct cpu_counts *looked_at(void)
+{
+    return control.begin ? this_cpu() : 0;
 }
 
 static __always_inline struct cpu_place *place_of(__u32 cpu)
@@ -528,6 +532,8 @@ static __always_inline void gets_cpu(struct task_struct *t, struct cpu_counts *c
         s->c.wait_ns += waited;
         most(&s->c.wait_ns_max, waited);
         s->c.waits += 1;
+        if (s->since == control.begin)
+            s->c.before_wait_ns += waited;
         cpu->wait_ns += waited;
     }
     if (s->woken) {
@@ -553,9 +559,7 @@ static __always_inline void gets_cpu(struct task_struct *t, struct cpu_counts *c
 SEC("tp_btf/sched_switch")
 int stats_switch(__u64 *ctx)
 {
-    if (!control.begin)
-        return 0;
-    struct cpu_counts *cpu = this_cpu();
+    struct cpu_counts *cpu = looked_at();
     if (!cpu)
         return 0;
     struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
@@ -581,10 +585,8 @@ int stats_switch(__u64 *ctx)
 SEC("tp_btf/sched_waking")
 int stats_waking(__u64 *ctx)
 {
-    if (!control.begin)
-        return 0;
     struct task_struct *t = (void *)ctx[0];
-    struct cpu_counts *cpu = this_cpu();
+    struct cpu_counts *cpu = looked_at();
     if (!cpu)
         return 0;
     cpu->events_waking += 1;
@@ -660,10 +662,8 @@ static __noinline int reason_of(struct slot *s, struct task_struct *t)
 SEC("tp_btf/sched_wakeup")
 int stats_wakeup(__u64 *ctx)
 {
-    if (!control.begin)
-        return 0;
     struct task_struct *t = (void *)ctx[0];
-    struct cpu_counts *cpu = this_cpu();
+    struct cpu_counts *cpu = looked_at();
     if (!cpu)
         return 0;
     cpu->events_wakeup += 1;
@@ -683,10 +683,14 @@ int stats_wakeup(__u64 *ctx)
             s->c.sleep_ns += slept;
             most(&s->c.sleep_ns_max, slept);
             s->c.sleeps += 1;
+            if (s->since == control.begin)
+                s->c.before_sleep_ns += slept;
         } else if (state == BLOCKED) {
             s->c.block_ns += slept;
             most(&s->c.block_ns_max, slept);
             s->c.blocks += 1;
+            if (s->since == control.begin)
+                s->c.before_block_ns += slept;
             if (BPF_CORE_READ_BITFIELD_PROBED(t, in_iowait)) {
                 s->c.iowait_ns += slept;
                 s->c.iowaits += 1;
@@ -723,10 +727,8 @@ int stats_wakeup(__u64 *ctx)
 SEC("tp_btf/sched_wakeup_new")
 int stats_wakeup_new(__u64 *ctx)
 {
-    if (!control.begin)
-        return 0;
     struct task_struct *t = (void *)ctx[0];
-    struct cpu_counts *cpu = this_cpu();
+    struct cpu_counts *cpu = looked_at();
     if (!cpu)
         return 0;
     cpu->events_other += 1;
@@ -742,11 +744,9 @@ int stats_wakeup_new(__u64 *ctx)
 SEC("tp_btf/sched_migrate_task")
 int stats_migrate(__u64 *ctx)
 {
-    if (!control.begin)
-        return 0;
     struct task_struct *t = (void *)ctx[0];
     __u32 to = (__u32)ctx[1];
-    struct cpu_counts *cpu = this_cpu();
+    struct cpu_counts *cpu = looked_at();
     if (!cpu)
         return 0;
     cpu->events_migrate += 1;
@@ -773,12 +773,11 @@ int stats_migrate(__u64 *ctx)
 SEC("tp_btf/sched_process_fork")
 int stats_fork(__u64 *ctx)
 {
-    if (!control.begin)
-        return 0;
     struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
-    struct cpu_counts *cpu = this_cpu();
-    if (cpu)
-        cpu->events_other += 1;
+    struct cpu_counts *cpu = looked_at();
+    if (!cpu)
+        return 0;
+    cpu->events_other += 1;
     __u32 pid = child->pid;
     __u32 *held = bpf_map_lookup_elem(&by_pid, &pid);
     if (!held)
@@ -807,13 +806,12 @@ int stats_fork(__u64 *ctx)
 SEC("tp_btf/sched_process_exec")
 int stats_exec(__u64 *ctx)
 {
-    if (!control.begin)
-        return 0;
     struct task_struct *t = (void *)ctx[0];
     __u32 old = (__u32)ctx[1], pid = t->pid;
-    struct cpu_counts *cpu = this_cpu();
-    if (cpu)
-        cpu->events_other += 1;
+    struct cpu_counts *cpu = looked_at();
+    if (!cpu)
+        return 0;
+    cpu->events_other += 1;
     if (old != pid) {
         // A thread that is not its process's first has taken that one's number.
         __u32 *of = bpf_map_lookup_elem(&by_pid, &old);

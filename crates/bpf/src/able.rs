@@ -8,7 +8,7 @@ use std::path::Path;
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The machine's own PID namespace has this number (`include/linux/proc_ns.h`).
-const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
+pub const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 /// Bits of capabilities: CAP_SYS_ADMIN alone, or CAP_PERFMON and CAP_BPF.
 const ADMIN: u64 = 1 << 21;
 const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
@@ -37,13 +37,25 @@ pub enum Lack {
     Btf,
 }
 
+/// The effective capabilities in a text as `/proc/PID/status` has it, a bit for each.
+#[must_use]
+pub fn capabilities(status: &str) -> Option<u64> {
+    let held = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(held.trim(), 16).ok()
+}
+
+/// Whether these capabilities are enough to load programs that read kernel memory.
+#[must_use]
+pub const fn may_load(capabilities: u64) -> bool {
+    capabilities & ADMIN != 0 || capabilities & PERFMON_AND_BPF == PERFMON_AND_BPF
+}
+
 /// What is missing below a root, `/` as a rule; `None`: nothing that is known of.
 #[must_use]
 pub fn lack(root: &Path) -> Option<Lack> {
     let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
-    let held = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let held = held.and_then(|t| u64::from_str_radix(t.trim(), 16).ok());
-    if held.is_some_and(|h| h & ADMIN == 0 && h & PERFMON_AND_BPF != PERFMON_AND_BPF) {
+    // Where it can't be read the kernel will say.
+    if capabilities(&status).is_some_and(|held| !may_load(held)) {
         return Some(Lack::Rights);
     }
     let space = fs::metadata(root.join("proc/self/ns/pid"));

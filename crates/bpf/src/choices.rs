@@ -18,7 +18,7 @@ pub const CPUS: usize = 8;
 
 /// Why nothing is watched.
 #[derive(Debug, thiserror::Error)]
-#[error("the kernel's choices can't be watched: {step}{}", words::behind(log))]
+#[error("the kernel's choices can't be watched: {step}{}", words::why(source, log))]
 pub struct ChoicesError {
     step: &'static str,
     log: Vec<String>,

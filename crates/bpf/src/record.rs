@@ -27,6 +27,16 @@ pub const RING_BYTES: usize = 64 << 20;
 /// In the place of a task's number: none that is recorded.
 pub const NOBODY: u32 = u32::MAX;
 
+/// Tasks that are recorded at a time, at most.
+const TASKS: u32 = 131_072;
+
+/// How much is kept at a time.
+#[derive(Clone, Copy)]
+struct Sizes {
+    ring_bytes: usize,
+    tasks: u32,
+}
+
 /// Why nothing is recorded. Nothing was loaded into the kernel, or it is gone again.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -34,7 +44,7 @@ pub enum RecordError {
     #[error("{0}")]
     Lacks(Lack),
     /// The kernel or libbpf refused.
-    #[error("the BPF program that records scheduling can't be {step}{}", words::behind(log))]
+    #[error("the BPF program that records scheduling can't be {step}{}", words::why(source, log))]
     Refused {
         /// What was tried: `loaded`, …
         step: &'static str,
@@ -251,7 +261,8 @@ impl Recorder {
         if let Some(lack) = able::lack(Path::new("/")) {
             return Err(RecordError::Lacks(lack));
         }
-        Self::load(whose, true).or_else(|_| Self::load(whose, false))
+        let sizes = Sizes { ring_bytes: RING_BYTES, tasks: TASKS };
+        Self::load(whose, true, sizes).or_else(|_| Self::load(whose, false, sizes))
     }
 
     /// Whether it tells what calls move.
@@ -260,7 +271,7 @@ impl Recorder {
         self.calls
     }
 
-    fn load(whose: Whose, calls: bool) -> Result<Self, RecordError> {
+    fn load(whose: Whose, calls: bool, sizes: Sizes) -> Result<Self, RecordError> {
         words::listen();
         let mut builder = ObjectBuilder::default();
         builder.name("record").map_err(refused("opened"))?;
@@ -270,12 +281,19 @@ impl Recorder {
             Whose::System => (0, 1),
         };
         let regs = u32::from(cfg!(target_arch = "x86_64"));
-        let settings = [root, all, regs, RING_BYTES as u32 / 4];
+        let settings = [root, all, regs, sizes.ring_bytes as u32 / 4];
         let settings: Vec<u8> = settings.into_iter().flat_map(u32::to_ne_bytes).collect();
         for mut map in open.maps_mut() {
-            if map.name().to_str().is_some_and(|n| n.ends_with(".rodata")) {
+            let name = map.name().to_string_lossy().into_owned();
+            if name.ends_with(".rodata") {
                 map.set_initial_value(&settings).map_err(refused("told whom to record"))?;
             }
+            let entries = match name.as_str() {
+                "ring" => sizes.ring_bytes as u32,
+                "tasks" => sizes.tasks,
+                _ => continue,
+            };
+            map.set_max_entries(entries).map_err(refused("given its memory"))?;
         }
         for mut program in open.progs_mut() {
             if CALLS.iter().any(|name| program.name() == *name) {
@@ -374,6 +392,27 @@ impl Recorder {
 mod tests {
     use super::*;
     use homenode_core::sched::course::Blocked;
+
+    /// Two sleepers, for as long as nobody takes what is told of them.
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        if able::lack(Path::new("/")).is_some() {
+            return println!("skipped: BPF programs need root and a kernel with BTF");
+        }
+        // A page holds some 70 records, and 16 tasks are fewer than any system has.
+        let sizes = Sizes { ring_bytes: 4096, tasks: 16 };
+        let mut recorder = Recorder::load(Whose::System, false, sizes).expect("it loads");
+        let sleeps = || (0..100).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
+        let threads: Vec<_> = (0..30).map(|_| std::thread::spawn(sleeps)).collect();
+        threads.into_iter().for_each(|t| t.join().expect("it sleeps"));
+        let [events, tasks] = recorder.lost().expect("it tells");
+        assert!(events > 100 && tasks > 0, "lost {events} events, {tasks} tasks");
+        let told = recorder.take(Duration::ZERO).expect("it tells");
+        assert!(!told.is_empty() && told.len() <= 4096 / RECORD, "{} events", told.len());
+        // The next have room again, and what was lost is told once.
+        let again = recorder.lost().expect("it tells")[0];
+        assert!(again < events, "{again} after {events}");
+    }
 
     fn bytes(task: u32, other: u32, kind: u8, how: u8, call: u16, file: u8) -> Vec<u8> {
         let mut b = 7_u64.to_ne_bytes().to_vec();

@@ -56,7 +56,7 @@ pub enum ScxError {
         room: usize,
     },
     /// The kernel has said no.
-    #[error("the scheduler can't be {step}{}", words::behind(log))]
+    #[error("the scheduler can't be {step}{}", words::why(source, log))]
     Refused {
         /// What was tried.
         step: &'static str,

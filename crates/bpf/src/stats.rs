@@ -122,7 +122,7 @@ impl Stats {
         let mut builder = ObjectBuilder::default();
         builder.name("stats").map_err(refused("opened"))?;
         let mut open = builder.open_memory(objects::STATS).map_err(refused("opened"))?;
-        let cpus = wanted.cpus.iter().map(|c| c.cpu + 1).max().unwrap_or(1);
+        let cpus = all_cpus(&wanted);
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let entries = match name.as_str() {
@@ -135,7 +135,7 @@ impl Stats {
                         1
                     }
                 }
-                "places" => cpus,
+                "places" => cpus.len() as u32,
                 _ => {
                     if name.ends_with(".rodata") {
                         map.set_initial_value(&settings.bytes()).map_err(refused("told whom"))?;
@@ -159,7 +159,7 @@ impl Stats {
             MapHandle::try_from(&found).map_err(refused("asked for its maps"))
         };
         let places = map("places")?;
-        for c in &wanted.cpus {
+        for (c, _) in &cpus {
             let place = CpuPlace { llc: c.llc, node: c.node, sibling: c.sibling, idle: 2 };
             let put = places.update(&c.cpu.to_ne_bytes(), &place.bytes(), MapFlags::ANY);
             put.map_err(refused("told where CPUs are"))?;
@@ -310,11 +310,14 @@ impl Stats {
         let rows = self.cpus.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY);
         let rows = rows.map_err(refused("read"))?.unwrap_or_default();
         let mut cpus = Vec::new();
-        for c in &self.wanted.cpus {
+        for (c, came) in all_cpus(&self.wanted) {
             let (counts, latency) = rows
                 .get(c.cpu as usize)
                 .and_then(|bytes| CpuRow::parse(bytes))
                 .map_or((CpuCounts::default(), Histogram::default()), |r| (r.counts, r.latency));
+            if came && counts.events() == 0 {
+                continue;
+            }
             let place = self.places.lookup(&c.cpu.to_ne_bytes(), MapFlags::ANY);
             let place = place.map_err(refused("read"))?.unwrap_or_default();
             let [moved_in, moved_in_llc, moved_in_node] = layout::moved(&place);
@@ -322,6 +325,7 @@ impl Stats {
                 cpu: c.cpu,
                 llc: c.llc,
                 node: c.node,
+                came,
                 moved_in,
                 moved_in_llc,
                 moved_in_node,
@@ -382,6 +386,20 @@ pub fn count_time() -> Result<std::os::fd::OwnedFd, StatsError> {
     }
     // SAFETY: as above.
     Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
+}
+
+/// All CPUs that this machine can have, and whether each is none of those that are there: then
+/// it may come, and is told as of a cache of its own, on the first one's node.
+fn all_cpus(wanted: &Wanted) -> Vec<(Cpu, bool)> {
+    let there = &wanted.cpus;
+    let most = there.iter().map(|c| c.cpu as usize + 1).max().unwrap_or(1);
+    let possible = libbpf_rs::num_possible_cpus().unwrap_or(0).max(most);
+    let node = there.first().map_or(0, |c| c.node);
+    let of = |cpu: u32| match there.iter().find(|c| c.cpu == cpu) {
+        Some(c) => (*c, false),
+        None => (Cpu { cpu, llc: cpu, node, sibling: cpu }, true),
+    };
+    (0..possible as u32).map(of).collect()
 }
 
 /// The clock that the programs read.

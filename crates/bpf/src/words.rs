@@ -40,15 +40,20 @@ pub fn behind(log: &[String]) -> String {
 const FRAMES: [&str; 4] = ["PROG LOAD LOG --", "processed ", "peak_states", "failed to load"];
 
 /// What of a log says why: the verifier's own last lines and libbpf's, without their frames.
-#[must_use]
-pub fn essence(log: &[String]) -> Vec<String> {
+fn essence(log: &[String]) -> Vec<String> {
     let says = |l: &&String| !FRAMES.iter().any(|f| l.contains(f));
     log.iter().filter(says).map(|l| l.trim().to_owned()).collect()
 }
 
-/// What an error of libbpf's means beyond its words: the verifier has said why, or rights lack.
+/// Why something was refused, to be put behind an error's sentence: what it means, and the
+/// essence of the log.
 #[must_use]
-pub fn hint(source: &libbpf_rs::Error, log: &[String]) -> &'static str {
+pub fn why(source: &libbpf_rs::Error, log: &[String]) -> String {
+    format!("{}{}", hint(source, log), behind(&essence(log)))
+}
+
+/// What an error of libbpf's means beyond its words: the verifier has said why, or rights lack.
+fn hint(source: &libbpf_rs::Error, log: &[String]) -> &'static str {
     let verified = log.iter().any(|l| l.contains(FRAMES[0]) || l.contains(FRAMES[1]));
     match (source.kind(), verified) {
         (_, true) => ". This kernel's verifier refuses them; please report it with these lines",

@@ -25,7 +25,7 @@ use anyhow::{Result, bail};
 use counted::Counted;
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::units::Picos;
-use homenode_live::acting::Actor;
+use homenode_live::acting::{ACTING, Actor};
 use homenode_live::ledger::{LARGE, Writer};
 use homenode_live::machine::LiveMachine;
 use homenode_live::place::Place;
@@ -152,7 +152,7 @@ impl Held {
     /// Somebody else acts, or has ended without putting knobs back; or nothing can be
     /// written down. Nothing was changed.
     fn take(place: &Place) -> Result<Self> {
-        let (actor, note) = Actor::begin(place)?;
+        let (actor, note) = Actor::begin(&ACTING, place)?;
         if let Some(note) = note {
             eprintln!("homenode: {note}");
         }

@@ -1,7 +1,7 @@
 //! The program that is started to be looked at, and when looking ends.
 
 use anyhow::{Context, Result};
-use homenode_live::signals::{Signals, forward};
+use homenode_live::signals::{Signals, forward, has_ended};
 use homenode_trace::Ended;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -43,6 +43,11 @@ impl Program {
             };
         }
         self.ended.is_some()
+    }
+    /// Whether it is over, without taking its status: until that is done, the kernel still
+    /// shows what it knows of it.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.is_some() || has_ended(&self.child)
     }
     /// Waits for its end.
     pub(crate) fn wait(&mut self) {

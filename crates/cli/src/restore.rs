@@ -1,12 +1,13 @@
 //! `homenode restore`: what a homenode that ended without putting it back has changed:
-//! KSM's knobs, DAMON's slot, and the kernel's balancing and demotion.
+//! KSM's knobs, DAMON's slot, the kernel's balancing and demotion, the switch of its statistics.
 
 use crate::output;
 use anyhow::Result;
 use homenode_core::ksm::plan::text_of;
-use homenode_live::acting;
+use homenode_live::acting::{self, ACTING, Purpose};
 use homenode_live::heat::damon;
 use homenode_live::place::Place;
+use homenode_live::stats::kernel::COUNTING;
 use homenode_merge::ksm::{Folder, Restore, Restored, restore};
 use serde_json::json;
 use std::path::PathBuf;
@@ -14,8 +15,8 @@ use std::path::PathBuf;
 /// Put back the kernel's knobs after a crash.
 ///
 /// `homenode merge drive --act` and `homenode truth merge` note what a knob was before
-/// they change it, and so does `homenode act` with the kernel as its engine; they put everything back at
-/// their end. Where they could not, as after SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
+/// they change it, and so do `homenode act` with the kernel as its engine and `homenode stats` where it has the
+/// kernel count as well; they put everything back at their end. Where they could not, as after SIGKILL, this does. A knob that somebody else has set since a driver stays as it is;
 /// a check, which has KSM to itself, can't tell, so all of its knobs come back. Knobs come back, pages don't: what
 /// is merged stays merged, what was moved stays where it is. Doing it again does nothing; while a driver lives it is
 /// refused. A slot of DAMON that a homenode left is taken down, if it still is as that one
@@ -51,15 +52,18 @@ pub(crate) fn to_text(done: &Restored) -> String {
     if words.is_empty() { "no knob had to be".to_owned() } else { words.join(", ") }
 }
 
+/// What knobs of the kernel's are changed for, beside merging.
+static PURPOSES: [&Purpose; 2] = [&ACTING, &COUNTING];
+
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let place = args.root.as_deref().map_or_else(Place::here, Place::at);
     // Each is tried, whatever becomes of the others.
     let slot = damon::restore(&place);
-    let acted = acting::restore(&place);
+    let others = PURPOSES.map(|purpose| (purpose.name(), acting::restore(purpose, &place)));
     let knobs = restore(&place, &Folder::of(&place));
     let nothing = || {
         matches!(slot, Ok(damon::Restored::Nothing))
-            && matches!(acted, Ok(acting::Restored::Nothing))
+            && others.iter().all(|(_, done)| matches!(done, Ok(acting::Restored::Nothing)))
     };
     let (mut json, mut text, mut code) = match knobs {
         Ok(Restore::Nothing) => (
@@ -91,9 +95,11 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
                 Ok(done) => say(&done).iter().for_each(|(_, note)| eprintln!("{note}")),
                 Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
             }
-            match acted {
-                Ok(done) => eprint!("{}", say_acted(&done).1),
-                Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
+            for (_, done) in others {
+                match done {
+                    Ok(done) => eprint!("{}", say_knobs(&done).1),
+                    Err(other) => eprintln!("{}", homenode_live::sentence(&other)),
+                }
             }
             return Err(e.into());
         }
@@ -103,22 +109,25 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         text += &format!("{note}\n");
     }
     json["damon"] = told.map_or(json!(null), |(slot, note)| json!({"slot": slot, "note": note}));
-    if let Ok(acted) = &acted {
-        let (object, lines) = say_acted(acted);
-        json["act"] = object;
+    for (name, done) in &others {
+        let Ok(done) = done else { continue };
+        let (object, lines) = say_knobs(done);
+        json[*name] = object;
         text += &lines;
-        if matches!(acted, acting::Restored::Done(done) if done.journal.is_some()) {
+        if matches!(done, acting::Restored::Done(done) if done.journal.is_some()) {
             code = 3;
         }
     }
     output::print(&if args.json { json.to_string() } else { text })?;
     slot?;
-    acted?;
+    for (_, done) in others {
+        done?;
+    }
     Ok(code)
 }
 
-/// What became of the knobs of the kernel's balancing, as JSON and as lines.
-fn say_acted(done: &acting::Restored) -> (serde_json::Value, String) {
+/// What became of knobs of the kernel's, as JSON and as lines.
+fn say_knobs(done: &acting::Restored) -> (serde_json::Value, String) {
     match done {
         acting::Restored::Nothing => (json!(null), String::new()),
         acting::Restored::Stale(note) => {

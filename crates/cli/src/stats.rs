@@ -2,6 +2,7 @@
 //!
 //! Source: specs/schedstats.md#views.
 
+mod beside;
 mod cost;
 mod live;
 mod reading;
@@ -24,6 +25,11 @@ use std::path::{Path, PathBuf};
 /// that lies to the task's memory. --measure-cost runs a program by turns without and with
 /// being looked at, and tells the difference. Beside a program all goes to standard error.
 ///
+/// With --kernel the kernel's own statistics are shown beside it, with the difference, where the
+/// kernel has them (CONFIG_SCHEDSTATS). Their switch, kernel.sched_schedstats, is turned on if
+/// it is off, which is written down before, and put back at the end; after SIGKILL
+/// `homenode restore` does that.
+///
 /// With FILE, which is a copy of /proc/schedstat, of /proc/PID/sched or of /proc/PID/schedstat
 /// or that file itself, its counters as tables. By CPU: calls of schedule, switches to idle,
 /// wake-ups, time run and waited, timeslices. By domain: pulls tried, and what came of them. By
@@ -41,6 +47,7 @@ use std::path::{Path, PathBuf};
   homenode stats --system --for 10s
   homenode stats --pid 4711 --why --for 10s
   homenode stats -- make -j8
+  homenode stats --kernel --system --for 10s
   homenode stats --measure-cost -- perf bench sched pipe
   homenode stats /proc/schedstat
   cat /proc/self/sched | homenode stats -

@@ -847,6 +847,12 @@ fn what_is_missing_is_said_with_its_own_code() {
     // Memory that may be locked says nothing of BPF's.
     let out = sh("ulimit -l 64; HOMENODE stats -- true");
     assert!(told(&out).starts_with("exit 0\n"), "{}", told(&out));
+    // The kernel's own statistics, where it has none.
+    if fs::metadata("/proc/sys/kernel/sched_schedstats").is_err() {
+        let out = sh("HOMENODE stats --kernel --system --for 1s");
+        assert!(told(&out).starts_with("exit 3\n"), "{}", told(&out));
+        assert!(told(&out).contains("CONFIG_SCHEDSTATS"), "{}", told(&out));
+    }
     // Who isn't there is no lack.
     let out = sh("HOMENODE stats --pid 4194304 --for 1s");
     assert_eq!(told(&out), "exit 2\nhomenode: no process 4194304\n");

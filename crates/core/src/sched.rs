@@ -5,6 +5,7 @@
 //! the caller gives. Which room holds what stands in `docs/decisions/0016-cpus.md`.
 
 pub mod balance;
+pub mod compared;
 pub mod course;
 pub mod domain;
 pub mod fair;

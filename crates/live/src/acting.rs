@@ -13,6 +13,8 @@
 //! written, and is there while somebody acts, also where no knob is changed: it says who
 //! has the lock.
 //!
+//! One that looks at statistics of the kernel's own changes a knob too: a `Purpose` of its own.
+//!
 //! A knob that shows neither value is somebody else's since then, and is left alone.
 //!
 //! Source: specs/act.md#knobs.
@@ -25,18 +27,43 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-static KIND: Kind = Kind {
-    name: "act",
-    version: "1",
-    remedy: "and old values are not guessed. Nothing was changed. Look at \
-             /proc/sys/kernel/numa_balancing, numa_balancing_promote_rate_limit_MBps beside it and \
-             /sys/kernel/mm/numa/demotion_enabled, set by hand what is wrong, and remove the journal",
-    who: |pid| match pid {
+/// What knobs are changed for: each purpose has a journal and a lock of its own.
+#[derive(Debug)]
+pub struct Purpose {
+    pub(crate) kind: Kind,
+    /// All knobs that are ever changed for it. Each value is one word.
+    pub knobs: &'static [&'static str],
+}
+
+impl Purpose {
+    /// A word, by which its journal is called.
+    pub const fn name(&self) -> &'static str {
+        self.kind.name
+    }
+}
+
+/// Who it is that has a journal, by its number.
+pub(crate) fn who(pid: u32) -> String {
+    match pid {
         0 => "another homenode".to_owned(),
         pid => format!("homenode, process {pid},"),
+    }
+}
+
+/// To act: to move memory, or have the kernel move it.
+pub static ACTING: Purpose = Purpose {
+    kind: Kind {
+        name: "act",
+        version: "1",
+        remedy: "and old values are not guessed. Nothing was changed. Look at \
+                 /proc/sys/kernel/numa_balancing, numa_balancing_promote_rate_limit_MBps beside it \
+                 and /sys/kernel/mm/numa/demotion_enabled, set by hand what is wrong, and remove the \
+                 journal",
+        who,
+        at_work: "acts on this machine already (one at a time can)",
+        left: "acted on this machine and ended without putting the knobs back",
     },
-    at_work: "acts on this machine already (one at a time can)",
-    left: "acted on this machine and ended without putting the knobs back",
+    knobs: &[BALANCING, PROMOTE_LIMIT, DEMOTION],
 };
 
 /// Why nothing can be changed, or could not be.
@@ -77,16 +104,16 @@ struct Journal {
 }
 
 impl Journal {
-    fn to_text(&self) -> String {
+    fn to_text(&self, purpose: &Purpose) -> String {
         let mut text = format!("kernel {}\n", self.kernel);
         for k in &self.knobs {
             let _ = writeln!(text, "knob {} {} {}", k.path, k.old, k.new);
         }
-        KIND.to_text(&self.head, &text)
+        purpose.kind.to_text(&self.head, &text)
     }
 
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        let (head, mut lines) = KIND.parse(text)?;
+    fn parse(purpose: &Purpose, text: &str) -> Result<Self, Wrong> {
+        let (head, mut lines) = purpose.kind.parse(text)?;
         let kernel = match lines.next() {
             Some((at, line)) => {
                 let rest = line.strip_prefix("kernel ");
@@ -96,7 +123,7 @@ impl Journal {
         };
         let knobs = lines.map(|(at, line)| match line.split(' ').collect::<Vec<_>>()[..] {
             ["knob", path, old, new]
-                if KNOBS.contains(&path) && !old.is_empty() && !new.is_empty() =>
+                if purpose.knobs.contains(&path) && !old.is_empty() && !new.is_empty() =>
             {
                 Ok(Changed { path: path.into(), old: old.into(), new: new.into() })
             }
@@ -113,8 +140,6 @@ pub const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 pub const PROMOTE_LIMIT: &str = "/proc/sys/kernel/numa_balancing_promote_rate_limit_MBps";
 /// Whether reclaim sends pages down.
 pub const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
-/// All knobs that are ever changed here. Each value is one word.
-pub const KNOBS: [&str; 3] = [BALANCING, PROMOTE_LIMIT, DEMOTION];
 
 /// What a knob shows; `None` if this kernel doesn't have it.
 pub fn shown(place: &Place, path: &str) -> Option<String> {
@@ -127,9 +152,10 @@ fn write(place: &Place, path: &str, value: &str) -> io::Result<()> {
     io::Write::write_all(&mut file, format!("{value}\n").as_bytes())
 }
 
-/// That this process acts, until it is dropped.
+/// That this process acts, or what else it changes knobs for, until it is dropped.
 #[derive(Debug)]
 pub struct Actor {
+    purpose: &'static Purpose,
     place: Place,
     path: PathBuf,
     journal: Journal,
@@ -177,12 +203,16 @@ impl Actor {
     /// # Errors
     /// [`JournalError`]: somebody acts, or has ended without putting knobs back; or the
     /// journal can't be written. Nothing is changed then.
-    pub fn begin(place: &Place) -> Result<(Self, Option<String>), ActError> {
-        let path = KIND.path(place);
-        let lock = KIND.lock(place)?;
+    pub fn begin(
+        purpose: &'static Purpose,
+        place: &Place,
+    ) -> Result<(Self, Option<String>), ActError> {
+        let kind = &purpose.kind;
+        let path = kind.path(place);
+        let lock = kind.lock(place)?;
         let mut note = None;
-        if let Some(old) = KIND.load(&path, Journal::parse)? {
-            match KIND.check(place, &old.head) {
+        if let Some(old) = kind.load(&path, |text| Journal::parse(purpose, text))? {
+            match kind.check(place, &old.head) {
                 Ok(()) => {
                     journal::remove(&path)?;
                     note = Some(stale(&path));
@@ -196,8 +226,9 @@ impl Actor {
         let head = Head::new(place, (pid, start_of(place, pid).unwrap_or(0)))?;
         let kernel = shown(place, "/proc/sys/kernel/osrelease").unwrap_or_default();
         let journal = Journal { head, kernel, knobs: Vec::new() };
-        journal::save(&path, &journal.to_text())?;
-        Ok((Self { place: place.clone(), path, journal, over: false, _lock: lock }, note))
+        journal::save(&path, &journal.to_text(purpose))?;
+        let place = place.clone();
+        Ok((Self { purpose, place, path, journal, over: false, _lock: lock }, note))
     }
 
     /// Sets a knob; one that has the value already is not touched. Returns whether it was.
@@ -206,9 +237,9 @@ impl Actor {
     /// [`ActError`]: a journal or a knob that can't be written. The knob is as it was.
     ///
     /// # Panics
-    /// For a path that is not in [`KNOBS`]: `restore` would call the journal damaged.
+    /// For a path that is no knob of the purpose: `restore` would call the journal damaged.
     pub fn set(&mut self, path: &str, value: &str) -> Result<bool, ActError> {
-        assert!(KNOBS.contains(&path), "{path} is no knob that a journal can hold");
+        assert!(self.purpose.knobs.contains(&path), "{path} is no knob that a journal can hold");
         let failed = |what: String, source| ActError::Knob { path: path.to_owned(), what, source };
         let old = fs::read_to_string(self.place.path(path))
             .map_err(|e| failed("read it".to_owned(), e))?;
@@ -217,7 +248,7 @@ impl Actor {
             return Ok(false);
         }
         self.journal.knobs.push(Changed { path: path.clone(), old, new: value.to_owned() });
-        if let Err(e) = journal::save(&self.path, &self.journal.to_text()) {
+        if let Err(e) = journal::save(&self.path, &self.journal.to_text(self.purpose)) {
             self.journal.knobs.pop();
             return Err(e.into());
         }
@@ -243,14 +274,16 @@ impl Actor {
     /// Puts the knobs back and ends.
     pub fn end(mut self) -> PutBack {
         self.over = true;
-        put_back(&self.place, &mut self.journal, &self.path)
+        put_back(self.purpose, &self.place, &mut self.journal, &self.path)
     }
 }
 
 impl Drop for Actor {
     fn drop(&mut self) {
         if !self.over {
-            for line in put_back(&self.place, &mut self.journal, &self.path).sentences() {
+            for line in
+                put_back(self.purpose, &self.place, &mut self.journal, &self.path).sentences()
+            {
                 eprintln!("homenode: {line}");
             }
         }
@@ -258,7 +291,7 @@ impl Drop for Actor {
 }
 
 /// The last one that was changed comes first.
-fn put_back(place: &Place, journal: &mut Journal, path: &Path) -> PutBack {
+fn put_back(purpose: &Purpose, place: &Place, journal: &mut Journal, path: &Path) -> PutBack {
     let mut done = PutBack::default();
     for k in std::mem::take(&mut journal.knobs).into_iter().rev() {
         match shown(place, &k.path) {
@@ -275,7 +308,7 @@ fn put_back(place: &Place, journal: &mut Journal, path: &Path) -> PutBack {
     journal.knobs = done.failed.iter().rev().map(|(k, _)| k.clone()).collect();
     let saved = match journal.knobs.is_empty() {
         true => journal::remove(path),
-        false => journal::save(path, &journal.to_text()),
+        false => journal::save(path, &journal.to_text(purpose)),
     };
     if saved.is_err() || !journal.knobs.is_empty() {
         done.journal = Some(path.to_owned());
@@ -307,26 +340,27 @@ pub enum Restored {
 ///
 /// # Errors
 /// [`JournalError`] while that one lives, or if the journal is damaged.
-pub fn restore(place: &Place) -> Result<Restored, ActError> {
-    let path = KIND.path(place);
+pub fn restore(purpose: &'static Purpose, place: &Place) -> Result<Restored, ActError> {
+    let kind = &purpose.kind;
+    let path = kind.path(place);
     if !path.exists() {
         return Ok(Restored::Nothing);
     }
-    let _lock = KIND.lock(place)?;
-    let Some(mut journal) = KIND.load(&path, Journal::parse)? else {
+    let _lock = kind.lock(place)?;
+    let Some(mut journal) = kind.load(&path, |text| Journal::parse(purpose, text))? else {
         return Ok(Restored::Nothing);
     };
-    if KIND.is_stale(place, &journal.head)? {
+    if kind.is_stale(place, &journal.head)? {
         journal::remove(&path)?;
         return Ok(Restored::Stale(stale(&path)));
     }
     if journal.knobs.is_empty() {
         journal::remove(&path)?;
         let pid = journal.head.owner.0;
-        let note = format!("process {pid}, which acted and was killed, had changed no knob");
+        let note = format!("process {pid}, which was killed, had changed no knob");
         return Ok(Restored::Stale(note));
     }
-    Ok(Restored::Done(put_back(place, &mut journal, &path)))
+    Ok(Restored::Done(put_back(purpose, place, &mut journal, &path)))
 }
 
 #[cfg(test)]
@@ -352,7 +386,7 @@ mod tests {
         (at, place)
     }
     fn knobs(place: &Place) -> Vec<String> {
-        KNOBS.iter().map(|k| shown(place, k).unwrap()).collect()
+        ACTING.knobs.iter().map(|k| shown(place, k).unwrap()).collect()
     }
     /// As SIGKILL leaves it: journal and knobs stay, the lock goes, the owner is dead.
     fn kill(acting: Actor) {
@@ -360,7 +394,7 @@ mod tests {
             head: Head { owner: (u32::MAX, 1), ..acting.journal.head.clone() },
             ..acting.journal.clone()
         };
-        journal::save(&acting.path, &dead.to_text()).unwrap();
+        journal::save(&acting.path, &dead.to_text(&ACTING)).unwrap();
         let mut acting = std::mem::ManuallyDrop::new(acting);
         // SAFETY: the lock's file is closed once, and what holds it is not used again.
         unsafe { std::ptr::drop_in_place(&raw mut acting._lock) };
@@ -370,12 +404,12 @@ mod tests {
     fn knobs_come_back_at_the_end_and_after_a_crash() {
         let (_at, place) = machine();
         let before = knobs(&place);
-        let (mut acting, note) = Actor::begin(&place).unwrap();
+        let (mut acting, note) = Actor::begin(&ACTING, &place).unwrap();
         assert_eq!(note, None);
         assert!(acting.set(BALANCING, "2").unwrap());
         assert!(acting.set(DEMOTION, "true").unwrap());
         assert!(!acting.set(PROMOTE_LIMIT, "65536").unwrap(), "it has the value");
-        let text = fs::read_to_string(KIND.path(&place)).unwrap();
+        let text = fs::read_to_string(ACTING.kind.path(&place)).unwrap();
         assert!(text.contains("kernel 6.12.9-two\nknob /proc/sys/kernel/numa_balancing 1 2\n"));
         assert_eq!(knobs(&place), ["2", "65536", "true"]);
         let back = acting.end();
@@ -384,38 +418,42 @@ mod tests {
             [DEMOTION, BALANCING]
         );
         assert_eq!(knobs(&place), before);
-        assert!(!KIND.path(&place).exists());
+        assert!(!ACTING.kind.path(&place).exists());
 
-        let (mut acting, _) = Actor::begin(&place).unwrap();
+        let (mut acting, _) = Actor::begin(&ACTING, &place).unwrap();
         acting.set(BALANCING, "3").unwrap();
         kill(acting);
         // The second start offers it, and changes nothing.
-        let told = Actor::begin(&place).unwrap_err().to_string();
+        let told = Actor::begin(&ACTING, &place).unwrap_err().to_string();
         assert!(told.contains("`homenode restore` does that"), "{told}");
         assert_eq!(knobs(&place)[0], "3");
-        let Restored::Done(back) = restore(&place).unwrap() else { panic!("there is a journal") };
+        let Restored::Done(back) = restore(&ACTING, &place).unwrap() else {
+            panic!("there is a journal")
+        };
         assert_eq!((back.set.len(), back.sentences().len()), (1, 0));
         assert_eq!(knobs(&place), before);
-        assert!(matches!(restore(&place), Ok(Restored::Nothing)));
+        assert!(matches!(restore(&ACTING, &place), Ok(Restored::Nothing)));
     }
 
     #[test]
     fn the_second_is_told_who_acts() {
         let (_at, place) = machine();
-        let (acting, _) = Actor::begin(&place).unwrap();
+        let (acting, _) = Actor::begin(&ACTING, &place).unwrap();
         let me = std::process::id();
-        for told in [Actor::begin(&place).unwrap_err(), restore(&place).unwrap_err()] {
+        for told in
+            [Actor::begin(&ACTING, &place).unwrap_err(), restore(&ACTING, &place).unwrap_err()]
+        {
             let due = format!("homenode, process {me}, acts on this machine already");
             assert!(told.to_string().contains(&due), "{told}");
         }
         drop(acting);
-        assert!(Actor::begin(&place).is_ok());
+        assert!(Actor::begin(&ACTING, &place).is_ok());
     }
 
     #[test]
     fn a_knob_that_somebody_else_has_set_is_theirs() {
         let (_at, place) = machine();
-        let (mut acting, _) = Actor::begin(&place).unwrap();
+        let (mut acting, _) = Actor::begin(&ACTING, &place).unwrap();
         acting.set(BALANCING, "2").unwrap();
         acting.set(DEMOTION, "true").unwrap();
         assert_eq!(acting.theirs(), []);
@@ -428,29 +466,31 @@ mod tests {
             ["/proc/sys/kernel/numa_balancing is 0 now, which homenode did not write: left"]
         );
         assert_eq!(knobs(&place), ["0", "65536", "false"]);
-        assert!(!KIND.path(&place).exists(), "nothing is to be tried again");
+        assert!(!ACTING.kind.path(&place).exists(), "nothing is to be tried again");
     }
 
     #[test]
     fn a_journal_of_another_boot_is_thrown_away_and_that_is_said() {
         let (_at, place) = machine();
-        let (mut acting, _) = Actor::begin(&place).unwrap();
+        let (mut acting, _) = Actor::begin(&ACTING, &place).unwrap();
         acting.set(BALANCING, "2").unwrap();
         kill(acting);
         fs::write(place.path("/proc/sys/kernel/random/boot_id"), "another\n").unwrap();
-        let text = fs::read_to_string(KIND.path(&place)).unwrap();
-        let Restored::Stale(note) = restore(&place).unwrap() else { panic!("it is stale") };
+        let text = fs::read_to_string(ACTING.kind.path(&place)).unwrap();
+        let Restored::Stale(note) = restore(&ACTING, &place).unwrap() else {
+            panic!("it is stale")
+        };
         assert!(note.contains("of an earlier boot"), "{note}");
         assert_eq!(knobs(&place)[0], "2", "what the kernel booted with is not ours");
-        fs::write(KIND.path(&place), text).unwrap();
-        let (_acting, note) = Actor::begin(&place).unwrap();
+        fs::write(ACTING.kind.path(&place), text).unwrap();
+        let (_acting, note) = Actor::begin(&ACTING, &place).unwrap();
         assert!(note.is_some_and(|n| n.contains("of an earlier boot")));
     }
 
     #[test]
     fn no_journal_no_change() {
         let (_at, place) = machine();
-        let (mut acting, _) = Actor::begin(&place).unwrap();
+        let (mut acting, _) = Actor::begin(&ACTING, &place).unwrap();
         // A disk that is full: what is written beside the journal goes nowhere.
         std::os::unix::fs::symlink("/dev/full", acting.path.with_extension("new")).unwrap();
         let told = crate::sentence(&acting.set(BALANCING, "2").unwrap_err());
@@ -467,12 +507,12 @@ mod tests {
         let knob = |path: &str| Changed { path: path.into(), old: "0".into(), new: "1".into() };
         let head = Head { boot: "4c1f7a52".into(), owner: (4711, 184_467) };
         let journal = Journal { head, kernel: "6.12".into(), knobs: vec![knob(BALANCING)] };
-        let text = journal.to_text();
-        assert_eq!(Journal::parse(&text).as_ref(), Ok(&journal));
+        let text = journal.to_text(&ACTING);
+        assert_eq!(Journal::parse(&ACTING, &text).as_ref(), Ok(&journal));
         for end in 0..text.len() {
-            assert!(Journal::parse(&text[..end]).is_err(), "{}", &text[..end]);
+            assert!(Journal::parse(&ACTING, &text[..end]).is_err(), "{}", &text[..end]);
         }
         let other = Journal { knobs: vec![knob("/etc/passwd")], ..journal };
-        assert_eq!(Journal::parse(&other.to_text()).unwrap_err().0, 5);
+        assert_eq!(Journal::parse(&ACTING, &other.to_text(&ACTING)).unwrap_err().0, 5);
     }
 }

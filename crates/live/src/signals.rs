@@ -78,3 +78,15 @@ pub fn forward(child: &Child, signal: i32) {
     // SAFETY: a child that was not waited for keeps its number.
     unsafe { libc::kill(child.id() as i32, signal) };
 }
+
+/// Whether a child is over, without taking its status: until that is done, the kernel still
+/// shows what it knows of it.
+pub fn has_ended(child: &Child) -> bool {
+    // SAFETY: all zeroes are a structure of this kind.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel writes into a structure of ours, and leaves the child as it is.
+    let told = unsafe { libc::waitid(libc::P_PID, child.id(), &raw mut info, flags) };
+    // SAFETY: it was written by the kernel, or is zero.
+    told != 0 || unsafe { info.si_pid() } != 0
+}

@@ -6,8 +6,13 @@
 //!  kernel.pid_max ▶ how many numbers tasks can have
 //! ```
 //!
+//! `kernel` has the kernel's own statistics, where there are some, for a comparison.
+//!
 //! Source: specs/schedstats.md#live.
 
+pub mod kernel;
+
+use crate::acting::ActError;
 use crate::people::find::cgroup_folder;
 use crate::place::Place;
 use crate::sysfs::{TopologyError, read_topology};
@@ -47,6 +52,37 @@ pub enum LookError {
         /// Its number.
         pid: u32,
     },
+    /// The kernel has no statistics of its own.
+    #[error(
+        "this kernel keeps no scheduler statistics of its own: /proc/schedstat and {} are not \
+         there. Boot one with CONFIG_SCHEDSTATS, as Debian's are; without --kernel homenode counts \
+         by itself, on this one too",
+        kernel::SWITCH
+    )]
+    NoSchedstats,
+    /// They are not as they are known.
+    #[error(
+        "{}: not as Linux 6.1 to 7.3 print it, so it is not compared with; without --kernel homenode \
+         counts by itself",
+        path.display()
+    )]
+    Odd {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: homenode_core::sched::stats::StatsError,
+    },
+    /// A file or folder of the kernel's can't be read.
+    #[error("{}: can't be read", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The switch of the kernel's statistics, or its journal.
+    #[error(transparent)]
+    Switch(#[from] ActError),
     /// The topology.
     #[error(transparent)]
     Topology(#[from] TopologyError),
@@ -59,7 +95,13 @@ impl LookError {
     /// Whether the system lacks something; else the question was wrong.
     pub fn is_lack(&self) -> bool {
         match self {
-            Self::Lack(_) | Self::NamedHierarchy { .. } | Self::Topology(_) => true,
+            Self::Lack(_)
+            | Self::NamedHierarchy { .. }
+            | Self::NoSchedstats
+            | Self::Odd { .. }
+            | Self::Read { .. }
+            | Self::Switch(_)
+            | Self::Topology(_) => true,
             Self::NoCgroup { .. } | Self::NoProcess { .. } => false,
             Self::Stats(e) => e.is_lack(),
         }

@@ -1,5 +1,7 @@
 //! What several files of `/proc` have in common.
 
+pub use homenode_bpf::able::capabilities;
+
 /// What stands behind a key, which includes its colon, at the head of a line.
 pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|l| l.strip_prefix(key)).map(str::trim)
@@ -8,11 +10,6 @@ pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 /// The number behind a key, without the unit behind it: KiB as a rule.
 pub fn number(text: &str, key: &str) -> Option<u64> {
     field(text, key)?.split_ascii_whitespace().next()?.parse().ok()
-}
-
-/// The effective capabilities in a text as `/proc/PID/status` has it, a bit for each.
-pub fn capabilities(status: &str) -> Option<u64> {
-    u64::from_str_radix(field(status, "CapEff:")?, 16).ok()
 }
 
 /// `LO-HI` in hexadecimal at the head of a line, as `maps` and `smaps` have it: the first

@@ -4,10 +4,15 @@
 //! Look ─▶ settle ─▶ tasks, cgroups, CPUs, caches, nodes; the histogram; reasons of wake-ups
 //! ```
 //!
+//! `compared` has the kernel's own statistics beside it, where they were asked for.
+//!
 //! Source: specs/schedstats.md#live.
+
+mod compared;
 
 use crate::caption::wrap;
 use crate::cell::{Grid, Line};
+use homenode_core::sched::compared::Compared;
 use homenode_core::sched::look::{
     BUCKETS, CpuCounts, CpuLook, Histogram, Kind, Look, Reason, Reasons, TaskCounts, TaskLook,
 };
@@ -32,6 +37,8 @@ pub struct LookReport {
     pub why: bool,
     /// Rows of tasks, at most.
     pub top: usize,
+    /// The kernel's own statistics beside it.
+    pub compared: Option<Compared>,
     /// What else has to be said.
     pub notes: Vec<String>,
 }
@@ -68,6 +75,9 @@ impl LookReport {
         if self.why {
             self.why_text(&mut out, &tasks, width);
         }
+        if let Some(compared) = &self.compared {
+            compared::text(&mut out, compared, self.top, width);
+        }
         out.push('\n');
         for note in self.all_notes(&cpu) {
             wrap(&mut out, 0, &format!("note: {note}"), width.min(100), |c| c);
@@ -85,6 +95,15 @@ impl LookReport {
 
     fn all_notes(&self, cpu: &CpuCounts) -> Vec<String> {
         let mut notes = self.notes.clone();
+        notes.extend(self.compared.iter().flat_map(compared::notes));
+        let came: Vec<u32> = self.look.cpus.iter().filter(|c| c.came).map(|c| c.cpu).collect();
+        if !came.is_empty() {
+            notes.push(format!(
+                "{} {} came during the look: it is told as of a cache of its own",
+                if came.len() == 1 { "CPU" } else { "CPUs" },
+                homenode_core::list::in_order(&came),
+            ));
+        }
         if cpu.lost_tasks > 0 {
             notes.push(format!(
                 "for {} there was no place, and {} of theirs went uncounted: the figures are too low. \
@@ -218,6 +237,7 @@ impl LookReport {
             "lost_tasks": cpu.lost_tasks,
             "kernel_bytes": self.look.bytes,
             "places": self.look.slots,
+            "compared": self.compared.as_ref().map(compared::to_json),
             "notes": self.all_notes(&cpu),
         })
         .to_string()

@@ -20,7 +20,7 @@ pub enum StatsError {
     /// A kernel before 5.18.
     #[error(
         "this kernel's tracepoint of switches doesn't tell the task's state: Linux 5.18 or newer \
-         is needed (tried on 6.18)"
+         is needed (tried on 6.1, 6.12, 6.18 and 7.3)"
     )]
     OldSwitch,
     /// More processes than there are places.
@@ -33,11 +33,7 @@ pub enum StatsError {
         what: String,
     },
     /// The kernel or libbpf refused.
-    #[error(
-        "the BPF programs that count can't be {step}{}{}",
-        crate::words::hint(source, log),
-        crate::words::behind(&crate::words::essence(log))
-    )]
+    #[error("the BPF programs that count can't be {step}{}", crate::words::why(source, log))]
     Refused {
         /// What was tried: `loaded`, …
         step: &'static str,

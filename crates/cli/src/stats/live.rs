@@ -6,6 +6,7 @@
 //!
 //! Source: specs/schedstats.md#live.
 
+use super::beside::Beside;
 use crate::output;
 use crate::program::{Program, Stop};
 use anyhow::Result;
@@ -52,6 +53,9 @@ pub(crate) struct Live {
     /// Tell where wake-ups put tasks, and why, and where their memory is
     #[arg(long, conflicts_with_all = ["file", "sim"])]
     why: bool,
+    /// Have the kernel count as well, where it can (CONFIG_SCHEDSTATS), and show both side by side
+    #[arg(long, conflicts_with_all = ["file", "sim", "measure_cost"])]
+    kernel: bool,
     /// Run CMD by turns without and with being looked at, and tell what looking costs
     #[arg(long, requires = "command")]
     pub(super) measure_cost: bool,
@@ -83,9 +87,13 @@ impl Live {
         }
     }
 
+    /// Attached, and not counting yet.
+    fn attach(&self, place: &Place, targets: &Targets) -> Result<Stats, LookError> {
+        Ok(Stats::open(wanted(place, targets, self.tasks, self.why)?)?)
+    }
     /// Attached, and counting.
     pub(super) fn open(&self, place: &Place, targets: &Targets) -> Result<Stats, LookError> {
-        let mut stats = Stats::open(wanted(place, targets, self.tasks, self.why)?)?;
+        let mut stats = self.attach(place, targets)?;
         stats.begin()?;
         Ok(stats)
     }
@@ -127,7 +135,12 @@ impl Memory {
 pub(super) fn run(args: &Live, targets: &Targets, json: bool) -> Result<u8> {
     let place = Place::here();
     let mut stop = Stop::new();
-    let mut stats = args.open(&place, targets)?;
+    let mut stats = args.attach(&place, targets)?;
+    let mut beside = args.kernel.then(|| Beside::begin(&place, targets)).transpose()?;
+    stats.begin().map_err(LookError::from)?;
+    if let Some(beside) = &mut beside {
+        beside.begun()?;
+    }
     if let Targets::Tree = targets {
         stop.program = Some(start(&mut stats, &args.command)?);
     }
@@ -145,7 +158,9 @@ pub(super) fn run(args: &Live, targets: &Targets, json: bool) -> Result<u8> {
             Targets::Pids(pids) => !pids.iter().any(|p| place.path(&format!("/proc/{p}")).exists()),
             Targets::All | Targets::Cgroup(_) | Targets::Tree => false,
         };
-        if stop.wanted() || left == Some(Duration::ZERO) || gone() {
+        // A program that nobody has waited for can still be read.
+        let over = || args.kernel && stop.program.as_ref().is_some_and(Program::has_ended);
+        if over() || stop.wanted() || left == Some(Duration::ZERO) || gone() {
             break;
         }
         std::thread::sleep(left.map_or(SLICE, |left| left.min(SLICE)));
@@ -155,9 +170,24 @@ pub(super) fn run(args: &Live, targets: &Targets, json: bool) -> Result<u8> {
         Whose::Cgroup { controller, .. } => controller.clone(),
         Whose::All | Whose::Processes(_) | Whose::Tree => None,
     };
-    let mut look = stats.end().map_err(LookError::from)?;
-    rename(&place, &mut look);
     let mut notes = Vec::new();
+    let reading = match &beside {
+        Some(beside) => Some(beside.ending(&stats.look().map_err(LookError::from)?)?),
+        None => None,
+    };
+    let mut look = stats.end().map_err(LookError::from)?;
+    let compared = match beside.zip(reading) {
+        Some((beside, reading)) => {
+            let (compared, more) = beside.ended(reading, &look)?;
+            notes.extend(more);
+            Some(compared)
+        }
+        None => None,
+    };
+    if let Some(program) = stop.program.as_mut().filter(|p| p.has_ended()) {
+        program.wait();
+    }
+    rename(&place, &mut look);
     let cgroups: BTreeSet<u64> = look.tasks.iter().map(|t| t.cgroup).collect();
     if look.tasks.is_empty() {
         notes.push("none of their tasks had an event".to_owned());
@@ -166,7 +196,7 @@ pub(super) fn run(args: &Live, targets: &Targets, json: bool) -> Result<u8> {
     names.retain(|id, _| cgroups.contains(id));
     let memory = memory.map(|m| m.found).unwrap_or_default();
     let (why, top) = (args.why, args.top);
-    let report = LookReport { look, cgroups: names, memory, why, top, notes };
+    let report = LookReport { look, cgroups: names, memory, why, top, compared, notes };
     let text = if json { report.to_json() } else { report.to_text(output::width()) };
     match &stop.program {
         None => output::print(&text)?,

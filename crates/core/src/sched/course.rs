@@ -116,6 +116,8 @@ pub enum Step {
     Join(u32),
     /// It started another: its place among the lives.
     Fork(u32),
+    /// It runs another program: the kernel looks for a CPU that is idler.
+    Exec,
     /// It has that nice value from now on.
     Nice(i8),
     /// It may run on these CPUs only, from now on.

@@ -176,6 +176,12 @@ counts! {
         latency_ns_max: Max,
         /// How many.
         latencies: Sum,
+        /// Of the waits, the one that had begun when the look did,
+        before_wait_ns: Sum,
+        /// of the sleeps,
+        before_sleep_ns: Sum,
+        /// and of the blocks; each from when the look began.
+        before_block_ns: Sum,
     }
 }
 
@@ -386,6 +392,9 @@ pub struct CpuLook {
     pub llc: u32,
     /// The node.
     pub node: u32,
+    /// Whether it came during the look: where it is was not known, and it is told as of a cache
+    /// of its own.
+    pub came: bool,
     /// Tasks that moved here.
     pub moved_in: u64,
     /// Of those, from another last-level cache.

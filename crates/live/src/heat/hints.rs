@@ -33,6 +33,7 @@ pub use error::HintsError;
 use crate::machine::Heat;
 use crate::sysfs::parse_list;
 use crate::text::capabilities;
+use homenode_bpf::able::{BTF, FIRST_PID_NAMESPACE, may_load};
 use homenode_core::policy::seen::{Seen, Source, Who};
 use homenode_core::units::{NodeId, Picos};
 use layout::{Facts, Layout};
@@ -48,16 +49,12 @@ use tiers::Tiers;
 
 const KNOB: &str = "proc/sys/kernel/numa_balancing";
 const POSSIBLE: &str = "sys/devices/system/node/possible";
-const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// Tiers are read anew after this time: nodes come and go rarely.
 const TIERS_EVERY: Picos = Picos::from_secs(5);
 
 /// The machine's own namespaces have these numbers (`proc(5)`, `include/linux/proc_ns.h`).
 const FIRST: [(&str, &str, &str, u64); 2] =
-    [("pid", "PID", "PIDs", 0xeffffffc), ("time", "time", "times since boot", 0xeffffffa)];
-/// Bits of capabilities: CAP_SYS_ADMIN alone, or CAP_PERFMON and CAP_BPF.
-const ADMIN: u64 = 1 << 21;
-const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    [("pid", "PID", "PIDs", FIRST_PID_NAMESPACE), ("time", "time", "times since boot", 0xeffffffa)];
 
 /// Hint faults of the processes that are watched.
 ///
@@ -230,8 +227,7 @@ fn look_at_rights(root: &Path) -> Result<(), HintsError> {
     let Some(held) = capabilities(&status) else {
         return Ok(()); // The kernel will say.
     };
-    let able = held & ADMIN != 0 || held & PERFMON_AND_BPF == PERFMON_AND_BPF;
-    if able { Ok(()) } else { Err(HintsError::Denied) }
+    if may_load(held) { Ok(()) } else { Err(HintsError::Denied) }
 }
 
 fn possible(root: &Path) -> Result<BTreeSet<u32>, HintsError> {

@@ -3,6 +3,7 @@
 use super::calls::Calls;
 use super::root::Root;
 use crate::text::{capabilities, field};
+use homenode_bpf::able::may_load;
 use homenode_core::policy::facts::Known;
 
 /// Capabilities that something here asks for, with their bits.
@@ -66,12 +67,11 @@ impl Rights {
     }
     /// Whether BPF programs that read kernel memory may be loaded.
     pub fn may_bpf(&self) -> Known {
-        if self.capabilities.is_none() {
-            return Known::Unseen;
-        }
-        let able = self.has(21) || (self.has(39) && self.has(38));
+        let Some(capabilities) = self.capabilities else { return Known::Unseen };
         Known::from_bool(
-            self.first() && able && self.lockdown.as_deref() != Some("confidentiality"),
+            self.first()
+                && may_load(capabilities)
+                && self.lockdown.as_deref() != Some("confidentiality"),
         )
     }
     /// Whether processes of other users may be looked into.

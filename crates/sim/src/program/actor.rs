@@ -232,6 +232,7 @@ impl Actor {
                 sim.sched.inherits(child, id);
                 sim.enqueue(child);
             }
+            Step::Exec => sim.balance_exec(id),
             Step::Nice(nice) => {
                 if self.cast.nice.is_none() {
                     sim.set_nice(id, *nice);

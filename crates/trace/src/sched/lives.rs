@@ -136,6 +136,7 @@ impl Track {
                 | Step::Get { .. }
                 | Step::Join(_)
                 | Step::Fork(_)
+                | Step::Exec
                 | Step::Nice(_)
                 | Step::Allow(_) => {}
             }
@@ -290,7 +291,14 @@ pub fn lives(header: &Header, rows: &[Row], charged: &Charged) -> (Course, Found
                     it.step(Step::Allow(cpus));
                 }
             }
-            Kind::Exec | Kind::Exit | Kind::Lost => {}
+            Kind::Exec => {
+                // A program that was held when its recording began is not seen to run before it does.
+                if matches!(them[me].at, At::Runs { .. }) {
+                    them[me].runs_until(now);
+                    them[me].step(Step::Exec);
+                }
+            }
+            Kind::Exit | Kind::Lost => {}
         }
     }
     for it in &mut them {

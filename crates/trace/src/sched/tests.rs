@@ -25,6 +25,7 @@ fn rows(text: &str) -> Vec<Row> {
             "dead" => (Kind::Stop, NOBODY, Stop::Dead.to_arg()),
             "woken" => (Kind::Wake, number(4).map_or(NOBODY, |n| n as u32), number(5).unwrap_or(0)),
             "fork" => (Kind::Fork, number(4).expect("a child") as u32, 0),
+            "exec" => (Kind::Exec, NOBODY, 0),
             "nice" => (Kind::Nice, NOBODY, w[4].parse::<i64>().expect("a value") as u64),
             "allow" => (Kind::Allow, NOBODY, number(4).expect("bits")),
             "lost" => (Kind::Lost, NOBODY, number(4).expect("a number")),
@@ -101,6 +102,7 @@ fn told(text: &str, charged: &Charged) -> String {
                 }
                 Step::Join(child) => write!(out, " · join {child}"),
                 Step::Fork(child) => write!(out, " · fork {child}"),
+                Step::Exec => write!(out, " · exec"),
                 Step::Nice(nice) => write!(out, " · nice {nice}"),
                 Step::Allow(cpus) => write!(out, " · allow {cpus:?}"),
             }
@@ -243,6 +245,24 @@ fn who_finds_a_child_that_has_ended_depends_on_it() {
         &expect![[r#"
             0 · run 1 · fork 1 · run 6 · join 1 · run 13
             1 by 0 · run 4
+            causal 0, early 0, outside 0, unexplained 0, other class 0
+        "#]],
+    );
+}
+
+// specs/record-sched.md#lives
+#[test]
+fn who_runs_another_program_is_looked_at_there() {
+    check(
+        "0 0 0 run
+         1 0 0 fork 1
+         2 1 1 run 1
+         5 1 1 exec
+         8 1 1 dead
+         20 0 0 dead",
+        &expect![[r#"
+            0 · run 1 · fork 1 · run 19
+            1 by 0 · run 3 · exec · run 3
             causal 0, early 0, outside 0, unexplained 0, other class 0
         "#]],
     );
@@ -571,7 +591,7 @@ proptest::proptest! {
                 Step::Rest { ns, .. } => proptest::prop_assert!(*ns <= 50_000),
                 Step::Get { object, bytes, .. } => taken[*object as usize] += u64::from(*bytes),
                 Step::Put { object, bytes } => there[*object as usize] += u64::from(*bytes),
-                Step::Join(_) | Step::Nice(_) | Step::Allow(_) => {}
+                Step::Join(_) | Step::Exec | Step::Nice(_) | Step::Allow(_) => {}
             }
         }
         // What comes after a task's end is none of its life.

@@ -9,6 +9,12 @@
 //! build       N jobs, 4 at a time, each of them three short processes in a row
 //! walk        one that is woken by the worker of the CPU that it sleeps on, N times;
 //!             prints the CPUs that it ran on
+//! walk-asleep the same, but it surely sleeps when it is woken
+//! walk-busy   and the CPU before is still busy then
+//! turns       two tasks, on CPUs 1 and 2, that hand a byte to and fro, N times, and compute
+//!             before they give: prints both numbers, waits for a byte, does it, says so, and
+//!             waits for the end of its input
+//! herd        N tasks that sleep until its input ends; says how many came to be
 //! ```
 
 use std::hint::{black_box, spin_loop};
@@ -22,6 +28,9 @@ use crate::process::{fork, pin, wait};
 pub(crate) const LOADS: [(&str, &str); 4] =
     [("messaging", "300"), ("pipe", "1500"), ("workers", "150"), ("build", "60")];
 
+/// Those that leave CPUs idle for who is woken to be put on.
+pub(crate) const WALKS: [(&str, &str); 2] = [("walk-asleep", "260"), ("walk-busy", "400")];
+
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let (kind, n) = match args {
         [kind, n] => (*kind, n.parse::<usize>().context("--crowd KIND N")?),
@@ -32,7 +41,11 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         "pipe" => pipe(n),
         "workers" => workers(n),
         "build" => build(n),
-        "walk" => walk(n),
+        "walk" => walk(n, Pace { walker: 1200, worker: 400, asleep: false }),
+        "walk-asleep" => walk(n, Pace { walker: 1200, worker: 400, asleep: true }),
+        "walk-busy" => walk(n, Pace { walker: 50, worker: 600, asleep: true }),
+        "turns" => turns(n),
+        "herd" => herd(n),
         _ => bail!("no such crowd: {kind}"),
     }
 }
@@ -137,6 +150,54 @@ fn pipe(n: usize) -> Result<()> {
     Ok(())
 }
 
+/// Both of them sleep before and after their turns.
+fn turns(n: usize) -> Result<()> {
+    let (to, fro, end) = (Pipe::new()?, Pipe::new()?, Pipe::new()?);
+    // So long that the other one sleeps by then.
+    let long = || compute(100);
+    let other = task(|| {
+        pin(0, &[2]).context("sched_setaffinity")?;
+        for _ in 0..n {
+            to.take(1)?;
+            long();
+            fro.give()?;
+        }
+        end.take(1)
+    })?;
+    pin(0, &[1]).context("sched_setaffinity")?;
+    println!("{} {other}", std::process::id());
+    let input = Pipe([0, 1]);
+    input.take(1)?;
+    for _ in 0..n {
+        to.give()?;
+        fro.take(1)?;
+        long();
+    }
+    println!("done");
+    let over = input.take(1);
+    end.give()?;
+    wait(other);
+    // Its input has ended, or somebody wrote: both are an end.
+    drop(over);
+    Ok(())
+}
+
+/// As many threads as memory has room for, up to so many.
+fn herd(n: usize) -> Result<()> {
+    let one = || {
+        std::thread::Builder::new().stack_size(16 << 10).spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        })
+    };
+    let made = (0..n).take_while(|_| one().is_ok()).count();
+    println!("{made}");
+    // They end with this process.
+    let _ = Pipe([0, 1]).take(1);
+    Ok(())
+}
+
 fn workers(n: usize) -> Result<()> {
     const MESSENGERS: usize = 2;
     const WORKERS: usize = 3;
@@ -190,7 +251,19 @@ fn build(n: usize) -> Result<()> {
     Ok(())
 }
 
-fn walk(n: usize) -> Result<()> {
+/// How long they compute.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Before it has itself woken: so that the worker of before sleeps, or not.
+    walker: u32,
+    /// After it has woken the other one: so that its CPU is busy when that is placed and begins.
+    worker: u32,
+    /// Whether the other one surely sleeps when it is woken: the worker rests before. Else it may
+    /// have been preempted where it was about to sleep, and no CPU is chosen.
+    asleep: bool,
+}
+
+fn walk(n: usize, pace: Pace) -> Result<()> {
     // SAFETY: asks for a number.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let done = Pipe::new()?;
@@ -200,9 +273,11 @@ fn walk(n: usize) -> Result<()> {
             pin(0, &[cpu as u32]).context("sched_setaffinity")?;
             loop {
                 pipe.take(1)?;
+                if pace.asleep {
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
                 done.give()?;
-                // It still has the CPU when the other one is placed and begins.
-                compute(400);
+                compute(pace.worker);
             }
         })?;
     }
@@ -213,8 +288,7 @@ fn walk(n: usize) -> Result<()> {
         // SAFETY: asks for a number.
         let cpu = unsafe { libc::sched_getcpu() } as usize;
         seen.push(cpu.to_string());
-        // Long enough for the worker of before to sleep.
-        compute(1200);
+        compute(pace.walker);
         asked[cpu].give()?;
         done.take(1)?;
     }

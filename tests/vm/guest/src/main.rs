@@ -13,6 +13,7 @@
 mod act;
 mod advise;
 mod asked;
+mod bounds;
 mod commands;
 mod conform;
 mod crowd;
@@ -33,6 +34,7 @@ mod process;
 mod sched;
 mod scx;
 mod stage;
+mod stats;
 mod told;
 mod topology;
 
@@ -221,6 +223,26 @@ const TESTS: &[Test] = &[
         "this kernel's own choices of CPUs, beside the header's for the same inputs",
         parity::parity,
     )),
+    test(
+        "stats-pattern",
+        "a load of known pattern: wake-ups and times that homenode stats tells",
+        stats::pattern,
+    ),
+    test(
+        "stats-kernel",
+        "homenode's statistics beside the kernel's own, and the switch put back",
+        stats::kernel,
+    ),
+    test(
+        "stats-faults",
+        "many tasks, a number used again, a CPU that goes and comes, a kill",
+        stats::faults,
+    ),
+    test(
+        "record-replay",
+        "a load is recorded, and does the same when it is replayed",
+        stats::recorded,
+    ),
     long(test(
         "scx-two-tasks",
         "S3: two tasks under homenode's scheduler, with the recently used CPU and without",

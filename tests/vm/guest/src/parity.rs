@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use homenode_bpf::choices::{CPUS, Look, Record, SeenTask, Watched};
 use homenode_core::sched::domain::Domains;
 use homenode_live::sysfs;
@@ -20,7 +20,8 @@ use homenode_wake::{Allowed, Cpus, Layout, Reason, Rules, Task, Version, Wakeup}
 use serde_json::json;
 
 use crate::asked::Asked;
-use crate::crowd::LOADS;
+use crate::bounds;
+use crate::crowd::{LOADS, WALKS};
 use crate::{TestResult, needs, skip};
 
 const BOUNDS: &str = include_str!("../../parity.toml");
@@ -34,8 +35,7 @@ const SCHED_IDLE: u32 = 5;
 
 /// A bound of the file.
 fn bound(name: &str) -> Result<u64> {
-    let line = BOUNDS.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
-    line.and_then(|n| n.parse().ok()).with_context(|| format!("parity.toml has no {name}"))
+    bounds::of(BOUNDS, name)
 }
 
 /// What a kind came to.
@@ -67,7 +67,7 @@ pub(crate) fn parity(_: &Asked) -> TestResult {
     let mut watched = Watched::start(nr_cpus)?;
     let mut kinds: BTreeMap<Reason, Kind> = BTreeMap::new();
     let (mut all, mut changed) = (0_u64, 0_u64);
-    for (load, n) in LOADS {
+    for (load, n) in LOADS.into_iter().chain(WALKS) {
         let mut child = Command::new("/bin/homenode-guest");
         let mut child = child.args(["--crowd", load, n]).stdout(Stdio::null()).spawn()?;
         let mut over = false;

@@ -46,6 +46,7 @@ fn groups(course: &Course) -> Vec<Option<usize>> {
                 | Step::Put { .. }
                 | Step::Join(_)
                 | Step::Fork(_)
+                | Step::Exec
                 | Step::Nice(_)
                 | Step::Allow(_) => None,
             };
@@ -130,7 +131,7 @@ pub(crate) fn keep(course: &Course, (n, m): (u32, u32)) -> Result<(Course, Strin
             Step::Join(child) => Some(*child as usize),
             Step::Get { by, .. } => Some(*by as usize),
             Step::Put { object, .. } => only(*object),
-            Step::Run(_) | Step::Rest { .. } | Step::Nice(_) | Step::Allow(_) => None,
+            Step::Run(_) | Step::Rest { .. } | Step::Exec | Step::Nice(_) | Step::Allow(_) => None,
         };
         other.is_some_and(|other| !stays[other])
     };
