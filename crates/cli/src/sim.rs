@@ -508,6 +508,15 @@ fn report(
                 let text = format!("with seed {} the process {} was killed: {why}", r.seed, p.name);
                 caption.warnings.push(text);
             }
+            if p.goes_nowhere() {
+                caption.warnings.push(format!(
+                    "with seed {} the process {} goes round {} without taking any time: such a \
+                     round is given 1 us, or it would never end",
+                    r.seed,
+                    p.name,
+                    count(p.empty_rounds, "time", "times")
+                ));
+            }
         }
     }
     Report { caption, table, picture: Vec::new() }

@@ -1376,3 +1376,44 @@ fn merge_estimates_without_privilege_say_so_before_reading() {
     assert!(text.contains("is refused, nothing was read: it needs CAP_SYS_PTRACE"), "{text}");
     assert!(out.stdout.is_empty());
 }
+
+/// One that yields to nobody, on a machine where that costs nothing.
+#[test]
+fn a_program_that_goes_round_without_taking_time_is_named() {
+    let f = Here::new();
+    let machine = fs::read_to_string(repository("machines") + "/small.toml").expect("a machine");
+    let free =
+        "syscall = { value = 0, unit = \"ns\", method = \"a test\", source = \"assumed\" }\n";
+    f.write("free.toml", &(machine + free));
+    f.write(
+        "talk.toml",
+        "name = \"talk\"\nabout = \"a test\"\nmachine = \"free.toml\"\nseed = 1\n\
+         [[process]]\nname = \"talker\"\nthreads = 1\n\
+         [[process.step]]\ndo = \"yield\"\n\
+         [[process.step]]\ndo = \"repeat\"\nsteps = 1\nuntil = \"1ms\"\n",
+    );
+    let out = f.run("sim talk.toml");
+    assert_eq!(out.status.code(), Some(0));
+    let all = [out.stdout, out.stderr].concat();
+    let all = String::from_utf8_lossy(&all);
+    let named = "the process talker goes round 1000 times without taking any time";
+    assert!(all.contains(named), "{all}");
+    // Where the call costs something it is a program as any other.
+    let out = f.run("sim talk.toml --machine MACHINES/small.toml");
+    let all = [out.stdout, out.stderr].concat();
+    assert!(!String::from_utf8_lossy(&all).contains("without taking any time"));
+}
+
+#[test]
+fn truth_cpu_says_how_to_get_perf() {
+    let f = Here::new();
+    let out = Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .args(["truth", "cpu"])
+        .current_dir(&*f.0)
+        .env("PATH", &*f.0)
+        .output()
+        .expect("the command runs");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains("`apt install linux-perf` brings it"), "{said}");
+}

@@ -40,7 +40,7 @@ use homenode_core::topology::Hardware;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use accounting::Tally;
+pub(crate) use accounting::{EMPTY_ROUND, Tally};
 pub use accounting::{PhaseFigures, ProcessFigures};
 pub(crate) use devices::{Devices, Work};
 pub(crate) use frequency::{Frequency, PricesByClock};

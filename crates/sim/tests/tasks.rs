@@ -8,7 +8,7 @@ use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
 use homenode_fixtures::machine::{dram, machine};
 use homenode_sim::check::Checker;
-use homenode_sim::{Setup, Simulation};
+use homenode_sim::{ProcessFigures, Setup, Simulation};
 
 /// A scenario of these tables, 4 CPUs.
 fn read(text: &str) -> (Hardware, Scenario) {
@@ -597,4 +597,6 @@ fn loops_that_take_no_time_come_to_an_end() {
     // Two that yield in turn have a µs each, two that wait for each other as well.
     let us: Vec<u64> = all.iter().map(|p| p.time_ps / 1_000_000).collect();
     expect!["[1000, 998, 998]"].assert_eq(&format!("{us:?}"));
+    // They are named.
+    assert!(all.iter().all(ProcessFigures::goes_nowhere), "{all:?}");
 }

@@ -13,7 +13,7 @@ use crate::overlap::Overlap;
 use crate::patterns::Access;
 use crate::random::Stream;
 use crate::sched::Waker;
-use crate::simulation::{Loaded, Plain, Simulation, Work};
+use crate::simulation::{EMPTY_ROUND, Loaded, Plain, Simulation, Work};
 use crate::space::Holds;
 use crate::table::prefetch_at;
 use crate::tasks::{On, Run, Why};
@@ -21,9 +21,6 @@ use crate::watch::By;
 use homenode_core::costs::Cost;
 use homenode_core::scenario::{Again, ChannelKind, Completion, CpuStep, REST, Step, Until, Which};
 use std::sync::Arc;
-
-/// What a round of repeated steps takes that would take no time at all.
-const EMPTY_ROUND: u64 = 1_000_000;
 
 /// A thread that does the steps of a scenario. What each step looks at comes first.
 #[repr(C, align(64))]
@@ -274,6 +271,7 @@ impl Steps {
         }
         // A round in which nothing takes time would never come to an end.
         let empty = if last == clock { EMPTY_ROUND } else { 0 };
+        sim.tallies[id].empty_rounds += u64::from(empty > 0);
         self.places[place].rounds = (rounds + 1, clock + empty);
         self.returns += 1;
         self.at = place.saturating_sub(steps as usize);

@@ -35,7 +35,22 @@ pub struct ProcessFigures {
     pub allocations: Latencies,
     /// What its threads waited for and how often they were moved, all of them together.
     pub tasks: TaskFigures,
+    /// Rounds of repeated steps that took no time, and got 1 µs each.
+    pub empty_rounds: u64,
 }
+
+impl ProcessFigures {
+    /// Whether a tenth of its time or more is that of rounds that took none: it goes round and comes
+    /// nowhere.
+    pub fn goes_nowhere(&self) -> bool {
+        self.empty_rounds > 0 && self.empty_rounds * EMPTY_ROUND >= self.time_ps / 10
+    }
+}
+
+/// What a round of repeated steps takes that would take no time at all, in picoseconds.
+///
+/// Source: specs/workloads.md#ends.
+pub(crate) const EMPTY_ROUND: u64 = 1_000_000;
 
 /// What the threads of a process did in one step that accesses memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +102,8 @@ pub(crate) struct Tally {
     accesses: [u64; KINDS],
     /// What its steps that access memory did, by place of the step.
     phases: BTreeMap<usize, Phase>,
+    /// Rounds that took no time.
+    pub(crate) empty_rounds: u64,
     /// The step it is in, when it began, and the accesses before it.
     phase: Option<(usize, u64, [u64; KINDS])>,
 }
@@ -249,6 +266,7 @@ impl Simulation {
             f.ran_ps += t.ran;
             f.system_ps += t.system;
             f.tasks.add(&self.sched.q.tasks[id].figures);
+            f.empty_rounds += tally.empty_rounds;
             if let Some(why) = t.killed {
                 f.killed.get_or_insert(match why {
                     Fatal::Oom => "out of memory".to_owned(),
