@@ -82,5 +82,5 @@ pub use kernel::HomingFigures;
 pub use memory::MemoryError;
 pub use overlap::Overlap;
 pub use sched::{TaskFigures, Track};
-pub use score::{PageCourse, Score, Slice};
+pub use score::{PageCourse, Score, Slice, Used};
 pub use simulation::{PhaseFigures, ProcessFigures, Simulation};

@@ -32,6 +32,15 @@ pub struct Slice {
     pub least_ps: u64,
 }
 
+/// What CPUs did from the start of a run up to the end of a slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Picoseconds in which CPUs were busy, all of them together.
+    pub busy_ps: u64,
+    /// The part of it in which programs ran without the kernel.
+    pub user_ps: u64,
+}
+
 /// A page that was followed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageCourse {
@@ -51,6 +60,8 @@ pub struct Score {
     /// The binary logarithm of the pages in a group.
     group: u32,
     slices: Vec<Slice>,
+    /// By slice that is over.
+    used: Vec<Used>,
     /// By group: picoseconds gained so far by its page.
     gained: Vec<u64>,
     /// By group: what was gained when its page went up; [`NONE`]: it did not, or came down.
@@ -79,6 +90,7 @@ impl Score {
             every: every.0.max(1),
             group: group.min(9),
             slices: Vec::new(),
+            used: Vec::new(),
             gained: Vec::new(),
             up_at: Vec::new(),
             courses: pages.then(Vec::new),
@@ -97,6 +109,10 @@ impl Score {
     /// Slices so far.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
+    }
+    /// What CPUs did, by slice that is over.
+    pub fn used(&self) -> &[Used] {
+        &self.used
     }
     /// Moves of pages that were followed, and how many of them were in vain: up, and down again
     /// before the page had gained what both moves cost.
@@ -193,7 +209,22 @@ impl Simulation {
     pub fn score(&self) -> Option<&Score> {
         self.kernel.score.as_deref()
     }
-    /// The least and the greatest unloaded latency of a load from a CPU: in the fast tier, and in
+    /// It is that late: writes down what CPUs did where a slice ends.
+    pub(crate) fn score_time(&mut self, now: u64) {
+        let over = |score: &Score| (score.used.len() as u64 + 1) * score.every <= now;
+        if !self.kernel.score.as_deref().is_some_and(over) {
+            return;
+        }
+        let busy_ps = self.cpu_figures().iter().map(|c| c.busy_ps).sum();
+        let programs = self.tasks.iter().filter(|t| t.process != usize::MAX);
+        let user_ps = programs.map(|t| t.ran.saturating_sub(t.system)).sum();
+        if let Some(score) = &mut self.kernel.score {
+            while over(score) {
+                score.used.push(Used { busy_ps, user_ps });
+            }
+        }
+    }
+    /// The least unloaded latency of a load from a CPU: in the fast tier, and in
     /// the nearest one below. `None` where there is no other tier.
     fn tiers_from(&self, cpu: usize) -> Option<[u64; 2]> {
         let table = self.unloaded_from(cpu);
