@@ -408,4 +408,6 @@ fn about_policy(who: &str, source: Source) -> Vec<String> {
 }
 
 #[cfg(test)]
+mod sanity;
+#[cfg(test)]
 mod tests;

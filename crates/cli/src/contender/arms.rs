@@ -74,7 +74,8 @@ impl Change {
         let off = x - self.mean;
         // Before anything is known, everything is ordinary.
         if self.seen >= 4 {
-            let deviation = self.spread.max(self.mean * 0.01).max(1.0);
+            // Of a normal distribution the mean distance from the mean is four fifths of that.
+            let deviation = (self.spread * 1.25).max(self.mean * 0.01).max(1.0);
             self.sum = (self.sum + off / deviation - DRIFT).max(0.0);
         }
         self.seen += 1;
@@ -226,13 +227,15 @@ pub(super) fn make(machine: &Hardware, _: KernelVersion, _: &Caps) -> Box<dyn Po
 #[cfg(test)]
 mod tests {
     use super::*;
+    use homenode_core::splitmix::SplitMix;
 
     #[test]
     fn a_rise_for_good_is_an_alarm_and_noise_is_not() {
         let mut change = Change::default();
-        let noise = |i: u32| f64::from(1000 + i * 7919 % 40);
-        assert!((0..200).all(|i| !change.next(noise(i))));
-        let at = (0..10).position(|i| change.next(noise(i) + 200.0));
+        let mut random = SplitMix::new(1);
+        let mut noise = || 1000.0 + random.below(40) as f64;
+        assert!((0..100).all(|_| !change.next(noise())));
+        let at = (0..10).position(|_| change.next(noise() + 200.0));
         assert!(at.is_some_and(|n| n < 4), "{at:?}");
     }
 }

@@ -33,14 +33,18 @@ pub(super) struct Chunk<T> {
     pub(super) pages: [u64; 2],
     /// A move of it has not reported yet.
     pub(super) on_its_way: bool,
+    /// It must not be moved.
+    pinned: bool,
     /// What the policy keeps.
     pub(super) own: T,
 }
 
 impl<T> Chunk<T> {
-    /// Whether it is in the fast tier; `None`: nothing of it is in memory, or nobody has looked.
+    /// Whether it is in the fast tier; `None`: nothing of it is in memory, nobody has looked, or
+    /// it must not be moved.
     pub(super) fn fast(&self) -> Option<bool> {
-        (self.pages != [0, 0]).then_some(self.pages[0] >= self.pages[1])
+        let known = self.pages != [0, 0] && !self.pinned;
+        known.then_some(self.pages[0] >= self.pages[1])
     }
 }
 
@@ -207,6 +211,7 @@ impl<T: Default> Chunks<T> {
                     self.moving -= 1;
                     if let Some(chunk) = self.all.get_mut(&key) {
                         chunk.on_its_way = false;
+                        chunk.pinned |= moved.0 == 0 && fails.forbidden.0 > 0;
                         let (to, from) = if up { (0, 1) } else { (1, 0) };
                         chunk.pages[to] += moved.0;
                         chunk.pages[from] = chunk.pages[from].saturating_sub(moved.0);

@@ -49,6 +49,8 @@ impl Counted {
 
 struct HeMem {
     chunks: Chunks<Counted>,
+    /// [`HOT`], but in a sweep.
+    hot_from: u32,
     epoch: u32,
     /// Hot pages of the slow tier, and cold ones of the fast tier, in the order in which they
     /// became so.
@@ -61,7 +63,7 @@ struct HeMem {
 
 impl HeMem {
     fn is_hot(&self, chunk: &Chunk<Counted>) -> bool {
-        chunk.own.now(self.epoch) >= HOT
+        chunk.own.now(self.epoch) >= self.hot_from
     }
     /// Puts pages on the lists that they belong to and are not on.
     fn list(&mut self) {
@@ -139,8 +141,14 @@ impl Policy for HeMem {
 }
 
 pub(super) fn make(machine: &Hardware, _: KernelVersion, _: &Caps) -> Box<dyn Policy> {
+    with(machine, HOT)
+}
+
+/// With another threshold.
+pub(super) fn with(machine: &Hardware, hot_from: u32) -> Box<dyn Policy> {
     Box::new(HeMem {
         chunks: Chunks::new(machine),
+        hot_from,
         epoch: 0,
         hot: VecDeque::new(),
         cold: VecDeque::new(),
