@@ -24,6 +24,10 @@ use homenode_sim::machine::knobs_for;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
+mod arms;
+mod chunks;
+mod colloid;
+mod hemem;
 mod tpp;
 
 /// A name that a column can have: a row of the table of contenders.
@@ -127,6 +131,21 @@ const BUILT_IN: &[Candidate] = &[
         hooks: Some(tpp::rules),
         ..Candidate::kernel("tpp", "tpp", &[("numa_balancing", "2"), DEMOTION])
     },
+    Candidate {
+        about: "HeMem as published: 2 MiB pages of eight samples up, against the longest cold",
+        placement: Placement::Policy { sees: &[Source::Pmu], make: hemem::make },
+        ..Candidate::kernel("hemem", "hemem", &[])
+    },
+    Candidate {
+        about: "Colloid as published, on HeMem's counts: as much up as makes both tiers answer alike",
+        placement: Placement::Policy { sees: &[Source::Pmu], make: colloid::make },
+        ..Candidate::kernel("colloid", "colloid", &[])
+    },
+    Candidate {
+        about: "ARMS as published: the hottest 2 MiB pages that fit, where a pair of moves pays",
+        placement: Placement::Policy { sees: &[Source::Pmu], make: arms::make },
+        ..Candidate::kernel("arms", "arms", &[])
+    },
 ];
 
 fn engine(machine: &Hardware, version: KernelVersion, caps: &Caps) -> Box<dyn Policy> {
@@ -137,8 +156,8 @@ fn engine(machine: &Hardware, version: KernelVersion, caps: &Caps) -> Box<dyn Po
 /// What every command says about `--columns`.
 pub(crate) const HELP: &str = "Columns of the table, the baseline first: off, mode1, mode2, mode3 \
 (or 1, 2, 3: numa_balancing, with demotion in 2 and 3), interleave (weighted by bandwidth), scenario \
-(its own knobs), homenode (its engine, paying for itself) and tpp (TPP as published, in the \
-kernel's place). Behind a name @VERSION is another \
+(its own knobs), homenode (its engine, paying for itself), tpp (TPP as published, in the \
+kernel's place), hemem, colloid and arms (as published, by samples). Behind a name @VERSION is another \
 kernel (mode2@6.1), :SOURCE what homenode sees (homenode:damon, :hint-fault, :pmu), +KEY=VALUE a \
 knob or a choice of the model (mode2+scan_size_mb=512)";
 
@@ -388,5 +407,7 @@ fn about_policy(who: &str, source: Source) -> Vec<String> {
     vec![source.sheet().simulated.replace("homenode", who), second]
 }
 
+#[cfg(test)]
+mod sanity;
 #[cfg(test)]
 mod tests;

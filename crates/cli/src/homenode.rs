@@ -42,8 +42,11 @@ impl Runner {
         let Some(Drives { source, make, .. }) = contender.drives else {
             return Ok(Self::Alone(Box::new(sim)));
         };
-        let machine = SimMachine::new(sim, source)?;
+        let mut machine = SimMachine::new(sim, source)?;
         let policy = make(machine.topology(), version, machine.caps());
+        if policy.needs_load() {
+            machine.tell_load();
+        }
         Ok(Self::With(Box::new((machine, policy))))
     }
     pub(crate) fn sim(&self) -> &Simulation {

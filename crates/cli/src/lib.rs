@@ -10,6 +10,7 @@
 //! processes ─▶ merge estimate ─▶ what same-page merging would save
 //! /proc, /sys ─▶ doctor ─▶ what this kernel and machine offer
 //! list ─▶ figures, columns, patterns: what there is to choose from
+//! scenarios × contenders ─▶ compare ─▶ what each gains and costs, beside the optimum
 //! processes ─▶ advise ─▶ what homenode would move and set; does neither
 //! processes ─▶ act ─▶ what of that was moved, and what came of it; ledger ─▶ every move
 //! processes ─▶ observe ─▶ where their memory is, how hot, over time
@@ -25,6 +26,7 @@
 
 mod act;
 mod advise;
+mod compare;
 mod contender;
 mod doctor;
 mod ledger;
@@ -89,6 +91,7 @@ struct Args {
 enum Command {
     Act(act::Args),
     Advise(advise::Args),
+    Compare(compare::Args),
     Doctor(doctor::Args),
     Ledger(ledger::Args),
     List(list::Args),
@@ -119,6 +122,7 @@ pub fn run_with(more: &[Candidate]) -> ExitCode {
     let done = match Args::parse().command {
         Command::Act(args) => act::run(&args),
         Command::Advise(args) => advise::run(&args, &contenders),
+        Command::Compare(args) => compare::run(&args, &contenders),
         Command::Doctor(args) => doctor::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::List(args) => list::run(&args, &contenders),

@@ -8,7 +8,8 @@
 //! Reading order: [`units`], [`costs`], [`topology`], [`pattern`], [`scenario`], [`kernel`],
 //! [`knobs`], then the rules by mechanism: [`numa`], [`tiering`], [`ksm`], [`sched`], the [`hooks`] where
 //! they stand in a kernel, the [`engine`] on top of
-//! them, and the [`view`], which decides nothing and says what is where; last [`advice`].
+//! them, and the [`view`], which decides nothing and says what is where; last [`advice`], and the [`optimum`] against which
+//! decisions are judged.
 #![forbid(unsafe_code)]
 
 // The machines of all rooms' tests, for the unit tests here: the same file, since the crate
@@ -33,6 +34,7 @@ pub mod knobs;
 pub mod ksm;
 pub mod list;
 pub mod numa;
+pub mod optimum;
 pub mod pattern;
 pub mod policy;
 pub mod scenario;

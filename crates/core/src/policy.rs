@@ -48,6 +48,12 @@ pub trait Policy {
     /// where a second is soon enough.
     fn timeout(&self) -> Option<Picos>;
 
+    /// Whether it has to be told how much nodes are loaded, as counters of memory controllers
+    /// would tell it ([`seen::Seen::Node`]). No live source does yet.
+    fn needs_load(&self) -> bool {
+        false
+    }
+
     /// What was ordered, done and decided so far, for tables. [`Ledger::hand_out`] and
     /// [`Ledger::report`] keep the part of it that all policies have.
     fn ledger(&self) -> &Ledger;

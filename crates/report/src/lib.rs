@@ -7,7 +7,7 @@
 //! Reading order: [`stats`], [`ComparisonTable`] (mmtests' layout; `homenode replay`),
 //! [`heat_picture`], [`Caption`], [`Report`], [`Reproduction`] (`homenode reproduce`),
 //! [`Advice`] (`homenode advise`), [`StatsReport`] (`homenode stats`), [`ActState`] (`homenode act`),
-//! [`LedgerTable`] (`homenode ledger`).
+//! [`LedgerTable`] (`homenode ledger`), [`CompareTable`] (`homenode compare`).
 #![forbid(unsafe_code)]
 
 pub mod stats;
@@ -16,6 +16,7 @@ mod act;
 mod advise;
 mod caption;
 mod cell;
+mod compare;
 mod comparison;
 mod cpu_times;
 mod lanes;
@@ -34,6 +35,9 @@ pub use advise::{
 };
 pub use caption::{Caption, Scale};
 pub use cell::Better;
+pub use compare::{
+    CompareCell, CompareOptimum, CompareRatio, CompareRow, CompareTable, CompareWorkload,
+};
 pub use comparison::{Compared, ComparisonTable, Figure, Section};
 pub use cpu_times::{CpuTimes, cpu_times};
 pub use lanes::{Lane, cpu_picture};

@@ -44,6 +44,7 @@ impl Agent {
             known: BTreeMap::new(),
             read_at: None,
             watched: BTreeMap::new(),
+            tells_load: false,
         }));
     }
 

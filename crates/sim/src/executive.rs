@@ -1048,6 +1048,7 @@ impl Simulation {
             Event::Window => {
                 self.settle_all();
                 self.close_window();
+                self.score_time(time);
                 self.timeline.set(slot, time + WINDOW);
             }
             Event::Start(process) => {

@@ -130,6 +130,8 @@ pub(crate) struct Kernel {
     faults: Stream,
     pub(crate) hotplug: hotplug::Hotplug,
     pub(crate) watch: Option<Box<dyn Watch>>,
+    /// What the run is judged by, where it is.
+    pub(crate) score: Option<Box<crate::score::Score>>,
     /// Who looks on at hint faults.
     pub(crate) probe: Option<Box<Probe>>,
     /// 3.8's limit on migrations per node.
@@ -212,6 +214,7 @@ impl Kernel {
             faults: Stream::new(seed, "faults"),
             hotplug,
             watch: None,
+            score: None,
             probe: None,
             seed_limit: vec![Default::default(); n],
             merging: merge::Merging::new(machine, knobs.version),

@@ -119,6 +119,10 @@ impl Load {
     pub(crate) fn factor(&self) -> u64 {
         ONE + self.over
     }
+    /// The same in thousandths.
+    pub(crate) fn permille(&self) -> u32 {
+        ((self.factor() * 1000) >> 16) as u32
+    }
     /// Picoseconds under load of what takes `ps` unloaded.
     pub(crate) fn apply(&self, ps: u64) -> u64 {
         let factor = self.factor();

@@ -94,6 +94,11 @@ impl SimMachine {
         };
         Ok(Self { sim, caps, limit, ended: false })
     }
+    /// Tells from now on how much nodes are loaded, as counters of memory controllers would: for
+    /// policies that are built on them. Reading them costs nothing.
+    pub fn tell_load(&mut self) {
+        self.agent().tells_load = true;
+    }
     /// What is simulated.
     pub fn simulation(&self) -> &Simulation {
         &self.sim

@@ -84,7 +84,8 @@ impl Agent {
         for (place, node) in sim.machine.nodes.iter().enumerate() {
             cost += self.prices[Cost::ZoneinfoRead];
             let zones = sim.zones_seen(place);
-            seen.push(Seen::Node { node: node.id, zones, load: None });
+            let load = self.tells_load.then(|| sim.kernel.loads[place].permille());
+            seen.push(Seen::Node { node: node.id, zones, load });
         }
         cost += self.heat.tell(sim, &self.watched, &mut seen);
         (cost, seen)

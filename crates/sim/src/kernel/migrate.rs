@@ -96,6 +96,10 @@ impl Kernel {
         // A huge page is unmapped and remapped once, but copied whole.
         let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
         ctx.clock += self.prices[Cost::MigratePage] + copy * n;
+        if self.score.is_some() {
+            let copies = self.copy_time(src, dst) + self.copy_time(dst, src);
+            self.score_move(item, n, src, dst, copies);
+        }
         if let Some(watch) = &mut self.watch {
             if src == dst {
                 watch.moved_within(src, n);
@@ -124,7 +128,7 @@ impl Kernel {
     }
     /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,
     /// or what the slower end's bandwidth allows if that is longer.
-    fn copy_time(&self, src: usize, dst: usize) -> u64 {
+    pub(crate) fn copy_time(&self, src: usize, dst: usize) -> u64 {
         self.prices[Cost::PageCopy].max(self.copy_bound[src]).max(self.copy_bound[dst])
     }
     /// Gives pages back without counting a free: the page lives on elsewhere.

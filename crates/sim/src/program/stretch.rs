@@ -61,6 +61,11 @@ impl Wide {
         let lines = Overlap { random: core.random.map(|lines| lines.min(most)), ..core };
         Self { mlp: mlp.into(), lines, floor: None }
     }
+    /// What a load takes where nothing else loads its node.
+    fn unloaded(&self, latency: u64, compute: u64) -> u64 {
+        let floor = latency * 1000 / self.lines.random[0].max(1000);
+        ((latency + compute) / self.mlp).max(compute).max(floor)
+    }
     /// What an access of each kind costs on a CPU.
     fn costs(&mut self, sim: &Simulation, cpu: usize, compute: u64) -> CostTable {
         let at = (sim.window(), cpu);
@@ -211,6 +216,7 @@ impl Stretch {
             sim.charge(id, system, Why::System);
             sim.charge(id, ctx.clock - began - system, Why::User);
             sim.account(id, &mut made);
+            self.score(sim, id, &ops[self.sampled..from + done]);
             (self.began, self.sampled) = (from + done, from + done);
         }
         sim.latency = latency;
@@ -232,6 +238,7 @@ impl Stretch {
     /// that is anything.
     pub(crate) fn sample(&mut self, sim: &mut Simulation, id: usize, ops: &[u32]) -> bool {
         let from = std::mem::replace(&mut self.sampled, self.at);
+        self.score(sim, id, &ops[from..self.at]);
         let Some(pmu) = sim.pmu.as_deref_mut() else { return false };
         let task = &sim.tasks[id];
         let node = sim.machine.nodes[sim.cpus[task.cpu].node].id;
@@ -239,6 +246,17 @@ impl Stretch {
         let cost = pmu.burst((task.cpu, node), task.space, &ops[from..self.at], blocks);
         sim.charge(id, cost, Why::System);
         cost > 0
+    }
+    /// Writes operations down where the run is judged.
+    #[inline]
+    fn score(&self, sim: &mut Simulation, id: usize, ops: &[u32]) {
+        if sim.kernel.score.is_some() && !ops.is_empty() {
+            let (compute, wide) = (self.compute, self.wide.as_deref());
+            sim.score_accesses(id, ops, |latency| match wide {
+                Some(wide) => wide.unloaded(latency, compute),
+                None => latency + compute,
+            });
+        }
     }
     /// Serves the operation that it is at, which raises an event. One that raises none any
     /// more, since somebody else was before, is left to running ahead.

@@ -166,6 +166,10 @@ impl Simulation {
         for zone in 0..self.zones_used {
             let (r, w) = counts.take(zone);
             if r + w > 0 {
+                if let Some(score) = &mut self.kernel.score {
+                    let fast = self.kernel.top[self.kernel.memory.zones[zone].node];
+                    score.served(self.tasks[id].clock, fast, r + w);
+                }
                 tally[zone * 2] += r;
                 tally[zone * 2 + 1] += w;
                 self.accesses += r + w;
@@ -179,6 +183,10 @@ impl Simulation {
     pub(crate) fn account_one(&mut self, id: usize, kind: usize) {
         self.tallies[id].accesses[kind] += 1;
         self.accesses += 1;
+        if let Some(score) = &mut self.kernel.score {
+            let fast = self.kernel.top[self.kernel.memory.zones[kind / 2].node];
+            score.served(self.tasks[id].clock, fast, 1);
+        }
         let load = &mut self.kernel.loads[self.kernel.memory.zones[kind / 2].node];
         let (read, write) = ((kind as u64 + 1) % 2, kind as u64 % 2);
         load.access(read, write, write);
@@ -205,6 +213,10 @@ impl Simulation {
             let load = &mut self.kernel.loads[self.kernel.memory.zones[zone].node];
             load.access(grains[read], grains[write], parts[write]);
         }
+    }
+    /// Unloaded latencies that CPUs of a node see, by kind.
+    pub(crate) fn unloaded_from(&self, cpu: usize) -> &CostTable {
+        &self.base[self.cpus[cpu].node]
     }
     /// Latencies that CPUs of a node see now, by kind.
     pub(crate) fn latency_from(&self, cpu: usize) -> &CostTable {

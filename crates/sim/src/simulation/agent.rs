@@ -83,6 +83,8 @@ pub(crate) struct Agent {
     /// When processes were read last.
     pub(crate) read_at: Option<u64>,
     pub(crate) watched: BTreeMap<usize, Who>,
+    /// It tells how much nodes are loaded.
+    pub(crate) tells_load: bool,
 }
 
 impl Agent {

@@ -1,0 +1,167 @@
+//! One run: a workload under a contender with a seed, and what is told of it.
+
+use super::kept::hash;
+use super::workloads::Workload;
+use crate::contender::Contender;
+use crate::homenode::Runner;
+use anyhow::{Result, anyhow, bail};
+use homenode_core::optimum::Case;
+use homenode_core::topology::Hardware;
+use homenode_core::units::{PAGE_SIZE, Picos};
+use homenode_report::{CompareCell, CompareOptimum};
+use homenode_sim::{Score, Setup, Simulation, Slice, Used};
+
+/// Slices of a run.
+const SLICES: u64 = 100;
+/// Of so many pages one is followed, as a binary logarithm; of small workloads all are.
+const GROUP: u32 = 3;
+const SMALL: u64 = 4096;
+
+/// A run to be made.
+pub(super) struct Job<'a> {
+    pub(super) workload: &'a Workload,
+    pub(super) contender: &'a Contender,
+    pub(super) setup: &'a Setup,
+    pub(super) seed: u64,
+    /// Whether the optimum is looked for with this one's accesses.
+    pub(super) is_first: bool,
+}
+
+impl Job<'_> {
+    /// A hash of everything that decides what comes of it.
+    ///
+    /// * `program` – what tells this program from others.
+    pub(super) fn key(&self, program: u64) -> String {
+        let Workload { scenario, machine } = self.workload;
+        let Setup { version, knobs, model, duration, ksm, .. } = self.setup;
+        let text = format!(
+            "{program:x} {scenario:?} {machine:?} {} {version:?} {knobs:?} {model:?} {duration:?} {ksm:?} {} {}",
+            self.contender.name, self.seed, self.is_first
+        );
+        let back: Vec<u8> = text.bytes().rev().collect();
+        format!("{:016x}{:016x}", hash(text.as_bytes()), hash(&back))
+    }
+    pub(super) fn run(&self) -> Result<CompareCell> {
+        let Workload { scenario, machine } = self.workload;
+        let setup = Setup { seed: self.seed, ..self.setup.clone() };
+        let told = self.contender.scenario(scenario);
+        let mut sim = Simulation::new(machine, &told, &setup)?;
+        let takes = self.workload.takes().0.min(setup.duration.unwrap_or(u64::MAX));
+        let maps = scenario.processes.iter().flat_map(|p| p.maps.iter());
+        let pages: u64 = maps.map(|m| m.size.0.div_ceil(PAGE_SIZE)).sum();
+        let group = if pages <= SMALL { 0 } else { GROUP };
+        sim.keep_score(Score::new(Picos((takes / SLICES).max(1)), group, self.is_first));
+        let mut runner = Runner::new(sim, self.contender, setup.version)?;
+        runner.run()?;
+        let sim = runner.sim();
+        if let Some(e) = sim.error() {
+            bail!("{e}");
+        }
+        if let Some(why) = sim.deadlock() {
+            bail!("at {}: {why}", homenode_config::write_time(Picos(sim.now())));
+        }
+        for p in sim.processes() {
+            if let Some(why) = p.killed {
+                bail!("the process {} was killed: {why}", p.name);
+            }
+        }
+        told_of(sim, machine, self.seed, self.is_first)
+    }
+}
+
+/// Bytes of a line.
+const LINE: f64 = 64.0;
+
+/// What is told of a run that is over.
+fn told_of(sim: &Simulation, machine: &Hardware, seed: u64, looks: bool) -> Result<CompareCell> {
+    let score = sim.score().ok_or_else(|| anyhow!("no score was kept"))?;
+    let every = score.every().0;
+    // Whole slices after the last first touch. What touches its memory as it goes along has no
+    // such phase.
+    let touched = sim.processes().into_iter().flat_map(|p| p.phases).filter(|f| f.first_touch);
+    let touched = touched.map(|f| f.span_ps.1).max().unwrap_or(0);
+    let from = touched.div_ceil(every) as usize;
+    let to = score.used().len().min(score.slices().len());
+    if to < from + 4 {
+        bail!(
+            "the run ends at {}, too soon after its first touch of memory; give it more --time",
+            homenode_config::write_time(Picos(sim.now()))
+        );
+    }
+    let slices = &score.slices()[from..to];
+    let seconds = |ps: u64| ps as f64 / 1e12;
+    let all = |s: &Slice| s.fast + s.slow;
+    let used = |f: fn(&Used) -> u64| {
+        let before = from.checked_sub(1).map_or(0, |i| f(&score.used()[i]));
+        seconds(f(&score.used()[to - 1]).saturating_sub(before))
+    };
+    let (moves, vain) = score.moves();
+    let mut cell = CompareCell {
+        seed,
+        accesses: slices.iter().map(all).sum(),
+        seconds: seconds(every) * slices.len() as f64,
+        slice: seconds(every),
+        speeds: slices.iter().map(|s| all(s) as f64 / seconds(every) / 1e6).collect(),
+        shares: slices.iter().map(|s| s.fast as f64 * 100.0 / all(s).max(1) as f64).collect(),
+        moved: sim.moved().iter().flatten().sum(),
+        vain_percent: (moves > 0).then(|| vain as f64 * 100.0 / moves as f64),
+        busy: used(|u| u.busy_ps),
+        user: used(|u| u.user_ps),
+        optimum: None,
+    };
+    if cell.accesses == 0 {
+        bail!("no program accesses memory after its first touch");
+    }
+    if looks && cell.moved == 0 {
+        cell.optimum = Some(optimum(sim, machine, &cell, from..to));
+    }
+    Ok(cell)
+}
+
+/// The best that could have been done for the accesses of a run in which nothing moved.
+///
+/// Source: specs/compare.md#optimum.
+fn optimum(
+    sim: &Simulation,
+    machine: &Hardware,
+    cell: &CompareCell,
+    slices: std::ops::Range<usize>,
+) -> CompareOptimum {
+    let (score, top) = (sim.score().expect("kept"), sim.top_tier());
+    let stands_for = score.stands_for();
+    let one = |p: homenode_sim::PageCourse| {
+        let gain = |s: usize| p.gains.get(s).copied().unwrap_or(0);
+        (p.fast, slices.clone().map(gain).collect())
+    };
+    let pages: Vec<(bool, Vec<u32>)> = sim.courses().into_iter().map(one).collect();
+    let fast = machine.nodes.iter().zip(top).filter(|(_, top)| **top);
+    let slots: u64 = fast.map(|(n, _)| n.managed().0).sum::<u64>() / stands_for;
+    let [up, down] = sim.move_costs().map(|c| c.as_ns());
+    let most: i64 = pages.iter().flat_map(|p| &p.1).map(|&g| i64::from(g)).sum();
+    let case = Case { pages, slots, up, down };
+    let found = case.solve();
+    let least: u64 = score.slices()[slices].iter().map(|s| s.least_ps).sum();
+    let ns = |gained: i64| {
+        let lost = (most - gained) as f64 * stands_for as f64;
+        let cpu = (least as f64 / 1000.0 + lost) / cell.accesses as f64;
+        cpu.max(by_bandwidth(machine, cell))
+    };
+    CompareOptimum {
+        how: found.how.name().to_owned(),
+        least_ns: ns(found.most),
+        reached_ns: ns(found.reached),
+    }
+}
+
+/// The least CPU time of an access in nanoseconds that the bandwidth of all nodes allows, with as
+/// many CPUs busy for programs as there were.
+fn by_bandwidth(machine: &Hardware, cell: &CompareCell) -> f64 {
+    let of = |id| {
+        let to = machine.links.iter().filter(move |l| l.to == id);
+        to.map(|l| l.read_bandwidth.value).max().unwrap_or(0)
+    };
+    let all: u64 = machine.nodes.iter().map(|n| of(n.id)).sum();
+    let programs = cell.user / cell.seconds;
+    // MB/s are bytes per microsecond.
+    LINE * 1000.0 / all.max(1) as f64 * programs
+}

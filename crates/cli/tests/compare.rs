@@ -1,0 +1,125 @@
+//! `homenode compare` as its users meet it: what it tells, what it keeps, what it refuses.
+
+use homenode_fixtures::Folder;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A hot set that begins below, small and short.
+fn scenario(folder: &Folder) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root.canonicalize().expect("the repository");
+    let machine = root.join("machines/small-cxl.toml");
+    let text = format!(
+        r#"
+name = "short"
+about = "a hot set that begins below"
+machine = "{}"
+seed = 1
+
+[[process]]
+name = "table"
+cpus = "0"
+map = [{{ name = "idle", size = "240 MiB" }}, {{ name = "table", size = "64 MiB" }}]
+step = [
+    {{ do = "touch", map = "idle" }},
+    {{ do = "touch", map = "table" }},
+    {{ do = "access", map = "table", pattern = "zipf", theta = 900, time = "3s" }},
+]
+"#,
+        machine.display()
+    );
+    folder.write("short.toml", &text);
+}
+
+fn run(folder: &Folder, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_homenode"))
+        .arg("compare")
+        .args(line.split_whitespace())
+        .current_dir(&**folder)
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .expect("the command runs")
+}
+
+fn json(out: &Output) -> Value {
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+#[test]
+fn contenders_stand_side_by_side_and_finished_runs_are_kept() {
+    let folder = Folder::new();
+    scenario(&folder);
+    let line = "short.toml --columns off,mode2,arms --seeds 2 --out runs.jsonl --json";
+    let first = json(&run(&folder, line));
+    let w = &first["workloads"][0];
+    assert_eq!(w["name"], "short");
+    assert_eq!(w["seeds"], serde_json::json!([1, 2]));
+    assert_eq!(w["optimum"]["how"], "bound");
+    let of = |column: usize, figure: &str| {
+        w["contenders"][column][figure].as_f64().unwrap_or_else(|| panic!("{figure}: {w}"))
+    };
+    let name = |column: usize| w["contenders"][column]["column"].as_str().expect("a name");
+    assert_eq!([name(0), name(1), name(2)], ["off", "mode 2", "arms pmu"]);
+    assert_eq!(of(0, "moved"), 0.0);
+    assert!(of(1, "moved") > 1000.0);
+    assert!(of(1, "fast_percent") > of(0, "fast_percent"));
+    // Nobody needs less than the optimum, and who moves nothing needs more than it here.
+    for column in 0..3 {
+        assert!(of(column, "of_optimum_percent") <= 100.0, "{w}");
+    }
+    assert!(of(0, "of_optimum_percent") < 95.0);
+    let ratio = &w["contenders"][1]["against_first"];
+    assert!(ratio["low"].as_f64() <= ratio["ratio"].as_f64(), "{ratio}");
+    let [base, mode2] = [0, 1].map(|column: usize| {
+        let all = w["contenders"][column]["speeds"].as_array().expect("speeds");
+        all.iter().map(|s| s.as_f64().expect("a number").ln()).sum::<f64>() / all.len() as f64
+    });
+    let told = ratio["ratio"].as_f64().expect("a ratio");
+    assert!((told - (mode2 - base).exp()).abs() < 1e-9);
+
+    // Six runs, a line each. One that is not whole, as after a crash, is run again.
+    let kept = fs::read_to_string(folder.join("runs.jsonl")).expect("kept");
+    assert_eq!(kept.lines().count(), 6);
+    let cut = &kept[..kept.len() - 20];
+    fs::write(folder.join("runs.jsonl"), cut).expect("written");
+    let again = json(&run(&folder, line));
+    assert_eq!(again["workloads"], first["workloads"]);
+    let note = again["notes"].as_array().expect("notes").last().expect("one");
+    assert!(note.as_str().is_some_and(|n| n.starts_with("5 runs were from")), "{note}");
+    let kept = fs::read_to_string(folder.join("runs.jsonl")).expect("kept");
+    assert_eq!(kept.lines().count(), 7, "five, the broken one, and that one anew");
+
+    // Another setting is another run; the text form has bars.
+    let out = run(&folder, "short.toml --columns off --seeds 1 --time 2s");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && text.contains("short: a hot set that begins below"), "{text}");
+    assert!(text.contains('█') && text.contains("geometric mean of speed over one workload"));
+    assert!(!text.contains("were from"), "{text}");
+    assert!(folder.join("cache/homenode/compare.jsonl").exists());
+}
+
+#[test]
+fn what_cannot_be_compared_is_told() {
+    let folder = Folder::new();
+    scenario(&folder);
+    let flat = fs::read_to_string(folder.join("short.toml")).expect("text");
+    folder.write("flat.toml", &flat.replace("small-cxl.toml", "small.toml"));
+    for (line, why) in [
+        ("zpif", "there is no workload \"zpif\"; did you mean \"zipf\"?"),
+        ("short.toml --columns of", "there is no contender \"of\"; did you mean \"off\"?"),
+        ("short.toml --time 0s", "--time 0s: nothing would run"),
+        ("short.toml short.toml", "two workloads are called short"),
+        ("flat.toml", "the machine \"small\" has one tier"),
+        ("short.toml --columns off --seeds 1 --time 100ms", "give it more --time"),
+        ("short.toml --columns off --out nowhere/runs", "nowhere/runs: can't be"),
+    ] {
+        let out = run(&folder, line);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(2) && said.contains(why), "{line}: {said}");
+        assert!(out.stdout.is_empty());
+    }
+}
