@@ -255,3 +255,88 @@ fn a_semaphore_is_one_on_any_number_of_cpus() {
 fn a_condition_variable_is_one_on_any_number_of_cpus() {
     produces_and_consumes(CONDITION);
 }
+
+/// Two threads work by turns, 40 times each; who has none looks at a word until it is its turn.
+const TURNS: &str = r#"
+    #include <pthread.h>
+    #include <sched.h>
+    #include <stdatomic.h>
+    #include <stdlib.h>
+    static atomic_int turn;
+    static int yields;
+    static void *thread(void *me) {
+        for (int i = 0; i < 40; i++) {
+            while (atomic_load(&turn) != (long)me) if (yields) sched_yield();
+            for (volatile long j = 0; j < 600000; j++);
+            atomic_store(&turn, !(long)me);
+        }
+        return 0;
+    }
+    int main(int n, char **word) {
+        pthread_t t;
+        yields = n > 1;
+        pthread_create(&t, 0, thread, (void *)1);
+        thread(0);
+        pthread_join(t, 0);
+        return 0;
+    }"#;
+
+/// Two threads take a lock 300 times each, with half of their work inside.
+const SPIN_LOCK: &str = r#"
+    #include <pthread.h>
+    static pthread_spinlock_t lock;
+    static void work(void) { for (volatile long j = 0; j < 60000; j++); }
+    static void *thread(void *none) {
+        for (int i = 0; i < 300; i++) {
+            pthread_spin_lock(&lock);
+            work();
+            pthread_spin_unlock(&lock);
+            work();
+        }
+        return none;
+    }
+    int main(void) {
+        pthread_t t;
+        pthread_spin_init(&lock, 0);
+        pthread_create(&t, 0, thread, 0);
+        thread(0);
+        pthread_join(t, 0);
+        return 0;
+    }"#;
+
+/// Records a program that spins; the replay's notes, and the times of a round by CPUs, in parts of
+/// the native processor time.
+fn spins(command: &[&str], source: &str, cpus: &[&str]) -> Option<(String, Vec<f64>)> {
+    let folder = Folder::new();
+    let (header, code) = recorded(&folder, source, command)?;
+    assert_eq!(code, 0);
+    let native = header.native.expect("native times");
+    let ran = (native.user_ns + native.sys_ns) as f64 / 1e9;
+    let notes = played(&folder, &[])["caption"]["notes"].to_string();
+    let times = cpus.iter().map(|cpus| replayed(&folder, &["--cpus", cpus]) / ran).collect();
+    Some((notes, times))
+}
+
+#[test]
+fn who_looks_at_a_word_until_another_changes_it_waits() {
+    // Natively both are busy all the time, and so on two CPUs in a replay.
+    let Some((notes, times)) = spins(&["./p"], TURNS, &["0-1"]) else { return };
+    assert!(notes.contains("of a task that looks at a word in a loop"), "{notes}");
+    assert!(notes.contains("they spin, for as long as it takes in the replay"), "{notes}");
+    assert!((0.4..0.6).contains(&times[0]), "{times:?}");
+    // On one CPU who gives it away is not in the way: the work of both is done one after the other in
+    // either case. As instructions, what was spun would take as long again.
+    let Some((notes, times)) = spins(&["./p", "yields"], TURNS, &["0-1", "0"]) else { return };
+    assert!(notes.contains("of a task that looks at a word in a loop"), "{notes}");
+    // Natively others may have had the CPU that was given away, so the parts may be smaller.
+    assert!(times[0] < 0.65 && times[1] < 1.3 * times[0], "{times:?}");
+}
+
+#[test]
+fn a_spin_lock_goes_to_who_comes_first() {
+    let Some((notes, times)) = spins(&["./p"], SPIN_LOCK, &["0-1", "0-3"]) else { return };
+    assert!(notes.contains("of a task that looks at a word in a loop"), "{notes}");
+    assert!(notes.contains("locks taken"), "{notes}");
+    assert!(!notes.contains("is for a turn"), "{notes}");
+    assert!(times.iter().all(|time| (0.4..0.7).contains(time)), "{times:?}");
+}

@@ -39,6 +39,9 @@ impl Task {
     /// The program makes a call: what the kernel reads for it now, it has accessed.
     pub(crate) fn called(&mut self, number: i64, args: [u64; 6]) {
         self.call = (number, args);
+        if number == libc::SYS_sched_yield {
+            self.yields();
+        }
         self.enter(number, args);
         if matches!(number, libc::SYS_write | libc::SYS_pwrite64 | libc::SYS_sendto) {
             // What the kernel will not take is not looked at: a length may be nonsense.

@@ -16,7 +16,7 @@
 //! age wrong, and a lock would cost more than the model.
 //!
 //! `plugin` is the seam: what QEMU calls, and the tasks of this process. What is made of
-//! it (`task`, `calls`, `order`, `words`, `exec`, `insn`, `beside`) knows nothing of QEMU, and tests run it
+//! it (`task`, `calls`, `order`, `words`, `spins`, `exec`, `insn`, `beside`) knows nothing of QEMU, and tests run it
 //! without.
 
 mod beside;
@@ -30,5 +30,6 @@ mod peek;
 mod plugin;
 #[cfg(not(test))]
 mod qemu;
+mod spins;
 mod task;
 mod words;

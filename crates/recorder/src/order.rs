@@ -17,7 +17,8 @@
 //! | kill and the like; timers; what a signal ended ([`signals`]) | signals and time |
 //!
 //! Without a call: atomic changes of words that a futex call has named, and that a word was
-//! seen which a thread's end has cleared ([`crate::words`]).
+//! seen which a thread's end has cleared ([`crate::words`]); that a task has looked at a word until
+//! another changed it ([`crate::spins`]).
 //!
 //! A release takes its number when the call is entered, a wait when it returns
 //! ([`homenode_trace::waits`]). Which object a descriptor means is asked of the kernel at each
@@ -35,11 +36,12 @@ pub(crate) mod signals;
 mod sockets;
 
 use crate::peek::peek;
+use crate::spins::{Seen, Spun};
 use crate::task::{Deadline, Entered, Looked, Task};
 use crate::words::{Change, WORDS};
 use homenode_core::splitmix::mix;
 use homenode_trace::Kind;
-use homenode_trace::waits::{ADDRESS_BITS, Block, DISK, LOOKED, READS_ONLY, Release, SHARED};
+use homenode_trace::waits::{ADDRESS_BITS, Block, DISK, LOOKED, READS_ONLY, Release, SHARED, Spin};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex;
@@ -64,6 +66,10 @@ enum Object {
 /// What an epoll's events mean: by its descriptor and their data. Where another thread held
 /// the lock when this process was forked, nothing is known here: hence `try_lock`.
 static WATCHED: Mutex<BTreeMap<(i32, u64), i32>> = Mutex::new(BTreeMap::new());
+
+/// How often who sees a word changed looks whether that has been told, at most. It takes some 50 ns,
+/// but where the other has lost its CPU just then.
+const TRIES: u32 = 1000;
 
 /// What poll and epoll say of a descriptor that can be written to: who waited for that has not
 /// waited for what somebody wrote.
@@ -354,19 +360,79 @@ impl Task {
         }
     }
 
-    /// An atomic instruction has been at a word.
+    /// An atomic instruction has been at a word, or a store.
     ///
     /// # Safety
     /// The program has just accessed it.
-    #[cfg_attr(test, allow(dead_code, reason = "what QEMU calls is not there in tests"))]
     #[inline]
     pub(crate) unsafe fn changed(&mut self, at: u64) {
         // SAFETY: the caller's promise.
         if let Some(Change { object, now, before }) = unsafe { WORDS.changed(at) } {
+            let insns = self.now();
+            if let Some(spun) = self.looks.over(at, insns) {
+                self.has_spun(object, spun);
+            }
             let order = self.number();
             self.release(Release::Word, object, u64::from(now) | u64::from(before) << 32, order);
         }
     }
+    /// A block that may be a loop's looks at a word of 1, 2, 4 or 8 bytes. `is_atomic`: it tries to
+    /// change it, so that another value is no news.
+    ///
+    /// # Safety
+    /// The program has just accessed it.
+    #[inline]
+    pub(crate) unsafe fn looks_at(&mut self, at: u64, bytes: u32, is_atomic: bool) {
+        // SAFETY: the caller's promise.
+        let word = unsafe {
+            match bytes {
+                1 => u64::from((at as *const u8).read_volatile()),
+                2 => u64::from((at as *const u16).read_unaligned()),
+                4 => u64::from((at as *const u32).read_unaligned()),
+                8 => (at as *const u64).read_unaligned(),
+                _ => return,
+            }
+        };
+        match self.look(at, word) {
+            Seen::Same => {}
+            // SAFETY: the caller's promise.
+            Seen::Often => unsafe { WORDS.watch_spun(at, bytes, || self::word(at, false)) },
+            // SAFETY: the caller's promise.
+            Seen::Changed(spun) if !is_atomic => unsafe { self.sees_changed(at, spun) },
+            Seen::Changed(_) => {}
+        }
+    }
+    /// A look has found another value than the one before.
+    ///
+    /// # Safety
+    /// As for [`Self::looks_at`].
+    #[cold]
+    unsafe fn sees_changed(&mut self, at: u64, spun: Spun) {
+        let Some(object) = WORDS.object(at) else { return };
+        // Whoever has changed it may not have told that yet, and its number has to be the smaller.
+        for _ in 0..TRIES {
+            // SAFETY: the caller's promise.
+            if unsafe { WORDS.is_told(at) } {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.has_spun(object, spun);
+    }
+    fn has_spun(&mut self, object: u64, Spun { insns, began, order: first }: Spun) {
+        let order = self.number();
+        let spin = Spin {
+            insns: if self.is_kept() { insns } else { 0 },
+            ago: order.saturating_sub(first),
+            yields: insns > 0 && self.yielded > began,
+        };
+        self.point(Kind::Block, Block::Spin as u16, object, spin.arg(), order);
+    }
+    /// The task gives its CPU to others, if some want it.
+    pub(crate) fn yields(&mut self) {
+        self.yielded = self.now();
+    }
+
     /// A word has been accessed that was not in the line accessed last.
     ///
     /// # Safety

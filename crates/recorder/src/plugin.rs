@@ -9,7 +9,9 @@ use crate::order::signals;
 use homenode_trace::model::{LINE_BITS, Look};
 
 use crate::qemu::*;
+use crate::spins::may_spin;
 use crate::task::{Config, Process, Task};
+use crate::words::WORDS;
 use homenode_trace::wire;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
@@ -123,9 +125,19 @@ extern "C" fn on_translate(_id: u64, tb: *mut Tb) {
             qemu_plugin_register_vcpu_tb_exec_cb(tb, on_handler, CB_NO_REGS, at as *mut c_void);
         }
         if threaded {
+            let all = (0..count).map(|i| {
+                let insn = qemu_plugin_tb_get_insn(tb, i);
+                (bytes_of(insn), qemu_plugin_insn_vaddr(insn))
+            });
+            let looks = may_spin(all);
             for i in 0..count {
                 let insn = qemu_plugin_tb_get_insn(tb, i);
-                let call = if is_atomic(bytes_of(insn)) { on_atomic } else { on_access };
+                let call: MemCb = match (is_atomic(bytes_of(insn)), looks) {
+                    (true, true) => on_try,
+                    (true, false) => on_atomic,
+                    (false, true) => on_look,
+                    (false, false) => on_access,
+                };
                 qemu_plugin_register_vcpu_mem_cb(insn, call, CB_NO_REGS, MEM_RW, null_mut());
             }
             return;
@@ -294,9 +306,38 @@ extern "C" fn on_access(vcpu: u32, info: u32, at: u64, _: *mut c_void) {
     // SAFETY: made in `new_task`, used by this thread only until it is freed.
     let t = unsafe { &mut *t };
     match t.core.look(at >> LINE_BITS, (kind & KIND_LOAD) as u8) {
+        Look::Done if kind & KIND_LOAD == 0 && WORDS.is_spun() => stored(t, at),
         Look::Done => {}
         Look::Further => further(t, at, kind),
         Look::RoundOver => round_over(t, at, kind),
+    }
+}
+
+/// A store, where a task has looked at a word in a loop: it may be to that.
+#[inline(never)]
+extern "C" fn stored(t: &mut Task, at: u64) {
+    // SAFETY: the program has just accessed it.
+    unsafe { t.changed(at) };
+}
+
+/// An access of a block that may be a loop's in which a task waits for a word to change.
+extern "C" fn on_look(vcpu: u32, info: u32, at: u64, data: *mut c_void) {
+    on_access(vcpu, info, at, data);
+    looked_at(vcpu, info, at, false);
+}
+
+/// The same of an atomic instruction, by which the task tries to change the word.
+extern "C" fn on_try(vcpu: u32, info: u32, at: u64, data: *mut c_void) {
+    on_atomic(vcpu, info, at, data);
+    looked_at(vcpu, info, at, true);
+}
+
+#[inline]
+fn looked_at(vcpu: u32, info: u32, at: u64, is_atomic: bool) {
+    if let (Some(t), Some(kind)) = (task(vcpu), KINDS.get(info as usize)) {
+        let bytes = LINE_BYTES as u32 - (kind.load(Relaxed) >> 1) as u32;
+        // SAFETY: the program has just accessed it.
+        unsafe { t.looks_at(at, bytes, is_atomic) };
     }
 }
 
@@ -394,6 +435,9 @@ extern "C" fn further(t: &mut Task, at: u64, kind: i8) {
     let (line, write) = (at >> LINE_BITS, kind & KIND_LOAD == 0);
     // SAFETY: the program has just accessed it.
     unsafe { t.looked(at) };
+    if write && WORDS.is_spun() {
+        stored(t, at);
+    }
     t.access(line, write);
     if (at % LINE_BYTES) as i8 > kind >> 1 {
         t.access(line + 1, write);

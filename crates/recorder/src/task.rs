@@ -1,5 +1,6 @@
 //! One thread's state, its frames, and the pipe that they go into.
 
+use crate::spins::{Looks, Seen};
 use homenode_trace::model::{Core, Geometry, LINE_BITS, Llc, Open, Sink};
 use homenode_trace::wire::{self, FRAME_BYTES, HEAD_BYTES, Head, LONGEST_ROW_BYTES, WireRow};
 use homenode_trace::{EXIT_OF_ALL, Kind, Totals};
@@ -359,6 +360,10 @@ pub(crate) struct Task {
     pub(crate) ends_all: bool,
     /// A signal has ended the last call, and that is told: its handler begins next.
     pub(crate) told_signal: bool,
+    /// Words that it looks at in loops.
+    pub(crate) looks: Looks,
+    /// Its instructions when it gave its CPU to others last (`sched_yield`).
+    pub(crate) yielded: u64,
 }
 
 struct Rows<'a> {
@@ -490,6 +495,8 @@ impl Task {
             brk: 0,
             ends_all: false,
             told_signal: false,
+            looks: Looks::default(),
+            yielded: 0,
         };
         t.frames.begin(&Totals::default());
         t.check(0);
@@ -618,6 +625,13 @@ impl Task {
     /// The next number of order of all tasks.
     pub(crate) fn number(&self) -> u64 {
         self.process.shared(wire::ORDER_AT).fetch_add(1, SeqCst) + 1
+    }
+    /// It looks at a word ([`Looks::look`]).
+    #[inline]
+    pub(crate) fn look(&mut self, at: u64, value: u64) -> Seen {
+        let (now, process, yielded) = (self.now(), self.process, self.yielded);
+        let order = || process.shared(wire::ORDER_AT).load(SeqCst) + 1;
+        self.looks.look(at, value, now, yielded, order)
     }
     /// The number that the next one gets.
     pub(crate) fn next_number(&self) -> u64 {

@@ -10,6 +10,9 @@
 //! task 1                              ... cmpxchg 0x7f10 ─▶ row: it is 1 now
 //! ```
 //!
+//! A word that a task looks at again and again is watched too ([`crate::spins`]). Who gives such a
+//! word stores to it plainly as a rule, so once there is one, stores of all threads are looked at.
+//!
 //! A table with one place for each of 4,096 remainders: of two words that share one, the later
 //! is watched. So changes may be missed, but none is made up.
 //!
@@ -27,6 +30,40 @@ struct Place {
     object: AtomicU64,
     /// What it was when it was looked at last.
     value: AtomicU32,
+    /// How many of its bytes count: 1, 2 or 4.
+    bytes: AtomicU32,
+    /// Whether a task spins on it; else a change that is seen is no news.
+    spun: AtomicBool,
+}
+
+impl Place {
+    const fn none() -> Self {
+        Self {
+            at: AtomicU64::new(0),
+            object: AtomicU64::new(0),
+            value: AtomicU32::new(0),
+            bytes: AtomicU32::new(WHOLE),
+            spun: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Bytes of a futex's word.
+const WHOLE: u32 = 4;
+
+/// What stands at an address.
+///
+/// # Safety
+/// So many bytes can be read there.
+unsafe fn read(at: u64, bytes: u32) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match bytes {
+            1 => u32::from((at as *const u8).read_volatile()),
+            2 => u32::from((at as *const u16).read_volatile()),
+            _ => (at as *const u32).read_volatile(),
+        }
+    }
 }
 
 /// Those of this process.
@@ -46,6 +83,8 @@ pub(crate) struct Words {
     places: [Place; PLACES],
     /// Whether there is any, so that a program without costs one look.
     any: AtomicBool,
+    /// Whether a task has spun on one.
+    spun: AtomicBool,
     /// A bit for each place whose word a thread's end clears: as many as a look at each access
     /// beyond the caches' latest lines may cost.
     cleared: [AtomicU64; PLACES / 64],
@@ -54,10 +93,9 @@ pub(crate) struct Words {
 impl Words {
     pub(crate) const fn new() -> Self {
         Self {
-            places: [const {
-                Place { at: AtomicU64::new(0), object: AtomicU64::new(0), value: AtomicU32::new(0) }
-            }; PLACES],
+            places: [const { Place::none() }; PLACES],
             any: AtomicBool::new(false),
+            spun: AtomicBool::new(false),
             cleared: [const { AtomicU64::new(0) }; PLACES / 64],
         }
     }
@@ -82,16 +120,57 @@ impl Words {
             return;
         }
         // SAFETY: the caller's promise.
-        let value = unsafe { (at as *const u32).read_volatile() };
-        self.set(at, object(), value);
+        let value = unsafe { read(at, WHOLE) };
+        self.set(at, object(), value, WHOLE);
+    }
+    /// Watches a word that a task spins on, of 1 to 8 bytes; of 8 the low four.
+    ///
+    /// # Safety
+    /// The word can be read.
+    pub(crate) unsafe fn watch_spun(&self, at: u64, bytes: u32, object: impl FnOnce() -> u64) {
+        if self.known(at).is_none() {
+            let bytes = bytes.min(WHOLE);
+            // SAFETY: the caller's promise.
+            let value = unsafe { read(at, bytes) };
+            self.set(at, object(), value, bytes);
+        }
+        if let Some(place) = self.known(at) {
+            place.spun.store(true, Relaxed);
+        }
+        self.spun.store(true, Relaxed);
+    }
+    /// Whether plain stores have to be looked at.
+    #[inline]
+    pub(crate) fn is_spun(&self) -> bool {
+        self.spun.load(Relaxed)
+    }
+    /// What a word is known by that a task spins on.
+    #[inline]
+    pub(crate) fn object(&self, at: u64) -> Option<u64> {
+        if !self.any.load(Relaxed) {
+            return None;
+        }
+        let place = self.known(at).filter(|place| place.spun.load(Relaxed))?;
+        Some(place.object.load(Relaxed))
+    }
+    /// Whether a watched word's last change has been told: it is what it was told to be.
+    ///
+    /// # Safety
+    /// The word can be read.
+    pub(crate) unsafe fn is_told(&self, at: u64) -> bool {
+        self.known(at).is_none_or(|place| {
+            // SAFETY: the caller's promise.
+            let now = unsafe { read(at, place.bytes.load(Relaxed)) };
+            now == place.value.load(Relaxed)
+        })
     }
     /// Watches a word that a thread's end clears.
     pub(crate) fn clears(&self, at: u64) {
-        self.set(at, at, u32::MAX);
+        self.set(at, at, u32::MAX, WHOLE);
         let (i, bit) = Self::bit(Self::place(at));
         self.cleared[i].fetch_or(bit, Relaxed);
     }
-    fn set(&self, at: u64, object: u64, value: u32) {
+    fn set(&self, at: u64, object: u64, value: u32, bytes: u32) {
         let place = Self::place(at);
         let (i, bit) = Self::bit(place);
         self.cleared[i].fetch_and(!bit, Relaxed);
@@ -99,11 +178,13 @@ impl Words {
         place.at.store(0, Relaxed);
         place.object.store(object, Relaxed);
         place.value.store(value, Relaxed);
+        place.bytes.store(bytes, Relaxed);
+        place.spun.store(false, Relaxed);
         place.at.store(at, Relaxed);
         self.any.store(true, Relaxed);
     }
 
-    /// An atomic instruction has been at a word: its change, if it is watched and may have
+    /// An atomic instruction, or a store, has been at a word: its change, if it is watched and may have
     /// changed. Of words that other processes share nobody knows here what they were before.
     ///
     /// # Safety
@@ -115,7 +196,7 @@ impl Words {
         }
         let place = self.known(at)?;
         // SAFETY: the caller's promise.
-        let now = unsafe { (at as *const u32).read_volatile() };
+        let now = unsafe { read(at, place.bytes.load(Relaxed)) };
         let before = place.value.swap(now, Relaxed);
         let object = place.object.load(Relaxed);
         (now != before || object & SHARED != 0).then_some(Change { object, now, before })
@@ -131,7 +212,7 @@ impl Words {
             return false;
         }
         // SAFETY: the caller's promise.
-        let clear = unsafe { (at as *const u32).read_volatile() } == 0;
+        let clear = unsafe { read(at, WHOLE) } == 0;
         clear && self.cleared[i].fetch_and(!bit, Relaxed) & bit != 0
     }
     /// Memory is gone, and with it the words in it.

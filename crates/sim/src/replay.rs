@@ -22,9 +22,10 @@
 //! child's end are kept, and what a recording's points say ([`Op::Point`]): a task that comes
 //! to one goes on when what it waited for has happened in this round too, be it before
 //! (specs/waits.md#replay). Locks, semaphores and condition variables go to who comes first here,
-//! whoever that was when it was recorded.
+//! whoever that was when it was recorded. Who spun in front of one spins here too ([`spins`]).
 
 mod counts;
+mod spins;
 
 pub use counts::Count;
 
@@ -41,6 +42,7 @@ use crate::simulation::{Passed, Simulation};
 use crate::space::Kind;
 use crate::tasks::{On, Run, Task, Why};
 use crate::watch::By;
+use homenode_core::costs::Cost;
 use homenode_core::scenario::Mempolicy;
 use homenode_core::units::{CpuId, HUGE_PAGES, Picos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,6 +235,9 @@ struct Point {
     kills: bool,
     /// Whether a deadline counts from it.
     base: bool,
+    /// Whether its task computes for as long as it waits there, and then whether it gives its CPU
+    /// to others meanwhile.
+    spins: Option<bool>,
 }
 
 /// A recording in memory, 16 bytes a row.
@@ -250,6 +255,10 @@ pub struct Recording {
     /// By meeting: the points at which tasks come to it.
     meetings: BTreeMap<u32, Vec<u32>>,
     counts: counts::Counts,
+    /// Points at which tasks spin.
+    busy: BTreeMap<u32, bool>,
+    /// By task: what it spun.
+    spun: Vec<u64>,
     insns: u64,
     misses: u64,
     accesses: u64,
@@ -311,8 +320,12 @@ impl Recording {
     /// Says what the points wait for, when all rows are in. Those that are not in it wait for
     /// nothing.
     pub fn order(&mut self, after: Vec<After>) {
-        let point = |&after: &After| Point { after, ..Point::default() };
-        self.points = after.iter().map(point).collect();
+        let point = |(n, &after): (u32, &After)| Point {
+            after,
+            spins: self.busy.get(&n).copied(),
+            ..Point::default()
+        };
+        self.points = (0..).zip(&after).map(point).collect();
         self.starters = vec![None; self.tracks.len()];
         for (task, track) in (0..).zip(&self.tracks) {
             for op in track.ops(..) {
@@ -533,6 +546,9 @@ pub(crate) struct Player {
     passed_at: BTreeMap<u32, u64>,
     /// Since when it stands in front of a point.
     since: Option<u64>,
+    /// What it computes for as long as it has not come, and whether it gives its CPU to others
+    /// meanwhile.
+    spinning: Option<(On, bool)>,
     /// The first task that this round may have started: tasks are numbered as they begin.
     round_from: usize,
     /// Page → place: direct-mapped, valid for one state of the mappings.
@@ -564,6 +580,7 @@ impl Player {
             began_at: 0,
             passed_at: BTreeMap::new(),
             since: None,
+            spinning: None,
             round_from: 0,
             cache,
         };
@@ -614,7 +631,12 @@ impl Simulation {
         for (&task, &id) in &self.replayed {
             let of = |other: usize| self.replayed.iter().find(|r| *r.1 == other).map(|r| *r.0);
             let t = &self.tasks[id];
-            match t.run {
+            // Who spins waits as others do.
+            let run = match spins::waits_on(self, id) {
+                Some(on) => Run::Blocked(on),
+                None => t.run,
+            };
+            match run {
                 Run::Ended => {}
                 Run::Blocked(On::Point(p)) if !t.timer_wakes || self.passed.again.contains(&id) => {
                     all.push((task, Stuck::Point(p)));
@@ -675,6 +697,12 @@ impl Program for Player {
             sim.passed.dying.remove(&id);
             self.die(sim, id);
         }
+        if let Some(gives_way) = self.spins(sim, id) {
+            if gives_way {
+                sim.yield_now(id);
+            }
+            return;
+        }
         let Some(row) = track.rows.get(self.at) else { return self.track_done(sim, id) };
         if self.work != 0 {
             return;
@@ -709,6 +737,14 @@ impl Player {
         let Task { mut clock, space, cpu, .. } = sim.tasks[id];
         // Samples are seen by others, and cost time at their place.
         let sampled = sim.pmu.as_ref().is_some_and(|p| p.watched.contains(&space));
+        if let Some(gives_way) = self.spins(sim, id) {
+            let call = sim.kernel.prices[Cost::Syscall].max(1);
+            let far = clock.max(until);
+            return match gives_way {
+                true if clock + call <= far => Ahead { clock: clock + call, act: true, far: false },
+                _ => Ahead { clock: far, act: false, far: false },
+            };
+        }
         while clock < until {
             let Some(row) = track.rows.get(self.at) else {
                 return Ahead { clock, act: true, far: false };
@@ -920,11 +956,15 @@ impl Player {
 
     /// Passes a point, or waits in front of it.
     fn pass(&mut self, sim: &mut Simulation, id: usize, number: u32) {
-        let Point { after, awaited, gives, kills, base, .. } = self.recording.point(number);
+        let Point { after, awaited, gives, kills, base, spins, .. } = self.recording.point(number);
         let clock = sim.tasks[id].clock;
         let since = self.since.take().unwrap_or(clock);
+        let spun = self.spins_no_more(sim, id);
         match after {
             After::Point(p) | After::Turn(p) if !sim.passed.done.contains(&p) => {
+                if let Some(yields) = spins {
+                    return self.spin(sim, id, since, On::Point(p), yields);
+                }
                 let waiting = sim.passed.waiting.entry(p).or_default();
                 if !waiting.contains(&id) {
                     waiting.push(id);
@@ -953,6 +993,9 @@ impl Player {
                 let without = sim.passed.without.remove(&id);
                 let lock = sim.passed.locks.entry(number).or_default();
                 if lock.held.is_some() && !without {
+                    if let Some(yields) = spins {
+                        return self.spin(sim, id, since, On::Lock(number), yields);
+                    }
                     lock.waiting.push_back(id);
                     self.stand(sim, id, since, On::Lock(number));
                     return self.open_circle(sim, id);
@@ -976,6 +1019,9 @@ impl Player {
             After::Turn(_) => sim.passed.waited.turns += clock - since,
             After::Point(_) | After::Until(..) => sim.passed.waited.others += clock - since,
             After::Nothing | After::Post(..) | After::Due(..) => {}
+        }
+        if spun {
+            sim.passed.waited.spun += clock - since;
         }
         self.gives_up = None;
         if base {
@@ -1026,6 +1072,7 @@ impl Player {
     /// is to wait for it.
     fn die(&mut self, sim: &mut Simulation, id: usize) {
         let recording = self.recording.clone();
+        self.spins_no_more(sim, id);
         if let Some((count, more)) = sim.passed.granted.remove(&id) {
             self.post(sim, id, count, more);
         }
@@ -1167,6 +1214,7 @@ impl Player {
 
 /// A point has been passed: who waits for it goes on.
 fn happened(sim: &mut Simulation, id: usize, number: u32) {
+    spins::comes(sim, id, On::Point(number));
     if sim.passed.done.insert(number) {
         for other in sim.passed.waiting.remove(&number).unwrap_or_default() {
             // Some have given up since.
@@ -1179,10 +1227,11 @@ fn happened(sim: &mut Simulation, id: usize, number: u32) {
 
 /// A task gives a lock back, at a point, if it has it.
 fn give_back(sim: &mut Simulation, id: usize, of: u32, number: u32) {
-    let Some(lock) = sim.passed.locks.get_mut(&of) else { return };
-    if lock.held != Some((id, number)) {
+    if sim.passed.locks.get(&of).is_none_or(|lock| lock.held != Some((id, number))) {
         return;
     }
+    spins::comes(sim, id, On::Lock(of));
+    let Some(lock) = sim.passed.locks.get_mut(&of) else { return };
     lock.held = None;
     // Who is woken comes to its row again, and takes it if nobody was faster. Some that waited
     // have been ended since.

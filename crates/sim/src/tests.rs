@@ -16,4 +16,5 @@ mod offline;
 mod paths;
 mod replay;
 mod sampling;
+mod spins;
 mod steps;

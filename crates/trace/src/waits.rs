@@ -18,9 +18,11 @@ mod moved;
 mod polls;
 mod signals;
 mod sockets;
+mod spins;
 
 pub use counts::Count;
 pub use files::FileLock;
+pub use spins::Spins;
 
 use sockets::Sockets;
 
@@ -132,6 +134,42 @@ homenode_core::named! {
         Writable => "writable",
         /// Room among those who want to be accepted by the socket that this one was connected to.
         Queue => "queue",
+        /// That a word in memory is another than it was: the task has looked at it again and again.
+        /// `arg` is a [`Spin`].
+        Spin => "spin",
+    }
+}
+
+/// How a task has spun: [`Block::Spin`]'s `arg`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spin {
+    /// Instructions that it took, of the row's own; at most 2^40 − 1.
+    pub insns: u64,
+    /// How many numbers of order ago it began, at most 2^23 − 1.
+    pub ago: u64,
+    /// It has given its CPU to others meanwhile (`sched_yield`).
+    pub yields: bool,
+}
+
+impl Spin {
+    const INSNS: u32 = 40;
+    const AGO: u32 = 23;
+
+    /// As a number.
+    pub fn arg(self) -> u64 {
+        let insns = self.insns.min((1 << Self::INSNS) - 1);
+        let ago = self.ago.min((1 << Self::AGO) - 1);
+        insns | ago << Self::INSNS | u64::from(self.yields) << 63
+    }
+}
+
+impl From<u64> for Spin {
+    fn from(arg: u64) -> Self {
+        Self {
+            insns: arg & ((1 << Self::INSNS) - 1),
+            ago: arg >> Self::INSNS & ((1 << Self::AGO) - 1),
+            yields: arg >> 63 == 1,
+        }
     }
 }
 
@@ -268,6 +306,7 @@ pub struct Points {
     wall: Option<u64>,
     /// By number: the counts that were found.
     counts: Vec<Count>,
+    spins: Spins,
 }
 
 impl Points {
@@ -288,6 +327,7 @@ impl Points {
             all: Vec::new(),
             killed: Vec::new(),
             counts: Vec::new(),
+            spins: Spins::default(),
         }
     }
 
@@ -349,6 +389,11 @@ impl Points {
         &self.counts
     }
 
+    /// What of the points is spinning; nothing before [`Self::resolve`].
+    pub fn spins(&self) -> &Spins {
+        &self.spins
+    }
+
     /// What each waits for, by number.
     pub fn resolve(&mut self) -> (Vec<After>, Found) {
         let killed = self.place_killed();
@@ -377,6 +422,7 @@ impl Points {
         }
         r.for_counts = r.counts(&by_order);
         let held = r.words(&by_order);
+        let spins = r.spins(&by_order, &held);
         let calls = r.futexes(&by_order, &held);
         r.barriers(&calls);
         r.streams(&by_order, &sockets);
@@ -389,6 +435,7 @@ impl Points {
         let found = r.rest(self);
         let (after, all) = (r.after, r.for_counts.all);
         self.counts = all;
+        self.spins = spins;
         (after, found)
     }
 }
@@ -451,7 +498,8 @@ fn in_vain_of_futex(of: Block) -> Option<bool> {
         | Block::Refused
         | Block::Handled
         | Block::Writable
-        | Block::Queue => None,
+        | Block::Queue
+        | Block::Spin => None,
     }
 }
 
@@ -477,7 +525,8 @@ fn is_outside(of: Block) -> bool {
         | Block::Refused
         | Block::Handled
         | Block::Writable
-        | Block::Queue => false,
+        | Block::Queue
+        | Block::Spin => false,
     }
 }
 
@@ -493,6 +542,8 @@ struct Habit {
     /// Times that the task which took it gave it back, and that another did.
     own: u64,
     others: u64,
+    /// It has been below 0.
+    below: bool,
 }
 
 impl Habit {
@@ -501,6 +552,7 @@ impl Habit {
         self.own > MOSTLY * self.others
     }
     fn change(&mut self, task: u32, value: u32) {
+        self.below |= (value as i32) < 0;
         match (std::mem::replace(&mut self.value, value), value) {
             (0, 1..) => self.by = Some(task),
             (1.., 0) => match self.by {
@@ -581,7 +633,7 @@ impl Resolver<'_> {
     /// Locks, and what was taken of counts that others had raised.
     ///
     /// A word that mostly goes back to 0 by the task that took it from there is a lock: it is
-    /// taken by who comes first. Any other is a count, as of a semaphore: what lowers it takes
+    /// taken by who comes first. Where tasks spin, so is one that goes back to 1. Any other is a count, as of a semaphore: what lowers it takes
     /// of what raised it, the first first. What is known as a count is none of both.
     fn words(&mut self, by_order: &[u32]) -> Held {
         let mut habits: BTreeMap<Object, Habit> = BTreeMap::new();
@@ -596,17 +648,27 @@ impl Resolver<'_> {
             What::Release(..) | What::Block(..) | What::Exec | What::Exit => false,
         });
         let words: Vec<u32> = words.collect();
+        // Of words that tasks have spun at: as if they were 1 while nobody has them.
+        let spun = self.spun_words();
+        let mut turned: BTreeMap<Object, Habit> = BTreeMap::new();
         for &n in &words {
             let Some((task, word, now, before)) = changes(self.points, n) else { continue };
-            let new = || Habit { value: before, ..Habit::default() };
-            habits.entry(word).or_insert_with(new).change(task, now);
+            let new = |value| move || Habit { value, ..Habit::default() };
+            habits.entry(word).or_insert_with(new(before)).change(task, now);
+            if spun.contains(&word) {
+                let (before, now) = (spins::turned(before), spins::turned(now));
+                turned.entry(word).or_insert_with(new(before)).change(task, now);
+            }
         }
+        turned.retain(|word, habit| habit.is_lock() && spins::is_turned(&habits[word], habit));
         let mut held = Held::new();
         let mut locks: BTreeMap<Object, Lock> = BTreeMap::new();
         let mut counts: BTreeMap<Object, Turns> = BTreeMap::new();
         for &n in &words {
-            let Some((task, word, now, before)) = changes(self.points, n) else { continue };
-            if !habits[&word].is_lock() {
+            let Some((task, word, mut now, mut before)) = changes(self.points, n) else { continue };
+            if turned.contains_key(&word) {
+                (before, now) = (spins::turned(before), spins::turned(now));
+            } else if !habits[&word].is_lock() {
                 let count = counts.entry(word).or_insert_with(|| Turns::new(before));
                 let by = count.change(n, now);
                 self.takes(n, by);
@@ -855,7 +917,8 @@ impl Resolver<'_> {
                     | Block::Accept
                     | Block::Refused
                     | Block::Handled
-                    | Block::Queue,
+                    | Block::Queue
+                    | Block::Spin,
                     ..,
                 )
                 | What::Exec
@@ -894,7 +957,8 @@ impl Resolver<'_> {
                 | Block::Refused
                 | Block::Handled
                 | Block::Writable
-                | Block::Queue => {}
+                | Block::Queue
+                | Block::Spin => {}
             }
         }
         found
@@ -942,7 +1006,8 @@ impl Resolver<'_> {
                 | Block::Refused
                 | Block::Handled
                 | Block::Writable
-                | Block::Queue => {}
+                | Block::Queue
+                | Block::Spin => {}
             }
         }
         let due = deadlines::Deadlines::new(self.points);
@@ -950,6 +1015,11 @@ impl Resolver<'_> {
         self.deadlines(&due, of.speed);
         for (n, point) in self.points.iter().enumerate() {
             let of = match point.what {
+                // What is a lock's has been counted; of the rest nobody knows that it waited.
+                What::Block(Block::Spin, ..) if self.after[n] == After::Nothing => {
+                    found.waits += u64::from(self.for_locks.contains(&(n as u32)));
+                    continue;
+                }
                 What::Block(Block::Cleared | Block::Lock | Block::Refused | Block::Handled, ..)
                 | What::Release(Release::Word, ..) => {
                     match self.after[n] {

@@ -5,7 +5,7 @@ use crate::record;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::units::{Picos, count};
 use homenode_sim::replay::{After, Count, Op, Recording};
-use homenode_trace::waits::{self, Found, Points};
+use homenode_trace::waits::{self, Found, Points, Spins};
 use homenode_trace::{
     ARG_STREAM, ARG_WRITE, BY_SIGNAL, Batch, EXIT_OF_ALL, Ended, FIRST_WITH_WAITS, Header, Kind,
     Reader, Row, Task, Threads,
@@ -34,6 +34,8 @@ pub(crate) struct Loaded {
     pub(crate) recording: Arc<Recording>,
     /// How the waits of its tasks ended.
     pub(crate) waits: Found,
+    /// Those of them in which a task spun.
+    pub(crate) spins: u64,
     /// Ranges of virtual pages, by rising address, of equally many touched pages.
     pub(crate) ranges: Vec<(u64, u64)>,
     /// Lines that each range had fetched from memory in one round.
@@ -71,6 +73,9 @@ impl Loaded {
         }
         if at_counts > 0 {
             text += &format!(" ({at_counts} at semaphores or condition variables)");
+        }
+        if self.spins > 0 {
+            text += &format!(" ({} of a task that looks at a word in a loop)", self.spins);
         }
         if locked > 0 {
             let times = count(locked, "time", "times");
@@ -191,6 +196,8 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
     let counts =
         points.counts().iter().map(|&waits::Count { first, handed }| Count { first, handed });
     recording.counts(counts.collect());
+    let Spins { waits: spins, left_out, busy } = points.spins().clone();
+    recording.spins(&left_out, busy);
     recording.order(after.collect());
     let mut pages: Vec<(u64, u64)> = pages.into_iter().collect();
     pages.sort_unstable();
@@ -202,7 +209,7 @@ pub(crate) fn load(path: &Path, each: &mut dyn FnMut(u64, u64)) -> Result<Loaded
             Some(((first, last + 1), part.iter().map(|p| p.1).sum::<u64>()))
         })
         .unzip();
-    Ok(Loaded { header, recording: Arc::new(recording), waits, ranges, heat })
+    Ok(Loaded { header, recording: Arc::new(recording), waits, spins, ranges, heat })
 }
 
 /// A row as what the simulator replays; `None`: it is a point of the order and no more.

@@ -47,8 +47,12 @@ impl Played {
     pub(crate) fn counts_percent(&self) -> Option<f64> {
         self.percent(self.waited.counts)
     }
+    /// Likewise the share in which they compute meanwhile.
+    pub(crate) fn spun_percent(&self) -> Option<f64> {
+        self.percent(self.waited.spun)
+    }
     fn percent(&self, part: u64) -> Option<f64> {
-        let Waited { others, turns, locks, counts, without: _, in_vain: _ } = self.waited;
+        let Waited { others, turns, locks, counts, without: _, in_vain: _, spun: _ } = self.waited;
         (part > 0).then(|| part as f64 / (others + turns + locks + counts) as f64 * 100.0)
     }
     /// When each round ended, in picoseconds.
@@ -172,6 +176,9 @@ pub(crate) fn overlap(machine: &Hardware) -> Option<Overlap> {
     machine.costs.0.contains_key(&Cost::ReorderWindow).then(|| Overlap::of(machine))
 }
 
+/// A task spins whose spun instructions are more than this part of all.
+const SPINS: f64 = 0.01;
+
 /// What one instruction takes, misses apart, in attoseconds (10^-18 s).
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct Rates {
@@ -204,12 +211,32 @@ impl Rates {
         };
         let (mut computing, mut changed) = (0.0, 0.0);
         let mut own = Vec::new();
+        // How long a task spins hangs on others: of its own instructions that says little. So tasks
+        // that spin have one speed, which their sum decides.
+        let spins = |task: usize, programs: &[u64]| {
+            let spun = recording.spun().get(task).copied().unwrap_or(0);
+            spun as f64 > SPINS * programs.iter().sum::<u64>() as f64
+        };
+        let ran = |task: usize, program: usize| {
+            run.ran_by_program.get(&(task, program)).copied().unwrap_or(0) as f64
+        };
+        let (mut off, mut of) = (0.0, 0.0);
         for (task, (programs, shares)) in recording.programs().zip(shares).enumerate() {
+            for (program, (&insns, share)) in programs.iter().zip(shares).enumerate() {
+                if spins(task, programs) {
+                    (off, of) = (off + due * share - ran(task, program), of + insns as f64);
+                }
+            }
+        }
+        for (task, (programs, shares)) in recording.programs().zip(shares).enumerate() {
+            let together = spins(task, programs);
             let rate = |(program, (&insns, share)): (usize, (&u64, &f64))| {
                 let before = self.own.get(task).and_then(|t| t.get(program)).copied().unwrap_or(0);
-                let ran = run.ran_by_program.get(&(task, program)).copied().unwrap_or(0);
                 let insns = insns as f64;
-                let rate = next(before, due * share - ran as f64, insns.max(1.0));
+                let rate = match together {
+                    true => next(before, off, of.max(1.0)),
+                    false => next(before, due * share - ran(task, program), insns.max(1.0)),
+                };
                 computing += rate as f64 * insns;
                 changed += (rate as f64 - before as f64).abs() * insns / 1e6;
                 rate
@@ -468,6 +495,12 @@ pub(crate) fn calibrate(
         notes.push(format!(
             "{share:.0} % of the time that tasks wait for one another is at semaphores and \
              condition variables, where what is given goes to who comes first"
+        ));
+    }
+    if let Some(share) = whole.spun_percent() {
+        notes.push(format!(
+            "{share:.0} % of the time that tasks wait for one another they spin, for as long as it \
+             takes in the replay; instructions that they spun when it was recorded are left out"
         ));
     }
     if whole.waited.without > 0 {

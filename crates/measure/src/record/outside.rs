@@ -184,7 +184,8 @@ impl Twin {
                 | Block::Refused
                 | Block::Handled
                 | Block::Writable
-                | Block::Queue,
+                | Block::Queue
+                | Block::Spin,
             )
             | None => {}
         }

@@ -785,3 +785,68 @@ fn each_wait_for_what_is_outside_has_a_row() {
     let outside = |object| ("outside", object);
     assert_eq!(told, [first, first | LOOKED, first, DISK].map(outside));
 }
+
+/// Two threads: one looks at a flag until the other has set it; then it tries to take a lock until
+/// the other has given it back.
+#[test]
+fn who_looks_at_a_word_until_it_changes_has_spun() {
+    let (mut one, mut other) = (Rig::new(), Rig::new());
+    let words = [const { std::sync::atomic::AtomicU32::new(0) }; 2];
+    let [flag, lock] = &words;
+    let (at, lock_at) = (flag.as_ptr() as u64, lock.as_ptr() as u64);
+    use std::sync::atomic::Ordering::SeqCst;
+    // SAFETY: both words live.
+    unsafe {
+        one.run(10);
+        for i in 0..100 {
+            one.run(3);
+            one.task.looks_at(at, 4, false);
+            if i == 50 {
+                make(&mut one, &[(libc::SYS_sched_yield, &[], 0)]);
+            }
+        }
+        flag.store(7, SeqCst);
+        other.task.changed(at);
+        one.run(3);
+        one.task.looks_at(at, 4, false);
+        // The lock is had by the other.
+        lock.store(1, SeqCst);
+        for _ in 0..100 {
+            one.run(4);
+            one.task.changed(lock_at);
+            one.task.looks_at(lock_at, 4, true);
+        }
+        lock.store(0, SeqCst);
+        other.task.changed(lock_at);
+        one.run(4);
+        lock.store(1, SeqCst);
+        one.task.changed(lock_at);
+        one.task.looks_at(lock_at, 4, true);
+    }
+    let spin = |row: &WireRow| Spin::from(row.arg);
+    let told = |r: &mut Rig| -> Vec<String> {
+        let what = |(_, name, row): &(_, &str, WireRow)| {
+            let of = if row.pages == at { "flag" } else { "lock" };
+            match *name {
+                "spin" => format!("{}: {name} at the {of}, {:?}", row.page, spin(row)),
+                _ => format!("{}: {name} of the {of}, {}", row.page, row.arg as u32),
+            }
+        };
+        ordered(r).iter().map(what).collect()
+    };
+    expect![[r#"
+        [
+            "1: spin at the flag, Spin { insns: 300, ago: 0, yields: true }",
+            "2: spin at the lock, Spin { insns: 400, ago: 0, yields: false }",
+            "3: word of the lock, 1",
+        ]
+    "#]]
+    .assert_debug_eq(&told(&mut one));
+    expect![[r#"
+        [
+            "1: word of the flag, 7",
+            "2: word of the lock, 0",
+        ]
+    "#]]
+    .assert_debug_eq(&told(&mut other));
+}

@@ -58,8 +58,28 @@ fn of_two_words_that_share_a_place_the_later_is_watched() {
     let words = Words::new();
     let place = Words::place(64);
     let other = (65..).map(|i| i * 4).find(|&at| Words::place(at) == place).expect("one");
-    words.set(64, 1, 0);
-    words.set(other, 2, 0);
+    words.set(64, 1, 0, WHOLE);
+    words.set(other, 2, 0, WHOLE);
     assert!(words.known(64).is_none());
     assert_eq!(words.known(other).map(|p| p.object.load(Relaxed)), Some(2));
+}
+
+#[test]
+fn of_a_word_that_is_spun_on_only_its_own_bytes_count() {
+    let (words, word) = (Words::new(), Word::new(0));
+    // SAFETY: the word lives.
+    unsafe {
+        assert!(!words.is_spun() && words.object(at(&word)).is_none());
+        words.watch_spun(at(&word), 1, || 7);
+        assert!(words.is_spun() && words.object(at(&word)) == Some(7));
+        word.store(0x100, SeqCst);
+        assert_eq!(words.changed(at(&word)), None, "the byte beside it");
+        assert!(words.is_told(at(&word)));
+        word.store(0x101, SeqCst);
+        assert!(!words.is_told(at(&word)));
+        assert_eq!(words.changed(at(&word)), Some(Change { object: 7, now: 1, before: 0 }));
+        assert!(words.is_told(at(&word)));
+        words.watch_spun(at(&word), 8, || 9);
+        assert_eq!(words.object(at(&word)), Some(7), "it is watched already");
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! Source: specs/waits.md#counts, specs/waits.md#replay
 
-use super::{After, Player, Recording};
+use super::{After, Player, Recording, spins};
 use crate::simulation::{Counted, Simulation, Wants};
 use crate::tasks::{On, Run};
 use crate::watch::By;
@@ -179,16 +179,16 @@ impl Player {
             // What it waits for ends by itself, where none of the two is there.
             let again = sim.passed.again.contains(&task);
             let waits = !sim.tasks[task].timer_wakes || again;
-            let next = match sim.tasks[task].run {
-                Run::Blocked(On::Lock(lock)) => {
+            let next = match spins::waits_on(sim, task) {
+                Some(On::Lock(lock)) => {
                     opens = opens.or(Some(task));
                     sim.passed.locks.get(&lock).and_then(|l| l.held).map(|held| held.0)
                 }
-                Run::Blocked(On::Point(p)) => {
+                Some(On::Point(p)) => {
                     self.recording.task_of(p).filter(|_| waits).and_then(|t| self.alive(sim, t))
                 }
-                Run::Blocked(On::Task(other)) => Some(other),
-                Run::Blocked(On::Count(number)) if waits => {
+                Some(On::Task(other)) => Some(other),
+                Some(On::Count(number)) if waits => {
                     // What is there is for one that has been woken, and may be left.
                     let is_there = |c: &Counted| c.waiting.iter().any(|w| w.id == task && c.has(w));
                     let on_its_way = sim.passed.granted.values().any(|g| g.0 == number);
@@ -204,7 +204,7 @@ impl Player {
                     }
                     continue;
                 }
-                Run::Blocked(
+                Some(
                     On::Sleep
                     | On::Children
                     | On::Child
@@ -214,8 +214,7 @@ impl Player {
                     | On::Work
                     | On::Device { .. },
                 )
-                | Run::Runnable
-                | Run::Ended => None,
+                | None => None,
             };
             match next {
                 Some(next) if seen.contains(&next) => {}
@@ -236,7 +235,8 @@ impl Player {
                     count.waiting.retain(|w| w.id != waits);
                 }
             }
-            Run::Blocked(_) | Run::Runnable | Run::Ended => {}
+            Run::Runnable => return spins::look_again(sim, by, waits),
+            Run::Blocked(_) | Run::Ended => {}
         }
         sim.wake(waits, By::Task(by));
     }

@@ -2,6 +2,7 @@
 //!
 //! Source: specs/waits.md#replay.
 
+use crate::tasks::On;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Points of this round that have been passed, who has which lock, and who waits.
@@ -19,6 +20,8 @@ pub(crate) struct Passed {
     pub(crate) met: BTreeMap<u32, BTreeMap<u32, usize>>,
     /// Tasks that wait with a deadline, at which they wake up and wait again.
     pub(crate) again: BTreeSet<usize>,
+    /// Tasks that compute for as long as they wait, and what for.
+    pub(crate) spinning: BTreeMap<usize, On>,
     /// Tasks of the recording that another has ended in this round, and that come to no row
     /// any more.
     pub(crate) dying: BTreeSet<usize>,
@@ -95,4 +98,6 @@ pub struct Waited {
     pub without: u64,
     /// Times that a task woke up in vain at its deadline, and waited again.
     pub in_vain: u64,
+    /// Of all that, the time for which tasks computed meanwhile, be it that they had no CPU.
+    pub spun: u64,
 }

@@ -26,7 +26,7 @@ const FAULT: u64 = 500 * NS;
 const ENTRY: u64 = 10 * NS;
 const PAGE: u64 = 0x10_0000;
 
-fn plain() -> Hardware {
+pub(super) fn plain() -> Hardware {
     let mut m = machine(&[dram(8192, 2)]);
     // So fast a memory that load never shows in these few accesses.
     for l in &mut m.links {
@@ -51,7 +51,7 @@ fn waking(m: &mut Hardware, [idle, deep, charged]: [u64; 3]) {
     }
 }
 
-fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
+pub(super) fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
     let tasks = rows.iter().map(|r| r.0 + 1).max().unwrap_or(1);
     let mut r = Recording::new(tasks as usize);
     for &(task, insns, op) in rows {
@@ -61,7 +61,7 @@ fn recording(rows: &[(u32, u64, Op)]) -> Arc<Recording> {
 }
 
 /// 0.25 ns an instruction; misses overlap as many as the machine has under way.
-fn charge(rounds: Rounds) -> Charge {
+pub(super) fn charge(rounds: Rounds) -> Charge {
     Charge {
         as_per_insn: 250_000_000,
         own_as_per_insn: Arc::default(),
@@ -294,12 +294,12 @@ fn run_in_order(rows: &[(u32, u64, Op)], after: &[After], rounds: u64) -> Simula
     run_recording(&plain(), &Arc::new(r), Rounds::Count(rounds))
 }
 /// When rounds end, in whole microseconds since the last one did.
-fn microseconds(s: &Simulation) -> Vec<u64> {
+pub(super) fn microseconds(s: &Simulation) -> Vec<u64> {
     let ends = s.round_ends();
     let before = [0].into_iter().chain(ends.iter().copied());
     ends.iter().zip(before).map(|(end, before)| (end - before) / NS / 1000).collect()
 }
-const MS: u64 = 4_000_000;
+pub(super) const MS: u64 = 4_000_000;
 
 #[test]
 fn a_task_goes_on_when_what_it_waited_for_has_happened() {

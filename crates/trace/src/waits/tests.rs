@@ -1,6 +1,7 @@
 //! Rows go in as lines, and what each wait waited for comes out.
 
 mod counts;
+mod spins;
 
 use super::*;
 use crate::{Native, Task, Totals};
@@ -61,6 +62,7 @@ fn row(line: &str) -> Row {
         "listens" => (Kind::Release, Release::Listen as u32),
         "writable" => (Kind::Block, Block::Writable as u32),
         "queues" => (Kind::Block, Block::Queue as u32),
+        "spins" => (Kind::Block, Block::Spin as u32),
         other => panic!("no such row: {other}"),
     };
     let object = words.get(3).map_or(0, |w| match w.strip_prefix('s') {
@@ -118,6 +120,9 @@ fn check(lines: &str, expected: Expect) {
             .expect("a text");
     }
     writeln!(text, "{found:?}").expect("a text");
+    if *points.spins() != Spins::default() {
+        writeln!(text, "{:?}", points.spins()).expect("a text");
+    }
     expected.assert_eq(&text);
 }
 
