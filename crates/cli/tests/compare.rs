@@ -107,7 +107,7 @@ fn what_cannot_be_compared_is_told() {
     let folder = Folder::new();
     scenario(&folder);
     let flat = fs::read_to_string(folder.join("short.toml")).expect("text");
-    folder.write("flat.toml", &flat.replace("small-cxl.toml", "small.toml"));
+    folder.write("flat.toml", flat.replace("small-cxl.toml", "small.toml"));
     for (line, why) in [
         ("zpif", "there is no workload \"zpif\"; did you mean \"zipf\"?"),
         ("short.toml --columns of", "there is no contender \"of\"; did you mean \"off\"?"),

@@ -32,6 +32,8 @@ struct Place {
     value: AtomicU32,
     /// How many of its bytes count: 1, 2 or 4.
     bytes: AtomicU32,
+    /// Whether a task spins on it; else a change that is seen is no news.
+    spun: AtomicBool,
 }
 
 impl Place {
@@ -41,6 +43,7 @@ impl Place {
             object: AtomicU64::new(0),
             value: AtomicU32::new(0),
             bytes: AtomicU32::new(WHOLE),
+            spun: AtomicBool::new(false),
         }
     }
 }
@@ -131,6 +134,9 @@ impl Words {
             let value = unsafe { read(at, bytes) };
             self.set(at, object(), value, bytes);
         }
+        if let Some(place) = self.known(at) {
+            place.spun.store(true, Relaxed);
+        }
         self.spun.store(true, Relaxed);
     }
     /// Whether plain stores have to be looked at.
@@ -138,13 +144,14 @@ impl Words {
     pub(crate) fn is_spun(&self) -> bool {
         self.spun.load(Relaxed)
     }
-    /// What a watched word is known by.
+    /// What a word is known by that a task spins on.
     #[inline]
     pub(crate) fn object(&self, at: u64) -> Option<u64> {
         if !self.any.load(Relaxed) {
             return None;
         }
-        Some(self.known(at)?.object.load(Relaxed))
+        let place = self.known(at).filter(|place| place.spun.load(Relaxed))?;
+        Some(place.object.load(Relaxed))
     }
     /// Whether a watched word's last change has been told: it is what it was told to be.
     ///
@@ -172,6 +179,7 @@ impl Words {
         place.object.store(object, Relaxed);
         place.value.store(value, Relaxed);
         place.bytes.store(bytes, Relaxed);
+        place.spun.store(false, Relaxed);
         place.at.store(at, Relaxed);
         self.any.store(true, Relaxed);
     }
