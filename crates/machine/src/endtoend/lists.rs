@@ -24,7 +24,7 @@
 //! A real machine has some (its programs' own, used at every look), a simulated one none:
 //! the third program's, in both, are more than either's.
 //!
-//! Source: specs/end-to-end.md#lists, specs/tiering.md#turns
+//! Source: specs/end-to-end.md#lists, specs/end-to-end.md#generations, specs/tiering.md#turns
 
 use super::tiering::{neighbour, tiered, zones_on};
 use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs};
