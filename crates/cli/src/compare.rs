@@ -179,8 +179,9 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
                                 job.contender.title()
                             )
                         })?;
-                        kept.put(&key, job, &cell)?;
-                        (cell, false)
+                        let title = job.contender.title();
+                        let names = (&job.workload.scenario.name[..], &title[..]);
+                        (kept.put(&key, names, &cell)?, false)
                     }
                 };
                 progress.advance(1);
@@ -220,6 +221,13 @@ fn field(
     time: Option<Picos>,
 ) -> Result<Field> {
     let mut shared = Setup::of(&workload.scenario);
+    if !workload.has_two_tiers(shared.version) {
+        return Err(anyhow!(
+            "workload {}: the machine \"{}\" has one tier, and there is nothing to compare; take one with a slow node, such as machines/middle-cxl.toml",
+            workload.scenario.name,
+            workload.machine.name
+        ));
+    }
     if let Some(time) = time {
         shared.duration = Some(shared.duration.map_or(time.0, |d| d.min(time.0)));
     }
@@ -235,16 +243,6 @@ fn field(
         .with_context(|| format!("workload {}", workload.scenario.name))?;
     let row = |c: &Contender| CompareRow { column: c.title(), cells: Vec::new() };
     let rows = columns.iter().map(row).collect();
-    let version = shared.version;
-    if crate::nodes::shelves(&workload.machine, version).len() < 2
-        || !workload.has_two_tiers(version)
-    {
-        return Err(anyhow!(
-            "workload {}: the machine \"{}\" has one tier, and there is nothing to compare; take one with a slow node, such as machines/middle-cxl.toml",
-            workload.scenario.name,
-            workload.machine.name
-        ));
-    }
     Ok(Field { workload, contenders, rows })
 }
 

@@ -6,6 +6,8 @@
 //!
 //! Example: 10.0 and 10.2 against 11.0 and 11.2: the logarithms differ by 0.0953 and 0.0935, so
 //! the ratio is 1.099, from 1.087 to 1.112 (one degree of freedom: 12.7 deviations of the mean).
+//!
+//! Source: specs/compare.md#stars.
 
 use crate::picture::Glyphs;
 use crate::stats;

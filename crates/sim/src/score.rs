@@ -15,10 +15,6 @@
 //!
 //! Source: specs/compare.md#score.
 
-use crate::kernel::Kernel;
-use crate::memory::FRAME_ITEM;
-use crate::simulation::Simulation;
-use homenode_core::costs::Cost;
 use homenode_core::units::Picos;
 
 /// Accesses of a slice of time, by tier.
@@ -84,7 +80,7 @@ fn chosen(page: u32, group: u32) -> bool {
 impl Score {
     /// * `every` – how long a slice is.
     /// * `group` – of `2^group` pages one is followed.
-    /// * `pages` – whether the course of each page is kept, for [`Simulation::courses`].
+    /// * `pages` – whether the course of each page is kept, for [`crate::Simulation::courses`].
     pub fn new(every: Picos, group: u32, pages: bool) -> Self {
         Self {
             every: every.0.max(1),
@@ -114,6 +110,30 @@ impl Score {
     pub fn used(&self) -> &[Used] {
         &self.used
     }
+    /// Whether a slice is over at that time whose end is not written down yet.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        (self.used.len() as u64 + 1) * self.every <= now
+    }
+    /// What CPUs did up to the end of the next slice.
+    pub(crate) fn note_used(&mut self, used: Used) {
+        self.used.push(used);
+    }
+    /// Of each page that was followed and gained anything: its number, and its gains by slice.
+    /// Nothing where that was not kept.
+    pub(crate) fn followed(&self) -> Vec<(u32, Vec<u32>)> {
+        let Some(courses) = &self.courses else { return Vec::new() };
+        let page_of = |at: usize| {
+            let group = (at as u32) << self.group;
+            let mut pages = group..group + (1 << self.group);
+            pages.find(|&p| chosen(p, self.group)).unwrap_or(group)
+        };
+        let all = (0..self.gained.len()).filter(|&at| self.gained[at] > 0);
+        all.map(|at| {
+            let gains = courses.iter().map(|c| c.get(at).copied().unwrap_or(0)).collect();
+            (page_of(at), gains)
+        })
+        .collect()
+    }
     /// Moves of pages that were followed, and how many of them were in vain: up, and down again
     /// before the page had gained what both moves cost.
     pub fn moves(&self) -> (u64, u64) {
@@ -139,7 +159,7 @@ impl Score {
     }
     /// Accesses to these pages, each of which takes so long in the fast tier and gains so much
     /// by being there.
-    fn accesses(
+    pub(crate) fn accesses(
         &mut self,
         at: u64,
         pages: impl ExactSizeIterator<Item = u32>,
@@ -185,101 +205,6 @@ impl Score {
             let before = std::mem::replace(&mut self.up_at[at], NONE);
             self.undone += u64::from(before != NONE && self.gained[at] - before < both);
         }
-    }
-}
-
-impl Kernel {
-    /// Writes down that an item has moved between two nodes.
-    pub(crate) fn score_move(&mut self, item: u32, n: u64, src: usize, dst: usize, copies: u64) {
-        let (up, down) = (self.top[dst] && !self.top[src], self.top[src] && !self.top[dst]);
-        let both = 2 * self.prices[Cost::MigratePage] / n + copies;
-        let Some(score) = &mut self.score else { return };
-        if item & FRAME_ITEM == 0 && (up || down) {
-            score.moved(item, n, up, both);
-        }
-    }
-}
-
-impl Simulation {
-    /// Writes down from now on what the run is judged by.
-    pub fn keep_score(&mut self, score: Score) {
-        self.kernel.score = Some(Box::new(score));
-    }
-    /// What was written down.
-    pub fn score(&self) -> Option<&Score> {
-        self.kernel.score.as_deref()
-    }
-    /// It is that late: writes down what CPUs did where a slice ends.
-    pub(crate) fn score_time(&mut self, now: u64) {
-        let over = |score: &Score| (score.used.len() as u64 + 1) * score.every <= now;
-        if !self.kernel.score.as_deref().is_some_and(over) {
-            return;
-        }
-        let busy_ps = self.cpu_figures().iter().map(|c| c.busy_ps).sum();
-        let programs = self.tasks.iter().filter(|t| t.process != usize::MAX);
-        let user_ps = programs.map(|t| t.ran.saturating_sub(t.system)).sum();
-        if let Some(score) = &mut self.kernel.score {
-            while over(score) {
-                score.used.push(Used { busy_ps, user_ps });
-            }
-        }
-    }
-    /// The least unloaded latency of a load from a CPU: in the fast tier, and in
-    /// the nearest one below. `None` where there is no other tier.
-    fn tiers_from(&self, cpu: usize) -> Option<[u64; 2]> {
-        let table = self.unloaded_from(cpu);
-        let of = |top: bool| {
-            let zones = self.kernel.memory.zones.iter().enumerate();
-            let here = zones.filter(move |(_, z)| self.kernel.top[z.node] == top);
-            here.map(|(z, _)| table[z * 2]).filter(|&l| l > 0).min()
-        };
-        Some([of(true)?, of(false)?])
-    }
-    /// Accesses that a task has made: those of `ops` to pages.
-    ///
-    /// * `takes` – how long an access takes at a latency.
-    pub(crate) fn score_accesses(&mut self, id: usize, ops: &[u32], takes: impl Fn(u64) -> u64) {
-        let (at, cpu) = (self.tasks[id].clock, self.tasks[id].cpu);
-        let [least, gain] = match self.tiers_from(cpu) {
-            Some([fast, slow]) => [takes(fast), takes(slow).saturating_sub(takes(fast))],
-            None => [0, 0],
-        };
-        let Some(score) = &mut self.kernel.score else { return };
-        score.accesses(at, ops.iter().map(|op| op & crate::hot::OP_PAGE), [least, gain]);
-    }
-    /// The course of each page that was followed and accessed, by its place; nothing where that was
-    /// not kept.
-    pub fn courses(&self) -> Vec<PageCourse> {
-        let Some(score) = &self.kernel.score else { return Vec::new() };
-        let Some(courses) = &score.courses else { return Vec::new() };
-        let page_of = |at: usize| {
-            let group = (at as u32) << score.group;
-            (group..group + (1 << score.group)).find(|&p| chosen(p, score.group)).unwrap_or(group)
-        };
-        let is_fast = |page: u32| {
-            let memory = &self.kernel.memory;
-            let word = crate::page::Word(memory.words[page as usize]);
-            word.resident() && {
-                let item = memory.item_of(page);
-                self.kernel.top[memory.node_of(memory.word(item).zone())]
-            }
-        };
-        let one = |at: usize| PageCourse {
-            fast: is_fast(page_of(at)),
-            gains: courses.iter().map(|c| c.get(at).copied().unwrap_or(0)).collect(),
-        };
-        let all = (0..score.gained.len()).filter(|&at| score.gained[at] > 0);
-        all.map(one).collect()
-    }
-    /// What both moves of one page between the fast and the slow tier cost unloaded: up, down. 0
-    /// where there are no two tiers.
-    pub fn move_costs(&self) -> [Picos; 2] {
-        let place = |top: bool| self.kernel.top.iter().position(|&t| t == top);
-        let (Some(fast), Some(slow)) = (place(true), place(false)) else {
-            return [Picos::ZERO; 2];
-        };
-        let each = self.kernel.prices[Cost::MigratePage];
-        [(slow, fast), (fast, slow)].map(|(a, b)| Picos(each + self.kernel.copy_time(a, b)))
     }
 }
 

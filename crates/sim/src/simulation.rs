@@ -19,6 +19,7 @@ mod frequency;
 mod outcome;
 mod passed;
 mod program;
+mod scored;
 
 use crate::caches::Caches;
 use crate::channel::Channels;

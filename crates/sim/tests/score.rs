@@ -26,7 +26,8 @@ fn a_run_is_the_same_with_and_without_it() {
         assert_eq!(plain.hash(), judged.hash(), "mode {mode}");
 
         let score = judged.score().expect("kept");
-        assert_eq!(score.slices().len(), 30);
+        // What was under way when the time was over may have ended in a further slice.
+        assert!((30..=31).contains(&score.slices().len()));
         let fast: u64 = score.slices().iter().map(|s| s.fast).sum();
         let slow: u64 = score.slices().iter().map(|s| s.slow).sum();
         assert_eq!(fast + slow, judged.accesses());
@@ -50,7 +51,7 @@ fn courses_say_what_each_page_would_gain_and_where_it_is() {
     sim.run();
     let courses = sim.courses();
     assert_eq!(courses.len(), 384 * 256, "each page of the heap");
-    assert!(courses.iter().all(|c| c.gains.len() == 30));
+    assert!(courses.iter().all(|c| (30..=31).contains(&c.gains.len())));
     // 185 ns an access; the programs only access memory in this scenario.
     let gained: u64 = courses.iter().flat_map(|c| &c.gains).map(|&g| u64::from(g)).sum();
     assert_eq!(gained, 185 * sim.accesses());

@@ -1,7 +1,6 @@
 //! Cells that were finished, in a file: a line of JSON each. A run that was cut off has left whole
 //! lines, and at most one that is not; that one is passed over.
 
-use super::cell::Job;
 use anyhow::{Context, Result, anyhow};
 use homenode_report::CompareCell;
 use serde_json::{Value, json};
@@ -54,15 +53,10 @@ impl Kept {
         if !text.is_empty() && !text.ends_with('\n') {
             file.write_all(b"\n").with_context(|| format!("{shown}: can't be written"))?;
         }
-        let one = |line: &str| {
-            let mut all: Value = serde_json::from_str(line).ok()?;
-            let key = all.get("key")?.as_str()?.to_owned();
-            Some((key, serde_json::from_value(all.get_mut("cell")?.take()).ok()?))
-        };
         let program = std::env::current_exe().and_then(std::fs::read);
         let program = hash(&program.context("this program's own file can't be read")?);
         Ok(Self {
-            cells: text.lines().filter_map(one).collect(),
+            cells: text.lines().filter_map(parsed).collect(),
             file: Mutex::new(file),
             path: path.to_owned(),
             program,
@@ -75,17 +69,34 @@ impl Kept {
     pub(super) fn find(&self, key: &str) -> Option<CompareCell> {
         self.cells.get(key).cloned()
     }
-    /// Keeps a cell, at once.
-    pub(super) fn put(&self, key: &str, job: &Job<'_>, cell: &CompareCell) -> Result<()> {
+    /// Keeps a cell, at once; the cell as the file has it, so that it is the same when it is read
+    /// again.
+    pub(super) fn put(
+        &self,
+        key: &str,
+        (workload, contender): (&str, &str),
+        cell: &CompareCell,
+    ) -> Result<CompareCell> {
         let line = json!({
             "key": key,
-            "workload": job.workload.scenario.name,
-            "contender": job.contender.title(),
-            "seed": job.seed,
+            "workload": workload,
+            "contender": contender,
+            "seed": cell.seed,
             "cell": cell,
-        });
+        })
+        .to_string();
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes())
-            .with_context(|| format!("{}: can't be written", self.path.display()))
+            .with_context(|| format!("{}: can't be written", self.path.display()))?;
+        let (_, cell) =
+            parsed(&line).ok_or_else(|| anyhow!("a run has a figure that is no number"))?;
+        Ok(cell)
     }
+}
+
+/// A line's key and cell, if it is whole.
+fn parsed(line: &str) -> Option<(String, CompareCell)> {
+    let mut all: Value = serde_json::from_str(line).ok()?;
+    let key = all.get("key")?.as_str()?.to_owned();
+    Some((key, serde_json::from_value(all.get_mut("cell")?.take()).ok()?))
 }

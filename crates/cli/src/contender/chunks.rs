@@ -9,6 +9,8 @@
 //! The policies know their memory's place since they map it themselves. Here it is looked up: once
 //! a process stops growing, and when it has grown by a hundredth since. A chunk is where most of its
 //! pages are. Memory here is of 4 KiB pages; a chunk moves page by page, at the price of 512 moves.
+//!
+//! Source: specs/compare.md#terms.
 
 use homenode_core::policy::Ledger;
 use homenode_core::policy::order::{Act, Benefit, Order, OrderId, Reason};

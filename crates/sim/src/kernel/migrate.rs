@@ -108,6 +108,15 @@ impl Kernel {
             }
         }
     }
+    /// Writes down that an item has moved between two nodes.
+    fn score_move(&mut self, item: u32, n: u64, src: usize, dst: usize, copies: u64) {
+        let (up, down) = (self.top[dst] && !self.top[src], self.top[src] && !self.top[dst]);
+        let both = 2 * self.prices[Cost::MigratePage] / n + copies;
+        let Some(score) = &mut self.score else { return };
+        if item & FRAME_ITEM == 0 && (up || down) {
+            score.moved(item, n, up, both);
+        }
+    }
     /// Whether a page changes tier on its way between two nodes, where tiers count.
     pub(super) fn crosses(&self, from: usize, to: usize) -> bool {
         self.knobs.numa_balancing.tiering() && self.top[from] != self.top[to]
