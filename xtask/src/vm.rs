@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The whole matrix of topologies and tests runs on one kernel, and on the others
-//! the topology that is marked `smoke`. One guest takes one of this machine's CPUs,
+//! the topology that is marked `smoke` and what `also` names. One guest takes one of this machine's CPUs,
 //! so as many run side by side as there are CPUs.
 
 mod guest;
@@ -291,7 +291,7 @@ fn tests_on(topologies: &[Topology], topology: &Topology, tests: &[String]) -> V
 }
 
 /// Which guests: every topology on the kernel that has the whole matrix or is asked
-/// for by name, elsewhere those marked `smoke` and those where the script of scheduling was
+/// for by name, elsewhere those marked `smoke`, those of its `also` and those where the script of scheduling was
 /// recorded; one that names its kernel is for that one. None where no test is left for it.
 fn matrix<'a>(
     root: &Path,
@@ -311,7 +311,8 @@ fn matrix<'a>(
                 Some(name) => *name == kernel.name,
                 None => every || topology.smoke || expected.is_some(),
             };
-            if !wanted {
+            let also = kernel.also.get(&topology.name).filter(|_| options.names.is_empty());
+            if !wanted && also.is_none() {
                 continue;
             }
             let plan = |tests: Vec<String>| GuestRun {
@@ -321,6 +322,7 @@ fn matrix<'a>(
                 tests,
                 expected: expected.clone(),
             };
+            let tests = if wanted { tests } else { also.map_or(tests, Vec::as_slice) };
             let here = tests_on(&all.topologies, topology, tests);
             if !here.is_empty() {
                 plans.push(plan(here));

@@ -11,6 +11,7 @@
 //! CACHE/vm/kernels/NAME/    vmlinuz, about.json
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -41,6 +42,9 @@ pub(crate) struct Kernel {
     /// In the order in which they are tried.
     pub(crate) suites: Vec<String>,
     pub(crate) matrix: Matrix,
+    /// Tests that run on it beside those of `matrix`, by topology.
+    #[serde(default)]
+    pub(crate) also: BTreeMap<String, Vec<String>>,
     /// Whether not getting it is reported only.
     #[serde(default)]
     pub(crate) may_lack: bool,
@@ -427,6 +431,12 @@ Packages|Debian|main|bookworm|http://mirror.example/debian/
         let kernels = table(&root).unwrap();
         assert_eq!(kernels.iter().filter(|k| k.matrix == Matrix::All).count(), 1);
         assert!(kernels.iter().any(|k| k.may_lack));
+        for topology in kernels.iter().flat_map(|k| k.also.keys()) {
+            assert!(
+                root.join(format!("tests/vm/topologies/{topology}.toml")).exists(),
+                "{topology}"
+            );
+        }
         let bad =
             "[[kernel]]\nname = \"a/b\"\npackage = \"p\"\nsuites = [\"s\"]\nmatrix = \"all\"\n";
         assert!(format!("{:#}", parse(bad).unwrap_err()).contains("name: letters"));

@@ -90,8 +90,11 @@ pub enum Arrives {
     Fault,
     /// It came back so soon that its generation is still the oldest one.
     Refault,
-    /// Moved by a hint fault.
-    HintFault,
+    /// Moved by a hint fault; whether it was in one of the two newest generations.
+    HintFault {
+        /// It was.
+        active: bool,
+    },
     /// Moved by whom else; whether it was in one of the two newest generations.
     Moved {
         /// It was.
@@ -104,6 +107,8 @@ pub enum Arrives {
         /// It counts as activated.
         activated: bool,
     },
+    /// Reclaim found it unused, but it could go nowhere.
+    Stuck,
     /// MGLRU was switched on, and it was on that list.
     SwitchedOn {
         /// The active one.
@@ -141,16 +146,52 @@ pub enum Used {
 
 /// What a walk or a look-around makes of a page which it finds used.
 ///
+/// * `executable` – a page of a file that may be executed: 7.3 lifts it at the first look.
+///
 /// Source: specs/mglru.md#walks.
 #[inline]
-pub fn used(flags: Flags, version: KernelVersion) -> Used {
+pub fn used(flags: Flags, executable: bool, version: KernelVersion) -> Used {
     if version < KernelVersion::V7_3 {
         return Used::Lifted(Flags::default());
     }
-    if !flags.referenced && !flags.workingset {
+    if !flags.referenced && !flags.workingset && !executable {
         return Used::Noted(Flags { referenced: true, workingset: false });
     }
     Used::Lifted(Flags { referenced: false, workingset: true })
+}
+
+/// Whether a walk or a look-around leaves the accessed bit of a page alone that is on no list:
+/// one that a batch has isolated. 6.12 clears it.
+///
+/// Source: specs/mglru.md#walks, specs/mglru.md#around.
+pub fn passes_over_isolated(version: KernelVersion) -> bool {
+    version >= KernelVersion::V7_3
+}
+
+/// What the test of an isolated page is told: how many mappings used it, and whether it was
+/// looked at before. To 7.3 one mapping is as good as two, and `workingset` says so too.
+///
+/// Source: specs/mglru.md#eviction.
+pub fn looked_at(nr_accessed: u32, flags: Flags, version: KernelVersion) -> (u32, bool) {
+    if version < KernelVersion::V7_3 {
+        return (nr_accessed, flags.referenced);
+    }
+    (nr_accessed.min(1), flags.referenced || flags.workingset)
+}
+
+/// The flags of a page of the oldest generation that goes on to the next one.
+///
+/// Source: specs/mglru.md#eviction.
+pub fn goes_on(flags: Flags, version: KernelVersion) -> Flags {
+    let workingset = flags.workingset && version >= KernelVersion::V7_3;
+    Flags { referenced: false, workingset }
+}
+
+/// Whether a spared page goes to the head of the next list (7.3) or to its tail.
+///
+/// Source: specs/mglru.md#eviction.
+pub fn spared_to_head(version: KernelVersion) -> bool {
+    version >= KernelVersion::V7_3
 }
 
 /// What a node's generations are asked about.
@@ -205,7 +246,7 @@ pub struct Choice {
 pub enum Sorted {
     /// A walk has lifted it: it goes to the head of its own generation's list.
     Lifted,
-    /// Its tier is spared: it goes to the tail of the next generation's list, without flags.
+    /// Its tier is spared: it goes to the next generation's list ([`spared_to_head`]).
     Spared {
         /// Its tier.
         tier: usize,
@@ -330,40 +371,82 @@ impl Generations {
     ///
     /// Source: specs/mglru.md#entry.
     pub fn entry(&self, file: bool, how: Arrives, flags: Flags, version: KernelVersion) -> Entry {
+        if version >= KernelVersion::V7_3 {
+            return self.entry_by_flags(file, how, flags);
+        }
         let min = self.min[usize::from(file)];
-        let second = self.max - 1;
         let inactive = match (file, min + MIN_GENS >= self.max) {
-            (false, _) => second,
+            (false, _) => self.max - 1,
             (true, true) => min,
             (true, false) => min + 1,
         };
-        let later = version >= KernelVersion::V7_3;
         let none = Flags::default();
-        let workingset = Flags { workingset: true, ..none };
         let kept = Flags { referenced: false, ..flags };
         let (seq, flags) = match how {
-            Arrives::Fault if later && file => ((self.max - 2).max(min), none),
-            Arrives::Fault if later => (second, Flags { referenced: true, ..none }),
-            Arrives::Fault => (self.max, none),
-            Arrives::Refault => (self.max, workingset),
-            Arrives::HintFault if later && !flags.workingset => (second, flags),
-            Arrives::HintFault => (self.max, kept),
-            Arrives::Moved { active: true } => (self.max, kept),
-            Arrives::Moved { active: false } | Arrives::Demoted => (inactive, flags),
-            Arrives::Kept { activated } if later => match (activated, flags.workingset) {
-                (true, true) => (self.max, workingset),
-                (true, false) => (second, workingset),
-                // Lifted only where it would land in the oldest generation.
-                (false, _) if !file => (second, Flags { referenced: true, ..flags }),
-                (false, _) => {
-                    (inactive.max(min + 1).min(self.max), Flags { referenced: true, ..flags })
-                }
-            },
-            Arrives::Kept { .. } => (self.max, none),
-            Arrives::SwitchedOn { active: true } => (self.max, none),
-            Arrives::SwitchedOn { active: false } => (inactive, flags),
+            Arrives::Refault => (self.max, Flags { workingset: true, ..none }),
+            Arrives::HintFault { .. } | Arrives::Moved { active: true } => (self.max, kept),
+            Arrives::Moved { active: false }
+            | Arrives::Demoted
+            | Arrives::SwitchedOn { active: false } => (inactive, flags),
+            Arrives::Fault
+            | Arrives::Kept { .. }
+            | Arrives::Stuck
+            | Arrives::SwitchedOn { active: true } => (self.max, none),
         };
         Entry { seq, flags }
+    }
+    /// The same in 7.3, where flags decide.
+    fn entry_by_flags(&self, file: bool, how: Arrives, flags: Flags) -> Entry {
+        let at = |active: bool, flags: Flags| {
+            let back = match (active, file) {
+                (true, _) => MIN_GENS - u64::from(flags.workingset),
+                (false, false) => MIN_GENS,
+                (false, true) => MAX_GENS as u64 - u64::from(flags.workingset || flags.referenced),
+            };
+            Entry { seq: (self.max + 1 - back).max(self.min[usize::from(file)]), flags }
+        };
+        let workingset = Flags { workingset: true, referenced: false };
+        let looked_at = Flags { referenced: true, ..flags };
+        match how {
+            Arrives::Fault => at(false, Flags { referenced: true, workingset: false }),
+            Arrives::Refault => at(true, workingset),
+            Arrives::HintFault { .. } if flags.workingset => at(true, flags),
+            Arrives::HintFault { active } => at(active, looked_at),
+            Arrives::Moved { active } | Arrives::SwitchedOn { active } => at(active, flags),
+            Arrives::Demoted => at(false, flags),
+            // The first look activates what was looked at before; an executable page at once.
+            Arrives::Kept { activated: true } if flags.referenced && !flags.workingset => {
+                Entry { flags: workingset, ..at(true, flags) }
+            }
+            Arrives::Kept { activated: true } => at(true, workingset),
+            Arrives::Kept { activated: false } => {
+                let entry = at(false, looked_at);
+                // Nobody is kept in the oldest generation.
+                if entry.seq == self.min[usize::from(file)] {
+                    at(true, Flags { referenced: false, ..flags })
+                } else {
+                    entry
+                }
+            }
+            Arrives::Stuck => at(true, flags),
+        }
+    }
+
+    /// Sizes of all generations of types that can go.
+    fn total(&self, sizes: &Sizes, f: &Facts) -> u64 {
+        (f.first_type()..2)
+            .flat_map(|t| (self.min[t]..=self.max).map(move |seq| sizes[Self::index(seq)][t]))
+            .sum()
+    }
+    /// How many pages a pass may see.
+    ///
+    /// Source: specs/mglru.md#when.
+    pub fn budget(&self, sizes: &Sizes, f: &Facts) -> Pages {
+        Pages(self.total(sizes, f) >> f.priority)
+    }
+    /// The oldest generation of the types that can go.
+    fn oldest(&self, f: &Facts) -> u64 {
+        self.min[f.first_type()..].iter().copied().min().unwrap_or(0)
     }
 
     /// What a pass does next.
@@ -371,15 +454,11 @@ impl Generations {
     /// Source: specs/mglru.md#when.
     pub fn step(&self, sizes: &Sizes, f: &Facts) -> Step {
         let types = f.first_type()..2;
-        let total: u64 = types
-            .clone()
-            .flat_map(|t| (self.min[t]..=self.max).map(move |seq| sizes[Self::index(seq)][t]))
-            .sum();
-        let budget = Step::Evict(Pages(total >> f.priority));
+        let total = self.total(sizes, f);
+        let budget = Step::Evict(self.budget(sizes, f));
         let ages = f.priority < DEF_PRIORITY;
         if f.version >= KernelVersion::V7_3 {
-            let oldest = types.map(|t| self.min[t]).min().unwrap_or(0);
-            return match (oldest + MIN_GENS).cmp(&self.max) {
+            return match (self.oldest(f) + MIN_GENS).cmp(&self.max) {
                 std::cmp::Ordering::Greater => Step::Age,
                 std::cmp::Ordering::Equal if ages => Step::Age,
                 _ => budget,
@@ -470,10 +549,17 @@ impl Generations {
         }
         moved
     }
-    /// Whether a batch found so few generations left that the pass has to end.
+    /// What a batch counts as: the pages that it saw. In 6.12 also whether the oldest generation
+    /// is another one now, and nothing where the pass has to end since so few are left.
     ///
     /// Source: specs/mglru.md#eviction.
-    pub const fn runs_dry(&self, swappiness: u32) -> bool {
+    pub fn counted(&self, swappiness: u32, seen: u64, moved: bool, version: KernelVersion) -> u64 {
+        if version >= KernelVersion::V7_3 {
+            return seen;
+        }
+        if self.runs_dry(swappiness) { 0 } else { seen + u64::from(moved) }
+    }
+    const fn runs_dry(&self, swappiness: u32) -> bool {
         self.count(swappiness == 0) == MIN_GENS
     }
     /// Whether a type has generations enough to give pages.
@@ -545,6 +631,21 @@ impl Generations {
         let referenced = flags.referenced && version >= KernelVersion::V7_3;
         Sorted::Taken(Flags { referenced, workingset })
     }
+    /// Aging moves a page on since its generation has to end. 7.3 counts it as spared.
+    ///
+    /// Source: specs/mglru.md#aging.
+    pub fn moves_on(
+        &mut self,
+        file: bool,
+        flags: Flags,
+        n: Pages,
+        version: KernelVersion,
+    ) -> Flags {
+        if version >= KernelVersion::V7_3 {
+            self.tally[usize::from(file)].spared[tier(flags, version)] += n.0;
+        }
+        goes_on(flags, version)
+    }
     /// A page goes to the device or is dropped: what it leaves behind.
     ///
     /// Source: specs/mglru.md#types.
@@ -577,17 +678,28 @@ impl Generations {
         true
     }
 
+    /// How a page arrives that comes back to the node that it left. In 7.3 one that had no
+    /// `workingset` when it went is counted and arrives as by any fault.
+    ///
+    /// Source: specs/mglru.md#types.
+    pub fn comes_back(&mut self, file: bool, shadow: Shadow, version: KernelVersion) -> Arrives {
+        let counts = self.refaulted(file, shadow, version);
+        if counts && (shadow.workingset || version < KernelVersion::V7_3) {
+            Arrives::Refault
+        } else {
+            Arrives::Fault
+        }
+    }
+
     /// Whether a node may be reclaimed under `min_ttl_ms`: it has something of the size, and
-    /// files' oldest generation is older than that. If not, somebody has to be killed.
+    /// files' oldest generation ([7.3] the oldest that can go) is older than that. If not,
+    /// somebody has to be killed.
     ///
     /// Source: specs/mglru.md#ttl.
     pub fn outlives(&self, sizes: &Sizes, f: &Facts, min_ttl_ms: u32, now_ms: u64) -> bool {
-        let types = f.first_type()..2;
-        let total: u64 = types
-            .flat_map(|t| (self.min[t]..=self.max).map(move |seq| sizes[Self::index(seq)][t]))
-            .sum();
-        let birth = self.birth_ms[Self::index(self.min[1])];
-        total >> f.priority > 0 && now_ms > birth + u64::from(min_ttl_ms)
+        let oldest = if f.version >= KernelVersion::V7_3 { self.oldest(f) } else { self.min[1] };
+        let birth = self.birth_ms[Self::index(oldest)];
+        self.budget(sizes, f).0 > 0 && now_ms > birth + u64::from(min_ttl_ms)
     }
 }
 
@@ -653,19 +765,44 @@ pub const fn worth_reading(seen: u64, young: u64) -> bool {
 
 /// Whether a batch has looked at enough: 64 pages isolated, or so many folios seen.
 ///
+/// * `left` – what the pass may still see; 6.12 does not ask.
+///
 /// Source: specs/mglru.md#eviction.
-pub fn batch_is_full(isolated: Pages, folios: u64, version: KernelVersion) -> bool {
-    let most = if version >= KernelVersion::V7_3 { MIN_BATCH } else { MAX_BATCH };
+pub fn batch_is_full(isolated: Pages, folios: u64, left: Pages, version: KernelVersion) -> bool {
+    let most = if version >= KernelVersion::V7_3 { MIN_BATCH.min(left.0) } else { MAX_BATCH };
     isolated.0 >= MIN_BATCH || folios >= most
 }
 
-/// Whether the other type is tried where one gave nothing.
+/// Whether what a batch saw counts where it isolated nothing: in 6.12 only if it was full.
 ///
-/// * `seen` – folios of the first type that were looked at.
+/// Source: specs/mglru.md#eviction.
+pub fn counts_sorted(full: bool, version: KernelVersion) -> bool {
+    full || version >= KernelVersion::V7_3
+}
+
+/// The type that a batch looks at once more, if at any, where it was not served by the first.
+///
+/// * `file` – the first type, of which `seen` pages counted as seen and `isolated` were taken.
 ///
 /// Source: specs/mglru.md#types.
-pub fn gives_way(swappiness: u32, seen: u64, version: KernelVersion) -> bool {
-    swappiness > 0 && (seen == 0 || version < KernelVersion::V7_3)
+pub fn looks_again(
+    file: bool,
+    swappiness: u32,
+    seen: u64,
+    isolated: Pages,
+    version: KernelVersion,
+) -> Option<bool> {
+    let unserved = if version >= KernelVersion::V7_3 { isolated.0 == 0 } else { seen == 0 };
+    // 7.3 keeps to a type that had something to sort.
+    (swappiness > 0 && unserved).then_some(if seen == 0 { !file } else { file })
+}
+
+/// Whether 7.3's batch passes over empty generations before it begins, and afterwards only if
+/// it saw any page.
+///
+/// Source: specs/mglru.md#eviction.
+pub fn advances_first(version: KernelVersion) -> bool {
+    version >= KernelVersion::V7_3
 }
 
 /// What follows for a page that a batch has looked at.
@@ -688,12 +825,6 @@ pub fn aging_ends_pass(version: KernelVersion) -> bool {
 /// Source: specs/mglru.md#when.
 pub fn budget_is_kept(version: KernelVersion) -> bool {
     version >= KernelVersion::V7_3
-}
-/// Whether look-around flags pages that the batch has isolated: not in 7.3.
-///
-/// Source: specs/mglru.md#around.
-pub fn flags_isolated(version: KernelVersion) -> bool {
-    version < KernelVersion::V7_3
 }
 
 #[cfg(test)]

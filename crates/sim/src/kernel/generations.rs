@@ -116,15 +116,16 @@ impl Kernel {
             return self.enters_generation(file, node, how, flags);
         }
         match how {
-            Arrives::HintFault | Arrives::Moved { .. } => came.unwrap_or(Listed::fresh(file)),
+            Arrives::HintFault { .. } | Arrives::Moved { .. } => {
+                came.unwrap_or(Listed::fresh(file))
+            }
             _ => Listed::fresh(file),
         }
     }
     fn enters_generation(&self, file: bool, node: usize, how: Arrives, flags: Flags) -> Listed {
         let g = &self.kswapd[node].generations;
         let entry = g.entry(file, how, flags, self.knobs.version);
-        let Flags { referenced, workingset } = entry.flags;
-        Listed { place: Place::Gen(Generations::index(entry.seq), file), referenced, workingset }
+        listed(Generations::index(entry.seq), file, entry.flags)
     }
 
     // ── Switching ──────────────────────────────────────────────────────────────
@@ -201,10 +202,8 @@ impl Kernel {
     ) -> GenPass {
         let facts = self.gen_facts(node, priority);
         let sizes = self.memory.sizes(node);
-        let budget = match self.kswapd[node].generations.step(&sizes, &facts) {
-            Step::Evict(pages) if mglru::budget_is_kept(facts.version) => Some(pages),
-            _ => None,
-        };
+        let budget = mglru::budget_is_kept(facts.version)
+            .then(|| self.kswapd[node].generations.budget(&sizes, &facts));
         GenPass {
             who,
             goal,
@@ -236,19 +235,25 @@ impl Kernel {
             pass.last = !mglru::aging_ends_pass(version);
             return pass.last || self.gen_pass_done(node, pass);
         }
+        if pass.budget == Some(Pages(0)) {
+            return self.gen_pass_done(node, pass);
+        }
         let sizes = self.memory.sizes(node);
-        let budget = match self.kswapd[node].generations.step(&sizes, &facts) {
-            _ if pass.last => Pages(1),
-            Step::Age => {
+        let generations = &self.kswapd[node].generations;
+        let budget = match (pass.budget, generations.step(&sizes, &facts)) {
+            (_, Step::Age) if !pass.last => {
                 pass.walk = Some(self.begin_walk(node));
                 return true;
             }
-            Step::Evict(pages) => pass.budget.unwrap_or(pages),
+            (Some(kept), _) => kept,
+            (None, Step::Evict(pages)) => pages,
+            (None, Step::Age) => Pages(0),
         };
         if budget.0 == 0 {
             return self.gen_pass_done(node, pass);
         }
-        let seen = self.evict_batch(ctx, node, pass, &facts);
+        let left = Pages(budget.0.saturating_sub(pass.seen));
+        let seen = self.evict_batch(ctx, node, pass, &facts, left);
         pass.seen += seen;
         if seen == 0 || pass.seen >= budget.0 || pass.last || self.aborts(node, pass) {
             return self.gen_pass_done(node, pass);
@@ -439,20 +444,30 @@ impl Kernel {
             return false;
         }
         let item = self.memory.item_of(page);
-        if self.memory.node_of(self.memory.word(item).zone()) != node
-            || !self.memory.clear_entry_young(page)
-        {
+        if !self.is_looked_at(item, node) || !self.memory.clear_entry_young(page) {
             return false;
         }
         self.lift(item, to);
         true
+    }
+    /// Whether walks and look-arounds on behalf of a node look at a page.
+    fn is_looked_at(&self, item: u32, node: usize) -> bool {
+        self.memory.node_of(self.memory.word(item).zone()) == node
+            && (self.memory.listed(item).is_some()
+                || !mglru::passes_over_isolated(self.knobs.version))
+    }
+    /// What a look makes of a used page that has these flags.
+    fn used(&self, item: u32, flags: Flags) -> Used {
+        let file =
+            matches!(self.memory.listed(item), Some(Listed { place: Place::Gen(_, true), .. }));
+        mglru::used(flags, file && self.executable(item), self.knobs.version)
     }
     /// A used page that is on a list; whether it is.
     fn lift(&mut self, item: u32, to: usize) -> bool {
         if self.memory.listed(item).is_none() {
             return false;
         }
-        match mglru::used(self.memory.flags(item), self.knobs.version) {
+        match self.used(item, self.memory.flags(item)) {
             Used::Lifted(flags) => self.memory.lift(item, to, flags),
             Used::Noted(flags) => self.memory.set_flags(item, flags),
         }
@@ -479,11 +494,10 @@ impl Kernel {
             while let Some((item, mut at)) = self.memory.pop(ListAt::Gen(zone, old, file)) {
                 ctx.clock += self.prices[Cost::PteScan];
                 if at.place == Place::Gen(old, file) {
-                    at = Listed {
-                        place: Place::Gen(next, file),
-                        referenced: false,
-                        workingset: false,
-                    };
+                    let n = Pages(self.memory.pages_of(item));
+                    let g = &mut self.kswapd[node].generations;
+                    let flags = g.moves_on(file, flags_of(at), n, self.knobs.version);
+                    at = listed(next, file, flags);
                 }
                 self.memory.enter_tail(item, at);
             }
@@ -496,24 +510,39 @@ impl Kernel {
     /// that it has seen, and one more if the oldest generation is another one now.
     ///
     /// Source: specs/mglru.md#eviction.
-    fn evict_batch(&mut self, ctx: &mut Ctx, node: usize, pass: &mut GenPass, f: &Facts) -> u64 {
+    fn evict_batch(
+        &mut self,
+        ctx: &mut Ctx,
+        node: usize,
+        pass: &mut GenPass,
+        f: &Facts,
+        left: Pages,
+    ) -> u64 {
         let version = f.version;
-        let mut choice = self.kswapd[node].generations.choose(f);
-        let mut taken = self.isolate_batch(ctx, node, choice, pass.who);
-        if taken.seen == 0 && mglru::gives_way(f.swappiness, taken.folios, version) {
-            let k = &self.kswapd[node].generations;
-            choice = k.own_choice(!choice.file, version);
-            taken = self.isolate_batch(ctx, node, choice, pass.who);
+        if mglru::advances_first(version) {
+            self.advance(node, f);
         }
-        let memory = &self.memory;
-        let g = &mut self.kswapd[node].generations;
-        let empty = |index, file| memory.generation_is_empty(node, index, file);
-        let moved = g.advance(f.swappiness, version, empty);
-        let seen = if g.runs_dry(f.swappiness) { 0 } else { taken.seen + u64::from(moved) };
+        let mut choice = self.kswapd[node].generations.choose(f);
+        let mut taken = self.isolate_batch(ctx, node, choice, pass.who, left);
+        let mut seen = taken.seen;
+        let isolated = Pages(taken.isolated);
+        if let Some(file) = mglru::looks_again(choice.file, f.swappiness, seen, isolated, version) {
+            choice = self.kswapd[node].generations.own_choice(file, version);
+            taken = self.isolate_batch(ctx, node, choice, pass.who, left);
+            seen += taken.seen;
+        }
+        let moved = (seen > 0 || !mglru::advances_first(version)) && self.advance(node, f);
+        let seen = self.kswapd[node].generations.counted(f.swappiness, seen, moved, version);
         if !taken.items.is_empty() {
             self.test_batch(ctx, node, taken.items, pass, choice.file);
         }
         seen
+    }
+    /// Passes over oldest generations that are empty; whether over any.
+    fn advance(&mut self, node: usize, f: &Facts) -> bool {
+        let memory = &self.memory;
+        let empty = |index, file| memory.generation_is_empty(node, index, file);
+        self.kswapd[node].generations.advance(f.swappiness, f.version, empty)
     }
     /// Takes pages off the tail of a type's oldest lists, the highest zone first.
     fn isolate_batch(
@@ -522,6 +551,7 @@ impl Kernel {
         node: usize,
         by: Choice,
         who: Reclaimer,
+        left: Pages,
     ) -> Isolated {
         let mut got = Isolated::default();
         if !self.kswapd[node].generations.gives(by.file) {
@@ -530,7 +560,8 @@ impl Kernel {
         let version = self.knobs.version;
         let min = self.kswapd[node].generations.min[usize::from(by.file)];
         let (old, next) = (Generations::index(min), Generations::index(min + 1));
-        let full = |got: &Isolated| mglru::batch_is_full(Pages(got.isolated), got.folios, version);
+        let full =
+            |got: &Isolated| mglru::batch_is_full(Pages(got.isolated), got.folios, left, version);
         for zone in self.memory.nodes[node].zones.clone() {
             while !full(&got) {
                 let Some((item, at)) = self.memory.pop(ListAt::Gen(zone, old, by.file)) else {
@@ -544,9 +575,13 @@ impl Kernel {
                 match k.sort(index, flags_of(at), Pages(n), by, version) {
                     Sorted::Lifted => self.memory.enter_list(item, node, at),
                     Sorted::Spared { .. } => {
-                        let place = Place::Gen(next, by.file);
-                        let at = Listed { place, referenced: false, workingset: false };
-                        self.memory.enter_tail(item, at);
+                        let flags = mglru::goes_on(flags_of(at), version);
+                        let at = listed(next, by.file, flags);
+                        if mglru::spared_to_head(version) {
+                            self.memory.enter_list(item, node, at);
+                        } else {
+                            self.memory.enter_tail(item, at);
+                        }
                     }
                     Sorted::Taken(flags) => {
                         got.items.push((item, flags));
@@ -563,8 +598,7 @@ impl Kernel {
             Reclaimer::Direct => Item::PgscanDirect,
         };
         self.stat.add(node, scan, got.isolated);
-        // Where nothing was isolated the batch counts only if it was a full one.
-        if got.isolated == 0 && !full(&got) {
+        if got.isolated == 0 && !mglru::counts_sorted(full(&got), version) {
             got.seen = 0;
         }
         got
@@ -591,10 +625,10 @@ impl Kernel {
                 self.test_page(ctx, item, (node, file), flags, (pass.who, &isolated, &mut flagged))
             };
             match mglru::verdict(said, flagged.contains(&item)) {
-                Reference::Keep => kept.push((item, flags, false)),
+                Reference::Keep => kept.push((item, flags, Arrives::Kept { activated: false })),
                 Reference::Activate => {
                     self.stat.add(node, Item::Pgactivate, n);
-                    kept.push((item, flags, true));
+                    kept.push((item, flags, Arrives::Kept { activated: true }));
                 }
                 Reference::Cold | Reference::Drop => {
                     let demotes = said == Reference::Cold;
@@ -609,13 +643,13 @@ impl Kernel {
                     } else {
                         // What can go nowhere is taken for a page in use.
                         self.stat.add(node, Item::Pgactivate, n);
-                        kept.push((item, flags, true));
+                        kept.push((item, flags, Arrives::Stuck));
                     }
                 }
             }
         }
-        for (item, flags, activated) in kept {
-            let at = self.enters_generation(file, node, Arrives::Kept { activated }, flags);
+        for (item, flags, how) in kept {
+            let at = self.enters_generation(file, node, how, flags);
             self.memory.enter_list(item, node, at);
         }
         pass.reclaimed += reclaimed;
@@ -645,12 +679,13 @@ impl Kernel {
         for page in around {
             self.look_around(ctx, page, node, (who, isolated, flagged));
         }
+        let (nr_accessed, referenced) = mglru::looked_at(accessed, flags, self.knobs.version);
         let page = InactivePage {
             page: page_at(&self.memory, item),
             file,
             nr_pages: Pages(self.memory.pages_of(item)),
-            nr_accessed: accessed,
-            referenced: flags.referenced,
+            nr_accessed,
+            referenced,
             executable_file: file && accessed > 0 && self.executable(item),
         };
         self.inside.rules.inactive(&page)
@@ -682,16 +717,12 @@ impl Kernel {
                 continue;
             }
             let item = self.memory.item_of(other);
-            if self.memory.node_of(self.memory.word(item).zone()) != node
-                || !self.memory.clear_entry_young(other)
-            {
+            if !self.is_looked_at(item, node) || !self.memory.clear_entry_young(other) {
                 continue;
             }
             young += 1;
             if isolated.contains(&item) && self.memory.listed(item).is_none() {
-                if mglru::flags_isolated(self.knobs.version) {
-                    flagged.insert(item);
-                }
+                flagged.insert(item);
             } else if who == Reclaimer::Kswapd {
                 self.lift(item, max);
             } else {
@@ -710,15 +741,14 @@ impl Kernel {
     fn activate_now(&mut self, item: u32, node: usize, max: usize) {
         let Some(at) = self.memory.listed(item) else { return };
         let Place::Gen(index, file) = at.place else { return };
-        let used = mglru::used(flags_of(at), self.knobs.version);
-        match used {
+        match self.used(item, flags_of(at)) {
             Used::Noted(flags) => self.memory.set_flags(item, flags),
             Used::Lifted(_) if index == max => {}
-            Used::Lifted(flags) => {
+            Used::Lifted(_) => {
                 self.memory.leave_list(item);
-                let Flags { referenced, workingset } = flags;
-                let place = Place::Gen(max, file);
-                self.memory.enter_list(item, node, Listed { place, referenced, workingset });
+                let how = Arrives::Kept { activated: true };
+                let at = self.enters_generation(file, node, how, flags_of(at));
+                self.memory.enter_list(item, node, at);
                 self.stat.add(node, Item::Pgactivate, self.memory.pages_of(item));
             }
         }
@@ -752,11 +782,7 @@ impl Kernel {
         let same = |&(zone, _): &(usize, Shadow)| self.memory.node_of(zone) == node;
         let Some((_, shadow)) = left.shadow().filter(same) else { return Arrives::Fault };
         let version = self.knobs.version;
-        if self.kswapd[node].generations.refaulted(file, shadow, version) {
-            Arrives::Refault
-        } else {
-            Arrives::Fault
-        }
+        self.kswapd[node].generations.comes_back(file, shadow, version)
     }
 }
 
@@ -767,4 +793,9 @@ fn table_number(space: usize, step: u64) -> u64 {
 
 const fn flags_of(at: Listed) -> Flags {
     Flags { referenced: at.referenced, workingset: at.workingset }
+}
+
+const fn listed(index: usize, file: bool, flags: Flags) -> Listed {
+    let Flags { referenced, workingset } = flags;
+    Listed { place: Place::Gen(index, file), referenced, workingset }
 }

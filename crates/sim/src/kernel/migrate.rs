@@ -132,7 +132,7 @@ impl Kernel {
     pub(super) fn isolated(&mut self, item: u32, to: usize, by_fault: bool) -> Listed {
         let (file, active) = (self.memory.is_file(item), self.is_active(item));
         let came = self.memory.leave_list(item);
-        let how = if by_fault { Arrives::HintFault } else { Arrives::Moved { active } };
+        let how = if by_fault { Arrives::HintFault { active } } else { Arrives::Moved { active } };
         self.arrival(file, to, how, came)
     }
     /// Time to copy a base page between two nodes, unloaded: what `page_copy` says,

@@ -80,17 +80,55 @@ fn where_pages_enter() {
     let none = Flags::default();
     let seq = |file, how| g.entry(file, how, none, V6_12).seq;
     assert_eq!(seq(false, Arrives::Fault), 6);
-    assert_eq!(seq(false, Arrives::HintFault), 6);
+    assert_eq!(seq(false, Arrives::HintFault { active: false }), 6);
     assert_eq!(seq(false, Arrives::Demoted), 5);
     assert_eq!(seq(true, Arrives::Demoted), 4, "the oldest of three");
     assert_eq!(seq(false, Arrives::Moved { active: true }), 6);
     assert_eq!(seq(false, Arrives::Kept { activated: false }), 6);
     let g = Generations { min: [3, 3], ..g };
     assert_eq!(g.entry(true, Arrives::Demoted, none, V6_12).seq, 4, "the second of four");
-    // 7.3: a fault is not the newest.
-    assert_eq!(g.entry(false, Arrives::Fault, none, V7_3).seq, 5);
-    assert!(g.entry(false, Arrives::Fault, none, V7_3).flags.referenced);
-    assert_eq!(g.entry(true, Arrives::Fault, none, V7_3).seq, 4);
+}
+
+const NONE: Flags = Flags { referenced: false, workingset: false };
+const REFERENCED: Flags = Flags { referenced: true, workingset: false };
+const WORKINGSET: Flags = Flags { referenced: false, workingset: true };
+
+// specs/mglru.md#entry
+#[test]
+fn where_pages_enter_in_7_3() {
+    let g = Generations { max: 6, min: [3, 3], ..Generations::default() };
+    let (kept, activated) = (Arrives::Kept { activated: false }, Arrives::Kept { activated: true });
+    let hint = |active| Arrives::HintFault { active };
+    let moved = |active| Arrives::Moved { active };
+    for (file, how, flags, seq, then) in [
+        (false, Arrives::Fault, NONE, 5, REFERENCED),
+        (true, Arrives::Fault, NONE, 4, REFERENCED),
+        (false, Arrives::Refault, NONE, 6, WORKINGSET),
+        (false, hint(false), NONE, 5, REFERENCED),
+        (true, hint(false), NONE, 4, REFERENCED),
+        (true, hint(true), NONE, 5, REFERENCED),
+        (true, hint(false), WORKINGSET, 6, WORKINGSET),
+        (false, moved(true), NONE, 5, NONE),
+        (false, moved(true), WORKINGSET, 6, WORKINGSET),
+        (true, moved(false), NONE, 3, NONE),
+        (true, moved(false), REFERENCED, 4, REFERENCED),
+        (false, Arrives::Demoted, NONE, 5, NONE),
+        (false, kept, NONE, 5, REFERENCED),
+        (true, kept, NONE, 4, REFERENCED),
+        (false, activated, REFERENCED, 5, WORKINGSET),
+        (false, activated, WORKINGSET, 6, WORKINGSET),
+        (true, activated, NONE, 6, WORKINGSET),
+        (false, Arrives::Stuck, REFERENCED, 5, REFERENCED),
+        (false, Arrives::SwitchedOn { active: true }, REFERENCED, 5, REFERENCED),
+        (true, Arrives::SwitchedOn { active: false }, NONE, 3, NONE),
+    ] {
+        let entry = g.entry(file, how, flags, V7_3);
+        assert_eq!(entry, Entry { seq, flags: then }, "{file} {how:?} {flags:?}");
+    }
+    let g = Generations { min: [5, 4], ..g };
+    assert_eq!(g.entry(true, moved(false), NONE, V7_3).seq, 4, "none is older than the oldest");
+    let entry = g.entry(true, kept, NONE, V7_3);
+    assert_eq!(entry, Entry { seq: 5, flags: NONE }, "nobody is kept in the oldest");
 }
 
 // specs/mglru.md#when: the first vector of specs/mglru.md#example, by numbers alone.
@@ -102,7 +140,7 @@ fn aging_begins_when_nothing_is_old() {
     assert_eq!(g.step(&sizes, &facts(60, 6)), Step::Evict(Pages(128)));
     assert!(g.advance(60, V6_12, |i, file| i != 3 || file));
     assert_eq!(g.min, [2, 2]);
-    assert!(g.runs_dry(60));
+    assert_eq!(g.counted(60, 64, true, V6_12), 0, "too few are left");
     assert_eq!(g.step(&sizes, &facts(60, 12)), Step::Evict(Pages(0)), "nobody ages at 12");
     assert_eq!(g.step(&sizes, &facts(60, 5)), Step::Age);
     g.begin_next(0);
@@ -134,15 +172,98 @@ fn a_page_that_comes_back_while_its_generation_is_the_oldest_counts() {
     g.drop_oldest(true);
     assert!(!g.refaulted(true, gone, V6_12));
     assert!(g.refaulted(true, gone, V7_3), "7.3 looks back four generations");
+    assert_eq!(g.comes_back(true, gone, V7_3), Arrives::Fault, "it had no workingset");
+    let gone = g.evicted(true, WORKINGSET, Pages(1), V7_3);
+    assert_eq!(g.comes_back(true, gone, V7_3), Arrives::Refault);
 }
 
-// specs/mglru.md#walks: 7.3 looks twice.
+// specs/mglru.md#walks: 7.3 looks twice, but at what may be executed.
 #[test]
 fn two_looks() {
-    let none = Flags::default();
-    assert_eq!(used(none, V6_12), Used::Lifted(none));
-    let Used::Noted(flags) = used(none, V7_3) else { panic!("the first look only notes") };
-    assert_eq!(used(flags, V7_3), Used::Lifted(Flags { workingset: true, referenced: false }));
+    assert_eq!(used(NONE, false, V6_12), Used::Lifted(NONE));
+    assert_eq!(used(NONE, false, V7_3), Used::Noted(REFERENCED));
+    assert_eq!(used(REFERENCED, false, V7_3), Used::Lifted(WORKINGSET));
+    assert_eq!(used(WORKINGSET, false, V7_3), Used::Lifted(WORKINGSET));
+    assert_eq!(used(NONE, true, V7_3), Used::Lifted(WORKINGSET));
+}
+
+// specs/mglru.md#eviction: to 7.3 two mappings are as one, and workingset was looked at.
+#[test]
+fn what_the_test_of_a_page_is_told() {
+    for (nr_accessed, flags, version, told) in [
+        (2, NONE, V6_12, (2, false)),
+        (2, NONE, V7_3, (1, false)),
+        (1, WORKINGSET, V6_12, (1, false)),
+        (1, WORKINGSET, V7_3, (1, true)),
+        (0, WORKINGSET, V7_3, (0, true)),
+    ] {
+        assert_eq!(looked_at(nr_accessed, flags, version), told);
+    }
+}
+
+// specs/mglru.md#eviction
+#[test]
+fn batches() {
+    for (isolated, folios, left, version, full) in [
+        (64, 64, 1000, V6_12, true),
+        (63, 4095, 1, V6_12, false),
+        (0, 4096, 1000, V6_12, true),
+        (0, 63, 1000, V7_3, false),
+        (0, 64, 1000, V7_3, true),
+        (0, 8, 8, V7_3, true),
+    ] {
+        let got = batch_is_full(Pages(isolated), folios, Pages(left), version);
+        assert_eq!(got, full, "{isolated} {folios} {left}");
+    }
+    assert!(!counts_sorted(false, V6_12));
+    assert!(counts_sorted(false, V7_3), "what was only sorted counts");
+    let g = Generations { max: 6, min: [3, 3], ..Generations::default() };
+    assert_eq!(g.counted(60, 64, true, V6_12), 65);
+    assert_eq!(g.counted(60, 64, true, V7_3), 64);
+    let g = Generations { min: [5, 5], ..g };
+    assert_eq!(g.counted(60, 64, true, V7_3), 64, "few generations don't end a pass");
+}
+
+// specs/mglru.md#types: (first is files', swappiness, seen, isolated) → the second.
+#[test]
+fn a_second_type() {
+    for (file, swappiness, seen, isolated, then) in [
+        (true, 60, 0, 0, [Some(false); 2]),
+        (true, 60, 64, 0, [None, Some(true)]),
+        (true, 60, 64, 64, [None; 2]),
+        (true, 0, 0, 0, [None; 2]),
+    ] {
+        let again = |version| looks_again(file, swappiness, seen, Pages(isolated), version);
+        assert_eq!([again(V6_12), again(V7_3)], then, "{swappiness} {seen} {isolated}");
+    }
+}
+
+// specs/mglru.md#when: 7.3 counts generations, not pages, and its budget is never anew.
+#[test]
+fn aging_in_7_3() {
+    let at = |min, priority| {
+        let g = Generations { max: 6, min, ..Generations::default() };
+        let mut sizes: Sizes = [[0; 2]; MAX_GENS];
+        sizes[Generations::index(5)][0] = 8192;
+        let facts = Facts { version: V7_3, ..facts(60, priority) };
+        assert_eq!(g.budget(&sizes, &facts), Pages(8192 >> priority));
+        g.step(&sizes, &facts)
+    };
+    assert_eq!(at([4, 4], 12), Step::Evict(Pages(2)));
+    assert_eq!(at([4, 4], 11), Step::Age);
+    assert_eq!(at([5, 5], 12), Step::Age);
+    assert_eq!(at([3, 5], 6), Step::Evict(Pages(128)), "the oldest of both types");
+}
+
+// specs/mglru.md#aging: what aging moves on is spared, and keeps workingset, in 7.3.
+#[test]
+fn what_aging_moves_on() {
+    let mut g = Generations::default();
+    assert_eq!(g.moves_on(false, WORKINGSET, Pages(3), V6_12), NONE);
+    assert_eq!(g.tally[0].spared, [0; TIERS]);
+    let both = Flags { referenced: true, workingset: true };
+    assert_eq!(g.moves_on(false, both, Pages(3), V7_3), WORKINGSET);
+    assert_eq!(g.tally[0].spared, [0, 0, 0, 3]);
 }
 
 // specs/mglru.md#walks
