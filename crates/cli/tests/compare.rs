@@ -114,7 +114,7 @@ fn what_cannot_be_compared_is_told() {
         ("short.toml --time 0s", "--time 0s: nothing would run"),
         ("short.toml short.toml", "two workloads are called short"),
         ("flat.toml", "the machine \"small\" has one tier"),
-        ("short.toml --columns off --seeds 1 --time 100ms", "give it more --time"),
+        ("short.toml --columns off --seeds 1 --time 30ms", "give it more --time"),
         ("short.toml --columns off --out nowhere/runs", "nowhere/runs: can't be"),
     ] {
         let out = run(&folder, line);
