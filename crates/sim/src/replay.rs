@@ -22,7 +22,7 @@
 //! child's end are kept, and what a recording's points say ([`Op::Point`]): a task that comes
 //! to one goes on when what it waited for has happened in this round too, be it before
 //! (specs/waits.md#replay). Locks, semaphores and condition variables go to who comes first here,
-//! whoever that was when it was recorded. Who spun in front of one spins here too ([`spins`]).
+//! whoever that was when it was recorded. Who spun in front of one spins here too.
 
 mod counts;
 mod spins;
