@@ -32,8 +32,8 @@ use workloads::Workload;
 const COLUMNS: &[&str] = &[
     "off",
     "interleave",
+    "mode2+lru_gen=n",
     "mode2",
-    "mode2+lru_gen=7",
     "tpp",
     "hemem",
     "colloid",
@@ -94,27 +94,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A workload with its contenders ready to run, and the cells that it has so far.
+/// A workload with its contenders ready to run, and what is told of it so far.
 struct Field {
     workload: Workload,
     contenders: Vec<(Contender, Setup)>,
-    rows: Vec<CompareRow>,
+    told: CompareWorkload,
 }
 
 impl Field {
-    fn told(&self) -> CompareWorkload {
-        CompareWorkload {
-            name: self.workload.scenario.name.clone(),
-            about: self.workload.scenario.about.clone(),
-            machine: self.workload.machine.name.clone(),
-            rows: self.rows.clone(),
-        }
-    }
     /// Whether further seeds would change little.
     fn is_sure(&self) -> bool {
-        let told = self.told();
-        self.rows[0].cells.len() >= LEAST_SEEDS
-            && (1..self.rows.len()).all(|row| told.ratio(row).is_sure())
+        let rows = &self.told.rows;
+        rows[0].cells.len() >= LEAST_SEEDS
+            && (1..rows.len()).all(|row| self.told.ratio(row).is_sure())
     }
 }
 
@@ -163,25 +155,14 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             .collect();
         let done =
             parallel::map(parallel::jobs(args.jobs), &jobs, |job| -> Result<(CompareCell, bool)> {
-                progress.murmur(&format!(
-                    "{}, {}, seed {seed}",
-                    job.workload.scenario.name,
-                    job.contender.title()
-                ));
+                let (name, title) = (&job.workload.scenario.name, job.contender.title());
+                progress.murmur(&format!("{name}, {title}, seed {seed}"));
                 let key = job.key(kept.program());
                 let done = match kept.find(&key) {
                     Some(cell) => (cell, true),
                     None => {
-                        let cell = job.run().with_context(|| {
-                            format!(
-                                "{} under {}",
-                                job.workload.scenario.name,
-                                job.contender.title()
-                            )
-                        })?;
-                        let title = job.contender.title();
-                        let names = (&job.workload.scenario.name[..], &title[..]);
-                        (kept.put(&key, names, &cell)?, false)
+                        let cell = job.run().with_context(|| format!("{name} under {title}"))?;
+                        (kept.put(&key, (name, &title), &cell)?, false)
                     }
                 };
                 progress.advance(1);
@@ -189,15 +170,14 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             });
         let done: Vec<(CompareCell, bool)> = done.into_iter().collect::<Result<_>>()?;
         for (i, (cell, was_kept)) in done.into_iter().enumerate() {
-            fields[open[i / columns.len()]].rows[i % columns.len()].cells.push(cell);
+            fields[open[i / columns.len()]].told.rows[i % columns.len()].cells.push(cell);
             reused += u64::from(was_kept);
         }
     }
     drop(progress);
-    let mut table = CompareTable {
-        workloads: fields.iter().map(Field::told).collect(),
-        notes: notes(&columns, &fields),
-    };
+    let notes = notes(&columns, &fields);
+    let workloads = fields.into_iter().map(|field| field.told).collect();
+    let mut table = CompareTable { workloads, notes };
     if reused > 0 {
         table.notes.push(format!(
             "{} from {}",
@@ -242,8 +222,13 @@ fn field(
         .collect::<Result<_>>()
         .with_context(|| format!("workload {}", workload.scenario.name))?;
     let row = |c: &Contender| CompareRow { column: c.title(), cells: Vec::new() };
-    let rows = columns.iter().map(row).collect();
-    Ok(Field { workload, contenders, rows })
+    let told = CompareWorkload {
+        name: workload.scenario.name.clone(),
+        about: workload.scenario.about.clone(),
+        machine: workload.machine.name.clone(),
+        rows: columns.iter().map(row).collect(),
+    };
+    Ok(Field { workload, contenders, told })
 }
 
 /// Sentences below the table.

@@ -2,7 +2,7 @@
 //! what captions say of them.
 
 use crate::contender::{Contender, Drives};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::policy::order::Reason;
 use homenode_core::policy::{Ledger, Policy};
@@ -48,6 +48,20 @@ impl Runner {
             machine.tell_load();
         }
         Ok(Self::With(Box::new((machine, policy))))
+    }
+    /// The simulation, of a run that is over and came to its end.
+    ///
+    /// # Errors
+    /// The simulation's own; a deadlock.
+    pub(crate) fn ended(&self) -> Result<&Simulation> {
+        let sim = self.sim();
+        if let Some(e) = sim.error() {
+            bail!("{e}");
+        }
+        if let Some(why) = sim.deadlock() {
+            bail!("at {}: {why}", homenode_config::write_time(Picos(sim.now())));
+        }
+        Ok(sim)
     }
     pub(crate) fn sim(&self) -> &Simulation {
         match self {

@@ -10,7 +10,7 @@ use crate::nodes::{self, Shelf};
 use crate::progress::Progress;
 use crate::watched::{self, Watcher};
 use crate::{output, parallel, schedule};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use homenode_core::kernel::KernelVersion;
 use homenode_core::knobs::Knobs;
 use homenode_core::scenario::{FileOp, Scenario};
@@ -363,13 +363,7 @@ fn one(
     let watcher = trace.map(|path| (path, Watcher::on(&mut sim, machine)));
     let mut runner = Runner::new(sim, contender, setup.version)?;
     runner.run()?;
-    let sim = runner.sim();
-    if let Some(e) = sim.error() {
-        bail!("{e}");
-    }
-    if let Some(why) = sim.deadlock() {
-        bail!("at {}: {why}", homenode_config::write_time(Picos(sim.now())));
-    }
+    let sim = runner.ended()?;
     if let Some((path, watcher)) = watcher {
         // Daemons have no name, and are not what is asked about.
         let header = watched::header(sim, machine);

@@ -267,7 +267,8 @@ pub fn bounded(case: &Case) -> Optimum {
         })
         .collect();
     let (mut most, mut reached) = (i64::MAX, case.still());
-    let mut best = prices.clone();
+    // The prices of the bound, and how many want a slot at them.
+    let mut best = (prices.clone(), Vec::new());
     // As many slots as begin taken can always stay so.
     let fits = |d: &Decided| d.takers.iter().all(|&n| n <= slots);
     // A step as large as a price, at first.
@@ -280,18 +281,18 @@ pub fn bounded(case: &Case) -> Optimum {
         if fits(&decided) {
             reached = reached.max(decided.gained);
         }
+        let mut wanted = decided.takers;
         if bound < most {
             (most, since) = (bound, 0);
-            best.clone_from(&prices);
+            best = (prices.clone(), wanted.clone());
         } else {
             since += 1;
             if since >= 4 {
                 (step, since) = ((step / 2).max(1), 0);
-                prices.clone_from(&best);
+                (prices, wanted) = best.clone();
             }
         }
         // By the share of the slots that is wanted too often, or not at all.
-        let wanted = decide(case, &prices).takers;
         for (price, n) in prices.iter_mut().zip(wanted) {
             let over = n as i64 - slots as i64;
             let change = step * over * 8 / slots.max(1) as i64;
@@ -303,7 +304,7 @@ pub fn bounded(case: &Case) -> Optimum {
     while low < high {
         let middle = (low + high) / 2;
         let raised: Vec<i64> =
-            best.iter().map(|p| p + p.max(&1) * middle / 1024 + middle / 64).collect();
+            best.0.iter().map(|p| p + p.max(&1) * middle / 1024 + middle / 64).collect();
         let decided = decide(case, &raised);
         if fits(&decided) {
             reached = reached.max(decided.gained);

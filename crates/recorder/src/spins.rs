@@ -14,6 +14,7 @@
 //!
 //! Source: specs/waits.md#spinning
 
+use crate::insn::is_atomic;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
 
 /// So many looks that find the same, and somebody may wait there.
@@ -32,19 +33,18 @@ pub(crate) fn may_spin<'a>(block: impl ExactSizeIterator<Item = (&'a [u8], u64)>
     if block.len() > LONGEST {
         return false;
     }
-    let all: Vec<Instruction> = block
-        .map(|(bytes, at)| Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode())
-        .collect();
-    if !all.last().is_some_and(Instruction::is_jcc_short_or_near) {
+    let decoded = |bytes, at| Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+    let all: Vec<(Instruction, bool)> =
+        block.map(|(bytes, at)| (decoded(bytes, at), is_atomic(bytes))).collect();
+    if !all.last().is_some_and(|(insn, _)| insn.is_jcc_short_or_near()) {
         return false;
     }
     let mut infos = InstructionInfoFactory::new();
     let mut looks = false;
-    for insn in &all {
+    for (insn, is_atomic) in &all {
         if insn.is_invalid() {
             return false;
         }
-        let atomic = insn.has_lock_prefix() || insn.mnemonic() == iced_x86::Mnemonic::Xchg;
         for used in infos.info(insn).used_memory() {
             match used.access() {
                 OpAccess::Read | OpAccess::CondRead => {}
@@ -54,7 +54,7 @@ pub(crate) fn may_spin<'a>(block: impl ExactSizeIterator<Item = (&'a [u8], u64)>
                 | OpAccess::CondWrite
                 | OpAccess::ReadWrite
                 | OpAccess::ReadCondWrite => {
-                    if !atomic {
+                    if !is_atomic {
                         return false;
                     }
                 }

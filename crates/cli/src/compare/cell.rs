@@ -1,6 +1,5 @@
 //! One run: a workload under a contender with a seed, and what is told of it.
 
-use super::kept::hash;
 use super::workloads::Workload;
 use crate::contender::Contender;
 use crate::homenode::Runner;
@@ -10,6 +9,7 @@ use homenode_core::topology::Hardware;
 use homenode_core::units::{PAGE_SIZE, Picos};
 use homenode_report::{CompareCell, CompareOptimum};
 use homenode_sim::{Score, Setup, Simulation, Slice, Used};
+use twox_hash::XxHash3_128;
 
 /// Slices of a run.
 const SLICES: u64 = 100;
@@ -38,8 +38,7 @@ impl Job<'_> {
             "{program:x} {scenario:?} {machine:?} {} {version:?} {knobs:?} {model:?} {duration:?} {ksm:?} {} {}",
             self.contender.name, self.seed, self.is_first
         );
-        let back: Vec<u8> = text.bytes().rev().collect();
-        format!("{:016x}{:016x}", hash(text.as_bytes()), hash(&back))
+        format!("{:032x}", XxHash3_128::oneshot(text.as_bytes()))
     }
     pub(super) fn run(&self) -> Result<CompareCell> {
         let Workload { scenario, machine } = self.workload;
@@ -53,13 +52,7 @@ impl Job<'_> {
         sim.keep_score(Score::new(Picos((takes / SLICES).max(1)), group, self.is_first));
         let mut runner = Runner::new(sim, self.contender, setup.version)?;
         runner.run()?;
-        let sim = runner.sim();
-        if let Some(e) = sim.error() {
-            bail!("{e}");
-        }
-        if let Some(why) = sim.deadlock() {
-            bail!("at {}: {why}", homenode_config::write_time(Picos(sim.now())));
-        }
+        let sim = runner.ended()?;
         for p in sim.processes() {
             if let Some(why) = p.killed {
                 bail!("the process {} was killed: {why}", p.name);

@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use twox_hash::XxHash3_64;
 
 /// A file of cells.
 pub(super) struct Kept {
@@ -16,12 +17,6 @@ pub(super) struct Kept {
     file: Mutex<File>,
     path: PathBuf,
     program: u64,
-}
-
-/// A hash of bytes: FNV-1a of 64 bits.
-pub(super) fn hash(bytes: &[u8]) -> u64 {
-    let one = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, one)
 }
 
 /// Where cells are kept unless somebody says where.
@@ -54,12 +49,12 @@ impl Kept {
             file.write_all(b"\n").with_context(|| format!("{shown}: can't be written"))?;
         }
         let program = std::env::current_exe().and_then(std::fs::read);
-        let program = hash(&program.context("this program's own file can't be read")?);
+        let program = program.context("this program's own file can't be read")?;
         Ok(Self {
             cells: text.lines().filter_map(parsed).collect(),
             file: Mutex::new(file),
             path: path.to_owned(),
-            program,
+            program: XxHash3_64::oneshot(&program),
         })
     }
     /// What tells this program from others.

@@ -8,13 +8,16 @@ use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
 use std::path::Path;
 
-/// What the command says about its arguments.
-pub(super) const HELP: &str = "Workloads: scenarios' TOML files, or names of those that come with \
-it: gauss, zipf, hot-spot, phases, scan-beside, chain-stream, gups, two-programs, uniform. All of \
-these unless given";
-
 macro_rules! shipped {
-    ($($name:literal),* $(,)?) => {
+    ($first:literal $(, $name:literal)* $(,)?) => {
+        /// What the command says about its arguments.
+        pub(super) const HELP: &str = concat!(
+            "Workloads: scenarios' TOML files, or names of those that come with it: ",
+            $first, $(", ", $name,)* ". All of these unless given"
+        );
+        shipped!(@texts $first $(, $name)*);
+    };
+    (@texts $($name:literal),*) => {
         /// Names and texts of the scenarios that come with the command.
         const SHIPPED: &[(&str, &str)] = &[$(
             ($name, include_str!(concat!("../../../../scenarios/compare/", $name, ".toml"))),

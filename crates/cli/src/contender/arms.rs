@@ -148,19 +148,20 @@ impl Arms {
         let mut cold =
             order.iter().rev().map(|o| o.1).filter(|k| is(k, true)).collect::<Vec<_>>().into_iter();
         let both = self.costs[0] + self.costs[1];
-        let gain = (self.chunks.latency[1].0
-            - self.chunks.latency[0].0.min(self.chunks.latency[1].0)) as f64;
+        let [fast, slow] = self.chunks.latency;
+        let gain = slow.saturating_sub(fast).0 as f64;
         let mut left = (INTERVAL.0 as f64 / both.max(1.0)) as u64;
         for up in rising {
             if left == 0 {
                 break;
             }
             let hot = self.chunks.all[&up].own;
-            let down = if self.chunks.free >= CHUNK as i64 { None } else { cold.next() };
-            let (other, costs) = match down {
-                Some(key) => (self.chunks.all[&key].own, both),
-                None if self.chunks.free >= CHUNK as i64 => (Heat::default(), self.costs[0]),
-                None => break,
+            let (down, other, costs) = if self.chunks.free >= CHUNK as i64 {
+                (None, Heat::default(), self.costs[0])
+            } else if let Some(key) = cold.next() {
+                (Some(key), self.chunks.all[&key].own, both)
+            } else {
+                break;
             };
             if hot.short.min(hot.long) < other.short.max(other.long) {
                 continue;

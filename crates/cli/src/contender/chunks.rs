@@ -126,6 +126,10 @@ impl<T: Default> Chunks<T> {
         self.open.insert(id, (why, moves));
         self.orders.push_back(Order { id, act, expect: Benefit::default(), why });
     }
+    /// From which node to which a move goes.
+    fn way(&self, up: bool) -> (NodeId, NodeId) {
+        if up { (self.slow, self.fast) } else { (self.fast, self.slow) }
+    }
     /// Moves that have not reported.
     pub(super) fn moving(&self) -> usize {
         self.moving
@@ -141,7 +145,7 @@ impl<T: Default> Chunks<T> {
         self.moving += 1;
         let (who, at) = key;
         let spans = vec![Span { start: at * CHUNK, end: (at + 1) * CHUNK }];
-        let (from, to) = if up { (self.slow, self.fast) } else { (self.fast, self.slow) };
+        let (from, to) = self.way(up);
         let why = if up { Reason::Hot } else { Reason::MakeRoom };
         self.order(Act::Move { who, spans, from, to }, why, Some((key, up)));
     }
@@ -199,12 +203,7 @@ impl<T: Default> Chunks<T> {
                 }
                 Seen::Done { order, tried, moved, fails, took } => {
                     let Some((why, moves)) = self.open.remove(order) else { continue };
-                    let between =
-                        moves.map(
-                            |(_, up)| {
-                                if up { (self.slow, self.fast) } else { (self.fast, self.slow) }
-                            },
-                        );
+                    let between = moves.map(|(_, up)| self.way(up));
                     self.ledger.report(why, between, *tried, *moved, fails, *took);
                     let Some((key, up)) = moves else {
                         self.processes.values_mut().for_each(|p| p.looking = false);

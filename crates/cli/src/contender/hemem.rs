@@ -112,13 +112,8 @@ impl HeMem {
 
 impl Policy for HeMem {
     fn handle(&mut self, now: Picos, seen: &[Seen]) {
-        let (mut epoch, mut cools) = (self.epoch, false);
-        self.chunks.take(seen, |_, chunk, _| {
-            cools |= chunk.own.add(epoch);
-            if std::mem::take(&mut cools) {
-                epoch += 1;
-            }
-        });
+        let mut epoch = self.epoch;
+        self.chunks.take(seen, |_, chunk, _| epoch += u32::from(chunk.own.add(epoch)));
         self.epoch = epoch;
         if now < self.next {
             return;

@@ -11,6 +11,7 @@
 use super::{LookError, Targets};
 use crate::acting::{self, Actor, Purpose, PutBack, who};
 use crate::journal::Kind;
+use crate::machine::time_of;
 use crate::people::find::{all, cgroup_folder, of_cgroup};
 use crate::place::Place;
 use homenode_core::sched::compared::Reading;
@@ -140,10 +141,7 @@ pub fn read(
 
 /// The clock by which tasks' beginnings are told: since boot, with time suspended.
 pub fn since_boot_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    time_of(libc::CLOCK_BOOTTIME).as_nanos() as u64
 }
 
 fn is_gone(e: &io::Error) -> bool {

@@ -96,10 +96,7 @@ impl Kernel {
         // A huge page is unmapped and remapped once, but copied whole.
         let copy = self.loads[src].apply(self.loads[dst].apply(self.copy_time(src, dst)));
         ctx.clock += self.prices[Cost::MigratePage] + copy * n;
-        if self.score.is_some() {
-            let copies = self.copy_time(src, dst) + self.copy_time(dst, src);
-            self.score_move(item, n, src, dst, copies);
-        }
+        self.score_move(item, n, src, dst);
         if let Some(watch) = &mut self.watch {
             if src == dst {
                 watch.moved_within(src, n);
@@ -108,13 +105,15 @@ impl Kernel {
             }
         }
     }
-    /// Writes down that an item has moved between two nodes.
-    fn score_move(&mut self, item: u32, n: u64, src: usize, dst: usize, copies: u64) {
-        let (up, down) = (self.top[dst] && !self.top[src], self.top[src] && !self.top[dst]);
+    /// Writes down, where the run is judged, that an item has moved between two nodes.
+    fn score_move(&mut self, item: u32, n: u64, src: usize, dst: usize) {
+        if self.score.is_none() || item & FRAME_ITEM != 0 || self.top[src] == self.top[dst] {
+            return;
+        }
+        let copies = self.copy_time(src, dst) + self.copy_time(dst, src);
         let both = 2 * self.prices[Cost::MigratePage] / n + copies;
-        let Some(score) = &mut self.score else { return };
-        if item & FRAME_ITEM == 0 && (up || down) {
-            score.moved(item, n, up, both);
+        if let Some(score) = &mut self.score {
+            score.moved(item, n, self.top[dst], both);
         }
     }
     /// Whether a page changes tier on its way between two nodes, where tiers count.

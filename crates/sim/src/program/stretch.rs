@@ -63,7 +63,9 @@ impl Wide {
     }
     /// What a load takes where nothing else loads its node.
     fn unloaded(&self, latency: u64, compute: u64) -> u64 {
-        let floor = latency * 1000 / self.lines.random[0].max(1000);
+        self.cost(latency, compute, latency * 1000 / self.lines.random[0].max(1000))
+    }
+    fn cost(&self, latency: u64, compute: u64, floor: u64) -> u64 {
         ((latency + compute) / self.mlp).max(compute).max(floor)
     }
     /// What an access of each kind costs on a CPU.
@@ -76,7 +78,7 @@ impl Wide {
         let mut costs = [0; KINDS];
         let each = costs.iter_mut().zip(sim.latency_from(cpu)).zip(floor);
         for ((cost, latency), floor) in each.take(sim.zones_used * 2) {
-            *cost = ((latency + compute) / self.mlp).max(compute).max(floor);
+            *cost = self.cost(*latency, compute, floor);
         }
         costs
     }

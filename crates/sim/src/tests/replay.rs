@@ -636,24 +636,34 @@ fn who_runs_may_be_faster_than_who_is_woken() {
     assert!((5000..5400).contains(&microseconds(&s)[0]), "{:?}", microseconds(&s));
 }
 
+/// Task 0 has the lock and waits for what task 1 does after it has had the lock.
+pub(super) const CIRCLE: ([(u32, u64, Op); 7], [After; 6]) = (
+    [
+        (0, 0, Op::Thread { child: 1 }),
+        (0, 0, Op::Point { number: 0 }),
+        (0, MS, Op::Point { number: 1 }),
+        (0, 0, Op::Point { number: 2 }),
+        (1, MS / 2, Op::Point { number: 3 }),
+        (1, MS, Op::Point { number: 4 }),
+        (1, 0, Op::Point { number: 5 }),
+    ],
+    [
+        After::Lock(0, 2),
+        After::Point(4),
+        After::Nothing,
+        After::Lock(0, 5),
+        After::Nothing,
+        After::Nothing,
+    ],
+);
+
 /// Locks go to others than when it was recorded, and so tasks can come to wait in a circle
 /// that the program never was in.
 #[test]
 fn a_circle_through_a_lock_opens() {
     let point = |number| Op::Point { number };
     let (take, give) = (|until| After::Lock(0, until), After::Nothing);
-    // Task 0 has the lock and waits for what task 1 does after it has had the lock.
-    let rows = [
-        (0, 0, Op::Thread { child: 1 }),
-        (0, 0, point(0)),
-        (0, MS, point(1)),
-        (0, 0, point(2)),
-        (1, MS / 2, point(3)),
-        (1, MS, point(4)),
-        (1, 0, point(5)),
-    ];
-    let after = [take(2), After::Point(4), give, take(5), After::Nothing, give];
-    let s = run_in_order(&rows, &after, 2);
+    let s = run_in_order(&CIRCLE.0, &CIRCLE.1, 2);
     assert_eq!((microseconds(&s), s.waited().without), (vec![2000, 2000], 2));
     // Two locks, each wanted by who has the other.
     let rows = [

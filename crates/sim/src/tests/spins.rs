@@ -1,6 +1,6 @@
 //! Tasks of a replay that compute for as long as they wait.
 
-use super::replay::{MS, charge, microseconds, plain, recording};
+use super::replay::{CIRCLE, MS, charge, microseconds, plain, recording};
 use super::support::{dram, machine};
 use crate::build::Setup;
 use crate::replay::{After, Charge, Op, Rounds, Stuck, Waited};
@@ -108,23 +108,8 @@ fn a_lock_that_is_spun_for_goes_to_who_comes_first() {
 #[test]
 fn a_circle_through_a_lock_that_is_spun_for_opens() {
     let lock = Spinning {
-        rows: &[
-            (0, 0, Op::Thread { child: 1 }),
-            (0, 0, point(0)),
-            (0, MS, point(1)),
-            (0, 0, point(2)),
-            (1, MS / 2, point(3)),
-            (1, MS, point(4)),
-            (1, 0, point(5)),
-        ],
-        after: &[
-            After::Lock(0, 2),
-            After::Point(4),
-            After::Nothing,
-            After::Lock(0, 5),
-            After::Nothing,
-            After::Nothing,
-        ],
+        rows: &CIRCLE.0,
+        after: &CIRCLE.1,
         busy: &[(0, false), (1, false), (3, false)],
         left_out: &[],
     };

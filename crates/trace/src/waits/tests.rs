@@ -81,6 +81,17 @@ fn row(line: &str) -> Row {
     }
 }
 
+/// The points of a process with so many threads.
+fn points_of(threads: usize, rows: &[Row]) -> Points {
+    let task = Task { pid: 10, ..Task::default() };
+    let header = Header { tasks: vec![task; threads], ..Header::default() };
+    let mut points = Points::new(&header);
+    for row in rows {
+        points.row(row).expect("a possible row");
+    }
+    points
+}
+
 fn check(lines: &str, expected: Expect) {
     let mut points = Points::new(&header());
     let lines: Vec<&str> = lines.lines().map(str::trim).filter(|l| !l.is_empty()).collect();

@@ -530,12 +530,7 @@ fn resolved(
     for &(task, does) in steps {
         run.step(task, does);
     }
-    let task = Task { pid: 10, ..Task::default() };
-    let header = Header { tasks: vec![task; threads], ..Header::default() };
-    let mut points = Points::new(&header);
-    for row in &run.rows {
-        points.row(row).expect("a possible row");
-    }
+    let mut points = points_of(threads, &run.rows);
     let (after, found) = points.resolve();
     let counts = points.counts().to_vec();
     (run, after, counts, found)

@@ -261,12 +261,7 @@ proptest! {
         for (task, does) in steps {
             run.step(task % threads as u32, does);
         }
-        let task = Task { pid: 10, ..Task::default() };
-        let header = Header { tasks: vec![task; threads], ..Header::default() };
-        let mut points = Points::new(&header);
-        for row in &run.rows {
-            points.row(row).expect("a possible row");
-        }
+        let mut points = points_of(threads, &run.rows);
         let (after, found) = points.resolve();
         let spins = points.spins();
         for (&n, &by) in &run.ended {
