@@ -55,7 +55,7 @@ pub(crate) enum Options {
     },
     /// Tests in guests: all, or these
     Test(Tests),
-    /// Record what kernels do in the script of scheduling: five boots each
+    /// Record what kernels do in the script of scheduling: nine boots each
     Record(record::Options),
 }
 

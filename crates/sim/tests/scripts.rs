@@ -1,5 +1,5 @@
-//! The script of scheduling on the simulated kernel, beside what real ones did in it: five boots
-//! of each on each machine (`tests/vm/sched/`).
+//! The script of scheduling on the simulated kernel, beside what real ones did in it: five to
+//! nine boots of each on each machine (`tests/vm/sched/`).
 //!
 //! Source: specs/end-to-end.md#judged.
 

@@ -1,11 +1,11 @@
 //! What kernels do in the script of scheduling, written down: `tests/vm/sched/KERNEL.TOPOLOGY.txt`.
 //!
 //! ```text
-//! five boots ──▶ five texts ──▶ one: lines that all have, and behind `?` those that differ
+//! nine boots ──▶ nine texts ──▶ one: lines that all have, and behind `?` those that differ
 //! ```
 //!
 //! Time in these guests is counted in instructions, so that a boot can be repeated exactly;
-//! the five are made to differ, in QEMU's random numbers and in where the script begins
+//! the nine are made to differ, in QEMU's random numbers and in where the script begins
 //! between two ticks. A step in which they come to the same does not hang on that.
 //!
 //! Source: specs/end-to-end.md#judged
@@ -25,7 +25,7 @@ use crate::workspace::{Workspace, made};
 use crate::{Ending, abreast};
 
 /// Boots of each kernel on each machine.
-const BOOTS: usize = 5;
+const BOOTS: usize = 9;
 /// The test whose facts have the text.
 const TEST: &str = "sched-script";
 /// Of a script's steps so many in a hundred have to be the same in all boots.

@@ -35,12 +35,13 @@ fn a_sleeper_is_seen_to_sleep_and_all_time_is_accounted_for() {
     stats.begin().expect("it begins");
     stats.mother(std::process::id()).expect("a mother");
     let mut child = std::process::Command::new("sh")
-        .args(["-c", "sleep 0.2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"])
+        .args(["-c", "sleep 0.2 || exit 9; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"])
         .spawn()
         .expect("a shell");
     let pid = child.id();
     stats.mother(0).expect("no mother");
-    child.wait().expect("it ends");
+    let ended = child.wait().expect("it ends");
+    assert!(ended.success(), "the shell's sleep was cut short from outside: {ended}");
     let look = stats.end().expect("it was counted");
     let sleep = look.tasks.iter().find(|t| t.comm == "sleep").expect("a child's child is seen");
     assert!(sleep.counts.sleep_ns >= 200_000_000, "{sleep:?}");
