@@ -7,6 +7,8 @@ mod cost;
 mod live;
 mod reading;
 
+pub(crate) use live::of_command;
+
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};
 use homenode_core::sched::stats::StatsFile;

@@ -10,8 +10,10 @@ pub struct SchedPlan {
     pub registered: String,
     /// Native runs of each case.
     pub runs: u32,
-    /// More of them, which are recorded.
-    pub recorded_runs: u32,
+    /// What was changed after a first run, and why; None: nothing.
+    pub amended: Option<String>,
+    /// More of them, in which waits are counted.
+    pub counted_runs: u32,
     /// Largest error in percent of the elapsed time.
     pub elapsed_percent: u32,
     /// Largest error in percent of the tasks' wait, in the median.
@@ -57,7 +59,8 @@ pub fn parse_truth_sched(name: &str, text: &str) -> Result<SchedPlan, ConfigErro
     let top = doc.root().table(&[
         "registered",
         "runs",
-        "recorded_runs",
+        "amended",
+        "counted_runs",
         "elapsed_percent",
         "wait_percent",
         "least_wait_ms",
@@ -67,7 +70,8 @@ pub fn parse_truth_sched(name: &str, text: &str) -> Result<SchedPlan, ConfigErro
     Ok(SchedPlan {
         registered: top.get("registered")?.text()?.to_owned(),
         runs: int("runs")?,
-        recorded_runs: int("recorded_runs")?,
+        amended: top.opt("amended").map(|c| c.text().map(str::to_owned)).transpose()?,
+        counted_runs: int("counted_runs")?,
         elapsed_percent: int("elapsed_percent")?,
         wait_percent: int("wait_percent")?,
         least_wait_ms: int("least_wait_ms")?,

@@ -51,6 +51,7 @@ mod overlap;
 pub(crate) mod region;
 mod result;
 mod rounds;
+pub mod short;
 mod stats;
 mod stream;
 mod wake;

@@ -7,6 +7,7 @@
 //!
 //! Source: specs/record-sched.md.
 
+mod own;
 mod rows;
 
 use crate::failure::Lacks;
@@ -20,6 +21,7 @@ use homenode_live::held::{Held, HeldError};
 use homenode_live::sysfs;
 use homenode_trace::Ended;
 use homenode_trace::sched::{FIELDS, Header, Row, VERSION, Writer, parse_perf, tally};
+use own::Beyond;
 use rows::Rows;
 use serde_json::json;
 use std::ffi::OsString;
@@ -78,6 +80,8 @@ struct Made {
     header: Header,
     rows: Vec<Row>,
     bytes: u64,
+    /// What recording took beyond its own clock, or why that is not known. Data of others have none.
+    beyond: Result<Beyond, String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8> {
@@ -139,6 +143,8 @@ fn live(args: &Wanted<'_>) -> Result<(Made, u8)> {
     };
     let whose = held.as_ref().map_or(Whose::System, |held| Whose::Tree(held.pid()));
     let mut writer = Writer::create(args.output)?;
+    // Before the program begins: it is held. Without it the program's own clock has to do.
+    let beyond = Beyond::measure();
     let mut recorder = Recorder::attach(whose).map_err(refused)?;
     let mut header = Header {
         version: VERSION,
@@ -190,6 +196,12 @@ fn live(args: &Wanted<'_>) -> Result<(Made, u8)> {
         }
     }
     header.own_ns = recorder.own_ns().map_err(refused)?;
+    if let Ok(beyond) = &beyond {
+        for (own, beyond) in header.own_ns.iter_mut().zip(beyond.each) {
+            // What never happened took nothing.
+            *own += if *own > 0 { beyond } else { 0 };
+        }
+    }
     drop(recorder);
     drop(progress);
     rows.describe(&mut header);
@@ -214,7 +226,7 @@ fn live(args: &Wanted<'_>) -> Result<(Made, u8)> {
     header.ended = ended;
     let bytes = writer.finish(&header)?;
     all.sort_by_key(|r| r.time_ns);
-    Ok((Made { header, rows: all, bytes }, code))
+    Ok((Made { header, rows: all, bytes, beyond }, code))
 }
 
 /// Takes what perf has recorded.
@@ -244,7 +256,7 @@ fn from_perf(path: &Path, output: &Path) -> Result<Made> {
         writer.push(row)?;
     }
     let bytes = writer.finish(&header)?;
-    Ok(Made { header, rows, bytes })
+    Ok(Made { header, rows, bytes, beyond: Ok(Beyond::default()) })
 }
 
 fn release() -> String {
@@ -298,17 +310,26 @@ fn to_text(args: &Args, made: &Made) -> String {
     );
     if h.source == "bpf" {
         out.push_str(&format!(
-            "the kernel's side had a ring of {} MiB and room for 131,072 tasks at once, and took {} ns of a switch, {} of a wake-up, {} of a call that moves bytes; {}\n",
+            "the kernel's side had a ring of {} MiB and room for 131,072 tasks at once, and took {} ns of a switch, {} of a wake-up, {} of a call that moves bytes{}; {}\n",
             RING_BYTES >> 20,
             h.own_ns[0],
             h.own_ns[1],
             h.own_ns[2],
+            match &made.beyond {
+                Ok(beyond) => format!(", and {} of any other call", beyond.plain),
+                Err(_) => " by its own clock".to_owned(),
+            },
             if h.lost == 0 { "nothing was lost".to_owned() } else { format!("{} lost", h.lost) }
         ));
     }
     out.push_str(&schedule::table(h, &tally));
     for warning in warnings(h) {
         out.push_str(&format!("warning: {warning}\n"));
+    }
+    if let Err(why) = &made.beyond {
+        out.push_str(&format!(
+            "warning: what recording took beyond its own clock is not known, and a replay does not take it off: {why}\n"
+        ));
     }
     out
 }
@@ -323,6 +344,7 @@ fn to_json(args: &Args, made: &Made) -> String {
         "source": h.source,
         "span_ns": h.span_ns,
         "lost": h.lost,
+        "own_ns": { "switch": h.own_ns[0], "wake": h.own_ns[1], "call": h.own_ns[2], "other_call": made.beyond.as_ref().ok().map(|b| b.plain) },
         "untold_tasks": h.untold_tasks,
         "complete": h.complete,
         "ended": record::ended(h.ended),

@@ -14,7 +14,7 @@ use super::live::{Live, start};
 use crate::output;
 use crate::program::Program;
 use anyhow::{Result, bail};
-use homenode_bpf::stats::count_time;
+use homenode_bpf::stats::{Stats, count_time};
 use homenode_core::sched::look::Look;
 use homenode_live::place::Place;
 use homenode_live::signals::Signals;
@@ -167,10 +167,14 @@ fn alone(command: &[OsString]) -> Result<f64> {
 
 /// Seconds that it takes while it is looked at, what was counted, and what the kernel timed.
 fn looked_at(args: &Live, place: &Place) -> Result<(f64, Look, (u64, u64))> {
-    let mut stats = args.open(place, &Targets::Tree)?;
+    look_at(args.open(place, &Targets::Tree)?, &args.command)
+}
+
+/// The same with what counts already; what the program prints goes nowhere.
+pub(super) fn look_at(mut stats: Stats, command: &[OsString]) -> Result<(f64, Look, (u64, u64))> {
     let begun = Instant::now();
-    let program = start(&mut stats, &silent(&args.command))?;
-    let seconds = until_over(program, &args.command[0], begun, || Ok(stats.gather()?))?;
+    let program = start(&mut stats, &silent(command))?;
+    let seconds = until_over(program, &command[0], begun, || Ok(stats.gather()?))?;
     let spent = stats.spent();
     let look = stats.end().map_err(LookError::from)?;
     Ok((seconds, look, spent))

@@ -7,6 +7,7 @@
 //! Source: specs/schedstats.md#live.
 
 use super::beside::Beside;
+use super::cost::look_at;
 use crate::output;
 use crate::program::{Program, Stop};
 use anyhow::Result;
@@ -31,6 +32,9 @@ const SLICE: Duration = Duration::from_millis(20);
 const MEMORY_EVERY: Duration = Duration::from_secs(1);
 /// Processes whose memory is looked for, at most.
 const MEMORY_OF: usize = 64;
+
+/// Places for tasks, unless told.
+const TASKS: u32 = 16_384;
 
 /// Whom to look at, how long and how closely.
 #[derive(clap::Args)]
@@ -69,7 +73,7 @@ pub(crate) struct Live {
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
     /// Places for tasks at a time; each is 800 bytes of the kernel's memory
-    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = TASKS, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     tasks: u32,
 }
 
@@ -97,6 +101,14 @@ impl Live {
         stats.begin()?;
         Ok(stats)
     }
+}
+
+/// What a command's tasks did, all of them; what it prints goes nowhere.
+pub(crate) fn of_command(command: &[OsString]) -> Result<Look> {
+    let mut stats = Stats::open(wanted(&Place::here(), &Targets::Tree, TASKS, false)?)
+        .map_err(LookError::from)?;
+    stats.begin().map_err(LookError::from)?;
+    Ok(look_at(stats, command)?.1)
 }
 
 /// Pages by node.

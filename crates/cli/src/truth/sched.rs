@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! truth/sched.toml ─▶ program ─▶ recorded on CPUs 0 and 1 ─▶ replayed: one CPU, nice, half ─┐
-//!                        └─▶ run so: on the clock, and recorded for the waits ──────────────┴─▶ errors
+//!                        └─▶ run so: on the clock, and with its waits counted ─────────────┴─▶ errors
 //! ```
 //!
 //! Source: specs/record-sched.md#truth.
@@ -15,15 +15,17 @@ use crate::failure::Lacks;
 use crate::progress::Progress;
 use crate::record::sched::{online, record};
 use crate::replay::sched::{Recording, groups, play};
+use crate::stats::of_command;
 use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use homenode_config::{SchedCase, SchedPlan, SchedProgram, parse_truth_sched};
 use homenode_core::sched::course::Course;
+use homenode_core::sched::look::{Look, TaskLook};
 use homenode_core::topology::Hardware;
 use homenode_core::units::CpuId;
 use homenode_measure::truth::perf::Beside;
 use homenode_sim::play::Acting;
-use homenode_trace::sched::{Tally, load, tally};
+use homenode_trace::sched::Tally;
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -43,7 +45,7 @@ const NICE: i8 = 10;
 ///
 /// Records `perf bench sched pipe`, messaging and `make -j2` of a small project on CPUs 0 and 1. From that
 /// alone it predicts them on one CPU, at nice 10 beside a program that computes, and with half of the groups, prints
-/// the predictions, and only then runs these: five times on the clock, three times recorded for what each task waits.
+/// the predictions, and only then runs these: five times on the clock, three times with what each task waits counted.
 /// Programs and bounds were registered beforehand (truth/sched.toml). The exit code is 1 where a bound is
 /// missed. Where others take more than 5 % of the CPUs meanwhile there is no verdict, and the exit code is 3. Takes
 /// about two minutes. Needs `perf`, `make`, a C compiler, `taskset`, two CPUs, and what `homenode record sched` needs.
@@ -125,8 +127,8 @@ struct Compared {
     predicted: Took,
     /// On the clock, in seconds.
     native: Vec<f64>,
-    /// Recorded, for the waits.
-    recorded: Vec<Took>,
+    /// What each task waited in the runs in which that was counted.
+    counted: Vec<Vec<f64>>,
 }
 
 impl Compared {
@@ -137,10 +139,10 @@ impl Compared {
     }
     /// Each task's wait, predicted and run, in milliseconds: of those that waited so long at least.
     fn waits(&self, least: f64) -> Vec<[f64; 2]> {
-        let runs = self.recorded.iter().map(|r| r.waits.len());
+        let runs = self.counted.iter().map(Vec::len);
         let tasks = runs.min().unwrap_or(0).min(self.predicted.waits.len());
         let of = |task: usize| {
-            let run: Vec<f64> = self.recorded.iter().map(|r| r.waits[task]).collect();
+            let run: Vec<f64> = self.counted.iter().map(|waits| waits[task]).collect();
             [self.predicted.waits[task], median(&run)]
         };
         (0..tasks).map(of).filter(|[a, b]| a.max(*b) >= least).collect()
@@ -200,6 +202,16 @@ fn command(program: &SchedProgram, case: Option<SchedCase>, folder: &Path) -> Ve
     all.into_iter().map(OsString::from).collect()
 }
 
+/// What each task waited, in milliseconds, in the order in which they were started.
+fn waits(mut look: Look) -> Vec<f64> {
+    look.tasks.sort_by_key(|t| (t.start_ns, t.pid));
+    let wait = |mut t: TaskLook| {
+        t.settle();
+        t.counts.wait_ns as f64 / 1e6
+    };
+    look.tasks.into_iter().map(wait).collect()
+}
+
 /// What a program does in a case, by its recording.
 fn predict(machine: &Hardware, recorded: &Recording, case: SchedCase) -> Result<Took> {
     let here = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -247,7 +259,7 @@ fn check(plan: SchedPlan, machine: &Hardware, folder: &Path, progress: &Progress
             let name = program.name.clone();
             rows.push((
                 number,
-                Compared { name, case, predicted, native: Vec::new(), recorded: Vec::new() },
+                Compared { name, case, predicted, native: Vec::new(), counted: Vec::new() },
             ));
         }
     }
@@ -256,7 +268,7 @@ fn check(plan: SchedPlan, machine: &Hardware, folder: &Path, progress: &Progress
         progress.murmur(&format!("predicted: {name}, {case}: {:.3} s", row.predicted.elapsed));
     }
     let cases = rows.len();
-    let all = (plan.runs + plan.recorded_runs) as usize * cases;
+    let all = (plan.runs + plan.counted_runs) as usize * cases;
     let on_the_clock = plan.runs as usize * cases;
     let (mut others, mut there) = (Duration::ZERO, Duration::ZERO);
     for n in 0..all {
@@ -276,16 +288,11 @@ fn check(plan: SchedPlan, machine: &Hardware, folder: &Path, progress: &Progress
                 bail!("{}: it fails: {status}", row.name);
             }
         } else {
-            quiet(&words)?;
+            row.counted.push(waits(of_command(&words)?));
         }
         drop(hog);
         let [busy, of] = beside.end();
         (others, there) = (others + busy, there + of);
-        if n >= on_the_clock {
-            let (header, seen) = load(&file)?;
-            let recorded = Took::of(&tally(&header, &seen));
-            rows[place].1.recorded.push(recorded);
-        }
         progress.at(((n + 1) * 1000 / all) as u64);
     }
     let others = others.as_secs_f64() / there.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -358,14 +365,17 @@ impl Check {
             );
         }
         out += &format!(
-            "\nmachine: {}\nkernel: rules of Linux {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs by turns, waits that of {} recorded ones, of tasks that waited {} ms at least; all predictions were made before\n",
+            "\nmachine: {}\nkernel: rules of Linux {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs by turns, waits that of {} in which they were counted, of tasks that waited {} ms at least; all predictions were made before\n",
             self.machine,
             self.version,
             self.plan.registered,
             self.plan.runs,
-            self.plan.recorded_runs,
+            self.plan.counted_runs,
             self.plan.least_wait_ms
         );
+        if let Some(amended) = &self.plan.amended {
+            out += &format!("as amended: {amended}\n");
+        }
         out
     }
     fn to_json(&self) -> String {
@@ -384,6 +394,7 @@ impl Check {
             "machine": self.machine,
             "kernel": self.version,
             "registered": self.plan.registered,
+            "amended": self.plan.amended,
             "cases": self.rows.iter().map(row).collect::<Vec<_>>(),
             "met": self.met(),
             "others": self.others,
@@ -425,12 +436,12 @@ mod tests {
     #[test]
     fn a_case_is_judged_by_its_time_and_by_the_median_task() {
         let took = |elapsed, waits: &[f64]| Took { elapsed, waits: waits.to_vec() };
-        let row = |predicted: Took, recorded: Took| Compared {
+        let row = |predicted: Took, counted: Took| Compared {
             name: "p".into(),
             case: SchedCase::OneCpu,
             native: vec![1.0, 1.1, 0.9],
             predicted,
-            recorded: vec![recorded],
+            counted: vec![counted.waits],
         };
         let check = |rows, others| Check {
             plan: plan(),
