@@ -138,14 +138,12 @@ pub(crate) struct Actor {
     /// The next step, and what of it has been done: nanoseconds that it ran.
     at: usize,
     ran: u64,
-    /// It has begun to end.
-    ending: bool,
     computing: Computing,
 }
 
 impl Actor {
     fn new(cast: Arc<Cast>, life: u32) -> Self {
-        Self { cast, life, at: 0, ran: 0, ending: false, computing: Computing::default() }
+        Self { cast, life, at: 0, ran: 0, computing: Computing::default() }
     }
     /// How the kernel would call a wait.
     const fn on(wait: Wait) -> On {
@@ -248,6 +246,20 @@ impl Actor {
         }
         true
     }
+    /// It is over. Nobody gets the CPU between this and its last switch, as in a kernel that is not preempted.
+    fn end(&self, sim: &mut Simulation, id: usize) {
+        sim.leaves_group(id);
+        let waits = {
+            let mut it = self.cast.join(self.life as usize);
+            it.0 = true;
+            std::mem::take(&mut it.1)
+        };
+        for other in waits {
+            sim.wake(other, By::Task(id));
+        }
+        sim.tasks[id].run = Run::Ended;
+        self.cast.ended.fetch_add(1, Relaxed);
+    }
 }
 
 impl Program for Actor {
@@ -265,23 +277,18 @@ impl Program for Actor {
             return;
         }
         let cast = self.cast.clone();
-        let Some(step) = cast.course.lives[self.life as usize].steps.get(self.at) else {
-            if !std::mem::replace(&mut self.ending, true) {
-                return sim.leaves_group(id);
-            }
-            let waits = {
-                let mut it = cast.join(self.life as usize);
-                it.0 = true;
-                std::mem::take(&mut it.1)
-            };
-            for other in waits {
-                sim.wake(other, By::Task(id));
-            }
-            sim.tasks[id].run = Run::Ended;
-            cast.ended.fetch_add(1, Relaxed);
-            return;
-        };
+        let steps = &cast.course.lives[self.life as usize].steps;
+        let Some(step) = steps.get(self.at) else { return self.end(sim, id) };
         self.at += usize::from(self.step(sim, id, step));
+        // Both are one call, and nobody has the CPU in between: who ends wakes its parent last, and who forks waits at
+        // once where the child has its memory.
+        match (step, steps.get(self.at)) {
+            (Step::Wake { .. }, None) => self.end(sim, id),
+            (Step::Fork(_), Some(next @ Step::Await { .. })) => {
+                self.at += usize::from(self.step(sim, id, next));
+            }
+            _ => {}
+        }
     }
 }
 

@@ -91,6 +91,9 @@ struct Track {
     awaited: BTreeSet<u32>,
     /// By number of a step: what the kernel took from there on.
     charged: BTreeMap<usize, u64>,
+    /// The steps that it had when it began to end, and whether it has ended.
+    ends: Option<usize>,
+    ended: bool,
     life: Life,
 }
 
@@ -141,7 +144,38 @@ impl Track {
                 | Step::Allow(_) => {}
             }
         }
+        self.notify_last();
         self.life.steps.retain(|step| *step != Step::Run(0));
+        self.life.steps.dedup_by(|next, before| match (before, next) {
+            (Step::Run(all), Step::Run(more)) => {
+                *all += *more;
+                true
+            }
+            _ => false,
+        });
+    }
+    /// Its child has its memory (vfork), and gives it back by this wake-up. The parent is in the same call from the fork
+    /// to the wait, in which nobody else gets its CPU, so what it ran in between comes first.
+    fn lends(&mut self, child: u32) {
+        let steps = &mut self.life.steps;
+        if let [.., Step::Fork(of), Step::Run(_), Step::Await { .. }] = steps[..]
+            && of == child
+        {
+            let run = steps.len() - 2;
+            steps.swap(run - 1, run);
+            if let Some(ns) = self.charged.remove(&run) {
+                *self.charged.entry(run - 1).or_default() += ns;
+            }
+        }
+    }
+    /// The last wake-up of a task that ends is its parent's, by `exit_notify`. From there on the kernel has no point at
+    /// which another gets the CPU before the task is gone, so what is left of its run comes first.
+    fn notify_last(&mut self) {
+        let Some(ends) = self.ends.filter(|_| self.ended) else { return };
+        if let [.., Step::Wake { .. }, Step::Run(_)] = self.life.steps[ends..] {
+            let last = self.life.steps.len() - 1;
+            self.life.steps.swap(last - 1, last);
+        }
     }
 }
 
@@ -217,7 +251,7 @@ pub fn lives(header: &Header, rows: &[Row], charged: &Charged) -> (Course, Found
                 match Stop::from_arg(row.arg).unwrap_or(Stop::Preempted) {
                     Stop::Preempted => it.at = At::Ready,
                     Stop::Waits(on) => it.at = At::Waits { since: now, on },
-                    Stop::Dead => it.at = At::Gone,
+                    Stop::Dead => (it.at, it.ended) = (At::Gone, true),
                 }
             }
             Kind::Wake => {
@@ -298,7 +332,8 @@ pub fn lives(header: &Header, rows: &[Row], charged: &Charged) -> (Course, Found
                     them[me].step(Step::Exec);
                 }
             }
-            Kind::Exit | Kind::Lost => {}
+            Kind::Exit => them[me].ends = Some(them[me].life.steps.len()),
+            Kind::Lost => {}
         }
     }
     for it in &mut them {
@@ -373,9 +408,17 @@ fn wake(
     them[by].runs_until(now);
     them[by].step(Step::Wake { wake, sync });
     let after = them[by].life.steps.len();
+    let waker = &them[by];
+    let lent = on.is_some_and(|on| on.what == Blocked::Child)
+        && waker.life.starter == Some(row.task)
+        && waker.ends.is_none()
+        && !waker.life.steps.contains(&Step::Exec);
     let it = &mut them[me];
     it.runs_until(now);
     it.step(Step::Await { wake, on: on.unwrap_or_default() });
+    if lent {
+        it.lends(row.other);
+    }
     match it.at {
         At::Runs { .. } | At::Ready => {
             found.early += 1;

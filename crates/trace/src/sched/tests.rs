@@ -26,6 +26,7 @@ fn rows(text: &str) -> Vec<Row> {
             "woken" => (Kind::Wake, number(4).map_or(NOBODY, |n| n as u32), number(5).unwrap_or(0)),
             "fork" => (Kind::Fork, number(4).expect("a child") as u32, 0),
             "exec" => (Kind::Exec, NOBODY, 0),
+            "exit" => (Kind::Exit, NOBODY, 0),
             "nice" => (Kind::Nice, NOBODY, w[4].parse::<i64>().expect("a value") as u64),
             "allow" => (Kind::Allow, NOBODY, number(4).expect("bits")),
             "lost" => (Kind::Lost, NOBODY, number(4).expect("a number")),
@@ -264,6 +265,34 @@ fn who_runs_another_program_is_looked_at_there() {
             0 · run 1 · fork 1 · run 19
             1 by 0 · run 3 · exec · run 3
             causal 0, early 0, outside 0, unexplained 0, other class 0
+        "#]],
+    );
+}
+#[test]
+fn in_one_call_nobody_else_gets_the_cpu() {
+    // A parent that lends its memory runs to its wait before the child does, and who ends is gone when its parent wakes.
+    let text = "0 0 0 run
+                10 0 0 fork 1
+                16 0 0 stop child
+                16 0 1 run
+                20 0 0 woken 1
+                30 0 1 preempted
+                30 0 0 run
+                40 0 0 stop child
+                40 0 1 run
+                50 0 1 exec
+                90 0 1 exit
+                95 0 0 woken 1
+                99 0 1 dead
+                99 0 0 run
+                120 0 0 exit
+                120 0 0 dead";
+    check(
+        text,
+        &expect![[r#"
+            0 · run 16 · fork 1 · await 0 (child) · run 10 · await 1 (child) · run 21
+            1 by 0 · run 4 · wake 0 · run 20 · exec · run 49 · wake 1
+            causal 2, early 0, outside 0, unexplained 0, other class 0
         "#]],
     );
 }
