@@ -16,4 +16,5 @@ pub mod look;
 pub mod pelt;
 pub mod speed;
 pub mod stats;
+pub mod wakelist;
 pub mod weight;

@@ -135,6 +135,9 @@ impl Watch for Witness {
     fn rests(&mut self, cpu: usize, from: u64) {
         self.seen().told.rests(cpu, from);
     }
+    fn comes_out(&mut self, cpu: usize, is: bool, now: u64) {
+        self.seen().told.comes_out(cpu, is, now);
+    }
     fn acted(&mut self, lasts: u64) {
         self.seen().bounds.acted(lasts);
     }

@@ -23,8 +23,8 @@ use crate::cpus::Near;
 use crate::kernel::TICK;
 use crate::load::WINDOW;
 use crate::program::Program;
-use crate::sched::{Stop, Waiting, Waker, ns};
-use crate::simulation::Simulation;
+use crate::sched::{Stop, Waiting, Waker, Woken, ns};
+use crate::simulation::{Out, Simulation};
 use crate::table::{prefetch_at, prefetch_value};
 use crate::tasks::{Kind, On, Run, Why};
 use crate::timeline::Event;
@@ -445,7 +445,7 @@ impl Simulation {
         }
     }
     /// A task waits on a queue from now on, or not.
-    fn waits(&mut self, id: usize, is: bool) {
+    pub(crate) fn waits(&mut self, id: usize, is: bool) {
         let now = self.now();
         let waits = if is { self.waits_for(id) } else { None };
         if let Some(watch) = &mut self.kernel.watch {
@@ -458,7 +458,8 @@ impl Simulation {
     pub(crate) fn count_wasted(&mut self) {
         let now = self.now();
         let (busy, nr_idle) = self.cpus.busy_words();
-        self.sched.wasted.from(now, &self.sched.q.sets, busy, nr_idle);
+        let (out, nr_out) = self.called.out_words();
+        self.sched.wasted.from(now, &self.sched.q.sets, (busy, out), nr_idle - nr_out);
     }
     /// A CPU has become busy, or idle: who is on its core computes at another speed from now on.
     ///
@@ -498,20 +499,25 @@ impl Simulation {
             self.kernel.numa_moved(id, node);
         }
     }
-    /// A CPU whose task has left looks for the next, which begins at a time; or it is idle.
-    fn next(&mut self, cpu: usize, from: u64) {
+    /// A CPU whose task has left looks for the next, which begins at a time; or it is idle. When it has switched.
+    fn next(&mut self, cpu: usize, from: u64) -> u64 {
         let (next, looked) = self.sched.next(cpu);
-        match next {
+        let switched = match next {
             Some(next) => {
                 let switch = self.price(cpu, Cost::ContextSwitch);
-                self.start(cpu, next, from + looked * 1000, switch);
+                let from = from + looked * 1000;
+                self.start(cpu, next, from, switch);
+                from + switch
             }
             None => {
-                let from = from + self.sched.q.counters.owed();
-                self.rests(cpu, from);
+                // Switching to the idle task takes no time of its own.
+                let owed = self.sched.q.counters.owed();
+                self.rests(cpu, from + owed);
+                from
             }
-        }
+        };
         self.take_note(cpu);
+        switched
     }
     /// A CPU chooses what it does without a task.
     fn enter_idle(&mut self, cpu: usize, from: u64) {
@@ -526,20 +532,33 @@ impl Simulation {
     /// An idle CPU has a task on its queue, put there by a CPU: it leaves its idle state and runs
     /// it.
     fn rouse(&mut self, cpu: usize, by: usize, late: u64) {
+        if self.called.out(cpu).is_some() {
+            // It has been called already, and looks at its queue when it is there.
+            return;
+        }
         // What was done there last may last beyond now.
         let now = (self.now() + late).max(self.cpus[cpu].clock());
         let (rest, booked, switch) = self.idle_exit(cpu, by, now);
-        self.sched.at(now + rest);
+        self.come_out(cpu, Out { at: now + rest, booked, switch });
+    }
+    /// A CPU that has left its idle state runs who is on its queue.
+    pub(crate) fn come_out(&mut self, cpu: usize, out: Out) {
+        let Out { at, booked, switch } = out;
+        self.sched.at(at);
         // It is the idle task that calls schedule here.
         self.sched.q.counters.schedules(cpu);
         let Some(id) = self.sched.q.pick(cpu) else {
             // Nobody there may run after all.
             if self.sched.idle.is_modelled() {
-                self.sched.idle.stay_on(cpu, now + rest);
+                self.sched.idle.stay_on(cpu, at);
             }
-            return;
+            let now = self.now();
+            if let Some(watch) = &mut self.kernel.watch {
+                watch.comes_out(cpu, false, now);
+            }
+            return self.count_wasted();
         };
-        self.start(cpu, id, now + rest, switch);
+        self.start(cpu, id, at, switch);
         self.charge(id, booked, Why::System);
         self.cpus.reach(cpu, self.tasks[id].clock);
         self.sched.at(self.now());
@@ -631,7 +650,7 @@ impl Simulation {
             self.voluntary_switches += 1;
         }
         self.has_left(cpu, id);
-        self.next(cpu, self.now());
+        self.tasks[id].off_cpu = self.next(cpu, self.now());
         if self.tasks[id].run == Run::Ended {
             if let Some(why) = self.tasks[id].killed {
                 self.end_space(self.tasks[id].space, Some(why));
@@ -827,11 +846,11 @@ impl Simulation {
             self.charge(id, cost, Why::System);
         }
     }
-    /// A task pays for waking another, on another CPU that was idle or not. A recorded one pays too:
+    /// A task pays for waking another, for which it calls a CPU or not. A recorded one pays too:
     /// what it took has that in it for where its wake-ups went then, and they may go elsewhere. `owed` is for statistics.
-    fn pay_for_wake(&mut self, id: usize, was_idle: bool, owed: u64) {
+    fn pay_for_wake(&mut self, id: usize, calls: bool, owed: u64) {
         let owed = if self.tasks[id].kind == Kind::Replayed { 0 } else { owed };
-        let cost = owed + self.kernel.prices[if was_idle { Cost::WakeCall } else { Cost::WakeUp }];
+        let cost = owed + self.kernel.prices[if calls { Cost::WakeCall } else { Cost::WakeUp }];
         if cost > 0 {
             self.charge(id, cost, Why::System);
         }
@@ -934,22 +953,36 @@ impl Simulation {
             if self.sched.q.is_nowhere(id) {
                 self.refuge(id);
             }
-            let (cpu, waker_cpu) = (self.sched.wake(id, &waker), waker.cpu);
-            self.ask_for_boost(cpu, waker_cpu, matches!(on, On::Device { iowait: true }));
+            let off = self.tasks[id].off_cpu;
+            let (cpu, woken) = self.sched.wake(id, &waker, off > now);
+            let waker_cpu = waker.cpu;
+            if woken == Woken::Queued && cpu == waker_cpu {
+                self.ask_for_boost(cpu, matches!(on, On::Device { iowait: true }));
+            }
             // Where an interrupt wakes it, that is in the interrupt's time.
             let (owed, before) = self.sched.q.counters.owed_for_wake();
-            let was_idle = cpu != waker_cpu && self.cpus[cpu].current().is_none();
+            let calls = match woken {
+                Woken::Queued => cpu != waker_cpu && self.cpus[cpu].current().is_none(),
+                Woken::Calls => true,
+                Woken::Listed => false,
+            };
             let task = &mut self.tasks[id];
-            (task.on_queue, task.clock) = (true, task.clock.max(now));
+            (task.on_queue, task.clock) = (woken == Woken::Queued, task.clock.max(now));
             self.note_cpu(id, cpu);
-            self.waits(id, true);
+            if woken == Woken::Queued {
+                self.waits(id, true);
+            }
             // Who ends has left its CPU already, and no CPU has time for that any more.
             let runs = |&task: &usize| self.cpus[self.tasks[task].cpu].current() == Some(task);
             if let Some(waker) = waker.task.filter(|_| waker.in_task).filter(runs) {
-                self.pay_for_wake(waker, was_idle, owed);
+                self.pay_for_wake(waker, calls, owed);
             }
             let late = if self.tasks[id].kind == Kind::Replayed { 0 } else { before };
-            self.grown_after(cpu, waker_cpu, late);
+            match woken {
+                Woken::Queued => self.grown_after(cpu, waker_cpu, late),
+                Woken::Calls => self.call(cpu, waker_cpu, late, off),
+                Woken::Listed => {}
+            }
             if by == By::Timer && cpu != waker_cpu {
                 self.disturb(waker_cpu);
             }
@@ -980,7 +1013,7 @@ impl Simulation {
     /// become idle at this moment has no idle state to leave.
     ///
     /// Source: specs/idle.md#wake, specs/idle.md#without, specs/waits.md#replay.
-    fn idle_exit(&mut self, cpu: usize, by: usize, now: u64) -> (u64, u64, u64) {
+    pub(crate) fn idle_exit(&mut self, cpu: usize, by: usize, now: u64) -> (u64, u64, u64) {
         let prices = self.prices.of(cpu);
         if self.sched.idle.is_modelled() {
             let interrupt = if by == cpu { 0 } else { prices[Cost::Ipi] };
@@ -1003,7 +1036,10 @@ impl Simulation {
         if !self.sched.idle.is_modelled() || self.cpus[cpu].current().is_some() {
             return 0;
         }
-        self.sched.idle.disturb(cpu, self.now())
+        match self.called.out(cpu) {
+            Some(out) => out.at.saturating_sub(self.now()),
+            None => self.sched.idle.disturb(cpu, self.now()),
+        }
     }
     /// Whether a daemon has been called.
     #[inline]
@@ -1057,6 +1093,7 @@ impl Simulation {
             }
             Event::Timer(id) if self.tasks[id].timer_wakes => self.wake(id, By::Timer),
             Event::Timer(id) => self.with(id, |program, sim| program.timer(sim, id)),
+            Event::Called(cpu) => self.come(cpu),
             Event::LookAround => self.look_around(),
             Event::Quota => self.refill_quotas(),
             Event::File(action) => {

@@ -23,14 +23,11 @@ impl Simulation {
             self.choose_clocks();
         }
     }
-    /// A task that is woken is put on a CPU: if it has waited for I/O, schedutil is asked for a higher clock. It
-    /// doesn't hear what another CPU enqueues, which a waker does within its last-level cache.
+    /// A CPU puts a woken task on its own queue: if that has waited for I/O, schedutil is asked for a higher clock.
+    /// It doesn't hear what another CPU enqueues.
     #[inline]
-    pub(crate) fn ask_for_boost(&mut self, cpu: usize, waker: usize, iowait: bool) {
-        if self.frequency.governor != Governor::Schedutil {
-            return;
-        }
-        if cpu == waker || self.cpus[cpu].llc != self.cpus[waker].llc {
+    pub(crate) fn ask_for_boost(&mut self, cpu: usize, iowait: bool) {
+        if self.frequency.governor == Governor::Schedutil {
             let now = self.now();
             self.frequency.cpus[cpu].boost.enqueued(now, iowait, TICK);
         }

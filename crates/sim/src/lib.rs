@@ -35,6 +35,7 @@ pub mod vmstat;
 pub mod watch;
 
 mod agent;
+mod arrivals;
 mod build;
 mod caches;
 mod channel;

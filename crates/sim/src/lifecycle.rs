@@ -50,6 +50,7 @@ impl Simulation {
             system: 0,
             run: Run::Runnable,
             on_queue: false,
+            off_cpu: 0,
             leaves_to: None,
             leaves_for: None,
             timer,
@@ -354,6 +355,7 @@ impl Simulation {
             if self.tasks[id].run == Run::Ended {
                 continue;
             }
+            self.flush_list_of(id);
             if self.tasks[id].on_queue {
                 self.off_queue(self.tasks[id].cpu, id);
             }

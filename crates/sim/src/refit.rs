@@ -38,6 +38,7 @@ impl Simulation {
             return;
         }
         let to = self.sched.q.distribute(self.tasks[by].cpu, set);
+        self.flush_list_of(id);
         if !self.tasks[id].on_queue {
             return;
         }
@@ -88,6 +89,7 @@ impl Simulation {
         if self.tasks[id].run == Run::Ended || self.sched.q.may_run(id, cpu) {
             return;
         }
+        self.flush_list_of(id);
         let now = self.now();
         self.sched.at(now);
         if self.cpus[cpu].current() == Some(id) {

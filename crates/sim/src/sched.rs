@@ -22,6 +22,7 @@ mod paid;
 mod queues;
 mod quotas;
 mod tracks;
+mod wakelist;
 mod wasted;
 
 pub(crate) use counters::Counters;
@@ -44,10 +45,12 @@ use homenode_core::sched::balance::{self, Balance, IdleType};
 use homenode_core::sched::domain::{Domains, Flags, Layout};
 use homenode_core::sched::fair::{Attr, Cfs, Dequeue, Enqueue, Fair, Knobs, Rules};
 use homenode_core::sched::stats::{Switched, Wakeup};
+use homenode_core::sched::wakelist::{Target, by_list};
 use homenode_core::sched::weight;
 use homenode_core::topology::Hardware;
 use homenode_wake as wake;
 use queues::Seen;
+use wakelist::WakeLists;
 
 /// Time of the rules, in nanoseconds.
 pub(crate) type Ns = u64;
@@ -86,6 +89,17 @@ pub(crate) struct Waker {
     pub(crate) sync: bool,
     /// It is the task itself that wakes, and not an interrupt that came in while it ran.
     pub(crate) in_task: bool,
+}
+
+/// Where a task is that has been woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// On the CPU's queue.
+    Queued,
+    /// On the CPU's list, alone: the CPU is to be called.
+    Calls,
+    /// On the CPU's list, behind another for whom it has been called.
+    Listed,
 }
 
 /// How the fair class is to treat a new task, and where it may run.
@@ -166,7 +180,15 @@ impl Scheduler {
         Self {
             scale: cpus,
             balance,
-            q: Queues::new(fair, wakes, counters, Homes::new(machine), dice, balancing),
+            q: Queues::new(
+                fair,
+                wakes,
+                counters,
+                Homes::new(machine),
+                WakeLists::new(cpus, version),
+                dice,
+                balancing,
+            ),
             domains,
             wasted: Wasted::new(cpus),
             rebuilds: 0,
@@ -367,11 +389,21 @@ impl Scheduler {
 
     // ── Waking ─────────────────────────────────────────────────────────────────
 
-    /// Wakes a task that sleeps; the CPU where it is now.
-    pub(crate) fn wake(&mut self, task: usize, w: &Waker) -> usize {
+    /// Wakes a task that sleeps; the CPU where it is now, on the queue or on the list.
+    ///
+    /// * `on_cpu` – its CPU has not switched to another yet.
+    pub(crate) fn wake(&mut self, task: usize, w: &Waker, on_cpu: bool) -> (usize, Woken) {
         let before = self.cpu_of(task);
-        // Who has not left its queue yet stays there.
-        let cpu = if self.q.fair.is_delayed(task as u32) { before } else { self.choose(task, w) };
+        let delayed = self.q.fair.is_delayed(task as u32);
+        let (cpu, listed) = if delayed {
+            // Who has not left its queue yet stays there.
+            (before, false)
+        } else if on_cpu && self.lists(task, w.cpu, before, true) {
+            (before, true)
+        } else {
+            let cpu = self.choose(task, w);
+            (cpu, self.lists(task, w.cpu, cpu, false))
+        };
         if self.q.counters.on() {
             let wakeup = Wakeup { local: cpu == w.cpu, sync: w.sync, migrated: cpu != before };
             let common = (cpu != w.cpu)
@@ -380,15 +412,42 @@ impl Scheduler {
                 .map(|level| self.domains.slot(w.cpu, level));
             self.q.counters.wakeup(task, w.cpu, wakeup, common);
         }
+        if listed {
+            return (cpu, if self.q.list(task, cpu) { Woken::Calls } else { Woken::Listed });
+        }
         self.q.counters.wakes(Some(w.cpu));
-        if !self.q.fair.is_delayed(task as u32) {
+        if !delayed {
             // Also where a task has come to it otherwise meanwhile: its idle time ends here.
             self.balance.woken(cpu, self.q.now);
         }
         self.q.woken(task, cpu);
         self.q.preempts(task, cpu);
         self.q.counters.wakes(None);
-        cpu
+        (cpu, Woken::Queued)
+    }
+    /// Whether a waker on a CPU leaves it to another to put a task on its queue.
+    ///
+    /// Source: specs/wake.md#list.
+    fn lists(&self, task: usize, waker: usize, cpu: usize, on_cpu: bool) -> bool {
+        let q = &self.q;
+        let to = Target {
+            own: cpu == waker,
+            shares_cache: q.wake.layout().share_cache(waker as u32, cpu as u32),
+            nr_running: q.fair.nr_running(cpu),
+            allowed: q.is_online(cpu) && q.may_run(task, cpu),
+            on_cpu,
+        };
+        q.fair.knobs().features.ttwu_queue && by_list(q.lists.version, to)
+    }
+    /// A CPU puts the tasks on its list on its queue: who they were. The list is to be given back.
+    pub(crate) fn take_list(&mut self, cpu: usize) -> Vec<u32> {
+        let list = self.q.lists.take(cpu);
+        for &task in &list {
+            self.balance.woken(cpu, self.q.now);
+            self.q.woken(task as usize, cpu);
+            self.q.preempts(task as usize, cpu);
+        }
+        list
     }
     /// The CPU for a task that is woken.
     fn choose(&mut self, task: usize, w: &Waker) -> usize {

@@ -9,11 +9,12 @@
 //!             └─── executive ─────┘        whose turn it is, what happens
 //! ```
 //!
-//! `accounting` is what accesses cost and leave; `agent` and `outcome` are data that others
+//! `accounting` is what accesses cost and leave; `agent`, `called` and `outcome` are data that others
 //! work on.
 
 mod accounting;
 pub(crate) mod agent;
+mod called;
 mod devices;
 mod frequency;
 mod outcome;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 
 pub(crate) use accounting::{EMPTY_ROUND, Tally};
 pub use accounting::{PhaseFigures, ProcessFigures};
+pub(crate) use called::{Called, Out};
 pub(crate) use devices::{Devices, Work};
 pub(crate) use frequency::{Frequency, PricesByClock};
 pub use outcome::{FileError, Outcome};
@@ -62,6 +64,8 @@ pub struct Simulation {
     /// What the kernel's work costs on each CPU.
     pub(crate) prices: PricesByClock,
     pub(crate) sched: Scheduler,
+    /// CPUs that have been called for tasks on their lists.
+    pub(crate) called: Called,
     pub(crate) tasks: Tasks,
     /// What each task runs, by its number; not there while it has its turn.
     pub(crate) programs: Vec<Option<Box<dyn Program>>>,
@@ -186,6 +190,7 @@ impl Simulation {
             frequency: Frequency::none(),
             prices: PricesByClock::fixed(prices),
             sched,
+            called: Called::new(machine.cpus.len()),
             tasks: Tasks::default(),
             programs: Vec::new(),
             last_cpu: Vec::new(),

@@ -141,6 +141,8 @@ pub(crate) struct Task {
     pub(crate) kind: Kind,
     /// Whether it is on its CPU's queue: what stops stays there until its clock.
     pub(crate) on_queue: bool,
+    /// When its CPU has switched to another, the last time that it went to sleep.
+    pub(crate) off_cpu: u64,
     /// Who has seen to that it leaves its CPU, and waits until it has gone.
     pub(crate) leaves_for: Option<usize>,
     /// The slot of its timer.

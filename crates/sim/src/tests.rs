@@ -18,3 +18,4 @@ mod replay;
 mod sampling;
 mod spins;
 mod steps;
+mod wakelist;

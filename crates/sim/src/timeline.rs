@@ -314,6 +314,8 @@ pub(crate) enum Event {
     Start(usize),
     /// A task's timer.
     Timer(usize),
+    /// A CPU takes the tasks on its list.
+    Called(usize),
     /// homenode looks around.
     LookAround,
     /// A file of the kernel is read or written.

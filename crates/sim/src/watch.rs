@@ -91,6 +91,11 @@ pub trait Watch: Send {
     fn rests(&mut self, cpu: usize, from: u64) {
         let _ = (cpu, from);
     }
+    /// An idle CPU is on its way out of its state from `now` on (picoseconds), called for a task that is on no queue
+    /// yet; or it has come out and found nobody to run.
+    fn comes_out(&mut self, cpu: usize, is: bool, now: u64) {
+        let _ = (cpu, is, now);
+    }
     /// A task has done something that nobody can interrupt, which takes so long (picoseconds).
     fn acted(&mut self, lasts: u64) {
         let _ = lasts;

@@ -96,7 +96,7 @@ impl Rules {
     }
 }
 
-/// The switches of `/sys/kernel/debug/sched/features` that the fair class asks.
+/// The switches of `/sys/kernel/debug/sched/features` that the fair class and wake-ups ask.
 ///
 /// Source: specs/sched-fair.md#features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,8 @@ pub struct Features {
     pub start_debit: bool,
     /// CFS: who was preempted runs next after who preempted it.
     pub last_buddy: bool,
+    /// Tasks are woken by list: [`wakelist`](super::wakelist).
+    pub ttwu_queue: bool,
 }
 
 impl Features {
@@ -156,12 +158,13 @@ impl Features {
             "GENTLE_FAIR_SLEEPERS" => &mut self.gentle_fair_sleepers,
             "START_DEBIT" => &mut self.start_debit,
             "LAST_BUDDY" => &mut self.last_buddy,
+            "TTWU_QUEUE" => &mut self.ttwu_queue,
             _ => return None,
         })
     }
     /// The kernel's names of the switches, in the order of its list; at the end those that only CFS has. One that
     /// a kernel's fair class doesn't have changes nothing there.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 15] = [
         "PLACE_LAG",
         "PLACE_DEADLINE_INITIAL",
         "PLACE_REL_DEADLINE",
@@ -172,6 +175,7 @@ impl Features {
         "DELAY_DEQUEUE",
         "DELAY_ZERO",
         "WAKEUP_PREEMPTION",
+        "TTWU_QUEUE",
         "UTIL_EST",
         "GENTLE_FAIR_SLEEPERS",
         "START_DEBIT",
@@ -224,6 +228,7 @@ impl Default for Features {
             gentle_fair_sleepers: true,
             start_debit: true,
             last_buddy: true,
+            ttwu_queue: true,
         }
     }
 }

@@ -99,7 +99,8 @@ impl Told {
         let mut wasted = Wasted { at: now, ..Wasted::default() };
         wasted.ps = sim.wasted_ps();
         wasted.rebuilds = sim.sched.rebuilds;
-        wasted.busy = told.cpus.iter().map(|c| c.run.is_some()).collect();
+        let busy = |(cpu, c): (usize, &OfCpu)| c.run.is_some() || sim.called.out(cpu).is_some();
+        wasted.busy = told.cpus.iter().enumerate().map(busy).collect();
         wasted.waiting = vec![0; sim.sched.q.sets.len()];
         for (id, t) in sim.tasks.iter().enumerate() {
             let cpu = told.cpus.iter().position(|c| c.run.is_some_and(|r| r.task == id));
@@ -193,7 +194,9 @@ impl Told {
             "task {task} had CPU place {cpu} for {took} ps until {clock}, and was charged {charged}"
         );
     }
-
+    pub(super) fn comes_out(&mut self, cpu: usize, is: bool, now: u64) {
+        self.changes.push((now, if is { Change::Busy(cpu) } else { Change::Idle(cpu) }));
+    }
     pub(super) fn rests(&mut self, cpu: usize, from: u64) {
         let c = &mut self.cpus[cpu];
         c.between += from.saturating_sub(c.free);

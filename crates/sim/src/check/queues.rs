@@ -58,13 +58,13 @@ pub(super) fn recount(sim: &Simulation) -> Vec<String> {
         );
         hold!(
             found,
-            queues.is_idle(cpu) == (waiting == 0),
+            queues.is_idle(cpu) == (waiting == 0 && !queues.lists.pending(cpu)),
             "CPU place {cpu} has {waiting} queued, and is idle: {}",
             queues.is_idle(cpu)
         );
         hold!(
             found,
-            current.is_some() || waiting == 0,
+            current.is_some() || waiting == 0 || sim.called.out(cpu).is_some(),
             "CPU place {cpu} rests beside {waiting} that wait"
         );
     }

@@ -53,6 +53,8 @@ struct CpuIdle {
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     /// How many tasks wait for I/O that ran there last.
     iowaiters: u32,
+    /// It has been called and is on its way out of its state until then.
+    out: u64,
 }
 
 /// What CPUs without a task do, on a machine whose file has idle states.
@@ -96,6 +98,7 @@ impl Idling {
             next_timer: NEVER,
             timers: BinaryHeap::new(),
             iowaiters: 0,
+            out: 0,
         };
         let mut it = Self {
             states: states.iter().map(IdleCosts::state).collect(),
@@ -177,7 +180,7 @@ impl Idling {
     pub(crate) fn enter(&mut self, cpu: usize, now: u64, next_timer: u64) {
         let it = &mut self.cpus[cpu];
         (it.idle, it.tick_stopped, it.next_timer) = (true, false, next_timer);
-        it.first = true;
+        (it.first, it.out) = (true, 0);
         self.choose(cpu, now);
     }
     /// The governor chooses the state that a CPU is in from a time on.
@@ -268,6 +271,12 @@ impl Idling {
         self.exit[cpu] = u32::MAX;
         takes
     }
+    /// A CPU that leaves its idle state is there at that time, and runs nobody before.
+    pub(crate) fn comes_out(&mut self, cpu: usize, at: u64) {
+        let it = &mut self.cpus[cpu];
+        // Where it has been in no state there is no way out of one.
+        it.out = if it.first { 0 } else { at };
+    }
     /// A CPU that has left its state has found nobody to run, and is idle again from a time on.
     pub(crate) fn stay_on(&mut self, cpu: usize, from: u64) {
         self.cpus[cpu].idle = true;
@@ -313,7 +322,11 @@ impl Idling {
         it.lapse(0, now);
         let here = &it.cpus[0];
         match now.checked_sub(here.since) {
-            _ if !here.idle => {}
+            // What has not come yet of its way out is no part of it.
+            _ if !here.idle => {
+                let out = &mut it.time[here.before];
+                *out = out.saturating_sub(here.out.saturating_sub(now));
+            }
             Some(stay) => it.time[here.state] += stay,
             None if here.first => {}
             // It is on its way out of a state: what has not come yet is no part of it.

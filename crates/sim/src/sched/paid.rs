@@ -83,11 +83,10 @@ impl Paid {
     pub(super) fn wakes(&mut self, waker: Option<usize>) {
         self.waker = waker;
     }
-    /// Which CPU changes a queue: a waker that shares the queue's last-level cache does it itself.
+    /// Which CPU changes a queue: a waker that does it itself, or the queue's own.
     #[inline]
     pub(super) fn enqueuer(&self, cpu: usize) -> usize {
-        let near = |&waker: &usize| self.places[waker].llc == self.places[cpu].llc;
-        self.waker.filter(near).unwrap_or(cpu)
+        self.waker.unwrap_or(cpu)
     }
     /// A CPU does so many statements.
     #[inline]

@@ -7,6 +7,7 @@ use super::counters::Counters;
 use super::groups::Groups;
 use super::homes::Homes;
 use super::tracks::Tracks;
+use super::wakelist::WakeLists;
 use super::{BOOT, Ns, Terms, Waiting};
 use crate::kernel::TICK;
 use crate::latency::Latencies;
@@ -83,6 +84,8 @@ pub(crate) struct Sched {
     pub(crate) woken: Ns,
     /// When it was last put on a queue without running.
     pub(crate) queued: Ns,
+    /// It has been woken and is on its CPU's list, and on no queue yet.
+    pub(crate) listed: bool,
     /// The place of its track, if it is followed.
     pub(crate) track: Option<u8>,
     /// Run time that the counters have seen.
@@ -100,6 +103,7 @@ impl Sched {
             since: now,
             woken: Ns::MAX,
             queued: now,
+            listed: false,
             track,
             charged: 0,
             figures: TaskFigures::default(),
@@ -166,6 +170,7 @@ pub(crate) struct Queues {
     pub(crate) counters: Counters,
     pub(crate) tracks: Tracks,
     pub(crate) homes: Homes,
+    pub(crate) lists: WakeLists,
     pub(super) figures: Vec<Figures>,
     /// By block of CPUs: the sum of their figures, and a bit for each whose figures have changed since.
     blocks: Vec<Sum>,
@@ -205,6 +210,7 @@ impl Queues {
         wake: wake::Cpus,
         counters: Counters,
         homes: Homes,
+        lists: WakeLists,
         dice: Stream,
         (look, carry): (Ns, Ns),
     ) -> Self {
@@ -224,6 +230,7 @@ impl Queues {
             counters,
             tracks: Tracks::default(),
             homes,
+            lists,
             figures: vec![Figures::default(); cpus],
             blocks: vec![Sum::default(); cpus.div_ceil(BLOCK)],
             stale: vec![u64::MAX; cpus.div_ceil(64 * BLOCK)],
@@ -279,7 +286,7 @@ impl Queues {
     pub(crate) fn is_nowhere(&self, task: usize) -> bool {
         self.sets[self.tasks[task].set as usize].count == 0
     }
-    /// Whether a CPU's idle task runs and nothing is queued there.
+    /// Whether a CPU's idle task runs, nothing is queued there, and nobody is on its way there.
     #[inline]
     pub(crate) fn is_idle(&self, cpu: usize) -> bool {
         self.idle[cpu / 64] >> (cpu % 64) & 1 != 0
@@ -299,12 +306,8 @@ impl Queues {
         f.runnable = self.fair.runnable_avg(cpu) as u32;
         f.nr_running = nr;
         f.h_nr_queued = nr;
+        self.set_idle(cpu, nr == 0);
         let (word, bit) = (cpu / 64, 1 << (cpu % 64));
-        let (was, is) = (self.idle[word] & bit != 0, nr == 0);
-        if was != is {
-            self.idle[word] ^= bit;
-            self.wake.set_idle(cpu as u32, is);
-        }
         let only = self.fair.idle_only(cpu);
         if (self.idle_only[word] & bit != 0) != only {
             self.idle_only[word] ^= bit;
@@ -316,6 +319,21 @@ impl Queues {
                 self.charge(task as usize);
             }
         }
+    }
+    /// A CPU's queue is empty or not: it is idle if its list is empty too.
+    #[inline]
+    fn set_idle(&mut self, cpu: usize, empty: bool) {
+        let (word, bit) = (cpu / 64, 1 << (cpu % 64));
+        let (was, is) = (self.idle[word] & bit != 0, empty && !self.lists.pending(cpu));
+        if was != is {
+            self.idle[word] ^= bit;
+            self.wake.set_idle(cpu as u32, is);
+        }
+    }
+    /// Whether others see a CPU as idle follows its list.
+    fn follow_idle(&mut self, cpu: usize) {
+        self.stale[cpu / (64 * BLOCK)] |= 1 << (cpu / BLOCK % 64);
+        self.set_idle(cpu, self.figures[cpu].nr_running == 0);
     }
     /// A bitmap: CPUs that have tasks, all of policy IDLE.
     pub(crate) fn idle_only(&self) -> &[u64] {
@@ -395,8 +413,12 @@ impl Queues {
             Waiting::Sleep => t.figures.sleep_ns += slept,
             Waiting::Block { .. } => t.figures.block_ns += slept,
         }
-        t.figures.wakeups += 1;
-        (t.woken, t.queued) = (now, now);
+        // Who comes from a list was counted when it was put on that.
+        if !std::mem::take(&mut t.listed) {
+            t.figures.wakeups += 1;
+            t.woken = now;
+        }
+        t.queued = now;
         let waited = t.waiting;
         let delayed = self.fair.is_delayed(task as u32);
         if self.fair.cpu_of(task as u32) != cpu {
@@ -411,6 +433,20 @@ impl Queues {
         }
         self.count_home(task);
         self.follow(cpu);
+    }
+    /// A task that slept is put on a CPU's list. True: it is the first there, and the CPU is to be called.
+    pub(crate) fn list(&mut self, task: usize, cpu: usize) -> bool {
+        let t = &mut self.tasks[task];
+        t.figures.wakeups += 1;
+        (t.woken, t.listed) = (self.now, true);
+        if self.fair.cpu_of(task as u32) != cpu {
+            t.figures.migrations += 1;
+            // Its averages leave the old queue now, and join the other when it comes there.
+            self.fair.migrate(task as u32, cpu, self.now);
+        }
+        let first = self.lists.put(task, cpu);
+        self.follow_idle(cpu);
+        first
     }
     /// A CPU's current task stops running, for that reason.
     pub(crate) fn stop(&mut self, task: usize, cpu: usize, why: Stop) {
@@ -671,8 +707,8 @@ impl balance::Queues for Seen<'_> {
     fn forced(&mut self, task: u32) {
         self.queues.counters.forced(task as usize);
     }
-    fn pending(&self, _cpu: usize) -> bool {
-        false
+    fn pending(&self, cpu: usize) -> bool {
+        self.queues.lists.pending(cpu)
     }
     fn sched_idle(&self, cpu: usize) -> bool {
         self.queues.fair.idle_only(cpu)

@@ -72,10 +72,10 @@ impl Wasted {
     }
     /// What has been told holds from now on.
     ///
-    /// * `busy` – the CPUs that are not idle, a bit for each.
-    /// * `nr_idle` – how many are idle.
+    /// * `busy` – the CPUs that are not idle, a bit for each; the same of those that are on their way out of it.
+    /// * `nr_idle` – how many are idle and stay so.
     #[inline]
-    pub(crate) fn from(&mut self, now: u64, sets: &[CpuSet], busy: &[u64], nr_idle: u64) {
+    pub(crate) fn from(&mut self, now: u64, sets: &[CpuSet], busy: (&[u64], &[u64]), nr_idle: u64) {
         self.ps += self.rate * now.saturating_sub(self.since);
         self.since = now;
         self.rate = match (self.wide, nr_idle) {
@@ -86,13 +86,13 @@ impl Wasted {
         };
     }
     /// How many idle CPUs there are that one of those who wait may run on.
-    fn wanted(&self, sets: &[CpuSet], busy: &[u64]) -> u64 {
-        let of = |(word, busy): (usize, &u64)| {
+    fn wanted(&self, sets: &[CpuSet], (busy, out): (&[u64], &[u64])) -> u64 {
+        let of = |(word, (busy, out)): (usize, (&u64, &u64))| {
             let wait = self.waiting.iter().zip(sets).filter(|(n, _)| **n > 0);
             let wanted = wait.fold(0, |all, (_, set)| all | set.words[word]);
-            u64::from((wanted & !busy).count_ones())
+            u64::from((wanted & !busy & !out).count_ones())
         };
-        busy.iter().enumerate().map(of).sum()
+        busy.iter().zip(out).enumerate().map(of).sum()
     }
     /// The CPU time wasted until now, in picoseconds.
     pub(crate) fn until(&self, now: u64) -> u64 {

@@ -225,7 +225,7 @@ fn a_cpu_that_idles_beside_a_task_is_found() {
     let counted = damaged(20, &|sim| {
         let sets = sim.sched.q.sets.clone();
         sim.sched.wasted.waits(99, Some(ALL), &sets);
-        sim.sched.wasted.from(sim.now() - MS, &sets, &[1], 1);
+        sim.sched.wasted.from(sim.now() - MS, &sets, (&[1], &[0]), 1);
     });
     assert!(counted.contains("CPUs idled for 0 ps beside tasks, counted 1000000000"), "{counted}");
     let beside = damaged(60, &|sim| {

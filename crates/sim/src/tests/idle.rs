@@ -7,6 +7,7 @@ use expect_test::expect;
 use homenode_core::costs::{Constant, Cost};
 use homenode_core::knobs::Errno;
 use homenode_core::scenario::*;
+use homenode_core::sched::fair::Features;
 use homenode_core::sched::idle::Table;
 use homenode_core::topology::{Cache, Hardware, IdleCosts, WokenBy};
 use homenode_core::units::{Bytes, CpuId, NodeId, Picos};
@@ -541,7 +542,7 @@ fn clocks_follow_the_load_and_no_work_is_lost() {
 
 #[test]
 fn schedutil_hears_of_tasks_that_wait_for_io_where_their_own_cpu_enqueues_them() {
-    let mhz = |interrupts, iowait, governor| {
+    let mhz_of = |interrupts, iowait, governor, features: &str| {
         let (device, completion) = ("disk".into(), Completion::Interrupt);
         let io = Step::Cpu(CpuStep::Io { device, completion, iowait });
         let mut s =
@@ -549,13 +550,17 @@ fn schedutil_hears_of_tasks_that_wait_for_io_where_their_own_cpu_enqueues_them()
         let time = DeviceTime::Fixed(Picos(500 * US));
         s.devices = vec![Device { name: "disk".into(), time, gathers: false, interrupts }];
         s.model.clocks = governor;
+        s.model.features = Features::parse(features).expect("words");
         run(&with_clocks(0), &s).cpu_figures()[1].mean_mhz().expect("it was busy") as u32
     };
+    let mhz = |interrupts, iowait, governor| mhz_of(interrupts, iowait, governor, "");
     // A tenth of the time asks for the lowest clock, a boost in the end for the highest.
     assert!(mhz(None, false, Governor::Schedutil) < 1100);
     let boosted = mhz(None, true, Governor::Schedutil);
     assert!(boosted > 1850, "{boosted}");
-    assert!(mhz(Some(CpuId(0)), true, Governor::Schedutil) < 1100, "the other CPU enqueues it");
+    let other = |features| mhz_of(Some(CpuId(0)), true, Governor::Schedutil, features);
+    assert!(other("NO_TTWU_QUEUE") < 1100, "the other CPU enqueues it");
+    assert!(other("") > 1850, "it is woken by list, and its own CPU enqueues it");
     assert!(mhz(None, true, Governor::HwpProportional) < 1100);
 }
 
