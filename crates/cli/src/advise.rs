@@ -238,10 +238,12 @@ fn caveats(source: Source, settings: &Settings) -> Vec<String> {
             homenode_config::write_time(settings.horizon)
         ),
         format!(
-            "homenode's budgets: {:.1} % of one CPU, {} MB/s moved; a process is looked at after \
-             {} of its CPU time",
+            "homenode's budgets: {:.1} % of one CPU to look and decide, as much for moves until \
+             they have paid, {} MB/s moved, counted over {}; a process is looked at after {} of its \
+             CPU time",
             f64::from(settings.cpu_permille) / 10.0,
             settings.moved_mbps.0,
+            homenode_config::write_time(settings.horizon),
             homenode_config::write_time(settings.start_delay)
         ),
     ];

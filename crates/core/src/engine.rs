@@ -77,8 +77,10 @@ pub struct Engine {
     last_id: u64,
     /// Pages to be moved.
     moved: Bucket,
-    /// Picoseconds of processor time.
+    /// Picoseconds of processor time for looks and decisions.
     cpu: Bucket,
+    /// The same for moves: a share of a CPU until they have paid, and what they came to save.
+    purse: Bucket,
     ledger: Ledger,
 }
 
@@ -88,6 +90,7 @@ impl Policy for Engine {
         self.now = self.now.max(now);
         self.moved.advance(self.now);
         self.cpu.advance(self.now);
+        self.purse.advance(self.now);
         self.spend(self.settings.per_seen.0.saturating_mul(seen.len() as u64));
         self.ledger.seen += seen.len() as u64;
         for s in seen {
@@ -147,9 +150,16 @@ impl Engine {
         let per_page = machine.costs.get(Cost::MigratePage) + machine.costs.get(Cost::PageCopy);
         let per_page = per_page.max(1);
         let pages_a_second = settings.moved_mbps.0.saturating_mul(1_000_000) / PAGE_SIZE;
-        // A quarter of a second may be saved up: enough for several orders.
-        let moved = Bucket::new(pages_a_second, pages_a_second / 4);
+        // A move has to pay within the horizon: over it budgets are counted.
+        let over = |rate: u64| {
+            let all = u128::from(rate) * u128::from(settings.horizon.0) / 1_000_000_000_000;
+            u64::try_from(all).unwrap_or(u64::MAX).max(rate)
+        };
+        let moved = Bucket::new(pages_a_second, over(pages_a_second));
         let cpu = u64::from(settings.cpu_permille.min(1000)) * 1_000_000_000;
+        // Savings may be kept until they pay for all that may be moved at once.
+        let most = if cpu == 0 { 0 } else { moved.depth().saturating_mul(per_page) };
+        let purse = Bucket::new(cpu, most.max(over(cpu))).with(over(cpu));
         let mut lacks: BTreeSet<Evidence> = lacks.iter().copied().collect();
         if source.shows() == Shows::Nothing {
             lacks.insert(Evidence::Heat);
@@ -174,7 +184,8 @@ impl Engine {
             out: VecDeque::new(),
             last_id: 0,
             moved,
-            cpu: Bucket::new(cpu, cpu),
+            cpu: Bucket::new(cpu, over(cpu)).with(cpu),
+            purse,
             ledger: Ledger::default(),
         }
     }
@@ -212,6 +223,21 @@ impl Engine {
     fn spend(&mut self, time: u64) {
         self.cpu.take(time);
         self.ledger.observing = Picos(self.ledger.observing.0.saturating_add(time));
+    }
+
+    /// What accesses to memory that was moved came to save, in picoseconds, or to lose.
+    ///
+    /// Source: specs/engine.md#budgets.
+    fn earn(&mut self, came: i128) {
+        let time = u64::try_from(came.unsigned_abs()).unwrap_or(u64::MAX);
+        let (sum, ledger) = if came < 0 {
+            self.purse.take(time);
+            (self.ledger.forgone, &mut self.ledger.forgone)
+        } else {
+            self.purse.give(time);
+            (self.ledger.gained, &mut self.ledger.gained)
+        };
+        *ledger = Picos(sum.0.saturating_add(time));
     }
 
     fn lack(&self, what: Evidence) -> bool {
@@ -277,9 +303,10 @@ impl Engine {
 
     /// Budgets and room that an order held: what it did not use is given back.
     fn release(&mut self, open: &Open, moved: u64, took: Picos) {
+        let budget = if open.between.is_some() { &mut self.purse } else { &mut self.cpu };
         match took.0.checked_sub(open.cost) {
-            Some(more) => self.cpu.take(more),
-            None => self.cpu.give(open.cost - took.0),
+            Some(more) => budget.take(more),
+            None => budget.give(open.cost - took.0),
         }
         if let Some((from, to)) = open.between {
             let moved = moved.min(open.named);

@@ -22,6 +22,11 @@ impl Bucket {
     pub(super) const fn new(rate: u64, depth: u64) -> Self {
         Self { level: depth as i128 * SCALE, rate, depth, at: Picos::ZERO }
     }
+    /// One of which so much is left.
+    pub(super) const fn with(self, level: u64) -> Self {
+        let level = if level < self.depth { level } else { self.depth };
+        Self { level: level as i128 * SCALE, ..self }
+    }
     /// Lets time pass.
     pub(super) fn advance(&mut self, now: Picos) {
         let dt = now.saturating_sub(self.at);

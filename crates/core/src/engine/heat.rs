@@ -133,6 +133,15 @@ impl Place {
     }
 }
 
+/// What accesses to memory that was moved earn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Earns {
+    /// Until when: within the horizon of the move.
+    pub(super) until: Picos,
+    /// What an access saves, in picoseconds, or loses, for memory that went down.
+    pub(super) each: i64,
+}
+
 /// What past orders taught about a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trouble {
@@ -176,6 +185,8 @@ pub(super) struct Cell {
     pub(super) from: Option<(NodeId, u32)>,
     /// Where it is.
     pub(super) place: Option<Place>,
+    /// What it earns since it was moved.
+    pub(super) earns: Option<Earns>,
     /// What went wrong with it.
     pub(super) trouble: Trouble,
 }
@@ -202,6 +213,14 @@ impl Cell {
         let ahead = u128::from(self.from?.1);
         let weight = u128::from(self.weights(pages)[1]);
         (ahead * ahead * weight >= 4 << 32).then(|| narrow((ahead * weight).min(1 << 32)))
+    }
+
+    /// What so many thousandths of an access earn, in picoseconds.
+    ///
+    /// Source: specs/engine.md#budgets.
+    pub(super) fn earned(&self, milli: u128, now: Picos) -> i128 {
+        let each = self.earns.filter(|e| now <= e.until).map_or(0, |e| i128::from(e.each));
+        i128::try_from(milli / 1000).unwrap_or(i128::MAX).saturating_mul(each)
     }
 
     /// Another vote for a node; the one that is ahead in the end has most of them,
@@ -352,12 +371,18 @@ impl HeatMap {
         self.each(span, f);
     }
 
-    /// A region of one heat.
-    pub(super) fn region(&mut self, span: Span, told: Told, now: Picos, t: &Scales) {
+    /// A region of one heat. Returns what its accesses earned, of memory that was moved.
+    pub(super) fn region(&mut self, span: Span, told: Told, now: Picos, t: &Scales) -> i128 {
+        let (mut start, mut came) = (span.start, 0i128);
         self.paint(span, now, |c| {
+            let pages = u128::from(c.end - start);
+            let milli = u128::from(told.rate) * pages * u128::from(told.over.0) / SECOND;
+            came = came.saturating_add(c.earned(milli, now));
+            start = c.end;
             c.whole = true;
             t.update(c, told, now, Picos::ZERO);
         });
+        came
     }
 
     /// The cell of a page, cut out in blocks of `grain`, a power of two.
@@ -440,6 +465,7 @@ impl HeatMap {
     pub(super) fn tidy(&mut self, limit: usize, now: Picos, t: &Scales) -> bool {
         let old = t.long.0.saturating_mul(10);
         self.cells.retain(|_, c| {
+            c.earns = c.earns.filter(|e| now <= e.until);
             let silent = now.saturating_sub(c.at);
             c.trouble != Trouble::default() || c.place.is_some() || silent.0 < old
         });
@@ -506,6 +532,7 @@ fn alike(a: &Cell, b: &Cell, shift: u32) -> bool {
         && near(a.long, b.long)
         && a.trouble == b.trouble
         && a.from.map(|f| f.0) == b.from.map(|f| f.0)
+        && a.earns.map(|e| e.each) == b.earns.map(|e| e.each)
 }
 
 /// `b` begins where `a` ends and becomes part of it.
@@ -519,6 +546,16 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.told |= b.told;
     a.whole |= b.whole;
     let mean = |x: u64, y: u64| weighted((x, na), (y, nb));
+    a.earns = match (a.earns, b.earns) {
+        (None, None) => None,
+        (x, y) => {
+            let sum =
+                |e: Option<Earns>, n: u64| i128::from(e.map_or(0, |e| e.each)) * i128::from(n);
+            let each = (sum(x, na) + sum(y, nb)) / i128::from(na + nb).max(1);
+            let until = x.into_iter().chain(y).map(|e| e.until).max().unwrap_or_default();
+            Some(Earns { until, each: i64::try_from(each).unwrap_or(0) })
+        }
+    };
     a.end = b.end;
     a.short = mean(a.short, b.short);
     a.long = mean(a.long, b.long);

@@ -1,6 +1,6 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
-use super::heat::{self, Cell, HeatMap, Place, Scales, Told};
+use super::heat::{self, Cell, Earns, HeatMap, Place, Scales, Told};
 use super::open::Open;
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
@@ -140,7 +140,8 @@ impl Engine {
             self.ledger.unknown += 1;
             return;
         };
-        p.map.region(span, told, now, &scales);
+        let came = p.map.region(span, told, now, &scales);
+        self.earn(came);
         self.silent = false;
         self.bound(who);
     }
@@ -168,10 +169,13 @@ impl Engine {
         let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
         cell.sum = cell.sum.saturating_add(rate);
         cell.nr = cell.nr.saturating_add(1);
+        // Of the accesses since it was marked only this one is sure.
+        let came = cell.earned(1000, now);
         cell.vote(from);
         if cell.end - vpn == 1 && p.grain == 1 {
             locate(cell, Place { at: now, on: vec![(on, 1)] }, &settings);
         }
+        self.earn(came);
         self.silent = false;
         self.bound(who);
     }
@@ -182,7 +186,9 @@ impl Engine {
         let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
         cell.sum = cell.sum.saturating_add(period.saturating_mul(1000));
         cell.nr = cell.nr.saturating_add(1);
+        let came = cell.earned(u128::from(period) * 1000, now);
         cell.vote(from);
+        self.earn(came);
         self.silent = false;
         self.bound(who);
     }
@@ -221,8 +227,10 @@ impl Engine {
     ///
     /// Source: specs/engine.md#failures.
     pub(super) fn settle(&mut self, open: &Open, tried: Pages, moved: Pages, fails: Fails) {
-        let (now, settings) = (self.now, self.settings);
+        let (now, settings, nodes) = (self.now, self.settings, &self.nodes);
+        let seen_cpu = !self.lacks.contains(&Evidence::Cpu);
         let Some(p) = self.processes.get_mut(&open.who) else { return };
+        let its_cpu = p.node.or_else(|| nodes.only_cpu());
         for span in &open.spans {
             p.busy.remove(&span.start);
         }
@@ -245,6 +253,7 @@ impl Engine {
             return;
         };
         let only = |n: Pages| n.0 > 0 && n == tried;
+        let until = Picos(now.0.saturating_add(settings.horizon.0));
         for &span in &open.spans {
             if tried.0 == 0 || only(fails.busy) {
                 // All of them, so no look is needed to know which.
@@ -256,7 +265,14 @@ impl Engine {
             } else if moved == tried {
                 p.map.change(span, |c| {
                     (c.trouble.busy, c.trouble.suspect) = (0, None);
+                    let cpu = c.from.filter(|_| seen_cpu).map(|(n, _)| n).or(its_cpu);
                     if let Some(place) = &mut c.place {
+                        // Of accesses to it, those to pages that came along.
+                        let came = i128::from(place.pages_on(from));
+                        let each = cpu.map_or(0, |cpu| nodes.saves(cpu, from, to));
+                        let each = i128::from(each) * came / i128::from(place.present()).max(1);
+                        let each = i64::try_from(each).unwrap_or(0);
+                        c.earns = (each != 0).then_some(Earns { until, each });
                         place.shift(from, to);
                     }
                 });

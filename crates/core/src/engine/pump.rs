@@ -18,7 +18,7 @@ impl Engine {
     /// Source: specs/engine.md#budgets.
     fn move_limit(&self) -> u64 {
         let by_stall = (self.settings.stall.0 / self.per_page).max(1);
-        let by_cpu = self.cpu.depth() / self.per_page;
+        let by_cpu = self.purse.depth() / self.per_page;
         by_stall.min(self.most_pages).min(by_cpu).min(self.moved.depth())
     }
 
@@ -130,8 +130,8 @@ impl Engine {
         if limit == 0 {
             return false;
         }
-        if self.moved.has() < limit || self.cpu.has() < price(limit) {
-            let at = self.moved.when(limit).zip(self.cpu.when(price(limit)));
+        if self.moved.has() < limit || self.purse.has() < price(limit) {
+            let at = self.moved.when(limit).zip(self.purse.when(price(limit)));
             self.wait_for(at.map(|(a, b)| a.max(b)));
             return false;
         }
@@ -174,7 +174,7 @@ impl Engine {
         let spans: Vec<Span> = spans.iter().map(|(&start, &end)| Span { start, end }).collect();
         let cost = price(named);
         self.moved.take(named);
-        self.cpu.take(cost);
+        self.purse.take(cost);
         self.nodes.expect(to, named);
         let expect = Benefit {
             saves: Picos(u64::try_from(saves).unwrap_or(u64::MAX)),

@@ -15,10 +15,12 @@ pub struct Settings {
     pub start_delay: Picos,
     /// How often it decides, above 0. Default 1 s.
     pub interval: Picos,
-    /// Share of one CPU that observing and carrying out may take, in thousandths,
-    /// 0 to 1000; 0 orders no look and no move. Default 10: 1 %.
+    /// Share of one CPU that looking and deciding may take, in thousandths, 0 to 1000;
+    /// as much may go into moves that have not come to save what they took. 0 orders no
+    /// look and no move. Default 10: 1 %.
     pub cpu_permille: u32,
-    /// Most that is moved, in 10^6 bytes a second; 0 moves nothing. Default 100.
+    /// Most that is moved, in 10^6 bytes a second, counted over `horizon`; 0 moves nothing.
+    /// Default 100.
     pub moved_mbps: MBps,
     /// Longest time for which one order may hold a process up; bounds the pages
     /// of a move, which has one at least. Default 1 ms.

@@ -124,7 +124,8 @@ struct Bystander {
     watched: BTreeSet<Who>,
     open: BTreeMap<OrderId, Order>,
     used_pages: u64,
-    used_cpu: u64,
+    /// Processor time of looks, and of moves.
+    used_cpu: [u64; 2],
     log: Vec<String>,
 }
 
@@ -168,7 +169,14 @@ impl Bystander {
         named(order) * each
     }
 
-    fn takes(&mut self, order: Order, now: Picos, settings: &Settings, most_pages: u64) {
+    fn takes(
+        &mut self,
+        order: Order,
+        now: Picos,
+        settings: &Settings,
+        most_pages: u64,
+        gained: Picos,
+    ) {
         assert!(order.id.0 > self.last_id, "numbers rise");
         self.last_id = order.id.0;
         let who = order.act.who().expect("all orders are about a process");
@@ -198,12 +206,20 @@ impl Bystander {
             assert!(named(&order) * PER_PAGE <= settings.stall.0.max(PER_PAGE), "{order}");
             self.used_pages += named(&order);
         }
-        self.used_cpu += Self::cost(&order, settings);
+        let moves = usize::from(matches!(order.act, Act::Move { .. }));
+        self.used_cpu[moves] += Self::cost(&order, settings);
+        let horizon = u128::from(settings.horizon.0);
         let rate = settings.moved_mbps.0 * 1_000_000 / 4096;
         let pages = u128::from(rate) * u128::from(now.0) / 1_000_000_000_000;
-        assert!(u128::from(self.used_pages) <= pages + u128::from(rate / 4), "{order}");
-        let cpu = u128::from(settings.cpu_permille) * (u128::from(now.0) / 1000 + 1_000_000_000);
-        assert!(u128::from(self.used_cpu) <= cpu, "{order}");
+        let most = pages + u128::from(rate) * horizon / 1_000_000_000_000;
+        assert!(u128::from(self.used_pages) <= most, "{order}");
+        // A second of it may be saved up at the start; a horizon of it for moves, and what they gained.
+        let cpu = |saved_up: u128| {
+            u128::from(settings.cpu_permille) * (u128::from(now.0) + saved_up) / 1000
+        };
+        assert!(u128::from(self.used_cpu[0]) <= cpu(1_000_000_000_000), "{order}");
+        let gained = u128::from(gained.0);
+        assert!(u128::from(self.used_cpu[1]) <= cpu(horizon) + gained, "{order}");
         self.open.insert(order.id, order);
     }
 }
@@ -281,7 +297,8 @@ fn run(
                     }
                     let cost = Bystander::cost(&order, &settings);
                     let took = cost / 1000 * took;
-                    by.used_cpu -= cost - took;
+                    let moves = usize::from(matches!(order.act, Act::Move { .. }));
+                    by.used_cpu[moves] -= cost - took;
                     if let Act::Move { .. } = order.act {
                         by.used_pages -= named(&order) - moved;
                     }
@@ -308,7 +325,8 @@ fn run(
         seen.iter().for_each(|s| by.sees(s));
         engine.handle(now, &seen);
         while let Some(order) = engine.poll() {
-            by.takes(order, now, &settings, most_pages);
+            let gained = engine.ledger().gained;
+            by.takes(order, now, &settings, most_pages, gained);
         }
         assert!(engine.timeout().is_some_and(|t| t > now), "it does not spin");
     }
