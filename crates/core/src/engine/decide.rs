@@ -75,6 +75,9 @@ impl Engine {
         let processes = std::mem::take(&mut self.processes);
         for (&who, p) in &processes {
             self.judge_process(who, p, &mut all);
+            if self.wants_census(p) {
+                self.plan.censuses.push_back(who);
+            }
         }
         let fast = self.nodes.fast_nodes();
         let (mut short, mut left_out) = (false, false);
@@ -117,7 +120,9 @@ impl Engine {
             match source.shows() {
                 // A source that has fallen silent says nothing by it; heat decays below.
                 Shows::Samples if !silent => {
-                    p.map.fill(p.resident.0, now);
+                    if p.census.is_none() {
+                        p.map.fill(p.resident.0, now);
+                    }
                     let watched = p.watched.unwrap_or(now);
                     p.map.fold_samples(p.folded, watched, now, &scales);
                 }
@@ -422,7 +427,8 @@ impl Engine {
             Shows::Faults => p.fast_faults.is_some(),
             Shows::Regions | Shows::Nothing => false,
         };
-        if p.watched.is_none() || self.lack(Evidence::Heat) || !useful {
+        // A census has told of all memory there is.
+        if p.census.is_some() || p.watched.is_none() || self.lack(Evidence::Heat) || !useful {
             return;
         }
         let block = self.look_limit().min(p.look_pages().saturating_mul(64)).max(1);

@@ -34,6 +34,10 @@ pub(super) struct Tracked {
     pub(super) busy: BTreeMap<u64, u64>,
     /// Where spans are, told but not taken in yet.
     reports: BTreeMap<Span, Vec<(NodeId, u64)>>,
+    /// Pages that it had at the last census; `None` before the first.
+    pub(super) census: Option<Pages>,
+    /// None is asked for before: the last one had no answer.
+    census_after: Picos,
     /// When the last window of samples or faults was closed.
     pub(super) folded: Picos,
     /// When a hint fault came from a fast node: only then does silence about such
@@ -51,6 +55,18 @@ impl Tracked {
     /// Whether an open order names some of it.
     pub(super) fn is_busy(&self, span: Span) -> bool {
         overlaps(&self.busy, span)
+    }
+
+    /// Pages of spans on a node, as far as is known; an eighth less, since shares are rounded.
+    fn on(&mut self, spans: &[Span], node: NodeId) -> u64 {
+        let mut pages = 0u64;
+        for &span in spans {
+            self.map.change(span, |c| {
+                let on = c.place.as_ref().map_or(0, |p| p.pages_on(node));
+                pages = pages.saturating_add(on);
+            });
+        }
+        pages - pages / 8
     }
 
     /// Block of a look.
@@ -110,6 +126,9 @@ impl Engine {
             self.nr_watched += 1;
             let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
             self.open.insert(id, Open::watch(who));
+            if self.processes.get(&who).is_some_and(|p| self.wants_census(p)) {
+                self.plan.censuses.push_back(who);
+            }
         }
     }
 
@@ -223,6 +242,19 @@ impl Engine {
         }
     }
 
+    /// Whether its mappings are to be counted: they never were, or it has grown or shrunk by
+    /// an eighth since.
+    ///
+    /// Source: specs/engine.md#census.
+    pub(super) fn wants_census(&self, p: &Tracked) -> bool {
+        let new = |old: Pages| p.resident.0.abs_diff(old.0) > old.0 / 8;
+        p.watched.is_some()
+            && self.now >= p.census_after
+            && self.can_look()
+            && !self.lack(Evidence::Heat)
+            && p.census.is_none_or(new)
+    }
+
     /// What a finished order says about its spans.
     ///
     /// Source: specs/engine.md#failures.
@@ -235,6 +267,13 @@ impl Engine {
             p.busy.remove(&span.start);
         }
         let Some((from, to)) = open.between else {
+            if open.why == Reason::MemoryUnknown {
+                if tried.0 > 0 {
+                    p.census = Some(p.resident);
+                } else {
+                    p.census_after = Picos(now.0.saturating_add(settings.look_again.0));
+                }
+            }
             for &span in &open.spans {
                 let starts = [span.start, span.end].map(|start| Span { start, end: 0 });
                 let told = p.reports.range(starts[0]..starts[1]).map(|(s, _)| *s);
@@ -262,7 +301,8 @@ impl Engine {
                 // They are where they were; the node is closed.
             } else if only(fails.forbidden) {
                 p.map.change(span, |c| c.trouble.forbidden = true);
-            } else if moved == tried {
+            } else if moved + fails.absent == tried && moved.0 >= p.on(&open.spans, from) {
+                // Those of the spans that were not there are known to be elsewhere.
                 p.map.change(span, |c| {
                     (c.trouble.busy, c.trouble.suspect) = (0, None);
                     let cpu = c.from.filter(|_| seen_cpu).map(|(n, _)| n).or(its_cpu);
@@ -328,11 +368,15 @@ fn locate(cell: &mut Cell, place: Place, settings: &Settings) {
 }
 
 /// A report about a span, spread over its cells: exactly where the span is one cell
-/// or all on one node, else evenly, as nothing tells more.
+/// or all on one node, else evenly, as nothing tells more. Of a long span with pages on
+/// several nodes it is only known that it is memory, unless but an eighth of it is elsewhere.
 fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, settings: &Settings) {
     let whole = span.end - span.start;
     let born = p.watched.unwrap_or(now);
     let mut parts: Vec<(u64, u64)> = Vec::new();
+    let all = on.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+    let most = on.iter().map(|(_, n)| *n).max().unwrap_or(0);
+    let known = whole <= p.look_pages() || all - most <= all / 8;
     p.map.paint(span, now, |_| ());
     p.map.each(span, |c| parts.push((0, c.end)));
     let mut start = span.start;
@@ -353,6 +397,8 @@ fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, setting
             // Found by looking: the source has told nothing of it since sampling began.
             c.born = c.born.min(born);
         }
-        locate(c, place, settings);
+        if known {
+            locate(c, place, settings);
+        }
     });
 }

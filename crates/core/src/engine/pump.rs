@@ -34,7 +34,7 @@ impl Engine {
         self.wake = None;
         loop {
             let moved = self.pump_moves();
-            let looked = self.pump_look();
+            let looked = self.pump_census() || self.pump_look();
             if !moved && !looked {
                 return;
             }
@@ -183,6 +183,38 @@ impl Engine {
         };
         let act = Act::Move { who, spans: join(&spans), from, to };
         self.issue(act, expect, Open { who, spans, between: Some((from, to)), named, cost, why });
+        true
+    }
+
+    /// One census.
+    ///
+    /// Source: specs/engine.md#census.
+    fn pump_census(&mut self) -> bool {
+        let Some(&who) = self.plan.censuses.front().filter(|_| self.can_look()) else {
+            return false;
+        };
+        let under_way = |o: &Open| o.who == who && o.why == Reason::MemoryUnknown;
+        let known = self.processes.get(&who).filter(|_| !self.open.values().any(under_way));
+        let Some(resident) = known.map(|p| p.resident.0) else {
+            self.plan.censuses.pop_front();
+            return true;
+        };
+        if self.is_full() || self.cpu.depth() == 0 {
+            return false;
+        }
+        // Of a process so large that no reserve would do, it takes all there is.
+        let cost = resident.saturating_mul(self.settings.count_page.0).min(self.cpu.depth());
+        if self.cpu.has() < cost.max(1) {
+            let at = self.cpu.when(cost.max(1));
+            self.wait_for(at);
+            return false;
+        }
+        self.plan.censuses.pop_front();
+        self.cpu.take(cost);
+        let expect = Benefit { saves: Picos(0), costs: Picos(cost), over: self.settings.horizon };
+        let why = Reason::MemoryUnknown;
+        let open = Open { who, spans: Vec::new(), between: None, named: 0, cost, why };
+        self.issue(Act::Census { who }, expect, open);
         true
     }
 

@@ -164,6 +164,8 @@ impl Bystander {
     fn cost(order: &Order, settings: &Settings) -> u64 {
         let each = match order.act {
             Act::Look { .. } => settings.look_page.0,
+            // It names no pages.
+            Act::Census { .. } => return order.expect.costs.0,
             _ => PER_PAGE,
         };
         named(order) * each
@@ -184,6 +186,7 @@ impl Bystander {
         self.log.push(order.to_string());
         match &order.act {
             Act::Watch { .. } => assert!(self.watched.insert(who), "sampled once: {order}"),
+            Act::Census { .. } => assert!(self.watched.contains(&who), "sampled first: {order}"),
             Act::Look { .. } | Act::Move { .. } => {
                 assert!(self.watched.contains(&who), "sampled first: {order}");
                 assert!(!spans(&order).is_empty());
@@ -265,7 +268,13 @@ fn run(
                         let on = NodeId((on + i as u16 % 2) % m.nodes.len() as u16);
                         seen.push(Seen::Resident { who, span, on, pages: span.pages() });
                     }
-                    let pages = Pages(if looks { 0 } else { named(&order) });
+                    let mut pages = Pages(if looks { 0 } else { named(&order) });
+                    if matches!(order.act, Act::Census { .. }) {
+                        let on = NodeId(on % m.nodes.len() as u16);
+                        let span = Span { start: 1, end: 5_000 };
+                        pages = span.pages();
+                        seen.push(Seen::Resident { who, span, on, pages });
+                    }
                     seen.push(Seen::Done {
                         order: order.id,
                         tried: pages,
@@ -407,7 +416,7 @@ fn random_streams_reach_looks_and_moves() {
             *reached.entry(reason.to_owned()).or_default() += 1;
         }
     }
-    for reason in ["slow_start_over", "place_unknown", "hot", "make_room"] {
+    for reason in ["slow_start_over", "memory_unknown", "place_unknown", "hot", "make_room"] {
         assert!(reached.contains_key(reason), "{reason} never came about: {reached:?}");
     }
 }

@@ -41,6 +41,7 @@ fn sampling_begins_after_the_delay_and_once() {
         expect![[r#"
             10 ms     -
             20 ms     watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
             5000 ms   -
             6000 ms   -
         "#]],
@@ -61,12 +62,12 @@ fn hot_memory_goes_up() {
          stays",
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-1000: 1 orders, 1000 pages
+                      census 7@100 (memory_unknown)
                       move 7@100 1->0 (hot) 0-1000: 3 orders, 1000 pages
                     hot 1->0: tried 1000 moved 1000
                     move to 0, hot: 1000 pages in 1
+                    stay, home: 1000 pages in 1
                     stay, not_worth_it: 2000 pages in 2
-                    unknown place: 1000 pages in 1
         "#]],
     );
 }
@@ -89,6 +90,7 @@ fn a_full_node_makes_room_first() {
          stays",
         expect![[r#"
             4000 ms   watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
                       look 7@100 (place_unknown) 0-2000: 2 orders, 2000 pages
                       move 7@100 0->1 (make_room) 0-231: 1 orders, 231 pages
                       move 7@100 1->0 (hot) 960-1200: 2 orders, 240 pages
@@ -118,6 +120,7 @@ fn a_resident_stays_if_the_difference_is_small() {
          ledger",
         expect![[r#"
             4000 ms   watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
                       look 7@100 (place_unknown) 0-2000: 1 orders, 2000 pages
         "#]],
     );
@@ -144,9 +147,9 @@ fn without_a_cpu_nothing_goes_up() {
          to 6000",
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
                     unknown cpu: 1000 pages in 2
-            6000 ms   look 7@100 (place_unknown) 0-500: 1 orders, 500 pages
-                      move 7@100 2->1 (hot) 0-500: 2 orders, 500 pages
+            6000 ms   move 7@100 2->1 (hot) 0-500: 2 orders, 500 pages
         "#]],
     );
 }
@@ -165,9 +168,8 @@ fn memory_follows_threads_to_their_socket() {
          to 10000",
         expect![[r#"
             7000 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-500: 1 orders, 500 pages
-                    stay, unsettled: 2500 pages in 5
-                    unknown place: 500 pages in 1
+                      census 7@100 (memory_unknown)
+                    stay, unsettled: 3000 pages in 6
             10000 ms  move 7@100 0->1 (near_its_cpus) 0-500: 2 orders, 500 pages
         "#]],
     );
@@ -187,9 +189,8 @@ fn without_marks_nothing_goes_up() {
          stays",
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-500: 1 orders, 500 pages
-                    unknown place: 500 pages in 1
-                    unknown marks: 500 pages in 1
+                      census 7@100 (memory_unknown)
+                    unknown marks: 1000 pages in 2
         "#]],
     );
 }
@@ -244,8 +245,9 @@ fn forbidden_pages_are_left_alone() {
          ledger",
         expect![[r#"
             4000 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-300: 2 orders, 600 pages
+                      census 7@100 (memory_unknown)
                       move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
+                      look 7@100 (place_unknown) 0-300: 1 orders, 300 pages
             30000 ms  -
                     hot 1->0: tried 300 moved 236 forbidden 64
         "#]],
@@ -271,10 +273,10 @@ fn busy_pages_are_retried_a_few_times() {
          ledger",
         expect![[r#"
             2500 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-64: 1 orders, 64 pages
+                      census 7@100 (memory_unknown)
                       move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
-            3900 ms   -
-            5000 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            3900 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            5000 ms   -
             9000 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
             20000 ms  look 7@100 (place_unknown) 0-64: 1 orders, 64 pages
                       move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
@@ -297,8 +299,8 @@ fn a_process_that_ends_in_the_middle_is_forgotten() {
          to 1950
          quiet
          gone 7@100
-         done #2 tried 0
-         done #2 tried 0
+         done #3 tried 0
+         done #3 tried 0
          task 7@100 ran 9000 node 0
          task 7@900 ran 500 node 0
          region 7@900 0-300 20/20 age 3000
@@ -308,10 +310,12 @@ fn a_process_that_ends_in_the_middle_is_forgotten() {
          ledger",
         expect![[r#"
             950 ms    watch 7@100 (slow_start_over)
-            1950 ms   look 7@100 (place_unknown) 0-300: 1 orders, 300 pages
+                      census 7@100 (memory_unknown)
+            1950 ms   move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
             9000 ms   -
             9100 ms   watch 7@900 (slow_start_over)
-                    strays 1
+                      census 7@900 (memory_unknown)
+                    strays 2
                     gone 1
                     unknown 2
         "#]],
@@ -337,9 +341,9 @@ fn stale_heat_moves_nothing() {
          ledger",
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
                     stay, stale: 900 pages in 3
-            5000 ms   look 7@100 (place_unknown) 0-300: 1 orders, 300 pages
-                      move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
+            5000 ms   move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
                     hot 1->0: tried 300 moved 300
                     lost 17
                     stale 30
@@ -363,9 +367,11 @@ fn hint_faults_move_pages_without_looking() {
          stays",
         expect![[r#"
             1950 ms   watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
                       move 7@100 1->0 (hot) 970-972: 1 orders, 2 pages
                     hot 1->0: tried 2 moved 2
                     move to 0, hot: 2 pages in 2
+                    stay, not_worth_it: 973 pages in 2
         "#]],
     );
 }
@@ -388,8 +394,9 @@ fn silence_about_a_node_that_is_not_sampled_is_not_coldness() {
          ledger",
         expect![[r#"
             20000 ms  watch 7@100 (slow_start_over)
-            40000 ms  look 7@100 (place_unknown) 0-969 971-5067: 1 orders, 5065 pages
-                      move 7@100 0->1 (make_room) 0-3: 2 orders, 3 pages
+                      census 7@100 (memory_unknown)
+                      look 7@100 (place_unknown) 0-970 971-975: 1 orders, 974 pages
+            40000 ms  move 7@100 0->1 (make_room) 0-3: 2 orders, 3 pages
                       move 7@100 1->0 (hot) 970-971: 5 orders, 5 pages
                     hot 1->0: tried 1 moved 1
                     make_room 0->1: tried 3 moved 3
@@ -405,7 +412,8 @@ fn samples_find_cold_memory_by_looking_around() {
     let mut rig = Rig::new(&expander(1_000, 10_000), Settings::default(), Source::Pmu, &[]);
     check(
         &mut rig,
-        "map 7@100 0-970 on 0
+        "uncounted
+         map 7@100 0-970 on 0
          map 7@100 970-1500 on 1
          keep task 7@100 ran 2000 node 0
          keep sample 7@100 1000 from 0 period 1000
@@ -415,6 +423,7 @@ fn samples_find_cold_memory_by_looking_around() {
          ledger",
         expect![[r#"
             12000 ms  watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
                       look 7@100 (place_unknown) 0-5099: 2 orders, 5099 pages
                       move 7@100 0->1 (make_room) 0-4: 1 orders, 4 pages
                       move 7@100 1->0 (hot) 1000-1003: 1 orders, 3 pages
@@ -423,6 +432,32 @@ fn samples_find_cold_memory_by_looking_around() {
         "#]],
     );
     assert_eq!(rig.where_is("7@100", 1000..1003), [(0, 3)]);
+}
+
+// specs/engine.md#census: idle memory in a mapping of its own that no sample ever showed.
+#[test]
+fn idle_mappings_make_room() {
+    let mut rig = Rig::new(&expander(1_000, 10_000), Settings::default(), Source::Pmu, &[]);
+    check(
+        &mut rig,
+        "map 7@100 5000-5970 on 0
+         map 7@100 100000-100003 on 1
+         keep task 7@100 ran 2000 node 0
+         keep sample 7@100 100000 from 0 period 1000
+         keep sample 7@100 100001 from 0 period 1000
+         keep sample 7@100 100002 from 0 period 1000
+         to 12000
+         ledger",
+        expect![[r#"
+            12000 ms  watch 7@100 (slow_start_over)
+                      census 7@100 (memory_unknown)
+                      move 7@100 0->1 (make_room) 5000-5004: 1 orders, 4 pages
+                      move 7@100 1->0 (hot) 100000-100003: 1 orders, 3 pages
+                    hot 1->0: tried 3 moved 3
+                    make_room 0->1: tried 4 moved 4
+        "#]],
+    );
+    assert_eq!(rig.where_is("7@100", 100_000..100_003), [(0, 3)]);
 }
 
 // specs/engine.md#budgets: a hot set of 400 MB against 100 MB/s, counted over ten seconds and
@@ -441,7 +476,7 @@ fn budgets_bound_what_is_moved() {
         story,
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-100000: 2 orders, 100000 pages
+                      census 7@100 (memory_unknown)
                       move 7@100 1->0 (hot) 0-100000: 271 orders, 100000 pages
             4000 ms   -
             5000 ms   -
@@ -455,11 +490,11 @@ fn budgets_bound_what_is_moved() {
         story,
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-100000: 13 orders, 100000 pages
-                      move 7@100 1->0 (hot) 0-48470: 131 orders, 48470 pages
-            4000 ms   move 7@100 1->0 (hot) 48470-72890: 66 orders, 24420 pages
-            5000 ms   move 7@100 1->0 (hot) 72890-97310: 66 orders, 24420 pages
-            6000 ms   move 7@100 1->0 (hot) 97310-100000: 8 orders, 2690 pages
+                      census 7@100 (memory_unknown)
+                      move 7@100 1->0 (hot) 0-72890: 197 orders, 72890 pages
+            4000 ms   move 7@100 1->0 (hot) 72890-97310: 66 orders, 24420 pages
+            5000 ms   move 7@100 1->0 (hot) 97310-100000: 8 orders, 2690 pages
+            6000 ms   -
         "#]],
     );
 }
@@ -480,8 +515,8 @@ fn moves_pay_for_themselves() {
          to 4500",
         expect![[r#"
             1000 ms   watch 7@100 (slow_start_over)
-            2500 ms   look 7@100 (place_unknown) 0-100000: 2 orders, 100000 pages
-                      move 7@100 1->0 (hot) 0-46250: 125 orders, 46250 pages
+                      census 7@100 (memory_unknown)
+            2500 ms   move 7@100 1->0 (hot) 0-46250: 125 orders, 46250 pages
             3500 ms   move 7@100 1->0 (hot) 46250-49950: 10 orders, 3700 pages
             4500 ms   move 7@100 1->0 (hot) 49950-81030: 84 orders, 31080 pages
         "#]],
@@ -502,13 +537,12 @@ fn promotion_stops_at_the_mark() {
          stays",
         expect![[r#"
             9000 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-1900: 1 orders, 1900 pages
+                      census 7@100 (memory_unknown)
                       move 7@100 1->0 (hot) 0-969: 3 orders, 969 pages
                     hot 1->0: tried 969 moved 969
                     move to 0, hot: 969 pages in 1
-                    stay, home: 5814 pages in 6
-                    stay, no_room: 6517 pages in 7
-                    unknown place: 1900 pages in 1
+                    stay, home: 6783 pages in 7
+                    stay, no_room: 7448 pages in 8
         "#]],
     );
     assert_eq!(rig.free(NodeId(0)), 31);
@@ -522,7 +556,7 @@ fn a_node_without_room_is_closed() {
         "map 7@100 0-64 on 1
          keep task 7@100 ran 2000 node 0
          keep region 7@100 0-64 20/20 age 3000
-         to 1950
+         to 950
          hold
          to 2050
          done #3 tried 64 no_room 64
@@ -535,14 +569,15 @@ fn a_node_without_room_is_closed() {
          ledger",
         expect![[r#"
             1950 ms   watch 7@100 (slow_start_over)
-                      look 7@100 (place_unknown) 0-64: 1 orders, 64 pages
-            2050 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+                      census 7@100 (memory_unknown)
+                      move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
+            2050 ms   -
             3500 ms   -
                     move to 0, hot: 64 pages in 1
-                    stay, no_room: 64 pages in 1
-                    unknown place: 64 pages in 1
-            4500 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
-                    hot 1->0: tried 128 moved 64 no_room 64
+                    stay, home: 128 pages in 2
+            4500 ms   -
+                    hot 1->0: tried 64 moved 64
+                    strays 1
         "#]],
     );
 }
