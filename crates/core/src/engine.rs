@@ -51,6 +51,10 @@ use plan::Plan;
 use process::Tracked;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// It is not considered more often whether there is enough to decide: looking at processes
+/// and zones has a price of its own, and more often than that they are not read.
+const CONSIDER: Picos = Picos::from_ms(100);
+
 /// The daemon.
 #[derive(Clone, Debug)]
 pub struct Engine {
@@ -63,6 +67,13 @@ pub struct Engine {
     nodes: Nodes,
     now: Picos,
     next_decision: Option<Picos>,
+    /// When it decided last, and when the budget allows the next.
+    decided: (Picos, Picos),
+    /// What was observed since; and before, as much as it still counts.
+    news: u64,
+    known: u64,
+    /// Places have come to be known since.
+    looked: bool,
     /// When the budgets allow what waits.
     wake: Option<Picos>,
     silent: bool,
@@ -97,20 +108,8 @@ impl Policy for Engine {
             self.see(s);
         }
         self.locate_unasked();
-        match self.next_decision {
-            None => self.next_decision = Some(self.after(self.settings.interval)),
-            Some(at) if at <= self.now => {
-                let mut wait = self.settings.interval;
-                if self.cpu.has() > 0 {
-                    // Half of the budget is for what is decided then.
-                    let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
-                    wait = wait.max(Picos(self.decide().0.saturating_mul(2000) / share));
-                } else {
-                    self.ledger.postponed += 1;
-                }
-                self.next_decision = Some(self.after(wait));
-            }
-            Some(_) => {}
+        if self.next_decision.is_none_or(|at| at <= self.now) {
+            self.consider();
         }
         self.pump();
     }
@@ -173,6 +172,10 @@ impl Engine {
             nodes: Nodes::new(settings, machine, version),
             now: Picos::ZERO,
             next_decision: None,
+            decided: (Picos::ZERO, Picos::ZERO),
+            news: 0,
+            known: 0,
+            looked: false,
             wake: None,
             silent: false,
             processes: BTreeMap::new(),
@@ -184,7 +187,7 @@ impl Engine {
             out: VecDeque::new(),
             last_id: 0,
             moved,
-            cpu: Bucket::new(cpu, over(cpu)).with(cpu),
+            cpu: Bucket::new(cpu, over(cpu)),
             purse,
             ledger: Ledger::default(),
         }
@@ -213,6 +216,49 @@ impl Engine {
     /// Whether it takes a node for a fast one.
     pub fn is_fast(&self, node: NodeId) -> bool {
         self.nodes.is_top(node)
+    }
+
+    /// Decides if there is enough that is new, and sets when to consider it again.
+    ///
+    /// Source: specs/engine.md#pace.
+    fn consider(&mut self) {
+        if self.next_decision.is_none() {
+            self.decided = (self.now, self.now);
+        }
+        let since = self.now.saturating_sub(self.decided.0);
+        // An eighth more than is known: what differs by less counts as alike.
+        let enough = (self.known / 8).max(1);
+        // What was asked for to decide is there.
+        let answered = self.looked && self.plan.looks.is_empty() && !self.is_looking();
+        let due = answered || self.news >= enough || since >= self.settings.long;
+        let mut next = Picos(u64::MAX);
+        if due && self.now >= self.decided.1 && since.0 > 0 {
+            if self.cpu.has() > 0 {
+                let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
+                let cost = self.decide();
+                // Half of the budget is for what is decided then.
+                let wait = Picos(cost.0.saturating_mul(2000) / share);
+                self.known = heat::decay(self.known, since, self.settings.long);
+                self.known = self.known.saturating_add(std::mem::take(&mut self.news));
+                self.decided = (self.now, self.after(wait));
+                self.looked = false;
+            } else {
+                self.ledger.postponed += 1;
+            }
+        } else if self.news > 0 && !due {
+            // When there will be enough, if it goes on like that.
+            let rate = u128::from(since.0) * u128::from(enough) / u128::from(self.news);
+            let at = u64::try_from(rate).unwrap_or(u64::MAX).saturating_add(self.decided.0.0);
+            next = Picos(at);
+        }
+        let longest = self.settings.interval;
+        let soonest = self.decided.1.max(self.after(CONSIDER));
+        self.next_decision = Some(next.min(self.after(longest)).max(soonest));
+    }
+
+    /// Whether a look or a census is on its way.
+    fn is_looking(&self) -> bool {
+        self.open.values().any(|o| o.between.is_none() && o.why != Reason::SlowStartOver)
     }
 
     fn after(&self, dt: Picos) -> Picos {
@@ -326,6 +372,11 @@ impl Engine {
             self.nodes.close(to);
         }
         self.settle(&open, tried, moved, fails);
+        if open.between.is_none() && open.why != Reason::SlowStartOver {
+            self.looked = true;
+            let soon = self.decided.1.max(self.after(CONSIDER));
+            self.next_decision = self.next_decision.map(|at| at.min(soon));
+        }
         if fails.gone.0 > 0 {
             self.forget(open.who);
         }

@@ -203,9 +203,9 @@ impl ThisKernel {
     ///
     /// * `maps` – the process's mappings, as far as they reach into any of the spans.
     fn read_span(&self, who: Who, pagemap: &File, maps: &[Span], span: Span) -> io::Result<ByNode> {
-        let frames = self.frames.as_ref().and_then(|(_, f)| f.as_ref()).map(|f| (f, pagemap));
-        let asked = || Asked::new(who.pid, None, frames);
-        let (mut asked, mut beyond) = (asked(), asked());
+        // By its frame the page of zeros would count.
+        let (mut asked, mut beyond) =
+            (Asked::new(who.pid, None, None), Asked::new(who.pid, None, None));
         let (mapped, mut found) = self.mapped(who, maps, span)?;
         for (part, take) in mapped {
             let asked = match take {

@@ -69,15 +69,13 @@ impl Engine {
     /// Source: specs/engine.md#decision.
     pub(super) fn decide(&mut self) -> Picos {
         self.ledger.decisions += 1;
-        self.plan = Plan::default();
+        let censuses = std::mem::take(&mut self.plan.censuses);
+        self.plan = Plan { censuses, ..Plan::default() };
         let spent = self.fold();
         let mut all = Gathered::default();
         let processes = std::mem::take(&mut self.processes);
         for (&who, p) in &processes {
             self.judge_process(who, p, &mut all);
-            if self.wants_census(p) {
-                self.plan.censuses.push_back(who);
-            }
         }
         let fast = self.nodes.fast_nodes();
         let (mut short, mut left_out) = (false, false);

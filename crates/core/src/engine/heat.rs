@@ -171,6 +171,8 @@ pub(super) struct Cell {
     pub(super) born: Picos,
     /// Whether the source has told anything, be it silence that means something.
     pub(super) told: bool,
+    /// When it was observed last.
+    pub(super) heard: Picos,
     /// Whether it was told as one: no part of it was observed more than another.
     pub(super) whole: bool,
     /// What one observation counts for in the short and in the long average, as rate times
@@ -379,7 +381,7 @@ impl HeatMap {
             let milli = u128::from(told.rate) * pages * u128::from(told.over.0) / SECOND;
             came = came.saturating_add(c.earned(milli, now));
             start = c.end;
-            c.whole = true;
+            (c.whole, c.heard) = (true, now);
             t.update(c, told, now, Picos::ZERO);
         });
         came
@@ -464,23 +466,25 @@ impl HeatMap {
     /// Source: specs/engine.md#memory.
     pub(super) fn tidy(&mut self, limit: usize, now: Picos, t: &Scales) -> bool {
         let old = t.long.0.saturating_mul(10);
+        // What was observed before that counts a quarter: where it was is not kept apart.
+        let quiet = Picos(now.0.saturating_sub(t.long.0.saturating_mul(2)));
         self.cells.retain(|_, c| {
             c.earns = c.earns.filter(|e| now <= e.until);
             let silent = now.saturating_sub(c.at);
             c.trouble != Trouble::default() || c.place.is_some() || silent.0 < old
         });
-        self.merge(3, false);
+        self.merge(3, false, quiet);
         // An eighth, a quarter, a half of the hotter one; then anything, in pairs.
         for tolerance in [2, 1] {
             if self.cells.len() <= limit {
                 return false;
             }
-            self.merge(tolerance, false);
+            self.merge(tolerance, false, quiet);
         }
         let coarse = self.cells.len() > limit;
         while self.cells.len() > limit.max(1) {
             let before = self.cells.len();
-            self.merge(0, true);
+            self.merge(0, true, quiet);
             if self.cells.len() == before {
                 self.drop_coldest(limit, now, t);
                 break;
@@ -500,13 +504,14 @@ impl HeatMap {
         }
     }
 
-    /// One pass over neighbours whose heat differs by at most a 2^`shift`-th.
-    fn merge(&mut self, shift: u32, pairs: bool) {
+    /// One pass over neighbours whose heat differs by at most a 2^`shift`-th, or which were not
+    /// observed since `quiet`.
+    fn merge(&mut self, shift: u32, pairs: bool, quiet: Picos) {
         let mut out: Vec<(u64, Cell)> = Vec::with_capacity(self.cells.len());
         let mut free = true;
         for (start, cell) in std::mem::take(&mut self.cells) {
             if let Some((s, last)) = out.last_mut() {
-                if last.end == start && free && (pairs || alike(last, &cell, shift)) {
+                if last.end == start && free && (pairs || alike(last, &cell, shift, quiet)) {
                     absorb(*s, last, start, cell);
                     free = !pairs;
                     continue;
@@ -520,18 +525,19 @@ impl HeatMap {
     }
 }
 
-fn alike(a: &Cell, b: &Cell, shift: u32) -> bool {
+fn alike(a: &Cell, b: &Cell, shift: u32, quiet: Picos) -> bool {
     let near = |x: u64, y: u64| x.abs_diff(y) <= x.max(y) >> shift;
     let place = match (&a.place, &b.place) {
         (None, None) => true,
         (Some(p), Some(q)) => p.alike(q),
         _ => false,
     };
-    place
-        && near(a.short, b.short)
+    let heat = near(a.short, b.short)
         && near(a.long, b.long)
+        && a.from.map(|f| f.0) == b.from.map(|f| f.0);
+    place
+        && (heat || a.heard.max(b.heard) < quiet)
         && a.trouble == b.trouble
-        && a.from.map(|f| f.0) == b.from.map(|f| f.0)
         && a.earns.map(|e| e.each) == b.earns.map(|e| e.each)
 }
 
@@ -560,6 +566,7 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.short = mean(a.short, b.short);
     a.long = mean(a.long, b.long);
     a.at = a.at.max(b.at);
+    a.heard = a.heard.max(b.heard);
     a.born = a.born.min(b.born);
     a.sum = a.sum.saturating_add(b.sum);
     a.nr = a.nr.saturating_add(b.nr);

@@ -27,6 +27,8 @@ pub(super) struct Tracked {
     pub(super) node: Option<NodeId>,
     pub(super) node_since: Picos,
     pub(super) resident: Pages,
+    /// Its memory was growing when it was seen last.
+    grows: bool,
     /// Pages that one sample stands for, a power of two.
     pub(super) grain: u64,
     pub(super) map: HeatMap,
@@ -106,11 +108,14 @@ impl Engine {
             p.node = node;
             p.node_since = now;
         }
+        // By more than a sixty-fourth since the last look at it, a tenth of a second ago.
+        p.grows = resident.0 > p.resident.0.saturating_add(p.resident.0 / 64);
         p.resident = resident;
         // Half of the spans for samples, the other for what regions and looks cut.
         p.grain =
             resident.0.saturating_mul(2).div_ceil(limit).clamp(1, 1 << 40).next_power_of_two();
         if p.watched.is_some() {
+            self.ask_census(who);
             return;
         }
         // The process is one task of the rule; its gate is open, as only processor time counts.
@@ -126,9 +131,7 @@ impl Engine {
             self.nr_watched += 1;
             let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
             self.open.insert(id, Open::watch(who));
-            if self.processes.get(&who).is_some_and(|p| self.wants_census(p)) {
-                self.plan.censuses.push_back(who);
-            }
+            self.ask_census(who);
         }
     }
 
@@ -162,6 +165,7 @@ impl Engine {
         let came = p.map.region(span, told, now, &scales);
         self.earn(came);
         self.silent = false;
+        self.news += 1;
         self.bound(who);
     }
 
@@ -186,6 +190,7 @@ impl Engine {
             heat::fault_rate,
         );
         let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
+        cell.heard = now;
         cell.sum = cell.sum.saturating_add(rate);
         cell.nr = cell.nr.saturating_add(1);
         // Of the accesses since it was marked only this one is sure.
@@ -196,19 +201,23 @@ impl Engine {
         }
         self.earn(came);
         self.silent = false;
+        self.news += 1;
         self.bound(who);
     }
 
     pub(super) fn see_sample(&mut self, who: Who, vpn: u64, from: NodeId, period: u64) {
         let now = self.now;
         let Some(p) = self.sampled(who) else { return };
-        let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
+        // Of a page: how many are told apart follows from the samples that still count.
+        let Some(cell) = p.map.at_page(vpn, 1, now) else { return };
+        cell.heard = now;
         cell.sum = cell.sum.saturating_add(period.saturating_mul(1000));
         cell.nr = cell.nr.saturating_add(1);
         let came = cell.earned(u128::from(period) * 1000, now);
         cell.vote(from);
         self.earn(came);
         self.silent = false;
+        self.news += 1;
         self.bound(who);
     }
 
@@ -242,13 +251,21 @@ impl Engine {
         }
     }
 
+    fn ask_census(&mut self, who: Who) {
+        let waits = self.plan.censuses.contains(&who);
+        if !waits && self.processes.get(&who).is_some_and(|p| self.wants_census(p)) {
+            self.plan.censuses.push_back(who);
+        }
+    }
+
     /// Whether its mappings are to be counted: they never were, or it has grown or shrunk by
-    /// an eighth since.
+    /// an eighth since; and it has stopped to grow.
     ///
     /// Source: specs/engine.md#census.
-    pub(super) fn wants_census(&self, p: &Tracked) -> bool {
+    fn wants_census(&self, p: &Tracked) -> bool {
         let new = |old: Pages| p.resident.0.abs_diff(old.0) > old.0 / 8;
         p.watched.is_some()
+            && !p.grows
             && self.now >= p.census_after
             && self.can_look()
             && !self.lack(Evidence::Heat)
@@ -278,6 +295,7 @@ impl Engine {
                 let starts = [span.start, span.end].map(|start| Span { start, end: 0 });
                 let told = p.reports.range(starts[0]..starts[1]).map(|(s, _)| *s);
                 let told: Vec<Span> = told.filter(|s| s.end <= span.end).collect();
+                let told = joined(&mut p.reports, told);
                 if told.is_empty() {
                     // Asked and not answered: not to be asked at every turn.
                     let until = Picos(now.0.saturating_add(settings.backoff.0));
@@ -344,6 +362,29 @@ impl Engine {
     pub(super) fn can_look(&self) -> bool {
         !self.lack(Evidence::Place)
     }
+}
+
+/// Neighbours that are on one node wholly, as one report: blocks of a look are not kept apart.
+fn joined(reports: &mut BTreeMap<Span, Vec<(NodeId, u64)>>, told: Vec<Span>) -> Vec<Span> {
+    let mut out: Vec<Span> = Vec::new();
+    for span in told {
+        let whole = |s: &Span| match reports.get(s).map(Vec::as_slice) {
+            Some(&[(node, pages)]) if pages >= s.pages().0 => Some(node),
+            _ => None,
+        };
+        let on = whole(&span);
+        match out.last_mut().filter(|l| l.end == span.start && on.is_some() && whole(l) == on) {
+            Some(last) => {
+                let node = on.unwrap_or_default();
+                reports.remove(last);
+                reports.remove(&span);
+                last.end = span.end;
+                reports.insert(*last, vec![(node, last.pages().0)]);
+            }
+            None => out.push(span),
+        }
+    }
+    out
 }
 
 fn was_busy(cell: &mut Cell, now: Picos, settings: &Settings) {

@@ -216,13 +216,10 @@ impl Bystander {
         let pages = u128::from(rate) * u128::from(now.0) / 1_000_000_000_000;
         let most = pages + u128::from(rate) * horizon / 1_000_000_000_000;
         assert!(u128::from(self.used_pages) <= most, "{order}");
-        // A second of it may be saved up at the start; a horizon of it for moves, and what they gained.
-        let cpu = |saved_up: u128| {
-            u128::from(settings.cpu_permille) * (u128::from(now.0) + saved_up) / 1000
-        };
-        assert!(u128::from(self.used_cpu[0]) <= cpu(1_000_000_000_000), "{order}");
-        let gained = u128::from(gained.0);
-        assert!(u128::from(self.used_cpu[1]) <= cpu(horizon) + gained, "{order}");
+        // A horizon of it may be saved up at the start; moves have what they gained, too.
+        let cpu = u128::from(settings.cpu_permille) * (u128::from(now.0) + horizon) / 1000;
+        assert!(u128::from(self.used_cpu[0]) <= cpu, "{order}");
+        assert!(u128::from(self.used_cpu[1]) <= cpu + u128::from(gained.0), "{order}");
         self.open.insert(order.id, order);
     }
 }
