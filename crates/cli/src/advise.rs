@@ -220,7 +220,7 @@ fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
         knobs: knobs.into_iter().filter_map(knob).collect(),
         left: left.into_iter().filter_map(stays).collect(),
         effects,
-        constants: if one_node { Vec::new() } else { constants(&l.machine, &settings) },
+        constants: if one_node { Vec::new() } else { constants(&l.machine) },
         notes,
     };
     advice.sort();
@@ -238,10 +238,12 @@ fn caveats(source: Source, settings: &Settings) -> Vec<String> {
             homenode_config::write_time(settings.horizon)
         ),
         format!(
-            "homenode's budgets: {:.1} % of one CPU, {} MB/s moved; a process is looked at after \
-             {} of its CPU time",
+            "homenode's budgets: {:.1} % of one CPU to look and decide, as much for moves until \
+             they have paid, {} MB/s moved, counted over {}; a process is looked at after {} of its \
+             CPU time",
             f64::from(settings.cpu_permille) / 10.0,
             settings.moved_mbps.0,
+            homenode_config::write_time(settings.horizon),
             homenode_config::write_time(settings.start_delay)
         ),
     ];
@@ -301,7 +303,7 @@ fn assumed(machine: &Hardware) -> Vec<String> {
     )]
 }
 
-fn constants(machine: &Hardware, settings: &Settings) -> Vec<AdviceConstant> {
+fn constants(machine: &Hardware) -> Vec<AdviceConstant> {
     let mut out: Vec<AdviceConstant> = Vec::new();
     for l in machine.links.iter().take(MOST_LINKS) {
         let shown = Shown(l.read_latency.value, Unit::Nanoseconds);
@@ -312,7 +314,8 @@ fn constants(machine: &Hardware, settings: &Settings) -> Vec<AdviceConstant> {
             method: l.read_latency.method.clone(),
         });
     }
-    for cost in [Cost::MigratePage, Cost::PageCopy] {
+    let look = [Cost::PageFrame, Cost::PageQuery];
+    for cost in [Cost::MigratePage, Cost::PageCopy].into_iter().chain(look) {
         let c = machine.costs.constant(cost);
         out.push(AdviceConstant {
             name: cost.name().to_owned(),
@@ -321,11 +324,5 @@ fn constants(machine: &Hardware, settings: &Settings) -> Vec<AdviceConstant> {
             method: c.method,
         });
     }
-    out.push(AdviceConstant {
-        name: "asking where a page is".to_owned(),
-        value: format!("{} ns", Shown(settings.look_page.0, Unit::Nanoseconds)),
-        origin: Origin::Assumed.name().to_owned(),
-        method: "83 ms for 1 GiB, on another machine".to_owned(),
-    });
     out
 }

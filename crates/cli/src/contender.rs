@@ -394,9 +394,10 @@ fn about_policy(who: &str, source: Source) -> Vec<String> {
     let s = Settings::default();
     let second = if who == "homenode" {
         format!(
-            "homenode's budgets: {:.1} % of one CPU for its own work, {} MB/s moved, {} for an order; it samples a process after {} of its CPU time; its {counted}",
+            "homenode's budgets: {:.1} % of one CPU to look and decide, as much for moves until they have paid, {} MB/s moved, counted over {}, {} for an order; it samples a process after {} of its CPU time; its {counted}",
             f64::from(s.cpu_permille) / 10.0,
             s.moved_mbps.0,
+            homenode_config::write_time(s.horizon),
             homenode_config::write_time(s.stall),
             homenode_config::write_time(s.start_delay),
         )

@@ -15,6 +15,7 @@ use crate::live::{self, Ask, Chosen, Found};
 use crate::program::Stop;
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
+use homenode_core::costs::Cost;
 use homenode_core::engine::{Engine, Settings};
 use homenode_core::policy::seen::{Shows, Source, Who};
 use homenode_core::topology::Hardware;
@@ -22,6 +23,7 @@ use homenode_core::units::{Picos, count};
 use homenode_live::links::links;
 use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::PeopleError;
+use homenode_live::places::sees_frames;
 use homenode_machine::ObserveError;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -141,6 +143,7 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     if nothing.is_none() {
         source_notes.extend(task.means.how_to_get(&found, source));
     }
+    let settings = priced(task.settings, &found);
     let here = Here { found, source, source_notes, nothing, ends: task.whom.ends() };
     let targets = task.whom.targets(&mut stop)?;
     let moves = acts.then_some(task.settings.stall);
@@ -149,7 +152,7 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
         Ok(opened) => opened,
         Err(e) => return Err(not_opened(e, &mut stop)),
     };
-    let engine = drive::engine(&opened.machine, task.settings, here.found.version);
+    let engine = drive::engine(&opened.machine, settings, here.found.version);
     // With one node a look shows who is there; more of them would show nothing else.
     let one = here.nothing.is_some() && task.whom.command.is_empty();
     let mut looks = 0;
@@ -184,6 +187,13 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
         },
     };
     Ok(Done { here, warnings, code })
+}
+
+/// Settings with what looks take on this machine: frames, or questions where none are shown.
+fn priced(settings: Settings, found: &Found) -> Settings {
+    let look = if sees_frames(&found.root) { Cost::PageFrame } else { Cost::PageQuery };
+    let price = |cost| Picos(found.machine.costs.get(cost));
+    Settings { look_page: price(look), count_page: price(Cost::PageCount), ..settings }
 }
 
 /// Whether a source tells how hot memory is.

@@ -189,6 +189,10 @@ cost_keys! {
     Instruction = "instruction", Nanoseconds, Core, 1..=1_000_000, default 250, "4 GHz, one a cycle";
     /// Time to ask where one page is: `move_pages` without a target.
     PageQuery = "page_query", Nanoseconds, Core, 1..=1_000_000_000, default 317_000, "83 ms for 1 GiB of 4 KiB pages of another process, on a two-CPU virtual machine";
+    /// Time to read where one page is from `pagemap`, which tells its frame.
+    PageFrame = "page_frame", Nanoseconds, Core, 1..=1_000_000_000, default 39_000, "10.1 ms for 1 GiB of 4 KiB pages, on a two-CPU virtual machine";
+    /// Time to count one page by its node in `numa_maps`.
+    PageCount = "page_count", Nanoseconds, Core, 1..=1_000_000_000, default 47_000, "12.3 ms for 1 GiB of 4 KiB pages, on a two-CPU virtual machine";
     /// Time to read one process's `stat`, `schedstat` and `statm`.
     ProcRead = "proc_read", Nanoseconds, Core, 0..=1_000_000_000, default 12_000_000, "three files, opened, read and closed at about 4 µs each";
     /// Time to read `/proc/zoneinfo`, for each node.

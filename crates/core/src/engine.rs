@@ -51,6 +51,10 @@ use plan::Plan;
 use process::Tracked;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// It is not considered more often whether there is enough to decide: looking at processes
+/// and zones has a price of its own, and more often than that they are not read.
+const CONSIDER: Picos = Picos::from_ms(100);
+
 /// The daemon.
 #[derive(Clone, Debug)]
 pub struct Engine {
@@ -63,6 +67,13 @@ pub struct Engine {
     nodes: Nodes,
     now: Picos,
     next_decision: Option<Picos>,
+    /// When it decided last, and when the budget allows the next.
+    decided: (Picos, Picos),
+    /// What was observed since; and before, as much as it still counts.
+    news: u64,
+    known: u64,
+    /// Places have come to be known since.
+    looked: bool,
     /// When the budgets allow what waits.
     wake: Option<Picos>,
     silent: bool,
@@ -77,8 +88,10 @@ pub struct Engine {
     last_id: u64,
     /// Pages to be moved.
     moved: Bucket,
-    /// Picoseconds of processor time.
+    /// Picoseconds of processor time for looks and decisions.
     cpu: Bucket,
+    /// The same for moves: a share of a CPU until they have paid, and what they came to save.
+    purse: Bucket,
     ledger: Ledger,
 }
 
@@ -88,26 +101,15 @@ impl Policy for Engine {
         self.now = self.now.max(now);
         self.moved.advance(self.now);
         self.cpu.advance(self.now);
+        self.purse.advance(self.now);
         self.spend(self.settings.per_seen.0.saturating_mul(seen.len() as u64));
         self.ledger.seen += seen.len() as u64;
         for s in seen {
             self.see(s);
         }
         self.locate_unasked();
-        match self.next_decision {
-            None => self.next_decision = Some(self.after(self.settings.interval)),
-            Some(at) if at <= self.now => {
-                let mut wait = self.settings.interval;
-                if self.cpu.has() > 0 {
-                    // Half of the budget is for what is decided then.
-                    let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
-                    wait = wait.max(Picos(self.decide().0.saturating_mul(2000) / share));
-                } else {
-                    self.ledger.postponed += 1;
-                }
-                self.next_decision = Some(self.after(wait));
-            }
-            Some(_) => {}
+        if self.next_decision.is_none_or(|at| at <= self.now) {
+            self.consider();
         }
         self.pump();
     }
@@ -147,9 +149,16 @@ impl Engine {
         let per_page = machine.costs.get(Cost::MigratePage) + machine.costs.get(Cost::PageCopy);
         let per_page = per_page.max(1);
         let pages_a_second = settings.moved_mbps.0.saturating_mul(1_000_000) / PAGE_SIZE;
-        // A quarter of a second may be saved up: enough for several orders.
-        let moved = Bucket::new(pages_a_second, pages_a_second / 4);
+        // A move has to pay within the horizon: over it budgets are counted.
+        let over = |rate: u64| {
+            let all = u128::from(rate) * u128::from(settings.horizon.0) / 1_000_000_000_000;
+            u64::try_from(all).unwrap_or(u64::MAX).max(rate)
+        };
+        let moved = Bucket::new(pages_a_second, over(pages_a_second));
         let cpu = u64::from(settings.cpu_permille.min(1000)) * 1_000_000_000;
+        // Savings may be kept until they pay for all that may be moved at once.
+        let most = if cpu == 0 { 0 } else { moved.depth().saturating_mul(per_page) };
+        let purse = Bucket::new(cpu, most.max(over(cpu))).with(over(cpu));
         let mut lacks: BTreeSet<Evidence> = lacks.iter().copied().collect();
         if source.shows() == Shows::Nothing {
             lacks.insert(Evidence::Heat);
@@ -163,6 +172,10 @@ impl Engine {
             nodes: Nodes::new(settings, machine, version),
             now: Picos::ZERO,
             next_decision: None,
+            decided: (Picos::ZERO, Picos::ZERO),
+            news: 0,
+            known: 0,
+            looked: false,
             wake: None,
             silent: false,
             processes: BTreeMap::new(),
@@ -174,7 +187,8 @@ impl Engine {
             out: VecDeque::new(),
             last_id: 0,
             moved,
-            cpu: Bucket::new(cpu, cpu),
+            cpu: Bucket::new(cpu, over(cpu)),
+            purse,
             ledger: Ledger::default(),
         }
     }
@@ -204,6 +218,49 @@ impl Engine {
         self.nodes.is_top(node)
     }
 
+    /// Decides if there is enough that is new, and sets when to consider it again.
+    ///
+    /// Source: specs/engine.md#pace.
+    fn consider(&mut self) {
+        if self.next_decision.is_none() {
+            self.decided = (self.now, self.now);
+        }
+        let since = self.now.saturating_sub(self.decided.0);
+        // An eighth more than is known: what differs by less counts as alike.
+        let enough = (self.known / 8).max(1);
+        // What was asked for to decide is there.
+        let answered = self.looked && self.plan.looks.is_empty() && !self.is_looking();
+        let due = answered || self.news >= enough || since >= self.settings.long;
+        let mut next = Picos(u64::MAX);
+        if due && self.now >= self.decided.1 && since.0 > 0 {
+            if self.cpu.has() > 0 {
+                let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
+                let cost = self.decide();
+                // Half of the budget is for what is decided then.
+                let wait = Picos(cost.0.saturating_mul(2000) / share);
+                self.known = heat::decay(self.known, since, self.settings.long);
+                self.known = self.known.saturating_add(std::mem::take(&mut self.news));
+                self.decided = (self.now, self.after(wait));
+                self.looked = false;
+            } else {
+                self.ledger.postponed += 1;
+            }
+        } else if self.news > 0 && !due {
+            // When there will be enough, if it goes on like that.
+            let rate = u128::from(since.0) * u128::from(enough) / u128::from(self.news);
+            let at = u64::try_from(rate).unwrap_or(u64::MAX).saturating_add(self.decided.0.0);
+            next = Picos(at);
+        }
+        let longest = self.settings.interval;
+        let soonest = self.decided.1.max(self.after(CONSIDER));
+        self.next_decision = Some(next.min(self.after(longest)).max(soonest));
+    }
+
+    /// Whether a look or a census is on its way.
+    fn is_looking(&self) -> bool {
+        self.open.values().any(|o| o.between.is_none() && o.why != Reason::SlowStartOver)
+    }
+
     fn after(&self, dt: Picos) -> Picos {
         Picos(self.now.0.saturating_add(dt.0.max(1)))
     }
@@ -212,6 +269,21 @@ impl Engine {
     fn spend(&mut self, time: u64) {
         self.cpu.take(time);
         self.ledger.observing = Picos(self.ledger.observing.0.saturating_add(time));
+    }
+
+    /// What accesses to memory that was moved came to save, in picoseconds, or to lose.
+    ///
+    /// Source: specs/engine.md#budgets.
+    fn earn(&mut self, came: i128) {
+        let time = u64::try_from(came.unsigned_abs()).unwrap_or(u64::MAX);
+        let (sum, ledger) = if came < 0 {
+            self.purse.take(time);
+            (self.ledger.forgone, &mut self.ledger.forgone)
+        } else {
+            self.purse.give(time);
+            (self.ledger.gained, &mut self.ledger.gained)
+        };
+        *ledger = Picos(sum.0.saturating_add(time));
     }
 
     fn lack(&self, what: Evidence) -> bool {
@@ -277,9 +349,10 @@ impl Engine {
 
     /// Budgets and room that an order held: what it did not use is given back.
     fn release(&mut self, open: &Open, moved: u64, took: Picos) {
+        let budget = if open.between.is_some() { &mut self.purse } else { &mut self.cpu };
         match took.0.checked_sub(open.cost) {
-            Some(more) => self.cpu.take(more),
-            None => self.cpu.give(open.cost - took.0),
+            Some(more) => budget.take(more),
+            None => budget.give(open.cost - took.0),
         }
         if let Some((from, to)) = open.between {
             let moved = moved.min(open.named);
@@ -299,6 +372,11 @@ impl Engine {
             self.nodes.close(to);
         }
         self.settle(&open, tried, moved, fails);
+        if open.between.is_none() && open.why != Reason::SlowStartOver {
+            self.looked = true;
+            let soon = self.decided.1.max(self.after(CONSIDER));
+            self.next_decision = self.next_decision.map(|at| at.min(soon));
+        }
         if fails.gone.0 > 0 {
             self.forget(open.who);
         }

@@ -87,6 +87,9 @@ pub trait Memory {
 pub trait Places {
     /// Pages of the process by node. `None` if it is gone or can't be asked.
     fn census(&mut self, who: Who) -> Option<BTreeMap<NodeId, Pages>>;
+    /// The mappings that it has memory in, by rising addresses, with their pages by node. `None`
+    /// if it is gone or can't be asked.
+    fn mappings(&mut self, who: Who) -> Option<Vec<(Span, BTreeMap<NodeId, Pages>)>>;
     /// Pages of each span by node, holes left out however large they are. `None` if the
     /// process is gone or can't be asked.
     fn within_each(&mut self, who: Who, spans: &[Span]) -> Option<Vec<BTreeMap<NodeId, Pages>>>;
@@ -330,6 +333,13 @@ impl LiveMachine {
         match order.act {
             Act::Watch { who } => self.parts.heat.watch(who),
             Act::Unwatch { who } => self.parts.heat.unwatch(who),
+            Act::Census { who } => {
+                for (span, found) in self.parts.places.mappings(who).unwrap_or_default() {
+                    tried += found.values().copied().sum();
+                    tell(who, span, found, &self.parts.topology, out);
+                }
+                carried.moved = tried;
+            }
             Act::Look { who, spans } => {
                 let found = self.parts.places.within_each(who, &spans).unwrap_or_default();
                 for (span, found) in spans.into_iter().zip(found) {

@@ -224,7 +224,9 @@ impl<M: Machine> Around for Advised<M> {
             }
             // Nothing else is done to the machine either.
             Act::Affine { .. } | Act::SetKnob { .. } => Err(ApplyError::Unable),
-            Act::Watch { .. } | Act::Unwatch { .. } => self.inner.submit(order),
+            Act::Watch { .. } | Act::Unwatch { .. } | Act::Census { .. } => {
+                self.inner.submit(order)
+            }
         }
     }
 }

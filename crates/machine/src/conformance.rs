@@ -98,8 +98,13 @@ pub fn moved_pages_are_there<S: Stage>(stage: &mut S) -> Result<(), Finding> {
 
     let looked = carry_out(stage, 2, Act::Look { who, spans: vec![span] })?;
     hold!(looked.resident == there, "a look says {:?}, it is {there:?}", looked.resident);
+    // A program has more than that memory, but no less.
+    let counted = carry_out(stage, 3, Act::Census { who })?;
+    let misses = there.iter().find(|(n, pages)| counted.resident.get(n).is_none_or(|c| c < pages));
+    hold!(misses.is_none(), "a census says {:?}, it is {there:?}", counted.resident);
+    hold!(counted.tried.0 > 0, "a census that was answered names no pages");
     // Once more: they are not where the order says.
-    let again = carry_out(stage, 3, move_of(who, part, slow, fast))?;
+    let again = carry_out(stage, 4, move_of(who, part, slow, fast))?;
     let most = Pages(400) - done.moved;
     hold!(again.moved <= most, "{:?} moved twice", again.moved);
     stage.end(who);

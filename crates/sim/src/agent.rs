@@ -23,7 +23,7 @@ use crate::tasks::Kind;
 use crate::timeline::Event;
 use crate::watch::By;
 use homenode_core::costs::Cost;
-use homenode_core::policy::seen::{Seen, Source};
+use homenode_core::policy::seen::{Seen, Source, Span};
 use homenode_core::units::Pages;
 use look::count_pages;
 use std::collections::{BTreeMap, VecDeque};
@@ -107,11 +107,25 @@ impl Agent {
                 let _ = sim.set_knob(&knob.name(), value);
                 true
             }
-            Errand::Look { spans, at, vpn, found } => {
+            Errand::Census => {
+                ctx.clock += self.prices[Cost::ProcRead];
+                let vmas = &sim.kernel.space(space).vmas;
+                let spans: Vec<Span> =
+                    vmas.iter().map(|v| Span { start: v.start, end: v.end }).collect();
+                work.errand = Errand::Look {
+                    vpn: spans.first().map_or(0, |s| s.start),
+                    spans,
+                    at: 0,
+                    found: BTreeMap::new(),
+                    price: Cost::PageCount,
+                };
+                false
+            }
+            Errand::Look { spans, at, vpn, found, price } => {
                 let Some(&span) = spans.get(*at) else { return true };
                 if *vpn < span.end {
                     let (next, looked) = count_pages(&sim.kernel, space, *vpn, span.end, found);
-                    ctx.clock += looked * self.prices[Cost::PageQuery];
+                    ctx.clock += looked * self.prices[*price];
                     *vpn = next;
                     return false;
                 }

@@ -194,6 +194,7 @@ impl SimMachine {
             Act::SetKnob { .. } => return Ok(usize::MAX),
             Act::Watch { who }
             | Act::Unwatch { who }
+            | Act::Census { who }
             | Act::Look { who, .. }
             | Act::Move { who, .. } => who,
         };

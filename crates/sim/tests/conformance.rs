@@ -282,6 +282,7 @@ impl Around for Broken {
             (Bug::PidOnly, act) => match act {
                 Act::Watch { who }
                 | Act::Unwatch { who }
+                | Act::Census { who }
                 | Act::Look { who, .. }
                 | Act::Move { who, .. } => *who = self.now_called(*who),
                 Act::Affine { .. } | Act::SetKnob { .. } => {}

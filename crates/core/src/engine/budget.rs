@@ -22,6 +22,11 @@ impl Bucket {
     pub(super) const fn new(rate: u64, depth: u64) -> Self {
         Self { level: depth as i128 * SCALE, rate, depth, at: Picos::ZERO }
     }
+    /// One of which so much is left.
+    pub(super) const fn with(self, level: u64) -> Self {
+        let level = if level < self.depth { level } else { self.depth };
+        Self { level: level as i128 * SCALE, ..self }
+    }
     /// Lets time pass.
     pub(super) fn advance(&mut self, now: Picos) {
         let dt = now.saturating_sub(self.at);
@@ -33,10 +38,10 @@ impl Bucket {
     pub(super) fn has(&self) -> u64 {
         u64::try_from(self.level.max(0) / SCALE).unwrap_or(u64::MAX)
     }
-    /// Takes some, into debt if need be; the debt ends at one reserve, so that a
-    /// flood of observations does not silence the engine for good.
+    /// Takes some, into debt if need be; the debt ends at a second of the rate, so that a
+    /// flood of observations does not silence the engine for long.
     pub(super) fn take(&mut self, n: u64) {
-        let floor = -i128::from(self.depth) * SCALE;
+        let floor = -i128::from(self.depth.min(self.rate)) * SCALE;
         self.level = (self.level - i128::from(n) * SCALE).max(floor);
     }
     /// Gives back what was taken and not used.

@@ -69,7 +69,8 @@ impl Engine {
     /// Source: specs/engine.md#decision.
     pub(super) fn decide(&mut self) -> Picos {
         self.ledger.decisions += 1;
-        self.plan = Plan::default();
+        let censuses = std::mem::take(&mut self.plan.censuses);
+        self.plan = Plan { censuses, ..Plan::default() };
         let spent = self.fold();
         let mut all = Gathered::default();
         let processes = std::mem::take(&mut self.processes);
@@ -117,7 +118,9 @@ impl Engine {
             match source.shows() {
                 // A source that has fallen silent says nothing by it; heat decays below.
                 Shows::Samples if !silent => {
-                    p.map.fill(p.resident.0, now);
+                    if p.census.is_none() {
+                        p.map.fill(p.resident.0, now);
+                    }
                     let watched = p.watched.unwrap_or(now);
                     p.map.fold_samples(p.folded, watched, now, &scales);
                 }
@@ -422,7 +425,8 @@ impl Engine {
             Shows::Faults => p.fast_faults.is_some(),
             Shows::Regions | Shows::Nothing => false,
         };
-        if p.watched.is_none() || self.lack(Evidence::Heat) || !useful {
+        // A census has told of all memory there is.
+        if p.census.is_some() || p.watched.is_none() || self.lack(Evidence::Heat) || !useful {
             return;
         }
         let block = self.look_limit().min(p.look_pages().saturating_mul(64)).max(1);

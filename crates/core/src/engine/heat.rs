@@ -133,6 +133,15 @@ impl Place {
     }
 }
 
+/// What accesses to memory that was moved earn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Earns {
+    /// Until when: within the horizon of the move.
+    pub(super) until: Picos,
+    /// What an access saves, in picoseconds, or loses, for memory that went down.
+    pub(super) each: i64,
+}
+
 /// What past orders taught about a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trouble {
@@ -162,6 +171,8 @@ pub(super) struct Cell {
     pub(super) born: Picos,
     /// Whether the source has told anything, be it silence that means something.
     pub(super) told: bool,
+    /// When it was observed last.
+    pub(super) heard: Picos,
     /// Whether it was told as one: no part of it was observed more than another.
     pub(super) whole: bool,
     /// What one observation counts for in the short and in the long average, as rate times
@@ -176,6 +187,8 @@ pub(super) struct Cell {
     pub(super) from: Option<(NodeId, u32)>,
     /// Where it is.
     pub(super) place: Option<Place>,
+    /// What it earns since it was moved.
+    pub(super) earns: Option<Earns>,
     /// What went wrong with it.
     pub(super) trouble: Trouble,
 }
@@ -202,6 +215,14 @@ impl Cell {
         let ahead = u128::from(self.from?.1);
         let weight = u128::from(self.weights(pages)[1]);
         (ahead * ahead * weight >= 4 << 32).then(|| narrow((ahead * weight).min(1 << 32)))
+    }
+
+    /// What so many thousandths of an access earn, in picoseconds.
+    ///
+    /// Source: specs/engine.md#budgets.
+    pub(super) fn earned(&self, milli: u128, now: Picos) -> i128 {
+        let each = self.earns.filter(|e| now <= e.until).map_or(0, |e| i128::from(e.each));
+        i128::try_from(milli / 1000).unwrap_or(i128::MAX).saturating_mul(each)
     }
 
     /// Another vote for a node; the one that is ahead in the end has most of them,
@@ -352,12 +373,18 @@ impl HeatMap {
         self.each(span, f);
     }
 
-    /// A region of one heat.
-    pub(super) fn region(&mut self, span: Span, told: Told, now: Picos, t: &Scales) {
+    /// A region of one heat. Returns what its accesses earned, of memory that was moved.
+    pub(super) fn region(&mut self, span: Span, told: Told, now: Picos, t: &Scales) -> i128 {
+        let (mut start, mut came) = (span.start, 0i128);
         self.paint(span, now, |c| {
-            c.whole = true;
+            let pages = u128::from(c.end - start);
+            let milli = u128::from(told.rate) * pages * u128::from(told.over.0) / SECOND;
+            came = came.saturating_add(c.earned(milli, now));
+            start = c.end;
+            (c.whole, c.heard) = (true, now);
             t.update(c, told, now, Picos::ZERO);
         });
+        came
     }
 
     /// The cell of a page, cut out in blocks of `grain`, a power of two.
@@ -439,22 +466,25 @@ impl HeatMap {
     /// Source: specs/engine.md#memory.
     pub(super) fn tidy(&mut self, limit: usize, now: Picos, t: &Scales) -> bool {
         let old = t.long.0.saturating_mul(10);
+        // What was observed before that counts a quarter: where it was is not kept apart.
+        let quiet = Picos(now.0.saturating_sub(t.long.0.saturating_mul(2)));
         self.cells.retain(|_, c| {
+            c.earns = c.earns.filter(|e| now <= e.until);
             let silent = now.saturating_sub(c.at);
             c.trouble != Trouble::default() || c.place.is_some() || silent.0 < old
         });
-        self.merge(3, false);
+        self.merge(3, false, quiet);
         // An eighth, a quarter, a half of the hotter one; then anything, in pairs.
         for tolerance in [2, 1] {
             if self.cells.len() <= limit {
                 return false;
             }
-            self.merge(tolerance, false);
+            self.merge(tolerance, false, quiet);
         }
         let coarse = self.cells.len() > limit;
         while self.cells.len() > limit.max(1) {
             let before = self.cells.len();
-            self.merge(0, true);
+            self.merge(0, true, quiet);
             if self.cells.len() == before {
                 self.drop_coldest(limit, now, t);
                 break;
@@ -474,13 +504,14 @@ impl HeatMap {
         }
     }
 
-    /// One pass over neighbours whose heat differs by at most a 2^`shift`-th.
-    fn merge(&mut self, shift: u32, pairs: bool) {
+    /// One pass over neighbours whose heat differs by at most a 2^`shift`-th, or which were not
+    /// observed since `quiet`.
+    fn merge(&mut self, shift: u32, pairs: bool, quiet: Picos) {
         let mut out: Vec<(u64, Cell)> = Vec::with_capacity(self.cells.len());
         let mut free = true;
         for (start, cell) in std::mem::take(&mut self.cells) {
             if let Some((s, last)) = out.last_mut() {
-                if last.end == start && free && (pairs || alike(last, &cell, shift)) {
+                if last.end == start && free && (pairs || alike(last, &cell, shift, quiet)) {
                     absorb(*s, last, start, cell);
                     free = !pairs;
                     continue;
@@ -494,18 +525,20 @@ impl HeatMap {
     }
 }
 
-fn alike(a: &Cell, b: &Cell, shift: u32) -> bool {
+fn alike(a: &Cell, b: &Cell, shift: u32, quiet: Picos) -> bool {
     let near = |x: u64, y: u64| x.abs_diff(y) <= x.max(y) >> shift;
     let place = match (&a.place, &b.place) {
         (None, None) => true,
         (Some(p), Some(q)) => p.alike(q),
         _ => false,
     };
-    place
-        && near(a.short, b.short)
+    let heat = near(a.short, b.short)
         && near(a.long, b.long)
+        && a.from.map(|f| f.0) == b.from.map(|f| f.0);
+    place
+        && (heat || a.heard.max(b.heard) < quiet)
         && a.trouble == b.trouble
-        && a.from.map(|f| f.0) == b.from.map(|f| f.0)
+        && a.earns.map(|e| e.each) == b.earns.map(|e| e.each)
 }
 
 /// `b` begins where `a` ends and becomes part of it.
@@ -519,10 +552,21 @@ fn absorb(a_start: u64, a: &mut Cell, b_start: u64, b: Cell) {
     a.told |= b.told;
     a.whole |= b.whole;
     let mean = |x: u64, y: u64| weighted((x, na), (y, nb));
+    a.earns = match (a.earns, b.earns) {
+        (None, None) => None,
+        (x, y) => {
+            let sum =
+                |e: Option<Earns>, n: u64| i128::from(e.map_or(0, |e| e.each)) * i128::from(n);
+            let each = (sum(x, na) + sum(y, nb)) / i128::from(na + nb).max(1);
+            let until = x.into_iter().chain(y).map(|e| e.until).max().unwrap_or_default();
+            Some(Earns { until, each: i64::try_from(each).unwrap_or(0) })
+        }
+    };
     a.end = b.end;
     a.short = mean(a.short, b.short);
     a.long = mean(a.long, b.long);
     a.at = a.at.max(b.at);
+    a.heard = a.heard.max(b.heard);
     a.born = a.born.min(b.born);
     a.sum = a.sum.saturating_add(b.sum);
     a.nr = a.nr.saturating_add(b.nr);

@@ -114,6 +114,13 @@ impl Nodes {
     pub(super) fn gain(&self, cpu: NodeId, from: NodeId, to: NodeId) -> Option<u64> {
         self.latency(cpu, from)?.checked_sub(self.latency(cpu, to)?).filter(|g| *g > 0)
     }
+    /// What an access saves on `to` instead of `from`, or loses; 0 where nothing is known.
+    pub(super) fn saves(&self, cpu: NodeId, from: NodeId, to: NodeId) -> i64 {
+        match (self.latency(cpu, from), self.latency(cpu, to)) {
+            (Some(a), Some(b)) => i64::try_from(i128::from(a) - i128::from(b)).unwrap_or(0),
+            _ => 0,
+        }
+    }
     /// The most that an access from any CPU, or those of one node, can lose.
     pub(super) fn loss(&self, cpu: Option<NodeId>, from: NodeId, to: NodeId) -> u64 {
         let one = |c: NodeId| self.gain(c, to, from).unwrap_or(0);

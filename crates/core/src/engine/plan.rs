@@ -3,7 +3,8 @@
 //! ```text
 //!            ┌─ up     by the node that it goes to, hottest first ──┐
 //! decide ──▶ ├─ down   by the node that it leaves, coldest first ───┼──▶ pump
-//!            └─ looks  most worth knowing first ────────────────────┘
+//!            ├─ looks  most worth knowing first ────────────────────┤
+//!            └─ censuses  in the order of the processes ────────────┘
 //! ```
 //!
 //! The next decision throws it away and fills it anew.
@@ -44,6 +45,8 @@ pub(super) struct Plan {
     /// By the node that they leave.
     pub(super) down: BTreeMap<NodeId, VecDeque<Piece>>,
     pub(super) looks: VecDeque<LookPiece>,
+    /// Whose mappings are to be counted.
+    pub(super) censuses: VecDeque<Who>,
 }
 
 impl Plan {
@@ -52,5 +55,6 @@ impl Plan {
             queue.retain(|p| p.who != who);
         }
         self.looks.retain(|l| l.who != who);
+        self.censuses.retain(|w| *w != who);
     }
 }

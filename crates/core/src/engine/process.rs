@@ -1,6 +1,6 @@
 //! A process as the engine knows it: slow start, and news about its memory.
 
-use super::heat::{self, Cell, HeatMap, Place, Scales, Told};
+use super::heat::{self, Cell, Earns, HeatMap, Place, Scales, Told};
 use super::open::Open;
 use super::{Engine, Settings};
 use crate::numa::scan::{MmScan, TaskScan, TickOutcome, tick};
@@ -27,6 +27,8 @@ pub(super) struct Tracked {
     pub(super) node: Option<NodeId>,
     pub(super) node_since: Picos,
     pub(super) resident: Pages,
+    /// Its memory was growing when it was seen last.
+    grows: bool,
     /// Pages that one sample stands for, a power of two.
     pub(super) grain: u64,
     pub(super) map: HeatMap,
@@ -34,6 +36,10 @@ pub(super) struct Tracked {
     pub(super) busy: BTreeMap<u64, u64>,
     /// Where spans are, told but not taken in yet.
     reports: BTreeMap<Span, Vec<(NodeId, u64)>>,
+    /// Pages that it had at the last census; `None` before the first.
+    pub(super) census: Option<Pages>,
+    /// None is asked for before: the last one had no answer.
+    census_after: Picos,
     /// When the last window of samples or faults was closed.
     pub(super) folded: Picos,
     /// When a hint fault came from a fast node: only then does silence about such
@@ -51,6 +57,18 @@ impl Tracked {
     /// Whether an open order names some of it.
     pub(super) fn is_busy(&self, span: Span) -> bool {
         overlaps(&self.busy, span)
+    }
+
+    /// Pages of spans on a node, as far as is known; an eighth less, since shares are rounded.
+    fn on(&mut self, spans: &[Span], node: NodeId) -> u64 {
+        let mut pages = 0u64;
+        for &span in spans {
+            self.map.change(span, |c| {
+                let on = c.place.as_ref().map_or(0, |p| p.pages_on(node));
+                pages = pages.saturating_add(on);
+            });
+        }
+        pages - pages / 8
     }
 
     /// Block of a look.
@@ -90,11 +108,14 @@ impl Engine {
             p.node = node;
             p.node_since = now;
         }
+        // By more than a sixty-fourth since the last look at it, a tenth of a second ago.
+        p.grows = resident.0 > p.resident.0.saturating_add(p.resident.0 / 64);
         p.resident = resident;
         // Half of the spans for samples, the other for what regions and looks cut.
         p.grain =
             resident.0.saturating_mul(2).div_ceil(limit).clamp(1, 1 << 40).next_power_of_two();
         if p.watched.is_some() {
+            self.ask_census(who);
             return;
         }
         // The process is one task of the rule; its gate is open, as only processor time counts.
@@ -110,6 +131,7 @@ impl Engine {
             self.nr_watched += 1;
             let id = self.order(Act::Watch { who }, Benefit::default(), Reason::SlowStartOver);
             self.open.insert(id, Open::watch(who));
+            self.ask_census(who);
         }
     }
 
@@ -140,8 +162,10 @@ impl Engine {
             self.ledger.unknown += 1;
             return;
         };
-        p.map.region(span, told, now, &scales);
+        let came = p.map.region(span, told, now, &scales);
+        self.earn(came);
         self.silent = false;
+        self.news += 1;
         self.bound(who);
     }
 
@@ -166,24 +190,34 @@ impl Engine {
             heat::fault_rate,
         );
         let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
+        cell.heard = now;
         cell.sum = cell.sum.saturating_add(rate);
         cell.nr = cell.nr.saturating_add(1);
+        // Of the accesses since it was marked only this one is sure.
+        let came = cell.earned(1000, now);
         cell.vote(from);
         if cell.end - vpn == 1 && p.grain == 1 {
             locate(cell, Place { at: now, on: vec![(on, 1)] }, &settings);
         }
+        self.earn(came);
         self.silent = false;
+        self.news += 1;
         self.bound(who);
     }
 
     pub(super) fn see_sample(&mut self, who: Who, vpn: u64, from: NodeId, period: u64) {
         let now = self.now;
         let Some(p) = self.sampled(who) else { return };
-        let Some(cell) = p.map.at_page(vpn, p.grain, now) else { return };
+        // Of a page: how many are told apart follows from the samples that still count.
+        let Some(cell) = p.map.at_page(vpn, 1, now) else { return };
+        cell.heard = now;
         cell.sum = cell.sum.saturating_add(period.saturating_mul(1000));
         cell.nr = cell.nr.saturating_add(1);
+        let came = cell.earned(u128::from(period) * 1000, now);
         cell.vote(from);
+        self.earn(came);
         self.silent = false;
+        self.news += 1;
         self.bound(who);
     }
 
@@ -217,20 +251,51 @@ impl Engine {
         }
     }
 
+    fn ask_census(&mut self, who: Who) {
+        let waits = self.plan.censuses.contains(&who);
+        if !waits && self.processes.get(&who).is_some_and(|p| self.wants_census(p)) {
+            self.plan.censuses.push_back(who);
+        }
+    }
+
+    /// Whether its mappings are to be counted: they never were, or it has grown or shrunk by
+    /// an eighth since; and it has stopped to grow.
+    ///
+    /// Source: specs/engine.md#census.
+    fn wants_census(&self, p: &Tracked) -> bool {
+        let new = |old: Pages| p.resident.0.abs_diff(old.0) > old.0 / 8;
+        p.watched.is_some()
+            && !p.grows
+            && self.now >= p.census_after
+            && self.can_look()
+            && !self.lack(Evidence::Heat)
+            && p.census.is_none_or(new)
+    }
+
     /// What a finished order says about its spans.
     ///
     /// Source: specs/engine.md#failures.
     pub(super) fn settle(&mut self, open: &Open, tried: Pages, moved: Pages, fails: Fails) {
-        let (now, settings) = (self.now, self.settings);
+        let (now, settings, nodes) = (self.now, self.settings, &self.nodes);
+        let seen_cpu = !self.lacks.contains(&Evidence::Cpu);
         let Some(p) = self.processes.get_mut(&open.who) else { return };
+        let its_cpu = p.node.or_else(|| nodes.only_cpu());
         for span in &open.spans {
             p.busy.remove(&span.start);
         }
         let Some((from, to)) = open.between else {
+            if open.why == Reason::MemoryUnknown {
+                if tried.0 > 0 {
+                    p.census = Some(p.resident);
+                } else {
+                    p.census_after = Picos(now.0.saturating_add(settings.look_again.0));
+                }
+            }
             for &span in &open.spans {
                 let starts = [span.start, span.end].map(|start| Span { start, end: 0 });
                 let told = p.reports.range(starts[0]..starts[1]).map(|(s, _)| *s);
                 let told: Vec<Span> = told.filter(|s| s.end <= span.end).collect();
+                let told = joined(&mut p.reports, told);
                 if told.is_empty() {
                     // Asked and not answered: not to be asked at every turn.
                     let until = Picos(now.0.saturating_add(settings.backoff.0));
@@ -245,6 +310,7 @@ impl Engine {
             return;
         };
         let only = |n: Pages| n.0 > 0 && n == tried;
+        let until = Picos(now.0.saturating_add(settings.horizon.0));
         for &span in &open.spans {
             if tried.0 == 0 || only(fails.busy) {
                 // All of them, so no look is needed to know which.
@@ -253,10 +319,18 @@ impl Engine {
                 // They are where they were; the node is closed.
             } else if only(fails.forbidden) {
                 p.map.change(span, |c| c.trouble.forbidden = true);
-            } else if moved == tried {
+            } else if moved + fails.absent == tried && moved.0 >= p.on(&open.spans, from) {
+                // Those of the spans that were not there are known to be elsewhere.
                 p.map.change(span, |c| {
                     (c.trouble.busy, c.trouble.suspect) = (0, None);
+                    let cpu = c.from.filter(|_| seen_cpu).map(|(n, _)| n).or(its_cpu);
                     if let Some(place) = &mut c.place {
+                        // Of accesses to it, those to pages that came along.
+                        let came = i128::from(place.pages_on(from));
+                        let each = cpu.map_or(0, |cpu| nodes.saves(cpu, from, to));
+                        let each = i128::from(each) * came / i128::from(place.present()).max(1);
+                        let each = i64::try_from(each).unwrap_or(0);
+                        c.earns = (each != 0).then_some(Earns { until, each });
                         place.shift(from, to);
                     }
                 });
@@ -290,6 +364,29 @@ impl Engine {
     }
 }
 
+/// Neighbours that are on one node wholly, as one report: blocks of a look are not kept apart.
+fn joined(reports: &mut BTreeMap<Span, Vec<(NodeId, u64)>>, told: Vec<Span>) -> Vec<Span> {
+    let mut out: Vec<Span> = Vec::new();
+    for span in told {
+        let whole = |s: &Span| match reports.get(s).map(Vec::as_slice) {
+            Some(&[(node, pages)]) if pages >= s.pages().0 => Some(node),
+            _ => None,
+        };
+        let on = whole(&span);
+        match out.last_mut().filter(|l| l.end == span.start && on.is_some() && whole(l) == on) {
+            Some(last) => {
+                let node = on.unwrap_or_default();
+                reports.remove(last);
+                reports.remove(&span);
+                last.end = span.end;
+                reports.insert(*last, vec![(node, last.pages().0)]);
+            }
+            None => out.push(span),
+        }
+    }
+    out
+}
+
 fn was_busy(cell: &mut Cell, now: Picos, settings: &Settings) {
     let wait = settings.backoff.0.saturating_mul(1 << cell.trouble.busy.min(16));
     cell.trouble.busy = cell.trouble.busy.saturating_add(1);
@@ -312,11 +409,15 @@ fn locate(cell: &mut Cell, place: Place, settings: &Settings) {
 }
 
 /// A report about a span, spread over its cells: exactly where the span is one cell
-/// or all on one node, else evenly, as nothing tells more.
+/// or all on one node, else evenly, as nothing tells more. Of a long span with pages on
+/// several nodes it is only known that it is memory, unless but an eighth of it is elsewhere.
 fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, settings: &Settings) {
     let whole = span.end - span.start;
     let born = p.watched.unwrap_or(now);
     let mut parts: Vec<(u64, u64)> = Vec::new();
+    let all = on.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+    let most = on.iter().map(|(_, n)| *n).max().unwrap_or(0);
+    let known = whole <= p.look_pages() || all - most <= all / 8;
     p.map.paint(span, now, |_| ());
     p.map.each(span, |c| parts.push((0, c.end)));
     let mut start = span.start;
@@ -337,6 +438,8 @@ fn spread(p: &mut Tracked, span: Span, on: &[(NodeId, u64)], now: Picos, setting
             // Found by looking: the source has told nothing of it since sampling began.
             c.born = c.born.min(born);
         }
-        locate(c, place, settings);
+        if known {
+            locate(c, place, settings);
+        }
     });
 }

@@ -4,9 +4,9 @@
 //! the budgets hold at that moment. Where the destination is full, one order makes
 //! room first; what waits goes up when that one is done.
 
-use super::Engine;
 use super::open::Open;
 use super::plan::Piece;
+use super::{CONSIDER, Engine};
 use crate::policy::order::{Act, Benefit, Evidence, Reason};
 use crate::policy::span::{Span, overlaps};
 use crate::units::{NodeId, Picos};
@@ -18,7 +18,7 @@ impl Engine {
     /// Source: specs/engine.md#budgets.
     fn move_limit(&self) -> u64 {
         let by_stall = (self.settings.stall.0 / self.per_page).max(1);
-        let by_cpu = self.cpu.depth() / self.per_page;
+        let by_cpu = self.purse.depth() / self.per_page;
         by_stall.min(self.most_pages).min(by_cpu).min(self.moved.depth())
     }
 
@@ -34,7 +34,7 @@ impl Engine {
         self.wake = None;
         loop {
             let moved = self.pump_moves();
-            let looked = self.pump_look();
+            let looked = self.pump_census() || self.pump_look();
             if !moved && !looked {
                 return;
             }
@@ -130,8 +130,10 @@ impl Engine {
         if limit == 0 {
             return false;
         }
-        if self.moved.has() < limit || self.cpu.has() < price(limit) {
-            let at = self.moved.when(limit).zip(self.cpu.when(price(limit)));
+        if self.moved.has() < limit || self.purse.has() < price(limit) {
+            // What moves have earned is known once it has been looked for.
+            let paid = self.purse.when(price(limit)).map(|at| at.min(self.after(CONSIDER)));
+            let at = self.moved.when(limit).zip(paid);
             self.wait_for(at.map(|(a, b)| a.max(b)));
             return false;
         }
@@ -174,7 +176,7 @@ impl Engine {
         let spans: Vec<Span> = spans.iter().map(|(&start, &end)| Span { start, end }).collect();
         let cost = price(named);
         self.moved.take(named);
-        self.cpu.take(cost);
+        self.purse.take(cost);
         self.nodes.expect(to, named);
         let expect = Benefit {
             saves: Picos(u64::try_from(saves).unwrap_or(u64::MAX)),
@@ -183,6 +185,38 @@ impl Engine {
         };
         let act = Act::Move { who, spans: join(&spans), from, to };
         self.issue(act, expect, Open { who, spans, between: Some((from, to)), named, cost, why });
+        true
+    }
+
+    /// One census.
+    ///
+    /// Source: specs/engine.md#census.
+    fn pump_census(&mut self) -> bool {
+        let Some(&who) = self.plan.censuses.front().filter(|_| self.can_look()) else {
+            return false;
+        };
+        let under_way = |o: &Open| o.who == who && o.why == Reason::MemoryUnknown;
+        let known = self.processes.get(&who).filter(|_| !self.open.values().any(under_way));
+        let Some(resident) = known.map(|p| p.resident.0) else {
+            self.plan.censuses.pop_front();
+            return true;
+        };
+        if self.is_full() || self.cpu.depth() == 0 {
+            return false;
+        }
+        // Of a process so large that no reserve would do, it takes all there is.
+        let cost = resident.saturating_mul(self.settings.count_page.0).min(self.cpu.depth());
+        if self.cpu.has() < cost.max(1) {
+            let at = self.cpu.when(cost.max(1));
+            self.wait_for(at);
+            return false;
+        }
+        self.plan.censuses.pop_front();
+        self.cpu.take(cost);
+        let expect = Benefit { saves: Picos(0), costs: Picos(cost), over: self.settings.horizon };
+        let why = Reason::MemoryUnknown;
+        let open = Open { who, spans: Vec::new(), between: None, named: 0, cost, why };
+        self.issue(Act::Census { who }, expect, open);
         true
     }
 

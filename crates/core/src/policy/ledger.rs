@@ -130,6 +130,11 @@ pub struct Ledger {
     pub strays: u64,
     /// Expected savings of the moves ordered.
     pub saves: Picos,
+    /// What accesses to memory that was moved came to save within the horizon, as far as the
+    /// source shows it, and what others lost.
+    pub gained: Picos,
+    /// See [`Self::gained`].
+    pub forgone: Picos,
     /// Expected costs of looks and moves ordered.
     pub costs: Picos,
     /// Processor time that orders took, as reported.

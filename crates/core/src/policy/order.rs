@@ -35,6 +35,13 @@ pub enum Act {
         /// Which.
         who: Who,
     },
+    /// Look which mappings it has, and where their pages are as far as counts by node tell;
+    /// answered by [`super::seen::Seen::Resident`] of each mapping before `Done`, by rising
+    /// addresses. Changes no placement.
+    Census {
+        /// Whose.
+        who: Who,
+    },
     /// Look where the pages of some spans are; answered by
     /// [`super::seen::Seen::Resident`] before `Done`. Changes no placement.
     Look {
@@ -76,6 +83,7 @@ impl Act {
         match self {
             Self::Watch { who }
             | Self::Unwatch { who }
+            | Self::Census { who }
             | Self::Look { who, .. }
             | Self::Move { who, .. }
             | Self::Affine { who, .. } => Some(*who),
@@ -99,6 +107,7 @@ impl fmt::Display for Act {
         match self {
             Self::Watch { who } => write!(f, "watch {who}"),
             Self::Unwatch { who } => write!(f, "unwatch {who}"),
+            Self::Census { who } => write!(f, "census {who}"),
             Self::Look { who, spans } => {
                 write!(f, "look {who}")?;
                 list(f, spans)
@@ -137,6 +146,8 @@ crate::named! {
     pub enum Reason {
         /// The process has run for longer than the start delay.
         SlowStartOver => "slow_start_over",
+        /// Its mappings are not known, or have changed.
+        MemoryUnknown => "memory_unknown",
         /// Heat is known, placement is not.
         PlaceUnknown => "place_unknown",
         /// Hot on a slow node, and the fast one has room.

@@ -25,6 +25,8 @@ const ENDS: [u64; 4] = [(1 << 44) - 1, 1 << 40, 1 << 36, (1 << 35) - 1];
 const ENTRIES: u64 = 1 << 16;
 /// Bit of an entry: the page is in memory.
 const IN_MEMORY: u64 = 1 << 63;
+/// Bits of an entry: the frame of a page in memory.
+const FRAME: u64 = (1 << 55) - 1;
 
 /// Pages in memory that lie together, in one of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +94,44 @@ pub(crate) fn read(pagemap: &File, span: Span, mut each: impl FnMut(Piece)) -> i
             }
         }
         page += got as u64;
+    }
+    Ok(())
+}
+
+/// Calls `each` with the frames of pieces, which rise: of those of several pages the first
+/// one's; `None` for what is not in memory. Frame 0 is what may not be seen.
+///
+/// # Errors
+/// As reading the file.
+pub(crate) fn frames(
+    pagemap: &File,
+    pieces: &[Piece],
+    mut each: impl FnMut(Piece, Option<u64>),
+) -> io::Result<()> {
+    let mut buffer = Vec::new();
+    let mut rest = pieces;
+    while let Some(first) = rest.first() {
+        // Pages that lie together are read together.
+        let next = |w: &[Piece]| w[0].pages == 1 && w[0].page + 1 == w[1].page && w[1].pages == 1;
+        let n = 1 + rest.windows(2).take_while(|w| next(w)).count();
+        buffer.resize(n * 8, 0);
+        let mut got = 0;
+        while got < buffer.len() {
+            match pagemap.read_at(&mut buffer[got..], first.page * 8 + got as u64) {
+                // Its memory is gone.
+                Ok(0) => break,
+                Ok(more) => got += more,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        for (bytes, &piece) in buffer[..got].chunks_exact(8).zip(rest) {
+            let mut word = [0; 8];
+            word.copy_from_slice(bytes);
+            let word = u64::from_ne_bytes(word);
+            each(piece, (word & IN_MEMORY != 0).then_some(word & FRAME));
+        }
+        rest = &rest[n..];
     }
     Ok(())
 }

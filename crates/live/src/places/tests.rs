@@ -85,6 +85,58 @@ fn what_was_touched_is_counted_and_nothing_else() {
     }
 }
 
+// specs/live.md#places: what frames tell is what asking tells.
+#[test]
+fn frames_tell_the_same_as_questions() {
+    let own = Own::map(4096);
+    (0..4096).filter(|p| p % 7 != 3 && *p < 3000).for_each(|p| own.write(p));
+    let root = Path::new("/");
+    if !sees_frames(root) {
+        println!("skipped: pagemap shows no frames without CAP_SYS_ADMIN");
+        return;
+    }
+    let Some(frames) = Frames::read(root, &with_memory(root)) else {
+        println!("skipped: neither memory blocks nor zones are told");
+        return;
+    };
+    let kernel = ThisKernel::new("/");
+    let pagemap = kernel.files.open(me(), "pagemap").unwrap();
+    let count = |frames| {
+        let mut asked = Asked::new(me().pid, None, frames);
+        let got = present::scan(&pagemap, own.span(0..4096), |piece| asked.add(piece));
+        got.map(|()| (asked.addresses.len(), asked.done().unwrap()))
+    };
+    let (Ok((queries, by_frames)), Ok((_, by_queries))) =
+        (count(Some((&frames, &pagemap))), count(None))
+    else {
+        println!("skipped: this kernel has no PAGEMAP_SCAN");
+        return;
+    };
+    assert_eq!(by_frames, by_queries);
+    assert_eq!(sum(&by_frames), (0..3000).filter(|p| p % 7 != 3).count() as u64);
+    assert_eq!(queries, 0, "all frames are known");
+}
+
+// specs/live.md#places: a census by mapping finds them as a whole, idle ones too.
+#[test]
+fn mappings_are_counted_one_by_one() {
+    let own = Own::map(1000);
+    (0..300).for_each(|p| own.write(p));
+    let mut kernel = ThisKernel::new("/");
+    let Some(all) = kernel.mappings(me()) else {
+        println!("skipped: this kernel has no numa_maps");
+        return;
+    };
+    assert!(all.windows(2).all(|w| w[0].0.end <= w[1].0.start), "they rise");
+    let ours = own.span(0..1000);
+    let (span, pages) =
+        all.iter().find(|(s, _)| s.start <= ours.start && s.end >= ours.end).unwrap();
+    // The kernel may join it with a neighbour.
+    assert!(sum(pages) >= 300 && sum(pages) <= span.pages().0, "{pages:?} in {span:?}");
+    let nobody = Who { pid: me().pid, start: me().start + 1 };
+    assert_eq!(kernel.mappings(nobody), None);
+}
+
 #[test]
 fn many_spans_at_once_are_each_counted() {
     let own = Own::map(100 * 1000);

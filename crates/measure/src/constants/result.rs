@@ -186,6 +186,7 @@ fn cost(key: Cost, topology: &Topology, s: &Samples) -> Constant {
             &s.queries,
             "move_pages without targets, present 4 KiB pages of the caller one after the other",
         ),
+        Cost::PageFrame | Cost::PageCount => default_because(key, "not measured: pages of another process, by /proc"),
         Cost::ProcRead => of_kernel(
             key,
             &s.process,

@@ -33,12 +33,16 @@ pub(crate) struct Work {
 pub(crate) enum Errand {
     Watch,
     Unwatch,
+    /// Becomes a look at all mappings.
+    Census,
     Look {
         spans: Vec<Span>,
         at: usize,
         vpn: u64,
         /// Pages of the present span by node.
         found: BTreeMap<u16, u64>,
+        /// What a page takes.
+        price: Cost,
     },
     Move {
         spans: Vec<Span>,
@@ -117,6 +121,7 @@ impl Agent {
         let (who, errand) = match act {
             Act::Watch { who } => (*who, Errand::Watch),
             Act::Unwatch { who } => (*who, Errand::Unwatch),
+            Act::Census { who } => (*who, Errand::Census),
             Act::Look { who, spans } => (
                 *who,
                 Errand::Look {
@@ -124,6 +129,7 @@ impl Agent {
                     spans: spans.clone(),
                     at: 0,
                     found: BTreeMap::new(),
+                    price: Cost::PageFrame,
                 },
             ),
             Act::Move { who, spans, from, to } => (

@@ -124,7 +124,8 @@ struct Bystander {
     watched: BTreeSet<Who>,
     open: BTreeMap<OrderId, Order>,
     used_pages: u64,
-    used_cpu: u64,
+    /// Processor time of looks, and of moves.
+    used_cpu: [u64; 2],
     log: Vec<String>,
 }
 
@@ -163,12 +164,21 @@ impl Bystander {
     fn cost(order: &Order, settings: &Settings) -> u64 {
         let each = match order.act {
             Act::Look { .. } => settings.look_page.0,
+            // It names no pages.
+            Act::Census { .. } => return order.expect.costs.0,
             _ => PER_PAGE,
         };
         named(order) * each
     }
 
-    fn takes(&mut self, order: Order, now: Picos, settings: &Settings, most_pages: u64) {
+    fn takes(
+        &mut self,
+        order: Order,
+        now: Picos,
+        settings: &Settings,
+        most_pages: u64,
+        gained: Picos,
+    ) {
         assert!(order.id.0 > self.last_id, "numbers rise");
         self.last_id = order.id.0;
         let who = order.act.who().expect("all orders are about a process");
@@ -176,6 +186,7 @@ impl Bystander {
         self.log.push(order.to_string());
         match &order.act {
             Act::Watch { .. } => assert!(self.watched.insert(who), "sampled once: {order}"),
+            Act::Census { .. } => assert!(self.watched.contains(&who), "sampled first: {order}"),
             Act::Look { .. } | Act::Move { .. } => {
                 assert!(self.watched.contains(&who), "sampled first: {order}");
                 assert!(!spans(&order).is_empty());
@@ -198,12 +209,17 @@ impl Bystander {
             assert!(named(&order) * PER_PAGE <= settings.stall.0.max(PER_PAGE), "{order}");
             self.used_pages += named(&order);
         }
-        self.used_cpu += Self::cost(&order, settings);
+        let moves = usize::from(matches!(order.act, Act::Move { .. }));
+        self.used_cpu[moves] += Self::cost(&order, settings);
+        let horizon = u128::from(settings.horizon.0);
         let rate = settings.moved_mbps.0 * 1_000_000 / 4096;
         let pages = u128::from(rate) * u128::from(now.0) / 1_000_000_000_000;
-        assert!(u128::from(self.used_pages) <= pages + u128::from(rate / 4), "{order}");
-        let cpu = u128::from(settings.cpu_permille) * (u128::from(now.0) / 1000 + 1_000_000_000);
-        assert!(u128::from(self.used_cpu) <= cpu, "{order}");
+        let most = pages + u128::from(rate) * horizon / 1_000_000_000_000;
+        assert!(u128::from(self.used_pages) <= most, "{order}");
+        // A horizon of it may be saved up at the start; moves have what they gained, too.
+        let cpu = u128::from(settings.cpu_permille) * (u128::from(now.0) + horizon) / 1000;
+        assert!(u128::from(self.used_cpu[0]) <= cpu, "{order}");
+        assert!(u128::from(self.used_cpu[1]) <= cpu + u128::from(gained.0), "{order}");
         self.open.insert(order.id, order);
     }
 }
@@ -249,7 +265,13 @@ fn run(
                         let on = NodeId((on + i as u16 % 2) % m.nodes.len() as u16);
                         seen.push(Seen::Resident { who, span, on, pages: span.pages() });
                     }
-                    let pages = Pages(if looks { 0 } else { named(&order) });
+                    let mut pages = Pages(if looks { 0 } else { named(&order) });
+                    if matches!(order.act, Act::Census { .. }) {
+                        let on = NodeId(on % m.nodes.len() as u16);
+                        let span = Span { start: 1, end: 5_000 };
+                        pages = span.pages();
+                        seen.push(Seen::Resident { who, span, on, pages });
+                    }
                     seen.push(Seen::Done {
                         order: order.id,
                         tried: pages,
@@ -281,7 +303,8 @@ fn run(
                     }
                     let cost = Bystander::cost(&order, &settings);
                     let took = cost / 1000 * took;
-                    by.used_cpu -= cost - took;
+                    let moves = usize::from(matches!(order.act, Act::Move { .. }));
+                    by.used_cpu[moves] -= cost - took;
                     if let Act::Move { .. } = order.act {
                         by.used_pages -= named(&order) - moved;
                     }
@@ -308,7 +331,8 @@ fn run(
         seen.iter().for_each(|s| by.sees(s));
         engine.handle(now, &seen);
         while let Some(order) = engine.poll() {
-            by.takes(order, now, &settings, most_pages);
+            let gained = engine.ledger().gained;
+            by.takes(order, now, &settings, most_pages, gained);
         }
         assert!(engine.timeout().is_some_and(|t| t > now), "it does not spin");
     }
@@ -389,7 +413,7 @@ fn random_streams_reach_looks_and_moves() {
             *reached.entry(reason.to_owned()).or_default() += 1;
         }
     }
-    for reason in ["slow_start_over", "place_unknown", "hot", "make_room"] {
+    for reason in ["slow_start_over", "memory_unknown", "place_unknown", "hot", "make_room"] {
         assert!(reached.contains_key(reason), "{reason} never came about: {reached:?}");
     }
 }

@@ -11,6 +11,7 @@
 //! nodes                        free pages of all nodes (kept ones come by themselves)
 //! forbid | busy | free 7@100 0-10
 //! hold | go                    orders wait, or are carried out at once
+//! uncounted                    a census is not answered
 //! to 3000                      time passes, in ms; prints the orders
 //! stays | ledger               prints what was judged, or done
 //! ```
@@ -67,6 +68,7 @@ pub(super) struct Rig {
     busy: BTreeSet<(Who, u64)>,
     kept: Vec<String>,
     hold: bool,
+    uncounted: bool,
     waiting: Vec<Order>,
     shown: Vec<Order>,
     /// Marks are these hundredths of a node.
@@ -89,6 +91,7 @@ impl Rig {
             busy: BTreeSet::new(),
             kept: Vec::new(),
             hold: false,
+            uncounted: false,
             waiting: Vec::new(),
             shown: Vec::new(),
             out: String::new(),
@@ -136,6 +139,7 @@ impl Rig {
             "keep" => self.kept.push(words[1..].join(" ")),
             "quiet" => self.kept.clear(),
             "hold" => self.hold = true,
+            "uncounted" => self.uncounted = true,
             "go" => {
                 self.hold = false;
                 self.work();
@@ -253,8 +257,32 @@ impl Rig {
     fn carry_out(&mut self, order: &Order, seen: &mut Vec<Seen>) {
         let mut tried = 0;
         let mut moved = 0;
+        let mut cost = 0;
         let mut fails = Fails::default();
         match &order.act {
+            Act::Census { who } if !self.uncounted => {
+                // What lies together is one mapping.
+                let mut all: Vec<(Span, BTreeMap<NodeId, u64>)> = Vec::new();
+                for (&vpn, &on) in self.places.get(who).into_iter().flatten() {
+                    match all.last_mut().filter(|(span, _)| span.end == vpn) {
+                        Some((span, pages)) => {
+                            span.end += 1;
+                            *pages.entry(on).or_default() += 1;
+                        }
+                        None => {
+                            let span = Span { start: vpn, end: vpn + 1 };
+                            all.push((span, BTreeMap::from([(on, 1)])));
+                        }
+                    }
+                }
+                for (span, on) in all {
+                    tried += span.pages().0;
+                    let report = |(on, n)| Seen::Resident { who: *who, span, on, pages: Pages(n) };
+                    seen.extend(on.into_iter().map(report));
+                }
+                moved = tried;
+                cost = 47 * tried;
+            }
             Act::Look { who, spans } => {
                 for &span in spans {
                     let mut on: BTreeMap<NodeId, u64> = BTreeMap::new();
@@ -300,6 +328,7 @@ impl Rig {
                         moved += 1;
                     }
                 }
+                cost = 2_700 * tried;
             }
             _ => {}
         }
@@ -308,7 +337,7 @@ impl Rig {
             tried: Pages(tried),
             moved: Pages(moved),
             fails,
-            took: Picos::from_ns(2_700 * tried),
+            took: Picos::from_ns(cost),
         });
     }
 
