@@ -2,6 +2,7 @@
 //! what can be ordered.
 
 pub mod acting;
+pub mod belongs;
 pub mod counters;
 pub mod heat;
 pub mod held;
