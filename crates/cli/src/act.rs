@@ -33,6 +33,7 @@ use homenode_core::units::Picos;
 use homenode_live::acting::{ACTING, Actor};
 use homenode_live::ledger::{LARGE, Writer};
 use homenode_live::machine::LiveMachine;
+use homenode_live::notify::Notify;
 use homenode_live::place::Place;
 use homenode_machine::{Acting, Deed, Limited, Machine as _, ObserveError};
 use homenode_report::TrialVerdict;
@@ -277,6 +278,7 @@ impl Doing for Acts<'_> {
         let end = |m: Limited<Acting<LiveMachine>>| m.into_inner().into_inner();
         let Some(held) = self.held.take() else {
             // There is nowhere to move to: it is only seen who is there.
+            Notify::from_environment().ready("there is nowhere to move to");
             let mut nobody = Nobody;
             let (_, result) = drive::run(&mut machine, &mut engine, length, &mut nobody, stop);
             return (end(machine), result);
@@ -287,8 +289,11 @@ impl Doing for Acts<'_> {
         for line in &here.source_notes {
             moved.say(line);
         }
+        let mut notify = Notify::from_environment();
+        notify.ready(&format!("moves memory by {}", here.source.name()));
         let mut asked = false;
         let mut stop = || {
+            notify.alive();
             asked = stop();
             asked
         };
@@ -305,6 +310,7 @@ impl Doing for Acts<'_> {
                 result
             }
         };
+        notify.stopping();
         let refused = here::refusals(machine.refusals());
         let machine = end(machine);
         let (cost, kernel) = (own_time(root).saturating_sub(own), machine.source_spent());
@@ -316,6 +322,9 @@ impl Doing for Acts<'_> {
         (machine, result)
     }
 }
+
+/// Time between two windows of a trial.
+const SETTLES: Picos = Picos::from_ms(100);
 
 /// Whether a source samples accesses, so that their share is one of accesses.
 fn shows_samples(source: Source) -> bool {
@@ -341,6 +350,12 @@ fn try_out(
     let mut result = Ok(());
     let (report, trouble) = trial.run(|with| {
         machine.hold(!with);
+        // Orders that the machine has taken before are carried out before the window begins.
+        let (_, went) = drive::run(machine, engine, Some(SETTLES), moved, stop);
+        result = went;
+        if result.is_err() {
+            return Ok(Window::Ended);
+        }
         let begun = trial.begin()?;
         let (looked, went) = drive::run(machine, engine, Some(trial.window), moved, stop);
         let ended = went.is_err() || looked < trial.window;

@@ -12,6 +12,7 @@ pub mod links;
 pub mod machine;
 pub mod memory;
 pub mod mover;
+pub mod notify;
 pub mod pagemap;
 pub mod people;
 pub mod place;

@@ -24,6 +24,7 @@ use homenode_core::engine::Settings;
 use homenode_core::units::{NodeId, Picos};
 use homenode_live::acting::{self, Actor, BALANCING, DEMOTION, PROMOTE_LIMIT, PutBack};
 use homenode_live::ledger::Writer;
+use homenode_live::notify::Notify;
 use homenode_live::place::Place;
 use homenode_report::{ActEnd, ActState, LedgerEntry, LedgerMover, TrialVerdict};
 use std::collections::BTreeMap;
@@ -100,6 +101,7 @@ pub(super) fn run(args: &Args, config: &ActFile, trial: Option<&Trial>) -> Resul
         return set_and_watch(args, &found, config.settings, trial, &mut stop);
     };
     eprintln!("homenode: nothing was set: {nothing}");
+    Notify::from_environment().ready("there is nowhere to move to");
     args.whom.targets(&mut stop)?;
     if let Some(program) = &mut stop.program {
         program.wait();
@@ -134,6 +136,7 @@ struct Knobs {
     counted_at: Instant,
     trouble: Option<anyhow::Error>,
     told: Told,
+    notify: Notify,
 }
 
 /// What became of knobs that were put back.
@@ -212,6 +215,7 @@ impl Knobs {
     fn watch(&mut self, stop: &mut Stop, until: Option<Instant>) -> Option<String> {
         let mut watched = Instant::now();
         loop {
+            self.notify.alive();
             if stop.wanted() {
                 return Some("it was to end".to_owned());
             }
@@ -260,6 +264,7 @@ fn set_and_watch(
         counted_at: Instant::now(),
         trouble: None,
         told: Told::default(),
+        notify: Notify::from_environment(),
     };
     let own = own_time(&found.root);
     let begun = Instant::now();
@@ -267,6 +272,7 @@ fn set_and_watch(
     let mut tried = None;
     let why = match trial {
         Some(trial) => {
+            knobs.notify.ready("tries whether the kernel's moves pay");
             let (why, trouble) = try_out(trial, &mut knobs, &mut shower, stop)?;
             tried = trouble;
             match (why, args.length) {
@@ -280,12 +286,14 @@ fn set_and_watch(
         None => {
             knobs.set(&mut shower)?;
             args.whom.targets(stop)?;
+            knobs.notify.ready("the kernel moves memory");
             knobs.watch(stop, end(args.length)).unwrap_or_else(|| TIME_OVER.to_owned())
         }
     };
     if knobs.trouble.is_none() {
         knobs.count();
     }
+    knobs.notify.stopping();
     let Knobs { actor, sums, trouble, mut told, .. } = knobs;
     told.add(&actor.end());
     let Told { mut notes, missing } = told;
