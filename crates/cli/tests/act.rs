@@ -142,6 +142,9 @@ fn with_one_node_there_is_nowhere_to_move_to_and_a_program_runs_all_the_same() {
         (out.status.code(), String::from_utf8_lossy(&out.stdout).as_ref()),
         (Some(7), "its own words\n")
     );
+    let out = run(&at, "act --trial -- sh end");
+    assert_eq!(out.status.code(), Some(7), "{}", text(&out));
+    assert!(text(&out).contains("nothing was tried: one node has memory"), "{}", text(&out));
     let out = run(&at, &format!("act --pid {} --for 1s", std::process::id()));
     let said = text(&out);
     assert_eq!(out.status.code(), Some(0), "{said}");
@@ -375,6 +378,28 @@ fn a_full_disk_is_no_journal_and_so_no_change() {
     assert_eq!(out.status.code(), Some(3), "{}", text(&out));
     assert!(text(&out).contains("can't write the journal"), "{}", text(&out));
     assert_eq!(knobs(&at), as_before());
+}
+
+/// What was moved can't be written down: the knobs come back all the same, and it is told.
+#[test]
+fn a_full_disk_under_the_ledger_ends_it_and_the_knobs_come_back() {
+    let at = machine();
+    let vmstat = |moved: u64| {
+        fs::write(at.join("proc/vmstat"), format!("pgmigrate_success {moved}\n")).expect("a file");
+    };
+    vmstat(100);
+    fs::create_dir_all(at.join("var/lib/homenode")).expect("a folder");
+    std::os::unix::fs::symlink("/dev/full", at.join("var/lib/homenode/ledger.jsonl"))
+        .expect("a link");
+    let child = start(&at);
+    until("knobs that are set", || (knobs(&at) == as_set()).then_some(()));
+    vmstat(356);
+    let out = end(child);
+    let said = text(&out);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("nothing more"), "{said}");
+    assert_eq!(knobs(&at), as_before(), "{said}");
+    assert!(!at.join("run/homenode/act.journal").exists());
 }
 
 /// SIGKILL at any moment of it: while the lock is taken, the journal written, the knobs set,

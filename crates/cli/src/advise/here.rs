@@ -58,6 +58,10 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     let Saying(wishes, refused) = saying;
     let mut facts = facts::live(&args.means.root, &found.probe, &found.machine, &found.tiers);
     facts.found = facts::found(&wishes);
+    let alone = wishes.ledger.watched == 0 && !refused.excluded.is_empty();
+    let nothing = nothing.or_else(|| {
+        alone.then(|| "those who are there are left alone, as the file of --config says".to_owned())
+    });
     let mut notes = here::refusals(&refused);
     notes.extend(source.sheet().beside.map(str::to_owned));
     let (machine, settings) = (found.machine, config.settings);
