@@ -5,6 +5,7 @@
 //!                                │ deeds
 //!                                └─▶ moved: ledger, sums ─▶ show: table, JSON lines
 //! --engine kernel ─▶ kernel: three knobs, journaled ─▶ the kernel's counters ─▶ ledger
+//! --trial ─▶ trial: windows with it and without ─▶ whether it goes on
 //! ```
 //!
 //! Source: specs/act.md.
@@ -15,24 +16,32 @@ mod kernel;
 mod moved;
 mod pays;
 mod show;
+mod trial;
 
 use crate::drive;
 use crate::failure::Lacks;
-use crate::here::{Doing, Done, Here, Task, own_time, work};
+use crate::here::{self, Doing, Done, Here, Task, one_node, own_time, work};
 use crate::live::Found;
+use crate::program::{Program, Stop};
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
 use counted::Counted;
-use homenode_core::engine::{Engine, Settings};
+use homenode_config::ActFile;
+use homenode_core::engine::Engine;
+use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::Picos;
 use homenode_live::acting::{ACTING, Actor};
 use homenode_live::ledger::{LARGE, Writer};
 use homenode_live::machine::LiveMachine;
+use homenode_live::notify::Notify;
 use homenode_live::place::Place;
-use homenode_machine::{Acting, Around as _, Deed, Machine as _, ObserveError};
+use homenode_machine::{Acting, Deed, Limited, Machine as _, ObserveError};
+use homenode_report::TrialVerdict;
 use moved::Moved;
 use show::Shower;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use trial::{Trial, TrialArgs, Window};
 
 /// Move memory to where it is used, within budgets, and write every move down.
 ///
@@ -48,16 +57,18 @@ use std::path::{Path, PathBuf};
 /// and put back. They are for the whole machine.
 ///
 /// Where moves cost more than they save, as far as the source of heat shows it, it stops by
-/// itself and says so.
+/// itself and says so. With --trial it is measured whether it helps.
 ///
-/// Exit codes: 0 done, also where there is nowhere to move; 2 bad usage, or processes that
-/// are not there; 3 the system lacks something, or another homenode acts; with CMD its own,
-/// or 128 and the signal that ended it.
+/// Exit codes: 0 done, also where there is nowhere to move; 1 a trial's metric failed; 2 bad
+/// usage, or processes that are not there; 3 the system lacks something, or another homenode
+/// acts; with CMD its own, or 128 and the signal that ended it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode act --pid 4711 --for 10m
   homenode act --cgroup system.slice/db.service --config act.toml
   homenode act -- ./build-and-test
+  homenode act --pid 4711 --trial --metric './requests-served' --counter --for 2h
+  homenode act --trial -- ./build-and-test
   homenode act --engine kernel --all --yes --for 60s")]
 #[command(mut_group("who", |who| who.required(true)))]
 #[command(mut_arg("command", |c| c.help("The program to be acted for, with its arguments")))]
@@ -67,15 +78,18 @@ pub(crate) struct Args {
     /// Act for whom this concerns beyond what is named one by one: --all, --engine kernel
     #[arg(long)]
     yes: bool,
-    /// How long; without it until Ctrl-C, or until nobody is left
+    /// How long; without it until Ctrl-C, or until nobody is left. With --trial: afterwards,
+    /// where that was a gain
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     length: Option<Picos>,
-    /// Budgets, in TOML
+    /// Budgets, exclusions, floors and tiers, in TOML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Who moves
     #[arg(long, value_name = "ENGINE", default_value = "homenode")]
     engine: EngineArg,
+    #[command(flatten)]
+    trial: TrialArgs,
     #[command(flatten)]
     means: Means,
     /// This machine's file, by `homenode measure`; without it latencies are firmware's, or
@@ -109,26 +123,53 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     if !args.yes && args.whom.all {
         bail!("--all moves memory of every process: say --yes too, if that is what you want");
     }
-    let settings = match &args.config {
-        Some(path) => homenode_config::read_act(path)?.settings,
-        None => Settings::default(),
-    };
-    if args.engine == EngineArg::Kernel {
-        return kernel::run(args, settings);
-    }
-    if args.means.root != Path::new("/") {
+    let kernel = args.engine == EngineArg::Kernel;
+    if kernel {
+        kernel::check(args)?;
+    } else if args.means.root != Path::new("/") {
         bail!("--root is another machine's files: pages can't be moved there");
+    }
+    let config = here::config(args.config.as_deref(), &args.means.root)?;
+    let program = !args.whom.command.is_empty();
+    let trial = Trial::of(&args.trial, program)?;
+    if kernel && trial.as_ref().is_some_and(Trial::is_by_share) {
+        bail!(Lacks(UNMEASURABLE.to_owned()));
+    }
+    match trial {
+        Some(trial) if program => runs(args, &config, &trial),
+        trial => Ok(once(args, &config, trial.as_ref())?.code),
+    }
+}
+
+/// That a trial has nothing to be judged by.
+const UNMEASURABLE: &str = "benefit not measurable here, so nothing was tried and there is no \
+     verdict: there are no samples of accesses (`homenode doctor` says what that takes). Give a \
+     --metric, or try it with -- CMD";
+
+/// How acting once has ended.
+struct Ran {
+    code: u8,
+    /// What the program took.
+    took: Option<Duration>,
+    /// Whether somebody wanted it to end.
+    asked: bool,
+}
+
+/// Acts: for as long as is asked for, or through the windows of a trial.
+fn once(args: &Args, config: &ActFile, trial: Option<&Trial>) -> Result<Ran> {
+    if args.engine == EngineArg::Kernel {
+        return kernel::run(args, config, trial);
     }
     let task = Task {
         whom: &args.whom,
         means: &args.means,
         file: args.machine.as_deref(),
         length: args.length,
-        settings,
+        config,
     };
-    let mut acts = Acts { args, settings, held: None, trouble: None };
+    let mut acts = Acts { args, config, trial, held: None, trouble: None };
     let done = work(&task, &mut acts);
-    let Done { here, warnings, code } = done?;
+    let Done { here, warnings, code, took, asked } = done?;
     for warning in &warnings {
         eprintln!("homenode: {warning}");
     }
@@ -137,8 +178,50 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     }
     match acts.trouble {
         Some(why) => Err(why),
-        None => Ok(code),
+        None => Ok(Ran { code, took, asked }),
     }
+}
+
+/// A trial each window of which is a run of the program.
+fn runs(args: &Args, config: &ActFile, trial: &Trial) -> Result<u8> {
+    let found = args.means.look(args.machine.as_deref())?;
+    if let Some(nothing) = one_node(&found.machine) {
+        eprintln!("homenode: nothing was tried: {nothing}");
+        return Ok(without(args)?.code);
+    }
+    let mut shower = Shower::new(args.json, true);
+    for line in trial.sentences() {
+        shower.say(&line)?;
+    }
+    let mut code = 0;
+    let (report, trouble) = trial.run(|with| {
+        let begun = trial.begin()?;
+        let ran = if with { once(args, config, None)? } else { without(args)? };
+        code = ran.code;
+        if ran.asked || code != 0 {
+            return Ok(Window::Ended);
+        }
+        Ok(Window::Over(trial.end(&begun, ran.took, None)?))
+    });
+    shower.trial(&report)?;
+    if code != 0 {
+        shower.say(&format!("the program ended with {code}, and with it the trial"))?;
+    }
+    trouble.map_or(Ok(code), Err)
+}
+
+/// Runs the program with nothing beside it.
+fn without(args: &Args) -> Result<Ran> {
+    let mut stop = Stop::new();
+    stop.program = Some(Program::start(&args.whom.command)?);
+    while !stop.wanted() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (code, took) = match &mut stop.program {
+        Some(program) => (program.code(), program.took()),
+        None => (None, None),
+    };
+    Ok(Ran { code: code.unwrap_or(0), took, asked: stop.was_asked() })
 }
 
 /// Says that this process acts, and where moves are written down.
@@ -163,7 +246,8 @@ impl Held {
 /// Carries out what the engine orders.
 struct Acts<'a> {
     args: &'a Args,
-    settings: Settings,
+    config: &'a ActFile,
+    trial: Option<&'a Trial>,
     held: Option<Held>,
     /// What ended it, where that is an error.
     trouble: Option<anyhow::Error>,
@@ -190,30 +274,112 @@ impl Doing for Acts<'_> {
         let beside = !self.args.whom.command.is_empty();
         let shower = Shower::new(self.args.json, beside);
         let counted = Counted::begin(root, &here.found.machine, &engine);
-        let mut machine = Acting::new(machine);
+        let mut machine = Limited::new(Acting::new(machine), here.gate(&engine, true));
+        let end = |m: Limited<Acting<LiveMachine>>| m.into_inner().into_inner();
         let Some(held) = self.held.take() else {
             // There is nowhere to move to: it is only seen who is there.
+            Notify::from_environment().ready("there is nowhere to move to");
             let mut nobody = Nobody;
             let (_, result) = drive::run(&mut machine, &mut engine, length, &mut nobody, stop);
-            return (machine.into_inner(), result);
+            return (end(machine), result);
         };
         let Held { actor, ledger } = held;
-        let mut moved = Moved::new(here, self.settings.horizon, ledger, shower, counted, own);
+        let horizon = self.config.settings.horizon;
+        let mut moved = Moved::new(here, horizon, ledger, shower, counted, own);
         for line in &here.source_notes {
             moved.say(line);
         }
+        let mut notify = Notify::from_environment();
+        notify.ready(&format!("moves memory by {}", here.source.name()));
         let mut asked = false;
-        let (_, result) = drive::run(&mut machine, &mut engine, length, &mut moved, &mut || {
+        let mut stop = || {
+            notify.alive();
             asked = stop();
             asked
-        });
-        let (cost, kernel) = (own_time(root).saturating_sub(own), machine.inside().source_spent());
+        };
+        let result = match self.trial {
+            None => drive::run(&mut machine, &mut engine, length, &mut moved, &mut stop).1,
+            Some(trial) if trial.is_by_share() && !shows_samples(here.source) => {
+                self.trouble = Some(anyhow::Error::new(Lacks(UNMEASURABLE.to_owned())));
+                Ok(())
+            }
+            Some(trial) => {
+                let (result, trouble) =
+                    try_out(trial, &mut machine, &mut engine, &mut moved, length, &mut stop);
+                self.trouble = trouble;
+                result
+            }
+        };
+        notify.stopping();
+        let refused = here::refusals(machine.refusals());
+        let machine = end(machine);
+        let (cost, kernel) = (own_time(root).saturating_sub(own), machine.source_spent());
         let why = if asked { "it was to end" } else { "its time was over" };
-        let back = actor.end();
-        let now = machine.now();
-        self.trouble = moved.finish(now, cost, kernel, why, back.sentences());
-        (machine.into_inner(), result)
+        let mut more = actor.end().sentences();
+        more.extend(refused);
+        let trouble = moved.finish(machine.now(), cost, kernel, why, more);
+        self.trouble = self.trouble.take().or(trouble);
+        (machine, result)
     }
+}
+
+/// Time between two windows of a trial.
+const SETTLES: Picos = Picos::from_ms(100);
+
+/// Whether a source samples accesses, so that their share is one of accesses.
+fn shows_samples(source: Source) -> bool {
+    match source.shows() {
+        Shows::Samples => true,
+        Shows::Nothing | Shows::Regions | Shows::Faults => false,
+    }
+}
+
+/// Goes through the windows of a trial, and on where it was a gain.
+fn try_out(
+    trial: &Trial,
+    machine: &mut Limited<Acting<LiveMachine>>,
+    engine: &mut Engine,
+    moved: &mut Moved<'_>,
+    length: Option<Picos>,
+    stop: &mut dyn FnMut() -> bool,
+) -> (Result<(), ObserveError>, Option<anyhow::Error>) {
+    for line in trial.sentences() {
+        moved.say(&line);
+    }
+    moved.judge(false);
+    let mut result = Ok(());
+    let (report, trouble) = trial.run(|with| {
+        machine.hold(!with);
+        // Orders that the machine has taken before are carried out before the window begins.
+        let (_, went) = drive::run(machine, engine, Some(SETTLES), moved, stop);
+        result = went;
+        if result.is_err() {
+            return Ok(Window::Ended);
+        }
+        let begun = trial.begin()?;
+        let (looked, went) = drive::run(machine, engine, Some(trial.window), moved, stop);
+        let ended = went.is_err() || looked < trial.window;
+        result = went;
+        if ended {
+            return Ok(Window::Ended);
+        }
+        let share = moved.fast_share(engine);
+        Ok(Window::Over(trial.end(&begun, Some(Duration::from_nanos(looked.as_ns())), share)?))
+    });
+    machine.hold(false);
+    moved.judge(true);
+    moved.tell(&report);
+    match (report.verdict(), length) {
+        (TrialVerdict::Pays, Some(length)) if result.is_ok() => {
+            moved.say("the trial was a gain: homenode goes on");
+            result = drive::run(machine, engine, Some(length), moved, stop).1;
+        }
+        (TrialVerdict::Pays, _) => moved.ends("the trial is over"),
+        (TrialVerdict::Harms | TrialVerdict::Open | TrialVerdict::Unmeasurable, _) => {
+            moved.ends(&format!("the trial is over: {}", report.sentence()));
+        }
+    }
+    (result, trouble)
 }
 
 /// Looks on where nothing can be done.

@@ -72,6 +72,9 @@ pub(crate) struct Args {
     /// assumed
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+    /// Budgets, exclusions, floors and tiers, in TOML, as `homenode act` has them
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// A recording, by `homenode record mem`, on which the effect is simulated; may be given
     /// several times
     #[arg(long, value_name = "FILE", requires = "machine")]
@@ -161,10 +164,11 @@ struct Looked {
     nothing: Option<String>,
     notes: Vec<String>,
     warnings: Vec<String>,
+    settings: Settings,
 }
 
 fn assemble(l: Looked, effects: Vec<Report>) -> Advice {
-    let settings = Settings::default();
+    let settings = l.settings;
     let seconds = |ps: u128| ps as f64 / 1e12;
     let ledger = &l.wishes.ledger;
     let moves = l.wishes.moves.iter().map(|(&(who, from, to, why), s)| AdviceMove {

@@ -12,21 +12,26 @@
 use crate::drive;
 use crate::failure::Lacks;
 use crate::live::{self, Ask, Chosen, Found};
-use crate::program::Stop;
+use crate::program::{Program, Stop};
+use crate::tiers;
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
+use homenode_config::ActFile;
 use homenode_core::costs::Cost;
 use homenode_core::engine::{Engine, Settings};
+use homenode_core::limits::Limits;
 use homenode_core::policy::seen::{Shows, Source, Who};
 use homenode_core::topology::Hardware;
 use homenode_core::units::{Picos, count};
+use homenode_live::belongs::{self, Belongs};
 use homenode_live::links::links;
 use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::PeopleError;
 use homenode_live::places::sees_frames;
-use homenode_machine::ObserveError;
+use homenode_machine::{Gate, ObserveError, Refusals};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 /// Most of one CPU's time for looking at processes, in thousandths: within the engine's
 /// own budget.
@@ -40,7 +45,22 @@ pub(crate) struct Task<'a> {
     pub(crate) file: Option<&'a Path>,
     /// How long; without it until the program ends, or somebody wants to stop.
     pub(crate) length: Option<Picos>,
-    pub(crate) settings: Settings,
+    /// Budgets, limits, tiers.
+    pub(crate) config: &'a ActFile,
+}
+
+/// The file of `--config`, or what holds without one.
+///
+/// * `root` – where `/etc/passwd` is.
+///
+/// # Errors
+/// What is wrong with it: file, line, key.
+pub(crate) fn config(path: Option<&Path>, root: &Path) -> Result<ActFile> {
+    let users = |name: &str| belongs::user(root, name);
+    Ok(match path {
+        Some(path) => homenode_config::read_act(path, &users)?,
+        None => ActFile::default(),
+    })
 }
 
 /// A machine that was found, and what is used of it.
@@ -51,11 +71,25 @@ pub(crate) struct Here {
     pub(crate) source_notes: Vec<String>,
     /// Why nothing can move, where that is known beforehand.
     pub(crate) nothing: Option<String>,
+    /// What the operator allows.
+    limits: Limits,
     /// Whether it is over once nobody of them is left.
     ends: bool,
 }
 
 impl Here {
+    /// What stands between an engine and the machine.
+    ///
+    /// * `acts` – whether moves are carried out.
+    pub(crate) fn gate(&self, engine: &Engine, acts: bool) -> Gate {
+        let nodes = self.found.machine.nodes.iter().map(|n| n.id);
+        Gate {
+            limits: self.limits.clone(),
+            belongings: Box::new(Belongs::at(&self.found.root)),
+            fast: nodes.filter(|n| engine.is_fast(*n)).collect(),
+            settles: acts.then_some(belongs::SETTLES),
+        }
+    }
     /// Whether somebody is there, or may come.
     pub(crate) fn goes_on(&self, machine: &LiveMachine) -> bool {
         !self.ends || machine.people().next().is_some()
@@ -88,6 +122,26 @@ pub(crate) struct Done {
     pub(crate) warnings: Vec<String>,
     /// What to exit with.
     pub(crate) code: u8,
+    /// What the program took, where it is over.
+    pub(crate) took: Option<Duration>,
+    /// Whether somebody wanted it to end.
+    pub(crate) asked: bool,
+}
+
+/// Sentences on what the limits have kept from being moved.
+pub(crate) fn refusals(all: &Refusals) -> Vec<String> {
+    let mut out = Vec::new();
+    for (rule, n) in &all.excluded {
+        out.push(format!("{} left alone: {rule}", count(*n, "process", "processes")));
+    }
+    for (path, n) in &all.floor {
+        out.push(format!("{} kept back by the floor of {path}", count(*n, "move", "moves")));
+    }
+    for (path, n) in &all.priority {
+        let moves = count(*n, "move", "moves");
+        out.push(format!("{moves} kept back, since {path} gives way first"));
+    }
+    out
 }
 
 /// What is said where there is but one node with memory.
@@ -111,6 +165,13 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     if found.machine.links.is_empty() {
         found.machine.links = links(&task.means.root, &found.machine);
     }
+    if let Some(fast) = &task.config.fast {
+        tiers::mend(&mut found, fast)?;
+    }
+    let limits = task.config.limits.clone();
+    let absent = Belongs::at(&found.root)
+        .check(&limits)
+        .map_err(|why| Lacks(format!("limits could not be held, so nothing was changed: {why}")))?;
     let named = task.means.named();
     let mut chosen = live::choose(&found, named)?;
     let nothing = one_node(&found.machine);
@@ -143,10 +204,11 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     if nothing.is_none() {
         source_notes.extend(task.means.how_to_get(&found, source));
     }
-    let settings = priced(task.settings, &found);
-    let here = Here { found, source, source_notes, nothing, ends: task.whom.ends() };
+    let settings = priced(task.config.settings, &found);
+    source_notes.extend(absent);
+    let here = Here { found, source, source_notes, nothing, limits, ends: task.whom.ends() };
     let targets = task.whom.targets(&mut stop)?;
-    let moves = acts.then_some(task.settings.stall);
+    let moves = acts.then_some(task.config.settings.stall);
     let ask = Ask { targets, census: false, pace: Pace::at_most(PERMILLE), moves };
     let opened = match ready.open(&here.found, ask) {
         Ok(opened) => opened,
@@ -186,7 +248,8 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
             }
         },
     };
-    Ok(Done { here, warnings, code })
+    let took = stop.program.as_mut().and_then(Program::took);
+    Ok(Done { here, warnings, code, took, asked: stop.was_asked() })
 }
 
 /// Settings with what looks take on this machine: frames, or questions where none are shown.

@@ -1,16 +1,20 @@
 //! The program that is started to be looked at, and when looking ends.
 
 use anyhow::{Context, Result};
-use homenode_live::signals::{Signals, forward, has_ended};
+use homenode_live::signals::{Signals, forward, has_ended, wait_for_end};
 use homenode_trace::Ended;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A program, and what became of it.
 pub(crate) struct Program {
     child: Child,
     ended: Option<ExitStatus>,
+    /// Waits for its end, whenever we look: what it took.
+    timer: Option<JoinHandle<Duration>>,
 }
 
 impl Program {
@@ -19,11 +23,21 @@ impl Program {
             .args(&command[1..])
             .spawn()
             .with_context(|| format!("{}: can't be started", command[0].to_string_lossy()))?;
-        Ok(Self { child, ended: None })
+        let (pid, begun) = (child.id(), Instant::now());
+        let timer = std::thread::spawn(move || {
+            wait_for_end(pid);
+            begun.elapsed()
+        });
+        Ok(Self { child, ended: None, timer: Some(timer) })
     }
     /// One that was started otherwise.
     pub(crate) fn of(child: Child) -> Self {
-        Self { child, ended: None }
+        Self { child, ended: None, timer: None }
+    }
+    /// What it took, once it is over.
+    pub(crate) fn took(&mut self) -> Option<Duration> {
+        self.ended?;
+        self.timer.take()?.join().ok()
     }
     /// How it has ended, for a recording.
     pub(crate) fn ended(&self) -> Ended {
@@ -104,6 +118,10 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
+    /// Whether somebody wanted it to stop.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.heard > 0
+    }
     /// Catches signals from now on.
     pub(crate) fn new() -> Self {
         Self { signals: Signals::catch(), heard: 0, program: None }
@@ -129,6 +147,16 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_timed_to_its_end_and_not_to_when_one_looks() {
+        let mut program = Program::start(&["sleep", "0.2"].map(OsString::from)).expect("sleep");
+        assert_eq!(program.took(), None, "it runs");
+        std::thread::sleep(Duration::from_millis(1500));
+        program.wait();
+        let took = program.took().expect("it is over");
+        assert!((0.2..1.4).contains(&took.as_secs_f64()), "{took:?}");
+    }
 
     #[test]
     fn a_recorded_program_ends_with_the_code_that_an_observed_one_has() {

@@ -85,7 +85,14 @@ fn as_set() -> [String; 3] {
 #[test]
 fn bad_input_is_told_before_anything_is_changed() {
     let at = machine();
-    fs::write(at.join("bad.toml"), "[budget]\nstal = \"1ms\"\n").expect("a file");
+    for (name, text) in [
+        ("bad.toml", "[budget]\nstal = \"1ms\"\n"),
+        ("limits.toml", "[exclude]\nuser = [0]\n"),
+        ("user.toml", "[exclude]\nuser = [\"nobody-of-ours\"]\n"),
+        ("tiers.toml", "[tiers]\nfast = \"0,7\"\n"),
+    ] {
+        fs::write(at.join(name), text).expect("a file");
+    }
     let cases = [
         ("act", 2, "--pid"),
         ("act --all", 2, "--yes"),
@@ -98,6 +105,17 @@ fn bad_input_is_told_before_anything_is_changed() {
         ("act --engine kernel --all", 2, "--yes"),
         ("act --all --yes --root ROOT", 2, "another machine's files"),
         ("act -- no-such-program-of-ours", 2, "no-such-program-of-ours"),
+        ("act --pid 1 --metric true", 2, "--trial"),
+        ("act --pid 1 --trial --windows 9", 2, "an even number of windows from 8 to 20"),
+        ("act --pid 1 --trial --metric false", 1, "the metric `false` failed: exit status: 1"),
+        ("act --engine kernel --all --yes --trial --root ROOT", 3, "benefit not measurable here"),
+        ("act --engine kernel --all --yes --root ROOT --config limits.toml", 2, "no floors"),
+        ("act --pid 1 --config user.toml", 2, "user.toml:2:9: exclude.user[0]: there is no user"),
+        (
+            "act --engine kernel --all --yes --root ROOT --config tiers.toml",
+            2,
+            "tiers.toml:2:8: tiers.fast: there is no node 7 with memory here",
+        ),
         ("ledger --since soon", 2, "soon"),
     ];
     for (line, code, part) in cases {
@@ -124,6 +142,9 @@ fn with_one_node_there_is_nowhere_to_move_to_and_a_program_runs_all_the_same() {
         (out.status.code(), String::from_utf8_lossy(&out.stdout).as_ref()),
         (Some(7), "its own words\n")
     );
+    let out = run(&at, "act --trial -- sh end");
+    assert_eq!(out.status.code(), Some(7), "{}", text(&out));
+    assert!(text(&out).contains("nothing was tried: one node has memory"), "{}", text(&out));
     let out = run(&at, &format!("act --pid {} --for 1s", std::process::id()));
     let said = text(&out);
     assert_eq!(out.status.code(), Some(0), "{said}");
@@ -175,6 +196,134 @@ fn the_kernels_knobs_are_set_and_put_back_and_what_it_moved_is_in_the_ledger() {
     );
     let table = text(&run(&at, "ledger --root ROOT"));
     assert!(table.contains("kernel balancing"), "{table}");
+}
+
+/// The metric is what the knob says: 1 as it was, 2 as homenode sets it.
+#[test]
+fn a_trial_sets_knobs_in_turns_and_says_what_came_of_it() {
+    let at = machine();
+    let metric = format!("cut -c1 {}", at.join(KNOBS[0].0).display());
+    fs::write(at.join("metric"), metric).expect("a script");
+    let line = "act --engine kernel --all --yes --root ROOT --trial --windows 8 --window 50ms \
+                --seed 7 --json --metric";
+    let words: Vec<String> =
+        line.split_whitespace().map(|w| w.replace("ROOT", &at.display().to_string())).collect();
+    let with = |more: &[&str]| {
+        let mut command = command(&at, "");
+        command.args(&words).arg("sh metric").args(more);
+        let out = command.output().expect("the command runs");
+        let rows: Vec<serde_json::Value> = String::from_utf8_lossy(&out.stdout)
+            .lines()
+            .map(|l| serde_json::from_str(l).expect("a JSON object a line"))
+            .collect();
+        (rows, text(&out), out.status.code())
+    };
+    let (rows, said, code) = with(&[]);
+    assert_eq!((rows.len(), code), (2, Some(0)), "{said}");
+    let told = &rows[0];
+    assert_eq!((&told["what"], &told["verdict"]), (&"trial".into(), &"pays".into()), "{said}");
+    assert_eq!((&told["with_mean"], &told["without_mean"]), (&2.0.into(), &1.0.into()));
+    assert_eq!(told["test"]["orders"], 70);
+    let windows = told["windows"].as_array().expect("windows");
+    assert!(windows.iter().all(|w| (w["value"] == 2.0) == (w["with"] == true)), "{told}");
+    // The order was said before.
+    let order: Vec<&str> =
+        windows.iter().map(|w| if w["with"] == true { "+" } else { "-" }).collect();
+    let plan = format!("in this order (seed 7): {}", order.join(" "));
+    assert!(said.contains(&plan), "{plan}: {said}");
+    assert_eq!(rows[1]["why"], "the trial is over: it pays");
+    assert_eq!(knobs(&at), as_before(), "{said}");
+    assert!(!at.join("run/homenode/act.journal").exists());
+    // The other way round it is a loss, and it does not go on though that was asked for.
+    let (rows, said, code) = with(&["--better", "lower", "--for", "1h"]);
+    assert_eq!((rows[0]["verdict"].as_str(), code), (Some("harms"), Some(0)), "{said}");
+    assert_eq!(rows[1]["why"], "the trial is over: it does not pay: it is worse with it", "{said}");
+    // A gain goes on.
+    let (rows, said, _) = with(&["--for", "100ms"]);
+    assert_eq!(rows[1]["why"], "its time was over", "{said}");
+    // No difference is no gain.
+    fs::write(at.join("metric"), "echo 1").expect("a script");
+    let (rows, said, _) = with(&["--for", "1h"]);
+    assert_eq!(rows[0]["verdict"], "open", "{said}");
+    assert_eq!(rows[1]["why"], "the trial is over: it was not shown to pay", "{said}");
+    assert_eq!(knobs(&at), as_before());
+    // A metric that breaks in the middle ends it, without a verdict.
+    let broken =
+        format!("test $(wc -c < {0}) -lt 9 && echo 1 | tee -a {0}", at.join("n").display());
+    fs::write(at.join("metric"), broken).expect("a script");
+    fs::write(at.join("n"), "").expect("a file");
+    let (rows, said, code) = with(&[]);
+    assert_eq!((rows[0]["verdict"].as_str(), code), (Some("unmeasurable"), Some(1)), "{said}");
+    assert!(said.contains("the trial broke off in window 3 of 8"), "{said}");
+    assert_eq!(knobs(&at), as_before());
+}
+
+/// The program is quick while the knob is set.
+#[test]
+fn a_trial_beside_a_program_is_runs_of_it() {
+    let at = machine();
+    let script = format!(
+        "if grep -q 2 {}; then sleep 0.05; else sleep 0.6; fi",
+        at.join(KNOBS[0].0).display()
+    );
+    fs::write(at.join("work"), script).expect("a script");
+    let line = "act --engine kernel --yes --root ROOT --trial --windows 8 --json -- sh work";
+    let out = run(&at, line);
+    let said = text(&out);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    let told = said.lines().find(|l| l.contains(r#""what":"trial""#)).expect("a trial");
+    let told: serde_json::Value = serde_json::from_str(told).expect("JSON");
+    assert_eq!(told["verdict"], "pays", "{said}");
+    assert!(told["test"]["high"].as_f64().is_some_and(|high| high < 0.0), "{told}");
+    assert_eq!(knobs(&at), as_before());
+    // A program that fails ends it.
+    fs::write(at.join("work"), "exit 7").expect("a script");
+    let out = run(&at, line);
+    assert_eq!(out.status.code(), Some(7), "{}", text(&out));
+    assert!(text(&out).contains("the program ended with 7, and with it the trial"));
+}
+
+#[test]
+fn who_sets_a_knob_between_windows_ends_the_trial() {
+    let at = machine();
+    // What the metric does, somebody else does meanwhile: in the third window.
+    let script = format!(
+        "echo x >> {0}; test $(wc -l < {0}) -eq 4 && echo 3 > {1}; echo 1",
+        at.join("n").display(),
+        at.join(KNOBS[0].0).display()
+    );
+    fs::write(at.join("metric"), script).expect("a script");
+    let mut command = command(&at, "act --engine kernel --all --yes --root ROOT --trial --json");
+    command.args(["--window", "20ms", "--metric", "sh metric"]);
+    let out = command.output().expect("the command runs");
+    let said = text(&out);
+    assert!(said.contains("somebody else has set /proc/sys/kernel/numa_balancing to 3"), "{said}");
+    assert!(said.contains(r#""verdict":"unmeasurable""#), "{said}");
+    assert_eq!(knobs(&at), ["3", "250", "false"].map(str::to_owned), "{said}");
+}
+
+#[test]
+fn tiers_that_firmware_tells_wrong_are_mended() {
+    let at = machine();
+    // As firmware without any word of node 1 being slow.
+    fs::remove_dir_all(at.join("sys/devices/virtual/memory_tiering")).expect("tiers");
+    let tiers = "sys/devices/virtual/memory_tiering/memory_tier4";
+    fs::create_dir_all(at.join(tiers)).expect("a folder");
+    fs::write(at.join(tiers).join("nodelist"), "0-1\n").expect("a file");
+    let set = |line: &str| {
+        let out =
+            run(&at, &format!("act --engine kernel --all --yes --root ROOT --for 50ms {line}"));
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out));
+        text(&out).contains("numa_balancing: 1 -> 2")
+    };
+    assert!(!set(""), "one tier: nothing is slow");
+    fs::write(at.join("tiers.toml"), "[tiers]\nfast = \"0\"\n").expect("a file");
+    assert!(set("--config tiers.toml"));
+    assert_eq!(knobs(&at), as_before());
+    fs::write(at.join("tiers.toml"), "[tiers]\nfast = \"1\"\n").expect("a file");
+    let out = run(&at, "act --engine kernel --all --yes --root ROOT --config tiers.toml");
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out).contains("tiers.toml:2:8: tiers.fast: node 0 has CPUs"), "{}", text(&out));
 }
 
 #[test]
@@ -229,6 +378,28 @@ fn a_full_disk_is_no_journal_and_so_no_change() {
     assert_eq!(out.status.code(), Some(3), "{}", text(&out));
     assert!(text(&out).contains("can't write the journal"), "{}", text(&out));
     assert_eq!(knobs(&at), as_before());
+}
+
+/// What was moved can't be written down: the knobs come back all the same, and it is told.
+#[test]
+fn a_full_disk_under_the_ledger_ends_it_and_the_knobs_come_back() {
+    let at = machine();
+    let vmstat = |moved: u64| {
+        fs::write(at.join("proc/vmstat"), format!("pgmigrate_success {moved}\n")).expect("a file");
+    };
+    vmstat(100);
+    fs::create_dir_all(at.join("var/lib/homenode")).expect("a folder");
+    std::os::unix::fs::symlink("/dev/full", at.join("var/lib/homenode/ledger.jsonl"))
+        .expect("a link");
+    let child = start(&at);
+    until("knobs that are set", || (knobs(&at) == as_set()).then_some(()));
+    vmstat(356);
+    let out = end(child);
+    let said = text(&out);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("nothing more"), "{said}");
+    assert_eq!(knobs(&at), as_before(), "{said}");
+    assert!(!at.join("run/homenode/act.journal").exists());
 }
 
 /// SIGKILL at any moment of it: while the lock is taken, the journal written, the knobs set,

@@ -41,7 +41,7 @@ mod truth_replay;
 mod truth_sched;
 mod write;
 
-pub use act::{ActFile, parse_act, read_act};
+pub use act::{ActFile, FastNodes, Users, parse_act, read_act};
 pub use error::ConfigError;
 pub use fit::{Misfit, check};
 pub use list::{parse_list, write_list};

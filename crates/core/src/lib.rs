@@ -32,6 +32,7 @@ pub mod hooks;
 pub mod kernel;
 pub mod knobs;
 pub mod ksm;
+pub mod limits;
 pub mod list;
 pub mod numa;
 pub mod optimum;

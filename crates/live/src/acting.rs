@@ -271,6 +271,18 @@ impl Actor {
         self.journal.knobs.iter().filter_map(|k| Some((k.clone(), now(k)?))).collect()
     }
 
+    /// Puts the knobs back and goes on acting, with none changed.
+    ///
+    /// # Errors
+    /// [`JournalError`]: the journal that says who acts can't be written; the knobs are back.
+    pub fn rest(&mut self) -> Result<PutBack, ActError> {
+        let back = put_back(self.purpose, &self.place, &mut self.journal, &self.path);
+        if back.journal.is_none() {
+            journal::save(&self.path, &self.journal.to_text(self.purpose))?;
+        }
+        Ok(back)
+    }
+
     /// Puts the knobs back and ends.
     pub fn end(mut self) -> PutBack {
         self.over = true;

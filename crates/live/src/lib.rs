@@ -2,6 +2,7 @@
 //! what can be ordered.
 
 pub mod acting;
+pub mod belongs;
 pub mod counters;
 pub mod heat;
 pub mod held;
@@ -11,6 +12,7 @@ pub mod links;
 pub mod machine;
 pub mod memory;
 pub mod mover;
+pub mod notify;
 pub mod pagemap;
 pub mod people;
 pub mod place;

@@ -17,6 +17,10 @@ impl Place {
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
     /// A path below the root, by its usual name.
     pub fn path(&self, usual: &str) -> PathBuf {
         self.root.join(usual.trim_start_matches('/'))

@@ -79,6 +79,12 @@ pub fn forward(child: &Child, signal: i32) {
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
+/// Kills a child of ours that was started with a process group of its own, and all of it.
+pub fn kill_group(child: &Child) {
+    // SAFETY: a child that was not waited for keeps its number, and so does its group.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+}
+
 /// Whether a child is over, without taking its status: until that is done, the kernel still
 /// shows what it knows of it.
 pub fn has_ended(child: &Child) -> bool {
@@ -89,4 +95,19 @@ pub fn has_ended(child: &Child) -> bool {
     let told = unsafe { libc::waitid(libc::P_PID, child.id(), &raw mut info, flags) };
     // SAFETY: it was written by the kernel, or is zero.
     told != 0 || unsafe { info.si_pid() } != 0
+}
+
+/// Waits until a child is over, without taking its status.
+pub fn wait_for_end(pid: u32) {
+    loop {
+        // SAFETY: all zeroes are a structure of this kind.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes into a structure of ours, and leaves the child as it is.
+        let told =
+            unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, libc::WEXITED | libc::WNOWAIT) };
+        // One that somebody else has waited for is over too.
+        if told == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return;
+        }
+    }
 }

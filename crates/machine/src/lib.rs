@@ -5,7 +5,8 @@
 //!
 //! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
 //! it says and does, as a seed tells it; [`Advised`] moves nothing and tells as if it did,
-//! [`Acting`] notes what became of each move: both hand that on as [`Deed`]s.
+//! [`Acting`] notes what became of each move: both hand that on as [`Deed`]s. [`Limited`] keeps
+//! away what the operator does not want.
 //! [`conformance`] holds what every machine must do, as tests that are written once.
 //! [`endtoend`] does the same for kernels: what a simulated one does is held against a
 //! real one.
@@ -28,12 +29,16 @@ mod advised;
 mod deed;
 mod drive;
 mod faulty;
+mod limited;
+#[cfg(test)]
+mod told;
 
 pub use acting::Acting;
 pub use advised::Advised;
 pub use deed::{Deed, Deeds};
 pub use drive::drive;
 pub use faulty::{FaultPlan, Faulty, Injected};
+pub use limited::{Belongings, Gate, Limited, Refusals};
 
 use homenode_core::knobs::{Knob, KnobError};
 use homenode_core::policy::order::{Act, Evidence, Order};
@@ -87,6 +92,9 @@ pub enum ApplyError {
     /// Too many orders wait.
     #[error("too many orders wait")]
     Full,
+    /// The operator's limits forbid it: see [`Limited`].
+    #[error("the operator's limits forbid it")]
+    Refused,
 }
 
 /// Whether what is ordered makes sense on a machine, whoever it is about: both nodes of a

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`stats`], [`ComparisonTable`] (mmtests' layout; `homenode replay`),
 //! [`heat_picture`], [`Caption`], [`Report`], [`Reproduction`] (`homenode reproduce`),
-//! [`Advice`] (`homenode advise`), [`StatsReport`] (`homenode stats`), [`ActState`] (`homenode act`),
+//! [`Advice`] (`homenode advise`), [`StatsReport`] (`homenode stats`), [`ActState`], [`TrialReport`] (`homenode act`),
 //! [`LedgerTable`] (`homenode ledger`), [`CompareTable`] (`homenode compare`).
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ mod perfetto;
 mod picture;
 mod reproduction;
 mod schedstats;
+mod trial;
 
 pub use act::{ActEnd, ActProcess, ActState};
 pub use advise::{
@@ -49,6 +50,9 @@ pub use perfetto::{SchedTrace, TraceSpan, TraceStage, TraceTask};
 pub use picture::{Column, Glyphs, Snapshot, heat_picture};
 pub use reproduction::{Conclusion, Reproduced, Reproduction, Surface};
 pub use schedstats::StatsReport;
+pub use trial::{
+    Exact, LEAST_WINDOWS, MOST_WINDOWS, TrialReport, TrialVerdict, TrialWindow, exact,
+};
 
 use serde::Serialize;
 

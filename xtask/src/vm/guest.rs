@@ -160,7 +160,7 @@ pub(crate) fn qemu(
     let root = "rootfstype=ramfs";
     // With memory cgroups reclaim reads sizes of lists that are up to two seconds old.
     // kswapd then may see an inactive list as long that it has just emptied, and gives up.
-    let cgroups = "cgroup_disable=memory";
+    let cgroups = if topology.memory_cgroups { "" } else { "cgroup_disable=memory" };
     let own = topology.kernel_words();
     let its = kernel.words(topology.clock);
     let words = [quiet, plugged, root, cgroups, &own, its, append].map(str::trim);

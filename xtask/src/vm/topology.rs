@@ -53,6 +53,9 @@ pub(crate) struct Topology {
     /// The only tests that run here; they run nowhere else. Empty for all others.
     #[serde(default)]
     pub(crate) tests: Vec<String>,
+    /// Whether memory is counted by cgroup.
+    #[serde(default)]
+    pub(crate) memory_cgroups: bool,
     /// More words for the kernel's command line.
     #[serde(default)]
     pub(crate) append: String,

@@ -14,8 +14,10 @@ use homenode_core::topology::Hardware;
 use homenode_core::units::{NodeId, PAGE_SIZE, Picos};
 use homenode_live::ledger::Writer;
 use homenode_live::machine::LiveMachine;
-use homenode_machine::{Acting, Around as _, Deed, Machine as _};
-use homenode_report::{ActEnd, ActProcess, ActState, LedgerEntry, LedgerMover, failed_bytes};
+use homenode_machine::{Acting, Around as _, Deed, Limited, Machine as _};
+use homenode_report::{
+    ActEnd, ActProcess, ActState, LedgerEntry, LedgerMover, TrialReport, failed_bytes,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -56,6 +58,8 @@ pub(super) struct Moved<'a> {
     notes: Vec<String>,
     /// Why it ends by itself.
     why: Option<String>,
+    /// Whether it ends where moving does not pay; in a trial that is for the trial to say.
+    judges: bool,
     trouble: Option<anyhow::Error>,
 }
 
@@ -88,6 +92,7 @@ impl<'a> Moved<'a> {
             kernel_bytes: BTreeMap::new(),
             notes: Vec::new(),
             why: None,
+            judges: true,
             trouble: None,
         }
     }
@@ -96,6 +101,30 @@ impl<'a> Moved<'a> {
     pub(super) fn say(&mut self, text: &str) {
         let said = self.shower.say(text);
         self.keep(said);
+    }
+
+    /// Whether it ends by itself where moving does not pay.
+    pub(super) fn judge(&mut self, judges: bool) {
+        self.judges = judges;
+    }
+    /// What a trial came to.
+    pub(super) fn tell(&mut self, trial: &TrialReport) {
+        let told = self.shower.trial(trial);
+        self.keep(told);
+    }
+    /// Why it ends, unless it has ended by itself.
+    pub(super) fn ends(&mut self, why: &str) {
+        self.why.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Of all accesses that are told of those who are there, the share on fast nodes, in
+    /// percent; `None` where too little is known.
+    pub(super) fn fast_share(&self, engine: &Engine) -> Option<f64> {
+        let mut all = Accesses::default();
+        for who in self.names.keys() {
+            add_accesses(&mut all, engine, *who);
+        }
+        all.fast_percent()
     }
 
     /// Keeps the first thing that went wrong; it ends then.
@@ -178,10 +207,7 @@ impl<'a> Moved<'a> {
         }
         for (who, p) in &mut self.processes {
             let mut all = Accesses::default();
-            for s in engine.stretches(*who) {
-                let (heat, pages) = (s.heat, s.span.pages().0);
-                all.add(heat, pages, s.on.as_deref(), &|node| engine.is_fast(node));
-            }
+            add_accesses(&mut all, engine, *who);
             let now = all.fast_percent();
             if p.fast_before_percent.is_none() {
                 if let Some(came) = came.get(who).filter(|_| p.moved() > 0) {
@@ -278,6 +304,14 @@ impl<'a> Moved<'a> {
     }
 }
 
+/// Adds a process's accesses by where they go.
+fn add_accesses(all: &mut Accesses, engine: &Engine, who: Who) {
+    for s in engine.stretches(who) {
+        let (heat, pages) = (s.heat, s.span.pages().0);
+        all.add(heat, pages, s.on.as_deref(), &|node| engine.is_fast(node));
+    }
+}
+
 /// Picoseconds that an access takes less on `to` than on `from`, from the CPUs that are
 /// nearest to the faster one of them.
 fn gain(machine: &Hardware, engine: &Engine, from: NodeId, to: NodeId) -> i64 {
@@ -292,9 +326,14 @@ fn gain(machine: &Hardware, engine: &Engine, from: NodeId, to: NodeId) -> i64 {
     known.unwrap_or(0)
 }
 
-impl Onlooker<Acting<LiveMachine>> for Moved<'_> {
-    fn step(&mut self, machine: &Acting<LiveMachine>, engine: &Engine, deeds: Vec<Deed>) -> bool {
-        let (now, live) = (machine.now(), machine.inside());
+impl Onlooker<Limited<Acting<LiveMachine>>> for Moved<'_> {
+    fn step(
+        &mut self,
+        machine: &Limited<Acting<LiveMachine>>,
+        engine: &Engine,
+        deeds: Vec<Deed>,
+    ) -> bool {
+        let (now, live) = (machine.now(), machine.inside().inside());
         if self.begun.is_none() {
             (self.begun, self.shown, self.looked) = (Some(now), now, now);
         }
@@ -341,7 +380,7 @@ impl Onlooker<Acting<LiveMachine>> for Moved<'_> {
         let own = own_time(&self.root).saturating_sub(self.own);
         let cost = own + live.source_spent().unwrap_or_default();
         if let Some(period) = self.pays.period(now, cost, &mut heat) {
-            if period.stop {
+            if period.stop && self.judges {
                 self.why = Some(format!(
                     "moving did not pay (what was moved saved {:.1} ms lately, which cost {:.1} ms)",
                     period.saved * 1e3,

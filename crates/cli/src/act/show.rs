@@ -3,7 +3,7 @@
 use crate::screen::Screen;
 use anyhow::Result;
 use console::Term;
-use homenode_report::{ActEnd, ActState};
+use homenode_report::{ActEnd, ActState, TrialReport};
 use std::io::IsTerminal;
 
 /// Columns where the terminal is not asked.
@@ -70,6 +70,13 @@ impl Shower {
                 self.screen.redraw(&state.to_text(width - 1, most))
             }
             Form::Last => Ok(()),
+        }
+    }
+    /// What a trial came to.
+    pub(super) fn trial(&mut self, trial: &TrialReport) -> Result<()> {
+        match self.form {
+            Form::Json => self.screen.write(&trial.to_json()),
+            Form::Live | Form::Last => self.screen.write(&trial.to_text()),
         }
     }
     /// How it ended.

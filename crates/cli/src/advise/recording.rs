@@ -6,7 +6,6 @@ use crate::drive;
 use crate::here::one_node;
 use crate::replay::recorded::{Recorded, setup};
 use anyhow::{Result, anyhow};
-use homenode_core::engine::Settings;
 use homenode_core::knobs::Knobs;
 use homenode_core::policy::seen::Source;
 use homenode_core::scenario::Mempolicy;
@@ -27,7 +26,8 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     let sim = SimMachine::new(sim, source)?;
     let name = recorded.name().to_owned();
     // Every process in it is the program's.
-    let mut engine = drive::engine(&sim, Settings::default(), setup.version);
+    let config = crate::here::config(args.config.as_deref(), &args.means.root)?;
+    let mut engine = drive::engine(&sim, config.settings, setup.version);
     let mut listener = Listener::new(&|_, _| true);
     let mut sim = Advised::new(sim);
     let (looked, result) =
@@ -64,5 +64,6 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
         facts,
         notes,
         warnings: recorded.calibrated.warnings.clone(),
+        settings: config.settings,
     })
 }

@@ -13,7 +13,7 @@ use homenode_core::policy::order::{Act, Evidence, Reason};
 use homenode_core::policy::seen::{Source, Span, Who};
 use homenode_core::policy::{Ledger, Verdict, Why};
 use homenode_core::units::{NodeId, Picos};
-use homenode_machine::{Advised, Around as _, Deed, Machine};
+use homenode_machine::{Advised, Around as _, Deed, Limited, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Wishes of one process in one direction for one reason.
@@ -103,6 +103,12 @@ impl<M: Machine> Onlooker<Advised<M>> for Listener<'_, M> {
     fn step(&mut self, machine: &Advised<M>, engine: &Engine, deeds: Vec<Deed>) -> bool {
         self.wishes.add(engine, deeds);
         (self.names)(machine.inside(), &mut self.wishes.names)
+    }
+}
+
+impl<M: Machine> Onlooker<Limited<Advised<M>>> for Listener<'_, M> {
+    fn step(&mut self, machine: &Limited<Advised<M>>, engine: &Engine, deeds: Vec<Deed>) -> bool {
+        Onlooker::<Advised<M>>::step(self, machine.inside(), engine, deeds)
     }
 }
 

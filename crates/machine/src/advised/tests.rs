@@ -3,12 +3,10 @@
 
 use super::places::{Counts, Places};
 use super::*;
-use crate::{Caps, KnobOp};
-use homenode_core::knobs::{Errno, KnobError};
+use crate::told::Told;
 use homenode_core::policy::order::{Benefit, OrderId, Reason};
-use homenode_core::policy::seen::Source;
 use homenode_core::tiering::watermarks::ZoneMarks;
-use homenode_core::topology::{self, Medium, Node, Zone, ZoneKind};
+use homenode_core::topology::ZoneKind;
 use proptest::prelude::*;
 
 const A: NodeId = NodeId(0);
@@ -155,71 +153,6 @@ proptest! {
                 places.parts(s);
             }
         }
-    }
-}
-
-/// A machine that says what it is given and notes what it is asked for.
-#[derive(Default)]
-struct Told {
-    now: Picos,
-    says: Vec<Seen>,
-    asked: Vec<Act>,
-    caps: Option<Caps>,
-    topology: Option<topology::Hardware>,
-}
-
-impl Told {
-    fn new() -> Self {
-        let caps = Caps {
-            source: Source::Damon,
-            lacks: Vec::new(),
-            moves: false,
-            affinity: false,
-            knobs: false,
-            most_pages: 1000,
-        };
-        let node = |id| Node {
-            id,
-            medium: Medium::Dram,
-            zones: vec![Zone { kind: ZoneKind::Normal, managed: Pages(1000) }],
-        };
-        let topology = topology::Hardware {
-            name: "two".into(),
-            about: String::new(),
-            nodes: vec![node(A), node(B)],
-            cpus: Vec::new(),
-            caches: Vec::new(),
-            distances: vec![vec![10, 20], vec![20, 10]],
-            links: Vec::new(),
-            idle_states: Vec::new(),
-            costs: Default::default(),
-        };
-        Self { caps: Some(caps), topology: Some(topology), ..Self::default() }
-    }
-}
-
-impl Machine for Told {
-    fn caps(&self) -> &Caps {
-        self.caps.as_ref().expect("new")
-    }
-    fn topology(&self) -> &topology::Hardware {
-        self.topology.as_ref().expect("new")
-    }
-    fn now(&self) -> Picos {
-        self.now
-    }
-    fn wait(&mut self, until: Picos, out: &mut Vec<Seen>) -> Result<(), ObserveError> {
-        self.now = self.now.max(until);
-        out.append(&mut self.says);
-        Ok(())
-    }
-    fn submit(&mut self, order: &Order) -> Result<(), ApplyError> {
-        self.asked.push(order.act.clone());
-        Ok(())
-    }
-    fn knob(&mut self, _: KnobOp<'_>) -> Result<String, KnobError> {
-        let allowed = "nothing".to_owned();
-        Err(KnobError { knob: String::new(), given: None, errno: Errno::Eperm, allowed })
     }
 }
 

@@ -2,6 +2,18 @@
 //!
 //! Source: specs/act.md.
 
+mod faults;
+mod limits;
+mod rights;
+mod story;
+mod trial;
+
+pub(crate) use faults::faults;
+pub(crate) use limits::limits;
+pub(crate) use rights::least;
+pub(crate) use story::story;
+pub(crate) use trial::{trial_holds, trial_pays};
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -52,6 +64,34 @@ fn ledger(before: usize) -> Result<Vec<Value>> {
 
 fn lines() -> usize {
     fs::read_to_string(LEDGER).map_or(0, |text| text.lines().count())
+}
+
+/// A guest in which what is hot comes up, and nobody but homenode sees to that.
+struct Scene {
+    slow: usize,
+    /// As they were.
+    knobs: Vec<Option<String>>,
+    _still: Still,
+    _module: Module,
+}
+
+impl Scene {
+    fn set(asked: &Asked) -> Result<Self> {
+        let slow = slow_node(asked)?;
+        let (still, module) = (Still::now()?, Module::off()?);
+        needs(offers("damon")?, "no source of heat: nothing is moved")?;
+        Ok(Self { slow, knobs: knobs(), _still: still, _module: module })
+    }
+    /// Pages of a process that are on the slow node.
+    fn there(&self, pid: u32) -> Result<u64> {
+        Ok(by_node(pid)?.get(self.slow).copied().unwrap_or(0))
+    }
+    /// Whether nothing is left behind but pages.
+    fn holds(&self, what: &str) -> Result<()> {
+        ensure!(knobs() == self.knobs, "{what}: {:?}, before: {:?}", knobs(), self.knobs);
+        ensure!(!Path::new(JOURNAL).exists(), "{what}: a journal is left");
+        Ok(())
+    }
 }
 
 fn slow_node(asked: &Asked) -> Result<usize> {
@@ -176,15 +216,11 @@ pub(crate) fn kernel(asked: &Asked) -> TestResult {
 }
 
 pub(crate) fn killed(asked: &Asked) -> TestResult {
-    let slow = slow_node(asked)?;
-    let _still = Still::now()?;
-    let module = Module::off()?;
-    needs(offers("damon")?, "no source of heat: nothing is moved")?;
-    let before = knobs();
+    let scene = Scene::set(asked)?;
     let mut random = SplitMix::new(4);
     let mut moving = 0;
     for i in 0..5 {
-        let mut busy = Busy::on(slow)?;
+        let mut busy = Busy::on(scene.slow)?;
         let pid = busy.pid().to_string();
         let lines = lines();
         let mut child = Command::new("/bin/homenode")
@@ -203,10 +239,9 @@ pub(crate) fn killed(asked: &Asked) -> TestResult {
         moving += u32::from(self::lines() > lines);
         ensure!(busy.lives()?, "kill {i}: the process ended with it");
         homenode(&["restore"])?;
-        ensure!(knobs() == before, "kill {i}: {:?}, before: {before:?}", knobs());
-        ensure!(!Path::new(JOURNAL).exists(), "kill {i}: a journal is left");
+        scene.holds(&format!("kill {i}"))?;
     }
-    drop(module);
+    drop(scene);
     // What was written before the kill can be read.
     let rows = ledger(0)?.len();
     Ok(json!({"killed while moving": moving, "of": 5, "rows": rows}))

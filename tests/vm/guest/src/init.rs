@@ -27,6 +27,7 @@ const MOUNTS: &[(&str, &str, &str)] = &[
     ("proc", "/proc", "proc"),
     ("sysfs", "/sys", "sysfs"),
     ("devtmpfs", "/dev", "devtmpfs"),
+    ("devpts", "/dev/pts", "devpts"),
     ("tmpfs", "/tmp", "tmpfs"),
     ("debugfs", "/sys/kernel/debug", "debugfs"),
     ("tracefs", "/sys/kernel/tracing", "tracefs"),

@@ -1,14 +1,16 @@
 //! A program that the stage runs: this one, executed once more.
 //!
 //! ```text
-//! homenode-guest --load PAGES NODE BUSY_MS
+//! homenode-guest --load PAGES NODE BUSY_MS [FILE]
 //!   ──▶ number of its first page, once all of them are touched
 //!   ◀── bind FIRST PAGES NODE     ──▶ done
 //! ```
 //!
 //! It writes to all of its pages, over and over, until it has used that much processor
-//! time, and then sleeps until its input ends.
+//! time, and then sleeps until its input ends. With a file it ends by itself, and leaves
+//! there how many per cent of its pages are not on that node any more.
 
+use std::fs;
 use std::io::{self, Write};
 
 use anyhow::{Context, Result, ensure};
@@ -24,6 +26,9 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     };
     let (pages, node, busy) = (number(0)?, number(1)?, Picos::from_ms(number(2)? as u64));
     let memory = Memory::on(node, pages, |page| page as u64)?;
+    if let Some(file) = args.get(3) {
+        return leave(&memory, pages, node, busy, file);
+    }
     println!("{}", memory.first());
     io::stdout().flush()?;
     let forget = Forget::new()?;
@@ -43,6 +48,18 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         println!("done");
         io::stdout().flush()?;
     }
+}
+
+/// Works, and leaves in a file what came of it.
+fn leave(memory: &Memory, pages: usize, node: usize, busy: Picos, file: &str) -> Result<()> {
+    let forget = Forget::new()?;
+    let until = cpu_time() + busy;
+    while cpu_time() < until {
+        (0..pages).for_each(|page| memory.touch(page));
+        forget.all();
+    }
+    let away = memory.nodes()?.into_iter().filter(|n| *n != node as i32).count();
+    fs::write(file, format!("{:.1}\n", away as f64 * 100.0 / pages.max(1) as f64)).context("a file")
 }
 
 fn obey(memory: &Memory, order: &str) -> Result<()> {

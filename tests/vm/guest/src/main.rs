@@ -204,6 +204,36 @@ const TESTS: &[Test] = &[
         "homenode is killed while it moves pages: nothing is left behind but them",
         act::killed,
     )),
+    long(test(
+        "act-trial",
+        "windows with moves and without: a program whose memory comes up only in the former",
+        act::trial_pays,
+    )),
+    long(test(
+        "act-trial-holds",
+        "a process that goes on: in windows without nothing moves; without a metric no verdict",
+        act::trial_holds,
+    )),
+    long(test(
+        "act-limits",
+        "who is excluded is neither advised nor moved; a cgroup's count by node is right",
+        act::limits,
+    )),
+    long(test(
+        "act-faults",
+        "SIGTERM, SIGSTOP, a clock that jumps, a full disk, a cgroup that vanishes, 10,000 processes",
+        act::faults,
+    )),
+    long(test(
+        "act-rights",
+        "with the capabilities of homenode.service alone another user's memory comes up",
+        act::least,
+    )),
+    long(test(
+        "act-story",
+        "observe, advise, act, ledger, a crash, restore: what people see on a terminal",
+        act::story,
+    )),
     test("damon-targets", "DAMON's targets come, end and exec; the others stay", damon::targets),
     test("damon-restore", "a slot of DAMON is taken down after SIGKILL", damon::restores),
     test("damon-others", "a slot of DAMON that is somebody else's is left alone", damon::others),

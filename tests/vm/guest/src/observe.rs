@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -38,13 +39,25 @@ impl Busy {
         Ok(self.0.try_wait().context("its state")?.is_none())
     }
 
+    /// Another user's.
+    pub(crate) fn as_user(node: usize, user: u32) -> Result<Self> {
+        Self::start(PAGES, node, 600_000, Some(user))
+    }
+
     /// * `busy_ms` – processor time after which it sleeps.
     pub(crate) fn with(pages: u64, node: usize, busy_ms: u64) -> Result<Self> {
+        Self::start(pages, node, busy_ms, None)
+    }
+
+    fn start(pages: u64, node: usize, busy_ms: u64, user: Option<u32>) -> Result<Self> {
         let own = std::env::current_exe().context("our own file")?;
         let args = ["--load".to_owned()].into_iter();
         let args = args.chain([pages, node as u64, busy_ms].map(|n| n.to_string()));
         let mut command = Command::new(own);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
         let mut busy = Self(command.spawn().context("a process with memory")?);
         let told = busy.0.stdout.take().context("its output")?;
         let mut line = String::new();
