@@ -206,11 +206,12 @@ fn compare(source: Source, accesses: u64, compute: Picos) -> Compared {
 #[test]
 fn what_is_expected_is_near_what_acting_reaches() {
     // 60 accesses a second and page, which DAMON's checks tell nearly as they are; what is
-    // ordered at first counts half, since a burst looks like that too.
+    // ordered at first counts half and less, since a burst looks like that too: the first order
+    // comes a fifth of a second after the first word, before DAMON has fitted its regions.
     let calm = compare(Source::Damon, 2_500_000, Picos::from_us(10));
     assert_eq!(calm.wished, calm.moved);
     let share = calm.expected / calm.reached;
-    assert!((0.3..1.3).contains(&share), "{share}");
+    assert!((0.15..1.3).contains(&share), "{share}");
     // 2700 accesses: regions saturate at 200, so what is expected is a lower bound.
     let busy = compare(Source::Damon, 100_000_000, Picos::ZERO);
     assert_eq!(busy.wished, busy.moved);
@@ -223,7 +224,7 @@ fn what_is_expected_is_near_what_acting_reaches() {
     assert!(sparse.wished.abs_diff(sparse.moved) * 100 <= sparse.wished, "{}", sparse.moved);
     assert!(sparse.reached > 0.9 * busy.reached, "{} s of {} s", sparse.reached, busy.reached);
     let share = sparse.expected / sparse.reached;
-    assert!((0.3..1.3).contains(&share), "{share}");
+    assert!((0.15..1.3).contains(&share), "{share}");
 }
 
 proptest! {

@@ -139,25 +139,6 @@ fn deciding_takes_half_of_the_budget_at_most() {
     assert!((10..39).contains(&ledger.decisions), "{}", ledger.decisions);
 }
 
-// specs/engine.md#pace: often at first, every one and a half seconds under a steady stream, once
-// in a long half-life where nothing is told.
-#[test]
-fn decisions_follow_what_is_new() {
-    let mut s = Sparse::new(100, 1);
-    let decided = |s: &Sparse| s.rig.engine.ledger().decisions;
-    let even = |s: &mut Sparse| s.below(Sparse::PAGES);
-    s.run(3, even);
-    let begun = decided(&s);
-    s.run(20, even);
-    let steady = decided(&s) - begun;
-    s.rate = 0;
-    s.run(40, even);
-    let silent = decided(&s) - begun - steady;
-    assert!(begun >= 5, "{begun} in the first 3 s");
-    assert!((8..=20).contains(&steady), "{steady} in 20 s");
-    assert!(silent <= 6, "{silent} in 40 s of silence");
-}
-
 // specs/engine.md#memory: how much is told apart follows from the samples that still count: of
 // 16 s in which no page is likely to be sampled twice, each page and the gap behind it.
 #[test]

@@ -293,7 +293,7 @@ fn a_process_that_ends_in_the_middle_is_forgotten() {
         "map 7@100 0-300 on 1
          keep task 7@100 ran 2000 node 0
          keep region 7@100 0-300 20/20 age 3000
-         to 150
+         to 250
          hold
          to 1950
          quiet
@@ -308,16 +308,16 @@ fn a_process_that_ends_in_the_middle_is_forgotten() {
          to 9100
          ledger",
         expect![[r#"
-            950 ms    watch 7@100 (slow_start_over)
+            250 ms    watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                      move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
-            1950 ms   -
+            1950 ms   move 7@100 1->0 (hot) 0-300: 1 orders, 300 pages
             9000 ms   -
             9100 ms   watch 7@900 (slow_start_over)
                       census 7@900 (memory_unknown)
-                    hot 1->0: tried 300 moved 300
-                    strays 2
+                    hot 1->0: tried 0 moved 0
+                    strays 1
                     gone 1
+                    refused 1
                     unknown 2
         "#]],
     );
@@ -558,7 +558,7 @@ fn a_node_without_room_is_closed() {
         "map 7@100 0-64 on 1
          keep task 7@100 ran 2000 node 0
          keep region 7@100 0-64 20/20 age 3000
-         to 150
+         to 250
          hold
          to 2050
          done #3 tried 64 no_room 64
@@ -570,16 +570,15 @@ fn a_node_without_room_is_closed() {
          to 4500
          ledger",
         expect![[r#"
-            950 ms    watch 7@100 (slow_start_over)
+            250 ms    watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                      move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
-            2050 ms   -
+            2050 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
             3500 ms   -
                     move to 0, hot: 64 pages in 1
-                    stay, home: 128 pages in 2
+                    stay, no_room: 64 pages in 1
+                    stay, on_its_way: 64 pages in 1
             4500 ms   -
-                    hot 1->0: tried 64 moved 64
-                    strays 1
+                    hot 1->0: tried 64 moved 0 no_room 64
         "#]],
     );
 }
