@@ -6,8 +6,9 @@ mod beside;
 mod cost;
 mod live;
 mod reading;
+mod silent;
 
-pub(crate) use live::of_command;
+pub(crate) use silent::of_command;
 
 use crate::output;
 use anyhow::{Context, Result, anyhow, bail};

@@ -10,11 +10,12 @@
 //!
 //! Source: specs/schedstats.md#live.
 
-use super::live::{Live, start};
+use super::live::Live;
+use super::silent::{look_at, silent, until_over};
 use crate::output;
 use crate::program::Program;
 use anyhow::{Result, bail};
-use homenode_bpf::stats::{Stats, count_time};
+use homenode_bpf::stats::count_time;
 use homenode_core::sched::look::Look;
 use homenode_live::place::Place;
 use homenode_live::signals::Signals;
@@ -22,10 +23,7 @@ use homenode_live::stats::{LookError, Targets};
 use homenode_report::stats::{mean, paired_interval};
 use serde_json::json;
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
-
-/// How often a program that runs is looked after.
-const SLICE: Duration = Duration::from_millis(5);
+use std::time::Instant;
 
 /// Which runs there are, in the order of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,35 +128,6 @@ pub(super) fn run(args: &Live, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-/// The program with its output thrown away, by a shell that becomes it.
-fn silent(command: &[OsString]) -> Vec<OsString> {
-    let mut silent: Vec<OsString> =
-        ["sh", "-c", "exec \"$@\" </dev/null >/dev/null 2>&1", "sh"].map(OsString::from).into();
-    silent.extend(command.iter().cloned());
-    silent
-}
-
-/// Waits for its end in the same steps whether or not it is looked at; seconds since it began.
-fn until_over(
-    mut program: Program,
-    name: &OsString,
-    begun: Instant,
-    mut meanwhile: impl FnMut() -> Result<(), LookError>,
-) -> Result<f64> {
-    while !program.is_over() {
-        std::thread::sleep(SLICE);
-        meanwhile()?;
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    match program.code() {
-        Some(0) | None => Ok(seconds),
-        Some(code) => bail!(
-            "{}: exit code {code}; a program that fails can't be measured",
-            name.to_string_lossy()
-        ),
-    }
-}
-
 /// Seconds that it takes.
 fn alone(command: &[OsString]) -> Result<f64> {
     let begun = Instant::now();
@@ -168,14 +137,4 @@ fn alone(command: &[OsString]) -> Result<f64> {
 /// Seconds that it takes while it is looked at, what was counted, and what the kernel timed.
 fn looked_at(args: &Live, place: &Place) -> Result<(f64, Look, (u64, u64))> {
     look_at(args.open(place, &Targets::Tree)?, &args.command)
-}
-
-/// The same with what counts already; what the program prints goes nowhere.
-pub(super) fn look_at(mut stats: Stats, command: &[OsString]) -> Result<(f64, Look, (u64, u64))> {
-    let begun = Instant::now();
-    let program = start(&mut stats, &silent(command))?;
-    let seconds = until_over(program, &command[0], begun, || Ok(stats.gather()?))?;
-    let spent = stats.spent();
-    let look = stats.end().map_err(LookError::from)?;
-    Ok((seconds, look, spent))
 }

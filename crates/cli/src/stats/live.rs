@@ -7,7 +7,6 @@
 //! Source: specs/schedstats.md#live.
 
 use super::beside::Beside;
-use super::cost::look_at;
 use crate::output;
 use crate::program::{Program, Stop};
 use anyhow::Result;
@@ -34,7 +33,7 @@ const MEMORY_EVERY: Duration = Duration::from_secs(1);
 const MEMORY_OF: usize = 64;
 
 /// Places for tasks, unless told.
-const TASKS: u32 = 16_384;
+pub(super) const TASKS: u32 = 16_384;
 
 /// Whom to look at, how long and how closely.
 #[derive(clap::Args)]
@@ -101,14 +100,6 @@ impl Live {
         stats.begin()?;
         Ok(stats)
     }
-}
-
-/// What a command's tasks did, all of them; what it prints goes nowhere.
-pub(crate) fn of_command(command: &[OsString]) -> Result<Look> {
-    let mut stats = Stats::open(wanted(&Place::here(), &Targets::Tree, TASKS, false)?)
-        .map_err(LookError::from)?;
-    stats.begin().map_err(LookError::from)?;
-    Ok(look_at(stats, command)?.1)
 }
 
 /// Pages by node.
