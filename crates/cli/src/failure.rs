@@ -23,8 +23,16 @@ pub(crate) struct Lacks(pub(crate) String);
 #[error("{0}")]
 pub(crate) struct NotSo(pub(crate) String);
 
-/// 3 where the system lacks something, 1 where a check failed, else 2.
+/// A program was over before there was anything to see of it: its own exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("the program ended before it could be looked at")]
+pub(crate) struct Unseen(pub(crate) u8);
+
+/// 3 where the system lacks something, 1 where a check failed, a program's own where only that is to be told, else 2.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    if let Some(Unseen(code)) = error.downcast_ref() {
+        return *code;
+    }
     if error.is::<NotSo>() {
         return 1;
     }
@@ -55,6 +63,8 @@ mod tests {
     fn causes_are_said_once_and_lacks_have_their_own_code() {
         let e = anyhow::Error::new(Lacks("no qemu".into())).context("can't record: no qemu");
         assert_eq!((sentence(&*e).as_str(), code(&e)), ("can't record: no qemu", 3));
+        let e = anyhow::Error::new(Unseen(7));
+        assert_eq!(code(&e), 7);
         let e = anyhow::Error::new(NotSo("50 % off".into()));
         assert_eq!((sentence(&*e).as_str(), code(&e)), ("50 % off", 1));
         let e = anyhow::anyhow!("inner").context("outer");

@@ -10,7 +10,7 @@
 //! Source: specs/act.md#course.
 
 use crate::drive;
-use crate::failure::Lacks;
+use crate::failure::{Lacks, Unseen};
 use crate::live::{self, Ask, Chosen, Found};
 use crate::program::{Program, Stop};
 use crate::tiers;
@@ -274,7 +274,7 @@ fn not_opened(error: anyhow::Error, stop: &mut Stop) -> anyhow::Error {
         |e: &PeopleError| matches!(e, PeopleError::NoProcess { .. } | PeopleError::NoMemory { .. });
     if error.downcast_ref::<PeopleError>().is_some_and(gone) {
         program.wait();
-        return error.context("the program ended before it could be looked at");
+        return Unseen(program.code().unwrap_or(0)).into();
     }
     eprintln!("homenode: the program goes on, not looked at");
     error

@@ -140,7 +140,9 @@ fn with_one_node_there_is_nowhere_to_move_to_and_a_program_runs_all_the_same() {
     let out = run(&at, "act -- sh end");
     assert_eq!(
         (out.status.code(), String::from_utf8_lossy(&out.stdout).as_ref()),
-        (Some(7), "its own words\n")
+        (Some(7), "its own words\n"),
+        "{}",
+        text(&out)
     );
     let out = run(&at, "act --trial -- sh end");
     assert_eq!(out.status.code(), Some(7), "{}", text(&out));

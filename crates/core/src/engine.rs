@@ -252,7 +252,7 @@ impl Engine {
             next = Picos(at);
         }
         let longest = self.settings.interval;
-        let soonest = self.decided.1.max(self.after(CONSIDER));
+        let soonest = self.decided.1.max(self.after(CONSIDER.min(longest)));
         self.next_decision = Some(next.min(self.after(longest)).max(soonest));
     }
 

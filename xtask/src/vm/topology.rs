@@ -475,6 +475,7 @@ bandwidth_mbps = [[102400, 20480]]
         assert_eq!(
             names,
             [
+                "acting",
                 "four-nodes",
                 "plugged-node",
                 "sched-ext",

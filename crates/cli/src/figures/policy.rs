@@ -90,13 +90,7 @@ pub(super) fn all() -> impl Iterator<Item = Figure> {
 
 pub(super) fn push(rows: &mut Rows<'_>) {
     rows.push_all(Part::Policy, USED, |r| r.own.as_ref());
-    for why in [
-        Reason::SlowStartOver,
-        Reason::PlaceUnknown,
-        Reason::Hot,
-        Reason::MakeRoom,
-        Reason::NearItsCpus,
-    ] {
+    for why in Reason::ALL {
         let times = |r: &RunFigures| Some(r.own.as_ref()?.ledger.orders(why).times as f64);
         rows.push(Part::Policy, &ORDERS, why.name(), Shown::IfCounted, &times);
     }

@@ -132,7 +132,10 @@ impl Engine {
         }
         if self.moved.has() < limit || self.purse.has() < price(limit) {
             // What moves have earned is known once it has been looked for.
-            let paid = self.purse.when(price(limit)).map(|at| at.min(self.after(CONSIDER)));
+            let paid = self
+                .purse
+                .when(price(limit))
+                .map(|at| at.min(self.after(CONSIDER.min(self.settings.interval))));
             let at = self.moved.when(limit).zip(paid);
             self.wait_for(at.map(|(a, b)| a.max(b)));
             return false;

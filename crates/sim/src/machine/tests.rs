@@ -283,7 +283,7 @@ fn looking_and_moving_cost_homenode_what_the_machine_says() {
     order(&mut m, 1, Act::Look { who, spans: spans.clone() }).unwrap();
     let seen = see(&mut m, 50);
     let cost = |c| t.costs.get(c);
-    assert_eq!(took(&seen, 1).1, Picos(3000 * cost(Cost::PageQuery)));
+    assert_eq!(took(&seen, 1).1, Picos(3000 * cost(Cost::PageFrame)));
     let residents: Vec<(NodeId, Pages)> = seen
         .iter()
         .filter_map(|s| {
