@@ -300,7 +300,7 @@ fn looking_and_moving_cost_homenode_what_the_machine_says() {
     // Copies meet the load that they make themselves: at least the unloaded time.
     assert!(took.0 >= 3000 * each && took.0 < 3000 * each * 2, "{took:?}");
     let spent = m.spent().homenode - before.homenode;
-    assert!(spent > took.0 + 3000 * cost(Cost::PageQuery), "reading and thinking are not free");
+    assert!(spent > took.0 + 3000 * cost(Cost::PageFrame), "reading and thinking are not free");
 }
 
 #[test]
