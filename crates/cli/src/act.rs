@@ -213,7 +213,7 @@ fn runs(args: &Args, config: &ActFile, trial: &Trial) -> Result<u8> {
 /// Runs the program with nothing beside it.
 fn without(args: &Args) -> Result<Ran> {
     let mut stop = Stop::new();
-    stop.program = Some(Program::start(&args.whom.command)?);
+    stop.program = Some(Program::timed(&args.whom.command)?);
     while !stop.wanted() {
         std::thread::sleep(Duration::from_millis(20));
     }

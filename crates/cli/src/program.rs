@@ -23,18 +23,24 @@ impl Program {
             .args(&command[1..])
             .spawn()
             .with_context(|| format!("{}: can't be started", command[0].to_string_lossy()))?;
-        let (pid, begun) = (child.id(), Instant::now());
-        let timer = std::thread::spawn(move || {
+        Ok(Self::of(child))
+    }
+    /// The same, and [`Self::took`] says how long it took.
+    pub(crate) fn timed(command: &[OsString]) -> Result<Self> {
+        let begun = Instant::now();
+        let mut program = Self::start(command)?;
+        let pid = program.pid();
+        program.timer = Some(std::thread::spawn(move || {
             wait_for_end(pid);
             begun.elapsed()
-        });
-        Ok(Self { child, ended: None, timer: Some(timer) })
+        }));
+        Ok(program)
     }
     /// One that was started otherwise.
     pub(crate) fn of(child: Child) -> Self {
         Self { child, ended: None, timer: None }
     }
-    /// What it took, once it is over.
+    /// What it took, once it is over; of one that is timed.
     pub(crate) fn took(&mut self) -> Option<Duration> {
         self.ended?;
         self.timer.take()?.join().ok()
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_program_is_timed_to_its_end_and_not_to_when_one_looks() {
-        let mut program = Program::start(&["sleep", "0.2"].map(OsString::from)).expect("sleep");
+        let mut program = Program::timed(&["sleep", "0.2"].map(OsString::from)).expect("sleep");
         assert_eq!(program.took(), None, "it runs");
         std::thread::sleep(Duration::from_millis(1500));
         program.wait();

@@ -52,7 +52,7 @@ impl Whom {
             (Some(path), _) => Targets::Cgroup(path.clone()),
             (None, true) => Targets::Pids(self.pid.clone()),
             (None, false) => {
-                let program = stop.program.insert(Program::start(&self.command)?);
+                let program = stop.program.insert(Program::timed(&self.command)?);
                 Targets::Tree(program.pid())
             }
         })

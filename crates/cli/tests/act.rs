@@ -6,7 +6,7 @@ mod man;
 #[path = "support/two_nodes.rs"]
 mod two_nodes;
 
-use homenode_fixtures::{Folder, until};
+use homenode_fixtures::{Folder, Leashed, until};
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -40,9 +40,9 @@ fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 /// A homenode that sets knobs until it is ended.
-fn start(at: &Path) -> Child {
+fn start(at: &Path) -> Leashed {
     let mut command = command(at, "act --engine kernel --all --yes --root ROOT");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    Leashed::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 fn knobs(at: &Path) -> [String; 3] {
     KNOBS.map(|(path, _)| fs::read_to_string(at.join(path)).unwrap_or_default().trim().to_owned())
@@ -55,8 +55,6 @@ fn machine() -> Folder {
         fs::create_dir_all(at.join(path).parent().expect("it has one")).expect("a folder");
         fs::write(at.join(path), format!("{text}\n")).expect("a file");
     }
-    fs::create_dir_all(at.join("proc/sys/kernel/random")).expect("a folder");
-    fs::write(at.join("proc/sys/kernel/random/boot_id"), "4c1f7a52\n").expect("a file");
     at
 }
 /// As the kernel shows it while that process lives.
@@ -70,10 +68,9 @@ fn signal(child: &Child, signal: i32) {
     // SAFETY: a child that was not waited for.
     unsafe { libc::kill(child.id() as i32, signal) };
 }
-fn end(mut child: Child) -> Output {
+fn end(child: Leashed) -> Output {
     signal(&child, libc::SIGTERM);
-    let _ = child.wait();
-    child.wait_with_output().expect("its words")
+    child.output()
 }
 fn as_before() -> [String; 3] {
     KNOBS.map(|(_, value)| value.to_owned())
@@ -352,7 +349,7 @@ fn who_sets_a_knob_meanwhile_keeps_it() {
     until("knobs that are set", || (knobs(&at) == as_set()).then_some(()));
     fs::write(at.join(KNOBS[0].0), "3\n").expect("a knob");
     // It ends by itself.
-    let out = child.wait_with_output().expect("its words");
+    let out = child.output();
     let said = text(&out);
     assert_eq!(out.status.code(), Some(0), "{said}");
     assert!(said.contains("somebody else has set /proc/sys/kernel/numa_balancing to 3"), "{said}");

@@ -8,11 +8,11 @@ mod recording;
 #[path = "support/two_nodes.rs"]
 mod two_nodes;
 
-use homenode_fixtures::Folder;
+use homenode_fixtures::{Folder, Leashed};
 use recording::recording;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use two_nodes::two_nodes;
 
 fn run(at: &Path, line: &str) -> Output {
@@ -31,19 +31,8 @@ fn text(out: &Output) -> String {
 }
 
 /// A program that lives until the test is done with it.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn new() -> Self {
-        Self(Command::new("sleep").arg("100").spawn().expect("sleep is there"))
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn sleeper() -> Leashed {
+    Leashed::start(Command::new("sleep").arg("100"))
 }
 
 #[test]
@@ -77,9 +66,9 @@ fn bad_input_is_told_before_any_work() {
 #[test]
 fn a_machine_that_is_another_ones_is_refused() {
     let at = Folder::new();
-    let s = Sleeper::new();
+    let s = sleeper();
     let file = "MACHINES/sapphire-rapids-cxl.toml";
-    let out = run(&at, &format!("--pid {} --machine {file} --for 1s", s.0.id()));
+    let out = run(&at, &format!("--pid {} --machine {file} --for 1s", s.id()));
     let text = text(&out);
     match out.status.code() {
         Some(0) => println!("skipped: this machine has the same nodes as {file}"),
@@ -93,14 +82,14 @@ fn a_machine_that_is_another_ones_is_refused() {
 #[test]
 fn here_it_says_what_there_is_to_say() {
     let at = Folder::new();
-    let s = Sleeper::new();
-    let out = run(&at, &format!("--pid {} --for 1s", s.0.id()));
+    let s = sleeper();
+    let out = run(&at, &format!("--pid {} --for 1s", s.id()));
     let page = text(&out);
     assert_eq!(out.status.code(), Some(0), "{page}");
     assert!(page.contains("what homenode would move (it was not moved)"), "{page}");
     // It sleeps: with one node there is nowhere to go, with more nothing is known or in use.
     assert!(page.contains("nothing: "), "{page}");
-    let out = run(&at, &format!("--pid {} --for 1s --json", s.0.id()));
+    let out = run(&at, &format!("--pid {} --for 1s --json", s.id()));
     let v: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
     assert_eq!(v["moves"].as_array().map(Vec::len), Some(0), "{v}");
     assert_eq!(v["sum"]["pages"], 0);
@@ -110,9 +99,9 @@ fn here_it_says_what_there_is_to_say() {
 #[test]
 fn a_machine_of_two_nodes_without_heat_gets_what_needs_no_heat() {
     let at = Folder::new();
-    let s = Sleeper::new();
-    two_nodes(&at, s.0.id());
-    let line = format!("--pid {} --root {} --for 1s", s.0.id(), at.display());
+    let s = sleeper();
+    two_nodes(&at, s.id());
+    let line = format!("--pid {} --root {} --for 1s", s.id(), at.display());
     let page = text(&run(&at, &line));
     for part in [
         "nothing: residency only: where pages are is known",

@@ -5,7 +5,7 @@
 
 #[path = "support/man.rs"]
 mod man;
-use homenode_fixtures::{Folder, program, until};
+use homenode_fixtures::{Folder, Leashed, program, until};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 const HOMENODE: &str = env!("CARGO_BIN_EXE_homenode");
 
@@ -38,11 +38,11 @@ fn kill(pid: u32, signal: i32) {
 }
 
 /// A process that does nothing, and ends with the test.
-struct Idle(Child);
+struct Idle(Leashed);
 
 impl Idle {
     fn start() -> Self {
-        let idle = Self(Command::new("sleep").arg("100").spawn().expect("something of ours"));
+        let idle = Self(Leashed::start(Command::new("sleep").arg("100")));
         idle.named("sleep");
         idle
     }
@@ -54,12 +54,6 @@ impl Idle {
     }
     fn pid(&self) -> u32 {
         self.0.id()
-    }
-}
-impl Drop for Idle {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -189,7 +183,7 @@ fn a_guest_goes_by_its_domain() {
     let mut command = Command::new(&qemu);
     // A group of its own, so that the sleep behind it ends with it.
     command.arg(&script).args(["-name", "guest=web,debug-threads=on"]).process_group(0);
-    let guest = Idle(command.spawn().expect("it starts"));
+    let guest = Idle(Leashed::start(&mut command));
     guest.named("qemu-system-x86");
     let line =
         format!("--pid {} --source residency --period 200ms --for 200ms --json", guest.pid());

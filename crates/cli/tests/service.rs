@@ -3,7 +3,7 @@
 #[path = "support/two_nodes.rs"]
 mod two_nodes;
 
-use homenode_fixtures::{Folder, until};
+use homenode_fixtures::{Folder, Leashed, until};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,6 @@ fn the_unit_runs_what_there_is() {
     fs::write(at.join("act.toml"), "[budget]\nmoved_mbps = 100\n").expect("a file");
     for (key, more) in [("ExecStart=", "--for 100ms --engine kernel"), ("ExecStopPost=", "")] {
         two_nodes(&at, std::process::id());
-        fs::create_dir_all(at.join("proc/sys/kernel/random")).expect("a folder");
-        fs::write(at.join("proc/sys/kernel/random/boot_id"), "4c1f7a52\n").expect("a file");
         let line = format!("{} {more} --root {}", line(key), at.display());
         let line =
             line.replace("/etc/homenode/act.toml", &at.join("act.toml").display().to_string());
@@ -70,8 +68,6 @@ fn the_unit_runs_what_there_is() {
 fn who_starts_it_hears_that_it_is_ready_alive_and_about_to_end() {
     let at = Folder::new();
     two_nodes(&at, std::process::id());
-    fs::create_dir_all(at.join("proc/sys/kernel/random")).expect("a folder");
-    fs::write(at.join("proc/sys/kernel/random/boot_id"), "4c1f7a52\n").expect("a file");
     let ear = UnixDatagram::bind(at.join("notify")).expect("a socket");
     ear.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
     let hear = || {
@@ -79,15 +75,15 @@ fn who_starts_it_hears_that_it_is_ready_alive_and_about_to_end() {
         let n = ear.recv(&mut bytes).expect("a word");
         String::from_utf8_lossy(&bytes[..n]).into_owned()
     };
-    let mut child = Command::new(env!("CARGO_BIN_EXE_homenode"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homenode"));
+    command
         .args(["act", "--engine", "kernel", "--all", "--yes", "--root"])
         .arg(at.as_ref() as &Path)
         .env("NOTIFY_SOCKET", at.join("notify"))
         .env("WATCHDOG_USEC", "300000")
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
+        .stderr(Stdio::null());
+    let mut child = Leashed::start(&mut command);
     assert_eq!(hear(), "READY=1\nSTATUS=the kernel moves memory");
     // By then the knobs are set.
     let knob = at.join("proc/sys/kernel/numa_balancing");

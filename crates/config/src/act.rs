@@ -282,7 +282,10 @@ mod tests {
                 "[[cgroup]]\npath = \"/db\"\npriority = 1001\n",
                 "act.toml:3:12: cgroup[0].priority: 1001 is out of range; a whole number from -1000 to 1000 is allowed",
             ),
-            ("[[cgroup]]\npath = \"/db\"\nfloor = \"8 gib\"\n", "act.toml:3:9: cgroup[0].floor: "),
+            (
+                "[[cgroup]]\npath = \"/db\"\nfloor = \"8 gib\"\n",
+                "act.toml:3:9: cgroup[0].floor: \"8 gib\" is no size; write it with B, KiB, MiB, GiB or TiB, such as \"512 MiB\"",
+            ),
             (
                 "[[cgroup]]\npath = \"/db\"\nfloor = 1\n[[cgroup]]\npath = \"db\"\nfloor = 2\n",
                 "act.toml:4:1: cgroup[1]: /db is there twice",
@@ -293,7 +296,7 @@ mod tests {
             ),
         ] {
             let e = read(text).unwrap_err();
-            assert!(e.starts_with(told), "{e}\n{told}");
+            assert_eq!(e, told);
         }
     }
 }

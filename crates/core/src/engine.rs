@@ -252,13 +252,18 @@ impl Engine {
             next = Picos(at);
         }
         let longest = self.settings.interval;
-        let soonest = self.decided.1.max(self.after(CONSIDER.min(longest)));
+        let soonest = self.decided.1.max(self.soon());
         self.next_decision = Some(next.min(self.after(longest)).max(soonest));
     }
 
     /// Whether a look or a census is on its way.
     fn is_looking(&self) -> bool {
-        self.open.values().any(|o| o.between.is_none() && o.why != Reason::SlowStartOver)
+        self.open.values().any(Open::looks)
+    }
+
+    /// When it may be considered again at the soonest, apart from the budget.
+    fn soon(&self) -> Picos {
+        self.after(CONSIDER.min(self.settings.interval))
     }
 
     fn after(&self, dt: Picos) -> Picos {
@@ -372,9 +377,9 @@ impl Engine {
             self.nodes.close(to);
         }
         self.settle(&open, tried, moved, fails);
-        if open.between.is_none() && open.why != Reason::SlowStartOver {
+        if open.looks() {
             self.looked = true;
-            let soon = self.decided.1.max(self.after(CONSIDER));
+            let soon = self.decided.1.max(self.soon());
             self.next_decision = self.next_decision.map(|at| at.min(soon));
         }
         if fails.gone.0 > 0 {

@@ -1,8 +1,39 @@
-//! `PAGEMAP_SCAN` (Linux 6.7): the kernel says which pages are what, in runs.
+//! `/proc/PID/pagemap`: its entries, page by page, and `PAGEMAP_SCAN` (Linux 6.7), by which the kernel says
+//! which pages are what, in runs.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt as _;
+
+/// Bit of an entry of `pagemap`: the page is in memory.
+pub const IN_MEMORY: u64 = 1 << 63;
+/// Bits of an entry: the frame of a page in memory; 0 to who may not see it.
+pub const FRAME: u64 = (1 << 55) - 1;
+
+/// Reads the entries of pages from `first` on into a buffer, eight bytes each: those that there are, which are
+/// fewer behind the end of the address space, and none where it has gone.
+///
+/// # Errors
+/// As reading the file.
+pub fn entries<'b>(
+    pagemap: &File,
+    first: u64,
+    buffer: &'b mut [u8],
+) -> io::Result<impl Iterator<Item = u64> + use<'b>> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match pagemap.read_at(&mut buffer[got..], first * 8 + got as u64) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    Ok(buffer[..got].chunks_exact(8).map(word))
+}
 
 /// `struct pm_scan_arg` of the kernel's interface.
 #[repr(C)]

@@ -27,17 +27,16 @@ impl Simulation {
             None => self.call_out(cpu, by, now + late),
             Some(_) => ((now + self.price(cpu, Cost::Ipi)).max(off), None),
         };
-        if at > now {
-            self.set_out(cpu, at, out);
-        } else {
-            self.arrive(cpu, out);
-        }
+        self.arrive_at(cpu, at, out);
     }
-    /// A CPU takes its list at a time that comes; one that is idle is on its way to it until then.
-    fn set_out(&mut self, cpu: usize, at: u64, out: Option<Out>) {
+    /// A CPU takes its list at a time, which may be now; one that is idle is on its way to it until then.
+    fn arrive_at(&mut self, cpu: usize, at: u64, out: Option<Out>) {
+        let now = self.now();
+        if at <= now {
+            return self.arrive(cpu, out);
+        }
         self.set_called(cpu, at, out);
         if out.is_some() {
-            let now = self.now();
             if let Some(watch) = &mut self.kernel.watch {
                 watch.comes_out(cpu, true, now);
             }
@@ -58,16 +57,12 @@ impl Simulation {
     /// A CPU that has been called is there.
     pub(crate) fn come(&mut self, cpu: usize) {
         let out = self.called.take_out(cpu);
-        let now = self.now();
-        if out.is_none() && self.cpus[cpu].current().is_none() {
-            // It has become idle since: the interrupt itself wakes it.
-            let (at, out) = self.call_out(cpu, cpu, now);
-            if at > now {
-                return self.set_out(cpu, at, out);
-            }
+        if out.is_some() || self.cpus[cpu].current().is_some() {
             return self.arrive(cpu, out);
         }
-        self.arrive(cpu, out);
+        // It has become idle since: the interrupt itself wakes it.
+        let (at, out) = self.call_out(cpu, cpu, self.now());
+        self.arrive_at(cpu, at, out);
     }
     /// A CPU takes its list, and whoever is on its queue then may run.
     fn arrive(&mut self, cpu: usize, out: Option<Out>) {

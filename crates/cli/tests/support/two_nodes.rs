@@ -14,6 +14,7 @@ pub(crate) fn two_nodes(at: &Path, pid: u32) {
     let node = "sys/devices/system/node";
     put(&format!("{node}/online"), "0-1\n");
     put("sys/devices/system/cpu/online", "0-3\n");
+    put("proc/sys/kernel/random/boot_id", "4c1f7a52\n");
     let mut zones = String::new();
     for (id, tier, cpus, distance, ns, mbps) in
         [(0, 4, "0-3", "10 20", 90, 100_000), (1, 22, "", "20 10", 250, 30_000)]

@@ -112,7 +112,7 @@ impl Nodes {
     /// What an access saves if the page is on `to` instead of `from`; `None` where it
     /// loses or nothing is known.
     pub(super) fn gain(&self, cpu: NodeId, from: NodeId, to: NodeId) -> Option<u64> {
-        self.latency(cpu, from)?.checked_sub(self.latency(cpu, to)?).filter(|g| *g > 0)
+        u64::try_from(self.saves(cpu, from, to)).ok().filter(|g| *g > 0)
     }
     /// What an access saves on `to` instead of `from`, or loses; 0 where nothing is known.
     pub(super) fn saves(&self, cpu: NodeId, from: NodeId, to: NodeId) -> i64 {

@@ -31,6 +31,10 @@ impl Open {
         let why = Reason::SlowStartOver;
         Self { who, spans: Vec::new(), between: None, named: 0, cost: 0, why }
     }
+    /// Whether it is a look or a census.
+    pub(super) fn looks(&self) -> bool {
+        self.between.is_none() && self.why != Reason::SlowStartOver
+    }
     pub(super) fn leaves(&self, node: NodeId) -> bool {
         self.between.is_some_and(|(from, _)| from == node)
     }

@@ -311,6 +311,9 @@ impl Engine {
         };
         let only = |n: Pages| n.0 > 0 && n == tried;
         let until = Picos(now.0.saturating_add(settings.horizon.0));
+        // Those of the spans that were not there are known to be elsewhere.
+        let whole =
+            tried.0 > 0 && moved + fails.absent == tried && moved.0 >= p.on(&open.spans, from);
         for &span in &open.spans {
             if tried.0 == 0 || only(fails.busy) {
                 // All of them, so no look is needed to know which.
@@ -319,8 +322,7 @@ impl Engine {
                 // They are where they were; the node is closed.
             } else if only(fails.forbidden) {
                 p.map.change(span, |c| c.trouble.forbidden = true);
-            } else if moved + fails.absent == tried && moved.0 >= p.on(&open.spans, from) {
-                // Those of the spans that were not there are known to be elsewhere.
+            } else if whole {
                 p.map.change(span, |c| {
                     (c.trouble.busy, c.trouble.suspect) = (0, None);
                     let cpu = c.from.filter(|_| seen_cpu).map(|(n, _)| n).or(its_cpu);

@@ -4,9 +4,9 @@
 //! the budgets hold at that moment. Where the destination is full, one order makes
 //! room first; what waits goes up when that one is done.
 
+use super::Engine;
 use super::open::Open;
 use super::plan::Piece;
-use super::{CONSIDER, Engine};
 use crate::policy::order::{Act, Benefit, Evidence, Reason};
 use crate::policy::span::{Span, overlaps};
 use crate::units::{NodeId, Picos};
@@ -132,10 +132,7 @@ impl Engine {
         }
         if self.moved.has() < limit || self.purse.has() < price(limit) {
             // What moves have earned is known once it has been looked for.
-            let paid = self
-                .purse
-                .when(price(limit))
-                .map(|at| at.min(self.after(CONSIDER.min(self.settings.interval))));
+            let paid = self.purse.when(price(limit)).map(|at| at.min(self.soon()));
             let at = self.moved.when(limit).zip(paid);
             self.wait_for(at.map(|(a, b)| a.max(b)));
             return false;

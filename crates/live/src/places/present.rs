@@ -8,13 +8,12 @@
 //! The zero page is left out by the first; the second can't tell it, and whoever asks for
 //! its node gets none. What is swapped out is not in memory.
 
-use crate::pagemap::{self, HUGE, PFNZERO, PRESENT, Query};
+use crate::pagemap::{self, FRAME, HUGE, IN_MEMORY, PFNZERO, PRESENT, Query};
 use crate::text::addresses;
 use homenode_core::policy::seen::Span;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 
 /// Pages of a huge page. Cutting larger ones so costs a question more for each part.
 const HUGE_PAGES: u64 = 512;
@@ -23,10 +22,6 @@ const HUGE_PAGES: u64 = 512;
 const ENDS: [u64; 4] = [(1 << 44) - 1, 1 << 40, 1 << 36, (1 << 35) - 1];
 /// Entries of pagemap that are read at once: 512 KiB.
 const ENTRIES: u64 = 1 << 16;
-/// Bit of an entry: the page is in memory.
-const IN_MEMORY: u64 = 1 << 63;
-/// Bits of an entry: the frame of a page in memory.
-const FRAME: u64 = (1 << 55) - 1;
 
 /// Pages in memory that lie together, in one of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,28 +67,21 @@ pub(crate) fn scan(pagemap: &File, span: Span, mut each: impl FnMut(Piece)) -> i
 ///
 /// # Errors
 /// As reading the file.
-pub(crate) fn read(pagemap: &File, span: Span, mut each: impl FnMut(Piece)) -> io::Result<()> {
+pub(crate) fn read(file: &File, span: Span, mut each: impl FnMut(Piece)) -> io::Result<()> {
     let mut buffer = vec![0; (ENTRIES.min(span.pages().0) * 8) as usize];
-    let mut page = span.start;
-    while page < span.end {
-        let most = ((span.end - page).min(ENTRIES) * 8) as usize;
-        let got = match pagemap.read_at(&mut buffer[..most], page * 8) {
-            Ok(got) => got / 8,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(e),
-        };
-        // Behind the end of the address space, or it is gone.
-        if got == 0 {
-            break;
-        }
-        for (bytes, page) in buffer[..got * 8].chunks_exact(8).zip(page..) {
-            let mut word = [0; 8];
-            word.copy_from_slice(bytes);
-            if u64::from_ne_bytes(word) & IN_MEMORY != 0 {
+    for first in (span.start..span.end).step_by(ENTRIES as usize) {
+        let most = ((span.end - first).min(ENTRIES) * 8) as usize;
+        let mut page = first;
+        for entry in pagemap::entries(file, first, &mut buffer[..most])? {
+            if entry & IN_MEMORY != 0 {
                 each(Piece { page, pages: 1 });
             }
+            page += 1;
         }
-        page += got as u64;
+        // Behind the end of the address space, or it is gone.
+        if page < first + most as u64 / 8 {
+            break;
+        }
     }
     Ok(())
 }
@@ -104,7 +92,7 @@ pub(crate) fn read(pagemap: &File, span: Span, mut each: impl FnMut(Piece)) -> i
 /// # Errors
 /// As reading the file.
 pub(crate) fn frames(
-    pagemap: &File,
+    file: &File,
     pieces: &[Piece],
     mut each: impl FnMut(Piece, Option<u64>),
 ) -> io::Result<()> {
@@ -115,21 +103,9 @@ pub(crate) fn frames(
         let next = |w: &[Piece]| w[0].pages == 1 && w[0].page + 1 == w[1].page && w[1].pages == 1;
         let n = 1 + rest.windows(2).take_while(|w| next(w)).count();
         buffer.resize(n * 8, 0);
-        let mut got = 0;
-        while got < buffer.len() {
-            match pagemap.read_at(&mut buffer[got..], first.page * 8 + got as u64) {
-                // Its memory is gone.
-                Ok(0) => break,
-                Ok(more) => got += more,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        for (bytes, &piece) in buffer[..got].chunks_exact(8).zip(rest) {
-            let mut word = [0; 8];
-            word.copy_from_slice(bytes);
-            let word = u64::from_ne_bytes(word);
-            each(piece, (word & IN_MEMORY != 0).then_some(word & FRAME));
+        let entries = pagemap::entries(file, first.page, &mut buffer)?;
+        for (entry, &piece) in entries.zip(rest) {
+            each(piece, (entry & IN_MEMORY != 0).then_some(entry & FRAME));
         }
         rest = &rest[n..];
     }

@@ -1,7 +1,7 @@
 //! Pages of a process: which are in memory, anonymous, and in which frame.
 
 use super::maps::Mapping;
-use homenode_live::pagemap::{self, PRESENT, PageRegion, Query};
+use homenode_live::pagemap::{self, FRAME, IN_MEMORY, PRESENT, PageRegion, Query};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -11,11 +11,9 @@ use std::os::unix::fs::FileExt;
 /// Bytes of a page, and the only size that is supported.
 pub(super) const PAGE: usize = 4096;
 
-// Bits of an entry of /proc/PID/pagemap.
-const IN_MEMORY: u64 = 1 << 63;
+// More bits of an entry of /proc/PID/pagemap.
 const OF_A_FILE: u64 = 1 << 61;
 const ONE_MAPPER: u64 = 1 << 56;
-const FRAME: u64 = (1 << 55) - 1;
 
 // Bits of an entry of /proc/kpageflags.
 const ANON: u64 = 1 << 12;
@@ -121,18 +119,7 @@ pub(super) fn find(
 ) -> io::Result<u64> {
     let mut hidden = 0;
     buffer.resize((mapping.end - mapping.first) as usize * 8, 0);
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match pagemap.read_at(&mut buffer[filled..], mapping.first * 8 + filled as u64) {
-            // The address space has gone.
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    for (i, bytes) in buffer[..filled].chunks_exact(8).enumerate() {
-        let e = bytes.try_into().map_or(0, u64::from_ne_bytes);
+    for (i, e) in pagemap::entries(pagemap, mapping.first, buffer)?.enumerate() {
         if e & IN_MEMORY == 0 || e & OF_A_FILE != 0 {
             continue;
         }

@@ -282,12 +282,11 @@ impl Program for Actor {
         self.at += usize::from(self.step(sim, id, step));
         // Both are one call, and nobody has the CPU in between: who ends wakes its parent last, and who forks waits at
         // once where the child has its memory.
-        match (step, steps.get(self.at)) {
-            (Step::Wake { .. }, None) => self.end(sim, id),
-            (Step::Fork(_), Some(next @ Step::Await { .. })) => {
-                self.at += usize::from(self.step(sim, id, next));
-            }
-            _ => {}
+        let next = steps.get(self.at);
+        if matches!(step, Step::Wake { .. }) && next.is_none() {
+            self.end(sim, id);
+        } else if let (Step::Fork(_), Some(next @ Step::Await { .. })) = (step, next) {
+            self.at += usize::from(self.step(sim, id, next));
         }
     }
 }

@@ -91,9 +91,8 @@ struct Track {
     awaited: BTreeSet<u32>,
     /// By number of a step: what the kernel took from there on.
     charged: BTreeMap<usize, u64>,
-    /// The steps that it had when it began to end, and whether it has ended.
+    /// The steps that it had when it began to end.
     ends: Option<usize>,
-    ended: bool,
     life: Life,
 }
 
@@ -171,7 +170,7 @@ impl Track {
     /// The last wake-up of a task that ends is its parent's, by `exit_notify`. From there on the kernel has no point at
     /// which another gets the CPU before the task is gone, so what is left of its run comes first.
     fn notify_last(&mut self) {
-        let Some(ends) = self.ends.filter(|_| self.ended) else { return };
+        let Some(ends) = self.ends.filter(|_| self.at == At::Gone) else { return };
         if let [.., Step::Wake { .. }, Step::Run(_)] = self.life.steps[ends..] {
             let last = self.life.steps.len() - 1;
             self.life.steps.swap(last - 1, last);
@@ -251,7 +250,7 @@ pub fn lives(header: &Header, rows: &[Row], charged: &Charged) -> (Course, Found
                 match Stop::from_arg(row.arg).unwrap_or(Stop::Preempted) {
                     Stop::Preempted => it.at = At::Ready,
                     Stop::Waits(on) => it.at = At::Waits { since: now, on },
-                    Stop::Dead => (it.at, it.ended) = (At::Gone, true),
+                    Stop::Dead => it.at = At::Gone,
                 }
             }
             Kind::Wake => {

@@ -10,7 +10,7 @@
 //!
 //! Source: specs/record-sched.md#own.
 
-use homenode_bpf::record::{Recorder, Whose};
+use homenode_bpf::record::{RecordError, Recorder, Whose};
 use homenode_measure::constants::short::Short;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -37,6 +37,7 @@ impl Beyond {
     /// Why it can't be known, in words.
     pub(super) fn measure() -> Result<Self, String> {
         let gone = |_| "a thread that makes short calls has ended".to_owned();
+        let refused = |e: RecordError| homenode_live::sentence(&e);
         let (says, heard) = mpsc::channel();
         let (tell, told) = mpsc::channel::<()>();
         let calls = move || {
@@ -54,20 +55,19 @@ impl Beyond {
         let result = (|| {
             let (tid, before) = heard.recv().map_err(gone)?;
             let before = before?;
-            let mut recorder =
-                Recorder::attach(Whose::Tree(tid)).map_err(|e| homenode_live::sentence(&e))?;
+            let mut recorder = Recorder::attach(Whose::Tree(tid)).map_err(refused)?;
             let next = || tell.send(()).map_err(|_| "the thread has ended".to_owned());
             next()?;
             let recorded = loop {
                 match heard.recv_timeout(EMPTY) {
                     Ok((_, short)) => break short?,
                     Err(RecvTimeoutError::Timeout) => {
-                        recorder.take(Duration::ZERO).map_err(|e| homenode_live::sentence(&e))?;
+                        recorder.take(Duration::ZERO).map_err(refused)?;
                     }
                     Err(RecvTimeoutError::Disconnected) => return Err(gone(mpsc::RecvError)),
                 }
             };
-            let own = recorder.own_ns().map_err(|e| homenode_live::sentence(&e))?;
+            let own = recorder.own_ns().map_err(refused)?;
             drop(recorder);
             next()?;
             let after = heard.recv().map_err(gone)?.1?;
