@@ -275,6 +275,23 @@ struct GuestRun<'a> {
     tests: Vec<String>,
     /// What the script of scheduling came to before, if it was recorded.
     expected: Option<String>,
+    /// Which boot of it: the first, or another for what has failed in that.
+    boot: usize,
+}
+
+impl GuestRun<'_> {
+    /// One more boot for those tests that failed; `None` where none did. Canaries live once.
+    fn again(&self, rows: &[Told]) -> Option<Self> {
+        let failed = |told: &&Told| matches!(told.verdict, Verdict::Failed(_));
+        let tests: Vec<String> = rows.iter().filter(failed).map(|told| told.test.clone()).collect();
+        (!tests.is_empty() && self.tests != CANARIES).then(|| Self {
+            tests,
+            boot: self.boot + 1,
+            image: self.image.clone(),
+            expected: self.expected.clone(),
+            ..*self
+        })
+    }
 }
 
 /// Of these tests those that run on a topology: its own, where it has some, and else all
@@ -321,6 +338,7 @@ fn matrix<'a>(
                 topology,
                 tests,
                 expected: expected.clone(),
+                boot: 0,
             };
             let tests = if wanted { tests } else { also.map_or(tests, Vec::as_slice) };
             let here = tests_on(&all.topologies, topology, tests);
@@ -372,11 +390,16 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
     let folder = ws.folder("vm")?;
     let jobs = options.jobs.map_or_else(abreast::cpus, NonZeroUsize::get);
     let run = |plan: &GuestRun<'_>| run_guest(plan, &base, &folder, options.json);
-    let guests: Vec<Vec<Told>> =
+    let mut guests: Vec<Vec<Told>> =
         abreast::each(jobs, &plans, run).into_iter().collect::<Result<_>>()?;
     for line in &lacking {
         eprintln!("{line}");
     }
+    let say = |line: &str| if options.json { eprintln!("{line}") } else { println!("{line}") };
+    let twice = second_boots(&plans, &mut guests, |plan| {
+        say("what failed is booted once more, with nothing beside it:");
+        run(plan)
+    })?;
     let [mut passed, mut failed, mut skipped] = [0, 0, lacking.len()];
     for row in guests.iter().flatten() {
         match row.verdict {
@@ -386,27 +409,61 @@ fn test(ws: &Workspace, all: &All, options: &Tests) -> Result<Ending> {
         }
     }
     let sum = format!("{passed} passed, {failed} failed, {skipped} skipped");
-    if options.json {
-        eprintln!("{sum}");
-    } else {
-        println!("{sum}");
+    for one in &twice {
+        say(&format!("in a second boot only: {one}"));
     }
+    say(&sum);
     Ok(if failed == 0 { Ending::Done } else { Ending::Failed })
+}
+
+/// Boots guests again for what has failed in them, one after the other, and puts what came of it
+/// in its place. Returns a line for each test that passed only then. Where more guests than a few
+/// have failures it is no chance, and nothing is booted.
+fn second_boots(
+    plans: &[GuestRun<'_>],
+    guests: &mut [Vec<Told>],
+    mut run: impl FnMut(&GuestRun<'_>) -> Result<Vec<Told>>,
+) -> Result<Vec<String>> {
+    const GUESTS: usize = 3;
+    let again: Vec<(usize, GuestRun<'_>)> = plans
+        .iter()
+        .zip(&*guests)
+        .enumerate()
+        .filter_map(|(at, (plan, rows))| Some((at, plan.again(rows)?)))
+        .collect();
+    if again.len() > GUESTS {
+        return Ok(Vec::new());
+    }
+    let mut twice = Vec::new();
+    for (at, plan) in again {
+        for told in run(&plan)? {
+            let Some(row) = guests[at].iter_mut().find(|row| row.test == told.test) else {
+                continue;
+            };
+            if let (Verdict::Failed(why), Verdict::Passed) = (&row.verdict, &told.verdict) {
+                let (kernel, topology) = (&plan.kernel.name, &plan.topology.name);
+                twice.push(format!("{kernel}, {topology}: {}; in the first: {why}", row.test));
+            }
+            *row = told;
+        }
+    }
+    Ok(twice)
 }
 
 /// Runs one guest and prints its part of the table at once.
 fn run_guest(plan: &GuestRun<'_>, base: &[u8], folder: &Path, json: bool) -> Result<Vec<Told>> {
     let canaries = plan.tests == CANARIES;
     let name = format!(
-        "{}.{}{}",
+        "{}.{}{}{}",
         plan.kernel.name,
         plan.topology.name,
-        if canaries { ".canaries" } else { "" }
+        if canaries { ".canaries" } else { "" },
+        if plan.boot > 0 { ".again" } else { "" }
     );
     let folder = made(folder.join(name))?;
     let image = initramfs(base, plan.topology, plan.expected.as_deref(), &folder)?;
-    let left =
-        guest::run(plan.topology, plan.kernel, &plan.image, &image, 0, &plan.tests, &folder)?;
+    let (tests, boot) = (&plan.tests, plan.boot);
+    let left = guest::run(plan.topology, plan.kernel, &plan.image, &image, boot, tests, &folder)?;
     let rows = if canaries { canary_rows(&left.told, &left.ending) } else { rows(plan, &left) };
     let release = left.release.as_deref().unwrap_or("came to nothing");
     let mut text = String::new();
@@ -485,6 +542,7 @@ fn json_line(plan: &GuestRun<'_>, release: Option<&str>, row: &Told) -> String {
         "kernel": plan.kernel.name,
         "release": release,
         "topology": plan.topology.name,
+        "boot": plan.boot,
         "test": row.test,
         "verdict": verdict,
         "why": why,
@@ -546,6 +604,43 @@ mod tests {
     }
 
     #[test]
+    fn what_fails_is_booted_once_more_and_has_to_fail_there_too() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let kernels = kernels::table(&root).unwrap();
+        let topology = Topology::read(&root.join("tests/vm/topologies/two-nodes.toml")).unwrap();
+        let plan = |tests: &[&str]| GuestRun {
+            kernel: &kernels[0],
+            image: PathBuf::new(),
+            topology: &topology,
+            tests: tests.iter().map(|&name| name.to_owned()).collect(),
+            expected: None,
+            boot: 0,
+        };
+        let failed = |why: &str| Verdict::Failed(why.to_owned());
+        let first =
+            || vec![told("a", Verdict::Passed), told("b", failed("x")), told("c", failed("y"))];
+        let plans = [plan(&["a", "b", "c"]), plan(&CANARIES), plan(&["a"])];
+        let canaries = vec![told(CANARIES[0], failed("it didn't fail"))];
+        let mut guests = [first(), canaries.clone(), vec![told("a", Verdict::Passed)]];
+        let mut booted = Vec::new();
+        let twice = second_boots(&plans, &mut guests, |plan| {
+            booted.push((plan.tests.clone(), plan.boot));
+            Ok(vec![told("b", Verdict::Passed), told("c", failed("z"))])
+        });
+        assert_eq!(booted, [(vec!["b".to_owned(), "c".to_owned()], 1)]);
+        let name = &kernels[0].name;
+        assert_eq!(twice.unwrap(), [format!("{name}, two-nodes: b; in the first: x")]);
+        let verdicts: Vec<&Verdict> = guests[0].iter().map(|row| &row.verdict).collect();
+        assert_eq!(verdicts, [&Verdict::Passed, &Verdict::Passed, &failed("z")]);
+        assert_eq!(guests[1], canaries);
+        // Four guests that fail are no chance.
+        let plans = [(); 4].map(|()| plan(&["a", "b", "c"]));
+        let mut guests = [(); 4].map(|()| first());
+        let none = second_boots(&plans, &mut guests, |_| panic!("it boots nothing"));
+        assert_eq!(none.unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
     fn a_test_that_nobody_told_about_has_failed() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let kernels = kernels::table(&root).unwrap();
@@ -556,6 +651,7 @@ mod tests {
             topology: &topology,
             tests: ["a", "b", "c"].map(str::to_owned).to_vec(),
             expected: None,
+            boot: 0,
         };
         let left = guest::Left {
             release: None,

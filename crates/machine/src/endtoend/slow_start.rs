@@ -14,14 +14,16 @@ use super::{At, Counters, Figures, Finding, KernelStage, Program, Reads, Runs, S
 use super::{placed, under, until_ran};
 use homenode_core::knobs::Knob;
 use homenode_core::units::{NodeId, Pages, Picos};
+use std::collections::BTreeMap;
 
 /// Pages of the burst's memory: few enough that one scan marks all of them.
 pub const PAGES: u64 = 2048;
 /// What may be left behind: a page that was on its way to a list, for one.
 const LEFT_BEHIND: u64 = PAGES / 10;
 /// A long burst goes on for so much longer at most, until what was marked has faulted: a
-/// first scan may come late on a busy host.
-const GRACE: Picos = Picos::from_ms(3000);
+/// first scan may come late on a busy host, and other work may push a free thread away again
+/// and again.
+const GRACE: Picos = Picos::from_ms(8000);
 /// Between two looks meanwhile.
 const STEP: Picos = Picos::from_ms(250);
 /// Processor time after which sampling may begin, in milliseconds: the kernel's default.
@@ -73,11 +75,23 @@ pub fn s0<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding
     under(stage, &knobs, |stage| burst(stage, case))
 }
 
-/// Whether the thread is where its pages are.
-fn together<S: KernelStage>(stage: &mut S, who: &Started) -> Result<bool, Finding> {
-    let there = placed(stage, who, who.hot, PAGES)?;
-    let node = stage.cpu_node(who)?;
-    Ok(there.get(&node).is_some_and(|pages| pages.0 >= PAGES - LEFT_BEHIND))
+/// Where the thread and its pages are at one moment.
+struct Look {
+    node: NodeId,
+    there: BTreeMap<NodeId, Pages>,
+}
+
+impl Look {
+    fn take<S: KernelStage>(stage: &mut S, who: &Started) -> Result<Self, Finding> {
+        let there = placed(stage, who, who.hot, PAGES)?;
+        Ok(Self { node: stage.cpu_node(who)?, there })
+    }
+    fn on(&self, node: NodeId) -> Pages {
+        self.there.get(&node).copied().unwrap_or_default()
+    }
+    fn together(&self) -> bool {
+        self.on(self.node).0 >= PAGES - LEFT_BEHIND
+    }
 }
 
 fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding> {
@@ -94,24 +108,25 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
     })?;
     until_ran(stage, &who, case.burst)?;
     let (mut ran, mut last) = (case.burst, 0);
+    let mut look = Look::take(stage, &who)?;
     while !short && ran < case.burst + GRACE - STEP {
         let now = Counters::of(stage)?.grown(&before, "numa_hint_faults");
-        // Pages that could not be moved at once are marked and asked for again. Other work may
-        // push a free thread away when its pages have come to it: they come again, or it goes
-        // back.
-        if now >= PAGES - LEFT_BEHIND && now == last && together(stage, &who)? {
+        // A free thread stays nowhere for certain: when its pages have come to it, other work may
+        // push it away, and they come again, or it goes back. What holds is that they meet.
+        // Pages that could not be moved at once are marked and asked for again.
+        let through = case.free || now >= PAGES - LEFT_BEHIND && now == last;
+        if through && look.together() {
             break;
         }
         (last, ran) = (now, ran + STEP);
         until_ran(stage, &who, ran)?;
+        look = Look::take(stage, &who)?;
     }
-    let there = placed(stage, &who, who.hot, PAGES)?;
-    let node = stage.cpu_node(&who)?;
+    let (node, there) = (look.node, &look.there);
     let mut figures = Counters::of(stage)?.since(&before);
-    let on = |n: NodeId| there.get(&n).copied().unwrap_or_default();
-    let here = on(node);
+    let here = look.on(node);
     figures.insert("with_thread", here.0);
-    figures.insert("where_put", on(case.memory).0);
+    figures.insert("where_put", look.on(case.memory).0);
     let all = Pages(PAGES);
     let one = |name| figures.get(name).copied().unwrap_or(0);
     let (marked, faults) = (one("pte_updates"), one("hint_faults"));
@@ -119,7 +134,7 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
     if short {
         hold!(marked == 0, "{marked} entries were marked within the delay");
         hold!(faults == 0, "{faults} hint faults within the delay");
-        hold!(on(case.memory) == all, "pages moved within the delay: {there:?}");
+        hold!(look.on(case.memory) == all, "pages moved within the delay: {there:?}");
         return Ok(figures);
     }
     // A free thread may have come home before the first scan, which then passes it over.
@@ -128,11 +143,8 @@ fn burst<S: KernelStage>(stage: &mut S, case: &Case) -> Result<Figures, Finding>
         hold!(faults > 0, "{marked} entries were marked, and nothing has faulted");
     }
     hold!(faults <= marked, "{faults} hint faults of {marked} entries that were marked");
-    hold!(
-        here.0 >= PAGES - LEFT_BEHIND,
-        "the thread is on node {node}, its pages are on {there:?}"
-    );
-    let (migrated, came) = (one("pages_migrated"), (all - on(case.memory)).0);
+    hold!(look.together(), "the thread is on node {node}, its pages are on {there:?}");
+    let (migrated, came) = (one("pages_migrated"), (all - look.on(case.memory)).0);
     hold!(migrated >= came, "{came} pages came, {migrated} were counted");
     Ok(figures)
 }
