@@ -67,7 +67,7 @@ pub struct Engine {
     nodes: Nodes,
     now: Picos,
     next_decision: Option<Picos>,
-    /// When it decided last, and when the budget allows the next.
+    /// When it decided last, and what that cost.
     decided: (Picos, Picos),
     /// What was observed since; and before, as much as it still counts.
     news: u64,
@@ -231,29 +231,46 @@ impl Engine {
         // What was asked for to decide is there.
         let answered = self.looked && self.plan.looks.is_empty() && !self.is_looking();
         let due = answered || self.news >= enough || since >= self.settings.long;
-        let mut next = Picos(u64::MAX);
-        if due && self.now >= self.decided.1 && since.0 > 0 {
-            if self.cpu.has() > 0 {
-                let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
+        let mut next = self.after(self.settings.interval);
+        if due && since.0 > 0 {
+            let paid = self.when_paid();
+            next = self.soon();
+            if paid > self.now {
+                self.ledger.postponed += 1;
+                next = next.max(paid);
+            } else {
                 let cost = self.decide();
-                // Half of the budget is for what is decided then.
-                let wait = Picos(cost.0.saturating_mul(2000) / share);
                 self.known = heat::decay(self.known, since, self.settings.long);
                 self.known = self.known.saturating_add(std::mem::take(&mut self.news));
-                self.decided = (self.now, self.after(wait));
+                self.decided = (self.now, cost);
                 self.looked = false;
-            } else {
-                self.ledger.postponed += 1;
             }
-        } else if self.news > 0 && !due {
+        } else if self.news > 0 {
             // When there will be enough, if it goes on like that.
             let rate = u128::from(since.0) * u128::from(enough) / u128::from(self.news);
             let at = u64::try_from(rate).unwrap_or(u64::MAX).saturating_add(self.decided.0.0);
-            next = Picos(at);
+            next = next.min(Picos(at));
+        } else if self.known == 0 && self.nr_watched > 0 {
+            // The first word may come at any time.
+            next = self.soon();
         }
-        let longest = self.settings.interval;
-        let soonest = self.decided.1.max(self.soon());
-        self.next_decision = Some(next.min(self.after(longest)).max(soonest));
+        self.next_decision = Some(next.max(self.soon()));
+    }
+
+    /// When the budget allows to decide again: where it holds what several decisions take, so
+    /// that looks have theirs, at once; else when half of it has paid for the last one.
+    ///
+    /// Source: specs/engine.md#pace.
+    fn when_paid(&self) -> Picos {
+        let (at, cost) = self.decided;
+        let share = u64::from(self.settings.cpu_permille.clamp(1, 1000));
+        let half = Picos(at.0.saturating_add(cost.0.saturating_mul(2000) / share));
+        let several = cost.0.saturating_mul(8).min(self.cpu.depth() / 2).max(1);
+        let reserve = self.cpu.when(several);
+        match self.cpu.when(1) {
+            Some(some) => some.max(reserve.map_or(half, |at| at.min(half))),
+            None => Picos(u64::MAX),
+        }
     }
 
     /// Whether a look or a census is on its way.
@@ -379,7 +396,7 @@ impl Engine {
         self.settle(&open, tried, moved, fails);
         if open.looks() {
             self.looked = true;
-            let soon = self.decided.1.max(self.soon());
+            let soon = self.soon();
             self.next_decision = self.next_decision.map(|at| at.min(soon));
         }
         if fails.gone.0 > 0 {

@@ -198,6 +198,11 @@ impl Cell {
         Self { end, at: now, born: now, ..Self::default() }
     }
 
+    /// The same, of `part` of its `whole` pages.
+    pub(super) fn part(&self, part: u64, whole: u64) -> Self {
+        Self { place: self.place.as_ref().map(|p| p.share(part, whole)), ..self.clone() }
+    }
+
     /// What part of the short and the long average of its `pages` one observation is,
     /// as 2^-32.
     pub(super) fn weights(&self, pages: u64) -> [u64; 2] {

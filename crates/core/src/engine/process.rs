@@ -42,6 +42,8 @@ pub(super) struct Tracked {
     census_after: Picos,
     /// When the last window of samples or faults was closed.
     pub(super) folded: Picos,
+    /// How often it was sampled.
+    pub(super) samples: u64,
     /// When a hint fault came from a fast node: only then does silence about such
     /// nodes mean something.
     pub(super) fast_faults: Option<Picos>,
@@ -57,6 +59,23 @@ impl Tracked {
     /// Whether an open order names some of it.
     pub(super) fn is_busy(&self, span: Span) -> bool {
         overlaps(&self.busy, span)
+    }
+
+    /// The parts of a span that no open order names.
+    pub(super) fn idle_parts(&self, span: Span) -> Vec<Span> {
+        let before = self.busy.range(..=span.start).next_back().map_or(0, |(_, end)| *end);
+        let mut parts = Vec::new();
+        let mut at = span.start.max(before);
+        for (&start, &end) in self.busy.range(span.start..span.end) {
+            if start > at {
+                parts.push(Span { start: at, end: start });
+            }
+            at = at.max(end);
+        }
+        if at < span.end {
+            parts.push(Span { start: at, end: span.end });
+        }
+        parts
     }
 
     /// Pages of spans on a node, as far as is known; an eighth less, since shares are rounded.
@@ -208,6 +227,7 @@ impl Engine {
     pub(super) fn see_sample(&mut self, who: Who, vpn: u64, from: NodeId, period: u64) {
         let now = self.now;
         let Some(p) = self.sampled(who) else { return };
+        p.samples = p.samples.saturating_add(1);
         // Of a page: how many are told apart follows from the samples that still count.
         let Some(cell) = p.map.at_page(vpn, 1, now) else { return };
         cell.heard = now;

@@ -100,10 +100,11 @@ fn a_hot_block_among_sparse_samples_is_found() {
         s.run(6, page);
         let fast = s.rig.where_is("7@100", hot).first().filter(|(n, _)| *n == 0).map_or(0, |n| n.1);
         assert!(fast >= 60, "seed {seed}: {fast} of 64 pages after 6 s");
-        // What is promised is not more than they save, a third of all, and not much less.
+        // What is promised is not more than they save, a third of all. It is less, as an order
+        // promises what is known when it is made, and the first are made after few samples.
         let saves = s.rig.engine.ledger().saves.0;
         let third = s.all().0 / 3;
-        assert!((third / 4..third * 5 / 4).contains(&saves), "seed {seed}: {saves} of {third} ps");
+        assert!((third / 5..third * 5 / 4).contains(&saves), "seed {seed}: {saves} of {third} ps");
     }
 }
 
@@ -123,20 +124,22 @@ fn unsampled_pages_are_as_hot_as_their_neighbours() {
     assert_eq!(s.rig.engine.ledger().unknown, 0);
 }
 
-// specs/engine.md#budgets: who has much to think about does so less often, and has as much
-// left to act as before.
+// specs/engine.md#pace: who has much to think about does so less often. Where nothing is to be
+// looked at, thinking may have the whole budget, and a quarter of the reserve is left for looks.
 #[test]
-fn deciding_takes_half_of_the_budget_at_most() {
+fn deciding_keeps_a_reserve_for_looks() {
     let mut s = Sparse::new(900, 1);
-    s.run(40, |s| s.below(Sparse::PAGES));
-    let ledger = s.rig.engine.ledger();
     let settings = Settings::default();
-    let half = u64::from(settings.cpu_permille) * 40_000_000_000 / 2;
-    let seen = ledger.seen * settings.per_seen.0;
-    // A decision may be the last thing in these 40 s.
-    let one = Sparse::PAGES * settings.per_span.0;
-    assert!(ledger.observing.0 <= half + seen + one, "{:?} of {half}", ledger.observing);
-    assert!((10..39).contains(&ledger.decisions), "{}", ledger.decisions);
+    let budget = |seconds: u64| u64::from(settings.cpu_permille) * 1_000_000_000 * seconds;
+    for second in 1..=40 {
+        s.run(1, |s| s.below(Sparse::PAGES));
+        let (observing, cpu) = (s.rig.engine.ledger().observing.0, s.rig.engine.cpu);
+        // Of ten seconds before, and of those since.
+        assert!(observing <= budget(10 + second), "{observing} ps after {second} s");
+        assert!(cpu.has() >= cpu.depth() / 4, "{} of {} after {second} s", cpu.has(), cpu.depth());
+    }
+    let decisions = s.rig.engine.ledger().decisions;
+    assert!((20..60).contains(&decisions), "{decisions}");
 }
 
 // specs/engine.md#memory: how much is told apart follows from the samples that still count: of
