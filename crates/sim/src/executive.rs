@@ -203,7 +203,8 @@ impl Simulation {
         self.sched.q.fetch(id);
         // Where it is most likely to go. The task itself is not here yet to be asked.
         if let Some(&cpu) = self.last_cpu.get(id) {
-            self.cpus.fetch(cpu as usize);
+            let runs = self.cpus.fetch(cpu as usize).task;
+            self.sched.q.fetch_running(runs as usize);
             self.sched.fetch_cpu(cpu as usize);
         }
         if let Some(program) = &self.programs[id] {

@@ -268,7 +268,7 @@ impl Scheduler {
         self.q.wakers.push(wake::Task::born(cpu as u32, jiffies));
         self.q.counters.born();
         let track = if terms.followed { self.q.tracks.follow(task) } else { None };
-        self.q.tasks.push(queues::Sched::new(terms, self.q.now, track));
+        self.q.know(queues::Sched::new(terms, self.q.now, track));
         self.q.refit(task);
     }
     /// A new task begins with the partners of the one that made it.

@@ -212,13 +212,11 @@ impl Counters {
     pub(crate) fn departs(&mut self, task: usize, cpu: usize, now: Ns, runnable: bool) {
         self.infos[task].depart(now, &mut self.cpus[cpu], runnable);
     }
-    /// So much of a task's run time has been charged at once, on its CPU's queue.
+    /// So much of a task's run time, and not nothing, has been charged at once, on its CPU's queue.
     pub(crate) fn charged(&mut self, task: usize, cpu: usize, ran: u64) {
         if self.on() {
-            if ran > 0 {
-                let by = self.paid.enqueuer(cpu);
-                self.paid.changes(by, task, L3, 2);
-            }
+            let by = self.paid.enqueuer(cpu);
+            self.paid.changes(by, task, L3, 2);
             self.tasks[task].exec(ran);
         }
     }

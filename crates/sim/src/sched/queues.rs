@@ -88,8 +88,6 @@ pub(crate) struct Sched {
     pub(crate) listed: bool,
     /// The place of its track, if it is followed.
     pub(crate) track: Option<u8>,
-    /// Run time that the counters have seen.
-    charged: u64,
     pub(crate) figures: TaskFigures,
 }
 
@@ -105,7 +103,6 @@ impl Sched {
             queued: now,
             listed: false,
             track,
-            charged: 0,
             figures: TaskFigures::default(),
         }
     }
@@ -163,6 +160,9 @@ pub(crate) struct Queues {
     /// What wake-ups know of tasks: first the idle tasks by CPU, then all others by number.
     pub(crate) wakers: Vec<wake::Task>,
     pub(crate) tasks: Vec<Sched>,
+    /// By task: the run time that the counters have seen. It is asked for whenever a queue changes, of whoever runs there:
+    /// so close together it stays in the host's caches.
+    counted: Vec<u64>,
     pub(crate) sets: Vec<CpuSet>,
     /// All sets but the first by their words: who is born asks.
     known: BTreeMap<Box<[u64]>, u32>,
@@ -224,6 +224,7 @@ impl Queues {
             wake,
             wakers: (0..cpus).map(|cpu| wake::Task::born(cpu as u32, 0)).collect(),
             tasks: Vec::new(),
+            counted: Vec::new(),
             sets: vec![CpuSet::of(cpus, 0..cpus)],
             known: BTreeMap::new(),
             groups: Groups::default(),
@@ -377,6 +378,19 @@ impl Queues {
         }
         fetch((&raw const self.wakers[self.cpus() + task]).addr(), 64);
         fetch(self.fair.address(task as u32), 4 * 64);
+    }
+    /// Has fetched what is changed of a task that runs, when another comes onto its queue.
+    #[inline]
+    pub(crate) fn fetch_running(&self, task: usize) {
+        prefetch_value(self.fair.address(task as u32), 4 * 64);
+        if self.counters.on() {
+            prefetch_value((&raw const self.counters.tasks[task]).addr(), 64);
+        }
+    }
+    /// A new task is known from now on; tasks come in the order of their numbers.
+    pub(super) fn know(&mut self, task: Sched) {
+        self.tasks.push(task);
+        self.counted.push(0);
     }
     /// A task that is nowhere is put on a CPU's queue.
     pub(crate) fn enqueue(&mut self, task: usize, cpu: usize, how: Enqueue) {
@@ -561,8 +575,11 @@ impl Queues {
     pub(crate) fn charge(&mut self, task: usize) {
         if self.counters.on() {
             let ran = self.fair.sum_exec_runtime(task as u32);
-            let before = std::mem::replace(&mut self.tasks[task].charged, ran);
-            self.counters.charged(task, self.fair.cpu_of(task as u32), ran - before);
+            let before = std::mem::replace(&mut self.counted[task], ran);
+            // Most often its queue has changed at the moment at which it was charged last.
+            if ran != before {
+                self.counters.charged(task, self.fair.cpu_of(task as u32), ran - before);
+            }
         }
     }
     fn departs(&mut self, task: usize, cpu: usize, runnable: bool) {
