@@ -4,16 +4,20 @@
 //!
 //! | call | does |
 //! |---|---|
-//! | `hackbench --groups G --loops L [--stats 1\|0]` | G groups of 20 senders and 20 receivers on 2 x 32 CPUs of two threads a core, unpinned, by pipes |
-//! | `pairs --tasks T --events E [--stats 1\|0]` | T/2 pairs on the same machine that wake each other by pipes, one message at a time |
-//! | `sleepers --tasks T --events E [--depth D] [--stats 1\|0]` | T tasks that compute and sleep, on the same machine; in groups two in each, D deep |
+//! | `hackbench --groups G --loops L` | G groups of 20 senders and 20 receivers on 2 x 32 CPUs of two threads a core, unpinned, by pipes |
+//! | `pairs --tasks T --events E` | T/2 pairs on the same machine that wake each other by pipes, one message at a time |
+//! | `sleepers --tasks T --events E [--depth D]` | T tasks that compute and sleep, on the same machine; in groups two in each, D deep |
 //! | `bare --tasks T --cpus C --events E` | the bare loop: a heap of events and an ordered map for each CPU, as many wake-ups and switches |
 //! | `scale --cpus C --permille P --events E [--boot 1]` | tasks that compute, sleep and fork, P thousandths runnable for each CPU; with `boot` only the machine is made |
+//!
+//! All but `bare` take `--stats 0`, which switches the scheduler's statistics off, and `--features NO_TTWU_QUEUE` or
+//! other words of `/sys/kernel/debug/sched/features`.
 
 use homenode_core::costs::{Constant, Costs};
 use homenode_core::scenario::{
     Again, Channel, ChannelKind, CpuStep, Group, Model, Process, Scenario, Step, Which,
 };
+use homenode_core::sched::fair::Features;
 use homenode_core::topology::{
     Cpu, Hardware, IdleCosts, Link, Medium, Node, WokenBy, Zone, ZoneKind,
 };
@@ -114,11 +118,16 @@ impl Args {
     fn num(&self, key: &str, default: u64) -> u64 {
         self.0.get(key).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("--{key}: {v}")))
     }
+    fn features(&self) -> Features {
+        let words = self.0.get("features").map_or("", String::as_str);
+        Features::parse(words).unwrap_or_else(|e| panic!("--features: {e}"))
+    }
 }
 
-fn scenario(processes: Vec<Process>, channels: Vec<Channel>, statistics: bool) -> Scenario {
+fn scenario(processes: Vec<Process>, channels: Vec<Channel>, a: &Args) -> Scenario {
     // Without balancing of memory between nodes: what is measured is the scheduler.
-    let knobs = [("numa_balancing", "0"), ("sched_schedstats", if statistics { "1" } else { "0" })];
+    let statistics = if a.num("stats", 1) != 0 { "1" } else { "0" };
+    let knobs = [("numa_balancing", "0"), ("sched_schedstats", statistics)];
     Scenario {
         name: "schedloop".into(),
         about: String::new(),
@@ -127,7 +136,7 @@ fn scenario(processes: Vec<Process>, channels: Vec<Channel>, statistics: bool) -
         knobs: knobs.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
         command_line: String::new(),
         ksm: Vec::new(),
-        model: Model::default(),
+        model: Model { features: a.features(), ..Model::default() },
         duration: None,
         seed: 1,
         groups: Vec::new(),
@@ -215,7 +224,7 @@ fn hackbench(a: &Args) {
     let receiver = vec![Step::Cpu(read), repeat(1, pairs * loops)];
     let sender = vec![Step::Cpu(write), repeat(1, loops)];
     let processes = vec![copies("receiver", tasks, receiver), copies("sender", tasks, sender)];
-    let scenario = scenario(processes, vec![wire], a.num("stats", 1) != 0);
+    let scenario = scenario(processes, vec![wire], a);
     let m = machine(a.num("cpus", 64) as u32);
     let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
     measure(a, &mut s, (20_000, u64::MAX), "");
@@ -242,7 +251,7 @@ fn pairs(a: &Args) {
         copies("pong", n, vec![read(there()), write(back()), forever]),
     ];
     let channels = vec![channel("there"), channel("back")];
-    let scenario = scenario(processes, channels, a.num("stats", 1) != 0);
+    let scenario = scenario(processes, channels, a);
     let m = machine(a.num("cpus", 64) as u32);
     let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
     measure(a, &mut s, (100_000, 1_000_000), "");
@@ -250,7 +259,7 @@ fn pairs(a: &Args) {
 
 /// Tasks that compute and sleep in turn, so that `permille` thousandths of a task are
 /// runnable for each CPU; one in 16 of them forks children that do the same.
-fn sleepers(cpus: u64, permille: u64, statistics: bool) -> Scenario {
+fn sleepers(cpus: u64, permille: u64, a: &Args) -> Scenario {
     let tasks = (cpus * permille * 2 / 1000).max(1);
     let round = |us| [compute(Picos::from_us(us), 500), Step::Sleep(Picos::from_us(us))];
     let forever = repeat(2, u64::MAX / 2);
@@ -265,13 +274,13 @@ fn sleepers(cpus: u64, permille: u64, statistics: bool) -> Scenario {
     if parents > 0 {
         all.push(copies("parent", parents, forks));
     }
-    scenario(all, Vec::new(), statistics)
+    scenario(all, Vec::new(), a)
 }
 
 fn scale(a: &Args) {
     let (cpus, permille) = (a.num("cpus", 8), a.num("permille", 500));
     let m = machine(cpus as u32);
-    let scenario = sleepers(cpus, permille, true);
+    let scenario = sleepers(cpus, permille, a);
     let before = HELD.load(Relaxed);
     let setup = Setup::of(&scenario);
     let mut s = if a.num("boot", 0) != 0 {
@@ -316,7 +325,7 @@ fn threads(a: &Args) {
     let tasks = a.num("tasks", 1000);
     let cpus = a.num("cpus", 64);
     let m = machine(cpus as u32);
-    let scenario = sleepers(cpus, tasks * 500 / cpus, a.num("stats", 1) != 0);
+    let scenario = sleepers(cpus, tasks * 500 / cpus, a);
     let scenario = grouped(scenario, a.num("depth", 0) as u32);
     let mut s = Simulation::new(&m, &scenario, &Setup::of(&scenario)).expect("a simulation");
     measure(a, &mut s, (100_000, 1_000_000), "");

@@ -61,16 +61,21 @@ pub(super) fn speed(setting: &Setting<'_>) -> Result<Verdict> {
     let hackbench: Options<'_> = vec![("loops", &loops), ("pairs", &pairs), ("warm", &warm)];
     let of_events: Options<'_> = vec![("events", &events)];
     let nested: Options<'_> = vec![("events", &events), ("depth", &3)];
-    let calls: [(&str, &str, &Options<'_>); 5] = [
+    let direct: (&str, &dyn Display) = ("features", &"NO_TTWU_QUEUE");
+    let hackbench_direct = [&hackbench[..], &[direct]].concat();
+    let pairs_direct = [&of_events[..], &[direct]].concat();
+    let calls: [(&str, &str, &Options<'_>); 7] = [
         ("hackbench", "hackbench of 10 groups", &hackbench),
+        ("hackbench", "the same, nobody woken by list", &hackbench_direct),
         ("pairs", "200 pairs that wake each other", &of_events),
+        ("pairs", "the same, nobody woken by list", &pairs_direct),
         ("sleepers", "1,000 threads that compute and sleep", &of_events),
         ("sleepers", "the same in groups, three deep", &nested),
         ("bare", "bare loop: heap and ordered maps", &of_events),
     ];
     println!("  2 x 32 CPUs of two threads a core; an event is a wake-up or a switch");
     println!("  M events/s, median (lowest to highest)");
-    let mut rates: [Samples; 5] = Default::default();
+    let mut rates: [Samples; 7] = Default::default();
     let mut last = Vec::new();
     for _ in 0..setting.pick(5, 1) {
         last.clear();
@@ -80,7 +85,7 @@ pub(super) fn speed(setting: &Setting<'_>) -> Result<Verdict> {
             last.push(figures);
         }
     }
-    let bare = rates[4].median();
+    let [ours, bare] = [&rates[0], &rates[6]].map(Samples::median);
     for (((what, about, options), rate), figures) in calls.iter().zip(&rates).zip(&last) {
         let percent = rate.median() / bare * 100.0;
         println!("  {about:<40} {:<24} {percent:>5.0} % of the bare loop", rate.shown(2));
@@ -107,7 +112,6 @@ pub(super) fn speed(setting: &Setting<'_>) -> Result<Verdict> {
         }
         Err(error) => println!("  SimSo was not measured: {error:#}"),
     }
-    let ours = rates[0].median();
     let ratio = ours / bare;
     Ok(Verdict {
         ours,
