@@ -186,6 +186,7 @@ impl Simulation {
             self.tallies[task].fetch();
         } else if self.cpus.are_many() {
             // It does steps: it may be about to wait.
+            prefetch_at(self.kernel.running.as_ptr().wrapping_add(cpu));
             self.sched.q.fetch(task);
             self.sched.fetch_cpu(cpu);
             if let Some(program) = &self.programs[task] {

@@ -17,6 +17,8 @@
 //!
 //! Source: specs/sched-balance.md (Linux 6.12; no asymmetric packing, no energy model).
 
+mod blocks;
+
 pub mod group;
 
 pub mod pull;
@@ -37,6 +39,8 @@ mod tests;
 use crate::units::HZ;
 
 use super::domain::Domains;
+pub use blocks::Blocks;
+use blocks::{BLOCK, Sum};
 pub use group::{GroupStats, GroupType, NumaClass};
 pub use level::{Pushed, elected};
 pub use nohz::Nohz;
@@ -95,76 +99,6 @@ impl Facts<'_> {
     }
 }
 
-/// CPUs side by side whose figures are summed up together: those of places `n * BLOCK` and on.
-pub const BLOCK: usize = 16;
-
-/// Figures of several CPUs, summed up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    load: u64,
-    util: u64,
-    runnable: u64,
-    nr_running: u32,
-    h_nr_queued: u32,
-    nr_numa: u32,
-    nr_preferred: u32,
-    /// CPUs without a task whose idle task is current.
-    idle_cpus: u32,
-    /// One of them has more than one task.
-    crowded: bool,
-}
-
-impl Sum {
-    /// That of a whole block.
-    pub fn of_block(f: &Facts<'_>, block: usize) -> Self {
-        let mut all = Self::default();
-        let end = f.figures.len().min((block + 1) * BLOCK);
-        (block * BLOCK..end).for_each(|cpu| all.add_cpu(f, cpu));
-        all
-    }
-    /// One CPU more.
-    #[inline(always)]
-    fn add_cpu(&mut self, f: &Facts<'_>, cpu: usize) {
-        let c = &f.figures[cpu];
-        self.load += c.load;
-        self.util += u64::from(c.util);
-        self.runnable += u64::from(c.runnable);
-        self.nr_running += c.nr_running;
-        self.h_nr_queued += c.h_nr_queued;
-        self.nr_numa += c.nr_numa;
-        self.nr_preferred += c.nr_preferred;
-        if c.nr_running == 0 {
-            self.idle_cpus += u32::from(f.idle(cpu));
-        }
-        self.crowded |= c.nr_running > 1;
-    }
-    /// As a group of these CPUs, of no capacity yet.
-    fn group_stats(&self) -> GroupStats {
-        GroupStats {
-            load: self.load,
-            util: self.util,
-            runnable: self.runnable,
-            nr_running: self.nr_running,
-            h_nr_queued: self.h_nr_queued,
-            idle_cpus: self.idle_cpus,
-            ..GroupStats::default()
-        }
-    }
-    /// Others more.
-    #[inline]
-    fn add(&mut self, other: &Self) {
-        self.load += other.load;
-        self.util += other.util;
-        self.runnable += other.runnable;
-        self.nr_running += other.nr_running;
-        self.h_nr_queued += other.h_nr_queued;
-        self.nr_numa += other.nr_numa;
-        self.nr_preferred += other.nr_preferred;
-        self.idle_cpus += other.idle_cpus;
-        self.crowded |= other.crowded;
-    }
-}
-
 /// What a balancing of one level did. All counts go to the domain's line in `/proc/schedstat`, in the
 /// columns of its [`IdleType`], where `lb_count` rises by one for each.
 ///
@@ -203,10 +137,10 @@ pub trait Queues {
     fn facts(&self) -> Facts<'_>;
     /// Brings what [`Self::blocks`] tells up to date. Asked only at levels of many CPUs.
     fn sum_up(&mut self) {}
-    /// The sums of all blocks as [`Self::facts`] showed them when they were last summed up; none: nobody keeps them,
+    /// The sums of all blocks as [`Self::facts`] showed them when they were last summed up; `None`: nobody keeps them,
     /// and each CPU is looked at.
-    fn blocks(&self) -> &[Sum] {
-        &[]
+    fn blocks(&self) -> Option<&Blocks> {
+        None
     }
     /// Capacity that interrupts and higher classes leave to the fair class, of 1024. 0 counts as 1.
     fn capacity_left(&self, cpu: usize) -> u32;

@@ -7,7 +7,7 @@ use super::homes::Home;
 use super::queues::Queues;
 use homenode_core::numa::faults::{GroupFaults, TaskFaults};
 use homenode_core::sched::balance::pull::{NumaFacts, locality};
-use homenode_core::sched::balance::{BLOCK, Figures, Locality};
+use homenode_core::sched::balance::{Figures, Locality};
 use homenode_core::sched::domain::Domains;
 use homenode_core::units::NodeId;
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Queues {
         }
     }
     fn changing(&mut self, cpu: usize) -> &mut Figures {
-        self.stale[cpu / (64 * BLOCK)] |= 1 << (cpu / BLOCK % 64);
+        self.blocks.change(cpu);
         &mut self.figures[cpu]
     }
     /// The node that a task prefers, as balancing knows it.

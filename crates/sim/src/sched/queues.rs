@@ -12,10 +12,10 @@ use super::{BOOT, Ns, Terms, Waiting};
 use crate::kernel::TICK;
 use crate::latency::Latencies;
 use crate::random::Stream;
-use crate::table::prefetch_value;
+use crate::table::{prefetch_at, prefetch_value};
 use homenode_core::scenario::SchedPolicy;
 use homenode_core::sched::balance::{
-    self, BLOCK, Candidate, Facts, Figures, IdleType, Outcome, Refusal, Sum,
+    self, Blocks, Candidate, Facts, Figures, IdleType, Outcome, Refusal,
 };
 use homenode_core::sched::domain::Domains;
 use homenode_core::sched::fair::{Dequeue, Dequeued, Enqueue, Fair, Pick};
@@ -172,9 +172,8 @@ pub(crate) struct Queues {
     pub(crate) homes: Homes,
     pub(crate) lists: WakeLists,
     pub(super) figures: Vec<Figures>,
-    /// By block of CPUs: the sum of their figures, and a bit for each whose figures have changed since.
-    blocks: Vec<Sum>,
-    pub(super) stale: Vec<u64>,
+    /// The figures, summed up by blocks of CPUs.
+    pub(super) blocks: Blocks,
     /// By CPU: where the last task was sent that it has taken a CPU from.
     distributed: Vec<usize>,
     idle: Vec<u64>,
@@ -233,8 +232,7 @@ impl Queues {
             homes,
             lists,
             figures: vec![Figures::default(); cpus],
-            blocks: vec![Sum::default(); cpus.div_ceil(BLOCK)],
-            stale: vec![u64::MAX; cpus.div_ceil(64 * BLOCK)],
+            blocks: Blocks::new(cpus),
             distributed: vec![0; cpus],
             idle_only: vec![0; idle.len()],
             idle,
@@ -299,7 +297,7 @@ impl Queues {
     #[inline]
     pub(crate) fn follow(&mut self, cpu: usize) {
         let nr = self.fair.nr_running(cpu);
-        self.stale[cpu / (64 * BLOCK)] |= 1 << (cpu / BLOCK % 64);
+        self.blocks.change(cpu);
         let f = &mut self.figures[cpu];
         self.crowded |= nr >= 2 && f.nr_running < 2;
         f.load = self.fair.load_avg(cpu);
@@ -333,7 +331,7 @@ impl Queues {
     }
     /// Whether others see a CPU as idle follows its list.
     fn follow_idle(&mut self, cpu: usize) {
-        self.stale[cpu / (64 * BLOCK)] |= 1 << (cpu / BLOCK % 64);
+        self.blocks.change(cpu);
         self.set_idle(cpu, self.figures[cpu].nr_running == 0);
     }
     /// A bitmap: CPUs that have tasks, all of policy IDLE.
@@ -344,15 +342,7 @@ impl Queues {
     /// Sums the blocks of CPUs up anew whose figures have changed.
     fn sum_up(&mut self) {
         let facts = Facts { figures: &self.figures, idle: &self.idle, misfit: &[] };
-        for (word, stale) in self.stale.iter_mut().enumerate() {
-            while *stale != 0 {
-                let block = word * 64 + stale.trailing_zeros() as usize;
-                *stale &= *stale - 1;
-                if let Some(sum) = self.blocks.get_mut(block) {
-                    *sum = Sum::of_block(&facts, block);
-                }
-            }
-        }
+        self.blocks.sum_up(&facts);
     }
     /// Has what forks look at brought up to date: the sums of blocks, on a machine of so many CPUs that they are of use.
     pub(super) fn sum_up_for_fork(&mut self) {
@@ -361,8 +351,8 @@ impl Queues {
         }
     }
     /// The sums of blocks as [`Self::sum_up_for_fork`] left them; none on a smaller machine.
-    pub(super) fn blocks(&self) -> &[Sum] {
-        if self.cpus() >= MANY { &self.blocks } else { &[] }
+    pub(super) fn blocks(&self) -> Option<&Blocks> {
+        (self.cpus() >= MANY).then_some(&self.blocks)
     }
 
     // ── What happens to a task ─────────────────────────────────────────────────
@@ -384,6 +374,7 @@ impl Queues {
     pub(crate) fn fetch_running(&self, task: usize) {
         prefetch_value(self.fair.address(task as u32), 4 * 64);
         if self.counters.on() {
+            prefetch_at(&raw const self.counted[task]);
             prefetch_value((&raw const self.counters.tasks[task]).addr(), 64);
         }
     }
@@ -592,9 +583,13 @@ impl Queues {
     #[cold]
     #[inline(never)]
     fn note_latencies(&mut self) {
-        for (task, ns) in self.run_after.drain(..) {
+        for (place, &(task, ns)) in self.run_after.iter().enumerate() {
+            if let Some(&(soon, _)) = self.run_after.get(place + 8) {
+                prefetch_at(&raw const self.tasks[soon as usize].figures.latency);
+            }
             self.tasks[task as usize].figures.latency.add(ns * 1000);
         }
+        self.run_after.clear();
     }
     /// Latencies that are not in the tasks' figures yet: the task, and nanoseconds.
     pub(crate) fn latencies(&self) -> &[(u32, Ns)] {
@@ -641,8 +636,8 @@ impl balance::Queues for Seen<'_> {
     fn sum_up(&mut self) {
         self.queues.sum_up();
     }
-    fn blocks(&self) -> &[Sum] {
-        &self.queues.blocks
+    fn blocks(&self) -> Option<&Blocks> {
+        Some(&self.queues.blocks)
     }
     fn update(&mut self, cpu: usize) {
         self.queues.fair.update(cpu, self.queues.now);

@@ -1,7 +1,7 @@
 //! Groups of a domain: sums, types, the busiest one, and how much is out of balance.
 
-use super::super::domain::{Domain, Domains, Flags, Group, Span};
-use super::{BLOCK, Balance, Facts, IdleType, Migration, Queues, Sum};
+use super::super::domain::{Domain, Domains, Flags, Group};
+use super::{BLOCK, Balance, Blocks, Facts, IdleType, Migration, Queues, Sum};
 
 /// From so many CPUs on a level is summed up by blocks.
 const MANY: u32 = 128;
@@ -255,7 +255,7 @@ impl<'d> Env<'d> {
     fn sum(
         &mut self,
         b: &Balance,
-        (f, blocks): (&Facts<'_>, &[Sum]),
+        (f, blocks): (&Facts<'_>, Option<&Blocks>),
         group: &'d Group,
         local: bool,
         s: &mut GroupStats,
@@ -269,12 +269,12 @@ impl<'d> Env<'d> {
         let may_be_reduced = !local && !asym && self.idle.idle() && b.nr_reduced > 0;
         let (mut all, mut misfit) = (Sum::default(), 0);
         if members.len() >= BLOCK
-            && !blocks.is_empty()
+            && let Some(blocks) = blocks
             && !self.masked
             && !may_be_reduced
             && (local || !asym)
         {
-            sum_of_span(d.group_span(group), f, blocks, &mut all);
+            blocks.sum_of_span(d.group_span(group), f, &mut all);
         } else {
             for &cpu in members {
                 let cpu = usize::from(cpu);
@@ -297,7 +297,7 @@ impl<'d> Env<'d> {
                 }
             }
         }
-        overloaded |= all.crowded;
+        overloaded |= all.crowded > 0;
         let Sum { load, util, runnable, nr_running, h_nr_queued, idle_cpus, .. } = all;
         let Sum { nr_numa, nr_preferred, .. } = all;
         let state = &b.groups[group.capacity as usize];
@@ -390,7 +390,7 @@ impl<'d> Env<'d> {
     /// Whether the next groups are a block of single CPUs without a fair task; its sum. None of them can be the
     /// busiest.
     #[inline]
-    fn without_tasks<'b>(&self, groups: &[u32], blocks: &'b [Sum]) -> Option<&'b Sum> {
+    fn without_tasks<'b>(&self, groups: &[u32], blocks: &'b Blocks) -> Option<&'b Sum> {
         let d = self.d;
         let single = |at: usize| match d.members(d.group(*groups.get(at)?)) {
             &[cpu] => Some(usize::from(cpu)),
@@ -423,7 +423,7 @@ impl<'d> Env<'d> {
         }
         let q = &*q;
         let f = q.facts();
-        let seen = (&f, if many { q.blocks() } else { &[] });
+        let seen = (&f, if many { q.blocks() } else { None });
         let mut sums = Sums::default();
         let mut sum_util = 0;
         let mut overloaded = false;
@@ -432,22 +432,20 @@ impl<'d> Env<'d> {
         // The busiest group's sums, and those of the group that is compared with it.
         let mut others = [GroupStats::default(); 2];
         let mut busiest = 0;
-        let may_skip = many
-            && !overlap
-            && !self.masked
-            && !seen.1.is_empty()
-            && !self.domain.flags.has(Flags::ASYM_CPUCAPACITY);
+        let may_skip =
+            many && !overlap && !self.masked && !self.domain.flags.has(Flags::ASYM_CPUCAPACITY);
         let mut own = true;
         for ring in d.ring(self.cpu, self.level) {
             let mut at = 0;
             while at < ring.len() {
                 if may_skip
                     && !own
-                    && let Some(block) = self.without_tasks(&ring[at..], seen.1)
+                    && let Some(blocks) = seen.1
+                    && let Some(block) = self.without_tasks(&ring[at..], blocks)
                 {
                     sums.load += block.load;
                     sum_util += block.util;
-                    overloaded |= block.crowded;
+                    overloaded |= block.crowded > 0;
                     sums.skipped = true;
                     self.scanned += BLOCK as u32;
                     at += BLOCK;
@@ -630,37 +628,6 @@ impl<'d> Env<'d> {
         let below = average.wrapping_sub(ours).wrapping_mul(local.capacity);
         let load = above.min(below) / 1024;
         (Some(Migration::Load), load as i64)
-    }
-}
-
-/// The sum of a set of CPUs: blocks where all of one are in it, others one by one.
-pub(super) fn sum_of_span(span: Span<'_>, f: &Facts<'_>, blocks: &[Sum], all: &mut Sum) {
-    sum_of_words(span.first_word(), span.words().iter().copied(), f, blocks, all);
-}
-
-/// The same of a bitmap from a word on.
-#[inline]
-pub(super) fn sum_of_words(
-    first: usize,
-    words: impl Iterator<Item = u64>,
-    f: &Facts<'_>,
-    blocks: &[Sum],
-    all: &mut Sum,
-) {
-    const IN_WORD: usize = u64::BITS as usize / BLOCK;
-    for (word, cpus) in words.enumerate() {
-        for part in 0..IN_WORD {
-            let block = (first + word) * IN_WORD + part;
-            let mut left = (cpus >> (part * BLOCK)) as u16;
-            if left == u16::MAX {
-                all.add(&blocks[block]);
-                continue;
-            }
-            while left != 0 {
-                all.add_cpu(f, block * BLOCK + left.trailing_zeros() as usize);
-                left &= left - 1;
-            }
-        }
     }
 }
 

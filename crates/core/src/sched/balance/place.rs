@@ -1,8 +1,8 @@
 //! Where fork and exec put a task: the idlest group of each level, then its idlest CPU.
 
 use super::super::domain::{Domain, Domains, Flags, Group};
-use super::group::{GroupStats, GroupType, adjust_numa_imbalance, fits_capacity, sum_of_words};
-use super::{Balance, Facts, Sum};
+use super::group::{GroupStats, GroupType, adjust_numa_imbalance, fits_capacity};
+use super::{Balance, Blocks, Facts, Sum};
 
 /// What the CPU of a task that execs would look like without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub struct IdleFacts<'a> {
     pub exit_latency: &'a [u32],
     /// A bitmap: CPUs that run tasks of the policy IDLE only. May be empty: none does.
     pub sched_idle: &'a [u64],
-    /// The sums of blocks of CPUs, up to date. May be empty: nobody keeps them, and each CPU is looked at.
-    pub blocks: &'a [Sum],
+    /// The sums of blocks of CPUs, up to date; `None`: nobody keeps them, and each CPU is looked at.
+    pub blocks: Option<&'a Blocks>,
 }
 
 #[inline]
@@ -110,7 +110,7 @@ impl Balance {
     fn sum_without(
         &self,
         d: &Domains,
-        (f, blocks): (&Facts<'_>, &[Sum]),
+        (f, blocks): (&Facts<'_>, Option<&Blocks>),
         p: &Placed<'_>,
         domain: &Domain,
         group: &Group,
@@ -118,7 +118,12 @@ impl Balance {
         let asym = domain.flags.has(Flags::ASYM_CPUCAPACITY);
         let mut all = Sum::default();
         let mut misfit = asym;
-        if blocks.is_empty() || asym {
+        if let Some(blocks) = blocks.filter(|_| !asym) {
+            let span = d.group_span(group);
+            let allowed = p.allowed.get(span.first_word()..).unwrap_or(&[]);
+            let words = span.words().iter().zip(allowed).map(|(all, may)| all & may);
+            blocks.sum_of_words(span.first_word(), words, f, &mut all);
+        } else {
             for &cpu in d.members(group) {
                 let cpu = usize::from(cpu);
                 if !bit(p.allowed, cpu) {
@@ -127,11 +132,6 @@ impl Balance {
                 all.add_cpu(f, cpu);
                 misfit &= !fits_capacity(p.util, self.cpus[cpu].capacity.into());
             }
-        } else {
-            let span = d.group_span(group);
-            let allowed = p.allowed.get(span.first_word()..).unwrap_or(&[]);
-            let words = span.words().iter().zip(allowed).map(|(all, may)| all & may);
-            sum_of_words(span.first_word(), words, f, blocks, &mut all);
         }
         let mut s = all.group_stats();
         s.misfit = u64::from(misfit);
@@ -182,7 +182,7 @@ impl Balance {
     fn find_dst_group<'d>(
         &self,
         d: &'d Domains,
-        seen: (&Facts<'_>, &[Sum]),
+        seen: (&Facts<'_>, Option<&Blocks>),
         p: &Placed<'_>,
         cpu: usize,
         level: usize,

@@ -67,7 +67,7 @@ struct Model {
     /// A CPU that gets work as soon as somebody's averages are aged.
     interrupted: Option<usize>,
     /// The sums of blocks, if they are kept.
-    blocks: Vec<Sum>,
+    blocks: Option<Blocks>,
 }
 
 impl Model {
@@ -91,7 +91,7 @@ impl Model {
             marked: 0,
             aged: Vec::new(),
             interrupted: None,
-            blocks: Vec::new(),
+            blocks: None,
         };
         for cpu in 0..nr {
             model.refresh(cpu);
@@ -142,8 +142,8 @@ impl Queues for Model {
     fn facts(&self) -> Facts<'_> {
         Facts { figures: &self.figures, idle: &self.idle, misfit: &[] }
     }
-    fn blocks(&self) -> &[Sum] {
-        &self.blocks
+    fn blocks(&self) -> Option<&Blocks> {
+        self.blocks.as_ref()
     }
     fn capacity_left(&self, cpu: usize) -> u32 {
         self.left[cpu]
@@ -840,7 +840,7 @@ fn place(bench: &Bench, cpu: usize, allowed: &[u64], exit_latency: &[u32]) -> us
         util: 0,
         without: None,
     };
-    let i = IdleFacts { exit_latency, sched_idle: &[], blocks: &[] };
+    let i = IdleFacts { exit_latency, sched_idle: &[], blocks: None };
     bench.b.find_dst_cpu(&bench.d, &bench.q.facts(), &i, &p)
 }
 
@@ -897,7 +897,7 @@ fn place_exec(bench: &Bench, without: Without, exit_latency: &[u32]) -> usize {
         util: 0,
         without: Some(without),
     };
-    let idle = IdleFacts { exit_latency, sched_idle: &[], blocks: &[] };
+    let idle = IdleFacts { exit_latency, sched_idle: &[], blocks: None };
     bench.b.find_dst_cpu(&bench.d, &bench.q.facts(), &idle, &p)
 }
 
@@ -996,43 +996,53 @@ proptest! {
             q.put(cpu, vec![Task { load: *load, ..HOG }; *nr]);
         }
         let f = q.facts();
-        let blocks: Vec<Sum> =
-            (0..d.nr_cpus().div_ceil(BLOCK)).map(|b| Sum::of_block(&f, b)).collect();
+        let mut blocks = Blocks::new(d.nr_cpus());
+        blocks.sum_up(&f);
         let cpu = cpu.index(d.nr_cpus());
         for level in 0..d.levels(cpu) {
             for idle in [IdleType::Idle, IdleType::Busy, IdleType::NewlyIdle] {
-                q.blocks = Vec::new();
+                q.blocks = None;
                 let mut b = Balance::new(&d, Knobs::default(), 0);
                 let each = group::tests_seen(&d, &mut b.clone(), &mut q, cpu, level, idle);
-                q.blocks.clone_from(&blocks);
+                q.blocks = Some(blocks.clone());
                 prop_assert_eq!(each, group::tests_seen(&d, &mut b, &mut q, cpu, level, idle));
             }
         }
     }
 
-    // A set of CPUs sums up to the same by blocks as one by one, wherever blocks are cut.
+    // A set of CPUs sums up to the same by blocks as one by one, wherever blocks and wide sums are cut, and also
+    // after some of them have changed.
     #[test]
-    fn blocks_sum_up_to_their_cpus(nr in prop::collection::vec((0u32..4, 0u64..5000), 1..200), set in prop::collection::vec(
-        prop_oneof![Just(0u16), Just(u16::MAX), any::<u16>()], 13)) {
+    fn blocks_sum_up_to_their_cpus(nr in prop::collection::vec((0u32..4, 0u64..5000), 1..1000),
+        changed in prop::collection::vec((any::<prop::sample::Index>(), 0u32..4, 0u64..5000), 0..20),
+        set in prop::collection::vec(
+            prop_oneof![1 => Just(0u16), 20 => Just(u16::MAX), 1 => any::<u16>()], 63)) {
         let cpus = nr.len();
-        let of = |&(nr, load): &(u32, u64)| Figures {
+        let of = |(nr, load): (u32, u64)| Figures {
             load, util: load as u32 / 5, runnable: load as u32 / 3, nr_running: nr, h_nr_queued: nr,
             nr_numa: nr / 2, nr_preferred: nr / 3,
         };
-        let figures: Vec<Figures> = nr.iter().map(of).collect();
+        let mut figures: Vec<Figures> = nr.iter().copied().map(of).collect();
         // Some that have no task are not idle: another class has them.
-        let idle: Vec<u64> = (0..4u64).map(|w| 0x5555_1234_ffff_0000 >> w).collect();
+        let idle: Vec<u64> = (0..16u64).map(|w| 0x5555_1234_ffff_0000 >> w).collect();
+        let mut blocks = Blocks::new(cpus);
+        blocks.sum_up(&Facts { figures: &figures, idle: &idle, misfit: &[] });
+        for (cpu, nr, load) in changed {
+            let cpu = cpu.index(cpus);
+            figures[cpu] = of((nr, load));
+            blocks.change(cpu);
+        }
         let f = Facts { figures: &figures, idle: &idle, misfit: &[] };
-        let blocks: Vec<Sum> = (0..cpus.div_ceil(BLOCK)).map(|b| Sum::of_block(&f, b)).collect();
+        blocks.sum_up(&f);
         let has = |cpu: usize| cpu < cpus && set[cpu / 16] >> (cpu % 16) & 1 != 0;
-        let mut words = vec![0u64; 4];
+        let mut words = vec![0u64; 16];
         let mut one_by_one = Sum::default();
         for cpu in (0..cpus).filter(|&cpu| has(cpu)) {
             words[cpu / 64] |= 1 << (cpu % 64);
             one_by_one.add_cpu(&f, cpu);
         }
         let mut by_blocks = Sum::default();
-        group::sum_of_span(Span::of(&words), &f, &blocks, &mut by_blocks);
+        blocks.sum_of_span(Span::of(&words), &f, &mut by_blocks);
         prop_assert_eq!(by_blocks, one_by_one);
     }
 
@@ -1043,7 +1053,8 @@ proptest! {
         let bench = loaded(all_online(&layout), &loads);
         let f = bench.q.facts();
         let cpus = bench.d.nr_cpus();
-        let blocks: Vec<Sum> = (0..cpus.div_ceil(BLOCK)).map(|b| Sum::of_block(&f, b)).collect();
+        let mut blocks = Blocks::new(cpus);
+        blocks.sum_up(&f);
         let cpu = from % cpus;
         let c = &f.figures[cpu];
         let without = Without {
@@ -1055,7 +1066,7 @@ proptest! {
                 let i = IdleFacts { exit_latency: &[], sched_idle: &[], blocks };
                 bench.b.find_dst_cpu(&bench.d, &f, &i, &p)
             };
-            prop_assert_eq!(found(&blocks), found(&[]));
+            prop_assert_eq!(found(Some(&blocks)), found(None));
         }
     }
 

@@ -1015,7 +1015,7 @@ fn where_a_new_task_goes() {
             util: 0,
             without: None,
         };
-        let i = IdleFacts { exit_latency: exits, sched_idle, blocks: &[] };
+        let i = IdleFacts { exit_latency: exits, sched_idle, blocks: None };
         bench.b.find_dst_cpu(&bench.d, &bench.q.facts(), &i, &p)
     };
     let fork = |s: Shape, queues: &[(usize, &str)], allowed: &[u64]| {
@@ -1031,7 +1031,7 @@ fn where_a_new_task_goes() {
         bench.b.find_dst_cpu(
             &bench.d,
             &bench.q.facts(),
-            &IdleFacts { exit_latency: &[], sched_idle: &[], blocks: &[] },
+            &IdleFacts { exit_latency: &[], sched_idle: &[], blocks: None },
             &Placed {
                 flag: Flags::BALANCE_FORK,
                 cpu: 0,
