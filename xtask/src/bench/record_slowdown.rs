@@ -40,8 +40,8 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
     script.args(["-I", "-S", "-c", PYTHON, setting.pick("1000000", "20000")]);
 
     println!("  wall time as multiples of the native one, medians (lowest to highest)");
-    let mut worst: Option<(f64, f64)> = None;
-    for (name, mut program) in [("sort", sort), ("python", script)] {
+    let mut worst: Option<Program> = None;
+    for (name, mut program, most) in [("sort", sort, 15.0), ("python", script, 20.0)] {
         let instructions = peers::instructions(&program, &folder)? as f64;
         let recording = folder.join("slowdown.parquet");
         let (mut native, mut recorded, mut lackey) =
@@ -66,26 +66,33 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Verdict> {
             slowdown.push(taken / native.median());
         }
         println!(
-            "  {name:<8} native {:.2} s, recorded {}, lackey {} (a slice of its start)",
+            "  {name:<8} native {:.2} s, recorded {} (goal {most}), lackey {} (a slice of its start)",
             native.median(),
             slowdown.shown(1),
             lackey.shown(0)
         );
-        let (ours, peer) = (slowdown.median(), lackey.median());
-        if worst.is_none_or(|(slowest, _)| ours > slowest) {
-            worst = Some((ours, peer));
+        let this = Program { ours: slowdown.median(), peer: lackey.median(), most };
+        if worst.as_ref().is_none_or(|w| this.ours / this.most > w.ours / w.most) {
+            worst = Some(this);
         }
     }
     println!("  recorded: from the program's start under the recorder to the end of the file");
-    let (ours, peer) = worst.context("no program was recorded")?;
+    let Program { ours, peer, most } = worst.context("no program was recorded")?;
     Ok(Verdict {
         ours,
         peer,
-        unit: "times native, the slower program",
+        unit: "times native, the program nearest to its goal or furthest beyond",
         ratio: peer / ours,
-        goal: "ours <= 20",
-        pass: ours <= 20.0,
+        goal: "sort <= 15, python <= 20",
+        pass: ours <= most,
     })
+}
+
+/// How many times as long as natively a program takes: recorded, under the peer, and at most.
+struct Program {
+    ours: f64,
+    peer: f64,
+    most: f64,
 }
 
 /// Wall time of a run whose output is of no use.

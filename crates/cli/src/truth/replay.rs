@@ -39,12 +39,13 @@ const SOURCES: u32 = 12;
 ///
 /// Each program is run natively, nine times on all CPUs and nine times on the first one, by turns.
 /// It is recorded once, and replayed on the measured machine as it is: on all CPUs, then on that one.
-/// The replay's processor time is the native one by construction, so what is judged is how its
-/// tasks wait for one another. How often they block and leave their CPU is compared too, and judged
-/// where it follows from the program's source. Programs and bounds were registered beforehand
-/// (truth/replay.toml). A program that this system lacks is left out with a note. The exit code
-/// is 1 where a bound is missed. Takes some three minutes; the machine should be idle meanwhile.
-/// Needs qemu-x86_64, and a C compiler for three of the programs.
+/// The replay's processor time is the native one on all CPUs by construction, so what is judged
+/// is how its tasks wait for one another; what they need natively on one CPU is told beside it.
+/// How often they block and leave their CPU is compared too, and judged where it follows from the
+/// program's source. Programs and bounds were registered beforehand (truth/replay.toml). A program
+/// that this system lacks is left out with a note. The exit code is 1 where a bound is missed.
+/// Takes some three minutes; the machine should be idle meanwhile. Needs qemu-x86_64, and a C
+/// compiler for three of the programs.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   homenode truth replay --machine this.toml --program xz --program barrier")]
@@ -125,9 +126,12 @@ pub(super) fn project(folder: &Path) -> std::io::Result<()> {
     fs::write(project.join("Makefile"), all + "\n%.o: %.c\n\tcc -O2 -c $< -o $@\n")
 }
 
-/// On the clock: natively and in the replay, in seconds.
+/// Natively and in the replay, in seconds.
 #[derive(Debug, Default)]
 struct Times {
+    /// Processor time of the native runs, their median.
+    processor: f64,
+    /// On the clock.
     native: Vec<f64>,
     replayed: f64,
 }
@@ -166,8 +170,6 @@ struct Compared {
     bounded: bool,
     tasks: usize,
     waits: u64,
-    /// Processor time of the native runs, in seconds.
-    processor: f64,
     all: Times,
     one: Times,
     switches: Switches,
@@ -251,7 +253,7 @@ fn one(
         runs.iter().map(|n| of(n) as f64 / 1e9).collect()
     };
     let wall = |runs: &[Native]| seconds(|n| n.wall_ns, runs);
-    let processor = median(&seconds(|n| n.user_ns + n.sys_ns, &all));
+    let processor = |runs: &[Native]| median(&seconds(|n| n.user_ns + n.sys_ns, runs));
 
     let file = folder.join("recording.parquet");
     let mut options = Options::new(command, file.clone(), machine.clone());
@@ -261,7 +263,7 @@ fn one(
     let mut loaded = recording::load(&file, &mut |_, _| {}).map_err(text)?;
     loaded.header.native = Some(Native {
         runs,
-        user_ns: (processor * 1e9) as u64,
+        user_ns: (processor(&all) * 1e9) as u64,
         wall_ns: (median(&wall(&all)) * 1e9) as u64,
         ..Native::default()
     });
@@ -277,13 +279,16 @@ fn one(
     };
     recorded.restrict(&[first]).map_err(text)?;
     let alone_replayed = recorded.first_round().map_err(text)?;
-    let times = |runs: &[Native], ps: u64| Times { native: wall(runs), replayed: ps as f64 / 1e12 };
+    let times = |runs: &[Native], ps: u64| Times {
+        processor: processor(runs),
+        native: wall(runs),
+        replayed: ps as f64 / 1e12,
+    };
     Ok(Compared {
         name: program.name.clone(),
         bounded: program.bounded,
         tasks,
         waits,
-        processor,
         all: times(&all, replayed),
         one: times(&alone, alone_replayed),
         switches,
@@ -319,8 +324,11 @@ impl Check {
     fn to_text(&self) -> String {
         let width = self.rows.iter().map(|r| r.name.len()).max().unwrap_or(0).max(8);
         let mut out = format!(
-            "{:width$}                          all CPUs, s                 one CPU, s          voluntary switches\n{:<width$} {:>5} {:>7} {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} {:>7} {:>9} {:>8} {:>7}\n",
+            "{:width$}{:>38}{:>37}{:>37}\n{:<width$} {:>5} {:>7} {:>9} {:>8} {:>8} {:>7}  {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} {:>7}\n",
             "",
+            "all CPUs, s",
+            "one CPU, s",
+            "voluntary switches",
             "program",
             "tasks",
             "waits",
@@ -328,6 +336,7 @@ impl Check {
             "native",
             "replay",
             "%",
+            "processor",
             "native",
             "replay",
             "%",
@@ -336,11 +345,13 @@ impl Check {
             "%"
         );
         for r in &self.rows {
-            let Compared { name, tasks, waits, processor, .. } = r;
-            out += &format!("{name:<width$} {tasks:>5} {waits:>7} {processor:>9.3}");
-            for (times, space) in [(&r.all, 8), (&r.one, 9)] {
+            let Compared { name, tasks, waits, .. } = r;
+            out += &format!("{name:<width$} {tasks:>5} {waits:>7}");
+            for (times, space) in [(&r.all, 9), (&r.one, 10)] {
+                let Times { processor, replayed, .. } = times;
                 let (native, error) = (median(&times.native), times.error());
-                out += &format!(" {native:>space$.3} {:>8.3} {error:>+7.1}", times.replayed);
+                out +=
+                    &format!(" {processor:>space$.3} {native:>8.3} {replayed:>8.3} {error:>+7.1}");
             }
             let error = r.switches.error().map_or("-".to_owned(), |e| format!("{e:+.1}"));
             let (native, replayed) = (median(&r.switches.native), r.switches.replayed);
@@ -350,7 +361,7 @@ impl Check {
         let [bound, bound_one] = self.bounds();
         let ([met, judged], percent) = (self.switches_met(), self.plan.switches_percent);
         out += &format!(
-            "\non all CPUs within {bound} %: {all} of {n}; on one within {bound_one} %: {one} of {n}; switches within {percent} %: {met} of {judged}\n\nmachine: {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs; the replay's processor time is the native one by construction\n",
+            "\non all CPUs within {bound} %: {all} of {n}; on one within {bound_one} %: {one} of {n}; switches within {percent} %: {met} of {judged}\n\nmachine: {}\nprograms and bounds registered {} in {FILE}; native is the median of {} runs; the replay's processor time is the native one on all CPUs by construction\n",
             self.machine, self.plan.registered, self.plan.runs
         );
         let free: Vec<&str> =
@@ -368,10 +379,10 @@ impl Check {
     }
 
     fn to_json(&self) -> String {
-        let times = |t: &Times| json!({"native_s": t.native, "replayed_s": t.replayed, "error_percent": t.error()});
+        let times = |t: &Times| json!({"processor_s": t.processor, "native_s": t.native, "replayed_s": t.replayed, "error_percent": t.error()});
         let row = |r: &Compared| {
             json!({
-                "row": r.name, "bounded": r.bounded, "tasks": r.tasks, "waits": r.waits, "processor_s": r.processor,
+                "row": r.name, "bounded": r.bounded, "tasks": r.tasks, "waits": r.waits, "processor_s": r.all.processor,
                 "all_cpus": times(&r.all), "one_cpu": times(&r.one),
                 "voluntary_switches": {
                     "native": r.switches.native, "replayed": r.switches.replayed,
@@ -403,13 +414,16 @@ mod tests {
     use expect_test::expect;
 
     fn check(rows: &[(&str, [f64; 2], [f64; 2])]) -> Check {
-        let times = |[native, replayed]: [f64; 2]| Times { native: vec![native; 3], replayed };
+        let times = |[native, replayed]: [f64; 2]| Times {
+            processor: 1.5,
+            native: vec![native; 3],
+            replayed,
+        };
         let row = |&(name, all, one): &(&str, _, _)| Compared {
             name: name.to_owned(),
             bounded: name != "java",
             tasks: 3,
             waits: 1000,
-            processor: 1.5,
             all: times(all),
             one: times(one),
             switches: Switches {
@@ -455,16 +469,16 @@ mod tests {
             ("java", [1.0, 2.0], [2.0, 3.0]),
         ]);
         expect![[r#"
-                                              all CPUs, s                 one CPU, s          voluntary switches
-            program  tasks   waits processor   native   replay       %    native   replay       %    native   replay       %
-            xz           3    1000     1.500    1.000    1.040    +4.0     2.000    1.800   -10.0      1001       40       -
-            barrier      3    1000     1.500    1.000    0.900   -10.0     2.000    3.000   +50.0      1001      700   -30.1
-            java         3    1000     1.500    1.000    2.000  +100.0     2.000    3.000   +50.0      1001       40       -
+                                               all CPUs, s                           one CPU, s                   voluntary switches
+            program  tasks   waits processor   native   replay       %  processor   native   replay       %    native   replay       %
+            xz           3    1000     1.500    1.000    1.040    +4.0      1.500    2.000    1.800   -10.0      1001       40       -
+            barrier      3    1000     1.500    1.000    0.900   -10.0      1.500    2.000    3.000   +50.0      1001      700   -30.1
+            java         3    1000     1.500    1.000    2.000  +100.0      1.500    2.000    3.000   +50.0      1001       40       -
 
             on all CPUs within 5 %: 1 of 2; on one within 15 %: 1 of 2; switches within 25 %: 0 of 1
 
             machine: a machine: of a test
-            programs and bounds registered 2026-11-22 in truth/replay.toml; native is the median of 9 runs; the replay's processor time is the native one by construction
+            programs and bounds registered 2026-11-22 in truth/replay.toml; native is the median of 9 runs; the replay's processor time is the native one on all CPUs by construction
             without a bound, and not counted: java, whose compilers go by time
             note: pigz is left out: it is not in PATH
         "#]].assert_eq(&c.to_text());
