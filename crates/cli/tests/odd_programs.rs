@@ -225,7 +225,10 @@ fn waits_without_what_ended_them() {
     assert!(waits > 100 && releases > 100, "{waits} waits, {releases} releases");
     w.finish(reader.header()).expect("a whole recording");
     fs::rename(folder.join("less.parquet"), &path).expect("in its place");
-    assert!(replayed(&folder, &[]) > 0.0);
+    let said = played(&folder, &[]);
+    let notes = said["caption"]["notes"].to_string();
+    assert!(notes.contains("that nobody is known to have ended, which last no time"), "{notes}");
+    assert!(said["runs"][0]["round_ends_s"][0].as_f64().is_some_and(|end| end > 0.0));
 }
 
 /// What was to come after the cut nobody waits for: each task ends where its rows do.
