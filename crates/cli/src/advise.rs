@@ -3,6 +3,7 @@
 //! ```text
 //! processes ─▶ live machine ─┐               ┌─▶ moves, what stays, why
 //!                            ├─▶ course ─▶ Wishes
+//! what was seen ─▶ retold ───┤
 //! recording ─▶ simulated one ┘      (Advised)└─▶ facts ─▶ core::advice ─▶ knobs
 //!                                                              │
 //! recording ─▶ replay under the knobs now and then ◀───────────┘
@@ -11,9 +12,10 @@
 //! Source: specs/advise.md.
 
 mod effect;
-mod facts;
+pub(crate) mod facts;
 mod here;
 mod recording;
+mod seen;
 mod wishes;
 
 use crate::contender::Contenders;
@@ -22,7 +24,7 @@ use crate::replay::load;
 use crate::replay::recorded::Recorded;
 use crate::replay::target::{Dram, parse_dram};
 use crate::whom::{Means, Whom};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use homenode_config::AddNode;
 use homenode_core::advice::{self, Facts, Opinion, Suggestion};
 use homenode_core::costs::{Cost, Origin, Shown, Unit};
@@ -52,6 +54,11 @@ const MOST_LINKS: usize = 16;
 /// are, as suggested, and under homenode. Without processes that simulated machine is the
 /// one that is advised.
 ///
+/// With --record all that the engine is told is kept, and --seen tells it again, on any
+/// machine: the same moves come again, or it is said where they differ, if the policy has
+/// changed meanwhile. That makes a bug report that can be replayed. Names of processes, users
+/// and cgroups are in it, contents of memory are not.
+///
 /// Exit codes: 0 done; 2 bad usage, or processes that are not there; 3 the system lacks
 /// something; with CMD its own, or 128 and the signal that ended it.
 #[derive(clap::Args)]
@@ -59,6 +66,8 @@ const MOST_LINKS: usize = 16;
   homenode advise --pid 4711 --machine this.toml
   homenode advise --all --for 60s --json
   homenode advise --machine this.toml -- ./build-and-test
+  homenode advise --pid 4711 --record db.seen
+  homenode advise --seen db.seen
   homenode advise --recording sort.parquet --machine this.toml --add-node cxl:half")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -75,6 +84,17 @@ pub(crate) struct Args {
     /// Budgets, exclusions, floors and tiers, in TOML, as `homenode act` has them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// What the engine is told goes to this file too, so that --seen can tell it again
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Look at no machine, but at what was recorded with --record, here or by `homenode
+    /// observe`: the same moves come again
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["who", "length", "recording", "record", "source"])]
+    seen: Option<PathBuf>,
+    /// Each move goes to this file, as a line of text
+    #[arg(long, value_name = "FILE")]
+    orders: Option<PathBuf>,
     /// A recording, by `homenode record mem`, on which the effect is simulated; may be given
     /// several times
     #[arg(long, value_name = "FILE", requires = "machine")]
@@ -107,11 +127,15 @@ impl Args {
 
 pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
     let mut further = contenders.parse(&args.columns)?;
-    if !args.whom.names_anybody() && args.recording.is_empty() {
+    if !args.whom.names_anybody() && args.recording.is_empty() && args.seen.is_none() {
         bail!(
             "name the processes to look at with --pid, --cgroup or --all, start a program with \
-             -- CMD, or give a --recording with the --machine that it is replayed on"
+             -- CMD, give a --recording with the --machine that it is replayed on, or what was \
+             --seen elsewhere"
         );
+    }
+    if let Some(path) = &args.orders {
+        output::check_output(path)?;
     }
     // What can be told to be wrong is told before half a minute's work.
     let mut recorded = Vec::new();
@@ -123,11 +147,16 @@ pub(crate) fn run(args: &Args, contenders: &Contenders) -> Result<u8> {
             recorded.push(Recorded::new(loaded, &this, args.dram, args.add_node, &[], args.force)?);
         }
     }
-    let (advised, code) = if args.whom.names_anybody() {
-        here::look(args)?
-    } else {
-        (recording::look(args, &recorded[0])?, 0)
+    let (advised, code) = match &args.seen {
+        Some(path) => (seen::look(args, path)?, 0),
+        None if args.whom.names_anybody() => here::look(args)?,
+        None => (recording::look(args, &recorded[0])?, 0),
     };
+    if let Some(path) = &args.orders {
+        let lines: String = advised.wishes.orders.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(path, lines)
+            .with_context(|| format!("{}: can't be written", path.display()))?;
+    }
     let suggestions = advice::advise(&advised.facts);
     let mut effects = Vec::new();
     // Simulated, homenode sees what it saw here, or DAMON where that was nothing.

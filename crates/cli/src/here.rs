@@ -162,9 +162,7 @@ pub(crate) fn names(machine: &LiveMachine, all: &mut BTreeMap<Who, String>) {
 /// was changed, or it was put back.
 pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     let mut found = task.means.look(task.file)?;
-    if found.machine.links.is_empty() {
-        found.machine.links = links(&task.means.root, &found.machine);
-    }
+    link(&mut found);
     if let Some(fast) = &task.config.fast {
         tiers::mend(&mut found, fast)?;
     }
@@ -252,8 +250,15 @@ pub(crate) fn work<D: Doing>(task: &Task<'_>, doing: &mut D) -> Result<Done> {
     Ok(Done { here, warnings, code, took, asked: stop.was_asked() })
 }
 
+/// Latencies as firmware tells them, where no file does.
+pub(crate) fn link(found: &mut Found) {
+    if found.machine.links.is_empty() {
+        found.machine.links = links(&found.root, &found.machine);
+    }
+}
+
 /// Settings with what looks take on this machine: frames, or questions where none are shown.
-fn priced(settings: Settings, found: &Found) -> Settings {
+pub(crate) fn priced(settings: Settings, found: &Found) -> Settings {
     let look = if sees_frames(&found.root) { Cost::PageFrame } else { Cost::PageQuery };
     let price = |cost| Picos(found.machine.costs.get(cost));
     Settings { look_page: price(look), count_page: price(Cost::PageCount), ..settings }

@@ -59,6 +59,7 @@ mod program;
 mod progress;
 mod schedule;
 mod screen;
+mod seen;
 mod tiers;
 mod watched;
 mod whom;

@@ -117,7 +117,8 @@ pub(crate) fn look(root: &Path, file: Option<&Path>) -> Result<Found> {
     let mut machine = this_machine(root)?;
     if let Some(path) = file {
         let told = homenode_config::read_machine(path)?;
-        fit(&mut machine, told).map_err(|why| anyhow!("{}: {why}", path.display()))?;
+        fit(&mut machine, told, "here there are")
+            .map_err(|why| anyhow!("{}: {why}", path.display()))?;
     }
     let version = version(probe.kernel.as_deref());
     let tiers = match probe.tiers.is_empty() {
@@ -129,7 +130,9 @@ pub(crate) fn look(root: &Path, file: Option<&Path>) -> Result<Found> {
 }
 
 /// Latencies and costs of a file for the machine at hand.
-fn fit(machine: &mut Hardware, told: Hardware) -> Result<(), String> {
+///
+/// * `there_are` – how the nodes of that one are told.
+pub(crate) fn fit(machine: &mut Hardware, told: Hardware, there_are: &str) -> Result<(), String> {
     let nodes = |m: &Hardware| -> BTreeSet<NodeId> { m.nodes.iter().map(|n| n.id).collect() };
     let (here, there) = (nodes(machine), nodes(&told));
     if here != there {
@@ -137,7 +140,7 @@ fn fit(machine: &mut Hardware, told: Hardware) -> Result<(), String> {
             ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         };
         return Err(format!(
-            "this is the file of another machine, with nodes {}; here there are {}: measure this \
+            "this is the file of another machine, with nodes {}; {there_are} {}: measure that \
              one with `homenode measure`",
             list(&there),
             list(&here)

@@ -10,22 +10,26 @@ mod course;
 mod sampled;
 mod show;
 
-use crate::here::own_time;
+use crate::advise::facts;
+use crate::here::{link, one_node, own_time, priced};
 use crate::live::{self, Ask, Found, Opened};
 use crate::output;
 use crate::program::Stop;
+use crate::seen::{self, Above, BY_OBSERVE, Recording};
 use crate::whom::{Means, Whom};
 use anyhow::{Result, bail};
 use course::{Course, Turn};
+use homenode_core::engine::Settings as EngineSettings;
 use homenode_core::policy::seen::{Shows, Source};
 use homenode_core::units::{NodeId, Picos, count};
 use homenode_core::view::{Settings, View};
 use homenode_live::machine::{LiveMachine, Pace};
 use homenode_live::people::PeopleError;
-use homenode_machine::Machine;
+use homenode_machine::{Machine as _, Recorded};
 use homenode_report::{ObserveOrder, ObserveTable};
 use homenode_trace::observation::{self, Writer};
-use show::{About, Shower};
+use homenode_trace::seen::About;
+use show::{About as Shown, Shower};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -62,6 +66,7 @@ const PERMILLE: u32 = 5;
   homenode observe --pid 4711
   homenode observe --cgroup system.slice/db.service --period 1s --for 60s --json
   homenode observe --all -o today.parquet
+  homenode observe --pid 4711 --for 60s --record db.seen
   homenode observe -- make -j8")]
 #[command(mut_group("who", |who| who.required(true)))]
 #[command(mut_arg("command", |c| c.help("The program to be observed, with its arguments")))]
@@ -88,6 +93,10 @@ pub(crate) struct Args {
     /// All rows go to this file too, as Parquet; at any time it is whole up to some rows
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// What a policy would be told goes to this file, for `homenode advise --seen`; names of
+    /// processes are in it, contents of memory are not
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Print a JSON object a row, and all else to standard error
     #[arg(long)]
     json: bool,
@@ -119,7 +128,11 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     if let Some(path) = &args.output {
         output::check_output(path)?;
     }
-    let found = args.means.look(args.machine.as_deref())?;
+    let recording = args.record.as_deref().map(Recording::create).transpose()?;
+    let mut found = args.means.look(args.machine.as_deref())?;
+    if recording.is_some() {
+        link(&mut found);
+    }
     let named = args.means.named();
     let chosen = live::choose(&found, named)?;
     let tiers = tiers(&found);
@@ -143,7 +156,13 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         Ok(opened) => opened,
         Err(e) => return not_opened(e, &mut stop),
     };
-    observe(args, &found, opened, tiers, &mut stop, file)
+    observe(args, &found, opened, tiers, &mut stop, Outputs { file, recording })
+}
+
+/// Files that all goes to.
+struct Outputs {
+    file: Option<Writer>,
+    recording: Option<Recording>,
 }
 
 /// A program may be over before anybody could look.
@@ -166,9 +185,10 @@ fn observe(
     opened: Opened,
     tiers: BTreeMap<NodeId, u64>,
     stop: &mut Stop,
-    file: Option<Writer>,
+    outputs: Outputs,
 ) -> Result<u8> {
     let Opened { machine, source, why, refused } = opened;
+    let Outputs { file, recording } = outputs;
     let heat = source.shows() != Shows::Nothing;
     let cpu_nodes = found.machine.cpus.iter().map(|c| c.node).collect::<BTreeSet<_>>().len();
     let order = match args.sort {
@@ -184,6 +204,12 @@ fn observe(
     for line in heading(args, found, source, &why) {
         shower.say(&line)?;
     }
+    let began = match &recording {
+        Some(recording) => Some(recording.begin(&above(found, &machine, source, &why)?)),
+        None => None,
+    };
+    let machine = Recorded::new(machine, began);
+    let notes = machine.notes().cloned();
     let view = View::new(Settings::default(), source, &found.machine, &found.tiers);
     let sampled = match (source.shows(), args.whom.all) {
         (Shows::Nothing, _) => 0,
@@ -197,28 +223,39 @@ fn observe(
     let own = own_time(&args.means.root);
     let began = machine.now();
     let mut course = Course::new(machine, view, args.period, step, sampled, ends);
+    if recording.is_some() {
+        course.take_census();
+    }
     let until = args.length.map(|length| Picos(began.0.saturating_add(length.0)));
     let wakes = heat;
     let turn = loop {
         let turn = {
-            let mut pause = |m: &LiveMachine, at: Picos| wait(m, at, until, wakes, stop);
-            course.period(&mut pause, &|m, tell| m.people().for_each(|p| tell(p.who, &p.name)))
+            let mut pause =
+                |m: &Recorded<LiveMachine>, at: Picos| wait(m.inside(), at, until, wakes, stop);
+            course.period(&mut pause, &|m, tell| {
+                m.inside().people().for_each(|p| tell(p.who, &p.name));
+            })
         };
+        if let (Some(notes), Some(recording)) = (&notes, &recording) {
+            course.machine.inside().people().for_each(|p| notes.name(p.who, &p.name));
+            recording.keep();
+        }
         let rows = course.rows();
         let now = course.machine.now();
         let silent = course.silent().map(|since| now.saturating_sub(since));
         let (since, totals, len) = (now.saturating_sub(began), course.totals(), course.len());
         let last = turn != Turn::Over;
-        shower.rows(&rows, &About { since, totals, len, silent, last })?;
+        shower.rows(&rows, &Shown { since, totals, len, silent, last })?;
         if turn != Turn::Over || !shower.is_read() {
             break turn;
         }
     };
-    let time = course.machine.now().saturating_sub(began);
+    let machine = course.machine.inside();
+    let time = machine.now().saturating_sub(began);
     if let Some(line) = show::ending(&turn) {
         shower.say(line)?;
     }
-    let kernel = course.machine.source_spent();
+    let kernel = machine.source_spent();
     let own = own_time(&args.means.root).saturating_sub(own);
     let (totals, periods) = (course.totals(), shower.periods());
     shower.say(&summary(&totals, periods, refused(), time, own, kernel, source))?;
@@ -229,7 +266,10 @@ fn observe(
             count(rows, "row", "rows")
         ))?;
     }
-    let closed = course.machine.close();
+    if let Some(recording) = &recording {
+        shower.say(&recording.finish(&[])?)?;
+    }
+    let closed = course.machine.into_inner().close();
     if let Turn::Broken(Some(why)) = turn {
         bail!(crate::failure::Lacks(format!("{} broke: {why}", source.name())));
     }
@@ -283,6 +323,27 @@ fn about(args: &Args, ready: &live::Ready, tiers: &BTreeMap<NodeId, u64>) -> obs
         tiers: tiers.clone(),
         began_unix_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
     }
+}
+
+/// What stands above a recording: what `advise` would have known here.
+fn above(found: &Found, machine: &LiveMachine, source: Source, why: &str) -> Result<About> {
+    let source_notes = [why.to_owned(), format!("disturbs: {}", source.sheet().disturbs)];
+    let facts = facts::live(&found.root, &found.probe, &found.machine, &found.tiers);
+    let nothing = one_node(&found.machine);
+    let above = Above {
+        by: BY_OBSERVE,
+        kernel: found.probe.kernel.as_deref(),
+        version: found.version,
+        source,
+        source_notes: &source_notes,
+        nothing: nothing.as_deref(),
+        length: None,
+        config: None,
+        users: BTreeMap::new(),
+        settings: priced(EngineSettings::default(), found),
+        facts: &facts,
+    };
+    seen::about(above, machine)
 }
 
 /// What stands above everything: the source, why, what it disturbs; where there is none, how

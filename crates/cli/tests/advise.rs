@@ -53,6 +53,11 @@ fn bad_input_is_told_before_any_work() {
         ("--pid 1 --dram half", 2, "--recording"),
         ("--pid 1 --machine nowhere.toml", 2, "nowhere.toml"),
         ("-- no-such-program-of-ours", 2, "no-such-program-of-ours"),
+        ("--seen nowhere.seen", 2, "nowhere.seen"),
+        ("--seen a.seen --pid 1", 2, "cannot be used with"),
+        ("--seen a.seen --source damon", 2, "cannot be used with"),
+        ("--pid 1 --record no/such/folder.seen", 2, "no/such"),
+        ("--pid 1 --orders no/such/folder.txt", 2, "no/such"),
     ];
     for (line, code, part) in cases {
         let out = run(&at, line);
@@ -175,6 +180,86 @@ fn a_recording_is_advised_on_its_machine_with_the_effect_beside() {
     let page = text(&run(&at, &format!("{line} --source residency")));
     assert!(page.contains("residency only") && page.contains("cpu, heat"), "{page}");
     assert!(!page.contains("kernel.numa_balancing: 1 ->"), "{page}");
+}
+
+/// Whether two outputs are the same, but for the sentences that a simulated machine adds.
+fn alike(a: &Output, b: &Output) -> bool {
+    let of = |out: &Output| {
+        let v: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+        ["moves", "sum", "rest", "knobs", "constants", "source", "looked_seconds"]
+            .map(|key| v[key].to_string())
+    };
+    of(a) == of(b)
+}
+
+#[test]
+fn what_was_seen_on_one_machine_is_advised_on_another_order_by_order() {
+    let at = Folder::new();
+    recording(&at.join("toy.parquet"), |h| h.command.truncate(1));
+    let line = "--recording toy.parquet --machine MACHINES/small.toml --add-node cxl:half --for 8s";
+    let then = run(&at, &format!("{line} --json --record toy.seen --orders then"));
+    assert_eq!(then.status.code(), Some(0), "{}", text(&then));
+    let orders = fs::read_to_string(at.join("then")).expect("orders");
+    assert!(orders.lines().count() > 2, "{orders}");
+    assert!(orders.lines().all(|l| l.contains(" move ") && l.contains(" saves ")), "{orders}");
+    let now = run(&at, "--seen toy.seen --json --orders now");
+    assert_eq!(now.status.code(), Some(0), "{}", text(&now));
+    assert_eq!(orders, fs::read_to_string(at.join("now")).expect("orders"));
+    assert!(alike(&then, &now), "{} and {}", text(&then), text(&now));
+    assert!(!text(&now).contains("otherwise"), "{}", text(&now));
+
+    // Other settings are another policy: it is said where it differs, and it goes on.
+    fs::write(at.join("slow.toml"), "[budget]\nstart_delay = \"3s\"\n").expect("a file");
+    let page = text(&run(&at, "--seen toy.seen --config slow.toml --orders slow"));
+    assert!(page.contains("the policy now decides otherwise"), "{page}");
+    let slow = fs::read_to_string(at.join("slow")).expect("orders");
+    assert!(slow.lines().count() > 2 && slow != orders, "{slow}");
+
+    // A machine with other nodes is another one.
+    let other = run(&at, "--seen toy.seen --machine MACHINES/sapphire-rapids-cxl.toml");
+    assert_eq!(other.status.code(), Some(2), "{}", text(&other));
+    assert!(text(&other).contains("another machine"), "{}", text(&other));
+
+    // Cut off in the middle.
+    let bytes = fs::read(at.join("toy.seen")).expect("a recording");
+    fs::write(at.join("cut.seen"), &bytes[..bytes.len() * 2 / 3]).expect("a part of it");
+    let cut = run(&at, "--seen cut.seen --orders cut");
+    assert_eq!(cut.status.code(), Some(0), "{}", text(&cut));
+    let flat = text(&cut).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("cut.seen was cut off behind"), "{flat}");
+    let part = fs::read_to_string(at.join("cut")).expect("orders");
+    assert!(orders.starts_with(&part), "{part}");
+
+    // Damaged, of another version, something else.
+    // A block is one byte of its kind, three of its length, a checksum, contents; ten bytes stand
+    // before the first one.
+    let mut bytes = bytes;
+    let first = u32::from_le_bytes([bytes[11], bytes[12], bytes[13], 0]) as usize;
+    bytes[10 + 4 + first + 4 + 4 + 4] ^= 1;
+    fs::write(at.join("bad.seen"), bytes).expect("a file");
+    for (file, part) in [("bad.seen", "damaged"), ("toy.parquet", "it does not begin as")] {
+        let out = run(&at, &format!("--seen {file}"));
+        assert_eq!(out.status.code(), Some(2), "{}", text(&out));
+        let text = text(&out);
+        assert!(text.contains(part) && text.contains(file) && !text.contains("panicked"), "{text}");
+    }
+}
+
+#[test]
+fn what_was_seen_here_is_told_again() {
+    let at = Folder::new();
+    let s = sleeper();
+    two_nodes(&at, s.id());
+    let line = format!("--pid {} --root {} --for 1s", s.id(), at.display());
+    let then = run(&at, &format!("{line} --record here.seen"));
+    assert_eq!(then.status.code(), Some(0), "{}", text(&then));
+    let now = run(&at, "--seen here.seen");
+    assert_eq!(
+        String::from_utf8_lossy(&then.stdout),
+        String::from_utf8_lossy(&now.stdout),
+        "all that it says"
+    );
+    assert_eq!(text(&run(&at, "--seen here.seen")), text(&now), "it repeats");
 }
 
 #[test]

@@ -57,6 +57,25 @@ impl Idle {
     }
 }
 
+#[test]
+fn what_is_observed_can_be_advised_later() {
+    let at = Folder::new();
+    let idle = Idle::start();
+    let path = at.join("idle.seen");
+    let file = path.to_str().expect("UTF-8");
+    let out = run(&format!("--pid {} --period 1s --for 2s --json --record {file}", idle.pid()));
+    assert_eq!(out.status.code(), Some(0), "{}", err(&out));
+    assert!(err(&out).contains("idle.seen: "), "{}", err(&out));
+    let out = Command::new(HOMENODE).args(["advise", "--seen", file, "--json"]).output();
+    let out = out.expect("the command runs");
+    assert_eq!(out.status.code(), Some(0), "{}", err(&out));
+    let advice: Value = serde_json::from_slice(&out.stdout).expect("one JSON object");
+    assert!(advice["nothing"].is_string() && advice["warnings"] == Value::from(Vec::<u8>::new()));
+    assert!(advice["looked_seconds"].as_f64().is_some_and(|s| s >= 1.0), "{advice}");
+    let out = run("--all --for 1s --record no/such/folder.seen");
+    assert_eq!(out.status.code(), Some(2), "{}", err(&out));
+}
+
 /// Rows of a Parquet file, and how many groups they are in.
 fn parquet(path: &Path) -> (Vec<String>, usize) {
     let file = SerializedFileReader::new(File::open(path).expect("it is there")).expect("whole");

@@ -17,6 +17,7 @@
 
 pub mod choice;
 pub mod facts;
+pub mod heard;
 mod ledger;
 pub mod matrix;
 pub mod order;

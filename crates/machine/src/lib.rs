@@ -6,7 +6,8 @@
 //! [`drive`] is the loop between the two. [`Faulty`] wraps any machine and spoils what
 //! it says and does, as a seed tells it; [`Advised`] moves nothing and tells as if it did,
 //! [`Acting`] notes what became of each move: both hand that on as [`Deed`]s. [`Limited`] keeps
-//! away what the operator does not want.
+//! away what the operator does not want. [`Recorded`] writes down what passes, [`Retold`] tells
+//! it again.
 //! [`conformance`] holds what every machine must do, as tests that are written once.
 //! [`endtoend`] does the same for kernels: what a simulated one does is held against a
 //! real one.
@@ -30,6 +31,8 @@ mod deed;
 mod drive;
 mod faulty;
 mod limited;
+mod recorded;
+mod retold;
 #[cfg(test)]
 mod told;
 
@@ -39,6 +42,8 @@ pub use deed::{Deed, Deeds};
 pub use drive::drive;
 pub use faulty::{FaultPlan, Faulty, Injected};
 pub use limited::{Belongings, Gate, Limited, Refusals};
+pub use recorded::{Notes, Recorded};
+pub use retold::{Asked, Log, Retold};
 
 use homenode_core::knobs::{Knob, KnobError};
 use homenode_core::policy::order::{Act, Evidence, Order};
@@ -95,6 +100,12 @@ pub enum ApplyError {
     /// The operator's limits forbid it: see [`Limited`].
     #[error("the operator's limits forbid it")]
     Refused,
+}
+
+impl ApplyError {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::NoProcess, Self::NoNode, Self::BadSpan, Self::Unable, Self::Full, Self::Refused];
 }
 
 /// Whether what is ordered makes sense on a machine, whoever it is about: both nodes of a

@@ -69,4 +69,14 @@ pub enum TraceError {
         /// What is wrong.
         reason: String,
     },
+    /// A line of it makes no sense.
+    #[error("{}, line {line}: {reason}", path.display())]
+    Line {
+        /// The recording.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong.
+        reason: String,
+    },
 }

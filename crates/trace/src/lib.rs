@@ -48,6 +48,7 @@ pub mod model;
 pub mod observation;
 pub mod program;
 pub mod sched;
+pub mod seen;
 pub mod waits;
 pub mod wire;
 

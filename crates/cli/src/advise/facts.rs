@@ -53,7 +53,7 @@ fn nodes(
 }
 
 /// A live machine's knobs, as the probe found them.
-pub(super) fn live(root: &Path, probe: &Probe, machine: &Hardware, tiers: &Tiers) -> Facts {
+pub(crate) fn live(root: &Path, probe: &Probe, machine: &Hardware, tiers: &Tiers) -> Facts {
     let weights = probe.interleave.as_ref();
     let number = |name: &str| -> Option<u32> {
         std::fs::read_to_string(root.join(name)).ok()?.trim().parse().ok()

@@ -5,17 +5,87 @@ use super::{Args, Looked, facts};
 use crate::drive;
 use crate::here::{self, Doing, Done, Here, Task, names, work};
 use crate::live::Found;
-use anyhow::Result;
-use homenode_core::engine::Engine;
+use crate::seen::{self, Above, BY_ADVISE, Recording};
+use anyhow::{Context as _, Result};
+use homenode_config::ActFile;
+use homenode_core::advice::Facts;
+use homenode_core::engine::{Engine, Settings};
+use homenode_core::policy::seen::Source;
+use homenode_core::topology::Hardware;
 use homenode_core::units::Picos;
+use homenode_live::belongs;
 use homenode_live::machine::LiveMachine;
-use homenode_machine::{Advised, Limited, ObserveError, Refusals};
+use homenode_machine::{
+    Advised, Deed, Gate, Limited, Machine, Notes, ObserveError, Recorded, Refusals,
+};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What an engine wished, and what was kept from it.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) wishes: Wishes,
+    pub(super) refused: Refusals,
+}
+
+/// Lets an engine look at a machine on which nothing is moved.
+///
+/// * `gate` – what stands between the two.
+/// * `listener` – who is told what it wishes.
+/// * `length`, `stop` – as [`drive::run`] has them.
+pub(super) fn say<M: Machine>(
+    machine: M,
+    mut engine: Engine,
+    gate: Gate,
+    mut listener: Listener<'_, M>,
+    length: Option<Picos>,
+    stop: &mut dyn FnMut() -> bool,
+) -> (M, Said, Result<(), ObserveError>) {
+    let mut machine = Limited::new(Advised::new(machine), gate);
+    let (looked, result) = drive::run(&mut machine, &mut engine, length, &mut listener, stop);
+    let wishes = listener.finish(&engine, looked);
+    let said = Said { wishes, refused: machine.refusals().clone() };
+    (machine.into_inner().into_inner(), said, result)
+}
 
 /// Writes down what the engine orders, and does nothing of it.
-#[derive(Default)]
-struct Saying(Wishes, Refusals);
+struct Saying<'a> {
+    said: Said,
+    recorded: Option<(Recording, &'a Config)>,
+    orders: bool,
+    length: Option<Picos>,
+    facts: Option<Facts>,
+    failed: Option<anyhow::Error>,
+}
 
-impl Doing for Saying {
+impl Saying<'_> {
+    /// Where the machine's words are written down, if they are to be.
+    fn notes(
+        &self,
+        here: &Here,
+        machine: &LiveMachine,
+        facts: &Facts,
+    ) -> Result<Option<(Notes, Picos)>> {
+        let Some((recording, config)) = &self.recorded else { return Ok(None) };
+        let above = Above {
+            by: BY_ADVISE,
+            kernel: here.found.probe.kernel.as_deref(),
+            version: here.found.version,
+            source: here.source,
+            source_notes: &here.source_notes,
+            nothing: here.nothing.as_deref(),
+            length: self.length,
+            config: config.text.clone(),
+            users: config.users.clone(),
+            settings: here::priced(config.file.settings, &here.found),
+            facts,
+        };
+        Ok(Some(recording.begin(&seen::about(above, machine)?)))
+    }
+}
+
+impl Doing for Saying<'_> {
     const ACTS: bool = false;
     fn begin(&mut self, _: &Found, _: Option<&str>) -> Result<()> {
         Ok(())
@@ -24,39 +94,86 @@ impl Doing for Saying {
         &mut self,
         here: &Here,
         machine: LiveMachine,
-        mut engine: Engine,
+        engine: Engine,
         length: Option<Picos>,
         stop: &mut dyn FnMut() -> bool,
     ) -> (LiveMachine, Result<(), ObserveError>) {
-        let look = |m: &LiveMachine, all: &mut _| {
-            names(m, all);
-            here.goes_on(m)
+        let found = &here.found;
+        let facts = facts::live(&found.root, &found.probe, &found.machine, &found.tiers);
+        let machine = match self.notes(here, &machine, &facts) {
+            Ok(notes) => Recorded::new(machine, notes),
+            Err(e) => {
+                self.failed = Some(e);
+                return (machine, Ok(()));
+            }
         };
-        let mut machine = Limited::new(Advised::new(machine), here.gate(&engine, false));
-        let mut listener = Listener::new(&look);
-        let (looked, result) = drive::run(&mut machine, &mut engine, length, &mut listener, stop);
-        self.0 = listener.finish(&engine, looked);
-        self.1 = machine.refusals().clone();
-        (machine.into_inner().into_inner(), result)
+        self.facts = Some(facts);
+        let notes = machine.notes().cloned();
+        let mut gate = here.gate(&engine, false);
+        if let Some(notes) = &notes {
+            gate.belongings = notes.asking(gate.belongings);
+        }
+        let look = |m: &Recorded<LiveMachine>, all: &mut _| {
+            names(m.inside(), all);
+            if let (Some(notes), Some((recording, _))) = (&notes, &self.recorded) {
+                m.inside().people().for_each(|p| notes.name(p.who, &p.name));
+                recording.keep();
+            }
+            here.goes_on(m.inside())
+        };
+        let note = |deed: &Deed| {
+            if let Some(notes) = &notes {
+                notes.tell(seen::moved(&deed.order));
+            }
+        };
+        let listener = Listener::new(&look, &note, self.orders);
+        let (machine, said, result) = say(machine, engine, gate, listener, length, stop);
+        self.said = said;
+        (machine.into_inner(), result)
     }
 }
 
-/// Looks at the processes that were named, and what to exit with.
-pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
-    let length = if args.whom.command.is_empty() { Some(args.span()) } else { args.length };
-    let config = here::config(args.config.as_deref(), &args.means.root)?;
-    let task = Task {
-        whom: &args.whom,
-        means: &args.means,
-        file: args.machine.as_deref(),
-        length,
-        config: &config,
-    };
-    let mut saying = Saying::default();
-    let Done { here, warnings, code, .. } = work(&task, &mut saying)?;
-    let Here { found, source, source_notes, nothing, .. } = here;
-    let Saying(wishes, refused) = saying;
-    let mut facts = facts::live(&args.means.root, &found.probe, &found.machine, &found.tiers);
+/// What `--config` says, with what it takes to read it again elsewhere.
+struct Config {
+    file: ActFile,
+    text: Option<(String, String)>,
+    users: BTreeMap<String, u32>,
+}
+
+impl Config {
+    fn read(path: Option<&Path>, root: &Path) -> Result<Self> {
+        let users = RefCell::new(BTreeMap::new());
+        let Some(path) = path else {
+            return Ok(Self { file: ActFile::default(), text: None, users: users.into_inner() });
+        };
+        let number = |name: &str| {
+            let number = belongs::user(root, name)?;
+            users.borrow_mut().insert(name.to_owned(), number);
+            Some(number)
+        };
+        let file = homenode_config::read_act(path, &number)?;
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
+        Ok(Self { file, text: Some((name, text)), users: users.into_inner() })
+    }
+}
+
+/// What was looked at, however that was.
+pub(super) struct Sight {
+    pub(super) machine: Hardware,
+    pub(super) settings: Settings,
+    pub(super) source: Source,
+    pub(super) source_notes: Vec<String>,
+    /// Why nothing can move, where that was known beforehand.
+    pub(super) nothing: Option<String>,
+    pub(super) facts: Facts,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What there is to say of it.
+pub(super) fn looked(sight: Sight, said: Said) -> Looked {
+    let Sight { machine, settings, source, source_notes, nothing, mut facts, warnings } = sight;
+    let Said { wishes, refused } = said;
     facts.found = facts::found(&wishes);
     let alone = wishes.ledger.watched == 0 && !refused.excluded.is_empty();
     let nothing = nothing.or_else(|| {
@@ -64,8 +181,39 @@ pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
     });
     let mut notes = here::refusals(&refused);
     notes.extend(source.sheet().beside.map(str::to_owned));
-    let (machine, settings) = (found.machine, config.settings);
-    let looked =
-        Looked { machine, source, source_notes, wishes, facts, nothing, notes, warnings, settings };
-    Ok((looked, code))
+    Looked { machine, source, source_notes, wishes, facts, nothing, notes, warnings, settings }
+}
+
+/// Looks at the processes that were named, and what to exit with.
+pub(super) fn look(args: &Args) -> Result<(Looked, u8)> {
+    let length = if args.whom.command.is_empty() { Some(args.span()) } else { args.length };
+    let config = Config::read(args.config.as_deref(), &args.means.root)?;
+    let task = Task {
+        whom: &args.whom,
+        means: &args.means,
+        file: args.machine.as_deref(),
+        length,
+        config: &config.file,
+    };
+    let recording = args.record.as_deref().map(Recording::create).transpose()?;
+    let mut saying = Saying {
+        said: Said::default(),
+        recorded: recording.map(|r| (r, &config)),
+        orders: args.orders.is_some(),
+        length,
+        facts: None,
+        failed: None,
+    };
+    let Done { here, warnings, code, .. } = work(&task, &mut saying)?;
+    if let Some(e) = saying.failed {
+        return Err(e);
+    }
+    if let Some((recording, _)) = &saying.recorded {
+        eprintln!("homenode: {}", recording.finish(&warnings)?);
+    }
+    let facts = saying.facts.unwrap_or_default();
+    let Here { found, source, source_notes, nothing, .. } = here;
+    let (machine, settings) = (found.machine, config.file.settings);
+    let sight = Sight { machine, settings, source, source_notes, nothing, facts, warnings };
+    Ok((looked(sight, saying.said), code))
 }

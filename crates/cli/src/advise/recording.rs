@@ -1,19 +1,36 @@
 //! A recorded program on a simulated machine, advised as a live one is.
 
+use super::here::{Said, say};
 use super::wishes::Listener;
 use super::{Args, Looked, facts};
 use crate::drive;
 use crate::here::one_node;
 use crate::replay::recorded::{Recorded, setup};
+use crate::seen::{self, Above, BY_ADVISE, Recording as Kept};
 use anyhow::{Result, anyhow};
 use homenode_core::knobs::Knobs;
-use homenode_core::policy::seen::Source;
+use homenode_core::limits::{Limits, Whose};
+use homenode_core::policy::seen::{Source, Who};
 use homenode_core::scenario::Mempolicy;
 use homenode_core::tiering::tiers::{Firmware, Tiers};
-use homenode_machine::Advised;
+use homenode_core::units::{NodeId, Pages};
+use homenode_machine::{self as machines, Belongings, Deed, Gate};
 use homenode_sim::Simulation;
 use homenode_sim::machine::{SimMachine, knobs_for};
 use homenode_sim::replay::Rounds;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whose a simulated process is nobody knows, and nobody asks.
+struct Nobody;
+
+impl Belongings for Nobody {
+    fn whose(&mut self, _: Who) -> Option<Whose> {
+        None
+    }
+    fn pages(&mut self, _: &str, _: &BTreeSet<NodeId>) -> Option<Pages> {
+        None
+    }
+}
 
 /// Lets the engine look at the recorded program.
 pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
@@ -25,27 +42,71 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     let sim = Simulation::replay(machine, &setup, loaded, recorded.name(), &charge)?;
     let sim = SimMachine::new(sim, source)?;
     let name = recorded.name().to_owned();
-    // Every process in it is the program's.
+    let nothing = one_node(machine);
+    let source_notes =
+        vec!["of a simulated machine, as --recording without processes asks".to_owned()];
+    let tiers = Tiers::new(machine, Firmware::Hmat, setup.version);
+    let mut facts = facts::booted(machine, &tiers, &Knobs::new(setup.version));
+    // Every process in it is the program's: nobody is left alone, and no limits are recorded.
     let config = crate::here::config(args.config.as_deref(), &args.means.root)?;
-    let mut engine = drive::engine(&sim, config.settings, setup.version);
-    let mut listener = Listener::new(&|_, _| true);
-    let mut sim = Advised::new(sim);
-    let (looked, result) =
-        drive::run(&mut sim, &mut engine, Some(args.span()), &mut listener, &mut || false);
+    let kept = args.record.as_deref().map(Kept::create).transpose()?;
+    let began = match &kept {
+        None => None,
+        Some(kept) => {
+            let above = Above {
+                by: BY_ADVISE,
+                kernel: None,
+                version: setup.version,
+                source,
+                source_notes: &source_notes,
+                nothing: nothing.as_deref(),
+                length: Some(args.span()),
+                config: None,
+                users: BTreeMap::new(),
+                settings: config.settings,
+                facts: &facts,
+            };
+            Some(kept.begin(&seen::about(above, &sim)?))
+        }
+    };
+    let notes = began.as_ref().map(|(notes, _)| notes.clone());
+    let engine = drive::engine(&sim, config.settings, setup.version);
+    let note = |deed: &Deed| {
+        if let Some(notes) = &notes {
+            notes.tell(seen::moved(&deed.order));
+        }
+    };
+    let look = |_: &machines::Recorded<SimMachine>, _: &mut _| {
+        if let Some(kept) = &kept {
+            kept.keep();
+        }
+        true
+    };
+    let listener = Listener::new(&look, &note, args.orders.is_some());
+    let gate = Gate {
+        limits: Limits::default(),
+        belongings: Box::new(Nobody),
+        fast: BTreeSet::new(),
+        settles: None,
+    };
+    let sim = machines::Recorded::new(sim, began);
+    let length = Some(args.span());
+    let (sim, Said { mut wishes, .. }, result) =
+        say(sim, engine, gate, listener, length, &mut || false);
     result.map_err(|e| anyhow!("{e}"))?;
-    let (sim, mut wishes) = (sim.into_inner(), listener.finish(&engine, looked));
-    if let Some(e) = sim.simulation().error() {
+    if let Some(e) = sim.into_inner().simulation().error() {
         return Err(anyhow!("{e}"));
     }
     let all: Vec<_> = wishes.moves.keys().map(|way| way.0).collect();
     wishes.names.extend(all.into_iter().map(|who| (who, name.clone())));
     if wishes.names.is_empty() {
         // Nobody's pages move, but somebody was there.
-        let nobody = homenode_core::policy::seen::Who { pid: 0, start: 0 };
-        wishes.names.insert(nobody, name);
+        wishes.names.insert(Who::default(), name);
     }
-    let tiers = Tiers::new(machine, Firmware::Hmat, setup.version);
-    let mut facts = facts::booted(machine, &tiers, &Knobs::new(setup.version));
+    if let (Some(kept), Some(notes)) = (&kept, &notes) {
+        wishes.names.iter().for_each(|(who, name)| notes.name(*who, name));
+        eprintln!("homenode: {}", kept.finish(&[])?);
+    }
     facts.found = facts::found(&wishes);
     // The rest of what there is to say of the machine stands below the effect.
     let notes = vec![format!(
@@ -58,8 +119,8 @@ pub(super) fn look(args: &Args, recorded: &Recorded) -> Result<Looked> {
     Ok(Looked {
         machine: machine.clone(),
         source,
-        source_notes: vec!["of a simulated machine, as --recording without processes asks".into()],
-        nothing: one_node(machine),
+        source_notes,
+        nothing,
         wishes,
         facts,
         notes,

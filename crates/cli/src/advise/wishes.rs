@@ -7,6 +7,7 @@
 //! ```
 
 use crate::drive::{Onlooker, mean_heat};
+use crate::seen;
 use homenode_core::engine::Engine;
 use homenode_core::policy::Policy as _;
 use homenode_core::policy::order::{Act, Evidence, Reason};
@@ -38,6 +39,8 @@ pub(super) struct Wishes {
     pub(super) names: BTreeMap<Who, String>,
     pub(super) ledger: Ledger,
     pub(super) looked: Picos,
+    /// A line for each move, where they are wanted.
+    pub(super) orders: Vec<String>,
 }
 
 impl Wishes {
@@ -85,11 +88,15 @@ pub(super) type Names<'a, M> = &'a dyn Fn(&M, &mut BTreeMap<Who, String>) -> boo
 pub(super) struct Listener<'a, M> {
     pub(super) wishes: Wishes,
     names: Names<'a, M>,
+    note: &'a dyn Fn(&Deed),
+    orders: bool,
 }
 
 impl<'a, M> Listener<'a, M> {
-    pub(super) fn new(names: Names<'a, M>) -> Self {
-        Self { wishes: Wishes::default(), names }
+    /// * `note` – is told each move.
+    /// * `orders` – whether a line is kept for each.
+    pub(super) fn new(names: Names<'a, M>, note: &'a dyn Fn(&Deed), orders: bool) -> Self {
+        Self { wishes: Wishes::default(), names, note, orders }
     }
     /// What was wished in so long.
     pub(super) fn finish(mut self, engine: &Engine, looked: Picos) -> Wishes {
@@ -101,6 +108,11 @@ impl<'a, M> Listener<'a, M> {
 
 impl<M: Machine> Onlooker<Advised<M>> for Listener<'_, M> {
     fn step(&mut self, machine: &Advised<M>, engine: &Engine, deeds: Vec<Deed>) -> bool {
+        deeds.iter().for_each(self.note);
+        if self.orders {
+            let lines = deeds.iter().map(|d| seen::line(d.at, &d.order, d.moved.0));
+            self.wishes.orders.extend(lines);
+        }
         self.wishes.add(engine, deeds);
         (self.names)(machine.inside(), &mut self.wishes.names)
     }

@@ -14,13 +14,15 @@ use homenode_core::policy::seen::{Seen, Who};
 use homenode_core::units::{Pages, Picos};
 use homenode_core::view::{Totals, Usage, View};
 use homenode_machine::{Machine, ObserveError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages whose place is asked for, a second: at a quarter of a microsecond each, 0.2 % of
 /// one CPU.
 const ASKED_PER_SECOND: u64 = 8192;
 /// And at most in one go.
 const MOST_ASKED: u64 = 1 << 16;
+/// Most of one CPU's time for a process's census, in thousandths.
+const CENSUS_PERMILLE: u64 = 2;
 /// How long it is waited for answers; a wait and at most so many.
 const ANSWERS: (Picos, u32) = (Picos::from_ms(10), 5);
 
@@ -39,6 +41,8 @@ pub(super) struct Course<M> {
     met: bool,
     /// Whether it ends with the last process.
     ends: bool,
+    /// When a census of each watched process may be taken again, where one is wanted.
+    census: Option<BTreeMap<Who, Picos>>,
     seen: Vec<Seen>,
 }
 
@@ -84,8 +88,15 @@ impl<M: Machine> Course<M> {
             ids: 0,
             met: false,
             ends,
+            census: None,
             seen: Vec::new(),
         }
+    }
+
+    /// From now on it is asked now and then which mappings watched processes have: not for the
+    /// rows, but for who is told all of it later.
+    pub(super) fn take_census(&mut self) {
+        self.census = Some(BTreeMap::new());
     }
 
     /// Looks until the period is over.
@@ -120,6 +131,7 @@ impl<M: Machine> Course<M> {
                 return Turn::Empty;
             }
         }
+        self.count();
         self.ask();
         let changes = self.sampled.exchange();
         self.order(changes);
@@ -199,6 +211,31 @@ impl<M: Machine> Course<M> {
         self.machine.submit(&Order { id, act, expect, why }).ok().map(|()| id)
     }
 
+    /// Takes a census of those who are watched, each as often as its cost allows.
+    fn count(&mut self) {
+        let Some(mut due) = self.census.take() else { return };
+        due.retain(|who, _| self.sampled.watches(*who));
+        let now = self.machine.now();
+        let who: Vec<Who> = self.sampled.watched().collect();
+        let mut open = BTreeMap::new();
+        for who in who.into_iter().filter(|who| due.get(who).is_none_or(|at| *at <= now)) {
+            if let Some(id) = self.submit(Act::Census { who }) {
+                open.insert(id, who);
+            }
+        }
+        if !open.is_empty() {
+            // What breaks here breaks at the next look too.
+            let _ = self.take(now);
+            for seen in &self.seen {
+                let Seen::Done { order, took, .. } = seen else { continue };
+                let Some(who) = open.remove(order) else { continue };
+                let pause = took.0.saturating_mul(1000 / CENSUS_PERMILLE);
+                due.insert(who, Picos(now.0.saturating_add(pause)));
+            }
+        }
+        self.census = Some(due);
+    }
+
     /// Asks where what was accessed in this period is. Who can't be asked, or has not
     /// answered in time, has a row without it; what breaks here breaks at the next look too.
     fn ask(&mut self) {
@@ -236,7 +273,6 @@ mod tests {
     use homenode_core::units::{NodeId, Pages};
     use homenode_core::view::Settings;
     use homenode_machine::{ApplyError, Caps, KnobOp};
-    use std::collections::BTreeMap;
 
     /// A machine that tells at each wait what its script says.
     struct Scripted {

@@ -38,6 +38,13 @@ impl Sampled {
     pub(super) fn len(&self) -> usize {
         self.watched.len()
     }
+    /// Those that are watched.
+    pub(super) fn watched(&self) -> impl Iterator<Item = Who> + '_ {
+        self.watched.iter().copied()
+    }
+    pub(super) fn watches(&self, who: Who) -> bool {
+        self.watched.contains(&who)
+    }
     pub(super) fn see(&mut self, seen: &[Seen]) {
         for s in seen {
             match *s {

@@ -25,6 +25,7 @@ mod init;
 mod ksm;
 mod load;
 mod memory;
+mod merge;
 mod observe;
 mod offline;
 mod orders;
@@ -33,6 +34,7 @@ mod places;
 mod process;
 mod sched;
 mod scx;
+mod seen;
 mod stage;
 mod stats;
 mod told;
@@ -134,6 +136,11 @@ const TESTS: &[Test] = &[
         commands::merge_estimate,
     ),
     test(
+        "merge-drive",
+        "S4: driven within nodes, with pages of others merged on all of them before and after",
+        merge::drives,
+    ),
+    test(
         "measure",
         "homenode measures every pair of nodes, and moves between them",
         commands::measure,
@@ -189,6 +196,11 @@ const TESTS: &[Test] = &[
         observe::by_hint_faults,
     ),
     test("advise", "what would be moved is said, and nothing is", advise::nothing_is_moved),
+    long(test(
+        "advise-seen",
+        "what was told is told again: the same orders, byte for byte",
+        seen::told_again,
+    )),
     long(test(
         "act",
         "a hot set on the slow node comes to a fast one, a burst stays; all of it is in the ledger",
@@ -319,6 +331,7 @@ fn main() -> ExitCode {
         },
         ["--load", ref args @ ..] => child("a load", load::run(args)),
         ["--crowd", ref args @ ..] => child("a crowd", crowd::run(args)),
+        ["--merged", ref args @ ..] => child("a merged program", merge::program(args)),
         ["--program", ref args @ ..] => child("a program", endtoend::program::run(args)),
         _ => {
             eprintln!("usage: homenode-guest --list | --test NAME");
