@@ -244,6 +244,11 @@ impl Engine {
                 self.known = self.known.saturating_add(std::mem::take(&mut self.news));
                 self.decided = (self.now, cost);
                 self.looked = false;
+                // Samples are each about something else. Regions are told again and again, and
+                // faults come by rounds of a scan: more of them soon say little that is new.
+                if self.source.shows() != Shows::Samples {
+                    next = self.after(self.settings.interval);
+                }
             }
         } else if self.news > 0 {
             // When there will be enough, if it goes on like that.

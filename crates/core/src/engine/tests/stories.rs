@@ -66,8 +66,8 @@ fn hot_memory_goes_up() {
                       move 7@100 1->0 (hot) 0-1000: 3 orders, 1000 pages
                     hot 1->0: tried 1000 moved 1000
                     move to 0, hot: 1000 pages in 1
-                    stay, home: 16000 pages in 16
-                    stay, not_worth_it: 17000 pages in 17
+                    stay, home: 2000 pages in 2
+                    stay, not_worth_it: 3000 pages in 3
         "#]],
     );
 }
@@ -97,9 +97,9 @@ fn a_full_node_makes_room_first() {
                     hot 1->0: tried 230 moved 230
                     make_room 0->1: tried 231 moved 231
                     move to 0, hot: 230 pages in 2
-                    stay, home: 16090 pages in 70
-                    stay, not_worth_it: 17910 pages in 30
-                    stay, no_room: 1380 pages in 12
+                    stay, home: 4338 pages in 18
+                    stay, not_worth_it: 6462 pages in 10
+                    stay, no_room: 460 pages in 4
                     unknown place: 600 pages in 2
         "#]],
     );
@@ -148,7 +148,7 @@ fn without_a_cpu_nothing_goes_up() {
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                    unknown cpu: 10000 pages in 20
+                    unknown cpu: 1500 pages in 3
             6000 ms   move 7@100 2->1 (hot) 0-500: 2 orders, 500 pages
         "#]],
     );
@@ -169,7 +169,7 @@ fn memory_follows_threads_to_their_socket() {
         expect![[r#"
             7000 ms   watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                    stay, unsettled: 14000 pages in 28
+                    stay, unsettled: 3500 pages in 7
             10000 ms  move 7@100 0->1 (near_its_cpus) 0-500: 2 orders, 500 pages
         "#]],
     );
@@ -190,7 +190,7 @@ fn without_marks_nothing_goes_up() {
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
                       census 7@100 (memory_unknown)
-                    unknown marks: 10000 pages in 20
+                    unknown marks: 1500 pages in 3
         "#]],
     );
 }
@@ -223,7 +223,7 @@ fn without_places_nothing_moves() {
          stays",
         expect![[r#"
             3000 ms   watch 7@100 (slow_start_over)
-                    unknown place: 6000 pages in 12
+                    unknown place: 1000 pages in 2
         "#]],
     );
 }
@@ -373,8 +373,7 @@ fn hint_faults_move_pages_without_looking() {
                     hot 1->0: tried 2 moved 2
                     refused 1
                     move to 0, hot: 4 pages in 4
-                    stay, not_worth_it: 12649 pages in 26
-                    stay, backoff: 22 pages in 22
+                    stay, not_worth_it: 1946 pages in 4
         "#]],
     );
 }
@@ -545,8 +544,8 @@ fn promotion_stops_at_the_mark() {
                       move 7@100 1->0 (hot) 0-969: 3 orders, 969 pages
                     hot 1->0: tried 969 moved 969
                     move to 0, hot: 969 pages in 1
-                    stay, home: 28101 pages in 29
-                    stay, no_room: 27930 pages in 30
+                    stay, home: 7752 pages in 8
+                    stay, no_room: 8379 pages in 9
         "#]],
     );
     assert_eq!(rig.free(NodeId(0)), 31);
@@ -577,7 +576,8 @@ fn a_node_without_room_is_closed() {
             2050 ms   move 7@100 1->0 (hot) 0-64: 1 orders, 64 pages
             3500 ms   -
                     move to 0, hot: 64 pages in 1
-                    stay, on_its_way: 960 pages in 15
+                    stay, no_room: 64 pages in 1
+                    stay, on_its_way: 64 pages in 1
             4500 ms   -
                     hot 1->0: tried 64 moved 0 no_room 64
         "#]],
